@@ -1,0 +1,37 @@
+//! The head: from a recording to what it means. Pure: the same recording gives the same answer. No I/O, no clock.
+
+#![forbid(unsafe_code)]
+
+mod evidence;
+pub mod parse;
+pub mod rules;
+
+pub use evidence::Evidence;
+use whyslow_model::{Account, Document, OwnCost, Recording, SCHEMA};
+
+/// Examine a recording: all rules, ranked, with the account of the window.
+#[must_use]
+pub fn examine(recording: &Recording) -> Document {
+    let ev = Evidence::of(recording);
+    let answers = rules::ask_all(&ev);
+    let meta = &recording.meta;
+    Document {
+        schema: SCHEMA,
+        whyslow: meta.whyslow.clone(),
+        host: meta.host.clone(),
+        boot_id: meta.boot_id.clone(),
+        kernel: meta.kernel.clone(),
+        started_at: meta.started_at.clone(),
+        window: recording.window(),
+        findings: answers.findings,
+        not: answers.not,
+        account: Account::default(),
+        missing: recording.missing.clone(),
+        own_cost: OwnCost {
+            cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),
+            rss_bytes: meta.own_rss_bytes,
+            bpf_s: meta.own_bpf_ns.map(|ns| ns as f64 / 1e9),
+            lost_events: meta.lost_events.iter().map(|(_, n)| n).sum(),
+        },
+    }
+}

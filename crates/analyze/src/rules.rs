@@ -1,0 +1,85 @@
+//! The rules: one file a rule, one line in the list.
+
+use whyslow_model::{Finding, Kind, Missing, Not};
+
+use crate::Evidence;
+
+/// A question asked of every recording.
+pub struct Rule {
+    /// The file's name with dashes; named after the cause.
+    pub id: &'static str,
+    /// What it asks; ends in "?".
+    pub question: &'static str,
+    /// What the pathology is, for `explain`.
+    pub what: &'static str,
+    /// How it is detected, and the counterfactual behind the time lost.
+    pub how: &'static str,
+    /// Where it is blind or can be wrong.
+    pub limits: &'static str,
+    /// Kernel sources and pages it rests on.
+    pub sources: &'static str,
+    /// Whether it can emit a cause. Each that can has a live fault test, unless `limits` says why not.
+    pub can_be_cause: bool,
+    /// Found (causes, risks), quiet (empty), or cannot tell.
+    pub check: fn(&Evidence<'_>) -> Result<Vec<Finding>, Missing>,
+    /// What a quiet answer rules out, with the evidence: asked only if the rule found no cause.
+    pub rules_out: Option<fn(&Evidence<'_>) -> Result<Option<Not>, Missing>>,
+}
+
+/// Every rule, in the order of `whyslow rules`.
+pub const ALL: &[Rule] = &[];
+
+/// All answers of all rules.
+pub struct Answers {
+    /// Causes by time lost, then risks, then "cannot tell".
+    pub findings: Vec<Finding>,
+    /// What the evidence rules out.
+    pub not: Vec<Not>,
+}
+
+/// Ask every rule.
+#[must_use]
+pub fn ask_all(ev: &Evidence<'_>) -> Answers {
+    let mut answers = Answers {
+        findings: Vec::new(),
+        not: Vec::new(),
+    };
+    for rule in ALL {
+        let found =
+            (rule.check)(ev).unwrap_or_else(|missing| vec![Finding::cannot_tell(rule.id, missing)]);
+        let ruled_out = match rule.rules_out {
+            Some(ask) if found.iter().all(|f| f.kind == Kind::Risk) => ask(ev).ok().flatten(),
+            _ => None,
+        };
+        answers.not.extend(ruled_out);
+        answers.findings.extend(found);
+    }
+    answers
+        .findings
+        .sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost)));
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_has_its_words_and_a_unique_id() {
+        for (at, rule) in ALL.iter().enumerate() {
+            assert!(
+                rule.question.ends_with('?'),
+                "{}: the question ends in a question mark",
+                rule.id
+            );
+            for words in [rule.what, rule.how, rule.limits, rule.sources] {
+                assert!(words.len() > 20, "{}: explain has no words", rule.id);
+            }
+            assert!(
+                ALL[..at].iter().all(|other| other.id != rule.id),
+                "{} is there twice",
+                rule.id
+            );
+        }
+    }
+}

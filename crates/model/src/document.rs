@@ -1,0 +1,113 @@
+//! The JSON document: what every verb that reports prints with `--json`.
+//!
+//! Schema 0. Names may be added, not changed, once it is frozen.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::finding::in_seconds;
+use crate::{Finding, MissingNote, Not};
+
+/// The version of the JSON document.
+pub const SCHEMA: u32 = 0;
+
+/// One report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Document {
+    /// Version of this document.
+    pub schema: u32,
+    /// Version of whyslow.
+    pub whyslow: String,
+    /// The host's name.
+    pub host: String,
+    /// The kernel's boot id, where readable.
+    pub boot_id: Option<String>,
+    /// The kernel's release.
+    pub kernel: String,
+    /// RFC 3339.
+    pub started_at: String,
+    /// Length of the window.
+    #[serde(rename = "window_s", serialize_with = "in_seconds")]
+    pub window: Duration,
+    /// Causes by time lost, then risks, then "cannot tell".
+    pub findings: Vec<Finding>,
+    /// What the evidence rules out.
+    pub not: Vec<Not>,
+    /// Where the time went.
+    pub account: Account,
+    /// What could not be looked at, and why.
+    pub missing: Vec<MissingNote>,
+    /// What looking cost.
+    pub own_cost: OwnCost,
+}
+
+/// Where the time of the window went. Seconds are task-seconds, all tasks together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Account {
+    /// Window x online CPUs.
+    #[serde(rename = "wall_s", serialize_with = "in_seconds")]
+    pub wall: Duration,
+    /// CPU time that tasks got.
+    #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
+    pub cpu: Duration,
+    /// Time that tasks wanted to go on and could not.
+    #[serde(rename = "gap_s", serialize_with = "in_seconds")]
+    pub gap: Duration,
+    /// CPU time of the host that no counter explains.
+    #[serde(rename = "unexplained_s", serialize_with = "in_seconds")]
+    pub unexplained: Duration,
+    /// The host's CPU time by state (user, system, softirq, steal, idle ...) and the tasks' waits by kind.
+    pub by_state: Vec<StateShare>,
+    /// Who used CPU and who waited, the largest first.
+    pub by_cgroup: Vec<CgroupShare>,
+    /// Sentences: what a reader should know first.
+    pub notes: Vec<String>,
+}
+
+/// Time in one state.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StateShare {
+    /// "cpu": the host's CPU time. "wait": the tasks' wait time.
+    pub of: String,
+    /// "user", "system", "idle", "runnable", "disk", ...
+    pub state: String,
+    /// How long.
+    #[serde(rename = "time_s", serialize_with = "in_seconds")]
+    pub time: Duration,
+}
+
+/// What one cgroup used and waited.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CgroupShare {
+    /// Its path, under its hierarchy's root.
+    pub id: String,
+    /// Unit, container, pod or path.
+    pub name: String,
+    /// Tasks seen in it.
+    pub tasks: u64,
+    /// CPU time it got.
+    #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
+    pub cpu: Duration,
+    /// Time its tasks were ready and not running.
+    #[serde(rename = "runnable_s", serialize_with = "in_seconds")]
+    pub runnable: Duration,
+    /// Time its tasks were in uninterruptible sleep.
+    #[serde(rename = "disk_s", serialize_with = "in_seconds")]
+    pub disk: Duration,
+}
+
+/// What looking cost the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct OwnCost {
+    /// CPU time of our processes.
+    #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
+    pub cpu: Duration,
+    /// Peak resident memory.
+    pub rss_bytes: u64,
+    /// Run time of our BPF programs, extrapolated from a sample; `None` where the kernel does not tell.
+    #[serde(rename = "bpf_s")]
+    pub bpf_s: Option<f64>,
+    /// Events that the kernel half saw and could not note.
+    pub lost_events: u64,
+}

@@ -1,0 +1,366 @@
+//! What whyslow says: who lost how much time to what, and what to do.
+
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::Share;
+
+/// How sure a finding is, and whether somebody paid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// It explains a measured loss.
+    Cause,
+    /// No victim's loss was measured: none now, not measurable, or a price chosen on purpose.
+    Risk,
+    /// The question could not be answered.
+    CannotTell,
+}
+
+/// What sort of thing a victim or culprit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the variants are their own words")]
+pub enum SubjectKind {
+    Host,
+    Cgroup,
+    Task,
+    Cpu,
+    Device,
+    Socket,
+    Quota,
+    Limit,
+    Kernel,
+    Hypervisor,
+}
+
+/// Who paid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Subject {
+    /// What sort of thing.
+    pub kind: SubjectKind,
+    /// A stable id: a cgroup's path, a task's pid, a device's name.
+    pub id: String,
+    /// As people call it.
+    pub name: String,
+    /// The systemd unit, where the cgroup path gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// The container or pod, where the cgroup path gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+}
+
+impl Subject {
+    /// A subject known by `id`, called `name`.
+    pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
+        Subject {
+            kind,
+            id: id.into(),
+            name: name.into(),
+            unit: None,
+            container: None,
+        }
+    }
+
+    /// The machine as a whole.
+    #[must_use]
+    pub fn host() -> Self {
+        Subject::new(SubjectKind::Host, "host", "this host")
+    }
+}
+
+/// Who or what made them pay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Culprit {
+    /// What sort of thing.
+    pub kind: SubjectKind,
+    /// A stable id.
+    pub id: String,
+    /// As people call it.
+    pub name: String,
+    /// The kernel or user function at work, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The file concerned, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+impl Culprit {
+    /// A culprit known by `id`, called `name`.
+    pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
+        Culprit {
+            kind,
+            id: id.into(),
+            name: name.into(),
+            function: None,
+            file: None,
+        }
+    }
+
+    /// With the file concerned.
+    #[must_use]
+    pub fn at_file(mut self, file: impl Into<String>) -> Self {
+        self.file = Some(file.into());
+        self
+    }
+
+    /// With the function at work.
+    #[must_use]
+    pub fn in_function(mut self, function: impl Into<String>) -> Self {
+        self.function = Some(function.into());
+        self
+    }
+}
+
+/// One hop of the chain from the victim to the culprit.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Hop {
+    /// What sort of wait: "runnable", "block-io", "reclaim", "throttled", ...
+    pub edge: String,
+    /// Who waited.
+    pub who: String,
+    /// For what.
+    pub waits_for: String,
+    /// The waiter's state: "runnable", "disk sleep", "sleep", "running".
+    pub state: String,
+    /// Time lost in this hop, all victims together.
+    #[serde(rename = "lost_s", serialize_with = "in_seconds")]
+    pub lost: Duration,
+    /// The longest single wait, where measured.
+    #[serde(rename = "worst_s", serialize_with = "in_seconds_or_null")]
+    pub worst: Option<Duration>,
+    /// How many waits, where counted.
+    pub count: Option<u64>,
+    /// Time per call, where calls were counted.
+    #[serde(
+        rename = "per_call_s",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "in_seconds_or_null"
+    )]
+    pub per_call: Option<Duration>,
+    /// The count that the time per call grows with, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grows_with: Option<String>,
+}
+
+/// How to check by hand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What to look for.
+    pub text: String,
+    /// A command that shows it and changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+/// What would help.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fix {
+    /// What to do, and what it costs.
+    pub text: String,
+    /// A command that does it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+/// What the evidence rules out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Not {
+    /// What it is not: "the disk".
+    pub what: String,
+    /// Why: "no task waited for it".
+    pub evidence: String,
+}
+
+/// An answer: who paid, how much, why.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// Cause, risk or cannot tell.
+    pub kind: Kind,
+    /// The rule that found it.
+    pub rule: String,
+    /// One line: what happened.
+    pub title: String,
+    /// Who paid.
+    pub victim: Subject,
+    /// The victims' time x (1 - work done / work without the cause), in task-seconds. `None`: not measured.
+    #[serde(rename = "lost_s", serialize_with = "in_seconds_or_null")]
+    pub lost: Option<Duration>,
+    /// Bounds of `lost`, where it is not one number.
+    #[serde(
+        rename = "lost_range_s",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "range_in_seconds"
+    )]
+    pub lost_range: Option<(Duration, Duration)>,
+    /// The raw runnable, throttled or blocked time beside it.
+    #[serde(
+        rename = "raw_wait_s",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "in_seconds_or_null"
+    )]
+    pub raw_wait: Option<Duration>,
+    /// CPU time that would come back.
+    #[serde(
+        rename = "cpu_s",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "in_seconds_or_null"
+    )]
+    pub cpu: Option<Duration>,
+    /// Rules whose losses are in part the same time; not to be added.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overlaps: Vec<String>,
+    /// Time lost as a share of the victims' task-seconds in the window.
+    pub share: Option<Share>,
+    /// Who or what made them pay.
+    pub culprit: Option<Culprit>,
+    /// From the victim to the culprit.
+    pub chain: Vec<Hop>,
+    /// How to check by hand.
+    pub check: Vec<Check>,
+    /// What would help.
+    pub fixes: Vec<Fix>,
+}
+
+impl Finding {
+    /// It explains `lost` of the victim's time.
+    #[must_use]
+    pub fn cause(rule: &str, victim: Subject, lost: Duration) -> Self {
+        Finding {
+            lost: Some(lost),
+            ..Finding::new(Kind::Cause, rule, victim)
+        }
+    }
+
+    /// Nobody's loss was measured.
+    #[must_use]
+    pub fn risk(rule: &str, subject: Subject) -> Self {
+        Finding::new(Kind::Risk, rule, subject)
+    }
+
+    /// The rule's question could not be answered, because of `why`.
+    pub fn cannot_tell(rule: &str, why: impl ToString) -> Self {
+        Finding::new(Kind::CannotTell, rule, Subject::host()).titled(why.to_string())
+    }
+
+    fn new(kind: Kind, rule: &str, victim: Subject) -> Self {
+        Finding {
+            kind,
+            rule: rule.to_owned(),
+            title: String::new(),
+            victim,
+            lost: None,
+            lost_range: None,
+            raw_wait: None,
+            cpu: None,
+            overlaps: Vec::new(),
+            share: None,
+            culprit: None,
+            chain: Vec::new(),
+            check: Vec::new(),
+            fixes: Vec::new(),
+        }
+    }
+
+    /// One line: what happened.
+    #[must_use]
+    pub fn titled(mut self, title: impl Into<String>) -> Self {
+        self.title = title.into();
+        self
+    }
+
+    /// The raw wait beside the loss.
+    #[must_use]
+    pub fn raw_wait(mut self, raw: Duration) -> Self {
+        self.raw_wait = Some(raw);
+        self
+    }
+
+    /// The loss as a share of `whole`, the victims' task-seconds.
+    #[must_use]
+    pub fn share_of(mut self, whole: Duration) -> Self {
+        self.share = self
+            .lost
+            .map(|lost| Share::of(lost.as_secs_f64(), whole.as_secs_f64()));
+        self
+    }
+
+    /// Bounds of the loss.
+    #[must_use]
+    pub fn between(mut self, low: Duration, high: Duration) -> Self {
+        self.lost_range = Some((low, high));
+        self
+    }
+
+    /// Who or what did it.
+    #[must_use]
+    pub fn by(mut self, culprit: Culprit) -> Self {
+        self.culprit = Some(culprit);
+        self
+    }
+
+    /// One more hop.
+    #[must_use]
+    pub fn hop(mut self, hop: Hop) -> Self {
+        self.chain.push(hop);
+        self
+    }
+
+    /// How to check by hand, with a command.
+    #[must_use]
+    pub fn check(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
+        self.check.push(Check {
+            text: text.into(),
+            command: Some(command.into()),
+        });
+        self
+    }
+
+    /// What would help, with a command.
+    #[must_use]
+    pub fn fix(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
+        self.fixes.push(Fix {
+            text: text.into(),
+            command: Some(command.into()),
+        });
+        self
+    }
+
+    /// What would help, in words.
+    #[must_use]
+    pub fn advice(mut self, text: impl Into<String>) -> Self {
+        self.fixes.push(Fix {
+            text: text.into(),
+            command: None,
+        });
+        self
+    }
+}
+
+/// A duration as a JSON number of seconds, to the microsecond.
+pub(crate) fn in_seconds<S: Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_f64(round(d.as_secs_f64()))
+}
+
+fn in_seconds_or_null<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+    match d {
+        Some(d) => in_seconds(d, s),
+        None => s.serialize_none(),
+    }
+}
+
+fn range_in_seconds<S: Serializer>(
+    range: &Option<(Duration, Duration)>,
+    s: S,
+) -> Result<S::Ok, S::Error> {
+    range
+        .map(|(low, high)| [round(low.as_secs_f64()), round(high.as_secs_f64())])
+        .serialize(s)
+}
+
+fn round(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
+}

@@ -1,0 +1,119 @@
+//! Why a thing is not known. Unknown is an answer with a reason, never a zero.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a thing is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Missing {
+    /// Nobody looked: the recording does not hold it.
+    #[error("{what} was not recorded")]
+    NotRecorded {
+        /// What is missing.
+        what: String,
+    },
+    /// This kernel does not offer it.
+    #[error("this kernel has no {what}; it needs {needs}")]
+    NotInKernel {
+        /// What is missing.
+        what: String,
+        /// Which kernel or option offers it.
+        needs: String,
+    },
+    /// We may not look.
+    #[error("may not read {what}; {way_out}")]
+    NotAllowed {
+        /// What is missing.
+        what: String,
+        /// How to be allowed.
+        way_out: String,
+    },
+    /// It is there and makes no sense, or failed.
+    #[error("cannot read {what}: {reason}")]
+    Broken {
+        /// What is missing.
+        what: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// We chose not to look: too slow, too dangerous, too many.
+    #[error("{what} was skipped: {reason}")]
+    Skipped {
+        /// What is missing.
+        what: String,
+        /// Why we did not look.
+        reason: String,
+    },
+}
+
+impl Missing {
+    /// Nobody looked.
+    pub fn not_recorded(what: impl Into<String>) -> Self {
+        Missing::NotRecorded { what: what.into() }
+    }
+
+    /// It is there and makes no sense, or failed.
+    pub fn broken(what: impl Into<String>, reason: impl ToString) -> Self {
+        Missing::Broken {
+            what: what.into(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// We chose not to look.
+    pub fn skipped(what: impl Into<String>, reason: impl ToString) -> Self {
+        Missing::Skipped {
+            what: what.into(),
+            reason: reason.to_string(),
+        }
+    }
+
+    /// What is missing.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        match self {
+            Missing::NotRecorded { what }
+            | Missing::NotInKernel { what, .. }
+            | Missing::NotAllowed { what, .. }
+            | Missing::Broken { what, .. }
+            | Missing::Skipped { what, .. } => what,
+        }
+    }
+}
+
+/// A `Missing` as the JSON document and the recording carry it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingNote {
+    /// The whole sentence.
+    pub text: String,
+    /// What and why, as data.
+    #[serde(flatten)]
+    pub missing: Missing,
+}
+
+impl From<Missing> for MissingNote {
+    fn from(missing: Missing) -> Self {
+        MissingNote {
+            text: missing.to_string(),
+            missing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_and_why() {
+        let absent = Missing::NotInKernel {
+            what: "irq pressure".into(),
+            needs: "Linux 6.1".into(),
+        };
+        assert_eq!(
+            absent.to_string(),
+            "this kernel has no irq pressure; it needs Linux 6.1"
+        );
+        assert_eq!(absent.what(), "irq pressure");
+    }
+}

@@ -1,0 +1,362 @@
+//! The tables of a recording: one struct is one row of one NDJSON file. All times are nanoseconds of the window.
+//!
+//! A table that is `None` was not recorded: its probe did not run, and `Recording::missing` says why.
+
+use serde::{Deserialize, Serialize};
+
+/// All tables.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tables {
+    /// One row a task (thread), from the scheduler. Those that ended in the window are here too.
+    pub tasks: Option<Vec<Task>>,
+    /// One row a cgroup that had a task in the window, and its ancestors.
+    pub cgroups: Option<Vec<Cgroup>>,
+    /// One row a stack sampled on CPU.
+    pub samples: Option<Vec<Sample>>,
+    /// One row a stack of a wait.
+    pub waits: Option<Vec<Wait>>,
+    /// One row a CPU.
+    pub cpus: Option<Vec<Cpu>>,
+    /// One row a task that reclaimed memory or filled the page cache.
+    pub memory: Option<Vec<Memory>>,
+    /// One row a (device, cgroup, direction).
+    pub disk: Option<Vec<Disk>>,
+    /// One row a (task, network namespace, remote port) that opened connections.
+    pub connects: Option<Vec<Connect>>,
+    /// One row a listening socket whose queue was full in the window.
+    pub listeners: Option<Vec<Listener>>,
+    /// One row a BPF program of somebody else that ran in the window.
+    pub programs: Option<Vec<Program>>,
+}
+
+/// A task over the window.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Task {
+    /// Thread id.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// Parent's process id.
+    pub ppid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// The process's command line, where it could be read in time.
+    pub cmdline: Option<String>,
+    /// A kernel thread.
+    pub kthread: bool,
+    /// Its cgroup in the hierarchy that holds the CPU controller (`Cgroup::id`).
+    pub cpu_cgroup: u64,
+    /// ... the memory controller.
+    pub memory_cgroup: u64,
+    /// ... the I/O controller.
+    pub io_cgroup: u64,
+    /// ... the unified (v2) hierarchy.
+    pub unified_cgroup: u64,
+    /// Time of the window in which it existed.
+    pub lived_ns: u64,
+    /// It was born in the window.
+    pub born: bool,
+    /// It ended in the window.
+    pub ended: bool,
+    /// CPU time, by the kernel (`sum_exec_runtime`).
+    pub exec_ns: u64,
+    /// Time ready and not running, by the kernel (`sched_info.run_delay`); a throttled group's time is in it.
+    pub run_delay_ns: u64,
+    /// Times it was put on a CPU, by the kernel (`sched_info.pcount`).
+    pub switches_in: u64,
+    /// Voluntary switches.
+    pub voluntary: u64,
+    /// Involuntary switches.
+    pub involuntary: u64,
+    /// CPUs it may use, as a list ("0-1,3").
+    pub allowed: String,
+    /// How many online CPUs it may use.
+    pub allowed_count: u32,
+    /// Scheduling policy (0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline).
+    pub policy: u32,
+    /// Load weight of its nice value (1024 at nice 0).
+    pub weight: u64,
+    /// Time on CPU, by our tracer.
+    pub traced_ns: u64,
+    /// Time ready and not running, by our tracer.
+    pub runnable_ns: u64,
+    /// The longest such wait.
+    pub runnable_worst_ns: u64,
+    /// How many.
+    pub runnable_count: u64,
+    /// Time in uninterruptible sleep that the kernel marks as I/O wait.
+    pub io_ns: u64,
+    /// The longest.
+    pub io_worst_ns: u64,
+    /// How many.
+    pub io_count: u64,
+    /// Time in other uninterruptible sleep (TASK_NOLOAD sleeps are `sleep`).
+    pub blocked_ns: u64,
+    /// The longest.
+    pub blocked_worst_ns: u64,
+    /// How many.
+    pub blocked_count: u64,
+    /// Time in interruptible sleep.
+    pub sleep_ns: u64,
+    /// The longest.
+    pub sleep_worst_ns: u64,
+    /// How many.
+    pub sleep_count: u64,
+    /// Cycles (sleep, then ready and running) that ended in the window.
+    pub cycles: u64,
+    /// Over its cycles: sum of the time ready and not running, in us.
+    pub wait_us: u64,
+    /// ... of the sleep that followed, in us.
+    pub rest_us: u64,
+    /// ... of wait squared, in us^2.
+    pub wait_wait: u64,
+    /// ... of wait x following sleep, in us^2.
+    pub wait_rest: u64,
+}
+
+/// A cgroup at the end of the window, with what changed in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cgroup {
+    /// kernfs node id, with the number of its hierarchy (0: unified) in the top byte: v1 hierarchies count alike.
+    pub id: u64,
+    /// Its parent, 0 at a root.
+    pub parent: u64,
+    /// Controllers that this row speaks for: "cpu", "memory", "io", "unified".
+    pub controllers: Vec<String>,
+    /// The last part of its path.
+    pub name: String,
+    /// Path below its hierarchy's root, from "/".
+    pub path: String,
+    /// Where its files are, if its hierarchy is mounted: "/sys/fs/cgroup/cpu/web".
+    pub files: Option<String>,
+    /// CPU facts, if it has the CPU controller.
+    pub cpu: Option<CgroupCpu>,
+    /// Memory facts, if it has the memory controller.
+    pub memory: Option<CgroupMemory>,
+}
+
+/// What a cgroup's CPU controller says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CgroupCpu {
+    /// cpu.shares as the kernel scales them: 1024 is the default.
+    pub weight: u64,
+    /// CPU time it may use each period; `None`: no quota.
+    pub quota_ns: Option<u64>,
+    /// Length of a period.
+    pub period_ns: u64,
+    /// Periods in the window.
+    pub periods: u64,
+    /// ... in which the quota ran out.
+    pub throttled_periods: u64,
+    /// Time throttled, added over CPUs, by the kernel.
+    pub throttled_ns: u64,
+}
+
+/// What a cgroup's memory controller says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CgroupMemory {
+    /// Bytes in use at the end (may lag by a few pages per CPU).
+    pub usage: u64,
+    /// Limit in bytes; `None`: no limit.
+    pub limit: Option<u64>,
+    /// Soft throttle limit (memory.high); `None`: none.
+    pub high: Option<u64>,
+    /// Times an allocation met the limit, in the window.
+    pub limit_hits: u64,
+    /// OOM kills in the window.
+    pub oom_kills: u64,
+    /// Bytes of its anonymous memory in swap at the end.
+    pub swap: u64,
+}
+
+/// A stack seen on CPU, with how often.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// Thread id; 0 is the idle task.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// Times seen.
+    pub count: u64,
+    /// CPU time it stands for: count x sampling period.
+    pub ns: u64,
+    /// Kernel frames, innermost first.
+    pub kernel: Vec<String>,
+    /// User frames, innermost first.
+    pub user: Vec<String>,
+}
+
+/// A stack that waited, with how long.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wait {
+    /// Thread id.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// "io": uninterruptible, marked as I/O wait; "blocked": uninterruptible; "sleep": interruptible.
+    pub state: String,
+    /// Waiting time it stands for: a stack is taken each time a task's waits have grown by the threshold.
+    pub ns: u64,
+    /// Stacks taken.
+    pub count: u64,
+    /// The longest single wait with this stack.
+    pub worst_ns: u64,
+    /// Kernel frames, innermost first.
+    pub kernel: Vec<String>,
+}
+
+/// A CPU over the window.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cpu {
+    /// Its number.
+    pub cpu: u32,
+    /// Time in softirqs by vector: (name, time, count).
+    pub softirqs: Vec<(String, u64, u64)>,
+    /// Time in hardirq handlers by number: (number, name, time, count).
+    pub hardirqs: Vec<(u32, String, u64, u64)>,
+    /// On-CPU samples taken here, idle ones too.
+    pub samples: u64,
+    /// The longest time between two samples, where the timer should have fired.
+    pub worst_gap_ns: u64,
+    /// Gaps of more than three sampling periods.
+    pub gaps: u64,
+}
+
+/// Memory work that one task did itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    /// Thread id.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// Memory cgroup that was reclaimed from or charged, 0 for global.
+    pub cgroup: u64,
+    /// Wall time in memcg (limit) reclaim.
+    pub limit_reclaim_ns: u64,
+    /// Times.
+    pub limit_reclaims: u64,
+    /// The longest.
+    pub limit_reclaim_worst_ns: u64,
+    /// Wall time in global direct reclaim.
+    pub direct_reclaim_ns: u64,
+    /// Times.
+    pub direct_reclaims: u64,
+    /// The longest.
+    pub direct_reclaim_worst_ns: u64,
+    /// Pages it brought into the page cache.
+    pub pages_added: u64,
+    /// Of these, pages that had been evicted in the window (extrapolated from a sample of pages).
+    pub pages_refaulted: u64,
+    /// Pages it swapped in.
+    pub swapped_in: u64,
+    /// Wall time paused for writing too fast (balance_dirty_pages).
+    pub dirty_pause_ns: u64,
+}
+
+/// Block I/O of one cgroup on one device in one direction.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Disk {
+    /// Device number (major:minor).
+    pub dev: String,
+    /// Name: "vda".
+    pub device: String,
+    /// The cgroup that owns the I/O (`Cgroup::id`), 0 unknown.
+    pub cgroup: u64,
+    /// "read", "write", "other".
+    pub op: String,
+    /// Requests done.
+    pub requests: u64,
+    /// Bytes done.
+    pub bytes: u64,
+    /// Time from handing the request to the device until done, summed.
+    pub device_ns: u64,
+    /// The longest.
+    pub device_worst_ns: u64,
+    /// Time from queueing the bio until handing it to the device, summed.
+    pub queue_ns: u64,
+    /// Bios held back by a throttle before they were queued.
+    pub held: u64,
+    /// Time they were held back, summed.
+    pub held_ns: u64,
+    /// The longest.
+    pub held_worst_ns: u64,
+}
+
+/// Connections that one task opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Connect {
+    /// Thread id of the client.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// The client's name.
+    pub comm: String,
+    /// Network namespace (inode).
+    pub netns: u32,
+    /// Where to: "127.0.0.1:8080".
+    pub peer: String,
+    /// Connections that were opened, or tried.
+    pub count: u64,
+    /// ... that got through.
+    pub done: u64,
+    /// ... whose SYN had to be sent again.
+    pub retried: u64,
+    /// Time of those that got through at once.
+    pub prompt_ns: u64,
+    /// Time of those whose SYN had to be sent again, until through or the window's end.
+    pub retried_ns: u64,
+    /// The longest.
+    pub worst_ns: u64,
+}
+
+/// A listening socket whose accept queue was found full.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Listener {
+    /// Network namespace (inode).
+    pub netns: u32,
+    /// Where it listens: "127.0.0.1:8080".
+    pub local: String,
+    /// Length of its accept queue when seen.
+    pub queue: u32,
+    /// Its limit (backlog).
+    pub limit: u32,
+    /// Process that owns it, where found.
+    pub tgid: u32,
+    /// That process's name.
+    pub comm: String,
+    /// Times a connection met the full queue.
+    pub overflows: u64,
+}
+
+/// A BPF program that is not ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Program {
+    /// Its id.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: String,
+    /// Run time while the kernel's statistics were on, extrapolated to the window.
+    pub run_ns: u64,
+    /// Runs, likewise.
+    pub runs: u64,
+    /// Somebody else keeps the statistics on.
+    pub counted_before: bool,
+}

@@ -1,0 +1,40 @@
+//! The BPF probes. Each is a pair of files: `<name>.bpf.c` runs in the kernel, `<name>.rs` speaks with it.
+
+/// The skeleton that `build.rs` made of `<name>.bpf.c`, as a private module `skel`.
+macro_rules! skeleton {
+    ($name:literal) => {
+        #[expect(clippy::all, reason = "generated")]
+        #[allow(
+            clippy::undocumented_unsafe_blocks,
+            dead_code,
+            non_camel_case_types,
+            non_snake_case
+        )]
+        mod skel {
+            include!(concat!(env!("OUT_DIR"), "/", $name, ".skel.rs"));
+        }
+    };
+}
+
+pub mod tasks;
+
+use whyslow_model::Missing;
+
+/// Why a probe did not start, from libbpf's error.
+pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
+    use libbpf_rs::ErrorKind;
+    match err.kind() {
+        ErrorKind::PermissionDenied => Missing::NotAllowed {
+            what: what.to_owned(),
+            way_out: "run as root, or grant CAP_BPF and CAP_PERFMON".to_owned(),
+        },
+        _ => Missing::broken(what, format!("{err:#}")),
+    }
+}
+
+/// The kernel's bytes as a struct. They come unaligned, so they are copied.
+pub(crate) fn value<T: plain::Plain + Default>(bytes: &[u8]) -> T {
+    let mut value = T::default();
+    plain::copy_from_bytes(&mut value, bytes).expect("the kernel half writes whole structs");
+    value
+}

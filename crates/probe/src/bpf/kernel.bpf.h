@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The kernel, as far as whyslow knows it.
+ *
+ * Every kernel type, field and constant our programs use is declared here and
+ * nowhere else. CO-RE finds fields by name, so their order, and all that we
+ * leave out, does not matter.
+ *
+ * Where kernels differ, this file has the difference: the older shape as
+ * `struct x___before_<version>`, the commit that changed it, and one accessor
+ * that hides both. Programs ask for the field, never for a kernel version.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef signed short __s16;
+typedef signed int __s32;
+typedef signed long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32, __wsum;
+
+/* include/uapi/linux/bpf.h: these numbers never change. */
+enum {
+	BPF_ANY = 0,
+	BPF_NOEXIST = 1,
+	BPF_F_NO_PREALLOC = 1,
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_F_USER_STACK = 1 << 8,
+	BPF_F_CURRENT_CPU = 0xffffffff,
+	BPF_RB_NO_WAKEUP = 1,
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_HASH = 5,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_STACK_TRACE = 7,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+/* include/linux/sched.h */
+enum {
+	TASK_RUNNING = 0,
+	TASK_INTERRUPTIBLE = 1,
+	TASK_UNINTERRUPTIBLE = 2,
+	TASK_NOLOAD = 0x400,
+	PF_KTHREAD = 0x00200000,
+	PF_WQ_WORKER = 0x00000020,
+};
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct kernfs_node {
+	__u64 id; /* before v5.5, 67c0496e87d1, a union: not claimed */
+	const char *name;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup_root {
+	int hierarchy_id;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+	struct cgroup_root *root;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+	struct cgroup_subsys_state *subsys[16];
+};
+
+/* Values differ with the configuration: ask BTF. */
+enum cgroup_subsys_id {
+	cpu_cgrp_id = 1,
+	io_cgrp_id = 3,
+	memory_cgrp_id = 4,
+};
+
+struct cfs_bandwidth {
+	__u64 period;
+	__u64 quota;
+	int nr_periods;
+	int nr_throttled;
+	__u64 throttled_time;
+};
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	unsigned long shares;
+	struct task_group *parent;
+	struct cfs_bandwidth cfs_bandwidth;
+};
+
+struct rq {
+	__u64 clock;
+	int cpu;
+};
+
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct load_weight {
+	unsigned long weight;
+};
+
+struct sched_entity {
+	struct load_weight load;
+	__u64 sum_exec_runtime;
+	struct cfs_rq *cfs_rq;
+};
+
+struct sched_info {
+	unsigned long pcount;
+	unsigned long long run_delay;
+};
+
+typedef struct {
+	long long counter;
+} atomic64_t;
+
+struct page_counter {
+	atomic64_t usage;
+	unsigned long failcnt;
+	unsigned long high;
+	unsigned long max;
+};
+
+/* enum memcg_memory_event: order differs with the kernel, ask BTF. */
+enum memcg_memory_event {
+	MEMCG_LOW,
+	MEMCG_HIGH,
+	MEMCG_MAX,
+	MEMCG_OOM,
+	MEMCG_OOM_KILL,
+};
+
+struct mem_cgroup {
+	struct cgroup_subsys_state css;
+	struct page_counter memory;
+	struct page_counter swap;
+	struct page_counter memsw;
+	atomic64_t memory_events[10];
+};
+
+struct cpumask {
+	unsigned long bits[128];
+};
+
+struct mm_struct;
+
+struct task_struct {
+	int pid;
+	int tgid;
+	unsigned int __state;
+	unsigned int flags;
+	unsigned int policy;
+	unsigned int in_iowait : 1;
+	int nr_cpus_allowed;
+	const struct cpumask *cpus_ptr;
+	struct sched_entity se;
+	struct sched_info sched_info;
+	struct task_group *sched_task_group;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	struct css_set *cgroups;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
+	__u64 start_time;
+	char comm[16];
+};
+
+/* v5.14, 2f064a59a11f ("sched: Change task_struct::state") */
+struct task_struct___before_5_14 {
+	long state;
+};
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+#pragma clang attribute pop
+
+static __always_inline __u32 task_state(struct task_struct *t)
+{
+	struct task_struct___before_5_14 *old = (void *)t;
+
+	if (bpf_core_field_exists(t->__state))
+		return t->__state;
+	return old->state;
+}
+
+/* Whether a task that leaves the CPU still wants it. A preempted task does,
+ * even if it was about to sleep.
+ */
+static __always_inline bool wants_cpu(struct task_struct *t, bool preempted)
+{
+	return preempted || task_state(t) == TASK_RUNNING;
+}
+
+/* A cgroup's id over all hierarchies: each v1 hierarchy counts its own kernfs ids from 1,
+ * so the hierarchy's number (0: unified) goes into the top byte. 0: no cgroup.
+ */
+static __always_inline __u64 cgroup_key(struct cgroup *cg)
+{
+	__u64 hierarchy;
+
+	if (!cg)
+		return 0;
+	hierarchy = (__u32)BPF_CORE_READ(cg, root, hierarchy_id);
+	return hierarchy << 56 | (BPF_CORE_READ(cg, kn, id) & 0xffffffffffffffULL);
+}
+
+static __always_inline __u64 parent_key(struct cgroup *cg)
+{
+	return cgroup_key(BPF_CORE_READ(cg, self.parent, cgroup));
+}
+
+/* The cgroup of a task in the hierarchy of one controller, or NULL. */
+#define task_css(t, id)                                                                            \
+	({                                                                                         \
+		struct cgroup_subsys_state *__css = 0;                                             \
+		if (bpf_core_enum_value_exists(enum cgroup_subsys_id, id)) {                       \
+			struct css_set *__set = (t)->cgroups;                                      \
+			__u32 __at = bpf_core_enum_value(enum cgroup_subsys_id, id);               \
+			bpf_core_read(&__css, sizeof(__css), &__set->subsys[__at & 15]);           \
+		}                                                                                  \
+		__css;                                                                             \
+	})
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

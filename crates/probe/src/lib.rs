@@ -1,0 +1,6 @@
+//! The hands that look: BPF programs, kernel files, clocks. Nothing here changes the host, and nothing here judges.
+
+pub mod bpf;
+mod record;
+
+pub use record::{Plan, record};
