@@ -14,11 +14,7 @@ fn main() {
     println!("cargo:rerun-if-env-changed=CLANG");
     for entry in fs::read_dir("src/bpf").expect("src/bpf is there") {
         let source = entry.expect("src/bpf can be listed").path();
-        let file = source
-            .file_name()
-            .and_then(|n| n.to_str())
-            .unwrap_or_default()
-            .to_owned();
+        let file = source.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
         if let Some(name) = file.strip_suffix(".bpf.c") {
             compile(&source, &out.join(format!("{name}.skel.rs")), &clang, &arch);
         }
@@ -48,15 +44,6 @@ fn clang() -> PathBuf {
         return named.into();
     }
     let known = ["clang-19", "clang-20", "clang-21", "clang"];
-    let runs = |name: &&str| {
-        Command::new(name)
-            .arg("--version")
-            .output()
-            .is_ok_and(|o| o.status.success())
-    };
-    known
-        .into_iter()
-        .find(runs)
-        .expect("clang is not installed; run `make setup`")
-        .into()
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
+    known.into_iter().find(runs).expect("clang is not installed; run `make setup`").into()
 }

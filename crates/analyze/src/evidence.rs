@@ -31,19 +31,11 @@ impl<'r> Evidence<'r> {
 
     /// All tasks of the window.
     pub fn tasks(&self) -> Result<&'r [table::Task], Missing> {
-        self.rec
-            .tables
-            .tasks
-            .as_deref()
-            .ok_or_else(|| self.rec.why_missing("task list"))
+        self.rec.tables.tasks.as_deref().ok_or_else(|| self.rec.why_missing("task list"))
     }
 
     /// All cgroups that had a task.
     pub fn cgroups(&self) -> Result<&'r [table::Cgroup], Missing> {
-        self.rec
-            .tables
-            .cgroups
-            .as_deref()
-            .ok_or_else(|| self.rec.why_missing("task list"))
+        self.rec.tables.cgroups.as_deref().ok_or_else(|| self.rec.why_missing("task list"))
     }
 }

@@ -14,9 +14,6 @@ impl Bad {
     /// `wanted` was not found in `line`.
     #[must_use]
     pub fn new(wanted: &'static str, line: &str) -> Self {
-        Bad {
-            wanted,
-            line: line.chars().take(200).collect(),
-        }
+        Bad { wanted, line: line.chars().take(200).collect() }
     }
 }

@@ -40,13 +40,9 @@ pub struct Answers {
 /// Ask every rule.
 #[must_use]
 pub fn ask_all(ev: &Evidence<'_>) -> Answers {
-    let mut answers = Answers {
-        findings: Vec::new(),
-        not: Vec::new(),
-    };
+    let mut answers = Answers { findings: Vec::new(), not: Vec::new() };
     for rule in ALL {
-        let found =
-            (rule.check)(ev).unwrap_or_else(|missing| vec![Finding::cannot_tell(rule.id, missing)]);
+        let found = (rule.check)(ev).unwrap_or_else(|missing| vec![Finding::cannot_tell(rule.id, missing)]);
         let ruled_out = match rule.rules_out {
             Some(ask) if found.iter().all(|f| f.kind == Kind::Risk) => ask(ev).ok().flatten(),
             _ => None,
@@ -54,9 +50,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         answers.not.extend(ruled_out);
         answers.findings.extend(found);
     }
-    answers
-        .findings
-        .sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost)));
+    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost)));
     answers
 }
 
@@ -67,19 +61,11 @@ mod tests {
     #[test]
     fn every_rule_has_its_words_and_a_unique_id() {
         for (at, rule) in ALL.iter().enumerate() {
-            assert!(
-                rule.question.ends_with('?'),
-                "{}: the question ends in a question mark",
-                rule.id
-            );
+            assert!(rule.question.ends_with('?'), "{}: the question ends in a question mark", rule.id);
             for words in [rule.what, rule.how, rule.limits, rule.sources] {
                 assert!(words.len() > 20, "{}: explain has no words", rule.id);
             }
-            assert!(
-                ALL[..at].iter().all(|other| other.id != rule.id),
-                "{} is there twice",
-                rule.id
-            );
+            assert!(ALL[..at].iter().all(|other| other.id != rule.id), "{} is there twice", rule.id);
         }
     }
 }

@@ -55,13 +55,7 @@ pub struct Subject {
 impl Subject {
     /// A subject known by `id`, called `name`.
     pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
-        Subject {
-            kind,
-            id: id.into(),
-            name: name.into(),
-            unit: None,
-            container: None,
-        }
+        Subject { kind, id: id.into(), name: name.into(), unit: None, container: None }
     }
 
     /// The machine as a whole.
@@ -91,13 +85,7 @@ pub struct Culprit {
 impl Culprit {
     /// A culprit known by `id`, called `name`.
     pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
-        Culprit {
-            kind,
-            id: id.into(),
-            name: name.into(),
-            function: None,
-            file: None,
-        }
+        Culprit { kind, id: id.into(), name: name.into(), function: None, file: None }
     }
 
     /// With the file concerned.
@@ -229,10 +217,7 @@ impl Finding {
     /// It explains `lost` of the victim's time.
     #[must_use]
     pub fn cause(rule: &str, victim: Subject, lost: Duration) -> Self {
-        Finding {
-            lost: Some(lost),
-            ..Finding::new(Kind::Cause, rule, victim)
-        }
+        Finding { lost: Some(lost), ..Finding::new(Kind::Cause, rule, victim) }
     }
 
     /// Nobody's loss was measured.
@@ -282,9 +267,7 @@ impl Finding {
     /// The loss as a share of `whole`, the victims' task-seconds.
     #[must_use]
     pub fn share_of(mut self, whole: Duration) -> Self {
-        self.share = self
-            .lost
-            .map(|lost| Share::of(lost.as_secs_f64(), whole.as_secs_f64()));
+        self.share = self.lost.map(|lost| Share::of(lost.as_secs_f64(), whole.as_secs_f64()));
         self
     }
 
@@ -312,30 +295,21 @@ impl Finding {
     /// How to check by hand, with a command.
     #[must_use]
     pub fn check(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
-        self.check.push(Check {
-            text: text.into(),
-            command: Some(command.into()),
-        });
+        self.check.push(Check { text: text.into(), command: Some(command.into()) });
         self
     }
 
     /// What would help, with a command.
     #[must_use]
     pub fn fix(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
-        self.fixes.push(Fix {
-            text: text.into(),
-            command: Some(command.into()),
-        });
+        self.fixes.push(Fix { text: text.into(), command: Some(command.into()) });
         self
     }
 
     /// What would help, in words.
     #[must_use]
     pub fn advice(mut self, text: impl Into<String>) -> Self {
-        self.fixes.push(Fix {
-            text: text.into(),
-            command: None,
-        });
+        self.fixes.push(Fix { text: text.into(), command: None });
         self
     }
 }
@@ -352,13 +326,8 @@ fn in_seconds_or_null<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok
     }
 }
 
-fn range_in_seconds<S: Serializer>(
-    range: &Option<(Duration, Duration)>,
-    s: S,
-) -> Result<S::Ok, S::Error> {
-    range
-        .map(|(low, high)| [round(low.as_secs_f64()), round(high.as_secs_f64())])
-        .serialize(s)
+fn range_in_seconds<S: Serializer>(range: &Option<(Duration, Duration)>, s: S) -> Result<S::Ok, S::Error> {
+    range.map(|(low, high)| [round(low.as_secs_f64()), round(high.as_secs_f64())]).serialize(s)
 }
 
 fn round(seconds: f64) -> f64 {

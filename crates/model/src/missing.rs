@@ -54,18 +54,12 @@ impl Missing {
 
     /// It is there and makes no sense, or failed.
     pub fn broken(what: impl Into<String>, reason: impl ToString) -> Self {
-        Missing::Broken {
-            what: what.into(),
-            reason: reason.to_string(),
-        }
+        Missing::Broken { what: what.into(), reason: reason.to_string() }
     }
 
     /// We chose not to look.
     pub fn skipped(what: impl Into<String>, reason: impl ToString) -> Self {
-        Missing::Skipped {
-            what: what.into(),
-            reason: reason.to_string(),
-        }
+        Missing::Skipped { what: what.into(), reason: reason.to_string() }
     }
 
     /// What is missing.
@@ -93,10 +87,7 @@ pub struct MissingNote {
 
 impl From<Missing> for MissingNote {
     fn from(missing: Missing) -> Self {
-        MissingNote {
-            text: missing.to_string(),
-            missing,
-        }
+        MissingNote { text: missing.to_string(), missing }
     }
 }
 
@@ -106,14 +97,8 @@ mod tests {
 
     #[test]
     fn says_what_and_why() {
-        let absent = Missing::NotInKernel {
-            what: "irq pressure".into(),
-            needs: "Linux 6.1".into(),
-        };
-        assert_eq!(
-            absent.to_string(),
-            "this kernel has no irq pressure; it needs Linux 6.1"
-        );
+        let absent = Missing::NotInKernel { what: "irq pressure".into(), needs: "Linux 6.1".into() };
+        assert_eq!(absent.to_string(), "this kernel has no irq pressure; it needs Linux 6.1");
         assert_eq!(absent.what(), "irq pressure");
     }
 }

@@ -84,18 +84,12 @@ impl Recording {
 
     /// The first frame of a file.
     pub fn first(&self, name: &str) -> Result<&Frame, Missing> {
-        self.frames
-            .iter()
-            .find(|f| f.name == name)
-            .ok_or_else(|| self.why_missing(name))
+        self.frames.iter().find(|f| f.name == name).ok_or_else(|| self.why_missing(name))
     }
 
     /// The last frame of a file.
     pub fn last(&self, name: &str) -> Result<&Frame, Missing> {
-        self.frames
-            .iter()
-            .rfind(|f| f.name == name)
-            .ok_or_else(|| self.why_missing(name))
+        self.frames.iter().rfind(|f| f.name == name).ok_or_else(|| self.why_missing(name))
     }
 
     /// Why a file or table is not here.

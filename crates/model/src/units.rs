@@ -23,11 +23,7 @@ impl Share {
     /// `part / whole`; nothing if there is no whole.
     #[must_use]
     pub fn of(part: f64, whole: f64) -> Self {
-        if whole > 0.0 && part.is_finite() {
-            Share(part / whole)
-        } else {
-            Share::NONE
-        }
+        if whole > 0.0 && part.is_finite() { Share(part / whole) } else { Share::NONE }
     }
 
     /// As a plain number.

@@ -61,14 +61,8 @@ impl<'slot> Tasks<'slot> {
             .map_err(|err| missing(WHAT, &err))?
             .read_to_end(&mut bytes)
             .map_err(|err| Missing::broken(WHAT, err))?;
-        let tasks = bytes
-            .chunks_exact(size_of::<tasks_one>())
-            .map(value)
-            .collect();
-        Ok(Snapshot {
-            tasks,
-            cgroups: self.cgroups(),
-        })
+        let tasks = bytes.chunks_exact(size_of::<tasks_one>()).map(value).collect();
+        Ok(Snapshot { tasks, cgroups: self.cgroups() })
     }
 
     fn cgroups(&self) -> HashMap<u64, tasks_cgroup> {
@@ -82,10 +76,7 @@ impl<'slot> Tasks<'slot> {
             };
             let facts: tasks_cgroup = value(&bytes);
             if facts.pass == pass {
-                all.insert(
-                    u64::from_ne_bytes(key.try_into().expect("the key is a u64")),
-                    facts,
-                );
+                all.insert(u64::from_ne_bytes(key.try_into().expect("the key is a u64")), facts);
             }
         }
         all
@@ -106,29 +97,12 @@ mod tests {
         let mut slot = MaybeUninit::uninit();
         let mut tasks = Tasks::start(&mut slot).expect("root may load the task iterator");
         let seen = tasks.snapshot().unwrap();
-        let me = seen
-            .tasks
-            .iter()
-            .find(|t| t.tgid == std::process::id())
-            .expect("this process is listed");
-        for id in [
-            me.cpu_cgroup,
-            me.memory_cgroup,
-            me.io_cgroup,
-            me.unified_cgroup,
-        ] {
-            assert!(
-                id == 0 || seen.cgroups.contains_key(&id),
-                "cgroup {id} has no row"
-            );
+        let me = seen.tasks.iter().find(|t| t.tgid == std::process::id()).expect("this process is listed");
+        for id in [me.cpu_cgroup, me.memory_cgroup, me.io_cgroup, me.unified_cgroup] {
+            assert!(id == 0 || seen.cgroups.contains_key(&id), "cgroup {id} has no row");
         }
         for c in seen.cgroups.values() {
-            let name: String = c
-                .name
-                .iter()
-                .take_while(|b| **b != 0)
-                .map(|b| *b as u8 as char)
-                .collect();
+            let name: String = c.name.iter().take_while(|b| **b != 0).map(|b| *b as u8 as char).collect();
             println!(
                 "{name:?} parent {} ctl {} shares {} quota {} limit {} usage {}",
                 c.parent, c.controllers, c.shares, c.quota_ns as i64, c.limit_pages, c.usage_pages
