@@ -1,6 +1,14 @@
 //! The hands that look: BPF programs, kernel files, clocks. Nothing here changes the host, and nothing here judges.
 
 pub mod bpf;
+pub mod child;
+mod cost;
+pub mod files;
+mod host;
+mod probes;
 mod record;
+mod sample_table;
+mod symbols;
+mod task_table;
 
 pub use record::{Plan, record};
