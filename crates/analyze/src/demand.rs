@@ -55,7 +55,11 @@ pub fn absorbed(task: &Task) -> Absorbed {
     let part = |slope: f64| (-slope).clamp(0.0, most);
     let (low, high) = (part(slope + error), part(slope - error));
     // A slope that could be anything is no answer; then the guess is the one that accuses nobody.
-    if high - low > 0.5 { Absorbed { low, likely: high, high } } else { Absorbed { low, likely: part(slope), high } }
+    if high - low > 0.5 {
+        Absorbed { low, likely: high, high }
+    } else {
+        Absorbed { low, likely: part(slope), high }
+    }
 }
 
 /// The CPU time a task would use in the time it lived if it never waited for a CPU, in ns.

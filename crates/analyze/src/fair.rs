@@ -39,7 +39,8 @@ const MAX_DEPTH: usize = 64;
 #[must_use]
 pub fn share_out(wants: &[Want], groups: &BTreeMap<u64, Group>, capacity: f64, cpu: f64) -> Vec<f64> {
     let limited = limit_by_mask(wants, cpu);
-    let mut tree = Tree { wants, limited: &limited, groups, children: BTreeMap::new(), members: BTreeMap::new() };
+    let mut tree =
+        Tree { wants, limited: &limited, groups, children: BTreeMap::new(), members: BTreeMap::new() };
     for (id, group) in groups {
         let parent = if groups.contains_key(&group.parent) && group.parent != *id { group.parent } else { 0 };
         tree.children.entry(parent).or_default().push(*id);
@@ -85,7 +86,8 @@ impl Tree<'_> {
         }
         let tasks = self.members.get(&group).map_or(&[][..], Vec::as_slice);
         let children = self.children.get(&group).map_or(&[][..], Vec::as_slice);
-        let mut claims: Vec<(f64, f64)> = tasks.iter().map(|at| (self.limited[*at], self.wants[*at].weight)).collect();
+        let mut claims: Vec<(f64, f64)> =
+            tasks.iter().map(|at| (self.limited[*at], self.wants[*at].weight)).collect();
         claims.extend(children.iter().map(|id| (self.demand(*id, depth + 1), self.groups[id].weight)));
         let filled = fill(&claims, capacity);
         for (at, most) in tasks.iter().zip(&filled) {
@@ -137,7 +139,8 @@ mod tests {
 
     #[test]
     fn who_wants_little_gets_it_and_the_rest_is_shared() {
-        let got = share_out(&[want(0, 0.1), want(0, 1.0), want(0, 1.0), want(0, 1.0)], &BTreeMap::new(), 2.0, 1.0);
+        let got =
+            share_out(&[want(0, 0.1), want(0, 1.0), want(0, 1.0), want(0, 1.0)], &BTreeMap::new(), 2.0, 1.0);
         assert!((got[0] - 0.1).abs() < 1e-9 && (got[1] - 1.9 / 3.0).abs() < 1e-9, "{got:?}");
     }
 

@@ -26,7 +26,11 @@ pub struct Named {
 }
 
 /// Give names to what the probes saw.
-pub fn name(hits: Option<Vec<oncpu::Hit>>, seen: Option<sched::Seen>, missing: &mut Vec<MissingNote>) -> Named {
+pub fn name(
+    hits: Option<Vec<oncpu::Hit>>,
+    seen: Option<sched::Seen>,
+    missing: &mut Vec<MissingNote>,
+) -> Named {
     let mut kernel = symbols::KernelNames::default();
     let waits = seen.map(|seen| waits(&seen, &mut kernel));
     let samples = hits.map(|hits| {
@@ -99,7 +103,8 @@ fn user_names(hits: &[oncpu::Hit], missing: &mut Vec<MissingNote>) -> UserNames 
         *samples += hit.count;
         addresses.extend(&hit.user);
     }
-    let mut busiest: Vec<_> = wanted.into_iter().filter(|(_, (_, addresses))| !addresses.is_empty()).collect();
+    let mut busiest: Vec<_> =
+        wanted.into_iter().filter(|(_, (_, addresses))| !addresses.is_empty()).collect();
     busiest.sort_by_key(|(tgid, (samples, _))| (std::cmp::Reverse(*samples), *tgid));
     let work = |out: &mut dyn Write| {
         for (tgid, (_, addresses)) in busiest.iter().take(MAX_PROCESSES) {

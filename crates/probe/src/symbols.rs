@@ -40,7 +40,8 @@ impl KernelNames {
             let named = self.symbolizer.symbolize(&self.source, Input::AbsAddr(&fresh));
             for (at, address) in fresh.iter().enumerate() {
                 let one = named.as_ref().ok().and_then(|all| all.get(at));
-                let names = one.and_then(Symbolized::as_sym).map_or_else(|| vec![UNKNOWN.to_owned()], kernel_name);
+                let names =
+                    one.and_then(Symbolized::as_sym).map_or_else(|| vec![UNKNOWN.to_owned()], kernel_name);
                 self.known.insert(*address, names);
             }
         }
@@ -79,8 +80,13 @@ pub fn user_names(tgid: u32, addresses: &[u64]) -> HashMap<u64, Vec<String>> {
         for (address, (offset, meta)) in unnamed.iter().zip(&places.outputs) {
             if let Some(UserMeta::Elf(elf)) = places.meta.get(*meta) {
                 let file = elf.path.file_name().unwrap_or_default().to_string_lossy();
-                let id: String =
-                    elf.build_id.iter().flat_map(|id| id.iter()).take(6).map(|b| format!("{b:02x}")).collect();
+                let id: String = elf
+                    .build_id
+                    .iter()
+                    .flat_map(|id| id.iter())
+                    .take(6)
+                    .map(|b| format!("{b:02x}"))
+                    .collect();
                 names.insert(*address, vec![format!("{file}+{offset:#x} (build id {id})")]);
             }
         }

@@ -20,7 +20,8 @@ const WEIGHT_SCALE: u64 = 1024;
 #[must_use]
 pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Seen, window_ns: u64) -> Vec<table::Task> {
     let possible = libbpf_rs::num_possible_cpus().unwrap_or(1);
-    let before: HashMap<(u32, u64), &tasks_one> = start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
+    let before: HashMap<(u32, u64), &tasks_one> =
+        start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
     let slots: HashMap<u32, &sched_slot> = seen.live.iter().map(|l| (l.slot.pid, &l.slot)).collect();
     let live = end.tasks.iter().filter(|t| t.pid != 0).map(|now| {
         let then = before.get(&(now.pid, now.start_ns)).copied();
@@ -37,7 +38,11 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Seen, window_ns: u6
     rows
 }
 
-fn ended(before: &HashMap<(u32, u64), &tasks_one>, exits: &[sched_exit], possible: usize) -> Vec<table::Task> {
+fn ended(
+    before: &HashMap<(u32, u64), &tasks_one>,
+    exits: &[sched_exit],
+    possible: usize,
+) -> Vec<table::Task> {
     let mut rows: Vec<table::Task> = Vec::new();
     let mut folded: BTreeMap<(u32, u64, String), table::Task> = BTreeMap::new();
     for exit in exits {
@@ -145,7 +150,8 @@ fn all_of(sum: &sched::sched_sum) -> (u64, u64, u64) {
 
 /// "0-3,8" of a CPU mask. The kernel allocates masks for `possible` CPUs only: what follows is somebody else's memory.
 fn cpu_list(words: &[u64], possible: usize) -> String {
-    let set: Vec<usize> = (0..possible.min(words.len() * 64)).filter(|cpu| words[cpu / 64] >> (cpu % 64) & 1 == 1).collect();
+    let set: Vec<usize> =
+        (0..possible.min(words.len() * 64)).filter(|cpu| words[cpu / 64] >> (cpu % 64) & 1 == 1).collect();
     let mut list = String::new();
     let mut at = 0;
     while at < set.len() {
@@ -154,7 +160,8 @@ fn cpu_list(words: &[u64], possible: usize) -> String {
             at += 1;
         }
         let comma = if list.is_empty() { "" } else { "," };
-        list += &if set[at] == from { format!("{comma}{from}") } else { format!("{comma}{from}-{}", set[at]) };
+        list +=
+            &if set[at] == from { format!("{comma}{from}") } else { format!("{comma}{from}-{}", set[at]) };
         at += 1;
     }
     list
@@ -168,7 +175,8 @@ pub fn cgroups(
     mounts: &BTreeMap<String, std::path::PathBuf>,
     page_size: u64,
 ) -> Vec<table::Cgroup> {
-    let all: HashMap<u64, &tasks_cgroup> = start.cgroups.iter().chain(&end.cgroups).map(|(id, c)| (*id, c)).collect();
+    let all: HashMap<u64, &tasks_cgroup> =
+        start.cgroups.iter().chain(&end.cgroups).map(|(id, c)| (*id, c)).collect();
     let mut rows: Vec<_> = all
         .iter()
         .map(|(id, now)| {
@@ -180,7 +188,8 @@ pub fn cgroups(
                 id: *id,
                 parent: now.parent,
                 name: text(&now.name),
-                files: mount.map(|m| m.join(Path::new(path.trim_start_matches('/'))).to_string_lossy().into_owned()),
+                files: mount
+                    .map(|m| m.join(Path::new(path.trim_start_matches('/'))).to_string_lossy().into_owned()),
                 cpu: cpu_facts(start.cgroups.get(id), now),
                 memory: memory_facts(*id, start.cgroups.get(id), now, page_size),
                 controllers,
@@ -205,7 +214,8 @@ fn path_of(id: u64, all: &HashMap<u64, &tasks_cgroup>) -> String {
             _ => break,
         }
     }
-    parts.iter().rev().fold(String::new(), |path, part| path + "/" + part) + if parts.is_empty() { "/" } else { "" }
+    parts.iter().rev().fold(String::new(), |path, part| path + "/" + part)
+        + if parts.is_empty() { "/" } else { "" }
 }
 
 fn cpu_facts(then: Option<&tasks_cgroup>, now: &tasks_cgroup) -> Option<table::CgroupCpu> {
@@ -221,7 +231,12 @@ fn cpu_facts(then: Option<&tasks_cgroup>, now: &tasks_cgroup) -> Option<table::C
     })
 }
 
-fn memory_facts(id: u64, then: Option<&tasks_cgroup>, now: &tasks_cgroup, page_size: u64) -> Option<table::CgroupMemory> {
+fn memory_facts(
+    id: u64,
+    then: Option<&tasks_cgroup>,
+    now: &tasks_cgroup,
+    page_size: u64,
+) -> Option<table::CgroupMemory> {
     // PAGE_COUNTER_MAX is LONG_MAX / PAGE_SIZE: anything near it is "no limit".
     let limit = |pages: u64| Some(pages).filter(|p| *p < i64::MAX as u64 / page_size).map(|p| p * page_size);
     let since = |field: fn(&tasks_cgroup) -> u64| field(now).saturating_sub(then.map_or(0, field));

@@ -80,7 +80,9 @@ mod tests {
         let mut slot = MaybeUninit::uninit();
         let irq = Irq::start(&mut slot).expect("root may trace interrupts");
         let began = std::time::Instant::now();
-        let busy = |rows: &[table::Cpu]| rows.iter().flat_map(|r| &r.softirqs).any(|(_, ns, count)| *ns > 0 && *count > 0);
+        let busy = |rows: &[table::Cpu]| {
+            rows.iter().flat_map(|r| &r.softirqs).any(|(_, ns, count)| *ns > 0 && *count > 0)
+        };
         while !busy(&irq.rows().unwrap()) {
             assert!(began.elapsed() < Duration::from_secs(20), "no softirq in 20 s");
         }

@@ -68,13 +68,20 @@ impl<'slot> OnCpu<'slot> {
         let mut stacks = HashMap::new();
         let mut hits = Vec::new();
         for bytes in map.keys() {
-            let Some(count) = map.lookup(&bytes, MapFlags::ANY).map_err(|err| missing(WHAT, &err))? else { continue };
+            let Some(count) = map.lookup(&bytes, MapFlags::ANY).map_err(|err| missing(WHAT, &err))? else {
+                continue;
+            };
             let key: oncpu_key = value(&bytes);
             let mut frames = |id: i32| -> Vec<u64> {
                 stacks.entry(id).or_insert_with(|| self.stack(id).unwrap_or_default()).clone()
             };
             let (kernel, user) = (frames(key.kernel), frames(key.user));
-            hits.push(Hit { key, count: u64::from_ne_bytes(count.try_into().unwrap_or_default()), kernel, user });
+            hits.push(Hit {
+                key,
+                count: u64::from_ne_bytes(count.try_into().unwrap_or_default()),
+                kernel,
+                user,
+            });
         }
         Ok(hits)
     }
@@ -82,7 +89,8 @@ impl<'slot> OnCpu<'slot> {
     fn stack(&self, id: i32) -> Option<Vec<u64>> {
         let id = u32::try_from(id).ok()?; // negative: no such stack
         let bytes = self.skel.maps.stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
-        let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+        let words =
+            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
         Some(words.take_while(|address| *address != 0).collect())
     }
 
@@ -129,7 +137,8 @@ fn open_timer(cpu: u32) -> Result<i32, Missing> {
         ..PerfEventAttr::default()
     };
     // SAFETY: the attribute outlives the call and says its own size; the other arguments are plain numbers.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu as i32, -1, CLOEXEC) };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu as i32, -1, CLOEXEC) };
     i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| {
         let err = std::io::Error::last_os_error();
         match err.raw_os_error() {

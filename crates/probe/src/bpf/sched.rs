@@ -172,7 +172,10 @@ mod tests {
         let awake = sum(RUNNING) + sum(READY);
         assert!(awake >= Duration::from_millis(75), "awake {awake:?}");
         assert!(all <= life + Duration::from_millis(1), "{all:?} in a life of {life:?}");
-        assert!(all + Duration::from_nanos(slot.unknown_ns) + Duration::from_millis(20) >= life, "{all:?} of {life:?}");
+        assert!(
+            all + Duration::from_nanos(slot.unknown_ns) + Duration::from_millis(20) >= life,
+            "{all:?} of {life:?}"
+        );
     }
 
     #[test]
