@@ -22,6 +22,9 @@ pub struct Lift {
     pub masks: BTreeSet<usize>,
 }
 
+/// A task that lost less than this share of its time is not counted among the victims.
+const NOTICEABLE: f64 = 0.01;
+
 /// Time lost by a set of tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Loss {
@@ -37,10 +40,8 @@ pub struct Loss {
     pub worst: Duration,
     /// Number of waits.
     pub waits: u64,
-    /// Time of the window the tasks lived.
+    /// Time of the window that those who lost noticeably lived.
     pub lived: Duration,
-    /// CPU time they got.
-    pub got: Duration,
     /// Tasks that lost noticeably.
     pub tasks: u64,
 }
@@ -106,9 +107,10 @@ impl<'r> World<'r> {
             loss.raw += Duration::from_nanos(task.runnable_ns);
             loss.worst = loss.worst.max(Duration::from_nanos(task.runnable_worst_ns));
             loss.waits += task.runnable_count;
-            loss.lived += Duration::from_nanos(task.lived_ns);
-            loss.got += Duration::from_nanos(task.exec_ns);
-            loss.tasks += u64::from(lost.as_nanos() as f64 > 0.01 * task.lived_ns as f64);
+            if lost.as_nanos() as f64 > NOTICEABLE * task.lived_ns as f64 {
+                loss.lived += Duration::from_nanos(task.lived_ns);
+                loss.tasks += 1;
+            }
         }
         loss
     }
