@@ -31,6 +31,7 @@ pub struct Plan {
 
 /// Record one window. `stop` ends it early; `progress` is told the time left about once a second.
 pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)) -> Recording {
+    go_first();
     let before = cost::so_far();
     let mut seen = Seen { frames: Vec::new(), missing: Vec::new() };
     let mut files = Files::open(&plan.root);
@@ -98,6 +99,12 @@ fn wait_out(
         beat(at, second);
         nap(BEAT.min(window.saturating_sub(began.elapsed())));
     }
+}
+
+/// On a host with forty tasks a CPU our quarter second of work would take ten: the answer is wanted while it matters.
+fn go_first() {
+    // SAFETY: plain numbers; refused without CAP_SYS_NICE, and then we wait like everybody.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
 /// Sleep, but let a signal (Ctrl-C) end it: `std::thread::sleep` would go on.
