@@ -107,9 +107,10 @@ fn user_names(hits: &[oncpu::Hit], missing: &mut Vec<MissingNote>) -> UserNames 
         wanted.into_iter().filter(|(_, (_, addresses))| !addresses.is_empty()).collect();
     busiest.sort_by_key(|(tgid, (samples, _))| (std::cmp::Reverse(*samples), *tgid));
     let work = |out: &mut dyn Write| {
+        let namer = symbols::UserNamer::default();
         for (tgid, (_, addresses)) in busiest.iter().take(MAX_PROCESSES) {
             let addresses: Vec<u64> = addresses.iter().copied().collect();
-            for (address, names) in symbols::user_names(*tgid, &addresses) {
+            for (address, names) in namer.names(*tgid, &addresses) {
                 let Ok(line) = serde_json::to_vec(&(tgid, address, names)) else { continue };
                 if out.write_all(&[line, b"\n".to_vec()].concat()).is_err() {
                     return;

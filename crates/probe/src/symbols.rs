@@ -59,24 +59,43 @@ fn kernel_name(sym: &Sym<'_>) -> Vec<String> {
     }
 }
 
-/// The names of the user stacks of one process, by address. An address without a name is missing from the map.
-///
-/// Reads /proc/PID/maps, which takes the process's mmap_lock: only to be called where waiting does no harm.
-#[must_use]
-pub fn user_names(tgid: u32, addresses: &[u64]) -> HashMap<u64, Vec<String>> {
-    let mut names = HashMap::new();
-    let symbolizer = Symbolizer::builder().enable_code_info(false).build();
-    let source = Source::Process(Process::new(Pid::from(tgid)));
-    if let Ok(all) = symbolizer.symbolize(&source, Input::AbsAddr(addresses)) {
-        for (address, one) in addresses.iter().zip(&all) {
-            if let Some(sym) = one.as_sym() {
-                names.insert(*address, with_inlined(sym));
+/// Names user addresses; what processes share (libc) is read once.
+pub struct UserNamer {
+    symbolizer: Symbolizer,
+    normalizer: Normalizer,
+}
+
+impl Default for UserNamer {
+    fn default() -> Self {
+        let symbolizer = Symbolizer::builder().enable_code_info(false).build();
+        UserNamer { symbolizer, normalizer: Normalizer::new() }
+    }
+}
+
+impl UserNamer {
+    /// The names of the user code of one process, by address. An address without a name is missing from the map.
+    ///
+    /// Reads /proc/PID/maps, which takes the process's mmap_lock: only to be called where waiting does no harm.
+    #[must_use]
+    pub fn names(&self, tgid: u32, addresses: &[u64]) -> HashMap<u64, Vec<String>> {
+        let mut names = HashMap::new();
+        let source = Source::Process(Process::new(Pid::from(tgid)));
+        if let Ok(all) = self.symbolizer.symbolize(&source, Input::AbsAddr(addresses)) {
+            for (address, one) in addresses.iter().zip(&all) {
+                if let Some(sym) = one.as_sym() {
+                    names.insert(*address, with_inlined(sym));
+                }
             }
         }
+        let unnamed: Vec<u64> = addresses.iter().copied().filter(|a| !names.contains_key(a)).collect();
+        if !unnamed.is_empty() {
+            self.places(tgid, &unnamed, &mut names);
+        }
+        names
     }
-    let unnamed: Vec<u64> = addresses.iter().copied().filter(|a| !names.contains_key(a)).collect();
-    let normalizer = Normalizer::new();
-    if let Ok(places) = normalizer.normalize_user_addrs(Pid::from(tgid), &unnamed) {
+
+    fn places(&self, tgid: u32, unnamed: &[u64], names: &mut HashMap<u64, Vec<String>>) {
+        let Ok(places) = self.normalizer.normalize_user_addrs(Pid::from(tgid), unnamed) else { return };
         for (address, (offset, meta)) in unnamed.iter().zip(&places.outputs) {
             if let Some(UserMeta::Elf(elf)) = places.meta.get(*meta) {
                 let file = elf.path.file_name().unwrap_or_default().to_string_lossy();
@@ -91,7 +110,6 @@ pub fn user_names(tgid: u32, addresses: &[u64]) -> HashMap<u64, Vec<String>> {
             }
         }
     }
-    names
 }
 
 /// Inlined functions are told as frames of their own, innermost first.
@@ -108,7 +126,7 @@ mod tests {
     #[test]
     fn names_code_of_this_process() {
         let here = names_code_of_this_process as *const () as u64 + 4;
-        let names = user_names(std::process::id(), &[here]);
+        let names = UserNamer::default().names(std::process::id(), &[here]);
         let name = names.get(&here).expect("the test binary has a symbol or an offset").join(" ");
         assert!(name.contains("names_code_of_this_process") || name.contains("+0x"), "{name}");
     }
