@@ -415,7 +415,6 @@ int finish(struct bpf_iter__task *ctx)
 	if (state >= IO && state <= ASLEEP && s->debt[state] >= MSEC && (__u32)t->tgid != own_tgid &&
 	    (state != ASLEEP || (!(t->flags & PF_KTHREAD) && sleepers++ < MAX_SLEEPERS)))
 		fill_stack(&out->stack, t, s, state);
-	if (bpf_seq_write(ctx->meta->seq, out, sizeof(*out)))
-		__sync_fetch_and_add(&lost, 1);
+	bpf_seq_write(ctx->meta->seq, out, sizeof(*out)); /* if it does not fit the kernel asks again for this task */
 	return 0;
 }
