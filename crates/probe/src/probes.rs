@@ -66,6 +66,7 @@ impl<'slot> Probes<'slot> {
         if !live {
             return probes;
         }
+        libbpf_rs::set_print(None); // what fails is told as `Missing`, not in libbpf's words
         let cpus = host::online_cpus(Path::new("/"));
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
