@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod evidence;
+pub mod focus;
 pub mod parse;
 pub mod rules;
 
