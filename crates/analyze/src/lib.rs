@@ -8,6 +8,7 @@ mod demand;
 mod evidence;
 mod fair;
 mod names;
+pub mod focus;
 pub mod parse;
 pub mod rules;
 

@@ -6,9 +6,11 @@ mod cost;
 pub mod files;
 mod host;
 mod probes;
+pub mod doctor;
 mod record;
 mod sample_table;
 mod symbols;
 mod task_table;
 
+pub use doctor::{Rung, doctor};
 pub use record::{Plan, record};

@@ -1,1 +1,20 @@
+//! The mouth: functions from a document to bytes. One file an output. Nothing is computed here but layout.
 
+#![forbid(unsafe_code)]
+
+mod json;
+mod page;
+pub mod safe;
+mod text;
+
+pub use json::json;
+pub use text::text;
+
+/// How the text is to look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Style {
+    /// With colours: for a terminal whose user did not set `NO_COLOR`.
+    pub colour: bool,
+    /// Everything: each question that could not be answered, each thing that was not seen, every cgroup.
+    pub verbose: bool,
+}

@@ -1,0 +1,253 @@
+//! What does this kernel let us see, and what is lost without the rest? Each rung is asked for by trying it, never by version.
+//!
+//! The list is read by people who wonder why a report says "cannot tell". Looking costs a few BPF loads (25 ms each) and one
+//! pass over kallsyms.
+
+mod ask;
+
+use std::io::{self, BufReader, Read as _};
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use whyslow_model::Missing;
+
+use crate::bpf;
+
+/// One thing that whyslow can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rung {
+    /// What it is.
+    pub what: &'static str,
+    /// It is there and works.
+    pub ok: bool,
+    /// Why we think so.
+    pub why: String,
+    /// What is lost without it; empty where nothing is.
+    pub lost: &'static str,
+}
+
+impl Rung {
+    fn new(what: &'static str, lost: &'static str, found: Result<String, String>) -> Self {
+        let ok = found.is_ok();
+        Rung { what, ok, why: found.unwrap_or_else(|why| why), lost }
+    }
+}
+
+/// Ask this host for every rung.
+#[must_use]
+pub fn doctor() -> Vec<Rung> {
+    let root = Path::new("/");
+    let mut rungs = vec![privilege(read(root, "proc/self/status")), btf(root)];
+    rungs.extend(objects());
+    rungs.push(Rung::new(
+        "perf event cpu-clock",
+        "on-CPU stacks: which function burns the CPU",
+        ask::cpu_clock().map(|()| "can be opened on CPU 0".to_owned()),
+    ));
+    rungs.push(Rung::new(
+        "BPF run time statistics",
+        "the run time of BPF programs, ours and other people's",
+        ask::bpf_stats().map(|()| "can be switched on while we look".to_owned()),
+    ));
+    rungs.push(pressure(read(root, "proc/pressure/io")));
+    rungs.push(schedstat(read(root, "proc/schedstat")));
+    rungs.extend(symbols(root));
+    rungs.push(ask::cgroups(&root.join("sys/fs/cgroup")));
+    rungs.extend(optional(root));
+    rungs
+}
+
+/// Every BPF object, loaded and attached once, then let go.
+fn objects() -> Vec<Rung> {
+    let mut rungs = Vec::new();
+    let mut object = |what, lost, started: Result<(), Missing>| {
+        let found = started.map(|()| "loads and attaches".to_owned()).map_err(|why| why.to_string());
+        rungs.push(Rung::new(what, lost, found));
+    };
+    object(
+        "BPF: task list",
+        "who waits for what: nearly every cause",
+        bpf::tasks::Tasks::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    rungs
+}
+
+fn read(root: &Path, name: &str) -> io::Result<String> {
+    let mut text = String::new();
+    // No file asked for here is longer; a wrong root must not make us read for ever.
+    std::fs::File::open(root.join(name))?.take(1 << 20).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// (name, bit, what it is for), from include/uapi/linux/capability.h: the numbers never change.
+const CAPABILITIES: [(&str, u32); 5] =
+    [("CAP_SYS_PTRACE", 19), ("CAP_SYS_ADMIN", 21), ("CAP_SYSLOG", 34), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
+
+fn privilege(status: io::Result<String>) -> Rung {
+    let found = match status {
+        Err(err) => Err(format!("cannot read /proc/self/status: {err}")),
+        Ok(text) => held(&text),
+    };
+    Rung::new("privilege", "BPF, and the files of other people's processes", found)
+}
+
+fn held(status: &str) -> Result<String, String> {
+    let mask = status
+        .lines()
+        .find_map(|l| l.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .ok_or_else(|| "expected CapEff:<hex> in /proc/self/status".to_owned())?;
+    let lacking: Vec<_> =
+        CAPABILITIES.iter().filter(|(_, bit)| mask >> bit & 1 == 0).map(|(name, _)| *name).collect();
+    if lacking.is_empty() {
+        return Ok("all capabilities that matter".to_owned());
+    }
+    Err(format!("lacks {}; run as root", lacking.join(", ")))
+}
+
+fn btf(root: &Path) -> Rung {
+    let at = root.join("sys/kernel/btf/vmlinux");
+    let found = std::fs::File::open(&at)
+        .map(|_| "/sys/kernel/btf/vmlinux is readable".to_owned())
+        .map_err(|err| format!("cannot read /sys/kernel/btf/vmlinux: {err}; it needs CONFIG_DEBUG_INFO_BTF"));
+    Rung::new("kernel types (BTF)", "all BPF probes: only kernel files are left", found)
+}
+
+/// Absent and refusing are two things: with `psi=0` on the command line the files are there and may refuse to be read.
+fn pressure(text: io::Result<String>) -> Rung {
+    let found = match text {
+        Ok(text) if text.contains("total=") => Ok("/proc/pressure is readable".to_owned()),
+        Ok(_) => Err("/proc/pressure/io holds no total".to_owned()),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {
+            Err("this kernel has no /proc/pressure; it needs CONFIG_PSI and not psi=0".to_owned())
+        }
+        Err(err) if err.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            Err("/proc/pressure refuses to be read: PSI is off; boot with psi=1".to_owned())
+        }
+        Err(err) => Err(format!("cannot read /proc/pressure/io: {err}")),
+    };
+    Rung::new("pressure (PSI)", "a second witness for waits; causes do not rest on it", found)
+}
+
+fn schedstat(text: io::Result<String>) -> Rung {
+    let found = match text {
+        Ok(_) => Ok("/proc/schedstat is readable".to_owned()),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {
+            Err("this kernel has no /proc/schedstat; it needs CONFIG_SCHEDSTATS".to_owned())
+        }
+        Err(err) => Err(format!("cannot read /proc/schedstat: {err}")),
+    };
+    Rung::new("schedstat", "per-CPU run queue totals; BPF measures the same per task", found)
+}
+
+fn symbols(root: &Path) -> [Rung; 2] {
+    let seen = std::fs::File::open(root.join("proc/kallsyms"))
+        .and_then(|file| kallsyms(BufReader::new(file)))
+        .map_err(|err| format!("cannot read /proc/kallsyms: {err}"));
+    let functions = match &seen {
+        Ok(seen) if seen.addresses => Ok("/proc/kallsyms shows addresses".to_owned()),
+        Ok(_) => Err("/proc/kallsyms hides addresses; run as root, or set kernel.kptr_restrict=1".to_owned()),
+        Err(err) => Err(err.clone()),
+    };
+    let data = match seen {
+        Ok(seen) if seen.data => Ok("/proc/kallsyms names data".to_owned()),
+        Ok(_) => Err("/proc/kallsyms names functions only; data needs CONFIG_KALLSYMS_ALL".to_owned()),
+        Err(err) => Err(err),
+    };
+    [
+        Rung::new("kernel function names", "names in kernel stacks", functions),
+        Rung::new("kernel data names", "names of locks: they are inferred from who waits", data),
+    ]
+}
+
+struct Symbols {
+    addresses: bool,
+    data: bool,
+}
+
+fn kallsyms(text: impl io::BufRead) -> io::Result<Symbols> {
+    let mut seen = Symbols { addresses: false, data: false };
+    for line in text.lines() {
+        let line = line?;
+        let mut fields = line.split(' ');
+        seen.addresses |= fields.next().is_some_and(|hex| u64::from_str_radix(hex, 16).is_ok_and(|at| at != 0));
+        // Types of nm: d and b are data. Without KALLSYMS_ALL only text is listed, and a few that lie in text.
+        seen.data |= fields.next() == Some("d") || line.ends_with(" cgroup_mutex");
+        if seen.addresses && seen.data {
+            break;
+        }
+    }
+    Ok(seen)
+}
+
+fn optional(root: &Path) -> [Rung; 3] {
+    let there = |name: &str, needs: &str| {
+        let at = root.join(name);
+        if at.exists() {
+            Ok(format!("/{name} is there"))
+        } else {
+            Err(format!("no /{name}; it needs {needs}"))
+        }
+    };
+    [
+        Rung::new("tracefs", "", there("sys/kernel/tracing/events", "CONFIG_FTRACE and tracefs mounted")),
+        Rung::new("kprobes", "", there("sys/bus/event_source/devices/kprobe", "CONFIG_KPROBES")),
+        Rung::new(
+            "function tracing (fentry)",
+            "",
+            there(
+                "sys/kernel/tracing/available_filter_functions",
+                "CONFIG_DYNAMIC_FTRACE and tracefs mounted",
+            ),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_pressure_and_refusing_pressure_are_told_apart() {
+        let absent = pressure(Err(io::ErrorKind::NotFound.into()));
+        assert!(!absent.ok && absent.why.contains("has no /proc/pressure"), "{absent:?}");
+        let refusing = pressure(Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)));
+        assert!(!refusing.ok && refusing.why.contains("psi=1"), "{refusing:?}");
+        assert!(pressure(Ok("some avg10=0.00 avg60=0.00 avg300=0.00 total=1\n".into())).ok);
+        assert!(!pressure(Ok(String::new())).ok);
+    }
+
+    #[test]
+    fn lacking_capabilities_are_named() {
+        assert!(held("Name:\tx\nCapEff:\t000001ffffffffff\n").is_ok());
+        let why = held("CapEff:\t0000004000000000\n").unwrap_err();
+        assert!(why.contains("CAP_BPF") && !why.contains("CAP_PERFMON"), "{why}");
+        for torn in ["", "CapEff:", "CapEff: zz"] {
+            assert!(held(torn).unwrap_err().starts_with("expected CapEff"));
+        }
+    }
+
+    #[test]
+    fn hidden_addresses_and_absent_data_names_are_seen() {
+        let shown = kallsyms(&b"ffffffff81000000 T _text\nffffffff82000000 d cgroup_mutex\n"[..]).unwrap();
+        assert!(shown.addresses && shown.data);
+        let hidden = kallsyms(&b"0000000000000000 T _text\n\ngarbage"[..]).unwrap();
+        assert!(!hidden.data && !hidden.addresses);
+        assert!(kallsyms(&b"0000000000000000 T _text\n"[..]).is_ok_and(|s| !s.addresses));
+    }
+
+    #[test]
+    fn an_empty_folder_is_a_host_without_rungs() {
+        let nowhere = Path::new("/nonexistent");
+        assert!(!btf(nowhere).ok && symbols(nowhere).iter().chain(&optional(nowhere)).all(|r| !r.ok));
+    }
+
+    #[test]
+    fn root_doctor_finds_privilege_types_and_the_task_list() {
+        let rungs = doctor();
+        for what in ["privilege", "kernel types (BTF)", "BPF: task list", "perf event cpu-clock"] {
+            let rung = rungs.iter().find(|r| r.what == what).expect("the rung is listed");
+            assert!(rung.ok, "{rung:?}");
+        }
+    }
+}

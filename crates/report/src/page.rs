@@ -1,0 +1,185 @@
+//! A page of 80 columns: words are wrapped, commands and paths are never broken.
+
+use crate::safe::{columns, columns_of, plain};
+
+/// Columns of a page.
+pub(crate) const WIDTH: usize = 80;
+
+/// What a line is, for its colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ink {
+    Plain,
+    Heading,
+    Cause,
+    Risk,
+    Command,
+    Faint,
+}
+
+impl Ink {
+    fn code(self) -> Option<&'static str> {
+        match self {
+            Ink::Plain => None,
+            Ink::Heading => Some("\x1b[1m"),
+            Ink::Cause => Some("\x1b[1;31m"),
+            Ink::Risk => Some("\x1b[33m"),
+            Ink::Command => Some("\x1b[36m"),
+            Ink::Faint => Some("\x1b[2m"),
+        }
+    }
+}
+
+/// Lines of text so far.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    text: String,
+    colour: bool,
+}
+
+impl Page {
+    pub(crate) fn new(colour: bool) -> Self {
+        Page { text: String::new(), colour }
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+
+    /// An empty line.
+    pub(crate) fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// One line as it is, never wrapped: `text` must be safe already.
+    fn line(&mut self, text: &str, ink: Ink) {
+        let text = text.trim_end();
+        match ink.code() {
+            Some(code) if self.colour => {
+                self.text.push_str(code);
+                self.text.push_str(text);
+                self.text.push_str("\x1b[0m");
+            }
+            _ => self.text.push_str(text),
+        }
+        self.text.push('\n');
+    }
+
+    /// A command, on a line of its own, not broken, so that it can be copied.
+    pub(crate) fn command(&mut self, indent: usize, command: &str) {
+        self.line(&format!("{:indent$}$ {}", "", plain(command)), Ink::Command);
+    }
+
+    /// A line of a table: already laid out, `text` made of safe parts.
+    pub(crate) fn row(&mut self, text: &str, ink: Ink) {
+        self.line(text, ink);
+    }
+
+    /// A paragraph: its first line begins with `first`, the others are indented as far.
+    pub(crate) fn say(&mut self, first: &str, text: &str, ink: Ink) {
+        let indent = columns(first);
+        let mut line = first.to_owned();
+        let mut used = indent;
+        let mut fresh = true;
+        for word in words(&plain(text)) {
+            for piece in pieces(&word, WIDTH.saturating_sub(indent)) {
+                let space = usize::from(!fresh);
+                if !fresh && used + space + columns(&piece) > WIDTH {
+                    self.line(&line, ink);
+                    line = " ".repeat(indent);
+                    used = indent;
+                    fresh = true;
+                }
+                if !fresh {
+                    line.push(' ');
+                    used += 1;
+                }
+                line.push_str(&piece);
+                used += columns(&piece);
+                fresh = false;
+            }
+        }
+        self.line(&line, ink);
+    }
+}
+
+/// The words of `text`; a number and its unit are one.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 10] = ["s", "ms", "us", "%", "B", "KiB", "MiB", "GiB", "TiB", "CPU"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|w| !w.is_empty()) {
+        let is_unit = UNITS.contains(&word.trim_end_matches([',', ';', '.', ':', ')']));
+        match words.last_mut() {
+            Some(number)
+                if is_unit && number.len() < 20 && number.ends_with(|c: char| c.is_ascii_digit()) =>
+            {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+/// A word that does not fit a line, in pieces that do; a path stays whole.
+fn pieces(word: &str, room: usize) -> Vec<String> {
+    if columns(word) <= room || word.contains('/') {
+        return vec![word.to_owned()];
+    }
+    let mut pieces = vec![String::new()];
+    let mut used = 0;
+    for c in word.chars() {
+        if used + columns_of(c) > room {
+            pieces.push(String::new());
+            used = 0;
+        }
+        used += columns_of(c);
+        if let Some(last) = pieces.last_mut() {
+            last.push(c);
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(first: &str, text: &str) -> String {
+        let mut page = Page::new(false);
+        page.say(first, text, Ink::Plain);
+        page.finish()
+    }
+
+    #[test]
+    fn words_wrap_under_the_first_line() {
+        let text = said("  not  ", &"word ".repeat(30));
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.iter().all(|l| columns(l) <= WIDTH));
+        assert!(lines[0].starts_with("  not  word") && lines[1].starts_with("       word"), "{text}");
+    }
+
+    #[test]
+    fn a_number_is_not_parted_from_its_unit() {
+        for pad in 60..80 {
+            let text = said("", &format!("{} 15.2 s, 40 %. end", "x".repeat(pad)));
+            assert!(text.contains("15.2 s,") && text.contains("40 %."), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_not_broken_and_a_long_name_is() {
+        let path = format!("/{}", "x".repeat(100));
+        assert!(said("", &format!("see {path} there")).lines().any(|l| l == path));
+        assert!(said("    ", &"y".repeat(200)).lines().all(|l| columns(l) <= WIDTH));
+    }
+
+    #[test]
+    fn colour_ends_where_the_line_ends() {
+        let mut page = Page::new(true);
+        page.say("", &"word ".repeat(30), Ink::Cause);
+        for line in page.finish().lines() {
+            assert!(line.starts_with("\x1b[1;31m") && line.ends_with("\x1b[0m"), "{line:?}");
+        }
+    }
+}

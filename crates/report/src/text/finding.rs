@@ -1,0 +1,128 @@
+//! One finding: who pays how much and why, the chain one hop a line, how to check, what would help.
+
+use whyslow_model::{Check, Culprit, Finding, Fix, Hop, Subject, SubjectKind, seconds};
+
+use crate::page::{Ink, Page};
+
+/// Columns before the words of a finding's part.
+const INDENT: usize = 12;
+
+pub(super) fn cause(page: &mut Page, number: usize, finding: &Finding) {
+    page.say(&format!("{number}. "), &format!("{} [{}]", headline(finding), finding.rule), Ink::Cause);
+    if let Some((low, high)) = finding.lost_range {
+        part(page, "lost", &format!("between {} and {}", seconds(low), seconds(high)));
+    }
+    if let Some(culprit) = &finding.culprit {
+        part(page, "due to", &culprit_words(culprit));
+    }
+    chain(page, &finding.chain);
+    if let Some(raw) = finding.raw_wait {
+        part(page, "raw wait", &format!("{} of waiting in all", seconds(raw)));
+    }
+    if let Some(cpu) = finding.cpu {
+        part(page, "CPU", &format!("{} would come back", seconds(cpu)));
+    }
+    if !finding.overlaps.is_empty() {
+        part(page, "overlaps", &format!("in part the same time as {}", finding.overlaps.join(", ")));
+    }
+    checks(page, &finding.check);
+    fixes(page, &finding.fixes);
+}
+
+pub(super) fn risk(page: &mut Page, finding: &Finding) {
+    let who = match finding.victim.kind {
+        SubjectKind::Host => String::new(),
+        _ => format!("{}: ", subject(&finding.victim)),
+    };
+    page.say("-  ", &format!("{who}{} [{}]", finding.title, finding.rule), Ink::Risk);
+    if let Some(raw) = finding.raw_wait {
+        part(page, "raw wait", &format!("{} of waiting in all", seconds(raw)));
+    }
+    chain(page, &finding.chain);
+    checks(page, &finding.check);
+    fixes(page, &finding.fixes);
+}
+
+/// "web.service lost 3.2 s, 23 % of its time: its quota ran out".
+pub(super) fn headline(finding: &Finding) -> String {
+    let lost = finding.lost.map_or_else(|| "an unknown time".to_owned(), seconds);
+    let share = finding.share.map(|s| format!(", {s} of its time")).unwrap_or_default();
+    format!("{} lost {lost}{share}: {}", subject(&finding.victim), finding.title)
+}
+
+fn subject(s: &Subject) -> String {
+    let mut words = named(s.kind, &s.id, &s.name);
+    for more in [&s.unit, &s.container].into_iter().flatten().filter(|more| **more != s.name) {
+        words.push_str(&format!(" ({more})"));
+    }
+    words
+}
+
+fn named(kind: SubjectKind, id: &str, name: &str) -> String {
+    let name = if name.is_empty() { id } else { name };
+    match kind {
+        SubjectKind::Task if name != id => format!("{name} (pid {id})"),
+        SubjectKind::Task => format!("pid {id}"),
+        SubjectKind::Cpu if name == id => format!("CPU {id}"),
+        _ if name.is_empty() => "something unnamed".to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+fn culprit_words(c: &Culprit) -> String {
+    let mut words = named(c.kind, &c.id, &c.name);
+    if let Some(function) = &c.function {
+        words.push_str(&format!(", in {function}"));
+    }
+    if let Some(file) = &c.file {
+        words.push_str(&format!(", set by {file}"));
+    }
+    words
+}
+
+fn part(page: &mut Page, label: &str, text: &str) {
+    page.say(&format!("   {label:<9}"), text, Ink::Plain);
+}
+
+fn chain(page: &mut Page, hops: &[Hop]) {
+    for (at, hop) in hops.iter().enumerate() {
+        part(page, if at == 0 { "chain" } else { "" }, &hop_words(hop));
+    }
+}
+
+fn hop_words(hop: &Hop) -> String {
+    let mut words =
+        format!("{} waited for {} ({}): {}", hop.who, hop.waits_for, hop.state, seconds(hop.lost));
+    if let Some(count) = hop.count {
+        words.push_str(&format!(", {count} times"));
+    }
+    if let Some(worst) = hop.worst {
+        words.push_str(&format!(", worst {}", seconds(worst)));
+    }
+    if let Some(per_call) = hop.per_call {
+        words.push_str(&format!(", {} a call", seconds(per_call)));
+    }
+    if let Some(count) = &hop.grows_with {
+        words.push_str(&format!(", growing with {count}"));
+    }
+    words
+}
+
+fn checks(page: &mut Page, checks: &[Check]) {
+    for (at, check) in checks.iter().enumerate() {
+        advise(page, if at == 0 { "check" } else { "" }, &check.text, check.command.as_deref());
+    }
+}
+
+fn fixes(page: &mut Page, fixes: &[Fix]) {
+    for fix in fixes {
+        advise(page, "fix", &fix.text, fix.command.as_deref());
+    }
+}
+
+fn advise(page: &mut Page, label: &str, text: &str, command: Option<&str>) {
+    part(page, label, text);
+    if let Some(command) = command {
+        page.command(INDENT, command);
+    }
+}

@@ -1,0 +1,71 @@
+//! After the findings: what could not be answered, what it is not, what was not seen, what looking cost.
+
+use whyslow_model::{Bytes, Document, Kind, seconds};
+
+use super::{count, of_kind};
+use crate::Style;
+use crate::page::{Ink, Page};
+
+/// Missing things named without -v; the others are counted.
+const NAMED: usize = 4;
+
+pub(super) fn print(page: &mut Page, doc: &Document, style: &Style) {
+    page.gap();
+    for not in &doc.not {
+        page.say("not ", &format!("{}: {}", not.what, not.evidence), Ink::Plain);
+    }
+    cannot_tell(page, doc, style);
+    missing(page, doc, style);
+    own_cost(page, doc);
+}
+
+fn cannot_tell(page: &mut Page, doc: &Document, style: &Style) {
+    let unknown: Vec<_> = of_kind(doc, Kind::CannotTell).collect();
+    match unknown.len() {
+        0 => {}
+        n if style.verbose => {
+            page.say("", &format!("cannot tell: {}", count(n, "question")), Ink::Plain);
+            for finding in unknown {
+                page.say("  ", &format!("{}: {}", finding.rule, finding.title), Ink::Plain);
+            }
+        }
+        n => page.say("", &format!("cannot tell: {} (-v lists them)", count(n, "question")), Ink::Plain),
+    }
+}
+
+fn missing(page: &mut Page, doc: &Document, style: &Style) {
+    let all = &doc.missing;
+    if all.is_empty() {
+        return;
+    }
+    if style.verbose {
+        page.say("", &format!("not seen: {}", count(all.len(), "thing")), Ink::Plain);
+        for note in all {
+            page.say("  ", &note.text, Ink::Plain);
+        }
+        return;
+    }
+    let mut names: Vec<_> = all.iter().take(NAMED).map(|note| note.missing.what()).collect();
+    let more = all.len().saturating_sub(NAMED);
+    let more = format!("{more} more");
+    if all.len() > NAMED {
+        names.push(&more);
+    }
+    page.say("", &format!("not seen: {} (-v says why)", names.join(", ")), Ink::Plain);
+}
+
+fn own_cost(page: &mut Page, doc: &Document) {
+    let cost = &doc.own_cost;
+    let bpf = match cost.bpf_s.map(std::time::Duration::try_from_secs_f64) {
+        Some(Ok(time)) => format!("its BPF programs {}", seconds(time)),
+        _ => "its BPF programs an unknown time".to_owned(),
+    };
+    let rss = if cost.rss_bytes == 0 { "unknown".to_owned() } else { Bytes(cost.rss_bytes).to_string() };
+    let lost = match cost.lost_events {
+        0 => "no event lost".to_owned(),
+        1 => "1 event lost".to_owned(),
+        n => format!("{n} events lost"),
+    };
+    let line = format!("whyslow itself took {} of CPU, {bpf}; memory {rss}; {lost}", seconds(cost.cpu));
+    page.say("", &line, Ink::Faint);
+}

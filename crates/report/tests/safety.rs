@@ -1,0 +1,117 @@
+//! Whatever a process calls itself, the page stays a page.
+
+mod sample;
+
+use proptest::prelude::*;
+use whyslow_model::{Document, Hop, Kind, Missing};
+use whyslow_report::safe::{columns, is_unsafe};
+use whyslow_report::{Style, json, text};
+
+/// Names as processes choose them: any characters, many of them those that a terminal obeys.
+fn name() -> impl Strategy<Value = String> {
+    let nasty =
+        prop::sample::select(vec!["\x1b[31m", "\n", "\r", "\u{202e}", "\u{9b}2J", "\t", "数", " ", "a/b"]);
+    prop_oneof![
+        any::<String>(),
+        "[a-z/\\x00-\\x20]{0,200}",
+        prop::collection::vec(nasty, 0..60).prop_map(|v| v.concat())
+    ]
+}
+
+/// A document that holds `names` wherever a document holds text.
+fn with(names: &[String]) -> Document {
+    let mut doc = sample::full();
+    let mut next = names.iter().cycle().cloned();
+    let mut name = || next.next().unwrap_or_default();
+    (doc.host, doc.kernel, doc.started_at, doc.whyslow) = (name(), name(), name(), name());
+    for f in &mut doc.findings {
+        (f.rule, f.title) = (name(), name());
+        (f.victim.id, f.victim.name, f.victim.unit, f.victim.container) =
+            (name(), name(), Some(name()), Some(name()));
+        f.overlaps = vec![name()];
+        if let Some(c) = &mut f.culprit {
+            (c.id, c.name, c.function, c.file) = (name(), name(), Some(name()), Some(name()));
+        }
+        for h in &mut f.chain {
+            let old = h.clone();
+            *h = Hop {
+                edge: name(),
+                who: name(),
+                waits_for: name(),
+                state: name(),
+                grows_with: Some(name()),
+                ..old
+            };
+        }
+        for c in &mut f.check {
+            (c.text, c.command) = (name(), Some(name()));
+        }
+        for x in &mut f.fixes {
+            (x.text, x.command) = (name(), Some(name()));
+        }
+    }
+    for n in &mut doc.not {
+        (n.what, n.evidence) = (name(), name());
+    }
+    for state in &mut doc.account.by_state {
+        state.state = name();
+    }
+    for row in &mut doc.account.by_cgroup {
+        (row.id, row.name) = (name(), name());
+    }
+    doc.account.notes = vec![name(), name()];
+    doc.missing.push(Missing::broken(name(), name()).into());
+    doc
+}
+
+/// A command, or one path that has no place to break.
+fn may_be_long(line: &str) -> bool {
+    let words = line.trim_start();
+    words.starts_with("$ ")
+        || (words.contains('/') && line.split(' ').any(|w| w.contains('/') && columns(w) > 60))
+}
+
+proptest! {
+    #[test]
+    fn no_control_character_and_no_line_over_80_columns(names in prop::collection::vec(name(), 1..40), verbose: bool) {
+        let page = text(&with(&names), &Style { colour: false, verbose });
+        for line in page.lines() {
+            prop_assert!(!line.chars().any(is_unsafe), "{line:?}");
+            prop_assert!(columns(line) <= 80 || may_be_long(line), "{line:?}");
+        }
+        prop_assert!(page.chars().all(|c| c == '\n' || !is_unsafe(c)));
+    }
+
+    #[test]
+    fn json_never_holds_what_a_terminal_obeys_and_stays_json(names in prop::collection::vec(name(), 1..40)) {
+        let doc = with(&names);
+        let printed = json(&doc);
+        prop_assert!(printed.chars().all(|c| c == '\n' || !is_unsafe(c)));
+        let read: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        prop_assert_eq!(read["host"].as_str(), Some(doc.host.as_str()));
+        prop_assert_eq!(read["findings"][0]["title"].as_str(), Some(doc.findings[0].title.as_str()));
+    }
+}
+
+#[test]
+fn a_name_with_a_newline_cannot_forge_a_line() {
+    let mut doc = sample::full();
+    doc.findings.retain(|f| f.kind == Kind::Cause);
+    doc.findings[0].victim.name = "x\n2. innocent.service lost 9 h: fake".into();
+    let page = text(&doc, &Style::default());
+    assert!(!page.lines().any(|l| l.starts_with("2. innocent")), "{page}");
+    assert!(page.contains("x\\x0a2. innocent.service"), "{page}");
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_not_a_panic() {
+    let mut doc = sample::full();
+    for bpf in [f64::NAN, f64::INFINITY, -1.0, f64::MAX] {
+        doc.own_cost.bpf_s = Some(bpf);
+        doc.window = std::time::Duration::MAX;
+        doc.account.wall = std::time::Duration::MAX;
+        doc.account.by_state.iter_mut().for_each(|s| s.time = std::time::Duration::MAX);
+        assert!(text(&doc, &Style::default()).contains("an unknown time"));
+        assert!(json(&doc).contains("own_cost"));
+    }
+}

@@ -1,0 +1,121 @@
+//! A document with everything in it. Names are as hostile as a process may choose them.
+
+use std::time::Duration;
+
+use whyslow_model::*;
+
+/// Seconds.
+pub fn s(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// A document that says nothing.
+pub fn empty() -> Document {
+    Document {
+        schema: SCHEMA,
+        whyslow: "0.1.0".into(),
+        host: "web-3".into(),
+        boot_id: None,
+        kernel: "6.18.44".into(),
+        started_at: "2026-11-21T13:03:34Z".into(),
+        window: s(10.0),
+        findings: Vec::new(),
+        not: Vec::new(),
+        account: Account::default(),
+        missing: Vec::new(),
+        own_cost: OwnCost::default(),
+    }
+}
+
+fn hop(who: &str, waits_for: &str) -> Hop {
+    Hop {
+        edge: "throttled".into(),
+        who: who.into(),
+        waits_for: waits_for.into(),
+        state: "runnable".into(),
+        lost: s(13.7),
+        worst: Some(s(0.09)),
+        count: Some(80),
+        per_call: Some(s(0.17)),
+        grows_with: Some("threads".into()),
+    }
+}
+
+fn quota() -> Finding {
+    let mut victim = Subject::new(SubjectKind::Cgroup, "/system.slice/web.service", "web.service");
+    victim.unit = Some("web.service".into());
+    victim.container = Some("shop-frontend".into());
+    let culprit =
+        Culprit::new(SubjectKind::Quota, "/system.slice/web.service", "the CPU quota of web.service")
+            .at_file("/sys/fs/cgroup/cpu/system.slice/web.service/cpu.cfs_quota_us")
+            .in_function("throttle_cfs_rq");
+    let mut finding = Finding::cause("cpu-quota", victim, s(13.7))
+        .titled("its quota ran out in 80 % of its 100 periods")
+        .raw_wait(s(15.2))
+        .share_of(s(40.0))
+        .between(s(12.9), s(14.1))
+        .by(culprit)
+        .hop(hop("4 tasks of web.service", "the CPU quota of web.service"))
+        .check("nr_throttled grows", "cat /sys/fs/cgroup/cpu/system.slice/web.service/cpu.stat")
+        .fix(
+            "raise the quota; it costs the others up to 2 CPUs; undo by writing 50000 again",
+            "echo 200000 > /sys/fs/cgroup/cpu/system.slice/web.service/cpu.cfs_quota_us",
+        )
+        .advice("run fewer threads; no undo is needed");
+    finding.cpu = Some(s(0.5));
+    finding.overlaps = vec!["run-queue".into()];
+    finding
+}
+
+fn account() -> Account {
+    let state = |of: &str, state: &str, t: f64| StateShare { of: of.into(), state: state.into(), time: s(t) };
+    let group = |name: &str, cpu: f64, runnable: f64| CgroupShare {
+        id: format!("/{name}"),
+        name: name.into(),
+        tasks: 4,
+        cpu: s(cpu),
+        runnable: s(runnable),
+        disk: s(0.02),
+    };
+    let mut by_cgroup = vec![group("web.service", 5.0, 15.2), group("evil\x1b[2J\nname\u{202e}", 1.0, 0.0)];
+    let long = "kubepods.slice/kubepods-burstable.slice/cri-containerd-0123456789.scope";
+    by_cgroup.extend((0..8).map(|n| group(&format!("{long}{n}"), 0.1, 0.0)));
+    Account {
+        wall: s(20.0),
+        cpu: s(6.1),
+        gap: s(15.4),
+        unexplained: s(0.2),
+        by_state: vec![
+            state("cpu", "idle", 13.0),
+            state("cpu", "user", 6.0),
+            state("cpu", "system", 0.9),
+            state("cpu", "steal", 0.1),
+            state("wait", "runnable", 15.2),
+            state("wait", "disk", 0.2),
+        ],
+        by_cgroup,
+        notes: vec!["The CPUs were idle for 65 % of the time: waiting is not for lack of CPUs.".into()],
+    }
+}
+
+/// A document with everything in it.
+pub fn full() -> Document {
+    let evil = Subject::new(SubjectKind::Task, "4242", "sh\x1b]0;owned\x07\n");
+    let mut doc = empty();
+    doc.boot_id = Some("5b3c".into());
+    doc.findings = vec![
+        quota(),
+        Finding::cause("cpu-pinned", evil, s(3.0)).titled("16 tasks share CPU 1 while CPU 0 is idle"),
+        Finding::risk("clocksource", Subject::host())
+            .titled("the clock is hpet: each reading costs 1 us")
+            .check("which clock", "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        Finding::cannot_tell("irq-imbalance", Missing::not_recorded("interrupts")),
+    ];
+    doc.not = vec![Not { what: "the disk".into(), evidence: "no task waited for one".into() }];
+    doc.account = account();
+    let absent = Missing::NotInKernel { what: "irq pressure".into(), needs: "Linux 6.1".into() };
+    doc.missing = vec![absent.into(), Missing::not_recorded("interrupts").into()];
+    doc.missing.extend((0..4).map(|n| Missing::skipped(format!("file {n}"), "it took 6 ms").into()));
+    doc.own_cost = OwnCost { cpu: s(0.31), rss_bytes: 38 << 20, bpf_s: Some(0.12), lost_events: 3 };
+    doc
+}

@@ -1,0 +1,52 @@
+//! The words of the report. A golden text keeps them from drifting; after a change on purpose, copy what the test prints.
+
+mod sample;
+
+use whyslow_report::{Style, json, text};
+
+fn said(doc: &whyslow_model::Document, verbose: bool) -> String {
+    text(doc, &Style { colour: false, verbose })
+}
+
+fn same(got: &str, want: &str) {
+    assert!(got == want, "it says:\n{got}\nand should say:\n{want}");
+}
+
+#[test]
+fn a_sick_host_gets_its_account_its_causes_and_what_to_do() {
+    same(&said(&sample::full(), false), include_str!("golden/sick.txt"));
+}
+
+#[test]
+fn verbose_adds_every_reason_and_every_cgroup() {
+    same(&said(&sample::full(), true), include_str!("golden/verbose.txt"));
+}
+
+#[test]
+fn an_empty_document_admits_that_it_knows_nothing() {
+    same(&said(&sample::empty(), false), include_str!("golden/nothing.txt"));
+}
+
+#[test]
+fn colour_changes_no_word() {
+    let doc = sample::full();
+    let mut bare = text(&doc, &Style { colour: true, verbose: true });
+    for code in ["\x1b[0m", "\x1b[1m", "\x1b[1;31m", "\x1b[33m", "\x1b[36m", "\x1b[2m"] {
+        bare = bare.replace(code, "");
+    }
+    same(&bare, &said(&doc, true));
+}
+
+#[test]
+fn a_cause_without_a_measured_loss_says_unknown_and_never_zero() {
+    let mut doc = sample::full();
+    doc.findings[0].lost = None;
+    assert!(said(&doc, false).contains("web.service (shop-frontend) lost an unknown time"));
+    assert!(json(&doc).contains("\"lost_s\": null"));
+}
+
+#[test]
+fn the_account_fits_on_one_screen() {
+    let lines = said(&sample::full(), false).lines().take_while(|l| !l.starts_with("Causes")).count();
+    assert!(lines <= 24, "{lines} lines before the findings");
+}
