@@ -12,3 +12,6 @@ mod symbols;
 mod task_table;
 
 pub use record::{Plan, record};
+
+#[cfg(test)]
+mod test_group;
