@@ -295,7 +295,7 @@ pub struct Disk {
     pub queue_ns: u64,
     /// Bios held back by a throttle before they were queued.
     pub held: u64,
-    /// Time they were held back, summed.
+    /// Time that tasks of the cgroup were blocked while such bios were held back, summed over tasks.
     pub held_ns: u64,
     /// The longest.
     pub held_worst_ns: u64,

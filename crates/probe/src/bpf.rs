@@ -11,6 +11,7 @@ macro_rules! skeleton {
     };
 }
 
+pub mod blkio;
 pub mod irq;
 pub mod oncpu;
 pub mod sched;

@@ -14,3 +14,6 @@ mod task_table;
 
 pub use doctor::{Rung, doctor};
 pub use record::{Plan, record};
+
+#[cfg(test)]
+mod test_group;
