@@ -3,7 +3,7 @@
 /// The skeleton that `build.rs` made of `<name>.bpf.c`, as a private module `skel`.
 macro_rules! skeleton {
     ($name:literal) => {
-        #[expect(clippy::all, reason = "generated")]
+        #[allow(clippy::all, reason = "generated")]
         #[allow(clippy::undocumented_unsafe_blocks, dead_code, non_camel_case_types, non_snake_case)]
         mod skel {
             include!(concat!(env!("OUT_DIR"), "/", $name, ".skel.rs"));
@@ -11,6 +11,8 @@ macro_rules! skeleton {
     };
 }
 
+pub mod connect;
+pub mod programs;
 pub mod tasks;
 
 use whyslow_model::Missing;
