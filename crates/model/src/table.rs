@@ -321,12 +321,22 @@ pub struct Connect {
     pub done: u64,
     /// ... whose SYN had to be sent again.
     pub retried: u64,
+    /// ... that got through at once.
+    pub prompt: u64,
     /// Time of those that got through at once.
     pub prompt_ns: u64,
     /// Time of those whose SYN had to be sent again, until through or the window's end.
     pub retried_ns: u64,
     /// The longest.
     pub worst_ns: u64,
+    /// Of the retried: nobody waited for them (fired and forgotten).
+    pub abandoned: u64,
+    /// Time in which the task did nothing but wait for retried connects: overlapping ones count once.
+    pub blocked_ns: u64,
+    /// Other time in which it watched retried connects (epoll) and went on with something else: overlapping ones count once.
+    pub watched_ns: u64,
+    /// `watched_ns`, with each moment weighed by the share of the task's connects that were being retried.
+    pub watched_share_ns: u64,
 }
 
 /// A listening socket whose accept queue was found full.

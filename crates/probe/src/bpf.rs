@@ -15,6 +15,8 @@ pub mod blkio;
 pub mod irq;
 pub mod oncpu;
 pub mod sched;
+pub mod connect;
+pub mod programs;
 pub mod tasks;
 
 use whyslow_model::Missing;

@@ -7,6 +7,7 @@ pub mod files;
 mod host;
 mod probes;
 pub mod doctor;
+pub mod listeners;
 mod record;
 mod sample_table;
 mod symbols;

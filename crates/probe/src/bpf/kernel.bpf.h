@@ -403,3 +403,102 @@ static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* ---- sockets (connect) ---- */
+
+/* include/net/tcp_states.h, include/uapi/linux/in.h, socket.h: these numbers never change. */
+enum {
+	TCP_ESTABLISHED = 1,
+	TCP_SYN_SENT = 2,
+	TCP_SYN_RECV = 3,
+	TCP_CLOSE = 7,
+	TCP_LISTEN = 10,
+	IPPROTO_TCP = 6,
+	AF_INET = 2,
+	AF_INET6 = 10,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct list_head {
+	struct list_head *next;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct wait_queue_head {
+	struct list_head head;
+};
+
+struct wait_queue_entry {
+	void *private;
+	struct list_head entry;
+};
+
+struct socket_wq {
+	struct wait_queue_head wait;
+};
+
+/* fs/select.c: what a wait queue entry of poll() and select() points to. */
+struct poll_wqueues {
+	struct task_struct *polling_task;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct in6_addr {
+	__u8 bytes[16]; /* never relocated: read through the address of the whole */
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	__u16 skc_family;
+	volatile __u8 skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	atomic_t sk_drops;
+	struct socket_wq *sk_wq;
+	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
+	__u32 sk_ack_backlog; /* u16 before v5.5, 288efe8606b6: CO-RE adjusts the width */
+	__u32 sk_max_ack_backlog;
+};
+
+struct inet_connection_sock {
+	__u8 icsk_retransmits;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct file;
+struct sk_buff;
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+#pragma clang attribute pop
