@@ -7,8 +7,8 @@ mod cpu_loss;
 mod demand;
 mod evidence;
 mod fair;
-mod names;
 pub mod focus;
+mod names;
 pub mod parse;
 pub mod rules;
 

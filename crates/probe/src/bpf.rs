@@ -12,11 +12,11 @@ macro_rules! skeleton {
 }
 
 pub mod blkio;
+pub mod connect;
 pub mod irq;
 pub mod oncpu;
-pub mod sched;
-pub mod connect;
 pub mod programs;
+pub mod sched;
 pub mod tasks;
 
 use whyslow_model::Missing;

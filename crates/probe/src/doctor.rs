@@ -69,6 +69,31 @@ fn objects() -> Vec<Rung> {
         "who waits for what: nearly every cause",
         bpf::tasks::Tasks::start(&mut MaybeUninit::uninit()).map(drop),
     );
+    object(
+        "BPF: scheduler",
+        "the split of waiting time, and the stacks of waits",
+        bpf::sched::Sched::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: on-CPU samples",
+        "which function burns the CPU",
+        bpf::oncpu::OnCpu::start(&mut MaybeUninit::uninit(), &[]).map(drop),
+    );
+    object(
+        "BPF: interrupts",
+        "time in interrupts by CPU",
+        bpf::irq::Irq::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: block I/O",
+        "latency by disk and cgroup, and I/O throttling",
+        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: connections",
+        "who waits for a connection, and whose accept queue is full",
+        bpf::connect::Connect::start(&mut MaybeUninit::uninit()).map(drop),
+    );
     rungs
 }
 
@@ -170,7 +195,8 @@ fn kallsyms(text: impl io::BufRead) -> io::Result<Symbols> {
     for line in text.lines() {
         let line = line?;
         let mut fields = line.split(' ');
-        seen.addresses |= fields.next().is_some_and(|hex| u64::from_str_radix(hex, 16).is_ok_and(|at| at != 0));
+        seen.addresses |=
+            fields.next().is_some_and(|hex| u64::from_str_radix(hex, 16).is_ok_and(|at| at != 0));
         // Types of nm: d and b are data. Without KALLSYMS_ALL only text is listed, and a few that lie in text.
         seen.data |= fields.next() == Some("d") || line.ends_with(" cgroup_mutex");
         if seen.addresses && seen.data {

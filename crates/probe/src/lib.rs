@@ -3,11 +3,11 @@
 pub mod bpf;
 pub mod child;
 mod cost;
+pub mod doctor;
 pub mod files;
 mod host;
-mod probes;
-pub mod doctor;
 pub mod listeners;
+mod probes;
 mod record;
 mod sample_table;
 mod symbols;

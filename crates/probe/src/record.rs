@@ -43,7 +43,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
     probes.begin(&mut seen.missing);
     let began = Instant::now();
     let interrupted = wait_out(plan.window, began, stop, progress, &mut |at, second| {
-        probes.poll(began, plan.window);
+        probes.poll(at, plan.window);
         if second {
             files.read(Moment::Second, at, &[], &mut seen);
         }
@@ -53,7 +53,8 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
     files.read(Moment::End, window, &traced.busiest(BUSIEST), &mut seen);
 
     let lost_events = traced.lost.clone();
-    let (tables, own_bpf_ns) = traced.into_tables(&files, window, &mut seen.missing);
+    let own_bpf_ns = traced.own_bpf_ns;
+    let tables = traced.into_tables(&files, window, &mut seen.missing);
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
     let spent = cost::so_far();

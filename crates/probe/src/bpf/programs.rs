@@ -67,6 +67,12 @@ impl Programs {
         Ok(())
     }
 
+    /// The sampled part has begun, and perhaps ended.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.statistics.is_some() || self.sampled.is_some()
+    }
+
     /// End the sampled part; a second one replaces the first.
     pub fn disable(&mut self) {
         let Some((fd, began, first)) = self.statistics.take() else { return };
