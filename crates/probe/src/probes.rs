@@ -78,8 +78,7 @@ fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
     pub fn load(slots: &'slot mut Slots, live: bool, missing: &mut Vec<MissingNote>) -> Self {
-        let mut probes =
-            Probes { tasks: None, irq: None, oncpu: None, sched: None, start: tasks::Snapshot::default() };
+        let mut probes = Probes::none();
         if !live {
             return probes;
         }
