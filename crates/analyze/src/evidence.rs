@@ -38,4 +38,28 @@ impl<'r> Evidence<'r> {
     pub fn cgroups(&self) -> Result<&'r [table::Cgroup], Missing> {
         self.rec.tables.cgroups.as_deref().ok_or_else(|| self.rec.why_missing("task list"))
     }
+
+    /// Time that the hypervisor took from the online CPUs.
+    pub fn steal(&self) -> Result<Duration, Missing> {
+        Err(Missing::not_recorded("proc/stat"))
+    }
+
+    /// The host's CPU time by state.
+    pub fn cpu_time(&self) -> Result<CpuTime, Missing> {
+        Err(Missing::not_recorded("proc/stat"))
+    }
+}
+
+/// CPU time by state, all CPUs together.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(missing_docs, reason = "the kernel's own words")]
+pub struct CpuTime {
+    pub user: Duration,
+    pub nice: Duration,
+    pub system: Duration,
+    pub idle: Duration,
+    pub iowait: Duration,
+    pub irq: Duration,
+    pub softirq: Duration,
+    pub steal: Duration,
 }

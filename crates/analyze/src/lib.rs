@@ -2,13 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+mod account;
+mod cpu_loss;
+mod demand;
 mod evidence;
+mod fair;
 pub mod focus;
+mod names;
 pub mod parse;
 pub mod rules;
 
 pub use evidence::Evidence;
-use whyslow_model::{Account, Document, OwnCost, Recording, SCHEMA};
+use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
 #[must_use]
@@ -26,7 +31,7 @@ pub fn examine(recording: &Recording) -> Document {
         window: recording.window(),
         findings: answers.findings,
         not: answers.not,
-        account: Account::default(),
+        account: account::of(&ev),
         missing: recording.missing.clone(),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),

@@ -1,5 +1,8 @@
 //! The rules: one file a rule, one line in the list.
 
+mod cpu_pinned;
+mod cpu_quota;
+
 use whyslow_model::{Finding, Kind, Missing, Not};
 
 use crate::Evidence;
@@ -27,7 +30,7 @@ pub struct Rule {
 }
 
 /// Every rule, in the order of `whyslow rules`.
-pub const ALL: &[Rule] = &[];
+pub const ALL: &[Rule] = &[cpu_pinned::RULE, cpu_quota::RULE];
 
 /// All answers of all rules.
 pub struct Answers {

@@ -59,6 +59,10 @@ pub struct Task {
     pub born: bool,
     /// It ended in the window.
     pub ended: bool,
+    /// Further tasks of the same parent, cgroup and name that this row stands for, too.
+    pub folded: u64,
+    /// Time of which our tracer missed the beginning.
+    pub unknown_ns: u64,
     /// CPU time, by the kernel (`sum_exec_runtime`).
     pub exec_ns: u64,
     /// Time ready and not running, by the kernel (`sched_info.run_delay`); a throttled group's time is in it.
@@ -105,7 +109,7 @@ pub struct Task {
     pub sleep_count: u64,
     /// Cycles (sleep, then ready and running) that ended in the window.
     pub cycles: u64,
-    /// Over its cycles: sum of the time ready and not running, in us.
+    /// Over its cycles: sum of the time ready and not running, waiting for I/O or blocked, in us.
     pub wait_us: u64,
     /// ... of the sleep that followed, in us.
     pub rest_us: u64,
@@ -113,6 +117,8 @@ pub struct Task {
     pub wait_wait: u64,
     /// ... of wait x following sleep, in us^2.
     pub wait_rest: u64,
+    /// ... of following sleep squared, in us^2.
+    pub rest_rest: u64,
 }
 
 /// A cgroup at the end of the window, with what changed in it.

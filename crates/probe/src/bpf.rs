@@ -11,6 +11,9 @@ macro_rules! skeleton {
     };
 }
 
+pub mod irq;
+pub mod oncpu;
+pub mod sched;
 pub mod tasks;
 
 use whyslow_model::Missing;
@@ -32,4 +35,10 @@ pub(crate) fn value<T: plain::Plain + Default>(bytes: &[u8]) -> T {
     let mut value = T::default();
     plain::copy_from_bytes(&mut value, bytes).expect("the kernel half writes whole structs");
     value
+}
+
+/// A C string in a fixed field. Bytes that are not UTF-8 are replaced; control characters stay (the report escapes them).
+pub(crate) fn text(field: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = field.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }

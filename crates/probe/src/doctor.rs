@@ -11,7 +11,7 @@ use std::path::Path;
 
 use whyslow_model::Missing;
 
-use crate::bpf;
+use crate::{bpf, host};
 
 /// One thing that whyslow can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +68,21 @@ fn objects() -> Vec<Rung> {
         "BPF: task list",
         "who waits for what: nearly every cause",
         bpf::tasks::Tasks::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: scheduler",
+        "run queue waits, sleeps and their stacks",
+        bpf::sched::Sched::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: on-CPU samples",
+        "which function burns the CPU",
+        bpf::oncpu::OnCpu::start(&mut MaybeUninit::uninit(), &host::online_cpus(Path::new("/"))).map(drop),
+    );
+    object(
+        "BPF: interrupt time",
+        "which device's interrupts take the CPU",
+        bpf::irq::Irq::start(&mut MaybeUninit::uninit()).map(drop),
     );
     rungs
 }
@@ -170,7 +185,8 @@ fn kallsyms(text: impl io::BufRead) -> io::Result<Symbols> {
     for line in text.lines() {
         let line = line?;
         let mut fields = line.split(' ');
-        seen.addresses |= fields.next().is_some_and(|hex| u64::from_str_radix(hex, 16).is_ok_and(|at| at != 0));
+        seen.addresses |=
+            fields.next().is_some_and(|hex| u64::from_str_radix(hex, 16).is_ok_and(|at| at != 0));
         // Types of nm: d and b are data. Without KALLSYMS_ALL only text is listed, and a few that lie in text.
         seen.data |= fields.next() == Some("d") || line.ends_with(" cgroup_mutex");
         if seen.addresses && seen.data {

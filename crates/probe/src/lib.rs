@@ -1,8 +1,16 @@
 //! The hands that look: BPF programs, kernel files, clocks. Nothing here changes the host, and nothing here judges.
 
 pub mod bpf;
+pub mod child;
+mod cost;
 pub mod doctor;
+pub mod files;
+mod host;
+mod probes;
 mod record;
+mod sample_table;
+mod symbols;
+mod task_table;
 
 pub use doctor::{Rung, doctor};
 pub use record::{Plan, record};

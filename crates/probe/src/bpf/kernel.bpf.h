@@ -48,6 +48,7 @@ enum {
 	TASK_RUNNING = 0,
 	TASK_INTERRUPTIBLE = 1,
 	TASK_UNINTERRUPTIBLE = 2,
+	TASK_DEAD = 0x80,
 	TASK_NOLOAD = 0x400,
 	PF_KTHREAD = 0x00200000,
 	PF_WQ_WORKER = 0x00000020,
@@ -172,6 +173,7 @@ struct task_struct {
 	unsigned int policy;
 	unsigned int in_iowait : 1;
 	int nr_cpus_allowed;
+	int on_cpu;
 	const struct cpumask *cpus_ptr;
 	struct sched_entity se;
 	struct sched_info sched_info;
@@ -188,6 +190,10 @@ struct task_struct {
 /* v5.14, 2f064a59a11f ("sched: Change task_struct::state") */
 struct task_struct___before_5_14 {
 	long state;
+};
+
+struct irqaction {
+	const char *name;
 };
 
 struct seq_file;
@@ -212,6 +218,11 @@ static __always_inline __u32 task_state(struct task_struct *t)
 	if (bpf_core_field_exists(t->__state))
 		return t->__state;
 	return old->state;
+}
+
+static __always_inline bool is_on_cpu(struct task_struct *t)
+{
+	return t->on_cpu;
 }
 
 /* Whether a task that leaves the CPU still wants it. A preempted task does,
@@ -251,5 +262,10 @@ static __always_inline __u64 parent_key(struct cgroup *cg)
 		}                                                                                  \
 		__css;                                                                             \
 	})
+
+static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
+{
+	return cgroup_key(css ? BPF_CORE_READ(css, cgroup) : 0);
+}
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

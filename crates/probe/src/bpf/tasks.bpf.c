@@ -223,7 +223,6 @@ int walk(struct bpf_iter__task *ctx)
 	one->memory_cgroup = climb(task_css(t, memory_cgrp_id), MEMORY);
 	one->io_cgroup = climb(task_css(t, io_cgrp_id), IO);
 	one->unified_cgroup = climb_unified(BPF_CORE_READ(t, cgroups, dfl_cgrp));
-	if (bpf_seq_write(ctx->meta->seq, one, sizeof(*one)))
-		__sync_fetch_and_add(&lost, 1);
+	bpf_seq_write(ctx->meta->seq, one, sizeof(*one)); /* if it does not fit the kernel asks again for this task */
 	return 0;
 }

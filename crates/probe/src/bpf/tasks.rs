@@ -101,13 +101,6 @@ mod tests {
         for id in [me.cpu_cgroup, me.memory_cgroup, me.io_cgroup, me.unified_cgroup] {
             assert!(id == 0 || seen.cgroups.contains_key(&id), "cgroup {id} has no row");
         }
-        for c in seen.cgroups.values() {
-            let name: String = c.name.iter().take_while(|b| **b != 0).map(|b| *b as u8 as char).collect();
-            println!(
-                "{name:?} parent {} ctl {} shares {} quota {} limit {} usage {}",
-                c.parent, c.controllers, c.shares, c.quota_ns as i64, c.limit_pages, c.usage_pages
-            );
-        }
         assert_eq!(tasks.lost(), 0);
     }
 }

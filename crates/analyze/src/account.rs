@@ -1,0 +1,175 @@
+//! The one-screen account of a window: where the host's CPU time and the tasks' wait time went, and who paid.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::table::Task;
+use whyslow_model::{Account, CgroupShare, Share, StateShare, seconds};
+
+use crate::{Evidence, names};
+
+/// Cgroups that are listed.
+const MOST_CGROUPS: usize = 8;
+/// CPUs are full when less than this is idle.
+const FULL: Share = Share::percent(5);
+/// Our tracer and the kernel may differ by this much before it is said.
+const MISMATCH: Share = Share::percent(5);
+
+/// The account of a window. What was not recorded is left out, and listed as missing elsewhere.
+#[must_use]
+pub fn of(ev: &Evidence<'_>) -> Account {
+    let tasks = ev.tasks().unwrap_or_default();
+    let sum =
+        |field: fn(&Task) -> u64| Duration::from_nanos(tasks.iter().map(field).fold(0, u64::saturating_add));
+    let wall = ev.window() * ev.recording().meta.cpus;
+    let mut by_state = cpu_states(ev);
+    let known: Duration = by_state.iter().map(|s| s.time).sum();
+    let unexplained = if by_state.is_empty() { Duration::ZERO } else { wall.saturating_sub(known) };
+    let waits: [(&str, fn(&Task) -> u64); 3] =
+        [("runnable", |t| t.runnable_ns), ("disk", |t| t.io_ns), ("blocked", |t| t.blocked_ns)];
+    by_state.extend(waits.map(|(state, field)| share("wait", state, sum(field))));
+    Account {
+        wall,
+        cpu: sum(|t| t.exec_ns),
+        gap: waits.iter().map(|(_, field)| sum(*field)).sum(),
+        unexplained,
+        by_state,
+        by_cgroup: by_cgroup(ev),
+        notes: [full(ev, wall), mismatch(tasks)].into_iter().flatten().collect(),
+    }
+}
+
+fn share(of: &str, state: &str, time: Duration) -> StateShare {
+    StateShare { of: of.into(), state: state.into(), time }
+}
+
+fn cpu_states(ev: &Evidence<'_>) -> Vec<StateShare> {
+    let Ok(cpu) = ev.cpu_time() else { return Vec::new() };
+    let states = [
+        ("user", cpu.user),
+        ("nice", cpu.nice),
+        ("system", cpu.system),
+        ("hardirq", cpu.irq),
+        ("softirq", cpu.softirq),
+        ("steal", cpu.steal),
+        ("idle, disk wait", cpu.iowait),
+        ("idle", cpu.idle),
+    ];
+    states.into_iter().map(|(state, time)| share("cpu", state, time)).collect()
+}
+
+fn by_cgroup(ev: &Evidence<'_>) -> Vec<CgroupShare> {
+    let (Ok(tasks), Ok(cgroups)) = (ev.tasks(), ev.cgroups()) else { return Vec::new() };
+    let path_of: BTreeMap<u64, &whyslow_model::table::Cgroup> = cgroups.iter().map(|c| (c.id, c)).collect();
+    let mut rows: BTreeMap<u64, CgroupShare> = BTreeMap::new();
+    for task in tasks {
+        let home = [task.unified_cgroup, task.cpu_cgroup, task.memory_cgroup, task.io_cgroup];
+        let named = home.iter().find(|id| path_of.get(id).is_some_and(|c| c.path != "/"));
+        let id = named.copied().unwrap_or(task.cpu_cgroup);
+        let row = rows.entry(id).or_insert_with(|| {
+            let (id, name) = path_of.get(&id).map_or_else(
+                || (format!("cgroup {id}"), "a cgroup that is gone".to_owned()),
+                |c| (c.path.clone(), names::cgroup_subject(c).name),
+            );
+            CgroupShare {
+                id,
+                name,
+                tasks: 0,
+                cpu: Duration::ZERO,
+                runnable: Duration::ZERO,
+                disk: Duration::ZERO,
+            }
+        });
+        row.tasks += 1 + task.folded;
+        row.cpu += Duration::from_nanos(task.exec_ns);
+        row.runnable += Duration::from_nanos(task.runnable_ns);
+        row.disk += Duration::from_nanos(task.io_ns.saturating_add(task.blocked_ns));
+    }
+    let mut rows: Vec<CgroupShare> = rows.into_values().collect();
+    rows.sort_by_key(|r| std::cmp::Reverse(r.cpu + r.runnable + r.disk));
+    rows.truncate(MOST_CGROUPS);
+    rows
+}
+
+/// Demand above capacity is said here; it is a cause only where a rule finds somebody else who pays.
+fn full(ev: &Evidence<'_>, wall: Duration) -> Option<String> {
+    let cpu = ev.cpu_time().ok()?;
+    let idle = Share::of((cpu.idle + cpu.iowait).as_secs_f64(), wall.as_secs_f64());
+    if idle >= FULL {
+        return None;
+    }
+    let mut by_name: BTreeMap<&str, Duration> = BTreeMap::new();
+    for task in ev.tasks().ok()? {
+        *by_name.entry(&task.comm).or_default() += Duration::from_nanos(task.exec_ns);
+    }
+    let mut top: Vec<_> = by_name.into_iter().collect();
+    top.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    let top: Vec<String> =
+        top.iter().take(3).map(|(name, time)| format!("{name} {}", seconds(*time))).collect();
+    Some(format!("The CPUs are full ({idle} idle): {}.", top.join(", ")))
+}
+
+fn mismatch(tasks: &[Task]) -> Option<String> {
+    let pairs: [(&str, fn(&Task) -> u64, fn(&Task) -> u64); 2] = [
+        ("CPU time", |t| t.exec_ns, |t| t.traced_ns),
+        ("time ready and not running", |t| t.run_delay_ns, |t| t.runnable_ns),
+    ];
+    let differs = |(what, kernel, traced): &(&str, fn(&Task) -> u64, fn(&Task) -> u64)| {
+        let total: u64 = tasks.iter().map(kernel).fold(0, u64::saturating_add);
+        let off: u64 = tasks.iter().map(|t| kernel(t).abs_diff(traced(t))).fold(0, u64::saturating_add);
+        let share = Share::of(off as f64, total as f64);
+        (share > MISMATCH && off > 100_000_000).then(|| {
+            format!("Our tracer and the kernel differ on {what} by {share}: splits are that uncertain.")
+        })
+    };
+    let said: Vec<String> = pairs.iter().filter_map(differs).collect();
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::{Cgroup, Tables};
+    use whyslow_model::{Meta, Recording};
+
+    use super::*;
+
+    fn host(tasks: Vec<Task>) -> Recording {
+        let web = Cgroup { id: 7, path: "/web".into(), ..Cgroup::default() };
+        Recording {
+            meta: Meta { window_ns: 1_000_000_000, cpus: 2, ..Meta::default() },
+            tables: Tables { tasks: Some(tasks), cgroups: Some(vec![web]), ..Tables::default() },
+            ..Recording::default()
+        }
+    }
+
+    #[test]
+    fn who_used_and_who_waited_is_summed_by_cgroup() {
+        let task = Task {
+            cpu_cgroup: 7,
+            exec_ns: 100,
+            traced_ns: 100,
+            runnable_ns: 30,
+            io_ns: 5,
+            ..Task::default()
+        };
+        let rec = host(vec![task.clone(), task]);
+        let account = of(&Evidence::of(&rec));
+        assert_eq!(account.wall, Duration::from_secs(2));
+        assert_eq!((account.cpu.as_nanos(), account.gap.as_nanos()), (200, 70));
+        let web = &account.by_cgroup[0];
+        assert_eq!((web.id.as_str(), web.tasks, web.cpu.as_nanos()), ("/web", 2, 200));
+    }
+
+    #[test]
+    fn a_mismatch_with_the_kernel_is_said() {
+        let off = Task { exec_ns: 1_000_000_000, traced_ns: 500_000_000, ..Task::default() };
+        let account = of(&Evidence::of(&host(vec![off])));
+        assert!(account.notes[0].contains("differ on CPU time by 50 %"), "{:?}", account.notes);
+    }
+
+    #[test]
+    fn nothing_recorded_is_no_account_and_no_panic() {
+        let account = of(&Evidence::of(&Recording::default()));
+        assert!(account.by_cgroup.is_empty() && account.notes.is_empty());
+    }
+}

@@ -1,0 +1,167 @@
+//! The time that tasks lose because a rule of the scheduler (a quota, an affinity mask) keeps CPU from them.
+//!
+//! `would` runs the ideal scheduler of `fair.rs` on what the tasks wanted (`demand.rs`), with the rule lifted.
+//! A task's loss is its time x (1 - CPU time got / CPU time it would have got), never more than it really waited.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whyslow_model::Missing;
+use whyslow_model::table::{Cgroup, Task};
+
+use crate::Evidence;
+use crate::demand::{absorbed, wanted};
+use crate::fair::{Group, Want, share_out};
+
+/// What is lifted in the counterfactual.
+#[derive(Debug, Clone, Default)]
+pub struct Lift {
+    /// Quotas of these cgroups.
+    pub quotas: BTreeSet<u64>,
+    /// Affinity masks of these tasks (index into the task table).
+    pub masks: BTreeSet<usize>,
+}
+
+/// A task that lost less than this share of its time is not counted among the victims.
+const NOTICEABLE: f64 = 0.01;
+
+/// Time lost by a set of tasks.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Loss {
+    /// Best guess.
+    pub likely: Duration,
+    /// At least: sleeps absorb all that they could have absorbed.
+    pub low: Duration,
+    /// At most: sleeps absorb nothing that they need not have.
+    pub high: Duration,
+    /// Time the tasks were ready and not running.
+    pub raw: Duration,
+    /// The longest single wait.
+    pub worst: Duration,
+    /// Number of waits.
+    pub waits: u64,
+    /// Time of the window that those who lost noticeably lived.
+    pub lived: Duration,
+    /// Tasks that lost noticeably.
+    pub tasks: u64,
+}
+
+/// The scheduler's world of one window.
+pub struct World<'r> {
+    tasks: &'r [Task],
+    groups: BTreeMap<u64, Group>,
+    capacity: f64,
+    cpu: f64,
+    cpus: u32,
+}
+
+impl<'r> World<'r> {
+    /// From the tables of tasks and cgroups.
+    pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
+        let tasks = ev.tasks()?;
+        let cpu = ev.window().as_nanos() as f64;
+        let cpus = ev.recording().meta.cpus.max(1);
+        let got: f64 = tasks.iter().map(|t| t.exec_ns as f64).sum();
+        let stolen = ev.steal().map_or(0.0, |d| d.as_nanos() as f64);
+        let capacity = (cpu * f64::from(cpus) - stolen).max(got);
+        let groups = ev.cgroups()?.iter().filter_map(|c| group_of(c, cpu)).collect();
+        Ok(World { tasks, groups, capacity, cpu, cpus })
+    }
+
+    /// The tasks.
+    #[must_use]
+    pub fn tasks(&self) -> &'r [Task] {
+        self.tasks
+    }
+
+    /// Online CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// CPU time that nobody used.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        let got: f64 = self.tasks.iter().map(|t| t.exec_ns as f64).sum();
+        Duration::from_nanos((self.capacity - got).max(0.0) as u64)
+    }
+
+    /// What the tasks `victims` lose to what `lift` would lift.
+    #[must_use]
+    pub fn loss(&self, victims: &BTreeSet<usize>, lift: &Lift) -> Loss {
+        let absorption: Vec<_> = self.tasks.iter().map(absorbed).collect();
+        let would = |pick: fn(&crate::demand::Absorbed) -> f64| {
+            let parts: Vec<f64> = absorption.iter().map(pick).collect();
+            (self.would(&parts, lift), parts)
+        };
+        let (likely, high, low) = (would(|a| a.likely), would(|a| a.low), would(|a| a.high));
+        let mut loss = Loss::default();
+        for at in victims {
+            let task = &self.tasks[*at];
+            let by = |(would, absorbed): &(Vec<f64>, Vec<f64>)| lost_ns(task, would[*at], absorbed[*at]);
+            let lost = by(&likely);
+            loss.likely += lost;
+            loss.low += by(&low).min(lost);
+            loss.high += by(&high).max(lost);
+            loss.raw += Duration::from_nanos(task.runnable_ns);
+            loss.worst = loss.worst.max(Duration::from_nanos(task.runnable_worst_ns));
+            loss.waits += task.runnable_count;
+            if lost.as_nanos() as f64 > NOTICEABLE * task.lived_ns as f64 {
+                loss.lived += Duration::from_nanos(task.lived_ns);
+                loss.tasks += 1;
+            }
+        }
+        loss
+    }
+
+    fn would(&self, absorbed: &[f64], lift: &Lift) -> Vec<f64> {
+        let want = |(at, task): (usize, &Task)| {
+            let free = lift.masks.contains(&at) || task.allowed_count >= self.cpus || task.allowed.is_empty();
+            Want {
+                group: task.cpu_cgroup,
+                wants: wanted(task, absorbed[at]),
+                weight: task.weight.max(1) as f64,
+                mask: if free { String::new() } else { task.allowed.clone() },
+                mask_cpus: if free { f64::from(self.cpus) } else { f64::from(task.allowed_count) },
+            }
+        };
+        let wants: Vec<Want> = self.tasks.iter().enumerate().map(want).collect();
+        let lifted = |(id, group): (&u64, &Group)| {
+            let cap = group.cap.filter(|_| !lift.quotas.contains(id));
+            (*id, Group { cap, ..*group })
+        };
+        let groups: BTreeMap<u64, Group> = self.groups.iter().map(lifted).collect();
+        share_out(&wants, &groups, self.capacity, self.cpu)
+    }
+}
+
+fn lost_ns(task: &Task, would: f64, absorbed: f64) -> Duration {
+    let got = task.exec_ns as f64;
+    let would = would.max(got);
+    let share = if would > 0.0 { 1.0 - got / would } else { 0.0 };
+    let most = task.runnable_ns as f64 * (1.0 - absorbed);
+    Duration::from_nanos((task.lived_ns as f64 * share).min(most).max(0.0) as u64)
+}
+
+fn group_of(cgroup: &Cgroup, window_ns: f64) -> Option<(u64, Group)> {
+    let cpu = cgroup.cpu.as_ref()?;
+    let cap = cpu.quota_ns.map(|q| window_ns * q as f64 / cpu.period_ns.max(1) as f64);
+    Some((cgroup.id, Group { parent: cgroup.parent, weight: cpu.weight.max(2) as f64, cap }))
+}
+
+/// The cgroups of the subtree below `root`, itself included.
+#[must_use]
+pub fn subtree(cgroups: &[Cgroup], root: u64) -> BTreeSet<u64> {
+    let mut inside = BTreeSet::from([root]);
+    // Parents need not come before their children; depth is bounded by the kernel's nesting, 64 is beyond use.
+    for _ in 0..64 {
+        let before = inside.len();
+        inside
+            .extend(cgroups.iter().filter(|c| inside.contains(&c.parent)).map(|c| c.id).collect::<Vec<_>>());
+        if inside.len() == before {
+            break;
+        }
+    }
+    inside
+}

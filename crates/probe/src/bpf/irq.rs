@@ -1,0 +1,94 @@
+//! How long do softirqs and interrupt handlers hold each CPU? The kernel half is `irq.bpf.c`.
+
+use std::mem::MaybeUninit;
+
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
+use whyslow_model::{Missing, table};
+
+use super::{missing, text, value};
+
+skeleton!("irq");
+use skel::types::{irq_hard, irq_soft};
+
+// SAFETY: generated from the C struct; integers and bytes only.
+unsafe impl plain::Plain for irq_hard {}
+// SAFETY: as above.
+unsafe impl plain::Plain for irq_soft {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = "interrupt time";
+
+/// include/linux/interrupt.h: the order has not changed since v2.6.31.
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct Irq<'slot>(skel::IrqSkel<'slot>);
+
+impl<'slot> Irq<'slot> {
+    /// Load and attach.
+    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
+        Self::load(slot).map_err(|err| missing(WHAT, &err))
+    }
+
+    fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
+        let mut skel = skel::IrqSkelBuilder::default().open(slot)?.load()?;
+        skel.attach()?;
+        Ok(Self(skel))
+    }
+
+    /// One row a possible CPU.
+    pub fn rows(&self) -> Result<Vec<table::Cpu>, Missing> {
+        let soft = self.0.maps.soft.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let soft = soft.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
+        let mut rows: Vec<_> = soft.iter().enumerate().map(|(cpu, bytes)| row(cpu, &value(bytes))).collect();
+        let hard = &self.0.maps.hard;
+        for key in hard.keys() {
+            let irq = u32::from_ne_bytes(key.as_slice().try_into().unwrap_or_default());
+            let per_cpu = hard.lookup_percpu(&key, MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
+            for (row, bytes) in rows.iter_mut().zip(per_cpu.unwrap_or_default()) {
+                let line: irq_hard = value(&bytes);
+                if line.count > 0 {
+                    row.hardirqs.push((irq, text(&line.name), line.ns, line.count));
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Handlers that the kernel half saw and could not note.
+    pub fn lost(&self) -> u64 {
+        self.0.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+    }
+}
+
+fn row(cpu: usize, soft: &irq_soft) -> table::Cpu {
+    let vector = |at: usize| (SOFTIRQS[at].to_owned(), soft.ns[at], soft.count[at]);
+    let softirqs = (0..SOFTIRQS.len()).map(vector).filter(|(_, _, count)| *count > 0).collect();
+    table::Cpu { cpu: cpu as u32, softirqs, ..table::Cpu::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn root_timer_softirqs_are_counted_and_shorter_than_the_window() {
+        let mut slot = MaybeUninit::uninit();
+        let irq = Irq::start(&mut slot).expect("root may trace interrupts");
+        let began = std::time::Instant::now();
+        let busy = |rows: &[table::Cpu]| {
+            rows.iter().flat_map(|r| &r.softirqs).any(|(_, ns, count)| *ns > 0 && *count > 0)
+        };
+        while !busy(&irq.rows().unwrap()) {
+            assert!(began.elapsed() < Duration::from_secs(20), "no softirq in 20 s");
+        }
+        let rows = irq.rows().unwrap();
+        let life = began.elapsed().as_nanos() as u64 + 1_000_000_000;
+        assert!(rows.iter().flat_map(|r| &r.softirqs).all(|(_, ns, _)| *ns < life));
+        assert_eq!(irq.lost(), 0);
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What runs on the CPUs?
+ *
+ * A cpu-clock timer on each CPU takes the stack it interrupts. With interrupts
+ * off the timer is late and its sample falls on the instruction that enables
+ * them: a gap between two samples is evidence of its own, and is noted.
+ */
+#include "kernel.bpf.h"
+
+#define MAX_STACKS 16384
+#define MAX_DEPTH 64
+
+struct oncpu_key {
+	__u32 pid;
+	__u32 tgid;
+	__s32 kernel;
+	__s32 user;
+	char comm[16];
+};
+
+struct oncpu_cpu {
+	__u64 last_ns;
+	__u64 samples;
+	__u64 gaps;
+	__u64 worst_gap_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, MAX_STACKS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, MAX_DEPTH * sizeof(__u64));
+} stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_STACKS);
+	__type(key, struct oncpu_key);
+	__type(value, __u64);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct oncpu_cpu);
+} cpus SEC(".maps");
+
+/* Time between two samples of a CPU. Set by oncpu.rs. */
+const volatile __u64 period_ns = 10101010;
+/* Samples that we could not note. */
+__u64 lost;
+
+static __always_inline void note_gap(void)
+{
+	__u64 now = bpf_ktime_get_ns(), gap;
+	__u32 zero = 0;
+	struct oncpu_cpu *cpu = bpf_map_lookup_elem(&cpus, &zero);
+
+	if (!cpu)
+		return;
+	gap = cpu->last_ns ? now - cpu->last_ns : 0;
+	if (gap > 3 * period_ns)
+		cpu->gaps++;
+	if (gap > cpu->worst_gap_ns)
+		cpu->worst_gap_ns = gap;
+	cpu->last_ns = now;
+	cpu->samples++;
+}
+
+SEC("perf_event")
+int sampled(void *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid(), one = 1, *count;
+	struct oncpu_key key = {};
+
+	note_gap();
+	if (!(__u32)id)
+		return 0; /* idle */
+	key.pid = id;
+	key.tgid = id >> 32;
+	bpf_get_current_comm(key.comm, sizeof(key.comm));
+	key.kernel = bpf_get_stackid(ctx, &stacks, 0);
+	key.user = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
+	count = bpf_map_lookup_elem(&counts, &key);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else if (bpf_map_update_elem(&counts, &key, &one, BPF_NOEXIST))
+		__sync_fetch_and_add(&lost, 1);
+	return 0;
+}

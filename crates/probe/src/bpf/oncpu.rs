@@ -1,0 +1,193 @@
+//! What runs on the CPUs? The kernel half is `oncpu.bpf.c`.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
+use whyslow_model::Missing;
+
+use super::{missing, value};
+
+skeleton!("oncpu");
+pub use skel::types::{oncpu_cpu, oncpu_key};
+
+// SAFETY: generated from the C struct; integers and bytes only.
+unsafe impl plain::Plain for oncpu_key {}
+// SAFETY: as above.
+unsafe impl plain::Plain for oncpu_cpu {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = "on-CPU samples";
+
+/// Samples a second on each CPU. Not 100: not in step with the tick.
+pub const HERTZ: u64 = 99;
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct OnCpu<'slot> {
+    skel: skel::OncpuSkel<'slot>,
+    links: Vec<Link>,
+}
+
+/// One stack on CPU.
+pub struct Hit {
+    /// Who.
+    pub key: oncpu_key,
+    /// How often.
+    pub count: u64,
+    /// Kernel addresses, innermost first.
+    pub kernel: Vec<u64>,
+    /// User addresses, innermost first.
+    pub user: Vec<u64>,
+}
+
+impl<'slot> OnCpu<'slot> {
+    /// Load, and start a timer on each of `cpus`.
+    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, cpus: &[u32]) -> Result<Self, Missing> {
+        let load = |slot| -> libbpf_rs::Result<skel::OncpuSkel<'slot>> {
+            let mut open = skel::OncpuSkelBuilder::default().open(slot)?;
+            if let Some(rodata) = open.maps.rodata_data.as_mut() {
+                rodata.period_ns = 1_000_000_000 / HERTZ;
+            }
+            open.load()
+        };
+        let skel = load(slot).map_err(|err| missing(WHAT, &err))?;
+        let mut links = Vec::with_capacity(cpus.len());
+        for cpu in cpus {
+            let timer = open_timer(*cpu)?;
+            links.push(skel.progs.sampled.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?);
+        }
+        Ok(Self { skel, links })
+    }
+
+    /// Stop the timers and tell what they saw.
+    pub fn finish(&mut self) -> Result<Vec<Hit>, Missing> {
+        self.links.clear();
+        let map = &self.skel.maps.counts;
+        let mut stacks = HashMap::new();
+        let mut hits = Vec::new();
+        for bytes in map.keys() {
+            let Some(count) = map.lookup(&bytes, MapFlags::ANY).map_err(|err| missing(WHAT, &err))? else {
+                continue;
+            };
+            let key: oncpu_key = value(&bytes);
+            let mut frames = |id: i32| -> Vec<u64> {
+                stacks.entry(id).or_insert_with(|| self.stack(id).unwrap_or_default()).clone()
+            };
+            let (kernel, user) = (frames(key.kernel), frames(key.user));
+            hits.push(Hit {
+                key,
+                count: u64::from_ne_bytes(count.try_into().unwrap_or_default()),
+                kernel,
+                user,
+            });
+        }
+        Ok(hits)
+    }
+
+    fn stack(&self, id: i32) -> Option<Vec<u64>> {
+        let id = u32::try_from(id).ok()?; // negative: no such stack
+        let bytes = self.skel.maps.stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
+        let words =
+            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+        Some(words.take_while(|address| *address != 0).collect())
+    }
+
+    /// Samples and gaps, by CPU.
+    pub fn cpus(&self) -> Result<Vec<oncpu_cpu>, Missing> {
+        let values = self.skel.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
+        Ok(values.iter().map(|bytes| value(bytes)).collect())
+    }
+
+    /// Samples that the kernel half could not note.
+    pub fn lost(&self) -> u64 {
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+    }
+}
+
+/// `struct perf_event_attr`, as far as we set it (PERF_ATTR_SIZE_VER0, 64 bytes).
+#[repr(C)]
+#[derive(Default)]
+struct PerfEventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_freq: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    bp_type: u32,
+    config1: u64,
+}
+
+fn open_timer(cpu: u32) -> Result<i32, Missing> {
+    const PERF_TYPE_SOFTWARE: u32 = 1;
+    const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+    const FREQ: u64 = 1 << 10;
+    const CLOEXEC: libc::c_ulong = 8;
+    let attr = PerfEventAttr {
+        kind: PERF_TYPE_SOFTWARE,
+        size: 64,
+        config: PERF_COUNT_SW_CPU_CLOCK,
+        sample_freq: HERTZ,
+        flags: FREQ,
+        ..PerfEventAttr::default()
+    };
+    // SAFETY: the attribute outlives the call and says its own size; the other arguments are plain numbers.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu as i32, -1, CLOEXEC) };
+    i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| {
+        let err = std::io::Error::last_os_error();
+        match err.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
+                what: WHAT.to_owned(),
+                way_out: "run as root, or grant CAP_PERFMON".to_owned(),
+            },
+            _ => Missing::broken(WHAT, err),
+        }
+    })
+}
+
+/// How long one sample stands for.
+#[must_use]
+pub fn period() -> Duration {
+    Duration::from_nanos(1_000_000_000 / HERTZ)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn root_a_busy_thread_is_sampled_in_proportion_to_its_cpu_time() {
+        let mut slot = MaybeUninit::uninit();
+        let mut probe = OnCpu::start(&mut slot, &[0, 1]).expect("root may sample");
+        let before = thread_cpu();
+        let until = Instant::now() + Duration::from_millis(600);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        let burned = thread_cpu() - before;
+        // SAFETY: gettid has no arguments and cannot fail.
+        let me = unsafe { libc::gettid() } as u32;
+        let hits = probe.finish().unwrap();
+        let mine: u64 = hits.iter().filter(|hit| hit.key.pid == me).map(|hit| hit.count).sum();
+        let seen = period() * u32::try_from(mine).unwrap();
+        assert_eq!(probe.lost(), 0);
+        let ratio = seen.as_secs_f64() / burned.as_secs_f64();
+        assert!((0.6..1.5).contains(&ratio), "sampled {seen:?} of {burned:?}");
+        assert!(hits.iter().any(|hit| hit.key.pid == me && !hit.user.is_empty()));
+    }
+
+    fn thread_cpu() -> Duration {
+        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a local timespec.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
+        Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+    }
+}

@@ -1,0 +1,126 @@
+//! Work that may hang is done by a disposable child: a fork in a session of its own that holds nothing of ours but
+//! a pipe. It is killed at the deadline and never waited for: a child stuck in D must not keep the exam from ending.
+
+use std::fs::File;
+use std::io::{Read as _, Write};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// What the child wrote until it ended or the deadline came, and whether it ended by itself.
+pub struct Told {
+    /// The bytes it wrote.
+    pub bytes: Vec<u8>,
+    /// It was done before the deadline.
+    pub finished: bool,
+}
+
+/// Run `work` in a child process. Whatever it writes comes back. At most `cap` bytes are kept.
+pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) -> std::io::Result<Told> {
+    let (from, to) = pipe()?;
+    // SAFETY: the child runs only `work` and `_exit`; this crate starts no thread of its own that could hold a lock
+    // over the fork, and glibc repairs its allocator in the child.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => be_child(to, work),
+        _ => {
+            drop(to);
+            let told = listen(from, deadline, cap);
+            // SAFETY: `pid` is our own child, not yet waited for, so the number is still its own.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG);
+            }
+            Ok(told)
+        }
+    }
+}
+
+fn be_child(to: OwnedFd, work: impl FnOnce(&mut dyn Write)) -> ! {
+    // SAFETY: plain system calls on our own process; the pipe is kept as descriptor 3, all others are closed.
+    let mut pipe = unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::dup2(to.into_raw_fd(), 3);
+        libc::syscall(libc::SYS_close_range, 4u32, u32::MAX, 0u32);
+        for fd in 0..3 {
+            libc::close(fd);
+        }
+        File::from_raw_fd(3)
+    };
+    // A panic must not unwind into the caller's frames: they belong to the parent.
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut pipe)));
+    // SAFETY: no destructor of the parent's state may run here.
+    unsafe { libc::_exit(0) }
+}
+
+fn listen(from: OwnedFd, deadline: Duration, cap: usize) -> Told {
+    let until = Instant::now() + deadline;
+    let mut told = Told { bytes: Vec::new(), finished: false };
+    let mut pipe = File::from(from);
+    let mut chunk = [0; 16384];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut ready = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, and we say so.
+        let n = unsafe { libc::poll(&raw mut ready, 1, left.as_millis().min(60_000) as i32) };
+        if n <= 0 && Instant::now() >= until {
+            return told;
+        }
+        if n <= 0 {
+            continue; // a signal
+        }
+        match pipe.read(&mut chunk) {
+            Ok(0) => {
+                told.finished = true;
+                return told;
+            }
+            Ok(n) if told.bytes.len() + n <= cap => told.bytes.extend_from_slice(&chunk[..n]),
+            _ => return told,
+        }
+    }
+}
+
+fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: the kernel fills both descriptors, and nobody else owns them.
+    unsafe {
+        if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_what_the_child_wrote() {
+        let told = run(Duration::from_secs(20), 1 << 20, |out| drop(out.write_all(b"seen"))).unwrap();
+        assert_eq!((told.bytes.as_slice(), told.finished), (b"seen".as_slice(), true));
+    }
+
+    #[test]
+    fn a_child_that_hangs_is_left_at_the_deadline_with_what_it_said() {
+        let hang = |out: &mut dyn Write| {
+            drop(out.write_all(b"first"));
+            loop {
+                // SAFETY: pause has no arguments.
+                unsafe { libc::pause() };
+            }
+        };
+        let told = run(Duration::from_millis(500), 1 << 20, hang).unwrap();
+        assert_eq!((told.bytes.as_slice(), told.finished), (b"first".as_slice(), false));
+    }
+
+    #[test]
+    fn a_child_that_panics_or_floods_ends() {
+        let told = run(Duration::from_secs(20), 1 << 20, |_| panic!("on purpose")).unwrap();
+        assert!(told.finished && told.bytes.is_empty());
+        let flood = |out: &mut dyn Write| while out.write_all(&[7; 4096]).is_ok() {};
+        let told = run(Duration::from_secs(20), 10_000, flood).unwrap();
+        assert!(!told.finished && told.bytes.len() <= 10_000);
+    }
+}

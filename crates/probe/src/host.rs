@@ -1,0 +1,69 @@
+//! Facts about the machine that a recording begins with.
+
+use std::fs;
+use std::path::Path;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use whyslow_model::Meta;
+
+/// Now, in UTC.
+#[must_use]
+pub fn now_rfc3339() -> String {
+    let now = OffsetDateTime::now_utc();
+    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+}
+
+/// Name, kernel, CPUs and units of the host below `root`.
+#[must_use]
+pub fn facts(root: &Path) -> Meta {
+    let line = |name: &str| fs::read_to_string(root.join(name)).ok().map(|text| text.trim().to_owned());
+    Meta {
+        host: line("proc/sys/kernel/hostname").unwrap_or_default(),
+        boot_id: line("proc/sys/kernel/random/boot_id"),
+        kernel: line("proc/sys/kernel/osrelease").unwrap_or_default(),
+        cpus: online_cpus(root).len() as u32,
+        // SAFETY: sysconf takes a number and returns one.
+        clock_ticks: u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100),
+        page_size: page_size(),
+        // SAFETY: geteuid has no arguments and cannot fail.
+        privileged: unsafe { libc::geteuid() } == 0,
+        ..Meta::default()
+    }
+}
+
+/// Size of a page in bytes.
+#[must_use]
+pub fn page_size() -> u64 {
+    // SAFETY: sysconf takes a number and returns one.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Online CPUs, as /sys lists them ("0-3,8").
+#[must_use]
+pub fn online_cpus(root: &Path) -> Vec<u32> {
+    let list = fs::read_to_string(root.join("sys/devices/system/cpu/online")).unwrap_or_default();
+    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+        (to < 65_536).then_some(from..=to)
+    };
+    list.trim().split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_has_a_kernel_and_cpus() {
+        let meta = facts(Path::new("/"));
+        assert!(!meta.kernel.is_empty() && meta.cpus > 0 && meta.page_size >= 4096);
+        assert!(now_rfc3339().ends_with('Z'));
+    }
+
+    #[test]
+    fn a_host_without_files_has_no_cpus() {
+        assert!(online_cpus(Path::new("/nonexistent")).is_empty());
+    }
+}

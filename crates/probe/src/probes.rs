@@ -1,0 +1,180 @@
+//! All BPF probes of a window, together: started, polled, ended, and turned into tables.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::OpenObject;
+use whyslow_model::table::{self, Tables};
+use whyslow_model::{Missing, MissingNote};
+
+use crate::bpf::{irq, oncpu, sched, tasks};
+use crate::files::Files;
+use crate::{host, sample_table, task_table};
+
+/// Where the kernel's copies of the programs live.
+pub struct Slots {
+    tasks: MaybeUninit<OpenObject>,
+    sched: MaybeUninit<OpenObject>,
+    oncpu: MaybeUninit<OpenObject>,
+    irq: MaybeUninit<OpenObject>,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Slots {
+            tasks: MaybeUninit::uninit(),
+            sched: MaybeUninit::uninit(),
+            oncpu: MaybeUninit::uninit(),
+            irq: MaybeUninit::uninit(),
+        }
+    }
+}
+
+/// The probes that run. One that could not start is `None`, and noted as missing.
+pub struct Probes<'slot> {
+    tasks: Option<tasks::Tasks<'slot>>,
+    irq: Option<irq::Irq<'slot>>,
+    oncpu: Option<oncpu::OnCpu<'slot>>,
+    sched: Option<sched::Sched<'slot>>,
+    start: tasks::Snapshot,
+}
+
+/// What the probes saw.
+#[derive(Default)]
+pub struct Traced {
+    start: tasks::Snapshot,
+    end: Option<tasks::Snapshot>,
+    sched: Option<sched::Seen>,
+    hits: Option<Vec<oncpu::Hit>>,
+    cpus: Option<Vec<table::Cpu>>,
+    /// Events seen and not noted, by probe.
+    pub lost: Vec<(String, u64)>,
+}
+
+/// The value, or a note of why there is none.
+fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option<T> {
+    result.map_err(|why| missing.push(why.into())).ok()
+}
+
+impl<'slot> Probes<'slot> {
+    /// Load what this kernel takes. Not live (a folder as host): nothing.
+    pub fn load(slots: &'slot mut Slots, live: bool, missing: &mut Vec<MissingNote>) -> Self {
+        let mut probes =
+            Probes { tasks: None, irq: None, oncpu: None, sched: None, start: tasks::Snapshot::default() };
+        if !live {
+            return probes;
+        }
+        let cpus = host::online_cpus(Path::new("/"));
+        probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
+        probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
+        probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
+        probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);
+        probes
+    }
+
+    /// The window begins.
+    pub fn begin(&mut self, missing: &mut Vec<MissingNote>) {
+        if let Some(tasks) = &mut self.tasks {
+            self.start = keep(tasks.snapshot(), missing).unwrap_or_default();
+        }
+    }
+
+    /// A beat within the window.
+    pub fn poll(&mut self, _began: Instant, _window: Duration) {
+        if let Some(sched) = &mut self.sched {
+            // A ring buffer that cannot be read now is read at the end, which says so if it still cannot.
+            let _ = sched.poll();
+        }
+    }
+
+    /// The window ends: everything stops at about the same time.
+    pub fn end(&mut self, _window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
+        let mut traced = Traced { start: std::mem::take(&mut self.start), ..Traced::default() };
+        if let Some(sched) = self.sched.take()
+            && let Some((seen, lost)) = keep(sched.finish(), missing)
+        {
+            traced.sched = Some(seen);
+            traced.note_lost(sched::WHAT, lost);
+        }
+        if let Some(tasks) = &mut self.tasks {
+            traced.end = keep(tasks.snapshot(), missing);
+            traced.note_lost(tasks::WHAT, tasks.lost());
+        }
+        if let Some(oncpu) = &mut self.oncpu {
+            traced.hits = keep(oncpu.finish(), missing);
+            traced.note_lost(oncpu::WHAT, oncpu.lost());
+        }
+        if let Some(irq) = &self.irq {
+            traced.cpus = keep(irq.rows(), missing);
+            traced.note_lost(irq::WHAT, irq.lost());
+        }
+        if let Some(oncpu) = &self.oncpu
+            && let Some(seen) = keep(oncpu.cpus(), missing)
+        {
+            traced.note_gaps(&seen);
+        }
+        traced
+    }
+}
+
+impl Traced {
+    fn note_lost(&mut self, what: &str, lost: u64) {
+        if lost > 0 {
+            self.lost.push((what.to_owned(), lost));
+        }
+    }
+
+    fn note_gaps(&mut self, seen: &[oncpu::oncpu_cpu]) {
+        let rows = self.cpus.get_or_insert_with(Vec::new);
+        for (cpu, gaps) in seen.iter().enumerate().filter(|(_, cpu)| cpu.samples > 0) {
+            let at = rows.iter().position(|row| row.cpu == cpu as u32).unwrap_or_else(|| {
+                rows.push(table::Cpu { cpu: cpu as u32, ..table::Cpu::default() });
+                rows.len() - 1
+            });
+            rows[at].samples = gaps.samples;
+            rows[at].gaps = gaps.gaps;
+            rows[at].worst_gap_ns = gaps.worst_gap_ns;
+        }
+    }
+
+    /// Processes that used the most CPU in the window.
+    #[must_use]
+    pub fn busiest(&self, most: usize) -> Vec<u32> {
+        let Some(end) = &self.end else { return Vec::new() };
+        let before: HashMap<(u32, u64), u64> =
+            self.start.tasks.iter().map(|t| ((t.pid, t.start_ns), t.exec_ns)).collect();
+        let mut used: HashMap<u32, u64> = HashMap::new();
+        for task in &end.tasks {
+            let then = before.get(&(task.pid, task.start_ns)).copied().unwrap_or(0);
+            *used.entry(task.tgid).or_default() += task.exec_ns.saturating_sub(then);
+        }
+        let mut busiest: Vec<_> = used.into_iter().filter(|(_, ns)| *ns > 0).collect();
+        busiest.sort_by_key(|(pid, ns)| (std::cmp::Reverse(*ns), *pid));
+        busiest.into_iter().take(most).map(|(pid, _)| pid).collect()
+    }
+
+    /// Names for all that was seen, as tables; and the run time of our BPF programs.
+    pub fn into_tables(
+        self,
+        files: &Files,
+        window: Duration,
+        missing: &mut Vec<MissingNote>,
+    ) -> (Tables, Option<u64>) {
+        let mut tables = Tables::default();
+        let window_ns = window.as_nanos() as u64;
+        let page_size = host::page_size();
+        if let Some(end) = &self.end {
+            let none = sched::Seen::default();
+            let seen = self.sched.as_ref().unwrap_or(&none);
+            tables.tasks = Some(task_table::tasks(&self.start, end, seen, window_ns));
+            tables.cgroups = Some(task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size));
+        }
+        let named = sample_table::name(self.hits, self.sched, missing);
+        tables.samples = named.samples;
+        tables.waits = named.waits;
+        tables.cpus = self.cpus;
+        (tables, None)
+    }
+}

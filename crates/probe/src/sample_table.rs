@@ -1,0 +1,136 @@
+//! From addresses to the tables of stacks: on-CPU samples and waits, with names.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Write;
+use std::time::Duration;
+
+use whyslow_model::{Missing, MissingNote, table};
+
+use crate::bpf::{oncpu, sched, text};
+use crate::{child, symbols};
+
+/// Naming user code reads maps files (mmap_lock) and executables: it gets this long, in a child.
+const USER_DEADLINE: Duration = Duration::from_millis(350);
+/// Processes whose code is named: those with the most samples.
+const MAX_PROCESSES: usize = 48;
+/// The child's answer is cut here.
+const MAX_ANSWER: usize = 32 << 20;
+
+/// The tables of stacks.
+#[derive(Default)]
+pub struct Named {
+    /// On CPU.
+    pub samples: Option<Vec<table::Sample>>,
+    /// Off CPU.
+    pub waits: Option<Vec<table::Wait>>,
+}
+
+/// Give names to what the probes saw.
+pub fn name(
+    hits: Option<Vec<oncpu::Hit>>,
+    seen: Option<sched::Seen>,
+    missing: &mut Vec<MissingNote>,
+) -> Named {
+    let mut kernel = symbols::KernelNames::default();
+    let waits = seen.map(|seen| waits(&seen, &mut kernel));
+    let samples = hits.map(|hits| {
+        let user = user_names(&hits, missing);
+        samples(&hits, &mut kernel, &user)
+    });
+    Named { samples, waits }
+}
+
+fn samples(hits: &[oncpu::Hit], kernel: &mut symbols::KernelNames, user: &UserNames) -> Vec<table::Sample> {
+    let period = oncpu::period().as_nanos() as u64;
+    let mut rows: BTreeMap<(u32, Vec<String>, Vec<String>), table::Sample> = BTreeMap::new();
+    for hit in hits {
+        let stack = kernel.stack(&hit.kernel);
+        let frames: Vec<String> = hit.user.iter().flat_map(|at| user.of(hit.key.tgid, *at)).collect();
+        let row = rows.entry((hit.key.pid, stack.clone(), frames.clone())).or_insert_with(|| table::Sample {
+            pid: hit.key.pid,
+            tgid: hit.key.tgid,
+            comm: text(&hit.key.comm),
+            kernel: stack,
+            user: frames,
+            ..table::Sample::default()
+        });
+        row.count += hit.count;
+        row.ns += hit.count.saturating_mul(period);
+    }
+    rows.into_values().collect()
+}
+
+fn waits(seen: &sched::Seen, kernel: &mut symbols::KernelNames) -> Vec<table::Wait> {
+    let at_the_end = seen.live.iter().map(|live| &live.stack).filter(|stack| stack.ns > 0);
+    let mut rows: BTreeMap<(u32, &str, Vec<String>), table::Wait> = BTreeMap::new();
+    for stack in seen.stacks.iter().chain(at_the_end) {
+        let state = match stack.state as usize {
+            sched::IO => "io",
+            sched::BLOCKED => "blocked",
+            _ => "sleep",
+        };
+        let depth = usize::try_from(stack.depth).unwrap_or(0) / 8;
+        let names = kernel.stack(&stack.frames[..depth.min(stack.frames.len())]);
+        let row = rows.entry((stack.pid, state, names.clone())).or_insert_with(|| table::Wait {
+            pid: stack.pid,
+            tgid: stack.tgid,
+            comm: text(&stack.comm),
+            state: state.to_owned(),
+            kernel: names,
+            ..table::Wait::default()
+        });
+        row.ns += stack.ns;
+        row.count += 1;
+        row.worst_ns = row.worst_ns.max(stack.worst_ns);
+    }
+    rows.into_values().collect()
+}
+
+/// Names of user code by process and address.
+#[derive(Default)]
+struct UserNames(HashMap<(u32, u64), Vec<String>>);
+
+impl UserNames {
+    fn of(&self, tgid: u32, address: u64) -> Vec<String> {
+        self.0.get(&(tgid, address)).cloned().unwrap_or_else(|| vec!["[unknown]".to_owned()])
+    }
+}
+
+fn user_names(hits: &[oncpu::Hit], missing: &mut Vec<MissingNote>) -> UserNames {
+    let mut wanted: HashMap<u32, (u64, BTreeSet<u64>)> = HashMap::new();
+    for hit in hits {
+        let (samples, addresses) = wanted.entry(hit.key.tgid).or_default();
+        *samples += hit.count;
+        addresses.extend(&hit.user);
+    }
+    let mut busiest: Vec<_> =
+        wanted.into_iter().filter(|(_, (_, addresses))| !addresses.is_empty()).collect();
+    busiest.sort_by_key(|(tgid, (samples, _))| (std::cmp::Reverse(*samples), *tgid));
+    let work = |out: &mut dyn Write| {
+        let namer = symbols::UserNamer::default();
+        for (tgid, (_, addresses)) in busiest.iter().take(MAX_PROCESSES) {
+            let addresses: Vec<u64> = addresses.iter().copied().collect();
+            for (address, names) in namer.names(*tgid, &addresses) {
+                let Ok(line) = serde_json::to_vec(&(tgid, address, names)) else { continue };
+                if out.write_all(&[line, b"\n".to_vec()].concat()).is_err() {
+                    return;
+                }
+            }
+        }
+    };
+    let what = "names of user code";
+    let told = match child::run(USER_DEADLINE, MAX_ANSWER, work) {
+        Ok(told) => told,
+        Err(err) => {
+            missing.push(Missing::broken(what, err).into());
+            return UserNames::default();
+        }
+    };
+    if !told.finished {
+        let reason = format!("not all were found within {} ms", USER_DEADLINE.as_millis());
+        missing.push(Missing::skipped(what, reason).into());
+    }
+    let line = |line: &[u8]| serde_json::from_slice::<(u32, u64, Vec<String>)>(line).ok();
+    let names = told.bytes.split(|b| *b == b'\n').filter_map(line);
+    UserNames(names.map(|(tgid, address, names)| ((tgid, address), names)).collect())
+}
