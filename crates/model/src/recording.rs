@@ -12,6 +12,7 @@ pub const FORMAT: u32 = 0;
 
 /// Facts about a recording and the host that made it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Meta {
     /// Version of the format.
     pub format: u32,

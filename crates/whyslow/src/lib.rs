@@ -1,1 +1,3 @@
+//! The program: verbs and the store of recordings.
 
+pub mod store;

@@ -1,0 +1,266 @@
+//! Members become a recording, in whatever order they come, from a file or a folder.
+
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+use std::time::Duration;
+
+use whyslow_model::table::Tables;
+use whyslow_model::{FORMAT, Frame, Meta, Missing, MissingNote, Recording};
+
+use super::lines::Lines;
+use super::write::{FrameLine, Head};
+use super::{Halt, limit, names, order, shown, tables};
+
+/// Memory counted for each comma in a line of JSON: it may separate two short strings in a list.
+const PER_COMMA: u64 = 48;
+/// Memory counted for each member beside its contents.
+const PER_MEMBER: u64 = 256;
+
+/// What was found so far.
+#[derive(Default)]
+pub struct Assembly {
+    head: Option<Head>,
+    missing: Vec<MissingNote>,
+    index: Vec<FrameLine>,
+    tables: Tables,
+    found: HashMap<String, Vec<u8>>,
+    seen: HashSet<String>,
+    kept: u64,
+}
+
+/// Just enough of `whyslow.json` to know whether the rest can be understood.
+#[derive(serde::Deserialize)]
+struct Version {
+    #[serde(default)]
+    format: u64,
+    #[serde(default)]
+    whyslow: String,
+}
+
+impl Assembly {
+    /// Was `whyslow.json` among the members?
+    pub fn has_head(&self) -> bool {
+        self.head.is_some()
+    }
+
+    /// May more be read?
+    pub fn has_room(&self) -> bool {
+        self.kept <= limit::TOTAL
+    }
+
+    /// Something could not be read.
+    pub fn note(&mut self, missing: Missing) {
+        self.missing.push(missing.into());
+    }
+
+    /// Take in one member. What is unknown is passed over: a later whyslow of the same format may have put it there.
+    pub fn take(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
+        if !self.seen.insert(path.to_owned()) {
+            let path = shown(path);
+            return Err(Halt::Refuse(format!("member {path} is there twice, which whyslow never writes")));
+        }
+        keep(&mut self.kept, PER_MEMBER.saturating_add(path.len() as u64))?;
+        match path {
+            "whyslow.json" => self.take_head(size, body),
+            "missing.ndjson" => {
+                let missing = &mut self.missing;
+                take_lines(path, body, &mut self.kept, size_of::<MissingNote>(), &mut |line| {
+                    missing.push(serde_json::from_slice(line)?);
+                    Ok(())
+                })
+                .map(|complaint| self.missing.extend(complaint))
+            }
+            "frames.ndjson" => {
+                let index = &mut self.index;
+                take_lines(path, body, &mut self.kept, size_of::<FrameLine>(), &mut |line| {
+                    index.push(serde_json::from_slice(line)?);
+                    Ok(())
+                })
+                .map(|complaint| self.missing.extend(complaint))
+            }
+            _ if names::is_frame(path) => self.take_frame(path, size, body),
+            _ => self.take_table(path, body),
+        }
+    }
+
+    fn take_head(&mut self, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
+        if size > limit::TEXT {
+            return Err(Halt::Refuse(format!("its whyslow.json has {size} bytes")));
+        }
+        let mut json = Vec::new();
+        body.read_to_end(&mut json)?;
+        let senseless = |e: serde_json::Error| {
+            Halt::Refuse(format!("its whyslow.json makes no sense: {}", shown(&e.to_string())))
+        };
+        let version: Version = serde_json::from_slice(&json).map_err(senseless)?;
+        if version.format > u64::from(FORMAT) {
+            return Err(Halt::Refuse(format!(
+                "it has format {}, and whyslow {} reads formats up to {FORMAT}; use whyslow {} or newer",
+                version.format,
+                env!("CARGO_PKG_VERSION"),
+                shown(&version.whyslow),
+            )));
+        }
+        self.head = Some(serde_json::from_slice(&json).map_err(senseless)?);
+        Ok(())
+    }
+
+    fn take_table(&mut self, path: &str, body: &mut dyn BufRead) -> Result<(), Halt> {
+        let name = path.strip_prefix("tables/").and_then(|name| name.strip_suffix(".ndjson"));
+        let Some((_, slot)) = name.and_then(|name| tables::slot(&mut self.tables, name)) else {
+            return Ok(());
+        };
+        slot.begin();
+        let row = slot.row_size();
+        let complaint = take_lines(path, body, &mut self.kept, row, &mut |line| slot.push(line))?;
+        self.missing.extend(complaint);
+        Ok(())
+    }
+
+    fn take_frame(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
+        if size > limit::FRAME {
+            let why = format!("it has {size} bytes, more than {} MiB", limit::FRAME >> 20);
+            self.missing.push(Missing::skipped(path, why).into());
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        body.read_to_end(&mut bytes)?;
+        bytes.shrink_to_fit();
+        keep(&mut self.kept, bytes.len() as u64)?;
+        self.found.insert(path.to_owned(), bytes);
+        Ok(())
+    }
+
+    /// The recording. `torn`: why, and where, reading stopped before the end.
+    pub fn finish(mut self, torn: Option<String>) -> Result<Recording, Halt> {
+        let Some(head) = self.head.take().or_else(|| self.bare_head()) else {
+            return Err(Halt::Refuse("it holds no whyslow.json, no proc/ and no sys/".to_owned()));
+        };
+        let reason =
+            if torn.is_some() { "the recording ends before it" } else { "it is not in the recording" };
+        let lost_files = self.lost_files();
+        let mut lost: Vec<MissingNote> = Vec::new();
+        lost.extend(lost_files.iter().map(|name| Missing::broken(name, reason).into()));
+        let lost_tables = self.lost_tables(&head.tables, reason);
+        let torn = torn.map(|why| {
+            let (files, tables) = (lost_files.len(), lost_tables.len());
+            format!("{why}; lost: {files} kernel files, {tables} tables or ends of tables")
+        });
+        lost.extend(lost_tables);
+
+        let frames = self.frames(&lost_files, Duration::from_nanos(head.meta.window_ns));
+        self.missing.extend(lost);
+        let torn = match (head.torn, torn) {
+            (Some(before), Some(now)) => Some(format!("{before}; then {now}")),
+            (before, now) => before.or(now),
+        };
+        Ok(Recording { meta: head.meta, frames, tables: self.tables, missing: self.missing, torn })
+    }
+
+    /// Files of which the first or the last frame is not there. A file with one end would show no change over the
+    /// window, which is a wrong answer and not an unknown one.
+    fn lost_files(&self) -> Vec<String> {
+        let ends = order::ends(self.index.iter().map(|line| line.name.as_str()));
+        let there = |i: usize| self.index.get(i).is_some_and(|line| self.found.contains_key(&line.member));
+        let mut lost: Vec<String> = ends
+            .into_iter()
+            .filter(|(_, (first, last))| !there(*first) || !there(*last))
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        lost.sort_unstable();
+        lost
+    }
+
+    fn lost_tables(&mut self, counts: &[(String, u64)], reason: &str) -> Vec<MissingNote> {
+        let mut lost = Vec::new();
+        for (name, rows) in counts {
+            let Some((name, slot)) = tables::slot(&mut self.tables, name) else { continue };
+            let what = format!("table {name}");
+            match slot.count() {
+                None => lost.push(Missing::broken(what, reason).into()),
+                Some(n) if (n as u64) < *rows => {
+                    lost.push(Missing::broken(what, format!("it has {n} of {rows} rows")).into());
+                }
+                Some(_) => {}
+            }
+        }
+        lost
+    }
+
+    /// The frames of the index in its order, then those that nobody listed, by time.
+    fn frames(&mut self, lost: &[String], window: Duration) -> Vec<Frame> {
+        let lost: HashSet<&str> = lost.iter().map(String::as_str).collect();
+        let mut frames = Vec::new();
+        for line in std::mem::take(&mut self.index) {
+            // Taken out: of two lines that name one member, which whyslow never writes, the first has it.
+            let bytes = self.found.remove(&line.member);
+            if let Some(bytes) = bytes.filter(|_| !lost.contains(line.name.as_str())) {
+                frames.push(Frame { at: Duration::from_nanos(line.at_ns), name: line.name, bytes });
+            }
+        }
+        let mut others: Vec<Frame> = Vec::new();
+        for (member, bytes) in self.found.drain() {
+            let (name, earlier) = names::frame_of(&member);
+            let at = earlier.map_or(window, Duration::from_millis);
+            others.push(Frame { at, name: name.to_owned(), bytes });
+        }
+        others.sort_by(|a, b| (a.at, &a.name).cmp(&(b.at, &b.name)));
+        frames.append(&mut others);
+        frames
+    }
+
+    /// Without `whyslow.json` it is a tree of copies: what these say about the host.
+    fn bare_head(&self) -> Option<Head> {
+        if self.found.is_empty() {
+            return None;
+        }
+        let text = |name: &str| {
+            let bytes = self.found.get(name).map(Vec::as_slice).unwrap_or_default();
+            String::from_utf8_lossy(bytes).trim().to_owned()
+        };
+        let version = text("proc/version");
+        let release = version.split_whitespace().nth(2).unwrap_or_default().to_owned();
+        let meta = Meta {
+            format: FORMAT,
+            host: text("proc/sys/kernel/hostname"),
+            kernel: Some(text("proc/sys/kernel/osrelease")).filter(|r| !r.is_empty()).unwrap_or(release),
+            boot_id: Some(text("proc/sys/kernel/random/boot_id")).filter(|id| !id.is_empty()),
+            // USER_HZ is 100 on all architectures but alpha; 4 KiB is right on x86 and for most ARM kernels.
+            clock_ticks: 100,
+            page_size: 4096,
+            ..Meta::default()
+        };
+        Some(Head { meta, ..Head::default() })
+    }
+}
+
+/// Count memory; too much of it ends the reading.
+fn keep(kept: &mut u64, bytes: u64) -> Result<(), Halt> {
+    *kept = kept.saturating_add(bytes);
+    if *kept > limit::TOTAL {
+        return Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20)));
+    }
+    Ok(())
+}
+
+type Push<'p> = &'p mut dyn FnMut(&[u8]) -> serde_json::Result<()>;
+
+/// Push the lines of `path`; a note on those that make no sense.
+fn take_lines(
+    path: &str,
+    body: &mut dyn BufRead,
+    kept: &mut u64,
+    row: usize,
+    push: Push,
+) -> Result<Option<MissingNote>, Halt> {
+    let mut lines = Lines::of(body);
+    while let Some(line) = lines.next()? {
+        let commas = line.iter().filter(|b| **b == b',').count() as u64;
+        keep(kept, (row as u64).saturating_add(line.len() as u64).saturating_add(commas * PER_COMMA))?;
+        let pushed = push(line);
+        if let Err(error) = pushed {
+            lines.is_bad(&error.to_string());
+        }
+    }
+    Ok(lines.complaint().map(|why| Missing::broken(path, why).into()))
+}

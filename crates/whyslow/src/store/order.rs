@@ -1,0 +1,72 @@
+//! In which order a recording is written. A file that was cut off has its beginning only, so that what matters most
+//! comes first, and the first and the last frame of a file, which are worth nothing alone, stand side by side.
+
+use std::collections::HashMap;
+
+use whyslow_model::Frame;
+
+/// Files that answer first: the host's CPU time, pressure, memory, disks, network; then cgroups.
+const MATTER: [&str; 14] = [
+    "proc/stat",
+    "proc/uptime",
+    "proc/loadavg",
+    "proc/pressure/",
+    "proc/meminfo",
+    "proc/vmstat",
+    "proc/schedstat",
+    "proc/softirqs",
+    "proc/diskstats",
+    "proc/net/",
+    "netns/",
+    "proc/swaps",
+    "proc/sys/net/",
+    "sys/fs/cgroup/",
+];
+
+/// Numbers of frames in the order in which they are written.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// First and last frames of the files that matter.
+    pub matter: Vec<usize>,
+    /// First and last frames of the others, then what lies between first and last.
+    pub others: Vec<usize>,
+}
+
+/// The first and the last frame of each file.
+pub fn ends<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<&'n str, (usize, usize)> {
+    let mut ends: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (i, name) in names.enumerate() {
+        ends.entry(name).or_insert((i, i)).1 = i;
+    }
+    ends
+}
+
+/// The order for these frames.
+pub fn of(frames: &[Frame]) -> Order {
+    let ends = ends(frames.iter().map(|f| f.name.as_str()));
+    let mut ranked: Vec<(usize, &str, usize)> = Vec::with_capacity(frames.len());
+    for (i, frame) in frames.iter().enumerate() {
+        let name = frame.name.as_str();
+        let rank = MATTER.iter().position(|m| name.starts_with(m)).unwrap_or(MATTER.len());
+        let between = ends.get(name).is_some_and(|(first, last)| i != *first && i != *last);
+        ranked.push((if between { MATTER.len() + 1 } else { rank }, name, i));
+    }
+    ranked.sort_unstable();
+    let (matter, others): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(rank, ..)| *rank < MATTER.len());
+    let numbers = |some: Vec<(usize, &str, usize)>| some.into_iter().map(|(_, _, i)| i).collect();
+    Order { matter: numbers(matter), others: numbers(others) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn start_and_end_stand_side_by_side_and_the_middle_comes_last() {
+        let name = |n: &str| Frame { at: Duration::ZERO, name: n.to_owned(), bytes: Vec::new() };
+        let names = ["sys/x", "proc/vmstat", "proc/stat", "proc/stat", "proc/stat", "sys/x"];
+        let frames: Vec<Frame> = names.into_iter().map(name).collect();
+        assert_eq!(of(&frames), Order { matter: vec![2, 4, 1], others: vec![0, 5, 3] });
+    }
+}

@@ -1,0 +1,130 @@
+//! The tables by name: the one list of them, in the order in which they stand in the file.
+//!
+//! To add a table: its field in `model::table::Tables`, its line here.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use whyslow_model::table::Tables;
+
+/// Where in the file a table stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Before the kernel files: without it there is no answer.
+    First,
+    /// After the kernel files that matter: large, and only makes answers finer.
+    Later,
+}
+
+macro_rules! tables {
+    ($($name:ident $place:ident,)*) => {
+        /// Call `see` with each table that was recorded.
+        pub fn each(tables: &Tables, see: &mut dyn FnMut(&'static str, Place, &dyn Rows)) {
+            // Names every field: a table that is not in the list does not compile.
+            let Tables { $($name),* } = tables;
+            $(if let Some(rows) = $name {
+                see(stringify!($name), Place::$place, rows);
+            })*
+        }
+
+        /// Where the rows of the table `name` go, and the name as we spell it.
+        pub fn slot<'t>(tables: &'t mut Tables, name: &str) -> Option<(&'static str, &'t mut dyn Slot)> {
+            match name {
+                $(stringify!($name) => Some((stringify!($name), &mut tables.$name)),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+tables! {
+    tasks First,
+    cgroups First,
+    cpus First,
+    memory First,
+    disk First,
+    connects First,
+    listeners First,
+    waits Later,
+    samples Later,
+    programs Later,
+}
+
+/// A table that can be written.
+pub trait Rows {
+    /// How many rows it has.
+    fn count(&self) -> usize;
+    /// Append row `at` to `out`, as one line of JSON.
+    fn write(&self, at: usize, out: &mut dyn Write) -> io::Result<()>;
+}
+
+impl<T: Serialize> Rows for Vec<T> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn write(&self, at: usize, out: &mut dyn Write) -> io::Result<()> {
+        if let Some(row) = self.get(at) {
+            serde_json::to_writer(&mut *out, row)?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// A table that can be filled.
+pub trait Slot {
+    /// The table exists, even if no row follows.
+    fn begin(&mut self);
+    /// Append the row in this line.
+    fn push(&mut self, line: &[u8]) -> serde_json::Result<()>;
+    /// Memory of one row, without what it points to.
+    fn row_size(&self) -> usize;
+    /// How many rows it has, if it exists.
+    fn count(&self) -> Option<usize>;
+}
+
+impl<T: DeserializeOwned> Slot for Option<Vec<T>> {
+    fn begin(&mut self) {
+        self.get_or_insert_default();
+    }
+
+    fn push(&mut self, line: &[u8]) -> serde_json::Result<()> {
+        let row = serde_json::from_slice(line)?;
+        self.get_or_insert_default().push(row);
+        Ok(())
+    }
+
+    fn row_size(&self) -> usize {
+        size_of::<T>()
+    }
+
+    fn count(&self) -> Option<usize> {
+        self.as_ref().map(Vec::len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whyslow_model::table::Task;
+
+    #[test]
+    fn only_recorded_tables_are_walked() {
+        let tables = Tables { tasks: Some(vec![Task::default()]), ..Tables::default() };
+        let mut seen = Vec::new();
+        each(&tables, &mut |name, _, rows| seen.push((name, rows.count())));
+        assert_eq!(seen, [("tasks", 1)]);
+    }
+
+    #[test]
+    fn a_row_goes_where_its_table_is() {
+        let mut tables = Tables::default();
+        let (_, slot) = slot(&mut tables, "tasks").expect("tasks is a table");
+        slot.push(br#"{"pid": 7, "from_the_future": []}"#).unwrap();
+        assert!(slot.push(br#"{"pid": "seven"}"#).is_err());
+        assert_eq!(tables.tasks, Some(vec![Task { pid: 7, ..Task::default() }]));
+        assert!(super::slot(&mut tables, "passwd").is_none());
+    }
+}

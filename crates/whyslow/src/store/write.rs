@@ -1,0 +1,172 @@
+//! A recording as bytes: which members, in which order.
+
+use std::io::{self, BufWriter, Read, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use whyslow_model::{FORMAT, Meta, Recording};
+
+use super::names;
+use super::order;
+use super::packing::Packer;
+use super::tables::{self, Place, Rows};
+
+/// `whyslow.json`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Head {
+    /// Facts about the recording.
+    #[serde(flatten)]
+    pub meta: Meta,
+    /// The tables and their numbers of rows: what a cut took is known.
+    pub tables: Vec<(String, u64)>,
+    /// Set if what was saved had been cut off before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub torn: Option<String>,
+}
+
+/// A line of `frames.ndjson`; the lines stand in the order of `Recording::frames`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FrameLine {
+    /// The kernel file.
+    pub name: String,
+    /// When, since the window began.
+    pub at_ns: u64,
+    /// Where its bytes are.
+    pub member: String,
+}
+
+struct Archive<W: Write> {
+    tar: tar::Builder<Packer<BufWriter<W>>>,
+    time: u64,
+}
+
+/// Write `rec` to `out`.
+pub fn write<W: Write>(rec: &Recording, out: W) -> io::Result<W> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let mut archive = Archive { tar: tar::Builder::new(Packer::new(BufWriter::new(out))?), time };
+    let order = order::of(&rec.frames);
+    let members = member_names(rec);
+
+    archive.member("whyslow.json", &head(rec)?)?;
+    if !rec.missing.is_empty() {
+        archive.rows("missing.ndjson", &rec.missing)?;
+    }
+    // The first members are small, and worth more than the rest together.
+    archive.tar.get_mut().flush()?;
+    archive.tables(rec, Place::First)?;
+    archive.rows("frames.ndjson", &frame_lines(rec, &members))?;
+    archive.tar.get_mut().flush()?;
+    archive.frames(rec, &members, &order.matter)?;
+    archive.tables(rec, Place::Later)?;
+    archive.frames(rec, &members, &order.others)?;
+
+    let out = archive.tar.into_inner()?.finish()?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)
+}
+
+fn head(rec: &Recording) -> io::Result<Vec<u8>> {
+    let mut counts = Vec::new();
+    tables::each(&rec.tables, &mut |name, _, rows| counts.push((name.to_owned(), rows.count() as u64)));
+    let meta = Meta { format: FORMAT, ..rec.meta.clone() };
+    let mut json = serde_json::to_vec_pretty(&Head { meta, tables: counts, torn: rec.torn.clone() })?;
+    json.push(b'\n');
+    Ok(json)
+}
+
+fn member_names(rec: &Recording) -> Vec<String> {
+    let ends = order::ends(rec.frames.iter().map(|f| f.name.as_str()));
+    names::members(rec.frames.iter().enumerate().map(|(i, frame)| {
+        let latest = ends.get(frame.name.as_str()).is_some_and(|(_, last)| *last == i);
+        (frame.name.as_str(), (!latest).then(|| frame.at.as_millis()))
+    }))
+}
+
+fn frame_lines(rec: &Recording, members: &[String]) -> Vec<FrameLine> {
+    let line = |(frame, member): (&whyslow_model::Frame, &String)| FrameLine {
+        name: frame.name.clone(),
+        at_ns: u64::try_from(frame.at.as_nanos()).unwrap_or(u64::MAX),
+        member: member.clone(),
+    };
+    rec.frames.iter().zip(members).map(line).collect()
+}
+
+impl<W: Write> Archive<W> {
+    fn member(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.append(name, bytes.len() as u64, bytes)
+    }
+
+    fn append(&mut self, name: &str, size: u64, bytes: impl Read) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(size);
+        header.set_mode(0o644);
+        header.set_mtime(self.time);
+        self.tar.append_data(&mut header, Path::new(name), bytes)
+    }
+
+    fn frames(&mut self, rec: &Recording, members: &[String], which: &[usize]) -> io::Result<()> {
+        for &i in which {
+            if let (Some(frame), Some(member)) = (rec.frames.get(i), members.get(i)) {
+                self.member(member, &frame.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tables(&mut self, rec: &Recording, place: Place) -> io::Result<()> {
+        let mut done = Ok(());
+        tables::each(&rec.tables, &mut |name, at, rows| {
+            if at == place && done.is_ok() {
+                done = self.rows(&format!("tables/{name}.ndjson"), rows);
+            }
+        });
+        done
+    }
+
+    /// A header says the size before the bytes come. The rows are made twice rather than kept: memory is capped
+    /// while a sick host is looked at, and a table may be large.
+    fn rows(&mut self, name: &str, rows: &dyn Rows) -> io::Result<()> {
+        let mut size = Counter(0);
+        for at in 0..rows.count() {
+            rows.write(at, &mut size)?;
+        }
+        self.append(name, size.0, Lines { rows, next: 0, line: Vec::new(), given: 0 })
+    }
+}
+
+struct Counter(u64);
+
+impl Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Rows as a stream of lines.
+struct Lines<'r> {
+    rows: &'r dyn Rows,
+    next: usize,
+    line: Vec<u8>,
+    given: usize,
+}
+
+impl Read for Lines<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.given >= self.line.len() {
+            self.line.clear();
+            self.given = 0;
+            self.rows.write(self.next, &mut self.line)?;
+            self.next += 1;
+        }
+        let n = self.line.get(self.given..).unwrap_or_default().read(out)?;
+        self.given += n;
+        Ok(n)
+    }
+}
