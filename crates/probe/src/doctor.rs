@@ -11,7 +11,7 @@ use std::path::Path;
 
 use whyslow_model::Missing;
 
-use crate::bpf;
+use crate::{bpf, host};
 
 /// One thing that whyslow can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,17 +71,17 @@ fn objects() -> Vec<Rung> {
     );
     object(
         "BPF: scheduler",
-        "the split of waiting time, and the stacks of waits",
+        "run queue waits, sleeps and their stacks",
         bpf::sched::Sched::start(&mut MaybeUninit::uninit()).map(drop),
     );
     object(
         "BPF: on-CPU samples",
         "which function burns the CPU",
-        bpf::oncpu::OnCpu::start(&mut MaybeUninit::uninit(), &[]).map(drop),
+        bpf::oncpu::OnCpu::start(&mut MaybeUninit::uninit(), &host::online_cpus(Path::new("/"))).map(drop),
     );
     object(
-        "BPF: interrupts",
-        "time in interrupts by CPU",
+        "BPF: interrupt time",
+        "which device's interrupts take the CPU",
         bpf::irq::Irq::start(&mut MaybeUninit::uninit()).map(drop),
     );
     object(
