@@ -26,8 +26,11 @@ pub struct Rule {
     /// Found (causes, risks), quiet (empty), or cannot tell.
     pub check: fn(&Evidence<'_>) -> Result<Vec<Finding>, Missing>,
     /// What a quiet answer rules out, with the evidence: asked only if the rule found no cause.
-    pub rules_out: Option<fn(&Evidence<'_>) -> Result<Option<Not>, Missing>>,
+    pub rules_out: Option<RulesOut>,
 }
+
+/// What a quiet answer rules out.
+pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
 
 /// Every rule, in the order of `whyslow rules`.
 pub const ALL: &[Rule] = &[cpu_pinned::RULE, cpu_quota::RULE];
