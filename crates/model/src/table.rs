@@ -265,6 +265,8 @@ pub struct Memory {
     pub pages_added: u64,
     /// Of these, pages that had been evicted in the window (extrapolated from a sample of pages).
     pub pages_refaulted: u64,
+    /// Of `pages_added`, those added before the first refault: whether they had been evicted before the window, nobody saw.
+    pub pages_unknown: u64,
     /// Pages it swapped in.
     pub swapped_in: u64,
     /// Wall time paused for writing too fast (balance_dirty_pages).

@@ -50,10 +50,21 @@ impl Group {
         self.hierarchy << 56 | fs::metadata(&self.path).unwrap().ino()
     }
 
+    /// One of its files.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     /// Set one of its files.
     pub(crate) fn set(&self, file: &str, value: &str) {
         fs::write(self.path.join(file), value)
             .unwrap_or_else(|err| panic!("cannot write {value} to {file}: {err}"));
+    }
+
+    /// A number of one of its files: what follows `label`.
+    pub(crate) fn statistic(&self, file: &str, label: &str) -> u64 {
+        let text = fs::read_to_string(self.path.join(file)).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(label)).unwrap().trim().parse().unwrap()
     }
 
     /// Run a shell's command line in it; `$1`... are `args`.
