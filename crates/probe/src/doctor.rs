@@ -90,6 +90,11 @@ fn objects() -> Vec<Rung> {
         bpf::blkio::Blkio::start(&mut MaybeUninit::uninit()).map(drop),
     );
     object(
+        "BPF: memory",
+        "reclaim, refaults, swap-in and writers that are paused",
+        bpf::memory::Memory::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
         "BPF: connections",
         "who waits for a connection, and whose accept queue is full",
         bpf::connect::Connect::start(&mut MaybeUninit::uninit()).map(drop),

@@ -9,7 +9,7 @@ use libbpf_rs::OpenObject;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{blkio, connect, irq, oncpu, programs, sched, tasks};
+use crate::bpf::{blkio, connect, irq, memory, oncpu, programs, sched, tasks};
 use crate::files::Files;
 use crate::{host, listeners, sample_table, task_table};
 
@@ -21,6 +21,7 @@ pub struct Slots {
     irq: MaybeUninit<OpenObject>,
     blkio: MaybeUninit<OpenObject>,
     connect: MaybeUninit<OpenObject>,
+    memory: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -32,6 +33,7 @@ impl Default for Slots {
             irq: MaybeUninit::uninit(),
             blkio: MaybeUninit::uninit(),
             connect: MaybeUninit::uninit(),
+            memory: MaybeUninit::uninit(),
         }
     }
 }
@@ -44,6 +46,7 @@ pub struct Probes<'slot> {
     sched: Option<sched::Sched<'slot>>,
     blkio: Option<blkio::Blkio<'slot>>,
     connect: Option<connect::Connect<'slot>>,
+    memory: Option<memory::Memory<'slot>>,
     programs: Option<programs::Programs>,
     start: tasks::Snapshot,
 }
@@ -57,6 +60,7 @@ pub struct Traced {
     hits: Option<Vec<oncpu::Hit>>,
     cpus: Option<Vec<table::Cpu>>,
     disk: Option<Vec<table::Disk>>,
+    memory: Option<Vec<table::Memory>>,
     connects: Option<Vec<table::Connect>>,
     listeners: Option<Vec<table::Listener>>,
     programs: Option<Vec<table::Program>>,
@@ -89,6 +93,7 @@ impl<'slot> Probes<'slot> {
         probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
         probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
+        probes.memory = keep(memory::Memory::start(&mut slots.memory), missing);
         probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
@@ -102,6 +107,7 @@ impl<'slot> Probes<'slot> {
             sched: None,
             blkio: None,
             connect: None,
+            memory: None,
             programs: None,
             start: tasks::Snapshot::default(),
         }
@@ -164,6 +170,10 @@ impl<'slot> Probes<'slot> {
         if let Some(blkio) = &self.blkio {
             traced.disk = keep(blkio.rows(), missing);
             traced.note_lost(blkio::WHAT, blkio.lost());
+        }
+        if let Some(memory) = &self.memory {
+            traced.memory = keep(memory.rows(), missing);
+            traced.note_lost(memory::WHAT, memory.lost());
         }
         if let Some(connect) = &mut self.connect {
             traced.listeners = keep(listeners::full(connect), missing);
@@ -240,6 +250,7 @@ impl Traced {
         tables.waits = named.waits;
         tables.cpus = self.cpus;
         tables.disk = self.disk;
+        tables.memory = self.memory;
         tables.connects = self.connects;
         tables.listeners = self.listeners;
         tables.programs = self.programs;
