@@ -38,10 +38,9 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
     let mut slots = Slots::default();
     let mut probes = Probes::load(&mut slots, plan.root == Path::new("/"), &mut seen.missing);
 
-    let started_at = host::now_rfc3339();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     probes.begin(&mut seen.missing);
-    let began = Instant::now();
+    let (started_at, began) = (host::now_rfc3339(), Instant::now());
     let interrupted = wait_out(plan.window, began, stop, progress, &mut |at, second| {
         probes.poll(at, plan.window);
         if second {
