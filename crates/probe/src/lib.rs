@@ -6,6 +6,7 @@ mod cost;
 pub mod doctor;
 pub mod files;
 mod host;
+pub mod kallsyms;
 pub mod listeners;
 mod probes;
 mod record;

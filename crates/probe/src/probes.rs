@@ -11,6 +11,7 @@ use whyslow_model::{Missing, MissingNote};
 
 use crate::bpf::{blkio, connect, irq, memory, oncpu, programs, sched, tasks};
 use crate::files::Files;
+use crate::kallsyms::Kallsyms;
 use crate::{host, listeners, sample_table, task_table};
 
 /// Where the kernel's copies of the programs live.
@@ -48,6 +49,7 @@ pub struct Probes<'slot> {
     connect: Option<connect::Connect<'slot>>,
     memory: Option<memory::Memory<'slot>>,
     programs: Option<programs::Programs>,
+    kallsyms: Kallsyms,
     start: tasks::Snapshot,
 }
 
@@ -82,7 +84,7 @@ fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
     pub fn load(slots: &'slot mut Slots, live: bool, missing: &mut Vec<MissingNote>) -> Self {
-        let mut probes = Probes::none();
+        let mut probes = Probes::none(if live { Kallsyms::read() } else { Kallsyms::default() });
         if !live {
             return probes;
         }
@@ -99,7 +101,7 @@ impl<'slot> Probes<'slot> {
         probes
     }
 
-    fn none() -> Self {
+    fn none(kallsyms: Kallsyms) -> Self {
         Probes {
             tasks: None,
             irq: None,
@@ -109,8 +111,15 @@ impl<'slot> Probes<'slot> {
             connect: None,
             memory: None,
             programs: None,
+            kallsyms,
             start: tasks::Snapshot::default(),
         }
+    }
+
+    /// The kernel's symbols.
+    #[must_use]
+    pub fn kallsyms(&self) -> &Kallsyms {
+        &self.kallsyms
     }
 
     /// The window begins.
@@ -245,7 +254,7 @@ impl Traced {
             tables.tasks = Some(task_table::tasks(&self.start, end, seen, window_ns));
             tables.cgroups = Some(task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size));
         }
-        let named = sample_table::name(self.hits, self.sched, missing);
+        let named = sample_table::name(self.hits, self.sched, kallsyms, missing);
         tables.samples = named.samples;
         tables.waits = named.waits;
         tables.cpus = self.cpus;

@@ -53,7 +53,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
 
     let lost_events = traced.lost.clone();
     let own_bpf_ns = traced.own_bpf_ns;
-    let tables = traced.into_tables(&files, window, &mut seen.missing);
+    let tables = traced.into_tables(&files, probes.kallsyms(), window, &mut seen.missing);
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
     let spent = cost::so_far();

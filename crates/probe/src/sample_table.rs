@@ -7,6 +7,7 @@ use std::time::Duration;
 use whyslow_model::{Missing, MissingNote, table};
 
 use crate::bpf::{oncpu, sched, text};
+use crate::kallsyms::Kallsyms;
 use crate::{child, symbols};
 
 /// Naming user code reads maps files (mmap_lock) and executables: it gets this long, in a child.
