@@ -244,7 +244,13 @@ impl Traced {
     }
 
     /// Names for all that was seen, as tables.
-    pub fn into_tables(self, files: &Files, window: Duration, missing: &mut Vec<MissingNote>) -> Tables {
+    pub fn into_tables(
+        self,
+        files: &Files,
+        kallsyms: &Kallsyms,
+        window: Duration,
+        missing: &mut Vec<MissingNote>,
+    ) -> Tables {
         let mut tables = Tables::default();
         let window_ns = window.as_nanos() as u64;
         let page_size = host::page_size();
