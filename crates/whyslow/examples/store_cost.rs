@@ -86,7 +86,7 @@ fn events(folder: &std::path::Path) -> anyhow::Result<()> {
         })
         .collect();
     let (cpu, written) = timed(|| -> io::Result<Vec<u8>> {
-        let mut out = zstd::Encoder::new(Vec::new(), 3)?;
+        let mut out = zstd::Encoder::new(Vec::new(), 1)?;
         for event in &events {
             serde_json::to_writer(&mut out, event)?;
             out.write_all(b"\n")?;

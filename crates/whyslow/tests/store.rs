@@ -10,3 +10,9 @@ mod round_trip;
 mod sample;
 #[path = "store/torn.rs"]
 mod torn;
+
+/// A seed that no other run has; print it.
+fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |d| d.as_nanos() as u64)
+}

@@ -54,7 +54,7 @@ fn killed_at_any_moment_it_leaves_a_whole_file_or_none() {
         store::save(&rec, &folder.path().join("host.why")).unwrap();
         start.elapsed()
     };
-    let seed = Draw::seed();
+    let seed = crate::seed();
     println!("seed {seed}, a save takes {took:?}");
     let mut draw = Draw::new(seed);
     let (mut none, mut whole) = (0, 0);

@@ -14,12 +14,6 @@ impl Draw {
         Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A seed that no other run has; print it.
-    pub fn seed() -> u64 {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.map_or(1, |d| d.as_nanos() as u64)
-    }
-
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
@@ -115,7 +109,8 @@ fn task(i: u32, draw: &mut Draw) -> Task {
         tgid: 1000 + i / 4 * 4,
         ppid: 1,
         comm: format!("worker/{}", i % 40),
-        cmdline: (i % 4 == 0)
+        cmdline: i
+            .is_multiple_of(4)
             .then(|| format!("/usr/bin/service --id {i} --config /etc/service/{}.toml", i % 40)),
         cpu_cgroup: u64::from(i / 25) + (2 << 56),
         memory_cgroup: u64::from(i / 25) + (3 << 56),

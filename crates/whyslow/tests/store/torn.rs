@@ -108,7 +108,7 @@ fn every_cut_of_a_small_file_is_an_error_or_a_torn_recording() {
 
 #[test]
 fn a_flipped_bit_invents_nothing() {
-    let seed = Draw::seed();
+    let seed = crate::seed();
     println!("seed {seed}");
     let mut draw = Draw::new(seed);
     let rec = sample::recording(300, seed);
@@ -127,7 +127,7 @@ fn a_flipped_bit_invents_nothing() {
 /// Damage of the tar and of the JSON below a zstd layer that is whole: no checksum helps there.
 #[test]
 fn no_damage_makes_it_panic() {
-    let seed = Draw::seed();
+    let seed = crate::seed();
     println!("seed {seed}");
     let mut draw = Draw::new(seed);
     let packed = saved(&sample::recording(40, seed));
