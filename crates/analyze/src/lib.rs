@@ -6,7 +6,7 @@ mod evidence;
 pub mod parse;
 pub mod rules;
 
-pub use evidence::Evidence;
+pub use evidence::{Evidence, Netns};
 use whyslow_model::{Account, Document, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.

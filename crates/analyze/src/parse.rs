@@ -1,5 +1,9 @@
 //! Parsers: kernel text in, facts out. One file a format. No text makes them panic.
 
+pub mod netstat;
+pub mod sockstat;
+pub mod softnet;
+
 use thiserror::Error;
 
 /// A text that is not what its format promises. The caller knows the path and adds it.
