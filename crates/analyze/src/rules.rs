@@ -1,5 +1,11 @@
 //! The rules: one file a rule, one line in the list.
 
+mod conntrack;
+mod leftover_debugging;
+mod listen_overflow;
+mod retransmits;
+mod softnet_drops;
+
 use whyslow_model::{Finding, Kind, Missing, Not};
 
 use crate::Evidence;
@@ -27,7 +33,13 @@ pub struct Rule {
 }
 
 /// Every rule, in the order of `whyslow rules`.
-pub const ALL: &[Rule] = &[];
+pub const ALL: &[Rule] = &[
+    listen_overflow::RULE,
+    softnet_drops::RULE,
+    retransmits::RULE,
+    conntrack::RULE,
+    leftover_debugging::RULE,
+];
 
 /// All answers of all rules.
 pub struct Answers {
