@@ -14,6 +14,8 @@ pub mod rules;
 
 pub use evidence::Evidence;
 use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
+pub use evidence::{Evidence, Netns};
+use whyslow_model::{Account, Document, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
 #[must_use]

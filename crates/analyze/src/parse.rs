@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::str::FromStr;
+pub mod netstat;
+pub mod sockstat;
+pub mod softnet;
 
 use thiserror::Error;
 

@@ -2,6 +2,11 @@
 
 mod cpu_pinned;
 mod cpu_quota;
+mod conntrack;
+mod leftover_debugging;
+mod listen_overflow;
+mod retransmits;
+mod softnet_drops;
 
 use whyslow_model::{Finding, Kind, Missing, Not};
 
@@ -34,6 +39,13 @@ pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
 
 /// Every rule, in the order of `whyslow rules`.
 pub const ALL: &[Rule] = &[cpu_pinned::RULE, cpu_quota::RULE];
+pub const ALL: &[Rule] = &[
+    listen_overflow::RULE,
+    softnet_drops::RULE,
+    retransmits::RULE,
+    conntrack::RULE,
+    leftover_debugging::RULE,
+];
 
 /// All answers of all rules.
 pub struct Answers {

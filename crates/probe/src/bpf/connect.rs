@@ -6,6 +6,7 @@ use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
 use whyslow_model::{Missing, table};
@@ -161,9 +162,13 @@ impl<'slot> Connect<'slot> {
         progs.into_iter().filter_map(|fd| libbpf_rs::Program::id_from_fd(fd).ok()).collect()
     }
 
-    /// Connects that the kernel half saw but had no room to note.
+    /// Connects that the kernel half saw but had no room to note, and events at which the kernel skipped it: a
+    /// program that a softirq finds running on its CPU is not run again.
     pub fn lost(&self) -> u64 {
-        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+        let ours = self.programs();
+        let progs = ProgInfoIter::default().filter(|p| ours.contains(&p.id));
+        let skipped: u64 = progs.map(|p| p.recursion_misses).sum();
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost) + skipped
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
 use super::*;
@@ -14,8 +14,12 @@ const SECOND: u64 = 1_000_000_000;
 /// A SYN is sent again after one second (TCP_TIMEOUT_INIT), less a jiffy or two.
 const FIRST_RETRY_NS: u64 = 980_000_000;
 
+/// One at a time: each sees the connects of all namespaces, and attaching and detaching disturbs the others.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Run `f` on a thread in a new network namespace whose loopback is up.
 fn in_own_netns<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let inside = move || {
         // SAFETY: concerns this thread only.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "root may unshare");
