@@ -12,10 +12,8 @@ mod names;
 pub mod parse;
 pub mod rules;
 
-pub use evidence::Evidence;
-use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
 pub use evidence::{Evidence, Netns};
-use whyslow_model::{Account, Document, OwnCost, Recording, SCHEMA};
+use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
 #[must_use]

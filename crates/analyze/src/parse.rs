@@ -2,9 +2,6 @@
 
 use std::borrow::Cow;
 use std::str::FromStr;
-pub mod netstat;
-pub mod sockstat;
-pub mod softnet;
 
 use thiserror::Error;
 
@@ -22,11 +19,14 @@ pub mod kmsg;
 pub mod loadavg;
 pub mod modules;
 pub mod mountinfo;
+pub mod netstat;
 pub mod pid_schedstat;
 pub mod pid_stat;
 pub mod pid_status;
 pub mod pressure;
 pub mod single;
+pub mod sockstat;
+pub mod softnet;
 pub mod stat;
 pub mod zoneinfo;
 

@@ -1,8 +1,8 @@
 //! The rules: one file a rule, one line in the list.
 
+mod conntrack;
 mod cpu_pinned;
 mod cpu_quota;
-mod conntrack;
 mod leftover_debugging;
 mod listen_overflow;
 mod retransmits;
@@ -38,13 +38,14 @@ pub struct Rule {
 pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
 
 /// Every rule, in the order of `whyslow rules`.
-pub const ALL: &[Rule] = &[cpu_pinned::RULE, cpu_quota::RULE];
 pub const ALL: &[Rule] = &[
-    listen_overflow::RULE,
-    softnet_drops::RULE,
-    retransmits::RULE,
     conntrack::RULE,
+    cpu_pinned::RULE,
+    cpu_quota::RULE,
     leftover_debugging::RULE,
+    listen_overflow::RULE,
+    retransmits::RULE,
+    softnet_drops::RULE,
 ];
 
 /// All answers of all rules.

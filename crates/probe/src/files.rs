@@ -351,7 +351,11 @@ impl Files {
         self.rest = (cost.as_micros() / SECOND.as_micros()).min(60) as u32;
         if self.rest > 0 {
             let reason = format!("reading them takes {} ms CPU on this host", cost.as_millis());
-            note(Missing::skipped("some seconds of the files read each second", reason), &mut self.noted, seen);
+            note(
+                Missing::skipped("some seconds of the files read each second", reason),
+                &mut self.noted,
+                seen,
+            );
         }
     }
 

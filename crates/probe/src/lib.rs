@@ -9,7 +9,6 @@ mod host;
 pub mod kallsyms;
 pub mod listeners;
 mod probes;
-pub mod files;
 mod record;
 mod sample_table;
 mod symbols;

@@ -393,7 +393,10 @@ mod tests {
         let taken = run(LONG, None, |pipe| {
             let first = claim(name.as_bytes());
             let second = claim(name.as_bytes());
-            pipe.answer(Header { index: u32::from(first), len: 0, cut: u32::from(second), ..header(0, 0) }, &[]);
+            pipe.answer(
+                Header { index: u32::from(first), len: 0, cut: u32::from(second), ..header(0, 0) },
+                &[],
+            );
         })
         .unwrap();
         assert!(taken.all[0].0.cut == 0);

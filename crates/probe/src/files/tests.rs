@@ -355,7 +355,7 @@ fn root_hazardous_child_leaves_nothing_behind() {
     let mut seen = Seen::default();
     files.read_hazardous(Duration::ZERO, LONG, &mut seen);
     assert!(!seen.frames.is_empty(), "{:?}", seen.missing);
-    assert_eq!(files.strays, []);
+    assert!(files.strays.is_empty());
     assert!(no_child_is_called("whyslow-files"));
     // Other tests open and close descriptors meanwhile: ours are the pipe's two, and they must not add up.
     for _ in 0..20 {
@@ -371,9 +371,9 @@ fn root_hazardous_child_leaves_nothing_behind() {
 /// No child of this thread carries the reader's name any more.
 fn no_child_is_called(comm: &str) -> bool {
     let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-    children.split_ascii_whitespace().all(|pid| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).map_or(true, |found| found.trim() != comm)
-    })
+    children
+        .split_ascii_whitespace()
+        .all(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).map_or(true, |found| found.trim() != comm))
 }
 
 fn open_descriptors() -> usize {
