@@ -205,7 +205,8 @@ fn spent<'t>(name: &str, tasks: impl Iterator<Item = &'t table::Task>, window: D
     let shares: Vec<_> = words
         .iter()
         .zip(states.into_iter().chain([rest]))
-        .filter(|(word, ns)| *ns > 0 || **word == "running")
+        // What rounds to 0.0 % is left out.
+        .filter(|(word, ns)| ns.saturating_mul(2000) > lived || **word == "running")
         .map(|(word, ns)| format!("{word} {}", Share::of(ns as f64, lived as f64)))
         .collect();
     let threads = if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };

@@ -22,6 +22,11 @@ pub mod tasks;
 
 use whyslow_model::Missing;
 
+/// libbpf writes to stderr by itself. What it would say is in the error, and the error is in the report.
+pub(crate) fn hush() {
+    libbpf_rs::set_print(None);
+}
+
 /// Why a probe did not start, from libbpf's error.
 pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     use libbpf_rs::ErrorKind;

@@ -32,6 +32,7 @@ pub struct Plan {
 /// Record one window. `stop` ends it early; `progress` is told the time left about once a second.
 pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)) -> Recording {
     go_first();
+    crate::bpf::hush();
     let before = cost::so_far();
     let mut seen = Seen { frames: Vec::new(), missing: Vec::new() };
     let mut files = Files::open(&plan.root);

@@ -8,6 +8,7 @@ pub mod safe;
 mod text;
 
 pub use json::json;
+pub use page::paragraph;
 pub use text::text;
 
 /// How the text is to look.

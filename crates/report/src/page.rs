@@ -29,6 +29,14 @@ impl Ink {
     }
 }
 
+/// A paragraph of 80 columns: its first line begins with `first`, the others are indented as far. `text` may hold anything.
+#[must_use]
+pub fn paragraph(first: &str, text: &str) -> String {
+    let mut page = Page::new(false);
+    page.say(first, text, Ink::Plain);
+    page.finish()
+}
+
 /// Lines of text so far.
 #[derive(Debug, Default)]
 pub(crate) struct Page {

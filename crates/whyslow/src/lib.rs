@@ -1,3 +1,10 @@
 //! The program: verbs and the store of recordings.
 
+pub mod cli;
+pub mod cmd;
+mod interrupt;
+mod out;
+pub mod outcome;
+mod progress;
 pub mod store;
+mod watch;

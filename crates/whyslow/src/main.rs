@@ -1,1 +1,19 @@
-fn main() {}
+//! `whyslow`: ask a Linux host why it is slow.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use whyslow::cli::Cli;
+use whyslow::outcome::Outcome;
+use whyslow_report::safe::plain;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = cli.run(&mut io::stdout().lock()).unwrap_or_else(|error| {
+        // What is in an error may come from a file or a process name. A closed stderr is no reason to panic.
+        let _ = writeln!(io::stderr(), "whyslow: {}", plain(&format!("{error:#}")));
+        Outcome::CouldNotLook
+    });
+    ExitCode::from(outcome.status())
+}

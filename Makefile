@@ -1,0 +1,80 @@
+# make run    examine this host          make test   everything that CI runs
+# make check  format, lints, unit tests  make bench  what the exam costs
+# make soak   each live fault 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+TARGET := x86_64-unknown-linux-gnu
+BINARY := target/$(TARGET)/release/whyslow
+CARGO ?= cargo
+# Cargo.lock is part of the source: what was tested is what is built.
+LOCKED := --release --locked
+AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || command -v sudo)
+ARGS ?=
+
+.PHONY: all build setup run check lints borders unit live test soak bench install uninstall clean
+
+all: build
+
+setup:
+	@.ci/setup
+
+build: setup
+	$(CARGO) build $(LOCKED) -p whyslow
+
+# Exit status 1 is an answer (a cause was found), not a failure of make.
+run: build
+	@$(AS_ROOT) $(BINARY) $(ARGS) || [ $$? -eq 1 ]
+
+borders:
+	@.ci/borders
+
+lints: borders
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+
+unit:
+	$(CARGO) test $(LOCKED) --workspace -- --skip root_
+
+live:
+	@.ci/root-tests
+
+check: setup lints unit
+
+.PHONY: stage-build
+stage-build: lints
+	$(CARGO) build $(LOCKED) --workspace
+	$(CARGO) test $(LOCKED) --workspace --no-run
+
+# Minutes on 2 cores: ARCHITECTURE.md says who may use how many.
+test: setup
+	@.ci/stage "build and lints" 12 $(MAKE) --no-print-directory stage-build
+	@.ci/stage "unit tests and fuzz smoke" 4 env PROPTEST_CASES=1024 $(MAKE) --no-print-directory unit
+	@.ci/stage "live tests" 10 $(MAKE) --no-print-directory live
+
+soak: setup
+	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live -- --test-threads=1 --nocapture root_
+
+bench: build
+	$(CARGO) build $(LOCKED) -p whyslow-faults --bin bench
+	@$(AS_ROOT) target/$(TARGET)/release/bench $(BINARY) $(ARGS)
+
+install: build
+	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/whyslow
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BINARY) man > $(DESTDIR)$(PREFIX)/share/man/man1/whyslow.1
+	$(BINARY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/whyslow
+	$(BINARY) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_whyslow
+	$(BINARY) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/whyslow.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/whyslow $(DESTDIR)$(PREFIX)/share/man/man1/whyslow.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/whyslow \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_whyslow \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/whyslow.fish
+
+clean:
+	$(CARGO) clean

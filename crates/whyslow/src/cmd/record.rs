@@ -1,0 +1,38 @@
+//! `whyslow record -o FILE`: look now, report later.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use whyslow_model::{Bytes, seconds};
+use whyslow_report::safe::plain;
+
+use super::can_be_written;
+use crate::cli::WindowArgs;
+use crate::out::say;
+use crate::outcome::Outcome;
+use crate::store;
+use crate::watch::watch;
+
+/// Arguments of `whyslow record`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    window: WindowArgs,
+    /// Where to: one file, a tar compressed with zstd
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Record a window and save it.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
+    can_be_written(&args.output)?;
+    let recording = watch(args.window.window);
+    store::save(&recording, &args.output)?;
+    let size =
+        std::fs::metadata(&args.output).map_or_else(|_| String::new(), |m| format!(", {}", Bytes(m.len())));
+    let file = plain(&args.output.to_string_lossy());
+    let window = seconds(recording.window());
+    say(out, &format!("{file}: {window} recorded{size}; `whyslow report {file}` reads it\n"))?;
+    Ok(Outcome::Quiet)
+}

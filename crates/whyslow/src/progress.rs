@@ -1,0 +1,66 @@
+//! How long it still takes, on stderr: one line that is rewritten on a terminal, a line every few seconds elsewhere.
+
+use std::env;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+/// Between two lines in a log.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The progress of one window.
+#[derive(Debug)]
+pub struct Progress {
+    terminal: bool,
+    last: Option<Duration>,
+}
+
+impl Progress {
+    /// Of a window that begins now.
+    #[must_use]
+    pub fn new() -> Self {
+        let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Progress { terminal: io::stderr().is_terminal() && !dumb, last: None }
+    }
+
+    /// `left` of the window.
+    pub fn tick(&mut self, left: Duration) {
+        let words = words(left);
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K{words}");
+            let _ = io::stderr().flush();
+        } else if self.last.is_none_or(|last| last.saturating_sub(left) >= PAUSE) {
+            let _ = writeln!(io::stderr(), "whyslow: {words}");
+            self.last = Some(left);
+        }
+    }
+
+    /// The window is over: leave no trace on a terminal.
+    pub fn done(&mut self) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+            let _ = io::stderr().flush();
+        }
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn words(left: Duration) -> String {
+    let seconds = left.as_millis().div_ceil(1000);
+    format!("looking, {seconds} s left (Ctrl-C ends the window and reports)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_rounded_up_so_that_it_ends_at_zero() {
+        assert!(words(Duration::from_millis(9001)).starts_with("looking, 10 s left"));
+        assert!(words(Duration::ZERO).starts_with("looking, 0 s left"));
+    }
+}

@@ -1,0 +1,136 @@
+//! The exam on the live host: how it ends, what it prints where, who may run it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn whyslow() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whyslow"));
+    command.stdin(Stdio::null()).env_remove("NO_COLOR");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("it prints UTF-8")
+}
+
+fn has_cause(document: &Value) -> bool {
+    document["findings"].as_array().unwrap().iter().any(|f| f["kind"] == "cause")
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("it was not killed")
+}
+
+#[test]
+fn root_exam_prints_json_and_its_status_tells_whether_there_is_a_cause() {
+    let output = whyslow().args(["--for", "1s", "--json"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).expect("stdout is JSON and nothing else");
+    assert_eq!(document["schema"], 0);
+    assert!(document["window_s"].as_f64().unwrap() >= 0.9, "{}", document["window_s"]);
+    assert_eq!(status(&output), i32::from(has_cause(&document)));
+    assert!(text(&output.stderr).contains("looking, "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn root_text_has_no_colour_and_no_control_character_in_a_pipe() {
+    let output = whyslow().args(["exam", "--for", "500ms", "-v"]).output().unwrap();
+    let page = text(&output.stdout);
+    assert!(page.starts_with("whyslow ") && page.contains("Where the time went"), "{page}");
+    assert!(page.chars().all(|c| c == '\n' || !whyslow_report::safe::is_unsafe(c)), "{page:?}");
+}
+
+#[test]
+fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
+    let began = Instant::now();
+    let mut child = whyslow()
+        .args(["--for", "50s", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut progress = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("looking, ") {
+        line.clear();
+        assert!(progress.read_line(&mut line).unwrap() > 0, "it ended before it looked");
+    }
+    // SAFETY: a signal to a child that has not been waited for: the pid is its own.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let mut page = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut page).unwrap();
+    let end = child.wait().unwrap();
+    let document: Value = serde_json::from_str(&page).expect("the report came");
+    assert!(document["window_s"].as_f64().unwrap() < 40.0, "{}", document["window_s"]);
+    assert_eq!(end.code(), Some(i32::from(has_cause(&document))));
+    assert!(began.elapsed() < Duration::from_secs(49));
+}
+
+#[test]
+fn root_focus_says_where_a_process_spent_its_time() {
+    let me = std::process::id().to_string();
+    let output = whyslow().args(["--for", "500ms", "--pid", &me]).output().unwrap();
+    let page = text(&output.stdout);
+    assert!(page.contains(&format!("(pid {me})")) && page.contains("running "), "{page}");
+}
+
+#[test]
+fn root_recorded_now_reported_later_is_the_same_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.why");
+    let live = whyslow().args(["--for", "500ms", "--json", "-o"]).arg(&file).output().unwrap();
+    let later = whyslow().args(["report", "--json"]).arg(&file).output().unwrap();
+    assert_eq!(status(&live), status(&later), "{}", text(&later.stderr));
+    assert_eq!(text(&live.stdout), text(&later.stdout));
+}
+
+#[test]
+fn root_record_says_where_it_is_and_how_to_read_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.why");
+    let output = whyslow().args(["record", "--for", "300ms", "-o"]).arg(&file).output().unwrap();
+    assert_eq!(status(&output), 0, "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("whyslow report "), "{}", text(&output.stdout));
+    assert!(file.is_file());
+}
+
+#[test]
+fn root_a_file_that_cannot_be_saved_does_not_cost_the_answer() {
+    let output = whyslow().args(["--for", "300ms", "-o", "/proc/nope.why"]).output().unwrap();
+    assert_eq!(status(&output), 2);
+    assert!(text(&output.stdout).contains("Where the time went"), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("cannot save recording"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn root_may_drop_to_a_user_who_is_told_what_can_be_told_and_the_way_out() {
+    const NOBODY: u32 = 65534;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("whyslow");
+    std::fs::copy(env!("CARGO_BIN_EXE_whyslow"), &program).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&program);
+    let output =
+        command.args(["--for", "300ms", "-v"]).current_dir("/").uid(NOBODY).gid(NOBODY).output().unwrap();
+    let (page, remarks) = (text(&output.stdout), text(&output.stderr));
+    assert!(matches!(status(&output), 0..=2), "{remarks}");
+    assert!(remarks.contains("not root") && remarks.contains("sudo whyslow"), "{remarks}");
+    assert!(!remarks.contains("libbpf"), "{remarks}");
+    assert!(page.contains("cannot tell") && page.contains("task list"), "{page}");
+    assert!(!page.contains("Causes, by time lost"), "nothing was seen, nobody may be accused: {page}");
+}
+
+#[test]
+fn root_doctor_prints_every_rung_with_what_is_lost() {
+    let output = whyslow().arg("doctor").output().unwrap();
+    let page = text(&output.stdout);
+    assert_eq!(status(&output), 0);
+    assert!(page.contains("ok    privilege") && page.contains("BPF: task list"), "{page}");
+    let lost = page.lines().filter(|l| l.starts_with("lost  ")).count();
+    assert_eq!(lost, page.lines().filter(|l| l.starts_with("      lost: ")).count(), "{page}");
+}
