@@ -3,16 +3,18 @@
 //! Signal: connects whose SYN was sent again while somebody waited (`Connect`), to a port whose listening socket
 //! dropped connections in the window or has a full accept queue (`Listener`), in the same network namespace.
 //! Lost: for each client task, the time it did nothing but wait for such connects, less a prompt connect each, at
-//! most the time it lived and did not run. Overlapping connects of one task count once. Counterfactual: with room in
+//! most the time it lived and neither ran nor was ready to. Overlapping connects of one task count once. Counterfactual: with room in
 //! the queue, a connect takes as long as the prompt ones to the same port.
 //! Not this rule: a SYN that a firewall or a bad network swallowed (no drop at the listener); counters that rose
 //! while nobody here waited (a risk).
 
-use std::collections::BTreeMap;
+mod clients;
+
 use std::time::Duration;
 
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds, table};
 
+use self::clients::{Paid, clients, paid, wall};
 use super::Rule;
 use crate::Evidence;
 
@@ -41,15 +43,6 @@ const LEAST_LOST: Duration = Duration::from_millis(50);
 /// Fewer connects than this rule nothing out.
 const LEAST_CONNECTS: u64 = 10;
 
-/// What the clients of one listener lost.
-#[derive(Default)]
-struct Paid<'r> {
-    clients: Vec<&'r table::Connect>,
-    blocked: Duration,
-    watched: Duration,
-    watched_share: Duration,
-}
-
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let connects = ev.connects()?;
     let waited = |c: &&table::Connect| c.blocked_ns > 0 || c.watched_ns > 0;
@@ -68,42 +61,6 @@ fn overflowed(ev: &Evidence<'_>, l: &table::Listener) -> bool {
     let of_it = nets.iter().find(|net| net.inode == l.netns.to_string());
     let none = of_it.and_then(|net| net.rise("TcpExt", "ListenOverflows")) == Some(0);
     l.queue > l.limit || (l.overflows > 0 && !none)
-}
-
-fn reaches(c: &table::Connect, l: &table::Listener) -> bool {
-    let split = |at: &str| at.rsplit_once(':').map(|(ip, port)| (ip.to_owned(), port.to_owned()));
-    let (Some((to, port)), Some((at, listens))) = (split(&c.peer), split(&l.local)) else { return false };
-    c.netns == l.netns
-        && port == listens
-        && (at == to || at == "[::]" || (at == "0.0.0.0" && !to.starts_with('[')))
-}
-
-fn paid<'r>(ev: &Evidence<'r>, l: &table::Listener, connects: &'r [table::Connect]) -> Paid<'r> {
-    let to_it: Vec<_> = connects.iter().filter(|c| reaches(c, l)).collect();
-    let prompt: u64 = to_it.iter().map(|c| c.prompt).sum();
-    let prompt_ns: u64 = to_it.iter().map(|c| c.prompt_ns).sum();
-    let usual = prompt_ns.checked_div(prompt).unwrap_or(0);
-    let mut paid = Paid::default();
-    for c in to_it.into_iter().filter(|c| c.retried > c.abandoned) {
-        let most = could_wait(ev, c.pid);
-        let beyond = |ns: u64| {
-            ns.saturating_sub(usual.saturating_mul(c.retried.saturating_sub(c.abandoned))).min(most)
-        };
-        let blocked = beyond(c.blocked_ns);
-        let left = most.saturating_sub(blocked);
-        paid.blocked += Duration::from_nanos(blocked);
-        paid.watched += Duration::from_nanos(c.watched_ns.min(left));
-        paid.watched_share += Duration::from_nanos(c.watched_share_ns.min(c.watched_ns).min(left));
-        paid.clients.push(c);
-    }
-    paid
-}
-
-/// The longest that a task can have waited: the time that it lived and did not run.
-fn could_wait(ev: &Evidence<'_>, pid: u32) -> u64 {
-    let window = u64::try_from(ev.window().as_nanos()).unwrap_or(u64::MAX);
-    let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
-    task.map_or(window, |t| t.lived_ns.min(window).saturating_sub(t.exec_ns))
 }
 
 fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
@@ -200,32 +157,6 @@ fn culprit(l: &table::Listener) -> Culprit {
         0 => Culprit::new(SubjectKind::Socket, l.local.clone(), l.local.clone()),
         tgid => Culprit::new(SubjectKind::Task, tgid.to_string(), l.comm.clone()).at_file(l.local.clone()),
     }
-}
-
-/// The client process that lost most speaks for all.
-fn clients(paid: &Paid<'_>) -> Subject {
-    let mut by_process: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
-    for c in &paid.clients {
-        let one = by_process.entry(c.tgid).or_insert((0, &c.comm));
-        one.0 = one.0.saturating_add(c.blocked_ns).saturating_add(c.watched_share_ns);
-    }
-    let worst = by_process.iter().max_by_key(|(_, (ns, _))| *ns);
-    let (tgid, comm) = worst.map_or((0, "a client"), |(tgid, (_, comm))| (*tgid, *comm));
-    let others = by_process.len().saturating_sub(1);
-    let name = if others == 0 { comm.to_owned() } else { format!("{comm} and {others} other clients") };
-    Subject::new(SubjectKind::Task, tgid.to_string(), name)
-}
-
-/// The client tasks' time in the window.
-fn wall(ev: &Evidence<'_>, paid: &Paid<'_>) -> Duration {
-    let mut pids: Vec<u32> = paid.clients.iter().map(|c| c.pid).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    let lived = |pid| {
-        let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
-        task.map_or(ev.window(), |t| Duration::from_nanos(t.lived_ns))
-    };
-    pids.into_iter().map(lived).sum()
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {

@@ -93,10 +93,16 @@ fn drops_without_an_overflow_are_not_a_full_queue() {
 }
 
 #[test]
-fn a_task_cannot_lose_more_than_it_did_not_run() {
+fn a_task_that_went_on_working_cannot_have_waited() {
     let mut rec = host(vec![client(11, 9)], Some(vec![listener(9)]));
-    let task =
-        table::Task { pid: 11, tgid: 11, lived_ns: 6 * SECOND, exec_ns: 4 * SECOND, ..Default::default() };
+    let task = table::Task {
+        pid: 11,
+        tgid: 11,
+        lived_ns: 6 * SECOND,
+        exec_ns: 3 * SECOND,
+        run_delay_ns: SECOND,
+        ..Default::default()
+    };
     rec.tables.tasks = Some(vec![task]);
     assert_eq!(asked(&rec)[0].lost, Some(Duration::from_secs(2)));
 }

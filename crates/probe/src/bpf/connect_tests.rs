@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
+use super::waiting::{SLEEPS, WATCHES};
 use super::*;
 use crate::listeners;
 
