@@ -1,6 +1,6 @@
 //! A server did not accept connections as fast as they came, and its clients waited for a SYN to be sent again.
 //!
-//! Signal: connects whose SYN was sent again while somebody waited (`Connect`), to a port whose listening socket
+//! Signal: connects whose SYN or first data were sent again while somebody waited (`Connect`), to a port whose listening socket
 //! dropped connections in the window or has a full accept queue (`Listener`), in the same network namespace.
 //! Lost: for each client task, the time it did nothing but wait for such connects, less a prompt connect each, at
 //! most the time it lived and neither ran nor was ready to. Overlapping connects of one task count once. Counterfactual: with room in
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds, table};
 
-use self::clients::{Paid, clients, paid, wall};
+use self::clients::{Paid, awaited, clients, paid, wall};
 use super::Rule;
 use crate::Evidence;
 
@@ -28,9 +28,9 @@ pub const RULE: Rule = Rule {
           count once; connects that nobody waits for do not count. For an event loop that did other things meanwhile, \
           a range.",
     limits: "Clients on other hosts, and clients in another network namespace than the listener, are not seen: then \
-             it is a risk. A third ACK that meets a full queue delays the first answer, not the connect, and is not \
-             counted as lost. A drop of the listener for another reason (no memory) looks alike where the namespace's \
-             ListenOverflows was not recorded. Connects of io_uring and MPTCP may be missed.",
+             it is a risk. How long data went unanswered is known to one retry. A drop of the listener for another \
+             reason (no memory) looks alike where the namespace's ListenOverflows was not recorded. A listener that \
+             closed within the window is not seen. Connects of io_uring and MPTCP may be missed.",
     sources: "net/ipv4/tcp_input.c (tcp_conn_request), tcp_ipv4.c (tcp_v4_syn_recv_sock), include/net/sock.h \
               (sk_acceptq_is_full); tcp_syn_linear_timeouts since v6.5",
     can_be_cause: true,
@@ -74,7 +74,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
         );
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
     }
-    let retried: u64 = paid.clients.iter().map(|c| c.retried.saturating_sub(c.abandoned)).sum();
+    let retried: u64 = paid.clients.iter().map(|c| awaited(c)).sum();
     let worst = paid.clients.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos);
     let title = format!(
         "{} waited {} for {retried} connects: the listen queue of {} was full ({} of {}, {} turned away)",
@@ -87,7 +87,12 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
     );
     let mut found = Finding::cause(RULE.id, clients(paid), lost)
         .titled(title)
-        .raw_wait(paid.clients.iter().map(|c| Duration::from_nanos(c.retried_ns)).sum())
+        .raw_wait(
+            paid.clients
+                .iter()
+                .map(|c| Duration::from_nanos(c.retried_ns.saturating_add(c.unanswered_ns)))
+                .sum(),
+        )
         .share_of(wall(ev, paid))
         .by(culprit(l))
         .hop(Hop {
@@ -162,11 +167,11 @@ fn culprit(l: &table::Listener) -> Culprit {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let connects = ev.connects()?;
     let count: u64 = connects.iter().map(|c| c.count).sum();
-    let retried = connects.iter().any(|c| c.retried > 0);
+    let retried = connects.iter().any(|c| c.retried > 0 || c.unanswered > 0);
     let clean = !retried && count >= LEAST_CONNECTS;
     Ok(clean.then(|| Not {
         what: "a full listen queue".to_owned(),
-        evidence: format!("none of {count} connects had to send its SYN again"),
+        evidence: format!("none of {count} connects had to send its SYN or first data again"),
     }))
 }
 

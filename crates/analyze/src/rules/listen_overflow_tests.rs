@@ -73,6 +73,19 @@ fn a_client_that_abandons_its_connects_and_goes_on_lost_nothing() {
 }
 
 #[test]
+fn a_dropped_third_ack_counts_like_a_dropped_syn() {
+    let ghost = table::Connect {
+        retried: 0,
+        retried_ns: 0,
+        unanswered: 2,
+        unanswered_ns: 3 * SECOND,
+        ..client(11, 3)
+    };
+    let found = asked(&host(vec![ghost], Some(vec![listener(9)])));
+    assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_millis(2_998))));
+}
+
+#[test]
 fn other_reasons_for_a_retry_are_not_blamed_on_a_listener() {
     let elsewhere = |peer: &str| table::Connect { peer: peer.into(), ..client(11, 5) };
     let far =
@@ -131,7 +144,7 @@ fn is_quiet_when_all_connects_are_prompt_and_rules_it_out() {
     let rec = host(vec![prompt], Some(vec![]));
     assert_eq!(asked(&rec), []);
     let not = rules_out(&Evidence::of(&rec)).unwrap().unwrap();
-    assert_eq!(not.evidence, "none of 14 connects had to send its SYN again");
+    assert_eq!(not.evidence, "none of 14 connects had to send its SYN or first data again");
 }
 
 #[test]

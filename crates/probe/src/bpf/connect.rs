@@ -98,7 +98,9 @@ impl<'slot> Connect<'slot> {
         self.drain()?;
         let mut rows = self.sums();
         let mut retried = self.retried.clone();
-        retried.extend(self.still_pending().into_iter().map(|p| connect_pending { end_ns: now, ..p }));
+        retried.extend(
+            self.still_pending().into_iter().map(|p| connect_pending { end_ns: end_by(&p, now), ..p }),
+        );
         for p in &mut retried {
             p.start_ns = p.start_ns.max(self.since_ns);
             note_retried(&mut rows, p);
@@ -142,11 +144,14 @@ impl<'slot> Connect<'slot> {
         rows
     }
 
-    /// Sockets in SYN_SENT whose SYN was sent again.
+    /// Open sockets whose SYN or first data were sent again.
     fn still_pending(&self) -> Vec<connect_pending> {
-        let map = &self.skel.maps.pending;
-        let all = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
-        all.map(|bytes| value::<connect_pending>(&bytes)).filter(|p| p.retries > 0).collect()
+        let mut all = Vec::new();
+        for map in [&self.skel.maps.pending, &self.skel.maps.fresh] {
+            let found = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
+            all.extend(found.map(|bytes| value::<connect_pending>(&bytes)).filter(|p| p.retries > 0));
+        }
+        all
     }
 
     /// Ids of its programs: they are ours.
@@ -208,12 +213,24 @@ pub(crate) fn name(comm: &[std::ffi::c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Until when an open socket waited. Nothing tells when data are answered: if they were not sent again for twice as
+/// long as the time before, they got through the last time.
+fn end_by(p: &connect_pending, now: u64) -> u64 {
+    let quiet = now.saturating_sub(p.looked_ns);
+    if p.unanswered != 0 && quiet > p.gap_ns.saturating_mul(2) { p.looked_ns } else { now }
+}
+
 fn note_retried(rows: &mut BTreeMap<Key, table::Connect>, p: &connect_pending) {
     let key = Key::from(&p.key);
     let row = rows.entry(key).or_insert_with(|| key.row(&p.comm));
     let ns = p.end_ns.saturating_sub(p.start_ns);
-    row.retried += 1;
-    row.retried_ns += ns;
+    if p.unanswered == 0 {
+        row.retried += 1;
+        row.retried_ns += ns;
+    } else {
+        row.unanswered += 1;
+        row.unanswered_ns += ns;
+    }
     row.worst_ns = row.worst_ns.max(ns);
     row.abandoned += u64::from(p.how == 0);
 }

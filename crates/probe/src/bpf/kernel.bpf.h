@@ -337,6 +337,10 @@ struct inet_connection_sock {
 	__u8 icsk_retransmits;
 };
 
+struct tcp_sock {
+	__u64 bytes_acked; /* v4.1, 0df48c26d841 */
+};
+
 struct socket {
 	struct sock *sk;
 };

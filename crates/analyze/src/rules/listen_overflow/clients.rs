@@ -28,17 +28,20 @@ fn reaches(c: &table::Connect, l: &table::Listener) -> bool {
         && (at == to || at == "[::]" || (at == "0.0.0.0" && !to.starts_with('[')))
 }
 
+/// Connects that were sent again while somebody waited.
+pub(super) fn awaited(c: &table::Connect) -> u64 {
+    c.retried.saturating_add(c.unanswered).saturating_sub(c.abandoned)
+}
+
 pub(super) fn paid<'r>(ev: &Evidence<'r>, l: &table::Listener, connects: &'r [table::Connect]) -> Paid<'r> {
     let to_it: Vec<_> = connects.iter().filter(|c| reaches(c, l)).collect();
     let prompt: u64 = to_it.iter().map(|c| c.prompt).sum();
     let prompt_ns: u64 = to_it.iter().map(|c| c.prompt_ns).sum();
     let usual = prompt_ns.checked_div(prompt).unwrap_or(0);
     let mut paid = Paid::default();
-    for c in to_it.into_iter().filter(|c| c.retried > c.abandoned) {
+    for c in to_it.into_iter().filter(|c| awaited(c) > 0) {
         let most = could_wait(ev, c.pid);
-        let beyond = |ns: u64| {
-            ns.saturating_sub(usual.saturating_mul(c.retried.saturating_sub(c.abandoned))).min(most)
-        };
+        let beyond = |ns: u64| ns.saturating_sub(usual.saturating_mul(awaited(c))).min(most);
         let blocked = beyond(c.blocked_ns);
         let left = most.saturating_sub(blocked);
         paid.blocked += Duration::from_nanos(blocked);
