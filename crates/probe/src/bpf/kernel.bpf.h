@@ -329,7 +329,7 @@ struct sock {
 	atomic_t sk_drops;
 	struct socket_wq *sk_wq;
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
-	__u32 sk_ack_backlog; /* u16 before v5.5, 288efe8606b6: CO-RE adjusts the width */
+	__u32 sk_ack_backlog; /* u16 on older kernels: CO-RE adjusts the width */
 	__u32 sk_max_ack_backlog;
 };
 
