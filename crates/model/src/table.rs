@@ -331,11 +331,15 @@ pub struct Connect {
     pub retried_ns: u64,
     /// The longest.
     pub worst_ns: u64,
-    /// Of the retried: nobody waited for them (fired and forgotten).
+    /// ... that got through, as the client saw it, and whose first data had to be sent again: the third ACK was dropped.
+    pub unanswered: u64,
+    /// Time of those, from the data until the last time they were sent.
+    pub unanswered_ns: u64,
+    /// Of the retried and unanswered: nobody waited for them (fired and forgotten).
     pub abandoned: u64,
-    /// Time in which the task did nothing but wait for retried connects: overlapping ones count once.
+    /// Time in which the task did nothing but wait for retried or unanswered connects: overlapping ones count once.
     pub blocked_ns: u64,
-    /// Other time in which it watched retried connects (epoll) and went on with something else: overlapping ones count once.
+    /// Other time in which it watched such connects (epoll) and went on with something else: overlapping ones count once.
     pub watched_ns: u64,
     /// `watched_ns`, with each moment weighed by the share of the task's connects that were being retried.
     pub watched_share_ns: u64,

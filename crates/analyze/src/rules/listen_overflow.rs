@@ -1,18 +1,20 @@
 //! A server did not accept connections as fast as they came, and its clients waited for a SYN to be sent again.
 //!
-//! Signal: connects whose SYN was sent again while somebody waited (`Connect`), to a port whose listening socket
+//! Signal: connects whose SYN or first data were sent again while somebody waited (`Connect`), to a port whose listening socket
 //! dropped connections in the window or has a full accept queue (`Listener`), in the same network namespace.
 //! Lost: for each client task, the time it did nothing but wait for such connects, less a prompt connect each, at
-//! most the time it lived and did not run. Overlapping connects of one task count once. Counterfactual: with room in
+//! most the time it lived and neither ran nor was ready to. Overlapping connects of one task count once. Counterfactual: with room in
 //! the queue, a connect takes as long as the prompt ones to the same port.
 //! Not this rule: a SYN that a firewall or a bad network swallowed (no drop at the listener); counters that rose
 //! while nobody here waited (a risk).
 
-use std::collections::BTreeMap;
+mod clients;
+
 use std::time::Duration;
 
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds, table};
 
+use self::clients::{Paid, awaited, clients, paid, wall};
 use super::Rule;
 use crate::Evidence;
 
@@ -26,9 +28,9 @@ pub const RULE: Rule = Rule {
           count once; connects that nobody waits for do not count. For an event loop that did other things meanwhile, \
           a range.",
     limits: "Clients on other hosts, and clients in another network namespace than the listener, are not seen: then \
-             it is a risk. A third ACK that meets a full queue delays the first answer, not the connect, and is not \
-             counted as lost. A drop of the listener for another reason (no memory) looks alike where the namespace's \
-             ListenOverflows was not recorded. Connects of io_uring and MPTCP may be missed.",
+             it is a risk. How long data went unanswered is known to one retry. A drop of the listener for another \
+             reason (no memory) looks alike where the namespace's ListenOverflows was not recorded. A listener that \
+             closed within the window is not seen. Connects of io_uring and MPTCP may be missed.",
     sources: "net/ipv4/tcp_input.c (tcp_conn_request), tcp_ipv4.c (tcp_v4_syn_recv_sock), include/net/sock.h \
               (sk_acceptq_is_full); tcp_syn_linear_timeouts since v6.5",
     can_be_cause: true,
@@ -40,15 +42,6 @@ pub const RULE: Rule = Rule {
 const LEAST_LOST: Duration = Duration::from_millis(50);
 /// Fewer connects than this rule nothing out.
 const LEAST_CONNECTS: u64 = 10;
-
-/// What the clients of one listener lost.
-#[derive(Default)]
-struct Paid<'r> {
-    clients: Vec<&'r table::Connect>,
-    blocked: Duration,
-    watched: Duration,
-    watched_share: Duration,
-}
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let connects = ev.connects()?;
@@ -70,42 +63,6 @@ fn overflowed(ev: &Evidence<'_>, l: &table::Listener) -> bool {
     l.queue > l.limit || (l.overflows > 0 && !none)
 }
 
-fn reaches(c: &table::Connect, l: &table::Listener) -> bool {
-    let split = |at: &str| at.rsplit_once(':').map(|(ip, port)| (ip.to_owned(), port.to_owned()));
-    let (Some((to, port)), Some((at, listens))) = (split(&c.peer), split(&l.local)) else { return false };
-    c.netns == l.netns
-        && port == listens
-        && (at == to || at == "[::]" || (at == "0.0.0.0" && !to.starts_with('[')))
-}
-
-fn paid<'r>(ev: &Evidence<'r>, l: &table::Listener, connects: &'r [table::Connect]) -> Paid<'r> {
-    let to_it: Vec<_> = connects.iter().filter(|c| reaches(c, l)).collect();
-    let prompt: u64 = to_it.iter().map(|c| c.prompt).sum();
-    let prompt_ns: u64 = to_it.iter().map(|c| c.prompt_ns).sum();
-    let usual = prompt_ns.checked_div(prompt).unwrap_or(0);
-    let mut paid = Paid::default();
-    for c in to_it.into_iter().filter(|c| c.retried > c.abandoned) {
-        let most = could_wait(ev, c.pid);
-        let beyond = |ns: u64| {
-            ns.saturating_sub(usual.saturating_mul(c.retried.saturating_sub(c.abandoned))).min(most)
-        };
-        let blocked = beyond(c.blocked_ns);
-        let left = most.saturating_sub(blocked);
-        paid.blocked += Duration::from_nanos(blocked);
-        paid.watched += Duration::from_nanos(c.watched_ns.min(left));
-        paid.watched_share += Duration::from_nanos(c.watched_share_ns.min(c.watched_ns).min(left));
-        paid.clients.push(c);
-    }
-    paid
-}
-
-/// The longest that a task can have waited: the time that it lived and did not run.
-fn could_wait(ev: &Evidence<'_>, pid: u32) -> u64 {
-    let window = u64::try_from(ev.window().as_nanos()).unwrap_or(u64::MAX);
-    let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
-    task.map_or(window, |t| t.lived_ns.min(window).saturating_sub(t.exec_ns))
-}
-
 fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
     let lost = paid.blocked + paid.watched_share;
     if lost < LEAST_LOST {
@@ -117,7 +74,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
         );
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
     }
-    let retried: u64 = paid.clients.iter().map(|c| c.retried.saturating_sub(c.abandoned)).sum();
+    let retried: u64 = paid.clients.iter().map(|c| awaited(c)).sum();
     let worst = paid.clients.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos);
     let title = format!(
         "{} waited {} for {retried} connects: the listen queue of {} was full ({} of {}, {} turned away)",
@@ -130,7 +87,12 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
     );
     let mut found = Finding::cause(RULE.id, clients(paid), lost)
         .titled(title)
-        .raw_wait(paid.clients.iter().map(|c| Duration::from_nanos(c.retried_ns)).sum())
+        .raw_wait(
+            paid.clients
+                .iter()
+                .map(|c| Duration::from_nanos(c.retried_ns.saturating_add(c.unanswered_ns)))
+                .sum(),
+        )
         .share_of(wall(ev, paid))
         .by(culprit(l))
         .hop(Hop {
@@ -202,40 +164,14 @@ fn culprit(l: &table::Listener) -> Culprit {
     }
 }
 
-/// The client process that lost most speaks for all.
-fn clients(paid: &Paid<'_>) -> Subject {
-    let mut by_process: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
-    for c in &paid.clients {
-        let one = by_process.entry(c.tgid).or_insert((0, &c.comm));
-        one.0 = one.0.saturating_add(c.blocked_ns).saturating_add(c.watched_share_ns);
-    }
-    let worst = by_process.iter().max_by_key(|(_, (ns, _))| *ns);
-    let (tgid, comm) = worst.map_or((0, "a client"), |(tgid, (_, comm))| (*tgid, *comm));
-    let others = by_process.len().saturating_sub(1);
-    let name = if others == 0 { comm.to_owned() } else { format!("{comm} and {others} other clients") };
-    Subject::new(SubjectKind::Task, tgid.to_string(), name)
-}
-
-/// The client tasks' time in the window.
-fn wall(ev: &Evidence<'_>, paid: &Paid<'_>) -> Duration {
-    let mut pids: Vec<u32> = paid.clients.iter().map(|c| c.pid).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    let lived = |pid| {
-        let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
-        task.map_or(ev.window(), |t| Duration::from_nanos(t.lived_ns))
-    };
-    pids.into_iter().map(lived).sum()
-}
-
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let connects = ev.connects()?;
     let count: u64 = connects.iter().map(|c| c.count).sum();
-    let retried = connects.iter().any(|c| c.retried > 0);
+    let retried = connects.iter().any(|c| c.retried > 0 || c.unanswered > 0);
     let clean = !retried && count >= LEAST_CONNECTS;
     Ok(clean.then(|| Not {
         what: "a full listen queue".to_owned(),
-        evidence: format!("none of {count} connects had to send its SYN again"),
+        evidence: format!("none of {count} connects had to send its SYN or first data again"),
     }))
 }
 

@@ -73,6 +73,19 @@ fn a_client_that_abandons_its_connects_and_goes_on_lost_nothing() {
 }
 
 #[test]
+fn a_dropped_third_ack_counts_like_a_dropped_syn() {
+    let ghost = table::Connect {
+        retried: 0,
+        retried_ns: 0,
+        unanswered: 2,
+        unanswered_ns: 3 * SECOND,
+        ..client(11, 3)
+    };
+    let found = asked(&host(vec![ghost], Some(vec![listener(9)])));
+    assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_millis(2_998))));
+}
+
+#[test]
 fn other_reasons_for_a_retry_are_not_blamed_on_a_listener() {
     let elsewhere = |peer: &str| table::Connect { peer: peer.into(), ..client(11, 5) };
     let far =
@@ -93,10 +106,16 @@ fn drops_without_an_overflow_are_not_a_full_queue() {
 }
 
 #[test]
-fn a_task_cannot_lose_more_than_it_did_not_run() {
+fn a_task_that_went_on_working_cannot_have_waited() {
     let mut rec = host(vec![client(11, 9)], Some(vec![listener(9)]));
-    let task =
-        table::Task { pid: 11, tgid: 11, lived_ns: 6 * SECOND, exec_ns: 4 * SECOND, ..Default::default() };
+    let task = table::Task {
+        pid: 11,
+        tgid: 11,
+        lived_ns: 6 * SECOND,
+        exec_ns: 3 * SECOND,
+        run_delay_ns: SECOND,
+        ..Default::default()
+    };
     rec.tables.tasks = Some(vec![task]);
     assert_eq!(asked(&rec)[0].lost, Some(Duration::from_secs(2)));
 }
@@ -125,7 +144,7 @@ fn is_quiet_when_all_connects_are_prompt_and_rules_it_out() {
     let rec = host(vec![prompt], Some(vec![]));
     assert_eq!(asked(&rec), []);
     let not = rules_out(&Evidence::of(&rec)).unwrap().unwrap();
-    assert_eq!(not.evidence, "none of 14 connects had to send its SYN again");
+    assert_eq!(not.evidence, "none of 14 connects had to send its SYN or first data again");
 }
 
 #[test]

@@ -17,6 +17,8 @@
 #define MAX_PEERS 8192
 #define MAX_PENDING 16384
 #define RING_BYTES (1 << 20)
+/* Data are sent again after 200 ms at first (TCP_RTO_MIN), and a bit. */
+#define FIRST_TIMEOUT_NS 250000000ULL
 
 /* How a client waits. */
 enum { SLEEPS = 1, WATCHES = 2 };
@@ -43,7 +45,7 @@ struct connect_pending {
 	struct connect_key key;
 	__u64 start_ns;
 	__u64 end_ns; /* 0: still pending */
-	__u64 looked_ns; /* of the last retry */
+	__u64 looked_ns; /* of the last retry; before it, of the start */
 	__u64 task; /* only compared, and read with checks: it may be gone */
 	__u64 switches; /* the task's voluntary switches at the start */
 	__u64 wakes; /* ... since then, at the last retry */
@@ -51,6 +53,9 @@ struct connect_pending {
 	__u32 how;
 	__u32 seeded; /* was there before us: its start is the window's */
 	__u32 done;
+	__u32 unanswered; /* connected, and the first data are sent again */
+	__u32 unused;
+	__u64 gap_ns; /* between the last two retries */
 	char comm[16];
 };
 
@@ -87,6 +92,17 @@ struct {
 	__type(key, __u64);
 	__type(value, struct connect_pending);
 } pending SEC(".maps");
+
+/* By address of the socket: connected, as far as the client knows. A third ACK that meets a full
+ * queue is dropped like a SYN; with SYN cookies the server then knows nothing of the connection,
+ * until the client's data, sent again, carry the ACK once more. The oldest make room.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_PEERS);
+	__type(key, __u64);
+	__type(value, struct connect_pending);
+} fresh SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -146,7 +162,7 @@ static void opened(const struct sock *sk)
 	struct task_struct *t = bpf_get_current_task_btf();
 	struct connect_pending p = {};
 
-	p.start_ns = bpf_ktime_get_ns();
+	p.start_ns = p.looked_ns = bpf_ktime_get_ns();
 	p.key.pid = t->pid;
 	p.key.tgid = t->tgid;
 	p.task = (__u64)t;
@@ -154,6 +170,12 @@ static void opened(const struct sock *sk)
 	bpf_get_current_comm(p.comm, sizeof(p.comm));
 	name_peer(&p.key, sk);
 	note((__u64)sk, &p);
+}
+
+static void send(struct connect_pending *p)
+{
+	if (p->retries && bpf_ringbuf_output(&retried, p, sizeof(*p), BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&lost, 1);
 }
 
 static void ended(const struct sock *sk, bool done)
@@ -178,9 +200,34 @@ static void ended(const struct sock *sk, bool done)
 		if (ns > sums->worst_ns)
 			sums->worst_ns = ns;
 	}
-	if (p->retries && bpf_ringbuf_output(&retried, p, sizeof(*p), BPF_RB_NO_WAKEUP))
-		__sync_fetch_and_add(&lost, 1);
+	send(p);
+	if (done) {
+		struct connect_pending f = *p;
+
+		f.start_ns = f.looked_ns = p->end_ns;
+		f.end_ns = f.retries = f.how = f.wakes = f.seeded = 0;
+		f.unanswered = 1;
+		bpf_map_update_elem(&fresh, &at, &f, BPF_ANY);
+	}
 	bpf_map_delete_elem(&pending, &at);
+}
+
+static bool answered(const struct sock *sk)
+{
+	return BPF_CORE_READ((struct tcp_sock *)sk, bytes_acked) > 1; /* more than the SYN */
+}
+
+/* The client's end is closed; what was still unanswered was so until now. */
+static void closed(const struct sock *sk)
+{
+	__u64 at = (__u64)sk;
+	struct connect_pending *f = bpf_map_lookup_elem(&fresh, &at);
+
+	if (!f)
+		return;
+	f->end_ns = answered(sk) ? f->looked_ns : bpf_ktime_get_ns();
+	send(f);
+	bpf_map_delete_elem(&fresh, &at);
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -192,6 +239,8 @@ int BPF_PROG(moved, const struct sock *sk, int from, int to)
 		opened(sk);
 	else if (from == TCP_SYN_SENT && to != TCP_SYN_SENT)
 		ended(sk, to == TCP_ESTABLISHED || to == TCP_SYN_RECV);
+	else if (from == TCP_ESTABLISHED)
+		closed(sk);
 	return 0;
 }
 
@@ -234,14 +283,20 @@ int BPF_PROG(sent_again, const struct sock *sk, const struct sk_buff *skb)
 	__u64 at = (__u64)sk;
 	struct connect_pending *p;
 	struct task_struct *t;
+	__u64 now;
 
-	if (sk->__sk_common.skc_state != TCP_SYN_SENT)
+	if (sk->__sk_common.skc_state == TCP_SYN_SENT)
+		p = bpf_map_lookup_elem(&pending, &at);
+	else
+		p = bpf_map_lookup_elem(&fresh, &at);
+	if (!p || (p->unanswered && answered(sk)))
 		return 0;
-	p = bpf_map_lookup_elem(&pending, &at);
-	if (!p)
-		return 0;
+	now = bpf_ktime_get_ns();
 	p->retries++;
-	p->looked_ns = bpf_ktime_get_ns();
+	p->gap_ns = now - p->looked_ns;
+	p->looked_ns = now;
+	if (p->unanswered && p->retries == 1 && p->gap_ns > FIRST_TIMEOUT_NS)
+		p->start_ns = now - FIRST_TIMEOUT_NS; /* it had nothing to say at first */
 	p->how |= how_waited_for(sk, p);
 	t = (void *)p->task;
 	if (t && BPF_CORE_READ(t, pid) == p->key.pid)

@@ -1,6 +1,8 @@
 //! Who opened TCP connections, and whose SYN had to be sent again? The kernel half is `connect.bpf.c`.
 
-use std::collections::{BTreeMap, HashMap};
+mod waiting;
+
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,6 +13,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
 use whyslow_model::{Missing, table};
 
+use self::waiting::share_out;
 use super::{missing, value};
 
 skeleton!("connect");
@@ -28,14 +31,6 @@ unsafe impl plain::Plain for connect_listener {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = "TCP connects";
-
-/// Bits of `connect_pending::how`.
-const SLEEPS: u32 = 1;
-const WATCHES: u32 = 2;
-
-/// A task that wakes more often than this, per second of a retried connect, is about something else.
-/// Event loops with a housekeeping timer wake 1 to 10 times a second.
-const IDLE_WAKES_PER_SECOND: u64 = 20;
 
 /// A walk of all file tables may take this long; a million files take about 0.15 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);
@@ -103,7 +98,9 @@ impl<'slot> Connect<'slot> {
         self.drain()?;
         let mut rows = self.sums();
         let mut retried = self.retried.clone();
-        retried.extend(self.still_pending().into_iter().map(|p| connect_pending { end_ns: now, ..p }));
+        retried.extend(
+            self.still_pending().into_iter().map(|p| connect_pending { end_ns: end_by(&p, now), ..p }),
+        );
         for p in &mut retried {
             p.start_ns = p.start_ns.max(self.since_ns);
             note_retried(&mut rows, p);
@@ -147,11 +144,14 @@ impl<'slot> Connect<'slot> {
         rows
     }
 
-    /// Sockets in SYN_SENT whose SYN was sent again.
+    /// Open sockets whose SYN or first data were sent again.
     fn still_pending(&self) -> Vec<connect_pending> {
-        let map = &self.skel.maps.pending;
-        let all = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
-        all.map(|bytes| value::<connect_pending>(&bytes)).filter(|p| p.retries > 0).collect()
+        let mut all = Vec::new();
+        for map in [&self.skel.maps.pending, &self.skel.maps.fresh] {
+            let found = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
+            all.extend(found.map(|bytes| value::<connect_pending>(&bytes)).filter(|p| p.retries > 0));
+        }
+        all
     }
 
     /// Ids of its programs: they are ours.
@@ -213,94 +213,26 @@ pub(crate) fn name(comm: &[std::ffi::c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Until when an open socket waited. Nothing tells when data are answered: if they were not sent again for twice as
+/// long as the time before, they got through the last time.
+fn end_by(p: &connect_pending, now: u64) -> u64 {
+    let quiet = now.saturating_sub(p.looked_ns);
+    if p.unanswered != 0 && quiet > p.gap_ns.saturating_mul(2) { p.looked_ns } else { now }
+}
+
 fn note_retried(rows: &mut BTreeMap<Key, table::Connect>, p: &connect_pending) {
     let key = Key::from(&p.key);
     let row = rows.entry(key).or_insert_with(|| key.row(&p.comm));
     let ns = p.end_ns.saturating_sub(p.start_ns);
-    row.retried += 1;
-    row.retried_ns += ns;
+    if p.unanswered == 0 {
+        row.retried += 1;
+        row.retried_ns += ns;
+    } else {
+        row.unanswered += 1;
+        row.unanswered_ns += ns;
+    }
     row.worst_ns = row.worst_ns.max(ns);
     row.abandoned += u64::from(p.how == 0);
-}
-
-/// Whether the client did nothing but wait for this connect.
-fn slept_through(p: &connect_pending) -> bool {
-    let looked = Duration::from_nanos(p.looked_ns.saturating_sub(p.start_ns)).max(Duration::from_secs(1));
-    let idle = u128::from(IDLE_WAKES_PER_SECOND) * looked.as_millis() / 1000;
-    p.how & SLEEPS != 0 || (p.how & WATCHES != 0 && u128::from(p.wakes) <= idle)
-}
-
-/// What a task has in flight to one peer.
-#[derive(Default, Clone, Copy)]
-struct InFlight {
-    blocked: i64,
-    watched: i64,
-}
-
-/// Spread each task's waiting time over its rows, each moment once.
-fn share_out(rows: &mut BTreeMap<Key, table::Connect>, retried: &[connect_pending]) {
-    let mut by_task: HashMap<u32, Vec<(u64, i64, &connect_pending)>> = HashMap::new();
-    for p in retried.iter().filter(|p| p.how != 0 && p.end_ns > p.start_ns) {
-        let edges = by_task.entry(p.key.pid).or_default();
-        edges.push((p.start_ns, 1, p));
-        edges.push((p.end_ns, -1, p));
-    }
-    for mut edges in by_task.into_values() {
-        edges.sort_by_key(|(at, _, _)| *at);
-        sweep(rows, &edges);
-    }
-}
-
-/// One task: `edges` are the beginnings (+1) and ends (-1) of its retried connects, in order.
-fn sweep(rows: &mut BTreeMap<Key, table::Connect>, edges: &[(u64, i64, &connect_pending)]) {
-    let running = edges.iter().scan(0, |n, (_, step, _)| {
-        *n += step;
-        Some(*n)
-    });
-    let most = running.max().unwrap_or(1).max(1);
-    let mut flying: BTreeMap<Key, InFlight> = BTreeMap::new();
-    for (i, (at, step, p)) in edges.iter().enumerate() {
-        let key = Key::from(&p.key);
-        let now = flying.entry(key).or_default();
-        if slept_through(p) {
-            now.blocked += step;
-        } else {
-            now.watched += step;
-        }
-        if now.blocked + now.watched == 0 {
-            flying.remove(&key);
-        }
-        let until = edges.get(i + 1).map_or(*at, |next| next.0);
-        note_moment(rows, &flying, until.saturating_sub(*at), most);
-    }
-}
-
-/// For `ns`, the task had `flying` in flight; `most` is the most it ever had.
-fn note_moment(
-    rows: &mut BTreeMap<Key, table::Connect>,
-    flying: &BTreeMap<Key, InFlight>,
-    ns: u64,
-    most: i64,
-) {
-    /// More peers than this at one moment are not worth the time to tell apart.
-    const TOLD_APART: usize = 16;
-    if ns == 0 {
-        return;
-    }
-    let blocks = flying.values().any(|f| f.blocked > 0);
-    let mut who: Vec<_> = flying.iter().filter(|(_, f)| !blocks || f.blocked > 0).collect();
-    let all: i64 = flying.values().map(|f| f.blocked + f.watched).sum();
-    who.truncate(TOLD_APART);
-    let each = ns / u64::try_from(who.len()).unwrap_or(1).max(1);
-    for (key, _) in who {
-        let Some(row) = rows.get_mut(key) else { continue };
-        if blocks {
-            row.blocked_ns += each;
-        } else {
-            row.watched_ns += each;
-            row.watched_share_ns += (each as f64 * all as f64 / most as f64) as u64;
-        }
-    }
 }
 
 /// CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.

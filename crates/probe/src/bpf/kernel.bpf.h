@@ -479,12 +479,16 @@ struct sock {
 	atomic_t sk_drops;
 	struct socket_wq *sk_wq;
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
-	__u32 sk_ack_backlog; /* u16 before v5.5, 288efe8606b6: CO-RE adjusts the width */
+	__u32 sk_ack_backlog; /* u16 on older kernels: CO-RE adjusts the width */
 	__u32 sk_max_ack_backlog;
 };
 
 struct inet_connection_sock {
 	__u8 icsk_retransmits;
+};
+
+struct tcp_sock {
+	__u64 bytes_acked; /* v4.1, 0df48c26d841 */
 };
 
 struct socket {
