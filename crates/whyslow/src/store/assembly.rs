@@ -21,7 +21,7 @@ const PER_MEMBER: u64 = 256;
 pub struct Assembly {
     head: Option<Head>,
     missing: Vec<MissingNote>,
-    index: Vec<FrameLine>,
+    index: Vec<FrameLine<'static>>,
     tables: Tables,
     found: HashMap<String, Vec<u8>>,
     seen: HashSet<String>,
@@ -162,8 +162,8 @@ impl Assembly {
     /// Files of which the first or the last frame is not there. A file with one end would show no change over the
     /// window, which is a wrong answer and not an unknown one.
     fn lost_files(&self) -> Vec<String> {
-        let ends = order::ends(self.index.iter().map(|line| line.name.as_str()));
-        let there = |i: usize| self.index.get(i).is_some_and(|line| self.found.contains_key(&line.member));
+        let ends = order::ends(self.index.iter().map(|line| &*line.name));
+        let there = |i: usize| self.index.get(i).is_some_and(|line| self.found.contains_key(&*line.member));
         let mut lost: Vec<String> = ends
             .into_iter()
             .filter(|(_, (first, last))| !there(*first) || !there(*last))
@@ -195,9 +195,13 @@ impl Assembly {
         let mut frames = Vec::new();
         for line in std::mem::take(&mut self.index) {
             // Taken out: of two lines that name one member, which whyslow never writes, the first has it.
-            let bytes = self.found.remove(&line.member);
-            if let Some(bytes) = bytes.filter(|_| !lost.contains(line.name.as_str())) {
-                frames.push(Frame { at: Duration::from_nanos(line.at_ns), name: line.name, bytes });
+            let bytes = self.found.remove(&*line.member);
+            if let Some(bytes) = bytes.filter(|_| !lost.contains(&*line.name)) {
+                frames.push(Frame {
+                    at: Duration::from_nanos(line.at_ns),
+                    name: line.name.into_owned(),
+                    bytes,
+                });
             }
         }
         let mut others: Vec<Frame> = Vec::new();

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use whyslow_model::{Missing, Recording};
 
 use super::assembly::Assembly;
-use super::{Halt, limit, shown};
+use super::{Halt, limit, names, shown};
 
 /// What is read, and nothing beside: first what says how to read the rest.
 const CONTENTS: [&str; 10] = [
@@ -66,7 +66,10 @@ pub fn open(path: &Path) -> Result<Recording, Halt> {
         }
     }
     walk.note_what_was_passed_over();
-    walk.assembly.finish(torn)
+    match (walk.assembly.finish(torn.clone()), torn) {
+        (Err(Halt::Refuse(_)), Some(why)) => Err(Halt::Refuse(why)),
+        (finished, _) => finished,
+    }
 }
 
 impl Walk {
@@ -121,14 +124,14 @@ impl Walk {
             self.special += 1;
             return Ok(());
         }
-        let mut body = BufReader::with_capacity(16 << 10, file.take(there.len().min(self.left)));
-        let taken = self.assembly.take(name, there.len(), &mut body);
-        // A file that is too large is not read, and does not count.
-        let unread = body.get_ref().limit();
-        let too_much = there.len() > self.left && unread == 0;
-        self.left = self.left.saturating_sub(there.len().min(self.left).saturating_sub(unread));
-        match taken {
-            _ if too_much => Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20))),
+        // A kernel file that is too large is not read, and does not count.
+        let counts = if names::is_frame(name) && there.len() > limit::FRAME { 0 } else { there.len() };
+        let Some(left) = self.left.checked_sub(counts) else {
+            return Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20)));
+        };
+        self.left = left;
+        let mut body = BufReader::with_capacity(16 << 10, file.take(there.len()));
+        match self.assembly.take(name, there.len(), &mut body) {
             Err(Halt::Tear(why)) if self.assembly.has_room() => {
                 self.assembly.note(Missing::broken(name, why));
                 Ok(())

@@ -1,11 +1,12 @@
 //! A recording as bytes: which members, in which order.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use whyslow_model::{FORMAT, Meta, Recording};
+use whyslow_model::{FORMAT, Frame, Meta, Recording};
 
 use super::names;
 use super::order;
@@ -29,13 +30,13 @@ pub struct Head {
 /// A line of `frames.ndjson`; the lines stand in the order of `Recording::frames`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct FrameLine {
+pub struct FrameLine<'r> {
     /// The kernel file.
-    pub name: String,
+    pub name: Cow<'r, str>,
     /// When, since the window began.
     pub at_ns: u64,
     /// Where its bytes are.
-    pub member: String,
+    pub member: Cow<'r, str>,
 }
 
 struct Archive<W: Write> {
@@ -85,11 +86,11 @@ fn member_names(rec: &Recording) -> Vec<String> {
     }))
 }
 
-fn frame_lines(rec: &Recording, members: &[String]) -> Vec<FrameLine> {
-    let line = |(frame, member): (&whyslow_model::Frame, &String)| FrameLine {
-        name: frame.name.clone(),
+fn frame_lines<'r>(rec: &'r Recording, members: &'r [String]) -> Vec<FrameLine<'r>> {
+    let line = |(frame, member): (&'r Frame, &'r String)| FrameLine {
+        name: frame.name.as_str().into(),
         at_ns: u64::try_from(frame.at.as_nanos()).unwrap_or(u64::MAX),
-        member: member.clone(),
+        member: member.as_str().into(),
     };
     rec.frames.iter().zip(members).map(line).collect()
 }
