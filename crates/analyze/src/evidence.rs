@@ -42,6 +42,26 @@ impl<'r> Evidence<'r> {
         self.rec.tables.cgroups.as_deref().ok_or_else(|| self.rec.why_missing("task list"))
     }
 
+    /// Stacks seen on CPU.
+    pub fn samples(&self) -> Result<&'r [table::Sample], Missing> {
+        self.rec.tables.samples.as_deref().ok_or_else(|| self.rec.why_missing("on-CPU samples"))
+    }
+
+    /// Stacks that waited.
+    pub fn waits(&self) -> Result<&'r [table::Wait], Missing> {
+        self.rec.tables.waits.as_deref().ok_or_else(|| self.rec.why_missing("off-CPU stacks"))
+    }
+
+    /// Memory work of tasks.
+    pub fn memory(&self) -> Result<&'r [table::Memory], Missing> {
+        self.rec.tables.memory.as_deref().ok_or_else(|| self.rec.why_missing("memory events"))
+    }
+
+    /// Block I/O by device, cgroup and direction.
+    pub fn disk(&self) -> Result<&'r [table::Disk], Missing> {
+        self.rec.tables.disk.as_deref().ok_or_else(|| self.rec.why_missing("block I/O"))
+    }
+
     /// Time that the hypervisor took from the online CPUs.
     pub fn steal(&self) -> Result<Duration, Missing> {
         Err(Missing::not_recorded("proc/stat"))

@@ -8,9 +8,13 @@ mod demand;
 mod evidence;
 mod fair;
 pub mod focus;
-mod names;
+mod frames;
+mod memory_loss;
+pub mod names;
 pub mod parse;
 pub mod rules;
+pub mod shell;
+mod spread;
 
 pub use evidence::{Evidence, Netns};
 use whyslow_model::{Document, OwnCost, Recording, SCHEMA};

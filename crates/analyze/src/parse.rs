@@ -14,6 +14,7 @@ pub mod cpulist;
 pub mod diskstats;
 pub mod flat;
 pub mod interrupts;
+pub mod io_limits;
 pub mod keyed;
 pub mod kmsg;
 pub mod loadavg;
@@ -47,6 +48,7 @@ pub const ALL: &[(&str, Feed)] = &[
     ("diskstats", |b| drop(diskstats::parse(&text(b)))),
     ("flat", |b| drop(flat::parse(&text(b)))),
     ("interrupts", |b| drop(interrupts::parse(&text(b)))),
+    ("io_limits", |b| drop(io_limits::of_device(&text(b), "254:0", b.len() % 2 == 0, b.len() % 3 == 0))),
     ("keyed", |b| drop(keyed::parse(&text(b)))),
     ("kmsg", |b| drop(kmsg::parse(&text(b)))),
     ("loadavg", |b| drop(loadavg::parse(&text(b)))),

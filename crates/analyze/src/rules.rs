@@ -1,12 +1,20 @@
 //! The rules: one file a rule, one line in the list.
 
+mod blkio_throttle;
 mod conntrack;
 mod cpu_pinned;
 mod cpu_quota;
+mod dirty_throttling;
+mod disk_latency;
 mod leftover_debugging;
 mod listen_overflow;
+#[cfg(test)]
+mod memory_fixture;
+mod memory_limit;
+mod reclaim;
 mod retransmits;
 mod softnet_drops;
+mod swap_in;
 
 use whyslow_model::{Finding, Kind, Missing, Not};
 
@@ -39,13 +47,19 @@ pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
 
 /// Every rule, in the order of `whyslow rules`.
 pub const ALL: &[Rule] = &[
-    conntrack::RULE,
     cpu_pinned::RULE,
     cpu_quota::RULE,
-    leftover_debugging::RULE,
+    memory_limit::RULE,
+    swap_in::RULE,
+    reclaim::RULE,
+    blkio_throttle::RULE,
+    disk_latency::RULE,
+    dirty_throttling::RULE,
     listen_overflow::RULE,
-    retransmits::RULE,
     softnet_drops::RULE,
+    retransmits::RULE,
+    conntrack::RULE,
+    leftover_debugging::RULE,
 ];
 
 /// All answers of all rules.

@@ -1,0 +1,187 @@
+//! What a memory limit costs the tasks under it: pages of files read again, pages swapped in, and the reclaim for both.
+//!
+//! With a limit that holds all they use, none of it would happen: the work left is what they do between the misses.
+//! So the cost of a miss is its CPU time (samples in the functions that fill the page cache or swap in), the wait for
+//! the device, and the reclaim that made room, by the wall clock of the tasks themselves. Reclaim serves both kinds of
+//! pages: it is shared out by how many of each came back. Ready time is lost in proportion: CPU time not needed is not
+//! waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whyslow_model::Missing;
+use whyslow_model::table::{Cgroup, Memory, Task};
+
+use crate::Evidence;
+use crate::frames::{self, Doing};
+
+/// Levels of cgroups that are searched for a limit.
+const MAX_DEPTH: usize = 64;
+
+/// CPU time and waits of one kind of miss, in ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Miss {
+    /// CPU time in the functions that serve it.
+    pub cpu: f64,
+    /// Ready time that this CPU time brought with it.
+    pub ready: f64,
+    /// Wait for the device.
+    pub io: f64,
+    /// Its part of the reclaim at the limit.
+    pub reclaim: f64,
+}
+
+impl Miss {
+    /// All of it.
+    #[must_use]
+    pub fn cost(&self) -> f64 {
+        self.cpu + self.ready + self.io + self.reclaim
+    }
+}
+
+/// What happened under one limit.
+pub struct Limited<'r> {
+    /// The cgroup whose limit it is.
+    pub cgroup: &'r Cgroup,
+    /// The limit, in bytes.
+    pub limit: u64,
+    /// Whether it is memory.high, which slows, and not the hard limit.
+    pub high: bool,
+    /// Tasks under it.
+    pub tasks: Vec<&'r Task>,
+    /// All their memory work.
+    pub work: Memory,
+    /// Reading pages of files (again).
+    pub refill: Miss,
+    /// Swapping in.
+    pub swap: Miss,
+}
+
+impl Limited<'_> {
+    /// The part of the pages read that had been evicted: at least, and likely. What was read before the first refault
+    /// is of unknown history; if it is the smaller part, it is taken to be like the rest.
+    #[must_use]
+    pub fn refault_share(&self) -> (f64, f64) {
+        let (added, again) = (self.work.pages_added as f64, self.work.pages_refaulted as f64);
+        if added <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let known = added - self.work.pages_unknown as f64;
+        let least = (again / added).min(1.0);
+        if known * 2.0 < added { (least, least) } else { (least, (again / known).clamp(least, 1.0)) }
+    }
+}
+
+/// All limits that made their cgroup's tasks reclaim.
+pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
+    let (rows, tasks, cgroups) = (ev.memory()?, ev.tasks()?, ev.cgroups()?);
+    let by_id: BTreeMap<u64, &Cgroup> = cgroups.iter().map(|c| (c.id, c)).collect();
+    let mut by_limit: BTreeMap<u64, Vec<&Memory>> = BTreeMap::new();
+    for row in
+        rows.iter().filter(|row| row.limit_reclaims > 0 || row.pages_refaulted > 0 || row.swapped_in > 0)
+    {
+        if let Some(limiter) = limiter_of(row.cgroup, &by_id) {
+            by_limit.entry(limiter.id).or_default().push(row);
+        }
+    }
+    let mut found = Vec::new();
+    for (id, rows) in by_limit {
+        let Some((cgroup, (limit, high))) = by_id.get(&id).and_then(|c| Some((*c, limit_of(c)?))) else {
+            continue;
+        };
+        let under = |t: &&Task| limiter_of(t.memory_cgroup, &by_id).is_some_and(|c| c.id == id);
+        let tasks: Vec<&Task> = tasks.iter().filter(under).collect();
+        let mut limited = Limited {
+            cgroup,
+            limit,
+            high,
+            tasks,
+            work: sum(&rows),
+            refill: Miss::default(),
+            swap: Miss::default(),
+        };
+        let pids = rows.iter().map(|r| r.pid).chain(limited.tasks.iter().map(|t| t.pid)).collect();
+        measure(ev, &pids, &mut limited)?;
+        found.push(limited);
+    }
+    Ok(found)
+}
+
+/// The nearest cgroup with a limit that was met; else the nearest with one.
+fn limiter_of<'r>(id: u64, by_id: &BTreeMap<u64, &'r Cgroup>) -> Option<&'r Cgroup> {
+    let mut nearest = None;
+    let mut at = by_id.get(&id).copied();
+    for _ in 0..MAX_DEPTH {
+        let Some(cgroup) = at else { break };
+        if limit_of(cgroup).is_some() {
+            if cgroup.memory.as_ref().is_some_and(|m| m.limit_hits > 0) {
+                return Some(cgroup);
+            }
+            nearest = nearest.or(Some(cgroup));
+        }
+        at = by_id.get(&cgroup.parent).copied();
+    }
+    nearest
+}
+
+/// Its limit, and whether it is memory.high: the lower of the two holds.
+fn limit_of(cgroup: &Cgroup) -> Option<(u64, bool)> {
+    let memory = cgroup.memory.as_ref()?;
+    match (memory.limit, memory.high) {
+        (Some(limit), Some(high)) if high < limit => Some((high, true)),
+        (Some(limit), _) => Some((limit, false)),
+        (None, high) => Some((high?, true)),
+    }
+}
+
+fn sum(rows: &[&Memory]) -> Memory {
+    rows.iter().fold(Memory::default(), |mut all, row| {
+        all.limit_reclaim_ns = all.limit_reclaim_ns.saturating_add(row.limit_reclaim_ns);
+        all.limit_reclaims = all.limit_reclaims.saturating_add(row.limit_reclaims);
+        all.limit_reclaim_worst_ns = all.limit_reclaim_worst_ns.max(row.limit_reclaim_worst_ns);
+        all.pages_added = all.pages_added.saturating_add(row.pages_added);
+        all.pages_refaulted = all.pages_refaulted.saturating_add(row.pages_refaulted);
+        all.pages_unknown = all.pages_unknown.saturating_add(row.pages_unknown);
+        all.swapped_in = all.swapped_in.saturating_add(row.swapped_in);
+        all
+    })
+}
+
+fn measure(ev: &Evidence<'_>, pids: &BTreeSet<u32>, limited: &mut Limited<'_>) -> Result<(), Missing> {
+    let cpu = |doing: Doing| -> Result<f64, Missing> {
+        let of =
+            ev.samples()?.iter().filter(|s| pids.contains(&s.pid) && frames::running(&s.kernel) == doing);
+        Ok(of.map(|s| s.ns as f64).sum())
+    };
+    let all = |pick: fn(&Task) -> u64| limited.tasks.iter().map(|t| pick(t) as f64).sum::<f64>();
+    let (exec, ready, io) = (all(|t| t.exec_ns), all(|t| t.runnable_ns), all(|t| t.io_ns));
+    let (again, swapped) = (limited.work.pages_refaulted as f64, limited.work.swapped_in as f64);
+    let by_pages = if again + swapped > 0.0 { again / (again + swapped) } else { 0.0 };
+    let (file_wait, swap_wait) = wait_shares(ev, pids, by_pages)?;
+    let reclaim = limited.work.limit_reclaim_ns as f64;
+    let miss = |cpu: f64, wait: f64, part: f64| {
+        let cpu = cpu.min(exec);
+        Miss {
+            cpu,
+            ready: if exec > 0.0 { ready * cpu / exec } else { 0.0 },
+            io: io * wait,
+            reclaim: reclaim * part,
+        }
+    };
+    limited.refill = miss(cpu(Doing::Refill)?, file_wait, by_pages);
+    limited.swap = miss(cpu(Doing::SwapIn)?, swap_wait, 1.0 - by_pages);
+    Ok(())
+}
+
+/// Of these tasks' I/O wait: the part for pages of files, and for swap. Stacks are a sample; without any, pages decide.
+fn wait_shares(ev: &Evidence<'_>, pids: &BTreeSet<u32>, by_pages: f64) -> Result<(f64, f64), Missing> {
+    let (mut file, mut swap, mut whole) = (0.0, 0.0, 0.0);
+    for wait in ev.waits()?.iter().filter(|w| w.state == "io" && pids.contains(&w.pid)) {
+        whole += wait.ns as f64;
+        match frames::waiting(&wait.kernel) {
+            Doing::Refill => file += wait.ns as f64,
+            Doing::SwapIn => swap += wait.ns as f64,
+            _ => {}
+        }
+    }
+    Ok(if whole > 0.0 { (file / whole, swap / whole) } else { (by_pages, 1.0 - by_pages) })
+}

@@ -1,0 +1,122 @@
+//! Writers are paused because too many dirty pages wait to be written back.
+//!
+//! Signal: the pauses of balance_dirty_pages, by task. Lost: not measured: with more dirty memory allowed, the writer
+//! would have waited later or not at all, which nobody can tell from here; so this rule makes risks. Not this rule: a
+//! writer that waits for its own fsync or direct write (`disk-latency`, `blkio-throttle`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+
+use super::Rule;
+use crate::Evidence;
+use crate::shell::quoted;
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "dirty-throttling",
+    question: "Are writers paused because dirty pages pile up?",
+    what: "Written data waits in memory until it is on disk. When dirty pages pass half-way between the background and \
+           the hard threshold (vm.dirty_background_ratio, vm.dirty_ratio, or those of a cgroup), each write() is paused \
+           so that writers are no faster than the disk.",
+    how: "The kernel's own pauses (writeback:balance_dirty_pages), summed by process. Told from 200 ms.",
+    limits: "Makes risks only: pauses are known, what the disk could have taken is not. A pause told is one ordered; a \
+             fatal signal ends it early.",
+    sources: "mm/page-writeback.c (balance_dirty_pages); Documentation/admin-guide/sysctl/vm.rst (dirty_ratio).",
+    can_be_cause: false,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Shorter pauses are the kernel's usual pacing: it aims at 10 to 200 ms each (MAX_PAUSE, mm/page-writeback.c).
+const WORTH_TELLING: Duration = Duration::from_millis(200);
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let mut by_process: BTreeMap<u32, Duration> = BTreeMap::new();
+    for row in ev.memory()? {
+        *by_process.entry(row.tgid).or_default() += Duration::from_nanos(row.dirty_pause_ns);
+    }
+    let tasks = ev.tasks().unwrap_or_default();
+    let told = by_process.into_iter().filter(|(_, paused)| *paused >= WORTH_TELLING);
+    Ok(told.map(|(pid, paused)| finding(pid, paused, tasks)).collect())
+}
+
+fn finding(pid: u32, paused: Duration, tasks: &[whyslow_model::table::Task]) -> Finding {
+    let task = tasks.iter().find(|t| t.pid == pid).or_else(|| tasks.iter().find(|t| t.tgid == pid));
+    let name = task.map_or_else(|| format!("process {pid}"), |t| t.comm.clone());
+    let hop = Hop {
+        edge: "dirty-throttling".into(),
+        who: name.clone(),
+        waits_for: "dirty pages to be written back".into(),
+        state: "disk sleep".into(),
+        lost: Duration::ZERO,
+        worst: None,
+        count: None,
+        per_call: None,
+        grows_with: Some("dirty pages".into()),
+    };
+    Finding::risk(RULE.id, Subject::new(SubjectKind::Task, pid.to_string(), name))
+        .titled(format!(
+            "its writes were paused for {}: dirty pages pile up faster than they are written",
+            seconds(paused)
+        ))
+        .raw_wait(paused)
+        .by(Culprit::new(SubjectKind::Kernel, "vm.dirty_ratio", "limit on dirty pages")
+            .in_function("balance_dirty_pages"))
+        .hop(hop)
+        .check(
+            "Dirty is near the threshold",
+            format!(
+                "grep -E 'Dirty|Writeback:' /proc/meminfo; grep nr_dirty_ /proc/vmstat; cat {}",
+                quoted(&format!("/proc/{pid}/io"))
+            ),
+        )
+        .advice("a faster disk or fewer writes; more dirty memory (vm.dirty_bytes) only moves the pause")
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let paused = ev.memory()?.iter().any(|row| row.dirty_pause_ns > 0);
+    let evidence = "no writer was paused".to_owned();
+    Ok((!paused).then(|| Not { what: "too many dirty pages".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::{Memory, Tables, Task};
+    use whyslow_model::{Kind, Recording};
+
+    use super::*;
+
+    /// Two threads of process 40, each paused so long.
+    fn host(paused_ms: u64) -> Recording {
+        let row = |pid| Memory { pid, tgid: 40, dirty_pause_ns: paused_ms * 1_000_000, ..Memory::default() };
+        let task = Task { pid: 40, tgid: 40, comm: "logger".into(), ..Task::default() };
+        let tables =
+            Tables { memory: Some(vec![row(40), row(41)]), tasks: Some(vec![task]), ..Tables::default() };
+        Recording { tables, ..Recording::default() }
+    }
+
+    #[test]
+    fn tells_of_a_process_whose_writes_are_paused() {
+        let found = check(&Evidence::of(&host(150))).unwrap();
+        assert_eq!(
+            (found[0].kind, found[0].lost, found[0].victim.name.as_str()),
+            (Kind::Risk, None, "logger")
+        );
+        assert_eq!(found[0].raw_wait, Some(Duration::from_millis(300)));
+    }
+
+    #[test]
+    fn is_quiet_about_short_pauses() {
+        assert_eq!(check(&Evidence::of(&host(20))), Ok(vec![]));
+        assert_eq!(rules_out(&Evidence::of(&host(20))), Ok(None));
+        assert!(rules_out(&Evidence::of(&host(0))).unwrap().is_some());
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let unknown = check(&Evidence::of(&Recording::default())).unwrap_err();
+        assert_eq!(unknown.to_string(), "memory events was not recorded");
+    }
+}

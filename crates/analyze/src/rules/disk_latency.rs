@@ -1,0 +1,164 @@
+//! A device takes long for each request.
+//!
+//! Signal: time from handing a request to the device until it is done, by device and direction, while tasks waited for
+//! I/O. Lost: not measured: how fast the device ought to be is not known, so this rule makes risks. Not this rule: time
+//! before the request is queued (`blkio-throttle`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::table::Disk;
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+
+use super::Rule;
+use crate::Evidence;
+use crate::shell::quoted;
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "disk-latency",
+    question: "Does a disk take long for each request?",
+    what: "A disk that answers slowly makes everybody wait who reads what is not in memory, or writes what must be safe.",
+    how: "Each request is timed from its issue to its completion, by device and direction. Told when the mean of at least \
+          20 requests is above 100 ms on a spinning disk, above 10 ms on any other, and tasks waited for I/O meanwhile.",
+    limits: "Makes risks only: what the disk could do is not known. The time includes the device's own queue: a deep \
+             queue makes each request slow without a slow disk. Requests of stacked devices (dm, md) are seen below them.",
+    sources: "block/blk-mq.c (blk_mq_start_request, blk_update_request); Documentation/block/stat.rst.",
+    can_be_cause: false,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// A spinning disk seeks in about 10 ms; ten in a row is a queue, or trouble.
+const SLOW_SPINNING: Duration = Duration::from_millis(100);
+/// Flash and virtual disks answer below 1 ms; ten times the worst of that is trouble.
+const SLOW: Duration = Duration::from_millis(10);
+/// Fewer requests have no mean.
+const ENOUGH_REQUESTS: u64 = 20;
+/// Waits below this share of the window are nobody's trouble.
+const WAITED: f64 = 0.01;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let disk = ev.disk()?;
+    if !somebody_waited(ev)? {
+        return Ok(Vec::new());
+    }
+    let mut sums: BTreeMap<(&str, &str), Disk> = BTreeMap::new();
+    for row in disk {
+        let sum = sums.entry((&row.device, &row.op)).or_default();
+        sum.requests = sum.requests.saturating_add(row.requests);
+        sum.device_ns = sum.device_ns.saturating_add(row.device_ns);
+        sum.device_worst_ns = sum.device_worst_ns.max(row.device_worst_ns);
+    }
+    let told = sums.into_iter().filter_map(|((device, op), sum)| {
+        let mean = mean_of(&sum)?;
+        let slow = if is_spinning(ev, device) { SLOW_SPINNING } else { SLOW };
+        (op != "other" && mean > slow).then(|| finding(device, op, &sum, mean))
+    });
+    Ok(told.collect())
+}
+
+fn mean_of(sum: &Disk) -> Option<Duration> {
+    (sum.requests >= ENOUGH_REQUESTS)
+        .then(|| Duration::from_nanos(sum.device_ns.checked_div(sum.requests).unwrap_or(0)))
+}
+
+/// Where the kernel does not say, it does not spin: most disks today do not.
+fn is_spinning(ev: &Evidence<'_>, device: &str) -> bool {
+    let frame = ev.recording().last(&format!("sys/block/{device}/queue/rotational"));
+    frame.is_ok_and(|frame| frame.bytes.first() == Some(&b'1'))
+}
+
+fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
+    let waited: u64 = ev.tasks()?.iter().map(|t| t.io_ns).fold(0, u64::saturating_add);
+    Ok(Duration::from_nanos(waited) > ev.window().mul_f64(WAITED))
+}
+
+fn finding(device: &str, op: &str, sum: &Disk, mean: Duration) -> Finding {
+    let worst = Duration::from_nanos(sum.device_worst_ns);
+    let hop = Hop {
+        edge: "block-io".into(),
+        who: "tasks that wait for I/O".into(),
+        waits_for: format!("{op} requests on {device}"),
+        state: "disk sleep".into(),
+        lost: Duration::ZERO,
+        worst: Some(worst),
+        count: Some(sum.requests),
+        per_call: Some(mean),
+        grows_with: None,
+    };
+    let subject = Subject::new(SubjectKind::Device, device, device);
+    Finding::risk(RULE.id, subject)
+        .titled(format!("a {op} takes {} on average ({} at worst)", seconds(mean), seconds(worst)))
+        .raw_wait(Duration::from_nanos(sum.device_ns))
+        .by(Culprit::new(SubjectKind::Device, device, device))
+        .hop(hop)
+        .check("r_await and w_await are this high", format!("iostat -x 1 3 {}", quoted(device)))
+        .advice("find who keeps it busy (the account by cgroup); check its health, or the volume behind it")
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let waited = somebody_waited(ev)?;
+    let evidence = "no task waited for one, to speak of".to_owned();
+    Ok((!waited).then(|| Not { what: "a disk".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::{Tables, Task};
+    use whyslow_model::{Frame, Kind, Meta, Recording};
+
+    use super::*;
+
+    /// 100 reads by each of two cgroups, so many ms each; one task waited so many ms in 10 s.
+    fn host(each_ms: u64, waited_ms: u64) -> Recording {
+        let row = |cgroup| Disk {
+            device: "vda".into(),
+            op: "read".into(),
+            cgroup,
+            requests: 100,
+            device_ns: 100 * each_ms * 1_000_000,
+            device_worst_ns: 3 * each_ms * 1_000_000,
+            ..Disk::default()
+        };
+        let task = Task { io_ns: waited_ms * 1_000_000, ..Task::default() };
+        let tables =
+            Tables { disk: Some(vec![row(1), row(2)]), tasks: Some(vec![task]), ..Tables::default() };
+        Recording {
+            meta: Meta { window_ns: 10_000_000_000, ..Meta::default() },
+            tables,
+            ..Recording::default()
+        }
+    }
+
+    #[test]
+    fn tells_of_a_slow_disk_that_tasks_wait_for() {
+        let found = check(&Evidence::of(&host(20, 5000))).unwrap();
+        assert_eq!((found.len(), found[0].kind, found[0].lost), (1, Kind::Risk, None));
+        assert_eq!(found[0].title, "a read takes 20 ms on average (60 ms at worst)");
+        assert_eq!(found[0].chain[0].count, Some(200));
+    }
+
+    #[test]
+    fn a_spinning_disk_may_take_longer() {
+        let mut rec = host(20, 5000);
+        let name = "sys/block/vda/queue/rotational".to_owned();
+        rec.frames.push(Frame { at: Duration::ZERO, name, bytes: b"1\n".to_vec() });
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    }
+
+    #[test]
+    fn is_quiet_when_it_is_fast_or_nobody_waits() {
+        assert_eq!(check(&Evidence::of(&host(2, 5000))), Ok(vec![]));
+        assert_eq!(rules_out(&Evidence::of(&host(2, 5000))), Ok(None));
+        assert_eq!(check(&Evidence::of(&host(20, 50))), Ok(vec![]));
+        assert!(rules_out(&Evidence::of(&host(20, 50))).unwrap().is_some());
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let mut rec = host(20, 5000);
+        rec.tables.tasks = None;
+        assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "task list was not recorded");
+    }
+}

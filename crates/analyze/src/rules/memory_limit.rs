@@ -1,0 +1,238 @@
+//! A cgroup reads the same pages again and again because its memory limit evicts them.
+//!
+//! Signal: pages that the group's own reclaim evicted in the window and its tasks added again (a sample of pages,
+//! followed by inode and index). Lost: CPU and I/O wait of filling the page cache, and the reclaim that made room, times
+//! the share of pages that were refaults (`memory_loss.rs`). Not this rule: a file that streams through a small limit
+//! once (reclaim is busy, but no page comes back), and pages of swap (`swap-in`).
+
+use std::time::Duration;
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind};
+
+use super::Rule;
+use crate::Evidence;
+use crate::memory_loss::{self, Limited};
+use crate::names;
+use crate::shell::quoted;
+use crate::spread::{self, Loss};
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "memory-limit",
+    question: "Does a cgroup read pages again that its memory limit evicted?",
+    what: "A cgroup uses more file data than its memory limit (memory.max, memory.high, memory.limit_in_bytes) can hold. \
+           Each page that it needs pushes out another that it will need again: it reclaims, waits for the disk and fills \
+           pages, instead of using what was in memory a moment ago.",
+    how: "One page in 16 is followed: evicted by the group's reclaim in the window, added to the page cache again by its \
+          tasks. Counterfactual: a limit that holds all they use; then reclaim, the I/O wait for pages of files and the \
+          CPU time in readahead and page cache functions would be gone for that share of the pages which were refaults. \
+          Time lost = that time, less what the tasks' sleeps absorb.",
+    limits: "Pages evicted before the window are of unknown history: if they are the smaller part, they are taken to be \
+             like the rest. A file larger than the host's memory would be read again with any limit. Reclaim of one \
+             cgroup that evicts the pages of another is not counted. CPU time comes from samples at 99 Hz.",
+    sources: "mm/vmscan.c (try_to_free_mem_cgroup_pages), mm/filemap.c (filemap_get_pages), mm/readahead.c, \
+              mm/workingset.c; Documentation/admin-guide/cgroup-v2.rst (memory.max, workingset_refault_file).",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Fewer pages read again than 1 MiB are libraries that come and go.
+const ENOUGH_PAGES: u64 = 256;
+/// Less than this share of one task's window is not worth a line.
+const WORTH_IT: f64 = 0.01;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let mut found = Vec::new();
+    for limited in memory_loss::limits(ev)?.iter().filter(|l| l.work.pages_refaulted >= ENOUGH_PAGES) {
+        let (least, likely) = limited.refault_share();
+        let cost = limited.refill.cost();
+        let loss = spread::lost(&limited.tasks, |t| t.exec_ns.saturating_add(t.io_ns), cost * likely);
+        if loss.high.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
+            found.push(finding(ev, limited, &loss, least / likely.max(least).max(f64::MIN_POSITIVE)));
+        }
+    }
+    Ok(found)
+}
+
+/// `floor`: what the loss is at least, as a part of the likely, as far as pages of unknown history go.
+fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Finding {
+    let victim = names::cgroup_subject(l.cgroup);
+    let page = ev.recording().meta.page_size.max(1);
+    let again = Bytes(l.work.pages_refaulted.saturating_mul(page));
+    let low = loss.low.mul_f64(floor.clamp(0.0, 1.0));
+    let limit = Bytes(l.limit);
+    let noticed = low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
+    let f = if noticed {
+        Finding::cause(RULE.id, victim.clone(), loss.likely)
+            .titled(format!("it read {again} again that its memory limit of {limit} had evicted"))
+            .share_of(loss.lived)
+            .between(low, loss.high)
+    } else {
+        Finding::risk(RULE.id, victim.clone()).titled(format!(
+            "it read {again} again that its memory limit of {limit} had evicted; its tasks sleep enough to absorb it"
+        ))
+    };
+    let Miss { cpu, io, reclaim } = Miss::of(l);
+    let files = l.cgroup.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", l.cgroup.path));
+    let file = limit_file(l, &files);
+    let hop = |edge: &str, waits_for: String, state: &str, lost, worst, count| Hop {
+        edge: edge.into(),
+        who: format!("{} tasks of {}", loss.tasks, victim.name),
+        waits_for,
+        state: state.into(),
+        lost,
+        worst,
+        count,
+        per_call: None,
+        grows_with: None,
+    };
+    let worst = Duration::from_nanos(l.work.limit_reclaim_worst_ns);
+    let mut f = f
+        .raw_wait(io + reclaim)
+        .by(Culprit::new(SubjectKind::Limit, file.clone(), format!("memory limit of {limit}"))
+            .at_file(file.clone()))
+        .hop(hop(
+            "refault",
+            format!("{again} of evicted pages to be read again"),
+            "disk sleep",
+            io,
+            None,
+            Some(l.work.pages_refaulted),
+        ))
+        .hop(hop(
+            "page-cache-fill",
+            "pages to be allocated, charged and submitted".into(),
+            "running",
+            cpu,
+            None,
+            None,
+        ))
+        .hop(hop(
+            "reclaim",
+            "its own pages to be evicted".into(),
+            "running",
+            reclaim,
+            Some(worst),
+            Some(l.work.limit_reclaims),
+        ))
+        .check(
+            "workingset_refault_file rises",
+            format!("grep refault {}", quoted(&format!("{files}/memory.stat"))),
+        )
+        .fix(
+            format!(
+                "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
+                l.limit,
+                quoted(&file)
+            ),
+            format!("echo {} > {}", l.limit.saturating_mul(2), quoted(&file)),
+        );
+    f.cpu = noticed.then_some(cpu);
+    f.overlaps = vec!["blkio-throttle".into()];
+    f
+}
+
+/// The kind of time lost.
+struct Miss {
+    cpu: Duration,
+    io: Duration,
+    reclaim: Duration,
+}
+
+impl Miss {
+    fn of(l: &Limited<'_>) -> Self {
+        let share = l.refault_share().1;
+        let part = |ns: f64| Duration::from_nanos((ns * share) as u64);
+        Miss { cpu: part(l.refill.cpu), io: part(l.refill.io), reclaim: part(l.refill.reclaim) }
+    }
+}
+
+/// The file that holds the limit. v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
+pub(super) fn limit_file(l: &Limited<'_>, files: &str) -> String {
+    let name = match (l.cgroup.id >> 56 != 0, l.high) {
+        (true, _) => "memory.limit_in_bytes",
+        (false, true) => "memory.high",
+        (false, false) => "memory.max",
+    };
+    format!("{files}/{name}")
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).sum();
+    let evidence = format!("{again} pages were read again after a limit had evicted them");
+    Ok((again < ENOUGH_PAGES).then(|| Not { what: "a memory limit".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::Kind;
+
+    use super::*;
+    use crate::rules::memory_fixture::{Host, MS};
+
+    #[test]
+    fn fires_when_evicted_pages_are_read_again() {
+        // 3 s: 1 s copies, 0.8 s fills, 0.7 s waits for the disk, 0.5 s reclaims.
+        let rec = Host::new("/web")
+            .refaults(90_000, 100_000, 10_000)
+            .filled(800 * MS, 700 * MS)
+            .reclaimed(500 * MS)
+            .recording();
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!((found.len(), found[0].kind, found[0].victim.id.as_str()), (1, Kind::Cause, "/web"));
+        let lost = found[0].lost.unwrap().as_secs_f64();
+        assert!((lost - 2.0).abs() < 0.01, "{lost}");
+        assert_eq!(found[0].title, "it read 352 MiB again that its memory limit of 64 MiB had evicted");
+        let culprit = found[0].culprit.clone().unwrap();
+        assert_eq!(culprit.file.as_deref(), Some("/sys/fs/cgroup/memory/web/memory.limit_in_bytes"));
+    }
+
+    #[test]
+    fn a_page_read_the_first_time_is_not_lost() {
+        let rec = Host::new("/web")
+            .refaults(50_000, 100_000, 0)
+            .filled(800 * MS, 700 * MS)
+            .reclaimed(500 * MS)
+            .recording();
+        let lost = check(&Evidence::of(&rec)).unwrap()[0].lost.unwrap().as_secs_f64();
+        assert!((lost - 1.0).abs() < 0.01, "{lost}");
+    }
+
+    #[test]
+    fn is_quiet_when_a_file_streams_through_once() {
+        let rec = Host::new("/web")
+            .refaults(0, 100_000, 100_000)
+            .filled(800 * MS, 700 * MS)
+            .reclaimed(500 * MS)
+            .recording();
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+        assert!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence.starts_with("0 pages"));
+    }
+
+    #[test]
+    fn is_only_a_risk_when_sleeps_may_have_absorbed_it() {
+        let rec = Host::new("/web")
+            .refaults(90_000, 100_000, 0)
+            .filled(100 * MS, 100 * MS)
+            .slept(2500 * MS)
+            .recording();
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
+    }
+
+    #[test]
+    fn leaves_swapped_pages_to_their_own_rule() {
+        let rec =
+            Host::new("/web").swapped(100_000).swapping(900 * MS, 900 * MS).reclaimed(500 * MS).recording();
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let mut rec = Host::new("/web").refaults(90_000, 100_000, 0).recording();
+        rec.tables.samples = None;
+        assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "on-CPU samples was not recorded");
+        rec.tables.memory = None;
+        assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "memory events was not recorded");
+    }
+}

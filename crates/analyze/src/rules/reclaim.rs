@@ -1,0 +1,137 @@
+//! Tasks had to free memory themselves because the host had none left.
+//!
+//! Signal: wall time in direct reclaim, by task. Lost: not measured yet: what else the task could have done with a host
+//! that has memory shows only in an experiment, so this rule makes risks. Not this rule: reclaim at a cgroup's limit.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::table::Memory;
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, seconds};
+
+use super::Rule;
+use crate::Evidence;
+use crate::names;
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "reclaim",
+    question: "Do tasks have to free memory themselves before they get a page?",
+    what: "The host is short of memory: kswapd does not free pages fast enough, and a task that needs one reclaims \
+           itself (direct reclaim), in the middle of whatever it was doing.",
+    how: "Direct reclaim is timed from its tracepoints, task by task. Told from 1 s a minute, or 900 ms at a time.",
+    limits: "Makes risks only: the time in reclaim is known, what it cost the work is not. Compaction and the wait for \
+             kswapd (throttle_direct_reclaim) are not in it.",
+    sources: "mm/page_alloc.c (__alloc_pages_direct_reclaim), mm/vmscan.c (try_to_free_pages).",
+    can_be_cause: false,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// One second a minute: below, nobody noticed in practice.
+const SHARE_OF_WINDOW: f64 = 1.0 / 60.0;
+/// One stall this long is felt by whoever waits for an answer.
+const LONG_STALL: Duration = Duration::from_millis(900);
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let mut by_cgroup: BTreeMap<u64, Vec<&Memory>> = BTreeMap::new();
+    for row in ev.memory()?.iter().filter(|row| row.direct_reclaims > 0) {
+        by_cgroup.entry(row.cgroup).or_default().push(row);
+    }
+    let mut found = Vec::new();
+    for (id, rows) in by_cgroup {
+        let group = ev.cgroups()?.iter().find(|c| c.id == id);
+        let time: Duration = rows.iter().map(|row| Duration::from_nanos(row.direct_reclaim_ns)).sum();
+        let worst = rows
+            .iter()
+            .map(|row| Duration::from_nanos(row.direct_reclaim_worst_ns))
+            .max()
+            .unwrap_or_default();
+        if time < ev.window().mul_f64(SHARE_OF_WINDOW) && worst < LONG_STALL {
+            continue;
+        }
+        let victim = group.map_or_else(whyslow_model::Subject::host, names::cgroup_subject);
+        let count = rows.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
+        let hop = Hop {
+            edge: "reclaim".into(),
+            who: format!("{} tasks of {}", rows.len(), victim.name),
+            waits_for: "pages of the host to be freed".into(),
+            state: "running".into(),
+            lost: Duration::ZERO,
+            worst: Some(worst),
+            count: Some(count),
+            per_call: time.checked_div(u32::try_from(count).unwrap_or(u32::MAX)),
+            grows_with: None,
+        };
+        found.push(
+            Finding::risk(RULE.id, victim)
+                .titled(format!(
+                    "its tasks freed memory themselves for {} ({} at worst)",
+                    seconds(time),
+                    seconds(worst)
+                ))
+                .raw_wait(time)
+                .by(Culprit::new(SubjectKind::Kernel, "direct-reclaim", "direct reclaim")
+                    .in_function("try_to_free_pages"))
+                .hop(hop)
+                .check(
+                    "allocstall_* and pgscan_direct rise",
+                    "grep -E 'allocstall|pgscan_direct |pgsteal_direct ' /proc/vmstat",
+                )
+                .advice(
+                    "find who uses the memory (the account by cgroup), and limit it or give the host more",
+                ),
+        );
+    }
+    Ok(found)
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let count: u64 = ev.memory()?.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
+    let evidence = "no task had to free memory itself".to_owned();
+    Ok((count == 0).then(|| Not { what: "want of memory on the host".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::{Cgroup, Tables};
+    use whyslow_model::{Kind, Meta, Recording};
+
+    use super::*;
+
+    fn host(total_ms: u64, worst_ms: u64) -> Recording {
+        let row = Memory {
+            cgroup: 3,
+            direct_reclaim_ns: total_ms * 1_000_000,
+            direct_reclaim_worst_ns: worst_ms * 1_000_000,
+            direct_reclaims: u64::from(total_ms > 0) * 10,
+            ..Memory::default()
+        };
+        let web = Cgroup { id: 3, path: "/web".into(), ..Cgroup::default() };
+        Recording {
+            meta: Meta { window_ns: 10_000_000_000, ..Meta::default() },
+            tables: Tables { memory: Some(vec![row]), cgroups: Some(vec![web]), ..Tables::default() },
+            ..Recording::default()
+        }
+    }
+
+    #[test]
+    fn tells_of_tasks_that_free_memory_for_long() {
+        let found = check(&Evidence::of(&host(400, 90))).unwrap();
+        assert_eq!((found[0].kind, found[0].lost, found[0].victim.id.as_str()), (Kind::Risk, None, "/web"));
+        assert_eq!(found[0].title, "its tasks freed memory themselves for 400 ms (90 ms at worst)");
+    }
+
+    #[test]
+    fn is_quiet_when_they_hardly_do() {
+        assert_eq!(check(&Evidence::of(&host(100, 20))), Ok(vec![]));
+        assert_eq!(rules_out(&Evidence::of(&host(100, 20))), Ok(None));
+        assert!(rules_out(&Evidence::of(&host(0, 0))).unwrap().is_some());
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let unknown = check(&Evidence::of(&Recording::default())).unwrap_err();
+        assert_eq!(unknown.to_string(), "memory events was not recorded");
+    }
+}

@@ -1,0 +1,188 @@
+//! A cgroup at its memory limit swaps its own memory out and has to bring it back.
+//!
+//! Signal: pages that its tasks swapped in while the limit was met. Lost: the CPU time and the I/O wait of swapping in,
+//! and the reclaim (compression on zram included) that made room (`memory_loss.rs`). Not this rule: cold pages that
+//! were swapped out and never touched again (no page comes back), and pages of files (`memory-limit`).
+
+use std::time::Duration;
+
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind};
+
+use super::Rule;
+use super::memory_limit::limit_file;
+use crate::Evidence;
+use crate::memory_loss::{self, Limited};
+use crate::names;
+use crate::shell::quoted;
+use crate::spread::{self, Loss};
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "swap-in",
+    question: "Does a cgroup at its memory limit wait for its own memory to come back from swap?",
+    what: "A cgroup needs more memory than its limit (memory.max, memory.high, memory.limit_in_bytes) allows. Each page it \
+           touches comes back from swap and pushes another out: page faults, I/O or compression, and reclaim instead of work.",
+    how: "Swapped-in pages are counted by the changes of the process's swap entries, where the host has swap. \
+          Counterfactual: a limit that holds all they use; then the CPU time in do_swap_page and below, the I/O wait there \
+          and the reclaim at the limit would be gone. Reclaim is shared with pages of files by how many of each came \
+          back. Time lost = that time, less what the tasks' sleeps absorb.",
+    limits: "Swap for want of memory on the whole host has no limit to blame and is not judged here. Before v6.2 one \
+             swap-in in 64 is counted: then small losses are missed. CPU time comes from samples at 99 Hz.",
+    sources: "mm/memory.c (do_swap_page), mm/vmscan.c (try_to_free_mem_cgroup_pages), drivers/block/zram; \
+              f1a7941243c1 (v6.2, rss_stat tells each change).",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Fewer pages than 1 MiB are not thrashing.
+const ENOUGH_PAGES: u64 = 256;
+/// Less than this share of one task's window is not worth a line.
+const WORTH_IT: f64 = 0.01;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let mut found = Vec::new();
+    for limited in memory_loss::limits(ev)?.iter().filter(|l| l.work.swapped_in >= ENOUGH_PAGES) {
+        let cost = limited.swap.cost();
+        let loss = spread::lost(&limited.tasks, |t| t.exec_ns.saturating_add(t.io_ns), cost);
+        if loss.high.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
+            found.push(finding(ev, limited, &loss));
+        }
+    }
+    Ok(found)
+}
+
+fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
+    let victim = names::cgroup_subject(l.cgroup);
+    let page = ev.recording().meta.page_size.max(1);
+    let back = Bytes(l.work.swapped_in.saturating_mul(page));
+    let limit = Bytes(l.limit);
+    let noticed = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
+    let f = if noticed {
+        Finding::cause(RULE.id, victim.clone(), loss.likely)
+            .titled(format!("it swapped {back} in again, for its memory limit of {limit} is too small"))
+            .share_of(loss.lived)
+            .between(loss.low, loss.high)
+    } else {
+        Finding::risk(RULE.id, victim.clone()).titled(format!(
+            "it swapped {back} in again under its memory limit of {limit}; its tasks sleep enough to absorb it"
+        ))
+    };
+    let ns = |ns: f64| Duration::from_nanos(ns as u64);
+    let files = l.cgroup.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", l.cgroup.path));
+    let file = limit_file(l, &files);
+    let hop = |edge: &str, waits_for: &str, state: &str, lost: f64, worst, count| Hop {
+        edge: edge.into(),
+        who: format!("{} tasks of {}", loss.tasks, victim.name),
+        waits_for: waits_for.into(),
+        state: state.into(),
+        lost: ns(lost),
+        worst,
+        count: Some(count),
+        per_call: None,
+        grows_with: None,
+    };
+    let worst = Some(Duration::from_nanos(l.work.limit_reclaim_worst_ns));
+    let mut f = f
+        .raw_wait(ns(l.swap.io + l.swap.reclaim))
+        .by(Culprit::new(SubjectKind::Limit, file.clone(), format!("memory limit of {limit}"))
+            .at_file(file.clone()))
+        .hop(hop("swap-in", "the swap device", "disk sleep", l.swap.io, None, l.work.swapped_in))
+        .hop(hop(
+            "swap-fault",
+            "pages to be found, read and mapped",
+            "running",
+            l.swap.cpu,
+            None,
+            l.work.swapped_in,
+        ))
+        .hop(hop(
+            "reclaim",
+            "its own pages to be swapped out",
+            "running",
+            l.swap.reclaim,
+            worst,
+            l.work.limit_reclaims,
+        ))
+        .check(
+            "pgmajfault rises, and so does pswpin of the host",
+            format!("grep pgmajfault {}; grep pswp /proc/vmstat", quoted(&format!("{files}/memory.stat"))),
+        )
+        .fix(
+            format!(
+                "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
+                l.limit,
+                quoted(&file)
+            ),
+            format!("echo {} > {}", l.limit.saturating_mul(2), quoted(&file)),
+        );
+    f.cpu = noticed.then(|| ns(l.swap.cpu));
+    f.overlaps = vec!["blkio-throttle".into()];
+    f
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let back: u64 = ev.memory()?.iter().map(|row| row.swapped_in).sum();
+    let evidence = format!("{back} pages were swapped in");
+    Ok((back < ENOUGH_PAGES).then(|| Not { what: "swap".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::Kind;
+
+    use super::*;
+    use crate::rules::memory_fixture::{Host, MS};
+
+    #[test]
+    fn fires_when_pages_come_back_from_swap() {
+        let rec =
+            Host::new("/db").swapped(50_000).swapping(600 * MS, 400 * MS).reclaimed(800 * MS).recording();
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!((found[0].kind, found[0].victim.id.as_str()), (Kind::Cause, "/db"));
+        let lost = found[0].lost.unwrap().as_secs_f64();
+        assert!((lost - 1.8).abs() < 0.01, "{lost}");
+        assert_eq!(
+            found[0].title,
+            "it swapped 195 MiB in again, for its memory limit of 64 MiB is too small"
+        );
+    }
+
+    #[test]
+    fn is_quiet_when_cold_pages_only_go_out() {
+        let rec = Host::new("/db").swapped(3).reclaimed(800 * MS).recording();
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+        assert_eq!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence, "3 pages were swapped in");
+    }
+
+    #[test]
+    fn a_group_that_swaps_and_refaults_is_judged_by_where_its_time_went() {
+        let rec = Host::new("/db")
+            .refaults(90_000, 90_000, 0)
+            .filled(900 * MS, 600 * MS)
+            .swapped(10_000)
+            .swapping(50 * MS, 50 * MS)
+            .reclaimed(100 * MS)
+            .recording();
+        let swap = check(&Evidence::of(&rec)).unwrap()[0].lost.unwrap().as_secs_f64();
+        let file = (super::super::memory_limit::RULE.check)(&Evidence::of(&rec)).unwrap()[0]
+            .lost
+            .unwrap()
+            .as_secs_f64();
+        assert!((swap - 0.11).abs() < 0.01 && (file - 1.59).abs() < 0.02, "swap {swap}, files {file}");
+    }
+
+    #[test]
+    fn is_only_a_risk_when_sleeps_may_have_absorbed_it() {
+        let rec = Host::new("/db").swapped(5000).swapping(100 * MS, 100 * MS).slept(2500 * MS).recording();
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let mut rec = Host::new("/db").swapped(5000).recording();
+        rec.tables.waits = None;
+        assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "off-CPU stacks was not recorded");
+    }
+}
