@@ -8,11 +8,12 @@ mod demand;
 mod evidence;
 mod fair;
 pub mod focus;
-mod names;
+pub mod names;
 pub mod parse;
 pub mod rules;
+pub mod shell;
 
-pub use evidence::{Evidence, Netns};
+pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
