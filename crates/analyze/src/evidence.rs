@@ -1,16 +1,60 @@
 //! Typed facts of one window. Every accessor is a `Result`: `?` in a rule means "cannot tell", never "fine".
+//!
+//! Rates are the last frame minus the first: never totals since boot. A counter that went down (they wrap, and idle times
+//! are not monotonic) counts as unchanged.
 
-mod net;
-
-pub use net::Netns;
 use std::time::Duration;
 
-use whyslow_model::{Missing, Recording, table};
+use whyslow_model::{Frame, Missing, Recording, table};
+
+use crate::parse::{self, Bad};
+
+mod cgroups;
+mod cpu;
+mod disk;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod kernel;
+mod memory;
+mod net;
+
+pub use cpu::CpuTime;
+pub use kernel::Clocksource;
+pub use net::Netns;
 
 /// The facts of a recording.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'r> {
     rec: &'r Recording,
+}
+
+/// Accessors of tables, with the name of the probe that fills them.
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident: $row:ident, $probe:literal;)*) => {
+        impl<'r> Evidence<'r> {$(
+            $(#[$doc])*
+            pub fn $name(&self) -> Result<&'r [table::$row], Missing> {
+                self.rec.tables.$name.as_deref().ok_or_else(|| self.rec.why_missing($probe))
+            }
+        )*}
+    };
+}
+
+tables! {
+    /// All tasks of the window.
+    tasks: Task, "task list";
+    /// All cgroups that had a task.
+    cgroups: Cgroup, "task list";
+    /// Stacks seen on CPU.
+    samples: Sample, "on-CPU samples";
+    /// Stacks that waited.
+    waits: Wait, "off-CPU stacks";
+    /// Interrupt time of each CPU.
+    cpus: Cpu, "interrupt time";
+    /// Memory work of tasks.
+    memory: Memory, "memory events";
+    /// Block I/O by device, cgroup and direction.
+    disk: Disk, "block I/O";
 }
 
 impl<'r> Evidence<'r> {
@@ -32,14 +76,18 @@ impl<'r> Evidence<'r> {
         self.rec.window()
     }
 
-    /// All tasks of the window.
-    pub fn tasks(&self) -> Result<&'r [table::Task], Missing> {
-        self.rec.tables.tasks.as_deref().ok_or_else(|| self.rec.why_missing("task list"))
+    /// A file as it was at the end of the window.
+    pub fn file<T>(&self, name: &str, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<T, Missing> {
+        parsed(self.rec.last(name)?, parse)
     }
 
-    /// All cgroups that had a task.
-    pub fn cgroups(&self) -> Result<&'r [table::Cgroup], Missing> {
-        self.rec.tables.cgroups.as_deref().ok_or_else(|| self.rec.why_missing("task list"))
+    /// A file as it was at both ends of the window.
+    pub fn ends<T>(&self, name: &str, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<(T, T), Missing> {
+        let (first, last) = (self.rec.first(name)?, self.rec.last(name)?);
+        if std::ptr::eq(first, last) {
+            return Err(Missing::not_recorded(format!("a second reading of {name}")));
+        }
+        Ok((parsed(first, &parse)?, parsed(last, &parse)?))
     }
 
     /// Stacks seen on CPU.
@@ -70,19 +118,53 @@ impl<'r> Evidence<'r> {
     /// The host's CPU time by state.
     pub fn cpu_time(&self) -> Result<CpuTime, Missing> {
         Err(Missing::not_recorded("proc/stat"))
+    /// The latest frame of every file whose name begins and ends so, by name.
+    pub fn files_like(&self, begin: &str, end: &str) -> Vec<&'r Frame> {
+        let is_like = |f: &&Frame| f.name.starts_with(begin) && f.name.ends_with(end);
+        let mut like: Vec<&Frame> = self.rec.frames.iter().rev().filter(is_like).collect();
+        like.sort_by(|a, b| a.name.cmp(&b.name)); // stable: of one name the latest is first
+        like.dedup_by(|a, b| a.name == b.name);
+        like
     }
 }
 
-/// CPU time by state, all CPUs together.
-#[derive(Debug, Clone, Copy, Default)]
-#[expect(missing_docs, reason = "the kernel's own words")]
-pub struct CpuTime {
-    pub user: Duration,
-    pub nice: Duration,
-    pub system: Duration,
-    pub idle: Duration,
-    pub iowait: Duration,
-    pub irq: Duration,
-    pub softirq: Duration,
-    pub steal: Duration,
+fn parsed<T>(frame: &Frame, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<T, Missing> {
+    parse(&parse::text(&frame.bytes)).map_err(|bad| Missing::broken(&frame.name, bad))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::Fixture;
+    use super::*;
+    use crate::parse::single;
+
+    #[test]
+    fn a_file_read_once_has_no_rate() {
+        let host = Fixture::second().end("proc/x", "1\n");
+        assert_eq!(host.ev().file("proc/x", single::integer), Ok(1));
+        let why = host.ev().ends("proc/x", single::integer).unwrap_err();
+        assert_eq!(why.to_string(), "a second reading of proc/x was not recorded");
+    }
+
+    #[test]
+    fn a_torn_file_is_named() {
+        let host = Fixture::second().end("proc/x", "1x\n");
+        let why = host.ev().file("proc/x", single::integer).unwrap_err();
+        assert_eq!(why.to_string(), "cannot read proc/x: expected one number in line \"1x\\n\"");
+    }
+
+    #[test]
+    fn the_reason_for_an_absent_table_or_file_is_told() {
+        let host = Fixture::second().missing(Missing::skipped("on-CPU samples", "too late"));
+        assert_eq!(host.ev().samples().unwrap_err().to_string(), "on-CPU samples was skipped: too late");
+        assert_eq!(host.ev().disk().unwrap_err().to_string(), "block I/O was not recorded");
+    }
+
+    #[test]
+    fn of_one_name_the_latest_frame_is_taken() {
+        let host =
+            Fixture::second().start("sys/a/x", "1").end("sys/a/x", "2").end("sys/b/x", "3").end("sys/y", "4");
+        let found: Vec<&[u8]> = host.ev().files_like("sys/", "/x").iter().map(|f| &f.bytes[..]).collect();
+        assert_eq!(found, [b"2", b"3"]);
+    }
 }

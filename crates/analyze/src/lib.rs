@@ -16,7 +16,7 @@ pub mod rules;
 pub mod shell;
 mod spread;
 
-pub use evidence::{Evidence, Netns};
+pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.

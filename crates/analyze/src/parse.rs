@@ -54,6 +54,7 @@ pub const ALL: &[(&str, Feed)] = &[
     ("loadavg", |b| drop(loadavg::parse(&text(b)))),
     ("modules", |b| drop(modules::parse(&text(b)))),
     ("mountinfo", |b| drop(mountinfo::parse(&text(b)))),
+    ("netstat", |b| drop(netstat::parse(&text(b)))),
     ("pid_schedstat", |b| drop(pid_schedstat::parse(&text(b)))),
     ("pid_stat", |b| drop(pid_stat::parse(&text(b)))),
     ("pid_status", |b| drop(pid_status::parse(&text(b)).map(|s| (s.number("VmRSS"), s.allowed())))),
@@ -62,6 +63,8 @@ pub const ALL: &[(&str, Feed)] = &[
         drop((single::integer(&text(b)), single::integers(&text(b))));
         drop((single::limit(&text(b)), single::cpu_max(&text(b))));
     }),
+    ("sockstat", |b| drop(sockstat::parse(&text(b)))),
+    ("softnet", |b| drop(softnet::parse(&text(b)))),
     ("stat", |b| drop(stat::parse(&text(b)))),
     ("zoneinfo", |b| drop(zoneinfo::parse(&text(b)))),
 ];

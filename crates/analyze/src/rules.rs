@@ -15,6 +15,21 @@ mod reclaim;
 mod retransmits;
 mod softnet_drops;
 mod swap_in;
+mod clocksource;
+mod conntrack;
+mod cpu_pinned;
+mod cpu_quota;
+mod file_handles;
+mod irq_imbalance;
+mod leftover_debugging;
+mod listen_overflow;
+mod monitoring_agent;
+mod oom_kill;
+mod pid_limit;
+mod retransmits;
+mod softnet_drops;
+mod steal;
+mod zombie_cgroups;
 
 use whyslow_model::{Finding, Kind, Missing, Not};
 
@@ -45,7 +60,8 @@ pub struct Rule {
 /// What a quiet answer rules out.
 pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
 
-/// Every rule, in the order of `whyslow rules`.
+/// Every rule, sorted by id.
+#[rustfmt::skip] // one line a rule
 pub const ALL: &[Rule] = &[
     cpu_pinned::RULE,
     cpu_quota::RULE,
@@ -60,6 +76,21 @@ pub const ALL: &[Rule] = &[
     retransmits::RULE,
     conntrack::RULE,
     leftover_debugging::RULE,
+    clocksource::RULE,
+    conntrack::RULE,
+    cpu_pinned::RULE,
+    cpu_quota::RULE,
+    file_handles::RULE,
+    irq_imbalance::RULE,
+    leftover_debugging::RULE,
+    listen_overflow::RULE,
+    monitoring_agent::RULE,
+    oom_kill::RULE,
+    pid_limit::RULE,
+    retransmits::RULE,
+    softnet_drops::RULE,
+    steal::RULE,
+    zombie_cgroups::RULE,
 ];
 
 /// All answers of all rules.

@@ -33,6 +33,8 @@ const TEXTS: &[&str] = &[
     pid_stat::tests::HERE,
     pid_stat::tests::KTHREAD,
     pid_status::tests::HERE,
+    netstat::tests::SNMP,
+    softnet::tests::V6_18,
     pressure::tests::HERE,
     pressure::tests::IRQ,
     stat::tests::HERE,

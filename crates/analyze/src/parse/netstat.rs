@@ -58,12 +58,12 @@ fn split(line: &str) -> Result<(&str, &str), Bad> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    const SNMP: &str = "\
+    pub const SNMP: &str = "\
 Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens PassiveOpens AttemptFails EstabResets CurrEstab InSegs OutSegs RetransSegs InErrs OutRsts InCsumErrors
 Tcp: 1 200 120000 -1 13 9 2 1 4 512 498 3 0 2 0
 UdpLite: InDatagrams NoPorts

@@ -39,13 +39,13 @@ fn one(line: &str, number: u32) -> Result<Softnet, Bad> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// v6.18, two CPUs; the second line stands for CPU 3.
-    const V6_18: &str = "\
+    pub const V6_18: &str = "\
 00000009 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000
 00000b75 00000002 0000001f 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000003 00000000 00000000
 ";

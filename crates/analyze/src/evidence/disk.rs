@@ -1,0 +1,56 @@
+//! Disks over the window, as the kernel counted them.
+
+use std::collections::BTreeMap;
+
+use whyslow_model::Missing;
+
+use super::Evidence;
+use crate::parse::diskstats::{self, DiskStat};
+
+impl Evidence<'_> {
+    /// What each disk and partition did in the window; `in_flight` is at its end.
+    pub fn disks(&self) -> Result<Vec<DiskStat>, Missing> {
+        let (first, last) = self.ends("proc/diskstats", diskstats::parse)?;
+        let first: BTreeMap<String, DiskStat> = first.into_iter().map(|d| (d.dev.clone(), d)).collect();
+        let none = DiskStat::default();
+        Ok(last.into_iter().map(|end| rise(first.get(&end.dev).unwrap_or(&none), end)).collect())
+    }
+}
+
+fn rise(start: &DiskStat, end: DiskStat) -> DiskStat {
+    DiskStat {
+        reads: end.reads.saturating_sub(start.reads),
+        read_bytes: end.read_bytes.saturating_sub(start.read_bytes),
+        read_ms: end.read_ms.saturating_sub(start.read_ms),
+        writes: end.writes.saturating_sub(start.writes),
+        write_bytes: end.write_bytes.saturating_sub(start.write_bytes),
+        write_ms: end.write_ms.saturating_sub(start.write_ms),
+        busy_ms: end.busy_ms.saturating_sub(start.busy_ms),
+        ..end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::Fixture;
+
+    #[test]
+    fn disks_are_of_the_window() {
+        let line = |reads: u32, busy: u32| format!(" 254 0 vda {reads} 0 80 5 0 0 0 0 1 {busy} 10\n");
+        let host =
+            Fixture::second().start("proc/diskstats", &line(10, 100)).end("proc/diskstats", &line(25, 400));
+        let disks = host.ev().disks().unwrap();
+        assert_eq!(
+            (disks[0].reads, disks[0].busy_ms, disks[0].in_flight, disks[0].read_bytes),
+            (15, 300, 1, 0)
+        );
+    }
+
+    #[test]
+    fn a_disk_that_came_in_the_window_counts_from_zero() {
+        let host = Fixture::second()
+            .start("proc/diskstats", "")
+            .end("proc/diskstats", " 7 0 loop0 3 0 8 5 0 0 0 0 0 2 5\n");
+        assert_eq!(host.ev().disks().unwrap()[0].reads, 3);
+    }
+}

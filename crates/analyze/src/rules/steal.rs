@@ -1,0 +1,154 @@
+//! The hypervisor ran somebody else while this guest had work to do.
+//!
+//! Signal: the steal column of `/proc/stat`, by CPU, over the window. Lost: the time stolen from CPUs that had work; the
+//! tasks queued behind it lose more, which is the upper bound. Not this rule: CPUs that are slow for other reasons.
+
+use std::time::Duration;
+
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind, seconds};
+
+use super::Rule;
+use crate::{CpuTime, Evidence};
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "steal",
+    question: "Did the hypervisor keep CPUs from this guest that it had work for?",
+    what: "This host is a virtual machine. Its CPUs had work, and the hypervisor ran somebody else: other guests of an \
+           overcommitted machine, or a limit on this guest (CPU credits, a quota on its threads).",
+    how: "The steal column of /proc/stat over the window, CPU by CPU: the hypervisor tells how long a virtual CPU was \
+          ready and did not run. Counterfactual: without it each CPU would have worked for busy + stolen instead of \
+          busy time; time lost = time stolen, on CPUs of which at least 5 % of the window was stolen. The upper bound \
+          adds the wait of tasks queued behind them: time ready and not running x stolen / (busy + stolen).",
+    limits: "Only what the hypervisor tells: VMware and some others tell nothing, then it is 0. The victim is the host: \
+             who was running when time was stolen is not known. A hypervisor cannot be made to steal inside a test, so \
+             this cause is tested on recorded hosts only.",
+    sources: "kernel/sched/cputime.c (steal_account_process_time); arch/x86/kernel/kvm.c (kvm_steal_clock); proc(5).",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Less is the noise of any shared machine, and below what a user can see in response times.
+const NOTICEABLE: Share = Share::percent(5);
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    ev.steal()?; // says so where the kernel has no such column
+    let robbed: Vec<(u32, CpuTime)> =
+        ev.cpu_time_by_cpu()?.into_iter().filter(|(_, time)| is_robbed(time)).collect();
+    let stolen: Duration = robbed.iter().map(|(_, time)| time.steal).sum();
+    if stolen.is_zero() {
+        return Ok(Vec::new());
+    }
+    let wanted: Duration = robbed.iter().map(|(_, time)| time.busy() + time.steal).sum();
+    let worst = robbed.iter().max_by_key(|(_, time)| time.steal).map_or(0, |(cpu, _)| *cpu);
+    Ok(vec![finding(ev, robbed.len(), stolen, wanted, worst)])
+}
+
+/// A CPU is only ready, and so can only be robbed, when it has work: steal is the proof of demand.
+fn is_robbed(time: &CpuTime) -> bool {
+    Share::of(time.steal.as_secs_f64(), time.total().as_secs_f64()) >= NOTICEABLE
+}
+
+fn finding(ev: &Evidence<'_>, cpus: usize, stolen: Duration, wanted: Duration, worst: u32) -> Finding {
+    let share = Share::of(stolen.as_secs_f64(), wanted.as_secs_f64());
+    let queued =
+        ev.tasks().unwrap_or_default().iter().map(|task| task.runnable_ns).fold(0, u64::saturating_add);
+    let behind = Duration::from_nanos(queued).mul_f64(share.ratio().clamp(0.0, 1.0));
+    let which =
+        if cpus == 1 { format!("CPU {worst}") } else { format!("{cpus} CPUs (the most from CPU {worst})") };
+    let waits_for = "a physical CPU of the machine below".to_owned();
+    Finding::cause(RULE.id, Subject::host(), stolen)
+        .titled(format!(
+            "the hypervisor took {share} of the time that {which} had work for"
+        ))
+        .share_of(wanted)
+        .between(stolen, stolen + behind)
+        .raw_wait(stolen)
+        .by(Culprit::new(SubjectKind::Hypervisor, "hypervisor", "the hypervisor: other guests, or this guest's CPU limit"))
+        .hop(Hop {
+            edge: "steal".into(),
+            who: "virtual CPUs with work".into(),
+            waits_for,
+            state: "runnable".into(),
+            lost: stolen,
+            worst: None,
+            count: None,
+            per_call: None,
+            grows_with: None,
+        })
+        .check("column st: per cent of the time stolen", "vmstat 1 5")
+        .advice(
+            "nothing inside this guest helps: ask who runs the hypervisor for CPUs of your own or a less crowded machine, or \
+             raise this guest's CPU limit there (undo: the old limit); on instances with CPU credits, look at the balance",
+        )
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let stolen = ev.steal()?;
+    let share = Share::of(stolen.as_secs_f64(), ev.cpu_time()?.total().as_secs_f64());
+    let evidence = match stolen {
+        Duration::ZERO => "no CPU time was stolen".to_owned(),
+        some => format!("{} of CPU time was stolen, {share} of all", seconds(some)),
+    };
+    Ok(Some(Not { what: "the hypervisor".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::Kind;
+    use whyslow_model::table::Task;
+
+    use super::*;
+    use crate::evidence::fixture::Fixture;
+
+    /// Ten seconds: CPU 0 was busy for `busy` ticks and robbed of `stolen`; CPU 1 idled.
+    fn host(busy: u64, stolen: u64) -> Fixture {
+        let idle = 1000 - busy - stolen;
+        let end = format!(
+            "cpu  {busy} 0 0 {} 0 0 0 {stolen}\ncpu0 {busy} 0 0 {idle} 0 0 0 {stolen}\ncpu1 0 0 0 1000 0 0 0 0\n",
+            idle + 1000
+        );
+        Fixture::window(Duration::from_secs(10))
+            .start("proc/stat", "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n")
+            .end("proc/stat", &end)
+    }
+
+    #[test]
+    fn fires_when_a_busy_cpu_is_robbed() {
+        let queued = Task { runnable_ns: 10_000_000_000, ..Task::default() };
+        let host = host(750, 250).with(|t| t.tasks = Some(vec![queued]));
+        let found = check(&host.ev()).unwrap();
+        assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_millis(2500))));
+        assert_eq!(found[0].lost_range, Some((Duration::from_millis(2500), Duration::from_millis(5000))));
+        assert_eq!(found[0].title, "the hypervisor took 25 % of the time that CPU 0 had work for");
+        assert_eq!(found[0].share, Some(Share::of(1.0, 4.0)));
+    }
+
+    #[test]
+    fn is_quiet_below_the_noise_and_says_how_little_it_was() {
+        assert_eq!(check(&host(900, 40).ev()), Ok(vec![]));
+        let not = rules_out(&host(900, 40).ev()).unwrap().unwrap();
+        assert_eq!(not.evidence, "400 ms of CPU time was stolen, 2 % of all");
+    }
+
+    #[test]
+    fn is_quiet_on_metal() {
+        assert_eq!(check(&host(1000, 0).ev()), Ok(vec![]));
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let nothing = check(&Fixture::second().ev()).unwrap_err();
+        assert_eq!(nothing.to_string(), "proc/stat was not recorded");
+        let old = Fixture::second()
+            .start("proc/stat", "cpu  0 0 0 0 0 0 0\n")
+            .end("proc/stat", "cpu  1 1 1 1 1 1 1\n");
+        assert_eq!(
+            check(&old.ev()).unwrap_err().to_string(),
+            "this kernel has no steal time; it needs Linux 2.6.11"
+        );
+        let once = Fixture::second().end("proc/stat", "cpu  1 1 1 1 1 1 1 900\n");
+        assert!(check(&once.ev()).is_err(), "a total since boot is no rate");
+    }
+}
