@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// A fault exists if the victim's clock shows at least this share lost.
 pub const A_FAULT: f64 = 0.30;
+/// Beside others who take their part of the CPUs a fault costs less, and is still one.
+pub const A_FAULT_IN_CROWD: f64 = 0.15;
 /// A twin or decoy is one if the victim's clock shows less than this share lost.
 pub const NO_FAULT: f64 = 0.05;
 /// How often noise of the host may spoil a measurement before the test gives up.

@@ -194,12 +194,8 @@ impl Group {
 
     /// Kill what is in it and below it, then remove it.
     pub fn remove(&self) {
-        let began = Instant::now();
         for place in &self.places {
-            let dir = self.dir_in(place);
-            while !remove_tree(&dir) && began.elapsed() < LEAVE_WITHIN {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            remove_group(&self.dir_in(place));
         }
     }
 
@@ -237,8 +233,20 @@ impl Group {
 }
 
 /// Kill the tasks of a cgroup directory and those below, and remove the directories. True if it is gone.
-#[must_use]
-pub fn remove_tree(dir: &Path) -> bool {
+pub fn remove_group(dir: &Path) -> bool {
+    let began = Instant::now();
+    loop {
+        if remove_tree(dir) {
+            return true;
+        }
+        if began.elapsed() > LEAVE_WITHIN {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn remove_tree(dir: &Path) -> bool {
     let Ok(entries) = fs::read_dir(dir) else { return !dir.exists() };
     let below: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
     let all_gone = below.iter().all(|child| remove_tree(child));

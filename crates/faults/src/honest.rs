@@ -12,7 +12,9 @@ use std::thread::JoinHandle;
 
 use crate::cgroup::Group;
 use crate::spec::Work;
-use crate::{Draw, Fence, Victim, sys};
+use crate::{Draw, Fence, Span, Victim, sys};
+
+const BURST_US: u64 = 1_000;
 
 /// Busy processes that fill all CPUs, in a cgroup of their own.
 pub struct Crowd {
@@ -25,7 +27,7 @@ impl Crowd {
     pub fn start(fence: &Fence, n: usize, draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(8))?;
         let comm = format!("crowd-{}", draw.word(4));
-        let work = Work::Spin { burst_us: 1_000, rest_us: 0 };
+        let work = Work::Spin { burst_us: BURST_US, rest_us: 0 };
         let spawn = |_| Victim::spawn(fence.spec(&group, &comm, 1, work.clone()));
         let victims = (0..n).map(spawn).collect::<io::Result<Vec<_>>>()?;
         victims.iter().for_each(Victim::go);
@@ -36,6 +38,14 @@ impl Crowd {
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group
+    }
+
+    /// Task-seconds that they lost to each other in a window: alone, each would do its burst without a break.
+    #[must_use]
+    pub fn lost_s(&self, window: Span) -> f64 {
+        let alone = 1e6 / BURST_US as f64;
+        let lost = |victim: &Victim| (1.0 - victim.ledger().rate(window) / alone).clamp(0.0, 1.0);
+        self.victims.iter().map(lost).sum::<f64>() * window.length().as_secs_f64()
     }
 
     /// Its processes.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cgroup::{Hierarchies, remove_tree};
+use crate::cgroup::{Hierarchies, remove_group};
 use crate::{swap, sys};
 
 /// What all names of a test begin with.
@@ -56,7 +56,7 @@ pub fn sweep(hierarchies: &Hierarchies, files: &Path) -> Vec<PathBuf> {
     let mut removed = Vec::new();
     let roots: Vec<&Path> = hierarchies.places().iter().map(|place| place.root.as_path()).collect();
     for dir in roots.into_iter().flat_map(of_the_dead) {
-        if remove_tree(&dir) {
+        if remove_group(&dir) {
             removed.push(dir);
         }
     }
@@ -116,7 +116,8 @@ mod tests {
             fs::create_dir(path).unwrap();
         }
         fs::write(dead.join("file"), "x").unwrap();
-        assert_eq!(sweep(&Hierarchies::default(), dir.path()), [dead.clone()]);
+        let removed = sweep(&Hierarchies::default(), dir.path());
+        assert_eq!(removed, std::slice::from_ref(&dead));
         assert!(mine.exists() && other.exists() && !dead.exists());
     }
 }

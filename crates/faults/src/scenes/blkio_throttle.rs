@@ -37,8 +37,8 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
                 if by_requests { "by requests" } else { "by bytes" }
             );
             let write = how == Direct::Write;
-            let switch =
-                held_to(bite, group.clone(), disk.clone(), write, by_requests.then_some(1).unwrap_or(block));
+            let unit = if by_requests { 1 } else { block };
+            let switch = held_to(bite, group.clone(), disk.clone(), write, unit);
             (threads, Work::Direct { file: file.clone(), block, how }, switch, said)
         }
     };

@@ -1,0 +1,219 @@
+//! Let whyslow look, and read what it said.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use whyslow_faults::{Scene, Span, bars, clock, victim::Victim};
+
+use crate::outcome::Trouble;
+
+/// One look of whyslow at the host.
+pub struct Exam {
+    /// What it said.
+    pub document: Value,
+    /// When it looked.
+    pub window: Span,
+    /// Its exit status.
+    pub status: Option<i32>,
+    /// Where the document is kept.
+    pub kept: PathBuf,
+}
+
+/// One finding of the document. Names are those of the JSON contract; what is absent is "" or `None`.
+pub struct Finding<'document> {
+    value: &'document Value,
+}
+
+impl Exam {
+    /// Run it now. `label` names the file that keeps what it said.
+    pub fn look(label: &str) -> Result<Self, Trouble> {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
+        fs::create_dir_all(&dir)?;
+        let kept = dir.join(format!("{label}.json"));
+        let window = Duration::from_secs(bars::WINDOW_S);
+        // Another binary can be put to the test: an installed one, an older one.
+        let whyslow = std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into());
+        let mut child = Command::new(whyslow)
+            .args(["exam", "--for", &format!("{}s", bars::WINDOW_S), "--json"])
+            .stdin(Stdio::null())
+            .stdout(File::create(&kept)?)
+            .stderr(File::create(kept.with_extension("stderr"))?)
+            .spawn()?;
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if began.elapsed() > window + bars::ANSWER_WITHIN {
+                child.kill()?;
+                child.wait()?;
+                return Err(format!("whyslow gave no answer in {:?}", began.elapsed()).into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let ended = clock::now();
+        let text = fs::read_to_string(&kept)?;
+        let document: Value = serde_json::from_str(&text).map_err(|err| {
+            let stderr = fs::read_to_string(kept.with_extension("stderr")).unwrap_or_default();
+            format!("whyslow ({status}) printed no document: {err}\n{text}\n{stderr}")
+        })?;
+        let length = document["window_s"].as_f64().map_or(window, Duration::from_secs_f64);
+        let window = match document["started_at"].as_str().and_then(seconds_since_1970) {
+            Some(wall) => Span::at_wall(wall, length),
+            // A start to the second is no start; the window cannot have ended later than the program.
+            None => Span { from: ended.saturating_sub(length.as_nanos() as u64), to: ended },
+        };
+        Ok(Exam { document, window, status: status.code(), kept })
+    }
+
+    /// Its findings, in its order.
+    pub fn findings(&self) -> Vec<Finding<'_>> {
+        let all = self.document["findings"].as_array();
+        all.into_iter().flatten().map(|value| Finding { value }).collect()
+    }
+
+    /// Its causes, in its order.
+    pub fn causes(&self) -> Vec<Finding<'_>> {
+        self.findings().into_iter().filter(|finding| finding.text("kind") == "cause").collect()
+    }
+
+    /// CPU time that whyslow itself used.
+    pub fn own_cpu(&self) -> Duration {
+        let seconds = self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
+        Duration::from_secs_f64(seconds.clamp(0.0, 60.0))
+    }
+
+    /// The findings, one a line, and where the whole document is.
+    pub fn summary(&self) -> String {
+        let mut text = format!("whyslow said (all of it: {}):", self.kept.display());
+        for finding in self.findings() {
+            let _ = write!(text, "\n  {finding}");
+        }
+        if self.findings().is_empty() {
+            text.push_str("\n  nothing");
+        }
+        text
+    }
+}
+
+impl Finding<'_> {
+    fn text(&self, name: &str) -> &str {
+        self.value[name].as_str().unwrap_or("")
+    }
+
+    /// The rule that found it.
+    pub fn rule(&self) -> &str {
+        self.text("rule")
+    }
+
+    /// It is a cause.
+    pub fn is_cause(&self) -> bool {
+        self.text("kind") == "cause"
+    }
+
+    /// Task-seconds lost.
+    pub fn lost_s(&self) -> Option<f64> {
+        self.value["lost_s"].as_f64()
+    }
+
+    fn who(&self, role: &str) -> (&str, &str) {
+        let who = &self.value[role];
+        (who["kind"].as_str().unwrap_or(""), who["id"].as_str().unwrap_or(""))
+    }
+
+    /// Its victim is the host as a whole.
+    pub fn is_about_the_host(&self) -> bool {
+        self.who("victim").0 == "host"
+    }
+
+    /// Its victim is this cgroup.
+    pub fn is_about_group(&self, path: &str) -> bool {
+        self.who("victim") == ("cgroup", path)
+    }
+
+    /// Its victim is a task of this process, or the process.
+    pub fn is_about_task_of(&self, victim: &Victim) -> bool {
+        let (kind, id) = self.who("victim");
+        kind == "task" && is_task_of(victim, id)
+    }
+
+    /// It mentions a task, cgroup or resource of the scene, in any place that a reader would take for blame.
+    pub fn names(&self, scene: &Scene) -> bool {
+        let by_id = ["victim", "culprit"].iter().any(|role| {
+            let (kind, id) = self.who(role);
+            kind == "task" && scene.processes().any(|victim| is_task_of(victim, id))
+        });
+        let told = ["title", "victim", "culprit", "chain"].map(|part| self.value[part].to_string()).concat();
+        let names = scene.processes().map(Victim::comm).chain(scene.resources().iter().map(String::as_str));
+        by_id || names.into_iter().any(|name| told.contains(name))
+    }
+
+    /// It mentions this text, in any place that a reader would take for blame.
+    pub fn mentions(&self, text: &str) -> bool {
+        ["title", "victim", "culprit", "chain"]
+            .iter()
+            .any(|part| self.value[*part].to_string().contains(text))
+    }
+}
+
+impl std::fmt::Display for Finding<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lost = self.lost_s().map_or("?".to_owned(), |s| format!("{s:.2}"));
+        let (kind, id) = self.who("victim");
+        write!(f, "{} {} lost {lost} s: {kind} {id}: {}", self.text("kind"), self.rule(), self.text("title"))
+    }
+}
+
+/// Ids of tasks are numbers, alone or after other words ("nginx/123").
+fn is_task_of(victim: &Victim, id: &str) -> bool {
+    let last = id.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
+    last.is_some_and(|pid: u32| pid == victim.pid() || victim.tids().contains(&pid))
+}
+
+/// RFC 3339 with a fraction of a second, in UTC or with an offset.
+fn seconds_since_1970(text: &str) -> Option<f64> {
+    let (date, rest) = text.split_once(['T', 't', ' '])?;
+    let zone_at = rest.find(['Z', 'z', '+', '-'])?;
+    let (time, zone) = rest.split_at(zone_at);
+    if !time.contains('.') {
+        return None;
+    }
+    let mut date = date.splitn(3, '-').map(|n| n.parse::<i64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let mut time = time.splitn(3, ':').map(|n| n.parse::<f64>().ok());
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let offset = match zone.get(1..).and_then(|z| z.split_once(':')) {
+        Some((h, m)) => {
+            let seconds = h.parse::<f64>().ok()? * 3600.0 + m.parse::<f64>().ok()? * 60.0;
+            if zone.starts_with('-') { -seconds } else { seconds }
+        }
+        None => 0.0,
+    };
+    // Days since 1970 of a civil date; years are counted from March, so that a leap day comes last.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days =
+        365 * y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + (153 * m + 2) / 5 + day - 1;
+    Some((days - 719_468) as f64 * 86_400.0 + hour * 3600.0 + minute * 60.0 + second - offset)
+}
+
+#[test]
+fn a_start_is_read_to_the_fraction() {
+    assert_eq!(seconds_since_1970("1970-01-02T00:00:01.500Z"), Some(86_401.5));
+    assert_eq!(seconds_since_1970("2024-02-29T12:00:00.25+02:00"), Some(1_709_200_800.25));
+    assert_eq!(seconds_since_1970("2026-11-21T12:00:00Z"), None);
+    assert_eq!(seconds_since_1970("torn"), None);
+}
+
+#[test]
+fn findings_are_read_by_the_names_of_the_contract() {
+    let value = serde_json::json!({"kind": "cause", "rule": "cpu-quota", "lost_s": 1.5,
+        "victim": {"kind": "cgroup", "id": "/a/b", "name": "b"}, "culprit": null, "title": "t", "chain": []});
+    let finding = Finding { value: &value };
+    assert!(finding.is_cause() && finding.is_about_group("/a/b") && !finding.is_about_group("/a"));
+    assert_eq!(finding.lost_s(), Some(1.5));
+    assert!(finding.mentions("/a/b") && !finding.mentions("cpu-quota"));
+}
