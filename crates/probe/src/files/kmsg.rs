@@ -97,7 +97,10 @@ mod tests {
 
     #[test]
     fn the_last_records_are_kept_whole() {
-        assert_eq!(log(&[Ok("one\n"), Ok("two\n"), Ok("three\n")], 11).unwrap(), ("two\nthree\n".into(), false));
+        assert_eq!(
+            log(&[Ok("one\n"), Ok("two\n"), Ok("three\n")], 11).unwrap(),
+            ("two\nthree\n".into(), false)
+        );
         assert_eq!(log(&[Ok("one\n")], 11).unwrap(), ("one\n".into(), true));
     }
 

@@ -42,7 +42,8 @@ pub fn raw_name(name: &str) -> OsString {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         let digits = bytes.get(at + 1..at + 4).filter(|_| byte == b'\\');
-        let value = digits.and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
+        let value =
+            digits.and_then(|d| std::str::from_utf8(d).ok()).and_then(|d| u8::from_str_radix(d, 8).ok());
         raw.push(value.unwrap_or(byte));
         at += if value.is_some() { 4 } else { 1 };
     }

@@ -106,6 +106,16 @@ NMI:          0          0   Non-maskable interrupts";
         assert!(!allowed().is_empty());
     }
 
+    #[test]
+    fn root_the_quiet_cpus_are_some_of_ours_and_serve_no_nic() {
+        let root = Root::open(std::path::Path::new("/"));
+        let most = super::super::things::Most { cpus: 512, disks: 1, nics: 64 };
+        let things = super::super::things::discover(&root, &most, |_, _, _| ());
+        let (quiet, ours) = (cpus(&root, &things, &allowed()), allowed());
+        println!("quiet: {quiet:?} of {ours:?}");
+        assert!(quiet.is_subset(&ours));
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "[0-9a-z:, -]*") {

@@ -184,10 +184,7 @@ fn spell_out(pattern: &str) -> Vec<String> {
         let inside = &pattern[open + 1..close];
         if inside.contains(',') {
             let (before, after) = (&pattern[..open], &pattern[close + 1..]);
-            return inside
-                .split(',')
-                .flat_map(|word| spell_out(&format!("{before}{word}{after}")))
-                .collect();
+            return inside.split(',').flat_map(|word| spell_out(&format!("{before}{word}{after}"))).collect();
         }
         from = close + 1;
     }

@@ -1,11 +1,10 @@
-//! Folders that are hosts, this host, and the table as people read it.
+//! Folders that are hosts, and the table as people read it.
 
+use std::ffi::CString;
 use std::fmt::Write;
 use std::fs;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use super::*;
 
@@ -42,12 +41,17 @@ impl Host {
     }
 }
 
+/// A directory in memory where there is one: thousands of directories take seconds on a slow disk.
+pub(super) fn roomy() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Tests are about what is read, not about how fast a busy machine is.
-fn generous() -> Limits {
+pub(super) fn generous() -> Limits {
     Limits { moment: LONG, ..Limits::default() }
 }
 
-fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
+pub(super) fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
     let mut seen = Seen::default();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     files.read(Moment::Second, Duration::from_secs(1), &[], &mut seen);
@@ -66,12 +70,12 @@ fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
     panic!("fifty tries, and a read of the child took over 5 ms in each");
 }
 
-fn texts<'a>(seen: &'a Seen, name: &str) -> Vec<&'a str> {
+pub(super) fn texts<'a>(seen: &'a Seen, name: &str) -> Vec<&'a str> {
     let named = seen.frames.iter().filter(|frame| frame.name == name);
     named.map(|frame| std::str::from_utf8(&frame.bytes).unwrap()).collect()
 }
 
-fn missing<'a>(seen: &'a Seen, what: &str) -> Option<&'a Missing> {
+pub(super) fn missing<'a>(seen: &'a Seen, what: &str) -> Option<&'a Missing> {
     seen.missing.iter().map(|note| &note.missing).find(|missing| missing.what() == what)
 }
 
@@ -163,7 +167,8 @@ fn a_hybrid_host_gives_both() {
 #[test]
 fn of_100_000_cgroups_some_are_read_and_the_rest_is_told() {
     // 3,000 groups and a cap of 500: the cap makes the difference, not the number beyond it.
-    let host = Host::with(&[("sys/fs/cgroup/memory/memory.failcnt", "0\n")]);
+    let host = Host(roomy());
+    host.file("sys/fs/cgroup/memory/memory.failcnt", "0\n");
     for n in 0..3000 {
         fs::create_dir(host.path(&format!("sys/fs/cgroup/memory/g{n}"))).unwrap();
     }
@@ -304,92 +309,6 @@ fn a_file_without_permission_says_how_to_be_allowed() {
     read_place(&Forbids, place, row, LONG, &mut Vec::new(), &mut tally, &mut noted, &mut seen);
     tally.settle(true, true, &mut noted, &mut seen);
     assert!(matches!(seen.missing[0].missing, Missing::NotAllowed { .. }));
-}
-
-fn this_host() -> Files {
-    let mut files = Files::open_with(Path::new("/"), generous());
-    // Other tests may be looking at this host, too.
-    files.only_one = Some(format!("whyslow-test-files-{:?}", std::thread::current().id()).into_bytes());
-    files
-}
-
-#[test]
-fn root_reads_this_host() {
-    let mut files = this_host();
-    let own = std::process::id();
-    let seen = whole(&mut files, &[own, u32::MAX]);
-    for (name, times) in [
-        ("proc/stat", 3),
-        ("proc/vmstat", 3),
-        ("proc/net/softnet_stat", 3),
-        ("proc/interrupts", 2),
-        ("proc/net/snmp", 2),
-        ("proc/sys/vm/swappiness", 1),
-        ("sys/devices/system/cpu/online", 1),
-        ("proc/self/mountinfo", 1),
-        ("proc/buddyinfo", 1),
-        (&format!("proc/{own}/schedstat"), 1),
-        (&format!("proc/{own}/io"), 1),
-    ] {
-        assert_eq!(texts(&seen, name).len(), times, "{name}: {:?}", missing(&seen, name));
-    }
-    let own_namespace = fs::read_link("/proc/self/ns/net").unwrap();
-    let inode = own_namespace.to_str().unwrap().trim_start_matches("net:[").trim_end_matches(']').to_owned();
-    assert_eq!(texts(&seen, &format!("netns/{inode}/net/snmp")).len(), 2);
-    assert!(!seen.frames.iter().any(|frame| frame.name.ends_with("cpuinfo_cur_freq")));
-    let kmsg = seen.frames.iter().find(|frame| frame.name == "dev/kmsg");
-    assert!(kmsg.is_some_and(|frame| !frame.bytes.is_empty()), "{:?}", missing(&seen, "dev/kmsg"));
-    for path in files.cgroup_mounts().values() {
-        assert!(path.join("cgroup.procs").exists(), "{}", path.display());
-    }
-    // What this kernel does not have is said, not left out.
-    if !Path::new("/proc/schedstat").exists() {
-        assert!(matches!(missing(&seen, "proc/schedstat"), Some(Missing::NotInKernel { .. })));
-    }
-}
-
-#[test]
-fn root_hazardous_child_leaves_nothing_behind() {
-    let mut files = this_host();
-    let before = open_descriptors();
-    let mut seen = Seen::default();
-    files.read_hazardous(Duration::ZERO, LONG, &mut seen);
-    assert!(!seen.frames.is_empty(), "{:?}", seen.missing);
-    assert_eq!(files.strays, []);
-    assert!(no_child_is_called("whyslow-files"));
-    // Other tests open and close descriptors meanwhile: ours are the pipe's two, and they must not add up.
-    for _ in 0..20 {
-        files.read_hazardous(Duration::ZERO, LONG, &mut seen);
-    }
-    assert!(open_descriptors() < before + 20);
-    // Killed at a deadline that has passed already.
-    files.read_hazardous(Duration::ZERO, Duration::ZERO, &mut seen);
-    let end = Instant::now() + LONG;
-    assert!(files.strays.iter().all(|&pid| child::reaped_before(pid, end)));
-}
-
-/// No child of this thread carries the reader's name any more.
-fn no_child_is_called(comm: &str) -> bool {
-    let children = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-    children.split_ascii_whitespace().all(|pid| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).map_or(true, |found| found.trim() != comm)
-    })
-}
-
-fn open_descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-#[test]
-fn root_a_second_reader_of_this_host_is_refused_while_one_is_stuck() {
-    let mut files = this_host();
-    let name = files.only_one.clone().unwrap();
-    let holder = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
-    let mut seen = Seen::default();
-    files.read_hazardous(Duration::ZERO, LONG, &mut seen);
-    assert!(seen.frames.is_empty());
-    assert!(missing(&seen, "proc/buddyinfo").unwrap().to_string().contains("another whyslow"));
-    drop(holder);
 }
 
 /// The table as people read it. `BLESS=1` writes it.
