@@ -1,5 +1,6 @@
 //! This host, read as root.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -94,6 +95,24 @@ fn root_a_second_reader_of_this_host_is_refused_while_one_is_stuck() {
     assert!(seen.frames.is_empty());
     assert!(missing(&seen, "proc/buddyinfo").unwrap().to_string().contains("another whyslow"));
     drop(holder);
+}
+
+#[test]
+fn root_an_unpacked_recording_of_this_host_is_a_host() {
+    let own = std::process::id();
+    let recorded = whole(&mut this_host(), &[own]);
+    let dir = tempfile::tempdir().unwrap();
+    for frame in &recorded.frames {
+        let path = dir.path().join(&frame.name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, &frame.bytes).unwrap();
+    }
+    let again = whole(&mut Files::open_with(dir.path(), generous()), &[own]);
+    let names =
+        |seen: &Seen| seen.frames.iter().map(|frame| frame.name.clone()).collect::<BTreeSet<String>>();
+    assert_eq!(names(&recorded), names(&again));
+    let last = |seen: &Seen| seen.frames.iter().rfind(|frame| frame.name == "proc/vmstat").cloned().unwrap();
+    assert_eq!(last(&recorded).bytes, last(&again).bytes);
 }
 
 /// A name no other test uses, and that tells whose it is.
