@@ -9,13 +9,18 @@ mod absent;
 mod budget;
 mod cgroups;
 mod child;
+mod errand;
+mod hazardous;
 mod ipis;
 mod kmsg;
+#[cfg(test)]
+mod live_tests;
 mod name;
 mod namespaces;
 mod quiet;
 mod root;
 mod rows;
+mod search;
 mod table;
 mod tally;
 #[cfg(test)]
@@ -23,18 +28,15 @@ mod tests;
 mod things;
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use whyslow_model::{Frame, Missing, MissingNote};
 
 use budget::Budget;
-use cgroups::Mounts;
-use ipis::Ipis;
 use namespaces::Namespaces;
 use root::{Reads, Root};
 use tally::{Noted, Tally, note};
@@ -88,10 +90,6 @@ impl Default for Limits {
     }
 }
 
-/// CPU time that finding cgroups, and finding network namespaces, may take each.
-const SEARCH: Duration = Duration::from_millis(50);
-/// On the clock: a host with a load of 20 a CPU still lets us finish.
-const SEARCH_CLOCK: Duration = Duration::from_secs(1);
 /// CPU time a second that the reads between start and end may take: 0.3 %.
 const SECOND: Duration = Duration::from_millis(3);
 /// The name that a reading child holds: one per host.
@@ -181,128 +179,6 @@ impl Files {
         }
     }
 
-    /// Reads the rows with a hazard, once, in a disposable child that is left behind at the deadline. The processes
-    /// are those of the last `read`.
-    pub fn read_hazardous(&mut self, at: Duration, deadline: Duration, seen: &mut Seen) {
-        self.strays.retain(|&pid| !child::reaped_before(pid, Instant::now()));
-        let mut wanted = self.hazardous_places(seen);
-        let buffer_len = wanted.iter().map(|(row, _)| row.cap).max().unwrap_or(0) + 1;
-        let (answers, why) = if self.strays.is_empty() {
-            self.ask_child(deadline, &wanted, buffer_len)
-        } else {
-            (Vec::new(), "an earlier reader is stuck in the kernel".to_owned())
-        };
-        let mut answers = answers.into_iter().peekable();
-        let mut index = 0_u32;
-        while let Some(&(row, _)) = wanted.first() {
-            let len = wanted.iter().take_while(|(other, _)| other.id == row.id).count();
-            let mut tally = Tally::of(row);
-            for (_, place) in wanted.drain(..len) {
-                match answers.next_if(|(header, _)| header.index == index) {
-                    None => tally.skip(place.name, &why),
-                    Some((header, bytes)) if header.errno == 0 => {
-                        let frame = Frame { at, name: place.name, bytes };
-                        tally.took(frame, header.cut == 0, &mut self.noted, seen);
-                    }
-                    Some((header, _)) => {
-                        tally.failed(place.name, io::Error::from_raw_os_error(header.errno));
-                    }
-                }
-                index = index.saturating_add(1);
-            }
-            tally.settle(self.root.live, true, &mut self.noted, seen);
-        }
-    }
-
-    /// Answers of the child, and why the files without an answer have none.
-    fn ask_child(
-        &mut self,
-        deadline: Duration,
-        wanted: &[(&'static Row, Place)],
-        buffer_len: usize,
-    ) -> (Vec<(child::Header, Vec<u8>)>, String) {
-        let files: Vec<(&CStr, usize)> =
-            wanted.iter().map(|(row, place)| (place.path.as_c_str(), row.cap)).collect();
-        let Ok(root) = CString::new(self.root.path.as_os_str().as_bytes()) else {
-            return (Vec::new(), "the root's name holds a NUL".to_owned());
-        };
-        let cpus = self.quiet_cpus();
-        let mut buffer = vec![0; buffer_len];
-        let only_one = self.only_one.as_deref();
-        let live = self.root.live;
-        let ran = child::run(deadline, cpus.as_deref(), |pipe| {
-            child::read_all(pipe, &root, live, only_one, &files, &mut buffer);
-        });
-        let mut answers = match ran {
-            Ok(answers) => answers,
-            Err(err) => return (Vec::new(), format!("cannot start its reader: {err}")),
-        };
-        self.strays.extend(answers.stray);
-        let name = |at: usize| wanted.get(at).map_or("it", |(_, place)| place.name.as_str());
-        let last = answers.all.pop_if(|(header, _)| header.index >= child::OTHER).map(|(header, _)| header);
-        let done = answers.all.len();
-        let why = match last {
-            Some(header) if header.index == child::OTHER => "another whyslow is reading, or stuck".to_owned(),
-            Some(header) => {
-                let took = header.took_ns / 1_000_000;
-                format!("{}, read before it, took {took} ms", name(done.saturating_sub(1)))
-            }
-            None if answers.late => format!("{} did not answer in time", name(done)),
-            None => "its reader ended early".to_owned(),
-        };
-        (answers.all, why)
-    }
-
-    /// Files with a hazard that may be read here, in the order of the table.
-    fn hazardous_places(&mut self, seen: &mut Seen) -> Vec<(&'static Row, Place)> {
-        let mut wanted = Vec::new();
-        let mut ipis = None;
-        for row in ROWS.iter().filter(|row| row.hazardous()) {
-            let places = self.places(row);
-            if places.is_empty() {
-                Tally::of(row).settle(self.root.live, false, &mut self.noted, seen);
-                continue;
-            }
-            if let Some(reason) = self.forbidden(row, &mut ipis) {
-                if places.iter().any(|place| self.root.exists(&place.path)) {
-                    note(Missing::skipped(row.pattern, reason), &mut self.noted, seen);
-                }
-                continue;
-            }
-            wanted.extend(places.into_iter().map(|place| (row, place)));
-        }
-        wanted
-    }
-
-    /// Why a row must not be read on this kernel at all.
-    fn forbidden(&self, row: &Row, ipis: &mut Option<Ipis>) -> Option<&'static str> {
-        if !self.root.live {
-            return None;
-        }
-        if row.read == Rate::Never {
-            return Some("reading it interrupts another CPU and waits for it");
-        }
-        if !row.hazards.contains(&Hazard::SendsIpisBefore518) {
-            return None;
-        }
-        match ipis.get_or_insert_with(|| ipis::on_reading_frequency(&self.root)) {
-            Ipis::None => None,
-            Ipis::Sent => Some("on this kernel reading it interrupts every CPU and waits for them"),
-            Ipis::Unknown => Some("reading it may interrupt every CPU: neither BTF nor kallsyms tells"),
-        }
-    }
-
-    fn quiet_cpus(&self) -> Option<Vec<u64>> {
-        let cpus = quiet::cpus(&self.root, &self.things, &quiet::allowed());
-        let mut set = vec![0_u64; 128];
-        for &cpu in &cpus {
-            if let Some(word) = set.get_mut(cpu as usize / 64) {
-                *word |= 1 << (cpu % 64);
-            }
-        }
-        (!cpus.is_empty()).then_some(set)
-    }
-
     /// All harmless rows that are read at least as often as `least`.
     fn read_rows(&mut self, least: Rate, at: Duration, seen: &mut Seen) {
         let budget = Budget::new(self.limits.moment, self.limits.moment * 10);
@@ -369,78 +245,6 @@ impl Files {
     fn places(&self, row: &Row) -> Vec<Place> {
         let patterns = row.patterns();
         patterns.iter().flat_map(|pattern| things::places(&self.root, pattern, &self.things)).collect()
-    }
-
-    fn find_things(&mut self, seen: &mut Seen) {
-        let noted = &mut self.noted;
-        self.things = things::discover(&self.root, &self.limits.things, |kind, all, taken| {
-            let reason = format!("{taken} of {all} are read");
-            note(Missing::skipped(format!("some of {{{kind}}}"), reason), noted, seen);
-        });
-        let mut mounts = Mounts::find(&self.root);
-        if mounts.is_empty() && self.root.live {
-            mounts = self.mounts_by_child();
-        }
-        if mounts.is_empty() {
-            let what = "sys/fs/cgroup".to_owned();
-            let missing = if self.root.live {
-                Missing::NotInKernel { what, needs: "a mounted cgroup hierarchy".to_owned() }
-            } else {
-                Missing::NotRecorded { what }
-            };
-            note(missing, &mut self.noted, seen);
-        }
-        self.mounts = mounts.by_controller(&self.root);
-        let (budget, noted) = (Budget::new(SEARCH, SEARCH_CLOCK), &mut self.noted);
-        cgroups::discover(
-            &self.root,
-            &mounts,
-            self.limits.cgroups,
-            budget,
-            &mut self.things,
-            |base, taken, left| {
-                let reason = format!("{taken} are read, at least {left} more are there");
-                note(Missing::skipped(format!("some cgroups below {base}"), reason), noted, seen);
-            },
-        );
-    }
-
-    /// mountinfo waits for mounts in progress, so even here the child reads it.
-    fn mounts_by_child(&mut self) -> Mounts {
-        let path = c"proc/self/mountinfo".to_owned();
-        let row = ROWS.iter().find(|row| row.id == "mountinfo").expect("the table has mountinfo");
-        let wanted = [(row, Place { name: "proc/self/mountinfo".to_owned(), path })];
-        let (answers, _) = self.ask_child(Duration::from_millis(200), &wanted, row.cap + 1);
-        answers.first().map(|(_, text)| Mounts::parse(text)).unwrap_or_default()
-    }
-
-    fn find_namespaces(&mut self, seen: &mut Seen) {
-        if !self.root.live {
-            let mut found = Vec::new();
-            let most = self.limits.namespaces;
-            let _ = self.root.list(c"netns", |name, is_dir| {
-                if is_dir && name.iter().all(u8::is_ascii_digit) {
-                    found.push(Thing::new(name, false));
-                }
-                found.len() < most
-            });
-            self.things.insert("netns".to_owned(), found);
-            return;
-        }
-        let budget = Budget::new(SEARCH, SEARCH_CLOCK);
-        let found = Namespaces::find(&self.root, self.limits.namespaces, budget);
-        let things = found.things();
-        let reason = match (found.left, found.unfinished, found.hidden) {
-            (0, false, 0) => None,
-            (0, false, hidden) => Some(format!("those of {hidden} processes may not be seen; run as root")),
-            (left, false, _) => Some(format!("{} are read, {left} more are there", things.len())),
-            (..) => Some("this host has too many processes to look at all of them".to_owned()),
-        };
-        if let Some(reason) = reason {
-            note(Missing::skipped("some network namespaces", reason), &mut self.noted, seen);
-        }
-        self.things.insert("netns".to_owned(), things);
-        self.namespaces = found;
     }
 }
 

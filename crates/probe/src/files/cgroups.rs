@@ -140,14 +140,14 @@ impl<'a> Mount<'a> {
 fn is_v2(root: &Root, path: &[u8]) -> bool {
     let Ok(dir) = CString::new(path) else { return false };
     if root.live {
-        return root.filesystem(&dir).is_ok_and(|kind| kind == libc::CGROUP2_SUPER_MAGIC as i64);
+        return root.filesystem(&dir).is_ok_and(|kind| kind == libc::CGROUP2_SUPER_MAGIC);
     }
     CString::new([path, b"/cgroup.controllers"].concat()).is_ok_and(|file| root.exists(&file))
 }
 
 fn is_v1(root: &Root, path: &[u8]) -> bool {
     let Ok(dir) = CString::new(path) else { return false };
-    !root.live || root.filesystem(&dir).is_ok_and(|kind| kind == libc::CGROUP_SUPER_MAGIC as i64)
+    !root.live || root.filesystem(&dir).is_ok_and(|kind| kind == libc::CGROUP_SUPER_MAGIC)
 }
 
 /// What a walk found.
@@ -287,7 +287,7 @@ torn 31 0:3";
 
     #[test]
     fn groups_come_level_by_level_and_those_beyond_the_cap_are_counted() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = super::super::tests::roomy();
         make(dir.path(), &["g/a/deep", "g/b"]);
         for n in 0..3000 {
             make(dir.path(), &[&format!("g/a/{n}")]);

@@ -2,7 +2,7 @@
 //!
 //! On x86, Linux 4.13 to 5.17 sampled APERF and MPERF on reading: an IPI to each CPU, spinning until it answers
 //! (`aperfmperf_snapshot_khz`, into a `struct aperfmperf_sample`). Since 5.18 the tick keeps the samples, and both names
-//! are gone (fb4c77c21aba, "x86/aperfmperf: Replace arch_freq_get_on_cpu()"). So the names are asked for, never the
+//! are gone (f3eca381bd49, "x86/aperfmperf: Replace arch_freq_get_on_cpu()"). So the names are asked for, never the
 //! version: a vendor kernel may have either. `arch_freq_prepare_all` is no witness: its weak form is on every machine.
 //! Other machines never did it.
 
@@ -70,6 +70,7 @@ fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
 
     #[test]
@@ -88,5 +89,12 @@ mod tests {
     fn names_that_are_not_the_kernels_tell_nothing() {
         assert_eq!(judge(b""), Ipis::Unknown);
         assert_eq!(judge(b"schedule_timeout\0"), Ipis::Unknown);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_names_make_it_panic(names in "(schedule|aperfmperf_sample|[a-z\0\n ]){0,20}") {
+            judge(names.as_bytes());
+        }
     }
 }

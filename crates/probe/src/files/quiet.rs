@@ -1,4 +1,4 @@
-//! CPUs that serve no queue of a network device: where the disposable child runs.
+//! CPUs that serve no receive queue of a network device: where the disposable child runs.
 //!
 //! A read that holds a CPU in the kernel keeps the softirqs of that CPU waiting (on kernels without full preemption),
 //! and a packet's softirq runs where its interrupt came in. Known from the device's MSI vectors, else from the names
@@ -10,7 +10,7 @@ use std::ffi::CString;
 use super::root::{Reads, Root};
 use super::things::Things;
 
-/// The CPUs of `allowed` that serve no NIC queue; empty if there is none, or nothing is known.
+/// The CPUs of `allowed` that serve no receive queue; empty if there is none, or nothing is known.
 pub(super) fn cpus(root: &Root, things: &Things, allowed: &BTreeSet<u32>) -> BTreeSet<u32> {
     if !root.live {
         return BTreeSet::new();
@@ -27,8 +27,13 @@ pub(super) fn cpus(root: &Root, things: &Things, allowed: &BTreeSet<u32>) -> BTr
         }
     }
     let mut text = Vec::new();
-    if lines.is_empty() && root.read(c"proc/interrupts", super::table::HUGE, &mut text).is_ok() {
-        lines = named(&String::from_utf8_lossy(&text), &nics);
+    if root.read(c"proc/interrupts", super::table::HUGE, &mut text).is_ok() {
+        let interrupts = String::from_utf8_lossy(&text);
+        if lines.is_empty() {
+            lines = named(&interrupts, |action| belongs(action, &nics));
+        }
+        let sends = named(&interrupts, only_sends);
+        lines.retain(|line| !sends.contains(line));
     }
     let mut busy = BTreeSet::new();
     for line in lines {
@@ -43,19 +48,28 @@ pub(super) fn cpus(root: &Root, things: &Things, allowed: &BTreeSet<u32>) -> BTr
     allowed.difference(&busy).copied().collect()
 }
 
-/// Interrupt lines whose action names a NIC, or a virtio network queue ("virtio1-input.0").
-fn named(interrupts: &str, nics: &[String]) -> BTreeSet<u32> {
-    let belongs = |action: &str| {
-        let is_nic = |nic: &String| nic != "lo" && action.contains(nic.as_str());
-        nics.iter().any(is_nic)
-            || action.starts_with("virtio") && (action.contains("-input") || action.contains("-output"))
-    };
+/// Interrupt lines by the last word of their description, the action's name.
+fn named(interrupts: &str, is_it: impl Fn(&str) -> bool) -> BTreeSet<u32> {
     let line = |text: &str| {
         let (number, rest) = text.split_once(':')?;
-        let action = rest.split_ascii_whitespace().last()?;
-        if belongs(action) { number.trim().parse().ok() } else { None }
+        if is_it(rest.split_ascii_whitespace().last()?) { number.trim().parse().ok() } else { None }
     };
     interrupts.lines().filter_map(line).collect()
+}
+
+/// The action names a NIC, or is a virtio network queue ("virtio1-input.0").
+fn belongs(action: &str, nics: &[String]) -> bool {
+    let is_nic = |nic: &String| nic != "lo" && action.contains(nic.as_str());
+    nics.iter().any(is_nic)
+        || action.starts_with("virtio") && (action.contains("-input.") || action.contains("-output."))
+}
+
+/// Completed sends and changes of configuration can wait: packets that come in cannot. On a small machine every CPU
+/// serves one or the other.
+fn only_sends(action: &str) -> bool {
+    let action = action.to_ascii_lowercase();
+    let sends = action.contains("-output") || action.contains("-tx-") || action.ends_with("-tx");
+    sends || action.ends_with("-config")
 }
 
 /// A list of CPUs: "0-3,8".
@@ -91,12 +105,16 @@ mod tests {
   0:         37          0   IO-APIC   2-edge      timer
  24:          0     129837   PCI-MSI 49152-edge      virtio0-req.0
  26:      92130          0   PCI-MSI 65537-edge      virtio1-input.0
+ 27:          0       3314   PCI-MSI 65538-edge      virtio1-output.0
  31:          3         12   PCI-MSI 81920-edge      mlx5_comp0@pci eth0-rx-0
 NMI:          0          0   Non-maskable interrupts";
 
     #[test]
     fn queues_of_nics_are_known_by_name() {
-        assert_eq!(named(INTERRUPTS, &["lo".to_owned(), "eth0".to_owned()]), BTreeSet::from([26, 31]));
+        let nics = ["lo".to_owned(), "eth0".to_owned()];
+        assert_eq!(named(INTERRUPTS, |action| belongs(action, &nics)), BTreeSet::from([26, 27, 31]));
+        assert_eq!(named(INTERRUPTS, only_sends), BTreeSet::from([27]));
+        assert!(!only_sends("i40e-eth0-TxRx-3") && only_sends("eth0-tx-3"));
     }
 
     #[test]
@@ -106,11 +124,21 @@ NMI:          0          0   Non-maskable interrupts";
         assert!(!allowed().is_empty());
     }
 
+    #[test]
+    fn root_the_quiet_cpus_are_some_of_ours_and_serve_no_nic() {
+        let root = Root::open(std::path::Path::new("/"));
+        let most = super::super::things::Most { cpus: 512, disks: 1, nics: 64 };
+        let things = super::super::things::discover(&root, &most, |_, _, _| ());
+        let (quiet, ours) = (cpus(&root, &things, &allowed()), allowed());
+        println!("quiet: {quiet:?} of {ours:?}");
+        assert!(quiet.is_subset(&ours));
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "[0-9a-z:, -]*") {
             list(&text);
-            named(&text, &["e".to_owned()]);
+            named(&text, |action| belongs(action, &["e".to_owned()]));
         }
     }
 }

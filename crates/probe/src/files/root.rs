@@ -93,11 +93,11 @@ impl Root {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: all zero bytes are a statfs, and the call has filled it.
-        Ok(unsafe { found.assume_init() }.f_type as i64)
+        Ok(unsafe { found.assume_init() }.f_type)
     }
 
     fn is_procfs(&self, path: &CStr) -> bool {
-        self.filesystem(path).is_ok_and(|kind| kind == libc::PROC_SUPER_MAGIC as i64)
+        self.filesystem(path).is_ok_and(|kind| kind == libc::PROC_SUPER_MAGIC)
     }
 }
 
@@ -182,20 +182,22 @@ pub(super) fn status(fd: RawFd) -> io::Result<libc::stat> {
 pub(super) fn fill(fd: RawFd, cap: usize, into: &mut Vec<u8>) -> io::Result<bool> {
     const STEP: usize = 16 << 10;
     into.clear();
-    loop {
-        let have = into.len();
-        let room = (cap + 1).saturating_sub(have).min(STEP.max(have)); // one more, to see whether there is more
-        if room == 0 {
-            into.truncate(cap);
-            return Ok(false);
+    let most = cap.saturating_add(1); // one more, to see whether there is more
+    let mut have = 0;
+    let read = loop {
+        if have == into.len() {
+            // sysfs gives a page a call: room once made (and zeroed) is used up before more is made.
+            into.resize(most.min(have.saturating_add(STEP.max(have))), 0);
         }
-        into.resize(have + room, 0);
-        let got = read_at(fd, &mut into[have..], have);
-        into.truncate(have + got.as_ref().copied().unwrap_or(0));
-        if got? == 0 {
-            return Ok(true);
+        match into.get_mut(have..).filter(|room| !room.is_empty()).map(|room| read_at(fd, room, have)) {
+            None => break Ok(false),
+            Some(Ok(0)) => break Ok(true),
+            Some(Ok(got)) => have += got,
+            Some(Err(err)) => break Err(err),
         }
-    }
+    };
+    into.truncate(have.min(cap));
+    read
 }
 
 /// pread: a descriptor kept open is read from the start each time, and seq_file makes its text anew.

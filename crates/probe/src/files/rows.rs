@@ -165,26 +165,27 @@ pub const ROWS: &[Row] = &[
     Row::new("cpuidle-states", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{name,latency,residency,disable}",
         "idle states and their exit latency").cap(PAGE).needs(CPUIDLE),
 
-    // With a hazard: once, last, by the disposable child; the cheap ones first.
+    // With a hazard: once, last, by the disposable child. First what is cheap and seldom waits: a read that waits costs
+    // those after it. /proc/cpuinfo takes milliseconds on hundreds of CPUs.
+    Row::new("process-io", "proc/{pid}/io", "I/O of the busiest processes").hazard(&[ExecUpdateLock]).cap(PAGE)
+        .needs("CONFIG_TASK_IO_ACCOUNTING"),
+    Row::new("buddyinfo", "proc/buddyinfo", "free memory by order").hazard(&[ZoneLock]),
     Row::new("disk-queue", "sys/block/{disk}/queue/{scheduler,nr_requests,read_ahead_kb,max_sectors_kb,nomerges,\
         rq_affinity,wbt_lat_usec,write_cache,logical_block_size}", "queue settings; the attribute's lock is held while \
         a change waits for the device").hazard(&[MayBlock]).cap(PAGE),
-    Row::new("nic-link", "sys/class/net/{nic}/{speed,duplex}", "link; takes rtnl and asks the device").hazard(&[MayBlock])
-        .cap(PAGE).needs("a network device with link"),
-    Row::new("process-io", "proc/{pid}/io", "I/O of the busiest processes").hazard(&[ExecUpdateLock]).cap(PAGE)
-        .needs("CONFIG_TASK_IO_ACCOUNTING"),
     Row::new("current-tracer", "sys/kernel/tracing/current_tracer", "a tracer left on").hazard(&[TraceLock]).cap(PAGE)
         .needs("tracefs"),
     Row::new("modules", "proc/modules", "modules").hazard(&[ModuleMutex]).cap(LARGE).needs("CONFIG_MODULES"),
-    Row::new("cpuinfo", "proc/cpuinfo", "CPU model and flags; interrupts every CPU where frequencies are sampled on \
-        reading").hazard(&[SendsIpisBefore518]).cap(HUGE),
-    Row::new("cur-freq", "sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq", "frequency now")
-        .hazard(&[SendsIpisBefore518, MayBlock]).cap(PAGE).needs(CPUFREQ),
     Row::new("mountinfo", "proc/self/mountinfo", "mounts").hazard(&[NamespaceSem]).cap(LARGE),
+    Row::new("zoneinfo", "proc/zoneinfo", "watermarks and free memory by zone").hazard(&[ZoneLock]).cap(LARGE),
     Row::new("cgroups", "proc/cgroups", "number of cgroups by controller, zombies too; the lock is gone since 5.16")
         .hazard(&[CgroupMutex]),
-    Row::new("buddyinfo", "proc/buddyinfo", "free memory by order").hazard(&[ZoneLock]),
-    Row::new("zoneinfo", "proc/zoneinfo", "watermarks and free memory by zone").hazard(&[ZoneLock]).cap(LARGE),
+    Row::new("nic-link", "sys/class/net/{nic}/{speed,duplex}", "link; takes rtnl and asks the device").hazard(&[MayBlock])
+        .cap(PAGE).needs("a network device with link"),
+    Row::new("cur-freq", "sys/devices/system/cpu/cpufreq/policy*/scaling_cur_freq", "frequency now")
+        .hazard(&[SendsIpisBefore518, MayBlock]).cap(PAGE).needs(CPUFREQ),
+    Row::new("cpuinfo", "proc/cpuinfo", "CPU model and flags; interrupts every CPU where frequencies are sampled on \
+        reading").hazard(&[SendsIpisBefore518]).cap(HUGE),
     Row::new("v2-cpu-stat", "{v2:top}/cpu.stat", "CPU time and throttling").hazard(&[FlushesRstat]).cap(PAGE).needs(V2),
     Row::new("v2-io-stat", "{v2:top}/io.stat", "I/O per disk").hazard(&[FlushesRstat]).needs(V2),
     Row::new("v2-memory-stat", "{v2:top}/{memory.stat,memory.numa_stat}", "memory by use").hazard(&[FlushesRstat]).needs(V2),

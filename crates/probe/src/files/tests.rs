@@ -1,11 +1,10 @@
-//! Folders that are hosts, this host, and the table as people read it.
+//! Folders that are hosts, and the table as people read it.
 
+use std::ffi::CString;
 use std::fmt::Write;
 use std::fs;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use super::*;
 
@@ -42,12 +41,17 @@ impl Host {
     }
 }
 
+/// A directory in memory where there is one: thousands of directories take seconds on a slow disk.
+pub(super) fn roomy() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Tests are about what is read, not about how fast a busy machine is.
-fn generous() -> Limits {
+pub(super) fn generous() -> Limits {
     Limits { moment: LONG, ..Limits::default() }
 }
 
-fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
+pub(super) fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
     let mut seen = Seen::default();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     files.read(Moment::Second, Duration::from_secs(1), &[], &mut seen);
@@ -66,12 +70,12 @@ fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
     panic!("fifty tries, and a read of the child took over 5 ms in each");
 }
 
-fn texts<'a>(seen: &'a Seen, name: &str) -> Vec<&'a str> {
+pub(super) fn texts<'a>(seen: &'a Seen, name: &str) -> Vec<&'a str> {
     let named = seen.frames.iter().filter(|frame| frame.name == name);
     named.map(|frame| std::str::from_utf8(&frame.bytes).unwrap()).collect()
 }
 
-fn missing<'a>(seen: &'a Seen, what: &str) -> Option<&'a Missing> {
+pub(super) fn missing<'a>(seen: &'a Seen, what: &str) -> Option<&'a Missing> {
     seen.missing.iter().map(|note| &note.missing).find(|missing| missing.what() == what)
 }
 
@@ -163,7 +167,8 @@ fn a_hybrid_host_gives_both() {
 #[test]
 fn of_100_000_cgroups_some_are_read_and_the_rest_is_told() {
     // 3,000 groups and a cap of 500: the cap makes the difference, not the number beyond it.
-    let host = Host::with(&[("sys/fs/cgroup/memory/memory.failcnt", "0\n")]);
+    let host = Host(roomy());
+    host.file("sys/fs/cgroup/memory/memory.failcnt", "0\n");
     for n in 0..3000 {
         fs::create_dir(host.path(&format!("sys/fs/cgroup/memory/g{n}"))).unwrap();
     }

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn of_4096_cpus_the_first_are_taken_and_the_rest_is_told() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = super::super::tests::roomy();
         let cpus = dir.path().join("sys/devices/system/cpu");
         std::fs::create_dir_all(cpus.join("cpufreq")).unwrap();
         for cpu in 0..4096 {
