@@ -1,5 +1,8 @@
 //! Typed facts of one window. Every accessor is a `Result`: `?` in a rule means "cannot tell", never "fine".
 
+mod net;
+
+pub use net::Netns;
 use std::time::Duration;
 
 use whyslow_model::{Missing, Recording, table};

@@ -12,7 +12,7 @@ mod names;
 pub mod parse;
 pub mod rules;
 
-pub use evidence::Evidence;
+pub use evidence::{Evidence, Netns};
 use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.

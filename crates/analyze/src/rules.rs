@@ -1,7 +1,12 @@
 //! The rules: one file a rule, one line in the list.
 
+mod conntrack;
 mod cpu_pinned;
 mod cpu_quota;
+mod leftover_debugging;
+mod listen_overflow;
+mod retransmits;
+mod softnet_drops;
 
 use whyslow_model::{Finding, Kind, Missing, Not};
 
@@ -26,11 +31,22 @@ pub struct Rule {
     /// Found (causes, risks), quiet (empty), or cannot tell.
     pub check: fn(&Evidence<'_>) -> Result<Vec<Finding>, Missing>,
     /// What a quiet answer rules out, with the evidence: asked only if the rule found no cause.
-    pub rules_out: Option<fn(&Evidence<'_>) -> Result<Option<Not>, Missing>>,
+    pub rules_out: Option<RulesOut>,
 }
 
+/// What a quiet answer rules out.
+pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
+
 /// Every rule, in the order of `whyslow rules`.
-pub const ALL: &[Rule] = &[cpu_pinned::RULE, cpu_quota::RULE];
+pub const ALL: &[Rule] = &[
+    conntrack::RULE,
+    cpu_pinned::RULE,
+    cpu_quota::RULE,
+    leftover_debugging::RULE,
+    listen_overflow::RULE,
+    retransmits::RULE,
+    softnet_drops::RULE,
+];
 
 /// All answers of all rules.
 pub struct Answers {

@@ -1,1 +1,32 @@
+//! Real pathologies, made on purpose, with the truth told by the victim's own clock. Never shipped.
+//!
+//! A [`Fence`] keeps the host safe: one test at a time, in cgroups of its own, with limits and an end. A
+//! [`Scene`] is one pathology (or its healthy twin, or its decoy) with draws from a [`Draw`]: its victims do
+//! countable work in processes of their own and write down when each piece was done ([`Ledger`]). [`Truth`] is
+//! computed from that alone: never from a file that whyslow reads.
 
+pub mod bars;
+pub mod cgroup;
+pub mod clock;
+pub mod draw;
+pub mod fence;
+pub mod honest;
+pub mod host;
+pub mod ledger;
+pub mod leftovers;
+pub mod scene;
+pub mod scenes;
+pub mod spec;
+pub mod swap;
+mod sys;
+pub mod truth;
+pub mod victim;
+mod work;
+
+pub use clock::Span;
+pub use draw::Draw;
+pub use fence::Fence;
+pub use ledger::Ledger;
+pub use scene::{Form, Kind, Scene};
+pub use truth::Truth;
+pub use victim::Victim;

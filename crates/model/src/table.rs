@@ -265,6 +265,8 @@ pub struct Memory {
     pub pages_added: u64,
     /// Of these, pages that had been evicted in the window (extrapolated from a sample of pages).
     pub pages_refaulted: u64,
+    /// Of `pages_added`, those added before the first refault: whether they had been evicted before the window, nobody saw.
+    pub pages_unknown: u64,
     /// Pages it swapped in.
     pub swapped_in: u64,
     /// Wall time paused for writing too fast (balance_dirty_pages).
@@ -295,7 +297,7 @@ pub struct Disk {
     pub queue_ns: u64,
     /// Bios held back by a throttle before they were queued.
     pub held: u64,
-    /// Time they were held back, summed.
+    /// Time that tasks of the cgroup were blocked while such bios were held back, summed over tasks.
     pub held_ns: u64,
     /// The longest.
     pub held_worst_ns: u64,
@@ -321,12 +323,22 @@ pub struct Connect {
     pub done: u64,
     /// ... whose SYN had to be sent again.
     pub retried: u64,
+    /// ... that got through at once.
+    pub prompt: u64,
     /// Time of those that got through at once.
     pub prompt_ns: u64,
     /// Time of those whose SYN had to be sent again, until through or the window's end.
     pub retried_ns: u64,
     /// The longest.
     pub worst_ns: u64,
+    /// Of the retried: nobody waited for them (fired and forgotten).
+    pub abandoned: u64,
+    /// Time in which the task did nothing but wait for retried connects: overlapping ones count once.
+    pub blocked_ns: u64,
+    /// Other time in which it watched retried connects (epoll) and went on with something else: overlapping ones count once.
+    pub watched_ns: u64,
+    /// `watched_ns`, with each moment weighed by the share of the task's connects that were being retried.
+    pub watched_share_ns: u64,
 }
 
 /// A listening socket whose accept queue was found full.

@@ -11,8 +11,12 @@ macro_rules! skeleton {
     };
 }
 
+pub mod blkio;
+pub mod connect;
 pub mod irq;
+pub mod memory;
 pub mod oncpu;
+pub mod programs;
 pub mod sched;
 pub mod tasks;
 

@@ -85,6 +85,21 @@ fn objects() -> Vec<Rung> {
         "which device's interrupts take the CPU",
         bpf::irq::Irq::start(&mut MaybeUninit::uninit()).map(drop),
     );
+    object(
+        "BPF: block I/O",
+        "latency by disk and cgroup, and I/O throttling",
+        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: memory",
+        "reclaim, refaults, swap-in and writers that are paused",
+        bpf::memory::Memory::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: connections",
+        "who waits for a connection, and whose accept queue is full",
+        bpf::connect::Connect::start(&mut MaybeUninit::uninit()).map(drop),
+    );
     rungs
 }
 

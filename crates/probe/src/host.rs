@@ -7,11 +7,12 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use whyslow_model::Meta;
 
-/// Now, in UTC.
+/// Now, in UTC, to the millisecond.
 #[must_use]
 pub fn now_rfc3339() -> String {
     let now = OffsetDateTime::now_utc();
-    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+    let to_the_ms = now.replace_nanosecond(now.nanosecond() / 1_000_000 * 1_000_000);
+    to_the_ms.unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
 /// Name, kernel, CPUs and units of the host below `root`.

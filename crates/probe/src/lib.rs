@@ -6,6 +6,8 @@ mod cost;
 pub mod doctor;
 pub mod files;
 mod host;
+pub mod kallsyms;
+pub mod listeners;
 mod probes;
 mod record;
 mod sample_table;
@@ -14,3 +16,6 @@ mod task_table;
 
 pub use doctor::{Rung, doctor};
 pub use record::{Plan, record};
+
+#[cfg(test)]
+mod test_group;

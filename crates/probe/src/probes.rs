@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libbpf_rs::OpenObject;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{irq, oncpu, sched, tasks};
+use crate::bpf::{blkio, connect, irq, memory, oncpu, programs, sched, tasks};
 use crate::files::Files;
-use crate::{host, sample_table, task_table};
+use crate::kallsyms::Kallsyms;
+use crate::{host, listeners, sample_table, task_table};
 
 /// Where the kernel's copies of the programs live.
 pub struct Slots {
@@ -19,6 +20,9 @@ pub struct Slots {
     sched: MaybeUninit<OpenObject>,
     oncpu: MaybeUninit<OpenObject>,
     irq: MaybeUninit<OpenObject>,
+    blkio: MaybeUninit<OpenObject>,
+    connect: MaybeUninit<OpenObject>,
+    memory: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -28,6 +32,9 @@ impl Default for Slots {
             sched: MaybeUninit::uninit(),
             oncpu: MaybeUninit::uninit(),
             irq: MaybeUninit::uninit(),
+            blkio: MaybeUninit::uninit(),
+            connect: MaybeUninit::uninit(),
+            memory: MaybeUninit::uninit(),
         }
     }
 }
@@ -38,6 +45,11 @@ pub struct Probes<'slot> {
     irq: Option<irq::Irq<'slot>>,
     oncpu: Option<oncpu::OnCpu<'slot>>,
     sched: Option<sched::Sched<'slot>>,
+    blkio: Option<blkio::Blkio<'slot>>,
+    connect: Option<connect::Connect<'slot>>,
+    memory: Option<memory::Memory<'slot>>,
+    programs: Option<programs::Programs>,
+    kallsyms: Kallsyms,
     start: tasks::Snapshot,
 }
 
@@ -49,9 +61,20 @@ pub struct Traced {
     sched: Option<sched::Seen>,
     hits: Option<Vec<oncpu::Hit>>,
     cpus: Option<Vec<table::Cpu>>,
+    disk: Option<Vec<table::Disk>>,
+    memory: Option<Vec<table::Memory>>,
+    connects: Option<Vec<table::Connect>>,
+    listeners: Option<Vec<table::Listener>>,
+    programs: Option<Vec<table::Program>>,
+    /// Run time of our BPF programs.
+    pub own_bpf_ns: Option<u64>,
     /// Events seen and not noted, by probe.
     pub lost: Vec<(String, u64)>,
 }
+
+/// The part of the window in which the kernel counts the run time of BPF programs: counting costs, too.
+const STATISTICS_FROM: f64 = 0.4;
+const STATISTICS_TO: f64 = 0.6;
 
 /// The value, or a note of why there is none.
 fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option<T> {
@@ -61,17 +84,42 @@ fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
     pub fn load(slots: &'slot mut Slots, live: bool, missing: &mut Vec<MissingNote>) -> Self {
-        let mut probes =
-            Probes { tasks: None, irq: None, oncpu: None, sched: None, start: tasks::Snapshot::default() };
+        let mut probes = Probes::none(if live { Kallsyms::read() } else { Kallsyms::default() });
         if !live {
             return probes;
         }
+        libbpf_rs::set_print(None); // what fails is told as `Missing`, not in libbpf's words
         let cpus = host::online_cpus(Path::new("/"));
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
         probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
+        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio), missing);
+        probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
+        probes.memory = keep(memory::Memory::start(&mut slots.memory), missing);
         probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);
+        probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
+    }
+
+    fn none(kallsyms: Kallsyms) -> Self {
+        Probes {
+            tasks: None,
+            irq: None,
+            oncpu: None,
+            sched: None,
+            blkio: None,
+            connect: None,
+            memory: None,
+            programs: None,
+            kallsyms,
+            start: tasks::Snapshot::default(),
+        }
+    }
+
+    /// The kernel's symbols.
+    #[must_use]
+    pub fn kallsyms(&self) -> &Kallsyms {
+        &self.kallsyms
     }
 
     /// The window begins.
@@ -82,7 +130,15 @@ impl<'slot> Probes<'slot> {
     }
 
     /// A beat within the window.
-    pub fn poll(&mut self, _began: Instant, _window: Duration) {
+    pub fn poll(&mut self, at: Duration, window: Duration) {
+        if let Some(programs) = &mut self.programs {
+            match (at >= window.mul_f64(STATISTICS_FROM), at >= window.mul_f64(STATISTICS_TO)) {
+                (true, true) => programs.disable(),
+                // Refused: then the rows say so at the end.
+                (true, false) if !programs.is_on() => drop(programs.enable()),
+                _ => {}
+            }
+        }
         if let Some(sched) = &mut self.sched {
             // A ring buffer that cannot be read now is read at the end, which says so if it still cannot.
             let _ = sched.poll();
@@ -90,7 +146,7 @@ impl<'slot> Probes<'slot> {
     }
 
     /// The window ends: everything stops at about the same time.
-    pub fn end(&mut self, _window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
+    pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let mut traced = Traced { start: std::mem::take(&mut self.start), ..Traced::default() };
         if let Some(sched) = self.sched.take()
             && let Some((seen, lost)) = keep(sched.finish(), missing)
@@ -115,8 +171,40 @@ impl<'slot> Probes<'slot> {
         {
             traced.note_gaps(&seen);
         }
+        self.end_rows(&mut traced, window, missing);
         traced
     }
+
+    fn end_rows(&mut self, traced: &mut Traced, window: Duration, missing: &mut Vec<MissingNote>) {
+        if let Some(blkio) = &self.blkio {
+            traced.disk = keep(blkio.rows(), missing);
+            traced.note_lost(blkio::WHAT, blkio.lost());
+        }
+        if let Some(memory) = &self.memory {
+            traced.memory = keep(memory.rows(), missing);
+            traced.note_lost(memory::WHAT, memory.lost());
+        }
+        if let Some(connect) = &mut self.connect {
+            traced.listeners = keep(listeners::full(connect), missing);
+            traced.connects = keep(connect.rows(), missing);
+            traced.note_lost(connect::WHAT, connect.lost());
+        }
+        if let Some(mut programs) = self.programs.take()
+            && let Some((rows, own_ns)) = keep(programs.rows(window), missing)
+        {
+            traced.programs = Some(rows);
+            traced.own_bpf_ns = own_ns;
+        }
+    }
+}
+
+/// Ids of the BPF programs that this process holds open.
+fn own_programs() -> Vec<u32> {
+    let Ok(open) = std::fs::read_dir("/proc/self/fdinfo") else { return Vec::new() };
+    let texts = open.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    texts
+        .filter_map(|text| text.lines().find_map(|l| l.strip_prefix("prog_id:")?.trim().parse().ok()))
+        .collect()
 }
 
 impl Traced {
@@ -155,13 +243,14 @@ impl Traced {
         busiest.into_iter().take(most).map(|(pid, _)| pid).collect()
     }
 
-    /// Names for all that was seen, as tables; and the run time of our BPF programs.
+    /// Names for all that was seen, as tables.
     pub fn into_tables(
         self,
         files: &Files,
+        kallsyms: &Kallsyms,
         window: Duration,
         missing: &mut Vec<MissingNote>,
-    ) -> (Tables, Option<u64>) {
+    ) -> Tables {
         let mut tables = Tables::default();
         let window_ns = window.as_nanos() as u64;
         let page_size = host::page_size();
@@ -171,10 +260,15 @@ impl Traced {
             tables.tasks = Some(task_table::tasks(&self.start, end, seen, window_ns));
             tables.cgroups = Some(task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size));
         }
-        let named = sample_table::name(self.hits, self.sched, missing);
+        let named = sample_table::name(self.hits, self.sched, kallsyms, missing);
         tables.samples = named.samples;
         tables.waits = named.waits;
         tables.cpus = self.cpus;
-        (tables, None)
+        tables.disk = self.disk;
+        tables.memory = self.memory;
+        tables.connects = self.connects;
+        tables.listeners = self.listeners;
+        tables.programs = self.programs;
+        tables
     }
 }

@@ -39,12 +39,11 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
     let mut slots = Slots::default();
     let mut probes = Probes::load(&mut slots, plan.root == Path::new("/"), &mut seen.missing);
 
-    let started_at = host::now_rfc3339();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     probes.begin(&mut seen.missing);
-    let began = Instant::now();
+    let (started_at, began) = (host::now_rfc3339(), Instant::now());
     let interrupted = wait_out(plan.window, began, stop, progress, &mut |at, second| {
-        probes.poll(began, plan.window);
+        probes.poll(at, plan.window);
         if second {
             files.read(Moment::Second, at, &[], &mut seen);
         }
@@ -54,7 +53,8 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
     files.read(Moment::End, window, &traced.busiest(BUSIEST), &mut seen);
 
     let lost_events = traced.lost.clone();
-    let (tables, own_bpf_ns) = traced.into_tables(&files, window, &mut seen.missing);
+    let own_bpf_ns = traced.own_bpf_ns;
+    let tables = traced.into_tables(&files, probes.kallsyms(), window, &mut seen.missing);
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
     let spent = cost::so_far();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use whyslow_model::{Missing, MissingNote, table};
 
 use crate::bpf::{oncpu, sched, text};
+use crate::kallsyms::Kallsyms;
 use crate::{child, symbols};
 
 /// Naming user code reads maps files (mmap_lock) and executables: it gets this long, in a child.
@@ -29,9 +30,10 @@ pub struct Named {
 pub fn name(
     hits: Option<Vec<oncpu::Hit>>,
     seen: Option<sched::Seen>,
+    kallsyms: &Kallsyms,
     missing: &mut Vec<MissingNote>,
 ) -> Named {
-    let mut kernel = symbols::KernelNames::default();
+    let mut kernel = symbols::KernelNames::from(kallsyms);
     let waits = seen.map(|seen| waits(&seen, &mut kernel));
     let samples = hits.map(|hits| {
         let user = user_names(&hits, missing);

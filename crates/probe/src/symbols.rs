@@ -10,6 +10,8 @@ use blazesym::symbolize::source::{Kernel, Process, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
 
+use crate::kallsyms::Kallsyms;
+
 /// A frame that has no name.
 const UNKNOWN: &str = "[unknown]";
 
@@ -20,19 +22,20 @@ pub struct KernelNames {
     known: HashMap<u64, Vec<String>>,
 }
 
-impl Default for KernelNames {
-    fn default() -> Self {
+impl KernelNames {
+    /// Names from these symbols.
+    #[must_use]
+    pub fn from(symbols: &Kallsyms) -> Self {
+        let kallsyms = symbols.path().map_or(MaybeDefault::None, MaybeDefault::Some);
         // Only kallsyms: a search for a vmlinux file would read the disk of a sick host.
-        let kernel = Kernel { vmlinux: MaybeDefault::None, debug_syms: false, ..Kernel::default() };
+        let kernel = Kernel { kallsyms, vmlinux: MaybeDefault::None, debug_syms: false, ..Kernel::default() };
         KernelNames {
             symbolizer: Symbolizer::builder().enable_code_info(false).build(),
             source: Source::Kernel(kernel),
             known: HashMap::new(),
         }
     }
-}
 
-impl KernelNames {
     /// The names of a kernel stack, innermost first. Frames of BPF programs (ours) are left out.
     pub fn stack(&mut self, addresses: &[u64]) -> Vec<String> {
         let fresh: Vec<u64> = addresses.iter().copied().filter(|a| !self.known.contains_key(a)).collect();
@@ -136,6 +139,6 @@ mod tests {
         let kallsyms = std::fs::read_to_string("/proc/kallsyms").unwrap();
         let line = kallsyms.lines().find(|l| l.ends_with(" schedule")).expect("every kernel can schedule");
         let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
-        assert_eq!(KernelNames::default().stack(&[address + 1]), ["schedule"]);
+        assert_eq!(KernelNames::from(&Kallsyms::read()).stack(&[address + 1]), ["schedule"]);
     }
 }

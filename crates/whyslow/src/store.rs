@@ -41,8 +41,10 @@ impl From<io::Error> for Halt {
 
 /// Bounds of what is believed. A recording of a host with 5,000 tasks unpacks to about 10 MB.
 mod limit {
-    /// Unpacked bytes read from one recording, and bytes kept of it in memory.
+    /// Unpacked bytes read from one recording.
     pub const TOTAL: u64 = 1 << 30;
+    /// Memory for what is kept of it, about. 100,000 tasks take 350 MB by this count.
+    pub const KEPT: u64 = 512 << 20;
     /// One kernel file. The largest that is recorded (/proc/interrupts with 4096 CPUs) has some 10 MB.
     pub const FRAME: u64 = 64 << 20;
     /// `whyslow.json`; one line of a table (a stack of 127 frames with C++ names has some 50 kB).
@@ -79,11 +81,22 @@ fn read(path: &Path) -> Result<Recording> {
         folder::open(path)
     } else if kind.is_file() {
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-        archive::open(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+        archive::open(OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(denied)?)
     } else {
         Err(Halt::Refuse(format!("it is {}; name a file or a folder", kind_shown(kind))))
     };
     opened.map_err(|(Halt::Tear(why) | Halt::Refuse(why))| anyhow!(why))
+}
+
+/// A recording made as root and reported by somebody else is the usual way to get here.
+fn denied(error: io::Error) -> io::Error {
+    match error.kind() {
+        kind @ io::ErrorKind::PermissionDenied => io::Error::new(
+            kind,
+            format!("{error}; only its owner may read it: chmod it, or run as its owner"),
+        ),
+        _ => error,
+    }
 }
 
 /// What sort of thing a path leads to.

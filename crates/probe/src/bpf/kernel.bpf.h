@@ -41,6 +41,7 @@ enum {
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
+	BPF_EXIST = 2,
 };
 
 /* include/linux/sched.h */
@@ -185,6 +186,13 @@ struct task_struct {
 	unsigned long nivcsw;
 	__u64 start_time;
 	char comm[16];
+	struct mm_struct *mm;
+	void *worker_private;
+};
+
+/* v5.17, e32cf5dfbe22 ("kthread: Generalize pf_io_worker so it can point to struct kthread") */
+struct task_struct___before_5_17 {
+	int *set_child_tid;
 };
 
 /* v5.14, 2f064a59a11f ("sched: Change task_struct::state") */
@@ -194,6 +202,132 @@ struct task_struct___before_5_14 {
 
 struct irqaction {
 	const char *name;
+};
+
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
+struct work_struct;
+
+struct kthread {
+	void *data;
+};
+
+struct worker {
+	void (*current_func)(struct work_struct *work);
+};
+
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct throtl_data;
+
+struct request_queue {
+	struct gendisk *disk;
+	struct throtl_data *td;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+};
+
+struct blkg_policy_data {
+	int plid;
+};
+
+struct throtl_service_queue {
+	unsigned int nr_queued_bps[2];
+	unsigned int nr_queued_iops[2];
+};
+
+/* v6.16, 28ad83b774a6 ("blk-throttle: Split the service queue") */
+struct throtl_service_queue___before_6_16 {
+	unsigned int nr_queued[2];
+};
+
+struct throtl_grp {
+	struct blkg_policy_data pd;
+	struct throtl_data *td;
+	struct throtl_service_queue service_queue;
+};
+
+struct blkcg;
+
+struct blkcg_gq {
+	struct request_queue *q;
+	struct hlist_node blkcg_node;
+	struct blkcg *blkcg;
+	struct blkcg_gq *parent;
+	struct blkg_policy_data *pd[6];
+};
+
+struct blkcg {
+	struct cgroup_subsys_state css;
+	struct hlist_head blkg_list;
+};
+
+struct bio {
+	struct block_device *bi_bdev;
+	unsigned int bi_opf;
+	struct blkcg_gq *bi_blkg;
+};
+
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+	struct bio *bio;
+	__u64 start_time_ns;
+};
+
+struct super_block {
+	unsigned int s_dev;
+};
+
+struct inode {
+	struct super_block *i_sb;
+	unsigned long i_ino;
+};
+
+struct address_space {
+	struct inode *host;
+};
+
+typedef struct {
+	unsigned long f;
+} memdesc_flags_t;
+
+struct folio {
+	memdesc_flags_t flags;
+	struct address_space *mapping;
+	unsigned long index;
+	unsigned int _nr_pages;
+};
+
+/* v6.18, 53fbef56e07d ("mm: introduce memdesc_flags_t") */
+struct folio___before_6_18 {
+	unsigned long flags;
+};
+
+/* v6.15, 4996fc547f5b ("mm: let _folio_nr_pages overlay memcg_data in first tail page") renamed it. */
+struct folio___before_6_15 {
+	unsigned int _folio_nr_pages;
+};
+
+/* Values differ with the configuration: ask BTF. */
+enum pageflags {
+	PG_head = 6,
+};
+
+enum {
+	MM_SWAPENTS = 2, /* v4.5, eca56ff906bd ("mm, shmem: add internal shmem resident memory accounting"), and since */
 };
 
 struct seq_file;
@@ -269,3 +403,102 @@ static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* ---- sockets (connect) ---- */
+
+/* include/net/tcp_states.h, include/uapi/linux/in.h, socket.h: these numbers never change. */
+enum {
+	TCP_ESTABLISHED = 1,
+	TCP_SYN_SENT = 2,
+	TCP_SYN_RECV = 3,
+	TCP_CLOSE = 7,
+	TCP_LISTEN = 10,
+	IPPROTO_TCP = 6,
+	AF_INET = 2,
+	AF_INET6 = 10,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct list_head {
+	struct list_head *next;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct wait_queue_head {
+	struct list_head head;
+};
+
+struct wait_queue_entry {
+	void *private;
+	struct list_head entry;
+};
+
+struct socket_wq {
+	struct wait_queue_head wait;
+};
+
+/* fs/select.c: what a wait queue entry of poll() and select() points to. */
+struct poll_wqueues {
+	struct task_struct *polling_task;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct in6_addr {
+	__u8 bytes[16]; /* never relocated: read through the address of the whole */
+};
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	__u16 skc_family;
+	volatile __u8 skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	atomic_t sk_drops;
+	struct socket_wq *sk_wq;
+	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
+	__u32 sk_ack_backlog; /* u16 before v5.5, 288efe8606b6: CO-RE adjusts the width */
+	__u32 sk_max_ack_backlog;
+};
+
+struct inet_connection_sock {
+	__u8 icsk_retransmits;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct file;
+struct sk_buff;
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+#pragma clang attribute pop

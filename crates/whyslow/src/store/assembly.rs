@@ -45,7 +45,7 @@ impl Assembly {
 
     /// May more be read?
     pub fn has_room(&self) -> bool {
-        self.kept <= limit::TOTAL
+        self.kept <= limit::KEPT
     }
 
     /// Something could not be read.
@@ -142,9 +142,11 @@ impl Assembly {
         let mut lost: Vec<MissingNote> = Vec::new();
         lost.extend(lost_files.iter().map(|name| Missing::broken(name, reason).into()));
         let lost_tables = self.lost_tables(&head.tables, reason);
-        let torn = torn.map(|why| {
-            let (files, tables) = (lost_files.len(), lost_tables.len());
-            format!("{why}; lost: {files} kernel files, {tables} tables or ends of tables")
+        let torn = torn.map(|why| match (lost_files.len(), lost_tables.len()) {
+            (0, 0) => format!("{why}; nothing is lost"),
+            (files, 0) => format!("{why}; lost: {files} kernel files"),
+            (0, tables) => format!("{why}; lost: {tables} tables or their ends"),
+            (files, tables) => format!("{why}; lost: {files} kernel files, {tables} tables or their ends"),
         });
         lost.extend(lost_tables);
 
@@ -237,8 +239,8 @@ impl Assembly {
 /// Count memory; too much of it ends the reading.
 fn keep(kept: &mut u64, bytes: u64) -> Result<(), Halt> {
     *kept = kept.saturating_add(bytes);
-    if *kept > limit::TOTAL {
-        return Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20)));
+    if *kept > limit::KEPT {
+        return Err(Halt::Tear(format!("it needs more than {} MiB of memory", limit::KEPT >> 20)));
     }
     Ok(())
 }

@@ -121,12 +121,14 @@ impl Walk {
             self.special += 1;
             return Ok(());
         }
-        self.left = match self.left.checked_sub(there.len()) {
-            Some(left) => left,
-            None => return Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20))),
-        };
-        let mut body = BufReader::with_capacity(16 << 10, file.take(there.len()));
-        match self.assembly.take(name, there.len(), &mut body) {
+        let mut body = BufReader::with_capacity(16 << 10, file.take(there.len().min(self.left)));
+        let taken = self.assembly.take(name, there.len(), &mut body);
+        // A file that is too large is not read, and does not count.
+        let unread = body.get_ref().limit();
+        let too_much = there.len() > self.left && unread == 0;
+        self.left = self.left.saturating_sub(there.len().min(self.left).saturating_sub(unread));
+        match taken {
+            _ if too_much => Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20))),
             Err(Halt::Tear(why)) if self.assembly.has_room() => {
                 self.assembly.note(Missing::broken(name, why));
                 Ok(())

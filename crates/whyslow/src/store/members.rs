@@ -190,11 +190,11 @@ fn number(field: &[u8]) -> Option<u64> {
 /// The path in a pax header: records of "<length> <key>=<value>\n".
 fn pax_path(text: &[u8]) -> Option<Vec<u8>> {
     let lines = text.split(|b| *b == b'\n');
-    let values = lines.filter_map(|line| {
+    let mut values = lines.filter_map(|line| {
         let (_, record) = line.split_at_checked(line.iter().position(|b| *b == b' ')? + 1)?;
         record.strip_prefix(b"path=")
     });
-    values.last().map(<[u8]>::to_vec)
+    values.next_back().map(<[u8]>::to_vec)
 }
 
 #[cfg(test)]

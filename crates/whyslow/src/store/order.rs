@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use whyslow_model::Frame;
 
-/// Files that answer first: the host's CPU time, pressure, memory, disks, network; then cgroups.
-const MATTER: [&str; 14] = [
+/// Small files that tell most: the host's CPU time, pressure, memory, disks, network.
+const HOST: [&str; 13] = [
     "proc/stat",
     "proc/uptime",
     "proc/loadavg",
@@ -20,14 +20,20 @@ const MATTER: [&str; 14] = [
     "netns/",
     "proc/swaps",
     "proc/sys/net/",
-    "sys/fs/cgroup/",
 ];
+/// As many as there are cgroups.
+const CGROUPS: &str = "sys/fs/cgroup/";
+const CGROUPS_RANK: usize = HOST.len();
+const OTHERS_RANK: usize = HOST.len() + 1;
+const BETWEEN_RANK: usize = HOST.len() + 2;
 
 /// Numbers of frames in the order in which they are written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// First and last frames of the files that matter.
-    pub matter: Vec<usize>,
+    /// First and last frames of the files about the whole host.
+    pub host: Vec<usize>,
+    /// First and last frames of the cgroups' files.
+    pub cgroups: Vec<usize>,
     /// First and last frames of the others, then what lies between first and last.
     pub others: Vec<usize>,
 }
@@ -47,14 +53,24 @@ pub fn of(frames: &[Frame]) -> Order {
     let mut ranked: Vec<(usize, &str, usize)> = Vec::with_capacity(frames.len());
     for (i, frame) in frames.iter().enumerate() {
         let name = frame.name.as_str();
-        let rank = MATTER.iter().position(|m| name.starts_with(m)).unwrap_or(MATTER.len());
         let between = ends.get(name).is_some_and(|(first, last)| i != *first && i != *last);
-        ranked.push((if between { MATTER.len() + 1 } else { rank }, name, i));
+        ranked.push((if between { BETWEEN_RANK } else { rank(name) }, name, i));
     }
     ranked.sort_unstable();
-    let (matter, others): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(rank, ..)| *rank < MATTER.len());
-    let numbers = |some: Vec<(usize, &str, usize)>| some.into_iter().map(|(_, _, i)| i).collect();
-    Order { matter: numbers(matter), others: numbers(others) }
+    let mut order = Order::default();
+    for (rank, _, i) in ranked {
+        match rank {
+            ..CGROUPS_RANK => order.host.push(i),
+            CGROUPS_RANK => order.cgroups.push(i),
+            _ => order.others.push(i),
+        }
+    }
+    order
+}
+
+fn rank(name: &str) -> usize {
+    let of_host = HOST.iter().position(|start| name.starts_with(start));
+    of_host.unwrap_or(if name.starts_with(CGROUPS) { CGROUPS_RANK } else { OTHERS_RANK })
 }
 
 #[cfg(test)]
@@ -65,8 +81,9 @@ mod tests {
     #[test]
     fn start_and_end_stand_side_by_side_and_the_middle_comes_last() {
         let name = |n: &str| Frame { at: Duration::ZERO, name: n.to_owned(), bytes: Vec::new() };
-        let names = ["sys/x", "proc/vmstat", "proc/stat", "proc/stat", "proc/stat", "sys/x"];
+        let names =
+            ["sys/x", "proc/vmstat", "proc/stat", "proc/stat", "proc/stat", "sys/x", "sys/fs/cgroup/a"];
         let frames: Vec<Frame> = names.into_iter().map(name).collect();
-        assert_eq!(of(&frames), Order { matter: vec![2, 4, 1], others: vec![0, 5, 3] });
+        assert_eq!(of(&frames), Order { host: vec![2, 4, 1], cgroups: vec![6], others: vec![0, 5, 3] });
     }
 }

@@ -11,8 +11,8 @@ use super::shown;
 const FRAME: usize = 512 << 10;
 /// Unpacked bytes after which the packer writes out what it has: a cut file loses no more than this before the cut.
 const FLUSH: usize = 32 << 10;
-/// Level 3 is zstd's default; 9 takes four times the CPU for a tenth of the size.
-const LEVEL: i32 = 3;
+/// On counters and rows of JSON, level 3 is not smaller and level 9 a sixth smaller for twice the CPU time.
+const LEVEL: i32 = 1;
 /// log2 of the largest window that is believed: 8 MiB, what `zstd -19` makes.
 const WINDOW_LOG: u32 = 23;
 /// Unpacked bytes of one frame that are held back until its checksum was right. Our frames are smaller.

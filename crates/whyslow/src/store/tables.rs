@@ -11,9 +11,9 @@ use whyslow_model::table::Tables;
 /// Where in the file a table stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Before the kernel files: without it there is no answer.
+    /// Right after the files about the whole host: without it there are few answers.
     First,
-    /// After the kernel files that matter: large, and only makes answers finer.
+    /// After the cgroups' files: large, and only makes answers finer.
     Later,
 }
 
@@ -39,13 +39,13 @@ macro_rules! tables {
 }
 
 tables! {
-    tasks First,
-    cgroups First,
     cpus First,
-    memory First,
-    disk First,
-    connects First,
+    cgroups First,
     listeners First,
+    disk First,
+    tasks First,
+    memory First,
+    connects First,
     waits Later,
     samples Later,
     programs Later,

@@ -51,15 +51,16 @@ pub fn write<W: Write>(rec: &Recording, out: W) -> io::Result<W> {
     let members = member_names(rec);
 
     archive.member("whyslow.json", &head(rec)?)?;
+    archive.tar.get_mut().flush()?;
     if !rec.missing.is_empty() {
         archive.rows("missing.ndjson", &rec.missing)?;
     }
-    // The first members are small, and worth more than the rest together.
+    archive.rows("frames.ndjson", &frame_lines(rec, &members))?;
+    archive.frames(rec, &members, &order.host)?;
+    // So far it is small, and worth more than most of what follows.
     archive.tar.get_mut().flush()?;
     archive.tables(rec, Place::First)?;
-    archive.rows("frames.ndjson", &frame_lines(rec, &members))?;
-    archive.tar.get_mut().flush()?;
-    archive.frames(rec, &members, &order.matter)?;
+    archive.frames(rec, &members, &order.cgroups)?;
     archive.tables(rec, Place::Later)?;
     archive.frames(rec, &members, &order.others)?;
 
@@ -80,7 +81,7 @@ fn member_names(rec: &Recording) -> Vec<String> {
     let ends = order::ends(rec.frames.iter().map(|f| f.name.as_str()));
     names::members(rec.frames.iter().enumerate().map(|(i, frame)| {
         let latest = ends.get(frame.name.as_str()).is_some_and(|(_, last)| *last == i);
-        (frame.name.as_str(), (!latest).then(|| frame.at.as_millis()))
+        (frame.name.as_str(), (!latest).then_some(frame.at.as_millis()))
     }))
 }
 

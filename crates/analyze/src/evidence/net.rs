@@ -1,0 +1,165 @@
+//! Facts of the network: counters by network namespace, connects, listeners, BPF programs.
+
+use std::collections::BTreeMap;
+
+use whyslow_model::{Frame, Missing, table};
+
+use super::Evidence;
+use crate::parse::netstat::{self, Netstat};
+use crate::parse::softnet::{self, Softnet};
+
+/// Protocol counters of one network namespace, before and after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Netns {
+    /// Its inode, as text.
+    pub inode: String,
+    first: Netstat,
+    last: Netstat,
+}
+
+impl Netns {
+    /// How much a counter rose in the window; 0 if it was reset, `None` if this kernel does not have it.
+    #[must_use]
+    pub fn rise(&self, protocol: &str, name: &str) -> Option<u64> {
+        Some(self.last.get(protocol, name)?.saturating_sub(self.first.get(protocol, name)?))
+    }
+}
+
+impl<'r> Evidence<'r> {
+    /// Who opened TCP connections.
+    pub fn connects(&self) -> Result<&'r [table::Connect], Missing> {
+        self.recording()
+            .tables
+            .connects
+            .as_deref()
+            .ok_or_else(|| self.recording().why_missing("TCP connects"))
+    }
+
+    /// Listening sockets that turned connections away.
+    pub fn listeners(&self) -> Result<&'r [table::Listener], Missing> {
+        let tables = &self.recording().tables;
+        tables.listeners.as_deref().ok_or_else(|| self.recording().why_missing("listening sockets"))
+    }
+
+    /// BPF programs of others.
+    pub fn programs(&self) -> Result<&'r [table::Program], Missing> {
+        self.recording()
+            .tables
+            .programs
+            .as_deref()
+            .ok_or_else(|| self.recording().why_missing("BPF programs"))
+    }
+
+    /// Protocol counters of every network namespace that was recorded twice.
+    pub fn netns(&self) -> Result<Vec<Netns>, Missing> {
+        let mut found: BTreeMap<String, Netns> = BTreeMap::new();
+        for file in ["net/netstat", "net/snmp"] {
+            for (inode, first, last) in self.in_netns(file) {
+                let (first, last) = (netstat_of(first)?, netstat_of(last)?);
+                let known = found.remove(&inode).unwrap_or_else(|| Netns {
+                    inode: inode.clone(),
+                    first: Netstat::default(),
+                    last: Netstat::default(),
+                });
+                let both = Netns { first: known.first.with(first), last: known.last.with(last), ..known };
+                found.insert(inode, both);
+            }
+        }
+        if found.is_empty() {
+            return Err(self.recording().why_missing("net/netstat"));
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// What each CPU did with received packets in the window. The kernel's counters wrap at 2^32.
+    pub fn softnet(&self) -> Result<Vec<Softnet>, Missing> {
+        let Some((_, first, last)) = self.in_netns("net/softnet_stat").into_iter().next() else {
+            return Err(self.recording().why_missing("net/softnet_stat"));
+        };
+        let parsed = |f: &Frame| softnet::parse(&text(f)).map_err(|bad| Missing::broken(f.name.clone(), bad));
+        let before: BTreeMap<u32, Softnet> = parsed(first)?.into_iter().map(|s| (s.cpu, s)).collect();
+        let rise = |now: Softnet| {
+            let then = before.get(&now.cpu)?;
+            Some(Softnet {
+                cpu: now.cpu,
+                processed: now.processed.wrapping_sub(then.processed),
+                dropped: now.dropped.wrapping_sub(then.dropped),
+                squeezed: now.squeezed.wrapping_sub(then.squeezed),
+            })
+        };
+        Ok(parsed(last)?.into_iter().filter_map(rise).collect())
+    }
+
+    /// A file of every network namespace that has two frames of it: (inode, first, last).
+    pub(crate) fn in_netns(&self, file: &str) -> Vec<(String, &'r Frame, &'r Frame)> {
+        let mut found: BTreeMap<String, (&Frame, &Frame)> = BTreeMap::new();
+        for frame in &self.recording().frames {
+            let parts = frame.name.strip_prefix("netns/").and_then(|rest| rest.split_once('/'));
+            let host = (frame.name.strip_prefix("proc/") == Some(file)).then_some("host");
+            let inode = parts.and_then(|(inode, name)| (name == file).then_some(inode)).or(host);
+            if let Some(inode) = inode {
+                found.entry(inode.to_owned()).or_insert((frame, frame)).1 = frame;
+            }
+        }
+        let twice = found.into_iter().filter(|(_, (first, last))| first.at < last.at);
+        twice.map(|(inode, (first, last))| (inode, first, last)).collect()
+    }
+
+    /// The last text of a file, without white space around it.
+    pub(crate) fn line(&self, name: &str) -> Result<String, Missing> {
+        Ok(text(self.recording().last(name)?).trim().to_owned())
+    }
+}
+
+fn netstat_of(frame: &Frame) -> Result<Netstat, Missing> {
+    netstat::parse(&text(frame)).map_err(|bad| Missing::broken(frame.name.clone(), bad))
+}
+
+pub(crate) fn text(frame: &Frame) -> String {
+    String::from_utf8_lossy(&frame.bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use whyslow_model::Recording;
+
+    use super::*;
+
+    fn frame(at: u64, name: &str, text: &str) -> Frame {
+        Frame { at: Duration::from_secs(at), name: name.into(), bytes: text.into() }
+    }
+
+    #[test]
+    fn counters_are_differences_of_one_namespace_and_resets_are_zero() {
+        let frames = vec![
+            frame(0, "netns/7/net/netstat", "TcpExt: A B\nTcpExt: 5 9\n"),
+            frame(0, "netns/8/net/netstat", "TcpExt: A B\nTcpExt: 1 1\n"),
+            frame(1, "netns/7/net/netstat", "TcpExt: A B\nTcpExt: 8 2\n"),
+        ];
+        let rec = Recording { frames, ..Default::default() };
+        let found = Evidence::of(&rec).netns().unwrap();
+        assert_eq!(found.len(), 1, "one frame makes no difference");
+        assert_eq!((found[0].rise("TcpExt", "A"), found[0].rise("TcpExt", "B")), (Some(3), Some(0)));
+        assert_eq!(found[0].rise("TcpExt", "C"), None);
+    }
+
+    #[test]
+    fn softnet_counters_may_wrap() {
+        let frames = vec![
+            frame(0, "netns/7/net/softnet_stat", "ffffffff 0 0\n"),
+            frame(1, "netns/7/net/softnet_stat", "00000001 0 3\n"),
+        ];
+        let rec = Recording { frames, ..Default::default() };
+        let want = Softnet { cpu: 0, processed: 2, dropped: 0, squeezed: 3 };
+        assert_eq!(Evidence::of(&rec).softnet().unwrap(), [want]);
+    }
+
+    #[test]
+    fn what_was_not_recorded_is_missing() {
+        let rec = Recording::default();
+        assert_eq!(Evidence::of(&rec).netns(), Err(Missing::not_recorded("net/netstat")));
+        assert!(Evidence::of(&rec).connects().is_err());
+    }
+}

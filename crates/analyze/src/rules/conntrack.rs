@@ -1,0 +1,145 @@
+//! The table of tracked connections is full, or nearly.
+//!
+//! Signal: `nf_conntrack_count` against `nf_conntrack_max`; `drop` and `insert_failed` of `net/stat/nf_conntrack`
+//! (per CPU, hex), differences over the window. A full table drops the first packet of each new connection.
+//! Lost: not measured: who sent the dropped packet is not in the counters. A risk.
+
+use whyslow_model::{Finding, Frame, Missing, Share, Subject, SubjectKind};
+
+use super::Rule;
+use crate::Evidence;
+
+pub const RULE: Rule = Rule {
+    id: "conntrack",
+    question: "Is the table of tracked connections full, or dropping packets?",
+    what: "The packet filter remembers each connection. When its table is full, packets of new connections are \
+           dropped, and their senders wait for a retry of a second and more.",
+    how: "Entries against the limit at the end of the window (85 %), or packets dropped for a full table, or more than \
+          one entry a second that could not be inserted.",
+    limits: "Entries and limit are read in the host's own network namespace. The counters name no connection, so it \
+             makes risks only.",
+    sources: "net/netfilter/nf_conntrack_core.c, nf_conntrack_standalone.c (ct_cpu_seq_show); netdata netfilter.conf",
+    can_be_cause: false,
+    check,
+    rules_out: None,
+};
+
+/// netdata warns at 85 %: above it, one burst fills the table.
+const NEARLY_FULL: Share = Share::percent(85);
+/// Two packets of one connection that race to insert it (DNS over UDP) fail now and then; a rate is a fault.
+const FAILURES_PER_SECOND: f64 = 1.0;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let usage = usage(ev);
+    let stats = ev.in_netns("net/stat/nf_conntrack");
+    let mut found = Vec::new();
+    for (inode, first, last) in &stats {
+        found.extend(dropping(ev, inode, first, last)?);
+    }
+    match usage {
+        Ok((count, max)) if Share::of(count as f64, max as f64) >= NEARLY_FULL => {
+            found.push(risk("host").titled(format!("the conntrack table holds {count} of {max} entries")));
+        }
+        Err(missing) if stats.is_empty() => return Err(missing),
+        _ => {}
+    }
+    Ok(found)
+}
+
+fn usage(ev: &Evidence<'_>) -> Result<(u64, u64), Missing> {
+    let read = |what: &str| {
+        let name = format!("proc/sys/net/netfilter/nf_conntrack_{what}");
+        ev.line(&name)?.parse::<u64>().map_err(|err| Missing::broken(name, err))
+    };
+    Ok((read("count")?, read("max")?))
+}
+
+fn dropping(ev: &Evidence<'_>, inode: &str, first: &Frame, last: &Frame) -> Result<Option<Finding>, Missing> {
+    let rise = |name| Ok(column(last, name)?.saturating_sub(column(first, name)?));
+    let (drops, failures) = (rise("drop")?, rise("insert_failed")?);
+    let many = failures as f64 > FAILURES_PER_SECOND * ev.window().as_secs_f64();
+    if drops == 0 && !many {
+        return Ok(None);
+    }
+    let title = format!("conntrack dropped {drops} packets; {failures} entries could not be inserted");
+    Ok(Some(risk(inode).titled(title)))
+}
+
+fn risk(netns: &str) -> Finding {
+    Finding::risk(RULE.id, Subject::new(SubjectKind::Limit, netns, "conntrack table"))
+        .check(
+            "count against max, and the columns drop and insert_failed",
+            "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max; cat /proc/net/stat/nf_conntrack",
+        )
+        .fix(
+            "raise the limit (about 320 bytes an entry); undo with the old value",
+            "sysctl net.netfilter.nf_conntrack_max; sysctl -w net.netfilter.nf_conntrack_max=524288",
+        )
+        .advice("or track less: shorter timeouts, NOTRACK for traffic that needs no state")
+}
+
+/// Sum over the CPUs of one column of net/stat/nf_conntrack: a line of names, then a line of hex a CPU.
+fn column(frame: &Frame, name: &str) -> Result<u64, Missing> {
+    let text = String::from_utf8_lossy(&frame.bytes);
+    let mut lines = text.lines();
+    let at = lines.next().unwrap_or_default().split_ascii_whitespace().position(|n| n == name);
+    let value = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(at?)?, 16).ok();
+    let values: Option<Vec<u64>> = lines.map(value).collect();
+    let values = values.ok_or_else(|| Missing::broken(frame.name.clone(), format!("no column {name}")))?;
+    Ok(values.into_iter().fold(0, u64::saturating_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use whyslow_model::{Kind, Meta, Recording};
+
+    use super::*;
+
+    fn frame(at: u64, name: &str, text: String) -> Frame {
+        Frame { at: Duration::from_secs(at), name: name.into(), bytes: text.into_bytes() }
+    }
+
+    fn table(count: u64, max: u64) -> Vec<Frame> {
+        let name = |what| format!("proc/sys/net/netfilter/nf_conntrack_{what}");
+        vec![frame(1, &name("count"), format!("{count}\n")), frame(1, &name("max"), format!("{max}\n"))]
+    }
+
+    fn stat(at: u64, failed: u64, drop: u64) -> Frame {
+        let row = format!("0000002a  00000000 {failed:08x} {drop:08x}\n");
+        frame(at, "netns/1/net/stat/nf_conntrack", format!("entries  found insert_failed drop\n{row}{row}"))
+    }
+
+    fn asked(frames: Vec<Frame>) -> Result<Vec<Finding>, Missing> {
+        let meta = Meta { window_ns: 10_000_000_000, ..Default::default() };
+        check(&Evidence::of(&Recording { meta, frames, ..Default::default() }))
+    }
+
+    #[test]
+    fn fires_when_the_table_is_nearly_full() {
+        let found = asked(table(900, 1000)).unwrap();
+        assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
+        assert_eq!(found[0].title, "the conntrack table holds 900 of 1000 entries");
+    }
+
+    #[test]
+    fn fires_when_packets_were_dropped_in_the_window() {
+        let found = asked(vec![stat(0, 5, 100), stat(10, 5, 103)]).unwrap();
+        assert_eq!(found[0].title, "conntrack dropped 6 packets; 0 entries could not be inserted");
+    }
+
+    #[test]
+    fn is_quiet_about_room_and_old_drops() {
+        let mut frames = table(100, 1000);
+        frames.extend([stat(0, 5, 100), stat(10, 6, 100)]);
+        assert_eq!(asked(frames), Ok(vec![]));
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        assert!(asked(vec![]).unwrap_err().to_string().contains("nf_conntrack_count was not recorded"));
+        let torn = frame(10, "netns/1/net/stat/nf_conntrack", "entries dr".into());
+        assert!(asked(vec![stat(0, 0, 0), torn]).is_ok(), "no CPU's line: nothing to add up");
+    }
+}

@@ -1,0 +1,235 @@
+//! Somebody debugged this host and left the tools on.
+//!
+//! Signal: run time of BPF programs that are not ours; BPF statistics, function tracers and trace events that are on
+//! without us; debug options of the kernel's command line; lock debugging in sysctl.
+//! Lost: not measured: the cost is spread over everybody. A risk.
+
+use std::time::Duration;
+
+use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind, seconds, table};
+
+use super::Rule;
+use crate::Evidence;
+
+pub const RULE: Rule = Rule {
+    id: "leftover-debugging",
+    question: "Did somebody leave tracing or debugging on?",
+    what: "Tracers, heavy BPF programs and debug options of the kernel tax every system call, switch or allocation, \
+           long after the person who turned them on has left.",
+    how: "A BPF program of others above 1 % of one CPU; BPF run time statistics, a tracer or trace events on without \
+          us; known debug options in /proc/cmdline and /proc/sys/kernel.",
+    limits: "Tracing through perf events of a running process does not show here. Run times of BPF programs are \
+             extrapolated from a part of the window. The cost is not measured: it makes risks only.",
+    sources: "Documentation/trace/ftrace.rst, Documentation/admin-guide/kernel-parameters.txt, kernel/bpf/syscall.c",
+    can_be_cause: false,
+    check,
+    rules_out: None,
+};
+
+/// More than this is felt; well-made always-on programs stay far below it.
+const HEAVY: Share = Share::percent(1);
+
+/// Options of the command line that make the kernel check itself, and what they tax.
+const OPTIONS: &[(&str, &str)] = &[
+    ("slub_debug", "every allocation"),
+    ("slab_debug", "every allocation"),
+    ("page_owner=on", "every page allocation"),
+    ("page_poison=1", "every page freed"),
+    ("debug_pagealloc=on", "every page allocation"),
+    ("kmemleak=on", "every allocation"),
+    ("kasan=on", "every memory access"),
+    ("debug_objects", "every timer and work item"),
+    ("ftrace=function", "every kernel function"),
+    ("trace_event=", "every traced event"),
+];
+
+/// Files that say "1" when debugging is on, what it is, and how to turn it off.
+const SWITCHES: &[(&str, &str, &str)] = &[
+    ("kernel/prove_locking", "the lock validator (lockdep)", "sysctl -w kernel.prove_locking=0"),
+    ("kernel/lock_stat", "lock statistics", "sysctl -w kernel.lock_stat=0"),
+    ("kernel/stack_tracer_enabled", "the stack tracer", "sysctl -w kernel.stack_tracer_enabled=0"),
+    ("kernel/bpf_stats_enabled", "BPF run time statistics", "sysctl -w kernel.bpf_stats_enabled=0"),
+];
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let programs = ev.programs();
+    let cmdline = ev.line("proc/cmdline");
+    let mut found: Vec<Finding> =
+        programs.iter().flat_map(|all| all.iter()).filter_map(|p| heavy(ev, p)).collect();
+    found.extend(switches(ev, programs.as_deref().unwrap_or_default()));
+    found.extend(tracer(ev));
+    found.extend(cmdline.iter().flat_map(|line| options(line)));
+    match (programs, cmdline) {
+        (Err(missing), Err(_)) if found.is_empty() => Err(missing),
+        _ => Ok(found),
+    }
+}
+
+fn risk(name: &str, title: String) -> Finding {
+    Finding::risk(RULE.id, Subject::host()).titled(title).by(Culprit::new(SubjectKind::Kernel, name, name))
+}
+
+fn heavy(ev: &Evidence<'_>, p: &table::Program) -> Option<Finding> {
+    let share = Share::of(p.run_ns as f64, ev.window().as_nanos() as f64);
+    let ran = seconds(Duration::from_nanos(p.run_ns));
+    let each = p.run_ns.checked_div(p.runs).unwrap_or(0);
+    let title = format!(
+        "BPF program {} ({}) used {share} of a CPU: {ran} in {} runs, {each} ns each",
+        p.name, p.kind, p.runs
+    );
+    (share > HEAVY).then(|| {
+        risk(&format!("bpf program {}", p.id), title)
+            .check("who holds it", format!("bpftool prog show id {}", p.id))
+            .advice("ask its owner to detach it or to make it cheaper; it ends when its last link is closed")
+    })
+}
+
+fn switches(ev: &Evidence<'_>, programs: &[table::Program]) -> Vec<Finding> {
+    let on =
+        |(file, ..): &&(&str, &str, &str)| ev.line(&format!("proc/sys/{file}")).is_ok_and(|text| text == "1");
+    let mut found: Vec<Finding> = SWITCHES
+        .iter()
+        .filter(on)
+        .map(|(file, what, off)| {
+            risk(what, format!("{what} is on"))
+                .check("1 is on", format!("cat /proc/sys/{file}"))
+                .fix("turn it off; undo: the same with 1", *off)
+        })
+        .collect();
+    let told = ev.line("proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text == "1");
+    if !told && programs.iter().any(|p| p.counted_before) {
+        let title =
+            "somebody holds BPF run time statistics on: every BPF program reads the clock twice a run";
+        let find = "find /proc/[0-9]*/fd -lname 'anon_inode:bpf-stats' 2>/dev/null";
+        found.push(risk("BPF run time statistics", title.to_owned()).check("which process holds them", find));
+    }
+    found
+}
+
+fn tracer(ev: &Evidence<'_>) -> Vec<Finding> {
+    let dir = "sys/kernel/tracing";
+    let mut found = Vec::new();
+    if let Some(tracer) =
+        ev.line(&format!("{dir}/current_tracer")).ok().filter(|t| t != "nop" && !t.is_empty())
+    {
+        found.push(
+            risk(&tracer, format!("the tracer {tracer:?} is on"))
+                .check("nop is off", format!("cat /{dir}/current_tracer"))
+                .fix(
+                    format!("turn it off; undo: echo {tracer}"),
+                    format!("echo nop > /{dir}/current_tracer"),
+                ),
+        );
+    }
+    // "X": some are on, some are off.
+    if ev.line(&format!("{dir}/events/enable")).is_ok_and(|text| text == "1" || text == "X") {
+        found.push(
+            risk("trace events", "trace events are on".to_owned())
+                .check("which", format!("cat /{dir}/set_event"))
+                .fix("turn all off; note set_event first, to undo", format!("echo 0 > /{dir}/events/enable")),
+        );
+    }
+    found
+}
+
+fn options(cmdline: &str) -> Vec<Finding> {
+    // What follows "--" is for init.
+    let words = cmdline.split_ascii_whitespace().take_while(|word| *word != "--");
+    let known = words.filter_map(|word| {
+        let on = |(name, _): &&(&str, &str)| {
+            word.strip_prefix(name)
+                .is_some_and(|rest| name.ends_with('=') || rest.is_empty() || rest.starts_with(['=', ',']))
+        };
+        OPTIONS.iter().find(on).map(|(_, taxes)| (word, *taxes))
+    });
+    let found = known.map(|(word, taxes)| {
+        risk(word, format!("the kernel was started with {word:?}, which taxes {taxes}"))
+            .check("the option", "cat /proc/cmdline")
+            .advice(
+                "take it out of the boot loader's configuration at the next reboot; undo by putting it back",
+            )
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::{Frame, Kind, Meta, Recording};
+
+    use super::*;
+
+    fn host(files: &[(&str, &str)], programs: Option<Vec<table::Program>>) -> Recording {
+        let frame = |(name, text): &(&str, &str)| Frame {
+            at: Duration::ZERO,
+            name: (*name).into(),
+            bytes: (*text).into(),
+        };
+        let meta = Meta { window_ns: 10_000_000_000, ..Default::default() };
+        let mut rec = Recording { meta, frames: files.iter().map(frame).collect(), ..Default::default() };
+        rec.tables.programs = programs;
+        rec
+    }
+
+    fn titles(files: &[(&str, &str)], programs: Vec<table::Program>) -> Vec<String> {
+        let found = check(&Evidence::of(&host(files, Some(programs)))).unwrap();
+        assert!(found.iter().all(|f| f.kind == Kind::Risk && f.culprit.is_some()));
+        found.into_iter().map(|f| f.title).collect()
+    }
+
+    fn program(run_ns: u64, counted_before: bool) -> table::Program {
+        table::Program {
+            id: 9,
+            name: "slow".into(),
+            kind: "tracing".into(),
+            run_ns,
+            runs: 1000,
+            counted_before,
+        }
+    }
+
+    #[test]
+    fn fires_on_a_heavy_program_of_somebody_else() {
+        let said = titles(&[], vec![program(200_000_000, false)]);
+        assert_eq!(
+            said,
+            ["BPF program slow (tracing) used 2 % of a CPU: 200 ms in 1000 runs, 200000 ns each"]
+        );
+    }
+
+    #[test]
+    fn fires_on_statistics_that_somebody_left_on_and_says_it_once() {
+        let held = titles(&[], vec![program(1, true)]);
+        assert!(held[0].starts_with("somebody holds BPF run time statistics on"), "{held:?}");
+        let set = titles(&[("proc/sys/kernel/bpf_stats_enabled", "1\n")], vec![program(1, true)]);
+        assert_eq!(set, ["BPF run time statistics is on"]);
+    }
+
+    #[test]
+    fn fires_on_tracers_and_options() {
+        let files = [
+            ("proc/cmdline", "quiet slub_debug=FZ slub_debugger trace_event=sched -- kmemleak=on\n"),
+            ("sys/kernel/tracing/current_tracer", "function\n"),
+            ("sys/kernel/tracing/events/enable", "X\n"),
+        ];
+        let said = titles(&files, vec![]);
+        assert_eq!(said.len(), 4, "{said:?}");
+        assert!(said[2].contains("slub_debug=FZ") && said[3].contains("trace_event=sched"), "{said:?}");
+    }
+
+    #[test]
+    fn is_quiet_on_a_tidy_host() {
+        let files = [
+            ("proc/cmdline", "quiet mitigations=auto\n"),
+            ("proc/sys/kernel/bpf_stats_enabled", "0\n"),
+            ("sys/kernel/tracing/current_tracer", "nop\n"),
+            ("sys/kernel/tracing/events/enable", "0\n"),
+        ];
+        assert_eq!(titles(&files, vec![program(50_000_000, false)]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let unknown = check(&Evidence::of(&host(&[], None))).unwrap_err();
+        assert_eq!(unknown.to_string(), "BPF programs was not recorded");
+    }
+}

@@ -1,0 +1,244 @@
+//! A server did not accept connections as fast as they came, and its clients waited for a SYN to be sent again.
+//!
+//! Signal: connects whose SYN was sent again while somebody waited (`Connect`), to a port whose listening socket
+//! dropped connections in the window or has a full accept queue (`Listener`), in the same network namespace.
+//! Lost: for each client task, the time it did nothing but wait for such connects, less a prompt connect each, at
+//! most the time it lived and did not run. Overlapping connects of one task count once. Counterfactual: with room in
+//! the queue, a connect takes as long as the prompt ones to the same port.
+//! Not this rule: a SYN that a firewall or a bad network swallowed (no drop at the listener); counters that rose
+//! while nobody here waited (a risk).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds, table};
+
+use super::Rule;
+use crate::Evidence;
+
+pub const RULE: Rule = Rule {
+    id: "listen-overflow",
+    question: "Did clients wait because a server's listen queue was full?",
+    what: "A connection waits in the listening socket's accept queue until the server accepts it. When the queue is \
+           full the kernel drops new SYNs without a word; the client sends again after 1 s, then 2, 4 and more.",
+    how: "Connects whose SYN was sent again, to a listener of the same network namespace that dropped connections or \
+          is full. Lost: the client tasks' time in those connects beyond a prompt one; overlapping connects of a task \
+          count once; connects that nobody waits for do not count. For an event loop that did other things meanwhile, \
+          a range.",
+    limits: "Clients on other hosts, and clients in another network namespace than the listener, are not seen: then \
+             it is a risk. A third ACK that meets a full queue delays the first answer, not the connect, and is not \
+             counted as lost. A drop of the listener for another reason (no memory) looks alike where the namespace's \
+             ListenOverflows was not recorded. Connects of io_uring and MPTCP may be missed.",
+    sources: "net/ipv4/tcp_input.c (tcp_conn_request), tcp_ipv4.c (tcp_v4_syn_recv_sock), include/net/sock.h \
+              (sk_acceptq_is_full); tcp_syn_linear_timeouts since v6.5",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// A loss below this is less than one retry could be: the window's edge cut it. It stays a risk.
+const LEAST_LOST: Duration = Duration::from_millis(50);
+/// Fewer connects than this rule nothing out.
+const LEAST_CONNECTS: u64 = 10;
+
+/// What the clients of one listener lost.
+#[derive(Default)]
+struct Paid<'r> {
+    clients: Vec<&'r table::Connect>,
+    blocked: Duration,
+    watched: Duration,
+    watched_share: Duration,
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let connects = ev.connects()?;
+    let waited = |c: &&table::Connect| c.blocked_ns > 0 || c.watched_ns > 0;
+    let waiting: Vec<_> = connects.iter().filter(waited).collect();
+    let listeners = match ev.listeners() {
+        Err(missing) if !waiting.is_empty() => return Err(missing),
+        listeners => listeners.unwrap_or_default(),
+    };
+    let full: Vec<_> = listeners.iter().filter(|l| overflowed(ev, l)).collect();
+    Ok(full.iter().map(|listener| finding(ev, listener, &paid(ev, listener, connects))).collect())
+}
+
+/// A drop is an overflow unless the namespace's own counter says that there was none.
+fn overflowed(ev: &Evidence<'_>, l: &table::Listener) -> bool {
+    let nets = ev.netns().unwrap_or_default();
+    let of_it = nets.iter().find(|net| net.inode == l.netns.to_string());
+    let none = of_it.and_then(|net| net.rise("TcpExt", "ListenOverflows")) == Some(0);
+    l.queue > l.limit || (l.overflows > 0 && !none)
+}
+
+fn reaches(c: &table::Connect, l: &table::Listener) -> bool {
+    let split = |at: &str| at.rsplit_once(':').map(|(ip, port)| (ip.to_owned(), port.to_owned()));
+    let (Some((to, port)), Some((at, listens))) = (split(&c.peer), split(&l.local)) else { return false };
+    c.netns == l.netns
+        && port == listens
+        && (at == to || at == "[::]" || (at == "0.0.0.0" && !to.starts_with('[')))
+}
+
+fn paid<'r>(ev: &Evidence<'r>, l: &table::Listener, connects: &'r [table::Connect]) -> Paid<'r> {
+    let to_it: Vec<_> = connects.iter().filter(|c| reaches(c, l)).collect();
+    let prompt: u64 = to_it.iter().map(|c| c.prompt).sum();
+    let prompt_ns: u64 = to_it.iter().map(|c| c.prompt_ns).sum();
+    let usual = prompt_ns.checked_div(prompt).unwrap_or(0);
+    let mut paid = Paid::default();
+    for c in to_it.into_iter().filter(|c| c.retried > c.abandoned) {
+        let most = could_wait(ev, c.pid);
+        let beyond = |ns: u64| {
+            ns.saturating_sub(usual.saturating_mul(c.retried.saturating_sub(c.abandoned))).min(most)
+        };
+        let blocked = beyond(c.blocked_ns);
+        let left = most.saturating_sub(blocked);
+        paid.blocked += Duration::from_nanos(blocked);
+        paid.watched += Duration::from_nanos(c.watched_ns.min(left));
+        paid.watched_share += Duration::from_nanos(c.watched_share_ns.min(c.watched_ns).min(left));
+        paid.clients.push(c);
+    }
+    paid
+}
+
+/// The longest that a task can have waited: the time that it lived and did not run.
+fn could_wait(ev: &Evidence<'_>, pid: u32) -> u64 {
+    let window = u64::try_from(ev.window().as_nanos()).unwrap_or(u64::MAX);
+    let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
+    task.map_or(window, |t| t.lived_ns.min(window).saturating_sub(t.exec_ns))
+}
+
+fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
+    let lost = paid.blocked + paid.watched_share;
+    if lost < LEAST_LOST {
+        let who = Subject::new(SubjectKind::Socket, l.local.clone(), server(l));
+        let title = format!(
+            "{} turned connections away {} times; nobody on this host was seen to wait",
+            server(l),
+            l.overflows
+        );
+        return with_advice(Finding::risk(RULE.id, who).titled(title), l);
+    }
+    let retried: u64 = paid.clients.iter().map(|c| c.retried.saturating_sub(c.abandoned)).sum();
+    let worst = paid.clients.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos);
+    let title = format!(
+        "{} waited {} for {retried} connects: the listen queue of {} was full ({} of {}, {} turned away)",
+        clients(paid).name,
+        seconds(lost),
+        server(l),
+        l.queue,
+        l.limit,
+        l.overflows
+    );
+    let mut found = Finding::cause(RULE.id, clients(paid), lost)
+        .titled(title)
+        .raw_wait(paid.clients.iter().map(|c| Duration::from_nanos(c.retried_ns)).sum())
+        .share_of(wall(ev, paid))
+        .by(culprit(l))
+        .hop(Hop {
+            edge: "connect".to_owned(),
+            who: clients(paid).name,
+            waits_for: format!("a SYN to {} to be sent again", l.local),
+            state: "sleep".to_owned(),
+            lost,
+            worst,
+            count: Some(retried),
+            per_call: None,
+            grows_with: None,
+        })
+        .hop(accept_hop(ev, l, lost));
+    if !paid.watched.is_zero() {
+        found = found.between(paid.blocked, paid.blocked + paid.watched);
+    }
+    with_advice(found, l)
+}
+
+/// What the server did instead of accepting.
+fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, lost: Duration) -> Hop {
+    let threads = || ev.tasks().into_iter().flatten().filter(|t| t.tgid == l.tgid && l.tgid != 0);
+    let sum = |of: fn(&table::Task) -> u64| threads().map(of).fold(0, u64::saturating_add);
+    let states = [
+        ("running", "its own work", sum(|t| t.exec_ns)),
+        ("runnable", "a CPU", sum(|t| t.run_delay_ns)),
+        ("disk sleep", "the disk or the kernel", sum(|t| t.io_ns.saturating_add(t.blocked_ns))),
+        ("sleep", "something else than connections", sum(|t| t.sleep_ns)),
+    ];
+    let (state, what, _) =
+        states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2).unwrap_or(("unknown", "", 0));
+    let waits_for =
+        if what.is_empty() { "not known".to_owned() } else { format!("{what}, most of the window") };
+    Hop {
+        edge: "accept".to_owned(),
+        who: server(l),
+        waits_for,
+        state: state.to_owned(),
+        lost,
+        worst: None,
+        count: Some(l.overflows),
+        per_call: None,
+        grows_with: None,
+    }
+}
+
+fn with_advice(found: Finding, l: &table::Listener) -> Finding {
+    let port = l.local.rsplit_once(':').map_or("", |(_, port)| port);
+    let inside = if l.tgid == 0 { String::new() } else { format!("nsenter -n -t {} ", l.tgid) };
+    found
+        .check("Recv-Q (queued) against Send-Q (limit), and drops (d...)", format!("{inside}ss -ltnmp 'sport = :{port}'"))
+        .advice("accept faster: more accepting threads or processes, or no slow work between two accepts")
+        .advice(format!(
+            "raise the backlog in listen() (now {}): the smaller of it and net.core.somaxconn counts; takes effect when \
+             the server listens anew; undo by setting the old value",
+            l.limit
+        ))
+}
+
+fn server(l: &table::Listener) -> String {
+    if l.comm.is_empty() { l.local.clone() } else { format!("{} ({})", l.comm, l.local) }
+}
+
+fn culprit(l: &table::Listener) -> Culprit {
+    match l.tgid {
+        0 => Culprit::new(SubjectKind::Socket, l.local.clone(), l.local.clone()),
+        tgid => Culprit::new(SubjectKind::Task, tgid.to_string(), l.comm.clone()).at_file(l.local.clone()),
+    }
+}
+
+/// The client process that lost most speaks for all.
+fn clients(paid: &Paid<'_>) -> Subject {
+    let mut by_process: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
+    for c in &paid.clients {
+        let one = by_process.entry(c.tgid).or_insert((0, &c.comm));
+        one.0 = one.0.saturating_add(c.blocked_ns).saturating_add(c.watched_share_ns);
+    }
+    let worst = by_process.iter().max_by_key(|(_, (ns, _))| *ns);
+    let (tgid, comm) = worst.map_or((0, "a client"), |(tgid, (_, comm))| (*tgid, *comm));
+    let others = by_process.len().saturating_sub(1);
+    let name = if others == 0 { comm.to_owned() } else { format!("{comm} and {others} other clients") };
+    Subject::new(SubjectKind::Task, tgid.to_string(), name)
+}
+
+/// The client tasks' time in the window.
+fn wall(ev: &Evidence<'_>, paid: &Paid<'_>) -> Duration {
+    let mut pids: Vec<u32> = paid.clients.iter().map(|c| c.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let lived = |pid| {
+        let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
+        task.map_or(ev.window(), |t| Duration::from_nanos(t.lived_ns))
+    };
+    pids.into_iter().map(lived).sum()
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let connects = ev.connects()?;
+    let count: u64 = connects.iter().map(|c| c.count).sum();
+    let retried = connects.iter().any(|c| c.retried > 0);
+    let clean = !retried && count >= LEAST_CONNECTS;
+    Ok(clean.then(|| Not {
+        what: "a full listen queue".to_owned(),
+        evidence: format!("none of {count} connects had to send its SYN again"),
+    }))
+}
+
+#[cfg(test)]
+#[path = "listen_overflow_tests.rs"]
+mod tests;

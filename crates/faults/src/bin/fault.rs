@@ -1,0 +1,61 @@
+//! Make one fault and say what its victim really lost: for a look at it by hand.
+//!
+//! `fault cpu-quota [fault|twin|decoy] [seconds]`; `WHYSLOW_SEED=n` repeats one.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use whyslow_faults::scene::Stage;
+use whyslow_faults::{Draw, Fence, Form, Kind, Scene, bars, clock, draw};
+
+whyslow_faults::may_become_victim!();
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match asked(&words) {
+        None => {
+            eprintln!("usage: fault RULE [fault|twin|decoy] [seconds, at most 40]; RULE is one of");
+            Kind::ALL.iter().for_each(|kind| eprintln!("  {}", kind.rule()));
+            ExitCode::from(2)
+        }
+        Some((kind, form, seconds)) => match show(kind, form, seconds) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(err) => {
+                eprintln!("fault: {err}");
+                ExitCode::FAILURE
+            }
+        },
+    }
+}
+
+fn asked(words: &[String]) -> Option<(Kind, Form, Duration)> {
+    let kind = Kind::ALL.into_iter().find(|kind| Some(kind.rule()) == words.first().map(String::as_str))?;
+    let form = match words.get(1).map_or("fault", String::as_str) {
+        "fault" => Form::Fault,
+        "twin" => Form::Twin,
+        "decoy" => Form::Decoy,
+        _ => return None,
+    };
+    let seconds = words.get(2).map_or(Some(8), |text| text.parse().ok())?;
+    Some((kind, form, Duration::from_secs(u64::min(seconds, 40))))
+}
+
+fn show(kind: Kind, form: Form, length: Duration) -> io::Result<()> {
+    let mut draw = Draw::with(draw::run_seed()).branch(kind.rule());
+    let mut out = io::stdout().lock();
+    let fence = Fence::enter()?;
+    let mut scene = Scene::set(&Stage::alone(&fence), kind, form, &mut draw)?;
+    writeln!(out, "{scene}")?;
+    writeln!(out, "cgroup {}, pids {:?}", scene.group().path(), scene.victim().tids())?;
+    scene.work_without(bars::WITHOUT);
+    scene.impose()?;
+    std::thread::sleep(bars::SETTLE);
+    writeln!(out, "on for {} s", length.as_secs())?;
+    let before = scene.counter()?;
+    let window = clock::span_of(length);
+    let after = scene.counter()?;
+    scene.lift()?;
+    scene.work_without(bars::WITHOUT);
+    writeln!(out, "{}; counter {before:?} -> {after:?}", scene.truth(window))
+}

@@ -1,0 +1,300 @@
+//! Cgroups of a test's own, under v1, v2 and hybrids of both.
+
+mod hierarchy;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+pub use hierarchy::{Controller, Hierarchies, Place, Version};
+
+use crate::sys;
+
+/// Tasks that were killed leave their cgroup when they have been scheduled once more.
+const LEAVE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Swapping out some hundred MiB takes seconds on a slow disk.
+const SHRINK_WITHIN: Duration = Duration::from_secs(15);
+
+/// One cgroup, in every hierarchy that matters, under the same path.
+#[derive(Debug, Clone)]
+pub struct Group {
+    path: String,
+    places: Vec<Place>,
+}
+
+/// A limit on direct I/O of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoLimit {
+    /// Bytes a second.
+    Bytes(u64),
+    /// Requests a second.
+    Requests(u64),
+}
+
+impl Group {
+    /// Make `path` ("/a/b") in all of them. On v2 its parents hand down their controllers.
+    pub fn make(hierarchies: &Hierarchies, path: &str) -> io::Result<Self> {
+        let group = Group { path: path.to_owned(), places: hierarchies.places().to_vec() };
+        for place in &group.places {
+            let dir = group.dir_in(place);
+            if place.version == Version::V2 && place.controller != Controller::Unified {
+                let parent = dir.parent().unwrap_or(&place.root);
+                // The root may have it on already, or not be ours to change: the limit's own file tells.
+                let _ = fs::write(parent.join("cgroup.subtree_control"), place.controller.v2_switch());
+            }
+            match fs::create_dir(&dir) {
+                Err(err) if err.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(cannot("make", &dir, &err));
+                }
+                _ => {}
+            }
+        }
+        Ok(group)
+    }
+
+    /// Path under its hierarchies' roots: "/whyslow-test-1-2/victim".
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The files to write a pid to.
+    #[must_use]
+    pub fn procs_files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> =
+            self.places.iter().map(|place| self.dir_in(place).join("cgroup.procs")).collect();
+        files.sort();
+        files.dedup();
+        files
+    }
+
+    /// CPU time it may use each period; `None`: no quota.
+    pub fn set_quota(&self, quota: Option<(Duration, Duration)>) -> io::Result<()> {
+        let (quota, period) = quota.map_or((None, 100_000), |(q, p)| (Some(q.as_micros()), p.as_micros()));
+        match self.version(Controller::Cpu)? {
+            Version::V2 => {
+                let quota = quota.map_or_else(|| "max".to_owned(), |q| q.to_string());
+                self.write(Controller::Cpu, "cpu.max", &format!("{quota} {period}"))
+            }
+            Version::V1 => {
+                // The kernel refuses a pair that was never meant: first no quota, then the period, then the quota.
+                self.write(Controller::Cpu, "cpu.cfs_quota_us", "-1")?;
+                self.write(Controller::Cpu, "cpu.cfs_period_us", &period.to_string())?;
+                quota.map_or(Ok(()), |q| self.write(Controller::Cpu, "cpu.cfs_quota_us", &q.to_string()))
+            }
+        }
+    }
+
+    /// Its weight against siblings, in times the default.
+    pub fn set_cpu_weight(&self, times: u64) -> io::Result<()> {
+        match self.version(Controller::Cpu)? {
+            Version::V1 => self.write(Controller::Cpu, "cpu.shares", &(times * 1024).to_string()),
+            Version::V2 => self.write(Controller::Cpu, "cpu.weight", &(times * 100).to_string()),
+        }
+    }
+
+    /// Memory it may use; `None`: what its parent may.
+    pub fn set_memory_limit(&self, limit: Option<u64>) -> io::Result<()> {
+        let (name, none) = match self.version(Controller::Memory)? {
+            Version::V1 => ("memory.limit_in_bytes", "-1"),
+            Version::V2 => ("memory.max", "max"),
+        };
+        let text = limit.map_or_else(|| none.to_owned(), |l| l.to_string());
+        let began = Instant::now();
+        loop {
+            match self.write(Controller::Memory, name, &text) {
+                // v1 gives up after some rounds of reclaim; each has made the group smaller.
+                Err(err) if err.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < SHRINK_WITHIN => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// How readily it swaps, where a cgroup can say so (v1).
+    pub fn set_swappiness(&self, value: u32) -> io::Result<()> {
+        match self.version(Controller::Memory)? {
+            Version::V1 => self.write(Controller::Memory, "memory.swappiness", &value.to_string()),
+            Version::V2 => Ok(()),
+        }
+    }
+
+    /// Most tasks it may have.
+    pub fn set_pids_limit(&self, limit: u64) -> io::Result<()> {
+        self.write(Controller::Pids, "pids.max", &limit.to_string())
+    }
+
+    /// Limit reads (or writes) of a device ("254:0"); `None`: no limit.
+    pub fn set_io_limit(&self, device: &str, write: bool, limit: Option<IoLimit>) -> io::Result<()> {
+        let word = if write { "write" } else { "read" };
+        match self.version(Controller::Io)? {
+            Version::V1 => {
+                let (bps, iops) = match limit {
+                    Some(IoLimit::Bytes(n)) => (n, 0),
+                    Some(IoLimit::Requests(n)) => (0, n),
+                    None => (0, 0),
+                };
+                let set = |what: &str, n: u64| {
+                    let name = format!("blkio.throttle.{word}_{what}_device");
+                    self.write(Controller::Io, &name, &format!("{device} {n}"))
+                };
+                set("bps", bps)?;
+                set("iops", iops)
+            }
+            Version::V2 => {
+                let w = &word[..1];
+                let (bps, iops) = match limit {
+                    Some(IoLimit::Bytes(n)) => (n.to_string(), "max".to_owned()),
+                    Some(IoLimit::Requests(n)) => ("max".to_owned(), n.to_string()),
+                    None => ("max".to_owned(), "max".to_owned()),
+                };
+                self.write(Controller::Io, "io.max", &format!("{device} {w}bps={bps} {w}iops={iops}"))
+            }
+        }
+    }
+
+    /// Periods in which its quota ran out.
+    pub fn throttled_periods(&self) -> io::Result<u64> {
+        self.number_of(Controller::Cpu, "cpu.stat", "nr_throttled")
+    }
+
+    /// Times its memory met the limit.
+    pub fn limit_hits(&self) -> io::Result<u64> {
+        match self.version(Controller::Memory)? {
+            Version::V1 => {
+                let text = self.read(Controller::Memory, "memory.failcnt")?;
+                text.trim().parse().map_err(io::Error::other)
+            }
+            Version::V2 => self.number_of(Controller::Memory, "memory.events", "max"),
+        }
+    }
+
+    /// Pages it swapped out since it was made. On v1 before 6.x without such a counter: bytes it has in swap.
+    pub fn swapped_out(&self) -> io::Result<u64> {
+        match self.number_of(Controller::Memory, "memory.stat", "pswpout") {
+            Ok(pages) => Ok(pages),
+            Err(_) if self.version(Controller::Memory)? == Version::V1 => {
+                self.number_of(Controller::Memory, "memory.stat", "swap")
+            }
+            Err(err) => Err(err),
+        }
+    }
+
+    /// CPU time that all its tasks used.
+    pub fn cpu_used(&self) -> io::Result<Duration> {
+        match self.version(Controller::Cpuacct) {
+            Ok(Version::V1) => {
+                let text = self.read(Controller::Cpuacct, "cpuacct.usage")?;
+                text.trim().parse().map(Duration::from_nanos).map_err(io::Error::other)
+            }
+            _ => self.number_of(Controller::Cpu, "cpu.stat", "usage_usec").map(Duration::from_micros),
+        }
+    }
+
+    /// Kill what is in it and below it, then remove it.
+    pub fn remove(&self) {
+        let began = Instant::now();
+        for place in &self.places {
+            let dir = self.dir_in(place);
+            while !remove_tree(&dir) && began.elapsed() < LEAVE_WITHIN {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    fn dir_in(&self, place: &Place) -> PathBuf {
+        place.root.join(self.path.trim_start_matches('/'))
+    }
+
+    fn place(&self, controller: Controller) -> io::Result<&Place> {
+        self.places
+            .iter()
+            .find(|place| place.controller == controller)
+            .ok_or_else(|| io::Error::other(format!("this host has no {controller:?} cgroup controller")))
+    }
+
+    fn version(&self, controller: Controller) -> io::Result<Version> {
+        self.place(controller).map(|place| place.version)
+    }
+
+    fn write(&self, controller: Controller, name: &str, text: &str) -> io::Result<()> {
+        let file = self.dir_in(self.place(controller)?).join(name);
+        fs::write(&file, text).map_err(|err| cannot(&format!("write \"{text}\" to"), &file, &err))
+    }
+
+    fn read(&self, controller: Controller, name: &str) -> io::Result<String> {
+        let file = self.dir_in(self.place(controller)?).join(name);
+        fs::read_to_string(&file).map_err(|err| cannot("read", &file, &err))
+    }
+
+    fn number_of(&self, controller: Controller, file: &str, name: &str) -> io::Result<u64> {
+        let text = self.read(controller, file)?;
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+            .ok_or_else(|| io::Error::other(format!("{file} of {} has no {name}", self.path)))
+    }
+}
+
+/// Kill the tasks of a cgroup directory and those below, and remove the directories. True if it is gone.
+#[must_use]
+pub fn remove_tree(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return !dir.exists() };
+    let below: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    let all_gone = below.iter().all(|child| remove_tree(child));
+    let procs = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    procs.lines().filter_map(|pid| pid.parse().ok()).filter(|pid: &i32| *pid > 1).for_each(sys::kill);
+    all_gone && fs::remove_dir(dir).is_ok()
+}
+
+fn cannot(verb: &str, path: &Path, err: &io::Error) -> io::Error {
+    io::Error::new(err.kind(), format!("cannot {verb} {}: {err}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(version: Version, root: &Path) -> Group {
+        let controllers = [Controller::Cpu, Controller::Memory, Controller::Io, Controller::Pids];
+        let place = |controller| Place { controller, version, root: root.to_owned() };
+        fs::create_dir_all(root.join("t/v")).unwrap();
+        Group { path: "/t/v".to_owned(), places: controllers.map(place).to_vec() }
+    }
+
+    fn said(root: &Path, name: &str) -> String {
+        fs::read_to_string(root.join("t/v").join(name)).unwrap()
+    }
+
+    #[test]
+    fn limits_are_spoken_in_v1() {
+        let root = tempfile::tempdir().unwrap();
+        let g = group(Version::V1, root.path());
+        g.set_quota(Some((Duration::from_millis(20), Duration::from_millis(50)))).unwrap();
+        g.set_memory_limit(Some(1 << 20)).unwrap();
+        g.set_io_limit("254:0", false, Some(IoLimit::Requests(70))).unwrap();
+        assert_eq!(said(root.path(), "cpu.cfs_quota_us"), "20000");
+        assert_eq!(said(root.path(), "cpu.cfs_period_us"), "50000");
+        assert_eq!(said(root.path(), "memory.limit_in_bytes"), "1048576");
+        assert_eq!(said(root.path(), "blkio.throttle.read_iops_device"), "254:0 70");
+        assert_eq!(said(root.path(), "blkio.throttle.read_bps_device"), "254:0 0");
+    }
+
+    #[test]
+    fn limits_are_spoken_in_v2() {
+        let root = tempfile::tempdir().unwrap();
+        let g = group(Version::V2, root.path());
+        g.set_quota(Some((Duration::from_millis(20), Duration::from_millis(50)))).unwrap();
+        g.set_memory_limit(None).unwrap();
+        g.set_io_limit("254:0", true, Some(IoLimit::Bytes(4096))).unwrap();
+        assert_eq!(said(root.path(), "cpu.max"), "20000 50000");
+        assert_eq!(said(root.path(), "memory.max"), "max");
+        assert_eq!(said(root.path(), "io.max"), "254:0 wbps=4096 wiops=max");
+    }
+
+    #[test]
+    fn a_missing_controller_is_named() {
+        let g = Group { path: "/t".to_owned(), places: Vec::new() };
+        assert_eq!(g.set_pids_limit(1).unwrap_err().to_string(), "this host has no Pids cgroup controller");
+    }
+}

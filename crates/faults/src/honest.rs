@@ -1,0 +1,141 @@
+//! Honest load: work that fills the host without anything being wrong with it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use crate::cgroup::Group;
+use crate::spec::Work;
+use crate::{Draw, Fence, Victim, sys};
+
+/// Busy processes that fill all CPUs, in a cgroup of their own.
+pub struct Crowd {
+    victims: Vec<Victim>,
+    group: Group,
+}
+
+impl Crowd {
+    /// Start `n` of them.
+    pub fn start(fence: &Fence, n: usize, draw: &mut Draw) -> io::Result<Self> {
+        let group = fence.group(&draw.word(8))?;
+        let comm = format!("crowd-{}", draw.word(4));
+        let work = Work::Spin { burst_us: 1_000, rest_us: 0 };
+        let spawn = |_| Victim::spawn(fence.spec(&group, &comm, 1, work.clone()));
+        let victims = (0..n).map(spawn).collect::<io::Result<Vec<_>>>()?;
+        victims.iter().for_each(Victim::go);
+        Ok(Crowd { victims, group })
+    }
+
+    /// Its cgroup.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Its processes.
+    #[must_use]
+    pub fn victims(&self) -> &[Victim] {
+        &self.victims
+    }
+}
+
+/// A C compiler that builds generated sources, so many at a time, as `make -jN` would.
+pub struct Compile {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+    group: Group,
+}
+
+const FUNCTIONS: usize = 150;
+
+impl Compile {
+    /// Begin, with `jobs` compilers at a time.
+    pub fn start(fence: &Fence, jobs: usize, draw: &mut Draw) -> io::Result<Self> {
+        let group = fence.group(&draw.word(6))?;
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let threads = (0..jobs).map(|_| {
+            let source = fence.dir().join(format!("{}.c", draw.word(8)));
+            fs::write(&source, program(draw))?;
+            let (stop, done, procs) = (stop.clone(), done.clone(), group.procs_files());
+            Ok(std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    match compiler(&source, &procs).and_then(|mut child| child.wait()) {
+                        Ok(status) if status.success() => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        _ => break,
+                    }
+                }
+            }))
+        });
+        let threads = threads.collect::<io::Result<Vec<_>>>()?;
+        Ok(Compile { stop, done, threads, group })
+    }
+
+    /// Files compiled so far: 0 for long means that there is no compiler.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Its cgroup.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+}
+
+impl Drop for Compile {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.group.remove(); // kills what still compiles
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn compiler(source: &PathBuf, procs: &[PathBuf]) -> io::Result<Child> {
+    let procs: Vec<_> = procs
+        .iter()
+        .map(|path| std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::other))
+        .collect::<io::Result<_>>()?;
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-c", "-o", "/dev/null"]).arg(source);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    unsafe {
+        command.pre_exec(move || {
+            sys::die_with_parent()?;
+            procs.iter().try_for_each(|path| sys::write_file(path, b"0"))?;
+            sys::write_file(c"/proc/self/oom_score_adj", b"1000")
+        });
+    }
+    command.spawn()
+}
+
+/// A source that takes a compiler about a second.
+fn program(draw: &mut Draw) -> String {
+    let mut text = String::new();
+    for f in 0..FUNCTIONS {
+        let _ = writeln!(
+            text,
+            "int f{f}(int a, int *p, unsigned n) {{\n  unsigned i; int s = {};",
+            draw.between(1, 99)
+        );
+        for _ in 0..12 {
+            let (x, y, z) = (draw.between(1, 99), draw.between(1, 30), draw.between(0, 7));
+            let _ = writeln!(
+                text,
+                "  for (i = {z}; i < n; i += {y}) {{ s ^= p[i % {x}] * a + (s >> {z}); if (s & {x}) a += s / {y}; }}"
+            );
+        }
+        let _ = writeln!(text, "  return s;\n}}");
+    }
+    text
+}

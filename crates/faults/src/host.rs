@@ -1,0 +1,154 @@
+//! The host as the harness sees it: memory, CPUs, disks, and whether it is idle.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cgroup::Group;
+use crate::{clock, sys};
+
+/// CPUs that this process may use.
+#[must_use]
+pub fn cpus() -> Vec<usize> {
+    sys::allowed_cpus()
+}
+
+/// Whether live tests can be made at all.
+#[must_use]
+pub fn is_root() -> bool {
+    sys::is_root()
+}
+
+/// Bytes that could be had without swapping.
+pub fn available_memory() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        .map(|kib| kib << 10)
+        .ok_or_else(|| io::Error::other("expected MemAvailable in /proc/meminfo"))
+}
+
+/// The disk ("254:0") under a file: throttles are set on whole disks, files live on partitions.
+pub fn disk_of(path: &Path) -> io::Result<String> {
+    let dev = fs::metadata(path)?.dev();
+    let number = format!("{}:{}", libc::major(dev), libc::minor(dev));
+    let sys = Path::new("/sys/dev/block").join(&number);
+    if !sys.exists() {
+        return Err(io::Error::other(format!(
+            "{} is on no block device of its own ({number})",
+            path.display()
+        )));
+    }
+    if !sys.join("partition").exists() {
+        return Ok(number);
+    }
+    let disk = fs::canonicalize(&sys)?.join("../dev");
+    Ok(fs::read_to_string(disk)?.trim().to_owned())
+}
+
+/// Make a file with content that does not compress, on disk, and not in the page cache.
+pub fn make_file(path: &Path, size: u64) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    let mut draw = crate::Draw::with(size);
+    let noise: Vec<u8> = (0..(1 << 20) / 8).flat_map(|_| draw.any().to_ne_bytes()).collect();
+    let mut left = size;
+    while left > 0 {
+        let now = left.min(noise.len() as u64);
+        file.write_all(&noise[..now as usize])?;
+        left -= now;
+    }
+    file.sync_all()?;
+    // Written pages belong to the harness's cgroup; the victim must bring in its own.
+    sys::advise(&file, 0, 0, libc::POSIX_FADV_DONTNEED);
+    Ok(())
+}
+
+/// CPU time that others may use without a host ceasing to be idle, as a share of all CPUs.
+const IDLE: f64 = 0.05;
+/// Time in which somebody waited for I/O or memory, as a share of the window.
+const CALM: f64 = 0.02;
+
+/// Watches whether anybody but the test uses the host.
+pub struct Calm {
+    began: u64,
+    busy: Duration,
+    stalled: Duration,
+}
+
+impl Calm {
+    /// Begin to watch.
+    pub fn watch(test: Option<&Group>) -> io::Result<Self> {
+        Ok(Calm { began: clock::now(), busy: busy_but_for(test)?, stalled: stalled() })
+    }
+
+    /// What disturbed the host since; `None`: nothing did. `ours`: CPU time of whyslow itself.
+    pub fn disturbed(&self, test: Option<&Group>, ours: Duration) -> io::Result<Option<String>> {
+        let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
+        let others = busy_but_for(test)?.saturating_sub(self.busy).saturating_sub(ours).as_secs_f64();
+        let share = others / wall / cpus().len().max(1) as f64;
+        if share > IDLE {
+            return Ok(Some(format!("others used {:.0} % of the CPUs", share * 100.0)));
+        }
+        let stalled = stalled().saturating_sub(self.stalled).as_secs_f64() / wall;
+        if test.is_none() && stalled > CALM {
+            return Ok(Some(format!(
+                "somebody waited for I/O or memory {:.0} % of the time",
+                stalled * 100.0
+            )));
+        }
+        Ok(None)
+    }
+}
+
+/// CPU time that all tasks used, less that of the test's own groups.
+fn busy_but_for(test: Option<&Group>) -> io::Result<Duration> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let fields: Vec<u64> =
+        text.lines().next().unwrap_or("").split_whitespace().skip(1).map_while(|f| f.parse().ok()).collect();
+    // user, nice, system, (idle, iowait), irq, softirq, steal: what others took from us counts as busy.
+    let ticks: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|i| fields.get(*i)).sum();
+    let own = test.map_or(Ok(Duration::ZERO), Group::cpu_used)?;
+    Ok(Duration::from_millis(ticks * 10).saturating_sub(own))
+}
+
+/// Time in which some task stalled on I/O or memory; nothing where the kernel does not say.
+fn stalled() -> Duration {
+    let total = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/pressure/{name}")).ok()?;
+        let line = text.lines().find(|line| line.starts_with("some"))?;
+        line.rsplit_once("total=")?.1.trim().parse().ok()
+    };
+    Duration::from_micros(total("io").unwrap_or(0) + total("memory").unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_and_its_disk_is_a_whole_one() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let file = dir.path().join("file");
+        make_file(&file, 3 << 19).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 19);
+        // Containers may have no block device of their own; then it says so.
+        match disk_of(&file) {
+            Ok(disk) => assert!(!Path::new("/sys/dev/block").join(&disk).join("partition").exists()),
+            Err(err) => assert!(err.to_string().contains("no block device"), "{err}"),
+        }
+    }
+
+    #[test]
+    fn a_busy_thread_disturbs_the_calm() {
+        let calm = Calm::watch(None).unwrap();
+        let span = clock::now() + 600_000_000;
+        std::thread::scope(|scope| {
+            for _ in cpus() {
+                scope.spawn(|| while clock::now() < span {});
+            }
+        });
+        assert!(calm.disturbed(None, Duration::ZERO).unwrap().is_some());
+    }
+}

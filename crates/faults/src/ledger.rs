@@ -1,0 +1,273 @@
+//! What victims did, and when, by their own clock: memory shared by a victim's threads and the harness.
+//!
+//! One slot a thread: how many pieces of work it has done, and a list of (moment, count) at least `GRAIN`
+//! apart. Between two moments work is taken to be even, so a piece that takes a second counts in parts.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::{self, Span};
+use crate::sys;
+
+/// Moments closer than this are not noted apart: 60 s of work fit in 480 KiB a thread.
+const GRAIN_NS: u64 = 2_000_000;
+const MOMENTS: usize = 30_000;
+const CONTROL: usize = 64;
+const HEAD: usize = 8;
+
+/// Words that the harness writes and victims read.
+#[derive(Debug, Clone, Copy)]
+pub enum Word {
+    /// 0: wait. Else the moment at which work began.
+    Go = 0,
+    /// 1: leave.
+    Stop = 1,
+    /// Raised by one: touch all of the working set once, then go on.
+    Warm = 2,
+    /// How long a server rests after each accept, in us; `NEVER`: it accepts nobody.
+    AcceptPause = 3,
+}
+
+/// A server that accepts nobody.
+pub const NEVER: u64 = u64::MAX;
+
+/// Words at the head of a thread's slot.
+#[derive(Debug, Clone, Copy)]
+pub enum Fact {
+    /// Its thread id; 0 until it is ready.
+    Tid = 0,
+    /// Pieces of work done.
+    Count = 1,
+    /// Moments noted.
+    Moments = 2,
+    /// Last `Word::Warm` that was obeyed.
+    Warmed = 3,
+    /// Work that failed (errno of the last, in the low half).
+    Failed = 4,
+    /// Time of its pieces, where a paced thread measures them, in ns.
+    Busy = 5,
+}
+
+/// Shared memory of one victim.
+pub struct Ledger {
+    fd: Option<OwnedFd>,
+    at: *mut u8,
+    size: usize,
+    slots: usize,
+}
+
+// SAFETY: the memory is only used as atomics, and lives as long as the ledger.
+unsafe impl Send for Ledger {}
+// SAFETY: as above.
+unsafe impl Sync for Ledger {}
+
+impl Ledger {
+    /// A new one, with room for `slots` threads. All its pages are the harness's, not the victim's.
+    pub fn new(slots: usize) -> io::Result<Self> {
+        let size = Self::size(slots);
+        let fd = sys::memory_file("whyslow-test-ledger", size as u64)?;
+        let at = sys::map(Some(fd.as_raw_fd()), size)?;
+        let ledger = Ledger { fd: Some(fd), at, size, slots };
+        for page in (0..size / 8).step_by(512) {
+            ledger.cell(page).store(0, Ordering::Relaxed);
+        }
+        Ok(ledger)
+    }
+
+    /// The one behind an inherited descriptor.
+    pub fn inherited(fd: RawFd, slots: usize) -> io::Result<Self> {
+        let size = Self::size(slots);
+        Ok(Ledger { fd: None, at: sys::map(Some(fd), size)?, size, slots })
+    }
+
+    /// The descriptor to inherit.
+    #[must_use]
+    pub fn descriptor(&self) -> RawFd {
+        self.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// Room for so many threads.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    fn size(slots: usize) -> usize {
+        ((CONTROL + slots * (HEAD + 2 * MOMENTS)) * 8).next_multiple_of(4096)
+    }
+
+    fn cell(&self, index: usize) -> &AtomicU64 {
+        assert!((index + 1) * 8 <= self.size, "the ledger has no word {index}");
+        // SAFETY: inside the mapping, aligned (mappings are page aligned), only ever used as an atomic.
+        unsafe { AtomicU64::from_ptr(self.at.cast::<u64>().add(index)) }
+    }
+
+    /// A word of control.
+    #[must_use]
+    pub fn word(&self, word: Word) -> &AtomicU64 {
+        self.cell(word as usize)
+    }
+
+    /// A fact of one thread.
+    #[must_use]
+    pub fn fact(&self, slot: usize, fact: Fact) -> &AtomicU64 {
+        self.cell(CONTROL + slot * (HEAD + 2 * MOMENTS) + fact as usize)
+    }
+
+    fn moment(&self, slot: usize, index: usize) -> (&AtomicU64, &AtomicU64) {
+        let at = CONTROL + slot * (HEAD + 2 * MOMENTS) + HEAD + 2 * index;
+        (self.cell(at), self.cell(at + 1))
+    }
+
+    fn read(&self, slot: usize, index: usize) -> (u64, f64) {
+        let (at, count) = self.moment(slot, index);
+        (at.load(Ordering::Acquire), count.load(Ordering::Acquire) as f64)
+    }
+
+    /// Work that a thread had done at a moment, in pieces and parts of a piece.
+    #[must_use]
+    pub fn done_at(&self, slot: usize, ns: u64) -> f64 {
+        let known = (self.fact(slot, Fact::Moments).load(Ordering::Acquire) as usize).min(MOMENTS);
+        let (mut low, mut high) = (0, known);
+        while low < high {
+            let mid = low + (high - low) / 2;
+            if self.read(slot, mid).0 <= ns { low = mid + 1 } else { high = mid }
+        }
+        if low == 0 {
+            return 0.0;
+        }
+        let (before, done) = self.read(slot, low - 1);
+        if low == known {
+            return done;
+        }
+        let (after, then) = self.read(slot, low);
+        done + (then - done) * (ns - before) as f64 / (after - before).max(1) as f64
+    }
+
+    /// Pieces a second, all threads together.
+    #[must_use]
+    pub fn rate(&self, span: Span) -> f64 {
+        let done: f64 =
+            (0..self.slots).map(|slot| self.done_at(slot, span.to) - self.done_at(slot, span.from)).sum();
+        done / span.length().as_secs_f64().max(1e-9)
+    }
+
+    /// Pieces that failed so far.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        (0..self.slots).map(|slot| self.fact(slot, Fact::Failed).load(Ordering::Relaxed) >> 32).sum()
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` or `inherited` with this size; nobody outlives the ledger.
+        unsafe { sys::unmap(self.at, self.size) };
+    }
+}
+
+/// A thread's pen.
+pub struct Tally<'ledger> {
+    ledger: &'ledger Ledger,
+    slot: usize,
+    count: u64,
+    noted_at: u64,
+    noted: usize,
+}
+
+impl<'ledger> Tally<'ledger> {
+    /// For one thread, which begins with nothing done.
+    #[must_use]
+    pub fn begin(ledger: &'ledger Ledger, slot: usize) -> Self {
+        let mut tally = Tally { ledger, slot, count: 0, noted_at: 0, noted: 0 };
+        tally.note(clock::now());
+        tally
+    }
+
+    /// One more piece is done.
+    pub fn did_one(&mut self) {
+        self.count += 1;
+        self.ledger.fact(self.slot, Fact::Count).store(self.count, Ordering::Release);
+        let now = clock::now();
+        if now >= self.noted_at + GRAIN_NS {
+            self.note(now);
+        }
+    }
+
+    /// The last piece took this long.
+    pub fn took(&mut self, ns: u64) {
+        self.ledger.fact(self.slot, Fact::Busy).fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// A piece failed.
+    pub fn failed(&mut self, err: &io::Error) {
+        let errno = err.raw_os_error().unwrap_or(0) as u64;
+        let fact = self.ledger.fact(self.slot, Fact::Failed);
+        fact.store((((fact.load(Ordering::Relaxed) >> 32) + 1) << 32) | errno, Ordering::Relaxed);
+    }
+
+    /// Pieces done so far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn note(&mut self, now: u64) {
+        if self.noted == MOMENTS {
+            return;
+        }
+        let (at, count) = self.ledger.moment(self.slot, self.noted);
+        at.store(now, Ordering::Release);
+        count.store(self.count, Ordering::Release);
+        self.noted += 1;
+        self.noted_at = now;
+        self.ledger.fact(self.slot, Fact::Moments).store(self.noted as u64, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noted(moments: &[(u64, u64)]) -> Ledger {
+        let ledger = Ledger::new(1).unwrap();
+        for (index, (at, count)) in moments.iter().enumerate() {
+            let (a, c) = ledger.moment(0, index);
+            a.store(*at, Ordering::Relaxed);
+            c.store(*count, Ordering::Relaxed);
+        }
+        ledger.fact(0, Fact::Moments).store(moments.len() as u64, Ordering::Relaxed);
+        ledger
+    }
+
+    #[test]
+    fn a_long_piece_counts_in_parts() {
+        let ledger = noted(&[(1_000, 0), (2_000, 1), (4_000, 2)]);
+        assert_eq!(ledger.done_at(0, 500), 0.0);
+        assert_eq!(ledger.done_at(0, 1_500), 0.5);
+        assert_eq!(ledger.done_at(0, 3_000), 1.5);
+        assert_eq!(ledger.done_at(0, 9_000), 2.0);
+    }
+
+    #[test]
+    fn a_tally_is_read_as_written() {
+        let ledger = Ledger::new(2).unwrap();
+        let from = clock::now();
+        let mut tally = Tally::begin(&ledger, 1);
+        (0..10).for_each(|_| {
+            sys::sleep_us(2_500);
+            tally.did_one();
+        });
+        let span = Span { from, to: clock::now() };
+        assert_eq!(ledger.fact(1, Fact::Count).load(Ordering::Relaxed), 10);
+        let done = ledger.rate(span) * span.length().as_secs_f64();
+        assert!((9.9..=10.0).contains(&done), "{done}");
+    }
+
+    #[test]
+    #[should_panic(expected = "no word")]
+    fn nobody_writes_outside() {
+        let _ = Ledger::new(1).unwrap().fact(99, Fact::Count);
+    }
+}

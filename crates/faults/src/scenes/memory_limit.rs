@@ -1,0 +1,56 @@
+//! A cgroup reads a file that does not fit under its memory limit, again and again.
+//!
+//! Fault: the file is 3 to 4 times the limit; without the limit all of it is cached. Twin: a limit with room for
+//! the file. Decoy: a stream that reads each block once, on a timer: the limit is met all the time, and what is
+//! thrown out for it is never wanted again.
+
+use std::io;
+
+use crate::scene::{Form, Kind, Scene, Stage};
+use crate::spec::Work;
+use crate::{Draw, Victim, host};
+
+/// What a group needs beside the file: stacks, page tables, buffers.
+const ROOM: u64 = 24 << 20;
+
+/// Draw one and start it.
+pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> {
+    let small = draw.between(stage.memory / 8, stage.memory / 5) & !0xf_ffff;
+    let file_size = (draw.real(3.0, 4.0) * small as f64) as u64 & !0xf_ffff;
+    let limit = if form == Form::Twin { file_size + ROOM } else { small };
+    let file = stage.fence.dir().join(draw.word(8));
+    host::make_file(&file, file_size)?;
+    let (threads, work) = match form {
+        Form::Decoy => {
+            let (block, every_us) = (draw.between(2, 8) << 16, draw.between(15, 25) * 1000);
+            (1, Work::Stream { file: file.clone(), block, every_us })
+        }
+        Form::Fault | Form::Twin => {
+            let random = draw.one_in(2);
+            let block = if random { draw.between(1, 4) << 14 } else { draw.between(1, 4) << 16 };
+            (draw.between(1, 2), Work::Reread { file: file.clone(), block, random })
+        }
+    };
+    let said = format!("limit {} MiB, file {} MiB, {threads} x {work:?}", limit >> 20, file_size >> 20);
+    let group = stage.fence.group(&draw.word(6))?;
+    let comm = format!("read-{}", draw.word(4));
+    let victim = Victim::spawn(stage.fence.spec(&group, &comm, threads, work))?;
+    let (imposed, counted) = (group.clone(), group.clone());
+    Ok(Scene {
+        victim,
+        others: Vec::new(),
+        resources: vec![group.path().to_owned(), file.display().to_string()],
+        group,
+        kind: Kind::MemoryLimit,
+        form,
+        said,
+        switch: Box::new(move |victim, on| {
+            imposed.set_memory_limit(on.then_some(limit))?;
+            // Without the limit means: all of the file in the cache.
+            if on { Ok(()) } else { victim.warm() }
+        }),
+        counter: Some(Box::new(move |_| counted.limit_hits())),
+        without: Vec::new(),
+        _belongings: Vec::new(),
+    })
+}

@@ -1,0 +1,76 @@
+//! What a victim process is told to do, as the harness writes it down for it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// One victim process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    /// Name of its threads (at most 15 bytes).
+    pub comm: String,
+    /// How many threads do the work.
+    pub threads: usize,
+    /// The work.
+    pub work: Work,
+    /// `cgroup.procs` files to join before anything else.
+    pub join: Vec<PathBuf>,
+    /// Inherited descriptor of its ledger.
+    pub ledger: i32,
+    /// Its network.
+    pub network: Network,
+    /// CPU turns (`work::cpu`) that take a microsecond on an idle CPU.
+    pub turns_per_us: f64,
+    /// Its life ends after so many seconds, whatever happens.
+    pub lifetime_s: u32,
+}
+
+/// In which network namespace a victim lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// Where the harness is; it sends nothing.
+    Shared,
+    /// A new one, with `lo` up.
+    Own,
+    /// That of another victim (`/proc/PID/ns/net`).
+    Of(u32),
+}
+
+/// Work that can be counted.
+#[expect(missing_docs, reason = "the fields are named after what the variants say")]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Work {
+    /// Compute for `burst_us` of CPU, then sleep `rest_us` (0: never).
+    Spin { burst_us: u64, rest_us: u64 },
+    /// Compute for `burst_us` at each tick of a clock that all threads share. A tick that is missed is not made up.
+    Paced { burst_us: u64, every_us: u64 },
+    /// Read a file again and again through the page cache.
+    Reread { file: PathBuf, block: u64, random: bool },
+    /// Read the next block of a file at each tick; what was read is never read again.
+    Stream { file: PathBuf, block: u64, every_us: u64 },
+    /// Read or write a file, past the page cache.
+    Direct { file: PathBuf, block: u64, how: Direct },
+    /// `count` direct reads at each tick.
+    DirectPaced { file: PathBuf, block: u64, count: u64, every_us: u64 },
+    /// Accept connections on a port.
+    Serve { port: u16, backlog: u32 },
+    /// Connect, close, think, and again.
+    Connect { port: u16, think_us: u64 },
+    /// Compute at each tick, and send off a connect that nobody waits for.
+    Fling { port: u16, burst_us: u64, every_us: u64 },
+    /// Touch the pages of a region again and again, with `burst_us` of CPU for 16 pages.
+    Touch { bytes: u64, burst_us: u64, random: bool },
+    /// Touch `hot` bytes at each tick; write `cold` bytes once and never look at them again, and a few more each tick.
+    Hoard { hot: u64, cold: u64, more: u64, burst_us: u64, every_us: u64 },
+}
+
+/// A way past the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direct {
+    /// O_DIRECT reads.
+    Read,
+    /// O_DIRECT writes over blocks that exist.
+    Write,
+    /// Plain reads of what was dropped from the cache (`posix_fadvise`) just before.
+    Uncached,
+}

@@ -1,0 +1,286 @@
+//! System calls that std does not have, each wrapped once, each with std's errors.
+
+use std::ffi::CString;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
+}
+
+pub fn monotonic_ns() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: ts is a valid place for the answer; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// Sleep until a moment of CLOCK_MONOTONIC.
+pub fn sleep_until(ns: u64) {
+    let ts = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+    // SAFETY: ts is valid, and with TIMER_ABSTIME nothing is written back. An early end only shortens the sleep.
+    unsafe {
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &ts, std::ptr::null_mut());
+    }
+}
+
+pub fn sleep_us(us: u64) {
+    sleep_until(monotonic_ns() + us * 1000);
+}
+
+pub fn thread_id() -> u64 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() as u64 }
+}
+
+/// Name the calling thread (at most 15 bytes are kept).
+pub fn set_name(name: &str) {
+    let Ok(name) = CString::new(name) else { return };
+    // SAFETY: the pointer is a C string that lives through the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Die when the thread that started us does.
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: a number only.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
+}
+
+/// Be killed by SIGALRM after so many seconds.
+pub fn die_after(seconds: u32) {
+    // SAFETY: a number only.
+    unsafe { libc::alarm(seconds) };
+}
+
+pub fn keep_over_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: a number only; a bad one gives EBADF.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
+}
+
+/// Write to a file that exists, without allocating: for use between fork and exec.
+pub fn write_file(path: &std::ffi::CStr, text: &[u8]) -> io::Result<()> {
+    // SAFETY: the path is a C string, the text has the length that is said, the descriptor is ours alone.
+    unsafe {
+        let fd = check(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC))?;
+        let written = libc::write(fd, text.as_ptr().cast(), text.len());
+        let result = if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+        libc::close(fd);
+        result
+    }
+}
+
+/// Wait for the lock of a file; it is held until the file is closed.
+pub fn lock(fd: &impl AsRawFd) -> io::Result<()> {
+    loop {
+        // SAFETY: the descriptor is open as long as `fd` is borrowed.
+        match check(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX) }) {
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            done => return done.map(drop),
+        }
+    }
+}
+
+pub fn memory_file(name: &str, size: u64) -> io::Result<OwnedFd> {
+    let name = CString::new(name).map_err(io::Error::other)?;
+    // SAFETY: the name is a C string; the new descriptor is ours alone.
+    let file = unsafe {
+        let fd = check(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC))?;
+        std::fs::File::from_raw_fd(fd)
+    };
+    file.set_len(size)?;
+    Ok(file.into())
+}
+
+/// Map shared (a file) or private (none) memory for the life of the process or until `unmap`.
+pub fn map(fd: Option<RawFd>, size: usize) -> io::Result<*mut u8> {
+    let (flags, fd) = match fd {
+        Some(fd) => (libc::MAP_SHARED, fd),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+    };
+    // SAFETY: the kernel picks an address where nothing is.
+    let at =
+        unsafe { libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
+}
+
+/// # Safety
+/// `at` came from `map` with this size, and nobody uses it any more.
+pub unsafe fn unmap(at: *mut u8, size: usize) {
+    // SAFETY: promised by the caller.
+    unsafe { libc::munmap(at.cast(), size) };
+}
+
+/// Small pages only: a huge page would be swapped as one.
+pub fn no_huge_pages(at: *mut u8, size: usize) {
+    // SAFETY: advice changes no content; a bad range gives an error.
+    unsafe { libc::madvise(at.cast(), size, libc::MADV_NOHUGEPAGE) };
+}
+
+/// Tell the page cache about a range of a file; 0 is all of it.
+pub fn advise(fd: &impl AsRawFd, at: u64, length: u64, advice: i32) {
+    // SAFETY: numbers only.
+    unsafe { libc::posix_fadvise(fd.as_raw_fd(), at as i64, length as i64, advice) };
+}
+
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: all zeroes is an empty set; the kernel fills at most its size.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
+        set
+    };
+    // SAFETY: the index is below CPU_SETSIZE.
+    (0..libc::CPU_SETSIZE as usize).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+}
+
+/// Let a thread run on these CPUs only.
+pub fn pin(tid: i32, cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: all zeroes is an empty set; CPU_SET ignores what is out of range; the set outlives the call.
+    check(unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        cpus.iter()
+            .filter(|cpu| **cpu < libc::CPU_SETSIZE as usize)
+            .for_each(|c| libc::CPU_SET(*c, &mut set));
+        libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), &set)
+    })
+    .map(drop)
+}
+
+pub fn swap_on(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the path is a C string.
+    check(unsafe { libc::swapon(path.as_ptr(), 0) }).map(drop)
+}
+
+pub fn swap_off(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: the path is a C string.
+    check(unsafe { libc::swapoff(path.as_ptr()) }).map(drop)
+}
+
+/// A network namespace of our own, for this thread.
+pub fn new_network() -> io::Result<()> {
+    // SAFETY: a number only.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Enter a network namespace, this thread only.
+pub fn enter_network(of: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as it is borrowed.
+    check(unsafe { libc::setns(of.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// Bring up `lo` of this thread's network namespace.
+pub fn loopback_up() -> io::Result<()> {
+    let socket = socket(libc::SOCK_DGRAM)?;
+    // SAFETY: the request is initialised and outlives the call; ifr_name ends in a zero byte.
+    check(unsafe {
+        let mut request: libc::ifreq = mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &request)
+    })
+    .map(drop)
+}
+
+pub fn socket(kind: i32) -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the new descriptor is ours alone.
+    unsafe {
+        let fd = check(libc::socket(libc::AF_INET, kind | libc::SOCK_CLOEXEC, 0))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn loopback(port: u16) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    }
+}
+
+pub fn listen(socket: &OwnedFd, port: u16, backlog: i32) -> io::Result<()> {
+    let address = loopback(port);
+    // SAFETY: the address outlives the call and has the size that is said.
+    check(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_in>() as libc::socklen_t,
+        )
+    })?;
+    // SAFETY: numbers only.
+    check(unsafe { libc::listen(socket.as_raw_fd(), backlog) }).map(drop)
+}
+
+/// Connect to a port of 127.0.0.1.
+pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
+    let address = loopback(port);
+    // SAFETY: the address outlives the call and has the size that is said.
+    check(unsafe {
+        libc::connect(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_in>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Wait until a connection is there, then take and close it. False: none came in time.
+pub fn accept_within(listener: &OwnedFd, ms: i32) -> bool {
+    let mut poll = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid pollfd; null addresses mean that the peer's is not wanted.
+    unsafe {
+        if libc::poll(&mut poll, 1, ms) < 1 {
+            return false;
+        }
+        let fd = libc::accept4(
+            listener.as_raw_fd(),
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+            libc::SOCK_CLOEXEC,
+        );
+        fd >= 0 && libc::close(fd) == 0
+    }
+}
+
+/// Close with a reset: no TIME_WAIT, so that a closed loop does not run out of ports.
+pub fn reset_on_close(socket: &OwnedFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: the option outlives the call and has the size that is said.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        );
+    }
+}
+
+pub fn kill(pid: i32) {
+    // SAFETY: a number only. Callers pass pids found in cgroups of a test.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Leave at once, without running anybody's destructors.
+pub fn leave(status: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(status) }
+}

@@ -1,0 +1,93 @@
+//! What a victim lost, by its own clock.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::Ledger;
+use crate::clock::Span;
+
+/// The rate without the fault is the median over slices of this length: one hiccup of the host is not the truth.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// The loss of one victim over one window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Truth {
+    /// Threads at work.
+    pub tasks: usize,
+    /// Length of the window.
+    pub window_s: f64,
+    /// Pieces of work a second, in the window.
+    pub rate_with: f64,
+    /// Pieces of work a second, the fault lifted and all else the same.
+    pub rate_without: f64,
+}
+
+impl Truth {
+    /// Compare a window with the spans in which the fault was lifted.
+    #[must_use]
+    pub fn told_by(ledger: &Ledger, window: Span, without: &[Span]) -> Self {
+        Truth {
+            tasks: ledger.slots(),
+            window_s: window.length().as_secs_f64(),
+            rate_with: ledger.rate(window),
+            rate_without: median_rate(ledger, without),
+        }
+    }
+
+    /// 1 - work done / work without the fault; never below 0.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.rate_without > 0.0 { (1.0 - self.rate_with / self.rate_without).max(0.0) } else { 0.0 }
+    }
+
+    /// Task-seconds lost.
+    #[must_use]
+    pub fn lost_s(&self) -> f64 {
+        self.tasks as f64 * self.window_s * self.share()
+    }
+}
+
+impl fmt::Display for Truth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "lost {:.2} task-s ({:.0} % of {} tasks x {:.2} s; {:.1}/s with, {:.1}/s without)",
+            self.lost_s(),
+            self.share() * 100.0,
+            self.tasks,
+            self.window_s,
+            self.rate_with,
+            self.rate_without
+        )
+    }
+}
+
+/// The middle of the rates of all slices.
+#[must_use]
+pub fn median_rate(ledger: &Ledger, spans: &[Span]) -> f64 {
+    let mut rates: Vec<f64> =
+        spans.iter().flat_map(|span| span.slices(SLICE)).map(|slice| ledger.rate(slice)).collect();
+    rates.sort_by(f64::total_cmp);
+    match rates.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => rates[n / 2],
+        n => (rates[n / 2 - 1] + rates[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_the_rate_is_half_the_time_of_all_tasks() {
+        let truth = Truth { tasks: 16, window_s: 3.0, rate_with: 50.0, rate_without: 100.0 };
+        assert_eq!(truth.lost_s(), 24.0);
+    }
+
+    #[test]
+    fn doing_more_than_without_is_no_loss() {
+        let truth = Truth { tasks: 1, window_s: 3.0, rate_with: 110.0, rate_without: 100.0 };
+        assert_eq!(truth.lost_s(), 0.0);
+    }
+}

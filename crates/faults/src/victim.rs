@@ -1,0 +1,180 @@
+//! A victim process: this program, started again, doing countable work in cgroups of the test.
+//!
+//! Any program can be a victim if it says [`may_become_victim!`](crate::may_become_victim) once. The victim
+//! starts before `main`, so a test binary that is also a victim never runs its tests there.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::ledger::{Fact, Ledger, Word};
+use crate::spec::{Network, Spec};
+use crate::{clock, sys, work};
+
+const ENV: &str = "WHYSLOW_VICTIM";
+
+/// A victim that fills its memory or opens its files needs some seconds on a busy host, not more.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// Lets this program be started again as a victim. To be said once, at the top level of the program or test file.
+#[macro_export]
+macro_rules! may_become_victim {
+    () => {
+        // What glibc calls before main, with the environment already there.
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static BECOME_VICTIM_IF_ASKED: extern "C" fn() = $crate::victim::become_if_asked;
+    };
+}
+
+/// Be the victim that the environment describes, for the rest of this process's life. Else return.
+pub extern "C" fn become_if_asked() {
+    let Some(text) = std::env::var_os(ENV) else { return };
+    let spec = serde_json::from_slice::<Spec>(text.as_encoded_bytes());
+    let status = match spec.map_err(io::Error::other).and_then(|spec| live(&spec)) {
+        Ok(()) => 0,
+        Err(err) => {
+            eprintln!("cannot be a victim: {err}");
+            2
+        }
+    };
+    sys::leave(status);
+}
+
+fn live(spec: &Spec) -> io::Result<()> {
+    sys::die_after(spec.lifetime_s);
+    std::fs::write("/proc/self/oom_score_adj", "1000")?;
+    for procs in &spec.join {
+        std::fs::write(procs, "0")
+            .map_err(|err| io::Error::other(format!("cannot join {}: {err}", procs.display())))?;
+    }
+    match spec.network {
+        Network::Shared => {}
+        Network::Own => {
+            sys::new_network()?;
+            sys::loopback_up()?;
+        }
+        Network::Of(pid) => sys::enter_network(&std::fs::File::open(format!("/proc/{pid}/ns/net"))?)?,
+    }
+    let ledger = Ledger::inherited(spec.ledger, spec.threads)?;
+    std::thread::scope(|scope| {
+        // The first worker is the main thread: every task of the process is at work.
+        for slot in 1..spec.threads {
+            let ledger = &ledger;
+            std::thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, move || {
+                work::run(spec, ledger, slot);
+            })?;
+        }
+        work::run(spec, &ledger, 0);
+        Ok(())
+    })
+}
+
+/// A running victim. It ends when this is dropped, when the thread that started it ends, or when its time is up.
+pub struct Victim {
+    child: Child,
+    ledger: Arc<Ledger>,
+    comm: String,
+}
+
+impl Victim {
+    /// Start it and wait until all its threads are ready. They begin at [`Victim::go`].
+    pub fn spawn(mut spec: Spec) -> io::Result<Self> {
+        let ledger = Arc::new(Ledger::new(spec.threads)?);
+        spec.ledger = ledger.descriptor();
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .env_clear()
+            .env(ENV, serde_json::to_string(&spec).map_err(io::Error::other)?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let (descriptor, parent) = (spec.ledger, std::process::id());
+        // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+        unsafe {
+            command.pre_exec(move || {
+                sys::die_with_parent()?;
+                if std::os::unix::process::parent_id() != parent {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                sys::keep_over_exec(descriptor)
+            });
+        }
+        let mut victim = Victim { child: command.spawn()?, ledger, comm: spec.comm };
+        victim.until("get ready", |ledger, slot| ledger.fact(slot, Fact::Tid).load(Ordering::Acquire) > 0)?;
+        Ok(victim)
+    }
+
+    /// Begin to work.
+    pub fn go(&self) {
+        self.ledger.word(Word::Go).store(clock::now(), Ordering::Release);
+    }
+
+    /// What it did.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The name of its threads.
+    #[must_use]
+    pub fn comm(&self) -> &str {
+        &self.comm
+    }
+
+    /// Its thread ids.
+    #[must_use]
+    pub fn tids(&self) -> Vec<u32> {
+        (0..self.ledger.slots())
+            .map(|slot| self.ledger.fact(slot, Fact::Tid).load(Ordering::Acquire) as u32)
+            .collect()
+    }
+
+    /// Let all its threads run on these CPUs only.
+    pub fn pin(&self, cpus: &[usize]) -> io::Result<()> {
+        self.tids().into_iter().try_for_each(|tid| sys::pin(tid as i32, cpus))
+    }
+
+    /// Have every thread touch its whole working set once, and wait for it.
+    pub fn warm(&mut self) -> io::Result<()> {
+        let asked = self.ledger.word(Word::Warm).fetch_add(1, Ordering::AcqRel) + 1;
+        self.until("warm up", |ledger, slot| ledger.fact(slot, Fact::Warmed).load(Ordering::Acquire) >= asked)
+    }
+
+    /// Wait until every thread has done at least one more piece of work.
+    pub fn until_it_moves(&mut self) -> io::Result<()> {
+        let count = |ledger: &Ledger, slot| ledger.fact(slot, Fact::Count).load(Ordering::Acquire);
+        let before: Vec<u64> = (0..self.ledger.slots()).map(|slot| count(&self.ledger, slot)).collect();
+        self.until("go on", |ledger, slot| count(ledger, slot) > before[slot])
+    }
+
+    fn until(&mut self, what: &str, done: impl Fn(&Ledger, usize) -> bool) -> io::Result<()> {
+        let began = Instant::now();
+        while !(0..self.ledger.slots()).all(|slot| done(&self.ledger, slot)) {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(io::Error::other(format!("victim {} ended early: {status}", self.comm)));
+            }
+            if began.elapsed() > READY_WITHIN {
+                return Err(io::Error::other(format!("victim {} did not {what} in time", self.comm)));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // Its own child, not yet waited for: the pid cannot be somebody else's.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

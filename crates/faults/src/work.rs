@@ -1,0 +1,115 @@
+//! What a victim's threads do. Runs in the victim process, never in the harness.
+
+mod cpu;
+mod disk;
+mod memory;
+mod net;
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+pub use cpu::turns_per_us;
+
+use crate::ledger::{Fact, Ledger, Tally, Word};
+use crate::spec::{Spec, Work};
+use crate::sys;
+
+/// One thread at work.
+pub struct Worker<'ledger> {
+    spec: &'ledger Spec,
+    ledger: &'ledger Ledger,
+    slot: usize,
+    tally: Tally<'ledger>,
+    warmed: u64,
+    seed: u64,
+}
+
+/// Say "ready", wait for the start, then work until told to stop.
+pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
+    sys::set_name(&spec.comm);
+    let worker = || {
+        ledger.fact(slot, Fact::Tid).store(sys::thread_id(), Ordering::Release);
+        while ledger.word(Word::Go).load(Ordering::Acquire) == 0 {
+            sys::sleep_us(500);
+        }
+        let tally = Tally::begin(ledger, slot);
+        Worker { spec, ledger, slot, tally, warmed: 0, seed: sys::thread_id() }
+    };
+    let result = match &spec.work {
+        Work::Spin { burst_us, rest_us } => cpu::spin(worker(), *burst_us, *rest_us),
+        Work::Paced { burst_us, every_us } => cpu::paced(worker(), *burst_us, *every_us),
+        Work::Reread { file, block, random } => disk::reread(worker(), file, *block, *random),
+        Work::Stream { file, block, every_us } => disk::stream(worker(), file, *block, *every_us),
+        Work::Direct { file, block, how } => disk::direct(worker(), file, *block, *how),
+        Work::DirectPaced { file, block, count, every_us } => {
+            disk::direct_paced(worker(), file, *block, *count, *every_us)
+        }
+        // A server is ready when it listens, so it says so itself.
+        Work::Serve { port, backlog } => net::serve(worker, *port, *backlog),
+        Work::Connect { port, think_us } => net::connect(worker(), *port, *think_us),
+        Work::Fling { port, burst_us, every_us } => net::fling(worker(), *port, *burst_us, *every_us),
+        Work::Touch { bytes, burst_us, random } => memory::touch(worker(), *bytes, *burst_us, *random),
+        Work::Hoard { hot, cold, more, burst_us, every_us } => {
+            memory::hoard(worker(), [*hot, *cold, *more], *burst_us, *every_us)
+        }
+    };
+    if let Err(err) = result {
+        Tally::begin(ledger, slot).failed(&err);
+        eprintln!("victim {}: {err}", spec.comm);
+        sys::leave(3);
+    }
+}
+
+impl Worker<'_> {
+    fn goes_on(&self) -> bool {
+        self.ledger.word(Word::Stop).load(Ordering::Relaxed) == 0
+    }
+
+    fn word(&self, word: Word) -> u64 {
+        self.ledger.word(word).load(Ordering::Relaxed)
+    }
+
+    /// Do `warm` if the harness asked for it since the last time.
+    fn warm_if_asked(&mut self, warm: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let asked = self.word(Word::Warm);
+        if asked != self.warmed {
+            warm()?;
+            self.warmed = asked;
+            self.ledger.fact(self.slot, Fact::Warmed).store(asked, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Any number below `n`: xorshift, cheap beside the work.
+    fn below(&mut self, n: u64) -> u64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed % n.max(1)
+    }
+
+    fn compute(&self, us: u64) {
+        cpu::turn((us as f64 * self.spec.turns_per_us) as u64);
+    }
+
+    /// Do `piece` at each tick of a clock that began with the work and that all threads share. A piece that ends
+    /// after the next tick has cost that tick: the rate falls.
+    fn at_each_tick(
+        &mut self,
+        every_us: u64,
+        mut piece: impl FnMut(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (base, every) = (self.word(Word::Go), every_us * 1000);
+        let mut tick = (sys::monotonic_ns().saturating_sub(base) / every) + 1;
+        while self.goes_on() {
+            let due = base + tick * every;
+            sys::sleep_until(due);
+            piece(self)?;
+            let ended = sys::monotonic_ns();
+            self.tally.took(ended.saturating_sub(due));
+            self.tally.did_one();
+            tick = (tick + 1).max(ended.saturating_sub(base) / every + u64::from(ended > due + every));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! Each fault, twin and decoy is what it says, by the victim's own clock alone. Drawn at random.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use whyslow_faults::scene::Stage;
+use whyslow_faults::{Draw, Fence, Form, Kind, Scene, Truth, bars, clock, host};
+
+whyslow_faults::may_become_victim!();
+
+const WITHOUT: Duration = Duration::from_millis(800);
+const SETTLE: Duration = Duration::from_millis(1_000);
+const WINDOW: Duration = Duration::from_millis(2_000);
+
+/// What one measurement showed.
+struct Seen {
+    said: String,
+    truth: Truth,
+    counted: Option<u64>,
+    failures: u64,
+}
+
+fn measure(kind: Kind, form: Form, round: u64) -> Seen {
+    let mut draw = Draw::of_run(&format!("{} {form:?}", kind.rule()), round);
+    let fence = Fence::enter().unwrap();
+    let mut scene = Scene::set(&Stage::alone(&fence), kind, form, &mut draw).unwrap();
+    scene.work_without(WITHOUT);
+    scene.impose().unwrap();
+    std::thread::sleep(SETTLE);
+    let before = scene.counter().unwrap();
+    let window = clock::span_of(WINDOW);
+    let counted = scene.counter().unwrap().zip(before).map(|(after, before)| after.saturating_sub(before));
+    scene.lift().unwrap();
+    scene.work_without(WITHOUT);
+    fence.check_time().unwrap();
+    let failures = scene.processes().map(|p| p.ledger().failures()).sum();
+    let seen = Seen { said: format!("{draw} {scene}"), truth: scene.truth(window), counted, failures };
+    let _ = writeln!(std::io::stderr(), "{}: {}; counter {:?}", seen.said, seen.truth, seen.counted);
+    seen
+}
+
+/// Noise of the host may spoil a measurement, not `bars::TRIES` of them.
+fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
+    if !host::is_root() {
+        let _ = writeln!(std::io::stderr(), "not run: {} {form:?} needs root", kind.rule());
+        return;
+    }
+    let mut all = String::new();
+    for round in 0..u64::from(bars::TRIES) {
+        let seen = measure(kind, form, round);
+        let rises = form == Form::Twin || seen.counted.is_none_or(|n| n > 0);
+        // A non-blocking connect to a full queue fails nobody; every other failure is a broken test.
+        assert_eq!(seen.failures, 0, "work failed: {}", seen.said);
+        if bar(&seen.truth) && rises {
+            return;
+        }
+        all += &format!("\n{}: {}; counter {:?}", seen.said, seen.truth, seen.counted);
+    }
+    panic!("not what it says:{all}");
+}
+
+macro_rules! forms {
+    ($($kind:ident: $fault:ident, $twin:ident, $decoy:ident;)*) => {$(
+        #[test]
+        fn $fault() {
+            holds(Kind::$kind, Form::Fault, |truth| truth.share() >= bars::A_FAULT);
+        }
+
+        #[test]
+        fn $twin() {
+            holds(Kind::$kind, Form::Twin, |truth| truth.share() < bars::NO_FAULT);
+        }
+
+        #[test]
+        fn $decoy() {
+            holds(Kind::$kind, Form::Decoy, |truth| truth.share() < bars::NO_FAULT);
+        }
+    )*};
+}
+
+forms! {
+    CpuQuota: root_a_cpu_quota_costs_time, root_an_ample_quota_costs_nothing,
+        root_a_quota_that_throttles_a_punctual_task_costs_nothing;
+    CpuPinned: root_pinning_busy_threads_costs_time, root_busy_threads_on_all_cpus_lose_nothing,
+        root_pinning_threads_that_need_little_costs_nothing;
+    MemoryLimit: root_rereading_past_a_memory_limit_costs_time, root_rereading_under_a_memory_limit_costs_nothing,
+        root_streaming_through_a_memory_limit_costs_nothing;
+    BlkioThrottle: root_throttled_io_costs_time, root_free_io_costs_nothing,
+        root_throttled_io_of_a_punctual_task_costs_nothing;
+    ListenOverflow: root_a_full_accept_queue_costs_clients_time, root_a_prompt_server_costs_clients_nothing,
+        root_a_full_accept_queue_that_nobody_waits_for_costs_nothing;
+    SwapIn: root_swapping_the_working_set_costs_time, root_memory_that_fits_costs_nothing,
+        root_swapping_out_forgotten_pages_costs_nothing;
+}

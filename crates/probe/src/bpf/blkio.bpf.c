@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: GPL-2.0
+/* How long does block I/O take, by device and cgroup: held back by a throttle, queued, at the device?
+ *
+ * blk-throttle keeps a bio before block_bio_queue has fired for it: the event then comes from the worker that lets
+ * it go (blk_throtl_dispatch_work_fn; 5.15 to 6.18). No event tells that a bio was put on hold, so the hold is
+ * measured where it hurts: from the moment a task of the bio's cgroup went to sleep for I/O to the moment the
+ * throttle let the cgroup's last bio go before the task was woken. What follows is queue and device.
+ *
+ * That needs two hooks in the scheduler. They are attached only if the throttle of some device has been set up.
+ */
+#include "kernel.bpf.h"
+
+#define MAX_ROWS 4096
+#define MAX_FLIGHTS 16384
+#define MAX_WAITS 8192
+#define MAX_HOLDS 1024
+#define MAX_DEVICES 24
+#define MAX_DEPTH 8
+#define POLICIES 6
+
+struct blkio_key {
+	__u32 dev; /* major << 20 | minor */
+	__u32 op;  /* REQ_OP_READ 0, REQ_OP_WRITE 1 */
+	__u64 cgroup;
+};
+
+struct blkio_row {
+	__u64 requests;
+	__u64 bytes;
+	__u64 device_ns;
+	__u64 device_worst_ns;
+	__u64 queue_ns;
+	__u64 held;
+	__u64 held_ns;
+	__u64 held_worst_ns;
+};
+
+/* A request at the device. */
+struct blkio_flight {
+	struct blkio_key key;
+	__u64 issued;
+	__u64 bytes;
+};
+
+/* A task that sleeps for I/O. */
+struct blkio_wait {
+	__u64 since;
+	__u64 cgroup;
+};
+
+/* What the throttle last let go for a cgroup. */
+struct blkio_hold {
+	struct blkio_key key;
+	__u64 at;
+};
+
+/* Preallocated, all of them: the hooks run with interrupts off, two of them under a run queue's lock. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_ROWS);
+	__type(key, struct blkio_key);
+	__type(value, struct blkio_row);
+} rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_FLIGHTS);
+	__type(key, __u64);
+	__type(value, struct blkio_flight);
+} flights SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_WAITS);
+	__type(key, __u32);
+	__type(value, struct blkio_wait);
+} waits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_HOLDS);
+	__type(key, __u64);
+	__type(value, struct blkio_hold);
+} holds SEC(".maps");
+
+/* Requests, waits and holds that we saw but could not note. */
+__u64 lost;
+/* Some device's throttle has been set up (v6.10, a3166c51702b: on first use; before, with the device). */
+__u64 throttled;
+/* Where blkcg_gq::pd has the throttle's data. */
+__u64 throttle_at;
+
+/* The worker of the throttle; absent where the kernel has no throttle. */
+extern const void blk_throtl_dispatch_work_fn __ksym __weak;
+
+static struct blkio_row *row_of(struct blkio_key *key)
+{
+	static const struct blkio_row none;
+	struct blkio_row *row = bpf_map_lookup_elem(&rows, key);
+
+	if (!row) {
+		bpf_map_update_elem(&rows, key, &none, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&rows, key);
+	}
+	if (!row)
+		__sync_fetch_and_add(&lost, 1);
+	return row;
+}
+
+static void add(__u64 *sum, __u64 *worst, __u64 ns)
+{
+	__sync_fetch_and_add(sum, ns);
+	if (ns > *worst)
+		*worst = ns; /* two at once may leave the smaller: a rare, small error */
+}
+
+static __u32 number_of(struct gendisk *disk)
+{
+	return disk ? BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor) : 0;
+}
+
+static __u64 owner_of(struct bio *bio)
+{
+	return bio ? css_cgroup_key((void *)BPF_CORE_READ(bio, bi_blkg, blkcg)) : 0; /* css is blkcg's first member */
+}
+
+static bool dispatched_by_throttle(void)
+{
+	struct task_struct *t = (void *)bpf_get_current_task_btf();
+	struct task_struct___before_5_17 *old = (void *)t;
+	struct kthread *thread;
+	struct worker *worker;
+
+	if (!(t->flags & PF_WQ_WORKER) || !&blk_throtl_dispatch_work_fn)
+		return false;
+	thread = bpf_core_field_exists(t->worker_private) ? t->worker_private : (void *)old->set_child_tid;
+	worker = BPF_CORE_READ(thread, data);
+	return (void *)BPF_CORE_READ(worker, current_func) == &blk_throtl_dispatch_work_fn;
+}
+
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(queued, struct bio *bio)
+{
+	struct blkio_hold hold = {};
+	struct blkio_row *row;
+
+	if (!dispatched_by_throttle())
+		return 0;
+	hold.key.dev = number_of(BPF_CORE_READ(bio, bi_bdev, bd_disk));
+	hold.key.op = BPF_CORE_READ(bio, bi_opf) & 0xff;
+	hold.key.cgroup = owner_of(bio);
+	hold.at = bpf_ktime_get_ns();
+	row = row_of(&hold.key);
+	if (row)
+		__sync_fetch_and_add(&row->held, 1);
+	if (bpf_map_update_elem(&holds, &hold.key.cgroup, &hold, BPF_ANY))
+		__sync_fetch_and_add(&lost, 1);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(issued, struct request *rq)
+{
+	struct blkio_flight flight = {};
+	__u64 at = (__u64)rq, queued = BPF_CORE_READ(rq, start_time_ns);
+	struct blkio_row *row;
+
+	flight.key.dev = number_of(BPF_CORE_READ(rq, q, disk));
+	flight.key.op = BPF_CORE_READ(rq, cmd_flags) & 0xff;
+	flight.key.cgroup = owner_of(BPF_CORE_READ(rq, bio));
+	flight.issued = bpf_ktime_get_ns();
+	flight.bytes = BPF_CORE_READ(rq, __data_len);
+	row = row_of(&flight.key);
+	if (row && queued && queued < flight.issued) /* 0 where /sys/block/X/queue/iostats is off */
+		__sync_fetch_and_add(&row->queue_ns, flight.issued - queued);
+	if (bpf_map_update_elem(&flights, &at, &flight, BPF_ANY))
+		__sync_fetch_and_add(&lost, 1);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
+{
+	__u64 at = (__u64)rq, now = bpf_ktime_get_ns();
+	struct blkio_flight *flight = bpf_map_lookup_elem(&flights, &at);
+	struct blkio_row *row;
+
+	if (!flight || bytes < BPF_CORE_READ(rq, __data_len))
+		return 0; /* issued before we attached, or only in part done */
+	row = row_of(&flight->key);
+	if (row) {
+		__sync_fetch_and_add(&row->requests, 1);
+		__sync_fetch_and_add(&row->bytes, flight->bytes);
+		add(&row->device_ns, &row->device_worst_ns, now - flight->issued);
+	}
+	bpf_map_delete_elem(&flights, &at);
+	return 0;
+}
+
+static bool sleeps_for_io(struct task_struct *t)
+{
+	return BPF_CORE_READ_BITFIELD(t, in_iowait) && (task_state(t) & TASK_UNINTERRUPTIBLE);
+}
+
+static void begin_wait(struct task_struct *t, __u64 flags)
+{
+	struct blkio_wait wait = { .since = bpf_ktime_get_ns() };
+	__u32 pid = t->pid;
+
+	wait.cgroup = css_cgroup_key(task_css(t, io_cgrp_id));
+	if (bpf_map_update_elem(&waits, &pid, &wait, flags) && flags == BPF_ANY)
+		__sync_fetch_and_add(&lost, 1);
+}
+
+static void book(struct blkio_key *key, __u64 ns)
+{
+	struct blkio_row *row = row_of(key);
+
+	if (row)
+		add(&row->held_ns, &row->held_worst_ns, ns);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(slept, bool preempted, struct task_struct *off, struct task_struct *on)
+{
+	if (!preempted && sleeps_for_io(off))
+		begin_wait(off, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(woken, struct task_struct *t)
+{
+	struct blkio_wait *wait;
+	struct blkio_hold *hold;
+	__u32 pid = t->pid;
+
+	if (!BPF_CORE_READ_BITFIELD(t, in_iowait))
+		return 0;
+	wait = bpf_map_lookup_elem(&waits, &pid);
+	if (!wait)
+		return 0;
+	hold = bpf_map_lookup_elem(&holds, &wait->cgroup);
+	if (hold && hold->at > wait->since)
+		book(&hold->key, hold->at - wait->since);
+	bpf_map_delete_elem(&waits, &pid);
+	return 0;
+}
+
+/* The (cgroup, device) pairs of a cgroup are a list. */
+static __always_inline struct blkcg_gq *first_of(struct blkcg *blkcg)
+{
+	struct hlist_node *node = BPF_CORE_READ(blkcg, blkg_list.first);
+
+	return node ? (void *)node - bpf_core_field_offset(struct blkcg_gq, blkcg_node) : 0;
+}
+
+static __always_inline struct blkcg_gq *next_of(struct blkcg_gq *blkg)
+{
+	struct hlist_node *node = BPF_CORE_READ(blkg, blkcg_node.next);
+
+	return node ? (void *)node - bpf_core_field_offset(struct blkcg_gq, blkcg_node) : 0;
+}
+
+/* Note where the throttle keeps its data of a (cgroup, device): it is the one policy that points back to td. */
+static void find_throttle(struct blkcg_gq *blkg)
+{
+	struct throtl_data *td = BPF_CORE_READ(blkg, q, td);
+	struct throtl_grp *tg;
+	int i;
+
+	if (!td)
+		return;
+	for (i = 0; i < POLICIES; i++) {
+		tg = 0;
+		bpf_core_read(&tg, sizeof(tg), &blkg->pd[i]);
+		if (tg && BPF_CORE_READ(tg, td) == td) {
+			throttle_at = i;
+			throttled = 1;
+		}
+	}
+}
+
+/* At the start: is the throttle in use, and who sleeps for I/O already? */
+SEC("iter/task")
+int seed(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct blkcg_gq *blkg;
+	int i;
+
+	if (!t)
+		return 0;
+	if (!throttled) {
+		blkg = first_of((void *)task_css(t, io_cgrp_id));
+		for (i = 0; i < MAX_DEVICES && blkg && !throttled; i++) {
+			find_throttle(blkg);
+			blkg = next_of(blkg);
+		}
+	}
+	if (sleeps_for_io(t))
+		begin_wait(t, BPF_NOEXIST);
+	return 0;
+}
+
+/* Whether bios of this cgroup and device wait in the throttle: of which direction? -1: none. */
+static int held_now(struct blkcg_gq *blkg)
+{
+	struct throtl_service_queue___before_6_16 *old;
+	struct throtl_service_queue *queue;
+	struct throtl_grp *tg = 0;
+	unsigned int n[2] = {}, m[2] = {};
+
+	bpf_core_read(&tg, sizeof(tg), &blkg->pd[throttle_at & 7]);
+	if (!tg)
+		return -1;
+	queue = &tg->service_queue;
+	old = (void *)queue;
+	if (bpf_core_field_exists(queue->nr_queued_bps)) {
+		bpf_core_read(n, sizeof(n), &queue->nr_queued_bps);
+		bpf_core_read(m, sizeof(m), &queue->nr_queued_iops);
+	} else {
+		bpf_core_read(n, sizeof(n), &old->nr_queued);
+	}
+	return n[0] + m[0] ? 0 : n[1] + m[1] ? 1 : -1;
+}
+
+/* On v2 a bio may wait in the throttle of an ancestor. */
+static int held_in_tree(struct blkcg_gq *blkg)
+{
+	int i, op;
+
+	for (i = 0; i < MAX_DEPTH && blkg; i++) {
+		op = held_now(blkg);
+		if (op >= 0)
+			return op;
+		blkg = BPF_CORE_READ(blkg, parent);
+	}
+	return -1;
+}
+
+/* At the end: who still waits for a bio in the throttle? Counted up to now, and once. */
+SEC("iter/task")
+int finish(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct blkio_key key = {};
+	struct blkio_wait *wait;
+	struct blkio_hold *hold;
+	struct blkcg_gq *blkg;
+	__u64 now;
+	__u32 pid;
+	int i, op;
+
+	if (!t || !throttled || !sleeps_for_io(t))
+		return 0;
+	pid = t->pid;
+	wait = bpf_map_lookup_elem(&waits, &pid);
+	if (!wait)
+		return 0;
+	now = bpf_ktime_get_ns();
+	blkg = first_of((void *)task_css(t, io_cgrp_id));
+	for (i = 0; i < MAX_DEVICES && blkg; i++) {
+		op = held_in_tree(blkg);
+		if (op >= 0) {
+			key.dev = number_of(BPF_CORE_READ(blkg, q, disk));
+			key.op = op;
+			key.cgroup = wait->cgroup;
+			book(&key, now - wait->since);
+			wait->since = now;
+			return 0;
+		}
+		blkg = next_of(blkg);
+	}
+	hold = bpf_map_lookup_elem(&holds, &wait->cgroup);
+	if (hold && hold->at > wait->since) {
+		book(&hold->key, hold->at - wait->since);
+		wait->since = now;
+	}
+	return 0;
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Who opened TCP connections, and whose SYN had to be sent again?
+ *
+ * A connect begins in the client's context (CLOSE -> SYN_SENT) and ends in
+ * softirq. Prompt ones are summed per client and peer; the rare ones whose SYN
+ * was sent again go out one by one, because only their intervals tell how long
+ * a task with several of them waited. Whether anybody waits is read off the
+ * socket's wait queue at each retry: connect() and poll() sleep there, epoll
+ * watches there, and a socket that was fired and forgotten has nobody there.
+ *
+ * The iterator finds what has no event: sockets that were in SYN_SENT before we
+ * came, and listening sockets with their accept queue and drops. It walks the
+ * file tables of all tasks, so it sees every network namespace and the owner.
+ */
+#include "kernel.bpf.h"
+
+#define MAX_PEERS 8192
+#define MAX_PENDING 16384
+#define RING_BYTES (1 << 20)
+
+/* How a client waits. */
+enum { SLEEPS = 1, WATCHES = 2 };
+
+struct connect_key {
+	__u8 addr[16]; /* IPv4 mapped into IPv6 */
+	__u32 pid;
+	__u32 tgid;
+	__u32 netns;
+	__u32 port;
+};
+
+struct connect_sums {
+	__u64 count;
+	__u64 done;
+	__u64 prompt;
+	__u64 prompt_ns;
+	__u64 worst_ns;
+	char comm[16];
+};
+
+/* A socket in SYN_SENT; sent to user space when it ends, if its SYN was sent again. */
+struct connect_pending {
+	struct connect_key key;
+	__u64 start_ns;
+	__u64 end_ns; /* 0: still pending */
+	__u64 looked_ns; /* of the last retry */
+	__u64 task; /* only compared, and read with checks: it may be gone */
+	__u64 switches; /* the task's voluntary switches at the start */
+	__u64 wakes; /* ... since then, at the last retry */
+	__u32 retries;
+	__u32 how;
+	__u32 seeded; /* was there before us: its start is the window's */
+	__u32 done;
+	char comm[16];
+};
+
+/* Read by connect.rs, one after another from the iterator. */
+struct connect_listener {
+	__u64 sk;
+	__u64 drops;
+	__u8 addr[16];
+	__u32 netns;
+	__u32 port;
+	__u32 queue;
+	__u32 limit;
+	__u32 tgid;
+	__u32 family;
+	char comm[16];
+};
+
+/* Connects that we saw but could not note. */
+__u64 lost;
+/* User space: the next walk shall note sockets in SYN_SENT. */
+__u32 seed;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PEERS);
+	__type(key, struct connect_key);
+	__type(value, struct connect_sums);
+} peers SEC(".maps");
+
+/* By address of the socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_PENDING);
+	__type(key, __u64);
+	__type(value, struct connect_pending);
+} pending SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, RING_BYTES);
+} retried SEC(".maps");
+
+/* For the skeleton: the iterator's record. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct connect_listener);
+} shape SEC(".maps");
+
+static void address(__u8 *to, __u32 family, const __be32 *v4, const struct in6_addr *v6)
+{
+	if (family == AF_INET6) {
+		bpf_probe_read_kernel(to, 16, v6);
+		return;
+	}
+	to[10] = to[11] = 0xff;
+	bpf_probe_read_kernel(to + 12, 4, v4);
+}
+
+static void name_peer(struct connect_key *key, const struct sock *sk)
+{
+	const struct sock_common *c = &sk->__sk_common;
+
+	address(key->addr, BPF_CORE_READ(c, skc_family), &c->skc_daddr, &c->skc_v6_daddr);
+	key->port = __builtin_bswap16(BPF_CORE_READ(c, skc_dport));
+	key->netns = BPF_CORE_READ(c, skc_net.net, ns.inum);
+}
+
+static void note(__u64 sk, struct connect_pending *p)
+{
+	struct connect_sums *sums = bpf_map_lookup_elem(&peers, &p->key);
+
+	if (!sums) {
+		struct connect_sums none = {};
+
+		__builtin_memcpy(none.comm, p->comm, sizeof(none.comm));
+		bpf_map_update_elem(&peers, &p->key, &none, BPF_NOEXIST);
+		sums = bpf_map_lookup_elem(&peers, &p->key);
+	}
+	/* What was opened after we attached knows more than a seed. */
+	if (p->seeded && bpf_map_lookup_elem(&pending, &sk))
+		return;
+	if (!sums || bpf_map_update_elem(&pending, &sk, p, BPF_ANY)) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	__sync_fetch_and_add(&sums->count, 1);
+}
+
+static void opened(const struct sock *sk)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	struct connect_pending p = {};
+
+	p.start_ns = bpf_ktime_get_ns();
+	p.key.pid = t->pid;
+	p.key.tgid = t->tgid;
+	p.task = (__u64)t;
+	p.switches = t->nvcsw;
+	bpf_get_current_comm(p.comm, sizeof(p.comm));
+	name_peer(&p.key, sk);
+	note((__u64)sk, &p);
+}
+
+static void ended(const struct sock *sk, bool done)
+{
+	__u64 at = (__u64)sk, ns;
+	struct connect_pending *p = bpf_map_lookup_elem(&pending, &at);
+	struct connect_sums *sums;
+
+	if (!p)
+		return;
+	p->end_ns = bpf_ktime_get_ns();
+	p->done = done;
+	ns = p->end_ns - p->start_ns;
+	sums = bpf_map_lookup_elem(&peers, &p->key);
+	if (sums) {
+		if (done)
+			__sync_fetch_and_add(&sums->done, 1);
+		if (done && !p->retries && !p->seeded) {
+			__sync_fetch_and_add(&sums->prompt, 1);
+			__sync_fetch_and_add(&sums->prompt_ns, ns);
+		}
+		if (ns > sums->worst_ns)
+			sums->worst_ns = ns;
+	}
+	if (p->retries && bpf_ringbuf_output(&retried, p, sizeof(*p), BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&lost, 1);
+	bpf_map_delete_elem(&pending, &at);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(moved, const struct sock *sk, int from, int to)
+{
+	if (sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	if (from == TCP_CLOSE && to == TCP_SYN_SENT)
+		opened(sk);
+	else if (from == TCP_SYN_SENT && to != TCP_SYN_SENT)
+		ended(sk, to == TCP_ESTABLISHED || to == TCP_SYN_RECV);
+	return 0;
+}
+
+/* Who is on the socket's wait queue? The first entry will do: a connecting socket has one user. */
+static __u32 how_waited_for(const struct sock *sk, struct connect_pending *p)
+{
+	struct list_head *head = &BPF_CORE_READ(sk, sk_wq)->wait.head;
+	struct list_head *first = BPF_CORE_READ(head, next);
+	struct wait_queue_entry *entry;
+	struct task_struct *sleeper;
+	void *private;
+
+	if (!first || first == head)
+		return 0;
+	entry = (void *)first - bpf_core_field_offset(struct wait_queue_entry, entry);
+	private = BPF_CORE_READ(entry, private);
+	if (!private)
+		return WATCHES; /* epoll */
+	if (p->task && private == (void *)p->task)
+		return SLEEPS; /* connect(): the entry names its task */
+	sleeper = BPF_CORE_READ((struct poll_wqueues *)private, polling_task);
+	if (sleeper && p->task && sleeper == (void *)p->task)
+		return SLEEPS;
+	if (p->task)
+		return WATCHES; /* another thread */
+	/* Seeded: which thread of the owner? */
+	if (BPF_CORE_READ((struct task_struct *)private, tgid) == p->key.tgid)
+		sleeper = private;
+	if (BPF_CORE_READ(sleeper, tgid) != p->key.tgid)
+		return WATCHES;
+	p->task = (__u64)sleeper;
+	p->key.pid = BPF_CORE_READ(sleeper, pid);
+	p->switches = BPF_CORE_READ(sleeper, nvcsw);
+	return SLEEPS;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(sent_again, const struct sock *sk, const struct sk_buff *skb)
+{
+	__u64 at = (__u64)sk;
+	struct connect_pending *p;
+	struct task_struct *t;
+
+	if (sk->__sk_common.skc_state != TCP_SYN_SENT)
+		return 0;
+	p = bpf_map_lookup_elem(&pending, &at);
+	if (!p)
+		return 0;
+	p->retries++;
+	p->looked_ns = bpf_ktime_get_ns();
+	p->how |= how_waited_for(sk, p);
+	t = (void *)p->task;
+	if (t && BPF_CORE_READ(t, pid) == p->key.pid)
+		p->wakes = BPF_CORE_READ(t, nvcsw) - p->switches;
+	return 0;
+}
+
+static void found_connecting(struct task_struct *t, const struct sock *sk)
+{
+	struct connect_pending p = {};
+
+	p.seeded = 1;
+	p.start_ns = p.looked_ns = bpf_ktime_get_ns();
+	p.key.pid = p.key.tgid = t->tgid;
+	p.retries = BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_retransmits);
+	bpf_probe_read_kernel(p.comm, sizeof(p.comm), t->comm);
+	name_peer(&p.key, sk);
+	p.how = how_waited_for(sk, &p);
+	note((__u64)sk, &p);
+}
+
+/* A full buffer is no loss: the iterator comes back to this file with the next read. */
+static void found_listening(struct seq_file *seq, struct task_struct *t, const struct sock *sk)
+{
+	const struct sock_common *c = &sk->__sk_common;
+	struct connect_listener l = {};
+
+	l.sk = (__u64)sk;
+	l.drops = (__u32)BPF_CORE_READ(sk, sk_drops.counter);
+	l.family = BPF_CORE_READ(c, skc_family);
+	address(l.addr, l.family, &c->skc_rcv_saddr, &c->skc_v6_rcv_saddr);
+	l.netns = BPF_CORE_READ(c, skc_net.net, ns.inum);
+	l.port = BPF_CORE_READ(c, skc_num);
+	l.queue = BPF_CORE_READ(sk, sk_ack_backlog);
+	l.limit = BPF_CORE_READ(sk, sk_max_ack_backlog);
+	l.tgid = t->tgid;
+	bpf_probe_read_kernel(l.comm, sizeof(l.comm), t->comm);
+	bpf_seq_write(seq, &l, sizeof(l));
+}
+
+SEC("iter/task_file")
+int walk(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct sock *sk;
+	__u8 state;
+
+	if (!t || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = BPF_CORE_READ(socket, sk);
+	if (!sk || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return 0;
+	state = BPF_CORE_READ(sk, __sk_common.skc_state);
+	if (state == TCP_LISTEN)
+		found_listening(ctx->meta->seq, t, sk);
+	if (state == TCP_SYN_SENT && seed)
+		found_connecting(t, sk);
+	return 0;
+}

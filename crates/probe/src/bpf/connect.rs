@@ -1,0 +1,316 @@
+//! Who opened TCP connections, and whose SYN had to be sent again? The kernel half is `connect.bpf.c`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
+use std::mem::{MaybeUninit, size_of};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
+use whyslow_model::{Missing, table};
+
+use super::{missing, value};
+
+skeleton!("connect");
+pub use skel::types::connect_listener;
+use skel::types::{connect_key, connect_pending, connect_sums};
+
+// SAFETY: generated from the C structs; integers and bytes only, without padding.
+unsafe impl plain::Plain for connect_key {}
+// SAFETY: as above.
+unsafe impl plain::Plain for connect_pending {}
+// SAFETY: as above.
+unsafe impl plain::Plain for connect_sums {}
+// SAFETY: as above.
+unsafe impl plain::Plain for connect_listener {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = "TCP connects";
+
+/// Bits of `connect_pending::how`.
+const SLEEPS: u32 = 1;
+const WATCHES: u32 = 2;
+
+/// A task that wakes more often than this, per second of a retried connect, is about something else.
+/// Event loops with a housekeeping timer wake 1 to 10 times a second.
+const IDLE_WAKES_PER_SECOND: u64 = 20;
+
+/// A walk of all file tables may take this long; a million files take about 0.15 s.
+const WALK_DEADLINE: Duration = Duration::from_millis(500);
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct Connect<'slot> {
+    skel: skel::ConnectSkel<'slot>,
+    walk: Link,
+    since_ns: u64,
+    retried: Vec<connect_pending>,
+    listeners: Result<Vec<connect_listener>, Missing>,
+}
+
+impl<'slot> Connect<'slot> {
+    /// Load, attach, and note what is there already. The kernel's copy of the program lives in `slot`.
+    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
+        let mut connect = Self::load(slot).map_err(|err| missing(WHAT, &err))?;
+        connect.seed(true);
+        connect.listeners = connect.listening();
+        connect.seed(false);
+        Ok(connect)
+    }
+
+    fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
+        let mut skel = skel::ConnectSkelBuilder::default().open(slot)?.load()?;
+        let walk = skel.progs.walk.attach()?;
+        skel.links.moved = Some(skel.progs.moved.attach()?);
+        skel.links.sent_again = Some(skel.progs.sent_again.attach()?);
+        let listeners = Err(Missing::not_recorded(crate::listeners::WHAT));
+        Ok(Self { skel, walk, since_ns: now_ns(), retried: Vec::new(), listeners })
+    }
+
+    fn seed(&mut self, on: bool) {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.seed = u32::from(on);
+        }
+    }
+
+    /// The listening TCP sockets of all network namespaces, one row an owning process.
+    pub fn listening(&self) -> Result<Vec<connect_listener>, Missing> {
+        let what = crate::listeners::WHAT;
+        let mut iter = Iter::new(&self.walk).map_err(|err| missing(what, &err))?;
+        let began = Instant::now();
+        let mut bytes = Vec::new();
+        let mut chunk = vec![0; 64 << 10];
+        loop {
+            match iter.read(&mut chunk).map_err(|err| Missing::broken(what, err))? {
+                0 => return Ok(bytes.chunks_exact(size_of::<connect_listener>()).map(value).collect()),
+                n => bytes.extend_from_slice(&chunk[..n]),
+            }
+            if began.elapsed() > WALK_DEADLINE {
+                return Err(Missing::skipped(what, "the walk of all open files took too long"));
+            }
+        }
+    }
+
+    /// What was listening when the probe started.
+    pub fn listened(&self) -> Result<&[connect_listener], Missing> {
+        self.listeners.as_deref().map_err(Clone::clone)
+    }
+
+    /// Every client's connects since the probe started.
+    pub fn rows(&mut self) -> Result<Vec<table::Connect>, Missing> {
+        let now = now_ns();
+        self.drain()?;
+        let mut rows = self.sums();
+        let mut retried = self.retried.clone();
+        retried.extend(self.still_pending().into_iter().map(|p| connect_pending { end_ns: now, ..p }));
+        for p in &mut retried {
+            p.start_ns = p.start_ns.max(self.since_ns);
+            note_retried(&mut rows, p);
+        }
+        share_out(&mut rows, &retried);
+        Ok(rows.into_values().collect())
+    }
+
+    /// Take what the kernel half sent.
+    fn drain(&mut self) -> Result<(), Missing> {
+        let retried = &mut self.retried;
+        let mut ring = RingBufferBuilder::new();
+        ring.add(&self.skel.maps.retried, |bytes| {
+            retried.push(value(bytes));
+            0
+        })
+        .map_err(|err| missing(WHAT, &err))?;
+        let ring = ring.build().map_err(|err| missing(WHAT, &err))?;
+        ring.consume().map_err(|err| missing(WHAT, &err))
+    }
+
+    fn sums(&self) -> BTreeMap<Key, table::Connect> {
+        let map = &self.skel.maps.peers;
+        let mut rows = BTreeMap::new();
+        for bytes in map.keys() {
+            let Ok(Some(found)) = map.lookup(&bytes, MapFlags::ANY) else {
+                continue;
+            };
+            let key = Key::from(&value::<connect_key>(&bytes));
+            let sums: connect_sums = value(&found);
+            let row = table::Connect {
+                count: sums.count,
+                done: sums.done,
+                prompt: sums.prompt,
+                prompt_ns: sums.prompt_ns,
+                worst_ns: sums.worst_ns,
+                ..key.row(&sums.comm)
+            };
+            rows.insert(key, row);
+        }
+        rows
+    }
+
+    /// Sockets in SYN_SENT whose SYN was sent again.
+    fn still_pending(&self) -> Vec<connect_pending> {
+        let map = &self.skel.maps.pending;
+        let all = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
+        all.map(|bytes| value::<connect_pending>(&bytes)).filter(|p| p.retries > 0).collect()
+    }
+
+    /// Ids of its programs: they are ours.
+    pub fn programs(&self) -> Vec<u32> {
+        use std::os::fd::AsFd as _;
+        let progs =
+            [self.skel.progs.moved.as_fd(), self.skel.progs.sent_again.as_fd(), self.skel.progs.walk.as_fd()];
+        progs.into_iter().filter_map(|fd| libbpf_rs::Program::id_from_fd(fd).ok()).collect()
+    }
+
+    /// Connects that the kernel half saw but had no room to note, and events at which the kernel skipped it: a
+    /// program that a softirq finds running on its CPU is not run again.
+    pub fn lost(&self) -> u64 {
+        let ours = self.programs();
+        let progs = ProgInfoIter::default().filter(|p| ours.contains(&p.id));
+        let skipped: u64 = progs.map(|p| p.recursion_misses).sum();
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost) + skipped
+    }
+}
+
+/// A client task and where it connects to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    pid: u32,
+    tgid: u32,
+    netns: u32,
+    peer: SocketAddr,
+}
+
+impl From<&connect_key> for Key {
+    fn from(key: &connect_key) -> Self {
+        Key { pid: key.pid, tgid: key.tgid, netns: key.netns, peer: socket_address(key.addr, key.port) }
+    }
+}
+
+impl Key {
+    fn row(&self, comm: &[std::ffi::c_char]) -> table::Connect {
+        table::Connect {
+            pid: self.pid,
+            tgid: self.tgid,
+            comm: name(comm),
+            netns: self.netns,
+            peer: self.peer.to_string(),
+            ..Default::default()
+        }
+    }
+}
+
+/// An address as the kernel half writes it: IPv4 is mapped into IPv6.
+pub(crate) fn socket_address(addr: [u8; 16], port: u32) -> SocketAddr {
+    let v6 = Ipv6Addr::from(addr);
+    let ip = v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4);
+    SocketAddr::new(ip, u16::try_from(port).unwrap_or(0))
+}
+
+/// A task's name, up to its end.
+pub(crate) fn name(comm: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = comm.iter().take_while(|c| **c != 0).map(|c| c.cast_unsigned()).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn note_retried(rows: &mut BTreeMap<Key, table::Connect>, p: &connect_pending) {
+    let key = Key::from(&p.key);
+    let row = rows.entry(key).or_insert_with(|| key.row(&p.comm));
+    let ns = p.end_ns.saturating_sub(p.start_ns);
+    row.retried += 1;
+    row.retried_ns += ns;
+    row.worst_ns = row.worst_ns.max(ns);
+    row.abandoned += u64::from(p.how == 0);
+}
+
+/// Whether the client did nothing but wait for this connect.
+fn slept_through(p: &connect_pending) -> bool {
+    let looked = Duration::from_nanos(p.looked_ns.saturating_sub(p.start_ns)).max(Duration::from_secs(1));
+    let idle = u128::from(IDLE_WAKES_PER_SECOND) * looked.as_millis() / 1000;
+    p.how & SLEEPS != 0 || (p.how & WATCHES != 0 && u128::from(p.wakes) <= idle)
+}
+
+/// What a task has in flight to one peer.
+#[derive(Default, Clone, Copy)]
+struct InFlight {
+    blocked: i64,
+    watched: i64,
+}
+
+/// Spread each task's waiting time over its rows, each moment once.
+fn share_out(rows: &mut BTreeMap<Key, table::Connect>, retried: &[connect_pending]) {
+    let mut by_task: HashMap<u32, Vec<(u64, i64, &connect_pending)>> = HashMap::new();
+    for p in retried.iter().filter(|p| p.how != 0 && p.end_ns > p.start_ns) {
+        let edges = by_task.entry(p.key.pid).or_default();
+        edges.push((p.start_ns, 1, p));
+        edges.push((p.end_ns, -1, p));
+    }
+    for mut edges in by_task.into_values() {
+        edges.sort_by_key(|(at, _, _)| *at);
+        sweep(rows, &edges);
+    }
+}
+
+/// One task: `edges` are the beginnings (+1) and ends (-1) of its retried connects, in order.
+fn sweep(rows: &mut BTreeMap<Key, table::Connect>, edges: &[(u64, i64, &connect_pending)]) {
+    let running = edges.iter().scan(0, |n, (_, step, _)| {
+        *n += step;
+        Some(*n)
+    });
+    let most = running.max().unwrap_or(1).max(1);
+    let mut flying: BTreeMap<Key, InFlight> = BTreeMap::new();
+    for (i, (at, step, p)) in edges.iter().enumerate() {
+        let key = Key::from(&p.key);
+        let now = flying.entry(key).or_default();
+        if slept_through(p) {
+            now.blocked += step;
+        } else {
+            now.watched += step;
+        }
+        if now.blocked + now.watched == 0 {
+            flying.remove(&key);
+        }
+        let until = edges.get(i + 1).map_or(*at, |next| next.0);
+        note_moment(rows, &flying, until.saturating_sub(*at), most);
+    }
+}
+
+/// For `ns`, the task had `flying` in flight; `most` is the most it ever had.
+fn note_moment(
+    rows: &mut BTreeMap<Key, table::Connect>,
+    flying: &BTreeMap<Key, InFlight>,
+    ns: u64,
+    most: i64,
+) {
+    /// More peers than this at one moment are not worth the time to tell apart.
+    const TOLD_APART: usize = 16;
+    if ns == 0 {
+        return;
+    }
+    let blocks = flying.values().any(|f| f.blocked > 0);
+    let mut who: Vec<_> = flying.iter().filter(|(_, f)| !blocks || f.blocked > 0).collect();
+    let all: i64 = flying.values().map(|f| f.blocked + f.watched).sum();
+    who.truncate(TOLD_APART);
+    let each = ns / u64::try_from(who.len()).unwrap_or(1).max(1);
+    for (key, _) in who {
+        let Some(row) = rows.get_mut(key) else { continue };
+        if blocks {
+            row.blocked_ns += each;
+        } else {
+            row.watched_ns += each;
+            row.watched_share_ns += (each as f64 * all as f64 / most as f64) as u64;
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
+fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is ours and large enough.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[path = "connect_tests.rs"]
+mod tests;

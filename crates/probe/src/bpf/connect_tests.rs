@@ -1,0 +1,352 @@
+//! Each pathology is made in a network namespace of the test's own, by threads of the test process.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+use super::*;
+use crate::listeners;
+
+const SECOND: u64 = 1_000_000_000;
+/// A SYN is sent again after one second (TCP_TIMEOUT_INIT), less a jiffy or two.
+const FIRST_RETRY_NS: u64 = 980_000_000;
+
+/// One at a time: each sees the connects of all namespaces, and attaching and detaching disturbs the others.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Run `f` on a thread in a new network namespace whose loopback is up.
+fn in_own_netns<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let inside = move || {
+        // SAFETY: concerns this thread only.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "root may unshare");
+        loopback_up();
+        f()
+    };
+    thread::spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn loopback_up() {
+    // SAFETY: an all-zero ifreq is valid, and the name fits.
+    unsafe {
+        let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM, 0);
+        assert!(socket >= 0);
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l'.cast_signed();
+        request.ifr_name[1] = b'o'.cast_signed();
+        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+        assert_eq!(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request), 0);
+    }
+}
+
+fn tid() -> u32 {
+    // SAFETY: no arguments, cannot fail.
+    u32::try_from(unsafe { libc::gettid() }).unwrap()
+}
+
+/// A counter of TcpExt in this thread's network namespace.
+fn counter(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let mut lines = text.lines().filter(|l| l.starts_with("TcpExt:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|n| n == name).unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+/// The kernel tells nobody when such a counter moves, so this looks every 5 ms.
+fn await_counter(name: &str, least: u64) {
+    await_that(name, || counter(name) >= least);
+}
+
+fn await_that(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}: never came");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Length of the only listener's accept queue (its rx_queue, in hex).
+fn queued(v6: bool) -> u32 {
+    let file = if v6 { "tcp6" } else { "tcp" };
+    let text = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();
+    let listener = text.lines().find(|l| l.split_whitespace().nth(3) == Some("0A")).unwrap();
+    let queues = listener.split_whitespace().nth(4).unwrap();
+    u32::from_str_radix(queues.split_once(':').unwrap().1, 16).unwrap()
+}
+
+/// Connect and say something. With SYN cookies, and a third ACK that met a full queue, the server knows nothing of
+/// the connection and only data makes it known.
+fn connect_and_speak(to: SocketAddr) -> (TcpStream, Duration) {
+    let began = Instant::now();
+    let mut stream = TcpStream::connect(to).unwrap();
+    let took = began.elapsed();
+    stream.write_all(b"x").unwrap();
+    (stream, took)
+}
+
+/// Bits for a test to draw from; printed, so that a failure can be told.
+fn draw() -> u64 {
+    let mut bytes = [0; 8];
+    fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
+    let bits = u64::from_ne_bytes(bytes);
+    println!("draw {bits:#x}");
+    bits
+}
+
+/// A listener whose accept queue is full, and the connections that fill it.
+struct Full {
+    listener: TcpListener,
+    at: SocketAddr,
+    backlog: u32,
+    fill: Vec<TcpStream>,
+}
+
+fn full_listener(ip: &str, bits: u64) -> Full {
+    let port = 20_000 + (bits % 10_000) as u16;
+    let backlog = (bits >> 32) as u32 % 4;
+    let at = SocketAddr::new(ip.parse().unwrap(), port);
+    let listener = TcpListener::bind(at).unwrap();
+    // SAFETY: a second listen() only changes the backlog.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), backlog as i32) }, 0);
+    // sk_acceptq_is_full() is "more than", so a backlog of n holds n + 1.
+    let fill = (0..=backlog).map(|_| connect_and_speak(at).0).collect();
+    await_that("a full queue", || queued(at.is_ipv6()) == backlog + 1);
+    Full { listener, at, backlog, fill }
+}
+
+impl Full {
+    /// Let in whoever filled the queue and `more`.
+    fn accept(&self, more: usize) -> Vec<TcpStream> {
+        (0..self.fill.len() + more).map(|_| self.listener.accept().unwrap().0).collect()
+    }
+}
+
+/// A socket whose connect was begun and not waited for.
+fn begin_connect(to: SocketAddr) -> OwnedFd {
+    let SocketAddr::V4(v4) = to else { panic!("IPv4 only") };
+    // SAFETY: the address is a whole sockaddr_in.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0);
+        assert!(fd >= 0);
+        let mut addr: libc::sockaddr_in = std::mem::zeroed();
+        addr.sin_family = libc::AF_INET as u16;
+        addr.sin_port = v4.port().to_be();
+        addr.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
+        let size = size_of::<libc::sockaddr_in>() as u32;
+        assert_eq!(libc::connect(fd, (&raw const addr).cast(), size), -1, "it is pending");
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+/// Wait in epoll until the socket is connected.
+fn await_in_epoll(socket: &OwnedFd) {
+    // SAFETY: the event is ours.
+    unsafe {
+        let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(0));
+        let mut event = libc::epoll_event { events: libc::EPOLLOUT as u32, u64: 0 };
+        let (at, add) = (epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
+        assert_eq!(libc::epoll_ctl(at, add, socket.as_raw_fd(), &raw mut event), 0);
+        assert_eq!(libc::epoll_wait(at, &raw mut event, 1, 30_000), 1);
+    }
+}
+
+/// Wait in poll until the socket is connected.
+fn await_in_poll(socket: &OwnedFd) {
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one pollfd, ours.
+    assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 30_000) }, 1);
+}
+
+fn row_of(connect: &mut Connect<'_>, pid: u32) -> table::Connect {
+    let rows = connect.rows().unwrap();
+    let mut mine = rows.into_iter().filter(|r| r.pid == pid);
+    let row = mine.next().unwrap_or_else(|| panic!("no row of {pid}"));
+    assert_eq!(mine.next(), None, "one peer, one row");
+    row
+}
+
+fn blocking_clients_pay_one_retry(ip: &'static str) {
+    in_own_netns(move || {
+        let bits = draw();
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        let full = full_listener(ip, bits);
+        let at = full.at;
+        let n = 1 + (bits >> 48) as usize % 4;
+        let client = move || {
+            let (stream, took) = connect_and_speak(at);
+            (tid(), took, stream)
+        };
+        let clients: Vec<_> = (0..n).map(|_| thread::spawn(client)).collect();
+        await_counter("ListenOverflows", n as u64);
+        let _accepted = full.accept(n);
+        for client in clients {
+            let (pid, took, _stream) = client.join().unwrap();
+            let row = row_of(&mut connect, pid);
+            assert_eq!(row.peer, at.to_string());
+            assert_eq!(
+                (row.count, row.done, row.retried, row.abandoned, row.prompt),
+                (1, 1, 1, 0, 0),
+                "{row:?}"
+            );
+            let took = took.as_nanos() as u64;
+            assert!(row.blocked_ns >= FIRST_RETRY_NS && row.blocked_ns <= took, "took {took}: {row:?}");
+            assert_eq!(row.watched_ns, 0);
+        }
+        let filler = row_of(&mut connect, tid());
+        assert_eq!((filler.done, filler.prompt, filler.retried), (full.fill.len() as u64, filler.done, 0));
+        assert!(filler.prompt_ns > 0 && filler.blocked_ns == 0);
+
+        let rows = listeners::full(&connect).unwrap();
+        let found = rows.iter().find(|l| l.netns == filler.netns).expect("the listener is told");
+        assert_eq!((found.local.clone(), found.limit), (at.to_string(), full.backlog));
+        assert_eq!(found.tgid, std::process::id());
+        assert!(found.overflows >= n as u64, "{found:?}");
+        assert_eq!(connect.lost(), 0);
+    });
+}
+
+#[test]
+fn root_blocking_clients_of_a_full_queue_pay_one_retry() {
+    blocking_clients_pay_one_retry("127.0.0.1");
+}
+
+#[test]
+fn root_blocking_clients_over_ipv6_pay_one_retry() {
+    blocking_clients_pay_one_retry("::1");
+}
+
+#[test]
+fn root_a_connect_that_was_fired_and_forgotten_costs_nobody() {
+    in_own_netns(|| {
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        let full = full_listener("127.0.0.1", draw());
+        let at = full.at;
+        let worker = move || {
+            let _forgotten = begin_connect(at);
+            await_counter("TCPSynRetrans", 1);
+            tid()
+        };
+        let pid = thread::spawn(worker).join().unwrap();
+        let row = row_of(&mut connect, pid);
+        assert_eq!((row.count, row.done, row.retried, row.abandoned), (1, 0, 1, 1), "{row:?}");
+        assert_eq!((row.blocked_ns, row.watched_ns), (0, 0), "{row:?}");
+        assert_eq!(connect.lost(), 0);
+    });
+}
+
+#[test]
+fn root_a_client_in_epoll_is_blocked_by_its_only_connect() {
+    in_own_netns(|| {
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        let full = full_listener("127.0.0.1", draw());
+        let at = full.at;
+        let client = thread::spawn(move || {
+            let began = Instant::now();
+            let socket = begin_connect(at);
+            await_in_epoll(&socket);
+            (tid(), began.elapsed())
+        });
+        await_counter("ListenOverflows", 1);
+        let _accepted = full.accept(1);
+        let (pid, took) = client.join().unwrap();
+        let row = row_of(&mut connect, pid);
+        assert_eq!((row.done, row.retried, row.abandoned), (1, 1, 0), "{row:?}");
+        assert!(
+            row.blocked_ns >= FIRST_RETRY_NS && row.blocked_ns <= took.as_nanos() as u64,
+            "{took:?}: {row:?}"
+        );
+        assert_eq!(connect.lost(), 0);
+    });
+}
+
+#[test]
+fn root_a_client_that_waited_before_the_window_counts_from_its_start() {
+    in_own_netns(|| {
+        let full = full_listener("127.0.0.1", draw());
+        let at = full.at;
+        let (tell, told) = mpsc::channel();
+        let client = thread::spawn(move || {
+            tell.send(tid()).unwrap();
+            let socket = begin_connect(at);
+            await_in_poll(&socket);
+        });
+        let pid = told.recv().unwrap();
+        await_counter("TCPSynRetrans", 1);
+        let mut slot = MaybeUninit::uninit();
+        let began = Instant::now();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        await_counter("TCPSynRetrans", 2);
+        let row = row_of(&mut connect, pid);
+        let window = began.elapsed().as_nanos() as u64;
+        assert_eq!((row.count, row.done, row.retried), (1, 0, 1), "{row:?}");
+        assert!(row.blocked_ns > 0 && row.blocked_ns <= window, "{window}: {row:?}");
+        let _accepted = full.accept(1);
+        client.join().unwrap();
+        assert_eq!(row_of(&mut connect, pid).done, 1);
+        assert_eq!(connect.lost(), 0);
+    });
+}
+
+fn pending(pid: u32, port: u32, from: u64, until: u64, how: u32) -> connect_pending {
+    let key = connect_key { pid, tgid: pid, port, netns: 1, ..Default::default() };
+    connect_pending {
+        key,
+        start_ns: from,
+        end_ns: until,
+        looked_ns: until,
+        retries: 1,
+        how,
+        ..Default::default()
+    }
+}
+
+fn shared(retried: &[connect_pending]) -> Vec<table::Connect> {
+    let mut rows = BTreeMap::new();
+    for p in retried {
+        note_retried(&mut rows, p);
+    }
+    share_out(&mut rows, retried);
+    rows.into_values().collect()
+}
+
+#[test]
+fn overlapping_connects_of_one_task_block_it_once() {
+    let rows = shared(&[
+        pending(5, 80, 0, 2 * SECOND, WATCHES),
+        pending(5, 81, SECOND, 3 * SECOND, WATCHES),
+        pending(6, 80, 0, SECOND, SLEEPS),
+    ]);
+    let of = |pid| rows.iter().filter(|r| r.pid == pid).map(|r| r.blocked_ns).sum::<u64>();
+    assert_eq!((of(5), of(6)), (3 * SECOND, SECOND));
+    assert_eq!(rows.iter().map(|r| r.retried_ns).sum::<u64>(), 5 * SECOND);
+}
+
+#[test]
+fn a_busy_event_loop_is_blocked_in_part() {
+    let busy = |p| connect_pending { wakes: 1_000, ..p };
+    let rows = shared(&[
+        busy(pending(5, 80, 0, 2 * SECOND, WATCHES)),
+        busy(pending(5, 80, SECOND, 2 * SECOND, WATCHES)),
+    ]);
+    assert_eq!((rows[0].blocked_ns, rows[0].watched_ns), (0, 2 * SECOND));
+    assert_eq!(rows[0].watched_share_ns, SECOND + SECOND / 2);
+}
+
+#[test]
+fn addresses_print_in_their_own_family() {
+    let mut v4 = [0; 16];
+    v4[10..].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
+    assert_eq!(socket_address(v4, 80).to_string(), "127.0.0.1:80");
+    let mut v6 = [0; 16];
+    v6[15] = 1;
+    assert_eq!(socket_address(v6, 80).to_string(), "[::1]:80");
+    assert_eq!(socket_address([0; 16], 80).to_string(), "[::]:80");
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: GPL-2.0
+/* What did memory cost the tasks that needed it: reclaim, pages read again, swap-in, pauses of writers?
+ *
+ * Reclaim is timed from its tracepoints. For pages of files one page in 16 is followed, chosen by a hash of (inode,
+ * index): when a task's reclaim at its cgroup's limit evicts such a page it is remembered, and when the page is
+ * added again it was a refault. A page that is added for the first time is not, however fast it streams by.
+ * Not seen: pages evicted before the window, by kswapd, or by the reclaim of another cgroup.
+ */
+#include "kernel.bpf.h"
+
+#define MAX_ROWS 8192
+#define MAX_INSIDE 8192
+#define MAX_EVICTED 65536
+/* One page in so many is followed: bounds the cost of a full page cache to a hash and a compare a page. */
+#define STRIDE 16
+#define STRIDE_BITS 4
+#define MAX_FOLIO_GROUPS 32 /* 2 MiB folios: 512 pages */
+
+enum memory_kind { LIMIT, GLOBAL };
+
+struct memory_key {
+	__u32 pid;
+	__u32 tgid;
+	__u64 cgroup;
+};
+
+struct memory_row {
+	__u64 limit_ns;
+	__u64 limit_count;
+	__u64 limit_worst_ns;
+	__u64 global_ns;
+	__u64 global_count;
+	__u64 global_worst_ns;
+	__u64 added;
+	__u64 added_before;
+	__u64 refaulted;
+	__u64 swapped_in;
+	__u64 pause_jiffies;
+};
+
+/* A task that is in reclaim. */
+struct memory_inside {
+	struct memory_key key;
+	__u64 since;
+	__u64 kind;
+};
+
+struct memory_page {
+	__u64 inode;
+	__u32 dev;
+	__u32 index;
+};
+
+/* Preallocated, all: folios are deleted from the page cache with interrupts off. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_ROWS);
+	__type(key, struct memory_key);
+	__type(value, struct memory_row);
+} rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_INSIDE);
+	__type(key, __u32);
+	__type(value, struct memory_inside);
+} inside SEC(".maps");
+
+/* Pages that were evicted, with the cgroup whose limit it was. Forgets the oldest: 65,536 samples stand for 4 GiB. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_EVICTED);
+	__type(key, struct memory_page);
+	__type(value, __u64);
+} evicted SEC(".maps");
+
+/* Tasks that we saw but could not note. */
+__u64 lost;
+/* The kernel's own measure of a pause is jiffies; how long one is shows in two readings of both clocks. */
+__u64 first_jiffies, first_ns, last_jiffies, last_ns;
+
+static void key_of_current(struct memory_key *key)
+{
+	struct task_struct *t = (void *)bpf_get_current_task_btf();
+
+	key->pid = t->pid;
+	key->tgid = t->tgid;
+	key->cgroup = css_cgroup_key(task_css(t, memory_cgrp_id));
+}
+
+static struct memory_row *row_of(struct memory_key *key)
+{
+	static const struct memory_row none;
+	struct memory_row *row = bpf_map_lookup_elem(&rows, key);
+
+	if (!row) {
+		bpf_map_update_elem(&rows, key, &none, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&rows, key);
+	}
+	if (!row)
+		__sync_fetch_and_add(&lost, 1);
+	return row;
+}
+
+static int enter(__u64 kind)
+{
+	struct memory_inside in = { .since = bpf_ktime_get_ns(), .kind = kind };
+	__u32 pid;
+
+	key_of_current(&in.key);
+	pid = in.key.pid;
+	if (bpf_map_update_elem(&inside, &pid, &in, BPF_ANY))
+		__sync_fetch_and_add(&lost, 1);
+	return 0;
+}
+
+static int leave(__u64 kind)
+{
+	__u32 pid = (__u32)bpf_get_current_pid_tgid();
+	struct memory_inside *in = bpf_map_lookup_elem(&inside, &pid);
+	struct memory_row *row;
+	__u64 ns;
+
+	if (!in || in->kind != kind)
+		return 0; /* in reclaim since before we attached */
+	ns = bpf_ktime_get_ns() - in->since;
+	row = row_of(&in->key);
+	bpf_map_delete_elem(&inside, &pid);
+	if (!row)
+		return 0;
+	if (kind == LIMIT) {
+		row->limit_ns += ns;
+		row->limit_count++;
+		row->limit_worst_ns = ns > row->limit_worst_ns ? ns : row->limit_worst_ns;
+	} else {
+		row->global_ns += ns;
+		row->global_count++;
+		row->global_worst_ns = ns > row->global_worst_ns ? ns : row->global_worst_ns;
+	}
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_begin")
+int BPF_PROG(limit_begins)
+{
+	return enter(LIMIT);
+}
+
+SEC("tp_btf/mm_vmscan_memcg_reclaim_end")
+int BPF_PROG(limit_ends)
+{
+	return leave(LIMIT);
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(global_begins)
+{
+	return enter(GLOBAL);
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(global_ends)
+{
+	return leave(GLOBAL);
+}
+
+static __always_inline __u32 pages_in(struct folio *folio)
+{
+	__u64 flags, head = 1ULL << (bpf_core_enum_value(enum pageflags, PG_head) & 63);
+
+	if (bpf_core_field_exists(folio->flags.f))
+		flags = folio->flags.f;
+	else
+		flags = ((struct folio___before_6_18 *)folio)->flags;
+	if (!(flags & head))
+		return 1;
+	if (bpf_core_field_exists(folio->_nr_pages))
+		return folio->_nr_pages;
+	if (bpf_core_field_exists(((struct folio___before_6_15 *)folio)->_folio_nr_pages))
+		return ((struct folio___before_6_15 *)folio)->_folio_nr_pages;
+	return 1;
+}
+
+/* The page of a group of 16 that is followed. */
+static __always_inline __u32 followed(__u64 inode, __u32 group)
+{
+	__u64 h = (inode * 0x9E3779B97F4A7C15ULL) ^ (group * 0xC2B2AE3D27D4EB4FULL);
+
+	return group << STRIDE_BITS | ((h ^ h >> 29) * 0xBF58476D1CE4E5B9ULL >> (64 - STRIDE_BITS));
+}
+
+struct span {
+	__u64 inode;
+	__u32 dev;
+	__u32 first;
+	__u32 end;
+};
+
+/* Where a folio lies in its file; false if no page of it can be followed, which is most often so. */
+static __always_inline bool span_of(struct folio *folio, struct span *span)
+{
+	struct inode *inode = folio->mapping->host;
+
+	span->inode = inode->i_ino;
+	span->first = folio->index;
+	span->end = span->first + pages_in(folio);
+	if (span->end - span->first == 1 && followed(span->inode, span->first >> STRIDE_BITS) != span->first)
+		return false;
+	span->dev = inode->i_sb->s_dev;
+	return true;
+}
+
+static __always_inline bool next_page(struct span *span, __u32 *group, struct memory_page *page)
+{
+	page->inode = span->inode;
+	page->dev = span->dev;
+	page->index = followed(span->inode, *group);
+	(*group)++;
+	return page->index >= span->first && page->index < span->end;
+}
+
+static void added_again(struct memory_row *row, struct memory_page *page, __u64 cgroup)
+{
+	__u64 *evictor = bpf_map_lookup_elem(&evicted, page);
+
+	if (evictor && *evictor == cgroup) {
+		if (!row->refaulted)
+			row->added_before = row->added;
+		row->refaulted += STRIDE;
+	}
+	if (evictor)
+		bpf_map_delete_elem(&evicted, page);
+	row->added += STRIDE;
+}
+
+SEC("tp_btf/mm_filemap_add_to_page_cache")
+int BPF_PROG(added, struct folio *folio)
+{
+	struct memory_page page = {};
+	struct memory_row *row = 0;
+	struct memory_key key = {};
+	struct span span = {};
+	__u32 group, i;
+
+	if (!span_of(folio, &span))
+		return 0;
+	group = span.first >> STRIDE_BITS;
+	for (i = 0; i <= MAX_FOLIO_GROUPS && group << STRIDE_BITS < span.end; i++) {
+		if (!next_page(&span, &group, &page))
+			continue;
+		if (!row) {
+			key_of_current(&key);
+			row = row_of(&key);
+			if (!row)
+				return 0;
+		}
+		added_again(row, &page, key.cgroup);
+	}
+	return 0;
+}
+
+/* Truncation and the like delete pages too: only what reclaim at a limit evicts counts. */
+SEC("tp_btf/mm_filemap_delete_from_page_cache")
+int BPF_PROG(deleted, struct folio *folio)
+{
+	struct memory_page page = {};
+	struct memory_inside *in;
+	struct span span = {};
+	__u32 pid, group, i;
+
+	if (!span_of(folio, &span))
+		return 0;
+	pid = (__u32)bpf_get_current_pid_tgid();
+	in = bpf_map_lookup_elem(&inside, &pid);
+	if (!in || in->kind != LIMIT)
+		return 0;
+	group = span.first >> STRIDE_BITS;
+	for (i = 0; i <= MAX_FOLIO_GROUPS && group << STRIDE_BITS < span.end; i++)
+		if (next_page(&span, &group, &page))
+			bpf_map_update_elem(&evicted, &page, &in->key.cgroup, BPF_ANY);
+	return 0;
+}
+
+/* The count of swap entries of a process changes: it swaps in, unless it is reclaiming (then it swaps out).
+ * Attached only where there is swap. Each event counts as a page: before v6.2, f1a7941243c1 ("mm: convert mm's
+ * rss stats into percpu_counter"), one in 64 is told.
+ */
+SEC("tp_btf/rss_stat")
+int BPF_PROG(swapped, struct mm_struct *mm, int member)
+{
+	struct task_struct *t;
+	struct memory_key key = {};
+	struct memory_row *row;
+	__u32 pid;
+
+	if (member != MM_SWAPENTS)
+		return 0;
+	t = (void *)bpf_get_current_task_btf();
+	pid = t->pid;
+	if (t->mm != mm || bpf_map_lookup_elem(&inside, &pid))
+		return 0;
+	key_of_current(&key);
+	row = row_of(&key);
+	if (row)
+		row->swapped_in++;
+	return 0;
+}
+
+static void read_clocks(void)
+{
+	last_jiffies = bpf_jiffies64();
+	last_ns = bpf_ktime_get_ns();
+	if (!first_ns) {
+		first_ns = last_ns;
+		first_jiffies = last_jiffies;
+	}
+}
+
+static int pause(__s64 jiffies)
+{
+	struct memory_key key = {};
+	struct memory_row *row;
+
+	read_clocks();
+	if (jiffies <= 0)
+		return 0;
+	key_of_current(&key);
+	row = row_of(&key);
+	if (row)
+		row->pause_jiffies += jiffies;
+	return 0;
+}
+
+/* The pause is the last argument but one: the 7th, where the kernel passes `dtc`; the 11th, where it passes its
+ * parts. memory.rs counts the arguments in BTF and loads the one that fits.
+ */
+SEC("tp_btf/balance_dirty_pages")
+int paused(__u64 *ctx)
+{
+	return pause(ctx[6]);
+}
+
+SEC("tp_btf/balance_dirty_pages")
+int paused_by_parts(__u64 *ctx)
+{
+	return pause(ctx[10]);
+}
+
+SEC("iter/task")
+int clocks(struct bpf_iter__task *ctx)
+{
+	if (!ctx->task) /* the end of the walk */
+		read_clocks();
+	return 0;
+}
