@@ -25,6 +25,9 @@ pub struct Lift {
 /// A task that lost less than this share of its time is not counted among the victims.
 const NOTICEABLE: f64 = 0.01;
 
+/// A task that lived for this share of the window met the same competitors as the window did.
+const RESIDENT: f64 = 0.5;
+
 /// Time lost by a set of tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Loss {
@@ -132,7 +135,24 @@ impl<'r> World<'r> {
             (*id, Group { cap, ..*group })
         };
         let groups: BTreeMap<u64, Group> = self.groups.iter().map(lifted).collect();
-        share_out(&wants, &groups, self.capacity, self.cpu)
+        let mut would = share_out(&wants, &groups, self.capacity, self.cpu);
+        self.bound_visitors(&mut would);
+        would
+    }
+
+    /// A task that lived for a part of the window only met those who ran just then, of which the shares over the whole
+    /// window know nothing: all that such tasks can gain for sure is CPU time that nobody used.
+    fn bound_visitors(&self, would: &mut [f64]) {
+        let visitors = |(_, (task, _)): &(usize, (&Task, f64))| (task.lived_ns as f64) < RESIDENT * self.cpu;
+        let gain = |(task, would): (&Task, f64)| (would - task.exec_ns as f64).max(0.0);
+        let pairs: Vec<(usize, (&Task, f64))> =
+            self.tasks.iter().zip(would.iter().copied()).enumerate().filter(visitors).collect();
+        let gains: f64 = pairs.iter().map(|(_, pair)| gain(*pair)).sum();
+        let idle = self.idle().as_nanos() as f64;
+        let scale = if gains > idle { idle / gains } else { 1.0 };
+        for (at, (task, wanted)) in pairs {
+            would[at] = task.exec_ns as f64 + scale * gain((task, wanted));
+        }
     }
 }
 

@@ -97,6 +97,10 @@ impl Recording {
     #[must_use]
     pub fn why_missing(&self, name: &str) -> Missing {
         let known = self.missing.iter().find(|note| note.missing.what() == name);
-        known.map_or_else(|| Missing::not_recorded(name), |note| note.missing.clone())
+        match (known, &self.torn) {
+            (Some(note), _) => note.missing.clone(),
+            (None, Some(torn)) => Missing::broken(name, format!("the recording is torn: {torn}")),
+            (None, None) => Missing::not_recorded(name),
+        }
     }
 }
