@@ -90,34 +90,6 @@ impl<'r> Evidence<'r> {
         Ok((parsed(first, &parse)?, parsed(last, &parse)?))
     }
 
-    /// Stacks seen on CPU.
-    pub fn samples(&self) -> Result<&'r [table::Sample], Missing> {
-        self.rec.tables.samples.as_deref().ok_or_else(|| self.rec.why_missing("on-CPU samples"))
-    }
-
-    /// Stacks that waited.
-    pub fn waits(&self) -> Result<&'r [table::Wait], Missing> {
-        self.rec.tables.waits.as_deref().ok_or_else(|| self.rec.why_missing("off-CPU stacks"))
-    }
-
-    /// Memory work of tasks.
-    pub fn memory(&self) -> Result<&'r [table::Memory], Missing> {
-        self.rec.tables.memory.as_deref().ok_or_else(|| self.rec.why_missing("memory events"))
-    }
-
-    /// Block I/O by device, cgroup and direction.
-    pub fn disk(&self) -> Result<&'r [table::Disk], Missing> {
-        self.rec.tables.disk.as_deref().ok_or_else(|| self.rec.why_missing("block I/O"))
-    }
-
-    /// Time that the hypervisor took from the online CPUs.
-    pub fn steal(&self) -> Result<Duration, Missing> {
-        Err(Missing::not_recorded("proc/stat"))
-    }
-
-    /// The host's CPU time by state.
-    pub fn cpu_time(&self) -> Result<CpuTime, Missing> {
-        Err(Missing::not_recorded("proc/stat"))
     /// The latest frame of every file whose name begins and ends so, by name.
     pub fn files_like(&self, begin: &str, end: &str) -> Vec<&'r Frame> {
         let is_like = |f: &&Frame| f.name.starts_with(begin) && f.name.ends_with(end);

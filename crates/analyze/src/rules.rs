@@ -1,34 +1,27 @@
 //! The rules: one file a rule, one line in the list.
 
 mod blkio_throttle;
+mod clocksource;
 mod conntrack;
 mod cpu_pinned;
 mod cpu_quota;
 mod dirty_throttling;
 mod disk_latency;
+mod file_handles;
+mod irq_imbalance;
 mod leftover_debugging;
 mod listen_overflow;
 #[cfg(test)]
 mod memory_fixture;
 mod memory_limit;
-mod reclaim;
-mod retransmits;
-mod softnet_drops;
-mod swap_in;
-mod clocksource;
-mod conntrack;
-mod cpu_pinned;
-mod cpu_quota;
-mod file_handles;
-mod irq_imbalance;
-mod leftover_debugging;
-mod listen_overflow;
 mod monitoring_agent;
 mod oom_kill;
 mod pid_limit;
+mod reclaim;
 mod retransmits;
 mod softnet_drops;
 mod steal;
+mod swap_in;
 mod zombie_cgroups;
 
 use whyslow_model::{Finding, Kind, Missing, Not};
@@ -63,33 +56,26 @@ pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
 /// Every rule, sorted by id.
 #[rustfmt::skip] // one line a rule
 pub const ALL: &[Rule] = &[
-    cpu_pinned::RULE,
-    cpu_quota::RULE,
-    memory_limit::RULE,
-    swap_in::RULE,
-    reclaim::RULE,
     blkio_throttle::RULE,
-    disk_latency::RULE,
-    dirty_throttling::RULE,
-    listen_overflow::RULE,
-    softnet_drops::RULE,
-    retransmits::RULE,
-    conntrack::RULE,
-    leftover_debugging::RULE,
     clocksource::RULE,
     conntrack::RULE,
     cpu_pinned::RULE,
     cpu_quota::RULE,
+    dirty_throttling::RULE,
+    disk_latency::RULE,
     file_handles::RULE,
     irq_imbalance::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
+    memory_limit::RULE,
     monitoring_agent::RULE,
     oom_kill::RULE,
     pid_limit::RULE,
+    reclaim::RULE,
     retransmits::RULE,
     softnet_drops::RULE,
     steal::RULE,
+    swap_in::RULE,
     zombie_cgroups::RULE,
 ];
 

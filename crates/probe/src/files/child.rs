@@ -283,40 +283,6 @@ mod tests {
     }
 
     #[test]
-    fn two_children_cannot_be_at_work_at_once() {
-        let name = format!("whyslow-test-{}", std::process::id());
-        let taken = run(LONG, None, |pipe| {
-            let first = claim(name.as_bytes());
-            let second = claim(name.as_bytes());
-            pipe.answer(
-                Header { index: u32::from(first), len: 0, cut: u32::from(second), ..header(0, 0) },
-                &[],
-            );
-        })
-        .unwrap();
-        assert!(taken.all[0].0.cut == 0);
-        let again = run(LONG, None, |pipe| pipe.answer(header(u32::from(claim(name.as_bytes())), 0), &[]));
-        assert_eq!(again.unwrap().all[0].0.index, 1);
-    }
-
-    #[test]
-    fn files_are_read_and_errors_told() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("a"), "12345").unwrap();
-        let root = std::ffi::CString::new(dir.path().to_str().unwrap()).unwrap();
-        let files = [(c"a", 4), (c"none", 4), (c"a", 100)];
-        let mut buffer = vec![0; 101];
-        let answers =
-            run(LONG, None, |pipe| read_all(pipe, &root, false, None, &files, &mut buffer)).unwrap();
-        let read: Vec<_> = answers.all.iter().filter(|(h, _)| h.index < OTHER).collect();
-        assert_eq!((read[0].0.cut, &read[0].1[..]), (1, &b"1234"[..]));
-        // A read of a temporary file is over 5 ms only on a stalled host; then the child stops, as it should.
-        if let Some((header, _)) = read.get(1) {
-            assert_eq!(header.errno, libc::ENOENT);
-        }
-    }
-
-    #[test]
     fn a_torn_answer_is_left_out() {
         let torn = header(1, 3);
         // SAFETY: plain bytes.
