@@ -269,6 +269,17 @@ mod tests {
     }
 
     #[test]
+    fn every_bpf_object_has_a_rung() {
+        let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf")).unwrap();
+        for source in sources {
+            let file = source.unwrap().file_name().into_string().unwrap();
+            if let Some(name) = file.strip_suffix(".bpf.c") {
+                assert!(include_str!("doctor.rs").contains(&format!("bpf::{name}::")), "{name} has no rung");
+            }
+        }
+    }
+
+    #[test]
     fn an_empty_folder_is_a_host_without_rungs() {
         let nowhere = Path::new("/nonexistent");
         assert!(!btf(nowhere).ok && symbols(nowhere).iter().chain(&optional(nowhere)).all(|r| !r.ok));

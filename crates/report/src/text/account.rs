@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Document, Share, StateShare, seconds};
+use whyslow_model::{CgroupShare, Document, Share, StateShare, seconds};
 
 use crate::Style;
 use crate::page::{Ink, Page};
@@ -66,14 +66,16 @@ fn waits(page: &mut Page, doc: &Document) {
 
 fn cgroups(page: &mut Page, doc: &Document, style: &Style) {
     let all = &doc.account.by_cgroup;
-    if all.is_empty() {
+    let idle = |row: &&CgroupShare| row.cpu.is_zero() && row.runnable.is_zero() && row.disk.is_zero();
+    let rows: Vec<_> = all.iter().filter(|row| style.verbose || !idle(row)).collect();
+    if rows.is_empty() {
         return;
     }
     page.gap();
     let heading = format!("  {:NAME$}{:>7}{:>11}{:>11}{:>11}", "who", "tasks", "on CPU", "runnable", "disk");
     page.row(&heading, Ink::Faint);
-    let shown = if style.verbose { all.len() } else { SHOWN.min(all.len()) };
-    for row in all.iter().take(shown) {
+    let shown = if style.verbose { rows.len() } else { SHOWN.min(rows.len()) };
+    for row in rows.into_iter().take(shown) {
         let name = shortened(&plain(&row.name), NAME - 1);
         let pad = " ".repeat(NAME.saturating_sub(columns(&name)));
         let times = [row.cpu, row.runnable, row.disk].map(seconds);
