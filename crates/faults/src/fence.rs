@@ -105,6 +105,7 @@ impl Fence {
         Spec {
             comm: comm.to_owned(),
             threads: threads as usize,
+            apart: false,
             work,
             join: group.procs_files(),
             ledger: -1,

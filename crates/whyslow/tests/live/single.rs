@@ -133,7 +133,7 @@ fn rank_in_crowd(
     for above in exam.findings().iter().take(rank) {
         let of_crowd = above.is_about_the_host()
             || above.is_about_group(crowd.group().path())
-            || crowd.victims().iter().any(|victim| above.is_about_task_of(victim));
+            || above.is_about_task_of(crowd.all());
         let lost = match above.names(scene) {
             _ if of_crowd => crowd_lost,
             true => to_crowd.lost_s(),
