@@ -25,8 +25,6 @@ pub struct Crowd {
 impl Crowd {
     /// Start `n` of them.
     pub fn start(fence: &Fence, n: usize, draw: &mut Draw) -> io::Result<Self> {
-        // Forty tasks and the weight of many would leave the host's own kernel threads next to nothing.
-        fence.top().set_cpu_weight(1)?;
         let group = fence.group(&draw.word(8))?;
         let comm = format!("crowd-{}", draw.word(4));
         let mut spec = fence.spec(&group, &comm, n as u64, Work::Spin { burst_us: BURST_US, rest_us: 0 });

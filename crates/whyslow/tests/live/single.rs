@@ -87,8 +87,7 @@ pub fn in_a_crowd(kind: Kind, draw: &mut Draw, label: &str) -> Result<Outcome, T
     let mut why = String::new();
     for attempt in 0..bars::TRIES {
         let fence = Fence::enter()?;
-        let stage = Stage { crowded: true, ..Stage::alone(&fence) };
-        let mut scene = Scene::set(&stage, kind, Form::Fault, draw)?;
+        let mut scene = Scene::set(&Stage::alone(&fence), kind, Form::Fault, draw)?;
         let alone = clock::span_of(bars::WITHOUT);
         let alone = scene.victim().ledger().rate(alone);
         let crowd = Crowd::start(&fence, bars::CROWD, draw)?;
