@@ -3,7 +3,7 @@
 //! With a limit that holds all they use, none of it would happen: the work left is what they do between the misses.
 //! So the cost of a miss is its CPU time (samples in the functions that fill the page cache or swap in), the wait for
 //! the device, and the reclaim that made room, by the wall clock of the tasks themselves. Reclaim serves both kinds of
-//! pages: it is shared out by how many of each came back. Ready time is lost in proportion: CPU time not needed is not
+//! pages: it is shared out by where the time of the misses went. Ready time is lost in proportion: CPU time not needed is not
 //! waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,18 +158,26 @@ fn measure(ev: &Evidence<'_>, pids: &BTreeSet<u32>, limited: &mut Limited<'_>) -
     let by_pages = if again + swapped > 0.0 { again / (again + swapped) } else { 0.0 };
     let (file_wait, swap_wait) = wait_shares(ev, pids, by_pages)?;
     let reclaim = limited.work.limit_reclaim_ns as f64;
+    let (file_cpu, swap_cpu) = (cpu(Doing::Refill)?, cpu(Doing::SwapIn)?);
+    let (file, swap) = (file_cpu + io * file_wait, swap_cpu + io * swap_wait);
+    let for_files = if file + swap > 0.0 { file / (file + swap) } else { by_pages };
+    // Ready time within reclaim is in its wall time already; the rest goes with the CPU time outside it.
+    let reclaim_cpu = cpu(Doing::LimitReclaim)?.min(exec);
+    let inside = (reclaim - reclaim_cpu - waited_in_reclaim(ev, pids)?).clamp(0.0, ready);
+    let ready_for = |cpu: f64| (ready - inside) * (cpu / (exec - reclaim_cpu).max(1.0)).min(1.0);
     let miss = |cpu: f64, wait: f64, part: f64| {
-        let cpu = cpu.min(exec);
-        Miss {
-            cpu,
-            ready: if exec > 0.0 { ready * cpu / exec } else { 0.0 },
-            io: io * wait,
-            reclaim: reclaim * part,
-        }
+        let cpu = cpu.min(exec - reclaim_cpu);
+        Miss { cpu, ready: ready_for(cpu), io: io * wait, reclaim: reclaim * part }
     };
-    limited.refill = miss(cpu(Doing::Refill)?, file_wait, by_pages);
-    limited.swap = miss(cpu(Doing::SwapIn)?, swap_wait, 1.0 - by_pages);
+    limited.refill = miss(file_cpu, file_wait, for_files);
+    limited.swap = miss(swap_cpu, swap_wait, 1.0 - for_files);
     Ok(())
+}
+
+/// Time that these tasks slept within reclaim.
+fn waited_in_reclaim(ev: &Evidence<'_>, pids: &BTreeSet<u32>) -> Result<f64, Missing> {
+    let own = ev.waits()?.iter().filter(|w| pids.contains(&w.pid));
+    Ok(own.filter(|w| frames::waiting(&w.kernel) == Doing::LimitReclaim).map(|w| w.ns as f64).sum())
 }
 
 /// Of these tasks' I/O wait: the part for pages of files, and for swap. Stacks are a sample; without any, pages decide.

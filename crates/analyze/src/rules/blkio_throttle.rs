@@ -52,7 +52,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let waited: u64 = victims.iter().fold(0, |sum, task| sum.saturating_add(task.io_ns));
         let loss = spread::lost(&victims, |t| t.io_ns, held.min(waited) as f64);
         if loss.high.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
-            found.push(finding(ev, group, &rows, &loss));
+            found.push(finding(ev, group, &rows, &loss).raw_wait(Duration::from_nanos(held.min(waited))));
         }
     }
     Ok(found)
@@ -94,8 +94,7 @@ fn finding(ev: &Evidence<'_>, group: &Cgroup, rows: &[&Disk], loss: &Loss) -> Fi
     };
     let served = Duration::from_nanos(most.device_ns.saturating_add(most.queue_ns));
     let each = served.checked_div(u32::try_from(most.requests).unwrap_or(u32::MAX));
-    f.raw_wait(held)
-        .by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file))
+    f.by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file))
         .hop(hop(
             "io-throttle",
             format!("its I/O budget on {}", most.device),

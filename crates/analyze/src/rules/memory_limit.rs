@@ -72,7 +72,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
             "it read {again} again that its memory limit of {limit} had evicted; its tasks sleep enough to absorb it"
         ))
     };
-    let Miss { cpu, io, reclaim } = Miss::of(l);
+    let Miss { cpu, ready, io, reclaim } = Miss::of(l);
     let files = l.cgroup.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", l.cgroup.path));
     let file = limit_file(l, &files);
     let hop = |edge: &str, waits_for: String, state: &str, lost, worst, count| Hop {
@@ -103,7 +103,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
             "page-cache-fill",
             "pages to be allocated, charged and submitted".into(),
             "running",
-            cpu,
+            cpu + ready,
             None,
             None,
         ))
@@ -135,6 +135,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
 /// The kind of time lost.
 struct Miss {
     cpu: Duration,
+    ready: Duration,
     io: Duration,
     reclaim: Duration,
 }
@@ -143,7 +144,12 @@ impl Miss {
     fn of(l: &Limited<'_>) -> Self {
         let share = l.refault_share().1;
         let part = |ns: f64| Duration::from_nanos((ns * share) as u64);
-        Miss { cpu: part(l.refill.cpu), io: part(l.refill.io), reclaim: part(l.refill.reclaim) }
+        Miss {
+            cpu: part(l.refill.cpu),
+            ready: part(l.refill.ready),
+            io: part(l.refill.io),
+            reclaim: part(l.refill.reclaim),
+        }
     }
 }
 

@@ -24,9 +24,9 @@ pub const RULE: Rule = Rule {
            touches comes back from swap and pushes another out: page faults, I/O or compression, and reclaim instead of work.",
     how: "Swapped-in pages are counted by the changes of the process's swap entries, where the host has swap. \
           Counterfactual: a limit that holds all they use; then the CPU time in do_swap_page and below, the I/O wait there \
-          and the reclaim at the limit would be gone. Reclaim is shared with pages of files by how many of each came \
-          back. Time lost = that time, less what the tasks' sleeps absorb.",
-    limits: "Swap for want of memory on the whole host has no limit to blame and is not judged here. Before v6.2 one \
+          and the reclaim at the limit would be gone. Reclaim is shared with pages of files by where the time of both \
+          went. Time lost = that time, less what the tasks' sleeps absorb.",
+    limits: "Pages of shared memory (shmem) are not counted: they show in stacks only. Swap for want of memory on the whole host has no limit to blame and is not judged here. Before v6.2 one \
              swap-in in 64 is counted: then small losses are missed. CPU time comes from samples at 99 Hz.",
     sources: "mm/memory.c (do_swap_page), mm/vmscan.c (try_to_free_mem_cgroup_pages), drivers/block/zram; \
               f1a7941243c1 (v6.2, rss_stat tells each change).",
@@ -42,7 +42,7 @@ const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut found = Vec::new();
-    for limited in memory_loss::limits(ev)?.iter().filter(|l| l.work.swapped_in >= ENOUGH_PAGES) {
+    for limited in memory_loss::limits(ev)?.iter().filter(|l| swaps(l, ev.window())) {
         let cost = limited.swap.cost();
         let loss = spread::lost(&limited.tasks, |t| t.exec_ns.saturating_add(t.io_ns), cost);
         if loss.high.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
@@ -52,10 +52,18 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
+/// Pages came back, or stacks show that tasks wait for such pages: those of shared memory have no count.
+fn swaps(l: &Limited<'_>, window: Duration) -> bool {
+    l.work.swapped_in >= ENOUGH_PAGES || l.swap.cpu + l.swap.io > WORTH_IT * window.as_nanos() as f64
+}
+
 fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
     let victim = names::cgroup_subject(l.cgroup);
     let page = ev.recording().meta.page_size.max(1);
-    let back = Bytes(l.work.swapped_in.saturating_mul(page));
+    let back = match l.work.swapped_in {
+        ..ENOUGH_PAGES => "shared memory".to_owned(),
+        pages => Bytes(pages.saturating_mul(page)).to_string(),
+    };
     let limit = Bytes(l.limit);
     let noticed = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
     let f = if noticed {
@@ -92,7 +100,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
             "swap-fault",
             "pages to be found, read and mapped",
             "running",
-            l.swap.cpu,
+            l.swap.cpu + l.swap.ready,
             None,
             l.work.swapped_in,
         ))
@@ -124,7 +132,8 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let back: u64 = ev.memory()?.iter().map(|row| row.swapped_in).sum();
     let evidence = format!("{back} pages were swapped in");
-    Ok((back < ENOUGH_PAGES).then(|| Not { what: "swap".into(), evidence }))
+    let quiet = check(ev)?.is_empty();
+    Ok((quiet && back < ENOUGH_PAGES).then(|| Not { what: "swap".into(), evidence }))
 }
 
 #[cfg(test)]
@@ -170,6 +179,14 @@ mod tests {
             .unwrap()
             .as_secs_f64();
         assert!((swap - 0.11).abs() < 0.01 && (file - 1.59).abs() < 0.02, "swap {swap}, files {file}");
+    }
+
+    #[test]
+    fn shared_memory_shows_in_stacks_alone() {
+        let rec = Host::new("/db").swapping(600 * MS, 400 * MS).reclaimed(800 * MS).recording();
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!(found[0].kind, Kind::Cause);
+        assert!(found[0].title.starts_with("it swapped shared memory in again"), "{}", found[0].title);
     }
 
     #[test]
