@@ -9,6 +9,9 @@ use crate::demand::absorbed;
 /// A task that lost less than this share of its time is not counted among the victims.
 const NOTICEABLE: f64 = 0.01;
 
+/// Who sleeps for less than this part of his cycle keeps no timer's pace: then his sleeps absorb what they last, at most.
+const PACED: f64 = 0.1;
+
 /// Time lost by tasks together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Loss {
@@ -51,14 +54,21 @@ fn after_sleeps(task: &Task, cost: f64) -> (f64, f64, f64) {
     if cost <= 0.0 {
         return (0.0, 0.0, 0.0);
     }
-    // What was not slept absorbed nothing.
-    let most = (task.sleep_ns as f64 / cost).min(1.0);
+    let (slept, waited) = (task.sleep_ns as f64, waited(task));
+    // A timer's sleep gets shorter by all that was lost before it: whatever is left of it may have absorbed all.
+    let most = if slept >= PACED * (cost + slept) { 1.0 } else { (slept / cost).min(1.0) };
     // Of the waits its cycles tell what sleeps absorb. Of the rest, CPU time, they do not: it may have been all.
-    let waited = task.runnable_ns.saturating_add(task.io_ns).saturating_add(task.blocked_ns) as f64;
     let covered = (waited / cost).min(1.0);
     let a = absorbed(task);
-    let part = |known: f64, unknown: f64| (covered * known + (1.0 - covered) * unknown).min(most);
+    // `absorbed` takes no more than what is left of the sleeps: at that bound, it is all that could be.
+    let bound = if waited > 0.0 { (slept / waited).min(1.0) } else { 0.0 };
+    let all = |known: f64| if bound > 0.0 && known > 0.9 * bound { most } else { known };
+    let part = |known: f64, unknown: f64| (covered * all(known) + (1.0 - covered) * unknown).min(most);
     (cost * (1.0 - part(a.high, most)), cost * (1.0 - part(a.likely, most)), cost * (1.0 - part(a.low, 0.0)))
+}
+
+fn waited(task: &Task) -> f64 {
+    task.runnable_ns.saturating_add(task.io_ns).saturating_add(task.blocked_ns) as f64
 }
 
 #[cfg(test)]
@@ -91,6 +101,31 @@ mod tests {
             (loss.likely, loss.low, loss.high),
             (Duration::ZERO, Duration::ZERO, Duration::from_millis(200))
         );
+    }
+
+    #[test]
+    fn a_short_rest_of_a_timers_sleep_may_have_absorbed_it_all() {
+        let loss = lost(&[&task(600, 300)], |t| t.io_ns, 0.6e9);
+        assert_eq!((loss.likely, loss.low), (Duration::ZERO, Duration::ZERO));
+        let hardly = lost(&[&task(900, 50)], |t| t.io_ns, 0.9e9);
+        assert_eq!((hardly.low, hardly.high), (Duration::from_millis(850), Duration::from_millis(900)));
+    }
+
+    #[test]
+    fn a_sleep_of_fixed_length_absorbs_nothing() {
+        let mut t = task(0, 300);
+        for k in 0..30u64 {
+            let (wait, rest) = (5000 + 3000 * (k % 7), 10_000);
+            t.cycles += 1;
+            t.wait_us += wait;
+            t.rest_us += rest;
+            t.wait_wait += wait * wait;
+            t.wait_rest += wait * rest;
+            t.rest_rest += rest * rest;
+        }
+        t.io_ns = t.wait_us * 1000;
+        let loss = lost(&[&t], |t| t.io_ns, t.io_ns as f64);
+        assert!(loss.low.as_nanos() as f64 > 0.95 * t.io_ns as f64, "{loss:?}");
     }
 
     #[test]
