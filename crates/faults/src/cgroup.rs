@@ -87,14 +87,6 @@ impl Group {
         }
     }
 
-    /// Its weight against siblings, in times the default.
-    pub fn set_cpu_weight(&self, times: u64) -> io::Result<()> {
-        match self.version(Controller::Cpu)? {
-            Version::V1 => self.write(Controller::Cpu, "cpu.shares", &(times * 1024).to_string()),
-            Version::V2 => self.write(Controller::Cpu, "cpu.weight", &(times * 100).to_string()),
-        }
-    }
-
     /// Memory it may use; `None`: what its parent may.
     pub fn set_memory_limit(&self, limit: Option<u64>) -> io::Result<()> {
         let (name, none) = match self.version(Controller::Memory)? {

@@ -17,9 +17,6 @@ pub const AT_MOST: Duration = Duration::from_secs(60);
 /// Memory of all victims of a test.
 pub const MEMORY_LIMIT: u64 = 512 << 20;
 const PIDS_LIMIT: u64 = 512;
-/// All victims together weigh as much as so many tasks outside: with the default of one, four compilers beside the
-/// test would leave it a fifth of a CPU, and no quota would ever bite.
-const CPU_WEIGHT: u64 = 8;
 const MUST_BE_AVAILABLE: u64 = 2 << 30;
 /// A place on a disk: /tmp may be memory.
 const FILES: &str = "/var/tmp";
@@ -60,7 +57,6 @@ impl Fence {
         let turns_per_us = work::turns_per_us();
         let groups = RefCell::new(Vec::new());
         let fence = Fence { began: Instant::now(), dir, top, hierarchies, groups, turns_per_us, _lock: lock };
-        fence.top.set_cpu_weight(CPU_WEIGHT)?;
         fence.top.set_memory_limit(Some(MEMORY_LIMIT))?;
         fence.top.set_pids_limit(PIDS_LIMIT)?;
         Ok(fence)
@@ -105,6 +101,7 @@ impl Fence {
         Spec {
             comm: comm.to_owned(),
             threads: threads as usize,
+            apart: false,
             work,
             join: group.procs_files(),
             ledger: -1,

@@ -18,7 +18,7 @@ const BURST_US: u64 = 1_000;
 
 /// Busy processes that fill all CPUs, in a cgroup of their own.
 pub struct Crowd {
-    victims: Vec<Victim>,
+    all: Victim,
     group: Group,
 }
 
@@ -27,11 +27,11 @@ impl Crowd {
     pub fn start(fence: &Fence, n: usize, draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(8))?;
         let comm = format!("crowd-{}", draw.word(4));
-        let work = Work::Spin { burst_us: BURST_US, rest_us: 0 };
-        let spawn = |_| Victim::spawn(fence.spec(&group, &comm, 1, work.clone()));
-        let victims = (0..n).map(spawn).collect::<io::Result<Vec<_>>>()?;
-        victims.iter().for_each(Victim::go);
-        Ok(Crowd { victims, group })
+        let mut spec = fence.spec(&group, &comm, n as u64, Work::Spin { burst_us: BURST_US, rest_us: 0 });
+        spec.apart = true;
+        let all = Victim::spawn(spec)?;
+        all.go();
+        Ok(Crowd { all, group })
     }
 
     /// Its cgroup.
@@ -43,15 +43,15 @@ impl Crowd {
     /// Task-seconds that they lost to each other in a window: alone, each would do its burst without a break.
     #[must_use]
     pub fn lost_s(&self, window: Span) -> f64 {
-        let alone = 1e6 / BURST_US as f64;
-        let lost = |victim: &Victim| (1.0 - victim.ledger().rate(window) / alone).clamp(0.0, 1.0);
-        self.victims.iter().map(lost).sum::<f64>() * window.length().as_secs_f64()
+        let tasks = self.all.ledger().slots() as f64;
+        let share = 1.0 - self.all.ledger().rate(window) / (tasks * 1e6 / BURST_US as f64);
+        tasks * share.clamp(0.0, 1.0) * window.length().as_secs_f64()
     }
 
-    /// Its processes.
+    /// Its processes, as one victim.
     #[must_use]
-    pub fn victims(&self) -> &[Victim] {
-        &self.victims
+    pub fn all(&self) -> &Victim {
+        &self.all
     }
 }
 
@@ -63,7 +63,7 @@ pub struct Compile {
     group: Group,
 }
 
-const FUNCTIONS: usize = 150;
+const FUNCTIONS: usize = 24;
 
 impl Compile {
     /// Begin, with `jobs` compilers at a time.

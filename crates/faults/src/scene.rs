@@ -74,21 +74,19 @@ pub struct Stage<'fence> {
     pub fence: &'fence Fence,
     /// Memory that its victims may use.
     pub memory: u64,
-    /// Others fill the CPUs at the same time.
-    pub crowded: bool,
 }
 
 impl<'fence> Stage<'fence> {
     /// A scene with the fence for itself.
     #[must_use]
     pub fn alone(fence: &'fence Fence) -> Self {
-        Stage { fence, memory: 448 << 20, crowded: false }
+        Stage { fence, memory: 448 << 20 }
     }
 
     /// One of two scenes.
     #[must_use]
     pub fn one_of_two(fence: &'fence Fence) -> Self {
-        Stage { fence, memory: 216 << 20, crowded: false }
+        Stage { fence, memory: 216 << 20 }
     }
 }
 

@@ -11,6 +11,8 @@ pub struct Spec {
     pub comm: String,
     /// How many threads do the work.
     pub threads: usize,
+    /// Each is a process of its own.
+    pub apart: bool,
     /// The work.
     pub work: Work,
     /// `cgroup.procs` files to join before anything else.

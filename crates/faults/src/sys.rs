@@ -47,6 +47,12 @@ pub fn set_name(name: &str) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
+/// Fork. True in the child.
+pub fn fork() -> io::Result<bool> {
+    // SAFETY: called before the victim has a second thread, so the child's copy of everything is whole.
+    check(unsafe { libc::fork() }).map(|pid| pid == 0)
+}
+
 /// Die when the thread that started us does.
 pub fn die_with_parent() -> io::Result<()> {
     // SAFETY: a number only.
@@ -272,6 +278,12 @@ pub fn reset_on_close(socket: &OwnedFd) {
 pub fn kill(pid: i32) {
     // SAFETY: a number only. Callers pass pids found in cgroups of a test.
     unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Stop a child of ours, or let it go on.
+pub fn stop(pid: i32, stopped: bool) {
+    // SAFETY: numbers only. The caller has not waited for the child yet, so the pid is still its.
+    unsafe { libc::kill(pid, if stopped { libc::SIGSTOP } else { libc::SIGCONT }) };
 }
 
 pub fn is_root() -> bool {

@@ -60,6 +60,9 @@ fn live(spec: &Spec) -> io::Result<()> {
         Network::Of(pid) => sys::enter_network(&std::fs::File::open(format!("/proc/{pid}/ns/net"))?)?,
     }
     let ledger = Ledger::inherited(spec.ledger, spec.threads)?;
+    if spec.apart {
+        return live_apart(spec, &ledger);
+    }
     std::thread::scope(|scope| {
         // The first worker is the main thread: every task of the process is at work.
         for slot in 1..spec.threads {
@@ -71,6 +74,21 @@ fn live(spec: &Spec) -> io::Result<()> {
         work::run(spec, &ledger, 0);
         Ok(())
     })
+}
+
+/// One process a worker, all born inside: joining a cgroup waits for an RCU grace period, which takes its time on a
+/// host that these very processes make busy.
+fn live_apart(spec: &Spec, ledger: &Ledger) -> io::Result<()> {
+    for slot in 1..spec.threads {
+        if sys::fork()? {
+            sys::die_with_parent()?;
+            sys::die_after(spec.lifetime_s);
+            work::run(spec, ledger, slot);
+            return Ok(());
+        }
+    }
+    work::run(spec, ledger, 0);
+    Ok(())
 }
 
 /// A running victim. It ends when this is dropped, when the thread that started it ends, or when its time is up.
@@ -140,7 +158,19 @@ impl Victim {
 
     /// Let all its threads run on these CPUs only.
     pub fn pin(&self, cpus: &[usize]) -> io::Result<()> {
-        self.tids().into_iter().try_for_each(|tid| sys::pin(tid as i32, cpus))
+        self.tids().into_iter().try_for_each(|tid| {
+            sys::pin(tid as i32, cpus)
+                .map_err(|err| io::Error::new(err.kind(), format!("cannot pin {} ({tid}): {err}", self.comm)))
+        })
+    }
+
+    /// Do something while none of its threads runs. A limit below what it uses can only be set so: v1 counts usage
+    /// until it fits, and a victim that runs brings its pages back as fast as they are taken.
+    pub fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
+        sys::stop(self.child.id() as i32, true);
+        let done = act();
+        sys::stop(self.child.id() as i32, false);
+        done
     }
 
     /// Have every thread touch its whole working set once, and wait for it.

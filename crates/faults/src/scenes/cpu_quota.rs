@@ -1,28 +1,35 @@
 //! A cgroup's CPU quota runs out.
 //!
-//! Fault: 2 to 6 threads, some of which sleep between bursts, with 25 to 60 % of the CPU they could use.
-//! Twin: the same threads with an ample quota or none. Decoy: bursts on a timer, each larger than the quota of
-//! one period and smaller than that of the periods until the next: throttled again and again, never late.
+//! Fault: 2 to 6 threads, some of which sleep between bursts, with 25 to 60 % of the CPU that they got just before:
+//! a quota above that would bite nobody on a busy host. Twin: the same threads with an ample quota or none. Decoy:
+//! bursts on a timer, each larger than the quota of one period and smaller than that of the periods until the next:
+//! throttled again and again, never late.
 
 use std::io;
 use std::time::Duration;
 
-use crate::scene::{Form, Kind, Scene, Stage};
+use crate::cgroup::Group;
+use crate::clock::{self, Span};
+use crate::scene::{Form, Kind, Scene, Stage, Switch};
 use crate::spec::Work;
-use crate::{Draw, Victim, host};
+use crate::{Draw, Victim};
+
+/// The victim's CPU is taken over this time before the quota is set.
+const LOOK_BACK_NS: u64 = 800_000_000;
+/// The kernel refuses less.
+const LEAST_QUOTA: Duration = Duration::from_millis(1);
 
 /// Draw one and start it.
 pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> {
-    let period_us = draw.between(20, 100) * 1000;
-    let (threads, work, quota_us, said) = match form {
-        Form::Decoy => decoy(period_us, draw),
-        Form::Fault | Form::Twin => busy(stage, form, period_us, draw),
-    };
+    let period = Duration::from_millis(draw.between(20, 100));
     let group = stage.fence.group(&draw.word(6))?;
+    let (threads, work, switch, said) = match form {
+        Form::Decoy => decoy(period, &group, draw),
+        Form::Fault | Form::Twin => busy(form, period, &group, draw),
+    };
     let comm = format!("quota-{}", draw.word(4));
     let victim = Victim::spawn(stage.fence.spec(&group, &comm, threads, work))?;
-    let (imposed, counted) = (group.clone(), group.clone());
-    let quota = quota_us.map(|us| (Duration::from_micros(us), Duration::from_micros(period_us)));
+    let counted = group.clone();
     Ok(Scene {
         victim,
         others: Vec::new(),
@@ -31,41 +38,65 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         kind: Kind::CpuQuota,
         form,
         said,
-        switch: Box::new(move |_, on| imposed.set_quota(if on { quota } else { None })),
+        switch,
         counter: Some(Box::new(move |_| counted.throttled_periods())),
         without: Vec::new(),
         _belongings: Vec::new(),
     })
 }
 
-type Drawn = (u64, Work, Option<u64>, String);
+type Drawn = (u64, Work, Switch, String);
 
-fn busy(stage: &Stage<'_>, form: Form, period_us: u64, draw: &mut Draw) -> Drawn {
+fn busy(form: Form, period: Duration, group: &Group, draw: &mut Draw) -> Drawn {
     let threads = draw.between(2, 6);
     let sleepy = draw.one_in(3);
     let (burst_us, rest_us) =
         if sleepy { (draw.between(2_000, 6_000), draw.between(1_000, 5_000)) } else { (200, 0) };
-    // In a crowd of the same weight the group gets half of the CPUs; the quota must bite below that.
-    let cpus = host::cpus().len() as f64 * if stage.crowded { 0.5 } else { 1.0 };
-    let demand = (threads as f64 * burst_us as f64 / (burst_us + rest_us) as f64).min(cpus);
     let bite = draw.real(0.25, 0.6);
-    let quota_us = match form {
-        Form::Fault => Some(((demand * bite * period_us as f64) as u64).max(1_000)),
+    let (switch, what) = match form {
+        Form::Fault => {
+            (bitten(group.clone(), period, burst_us, bite), format!("{:.0} % of its CPU", bite * 100.0))
+        }
         // Each thread may use a CPU all the time, and what a CPU took in advance and lost does not matter.
-        _ if draw.one_in(2) => Some(2 * threads * period_us),
-        _ => None,
+        _ if draw.one_in(2) => {
+            let ample = period * 2 * threads as u32;
+            (fixed(group.clone(), Some((ample, period))), format!("{ample:?}"))
+        }
+        _ => (fixed(group.clone(), None), "none".to_owned()),
     };
     let said = format!(
-        "{threads} threads, {burst_us} us of CPU then {rest_us} us of sleep, quota {quota_us:?} us of {period_us} us"
+        "{threads} threads, {burst_us} us of CPU then {rest_us} us of sleep, quota {what}, period {period:?}"
     );
-    (threads, Work::Spin { burst_us, rest_us }, quota_us, said)
+    (threads, Work::Spin { burst_us, rest_us }, switch, said)
 }
 
-fn decoy(period_us: u64, draw: &mut Draw) -> Drawn {
-    let quota_us = period_us * draw.between(20, 35) / 100;
+fn decoy(period: Duration, group: &Group, draw: &mut Draw) -> Drawn {
+    let quota = period * draw.between(20, 35) as u32 / 100;
     // More than a period allows, less than two: done before the third begins.
-    let burst_us = quota_us * draw.between(150, 180) / 100;
-    let every_us = period_us * draw.between(30, 36) / 10;
-    let said = format!("{burst_us} us of CPU every {every_us} us, quota {quota_us} us of {period_us} us");
-    (1, Work::Paced { burst_us, every_us }, Some(quota_us), said)
+    let burst = quota * draw.between(150, 180) as u32 / 100;
+    let every = period * draw.between(30, 36) as u32 / 10;
+    let said = format!("{burst:?} of CPU every {every:?}, quota {quota:?}, period {period:?}");
+    let work = Work::Paced { burst_us: burst.as_micros() as u64, every_us: every.as_micros() as u64 };
+    (1, work, fixed(group.clone(), Some((quota, period))), said)
+}
+
+fn fixed(group: Group, quota: Option<(Duration, Duration)>) -> Switch {
+    Box::new(move |_, on| group.set_quota(if on { quota } else { None }))
+}
+
+/// A quota of `bite` times the CPU that the victim uses at the moment it is first set.
+fn bitten(group: Group, period: Duration, burst_us: u64, bite: f64) -> Switch {
+    let mut quota = None;
+    Box::new(move |victim, on| {
+        if !on {
+            return group.set_quota(None);
+        }
+        let quota = *quota.get_or_insert_with(|| {
+            let now = clock::now();
+            let bursts = victim.ledger().rate(Span { from: now - LOOK_BACK_NS, to: now });
+            let cpus = bursts * burst_us as f64 / 1e6;
+            period.mul_f64(cpus * bite).max(LEAST_QUOTA)
+        });
+        group.set_quota(Some((quota, period)))
+    })
 }

@@ -45,7 +45,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         form,
         said,
         switch: Box::new(move |victim, on| {
-            imposed.set_memory_limit(on.then_some(limit))?;
+            victim.while_stopped(|| imposed.set_memory_limit(on.then_some(limit)))?;
             // Without the limit means: all of the file in the cache.
             if on { Ok(()) } else { victim.warm() }
         }),

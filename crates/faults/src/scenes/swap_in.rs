@@ -61,7 +61,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         form,
         said,
         switch: Box::new(move |victim, on| {
-            imposed.set_memory_limit(on.then_some(limit))?;
+            victim.while_stopped(|| imposed.set_memory_limit(on.then_some(limit)))?;
             // Without the limit means: all of the region in memory.
             if on { Ok(()) } else { victim.warm() }
         }),

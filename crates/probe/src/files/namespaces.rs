@@ -2,7 +2,8 @@
 //!
 //! A namespace has no directory of its own in /proc, only its tasks have: `/proc/PID/net`. A task's directory is kept
 //! open: after the task's end it answers ESRCH, and never with the files of a later task of the same number.
-//! Not seen: namespaces without a task (bind mounts under /run/netns).
+//! Not seen: namespaces without a task (bind mounts under /run/netns); and that a namespace ended in the window and a
+//! new one got its inode: its counters then seem to go backwards. Holding a namespace open would tell, and keep it alive.
 
 use std::ffi::{CStr, CString};
 use std::io;

@@ -87,8 +87,7 @@ pub fn in_a_crowd(kind: Kind, draw: &mut Draw, label: &str) -> Result<Outcome, T
     let mut why = String::new();
     for attempt in 0..bars::TRIES {
         let fence = Fence::enter()?;
-        let stage = Stage { crowded: true, ..Stage::alone(&fence) };
-        let mut scene = Scene::set(&stage, kind, Form::Fault, draw)?;
+        let mut scene = Scene::set(&Stage::alone(&fence), kind, Form::Fault, draw)?;
         let alone = clock::span_of(bars::WITHOUT);
         let alone = scene.victim().ledger().rate(alone);
         let crowd = Crowd::start(&fence, bars::CROWD, draw)?;
@@ -133,7 +132,7 @@ fn rank_in_crowd(
     for above in exam.findings().iter().take(rank) {
         let of_crowd = above.is_about_the_host()
             || above.is_about_group(crowd.group().path())
-            || crowd.victims().iter().any(|victim| above.is_about_task_of(victim));
+            || above.is_about_task_of(crowd.all());
         let lost = match above.names(scene) {
             _ if of_crowd => crowd_lost,
             true => to_crowd.lost_s(),
