@@ -59,7 +59,9 @@ bench: build
 	$(CARGO) build $(LOCKED) -p whyslow-faults --bin bench
 	@$(AS_ROOT) target/$(TARGET)/release/bench $(BINARY) $(ARGS)
 
-install: build
+# Not built here: under sudo there may be no cargo.
+install:
+	@[ -x $(BINARY) ] || { echo "install: there is no $(BINARY); run make build first"; exit 2; }
 	install -D -m 755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/whyslow
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \

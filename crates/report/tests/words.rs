@@ -50,3 +50,18 @@ fn the_account_fits_on_one_screen() {
     let lines = said(&sample::full(), false).lines().take_while(|l| !l.starts_with("Causes")).count();
     assert!(lines <= 24, "{lines} lines before the findings");
 }
+
+#[test]
+fn much_that_is_ruled_out_is_named_in_short_and_explained_with_v() {
+    let mut doc = sample::full();
+    let not = |what: &str| whyslow_model::Not { what: what.into(), evidence: format!("{what} was idle") };
+    doc.not = ["the disk", "swap", "a quota", "steal", "a clock"].map(not).to_vec();
+    let short = said(&doc, false);
+    assert!(
+        short.contains("not the disk, swap, a quota, steal, a clock (-v gives the evidence)\n"),
+        "{short}"
+    );
+    assert!(said(&doc, true).contains("\nnot swap: swap was idle\n"));
+    doc.not.truncate(4);
+    assert!(said(&doc, false).contains("\nnot swap: swap was idle\n"));
+}

@@ -47,12 +47,17 @@ fn root_text_has_no_colour_and_no_control_character_in_a_pipe() {
 #[test]
 fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
     let began = Instant::now();
-    let mut child = whyslow()
-        .args(["--for", "50s", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = whyslow();
+    command.args(["--for", "50s", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // These tests may run in the background of a shell, where SIGINT is ignored, and whyslow respects that.
+    // SAFETY: signal is async-signal-safe and takes numbers.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().unwrap();
     let mut progress = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("looking, ") {

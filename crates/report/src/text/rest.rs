@@ -6,17 +6,28 @@ use super::{count, of_kind};
 use crate::Style;
 use crate::page::{Ink, Page};
 
+/// What is ruled out is said with its evidence up to so many; more would push the causes off the screen.
+const IN_FULL: usize = 4;
 /// Missing things named without -v; the others are counted.
 const NAMED: usize = 4;
 
 pub(super) fn print(page: &mut Page, doc: &Document, style: &Style) {
     page.gap();
-    for not in &doc.not {
-        page.say("not ", &format!("{}: {}", not.what, not.evidence), Ink::Plain);
-    }
+    ruled_out(page, doc, style);
     cannot_tell(page, doc, style);
     missing(page, doc, style);
     own_cost(page, doc);
+}
+
+fn ruled_out(page: &mut Page, doc: &Document, style: &Style) {
+    if style.verbose || doc.not.len() <= IN_FULL {
+        for not in &doc.not {
+            page.say("not ", &format!("{}: {}", not.what, not.evidence), Ink::Plain);
+        }
+        return;
+    }
+    let names: Vec<_> = doc.not.iter().map(|not| not.what.as_str()).collect();
+    page.say("not ", &format!("{} (-v gives the evidence)", names.join(", ")), Ink::Plain);
 }
 
 fn cannot_tell(page: &mut Page, doc: &Document, style: &Style) {

@@ -84,8 +84,9 @@ impl Exam {
 
     /// End the window now.
     pub fn stop(self) -> io::Result<End> {
+        // Not SIGINT: that is ignored, and stays so, in what a shell starts in the background.
         // SAFETY: a signal to a child that has not been waited for: the pid is its own.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
         self.wait()
     }
 
