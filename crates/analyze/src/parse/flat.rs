@@ -19,8 +19,8 @@ pub fn parse(text: &str) -> Result<Flat, Bad> {
         let (name, value) = line.split_once(' ').ok_or_else(|| Bad::new("<name> <number>", line))?;
         // Per-CPU counters are summed without a lock: a sum may be negative for a moment (vmstat prints it wrapped,
         // memory.stat of v1 with a sign). Such a value is none.
-        let value = value.trim();
-        let value = if value.starts_with('-') { 0 } else { number(Some(value), "<name> <number>", line)? };
+        let value: i128 = number(Some(value.trim()), "<name> <number>", line)?;
+        let value = u64::try_from(value.max(0)).unwrap_or(u64::MAX);
         flat.insert(name.to_owned(), value);
     }
     Ok(flat)
@@ -54,5 +54,6 @@ pub(super) mod tests {
             parse("pswpin 0\npswpo").unwrap_err().to_string(),
             "expected <name> <number> in line \"pswpo\""
         );
+        assert!(parse("pswpin -\n").is_err(), "a lone sign is no number below zero");
     }
 }

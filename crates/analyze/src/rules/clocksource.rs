@@ -54,7 +54,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 }
 
 fn time_in_reads(ev: &Evidence<'_>) -> Option<Duration> {
-    let reads = |frames: &[String]| frames.iter().any(|frame| READS.contains(&frame.as_str()));
+    // Frames may end in an offset: "read_hpet+0x1f".
+    let is_read = |frame: &String| READS.iter().any(|read| frame.split(['.', '+', ' ']).next() == Some(read));
+    let reads = |frames: &[String]| frames.iter().any(is_read);
     let samples = ev.samples().ok()?.iter().filter(|sample| reads(&sample.kernel));
     Some(Duration::from_nanos(samples.map(|sample| sample.ns).fold(0, u64::saturating_add)))
 }
@@ -125,7 +127,7 @@ mod tests {
         let log = "4,9,5000,-;clocksource: timekeeping watchdog on CPU1: Marking clocksource 'tsc' as unstable because the skew is too large\n";
         let sample = Sample {
             ns: 120_000_000,
-            kernel: vec!["read_hpet".into(), "ktime_get".into()],
+            kernel: vec!["read_hpet+0x1f".into(), "ktime_get".into()],
             ..Sample::default()
         };
         let host =

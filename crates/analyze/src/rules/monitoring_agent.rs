@@ -159,8 +159,8 @@ fn process_name(ev: &Evidence<'_>, sample: &Sample) -> String {
 
 /// The function that makes the file, if the stack is inside a read, list or lookup of one. Innermost frame first.
 fn made_by(kernel: &[String]) -> Option<&str> {
-    // The compiler's and the symboliser's additions: "show_stat.isra.0", "ext4_map_blocks [ext4]".
-    let plain = |frame: &'_ str| frame.find(['.', ' ']).unwrap_or(frame.len());
+    // The compiler's and the symboliser's additions: "show_stat.isra.0", "seq_read+0x1f", "do [ext4]".
+    let plain = |frame: &'_ str| frame.find(['.', '+', ' ']).unwrap_or(frame.len());
     let name = |at: usize| kernel.get(at).and_then(|frame| frame.get(..plain(frame)));
     let reader = (0..kernel.len()).find(|at| name(*at).is_some_and(|n| READERS.contains(&n)))?;
     let inner = (0..reader).rev().filter_map(name).find(|n| !WRAPPERS.contains(n));
@@ -303,6 +303,7 @@ mod tests {
         };
         assert_eq!(made(MEMORY_STAT).as_deref(), Some("memcg_stat_show"));
         assert_eq!(made(&["show_stat", "seq_read_iter", "proc_reg_read_iter"]).as_deref(), Some("show_stat"));
+        assert_eq!(made(&["show_stat+0x1f", "seq_read_iter+0x2/0x90"]).as_deref(), Some("show_stat"));
         assert_eq!(made(&["seq_read_iter"]).as_deref(), Some("seq_read_iter"));
         assert_eq!(made(&["do_idle"]), None);
         assert_eq!(made(&[]), None);

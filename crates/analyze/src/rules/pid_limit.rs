@@ -32,13 +32,11 @@ pub const RULE: Rule = Rule {
 const NEAR: Share = Share::percent(90);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let host = of_host(ev);
-    let groups = of_cgroups(ev);
-    match (host, groups) {
-        (Err(why), None) => Err(why),
-        (host, groups) => {
-            Ok(host.unwrap_or_default().into_iter().chain(groups.unwrap_or_default()).collect())
-        }
+    let in_groups = of_cgroups(ev);
+    match of_host(ev) {
+        Ok(on_host) => Ok(on_host.into_iter().chain(in_groups).collect()),
+        Err(why) if in_groups.is_empty() => Err(why),
+        Err(_) => Ok(in_groups),
     }
 }
 
@@ -72,8 +70,7 @@ fn host_finding(name: &str, tasks: u64, limit: u64) -> Finding {
         )
 }
 
-/// `None`: no cgroup's limit was recorded.
-fn of_cgroups(ev: &Evidence<'_>) -> Option<Vec<Finding>> {
+fn of_cgroups(ev: &Evidence<'_>) -> Vec<Finding> {
     let limits = ev.files_like("sys/fs/cgroup/", "/pids.max");
     let current: BTreeMap<String, u64> = ev
         .files_like("sys/fs/cgroup/", "/pids.current")
@@ -87,7 +84,7 @@ fn of_cgroups(ev: &Evidence<'_>) -> Option<Vec<Finding>> {
         let refused = ev.flat_delta(&format!("{folder}/pids.events"), "max").unwrap_or(0);
         (refused > 0 || is_near(now, limit)).then(|| cgroup_finding(folder, now, limit, refused))
     });
-    (!limits.is_empty()).then(|| near.collect())
+    near.collect()
 }
 
 fn cgroup_finding(folder: &str, now: u64, limit: u64, refused: u64) -> Finding {

@@ -1,0 +1,183 @@
+//! Every folder in `tests/cases` is a host as recorded (`host`) and what we must say about it (`expect.json`), written by
+//! hand before the answer was seen. To add a case, add a folder. Nothing here accepts output.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use whyslow::store;
+use whyslow_analyze::{examine, rules};
+use whyslow_model::{Document, Finding, Kind};
+
+/// What a case must be told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expect {
+    /// What happens on that host.
+    story: String,
+    /// All causes, in order.
+    causes: Vec<Cause>,
+    /// The rules of all risks, sorted; each once.
+    risks: Vec<String>,
+    /// Rules that cannot tell, among others; or "all".
+    #[serde(default)]
+    cannot_tell: Option<Rules>,
+    /// Words that must occur in findings, or in what is missing.
+    #[serde(default)]
+    says: Vec<String>,
+    /// Words that must not occur in causes and risks.
+    #[serde(default)]
+    never_says: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cause {
+    rule: String,
+    /// The victim's id.
+    victim: String,
+    #[serde(default)]
+    victim_name: Option<String>,
+    /// A part of the culprit's id.
+    culprit: String,
+    /// Bounds of the time lost.
+    lost_s: (f64, f64),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Rules {
+    All(String),
+    These(Vec<String>),
+}
+
+fn cases() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cases.sort();
+    cases
+}
+
+fn expect(case: &Path) -> Expect {
+    let path = case.join("expect.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let expect: Expect =
+        serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
+    let named = expect.causes.iter().map(|cause| &cause.rule).chain(&expect.risks);
+    for rule in named {
+        assert!(rules::ALL.iter().any(|r| r.id == rule), "{}: there is no rule {rule}", path.display());
+    }
+    expect
+}
+
+/// All words of findings and of what is missing: what a reader may see.
+fn words(document: &Document) -> String {
+    serde_json::to_string(&(&document.findings, &document.missing)).unwrap()
+}
+
+/// The words of those findings that accuse.
+fn accusations(document: &Document) -> String {
+    let accuse = document.findings.iter().filter(|f| f.kind != Kind::CannotTell);
+    serde_json::to_string(&accuse.collect::<Vec<_>>()).unwrap()
+}
+
+fn rules_of(document: &Document, kind: Kind) -> Vec<&str> {
+    let mut rules: Vec<&str> =
+        document.findings.iter().filter(|f| f.kind == kind).map(|f| f.rule.as_str()).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+/// What is not as expected.
+fn differences(expect: &Expect, document: &Document) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let causes: Vec<&Finding> = document.findings.iter().filter(|f| f.kind == Kind::Cause).collect();
+    if causes.len() != expect.causes.len() {
+        let told: Vec<_> = causes.iter().map(|f| format!("{}: {}", f.rule, f.title)).collect();
+        wrong.push(format!("expected {} causes, told {told:?}", expect.causes.len()));
+    }
+    for (want, told) in expect.causes.iter().zip(&causes) {
+        wrong.extend(cause_differences(want, told));
+    }
+    let risks = rules_of(document, Kind::Risk);
+    if risks != expect.risks {
+        wrong.push(format!("expected risks {:?}, told {risks:?}", expect.risks));
+    }
+    let unknown = rules_of(document, Kind::CannotTell);
+    let must: Vec<&str> = match &expect.cannot_tell {
+        Some(Rules::All(all)) if all == "all" => rules::ALL.iter().map(|rule| rule.id).collect(),
+        Some(Rules::All(other)) => vec![other],
+        Some(Rules::These(these)) => these.iter().map(String::as_str).collect(),
+        None => Vec::new(),
+    };
+    wrong.extend(must.iter().filter(|rule| !unknown.contains(rule)).map(|rule| format!("{rule} could tell")));
+    let (words, accusations) = (words(document), accusations(document));
+    wrong.extend(expect.says.iter().filter(|w| !words.contains(*w)).map(|w| format!("does not say {w:?}")));
+    wrong
+        .extend(expect.never_says.iter().filter(|w| accusations.contains(*w)).map(|w| format!("says {w:?}")));
+    wrong
+}
+
+fn cause_differences(want: &Cause, told: &Finding) -> Vec<String> {
+    let lost = told.lost.map_or(-1.0, |lost| lost.as_secs_f64());
+    let culprit = told.culprit.as_ref().map_or("", |culprit| culprit.id.as_str());
+    let checks = [
+        (told.rule == want.rule, format!("expected {}, told {}", want.rule, told.rule)),
+        (told.victim.id == want.victim, format!("victim {:?}", told.victim.id)),
+        (
+            want.victim_name.as_ref().is_none_or(|name| *name == told.victim.name),
+            format!("name {:?}", told.victim.name),
+        ),
+        (culprit.contains(&want.culprit), format!("culprit {culprit:?}")),
+        ((want.lost_s.0..=want.lost_s.1).contains(&lost), format!("lost {lost} s, not {:?}", want.lost_s)),
+        (!told.check.is_empty() && !told.fixes.is_empty(), "no way to check it, or no fix".to_owned()),
+    ];
+    checks
+        .into_iter()
+        .filter(|(is_right, _)| !is_right)
+        .map(|(_, wrong)| format!("{}: {wrong}", told.rule))
+        .collect()
+}
+
+#[test]
+fn every_case_is_told_as_its_author_expected() {
+    let mut wrong = String::new();
+    for case in cases() {
+        let expect = expect(&case);
+        assert!(expect.story.len() > 40, "{}: what happens there?", case.display());
+        let recording = store::open(&case.join("host")).unwrap();
+        let differences = differences(&expect, &examine(&recording));
+        if !differences.is_empty() {
+            wrong +=
+                &format!("\n{}:\n    {}", case.file_name().unwrap().display(), differences.join("\n    "));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn every_rule_has_a_case_in_which_it_speaks() {
+    let spoken: Vec<String> = cases()
+        .iter()
+        .map(|case| expect(case))
+        .flat_map(|e| e.causes.into_iter().map(|c| c.rule).chain(e.risks))
+        .collect();
+    let silent: Vec<&str> =
+        rules::ALL.iter().map(|rule| rule.id).filter(|id| !spoken.iter().any(|rule| rule == id)).collect();
+    assert!(silent.is_empty(), "no case for {silent:?}");
+}
+
+#[test]
+fn there_are_more_than_ten_cases_and_a_host_with_nothing_readable() {
+    assert!(cases().len() > 10);
+    assert!(cases().iter().any(|case| matches!(expect(case).cannot_tell, Some(Rules::All(_)))));
+}
+
+#[test]
+fn the_answer_to_a_recording_is_always_the_same() {
+    for case in cases() {
+        let recording = store::open(&case.join("host")).unwrap();
+        assert_eq!(examine(&recording), examine(&recording), "{}", case.display());
+    }
+}
