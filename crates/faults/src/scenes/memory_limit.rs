@@ -17,12 +17,19 @@ const ROOM: u64 = 24 << 20;
 pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> {
     let small = draw.between(stage.memory / 8, stage.memory / 5) & !0xf_ffff;
     let file_size = (draw.real(3.0, 4.0) * small as f64) as u64 & !0xf_ffff;
-    let limit = if form == Form::Twin { file_size + ROOM } else { small };
+    let limit = match form {
+        Form::Fault => small,
+        Form::Twin => file_size + ROOM,
+        // Full after about a second.
+        Form::Decoy => file_size / 12,
+    };
     let file = stage.fence.dir().join(draw.word(8));
     host::make_file(&file, file_size)?;
     let (threads, work) = match form {
         Form::Decoy => {
-            let (block, every_us) = (draw.between(2, 8) << 16, draw.between(15, 25) * 1000);
+            // One pass takes about 14 s: no test looks longer.
+            let every_us = draw.between(15, 25) * 1000;
+            let block = (file_size * every_us / 14_000_000) & !0xfff;
             (1, Work::Stream { file: file.clone(), block, every_us })
         }
         Form::Fault | Form::Twin => {

@@ -29,7 +29,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         Form::Fault | Form::Twin => {
             let threads = draw.between(1, 2);
             let bytes = (region / threads) & !0xffff;
-            let work = Work::Touch { bytes, burst_us: draw.between(40, 150), random: draw.one_in(2) };
+            let work = Work::Touch { bytes, burst_us: draw.between(80, 200), random: draw.one_in(2) };
             (threads, work, if form == Form::Twin { region + ROOM } else { small })
         }
     };

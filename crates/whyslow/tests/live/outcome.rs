@@ -69,7 +69,21 @@ pub fn run(cell: Cell) {
     assert!(failed.is_empty() && !strict, "{row}{told}");
 }
 
+/// Make it; again, if the scene broke down before whyslow was judged: a starved kernel may end a victim that swaps
+/// (premature OOM) or keep it from being ready in time.
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
+    for _ in 1..bars::TRIES {
+        match make_once(cell, draw) {
+            Err(trouble) if trouble.is::<std::io::Error>() => {
+                say(&format!("broke down, made again: {cell}: {trouble}"));
+            }
+            done => return done,
+        }
+    }
+    make_once(cell, draw)
+}
+
+fn make_once(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     let label = format!("{cell}-{}", draw.seed());
     match cell {
         Cell::Fault(kind) => single::fault(kind, draw, &label),
