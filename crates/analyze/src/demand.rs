@@ -22,11 +22,20 @@ pub struct Absorbed {
     pub high: f64,
 }
 
-impl Absorbed {
-    /// How much of `waited` is lost, at least, likely and at most.
-    #[must_use]
-    pub fn lost(self, waited: f64) -> (f64, f64, f64) {
-        (waited * (1.0 - self.high), waited * (1.0 - self.likely), waited * (1.0 - self.low))
+/// Who sleeps for less than this part of his cycle keeps no timer's pace: then his sleeps absorb what they last, at most.
+const PACED: f64 = 0.1;
+
+/// The part of `wait` (ns) that the sleeps of `task` could have absorbed at most. What is left of a timer's sleep is
+/// short when the wait before it was long: a rest of any noticeable length may have absorbed a wait of any length.
+#[must_use]
+pub fn could_absorb(task: &Task, wait: f64) -> f64 {
+    let rested = task.sleep_ns as f64;
+    if wait <= 0.0 {
+        0.0
+    } else if rested >= PACED * (wait + rested) {
+        1.0
+    } else {
+        (rested / wait).min(1.0)
     }
 }
 
@@ -34,9 +43,7 @@ impl Absorbed {
 #[must_use]
 pub fn absorbed(task: &Task) -> Absorbed {
     let waited = (task.runnable_ns + task.io_ns + task.blocked_ns) as f64;
-    let rested = task.sleep_ns as f64;
-    // What was not slept cannot have absorbed anything.
-    let most = if waited > 0.0 { (rested / waited).min(1.0) } else { 0.0 };
+    let most = could_absorb(task, waited);
     let unknown = Absorbed { low: 0.0, likely: most, high: most };
     if task.cycles < ENOUGH_CYCLES {
         return unknown;

@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use whyslow_model::table::Task;
 
-use crate::demand::absorbed;
+use crate::demand::{absorbed, could_absorb};
 
 /// A task that lost less than this share of its time is not counted among the victims.
 const NOTICEABLE: f64 = 0.01;
-
-/// Who sleeps for less than this part of his cycle keeps no timer's pace: then his sleeps absorb what they last, at most.
-const PACED: f64 = 0.1;
 
 /// Time lost by tasks together.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -54,16 +51,11 @@ fn after_sleeps(task: &Task, cost: f64) -> (f64, f64, f64) {
     if cost <= 0.0 {
         return (0.0, 0.0, 0.0);
     }
-    let (slept, waited) = (task.sleep_ns as f64, waited(task));
-    // A timer's sleep gets shorter by all that was lost before it: whatever is left of it may have absorbed all.
-    let most = if slept >= PACED * (cost + slept) { 1.0 } else { (slept / cost).min(1.0) };
+    let most = could_absorb(task, cost);
     // Of the waits its cycles tell what sleeps absorb. Of the rest, CPU time, they do not: it may have been all.
-    let covered = (waited / cost).min(1.0);
+    let covered = (waited(task) / cost).min(1.0);
     let a = absorbed(task);
-    // `absorbed` takes no more than what is left of the sleeps: at that bound, it is all that could be.
-    let bound = if waited > 0.0 { (slept / waited).min(1.0) } else { 0.0 };
-    let all = |known: f64| if bound > 0.0 && known > 0.9 * bound { most } else { known };
-    let part = |known: f64, unknown: f64| (covered * all(known) + (1.0 - covered) * unknown).min(most);
+    let part = |known: f64, unknown: f64| (covered * known + (1.0 - covered) * unknown).min(most);
     (cost * (1.0 - part(a.high, most)), cost * (1.0 - part(a.likely, most)), cost * (1.0 - part(a.low, 0.0)))
 }
 
