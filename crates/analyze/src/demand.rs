@@ -33,7 +33,7 @@ impl Absorbed {
 /// Whether a task's sleeps absorb its waits.
 #[must_use]
 pub fn absorbed(task: &Task) -> Absorbed {
-    let waited = (task.runnable_ns + task.io_ns + task.blocked_ns) as f64;
+    let waited = [task.runnable_ns, task.io_ns, task.blocked_ns].iter().map(|ns| *ns as f64).sum::<f64>();
     let rested = task.sleep_ns as f64;
     // What was not slept cannot have absorbed anything.
     let most = if waited > 0.0 { (rested / waited).min(1.0) } else { 0.0 };

@@ -41,7 +41,7 @@ pub fn examine(recording: &Recording) -> Document {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),
             rss_bytes: meta.own_rss_bytes,
             bpf_s: meta.own_bpf_ns.map(|ns| ns as f64 / 1e9),
-            lost_events: meta.lost_events.iter().map(|(_, n)| n).sum(),
+            lost_events: meta.lost_events.iter().map(|(_, n)| *n).fold(0, u64::saturating_add),
         },
     }
 }
