@@ -80,7 +80,7 @@ fn by_cgroup(ev: &Evidence<'_>) -> Vec<CgroupShare> {
                 disk: Duration::ZERO,
             }
         });
-        row.tasks += 1 + task.folded;
+        row.tasks = row.tasks.saturating_add(1).saturating_add(task.folded);
         row.cpu += Duration::from_nanos(task.exec_ns);
         row.runnable += Duration::from_nanos(task.runnable_ns);
         row.disk += Duration::from_nanos(task.io_ns.saturating_add(task.blocked_ns));

@@ -42,7 +42,7 @@ pub fn could_absorb(task: &Task, wait: f64) -> f64 {
 /// Whether a task's sleeps absorb its waits.
 #[must_use]
 pub fn absorbed(task: &Task) -> Absorbed {
-    let waited = (task.runnable_ns + task.io_ns + task.blocked_ns) as f64;
+    let waited = [task.runnable_ns, task.io_ns, task.blocked_ns].iter().map(|ns| *ns as f64).sum::<f64>();
     let most = could_absorb(task, waited);
     let unknown = Absorbed { low: 0.0, likely: most, high: most };
     if task.cycles < ENOUGH_CYCLES {

@@ -17,7 +17,7 @@ pub mod shell;
 mod spread;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
-use whyslow_model::{Document, OwnCost, Recording, SCHEMA};
+use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
 #[must_use]
@@ -36,12 +36,18 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        missing: recording.missing.clone(),
+        missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),
             rss_bytes: meta.own_rss_bytes,
             bpf_s: meta.own_bpf_ns.map(|ns| ns as f64 / 1e9),
-            lost_events: meta.lost_events.iter().map(|(_, n)| n).sum(),
+            lost_events: meta.lost_events.iter().map(|(_, n)| *n).fold(0, u64::saturating_add),
         },
     }
+}
+
+/// What could not be looked at. A torn recording lacks more than it says: that comes first.
+fn missing(recording: &Recording) -> Vec<MissingNote> {
+    let torn = recording.torn.iter().map(|why| Missing::broken("the rest of this recording", why).into());
+    torn.chain(recording.missing.iter().cloned()).collect()
 }

@@ -40,7 +40,7 @@ pub fn lost(tasks: &[&Task], weight: impl Fn(&Task) -> u64, cost_ns: f64) -> Los
         loss.high += Duration::from_nanos(high as u64);
         if likely > NOTICEABLE * task.lived_ns as f64 {
             loss.lived += Duration::from_nanos(task.lived_ns);
-            loss.tasks += 1 + task.folded;
+            loss.tasks = loss.tasks.saturating_add(1).saturating_add(task.folded);
         }
     }
     loss

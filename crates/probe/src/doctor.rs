@@ -11,6 +11,7 @@ use std::path::Path;
 
 use whyslow_model::Missing;
 
+use crate::kallsyms::Kallsyms;
 use crate::{bpf, host};
 
 /// One thing that whyslow can use.
@@ -88,7 +89,7 @@ fn objects() -> Vec<Rung> {
     object(
         "BPF: block I/O",
         "latency by disk and cgroup, and I/O throttling",
-        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit()).map(drop),
+        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit(), &Kallsyms::read()).map(drop),
     );
     object(
         "BPF: memory",

@@ -93,7 +93,7 @@ impl<'slot> Probes<'slot> {
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
         probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
-        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio), missing);
+        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
         probes.memory = keep(memory::Memory::start(&mut slots.memory), missing);
         probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);

@@ -171,7 +171,7 @@ fn limit_of(ev: &Evidence<'_>, group: &Cgroup, row: &Disk) -> Named {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    let held: u64 = ev.disk()?.iter().map(|row| row.held).sum();
+    let held: u64 = ev.disk()?.iter().map(|row| row.held).fold(0, u64::saturating_add);
     let evidence = "no block I/O was held back by one".to_owned();
     Ok((held == 0).then(|| Not { what: "a limit on block I/O".into(), evidence }))
 }

@@ -14,6 +14,7 @@ use super::Rule;
 use crate::Evidence;
 use crate::cpu_loss::{Lift, Loss, World, subtree};
 use crate::names;
+use crate::shell::quoted;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -73,6 +74,7 @@ fn finding(group: &Cgroup, quota: Duration, bitten: Share, loss: &Loss, window: 
     // v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
     let v1 = group.id >> 56 != 0;
     let file = format!("{files}/{}", if v1 { "cpu.cfs_quota_us" } else { "cpu.max" });
+    let shown = quoted(&file);
     let victim = names::cgroup_subject(group);
     let limit = format!("{} of CPU time each {}", seconds(quota), seconds(period));
     let noticed = loss.low.as_secs_f64() > WORTH_IT * window.as_secs_f64();
@@ -103,10 +105,13 @@ fn finding(group: &Cgroup, quota: Duration, bitten: Share, loss: &Loss, window: 
             per_call: None,
             grows_with: None,
         })
-        .check("nr_throttled rises against nr_periods", format!("cat {files}/cpu.stat"))
+        .check(
+            "nr_throttled rises against nr_periods",
+            format!("cat {}", quoted(&format!("{files}/cpu.stat"))),
+        )
         .fix(
-            format!("raise or lift the quota, or run fewer threads in it (undo: echo {undo} > {file})"),
-            format!("echo {none} > {file}"),
+            format!("raise or lift the quota, or run fewer threads in it (undo: echo {undo} > {shown})"),
+            format!("echo {none} > {shown}"),
         )
 }
 

@@ -74,7 +74,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
         );
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
     }
-    let retried: u64 = paid.clients.iter().map(|c| awaited(c)).sum();
+    let retried: u64 = paid.clients.iter().map(|c| awaited(c)).fold(0, u64::saturating_add);
     let worst = paid.clients.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos);
     let title = format!(
         "{} waited {} for {retried} connects: the listen queue of {} was full ({} of {}, {} turned away)",
@@ -166,7 +166,7 @@ fn culprit(l: &table::Listener) -> Culprit {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let connects = ev.connects()?;
-    let count: u64 = connects.iter().map(|c| c.count).sum();
+    let count: u64 = connects.iter().map(|c| c.count).fold(0, u64::saturating_add);
     let retried = connects.iter().any(|c| c.retried > 0 || c.unanswered > 0);
     let clean = !retried && count >= LEAST_CONNECTS;
     Ok(clean.then(|| Not {

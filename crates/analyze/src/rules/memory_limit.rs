@@ -164,7 +164,7 @@ pub(super) fn limit_file(l: &Limited<'_>, files: &str) -> String {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).sum();
+    let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).fold(0, u64::saturating_add);
     let evidence = format!("{again} pages were read again after a limit had evicted them");
     Ok((again < ENOUGH_PAGES).then(|| Not { what: "a memory limit".into(), evidence }))
 }

@@ -34,39 +34,15 @@ pub const RULE: Rule = Rule {
 const NOTICEABLE: Share = Share::percent(5);
 
 /// Code through which all such files are made, listed or looked up.
+#[rustfmt::skip] // a list of words
 const READERS: &[&str] = &[
-    "seq_read",
-    "seq_read_iter",
-    "proc_reg_read",
-    "proc_reg_read_iter",
-    "proc_sys_call_handler",
-    "proc_sys_readdir",
-    "proc_root_readdir",
-    "proc_readdir",
-    "proc_pid_readdir",
-    "proc_task_readdir",
-    "proc_readfd_common",
-    "proc_tgid_base_readdir",
-    "proc_pid_lookup",
-    "proc_root_lookup",
-    "proc_lookup",
-    "proc_lookup_de",
-    "proc_tgid_base_lookup",
-    "proc_pident_lookup",
-    "proc_lookupfd_common",
-    "proc_pid_readlink",
-    "proc_pid_get_link",
-    "proc_pid_cmdline_read",
-    "environ_read",
-    "pagemap_read",
-    "pid_revalidate",
-    "pid_getattr",
-    "kernfs_fop_read",
-    "kernfs_fop_read_iter",
-    "kernfs_seq_show",
-    "kernfs_fop_readdir",
-    "kernfs_iop_lookup",
-    "kernfs_dop_revalidate",
+    "seq_read", "seq_read_iter", "proc_reg_read", "proc_reg_read_iter", "proc_sys_call_handler",
+    "proc_sys_readdir", "proc_root_readdir", "proc_readdir", "proc_pid_readdir", "proc_task_readdir",
+    "proc_readfd_common", "proc_tgid_base_readdir", "proc_pid_lookup", "proc_root_lookup", "proc_lookup",
+    "proc_lookup_de", "proc_tgid_base_lookup", "proc_pident_lookup", "proc_lookupfd_common",
+    "proc_pid_readlink", "proc_pid_get_link", "proc_pid_cmdline_read", "environ_read", "pagemap_read",
+    "pid_revalidate", "pid_getattr", "kernfs_fop_read", "kernfs_fop_read_iter", "kernfs_seq_show",
+    "kernfs_fop_readdir", "kernfs_iop_lookup", "kernfs_dop_revalidate",
 ];
 /// Code between a reader and the function that makes the one file.
 const WRAPPERS: &[&str] = &[

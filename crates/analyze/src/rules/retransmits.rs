@@ -66,8 +66,8 @@ fn namespace(net: &Netns) -> String {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let all = all(ev)?;
-    let again: u64 = all.iter().map(|(_, again, _)| again).sum();
-    let sent: u64 = all.iter().map(|(_, _, sent)| sent).sum();
+    let again: u64 = all.iter().map(|(_, again, _)| *again).fold(0, u64::saturating_add);
+    let sent: u64 = all.iter().map(|(_, _, sent)| *sent).fold(0, u64::saturating_add);
     let clean = again == 0 && sent >= LEAST_SENT;
     Ok(clean.then(|| Not {
         what: "lost TCP segments".to_owned(),

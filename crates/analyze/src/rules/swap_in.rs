@@ -130,7 +130,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    let back: u64 = ev.memory()?.iter().map(|row| row.swapped_in).sum();
+    let back: u64 = ev.memory()?.iter().map(|row| row.swapped_in).fold(0, u64::saturating_add);
     let evidence = format!("{back} pages were swapped in");
     let quiet = check(ev)?.is_empty();
     Ok((quiet && back < ENOUGH_PAGES).then(|| Not { what: "swap".into(), evidence }))

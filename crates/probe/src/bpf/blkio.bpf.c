@@ -90,8 +90,10 @@ __u64 throttled;
 /* Where blkcg_gq::pd has the throttle's data. */
 __u64 throttle_at;
 
-/* The worker of the throttle; absent where the kernel has no throttle. */
-extern const void blk_throtl_dispatch_work_fn __ksym __weak;
+/* Address of blk_throtl_dispatch_work_fn, the worker of the throttle; 0 where the kernel has none. Not a __ksym: for
+ * one name libbpf would have the kernel print all of kallsyms again.
+ */
+const volatile __u64 throttle_worker;
 
 static struct blkio_row *row_of(struct blkio_key *key)
 {
@@ -131,11 +133,11 @@ static bool dispatched_by_throttle(void)
 	struct kthread *thread;
 	struct worker *worker;
 
-	if (!(t->flags & PF_WQ_WORKER) || !&blk_throtl_dispatch_work_fn)
+	if (!(t->flags & PF_WQ_WORKER) || !throttle_worker)
 		return false;
 	thread = bpf_core_field_exists(t->worker_private) ? t->worker_private : (void *)old->set_child_tid;
 	worker = BPF_CORE_READ(thread, data);
-	return (void *)BPF_CORE_READ(worker, current_func) == &blk_throtl_dispatch_work_fn;
+	return (__u64)BPF_CORE_READ(worker, current_func) == throttle_worker;
 }
 
 SEC("tp_btf/block_bio_queue")

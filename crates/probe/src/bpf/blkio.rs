@@ -11,6 +11,7 @@ use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::{missing, value};
+use crate::kallsyms::Kallsyms;
 
 skeleton!("blkio");
 use skel::types::{blkio_flight, blkio_key, blkio_row};
@@ -33,8 +34,8 @@ pub struct Blkio<'slot> {
 
 impl<'slot> Blkio<'slot> {
     /// Load and attach: the window begins.
-    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
-        let mut probe = Self::load(slot).map_err(|err| missing(WHAT, &err))?;
+    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, symbols: &Kallsyms) -> Result<Self, Missing> {
+        let mut probe = Self::load(slot, symbols).map_err(|err| missing(WHAT, &err))?;
         let seed = probe.skel.progs.seed.attach().map_err(|err| missing(WHAT, &err))?;
         walk(&seed)?;
         if probe.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.throttled != 0) {
@@ -44,8 +45,12 @@ impl<'slot> Blkio<'slot> {
         Ok(probe)
     }
 
-    fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
-        let mut skel = skel::BlkioSkelBuilder::default().open(slot)?.load()?;
+    fn load(slot: &'slot mut MaybeUninit<OpenObject>, symbols: &Kallsyms) -> libbpf_rs::Result<Self> {
+        let mut open = skel::BlkioSkelBuilder::default().open(slot)?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.throttle_worker = symbols.address("blk_throtl_dispatch_work_fn").unwrap_or(0);
+        }
+        let mut skel = open.load()?;
         skel.links = skel::BlkioLinks {
             completed: Some(skel.progs.completed.attach()?),
             issued: Some(skel.progs.issued.attach()?),
@@ -207,7 +212,7 @@ mod tests {
         let (file, dev) = file_on_disk(dir.path(), 2);
         group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 1 << 20));
         let mut slot = MaybeUninit::uninit();
-        let probe = Blkio::start(&mut slot).unwrap();
+        let probe = Blkio::start(&mut slot, &Kallsyms::read()).unwrap();
         assert!(probe.sees_holds());
         let took = read_directly(&group, &file, 8);
         let seen = of_group(probe.rows().unwrap(), &group, "read");
@@ -225,7 +230,7 @@ mod tests {
         let (file, dev) = file_on_disk(dir.path(), 1);
         group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 16 << 10));
         let mut slot = MaybeUninit::uninit();
-        let probe = Blkio::start(&mut slot).unwrap();
+        let probe = Blkio::start(&mut slot, &Kallsyms::read()).unwrap();
         let _dd = group.run("exec dd if=\"$1\" of=/dev/null bs=256K iflag=direct count=1", &[&file]);
         let began = Instant::now();
         let held = |rows| of_group(rows, &group, "read").held_ns;
@@ -244,7 +249,7 @@ mod tests {
         let dir = scratch();
         let (file, _) = file_on_disk(dir.path(), 2);
         let mut slot = MaybeUninit::uninit();
-        let probe = Blkio::start(&mut slot).unwrap();
+        let probe = Blkio::start(&mut slot, &Kallsyms::read()).unwrap();
         let took = read_directly(&group, &file, 8);
         let seen = of_group(probe.rows().unwrap(), &group, "read");
         assert_eq!((seen.held, seen.held_ns, probe.lost()), (0, 0, 0));
