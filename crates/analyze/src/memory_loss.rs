@@ -75,6 +75,7 @@ impl Limited<'_> {
 pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
     let (rows, tasks, cgroups) = (ev.memory()?, ev.tasks()?, ev.cgroups()?);
     let by_id: BTreeMap<u64, &Cgroup> = cgroups.iter().map(|c| (c.id, c)).collect();
+    let rows_refaulted = rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.pages_refaulted));
     let mut by_limit: BTreeMap<u64, Vec<&Memory>> = BTreeMap::new();
     for row in
         rows.iter().filter(|row| row.limit_reclaims > 0 || row.pages_refaulted > 0 || row.swapped_in > 0)
@@ -100,10 +101,23 @@ pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
             swap: Miss::default(),
         };
         let pids = rows.iter().map(|r| r.pid).chain(limited.tasks.iter().map(|t| t.pid)).collect();
+        count_refaults(ev, rows_refaulted, &mut limited.work);
         measure(ev, &pids, &mut limited)?;
         found.push(limited);
     }
     Ok(found)
+}
+
+/// The probe knows a refault only if it saw the eviction, too, within the window. The kernel remembers evictions from
+/// before (shadow entries, mm/workingset.c) and counts refaults for the host: this limit has its part of them.
+fn count_refaults(ev: &Evidence<'_>, seen_everywhere: u64, work: &mut Memory) {
+    if let Ok(all) = ev.vmstat_delta("workingset_refault_file")
+        && work.pages_refaulted > 0
+    {
+        let part = all as f64 * work.pages_refaulted as f64 / seen_everywhere.max(1) as f64;
+        work.pages_refaulted = work.pages_refaulted.max(part as u64).min(work.pages_added);
+        work.pages_unknown = 0;
+    }
 }
 
 /// The nearest cgroup with a limit that was met; else the nearest with one.

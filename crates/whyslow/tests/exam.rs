@@ -93,6 +93,34 @@ fn root_recorded_now_reported_later_is_the_same_document() {
     assert_eq!(text(&live.stdout), text(&later.stdout));
 }
 
+/// Stacks are named before a recording is closed, and the binary is one file: the page needs nothing of this host.
+#[test]
+fn root_recorded_here_it_says_the_same_in_an_empty_chroot_as_nobody() {
+    const NOBODY: u32 = 65534;
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let live = whyslow().args(["--for", "500ms", "-v", "-o"]).arg(place("host.why")).output().unwrap();
+    assert!(matches!(status(&live), 0 | 1), "{}", text(&live.stderr));
+    std::fs::copy(env!("CARGO_BIN_EXE_whyslow"), place("whyslow")).unwrap();
+    for path in [folder.path().to_owned(), place("host.why"), place("whyslow")] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let jail = std::ffi::CString::new(folder.path().to_str().unwrap()).unwrap();
+    let mut command = Command::new("/whyslow");
+    command.args(["report", "-v", "/host.why"]).env_clear();
+    // SAFETY: chroot, chdir, setgid and setuid are plain system calls on strings made before the fork.
+    unsafe {
+        command.pre_exec(move || {
+            let jailed = libc::chroot(jail.as_ptr()) == 0 && libc::chdir(c"/".as_ptr()) == 0;
+            let dropped = jailed && libc::setgid(NOBODY) == 0 && libc::setuid(NOBODY) == 0;
+            if dropped { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        });
+    }
+    let later = command.output().unwrap();
+    assert_eq!(status(&later), status(&live), "{}", text(&later.stderr));
+    assert_eq!(text(&later.stdout), text(&live.stdout));
+}
+
 #[test]
 fn root_record_says_where_it_is_and_how_to_read_it() {
     let folder = tempfile::tempdir().unwrap();
