@@ -94,7 +94,7 @@ fn objects() -> Vec<Rung> {
     object(
         "BPF: memory",
         "reclaim, refaults, swap-in and writers that are paused",
-        bpf::memory::Memory::start(&mut MaybeUninit::uninit()).map(drop),
+        bpf::memory::Memory::start(&mut MaybeUninit::uninit(), bpf::memory::pause_arguments()).map(drop),
     );
     object(
         "BPF: connections",

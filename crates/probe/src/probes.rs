@@ -84,24 +84,28 @@ fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
     pub fn load(slots: &'slot mut Slots, live: bool, missing: &mut Vec<MissingNote>) -> Self {
-        let mut probes = Probes::none(if live { Kallsyms::read() } else { Kallsyms::default() });
+        let mut probes = Probes::none();
         if !live {
             return probes;
         }
+        // Two long texts of the kernel are read while the first programs are loaded: the start is to be quick.
+        let texts = std::thread::spawn(|| (Kallsyms::read(), memory::pause_arguments()));
         libbpf_rs::set_print(None); // what fails is told as `Missing`, not in libbpf's words
         let cpus = host::online_cpus(Path::new("/"));
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
         probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
-        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
-        probes.memory = keep(memory::Memory::start(&mut slots.memory), missing);
+        let (kallsyms, pauses) = texts.join().unwrap_or_default();
+        probes.kallsyms = kallsyms;
+        probes.memory = keep(memory::Memory::start(&mut slots.memory, pauses), missing);
+        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms), missing);
         probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
     }
 
-    fn none(kallsyms: Kallsyms) -> Self {
+    fn none() -> Self {
         Probes {
             tasks: None,
             irq: None,
@@ -111,7 +115,7 @@ impl<'slot> Probes<'slot> {
             connect: None,
             memory: None,
             programs: None,
-            kallsyms,
+            kallsyms: Kallsyms::default(),
             start: tasks::Snapshot::default(),
         }
     }

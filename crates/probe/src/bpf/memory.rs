@@ -38,15 +38,20 @@ pub struct Memory<'slot> {
 
 impl<'slot> Memory<'slot> {
     /// Load and attach: the window begins.
-    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
-        let probe = Self::load(slot, has_swap(Path::new("/"))).map_err(|err| missing(WHAT, &err))?;
+    /// `pauses` is what `pause_arguments` found.
+    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, pauses: Option<usize>) -> Result<Self, Missing> {
+        let swap = has_swap(Path::new("/"));
+        let probe = Self::load(slot, pauses, swap).map_err(|err| missing(WHAT, &err))?;
         walk(&probe.clocks)?;
         Ok(probe)
     }
 
-    fn load(slot: &'slot mut MaybeUninit<OpenObject>, swap: bool) -> libbpf_rs::Result<Self> {
+    fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        arguments: Option<usize>,
+        swap: bool,
+    ) -> libbpf_rs::Result<Self> {
         let mut open = skel::MemorySkelBuilder::default().open(slot)?;
-        let arguments = arguments_of("balance_dirty_pages");
         open.progs.paused.set_autoload(arguments == Some(8));
         open.progs.paused_by_parts.set_autoload(arguments == Some(12));
         let mut skel = open.load()?;
@@ -113,6 +118,12 @@ fn walk(link: &Link) -> Result<(), Missing> {
     let mut iter = Iter::new(link).map_err(|err| missing(WHAT, &err))?;
     iter.read_to_end(&mut Vec::new()).map_err(|err| Missing::broken(WHAT, err))?;
     Ok(())
+}
+
+/// How many arguments this kernel's pauses of writers are told with. Reads all of BTF: 25 ms, to be asked in good time.
+#[must_use]
+pub fn pause_arguments() -> Option<usize> {
+    arguments_of("balance_dirty_pages")
 }
 
 /// How many arguments this kernel's tracepoint has; `None` if it has no such tracepoint.
@@ -218,7 +229,7 @@ mod tests {
         let dir = scratch();
         let file = file_on_disk(dir.path(), 160);
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
         ended_well(group.run("for i in 1 2 3; do cat \"$1\" > /dev/null || exit 1; done", &[&file]));
         let seen = of_group(&probe.rows().unwrap(), &group);
         // The kernel's own count; it grows, too, where readahead runs into the limit.
@@ -238,7 +249,7 @@ mod tests {
         let dir = scratch();
         let file = file_on_disk(dir.path(), 256);
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
         ended_well(group.run("exec cat \"$1\" > /dev/null", &[&file]));
         let seen = of_group(&probe.rows().unwrap(), &group);
         let streamed = 256 * PAGES_A_MIB;
@@ -253,7 +264,7 @@ mod tests {
         let Some(group) = limited(64) else { return };
         let dir = scratch();
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
         for _ in 0..2 {
             let file = file_on_disk(dir.path(), 16);
             ended_well(group.run("exec cat \"$1\" > /dev/null", &[&file]));
@@ -328,7 +339,7 @@ mod tests {
         let dir = scratch();
         let _swap = Swap::on(dir.path(), 128);
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
         touch_in(&group, 16384, 1);
         let cold = of_group(&probe.rows().unwrap(), &group);
         assert!(cold.limit_reclaims > 0 && cold.swapped_in < 1000, "{cold:?}");

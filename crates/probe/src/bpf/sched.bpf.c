@@ -36,7 +36,7 @@ struct sched_slot {
 	__u64 debt[STATES];
 	__u64 peak[STATES];
 	__u64 slept;
-	__u64 born;
+	__u64 whole;
 	__u64 cycle_wait;
 	__u64 cycles;
 	__u64 wait_us;
@@ -194,13 +194,17 @@ static __always_inline void end_cycle(struct sched_slot *s, __u64 rest_ns)
 {
 	__u64 wait = s->cycle_wait / 1000, rest = rest_ns / 1000;
 
+	s->cycle_wait = 0;
+	if (!s->whole) {
+		s->whole = 1; /* it began before the window: half a cycle would bend the slope */
+		return;
+	}
 	s->cycles++;
 	s->wait_us += wait;
 	s->rest_us += rest;
 	s->wait_wait += wait * wait;
 	s->wait_rest += wait * rest;
 	s->rest_rest += rest * rest;
-	s->cycle_wait = 0;
 }
 
 static __always_inline bool may_take_stack(__u64 now)
@@ -278,7 +282,7 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 	*s = none;
 	s->state = state;
 	s->since = now;
-	s->born = born;
+	s->whole = born;
 	s->pid = t->pid;
 }
 
