@@ -87,6 +87,15 @@ impl Group {
         }
     }
 
+    /// Its weight among its siblings, of the default's `1 / part`. Never above the default: a heavy group of busy
+    /// tasks keeps the host's own tasks off the CPUs.
+    pub fn set_lighter(&self, part: u64) -> io::Result<()> {
+        match self.version(Controller::Cpu)? {
+            Version::V1 => self.write(Controller::Cpu, "cpu.shares", &(1024 / part.max(1)).to_string()),
+            Version::V2 => self.write(Controller::Cpu, "cpu.weight", &(100 / part.max(1)).to_string()),
+        }
+    }
+
     /// Memory it may use; `None`: what its parent may.
     pub fn set_memory_limit(&self, limit: Option<u64>) -> io::Result<()> {
         let (name, none) = match self.version(Controller::Memory)? {

@@ -23,9 +23,10 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Start `n` of them.
-    pub fn start(fence: &Fence, n: usize, draw: &mut Draw) -> io::Result<Self> {
+    /// Start `n` of them, in a group of the default's `1 / part` weight.
+    pub fn start(fence: &Fence, n: usize, part: u64, draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(8))?;
+        group.set_lighter(part)?;
         let comm = format!("crowd-{}", draw.word(4));
         let mut spec = fence.spec(&group, &comm, n as u64, Work::Spin { burst_us: BURST_US, rest_us: 0 });
         spec.apart = true;

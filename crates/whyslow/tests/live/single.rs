@@ -82,6 +82,12 @@ fn judge(exam: &Exam, scene: &Scene, truth: &Truth, idle: bool) -> Result<(), Tr
     Ok(())
 }
 
+/// A crowd of full weight takes as much from unpinned threads as pinning does: only beside a lighter one (batch work)
+/// does a mask cost them anything.
+fn weight_of_crowd(kind: Kind, draw: &mut Draw) -> u64 {
+    if kind == Kind::CpuPinned { draw.between(6, 16) } else { 1 }
+}
+
 /// While busy processes fill the CPUs: still reported, and only larger losses rank above.
 pub fn in_a_crowd(kind: Kind, draw: &mut Draw, label: &str) -> Result<Outcome, Trouble> {
     let mut why = String::new();
@@ -90,7 +96,7 @@ pub fn in_a_crowd(kind: Kind, draw: &mut Draw, label: &str) -> Result<Outcome, T
         let mut scene = Scene::set(&Stage::alone(&fence), kind, Form::Fault, draw)?;
         let alone = clock::span_of(bars::WITHOUT);
         let alone = scene.victim().ledger().rate(alone);
-        let crowd = Crowd::start(&fence, bars::CROWD, draw)?;
+        let crowd = Crowd::start(&fence, bars::CROWD, weight_of_crowd(kind, draw), draw)?;
         std::thread::sleep(bars::SETTLE);
         scene.work_without(bars::WITHOUT_IN_CROWD);
         scene.impose()?;
