@@ -73,21 +73,19 @@ fn finding(
     let victim = victim(ev, *group, &tasks)?;
     let pid = tasks.iter().map(|t| t.pid).min().unwrap_or_default();
     let idle = world.idle();
+    let busy =
+        if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
     let all = format!("0-{}", world.cpus().saturating_sub(1));
     Ok(Finding::cause(RULE.id, victim.clone(), loss.likely)
-        .titled(format!(
-            "{} busy tasks may use CPU {mask} only, while {} of CPU time was left idle",
-            tasks.len(),
-            seconds(idle)
-        ))
+        .titled(format!("{busy} may use CPU {mask} only, while {} of CPU time was left idle", seconds(idle)))
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)
         .by(Culprit::new(SubjectKind::Cpu, format!("cpu{mask}"), format!("affinity to CPU {mask}")))
         .hop(Hop {
             edge: "runnable".into(),
-            who: format!("{} tasks of {}", tasks.len(), victim.name),
-            waits_for: format!("CPU {mask}, each behind the others"),
+            who: format!("{busy} of {}", victim.name),
+            waits_for: format!("CPU {mask}, behind others"),
             state: "runnable".into(),
             lost: loss.likely,
             worst: Some(loss.worst),
