@@ -55,6 +55,10 @@ const FILE_READ: &[&str] = &[
     "page_cache_async_ra",
 ];
 
+/// Going to sleep for a page and coming back: CPU time that only a miss costs. mm/filemap.c, kernel/sched/core.c.
+const PAGE_WAIT: &[&str] =
+    &["folio_wait_bit_common", "folio_put_wait_locked", "__folio_lock_killable", "io_schedule"];
+
 /// Pausing a writer until dirty pages are written back. mm/page-writeback.c.
 const DIRTY_PAUSE: &[&str] = &["balance_dirty_pages", "balance_dirty_pages_ratelimited_flags"];
 
@@ -78,7 +82,7 @@ pub enum Doing {
 /// What a stack sampled on a CPU was doing.
 #[must_use]
 pub fn running(stack: &[String]) -> Doing {
-    first(
+    let doing = first(
         stack,
         &[
             (LIMIT_RECLAIM, Doing::LimitReclaim),
@@ -86,7 +90,9 @@ pub fn running(stack: &[String]) -> Doing {
             (SWAP_IN, Doing::SwapIn),
             (REFILL, Doing::Refill),
         ],
-    )
+    );
+    let has = |class: &[&str]| stack.iter().any(|frame| class.contains(&symbol(frame)));
+    if doing == Doing::Other && has(PAGE_WAIT) && has(FILE_READ) { Doing::Refill } else { doing }
 }
 
 /// What a stack that sleeps was waiting for.
@@ -119,6 +125,27 @@ pub fn symbol(frame: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn going_to_sleep_for_a_page_is_part_of_the_miss_and_looking_a_page_up_is_not() {
+        let stack = |frames: &[&str]| frames.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>();
+        let sleeps = stack(&[
+            "__schedule",
+            "io_schedule",
+            "folio_wait_bit_common",
+            "filemap_get_pages",
+            "filemap_read",
+        ]);
+        assert_eq!(running(&sleeps), Doing::Refill);
+        assert_eq!(
+            running(&stack(&["filemap_get_read_batch", "filemap_get_pages", "filemap_read"])),
+            Doing::Other
+        );
+        assert_eq!(
+            running(&stack(&["__schedule", "io_schedule", "folio_wait_bit_common", "folio_wait_writeback"])),
+            Doing::Other
+        );
+    }
 
     fn stack(frames: &[&str]) -> Vec<String> {
         frames.iter().map(|f| (*f).to_owned()).collect()
