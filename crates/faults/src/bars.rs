@@ -23,7 +23,7 @@ pub const WITHOUT_IN_CROWD: Duration = Duration::from_millis(2_500);
 pub const CROWD: usize = 40;
 
 /// `whyslow` must answer within its window and this: the bar for a sick host.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// What it says may differ from the truth by this part of the truth.
 pub const EXACT: f64 = 0.25;
 /// Two truths are told apart in rank if the larger is larger by this part.

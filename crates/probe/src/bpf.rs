@@ -51,3 +51,32 @@ pub(crate) fn text(field: &[std::ffi::c_char]) -> String {
     let bytes: Vec<u8> = field.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// Before v6.4 task storage, and in all kernels a map that is not preallocated, allocates where it inserts: under a
+    /// run queue's lock that can deadlock.
+    #[test]
+    fn no_object_with_a_hook_in_the_scheduler_allocates() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bpf");
+        let mut hooked = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.to_string_lossy().ends_with(".bpf.c") {
+                continue;
+            }
+            let source = fs::read_to_string(&path).unwrap();
+            if !["tp_btf/sched_", "tp_btf/contention_"].iter().any(|hook| source.contains(hook)) {
+                continue;
+            }
+            hooked += 1;
+            for allocates in ["F_CREATE", "BPF_F_NO_PREALLOC", "BPF_MAP_TYPE_TASK_STORAGE"] {
+                assert!(!source.contains(allocates), "{}: {allocates}", path.display());
+            }
+        }
+        assert!(hooked >= 2, "the scheduler and block I/O probes have such hooks");
+    }
+}

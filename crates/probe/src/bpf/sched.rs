@@ -177,10 +177,4 @@ mod tests {
             "{all:?} of {life:?}"
         );
     }
-
-    #[test]
-    fn root_no_hook_of_the_scheduler_allocates() {
-        let source = include_str!("sched.bpf.c");
-        assert!(!source.contains("F_CREATE") && !source.contains("bpf_map_update_elem"));
-    }
 }
