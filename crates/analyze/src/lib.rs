@@ -5,10 +5,12 @@
 mod account;
 mod cpu_loss;
 mod demand;
+pub mod doing;
 mod evidence;
 mod fair;
 pub mod focus;
 mod frames;
+pub mod kinds;
 mod memory_loss;
 pub mod names;
 pub mod parse;
@@ -36,6 +38,11 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
+        wall: None,
+        chains: Vec::new(),
+        locks: Vec::new(),
+        calls: Vec::new(),
+        slow_calls: Vec::new(),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),

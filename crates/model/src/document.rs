@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::in_seconds;
 use crate::{Finding, MissingNote, Not};
 
@@ -36,6 +37,21 @@ pub struct Document {
     pub not: Vec<Not>,
     /// Where the time went.
     pub account: Account,
+    /// Wall time of the watched tasks or of a command, explained; only where somebody is watched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall: Option<WallAccount>,
+    /// Chains of waits, the most expensive first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub chains: Vec<Chain>,
+    /// Contended kernel locks, the most expensive first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<LockAccount>,
+    /// System calls of the watched tasks by file, the most expensive first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallAccount>,
+    /// Slow system calls of the watched tasks, in order of time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow_calls: Vec<SlowCallAccount>,
     /// What could not be looked at, and why.
     pub missing: Vec<MissingNote>,
     /// What looking cost.

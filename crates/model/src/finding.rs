@@ -319,7 +319,7 @@ pub(crate) fn in_seconds<S: Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::
     s.serialize_f64(round(d.as_secs_f64()))
 }
 
-fn in_seconds_or_null<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn in_seconds_or_null<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
     match d {
         Some(d) => in_seconds(d, s),
         None => s.serialize_none(),

@@ -2,11 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chain;
 mod document;
 mod finding;
 mod missing;
 mod recording;
 pub mod table;
+pub mod timeline;
 mod units;
 
 pub use document::{Account, CgroupShare, Document, OwnCost, SCHEMA, StateShare};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::table::Tables;
+use crate::timeline::Watched;
 use crate::{Missing, MissingNote};
 
 /// Version of the recording's format on disk.
@@ -48,6 +49,8 @@ pub struct Meta {
     pub lost_events: Vec<(String, u64)>,
     /// The user ended the window early.
     pub interrupted: bool,
+    /// Whom the trace followed in detail; `None`: nobody in particular.
+    pub watched: Option<Watched>,
 }
 
 /// One kernel file as it was.

@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
+
 /// All tables.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tables {
@@ -27,6 +29,22 @@ pub struct Tables {
     pub listeners: Option<Vec<Listener>>,
     /// One row a BPF program of somebody else that ran in the window.
     pub programs: Option<Vec<Program>>,
+    /// Timelines: rows of one task touch, in order of time.
+    pub spans: Option<Vec<Span>>,
+    /// Stacks that rows of spans, locks and slow calls point to.
+    pub stacks: Option<Vec<Stack>>,
+    /// Who had which CPU for long.
+    pub runs: Option<Vec<Run>>,
+    /// Who held a contended lock when.
+    pub holds: Option<Vec<Hold>>,
+    /// One row a (lock, mode, call site).
+    pub locks: Option<Vec<Lock>>,
+    /// One row a (process, system call, file), of watched tasks.
+    pub calls: Option<Vec<Call>>,
+    /// Single slow system calls of watched tasks.
+    pub slow_calls: Option<Vec<SlowCall>>,
+    /// One row a work function.
+    pub works: Option<Vec<Work>>,
 }
 
 /// A task over the window.

@@ -15,7 +15,7 @@ mod symbols;
 mod task_table;
 
 pub use doctor::{Rung, doctor};
-pub use record::{Plan, record};
+pub use record::{Audience, Follow, Plan, record};
 
 #[cfg(test)]
 mod test_group;

@@ -1,5 +1,6 @@
 //! One window, from start to end: load the probes, read the files, wait, read again, put it all into a recording.
 
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ const HAZARD_DEADLINE: Duration = Duration::from_millis(250);
 const BUSIEST: usize = 20;
 
 /// What to record.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Plan {
     /// Length of the window.
     pub window: Duration,
@@ -27,10 +28,37 @@ pub struct Plan {
     pub root: PathBuf,
     /// Version of the program, for the recording.
     pub version: String,
+    /// Whom to follow in detail.
+    pub follow: Option<Follow>,
+    /// The window ends when this can be read: a pidfd.
+    pub ends_with: Option<RawFd>,
 }
 
-/// Record one window. `stop` ends it early; `progress` is told the time left about once a second.
-pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)) -> Recording {
+/// Whom to follow in detail: their system calls, and waits of 100 us.
+#[derive(Debug, Clone, Default)]
+pub struct Follow {
+    /// As the user named it.
+    pub subject: String,
+    /// These processes, with all their threads, and those they start.
+    pub pids: Vec<u32>,
+    /// The tasks of this cgroup (`Cgroup::id`) and below, and those they start.
+    pub cgroup: Option<u64>,
+    /// Tell single system calls slower than this.
+    pub slow: Option<Duration>,
+    /// Take user stacks of slow calls and of samples.
+    pub user_stacks: bool,
+}
+
+/// What the caller is told while the window runs.
+pub trait Audience {
+    /// About once a second: the time left.
+    fn left(&mut self, _left: Duration) {}
+    /// Everything is attached: the window has begun.
+    fn begun(&mut self, _at: Instant) {}
+}
+
+/// Record one window. `stop` ends it early.
+pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Recording {
     go_first();
     crate::bpf::hush();
     let before = cost::so_far();
@@ -42,7 +70,8 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     probes.begin(&mut seen.missing);
     let (started_at, began) = (host::now_rfc3339(), Instant::now());
-    let interrupted = wait_out(plan.window, began, stop, progress, &mut |at, second| {
+    audience.begun(began);
+    let interrupted = wait_out(plan, began, stop, audience, &mut |at, second| {
         probes.poll(at, plan.window);
         if second {
             files.read(Moment::Second, at, &[], &mut seen);
@@ -76,14 +105,15 @@ pub fn record(plan: &Plan, stop: &AtomicBool, progress: &mut dyn FnMut(Duration)
 
 /// Beat until the window is over or `stop` is set; true if stopped.
 fn wait_out(
-    window: Duration,
+    plan: &Plan,
     began: Instant,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(Duration),
+    audience: &mut dyn Audience,
     beat: &mut dyn FnMut(Duration, bool),
 ) -> bool {
+    let window = plan.window;
     let mut next_second = Duration::from_secs(1);
-    progress(window);
+    audience.left(window);
     loop {
         let at = began.elapsed();
         if at >= window {
@@ -95,10 +125,12 @@ fn wait_out(
         let second = at >= next_second;
         if second {
             next_second += Duration::from_secs(1);
-            progress(window.saturating_sub(at));
+            audience.left(window.saturating_sub(at));
         }
         beat(at, second);
-        nap(BEAT.min(window.saturating_sub(began.elapsed())));
+        if nap(BEAT.min(window.saturating_sub(began.elapsed())), plan.ends_with) {
+            return false;
+        }
     }
 }
 
@@ -108,11 +140,14 @@ fn go_first() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
-/// Sleep, but let a signal (Ctrl-C) end it: `std::thread::sleep` would go on.
-fn nap(time: Duration) {
-    let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-    // SAFETY: the pointer is to a local timespec, and the remainder is not asked for.
-    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
+/// Sleep, but let a signal (Ctrl-C) end it: `std::thread::sleep` would go on. True: what ends the window has come.
+fn nap(time: Duration, ends_with: Option<RawFd>) -> bool {
+    let mut wanted = libc::pollfd { fd: ends_with.unwrap_or(-1), events: libc::POLLIN, revents: 0 };
+    // Rounded up: a poll of 0 ms would spin.
+    let patience = time.as_millis().saturating_add(1).min(60_000) as i32;
+    // SAFETY: one local pollfd; a negative descriptor is ignored.
+    let ready = unsafe { libc::poll(&raw mut wanted, 1, patience) };
+    ready > 0 && wanted.revents != 0
 }
 
 fn once_each(mut notes: Vec<MissingNote>) -> Vec<MissingNote> {

@@ -23,7 +23,7 @@ impl Progress {
     }
 
     /// `left` of the window.
-    pub fn tick(&mut self, left: Duration) {
+    fn tick(&mut self, left: Duration) {
         let words = words(left);
         if self.terminal {
             let _ = write!(io::stderr(), "\r\x1b[K{words}");
@@ -40,6 +40,12 @@ impl Progress {
             let _ = write!(io::stderr(), "\r\x1b[K");
             let _ = io::stderr().flush();
         }
+    }
+}
+
+impl whyslow_probe::Audience for Progress {
+    fn left(&mut self, left: Duration) {
+        self.tick(left);
     }
 }
 

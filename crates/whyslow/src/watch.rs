@@ -21,8 +21,13 @@ pub fn watch(window: Duration) -> Recording {
     }
     let stop = interrupt::catch();
     let mut progress = Progress::new();
-    let plan = Plan { window, root: PathBuf::from("/"), version: env!("CARGO_PKG_VERSION").to_owned() };
-    let recording = whyslow_probe::record(&plan, stop, &mut |left| progress.tick(left));
+    let plan = Plan {
+        window,
+        root: PathBuf::from("/"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Plan::default()
+    };
+    let recording = whyslow_probe::record(&plan, stop, &mut progress);
     progress.done();
     recording
 }

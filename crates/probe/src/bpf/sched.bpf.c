@@ -7,9 +7,8 @@
  * its last stack ("off-CPU sampling"), so its cost is bounded by the time
  * waited, and the time between two stacks is booked on the later one.
  */
-#include "kernel.bpf.h"
+#include "shared.bpf.h"
 
-#define SLOTS 65536
 #define FRAMES 28
 #define MSEC 1000000ULL
 /* Stacks a CPU may take in 100 ms: at 15 us each, 0.75 % of a CPU. What is over is booked later, not lost. */
@@ -17,34 +16,6 @@
 #define SLICE (100 * MSEC)
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
-
-enum sched_state { NONE, RUNNING, READY, IO, BLOCKED, ASLEEP, STATES };
-
-struct sched_sum {
-	__u64 ns;
-	__u64 worst_ns;
-	__u64 count;
-};
-
-/* Where a task's time went. All u64, but for the head. */
-struct sched_slot {
-	__u32 pid;
-	__u32 state;
-	__u64 since;
-	__u64 unknown_ns;
-	struct sched_sum sum[STATES];
-	__u64 debt[STATES];
-	__u64 peak[STATES];
-	__u64 slept;
-	__u64 whole;
-	__u64 cycle_wait;
-	__u64 cycles;
-	__u64 wait_us;
-	__u64 rest_us;
-	__u64 wait_wait;
-	__u64 wait_rest;
-	__u64 rest_rest;
-};
 
 /* What the kernel counted for a task that ended in the window. */
 struct sched_exit {
@@ -86,13 +57,6 @@ struct sched_live {
 	struct sched_slot slot;
 	struct sched_stack stack;
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
-	__type(key, __u32);
-	__type(value, struct sched_slot);
-} slots SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -139,20 +103,6 @@ __s64 skew;
 __u64 sleepers;
 /* Our own process: it must not fill its own tables. */
 __u32 own_tgid;
-
-static __always_inline struct sched_slot *slot_at(__u32 pid)
-{
-	__u32 at = pid & (SLOTS - 1);
-
-	return bpf_map_lookup_elem(&slots, &at);
-}
-
-static __always_inline struct sched_slot *slot_of(struct task_struct *t)
-{
-	struct sched_slot *s = slot_at(t->pid);
-
-	return s && s->pid == (__u32)t->pid ? s : 0;
-}
 
 static __always_inline __u64 clock_of(struct task_struct *t)
 {

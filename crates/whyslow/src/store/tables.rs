@@ -49,6 +49,14 @@ tables! {
     waits Later,
     samples Later,
     programs Later,
+    stacks Later,
+    locks Later,
+    works Later,
+    calls Later,
+    slow_calls Later,
+    holds Later,
+    runs Later,
+    spans Later,
 }
 
 /// A table that can be written.

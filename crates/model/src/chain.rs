@@ -1,0 +1,196 @@
+//! What the wait graph says: where wall time went, and the chains from who waited down to who made them wait.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::finding::{in_seconds, in_seconds_or_null};
+use crate::{Culprit, Hop, Share};
+
+/// The wall time of the watched tasks, or of a command, explained.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct WallAccount {
+    /// Whose wall time: a command line, a process, a cgroup.
+    pub of: String,
+    /// Wall time: of a command, from its start to its end; of many tasks, summed over them.
+    #[serde(rename = "wall_s", serialize_with = "in_seconds")]
+    pub wall: Duration,
+    /// CPU time of all its tasks.
+    #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
+    pub cpu: Duration,
+    /// Part of `wall` in which the one whose wall time this is did not run itself.
+    #[serde(rename = "gap_s", serialize_with = "in_seconds")]
+    pub gap: Duration,
+    /// Part of `wall` that no evidence explains, and waits whose leaf has no name.
+    #[serde(rename = "unexplained_s", serialize_with = "in_seconds")]
+    pub unexplained: Duration,
+    /// The rest, as a share of `wall`.
+    pub said: Option<Share>,
+    /// Where it went; the parts add up to `wall`.
+    pub parts: Vec<Part>,
+    /// Where our tracer and the kernel's own totals disagree.
+    pub mismatches: Vec<String>,
+}
+
+/// A part of some wall time. Its own parts add up to it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Part {
+    /// A stable word: "running", "runnable", "lock", "futex", "pipe", "block-io", "timer", "child", "unexplained", ...
+    pub kind: String,
+    /// In words: "waiting for rustc (child) to end", "user code of cc1".
+    pub what: String,
+    /// How long.
+    #[serde(rename = "time_s", serialize_with = "in_seconds")]
+    pub time: Duration,
+    /// Share of the whole wall time.
+    pub share: Option<Share>,
+    /// How many waits or calls, where counted.
+    pub count: Option<u64>,
+    /// The longest, where measured.
+    #[serde(rename = "worst_s", serialize_with = "in_seconds_or_null")]
+    pub worst: Option<Duration>,
+    /// Where this part went in turn; empty: a leaf.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+/// A chain of waits, folded over all that were alike.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Chain {
+    /// Time of the first waiter that this chain explains.
+    #[serde(rename = "time_s", serialize_with = "in_seconds")]
+    pub time: Duration,
+    /// Chains that were folded into this one.
+    pub count: u64,
+    /// The longest of them.
+    #[serde(rename = "worst_s", serialize_with = "in_seconds")]
+    pub worst: Duration,
+    /// From the waiter to the leaf: each hop's `waits_for` is told by the next hop's `who`. The last one is the leaf.
+    pub hops: Vec<Hop>,
+    /// Threads of each hop, in the order of `hops`: (pid, name), up to 8 a hop.
+    pub tasks: Vec<Vec<(u32, String)>>,
+    /// Who or what is at its end.
+    pub leaf: Culprit,
+    /// "cycle" (they wait for each other), "open" (nobody was woken in the window), "stale-owner", "hand-off", ...
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Contention on one lock.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LockAccount {
+    /// By symbol, or inferred from who waits for it: "cgroup_mutex", "mmap_lock of postgres (4242)".
+    pub name: String,
+    /// How the name is known: "symbol", "call sites", "address".
+    pub named_by: String,
+    /// Its address in the kernel.
+    pub address: String,
+    /// "mutex", "rwsem", ...
+    pub kind: String,
+    /// Readers' waits.
+    pub read: LockWaits,
+    /// Writers' waits (mutexes: all).
+    pub write: LockWaits,
+    /// Where they waited: the functions that took the lock, with time.
+    pub sites: Vec<LockSite>,
+    /// Who held it, as far as seen, with the waiting they caused.
+    pub holders: Vec<Holder>,
+}
+
+/// Waits for one lock in one mode.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LockWaits {
+    /// How many.
+    pub count: u64,
+    /// Their time, summed.
+    #[serde(rename = "total_s", serialize_with = "in_seconds")]
+    pub total: Duration,
+    /// The longest.
+    #[serde(rename = "worst_s", serialize_with = "in_seconds")]
+    pub worst: Duration,
+}
+
+/// Waits for one lock at one call site.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct LockSite {
+    /// Functions, the one that takes the lock first: "cgroup_kn_lock_live < cgroup_mkdir < ...".
+    pub site: String,
+    /// How many waits.
+    pub count: u64,
+    /// Their time.
+    #[serde(rename = "total_s", serialize_with = "in_seconds")]
+    pub total: Duration,
+}
+
+/// A holder of a lock that others waited for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Holder {
+    /// Thread id.
+    pub pid: u32,
+    /// Its name; with the work function for workers.
+    pub who: String,
+    /// Waiting that happened while it held the lock.
+    #[serde(rename = "caused_s", serialize_with = "in_seconds")]
+    pub caused: Duration,
+    /// What it did meanwhile: "ran in css_killed_work_fn", "waited for vda".
+    pub did: Vec<String>,
+}
+
+/// System calls on one file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CallAccount {
+    /// The system call's name.
+    pub syscall: String,
+    /// The file, numbers folded: "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq".
+    pub path: Option<String>,
+    /// How many files were folded into it.
+    pub files: u64,
+    /// Calls.
+    pub count: u64,
+    /// ... that failed.
+    pub errors: u64,
+    /// Their time.
+    #[serde(rename = "time_s", serialize_with = "in_seconds")]
+    pub time: Duration,
+    /// The longest.
+    #[serde(rename = "worst_s", serialize_with = "in_seconds")]
+    pub worst: Duration,
+    /// On CPU in the kernel.
+    #[serde(rename = "running_s", serialize_with = "in_seconds")]
+    pub running: Duration,
+    /// Ready for a CPU.
+    #[serde(rename = "runnable_s", serialize_with = "in_seconds")]
+    pub runnable: Duration,
+    /// Waiting for I/O.
+    #[serde(rename = "io_s", serialize_with = "in_seconds")]
+    pub io: Duration,
+    /// Other uninterruptible sleep.
+    #[serde(rename = "blocked_s", serialize_with = "in_seconds")]
+    pub blocked: Duration,
+    /// Interruptible sleep.
+    #[serde(rename = "sleep_s", serialize_with = "in_seconds")]
+    pub sleep: Duration,
+}
+
+/// One slow system call.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct SlowCallAccount {
+    /// When it began, since the window did.
+    #[serde(rename = "at_s", serialize_with = "in_seconds")]
+    pub at: Duration,
+    /// Thread id.
+    pub pid: u32,
+    /// The thread's name.
+    pub who: String,
+    /// The call; its file, if one, with numbers as they were.
+    pub syscall: String,
+    /// The file.
+    pub path: Option<String>,
+    /// How long.
+    #[serde(rename = "time_s", serialize_with = "in_seconds")]
+    pub time: Duration,
+    /// It had not come back when the window ended.
+    pub open: bool,
+    /// Time by state: ("running", seconds).
+    pub split: Vec<Part>,
+}

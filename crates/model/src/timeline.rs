@@ -1,0 +1,381 @@
+//! Timelines: what tasks did, in order, and for whom or what they waited. All times are nanoseconds since the window began.
+
+use serde::{Deserialize, Serialize};
+
+/// What a task is doing, to the scheduler.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing is said.
+    #[default]
+    None,
+    /// On a CPU.
+    Running,
+    /// Ready for a CPU.
+    Runnable,
+    /// Uninterruptible sleep that the kernel marks as I/O wait.
+    Io,
+    /// Other uninterruptible sleep.
+    Blocked,
+    /// Interruptible sleep, and sleep that the kernel does not count as load.
+    Sleep,
+}
+
+/// In what the waker ran. In an interrupt, "the current task" is only who was interrupted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Context {
+    /// Not seen.
+    #[default]
+    Unknown,
+    /// A task (a worker and other kernel threads, too).
+    Task,
+    /// A softirq: network receive, timers, RCU callbacks, block completion.
+    Softirq,
+    /// A hardware interrupt: high-resolution timers, devices, calls from other CPUs.
+    Hardirq,
+    /// A non-maskable interrupt.
+    Nmi,
+}
+
+/// Time by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mix {
+    /// On a CPU.
+    pub running_ns: u64,
+    /// Ready for one.
+    pub runnable_ns: u64,
+    /// I/O wait.
+    pub io_ns: u64,
+    /// Other uninterruptible sleep.
+    pub blocked_ns: u64,
+    /// Interruptible sleep.
+    pub sleep_ns: u64,
+    /// The tracer missed how this time began.
+    pub unknown_ns: u64,
+}
+
+impl Mix {
+    /// All of it.
+    #[must_use]
+    pub fn total_ns(&self) -> u64 {
+        [self.running_ns, self.runnable_ns, self.io_ns, self.blocked_ns, self.sleep_ns, self.unknown_ns]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+}
+
+/// Who ended a wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Waker {
+    /// Thread id of the current task: the waker itself only if `context` is a task's. 0: the idle task.
+    pub pid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// In what it ran.
+    pub context: Context,
+    /// If it is a worker: the function of the work item that it ran.
+    pub work: Option<String>,
+    /// Its kernel stack (`Stack::id`): only for long waits.
+    pub stack: Option<u32>,
+}
+
+/// The file or socket that a system call waited on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// File descriptor.
+    pub fd: i32,
+    /// "file", "dir", "pipe", "socket", "chr", "blk", "anon".
+    pub kind: String,
+    /// Last part of its name, for anonymous inodes the kernel's own ("[eventpoll]"), for sockets the family.
+    pub name: String,
+    /// Inode number.
+    pub ino: u64,
+    /// Device (major:minor), "" where there is none.
+    pub dev: String,
+    /// A socket's other end: "127.0.0.1:80".
+    pub peer: Option<String>,
+}
+
+/// What sort of lock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockKind {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// struct mutex.
+    Mutex,
+    /// struct rw_semaphore.
+    Rwsem,
+    /// struct rt_mutex.
+    Rtmutex,
+    /// struct percpu_rw_semaphore.
+    PercpuRwsem,
+    /// struct semaphore.
+    Semaphore,
+}
+
+/// The kernel lock that a task waited for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LockWait {
+    /// Address of the lock.
+    pub address: u64,
+    /// What sort of lock.
+    pub kind: LockKind,
+    /// It is to be taken for writing (mutexes always).
+    pub write: bool,
+    /// When the wait for the lock began (it may be before the wait of this row, and hold several).
+    pub since_ns: u64,
+    /// Owner in the lock word when the wait began; 0: none, or not readable.
+    pub owner: u32,
+    /// Owner in the lock word when it was last read again during the wait; 0: not read again.
+    pub owner_again: u32,
+    /// The word said "owned by readers": the owner is the last reader, perhaps gone.
+    pub reader_owned: bool,
+}
+
+/// A stretch of a task's timeline. Rows of one task touch: `to_ns` is the `from_ns` of its next row.
+///
+/// It has up to three parts: `from_ns..at_ns`, in which waits were short and are only summed (`mixed`); one wait that
+/// is told in full, `at_ns..woken_ns` in `state`; and `woken_ns..to_ns`, ready for a CPU. With `State::Runnable` the
+/// task did not sleep (`woken_ns == at_ns`); with `State::None` there is no wait (`to_ns == at_ns`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Span {
+    /// Thread id.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// The row begins.
+    pub from_ns: u64,
+    /// The mixed part ends, the wait begins.
+    pub at_ns: u64,
+    /// The wait ends: it is woken.
+    pub woken_ns: u64,
+    /// It runs (or the window, or its life, ends): the row ends.
+    pub to_ns: u64,
+    /// Time by state in `from_ns..at_ns`.
+    pub mixed: Mix,
+    /// What sort of wait; `None`: none.
+    pub state: State,
+    /// The window ended in this wait: nobody has woken it yet.
+    pub open: bool,
+    /// The task ended with this row.
+    pub ended: bool,
+    /// The CPU it ran on last, or waited for.
+    pub cpu: u32,
+    /// Who woke it.
+    pub waker: Option<Waker>,
+    /// Its kernel stack in the wait (`Stack::id`).
+    pub stack: Option<u32>,
+    /// Waiting in `state` that this stack stands for: this wait and the short ones since the last stack of that state.
+    pub stands_ns: u64,
+    /// If it is a worker: the function of the work item that waited.
+    pub work: Option<String>,
+    /// The system call it waited in, by number (x86-64).
+    pub syscall: Option<u32>,
+    /// That call's first four arguments.
+    pub args: [u64; 4],
+    /// The file of the call's first argument, if that is a file descriptor.
+    pub target: Option<Target>,
+    /// Block device of the last I/O that it queued (major:minor).
+    pub device: Option<String>,
+    /// The kernel lock that it waited for.
+    pub lock: Option<LockWait>,
+    /// While it was runnable, its cgroup's CPU quota had run out for this long.
+    pub throttled_ns: u64,
+}
+
+/// A stack that rows point to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stack {
+    /// What rows call it.
+    pub id: u32,
+    /// Kernel frames, innermost first.
+    pub kernel: Vec<String>,
+    /// User frames, innermost first, where asked for.
+    pub user: Vec<String>,
+}
+
+/// A task had a CPU for long without a break (shorter runs are only in the sums).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// Which CPU.
+    pub cpu: u32,
+    /// Thread id.
+    pub pid: u32,
+    /// From.
+    pub from_ns: u64,
+    /// To.
+    pub to_ns: u64,
+}
+
+/// How a holder was seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldSeen {
+    /// In the lock word, at this moment.
+    #[default]
+    Word,
+    /// It got the lock after waiting for it, at this moment.
+    Acquired,
+}
+
+/// Somebody held a lock at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Hold {
+    /// Address of the lock.
+    pub lock: u64,
+    /// When.
+    pub at_ns: u64,
+    /// Who; 0: nobody.
+    pub pid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// How that is known.
+    pub seen: HoldSeen,
+    /// Held for reading: others may hold it, too, and this one may be gone.
+    pub reader: bool,
+}
+
+/// Contention on one lock, from one call site.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lock {
+    /// Address of the lock.
+    pub address: u64,
+    /// What sort of lock.
+    pub kind: LockKind,
+    /// For writing.
+    pub write: bool,
+    /// The waiters' kernel stack (`Stack::id`).
+    pub stack: Option<u32>,
+    /// Waits that ended in the window.
+    pub count: u64,
+    /// Their time, summed.
+    pub total_ns: u64,
+    /// The longest.
+    pub worst_ns: u64,
+}
+
+/// System calls of watched tasks: one row a (process, system call, file).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Call {
+    /// Process id.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// The system call, by number (x86-64).
+    pub syscall: u32,
+    /// The file: absolute where it could be resolved; "pipe", "socket 1.2.3.4:80", "[eventpoll]" for what has no path.
+    pub path: Option<String>,
+    /// Calls that ended in the window.
+    pub count: u64,
+    /// ... with an error.
+    pub errors: u64,
+    /// Their time, summed.
+    pub total_ns: u64,
+    /// The longest.
+    pub worst_ns: u64,
+    /// How it was spent: running is in the kernel; what is left to `total_ns` is rounding.
+    pub split: Mix,
+}
+
+/// One slow system call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlowCall {
+    /// Thread id.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// When it began.
+    pub at_ns: u64,
+    /// How long it took (until the window's end if it had not come back).
+    pub ns: u64,
+    /// It had not come back.
+    pub open: bool,
+    /// The system call, by number (x86-64).
+    pub syscall: u32,
+    /// The file, as in [`Call`].
+    pub path: Option<String>,
+    /// How it was spent.
+    pub split: Mix,
+    /// User frames of the caller (`Stack::id`), where asked for.
+    pub stack: Option<u32>,
+}
+
+/// Work items of one function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Work {
+    /// The work function.
+    pub function: String,
+    /// Items that were started in the window, or ran when it began.
+    pub count: u64,
+    /// From queueing to start, summed over those whose queueing was seen.
+    pub queued_ns: u64,
+    /// How many those were.
+    pub queued_count: u64,
+    /// The longest.
+    pub queued_worst_ns: u64,
+    /// From start to end (or the window's end), summed.
+    pub ran_ns: u64,
+    /// The longest.
+    pub ran_worst_ns: u64,
+    /// Items that still ran at the end.
+    pub open: u64,
+}
+
+/// What `run` started, and how it ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Command {
+    /// The command and its arguments.
+    pub argv: Vec<String>,
+    /// Its process id.
+    pub pid: u32,
+    /// It began (exec).
+    pub from_ns: u64,
+    /// It ended, or the window did.
+    pub to_ns: u64,
+    /// Its exit status; `None`: it ended by a signal, or had not ended.
+    pub status: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// User time of it and the children it waited for, by the kernel.
+    pub user_ns: u64,
+    /// System time, likewise.
+    pub system_ns: u64,
+}
+
+/// Whom a trace follows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Watched {
+    /// As the user named it: "1234", "/sys/fs/cgroup/web", "nginx.service", a command.
+    pub subject: String,
+    /// Threads that were followed at any time.
+    pub pids: Vec<u32>,
+    /// What `run` started.
+    pub command: Option<Command>,
+    /// Single calls slower than this are in `slow_calls`.
+    pub slow_ns: Option<u64>,
+}
