@@ -17,7 +17,9 @@ pub mod irq;
 pub mod memory;
 pub mod oncpu;
 pub mod programs;
+pub mod rows;
 pub mod sched;
+pub mod shared;
 pub mod tasks;
 
 use whyslow_model::Missing;

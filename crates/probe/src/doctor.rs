@@ -9,6 +9,7 @@ use std::io::{self, BufReader, Read as _};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
+use libbpf_rs::btf::Btf;
 use whyslow_model::Missing;
 
 use crate::kallsyms::Kallsyms;
@@ -59,9 +60,16 @@ pub fn doctor() -> Vec<Rung> {
     rungs
 }
 
+fn scheduler(types: Option<&Btf<'_>>) -> Result<(), Missing> {
+    use bpf::sched::{Budget, Layout, Sched};
+    let mut slot = MaybeUninit::uninit();
+    Sched::load(&mut slot, types.map(Layout::of).unwrap_or_default(), Budget::of(1, false))?.begin()
+}
+
 /// Every BPF object, loaded and attached once, then let go.
 fn objects() -> Vec<Rung> {
     let mut rungs = Vec::new();
+    let types = Btf::from_vmlinux().ok();
     let mut object = |what, lost, started: Result<(), Missing>| {
         let found = started.map(|()| "loads and attaches".to_owned()).map_err(|why| why.to_string());
         rungs.push(Rung::new(what, lost, found));
@@ -71,11 +79,7 @@ fn objects() -> Vec<Rung> {
         "who waits for what: nearly every cause",
         bpf::tasks::Tasks::start(&mut MaybeUninit::uninit()).map(drop),
     );
-    object(
-        "BPF: scheduler",
-        "run queue waits, sleeps and their stacks",
-        bpf::sched::Sched::start(&mut MaybeUninit::uninit()).map(drop),
-    );
+    object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(types.as_ref()));
     object(
         "BPF: on-CPU samples",
         "which function burns the CPU",
@@ -94,7 +98,11 @@ fn objects() -> Vec<Rung> {
     object(
         "BPF: memory",
         "reclaim, refaults, swap-in and writers that are paused",
-        bpf::memory::Memory::start(&mut MaybeUninit::uninit(), bpf::memory::pause_arguments()).map(drop),
+        bpf::memory::Memory::start(
+            &mut MaybeUninit::uninit(),
+            types.as_ref().and_then(bpf::memory::pause_arguments),
+        )
+        .map(drop),
     );
     object(
         "BPF: connections",

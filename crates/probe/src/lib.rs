@@ -11,6 +11,7 @@ pub mod listeners;
 mod probes;
 mod record;
 mod sample_table;
+pub mod span_table;
 mod symbols;
 mod task_table;
 

@@ -6,12 +6,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::OpenObject;
+use libbpf_rs::btf::Btf;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
 use crate::bpf::{blkio, connect, irq, memory, oncpu, programs, sched, tasks};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
+use crate::record::Follow;
+use crate::span_table::{self, Window};
+use crate::symbols::KernelNames;
 use crate::{host, listeners, sample_table, task_table};
 
 /// Where the kernel's copies of the programs live.
@@ -36,6 +40,20 @@ impl Default for Slots {
             connect: MaybeUninit::uninit(),
             memory: MaybeUninit::uninit(),
         }
+    }
+}
+
+/// What the kernel's BTF says, from one reading.
+#[derive(Default)]
+struct KernelTypes {
+    pause_arguments: Option<usize>,
+    layout: sched::Layout,
+}
+
+impl KernelTypes {
+    fn read() -> Self {
+        let Ok(btf) = Btf::from_vmlinux() else { return KernelTypes::default() };
+        KernelTypes { pause_arguments: memory::pause_arguments(&btf), layout: sched::Layout::of(&btf) }
     }
 }
 
@@ -83,24 +101,33 @@ fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option
 
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
-    pub fn load(slots: &'slot mut Slots, live: bool, missing: &mut Vec<MissingNote>) -> Self {
+    pub fn load(
+        slots: &'slot mut Slots,
+        live: bool,
+        follow: Option<&Follow>,
+        missing: &mut Vec<MissingNote>,
+    ) -> Self {
         let mut probes = Probes::none();
         if !live {
             return probes;
         }
         // Two long texts of the kernel are read while the first programs are loaded: the start is to be quick.
-        let texts = std::thread::spawn(|| (Kallsyms::read(), memory::pause_arguments()));
+        let texts = std::thread::spawn(|| (Kallsyms::read(), KernelTypes::read()));
         libbpf_rs::set_print(None); // what fails is told as `Missing`, not in libbpf's words
         let cpus = host::online_cpus(Path::new("/"));
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
         probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
-        let (kallsyms, pauses) = texts.join().unwrap_or_default();
+        let (kallsyms, types) = texts.join().unwrap_or_default();
         probes.kallsyms = kallsyms;
-        probes.memory = keep(memory::Memory::start(&mut slots.memory, pauses), missing);
+        let budget = sched::Budget::of(cpus.len(), follow.is_some());
+        probes.sched = keep(sched::Sched::load(&mut slots.sched, types.layout, budget), missing);
+        probes.memory = keep(memory::Memory::start(&mut slots.memory, types.pause_arguments), missing);
         probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms), missing);
-        probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);
+        if let (Some(sched), Some(follow)) = (&probes.sched, follow) {
+            keep(sched.follow(&host::threads_of(&follow.pids)), missing);
+        }
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
     }
@@ -128,6 +155,11 @@ impl<'slot> Probes<'slot> {
 
     /// The window begins.
     pub fn begin(&mut self, missing: &mut Vec<MissingNote>) {
+        if let Some(sched) = &mut self.sched
+            && keep(sched.begin(), missing).is_none()
+        {
+            self.sched = None;
+        }
         if let Some(tasks) = &mut self.tasks {
             self.start = keep(tasks.snapshot(), missing).unwrap_or_default();
         }
@@ -249,14 +281,14 @@ impl Traced {
 
     /// Names for all that was seen, as tables.
     pub fn into_tables(
-        self,
+        mut self,
         files: &Files,
         kallsyms: &Kallsyms,
-        window: Duration,
+        window: Window,
         missing: &mut Vec<MissingNote>,
     ) -> Tables {
         let mut tables = Tables::default();
-        let window_ns = window.as_nanos() as u64;
+        let window_ns = window.ns;
         let page_size = host::page_size();
         if let Some(end) = &self.end {
             let none = sched::Seen::default();
@@ -264,9 +296,15 @@ impl Traced {
             tables.tasks = Some(task_table::tasks(&self.start, end, seen, window_ns));
             tables.cgroups = Some(task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size));
         }
-        let named = sample_table::name(self.hits, self.sched, kallsyms, missing);
-        tables.samples = named.samples;
-        tables.waits = named.waits;
+        let mut kernel = KernelNames::from(kallsyms);
+        if let Some(seen) = &mut self.sched {
+            let timelines = span_table::timelines(seen, window, &mut kernel);
+            tables.waits = Some(sample_table::waits(&timelines));
+            tables.spans = Some(timelines.spans);
+            tables.stacks = Some(timelines.stacks);
+            tables.runs = Some(timelines.runs);
+        }
+        tables.samples = sample_table::samples_of(self.hits, &mut kernel, missing);
         tables.cpus = self.cpus;
         tables.disk = self.disk;
         tables.memory = self.memory;

@@ -506,3 +506,64 @@ struct bpf_iter__task_file {
 };
 
 #pragma clang attribute pop
+
+/* ---- timelines (sched) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* x86-64, arch/x86/include/asm/ptrace.h */
+struct pt_regs {
+	unsigned long r10;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+	struct inode *d_inode;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct file {
+	struct path f_path;
+	struct inode *f_inode;
+	void *private_data;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct inode___mode {
+	unsigned short i_mode;
+};
+
+struct task_struct___files {
+	struct files_struct *files;
+};
+
+/* v6.18, e1fad12dcb66 ("sched/fair: Switch to task based throttle model") */
+struct task_struct___throttled {
+	bool throttled;
+};
+
+/* Before: the queue of a group that is throttled, or lies below one that is. */
+struct cfs_rq___before_6_18 {
+	int throttle_count;
+};
+
+#pragma clang attribute pop
