@@ -288,7 +288,7 @@ static __always_inline void note_lock(struct sched_span *span, __u32 pid)
 
 /* All of a row but its stack. `woken` and `to` are 0 if the wait still lasts. */
 static __always_inline void fill_span(struct sched_span *span, struct task_struct *t, struct sched_slot *s, __u32 state,
-				      __u64 at, __u64 woken, __u64 to)
+				      __u64 at, __u64 woken, __u64 to, __s64 shift)
 {
 	__builtin_memset(span, 0, sizeof(*span));
 	span->kind = ROW_SPAN;
@@ -296,10 +296,10 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	span->tgid = t->tgid;
 	span->state = state;
 	span->from = s->from_mono;
-	span->at = at + skew;
-	span->woken = woken ? woken + skew : 0;
+	span->at = at + shift;
+	span->woken = woken ? woken + shift : 0;
 	span->key = woken;
-	span->to = to ? to + skew : 0;
+	span->to = to ? to + shift : 0;
 	span->cpu = s->cpu;
 	span->syscall = -1;
 	bpf_probe_read_kernel(span->comm, sizeof(span->comm), t->comm);
@@ -317,10 +317,10 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 }
 
 /* The stretch that ends at `now` is told. */
-static __always_inline void begin_stretch(struct sched_slot *s, __u64 now)
+static __always_inline void begin_stretch(struct sched_slot *s, __u64 now, __u64 mono)
 {
 	s->from = now;
-	s->from_mono = now + skew;
+	s->from_mono = mono;
 	for (int i = RUNNING; i < STATES; i++)
 		s->base[i] = s->sum[i].ns;
 	s->base_unknown = s->unknown_ns;

@@ -62,6 +62,10 @@ struct {
 	__type(value, struct sched_exit);
 } exit_type SEC(".maps");
 
+/* The measurement of `skew`. */
+__s64 skew_least;
+__u64 skew_tries;
+__u64 skew_due;
 /* Stacks of sleepers taken by the closing walk. */
 __u64 sleepers;
 /* Our own process: it must not fill its own tables. */
@@ -233,14 +237,15 @@ int BPF_PROG(waking, struct task_struct *t)
 	return 0;
 }
 
-static __always_inline int tell_with_stack(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now)
+static __always_inline int tell_with_stack(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now,
+					   __s64 shift)
 {
 	struct sched_span_stack *row = bpf_ringbuf_reserve(&rows, sizeof(*row), 0);
 	__u32 state = s->slept & 7;
 
 	if (!row)
 		return -1;
-	fill_span(&row->span, t, s, state, s->at, ready, now);
+	fill_span(&row->span, t, s, state, s->at, ready, now, shift);
 	row->span.debt = s->debt[state];
 	row->span.peak = s->peak[state];
 	row->span.depth = bpf_get_task_stack(t, row->frames, sizeof(row->frames), 0);
@@ -250,17 +255,18 @@ static __always_inline int tell_with_stack(struct task_struct *t, struct sched_s
 	return 0;
 }
 
-static __always_inline int tell_bare(struct task_struct *t, struct sched_slot *s, __u64 at, __u64 ready, __u64 now)
+static __always_inline int tell_bare(struct task_struct *t, struct sched_slot *s, __u64 at, __u64 ready, __u64 now,
+				     __s64 shift)
 {
 	struct sched_span *span = bpf_ringbuf_reserve(&rows, sizeof(*span), 0);
 
 	if (!span)
 		return -1;
 	if (now - at >= s->limit) {
-		fill_span(span, t, s, s->slept ? s->slept : READY, at, ready, now);
+		fill_span(span, t, s, s->slept ? s->slept : READY, at, ready, now, shift);
 		take_out(span, ready - at, now - ready);
 	} else {
-		fill_span(span, t, s, NONE, now, now, now);
+		fill_span(span, t, s, NONE, now, now, now, shift);
 	}
 	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
 	return 0;
@@ -273,6 +279,7 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 {
 	struct sched_rate *rate = rate_at(now);
 	__u64 at = s->slept ? s->at : ready;
+	__s64 shift = skew;
 	bool with_stack;
 	int failed;
 
@@ -285,18 +292,17 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 		__sync_fetch_and_add(&shed, 1);
 		return 0;
 	}
-	skew = (__s64)(bpf_ktime_get_ns() - now);
 	rate->rows++;
 	if (with_stack) {
 		rate->stacks++;
-		failed = tell_with_stack(t, s, ready, now);
+		failed = tell_with_stack(t, s, ready, now, shift);
 	} else {
-		failed = tell_bare(t, s, at, ready, now);
+		failed = tell_bare(t, s, at, ready, now, shift);
 	}
 	if (failed)
 		__sync_fetch_and_add(&lost, 1);
 	else
-		begin_stretch(s, now);
+		begin_stretch(s, now, now + shift);
 	return 0;
 }
 
@@ -328,7 +334,7 @@ static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s
 		__sync_fetch_and_add(&lost, 1);
 		return;
 	}
-	fill_span(span, t, s, NONE, now, now, now);
+	fill_span(span, t, s, NONE, now, now, now, skew);
 	span->ended = 1;
 	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
 }
@@ -390,12 +396,32 @@ static __always_inline void woken_unseen(struct sched_slot *s, __u64 now)
 	s->told = 0;
 }
 
+/* It leaves a CPU that we did not see it get: some hosts hide a few tasks from tracing, and with them the switches away
+ * from these. The kernel noted when it was, by the same clock.
+ */
+static __always_inline void arrived_unseen(struct task_struct *t, struct sched_slot *s, __u64 now)
+{
+	__u64 arrival = t->sched_info.last_arrival;
+
+	if (arrival < s->since || arrival > now)
+		return;
+	if (is_sleep(s->state))
+		woken_unseen(s, arrival);
+	if (s->state != READY)
+		return;
+	close_interval(s, READY, arrival);
+	s->state = RUNNING;
+	s->since = arrival;
+}
+
 static __always_inline void leave(struct task_struct *t, bool preempted, __u64 now)
 {
 	struct sched_slot *s = slot_of(t);
 
 	if (!s)
 		return;
+	if (s->state != RUNNING)
+		arrived_unseen(t, s, now);
 	if (close_interval(s, RUNNING, now) >= LONG_RUN)
 		tell_run(t, s->since, now);
 	if (wants_cpu(t, preempted)) {
@@ -411,6 +437,21 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		ended(t, s, now);
 }
 
+/* The run queue's clock was read some time before ours: the least difference of many is the true one. */
+static __noinline int measure_skew(__u64 now)
+{
+	__s64 difference = (__s64)(bpf_ktime_get_ns() - now);
+
+	if (!skew_tries || difference < skew_least)
+		skew_least = difference;
+	if (++skew_tries < 16)
+		return 0;
+	skew = skew_least;
+	skew_tries = 0;
+	skew_due = now + 20 * MSEC;
+	return 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_struct *on)
 {
@@ -420,6 +461,8 @@ int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_stru
 	now = off->pid ? clock_of(off) : clock_of(on);
 	if (!skew)
 		skew = (__s64)(bpf_ktime_get_ns() - now);
+	if (now > skew_due)
+		measure_skew(now);
 	if (off->pid)
 		leave(off, preempted, now);
 	s = on->pid ? slot_of(on) : 0;
@@ -482,15 +525,15 @@ int finish(struct bpf_iter__task *ctx)
 	ns = close_interval(s, state, now);
 	owe(s, state, ns);
 	if (is_sleep(state)) {
-		fill_span(&out->row.span, t, s, state, s->since, 0, 0);
+		fill_span(&out->row.span, t, s, state, s->since, 0, 0, skew);
 		take_out(&out->row.span, ns, 0);
 	} else if (state == READY) {
 		__u64 at = s->slept ? s->at : s->since;
 
-		fill_span(&out->row.span, t, s, s->slept ? s->slept : READY, at, s->since, 0);
+		fill_span(&out->row.span, t, s, s->slept ? s->slept : READY, at, s->since, 0, skew);
 		take_out(&out->row.span, s->since - at, ns);
 	} else {
-		fill_span(&out->row.span, t, s, NONE, now, now, now);
+		fill_span(&out->row.span, t, s, NONE, now, now, now, skew);
 	}
 	out->row.span.depth = 0;
 	out->row.span.open_ns = now + skew;
