@@ -83,7 +83,12 @@ fn objects() -> Vec<Rung> {
     object(
         "BPF: on-CPU samples",
         "which function burns the CPU",
-        bpf::oncpu::OnCpu::start(&mut MaybeUninit::uninit(), &host::online_cpus(Path::new("/"))).map(drop),
+        bpf::oncpu::OnCpu::start(
+            &mut MaybeUninit::uninit(),
+            &host::online_cpus(Path::new("/")),
+            bpf::oncpu::Pace::Calm,
+        )
+        .map(drop),
     );
     object(
         "BPF: interrupt time",

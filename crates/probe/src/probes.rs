@@ -77,7 +77,7 @@ pub struct Traced {
     start: tasks::Snapshot,
     end: Option<tasks::Snapshot>,
     sched: Option<sched::Seen>,
-    hits: Option<Vec<oncpu::Hit>>,
+    hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
     cpus: Option<Vec<table::Cpu>>,
     disk: Option<Vec<table::Disk>>,
     memory: Option<Vec<table::Memory>>,
@@ -115,9 +115,10 @@ impl<'slot> Probes<'slot> {
         let texts = std::thread::spawn(|| (Kallsyms::read(), KernelTypes::read()));
         libbpf_rs::set_print(None); // what fails is told as `Missing`, not in libbpf's words
         let cpus = host::online_cpus(Path::new("/"));
+        let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
-        probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
+        probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus, pace), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
         let (kallsyms, types) = texts.join().unwrap_or_default();
         probes.kallsyms = kallsyms;
@@ -195,7 +196,7 @@ impl<'slot> Probes<'slot> {
             traced.note_lost(tasks::WHAT, tasks.lost());
         }
         if let Some(oncpu) = &mut self.oncpu {
-            traced.hits = keep(oncpu.finish(), missing);
+            traced.hits = keep(oncpu.finish(), missing).map(|hits| (hits, oncpu.pace()));
             traced.note_lost(oncpu::WHAT, oncpu.lost());
         }
         if let Some(irq) = &self.irq {

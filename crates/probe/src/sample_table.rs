@@ -20,18 +20,23 @@ const MAX_ANSWER: usize = 32 << 20;
 
 /// Give names to what was seen on CPU.
 pub fn samples_of(
-    hits: Option<Vec<oncpu::Hit>>,
+    hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
     kernel: &mut symbols::KernelNames,
     missing: &mut Vec<MissingNote>,
 ) -> Option<Vec<table::Sample>> {
-    hits.map(|hits| {
+    hits.map(|(hits, pace)| {
         let user = user_names(&hits, missing);
-        samples(&hits, kernel, &user)
+        samples(&hits, pace.period(), kernel, &user)
     })
 }
 
-fn samples(hits: &[oncpu::Hit], kernel: &mut symbols::KernelNames, user: &UserNames) -> Vec<table::Sample> {
-    let period = oncpu::period().as_nanos() as u64;
+fn samples(
+    hits: &[oncpu::Hit],
+    period: Duration,
+    kernel: &mut symbols::KernelNames,
+    user: &UserNames,
+) -> Vec<table::Sample> {
+    let period = period.as_nanos() as u64;
     let mut rows: BTreeMap<(u32, Vec<String>, Vec<String>), table::Sample> = BTreeMap::new();
     for hit in hits {
         let stack = kernel.stack(&hit.kernel);
