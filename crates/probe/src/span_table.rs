@@ -46,12 +46,14 @@ pub fn timelines(seen: &mut Seen, window: Window, kernel: &mut KernelNames) -> T
     let told = rows.spans.iter().chain(&open);
     let mut spans: Vec<Span> = told.map(|row| span(row, rows, window, kernel, &mut used)).collect();
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
-    let runs = rows.runs.iter().map(|run| Run {
-        cpu: run.cpu,
-        pid: run.pid,
-        from_ns: window.at(run.from),
-        to_ns: window.at(run.to),
-    });
+    let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
+    let runs = rows.runs.iter().map(|told| run(told.cpu, told.pid, told.from, told.to));
+    // Those that have a CPU when the window ends: the closing walk says since when.
+    let running = seen.live.iter().filter(|live| live.slot.state as usize == sched::RUNNING);
+    let runs = runs.chain(running.map(|live| {
+        let span = &live.row.span;
+        run(span.cpu, span.pid, span.key, span.open_ns)
+    }));
     let mut runs: Vec<Run> = runs.collect();
     runs.sort_by_key(|run| (run.cpu, run.from_ns));
     let stacks = used.0.iter().map(|id| Stack {

@@ -537,6 +537,8 @@ int finish(struct bpf_iter__task *ctx)
 	}
 	out->row.span.depth = 0;
 	out->row.span.open_ns = now + skew;
+	if (state == RUNNING) /* since when */
+		out->row.span.key = now + skew - ns;
 	if (is_sleep(state) && s->debt[state & 7] >= MSEC && (__u32)t->tgid != own_tgid &&
 	    (state != ASLEEP || (!(t->flags & PF_KTHREAD) && sleepers++ < MAX_SLEEPERS))) {
 		out->row.span.debt = s->debt[state & 7];

@@ -259,50 +259,5 @@ fn take(ring: &dyn MapCore, note: &mut dyn FnMut(&[u8])) -> Result<(), Missing> 
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    /// What one thread of ours was seen to do while it slept in a pipe, burned CPU, and ended.
-    #[test]
-    fn root_a_threads_time_adds_up_to_its_life() {
-        let mut slot = MaybeUninit::uninit();
-        let mut sched =
-            Sched::load(&mut slot, Layout::default(), Budget::of(2, false)).expect("root may load it");
-        sched.begin().expect("root may trace the scheduler");
-        let (tell, told) = mpsc::channel();
-        let (go, wait) = mpsc::channel::<()>();
-        let began = Instant::now();
-        let thread = std::thread::spawn(move || {
-            // SAFETY: gettid has no arguments and cannot fail.
-            tell.send(unsafe { libc::gettid() } as u32).unwrap();
-            wait.recv().unwrap();
-            let until = Instant::now() + Duration::from_millis(80);
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
-        });
-        let pid = told.recv().unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        go.send(()).unwrap();
-        thread.join().unwrap();
-        let life = began.elapsed();
-        let (seen, lost) = sched.finish().unwrap();
-        assert_eq!(lost, 0);
-        // join() returns when the thread clears its tid, before its last switch: it may live on for the closing walk.
-        let exit = seen.exits.iter().find(|e| e.pid == pid).map(|e| e.slot);
-        let live = seen.live.iter().find(|l| l.slot.pid == pid).map(|l| l.slot);
-        let slot = exit.or(live).expect("the thread was seen");
-        let sum = |state: usize| Duration::from_nanos(slot.sum[state].ns);
-        let all: Duration = (RUNNING..=ASLEEP).map(sum).sum();
-        assert!(sum(ASLEEP) >= Duration::from_millis(45), "slept {:?}", sum(ASLEEP));
-        let awake = sum(RUNNING) + sum(READY);
-        assert!(awake >= Duration::from_millis(75), "awake {awake:?}");
-        assert!(all <= life + Duration::from_millis(1), "{all:?} in a life of {life:?}");
-        assert!(
-            all + Duration::from_nanos(slot.unknown_ns) + Duration::from_millis(20) >= life,
-            "{all:?} of {life:?}"
-        );
-    }
-}
+#[path = "sched_tests.rs"]
+mod tests;
