@@ -343,6 +343,6 @@ static __always_inline bool is_throttled(struct task_struct *t)
 	struct cfs_rq___before_6_18 *old = (void *)t->se.cfs_rq;
 
 	if (bpf_core_field_exists(new->throttled))
-		return BPF_CORE_READ(new, throttled);
-	return bpf_core_field_exists(old->throttle_count) && BPF_CORE_READ(old, throttle_count) > 0;
+		return new->throttled;
+	return bpf_core_field_exists(old->throttle_count) && old->throttle_count > 0;
 }
