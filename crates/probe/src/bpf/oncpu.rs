@@ -55,7 +55,7 @@ impl<'slot> OnCpu<'slot> {
         let skel = load(slot).map_err(|err| missing(WHAT, &err))?;
         let mut links = Vec::with_capacity(cpus.len());
         for cpu in cpus {
-            let timer = open_timer(*cpu)?;
+            let timer = open_timer(WHAT, *cpu, HERTZ)?;
             links.push(skel.progs.sampled.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?);
         }
         Ok(Self { skel, links })
@@ -123,7 +123,8 @@ struct PerfEventAttr {
     config1: u64,
 }
 
-fn open_timer(cpu: u32) -> Result<i32, Missing> {
+/// A cpu-clock event on one CPU, for the probe called `what`: a program attached to it runs `hertz` times a second.
+pub(super) fn open_timer(what: &str, cpu: u32, hertz: u64) -> Result<i32, Missing> {
     const PERF_TYPE_SOFTWARE: u32 = 1;
     const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
     const FREQ: u64 = 1 << 10;
@@ -132,7 +133,7 @@ fn open_timer(cpu: u32) -> Result<i32, Missing> {
         kind: PERF_TYPE_SOFTWARE,
         size: 64,
         config: PERF_COUNT_SW_CPU_CLOCK,
-        sample_freq: HERTZ,
+        sample_freq: hertz,
         flags: FREQ,
         ..PerfEventAttr::default()
     };
@@ -143,10 +144,10 @@ fn open_timer(cpu: u32) -> Result<i32, Missing> {
         let err = std::io::Error::last_os_error();
         match err.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
-                what: WHAT.to_owned(),
+                what: what.to_owned(),
                 way_out: "run as root, or grant CAP_PERFMON".to_owned(),
             },
-            _ => Missing::broken(WHAT, err),
+            _ => Missing::broken(what, err),
         }
     })
 }
