@@ -10,14 +10,26 @@ use crate::symbols::KernelNames;
 
 /// Whose holders are told: a wait of this length.
 const LONG_NS: u64 = 1_000_000;
-/// What is between a wait's begin and the lock's own code: the tracepoint, or falling asleep.
-const WAY_IN: [&str; 6] = [
-    "__traceiter_contention_end",
-    "__bpf_trace_contention_end",
+/// The tracepoint's own frames and the locks' own code: who called them is asked. For a task that sleeps the kernel
+/// leaves out such code itself.
+const WAY_IN: [&str; 17] = [
+    "__traceiter_",
+    "__bpf_trace_",
+    "trace_contention",
     "__schedule",
     "schedule",
-    "schedule_preempt_disabled",
-    "schedule_timeout",
+    "rwsem_",
+    "__down",
+    "down",
+    "___down",
+    "mutex_",
+    "__mutex_",
+    "ww_mutex_",
+    "__ww_mutex_",
+    "percpu_",
+    "__percpu_",
+    "rt_",
+    "__rt_",
 ];
 
 /// Tables of the locks probe: waits, holders, and the stacks that the waits point to, numbered from `first_stack`.
@@ -66,7 +78,7 @@ impl Table {
             return None;
         }
         let mut names = kernel.stack(frames);
-        let own = names.iter().position(|name| !WAY_IN.contains(&name.as_str())).unwrap_or(0);
+        let own = names.iter().position(|name| !WAY_IN.iter().any(|own| name.starts_with(own))).unwrap_or(0);
         names.drain(..own);
         let next = self.first_stack.saturating_add(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
         Some(*self.stacks.entry(names).or_insert(next))

@@ -84,7 +84,7 @@ int seed(struct bpf_iter__task *ctx)
 SEC("iter/task")
 int walk(struct bpf_iter__task *ctx)
 {
-	struct task_struct *t = ctx->task;
+	struct task_struct *t = ctx->task, *owner;
 	struct locks_open *out;
 	struct lock_word word;
 	struct lock_wait *w;
@@ -113,8 +113,9 @@ int walk(struct bpf_iter__task *ctx)
 	out->wait.reader_owned = word.reader_owned;
 	out->tgid = t->tgid;
 	bpf_probe_read_kernel(out->comm, sizeof(out->comm), t->comm);
-	out->owner_tgid = word.pid ? BPF_CORE_READ(word.task, tgid) : 0;
-	if (!word.pid || bpf_probe_read_kernel(out->owner_comm, sizeof(out->owner_comm), &word.task->comm))
+	owner = word.pid ? word.task : 0;
+	out->owner_tgid = owner ? BPF_CORE_READ(owner, tgid) : 0;
+	if (!owner || bpf_probe_read_kernel(out->owner_comm, sizeof(out->owner_comm), &owner->comm))
 		out->owner_comm[0] = 0;
 	out->depth = 0;
 	if (stacks_left) {

@@ -50,6 +50,7 @@ static __always_inline void read_lock_word(__u64 lock, __u32 kind, struct lock_w
 	struct rt_mutex_base *rt = (void *)lock;
 	struct semaphore *sem = (void *)lock;
 	struct mutex *mutex = (void *)lock;
+	struct task_struct *task;
 	__u64 owner = 0;
 
 	word->task = 0;
@@ -68,8 +69,9 @@ static __always_inline void read_lock_word(__u64 lock, __u32 kind, struct lock_w
 	} else if (kind == LOCK_SEMAPHORE && bpf_core_field_exists(sem->last_holder)) {
 		word->task = (void *)BPF_CORE_READ(sem, last_holder);
 	}
-	if (word->task)
-		word->pid = BPF_CORE_READ(word->task, pid);
+	task = word->task;
+	if (task)
+		word->pid = BPF_CORE_READ(task, pid);
 	if (word->pid > 1 << 22)
 		word->pid = 0;
 }

@@ -76,7 +76,8 @@ fn root_a_wait_for_an_inodes_lock_has_its_length_its_call_site_and_its_owner() {
     let (seen, lost) = probe.finish().unwrap();
     assert_eq!(lost, 0);
 
-    let mut kernel = KernelNames::from(&Kallsyms::read());
+    let kallsyms = Kallsyms::read();
+    let mut kernel = KernelNames::from(&kallsyms);
     let (locks, holds, stacks) = lock_table::tables(&seen, begin, now_ns() - begin, &mut kernel, 7);
     let acquired =
         holds.iter().find(|h| h.pid == pid && h.seen == HoldSeen::Acquired).expect("it got the lock");
@@ -85,8 +86,8 @@ fn root_a_wait_for_an_inodes_lock_has_its_length_its_call_site_and_its_owner() {
     let ratio = lock.total_ns as f64 / took.as_nanos() as f64;
     assert!((0.8..=1.0).contains(&ratio), "{lock:?} of {took:?}");
     let stack = stacks.iter().find(|s| Some(s.id) == lock.stack).expect("the wait was long");
-    assert!(stack.id >= 7 && stack.kernel[0].contains("rwsem"), "{stack:?}");
-    assert!(stack.kernel.iter().any(|name| name.contains("write_iter")), "{stack:?}");
+    assert!(stack.id >= 7 && stack.kernel[0].contains("write"), "{stack:?}");
+    assert!(stack.kernel.iter().any(|name| name == "vfs_write"), "{stack:?}");
     let words: Vec<_> = holds.iter().filter(|h| h.lock == lock.address && h.seen == HoldSeen::Word).collect();
     // When the wait began, and by the timer while it lasted.
     assert!(words.len() >= 2 && words.iter().all(|h| h.pid == holder.tid && !h.reader), "{words:?}");
@@ -114,14 +115,15 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
     holder.let_go();
     thread.join().unwrap();
 
-    let mut kernel = KernelNames::from(&Kallsyms::read());
+    let kallsyms = Kallsyms::read();
+    let mut kernel = KernelNames::from(&kallsyms);
     let (locks, holds, stacks) = lock_table::tables(&seen, begin, window, &mut kernel, 0);
     let open = seen.open.iter().find(|open| open.wait.pid == pid).expect("it still waits");
     let lock = locks.iter().find(|l| l.address == open.wait.lock).unwrap();
     assert_eq!((lock.kind, lock.write, lock.count), (LockKind::Rwsem, true, 1));
     assert!(lock.total_ns >= 20_000_000 && lock.total_ns <= window, "{lock:?} in {window} ns");
     let stack = stacks.iter().find(|s| Some(s.id) == lock.stack).unwrap();
-    assert!(stack.kernel[0].contains("rwsem"), "{stack:?}");
+    assert!(stack.kernel.iter().any(|name| name == "vfs_write"), "{stack:?}");
     let words: Vec<_> = holds.iter().filter(|h| h.lock == lock.address).collect();
     assert!(!words.is_empty() && words.iter().all(|h| h.pid == holder.tid), "{words:?}");
 }
@@ -151,12 +153,22 @@ impl Pages {
         assert_eq!(unsafe { libc::mprotect(self.0, self.1, how) }, 0);
     }
 
-    /// Takes mmap_lock for reading; how long that took.
-    fn look(&self) -> Duration {
-        let (mut byte, began) = (0u8, Instant::now());
+    /// Takes mmap_lock for reading; how long that took, and whether it slept.
+    fn look(&self) -> (Duration, bool) {
+        let (mut byte, slept, began) = (0u8, sleeps(), Instant::now());
         // SAFETY: asks for one page, whose answer is one byte.
         assert_eq!(unsafe { libc::mincore(self.0, 4096, &raw mut byte) }, 0);
-        began.elapsed()
+        (began.elapsed(), sleeps() > slept)
+    }
+}
+
+/// How often this thread has given up the CPU of itself.
+fn sleeps() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a local of that type, whose bytes may all be zero.
+    unsafe {
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()), 0);
+        usage.assume_init().ru_nvcsw
     }
 }
 
@@ -185,9 +197,9 @@ fn root_waits_for_mmap_lock_are_as_long_as_the_waiters_clock_says() {
         let waiter = scope.spawn(|| {
             let until = Instant::now() + Duration::from_secs(20);
             let mut slow = Vec::new();
-            while slow.len() < 100 && Instant::now() < until {
-                // A look that does not wait takes less than a microsecond, if nobody takes the CPU.
-                slow.extend(Some(pages.look()).filter(|took| *took > Duration::from_micros(500)));
+            while slow.len() < 200 && Instant::now() < until {
+                let (took, slept) = pages.look();
+                slow.extend(slept.then_some(took));
             }
             done.store(true, Ordering::Relaxed);
             (tid(), slow)
@@ -196,22 +208,27 @@ fn root_waits_for_mmap_lock_are_as_long_as_the_waiters_clock_says() {
         (holder.join().unwrap(), waiter, slow)
     });
     let (seen, lost) = probe.finish().unwrap();
-    assert_eq!((lost, slow.len()), (0, 100));
+    assert_eq!((lost, slow.len()), (0, 200));
 
-    let mut kernel = KernelNames::from(&Kallsyms::read());
+    let kallsyms = Kallsyms::read();
+    let mut kernel = KernelNames::from(&kallsyms);
     let (locks, holds, stacks) = lock_table::tables(&seen, begin, now_ns() - begin, &mut kernel, 0);
-    let acquired = holds.iter().find(|h| h.pid == waiter && h.seen == HoldSeen::Acquired).unwrap();
-    assert!(acquired.reader);
+    let acquired =
+        holds.iter().find(|h| h.pid == waiter && h.seen == HoldSeen::Acquired && h.reader).unwrap();
     let rows = || locks.iter().filter(|l| l.address == acquired.lock && !l.write);
     let total: u64 = rows().map(|l| l.total_ns).sum();
     let worst = rows().map(|l| l.worst_ns).max().unwrap();
     let clock: u64 = slow.iter().map(|took| took.as_nanos() as u64).sum();
     let clock_worst = slow.iter().max().unwrap().as_nanos() as u64;
-    // The clock's sum has preemptions, too; ours has waits below the 500 us.
+    let count: u64 = rows().map(|l| l.count).sum();
     let ratio = total as f64 / clock as f64;
-    assert!((0.8..1.2).contains(&ratio), "{total} ns, {clock} ns by the clock");
+    eprintln!(
+        "{count} waits of {total} ns, worst {worst}; by the clock {} of {clock} ns, worst {clock_worst}",
+        slow.len()
+    );
+    assert!((0.9..1.1).contains(&ratio), "{total} ns, {clock} ns by the clock");
     assert!(worst <= clock_worst && worst > clock_worst / 2, "{worst} ns, {clock_worst} ns by the clock");
-    assert!(rows().map(|l| l.count).sum::<u64>() >= 90, "{locks:?}");
+    assert!((180..=220).contains(&count), "{count} waits, {} by the clock", slow.len());
     let site = |l: &whyslow_model::timeline::Lock| {
         stacks.iter().any(|s| Some(s.id) == l.stack && s.kernel.iter().any(|n| n.contains("mincore")))
     };
@@ -250,7 +267,8 @@ fn root_cgroup_mutex_is_seen_where_cgroups_are_made_and_removed() {
         enough.store(true, Ordering::Relaxed);
     });
     let (seen, _) = probe.finish().unwrap();
-    let mut kernel = KernelNames::from(&Kallsyms::read());
+    let kallsyms = Kallsyms::read();
+    let mut kernel = KernelNames::from(&kallsyms);
     let (locks, _, stacks) = lock_table::tables(&seen, begin, now_ns() - begin, &mut kernel, 0);
     let called = |l: &whyslow_model::timeline::Lock, by: &str| {
         stacks.iter().any(|s| Some(s.id) == l.stack && s.kernel.iter().any(|name| name == by))

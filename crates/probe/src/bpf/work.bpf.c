@@ -5,6 +5,7 @@
  * into a table of fixed places, without lock or allocation. A worker runs one
  * item at a time, so what runs has a place by the worker's pid. Items that
  * began before we looked, or do not end, are found at the workers themselves.
+ * Plain raw tracepoints: typed pointers could not be hashed.
  */
 #include "kernel.bpf.h"
 
@@ -77,7 +78,7 @@ static __always_inline struct work_running *running_at(__u32 pid)
 	return bpf_map_lookup_elem(&running, &at);
 }
 
-SEC("tp_btf/workqueue_queue_work")
+SEC("raw_tp/workqueue_queue_work")
 int BPF_PROG(queued, int cpu, void *pwq, struct work_struct *item)
 {
 	struct work_queued *q = place((__u64)item, 0), *other = place((__u64)item, 1);
@@ -95,7 +96,7 @@ int BPF_PROG(queued, int cpu, void *pwq, struct work_struct *item)
 	return 0;
 }
 
-SEC("tp_btf/workqueue_execute_start")
+SEC("raw_tp/workqueue_execute_start")
 int BPF_PROG(starts, struct work_struct *item)
 {
 	struct work_queued *q = place((__u64)item, 0);
@@ -115,7 +116,7 @@ int BPF_PROG(starts, struct work_struct *item)
 	}
 	r->pid = pid;
 	r->since = now;
-	r->function = (__u64)item->func;
+	r->function = (__u64)BPF_CORE_READ(item, func);
 	return 0;
 }
 
@@ -144,7 +145,7 @@ static __always_inline void sum(struct work_running *r, __u64 now)
 }
 
 /* The item may be freed by now: only its address is told, and we do not need it. */
-SEC("tp_btf/workqueue_execute_end")
+SEC("raw_tp/workqueue_execute_end")
 int BPF_PROG(ends, void *item)
 {
 	__u32 pid = bpf_get_current_pid_tgid();
