@@ -110,6 +110,17 @@ fn objects() -> Vec<Rung> {
         .map(drop),
     );
     object(
+        "BPF: kernel locks",
+        "who holds the kernel lock that others wait for",
+        bpf::locks::Locks::start(&mut MaybeUninit::uninit(), None, &host::online_cpus(Path::new("/")))
+            .map(drop),
+    );
+    object(
+        "BPF: work items",
+        "how long work waits for a kernel worker, and runs",
+        bpf::work::Work::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
         "BPF: connections",
         "who waits for a connection, and whose accept queue is full",
         bpf::connect::Connect::start(&mut MaybeUninit::uninit()).map(drop),

@@ -81,7 +81,7 @@ impl<'slot> OnCpu<'slot> {
         let skel = load(slot).map_err(|err| missing(WHAT, &err))?;
         let mut links = Vec::with_capacity(cpus.len());
         for cpu in cpus {
-            let timer = open_timer(*cpu, pace)?;
+            let timer = open_timer(WHAT, *cpu, pace.hertz())?;
             links.push(skel.progs.sampled.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?);
         }
         Ok(Self { skel, links, pace })
@@ -155,7 +155,8 @@ struct PerfEventAttr {
     config1: u64,
 }
 
-fn open_timer(cpu: u32, pace: Pace) -> Result<i32, Missing> {
+/// A cpu-clock event on one CPU, for the probe called `what`: a program attached to it runs `hertz` times a second.
+pub(super) fn open_timer(what: &str, cpu: u32, hertz: u64) -> Result<i32, Missing> {
     const PERF_TYPE_SOFTWARE: u32 = 1;
     const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
     const FREQ: u64 = 1 << 10;
@@ -164,7 +165,7 @@ fn open_timer(cpu: u32, pace: Pace) -> Result<i32, Missing> {
         kind: PERF_TYPE_SOFTWARE,
         size: 64,
         config: PERF_COUNT_SW_CPU_CLOCK,
-        sample_freq: pace.hertz(),
+        sample_freq: hertz,
         flags: FREQ,
         ..PerfEventAttr::default()
     };
@@ -175,10 +176,10 @@ fn open_timer(cpu: u32, pace: Pace) -> Result<i32, Missing> {
         let err = std::io::Error::last_os_error();
         match err.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
-                what: WHAT.to_owned(),
+                what: what.to_owned(),
                 way_out: "run as root, or grant CAP_PERFMON".to_owned(),
             },
-            _ => Missing::broken(WHAT, err),
+            _ => Missing::broken(what, err),
         }
     })
 }

@@ -165,22 +165,6 @@ static __always_inline __u32 context_of(struct task_struct *current)
 	return count & 0x100 ? WAKE_SOFTIRQ : WAKE_TASK;
 }
 
-/* What a worker works on, or 0. */
-static __always_inline __u64 work_of(struct task_struct *t)
-{
-	struct kthread *kthread;
-	struct worker *worker;
-
-	if (!(t->flags & PF_WQ_WORKER))
-		return 0;
-	if (bpf_core_field_exists(t->worker_private))
-		kthread = t->worker_private;
-	else
-		kthread = (void *)((struct task_struct___before_5_17 *)t)->set_child_tid;
-	worker = BPF_CORE_READ(kthread, data);
-	return worker ? (__u64)BPF_CORE_READ(worker, current_func) : 0;
-}
-
 /* Who wakes `t`, told at once, in the waker's own context. Not inlined: it is the rare way. */
 static __noinline int tell_wake(__u32 pid, __u64 now, bool long_one)
 {
