@@ -18,6 +18,7 @@ pub mod memory;
 pub mod oncpu;
 pub mod programs;
 pub mod sched;
+pub mod shared;
 pub mod tasks;
 
 use whyslow_model::Missing;
