@@ -211,11 +211,11 @@ impl<'slot> Calls<'slot> {
         self.lost + self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 
-    #[cfg(test)]
-    fn follow(&self, pid: u32) {
+    /// Follow one thread from now on. (Who is born to it is followed only if the sched object lent its maps.)
+    pub fn follow(&self, pid: u32) -> Result<(), Missing> {
         let value = [pid.to_ne_bytes(), 1u32.to_ne_bytes()].concat();
         let at = (pid & (SLOTS - 1)).to_ne_bytes();
-        self.skel.maps.followed.update(&at, &value, MapFlags::ANY).unwrap();
+        self.skel.maps.followed.update(&at, &value, MapFlags::ANY).map_err(|err| missing(WHAT, &err))
     }
 }
 

@@ -35,7 +35,7 @@ fn followed<T: Send>(calls: &Calls<'_>, work: impl FnOnce() -> T + Send) -> (u32
             work()
         });
         let pid = told.recv().unwrap();
-        calls.follow(pid);
+        calls.follow(pid).unwrap();
         go.send(()).unwrap();
         (pid, thread.join().unwrap())
     })
@@ -242,7 +242,7 @@ fn root_slow_calls_are_told_once_and_open_ones_too() {
         read(ends[0], 2);
     });
     let waiter = seen_begin.recv().unwrap();
-    calls.follow(waiter);
+    calls.follow(waiter).unwrap();
     write(ends[1], 1); // its first read began unseen
     let state = || std::fs::read_to_string(format!("/proc/self/task/{waiter}/syscall")).unwrap_or_default();
     let began = Instant::now();
@@ -327,7 +327,7 @@ fn root_a_process_that_executes_and_ends_is_followed_through() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    calls.follow(child.id());
+    calls.follow(child.id()).unwrap();
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert!(child.wait().unwrap().success());
     let (seen, _) = calls.finish().unwrap();
