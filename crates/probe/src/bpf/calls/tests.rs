@@ -317,6 +317,68 @@ fn root_entries_of_ended_tasks_are_used_again() {
 }
 
 #[test]
+fn root_a_path_in_a_page_that_is_not_there_yet_is_read_when_the_call_returns() {
+    let home = tempfile::tempdir().unwrap();
+    let text = home.path().join("text");
+    std::fs::write(&text, b"/nowhere/at/all\0").unwrap();
+    let mut slot = MaybeUninit::uninit();
+    let calls = started(&mut slot, None);
+    let (pid, ()) = followed(&calls, || {
+        let fd = open(&text);
+        // SAFETY: the file has a path with a zero byte in its first page, and the pages are not used after.
+        unsafe {
+            let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            assert_eq!(libc::access(page.cast(), 0), -1);
+            libc::munmap(page, 4096);
+            assert_eq!(libc::access(std::ptr::without_provenance(8), 0), -1);
+        }
+    });
+    let (seen, _) = calls.finish().unwrap();
+    let access = |path: Option<&str>| {
+        let calls = [libc::SYS_access as u32, libc::SYS_faccessat as u32, libc::SYS_faccessat2 as u32];
+        let fits = |row: &&Row| row.pid == pid && calls.contains(&row.nr) && row.path.as_deref() == path;
+        seen.rows.iter().filter(fits).map(|row| row.errors).sum::<u64>()
+    };
+    assert_eq!((access(Some("/nowhere/at/all")), access(None)), (1, 1), "{:?}", seen.rows);
+    assert_eq!(counts(&seen, pid, libc::SYS_mmap as u32, &text), (1, 0));
+}
+
+#[test]
+fn root_a_sleep_that_a_stop_interrupts_goes_on_in_the_same_row() {
+    let mut slot = MaybeUninit::uninit();
+    let calls = started(&mut slot, None);
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "read line; exec sleep 0.3"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    calls.follow(child.id()).unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let syscall = format!("/proc/{}/syscall", child.id());
+    let sleeps = [libc::SYS_nanosleep, libc::SYS_clock_nanosleep].map(|nr| format!("{nr} "));
+    let began = Instant::now();
+    while !std::fs::read_to_string(&syscall).is_ok_and(|text| sleeps.iter().any(|nr| text.starts_with(nr))) {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        thread::yield_now();
+    }
+    // SAFETY: our own child, not waited for yet.
+    let signal = |signal| assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
+    signal(libc::SIGSTOP);
+    let mut status = 0;
+    // SAFETY: as above; this returns when it has stopped.
+    unsafe { libc::waitpid(child.id().cast_signed(), &raw mut status, libc::WUNTRACED) };
+    signal(libc::SIGCONT);
+    child.wait().unwrap();
+    let (seen, _) = calls.finish().unwrap();
+    let sleeps = [libc::SYS_nanosleep as u32, libc::SYS_clock_nanosleep as u32];
+    let slept: Vec<_> = seen.rows.iter().filter(|row| sleeps.contains(&row.nr)).collect();
+    assert_eq!((slept.len(), slept[0].count, slept[0].errors), (1, 2, 0), "{slept:?}");
+    assert!(slept[0].total_ns >= 290_000_000, "{slept:?}");
+    assert!(seen.rows.iter().all(|row| row.nr != libc::SYS_restart_syscall as u32));
+}
+
+#[test]
 fn root_a_process_that_executes_and_ends_is_followed_through() {
     let mut slot = MaybeUninit::uninit();
     let calls = started(&mut slot, None);
