@@ -12,6 +12,7 @@ macro_rules! skeleton {
 }
 
 pub mod blkio;
+pub mod calls;
 pub mod connect;
 pub mod irq;
 pub mod locks;

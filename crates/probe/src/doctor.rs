@@ -125,6 +125,11 @@ fn objects() -> Vec<Rung> {
         "who waits for a connection, and whose accept queue is full",
         bpf::connect::Connect::start(&mut MaybeUninit::uninit()).map(drop),
     );
+    object(
+        "BPF: system calls",
+        "which file a command's time went to, and its slow calls",
+        bpf::calls::Calls::start(&mut MaybeUninit::uninit(), None, None, false).map(drop),
+    );
     rungs
 }
 

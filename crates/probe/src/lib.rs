@@ -1,6 +1,7 @@
 //! The hands that look: BPF programs, kernel files, clocks. Nothing here changes the host, and nothing here judges.
 
 pub mod bpf;
+pub mod call_table;
 pub mod child;
 mod cost;
 pub mod doctor;

@@ -84,21 +84,30 @@ pub fn waits(timelines: &Timelines) -> Vec<table::Wait> {
 
 /// Names of user code by process and address.
 #[derive(Default)]
-struct UserNames(HashMap<(u32, u64), Vec<String>>);
+pub struct UserNames(HashMap<(u32, u64), Vec<String>>);
 
 impl UserNames {
-    fn of(&self, tgid: u32, address: u64) -> Vec<String> {
+    /// The frames of one address.
+    pub fn of(&self, tgid: u32, address: u64) -> Vec<String> {
         self.0.get(&(tgid, address)).cloned().unwrap_or_else(|| vec!["[unknown]".to_owned()])
     }
 }
 
+/// User addresses to be named, by process, with how much they weigh.
+pub type Wanted = HashMap<u32, (u64, BTreeSet<u64>)>;
+
 fn user_names(hits: &[oncpu::Hit], missing: &mut Vec<MissingNote>) -> UserNames {
-    let mut wanted: HashMap<u32, (u64, BTreeSet<u64>)> = HashMap::new();
+    let mut wanted = Wanted::new();
     for hit in hits {
         let (samples, addresses) = wanted.entry(hit.key.tgid).or_default();
         *samples += hit.count;
         addresses.extend(&hit.user);
     }
+    name_user(wanted, missing)
+}
+
+/// Ask for the names in a child, the heaviest processes first.
+pub fn name_user(wanted: Wanted, missing: &mut Vec<MissingNote>) -> UserNames {
     let mut busiest: Vec<_> =
         wanted.into_iter().filter(|(_, (_, addresses))| !addresses.is_empty()).collect();
     busiest.sort_by_key(|(tgid, (samples, _))| (std::cmp::Reverse(*samples), *tgid));

@@ -30,6 +30,7 @@ enum {
 	BPF_NOEXIST = 1,
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1 << 10,
+	BPF_MAP_TYPE_STACK = 23,
 	BPF_F_USER_STACK = 1 << 8,
 	BPF_F_CURRENT_CPU = 0xffffffff,
 	BPF_RB_NO_WAKEUP = 1,
@@ -166,8 +167,17 @@ struct cpumask {
 };
 
 struct mm_struct;
+struct files_struct;
+struct fs_struct;
+
+struct thread_info {
+	unsigned int status; /* x86: TS_COMPAT */
+};
 
 struct task_struct {
+	struct thread_info thread_info;
+	struct files_struct *files;
+	struct fs_struct *fs;
 	int pid;
 	int tgid;
 	unsigned int __state;
@@ -288,13 +298,21 @@ struct request {
 	__u64 start_time_ns;
 };
 
+struct file_system_type {
+	const char *name;
+};
+
 struct super_block {
 	unsigned int s_dev;
+	unsigned long s_flags;
+	unsigned long s_magic;
+	struct file_system_type *s_type;
 };
 
 struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	unsigned short i_mode;
 };
 
 struct address_space {
@@ -508,30 +526,53 @@ struct bpf_iter__task_file {
 
 #pragma clang attribute pop
 
-/* ---- timelines (sched) ---- */
+/* ---- open files and paths (calls) ---- */
+
+/* include/uapi/linux/magic.h, fs.h, fcntl.h: these numbers never change. */
+enum {
+	PIPEFS_MAGIC = 0x50495045,
+	SOCKFS_MAGIC = 0x534f434b,
+	ANON_INODE_FS_MAGIC = 0x09041934,
+	SB_KERNMOUNT = 1 << 22, /* made by the kernel for itself: pipes, sockets, memfd */
+	AF_UNIX = 1,
+	TS_COMPAT = 2,
+};
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-/* x86-64, arch/x86/include/asm/ptrace.h */
+/* arch/x86: the arguments of a system call, in this order. */
 struct pt_regs {
-	unsigned long r10;
-	unsigned long dx;
-	unsigned long si;
-	unsigned long di;
-	unsigned long orig_ax;
+	unsigned long di, si, dx, r10, r8, r9, orig_ax;
 };
 
 struct qstr {
+	__u64 hash_len; /* the hash is salted with the parent's address */
 	const unsigned char *name;
 };
 
 struct dentry {
+	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
 };
 
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
 struct path {
+	struct vfsmount *mnt;
 	struct dentry *dentry;
+};
+
+struct fs_struct {
+	struct path root, pwd;
 };
 
 struct file {
@@ -549,13 +590,74 @@ struct files_struct {
 	struct fdtable *fdt;
 };
 
-struct inode___mode {
-	unsigned short i_mode;
+struct sockaddr_un {
+	unsigned short sun_family;
+	char sun_path[108];
 };
 
-struct task_struct___files {
-	struct files_struct *files;
+struct unix_address {
+	int len;
+	struct sockaddr_un name[];
 };
+
+struct unix_sock {
+	struct unix_address *addr;
+	struct sock *peer;
+};
+
+#pragma clang attribute pop
+
+/* v6.2, a35b9af4ec2c ("bpf: Add a kfunc for generic type cast"): a load instead of a call. */
+extern void *bpf_rdonly_cast(const void *at, __u32 btf_id) __ksym __weak;
+
+#define as(type, at) ((type *)bpf_rdonly_cast((void *)(at), bpf_core_type_id_kernel(type)))
+
+/* What the current task has open as `fd`; NULL: nothing. The table may change under us: only compare and read with checks. */
+static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
+{
+	struct fdtable *table = t->files->fdt;
+	unsigned long at = (unsigned long)table->fd + fd * 8ULL;
+	struct file *file = 0;
+
+	if (fd >= table->max_fds)
+		return 0;
+	if (bpf_ksym_exists(bpf_rdonly_cast))
+		return (void *)as(struct list_head, at)->next; /* as good as any struct that begins with a pointer */
+	bpf_probe_read_kernel(&file, sizeof(file), (void *)at);
+	return file;
+}
+
+/* What tells one open file from the next at the same address. */
+struct file_mark {
+	__u64 dentry;
+	__u64 name; /* and length, and parent: qstr.hash_len */
+	__u64 ino;
+};
+
+static __always_inline void file_mark(struct file_mark *mark, struct file *file)
+{
+	if (bpf_ksym_exists(bpf_rdonly_cast)) {
+		struct file *f = as(struct file, file);
+		struct dentry *dentry = f->f_path.dentry;
+
+		mark->dentry = (__u64)dentry;
+		mark->name = dentry->d_name.hash_len;
+		mark->ino = f->f_inode->i_ino;
+	} else {
+		mark->dentry = (__u64)BPF_CORE_READ(file, f_path.dentry);
+		mark->name = BPF_CORE_READ(file, f_path.dentry, d_name.hash_len);
+		mark->ino = BPF_CORE_READ(file, f_inode, i_ino);
+	}
+}
+
+static __always_inline struct mount *mount_of(struct vfsmount *mnt)
+{
+	return (void *)((unsigned long)mnt - bpf_core_field_offset(struct mount, mnt));
+}
+
+/* ---- timelines (sched) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 /* v6.18, e1fad12dcb66 ("sched/fair: Switch to task based throttle model") */
 struct task_struct___throttled {

@@ -213,8 +213,6 @@ static __always_inline void note_peer(struct sched_span *span, struct sock *sk)
  */
 static __always_inline void note_call(struct sched_span *span, struct task_struct *t)
 {
-	struct task_struct___files *holder = (void *)t;
-	struct inode___mode *typed;
 	struct file *file = 0;
 	struct pt_regs *regs;
 	struct inode *inode;
@@ -236,15 +234,14 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	span->args[3] = BPF_CORE_READ(regs, r10);
 	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
 		return;
-	table = BPF_CORE_READ(holder, files, fdt);
+	table = BPF_CORE_READ(t, files, fdt);
 	if (!table || (__u32)span->args[0] >= BPF_CORE_READ(table, max_fds))
 		return;
 	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + (__u32)span->args[0]);
 	inode = file ? BPF_CORE_READ(file, f_inode) : 0;
 	if (!inode)
 		return;
-	typed = (void *)inode;
-	span->mode = BPF_CORE_READ(typed, i_mode);
+	span->mode = BPF_CORE_READ(inode, i_mode);
 	span->ino = BPF_CORE_READ(inode, i_ino);
 	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
 	dentry = BPF_CORE_READ(file, f_path.dentry);

@@ -1,0 +1,70 @@
+//! What following a command's system calls costs: CPU time of the command with the probe and without, in turns.
+//!
+//! `calls_cost PAIRS COMMAND ARGS...` as root. Prints the median ratio, its range, and the busiest rows.
+
+use std::io::Write as _;
+use std::mem::MaybeUninit;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use whyslow_probe::bpf::calls::{Calls, Seen};
+use whyslow_probe::bpf::sched::Sched;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let pairs: usize = args.next().and_then(|n| n.parse().ok()).expect("calls_cost PAIRS COMMAND ARGS...");
+    let argv: Vec<String> = args.collect();
+    let mut ratios = Vec::new();
+    let mut seen = Seen::default();
+    for _ in 0..pairs {
+        let alone = finish(start(&argv));
+        let (with, rows) = traced(&argv);
+        ratios.push(with.as_secs_f64() / alone.as_secs_f64());
+        seen = rows;
+    }
+    ratios.sort_by(f64::total_cmp);
+    let at =
+        |share: f64| ratios.get((share * (pairs - 1) as f64).round() as usize).copied().unwrap_or_default();
+    println!("ratio {:.2}, {:.2} to {:.2}, {pairs} pairs", at(0.5), at(0.0), at(1.0));
+    seen.rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+    for row in seen.rows.iter().take(12) {
+        let path = row.path.as_deref().unwrap_or("-");
+        println!(
+            "{:>4} {:>9} calls {:>12} ns {:>6} errors {path}",
+            row.nr, row.count, row.total_ns, row.errors
+        );
+    }
+}
+
+fn traced(argv: &[String]) -> (Duration, Seen) {
+    let (mut sched_slot, mut slot) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let sched = Sched::start(&mut sched_slot).expect("root may trace the scheduler");
+    let calls =
+        Calls::start(&mut slot, Some(sched.shared()), None, false).expect("root may trace system calls");
+    let child = start(argv);
+    calls.follow(child.id()).expect("the map is there");
+    let spent = finish(child);
+    (spent, calls.finish().expect("it was attached").0)
+}
+
+/// The command waits until it is told to go.
+fn start(argv: &[String]) -> Child {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "read go; exec \"$0\" \"$@\""]).args(argv);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell is there")
+}
+
+/// Its CPU time.
+fn finish(mut child: Child) -> Duration {
+    child.stdin.take().expect("it is a pipe").write_all(b"\n").expect("the command waits");
+    let mut status = 0;
+    // SAFETY: all zeros is a valid rusage, both are ours, and the child is not yet waited for.
+    let used = unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut used);
+        used
+    };
+    let time =
+        |t: libc::timeval| Duration::new(t.tv_sec.cast_unsigned(), t.tv_usec.cast_unsigned() as u32 * 1000);
+    time(used.ru_utime) + time(used.ru_stime)
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the calls object notes of each task, and its maps. */
+#pragma once
+
+#include "shared.bpf.h"
+
+#define ENTRIES 65536
+#define FILES 32768
+#define SEEN 8
+#define SPLITS 4 /* READY, IO, BLOCKED, ASLEEP */
+#define MAX_TEXT 4096
+#define MAX_DEPTH 64
+/* Entries below are for calls by number whose own have run out; 0 is none. */
+#define SPARE 513
+/* File ids below have no record. */
+enum { NO_NAME, OTHER_FILES, FIRST_NAME };
+
+/* A call that the task made lately, and where it is summed. */
+struct call_seen {
+	__u64 file; /* address of the open file, or hash of the path */
+	__u64 dentry; /* ... of the folder that the path begins in */
+	__u64 check;
+	__u32 nr;
+	__u32 entry;
+};
+
+/* A task, by pid. Only the task itself writes. */
+struct call_task {
+	__u64 task; /* address, only compared; 0: ended */
+	__u64 start; /* 0: not in a call */
+	__u64 since; /* of the scheduler's slot when `off` was read */
+	__u64 off[SPLITS];
+	__u32 entry;
+	__u32 nr;
+	__u32 life; /* tells this task from those that had its pid before */
+	__u32 pid;
+	__u32 after; /* to be looked at when it returns */
+	struct call_seen seen[SEEN];
+};
+
+/* Calls of one task, of one number, on one file. */
+struct call_entry {
+	__u64 count;
+	__u64 errors;
+	__u64 total_ns;
+	__u64 worst_ns;
+	__u64 split[SPLITS];
+	__u32 life;
+	__u32 nr;
+	__u32 file;
+	__u32 pid;
+	__u32 tgid;
+	__u32 unused;
+	char comm[16];
+};
+
+struct entry_key {
+	__u32 life;
+	__u32 nr;
+	__u32 file;
+};
+
+struct name_key {
+	__u64 a, b, c, d;
+};
+
+enum name_kind { WALK = 1, STRING, PIPE, INET, UNIX, SOCKET, ANON, ADDRESS };
+
+/* What a file is called; sent to user space when it is first seen. */
+struct call_name {
+	__u32 id;
+	__u32 kind;
+	__u32 base; /* STRING: the folder that a relative path begins in */
+	__u32 size; /* of the text */
+	__u32 cut; /* the text is not all of it */
+	__u32 family;
+	__u32 listens;
+	__u32 port;
+	__u8 addr[16];
+	__u64 ino;
+};
+
+struct call_scratch {
+	struct name_key key;
+	__u64 dentry, mnt; /* where the walk is: kept here the verifier need not tell its states apart */
+	struct call_name name;
+	char text[2 * MAX_TEXT]; /* so that a masked offset and a full read cannot leave it */
+};
+
+/* A slow call, or one whose user stack is wanted. */
+struct call_slow {
+	__u64 start;
+	__u64 ns;
+	__u64 split[SPLITS];
+	__u32 pid;
+	__u32 tgid;
+	__u32 nr;
+	__u32 file;
+	__u32 open;
+	__s32 depth; /* bytes of frames */
+	char comm[16];
+	__u64 frames[MAX_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct call_task);
+} call_tasks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ENTRIES);
+	__type(key, __u32);
+	__type(value, struct call_entry);
+} entries SEC(".maps");
+
+/* Which entry is for what. Only slow paths look here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENTRIES);
+	__type(key, struct entry_key);
+	__type(value, __u32);
+} entry_index SEC(".maps");
+
+/* Entries that user space has taken from ended tasks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, ENTRIES);
+	__uint(value_size, sizeof(__u32));
+} spare_entries SEC(".maps");
+
+/* Names that user space knows. The longest unseen make room: they get another id when they come again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, FILES);
+	__type(key, struct name_key);
+	__type(value, __u32);
+} names SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} new_names SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} slow_calls SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2); /* for a file; for an argument, while its folder uses the first */
+	__type(key, __u32);
+	__type(value, struct call_scratch);
+} scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct call_slow);
+} slow_scratch SEC(".maps");
+
+/* The closing walk's own: it may be preempted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct call_slow);
+} still_scratch SEC(".maps");
+
+/* For the skeleton: what the rings carry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct call_name);
+} name_type SEC(".maps");
+
+struct call_rate {
+	__u64 slice;
+	__u64 taken;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct call_rate);
+} call_rates SEC(".maps");
+
+/* Calls longer than this are told one by one. Set by calls.rs. */
+const volatile __u64 slow_ns = ~0ULL;
+/* ... with the caller's stack, and the stack of calls that wait. */
+const volatile __u32 user_stacks = 0;
+/* Entries that may be used: fewer in tests. The last quarter is for calls of which only the number is noted. */
+const volatile __u32 entry_limit = ENTRIES;
+/* Single calls and names that we saw but could not note. */
+__u64 lost;
+/* Entries given out the first time, and again. */
+__u32 used = SPARE;
+__u32 reused;
+__u32 lives;
+__u32 last_name = FIRST_NAME;

@@ -1,0 +1,150 @@
+//! What the probe saw, in words: ids of files have become names.
+
+use std::mem::{offset_of, size_of};
+
+use whyslow_model::timeline::Mix;
+
+use super::names::{Names, OTHER_FILES};
+use super::skel::types::{call_entry, call_slow};
+use super::{SPARE, text};
+use crate::bpf::value;
+
+// SAFETY: generated from the C structs; integers and bytes only.
+unsafe impl plain::Plain for call_entry {}
+// SAFETY: as above.
+unsafe impl plain::Plain for call_slow {}
+
+/// Calls of one number on one file, by one task.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// Thread; 0: all tasks together, because there was no room for more.
+    pub pid: u32,
+    /// Process.
+    pub tgid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// The system call, by number (`COMPAT` may be set).
+    pub nr: u32,
+    /// The file.
+    pub path: Option<String>,
+    /// Calls that ended.
+    pub count: u64,
+    /// ... with an error.
+    pub errors: u64,
+    /// Their time.
+    pub total_ns: u64,
+    /// The longest.
+    pub worst_ns: u64,
+    /// How it was spent.
+    pub split: Mix,
+}
+
+/// One call.
+#[derive(Debug, Clone, Default)]
+pub struct Single {
+    /// Thread.
+    pub pid: u32,
+    /// Process.
+    pub tgid: u32,
+    /// The thread's name.
+    pub comm: String,
+    /// The system call, by number (`COMPAT` may be set).
+    pub nr: u32,
+    /// The file.
+    pub path: Option<String>,
+    /// When it began, CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    /// How long it took, or has taken.
+    pub ns: u64,
+    /// It has not come back.
+    pub open: bool,
+    /// How it was spent.
+    pub split: Mix,
+    /// The caller's user stack, innermost first.
+    pub frames: Vec<u64>,
+}
+
+/// What the probe saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Sums of calls that ended.
+    pub rows: Vec<Row>,
+    /// Slow calls, calls whose stack was taken, and all that are open.
+    pub singles: Vec<Single>,
+    /// How long a slow call is, at least; `None`: nobody asked.
+    pub slow_ns: Option<u64>,
+}
+
+/// A record of the ring `slow_calls`, or of the closing walk. It is as long as its frames.
+pub fn single(record: &[u8]) -> call_slow {
+    let mut whole = [0; size_of::<call_slow>()];
+    let size = record.len().min(whole.len());
+    whole[..size].copy_from_slice(&record[..size]);
+    value(&whole)
+}
+
+/// Bytes of a record without frames.
+pub const SINGLE_BYTES: usize = offset_of!(call_slow, frames);
+
+impl Row {
+    pub(super) fn of(at: u32, e: &call_entry, names: &Names) -> Self {
+        let own = at >= SPARE;
+        Row {
+            pid: e.pid,
+            tgid: e.tgid,
+            comm: if e.tgid != 0 { text(&e.comm) } else { "[other tasks]".to_owned() },
+            nr: if own { e.nr } else { at - 1 },
+            path: if own { names.of(e.file) } else { Some(OTHER_FILES.to_owned()) },
+            count: e.count,
+            errors: e.errors,
+            total_ns: e.total_ns,
+            worst_ns: e.worst_ns,
+            split: mix(e.total_ns, &e.split),
+        }
+    }
+}
+
+impl Single {
+    pub(super) fn of(s: &call_slow, names: &Names) -> Self {
+        let depth = usize::try_from(s.depth).unwrap_or(0) / size_of::<u64>();
+        Single {
+            pid: s.pid,
+            tgid: s.tgid,
+            comm: text(&s.comm),
+            nr: s.nr,
+            path: names.of(s.file),
+            at_ns: s.start,
+            ns: s.ns,
+            open: s.open != 0,
+            split: mix(s.ns, &s.split),
+            frames: s.frames.iter().copied().take(depth).collect(),
+        }
+    }
+
+    /// An open call, as a row: its time is time in system calls, too.
+    pub(super) fn row(&self) -> Row {
+        Row {
+            pid: self.pid,
+            tgid: self.tgid,
+            comm: self.comm.clone(),
+            nr: self.nr,
+            path: self.path.clone(),
+            total_ns: self.ns,
+            worst_ns: self.ns,
+            split: self.split,
+            ..Row::default()
+        }
+    }
+}
+
+/// What was not off the CPU was on it.
+fn mix(ns: u64, [runnable_ns, io_ns, blocked_ns, sleep_ns]: &[u64; 4]) -> Mix {
+    let waits = Mix {
+        runnable_ns: *runnable_ns,
+        io_ns: *io_ns,
+        blocked_ns: *blocked_ns,
+        sleep_ns: *sleep_ns,
+        ..Mix::default()
+    };
+    Mix { running_ns: ns.saturating_sub(waits.total_ns()), ..waits }
+}
