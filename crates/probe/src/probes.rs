@@ -99,8 +99,9 @@ impl<'slot> Probes<'slot> {
         let (kallsyms, pauses) = texts.join().unwrap_or_default();
         probes.kallsyms = kallsyms;
         probes.memory = keep(memory::Memory::start(&mut slots.memory, pauses), missing);
-        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms), missing);
         probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);
+        let shared = probes.sched.as_ref().map(sched::Sched::shared);
+        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms, shared), missing);
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
     }

@@ -2,12 +2,14 @@
 
 use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Iter, Link, MapCore, OpenObject, RingBufferBuilder};
 use whyslow_model::Missing;
 
+use super::shared::Shared;
 use super::{missing, value};
 
 skeleton!("sched");
@@ -89,6 +91,18 @@ impl<'slot> Sched<'slot> {
             std::thread::sleep(Duration::from_micros(100));
         }
         Ok(())
+    }
+
+    /// Maps for other objects.
+    #[must_use]
+    pub fn shared(&self) -> Shared<'_> {
+        let maps = &self.skel.maps;
+        Shared {
+            slots: maps.slots.as_fd(),
+            lock_waits: maps.lock_waits.as_fd(),
+            followed: maps.followed.as_fd(),
+            last_device: maps.last_device.as_fd(),
+        }
     }
 
     /// Take what waits in the ring buffers. To be called a few times a second.
