@@ -29,10 +29,10 @@ pub const LOADS: [Load; 6] = [
     Load {
         name: "threads",
         words: "messages between threads that live on",
-        size: 5_000,
+        size: 20_000,
         work: threads::messages,
     },
-    Load { name: "futex", words: "threads on one futex mutex", size: 150_000, work: threads::mutex },
+    Load { name: "futex", words: "threads on one futex mutex", size: 25_000, work: threads::mutex },
     Load {
         name: "mmap",
         words: "page faults against mmap and munmap, one process",

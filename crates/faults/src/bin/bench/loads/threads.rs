@@ -34,16 +34,15 @@ pub fn messages(rounds: u64) -> io::Result<()> {
     })
 }
 
-/// Threads that hold one mutex for most of their time: whoever comes while it is held sleeps in futex(2).
+/// Threads that give up the CPU while they hold a mutex: whoever gets it finds the mutex held, and sleeps in futex(2).
 pub fn mutex(turns: u64) -> io::Result<()> {
     let shared = Mutex::new(0_u64);
     thread::scope(|scope| {
         let work = || -> io::Result<()> {
             for _ in 0..turns {
                 let mut held = shared.lock().unwrap_or_else(PoisonError::into_inner);
-                for _ in 0..200 {
-                    *held = std::hint::black_box(*held).wrapping_add(1);
-                }
+                *held = held.wrapping_add(1);
+                thread::yield_now();
             }
             Ok(())
         };
