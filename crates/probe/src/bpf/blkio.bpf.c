@@ -196,38 +196,68 @@ static __always_inline void *next_in(struct list_head *node)
 	return BPF_CORE_READ(node, next);
 }
 
-/* Book the tasks of a cgroup that sleep for I/O. No lock is taken: a list that changes meanwhile ends the look, or
- * leads to a css_set's tasks twice, and nothing is booked twice.
+/* A look through the tasks of a cgroup: where it is. */
+struct walk {
+	struct blkio_key key;
+	__u64 now;
+	__u64 io;     /* of the I/O controller, in arrays of list heads */
+	void *sets;   /* heads of the lists... */
+	void *tasks;
+	void *set;
+	void *at_set; /* ... and places in them */
+	void *at_task;
+};
+
+/* One step: to the next css_set of the cgroup, or to the next task of the css_set. Whether there is a next. No lock is
+ * taken: a list that changes meanwhile ends the look at a css_set, or begins it again, and no time is booked twice.
+ *
+ * Not static: so it is verified once, not in each round of a loop.
  */
-static void book_sleepers(struct blkio_key *key, struct blkio_row *row, struct cgroup *cgroup, __u64 now)
+__noinline int step(struct walk *walk)
 {
-	__u64 io = bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id) * sizeof(struct list_head___whole);
-	void *sets = (void *)cgroup + bpf_core_field_offset(struct cgroup___members, e_csets) + io;
-	void *set_node = sets, *set = 0, *tasks = 0, *node = 0;
+	struct blkio_row *row;
 	struct task_struct *t;
+	__u32 pid;
+
+	if (!walk)
+		return 0;
+	if (walk->at_task == walk->tasks) {
+		walk->at_set = next_in(walk->at_set);
+		if (!walk->at_set || walk->at_set == walk->sets)
+			return 0;
+		walk->set = walk->at_set - bpf_core_field_offset(struct css_set___members, e_cset_node) - walk->io;
+		walk->tasks = walk->set + bpf_core_field_offset(struct css_set___members, tasks);
+		walk->at_task = next_in(walk->tasks);
+		return 1;
+	}
+	t = walk->at_task - bpf_core_field_offset(struct task_struct___member, cg_list);
+	if (!walk->at_task || BPF_CORE_READ(t, cgroups) != walk->set) {
+		walk->at_task = walk->tasks; /* it left for another css_set, and led us there */
+		return 1;
+	}
+	walk->at_task = next_in(walk->at_task);
+	if (!sleeps_for_io(t))
+		return 1;
+	pid = BPF_CORE_READ(t, pid);
+	note_device(pid, walk->key.dev);
+	row = row_of(&walk->key);
+	if (row)
+		book(row, pid, walk->now);
+	return 1;
+}
+
+/* Book the tasks of a cgroup that sleep for I/O. */
+static void book_sleepers(struct blkio_key *key, struct cgroup *cgroup, __u64 now)
+{
+	struct walk walk = { .key = *key, .now = now };
 	int i;
 
-	for (i = 0; i < MAX_STEPS; i++) {
-		if (node == tasks) {
-			set_node = next_in(set_node);
-			if (!set_node || set_node == sets)
-				return;
-			set = set_node - bpf_core_field_offset(struct css_set___members, e_cset_node) - io;
-			tasks = set + bpf_core_field_offset(struct css_set___members, tasks);
-			node = next_in(tasks);
-			continue;
-		}
-		t = node - bpf_core_field_offset(struct task_struct___member, cg_list);
-		if (!node || BPF_CORE_READ(t, cgroups) != set) {
-			node = tasks; /* it left for another set: that one's list is not ours */
-			continue;
-		}
-		if (sleeps_for_io(t)) {
-			book(row, BPF_CORE_READ(t, pid), now);
-			note_device(BPF_CORE_READ(t, pid), key->dev);
-		}
-		node = next_in(node);
-	}
+	walk.io = bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id) * sizeof(struct list_head___whole);
+	walk.sets = (void *)cgroup + bpf_core_field_offset(struct cgroup___members, e_csets) + walk.io;
+	walk.at_set = walk.sets;
+	for (i = 0; i < MAX_STEPS; i++)
+		if (!step(&walk))
+			return;
 	__sync_fetch_and_add(&lost, 1);
 }
 
@@ -249,7 +279,7 @@ static void released(struct bio *bio, __u32 dev)
 		return;
 	if (bpf_map_update_elem(&releases, &key.cgroup, &now, BPF_ANY))
 		__sync_fetch_and_add(&lost, 1);
-	book_sleepers(&key, row, BPF_CORE_READ(bio, bi_blkg, blkcg, css.cgroup), now);
+	book_sleepers(&key, BPF_CORE_READ(bio, bi_blkg, blkcg, css.cgroup), now);
 }
 
 SEC("tp_btf/block_bio_queue")
