@@ -98,7 +98,7 @@ fn objects() -> Vec<Rung> {
     object(
         "BPF: block I/O",
         "latency by disk and cgroup, and I/O throttling",
-        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit(), &Kallsyms::read()).map(drop),
+        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), None).map(drop),
     );
     object(
         "BPF: memory",

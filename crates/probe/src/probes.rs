@@ -10,13 +10,13 @@ use libbpf_rs::btf::Btf;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{blkio, connect, irq, memory, oncpu, programs, sched, tasks};
+use crate::bpf::{blkio, calls, connect, irq, locks, memory, oncpu, programs, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
 use crate::record::Follow;
 use crate::span_table::{self, Window};
 use crate::symbols::KernelNames;
-use crate::{host, listeners, sample_table, task_table};
+use crate::{call_table, host, listeners, lock_table, sample_table, task_table};
 
 /// Where the kernel's copies of the programs live.
 pub struct Slots {
@@ -27,6 +27,9 @@ pub struct Slots {
     blkio: MaybeUninit<OpenObject>,
     connect: MaybeUninit<OpenObject>,
     memory: MaybeUninit<OpenObject>,
+    locks: MaybeUninit<OpenObject>,
+    work: MaybeUninit<OpenObject>,
+    calls: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -39,6 +42,9 @@ impl Default for Slots {
             blkio: MaybeUninit::uninit(),
             connect: MaybeUninit::uninit(),
             memory: MaybeUninit::uninit(),
+            locks: MaybeUninit::uninit(),
+            work: MaybeUninit::uninit(),
+            calls: MaybeUninit::uninit(),
         }
     }
 }
@@ -66,6 +72,9 @@ pub struct Probes<'slot> {
     blkio: Option<blkio::Blkio<'slot>>,
     connect: Option<connect::Connect<'slot>>,
     memory: Option<memory::Memory<'slot>>,
+    locks: Option<locks::Locks<'slot>>,
+    work: Option<work::Work<'slot>>,
+    calls: Option<calls::Calls<'slot>>,
     programs: Option<programs::Programs>,
     kallsyms: Kallsyms,
     start: tasks::Snapshot,
@@ -77,6 +86,9 @@ pub struct Traced {
     start: tasks::Snapshot,
     end: Option<tasks::Snapshot>,
     sched: Option<sched::Seen>,
+    locks: Option<locks::Seen>,
+    work: Option<work::Seen>,
+    calls: Option<calls::Seen>,
     hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
     cpus: Option<Vec<table::Cpu>>,
     disk: Option<Vec<table::Disk>>,
@@ -125,7 +137,14 @@ impl<'slot> Probes<'slot> {
         let budget = sched::Budget::of(cpus.len(), follow.is_some());
         probes.sched = keep(sched::Sched::load(&mut slots.sched, types.layout, budget), missing);
         probes.memory = keep(memory::Memory::start(&mut slots.memory, types.pause_arguments), missing);
-        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms), missing);
+        let shared = probes.sched.as_ref().map(sched::Sched::shared);
+        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms, shared), missing);
+        probes.locks = keep(locks::Locks::start(&mut slots.locks, shared, &cpus), missing);
+        probes.work = keep(work::Work::start(&mut slots.work), missing);
+        if let Some(follow) = follow {
+            let started = calls::Calls::start(&mut slots.calls, shared, follow.slow, follow.user_stacks);
+            probes.calls = keep(started, missing);
+        }
         if let (Some(sched), Some(follow)) = (&probes.sched, follow) {
             keep(sched.follow(&host::threads_of(&follow.pids)), missing);
         }
@@ -142,6 +161,9 @@ impl<'slot> Probes<'slot> {
             blkio: None,
             connect: None,
             memory: None,
+            locks: None,
+            work: None,
+            calls: None,
             programs: None,
             kallsyms: Kallsyms::default(),
             start: tasks::Snapshot::default(),
@@ -180,6 +202,12 @@ impl<'slot> Probes<'slot> {
             // A ring buffer that cannot be read now is read at the end, which says so if it still cannot.
             let _ = sched.poll();
         }
+        if let Some(locks) = &mut self.locks {
+            let _ = locks.poll();
+        }
+        if let Some(calls) = &mut self.calls {
+            let _ = calls.poll();
+        }
     }
 
     /// The window ends: everything stops at about the same time.
@@ -191,6 +219,7 @@ impl<'slot> Probes<'slot> {
             traced.sched = Some(seen);
             traced.note_lost(sched::WHAT, lost);
         }
+        self.end_waits(&mut traced, missing);
         if let Some(tasks) = &mut self.tasks {
             traced.end = keep(tasks.snapshot(), missing);
             traced.note_lost(tasks::WHAT, tasks.lost());
@@ -210,6 +239,27 @@ impl<'slot> Probes<'slot> {
         }
         self.end_rows(&mut traced, window, missing);
         traced
+    }
+
+    fn end_waits(&mut self, traced: &mut Traced, missing: &mut Vec<MissingNote>) {
+        if let Some(locks) = self.locks.take()
+            && let Some((seen, lost)) = keep(locks.finish(), missing)
+        {
+            traced.locks = Some(seen);
+            traced.note_lost(locks::WHAT, lost);
+        }
+        if let Some(work) = self.work.take()
+            && let Some((seen, lost)) = keep(work.finish(), missing)
+        {
+            traced.work = Some(seen);
+            traced.note_lost(work::WHAT, lost);
+        }
+        if let Some(calls) = self.calls.take()
+            && let Some((seen, lost)) = keep(calls.finish(), missing)
+        {
+            traced.calls = Some(seen);
+            traced.note_lost(calls::WHAT, lost);
+        }
     }
 
     fn end_rows(&mut self, traced: &mut Traced, window: Duration, missing: &mut Vec<MissingNote>) {
@@ -305,6 +355,7 @@ impl Traced {
             tables.stacks = Some(timelines.stacks);
             tables.runs = Some(timelines.runs);
         }
+        self.name_waits(&mut tables, window, &mut kernel, missing);
         tables.samples = sample_table::samples_of(self.hits, &mut kernel, missing);
         tables.cpus = self.cpus;
         tables.disk = self.disk;
@@ -313,5 +364,35 @@ impl Traced {
         tables.listeners = self.listeners;
         tables.programs = self.programs;
         tables
+    }
+
+    /// Locks, work items and system calls; their stacks come after those of the timelines.
+    fn name_waits(
+        &mut self,
+        tables: &mut Tables,
+        window: Window,
+        kernel: &mut KernelNames,
+        missing: &mut Vec<MissingNote>,
+    ) {
+        let free = |stacks: &Option<Vec<table::Stack>>| {
+            stacks.iter().flatten().map(|stack| stack.id.saturating_add(1)).max().unwrap_or(0)
+        };
+        if let Some(seen) = self.locks.take() {
+            let first = free(&tables.stacks);
+            let (locks, holds, stacks) = lock_table::tables(&seen, window.start_ns, window.ns, kernel, first);
+            tables.locks = Some(locks);
+            tables.holds = Some(holds);
+            tables.stacks.get_or_insert_default().extend(stacks);
+        }
+        if let Some(seen) = self.work.take() {
+            tables.works = Some(lock_table::works(&seen, window.start_ns, window.ns, kernel));
+        }
+        if let Some(seen) = self.calls.take() {
+            let first = free(&tables.stacks);
+            let told = call_table::tables(seen, window.start_ns, window.ns, first, missing);
+            tables.calls = Some(told.calls);
+            tables.slow_calls = Some(told.slow_calls);
+            tables.stacks.get_or_insert_default().extend(told.stacks);
+        }
     }
 }

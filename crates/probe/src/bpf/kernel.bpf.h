@@ -782,3 +782,30 @@ static __always_inline void worsen(__u64 *worst, __u64 ns)
 		old = seen;
 	}
 }
+
+/* ---- the tasks of a cgroup (blkio) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* The whole of it: the stride of an array is not relocated. */
+struct list_head___whole {
+	struct list_head *next, *prev;
+};
+
+/* v4.2, 2d8f243a5e6e ("cgroup: implement cgroup->e_csets[]"): css_sets by the cgroup that is in effect for a
+ * controller, its own or an ancestor's.
+ */
+struct cgroup___members {
+	struct list_head___whole e_csets[16];
+};
+
+struct css_set___members {
+	struct list_head tasks;
+	struct list_head___whole e_cset_node[16];
+};
+
+struct task_struct___member {
+	struct list_head cg_list;
+};
+
+#pragma clang attribute pop

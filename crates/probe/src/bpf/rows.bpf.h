@@ -267,6 +267,14 @@ static __always_inline void note_lock(struct sched_span *span, __u32 pid)
 	span->reader_owned = wait->reader_owned;
 }
 
+static __always_inline __u32 device_of(__u32 pid)
+{
+	__u32 at = pid & (SLOTS - 1);
+	__u32 *device = bpf_map_lookup_elem(&last_device, &at);
+
+	return device ? *device : 0;
+}
+
 /* All of a row but its stack. `woken` and `to` are 0 if the wait still lasts. */
 static __always_inline void fill_span(struct sched_span *span, struct task_struct *t, struct sched_slot *s, __u32 state,
 				      __u64 at, __u64 woken, __u64 to, __s64 shift)
@@ -293,6 +301,8 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	if (state == READY)
 		return;
 	span->work = work_of(t);
+	if (state == IO || state == BLOCKED)
+		span->device = device_of(t->pid);
 	note_call(span, t);
 	note_lock(span, t->pid);
 }

@@ -137,6 +137,7 @@ impl<'slot> Sched<'slot> {
             slots: maps.slots.as_fd(),
             lock_waits: maps.lock_waits.as_fd(),
             followed: maps.followed.as_fd(),
+            last_device: maps.last_device.as_fd(),
         }
     }
 

@@ -122,3 +122,13 @@ static __always_inline bool is_followed(__u32 pid)
 
 	return f && f->pid == pid;
 }
+
+/* The block device of the last I/O that a task queued, or that a throttle let go while it waited: major << 20 | minor.
+ * Written by the blkio object; never zeroed: it tells of a wait only if that wait is for I/O.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} last_device SEC(".maps");
