@@ -264,7 +264,7 @@ pub struct Lock {
     pub write: bool,
     /// The waiters' kernel stack (`Stack::id`).
     pub stack: Option<u32>,
-    /// Waits that ended in the window.
+    /// Waits that ended in the window, and those that were open at its end.
     pub count: u64,
     /// Their time, summed.
     pub total_ns: u64,

@@ -32,7 +32,11 @@ pub(crate) fn tid() -> u32 {
 impl Stuck {
     /// A thread in the midst of a write to `path`: it holds the inode's lock for writing. Returns when it does.
     pub(crate) fn writing(path: &Path) -> Self {
-        let file = OpenOptions::new().write(true).open(path).unwrap();
+        Stuck::writing_to(OpenOptions::new().write(true).open(path).unwrap())
+    }
+
+    /// The same with a file that is open: it holds the lock of the file's position, too, if somebody else has it open.
+    pub(crate) fn writing_to(file: File) -> Self {
         let faults = userfault();
         let page = missing_page(&faults);
         let (tell, told) = mpsc::channel();

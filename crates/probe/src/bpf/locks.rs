@@ -195,3 +195,7 @@ fn not_started(err: &libbpf_rs::Error) -> Missing {
 #[cfg(test)]
 #[path = "locks_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "locks_mmap_tests.rs"]
+mod mmap_tests;

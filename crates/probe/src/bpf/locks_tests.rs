@@ -1,5 +1,6 @@
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -15,9 +16,9 @@ use crate::stuck::{Stuck, tid};
 use crate::symbols::KernelNames;
 use crate::test_group::{Group, scratch};
 
-const CPUS: [u32; 2] = [0, 1];
+pub(super) const CPUS: [u32; 2] = [0, 1];
 
-fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a local timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
@@ -32,7 +33,10 @@ fn new_file(dir: &Path) -> PathBuf {
 
 /// A thread that writes to the file, and its id; it tells how long the write took.
 fn writer(path: &Path) -> (u32, JoinHandle<Duration>) {
-    let mut file = OpenOptions::new().write(true).open(path).unwrap();
+    writer_to(OpenOptions::new().write(true).open(path).unwrap())
+}
+
+fn writer_to(mut file: File) -> (u32, JoinHandle<Duration>) {
     let (tell, told) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         tell.send(tid()).unwrap();
@@ -128,116 +132,39 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
     assert!(!words.is_empty() && words.iter().all(|h| h.pid == holder.tid), "{words:?}");
 }
 
-/// Another mapping that `mprotect` walks while `mincore` waits to look at it.
-struct Pages(*mut libc::c_void, usize);
-// SAFETY: an address; the threads of the test only make system calls with it.
-unsafe impl Send for Pages {}
-// SAFETY: as above.
-unsafe impl Sync for Pages {}
-
-impl Pages {
-    fn new(len: usize) -> Self {
-        // SAFETY: a new private mapping; populated, so that there is something to walk.
-        unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let at = libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-            assert_ne!(at, libc::MAP_FAILED);
-            libc::madvise(at, len, libc::MADV_NOHUGEPAGE);
-            assert_eq!(libc::madvise(at, len, libc::MADV_POPULATE_WRITE), 0);
-            Pages(at, len)
-        }
-    }
-
-    fn protect(&self, how: i32) {
-        // SAFETY: the mapping is ours, and nobody touches its bytes.
-        assert_eq!(unsafe { libc::mprotect(self.0, self.1, how) }, 0);
-    }
-
-    /// Takes mmap_lock for reading; how long that took, and whether it slept.
-    fn look(&self) -> (Duration, bool) {
-        let (mut byte, slept, began) = (0u8, sleeps(), Instant::now());
-        // SAFETY: asks for one page, whose answer is one byte.
-        assert_eq!(unsafe { libc::mincore(self.0, 4096, &raw mut byte) }, 0);
-        (began.elapsed(), sleeps() > slept)
-    }
-}
-
-/// How often this thread has given up the CPU of itself.
-fn sleeps() -> i64 {
-    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a local of that type, whose bytes may all be zero.
-    unsafe {
-        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()), 0);
-        usage.assume_init().ru_nvcsw
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and the threads have ended.
-        unsafe { libc::munmap(self.0, self.1) };
-    }
-}
-
 #[test]
-fn root_waits_for_mmap_lock_are_as_long_as_the_waiters_clock_says() {
-    let pages = Pages::new(128 << 20);
-    let mut slot = MaybeUninit::uninit();
-    let begin = now_ns();
-    let probe = Locks::start(&mut slot, None, &CPUS).unwrap();
-    let done = AtomicBool::new(false);
-    let (holder, waiter, slow) = std::thread::scope(|scope| {
-        let holder = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                pages.protect(libc::PROT_READ);
-                pages.protect(libc::PROT_READ | libc::PROT_WRITE);
-            }
-            tid()
-        });
-        let waiter = scope.spawn(|| {
-            let until = Instant::now() + Duration::from_secs(20);
-            let mut slow = Vec::new();
-            while slow.len() < 200 && Instant::now() < until {
-                let (took, slept) = pages.look();
-                slow.extend(slept.then_some(took));
-            }
-            done.store(true, Ordering::Relaxed);
-            (tid(), slow)
-        });
-        let (waiter, slow) = waiter.join().unwrap();
-        (holder.join().unwrap(), waiter, slow)
-    });
-    let (seen, lost) = probe.finish().unwrap();
-    assert_eq!((lost, slow.len()), (0, 200));
-
-    let kallsyms = Kallsyms::read();
-    let mut kernel = KernelNames::from(&kallsyms);
-    let (locks, holds, stacks) = lock_table::tables(&seen, begin, now_ns() - begin, &mut kernel, 0);
-    let acquired =
-        holds.iter().find(|h| h.pid == waiter && h.seen == HoldSeen::Acquired && h.reader).unwrap();
-    let rows = || locks.iter().filter(|l| l.address == acquired.lock && !l.write);
-    let total: u64 = rows().map(|l| l.total_ns).sum();
-    let worst = rows().map(|l| l.worst_ns).max().unwrap();
-    let clock: u64 = slow.iter().map(|took| took.as_nanos() as u64).sum();
-    let clock_worst = slow.iter().max().unwrap().as_nanos() as u64;
-    let count: u64 = rows().map(|l| l.count).sum();
-    let ratio = total as f64 / clock as f64;
-    eprintln!(
-        "{count} waits of {total} ns, worst {worst}; by the clock {} of {clock} ns, worst {clock_worst}",
-        slow.len()
-    );
-    assert!((0.9..1.1).contains(&ratio), "{total} ns, {clock} ns by the clock");
-    assert!(worst <= clock_worst && worst > clock_worst / 2, "{worst} ns, {clock_worst} ns by the clock");
-    assert!((180..=220).contains(&count), "{count} waits, {} by the clock", slow.len());
-    let site = |l: &whyslow_model::timeline::Lock| {
-        stacks.iter().any(|s| Some(s.id) == l.stack && s.kernel.iter().any(|n| n.contains("mincore")))
+fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
+    let dir = scratch();
+    let path = new_file(dir.path());
+    let (mut first, mut second) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let others = Locks::start(&mut first, None, &[]).unwrap();
+    let fd = others.skel.maps.lock_waits.as_fd();
+    let shared = Shared { slots: fd, lock_waits: fd, followed: fd };
+    let probe = Locks::start(&mut second, Some(shared), &CPUS).unwrap();
+    let mut holder = Stuck::writing(&path);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let (middle, middle_thread) = writer_to(file.try_clone().unwrap());
+    await_wait(&probe, middle, 0);
+    let (last, last_thread) = writer_to(file);
+    let waits = await_wait(&probe, last, 10_000_000).wait;
+    // The last one waits for the lock of the file's position, a mutex, which the middle one holds in its write.
+    assert_eq!((waits.kind, waits.owner, waits.owner_again), (1, middle, middle));
+    let waits = await_wait(&probe, middle, 10_000_000).wait;
+    assert_eq!((waits.kind, waits.owner, waits.owner_again), (2, holder.tid, holder.tid));
+    let lock_now = || {
+        let bytes = others.skel.maps.lock_waits.lookup(&(last & 65535).to_ne_bytes(), MapFlags::ANY);
+        u64::from_ne_bytes(bytes.unwrap().unwrap()[..8].try_into().unwrap())
     };
-    let named: u64 = rows().filter(|l| site(l)).map(|l| l.total_ns).sum();
-    assert!(named > total * 9 / 10, "{named} of {total} ns have a call site: {stacks:?}");
-    let words: Vec<_> =
-        holds.iter().filter(|h| h.lock == acquired.lock && h.seen == HoldSeen::Word && !h.reader).collect();
-    let right = words.iter().filter(|h| h.pid == holder).count();
-    assert!(right > 50 && right * 20 > words.len() * 19, "{right} of {} owners are the holder", words.len());
+    assert_ne!(lock_now(), 0, "the wait is in the shared map");
+    holder.let_go();
+    middle_thread.join().unwrap();
+    last_thread.join().unwrap();
+    assert_eq!(lock_now(), 0, "the wait is over");
+    let (seen, lost) = probe.finish().unwrap();
+    assert_eq!(lost, 0);
+    let got: Vec<u32> = seen.holds.iter().filter(|h| h.acquired != 0).map(|h| h.pid).collect();
+    let place = |pid| got.iter().position(|p| *p == pid).expect("it got its lock");
+    assert!(place(middle) < place(last), "{got:?}");
 }
 
 #[test]
