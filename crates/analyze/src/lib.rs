@@ -17,6 +17,7 @@ pub mod parse;
 pub mod rules;
 pub mod shell;
 mod spread;
+pub mod syscalls;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
