@@ -25,7 +25,8 @@ mod real_stacks;
 mod tests;
 
 pub use futex::{futex_owner, joined_thread};
-pub(crate) use lock_names::LockName;
+pub(crate) use lock_names::{LockName, lock_name};
+pub(crate) use locks::{released_by, sort as lock_sort, taken_by};
 pub use stacks::Stacks;
 pub(crate) use wait::Wait;
 use whyslow_model::timeline::Span;

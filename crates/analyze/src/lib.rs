@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+pub mod calls;
 mod cpu_loss;
 mod demand;
 pub mod doing;
@@ -11,6 +12,7 @@ mod fair;
 pub mod focus;
 mod frames;
 pub mod kinds;
+pub mod locks;
 mod memory_loss;
 pub mod names;
 pub mod parse;
@@ -41,9 +43,9 @@ pub fn examine(recording: &Recording) -> Document {
         account: account::of(&ev),
         wall: None,
         chains: Vec::new(),
-        locks: Vec::new(),
-        calls: Vec::new(),
-        slow_calls: Vec::new(),
+        locks: locks::locks(recording),
+        calls: calls::calls(recording),
+        slow_calls: calls::slow_calls(recording),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),

@@ -18,7 +18,7 @@ pub(super) fn unix_read(wait: &Wait<'_>) -> WaitKind {
 
 /// accept and accept4: by call, because a unix socket's accept receives a packet to its kernel.
 fn is_accept(wait: &Wait<'_>) -> bool {
-    matches!(wait.call, Some(43 | 288))
+    matches!(wait.call, Some(43 | 288)) || wait.passes(&["unix_accept", "do_accept", "__sys_accept4"])
 }
 
 pub(super) fn socket_accept(_: &Wait<'_>) -> WaitKind {

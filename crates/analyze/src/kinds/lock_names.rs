@@ -76,6 +76,12 @@ fn known(site: &Site<'_>, function: &str) -> Option<(String, u8)> {
     })
 }
 
+/// The name of the lock at an address, from all its waiters.
+pub(crate) fn lock_name(stacks: &Stacks<'_>, address: u64, kind: LockKind) -> LockName {
+    let nameless = || name(&Site { kind, frames: &[], tgid: 0, process: "", target: None }, address);
+    stacks.lock(address).cloned().unwrap_or_else(nameless)
+}
+
 /// Names by address, from all that waited.
 #[derive(Debug, Default)]
 pub(crate) struct LockNames(HashMap<u64, LockName>);

@@ -3,6 +3,7 @@
 use whyslow_model::timeline::LockKind;
 
 use super::lock_names::{Site, name};
+use super::wait::meaningful;
 use super::{Class, LockName, Wait, WaitKind};
 
 /// The slow paths, by sort of lock. kernel/locking/*.c.
@@ -112,6 +113,53 @@ pub(crate) fn innermost(frames: &[&str]) -> Option<(LockKind, bool)> {
 pub(crate) fn outside<'f, 'a>(frames: &'f [&'a str]) -> &'f [&'a str] {
     let at = frames.iter().position(|frame| !is_slow_path(frame)).unwrap_or(frames.len());
     frames.get(at..).unwrap_or_default()
+}
+
+/// Giving a lock back: what a waker does who held it. kernel/locking/*.c, kernel/sched/core.c.
+const RELEASE: &[&str] = &[
+    "try_to_wake_up",
+    "wake_up_process",
+    "wake_up_q",
+    "wake_q_add",
+    "mutex_unlock",
+    "__mutex_unlock_slowpath",
+    "ww_mutex_unlock",
+    "up_read",
+    "up_write",
+    "__up_read",
+    "__up_write",
+    "downgrade_write",
+    "rwsem_wake",
+    "rwsem_mark_wake",
+    "rwsem_downgrade_wake",
+    "rt_mutex_unlock",
+    "rt_mutex_slowunlock",
+    "mark_wakeup_next_waiter",
+    "rt_mutex_postunlock",
+    "percpu_up_read",
+    "percpu_up_write",
+    "__percpu_up_read",
+    "__wake_up",
+    "__wake_up_common",
+    "percpu_rwsem_wake_function",
+    "rcuwait_wake_up",
+    "up",
+    "__up",
+];
+
+/// "cgroup_kn_lock_live < cgroup_mkdir < ...": the function that took a lock, and its callers.
+pub(crate) fn taken_by(stack: &[String], frames: usize) -> String {
+    let frames_of = meaningful(stack);
+    let taken = outside(&frames_of);
+    taken.iter().take(frames).copied().collect::<Vec<_>>().join(" < ")
+}
+
+/// The function that gave a lock back, on the stack of who did: only if that is what it shows.
+pub(crate) fn released_by(stack: &[String]) -> Option<&str> {
+    let frames = meaningful(stack);
+    let at = frames.iter().position(|frame| !RELEASE.contains(frame))?;
+    let unlocks = frames.iter().take(at).any(|frame| !frame.contains("wake"));
+    unlocks.then(|| frames.get(at).copied()).flatten()
 }
 
 pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {

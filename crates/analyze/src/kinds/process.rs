@@ -1,6 +1,6 @@
 //! Waiting for processes: children, exec, signals, tracers, namespaces.
 
-use super::table::{Row, row};
+use super::table::{Row, here, row};
 use super::{Class, Wait, WaitKind, futex};
 
 /// clone's flag: the parent stops until the child execs or ends.
@@ -14,6 +14,8 @@ pub(super) const ROWS: &[Row] = &[
         "a child to end",
         Class::Needed,
     ),
+    // kernel_clone: wait_for_vfork_done is inlined.
+    here(&["kernel_clone", "_do_fork"], "vfork", "a child to exec or end (vfork)", Class::Needed),
     row(&["wait_for_vfork_done"], "vfork", "a child to exec or end (vfork)", Class::Needed),
     row(
         &["sigsuspend", "do_sigtimedwait", "sys_pause", "__x64_sys_pause", "__do_sys_pause"],

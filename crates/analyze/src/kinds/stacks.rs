@@ -67,7 +67,12 @@ impl<'r> Stacks<'r> {
     /// Name of a process: that of its first thread.
     #[must_use]
     pub fn process(&self, tgid: u32) -> Option<&'r str> {
-        self.tasks.get(&tgid).map(|(comm, _)| *comm)
+        self.comm(tgid)
+    }
+
+    /// Name of a thread, where seen.
+    pub(crate) fn comm(&self, pid: u32) -> Option<&'r str> {
+        self.tasks.get(&pid).map(|(comm, _)| *comm)
     }
 
     /// Process of a thread, where seen.

@@ -141,6 +141,7 @@ pub(super) const ROWS: &[Row] = &[
             "__sync_dirty_buffer",
             "sync_dirty_buffer",
             "__bh_read",
+            "ext4_read_bh",
         ],
         |wait| io(wait, "a block of the file system"),
     ),

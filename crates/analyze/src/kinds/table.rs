@@ -9,6 +9,8 @@ use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage,
 pub(crate) struct Row {
     pub at: &'static [&'static str],
     tell: Tell,
+    /// Only if it is the innermost: further out it does other things, too.
+    innermost: bool,
 }
 
 enum Tell {
@@ -23,12 +25,22 @@ pub(crate) const fn row(
     what: &'static str,
     class: Class,
 ) -> Row {
-    Row { at, tell: Tell::As(word, what, class) }
+    Row { at, tell: Tell::As(word, what, class), innermost: false }
+}
+
+/// ... if nothing is called by it.
+pub(crate) const fn here(
+    at: &'static [&'static str],
+    word: &'static str,
+    what: &'static str,
+    class: Class,
+) -> Row {
+    Row { at, tell: Tell::As(word, what, class), innermost: true }
 }
 
 /// What whoever waits in one of `at` waits for, `tell` says.
 pub(crate) const fn by(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
-    Row { at, tell: Tell::By(tell) }
+    Row { at, tell: Tell::By(tell), innermost: false }
 }
 
 /// All areas.
@@ -46,7 +58,12 @@ const NEAR: usize = 5;
 /// What the innermost known function waits for.
 pub(crate) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     let near = if kernel::is_completion(wait) { NEAR } else { usize::MAX };
-    let row = wait.frames.iter().take(near).find_map(|frame| BY_FUNCTION.get(frame))?;
+    let row = wait
+        .frames
+        .iter()
+        .take(near)
+        .enumerate()
+        .find_map(|(depth, frame)| BY_FUNCTION.get(frame).filter(|row| depth == 0 || !row.innermost))?;
     Some(match row.tell {
         Tell::As(word, what, class) => WaitKind::new(word, what, class),
         Tell::By(tell) => tell(wait),

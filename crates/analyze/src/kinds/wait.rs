@@ -64,9 +64,8 @@ pub(crate) struct Wait<'a> {
 impl<'a> Wait<'a> {
     pub fn of(span: &'a Span, stacks: &'a Stacks<'a>) -> Self {
         let frames = meaningful(stacks.kernel(span.stack));
-        let by_fault =
-            frames.last().is_some_and(|f| f.starts_with("asm_")) && !frames.contains(&"do_syscall_64");
-        Wait { span, stacks, frames, call: span.syscall.filter(|_| !by_fault) }
+        let call = span.syscall.filter(|_| came_by_call(&frames));
+        Wait { span, stacks, frames, call }
     }
 
     /// The innermost function that says something.
@@ -113,10 +112,9 @@ impl<'a> Wait<'a> {
         self.span.state == State::Io
     }
 
-    /// It is a kernel thread: it comes from nowhere.
+    /// It is a kernel thread.
     pub fn is_kthread(&self) -> bool {
-        self.call.is_none()
-            && self.passes(&["kthread", "kthreadd", "io_wq_worker", "io_sq_thread", "vhost_task_fn"])
+        self.frames.last().is_some_and(|last| KTHREADS.contains(last))
     }
 
     /// A timer ended it. Timers fire in interrupts; their functions are on the waker's stack, if that was taken.
