@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Row] = &[
         socket_read,
     ),
     by(&["__skb_wait_for_more_packets", "__skb_recv_udp", "udp_recvmsg", "udpv6_recvmsg"], socket_read),
-    by(&["skb_recv_datagram", "__skb_recv_datagram", "skb_recv_datagram", "raw_recvmsg"], socket_read),
+    by(&["skb_recv_datagram", "__skb_recv_datagram", "raw_recvmsg"], socket_read),
     by(
         &["netlink_recvmsg", "packet_recvmsg", "vsock_connectible_wait_data", "vsock_stream_recvmsg"],
         socket_read,

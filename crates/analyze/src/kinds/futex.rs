@@ -46,7 +46,7 @@ pub(super) fn ask_pi(wait: &Wait<'_>) -> Option<WaitKind> {
 }
 
 fn tell(wait: &Wait<'_>) -> WaitKind {
-    if is_lock(wait.span) {
+    if by_user_stack(wait).unwrap_or_else(|| is_lock(wait.span)) {
         return WaitKind::new("futex", "a user-space lock (futex)", Class::Held);
     }
     if joined_thread(wait.span, wait.stacks).is_some() {
@@ -57,6 +57,39 @@ fn tell(wait: &Wait<'_>) -> WaitKind {
         return time::timeout("its own timeout (futex)");
     }
     WaitKind::new("futex", "another thread's signal (futex)", Class::Handed)
+}
+
+/// Functions of user code that take a lock, and that wait for a signal: parts of their names, where stacks were taken.
+const TAKES_LOCK: &[&str] = &[
+    "pthread_mutex_",
+    "pthread_rwlock_",
+    "lll_lock_wait",
+    "lock_contended",
+    "write_contended",
+    "read_contended",
+    "runtime.lock2",
+    "RawMutex",
+    "RawRwLock",
+    "lock_slow",
+];
+const AWAITS_SIGNAL: &[&str] = &[
+    "pthread_cond_",
+    "Condvar",
+    "condvar",
+    "sem_wait",
+    "thread::park",
+    "Parker",
+    "runtime.notesleep",
+    "runtime.notetsleep",
+];
+
+/// What the caller's own functions say: true for a lock, false for a signal.
+fn by_user_stack(wait: &Wait<'_>) -> Option<bool> {
+    let said = |frame: &String, names: &[&str]| names.iter().any(|name| frame.contains(name));
+    wait.stacks.user(wait.span.stack).iter().find_map(|frame| {
+        let lock = said(frame, TAKES_LOCK);
+        (lock || said(frame, AWAITS_SIGNAL)).then_some(lock)
+    })
 }
 
 /// Operation (without flags), and whether it is a wait on memory that other processes may share.

@@ -192,8 +192,9 @@ const COMPLETION: &[&str] = &[
     "wait_for_common_io",
 ];
 
-pub(super) fn is_completion(wait: &Wait<'_>) -> bool {
-    wait.first().is_some_and(|first| COMPLETION.contains(&first))
+/// How many of the innermost functions are the plumbing of a completion.
+pub(super) fn completion_depth(wait: &Wait<'_>) -> usize {
+    wait.frames.iter().take_while(|frame| COMPLETION.contains(frame)).count()
 }
 
 fn grace_period(wait: &Wait<'_>) -> WaitKind {
@@ -214,7 +215,7 @@ fn caller(wait: &Wait<'_>, inside: &[&[&str]]) -> String {
 
 /// Something to be completed: who waits for it is all that is known.
 pub(super) fn ask_completion(wait: &Wait<'_>) -> Option<WaitKind> {
-    is_completion(wait).then_some(())?;
+    (completion_depth(wait) > 0).then_some(())?;
     let function = wait.beyond(COMPLETION).unwrap_or("the kernel");
     Some(WaitKind::new("completion", format!("a completion in {function}"), Class::Needed))
 }

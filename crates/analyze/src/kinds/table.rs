@@ -57,10 +57,12 @@ const NEAR: usize = 5;
 
 /// What the innermost known function waits for.
 pub(crate) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
-    let near = if kernel::is_completion(wait) { NEAR } else { usize::MAX };
+    let plumbing = kernel::completion_depth(wait);
+    let near = if plumbing > 0 { NEAR } else { usize::MAX };
     let row = wait
         .frames
         .iter()
+        .skip(plumbing)
         .take(near)
         .enumerate()
         .find_map(|(depth, frame)| BY_FUNCTION.get(frame).filter(|row| depth == 0 || !row.innermost))?;
