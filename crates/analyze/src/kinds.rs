@@ -15,6 +15,7 @@ mod locks;
 mod process;
 mod stacks;
 mod storage;
+mod storage_table;
 mod table;
 mod time;
 mod wait;

@@ -50,7 +50,7 @@ pub fn locks(recording: &Recording) -> Vec<LockAccount> {
 }
 
 /// The told waits by lock.
-fn waits_of<'r>(recording: &'r Recording) -> HashMap<u64, Vec<&'r Span>> {
+fn waits_of(recording: &Recording) -> HashMap<u64, Vec<&Span>> {
     let mut waits: HashMap<u64, Vec<&Span>> = HashMap::new();
     for span in recording.tables.spans.iter().flatten() {
         if let Some(lock) = span.lock.as_ref().filter(|lock| lock.address != 0) {

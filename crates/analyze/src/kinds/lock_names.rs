@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use whyslow_model::Recording;
 use whyslow_model::timeline::{LockKind, Target};
 
-use super::lock_sites::{Of, SITES};
+use super::lock_sites::{BY_FUNCTION, Of};
 use super::locks::{innermost, outside};
 use super::wait::meaningful;
 use super::{Stacks, Wait};
@@ -17,9 +17,12 @@ pub(crate) struct LockName {
     pub name: String,
     /// "call sites", "address".
     pub by: &'static str,
-    /// How sure it is: 2 a known name, 1 the function that takes it, 0 nothing but an address.
+    /// How sure it is: 3 a known name ([`SURE`]), 2 without saying whose, 1 the function that takes it, 0 an address.
     pub rank: u8,
 }
+
+/// No waiter could name it better.
+const SURE: u8 = 3;
 
 /// Where somebody waited for a lock.
 pub(crate) struct Site<'a> {
@@ -47,31 +50,31 @@ pub(crate) fn name(site: &Site<'_>, address: u64) -> LockName {
     }
 }
 
-/// A name from the table; rank 2 is the waiter's own, 3 is sure.
+/// A name from the table, and its rank.
 fn known(site: &Site<'_>, function: &str) -> Option<(String, u8)> {
     let fits = |kinds: &[LockKind]| site.kind == LockKind::Unknown || kinds.contains(&site.kind);
-    let row = SITES.iter().find(|row| row.at.contains(&function) && fits(row.kinds))?;
+    let row = BY_FUNCTION.get(function)?.iter().find(|row| fits(row.kinds))?;
     let file = site.target.filter(|target| !target.name.is_empty());
     Some(match row.of {
-        Of::Host => (row.name.to_owned(), 3),
-        Of::Process => (format!("{} of {} ({})", row.name, site.process, site.tgid), 3),
+        Of::Host => (row.name.to_owned(), SURE),
+        Of::Process => (format!("{} of {} ({})", row.name, site.process, site.tgid), SURE),
         Of::OtherProcess => (format!("{} of another process", row.name), 2),
         Of::Directory => match file.filter(|target| target.kind == "dir") {
-            Some(target) => (format!("{} of directory {}", row.name, target.name), 3),
+            Some(target) => (format!("{} of directory {}", row.name, target.name), SURE),
             None => (format!("{} of a directory", row.name), 2),
         },
         Of::File => match file.filter(|target| target.kind == "file") {
-            Some(target) => (format!("{} of {}", row.name, target.name), 3),
+            Some(target) => (format!("{} of {}", row.name, target.name), SURE),
             None => (format!("{} of a file", row.name), 2),
         },
         // /proc/PID/maps and /proc/PID/mountinfo begin with functions of the same name, as do two modules' lists.
         Of::SequenceFile => match file.map(|target| target.name.as_str()) {
-            Some("mountinfo" | "mounts" | "mountstats") => ("namespace_sem".to_owned(), 3),
+            Some("mountinfo" | "mounts" | "mountstats") => ("namespace_sem".to_owned(), SURE),
             _ => ("mmap_lock of another process".to_owned(), 2),
         },
         Of::CpufreqFile => {
             file.filter(|target| target.name.starts_with("scaling_") || target.name.starts_with("cpuinfo_"))?;
-            (row.name.to_owned(), 3)
+            (row.name.to_owned(), SURE)
         }
     })
 }
@@ -92,6 +95,9 @@ impl LockNames {
         let mut names = LockNames::default();
         for span in recording.tables.spans.iter().flatten() {
             let Some(lock) = span.lock.as_ref().filter(|lock| lock.address != 0) else { continue };
+            if names.at(lock.address).is_some_and(|name| name.rank == SURE) {
+                continue;
+            }
             let wait = Wait::of(span, stacks);
             // A stack that was taken elsewhere (before it went to sleep for the lock) says nothing of the lock.
             if innermost(&wait.frames).is_none() {

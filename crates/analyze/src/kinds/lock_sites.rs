@@ -1,6 +1,18 @@
 //! Who takes which lock: a lock that has no symbol is named by the functions that wait for it.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use whyslow_model::timeline::LockKind;
+
+/// Rows by function.
+pub(super) static BY_FUNCTION: LazyLock<HashMap<&'static str, Vec<&'static Taken>>> = LazyLock::new(|| {
+    let mut rows: HashMap<&'static str, Vec<&'static Taken>> = HashMap::new();
+    for row in SITES {
+        row.at.iter().for_each(|function| rows.entry(function).or_default().push(row));
+    }
+    rows
+});
 
 /// A lock and the functions that take it.
 pub(super) struct Taken {
@@ -89,8 +101,7 @@ pub(super) const SITES: &[Taken] = &[
         "__do_sys_brk", "vm_brk_flags", "__do_sys_mremap", "__x64_sys_mremap", "do_mlock", "__mm_populate", "mm_populate", "do_mincore",
         "__do_sys_mincore", "__x64_sys_mincore", "exit_mmap", "exit_mm", "dup_mmap", "dup_mm", "get_user_pages_unlocked", "__gup_longterm_locked",
         "gup_fast_fallback", "internal_get_user_pages_fast", "__get_user_pages_locked", "fixup_user_fault", "acct_collect", "task_numa_work",
-        "userfaultfd_register", "userfaultfd_unregister", "mfill_atomic", "setup_arg_pages", "__bprm_mm_init", "bprm_mm_init", "exec_mmap",
-        "do_shmat", "do_mbind", "kernel_mbind", "do_set_mempolicy", "ksys_shmdt", "apply_mlockall_flags", "__do_sys_mlockall", "do_mseal",
+        "userfaultfd_register", "userfaultfd_unregister", "mfill_atomic", "setup_arg_pages", "__bprm_mm_init", "bprm_mm_init", "do_shmat", "do_mbind", "kernel_mbind", "do_set_mempolicy", "ksys_shmdt", "apply_mlockall_flags", "__do_sys_mlockall", "do_mseal",
         "vma_start_write", "__vma_start_write", "uprobe_handle_trampoline", "find_active_uprobe_rcu", "uprobe_clear_state", "ldt_setup", "aio_setup_ring", "prctl_set_mm",
         "faultin_page", "do_exit_mm"]),
     each("i_mmap_rwsem", Of::File, R, &["unmap_mapping_range", "unmap_mapping_pages", "unmap_mapping_folio", "vma_link_file", "__vma_link_file",

@@ -103,7 +103,7 @@ pub(crate) fn innermost(frames: &[&str]) -> Option<(LockKind, bool)> {
     let (kind, functions) = SORTS.iter().find(|(_, functions)| functions.contains(first))?;
     let write = match kind {
         LockKind::Rwsem => *functions == WRITE,
-        LockKind::PercpuRwsem => frames.iter().any(|frame| *frame == "percpu_down_write"),
+        LockKind::PercpuRwsem => frames.contains(&"percpu_down_write"),
         _ => true,
     };
     Some((*kind, write))

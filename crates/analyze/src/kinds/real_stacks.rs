@@ -2,7 +2,7 @@
 
 use whyslow_model::timeline::State::{self, Blocked, Io, Sleep};
 
-use super::Class::{self, Device, Handed, Held, Limit, Needed, Voluntary};
+use super::Class::{self, Device, Handed, Held, Limit, Needed, Peer, Unknown, Voluntary};
 
 /// What every sleeper's stack begins with, and every system call's ends with.
 pub(super) const SLEEPING: &str = "__schedule schedule";
@@ -100,3 +100,49 @@ pub(super) const NO_CALL: &[(&str, State, &str, &str, Class)] = &[
     ("idle kdevtmpfs", Sleep, "devtmpfs_work_loop devtmpfsd kthread ret_from_fork ret_from_fork_asm", "idle", Handed),
     ("kthreadd", Sleep, "kthreadd ret_from_fork ret_from_fork_asm", "idle", Handed),
 ];
+
+/// From the sources of 5.10, 6.1 and 6.12: what has another name there, and what cannot be made safely here.
+#[rustfmt::skip]
+pub(super) const OTHER_KERNELS: &[(State, &str, &str, Class)] = &[
+        (Sleep, "pipe_read new_sync_read vfs_read ksys_read", "pipe", Handed),
+        (Sleep, "pipe_write new_sync_write vfs_write", "pipe", Needed),
+        (Sleep, "schedule_hrtimeout_range ep_poll do_epoll_wait __x64_sys_epoll_wait", "epoll", Handed),
+        (Sleep, "futex_wait_queue_me futex_wait do_futex __x64_sys_futex", "futex", Handed),
+        (Sleep, "futex_wait_queue futex_wait do_futex __x64_sys_futex", "futex", Handed),
+        (Sleep, "unix_stream_data_wait unix_stream_read_generic unix_stream_recvmsg", "unix-socket", Handed),
+        (Blocked, "schedule_timeout wait_for_completion_killable wait_for_vfork_done kernel_clone", "vfork", Needed),
+        (Io, "io_schedule wait_on_page_bit_common __lock_page_killable filemap_fault __do_fault do_fault", "block-io", Device),
+        (Io, "io_schedule wait_on_page_bit wait_on_page_writeback __filemap_fdatawait_range", "block-io", Device),
+        (Io, "io_schedule folio_wait_bit_common __folio_lock_or_retry do_swap_page __handle_mm_fault", "swap-in", Device),
+        (Io, "io_schedule bit_wait_io __wait_on_bit out_of_line_wait_on_bit do_get_write_access jbd2_journal_get_write_access", "journal", Needed),
+        (Blocked, "jbd2_log_wait_commit ext4_sync_file do_fsync", "journal", Needed),
+        (Blocked, "wait_transaction_locked add_transaction_credits start_this_handle jbd2__journal_start", "journal", Needed),
+        (Blocked, "io_schedule_timeout balance_dirty_pages balance_dirty_pages_ratelimited_flags generic_perform_write", "dirty-throttling", Limit),
+        (Blocked, "wbt_wait __rq_qos_throttle blk_mq_submit_bio", "io-throttle", Device),
+        (Blocked, "io_schedule ioc_rqos_throttle __rq_qos_throttle blk_mq_submit_bio", "io-throttle", Limit),
+        (Blocked, "schedule_timeout_killable mem_cgroup_handle_over_high exit_to_user_mode_loop", "memory-limit", Limit),
+        (Blocked, "schedule_timeout reclaim_throttle shrink_node do_try_to_free_pages try_to_free_pages", "reclaim", Needed),
+        (Io, "io_schedule folio_wait_bit folio_wait_writeback shrink_folio_list shrink_node try_to_free_mem_cgroup_pages", "reclaim", Device),
+        (Blocked, "schedule_timeout wait_for_completion __flush_work cancel_work_sync foo_remove", "work", Needed),
+        (Blocked, "schedule_timeout wait_for_completion __flush_workqueue foo_remove", "work", Needed),
+        (Blocked, "schedule_timeout wait_for_completion __wait_rcu_gp synchronize_rcu namespace_unlock", "rcu", Needed),
+        (Blocked, "schedule_timeout wait_for_completion stop_one_cpu sched_exec", "ipi", Needed),
+        (Blocked, "schedule_timeout __wait_for_common foo_wait_for_firmware bar_ioctl", "completion", Needed),
+        (Blocked, "schedule_timeout msleep foo_show dev_attr_show", "sleep", Needed),
+        (Blocked, "request_wait_answer __fuse_simple_request fuse_lookup_name", "fuse", Needed),
+        (Sleep, "rpc_wait_bit_killable __wait_on_bit __rpc_execute nfs4_call_sync_sequence", "nfs", Peer),
+        (Blocked, "schedule_timeout p9_client_rpc p9_client_walk", "9p", Peer),
+        (Sleep, "__refrigerator get_signal", "frozen", Limit),
+        (Sleep, "do_freezer_trap get_signal", "frozen", Limit),
+        (Sleep, "ptrace_stop ptrace_do_notify ptrace_notify syscall_trace_enter", "traced", Needed),
+        (Blocked, "kernfs_drain __kernfs_remove kernfs_remove_by_name_ns", "lock", Held),
+        (Sleep, "__lock_sock lock_sock_nested tcp_sendmsg", "lock", Held),
+        (Blocked, "rwsem_down_read_slowpath down_read do_user_addr_fault exc_page_fault", "lock", Held),
+        (Blocked, "percpu_rwsem_wait __percpu_down_read cgroup_can_fork copy_process", "lock", Held),
+        (Blocked, "percpu_down_write cgroup_procs_write_start cgroup_procs_write", "lock", Held),
+        (Blocked, "___down_common __down down console_lock", "lock", Held),
+        (Sleep, "__rt_mutex_slowlock.constprop.0 rt_mutex_slowlock i2c_adapter_lock", "lock", Held),
+        (Sleep, "zap_pid_ns_processes do_exit", "child", Needed),
+        (Blocked, "throttle_cfs_rq_work task_work_run exit_to_user_mode_loop", "cpu-quota", Limit),
+        (Blocked, "frob gadget_ioctl", "unknown", Unknown),
+    ];

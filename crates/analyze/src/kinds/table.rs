@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage, time};
+use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage_table, time};
 
 /// Functions that wait, and for what.
 pub(crate) struct Row {
@@ -45,7 +45,7 @@ pub(crate) const fn by(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitK
 
 /// All areas.
 pub(crate) const AREAS: &[&[Row]] =
-    &[files_table::ROWS, futex::ROWS, storage::ROWS, kernel::ROWS, process::ROWS, time::ROWS];
+    &[files_table::ROWS, futex::ROWS, storage_table::ROWS, kernel::ROWS, process::ROWS, time::ROWS];
 
 static BY_FUNCTION: LazyLock<HashMap<&'static str, &'static Row>> = LazyLock::new(|| {
     let rows = AREAS.iter().flat_map(|area| area.iter());

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use whyslow_model::timeline::{Context, LockKind, LockWait, Stack, State, Target, Waker};
 
-use super::Class::{Cpu, Device, Handed, Held, Limit, Needed, Peer, Unknown, Voluntary};
-use super::real_stacks::{CALLED, NO_CALL, SLEEPING, STACKS};
+use super::Class::*;
+use super::real_stacks::{CALLED, NO_CALL, OTHER_KERNELS, SLEEPING, STACKS};
 use super::*;
 
 fn frames(id: u32, text: &str) -> Stack {
@@ -65,146 +65,11 @@ fn stacks_of_waits_that_were_made_on_purpose() {
     }
 }
 
-/// From the sources of 5.10, 6.1 and 6.12: what has another name there, and what cannot be made safely here.
 #[test]
 fn stacks_of_other_kernels() {
-    let io = State::Io;
-    let cases = [
-        (State::Sleep, "pipe_read new_sync_read vfs_read ksys_read", "pipe", Handed),
-        (State::Sleep, "pipe_write new_sync_write vfs_write", "pipe", Needed),
-        (
-            State::Sleep,
-            "schedule_hrtimeout_range ep_poll do_epoll_wait __x64_sys_epoll_wait",
-            "epoll",
-            Handed,
-        ),
-        (State::Sleep, "futex_wait_queue_me futex_wait do_futex __x64_sys_futex", "futex", Handed),
-        (State::Sleep, "futex_wait_queue futex_wait do_futex __x64_sys_futex", "futex", Handed),
-        (
-            State::Sleep,
-            "unix_stream_data_wait unix_stream_read_generic unix_stream_recvmsg",
-            "unix-socket",
-            Handed,
-        ),
-        (
-            State::Blocked,
-            "schedule_timeout wait_for_completion_killable wait_for_vfork_done kernel_clone",
-            "vfork",
-            Needed,
-        ),
-        (
-            io,
-            "io_schedule wait_on_page_bit_common __lock_page_killable filemap_fault __do_fault do_fault",
-            "block-io",
-            Device,
-        ),
-        (
-            io,
-            "io_schedule wait_on_page_bit wait_on_page_writeback __filemap_fdatawait_range",
-            "block-io",
-            Device,
-        ),
-        (
-            io,
-            "io_schedule folio_wait_bit_common __folio_lock_or_retry do_swap_page __handle_mm_fault",
-            "swap-in",
-            Device,
-        ),
-        (
-            io,
-            "io_schedule bit_wait_io __wait_on_bit out_of_line_wait_on_bit do_get_write_access jbd2_journal_get_write_access",
-            "journal",
-            Needed,
-        ),
-        (State::Blocked, "jbd2_log_wait_commit ext4_sync_file do_fsync", "journal", Needed),
-        (
-            State::Blocked,
-            "wait_transaction_locked add_transaction_credits start_this_handle jbd2__journal_start",
-            "journal",
-            Needed,
-        ),
-        (
-            State::Blocked,
-            "io_schedule_timeout balance_dirty_pages balance_dirty_pages_ratelimited_flags generic_perform_write",
-            "dirty-throttling",
-            Limit,
-        ),
-        (State::Blocked, "wbt_wait __rq_qos_throttle blk_mq_submit_bio", "io-throttle", Device),
-        (
-            State::Blocked,
-            "io_schedule ioc_rqos_throttle __rq_qos_throttle blk_mq_submit_bio",
-            "io-throttle",
-            Limit,
-        ),
-        (
-            State::Blocked,
-            "schedule_timeout_killable mem_cgroup_handle_over_high exit_to_user_mode_loop",
-            "memory-limit",
-            Limit,
-        ),
-        (
-            State::Blocked,
-            "schedule_timeout reclaim_throttle shrink_node do_try_to_free_pages try_to_free_pages",
-            "reclaim",
-            Needed,
-        ),
-        (
-            io,
-            "io_schedule folio_wait_bit folio_wait_writeback shrink_folio_list shrink_node try_to_free_mem_cgroup_pages",
-            "reclaim",
-            Device,
-        ),
-        (
-            State::Blocked,
-            "schedule_timeout wait_for_completion __flush_work cancel_work_sync foo_remove",
-            "work",
-            Needed,
-        ),
-        (State::Blocked, "schedule_timeout wait_for_completion __flush_workqueue foo_remove", "work", Needed),
-        (
-            State::Blocked,
-            "schedule_timeout wait_for_completion __wait_rcu_gp synchronize_rcu namespace_unlock",
-            "rcu",
-            Needed,
-        ),
-        (State::Blocked, "schedule_timeout wait_for_completion stop_one_cpu sched_exec", "ipi", Needed),
-        (
-            State::Blocked,
-            "schedule_timeout __wait_for_common foo_wait_for_firmware bar_ioctl",
-            "completion",
-            Needed,
-        ),
-        (State::Blocked, "schedule_timeout msleep foo_show dev_attr_show", "sleep", Needed),
-        (State::Blocked, "request_wait_answer __fuse_simple_request fuse_lookup_name", "fuse", Needed),
-        (
-            State::Sleep,
-            "rpc_wait_bit_killable __wait_on_bit __rpc_execute nfs4_call_sync_sequence",
-            "nfs",
-            Peer,
-        ),
-        (State::Blocked, "schedule_timeout p9_client_rpc p9_client_walk", "9p", Peer),
-        (State::Sleep, "__refrigerator get_signal", "frozen", Limit),
-        (State::Sleep, "do_freezer_trap get_signal", "frozen", Limit),
-        (State::Sleep, "ptrace_stop ptrace_do_notify ptrace_notify syscall_trace_enter", "traced", Needed),
-        (State::Blocked, "kernfs_drain __kernfs_remove kernfs_remove_by_name_ns", "lock", Held),
-        (State::Sleep, "__lock_sock lock_sock_nested tcp_sendmsg", "lock", Held),
-        (
-            State::Blocked,
-            "rwsem_down_read_slowpath down_read do_user_addr_fault exc_page_fault",
-            "lock",
-            Held,
-        ),
-        (State::Blocked, "percpu_rwsem_wait __percpu_down_read cgroup_can_fork copy_process", "lock", Held),
-        (State::Blocked, "percpu_down_write cgroup_procs_write_start cgroup_procs_write", "lock", Held),
-        (State::Blocked, "___down_common __down down console_lock", "lock", Held),
-        (State::Sleep, "__rt_mutex_slowlock.constprop.0 rt_mutex_slowlock i2c_adapter_lock", "lock", Held),
-        (State::Sleep, "zap_pid_ns_processes do_exit", "child", Needed),
-        (State::Blocked, "throttle_cfs_rq_work task_work_run exit_to_user_mode_loop", "cpu-quota", Limit),
-        (State::Blocked, "frob gadget_ioctl", "unknown", Unknown),
-    ];
-    for (state, text, word, class) in cases {
-        let wait = waits(state, &format!("{text} {CALLED}"));
-        assert_eq!(brief(&wait), (word, class), "{text}: {:?}", told(&wait));
+    for (state, text, word, class) in OTHER_KERNELS {
+        let wait = waits(*state, &format!("{text} {CALLED}"));
+        assert_eq!(brief(&wait), (*word, *class), "{text}: {:?}", told(&wait));
     }
 }
 
