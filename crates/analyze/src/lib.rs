@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+pub mod calls;
 mod cpu_loss;
 mod demand;
 pub mod doing;
@@ -11,12 +12,14 @@ mod fair;
 pub mod focus;
 mod frames;
 pub mod kinds;
+pub mod locks;
 mod memory_loss;
 pub mod names;
 pub mod parse;
 pub mod rules;
 pub mod shell;
 mod spread;
+pub mod syscalls;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
@@ -40,9 +43,9 @@ pub fn examine(recording: &Recording) -> Document {
         account: account::of(&ev),
         wall: None,
         chains: Vec::new(),
-        locks: Vec::new(),
-        calls: Vec::new(),
-        slow_calls: Vec::new(),
+        locks: locks::locks(recording),
+        calls: calls::calls(recording),
+        slow_calls: calls::slow_calls(recording),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),
