@@ -10,6 +10,7 @@ mod evidence;
 mod fair;
 pub mod focus;
 mod frames;
+pub mod graph;
 pub mod kinds;
 mod memory_loss;
 pub mod names;
@@ -38,8 +39,8 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        wall: None,
-        chains: Vec::new(),
+        wall: graph::account(recording),
+        chains: graph::chains(recording),
         locks: Vec::new(),
         calls: Vec::new(),
         slow_calls: Vec::new(),
