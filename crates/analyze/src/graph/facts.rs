@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use whyslow_model::Recording;
 use whyslow_model::table::Task;
-use whyslow_model::timeline::{Hold, Run, Span};
+use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 
 use super::names::{Name, Names, folded};
 use super::node::{Node, Rests};
@@ -59,7 +59,7 @@ pub(super) struct Graph<'r> {
     judge: Judge,
     on_cpu: OnCpu<'r>,
     runs: HashMap<u32, Vec<&'r Run>>,
-    holds: HashMap<u64, Vec<&'r Hold>>,
+    sights: HashMap<u64, Vec<Sight>>,
     comms: HashMap<u32, &'r str>,
     kinds: RefCell<Vec<Option<Kind>>>,
     folds: RefCell<HashMap<Name, Name>>,
@@ -97,7 +97,7 @@ impl<'r> Graph<'r> {
             judge,
             on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
-            holds: holds(tables.holds.as_deref().unwrap_or_default()),
+            sights: sights(tables.holds.as_deref().unwrap_or_default(), spans, window),
             comms,
             kinds: RefCell::new(vec![None; spans.len()]),
             folds: RefCell::default(),
@@ -178,9 +178,21 @@ impl<'r> Graph<'r> {
     }
 
     /// Who was seen to hold a lock, in order.
-    pub fn holds(&self, lock: u64) -> &[&'r Hold] {
-        self.holds.get(&lock).map_or(&[], Vec::as_slice)
+    pub fn sights(&self, lock: u64) -> &[Sight] {
+        self.sights.get(&lock).map_or(&[], Vec::as_slice)
     }
+}
+
+/// One sight of a lock's holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sight {
+    pub at: u64,
+    /// 0: it changed hands at some unknown moment.
+    pub pid: u32,
+    /// Held for reading: others may hold it, too.
+    pub reader: bool,
+    /// Seen in the lock word; else it got the lock after waiting for it.
+    pub word: bool,
 }
 
 fn lines(spans: &[Span], tasks: &HashMap<u32, &Task>, window: u64) -> HashMap<u32, Line> {
@@ -210,13 +222,29 @@ fn runs(rows: &[Run]) -> HashMap<u32, Vec<&Run>> {
     by_cpu
 }
 
-fn holds(rows: &[Hold]) -> HashMap<u64, Vec<&Hold>> {
-    let mut by_lock: HashMap<u64, Vec<&Hold>> = HashMap::new();
-    for hold in rows {
-        by_lock.entry(hold.lock).or_default().push(hold);
+/// By lock, in order. Whoever waited for a lock has it when its wait is over, unless it then goes on waiting.
+fn sights(holds: &[Hold], spans: &[Span], window: u64) -> HashMap<u64, Vec<Sight>> {
+    let mut by_lock: HashMap<u64, Vec<Sight>> = HashMap::new();
+    for hold in holds {
+        let word = hold.seen == HoldSeen::Word;
+        let sight = Sight { at: hold.at_ns, pid: hold.pid, reader: hold.reader, word };
+        by_lock.entry(hold.lock).or_default().push(sight);
     }
-    for holds in by_lock.values_mut() {
-        holds.sort_by_key(|hold| (hold.at_ns, hold.seen, hold.pid));
+    // The last row of each wait: a task that is woken and does not get it sleeps again.
+    let mut got: HashMap<(u32, u64, u64), (u64, bool, bool)> = HashMap::new();
+    for span in spans {
+        let Some(lock) = &span.lock else { continue };
+        let last = got.entry((span.pid, lock.address, lock.since_ns)).or_default();
+        // When it was woken, not when it ran: while it waits for a CPU with the lock handed to it, others wait for it.
+        *last = (*last).max((span.woken_ns, span.open, lock.write));
+    }
+    for ((pid, lock, _), (at, open, write)) in got {
+        if !open && at < window {
+            by_lock.entry(lock).or_default().push(Sight { at, pid, reader: !write, word: false });
+        }
+    }
+    for sights in by_lock.values_mut() {
+        sights.sort_by_key(|sight| (sight.at, sight.word, sight.pid));
     }
     by_lock
 }

@@ -56,12 +56,13 @@ fn nodes(graph: &Graph<'_>) -> Vec<Node> {
         }
     };
     let served = watched.command.is_none();
-    let each = spans.into_iter().flat_map(|(pid, from, to)| {
-        let line = graph.lines.get(&pid);
-        let pieces = line.into_iter().flat_map(move |line| line.clip(from, to));
-        pieces.flat_map(move |p| graph.task_parts(&mut Walk::new(served), pid, p.from, p.to, None).to_vec())
+    // Piece by piece, so that each wait keeps its own stack.
+    let pieces = spans.into_iter().flat_map(|(pid, from, to)| match graph.lines.get(&pid) {
+        Some(line) => line.clip(from, to).map(|piece| (pid, piece.from, piece.to)).collect(),
+        None => vec![(pid, from, to)],
     });
-    each.collect()
+    let each = pieces.map(|(pid, from, to)| graph.task_parts(&mut Walk::new(served), pid, from, to, None));
+    each.flat_map(|parts| parts.to_vec()).collect()
 }
 
 /// Add a node and what it went to above `labels`.

@@ -4,10 +4,10 @@
 //! waiting for it, and who woke the waiter: whoever lets a lock go wakes the first in its queue. Between two of these the
 //! lock may have changed hands unseen; such a stretch is nobody's.
 
-use whyslow_model::timeline::{Context, HoldSeen, LockWait, Span};
+use whyslow_model::timeline::{Context, LockWait, Span};
 
 use super::explain::Walk;
-use super::facts::{Behind, Graph};
+use super::facts::{Behind, Graph, Sight};
 use super::node::{Node, merged, note};
 
 /// A stretch in which one held the lock.
@@ -18,14 +18,6 @@ struct Reign {
     /// `None`: not known.
     pid: Option<u32>,
     /// Known from what readers leave in the lock word only.
-    hint: bool,
-}
-
-/// One sight of a holder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sight {
-    at: u64,
-    pid: u32,
     hint: bool,
 }
 
@@ -75,7 +67,7 @@ impl Graph<'_> {
         let (begin, end) = (span.at_ns, span.woken_ns.max(span.at_ns).min(self.window));
         let releaser = span.waker.as_ref().filter(|w| w.context == Context::Task && w.pid != 0);
         let releaser = releaser.map(|w| w.pid).filter(|pid| !span.open && *pid != span.pid);
-        let sights = self.sights(row, span, lock, end);
+        let sights = self.seen(row, span, lock, end);
         let mut reigns: Vec<Reign> = Vec::new();
         let mut push = |from: u64, to: u64, pid, hint| {
             if from < to {
@@ -83,7 +75,9 @@ impl Graph<'_> {
             }
         };
         // Readers let a writer wait until the last of them goes: he is the one who wakes it, and the word's is a hint.
-        let sure = sights.iter().any(|sight| !sight.hint);
+        // A reader that was seen to get in is sure for another reader, who waits for a writer among them.
+        let is_hint = |sight: &Sight| sight.reader && (sight.word || lock.write);
+        let sure = sights.iter().any(|sight| !is_hint(sight));
         match (releaser, sights.first()) {
             (Some(pid), _) if !sure => push(begin, end, Some(pid), false),
             (None, None) => push(begin, end, None, false),
@@ -93,15 +87,10 @@ impl Graph<'_> {
                     let next = sights.get(at + 1);
                     let (from, until) = (sight.at.max(begin), next.map_or(end, |next| next.at.min(end)));
                     let known = Some(sight.pid).filter(|pid| *pid != 0);
+                    // Had the releaser waited for it, it would have been seen: it took the lock unseen.
                     match releaser.filter(|pid| next.is_none() && *pid != sight.pid) {
-                        None => push(from, until, known, sight.hint),
-                        Some(pid) => match self.took(pid, lock.address, from, until) {
-                            None => push(from, until, None, false),
-                            Some(taken) => {
-                                push(from, taken, known, sight.hint);
-                                push(taken, until, Some(pid), false);
-                            }
-                        },
+                        None => push(from, until, known, is_hint(sight)),
+                        Some(_) => push(from, until, None, false),
                     }
                 }
             }
@@ -110,36 +99,26 @@ impl Graph<'_> {
     }
 
     /// Holders as seen, in order: what was seen before the wait counts only if it still holds when it begins.
-    fn sights(&self, row: usize, span: &Span, lock: &LockWait, end: u64) -> Vec<Sight> {
-        let mut sights: Vec<Sight> = Vec::new();
+    fn seen(&self, row: usize, span: &Span, lock: &LockWait, end: u64) -> Vec<Sight> {
+        let mut seen: Vec<Sight> = Vec::new();
         let woken_before = self.woken_before(row, span, lock);
+        let word = |at, pid| Sight { at, pid, reader: lock.reader_owned, word: true };
         if lock.owner != 0 && woken_before.is_none() {
-            sights.push(Sight {
-                at: lock.since_ns.min(span.at_ns),
-                pid: lock.owner,
-                hint: lock.reader_owned,
-            });
+            seen.push(word(lock.since_ns.min(span.at_ns), lock.owner));
         }
-        let holds = self.holds(lock.address);
+        let all = self.sights(lock.address);
         let since = woken_before.unwrap_or(lock.since_ns);
-        let begin = holds.partition_point(|hold| hold.at_ns < since);
-        for hold in holds.get(begin..).unwrap_or_default().iter().take_while(|hold| hold.at_ns < end) {
-            // A reader who got in is one of many; one that is seen in the word may be gone.
-            let hint = hold.reader && (hold.seen == HoldSeen::Word || lock.write);
-            sights.push(Sight { at: hold.at_ns, pid: hold.pid, hint });
+        let begin = all.partition_point(|sight| sight.at < since);
+        seen.extend(all.get(begin..).unwrap_or_default().iter().take_while(|sight| sight.at < end));
+        if lock.owner_again != 0 && seen.iter().all(|sight| sight.pid != lock.owner_again) {
+            // It has another owner since some moment in the wait: from when, nobody knows.
+            seen.push(Sight { at: span.at_ns, pid: 0, reader: false, word: true });
         }
-        if lock.owner_again != 0 && sights.iter().all(|sight| sight.pid != lock.owner_again) {
-            match self.took(lock.owner_again, lock.address, span.at_ns, end) {
-                Some(at) => sights.push(Sight { at, pid: lock.owner_again, hint: lock.reader_owned }),
-                // It has another owner since some moment in the wait: from when, nobody knows.
-                None => sights.push(Sight { at: span.at_ns, pid: 0, hint: false }),
-            }
-        }
-        sights.retain(|sight| sight.pid != span.pid);
-        sights.sort_by_key(|sight| sight.at);
-        sights.dedup_by(|next, before| next.pid == before.pid && next.hint == before.hint);
-        let old = sights.partition_point(|sight| sight.at <= span.at_ns).saturating_sub(1);
-        sights.split_off(old.min(sights.len()))
+        seen.retain(|sight| sight.pid != span.pid);
+        seen.sort_by_key(|sight| sight.at);
+        seen.dedup_by(|next, before| next.pid == before.pid && next.reader == before.reader);
+        let old = seen.partition_point(|sight| sight.at <= span.at_ns).saturating_sub(1);
+        seen.split_off(old.min(seen.len()))
     }
 
     /// When it was woken without getting this lock: who held it before has let it go, and somebody else was faster.
@@ -148,14 +127,6 @@ impl Graph<'_> {
         let before = line.rows_before(span.at_ns).find(|at| *at != row).and_then(|at| self.spans.get(at))?;
         let same = before.lock.as_ref()?;
         (same.address == lock.address && same.since_ns == lock.since_ns).then_some(before.woken_ns)
-    }
-
-    /// When, in `from..to`, a task got the lock that it had waited for.
-    fn took(&self, pid: u32, lock: u64, from: u64, to: u64) -> Option<u64> {
-        let rows = self.lines.get(&pid)?.rows_before(to).filter_map(|at| self.spans.get(at));
-        let of_lock = |span: &&Span| span.lock.as_ref().is_some_and(|l| l.address == lock);
-        let last = rows.take_while(|span| span.to_ns > from).find(of_lock)?;
-        Some(last.to_ns).filter(|at| (from..to).contains(at))
     }
 }
 
