@@ -32,13 +32,26 @@ const MOST_TASKS: usize = 8;
 /// Pieces of timelines that chains may look at.
 const FUEL: u64 = 6_000_000;
 
-/// All chains, the most expensive first.
+/// All chains, the most expensive first: of those who are watched, else of the whole host.
 pub(super) fn chains(graph: &Graph<'_>) -> Vec<Chain> {
-    graph.fuel.set(FUEL);
     let watched: Option<HashSet<u32>> =
         graph.rec.meta.watched.as_ref().map(|watched| watched.pids.iter().copied().collect());
+    folded(graph, watched.as_ref()).into_iter().map(|(keys, fold)| fold.chain(graph, &keys)).collect()
+}
+
+/// Chains of the whole host, each with the longest of the waits at its head.
+pub(super) fn of_host(graph: &Graph<'_>) -> Vec<(Chain, usize)> {
+    let folds = folded(graph, None).into_iter();
+    folds
+        .filter_map(|(keys, fold)| Some((fold.hops.first()?.row?, fold.chain(graph, &keys))))
+        .map(|(a, b)| (b, a))
+        .collect()
+}
+
+fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, Fold)> {
+    graph.fuel.set(FUEL);
     let mut folds: HashMap<Vec<Key>, Fold> = HashMap::new();
-    for node in losses(graph, watched.as_ref()) {
+    for node in losses(graph, watched) {
         let mut ways = Vec::new();
         ways_down(&node, node.ns, &mut vec![], &mut ways);
         for way in ways {
@@ -55,14 +68,9 @@ pub(super) fn chains(graph: &Graph<'_>) -> Vec<Chain> {
     let mut folds: Vec<(Vec<Key>, Fold)> = folds.into_iter().filter(|(_, fold)| worth_it(fold)).collect();
     folds.sort_by(|a, b| b.1.time.cmp(&a.1.time).then_with(|| a.0.cmp(&b.0)));
     folds.truncate(MOST_CHAINS * 4);
-    let told_within: Vec<bool> =
-        folds.iter().map(|one| folds.iter().any(|all| is_within(one, all))).collect();
-    let own = folds
-        .into_iter()
-        .zip(told_within)
-        .filter(|(_, within)| !within)
-        .map(|((keys, fold), _)| (keys, fold));
-    own.take(MOST_CHAINS).map(|(keys, fold)| fold.chain(graph, &keys)).collect()
+    let within: Vec<bool> = folds.iter().map(|one| folds.iter().any(|all| is_within(one, all))).collect();
+    let own = folds.into_iter().zip(within).filter(|(_, within)| !within);
+    own.take(MOST_CHAINS).map(|(fold, _)| fold).collect()
 }
 
 /// The waits that cost somebody time, with what is behind them.
@@ -156,6 +164,8 @@ struct HopFold {
     worst: u64,
     count: u64,
     state: &'static str,
+    /// The longest wait.
+    row: Option<usize>,
     tasks: Vec<(u32, Name)>,
 }
 
@@ -168,7 +178,9 @@ impl Fold {
             hop.shown =
                 Some(hop.shown.map_or(node.shown, |s| if s == node.shown { s } else { step.key.who }));
             hop.lost = hop.lost.saturating_add(node.ns);
-            hop.worst = hop.worst.max(node.worst);
+            if node.worst >= hop.worst {
+                (hop.worst, hop.row) = (node.worst, node.row);
+            }
             hop.count = hop.count.saturating_add(node.count);
             hop.state = graph.state(node);
             let task = (node.pid, node.shown);

@@ -140,11 +140,6 @@ impl Host {
         self
     }
 
-    /// A work item, by the one who woke for it.
-    pub fn last(&mut self) -> &mut Span {
-        self.spans.last_mut().unwrap()
-    }
-
     /// Somebody was seen to have got a lock.
     pub fn got(&mut self, lock: u64, at: u64, pid: u32) -> &mut Self {
         let hold = Hold { lock, at_ns: at * MS, pid, seen: HoldSeen::Acquired, ..Hold::default() };
