@@ -11,6 +11,7 @@ mod evidence;
 mod fair;
 pub mod focus;
 mod frames;
+pub mod graph;
 pub mod kinds;
 pub mod locks;
 mod memory_loss;
@@ -41,8 +42,8 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        wall: None,
-        chains: Vec::new(),
+        wall: graph::account(recording),
+        chains: graph::chains(recording),
         locks: locks::locks(recording),
         calls: calls::calls(recording),
         slow_calls: calls::slow_calls(recording),
