@@ -40,6 +40,16 @@ fn each_chain_reads_like_a_sentence() {
 }
 
 #[test]
+fn the_example_in_the_readme_is_what_is_printed() {
+    let doc = Document { chains: waits::chains().into_iter().take(1).collect(), ..sample::empty() };
+    let page = chains(&doc, &SHORT);
+    let (_, example) = page.split_once("\n1. ").unwrap();
+    let (example, _) = example.split_once("\n\n").unwrap();
+    let readme = include_str!("../../../../README.md");
+    assert!(readme.contains(&format!("```\n1. {example}\n```")), "README.md should show:\n1. {example}");
+}
+
+#[test]
 fn each_lock_tells_who_waited_where_and_who_held_it() {
     let doc = Document { locks: waits::locks(), ..sample::empty() };
     same(&locks(&doc, &SHORT), include_str!("../golden/locks.txt"));
