@@ -11,6 +11,10 @@ use crate::page::{Ink, Page};
 
 /// Columns before a hop.
 const HOP: usize = 5;
+/// More threads of a hop are not in the document.
+const NAMED_TASKS: usize = 8;
+/// The id of a leaf that nobody saw.
+const UNKNOWN: &str = "unknown";
 /// Columns before its further lines.
 const HANG: usize = 7;
 
@@ -32,18 +36,22 @@ pub(super) fn section(page: &mut Page, doc: &Document, style: &Style, most: usiz
 
 /// The first chain in one line: who waited how long for what, and who is at the end.
 pub(super) fn headline(chain: &Chain) -> String {
-    let end = culprit_words(&chain.leaf);
-    match chain.hops.first() {
-        Some(hop) if chain.hops.len() > 1 => {
+    let waited = match chain.hops.first() {
+        Some(hop) => {
             format!(
-                "{} waited {} for {}; at the end of it is {end}",
-                hop.who,
+                "{} waited {} for {}",
+                who(chain, 0),
                 time(chain.time),
-                hop.waits_for
+                named(&hop.waits_for, "something")
             )
         }
-        Some(hop) => format!("{} waited {} for {}", hop.who, time(chain.time), named(&hop.waits_for, &end)),
-        None => format!("somebody waited {} for {end}", time(chain.time)),
+        None => format!("somebody waited {}", time(chain.time)),
+    };
+    let said = chain.hops.len() == 1 && end(chain).is_none();
+    match chain.leaf.id.as_str() {
+        _ if said || is_cycle(chain) => waited,
+        UNKNOWN => format!("{waited}; who is at the end of it is not known"),
+        _ => format!("{waited}; at the end of it is {}", culprit_words(&chain.leaf)),
     }
 }
 
@@ -53,15 +61,28 @@ fn print(page: &mut Page, number: usize, chain: &Chain, style: &Style) {
     for (at, pair) in chain.hops.windows(2).enumerate() {
         if let [before, hop] = pair {
             let more = chain.hops.get(at + 2).is_some();
-            hop_line(page, &hop_words(before, hop, more));
+            hop_line(page, &hop_words(before, hop, &who(chain, at + 1), more));
             pids(page, chain, at + 1, style);
         }
     }
     if let Some(end) = end(chain) {
         hop_line(page, &end);
     }
-    for note in &chain.notes {
-        hop_line(page, &format!("({})", note_words(note)));
+    for note in notes(chain) {
+        hop_line(page, &format!("({note})"));
+    }
+}
+
+/// A hop's name, with its thread, or how many there are. A worker's name holds its work: that tells more.
+fn who(chain: &Chain, at: usize) -> String {
+    let name = chain.hops.get(at).map_or("", |hop| hop.who.as_str());
+    match chain.tasks.get(at).map(Vec::as_slice) {
+        _ if name.is_empty() && at == 0 => "somebody".to_owned(),
+        _ if name.is_empty() || name.ends_with(')') => name.to_owned(),
+        Some([(pid, _)]) => format!("{name} ({pid})"),
+        Some(tasks) if tasks.len() >= NAMED_TASKS => format!("{name} ({NAMED_TASKS} threads or more)"),
+        Some(tasks) if !tasks.is_empty() => format!("{name} ({} threads)", tasks.len()),
+        _ => name.to_owned(),
     }
 }
 
@@ -78,39 +99,70 @@ fn pids(page: &mut Page, chain: &Chain, at: usize, style: &Style) {
 /// "runguard (12 threads) waited 3.2 s, 480 times, worst 59 ms, for mutex cgroup_mutex".
 fn first(chain: &Chain) -> String {
     let Some(hop) = chain.hops.first() else { return headline(chain) };
-    let times = hop.count.unwrap_or(chain.count);
-    let long = lasted(chain.time, Some(times), Some(chain.worst));
+    let long = lasted(chain.time, Some(chain.count), Some(chain.worst));
+    let who = who(chain, 0);
     let words = match hop.state.as_str() {
-        "running" => format!("{} ran {long}{}", hop.who, after(": ", &hop.waits_for)),
-        "runnable" if for_cpu(hop) => format!("{} was ready for {} for {long}", hop.who, cpu(hop)),
-        _ => format!("{} waited {long} for {}", hop.who, named(&hop.waits_for, "something")),
+        "running" => format!("{who} ran {long}{}", doing(hop)),
+        "runnable" if for_cpu(hop) => format!("{who} was ready for {} for {long}", cpu(hop)),
+        _ => format!("{who} waited {long} for {}", named(&hop.waits_for, "something")),
     };
     words + &growth(hop) + joint(hop, chain.hops.len() > 1)
 }
 
 /// What the next in the chain did, said to whoever waited in `before`.
-fn hop_words(before: &Hop, hop: &Hop, more: bool) -> String {
-    let did = did(hop) + &growth(hop) + joint(hop, more);
-    match before.edge.as_str() {
-        "runnable" if hop.state == "running" => {
-            format!("{} ran there{}{}", hop.who, after(": ", &hop.waits_for), growth(hop))
+fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
+    if hop.who.is_empty() {
+        return nobody(hop);
+    }
+    // Whom the scheduler gave the CPU; an empty quota is the waiter's own.
+    if before.edge == "runnable" && hop.state == "running" {
+        let did = if hop.waits_for.starts_with("had the CPU") { " " } else { " ran there: " };
+        return format!("{who}{}{}", after(did, &hop.waits_for), growth(hop));
+    }
+    if before.edge == "runnable" && hop.state == "runnable" {
+        return format!("{} had run out for {}", named(&hop.waits_for, "its quota"), time(hop.lost));
+    }
+    let link = match before.edge.as_str() {
+        "lock" => "held by ",
+        "child" | "vfork" => "its child ",
+        "work" => "run by ",
+        _ => "woken by ",
+    };
+    // What these say is a sentence already.
+    match hop.edge.as_str() {
+        "cycle" => return format!("{link}{who}, which {}", named(&hop.waits_for, "waits in turn")),
+        "not-begun" | "unexplained" => {
+            return format!("{link}{who}: {} ({})", named(&hop.waits_for, "not explained"), time(hop.lost));
         }
-        "runnable" => format!("{} had it: {did}", hop.who),
-        "lock" => format!("held by {}: it {did}", hop.who),
-        "child" | "vfork" => format!("its child {} {did}", hop.who),
-        "work" => format!("run by {}: it {did}", hop.who),
-        _ => format!("woken by {}: it {did}", hop.who),
+        _ => {}
+    }
+    let it = if link == "its child " { "" } else { ": it" };
+    format!("{link}{who}{it} {}{}{}", did(hop), growth(hop), joint(hop, more))
+}
+
+/// What is no task's doing, or nobody knows.
+fn nobody(hop: &Hop) -> String {
+    let long = time(hop.lost);
+    match hop.edge.as_str() {
+        "timer" | "block-io" | "network" | "rcu" | "ipi" => format!("ended by {} ({long})", hop.waits_for),
+        "running" => format!("there were {} ({long})", named(&hop.waits_for, "others")),
+        _ => format!("{} ({long})", named(&hop.waits_for, "nobody knows what happened")),
     }
 }
 
 fn did(hop: &Hop) -> String {
     let long = lasted(hop.lost, hop.count, hop.worst);
     match hop.state.as_str() {
-        "running" => format!("ran {long}{}", after(": ", &hop.waits_for)),
+        "running" => format!("ran {long}{}", doing(hop)),
         "runnable" if for_cpu(hop) => format!("was ready for {} for {long}", cpu(hop)),
         _ if hop.waits_for.is_empty() => format!("waited {long}"),
         _ => format!("waited {long} for {}", hop.waits_for),
     }
+}
+
+/// ": user code (main)".
+fn doing(hop: &Hop) -> String {
+    if hop.waits_for == "on CPU" { String::new() } else { after(": ", &hop.waits_for) }
 }
 
 /// It waits for a CPU, not for a limit to let it run.
@@ -151,28 +203,44 @@ fn growth(hop: &Hop) -> String {
     words
 }
 
-/// The leaf, if no hop has named it yet.
+fn is_cycle(chain: &Chain) -> bool {
+    chain.notes.iter().any(|note| note == "cycle" || note == "deadlock")
+}
+
+/// The leaf, if no hop has named it yet. A cycle has none.
 fn end(chain: &Chain) -> Option<String> {
-    // A cycle has no end.
-    let last = chain.hops.last().filter(|_| !chain.notes.iter().any(|note| note == "cycle"))?;
-    let says = |text: &str| last.who.contains(text) || last.waits_for.contains(text);
+    let last = chain.hops.last().filter(|_| !is_cycle(chain))?;
     let leaf = &chain.leaf;
+    if leaf.id == UNKNOWN {
+        let said = matches!(last.edge.as_str(), "unexplained" | "open" | "other" | "not-begun");
+        return (!said).then(|| "(who is at the end is not known)".to_owned());
+    }
+    let says = |text: &str| last.who.contains(text) || last.waits_for.contains(text);
     let name = if leaf.name.is_empty() { &leaf.id } else { &leaf.name };
     let mut rest = [&leaf.function, &leaf.file].into_iter().flatten();
     let said = says(name) && rest.all(|text| says(text));
     (!said).then(|| format!("at the end: {}", culprit_words(leaf)))
 }
 
-/// The stable words of the document, as people say them.
-fn note_words(note: &str) -> &str {
-    match note {
+/// The stable words of the document, as people say them. A deadlock is a cycle that nobody left; a last hop may have said
+/// that nobody was woken.
+fn notes(chain: &Chain) -> impl Iterator<Item = &str> {
+    let deadlock = chain.notes.iter().any(|note| note == "deadlock");
+    let open = chain.hops.last().is_some_and(|hop| hop.edge == "open");
+    let told = move |note: &&String| match note.as_str() {
+        "cycle" => !deadlock,
+        "open" => !deadlock && !open,
+        _ => true,
+    };
+    chain.notes.iter().filter(told).map(|note| match note.as_str() {
+        "deadlock" => "they wait for each other, and none was woken: a deadlock",
         "cycle" => "they wait for each other",
         "open" => "nobody had been woken when the window ended",
         "stale-owner" => "the holder is the last reader seen; it may be gone",
         "hand-off" => "the lock was handed on while they waited",
         "convoy" => "the lock went from hand to hand while they waited",
-        _ => note,
-    }
+        other => other,
+    })
 }
 
 fn time(d: Duration) -> String {

@@ -29,10 +29,10 @@ pub(super) fn answer(wall: &WallAccount) -> String {
     let of = shortened(&plain(&wall.of), SUBJECT);
     let of = if of.is_empty() { "It".to_owned() } else { of };
     // Of many threads the time is a sum: nothing took it.
-    let verb = if of.starts_with("thread") { "spent" } else { "took" };
+    let verb = if of.starts_with("thread") || of.starts_with("the thread") { "spent" } else { "took" };
     let mut leaves = BTreeMap::new();
     for part in &wall.parts {
-        add_leaves(part, 0, &mut leaves);
+        add_leaves(part, "", 0, &mut leaves);
     }
     let mut leaves: Vec<_> = leaves.into_iter().collect();
     leaves.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
@@ -51,22 +51,48 @@ pub(super) fn answer(wall: &WallAccount) -> String {
     format!("{took}: {}.", named.join(", "))
 }
 
-/// The leaves of the tree, those that say the same together.
-fn add_leaves<'p>(part: &'p Part, depth: usize, leaves: &mut BTreeMap<&'p str, Duration>) {
-    if part.parts.is_empty() || depth >= END {
-        if !part.time.is_zero() {
-            let all = leaves.entry(words(part)).or_default();
-            *all = all.saturating_add(part.time);
-        }
+/// The leaves of the tree, those that say the same together. A part that does not say whose it is is that of the part
+/// that it belongs to.
+fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<String, Duration>) {
+    let (who, _) = parted(&part.what);
+    let whose = if who.is_empty() { whose } else { who };
+    if !part.parts.is_empty() && depth < END {
+        part.parts.iter().for_each(|inner| add_leaves(inner, whose, depth + 1, leaves));
         return;
     }
-    for inner in &part.parts {
-        add_leaves(inner, depth + 1, leaves);
+    if part.time.is_zero() || matches!(part.kind.as_str(), "unexplained" | "other") {
+        return;
+    }
+    let what = words(part);
+    let what = if who.is_empty() && !whose.is_empty() { format!("{whose}: {what}") } else { what };
+    let all = leaves.entry(what).or_default();
+    *all = all.saturating_add(part.time);
+}
+
+/// "rustc: vda" -> ("rustc", "vda"). A ": " in brackets is none.
+fn parted(what: &str) -> (&str, &str) {
+    match what.split_once(": ") {
+        Some((who, what)) if who.matches('(').count() == who.matches(')').count() => (who, what),
+        _ => ("", what),
     }
 }
 
-fn words(part: &Part) -> &str {
-    if part.what.is_empty() { &part.kind } else { &part.what }
+/// What a part was, with its verb: the document says what was waited for.
+fn words(part: &Part) -> String {
+    let (who, what) = parted(&part.what);
+    let verb = match part.kind.as_str() {
+        "running" | "spinning" | "unexplained" | "other" | "cycle" | "open" | "not-begun" | "handed"
+        | "voluntary" => "",
+        _ if what.starts_with("waiting") || what.starts_with("asleep") || what.is_empty() => "",
+        "runnable" if what.starts_with("ready") => "",
+        "runnable" => "ready for ",
+        _ => "waiting for ",
+    };
+    match (who, what) {
+        ("", "") => part.kind.clone(),
+        ("", what) => format!("{verb}{what}"),
+        (who, what) => format!("{who}: {verb}{what}"),
+    }
 }
 
 /// "wall 12.3 s, CPU 18.2 s, gap 3.1 s; 1 % unexplained".
@@ -106,7 +132,7 @@ fn level(page: &mut Page, parts: &[Part], depth: usize, style: &Style) {
     // Without a share there is no telling that a part is small.
     let small = |part: &&Part| !style.verbose && part.share.is_some_and(|share| share.ratio() < SMALL);
     for part in parts.iter().filter(|part| !small(part)) {
-        row(page, part, words(part), depth);
+        row(page, part, &words(part), depth);
         level(page, &part.parts, depth + 1, style);
     }
     let folded: Vec<_> = parts.iter().filter(small).collect();
@@ -122,7 +148,7 @@ fn level(page: &mut Page, parts: &[Part], depth: usize, style: &Style) {
         ..Part::default()
     };
     let what = match folded.as_slice() {
-        [one] => words(one).to_owned(),
+        [one] => words(one),
         all => format!("{} smaller parts (-v lists them)", all.len()),
     };
     row(page, &sum, &what, depth);

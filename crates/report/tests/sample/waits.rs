@@ -20,57 +20,115 @@ pub fn hop(edge: &str, who: &str, state: &str, waits_for: &str, lost: f64) -> Ho
     }
 }
 
-/// A chain as long as `hops`.
-pub fn chain(time: f64, count: u64, worst: f64, hops: Vec<Hop>, leaf: Culprit) -> Chain {
-    let tasks = hops.iter().map(|hop| vec![(4242, hop.who.clone()), (4243, hop.who.clone())]).collect();
-    Chain { time: s(time), count, worst: s(worst), hops, tasks, leaf, notes: Vec::new() }
+/// A chain of these hops, each with the threads of it.
+pub fn chain(time: f64, count: u64, worst: f64, hops: Vec<(Hop, &[u32])>, leaf: Culprit) -> Chain {
+    let pids = |(hop, pids): &(Hop, &[u32])| pids.iter().map(|pid| (*pid, hop.who.clone())).collect();
+    Chain {
+        time: s(time),
+        count,
+        worst: s(worst),
+        tasks: hops.iter().map(pids).collect(),
+        hops: hops.into_iter().map(|(hop, _)| hop).collect(),
+        leaf,
+        notes: Vec::new(),
+    }
 }
 
-fn task(id: &str, name: &str, function: &str) -> Culprit {
-    Culprit::new(SubjectKind::Task, id, name).in_function(function)
+fn task(pid: u32, name: &str) -> Culprit {
+    Culprit::new(SubjectKind::Task, pid.to_string(), name)
+}
+
+fn unknown() -> Culprit {
+    Culprit::new(SubjectKind::Kernel, "unknown", "not known")
+}
+
+fn noted(mut chain: Chain, notes: &[&str]) -> Chain {
+    chain.notes = notes.iter().map(|note| (*note).to_owned()).collect();
+    chain
 }
 
 fn cgroup_mutex() -> Chain {
     let mut killer =
-        hop("lock", "kworker/1:2 (css_killed_work_fn)", "disk sleep", "rwsem shrinker_rwsem (write)", 2.9);
+        hop("lock", "kworker/1:2 (css_killed_work_fn)", "blocked", "rwsem shrinker_rwsem (write)", 2.9);
+    (killer.count, killer.worst) = (Some(6), Some(s(0.9)));
     (killer.per_call, killer.grows_with) = (Some(s(0.5)), Some("9,000 cgroups".into()));
-    let hops = vec![
-        hop("lock", "runguard (12 threads)", "disk sleep", "mutex cgroup_mutex", 3.2),
-        killer,
-        hop("runnable", "mkdir (4242)", "runnable", "CPU 1", 2.1),
-        hop("running", "stress (99)", "running", "user code (main)", 2.1),
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (hop("lock", "runguard", "blocked", "mutex cgroup_mutex", 3.2), &[1, 2, 3]),
+        (killer, &[33]),
+        (hop("runnable", "mkdir", "runnable", "a CPU", 2.1), &[4242]),
+        (hop("running", "stress", "running", "had the CPU: user code (main)", 2.1), &[99]),
     ];
-    chain(3.2, 480, 0.059, hops, task("99", "stress", "main"))
+    chain(3.2, 480, 0.059, hops, task(99, "stress").in_function("main"))
+}
+
+fn deadlock() -> Chain {
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (hop("lock", "left", "blocked", "mutex a", 1.0), &[7]),
+        (hop("lock", "right", "blocked", "mutex b", 1.0), &[8]),
+        (hop("cycle", "left", "unknown", "waits for this one in turn", 1.0), &[7]),
+    ];
+    let notes = ["deadlock", "cycle", "open", "stale-owner", "hand-off", "convoy", "own words"];
+    noted(chain(1.0, 1, 1.0, hops, task(7, "left")), &notes)
+}
+
+fn relay() -> Chain {
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (hop("pipe", "cat", "sleep", "data from a pipe", 0.5), &[60]),
+        (hop("child", "sh", "sleep", "a child to end", 0.4), &[61]),
+        (hop("timer", "sleep", "sleep", "its own sleep", 0.3), &[62]),
+    ];
+    chain(0.5, 1, 0.5, hops, task(62, "sleep"))
 }
 
 /// One of each sort.
 pub fn chains() -> Vec<Chain> {
-    let deadlock = vec![
-        hop("lock", "left (7)", "disk sleep", "mutex a", 1.0),
-        hop("lock", "right (8)", "disk sleep", "mutex b", 1.0),
-    ];
-    let mut cycle = chain(1.0, 1, 1.0, deadlock, Culprit::new(SubjectKind::Task, "7", "left"));
-    cycle.notes = vec![
-        "cycle".into(),
-        "open".into(),
-        "stale-owner".into(),
-        "hand-off".into(),
-        "convoy".into(),
-        "own words".into(),
-    ];
-    let sync = vec![hop("block-io", "dd (55)", "disk sleep", "vda", 0.8)];
-    let relay = vec![
-        hop("pipe", "cat (60)", "sleep", "pipe 1234", 0.5),
-        hop("child", "sh (61)", "sleep", "a child to end", 0.4),
-        hop("timer", "sleep (62)", "sleep", "its own sleep", 0.3),
-    ];
+    let one = |who: &str, edge: &str, waits_for: &str, time: f64, leaf: Culprit| {
+        let hops: Vec<(Hop, &[u32])> = vec![(hop(edge, who, "disk sleep", waits_for, time), &[55])];
+        chain(time, 3, time / 2.0, hops, leaf)
+    };
     vec![
         cgroup_mutex(),
-        cycle,
-        chain(0.8, 3, 0.5, sync, Culprit::new(SubjectKind::Device, "vda", "vda")),
-        chain(0.5, 1, 0.5, relay, task("62", "sleep", "hrtimer_nanosleep")),
-        chain(0.4, 2, 0.3, vec![hop("net", "curl (70)", "sleep", "10.0.0.7:443", 0.4)], peer()),
-        chain(0.1, 1, 0.1, vec![hop("throttled", "web (80)", "runnable", "its CPU quota", 0.1)], quota()),
+        deadlock(),
+        one("dd", "block-io", "vda", 0.8, Culprit::new(SubjectKind::Device, "254:0", "vda")),
+        relay(),
+        one("curl", "socket", "data from 10.0.0.7:443", 0.4, peer()),
+        throttled(),
+    ]
+}
+
+/// Ways in which a chain ends.
+pub fn ends() -> Vec<Chain> {
+    let after = |edge: &str, waits_for: &str, last: Hop, pids: &'static [u32], leaf: Culprit| {
+        let state = if edge == "runnable" { "runnable" } else { "blocked" };
+        let first: (Hop, &[u32]) = (hop(edge, "db", state, waits_for, 0.2), &[1, 2, 3, 4, 5, 6, 7, 8]);
+        chain(0.2, 1, 0.2, vec![first, (last, pids)], leaf)
+    };
+    let stop = |edge: &str, who: &str, state: &str, what: &str| hop(edge, who, state, what, 0.2);
+    let timer = Culprit::new(SubjectKind::Kernel, "a timer", "a timer");
+    let shared = Culprit::new(SubjectKind::Cpu, "cpu", "a CPU that others use, too");
+    let open = stop("open", "", "unknown", "nobody woke it in the window");
+    let unseen = stop("unexplained", "", "unknown", "who woke it was not seen");
+    vec![
+        after("futex", "a futex", stop("timer", "", "unknown", "a timer"), &[], timer),
+        noted(after("completion", "a completion in x", open, &[], unknown()), &["open"]),
+        after("unix-socket", "data from a unix socket", unseen, &[], unknown()),
+        after("lock", "mutex m", stop("unexplained", "web", "unknown", "not explained"), &[9], unknown()),
+        after(
+            "thread",
+            "a thread to end",
+            stop("not-begun", "web", "unknown", "it had not begun"),
+            &[9],
+            unknown(),
+        ),
+        after("runnable", "a CPU", stop("running", "", "running", "short runs of others"), &[], shared),
+        after(
+            "work",
+            "a work item",
+            stop("running", "kworker (f)", "running", "on CPU"),
+            &[9],
+            task(9, "kworker (f)"),
+        ),
+        after("epoll", "events", stop("unknown", "web", "sleep", "something"), &[9], unknown()),
     ]
 }
 
@@ -78,8 +136,14 @@ fn peer() -> Culprit {
     Culprit::new(SubjectKind::Socket, "10.0.0.7:443", "10.0.0.7:443")
 }
 
-fn quota() -> Culprit {
-    Culprit::new(SubjectKind::Quota, "/web", "the CPU quota of web").at_file("/sys/fs/cgroup/web/cpu.max")
+fn throttled() -> Chain {
+    let quota =
+        Culprit::new(SubjectKind::Quota, "/web", "CPU quota of web").at_file("/sys/fs/cgroup/web/cpu.max");
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (hop("runnable", "web", "runnable", "a CPU", 0.1), &[80, 81]),
+        (hop("quota", "web", "runnable", "its cgroup's CPU quota", 0.1), &[80, 81]),
+    ];
+    chain(0.1, 1, 0.1, hops, quota)
 }
 
 /// A part of 12.3 s.
@@ -96,11 +160,11 @@ fn counted(mut part: Part, count: u64, worst: f64) -> Part {
 /// Where the 12.3 s of a build went.
 pub fn wall() -> WallAccount {
     let compiler = vec![
-        part("running", "user code of rustc", 7.6, Vec::new()),
-        counted(part("block-io", "waiting for vda (jbd2 commit)", 1.9, Vec::new()), 212, 0.059),
-        counted(part("runnable", "rustc ready for a CPU, while rustc ran", 0.7, Vec::new()), 9431, 0.012),
-        part("futex", "rustc waiting for rustc (a Rust mutex)", 0.08, Vec::new()),
-        part("lock", "rustc waiting for mmap_lock of rustc", 0.02, Vec::new()),
+        part("running", "rustc: on CPU", 7.6, vec![part("running", "user code (main)", 7.6, Vec::new())]),
+        counted(part("block-io", "rustc: vda (jbd2 commit)", 1.9, Vec::new()), 212, 0.059),
+        counted(part("runnable", "rustc: a CPU", 0.7, Vec::new()), 9431, 0.012),
+        part("futex", "rustc: a user-space lock (futex)", 0.08, Vec::new()),
+        part("rcu", "an RCU grace period (reporter: cannot tell)", 0.02, Vec::new()),
     ];
     WallAccount {
         of: "cargo build".into(),
@@ -110,10 +174,10 @@ pub fn wall() -> WallAccount {
         unexplained: s(0.15),
         said: Some(Share::of(12.15, 12.3)),
         parts: vec![
-            counted(part("child", "waiting for rustc (a child) to end", 10.3, compiler), 4, 6.1),
-            part("running", "user code of cargo", 1.2, Vec::new()),
-            counted(part("block-io", "waiting for vda (jbd2 commit)", 0.65, Vec::new()), 31, 0.041),
-            part("unexplained", "unexplained", 0.15, Vec::new()),
+            counted(part("child", "a child to end", 10.3, compiler), 4, 6.1),
+            part("running", "user code (cargo::main)", 1.2, Vec::new()),
+            counted(part("block-io", "vda (jbd2 commit)", 0.65, Vec::new()), 31, 0.041),
+            part("unexplained", "not explained", 0.15, Vec::new()),
         ],
         mismatches: vec!["rustc (4242) had 3.1 s of CPU by the kernel, 2.9 s by our tracer".into()],
     }
