@@ -34,15 +34,13 @@ pub fn chain(time: f64, count: u64, worst: f64, hops: Vec<(Hop, &[u32])>, leaf: 
     }
 }
 
-fn task(pid: u32, name: &str) -> Culprit {
+/// A task at the end of a chain.
+pub fn task(pid: u32, name: &str) -> Culprit {
     Culprit::new(SubjectKind::Task, pid.to_string(), name)
 }
 
-fn unknown() -> Culprit {
-    Culprit::new(SubjectKind::Kernel, "unknown", "not known")
-}
-
-fn noted(mut chain: Chain, notes: &[&str]) -> Chain {
+/// With notes.
+pub fn noted(mut chain: Chain, notes: &[&str]) -> Chain {
     chain.notes = notes.iter().map(|note| (*note).to_owned()).collect();
     chain
 }
@@ -93,42 +91,6 @@ pub fn chains() -> Vec<Chain> {
         relay(),
         one("curl", "socket", "data from 10.0.0.7:443", 0.4, peer()),
         throttled(),
-    ]
-}
-
-/// Ways in which a chain ends.
-pub fn ends() -> Vec<Chain> {
-    let after = |edge: &str, waits_for: &str, last: Hop, pids: &'static [u32], leaf: Culprit| {
-        let state = if edge == "runnable" { "runnable" } else { "blocked" };
-        let first: (Hop, &[u32]) = (hop(edge, "db", state, waits_for, 0.2), &[1, 2, 3, 4, 5, 6, 7, 8]);
-        chain(0.2, 1, 0.2, vec![first, (last, pids)], leaf)
-    };
-    let stop = |edge: &str, who: &str, state: &str, what: &str| hop(edge, who, state, what, 0.2);
-    let timer = Culprit::new(SubjectKind::Kernel, "a timer", "a timer");
-    let shared = Culprit::new(SubjectKind::Cpu, "cpu", "a CPU that others use, too");
-    let open = stop("open", "", "unknown", "nobody woke it in the window");
-    let unseen = stop("unexplained", "", "unknown", "who woke it was not seen");
-    vec![
-        after("futex", "a futex", stop("timer", "", "unknown", "a timer"), &[], timer),
-        noted(after("completion", "a completion in x", open, &[], unknown()), &["open"]),
-        after("unix-socket", "data from a unix socket", unseen, &[], unknown()),
-        after("lock", "mutex m", stop("unexplained", "web", "unknown", "not explained"), &[9], unknown()),
-        after(
-            "thread",
-            "a thread to end",
-            stop("not-begun", "web", "unknown", "it had not begun"),
-            &[9],
-            unknown(),
-        ),
-        after("runnable", "a CPU", stop("running", "", "running", "short runs of others"), &[], shared),
-        after(
-            "work",
-            "a work item",
-            stop("running", "kworker (f)", "running", "on CPU"),
-            &[9],
-            task(9, "kworker (f)"),
-        ),
-        after("epoll", "events", stop("unknown", "web", "sleep", "something"), &[9], unknown()),
     ]
 }
 

@@ -41,7 +41,7 @@ fn each_chain_reads_like_a_sentence() {
 
 #[test]
 fn each_end_of_a_chain_has_its_words() {
-    let doc = Document { chains: waits::ends(), ..sample::empty() };
+    let doc = Document { chains: crate::ends::all(), ..sample::empty() };
     same(&chains(&doc, &SHORT), include_str!("../golden/ends.txt"));
 }
 
