@@ -35,7 +35,6 @@ pub fn text(document: &Document, style: &Style) -> String {
         Some(wall) => watched(&mut page, document, wall, style),
         None => exam(&mut page, document, style),
     }
-    rest::print(&mut page, document, style);
     page.finish()
 }
 
@@ -49,7 +48,7 @@ pub fn chains(document: &Document, style: &Style) -> String {
         None => page.say("", "No chain found: nobody was seen waiting long for somebody else.", Ink::Heading),
     }
     chain::section(&mut page, document, style, IN_CHAINS);
-    rest::print(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
     page.finish()
 }
 
@@ -66,7 +65,7 @@ pub fn locks(document: &Document, style: &Style) -> String {
         }
     }
     lock::section(&mut page, document, style);
-    rest::print(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
     page.finish()
 }
 
@@ -76,6 +75,7 @@ fn exam(page: &mut Page, doc: &Document, style: &Style) {
     causes(page, doc);
     chain::section(page, doc, style, IN_EXAM);
     risks(page, doc);
+    rest::print(page, doc, style);
 }
 
 fn watched(page: &mut Page, doc: &Document, wall: &WallAccount, style: &Style) {
@@ -88,6 +88,7 @@ fn watched(page: &mut Page, doc: &Document, wall: &WallAccount, style: &Style) {
     lock::table(page, doc, style);
     causes(page, doc);
     risks(page, doc);
+    rest::unseen(page, doc, style);
 }
 
 fn of_kind(document: &Document, kind: Kind) -> impl Iterator<Item = &Finding> {

@@ -34,25 +34,35 @@ pub(super) fn section(page: &mut Page, doc: &Document, style: &Style, most: usiz
     }
 }
 
-/// The first chain in one line: who waited how long for what, and who is at the end.
+/// The first chain in one line: who waited how long for what, and who is at the end of how much of it.
 pub(super) fn headline(chain: &Chain) -> String {
     let waited = match chain.hops.first() {
         Some(hop) => {
             format!(
                 "{} waited {} for {}",
                 who(chain, 0),
-                time(chain.time),
+                time(whole(chain)),
                 named(&hop.waits_for, "something")
             )
         }
         None => format!("somebody waited {}", time(chain.time)),
     };
     let said = chain.hops.len() == 1 && end(chain).is_none();
+    let part = if time(chain.time) == time(whole(chain)) {
+        String::new()
+    } else {
+        format!("{} of ", time(chain.time))
+    };
     match chain.leaf.id.as_str() {
         _ if said || is_cycle(chain) => waited,
-        UNKNOWN => format!("{waited}; who is at the end of it is not known"),
-        _ => format!("{waited}; at the end of it is {}", culprit_words(&chain.leaf)),
+        UNKNOWN => format!("{waited}; nobody knows who is at the end of {part}it"),
+        _ => format!("{waited}; {} is at the end of {part}it", culprit_words(&chain.leaf)),
     }
+}
+
+/// All of the first waits; the chain may explain a part of them only.
+fn whole(chain: &Chain) -> Duration {
+    chain.hops.first().map_or(chain.time, |hop| hop.lost.max(chain.time))
 }
 
 fn print(page: &mut Page, number: usize, chain: &Chain, style: &Style) {
@@ -99,12 +109,12 @@ fn pids(page: &mut Page, chain: &Chain, at: usize, style: &Style) {
 /// "runguard (12 threads) waited 3.2 s, 480 times, worst 59 ms, for mutex cgroup_mutex".
 fn first(chain: &Chain) -> String {
     let Some(hop) = chain.hops.first() else { return headline(chain) };
-    let long = lasted(chain.time, Some(chain.count), Some(chain.worst));
+    let long = lasted(whole(chain), hop.count.or(Some(chain.count)), hop.worst.or(Some(chain.worst)));
     let who = who(chain, 0);
     let words = match hop.state.as_str() {
         "running" => format!("{who} ran {long}{}", doing(hop)),
         "runnable" if for_cpu(hop) => format!("{who} was ready for {} for {long}", cpu(hop)),
-        _ => format!("{who} waited {long} for {}", named(&hop.waits_for, "something")),
+        _ => format!("{who} waited {} for {}", enclosed(&long), named(&hop.waits_for, "something")),
     };
     words + &growth(hop) + joint(hop, chain.hops.len() > 1)
 }
@@ -116,8 +126,10 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
     }
     // Whom the scheduler gave the CPU; an empty quota is the waiter's own.
     if before.edge == "runnable" && hop.state == "running" {
-        let did = if hop.waits_for.starts_with("had the CPU") { " " } else { " ran there: " };
-        return format!("{who}{}{}", after(did, &hop.waits_for), growth(hop));
+        let did = hop.waits_for.strip_prefix("had the CPU").unwrap_or(&hop.waits_for);
+        let did = did.strip_prefix(": ").unwrap_or(did);
+        let did = if did == "on CPU" { String::new() } else { after(": ", did) };
+        return format!("{who} had the CPU for {}{did}{}", time(hop.lost), growth(hop));
     }
     if before.edge == "runnable" && hop.state == "runnable" {
         return format!("{} had run out for {}", named(&hop.waits_for, "its quota"), time(hop.lost));
@@ -156,7 +168,7 @@ fn did(hop: &Hop) -> String {
         "running" => format!("ran {long}{}", doing(hop)),
         "runnable" if for_cpu(hop) => format!("was ready for {} for {long}", cpu(hop)),
         _ if hop.waits_for.is_empty() => format!("waited {long}"),
-        _ => format!("waited {long} for {}", hop.waits_for),
+        _ => format!("waited {} for {}", enclosed(&long), hop.waits_for),
     }
 }
 
@@ -179,7 +191,7 @@ fn joint(hop: &Hop, more: bool) -> &'static str {
     if more && hop.edge == "runnable" { ", while" } else { "" }
 }
 
-/// "3.2 s, 480 times, worst 59 ms,"; "3.2 s" if there is no more to tell.
+/// "3.2 s, 480 times, worst 59 ms"; "3.2 s" if there is no more to tell.
 fn lasted(all: Duration, count: Option<u64>, worst: Option<Duration>) -> String {
     let mut words = time(all);
     match count.filter(|n| *n > 1) {
@@ -189,7 +201,12 @@ fn lasted(all: Duration, count: Option<u64>, worst: Option<Duration>) -> String 
     if let Some(worst) = worst.filter(|worst| !worst.is_zero()) {
         words.push_str(&format!(", worst {}", seconds(worst)));
     }
-    words + ","
+    words
+}
+
+/// In the midst of a sentence, what is set off by a comma ends with one.
+fn enclosed(words: &str) -> String {
+    if words.contains(',') { format!("{words},") } else { words.to_owned() }
 }
 
 fn growth(hop: &Hop) -> String {

@@ -80,6 +80,7 @@ fn parted(what: &str) -> (&str, &str) {
 /// What a part was, with its verb: the document says what was waited for.
 fn words(part: &Part) -> String {
     let (who, what) = parted(&part.what);
+    let what = if what == "had the CPU: on CPU" { "had the CPU" } else { what };
     let verb = match part.kind.as_str() {
         "running" | "spinning" | "unexplained" | "other" | "cycle" | "open" | "not-begun" | "handed"
         | "voluntary" => "",

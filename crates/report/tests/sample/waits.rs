@@ -50,13 +50,15 @@ fn cgroup_mutex() -> Chain {
         hop("lock", "kworker/1:2 (css_killed_work_fn)", "blocked", "rwsem shrinker_rwsem (write)", 2.9);
     (killer.count, killer.worst) = (Some(6), Some(s(0.9)));
     (killer.per_call, killer.grows_with) = (Some(s(0.5)), Some("9,000 cgroups".into()));
+    let mut waiter = hop("lock", "runguard", "blocked", "mutex cgroup_mutex", 3.2);
+    (waiter.count, waiter.worst) = (Some(480), Some(s(0.059)));
     let hops: Vec<(Hop, &[u32])> = vec![
-        (hop("lock", "runguard", "blocked", "mutex cgroup_mutex", 3.2), &[1, 2, 3]),
+        (waiter, &[1, 2, 3]),
         (killer, &[33]),
         (hop("runnable", "mkdir", "runnable", "a CPU", 2.1), &[4242]),
         (hop("running", "stress", "running", "had the CPU: user code (main)", 2.1), &[99]),
     ];
-    chain(3.2, 480, 0.059, hops, task(99, "stress").in_function("main"))
+    chain(2.1, 320, 0.042, hops, task(99, "stress").in_function("main"))
 }
 
 fn deadlock() -> Chain {
@@ -75,7 +77,7 @@ fn relay() -> Chain {
         (hop("child", "sh", "sleep", "a child to end", 0.4), &[61]),
         (hop("timer", "sleep", "sleep", "its own sleep", 0.3), &[62]),
     ];
-    chain(0.5, 1, 0.5, hops, task(62, "sleep"))
+    chain(0.3, 1, 0.3, hops, task(62, "sleep"))
 }
 
 /// One of each sort.
