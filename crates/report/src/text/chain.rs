@@ -56,7 +56,7 @@ pub(super) fn headline(chain: &Chain) -> String {
     match chain.leaf.id.as_str() {
         _ if said || is_cycle(chain) => waited,
         UNKNOWN => format!("{waited}; nobody knows who is at the end of {part}it"),
-        _ => format!("{waited}; {} is at the end of {part}it", culprit_words(&chain.leaf)),
+        _ => format!("{waited}; at the end of {part}it: {}", culprit_words(&chain.leaf)),
     }
 }
 
