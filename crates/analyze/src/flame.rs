@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use whyslow_model::timeline::{Command, Span};
+use whyslow_model::timeline::Command;
 use whyslow_model::{Recording, seconds};
 
 /// Frames from the root outwards, and how long.
@@ -54,6 +54,7 @@ pub fn picture(recording: &Recording) -> Picture {
     let root = scope.root(total);
     let mut folded: Vec<_> = lines
         .into_iter()
+        .filter(|(_, ns)| *ns > 0)
         .map(|line| under(&root, line))
         .map(|(frames, ns)| (frames.iter().map(|f| frame(f)).collect::<Vec<_>>().join(";"), ns))
         .collect();
@@ -105,14 +106,11 @@ impl<'r> Scope<'r> {
         }
     }
 
-    /// The part of a row that lies within the scope: (its length, the row's length).
-    fn overlap(&self, span: &Span) -> (u64, u64) {
-        let all = span.to_ns.saturating_sub(span.from_ns);
+    /// How long a part of a row lies within the scope, and how long it is.
+    fn overlap(&self, from: u64, to: u64) -> (u64, u64) {
+        let all = to.saturating_sub(from);
         match self {
-            Scope::Command(command) => {
-                let to = span.to_ns.min(command.to_ns);
-                (to.saturating_sub(span.from_ns.max(command.from_ns)), all)
-            }
+            Scope::Command(c) => (to.min(c.to_ns).saturating_sub(from.max(c.from_ns)), all),
             _ => (all, all),
         }
     }

@@ -30,36 +30,31 @@ pub(super) fn lines(recording: &Recording, scope: &Scope<'_>) -> Vec<Line> {
 }
 
 fn add(all: &mut BTreeMap<(u32, State), Waiting>, span: &Span, scope: &Scope<'_>, stacks: &Stacks<'_>) {
-    let (part, whole) = scope.overlap(span);
-    if part == 0 {
-        return;
-    }
-    let kind = kinds::of(span, stacks);
-    let cut = |ns: u64| share(ns, part.into(), whole.into());
-    let mut wait = |state: State, ns: u64, line: Option<Line>| {
+    let mut wait = |state: State, within: (u64, u64), ns: u64, line: Option<Line>| {
+        let (part, whole) = scope.overlap(within.0, within.1);
+        let cut = |ns: u64| share(ns, part.into(), whole.into());
         let waiting = all.entry((span.pid, state)).or_default();
         waiting.comm.clone_from(&span.comm);
         waiting.ns = waiting.ns.saturating_add(cut(ns));
         waiting.lines.extend(line.map(|(frames, ns)| (frames, cut(ns))));
     };
-    wait(State::Runnable, span.mixed.runnable_ns, None);
-    wait(State::Io, span.mixed.io_ns, None);
-    wait(State::Blocked, span.mixed.blocked_ns, None);
-    wait(State::Sleep, span.mixed.sleep_ns, None);
-    let own = span.woken_ns.saturating_sub(span.at_ns);
-    let ready = span.to_ns.saturating_sub(span.woken_ns);
-    let stands = |own: u64| span.stands_ns.max(own);
-    match span.state {
-        State::Io | State::Blocked | State::Sleep => {
-            if counts(scope, span.state, kind.class) {
-                wait(span.state, own, Some((frames(span, stacks, &kind.waits_for), stands(own))));
-            }
-            wait(State::Runnable, ready, Some((frames(span, stacks, &cpu(span)), ready)));
-        }
-        State::Runnable => {
-            wait(State::Runnable, ready, Some((frames(span, stacks, &cpu(span)), stands(ready))))
-        }
-        State::None | State::Running => {}
+    let (mixed, mix) = ((span.from_ns, span.at_ns), &span.mixed);
+    wait(State::Runnable, mixed, mix.runnable_ns, None);
+    wait(State::Io, mixed, mix.io_ns, None);
+    wait(State::Blocked, mixed, mix.blocked_ns, None);
+    wait(State::Sleep, mixed, mix.sleep_ns, None);
+    let kind = kinds::of(span, stacks);
+    let (own, ready) = ((span.at_ns, span.woken_ns), (span.woken_ns, span.to_ns));
+    let own_ns = span.woken_ns.saturating_sub(span.at_ns);
+    let ready_ns = span.to_ns.saturating_sub(span.woken_ns);
+    let sleeps = matches!(span.state, State::Io | State::Blocked | State::Sleep);
+    if sleeps && counts(scope, span.state, kind.class) {
+        let line = (frames(span, stacks, &kind.waits_for), span.stands_ns.max(own_ns));
+        wait(span.state, own, own_ns, Some(line));
+    }
+    if sleeps || span.state == State::Runnable {
+        let stands = if sleeps { ready_ns } else { span.stands_ns.max(ready_ns) };
+        wait(State::Runnable, ready, ready_ns, Some((frames(span, stacks, &cpu(span)), stands)));
     }
 }
 

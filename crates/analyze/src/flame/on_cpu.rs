@@ -41,7 +41,7 @@ fn ran(recording: &Recording, scope: &Scope<'_>) -> BTreeMap<u32, (String, u64)>
         return ran;
     }
     for span in recording.tables.spans.iter().flatten().filter(|span| scope.has(span.pid)) {
-        let (part, all) = scope.overlap(span);
+        let (part, all) = scope.overlap(span.from_ns, span.at_ns);
         let (comm, ns): &mut (String, u64) = ran.entry(span.pid).or_default();
         *ns = ns.saturating_add(share(span.mixed.running_ns, part.into(), all.into()));
         comm.clone_from(&span.comm);
