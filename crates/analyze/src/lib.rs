@@ -9,6 +9,7 @@ mod demand;
 pub mod doing;
 mod evidence;
 mod fair;
+pub mod flame;
 pub mod focus;
 mod frames;
 pub mod graph;
