@@ -17,6 +17,7 @@ pub mod parse;
 pub mod rules;
 pub mod shell;
 mod spread;
+mod untraced;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
@@ -38,7 +39,7 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        wall: None,
+        wall: untraced::wall(recording),
         chains: Vec::new(),
         locks: Vec::new(),
         calls: Vec::new(),

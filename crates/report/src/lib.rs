@@ -7,7 +7,7 @@ mod page;
 pub mod safe;
 mod text;
 
-pub use json::json;
+pub use json::{json, json_line};
 pub use page::paragraph;
 pub use text::text;
 
