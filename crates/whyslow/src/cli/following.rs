@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use whyslow_model::Recording;
 use whyslow_probe::Follow;
 
 /// How closely to follow.
@@ -22,12 +21,5 @@ impl Following {
     pub fn follow(&self, subject: String) -> Follow {
         let (slow, user_stacks) = (self.slow, self.user_stacks);
         Follow { subject, slow, user_stacks, ..Follow::default() }
-    }
-
-    /// Keep in the recording what was asked: `report` is to say the same later.
-    pub fn note(&self, recording: &mut Recording, subject: &str) {
-        let watched = recording.meta.watched.get_or_insert_default();
-        subject.clone_into(&mut watched.subject);
-        watched.slow_ns = self.slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
     }
 }

@@ -64,8 +64,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     };
     let ends = target.ends()?;
     let ends_with = ends.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
-    let mut recording = watch(Look { window: args.window.window, follow: Some(follow), ends_with });
-    args.following.note(&mut recording, &target.subject);
+    let recording = watch(Look { window: args.window.window, follow: Some(follow), ends_with });
     let told = args.telling.tell(&recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;

@@ -97,7 +97,6 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
         user_ns: used.map_or(0, |used| used.user_ns),
         system_ns: used.map_or(0, |used| used.system_ns),
     };
-    args.following.note(&mut recording, &command.argv.join(" "));
     recording.meta.watched.get_or_insert_default().command = Some(command);
     Ok(report(args, &recording, status, out))
 }

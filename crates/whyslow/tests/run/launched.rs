@@ -67,8 +67,10 @@ fn root_a_pipe_that_breaks_ends_the_command() {
 #[test]
 fn root_it_goes_on_when_we_are_killed() {
     let (mut child, out) = started(&mut run_script(&[], "echo up; read word; echo $word"));
+    let mut to = child.stdin.take().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    child.stdin.take().unwrap().write_all(b"still here\n").unwrap();
+    to.write_all(b"still here\n").unwrap();
+    drop(to);
     assert_eq!(rest(out), "still here\n");
 }
