@@ -17,7 +17,6 @@ pub mod parse;
 pub mod rules;
 pub mod shell;
 mod spread;
-mod untraced;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
@@ -39,7 +38,7 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        wall: untraced::wall(recording),
+        wall: None,
         chains: Vec::new(),
         locks: Vec::new(),
         calls: Vec::new(),
