@@ -194,6 +194,8 @@ fn root_saved_and_reported_later_it_is_the_same_with_all_that_a_comparison_needs
     assert_eq!(command.argv[..2], ["sh", "-c"]);
     assert!(watched.subject.starts_with("sh -c i=0"), "{}", watched.subject);
     assert_eq!((watched.slow_ns, command.status, command.signal), (Some(20_000_000), Some(5), None));
+    assert!(watched.pids.contains(&command.pid), "{:?}", watched.pids);
+    assert!(recording.meta.own_bpf_ns.is_some(), "its own cost is known");
     assert!(command.pid > 0 && command.from_ns < command.to_ns);
     assert!(command.to_ns <= recording.meta.window_ns && command.user_ns + command.system_ns > 0);
 }
