@@ -9,5 +9,5 @@ mod out;
 pub mod outcome;
 mod progress;
 pub mod store;
-mod target;
 mod watch;
+mod whom;

@@ -7,8 +7,8 @@ use whyslow_probe::Follow;
 
 use crate::cli::{Following, Keeping, Telling, WindowArgs, outcome};
 use crate::outcome::Outcome;
-use crate::target::Target;
 use crate::watch::{Look, watch};
+use crate::whom::Target;
 
 /// Arguments of `whyslow attach`.
 #[derive(Debug, Clone, clap::Args)]
