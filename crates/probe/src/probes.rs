@@ -105,6 +105,19 @@ pub struct Traced {
 /// The part of the window in which the kernel counts the run time of BPF programs: counting costs, too.
 const STATISTICS_FROM: f64 = 0.4;
 const STATISTICS_TO: f64 = 0.6;
+/// Longer windows have no known end: somebody waits for a command.
+const OPEN_ENDED: Duration = Duration::from_secs(24 * 3600);
+/// Of those, this much of seconds 0, 1, 2, 4, 8, ...: the last part stands for all.
+const STATISTICS_OPEN: Duration = Duration::from_millis(200);
+
+/// Whether the run time of BPF programs is to be counted now.
+fn is_sampled(at: Duration, window: Duration) -> bool {
+    if window < OPEN_ENDED {
+        return at >= window.mul_f64(STATISTICS_FROM) && at < window.mul_f64(STATISTICS_TO);
+    }
+    let second = at.as_secs();
+    (second == 0 || second.is_power_of_two()) && at - Duration::from_secs(second) < STATISTICS_OPEN
+}
 
 /// The value, or a note of why there is none.
 fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option<T> {
@@ -191,10 +204,10 @@ impl<'slot> Probes<'slot> {
     /// A beat within the window.
     pub fn poll(&mut self, at: Duration, window: Duration) {
         if let Some(programs) = &mut self.programs {
-            match (at >= window.mul_f64(STATISTICS_FROM), at >= window.mul_f64(STATISTICS_TO)) {
-                (true, true) => programs.disable(),
+            match (is_sampled(at, window), programs.is_counting()) {
+                (false, true) => programs.disable(),
                 // Refused: then the rows say so at the end.
-                (true, false) if !programs.is_on() => drop(programs.enable()),
+                (true, false) => drop(programs.enable()),
                 _ => {}
             }
         }
@@ -394,5 +407,20 @@ impl Traced {
             tables.slow_calls = Some(told.slow_calls);
             tables.stacks.get_or_insert_default().extend(told.stacks);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_time_is_counted_in_a_fifth_of_a_window_or_now_and_then_if_it_has_no_known_end() {
+        let counted =
+            |window, to| (0..to).filter(|ms| is_sampled(Duration::from_millis(*ms), window)).count();
+        assert_eq!(counted(Duration::from_secs(10), 10_000), 2_000);
+        let open = Duration::from_secs(100 * 365 * 86_400);
+        assert!(is_sampled(Duration::ZERO, open), "a command may be short");
+        assert_eq!(counted(open, 100_000), 200 * 8);
     }
 }
