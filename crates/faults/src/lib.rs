@@ -15,6 +15,8 @@ pub mod host;
 pub mod ladder;
 pub mod ledger;
 pub mod leftovers;
+pub mod look;
+pub mod rounds;
 pub mod scene;
 pub mod scenes;
 pub mod spec;

@@ -139,11 +139,12 @@ impl Told {
         self.bounds(window, |round| [round.from(position), round.from(position)])
     }
 
-    /// Time of one hop in the chain from the top: not less than while all waited, not more than it waited itself.
+    /// Time of one hop in the chain from `top`: not less than while all below `top` waited, not more than it waited itself.
     #[must_use]
-    pub fn hop(&self, position: usize, window: Span) -> Bounds {
+    pub fn hop(&self, top: usize, position: usize, window: Span) -> Bounds {
         self.bounds(window, |round| {
-            [round.together(), round.waits.get(position).copied().unwrap_or(round.together())]
+            let all = round.from(top);
+            [all, round.waits.get(position).copied().unwrap_or(all)]
         })
     }
 
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_hop_lies_between_the_chain_and_its_own_wait() {
-        let hop = told().hop(1, ms(0, 1_000));
+        let hop = told().hop(0, 1, ms(0, 1_000));
         assert!((hop.least - 0.144).abs() < 1e-9 && (hop.most - 0.150).abs() < 1e-9);
         assert_eq!(told().waits(0, ms(50, 1_000)).len(), 2);
     }
