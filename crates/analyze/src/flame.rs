@@ -70,9 +70,13 @@ pub fn picture(recording: &Recording) -> Picture {
     Picture { title, subtitle, lines: folded }
 }
 
-/// Waits as stacks: the waiter's name, its stack from the outermost frame, and what it waited for.
+/// Waits as stacks: the waiter's name, its stack from the outermost frame, what it waited for, and the chain from there.
 fn waits(recording: &Recording, scope: &Scope<'_>) -> Vec<Line> {
-    off_cpu::lines(recording, scope)
+    if recording.tables.spans.is_none() {
+        return off_cpu::lines(recording, scope);
+    }
+    let is_wait = |(labels, _): &Line| labels.iter().any(|label| label.starts_with("-- waits for "));
+    crate::graph::paths(recording).into_iter().filter(is_wait).collect()
 }
 
 /// Whose time it is.

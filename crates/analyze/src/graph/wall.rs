@@ -29,7 +29,7 @@ pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
     };
     let of = match &watched.command {
         Some(command) if !command.argv.is_empty() => command.argv.join(" "),
-        _ => watched.subject.clone(),
+        _ => format!("threads of {}", watched.subject),
     };
     let (wall, parts) = (whole.wall, &whole.nodes);
     let unsaid: u64 = parts.iter().map(|node| node.unsaid).sum();
