@@ -43,11 +43,7 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        wall: graph::account(recording),
-        chains: graph::chains(recording),
-        locks: locks::locks(recording),
-        calls: calls::calls(recording),
-        slow_calls: calls::slow_calls(recording),
+        wall: graph::account(recording).or_else(|| untraced::wall(recording)),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),
