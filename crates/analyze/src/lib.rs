@@ -22,6 +22,7 @@ pub mod rules;
 pub mod shell;
 mod spread;
 pub mod syscalls;
+mod untraced;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
@@ -44,6 +45,10 @@ pub fn examine(recording: &Recording) -> Document {
         not: answers.not,
         account: account::of(&ev),
         wall: graph::account(recording).or_else(|| untraced::wall(recording)),
+        chains: graph::chains(recording),
+        locks: locks::locks(recording),
+        calls: calls::calls(recording),
+        slow_calls: calls::slow_calls(recording),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use whyslow_report::text as chains;
+use whyslow_report::chains;
 
 use crate::cli::{Keeping, Telling, WindowArgs, outcome};
 use crate::outcome::Outcome;

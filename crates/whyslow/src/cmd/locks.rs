@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use whyslow_report::text as locks;
+use whyslow_report::locks;
 
 use crate::cli::{Telling, WindowArgs, outcome};
 use crate::outcome::Outcome;
