@@ -22,6 +22,7 @@ pub mod rules;
 pub mod shell;
 mod spread;
 pub mod syscalls;
+mod untraced;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
@@ -43,7 +44,7 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        wall: graph::account(recording),
+        wall: graph::account(recording).or_else(|| untraced::wall(recording)),
         chains: graph::chains(recording),
         locks: locks::locks(recording),
         calls: calls::calls(recording),

@@ -88,6 +88,7 @@ fn open(pid: u32) -> Result<OwnedFd> {
     if fd < 0 {
         return Err(why(pid, &io::Error::last_os_error()));
     }
+    // SAFETY: it was just opened for us.
     let pidfd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
     if ready(pidfd.as_raw_fd(), 0) {
         bail!(

@@ -68,8 +68,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     let mut signals = Signals::hold();
     let started = Started::start(&args.command, user.as_ref(), &signals).inspect_err(|_| signals.let_in())?;
     let stop = signals.catch(started.pidfd());
-    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let follow = Follow { pids: vec![started.pid()], ..args.following.follow(words.join(" ")) };
+    let follow = Follow { pids: vec![started.pid()], ..args.following.follow(words(args).join(" ")) };
     let look = Look { window: FOR_EVER, follow: Some(follow), ends_with: Some(started.pidfd()) };
     let mut starter = Starter { command: started, from: Duration::ZERO };
 
@@ -78,27 +77,38 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     signals.release();
     let pid = starter.command.pid();
     let end = starter.command.end(!recording.meta.interrupted);
-    let (status, used) = match &end {
+    let status = match &end {
         End::NotRun(status, error) => {
             note(&format!("{error:#}"));
             return Ok(*status);
         }
-        End::Exited(status, used) => (u8::try_from(*status).unwrap_or(OUR_FAILURE), Some(used)),
-        End::Killed(signal, used) => (128u8.saturating_add(u8::try_from(*signal).unwrap_or(0)), Some(used)),
-        End::Running => (INTERRUPTED, None),
+        End::Exited(status, _) => u8::try_from(*status).unwrap_or(OUR_FAILURE),
+        End::Killed(signal, _) => 128u8.saturating_add(u8::try_from(*signal).unwrap_or(0)),
+        End::Running => INTERRUPTED,
     };
     let command = Command {
-        argv: words,
+        argv: words(args),
         pid,
         from_ns: nanoseconds(starter.from),
         to_ns: ended_at(&recording, pid).unwrap_or(recording.meta.window_ns),
-        status: if let End::Exited(status, _) = end { Some(status) } else { None },
-        signal: if let End::Killed(signal, _) = end { Some(signal) } else { None },
-        user_ns: used.map_or(0, |used| used.user_ns),
-        system_ns: used.map_or(0, |used| used.system_ns),
+        ..ending(&end)
     };
     recording.meta.watched.get_or_insert_default().command = Some(command);
     Ok(report(args, &recording, status, out))
+}
+
+/// How it ended, as the recording has it.
+fn ending(end: &End) -> Command {
+    let (status, signal, used) = match end {
+        End::Exited(status, used) => (Some(*status), None, used),
+        End::Killed(signal, used) => (None, Some(*signal), used),
+        End::NotRun(..) | End::Running => return Command::default(),
+    };
+    Command { status, signal, user_ns: used.user_ns, system_ns: used.system_ns, ..Command::default() }
+}
+
+fn words(args: &Args) -> Vec<String> {
+    args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// A command's failure tells more than ours; its success is no success of ours.

@@ -80,6 +80,7 @@ impl Started {
         };
         // SAFETY: our own child, not waited for; a fresh descriptor that nobody else owns. It has CLOEXEC by itself.
         let pidfd = match unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } {
+            // SAFETY: as above.
             fd if fd >= 0 => unsafe { OwnedFd::from_raw_fd(fd as RawFd) },
             // Dropping the gate ends the child.
             _ => {
