@@ -52,23 +52,6 @@ pub fn online_cpus(root: &Path) -> Vec<u32> {
     list.trim().split(',').filter_map(range).flatten().collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_host_has_a_kernel_and_cpus() {
-        let meta = facts(Path::new("/"));
-        assert!(!meta.kernel.is_empty() && meta.cpus > 0 && meta.page_size >= 4096);
-        assert!(now_rfc3339().ends_with('Z'));
-    }
-
-    #[test]
-    fn a_host_without_files_has_no_cpus() {
-        assert!(online_cpus(Path::new("/nonexistent")).is_empty());
-    }
-}
-
 /// CLOCK_MONOTONIC, the clock of bpf_ktime_get_ns and of `Instant`.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
@@ -84,4 +67,21 @@ pub fn threads_of(pids: &[u32]) -> Vec<u32> {
     let of = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let threads = pids.iter().flat_map(of);
     threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_host_has_a_kernel_and_cpus() {
+        let meta = facts(Path::new("/"));
+        assert!(!meta.kernel.is_empty() && meta.cpus > 0 && meta.page_size >= 4096);
+        assert!(now_rfc3339().ends_with('Z'));
+    }
+
+    #[test]
+    fn a_host_without_files_has_no_cpus() {
+        assert!(online_cpus(Path::new("/nonexistent")).is_empty());
+    }
 }
