@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whyslow_model::Hop;
 use whyslow_model::chain::Chain;
-use whyslow_model::timeline::State;
+use whyslow_model::timeline::{Span, State};
 
 use super::culprit::Step;
 use super::explain::Walk;
@@ -39,13 +39,24 @@ pub(super) fn chains(graph: &Graph<'_>) -> Vec<Chain> {
     folded(graph, watched.as_ref()).into_iter().map(|(keys, fold)| fold.chain(graph, &keys)).collect()
 }
 
-/// Chains of the whole host, each with the longest of the waits at its head.
-pub(super) fn of_host(graph: &Graph<'_>) -> Vec<(Chain, usize)> {
-    let folds = folded(graph, None).into_iter();
-    folds
-        .filter_map(|(keys, fold)| Some((fold.hops.first()?.row?, fold.chain(graph, &keys))))
-        .map(|(a, b)| (b, a))
-        .collect()
+/// A chain of the whole host, with the longest of the waits at its head.
+pub(crate) struct HostChain<'r> {
+    pub chain: Chain,
+    pub head: &'r Span,
+    /// What the wait at the head was for.
+    pub class: Class,
+    /// What the wait at the end was for; `None`: no wait, somebody ran.
+    pub leaf: Option<Class>,
+}
+
+/// Chains of the whole host, whoever is watched.
+pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
+    let told = |(keys, fold): (Vec<Key>, Fold)| {
+        let row = fold.hops.first()?.row?;
+        let (class, leaf) = (graph.kind(row).class, fold.hops.last()?.row.map(|row| graph.kind(row).class));
+        Some(HostChain { chain: fold.chain(graph, &keys), head: graph.spans.get(row)?, class, leaf })
+    };
+    folded(graph, None).into_iter().filter_map(told).collect()
 }
 
 fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, Fold)> {
@@ -108,10 +119,14 @@ fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node
 /// Whether a wait on a whole host cost its task time. To wait to be given work, for one's own timer, or in one's own
 /// order (a shell for its command) is how programs are built.
 fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
-    let disk = graph.spans.get(row).is_some_and(|span| matches!(span.state, State::Io | State::Blocked));
+    let Some(span) = graph.spans.get(row) else { return false };
+    let disk = matches!(span.state, State::Io | State::Blocked);
+    // Kernel threads wait in D state for work, too: one in a function that is not known has lost nothing that is known.
+    let is_kernels = || graph.tasks.get(&span.pid).is_some_and(|task| task.kthread);
     match graph.kind(row).class {
         Class::Held | Class::Limit => true,
-        Class::Needed | Class::Unknown | Class::Device => disk,
+        Class::Needed | Class::Device => disk,
+        Class::Unknown => disk && !is_kernels(),
         Class::Cpu | Class::Handed | Class::Voluntary | Class::Peer => false,
     }
 }
