@@ -22,13 +22,13 @@ mod wall;
 
 use whyslow_model::Recording;
 use whyslow_model::chain::{Chain, WallAccount};
-use whyslow_model::timeline::Span;
 
 pub use chains::CHAIN_THRESHOLD;
+pub(crate) use chains::HostChain;
 pub use culprit::UNKNOWN;
 use facts::Graph;
 
-use crate::kinds::{self, Class};
+use crate::kinds;
 
 /// Where the wall time of the watched tasks, or of a command, went. `None`: nobody is watched, or there are no timelines.
 #[must_use]
@@ -42,11 +42,9 @@ pub fn chains(recording: &Recording) -> Vec<Chain> {
     Graph::of(recording, kinds::of).map(|graph| chains::chains(&graph)).unwrap_or_default()
 }
 
-/// Chains of the whole host, whoever is watched; each with the longest of the waits at its head, and what that was for.
-pub(crate) fn host_chains(recording: &Recording) -> Vec<(Chain, &Span, Class)> {
-    let Some(graph) = Graph::of(recording, kinds::of) else { return Vec::new() };
-    let chains = chains::of_host(&graph).into_iter();
-    chains.filter_map(|(chain, row)| Some((chain, graph.spans.get(row)?, graph.kind(row).class))).collect()
+/// Chains of the whole host, whoever is watched.
+pub(crate) fn host_chains(recording: &Recording) -> Vec<HostChain<'_>> {
+    Graph::of(recording, kinds::of).map(|graph| chains::of_host(&graph)).unwrap_or_default()
 }
 
 /// For a flame graph: labels from the root (a thread's name) over the waiter's frames, outermost first, and then for each

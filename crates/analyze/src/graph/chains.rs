@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whyslow_model::Hop;
 use whyslow_model::chain::Chain;
-use whyslow_model::timeline::State;
+use whyslow_model::timeline::{Context, Span, State};
 
 use super::culprit::Step;
 use super::explain::Walk;
@@ -39,13 +39,24 @@ pub(super) fn chains(graph: &Graph<'_>) -> Vec<Chain> {
     folded(graph, watched.as_ref()).into_iter().map(|(keys, fold)| fold.chain(graph, &keys)).collect()
 }
 
-/// Chains of the whole host, each with the longest of the waits at its head.
-pub(super) fn of_host(graph: &Graph<'_>) -> Vec<(Chain, usize)> {
-    let folds = folded(graph, None).into_iter();
-    folds
-        .filter_map(|(keys, fold)| Some((fold.hops.first()?.row?, fold.chain(graph, &keys))))
-        .map(|(a, b)| (b, a))
-        .collect()
+/// A chain of the whole host, with the longest of the waits at its head.
+pub(crate) struct HostChain<'r> {
+    pub chain: Chain,
+    pub head: &'r Span,
+    /// What the wait at the head was for.
+    pub class: Class,
+    /// What the wait at the end was for; `None`: no wait, somebody ran.
+    pub leaf: Option<Class>,
+}
+
+/// Chains of the whole host, whoever is watched.
+pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
+    let told = |(keys, fold): (Vec<Key>, Fold)| {
+        let row = fold.hops.first()?.row?;
+        let (class, leaf) = (graph.kind(row).class, fold.hops.last()?.row.map(|row| graph.kind(row).class));
+        Some(HostChain { chain: fold.chain(graph, &keys), head: graph.spans.get(row)?, class, leaf })
+    };
+    folded(graph, None).into_iter().filter_map(told).collect()
 }
 
 fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, Fold)> {
@@ -53,7 +64,7 @@ fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, F
     let mut folds: HashMap<Vec<Key>, Fold> = HashMap::new();
     for node in losses(graph, watched) {
         let mut ways = Vec::new();
-        ways_down(&node, node.ns, &mut vec![], &mut ways);
+        ways_down(graph, &node, node.ns, &mut vec![], &mut ways);
         for way in ways {
             folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, &way);
         }
@@ -108,35 +119,50 @@ fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node
 /// Whether a wait on a whole host cost its task time. To wait to be given work, for one's own timer, or in one's own
 /// order (a shell for its command) is how programs are built.
 fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
-    let disk = graph.spans.get(row).is_some_and(|span| matches!(span.state, State::Io | State::Blocked));
+    let Some(span) = graph.spans.get(row) else { return false };
+    let disk = matches!(span.state, State::Io | State::Blocked);
+    // Kernel threads wait in D state for work, too: one in a function that is not known has lost nothing that is known.
+    let is_kernels = || graph.tasks.get(&span.pid).is_some_and(|task| task.kthread);
+    // A timed wait for a lock of a program that a timer ended: nobody let anything go, so nobody is known to have held it.
+    let let_go = || span.waker.as_ref().is_some_and(|waker| waker.context == Context::Task);
     match graph.kind(row).class {
-        Class::Held | Class::Limit => true,
-        Class::Needed | Class::Unknown | Class::Device => disk,
+        Class::Held => span.lock.is_some() || disk || let_go(),
+        Class::Limit => true,
+        Class::Needed | Class::Device => disk,
+        Class::Unknown => disk && !is_kernels(),
         Class::Cpu | Class::Handed | Class::Voluntary | Class::Peer => false,
     }
 }
 
-/// On a CPU that tasks share each waits for the others; one that had it without a break for long is another matter. So is
-/// a quota.
+/// On a CPU that tasks share each waits for the others, and slices of 32 ms were seen at load 18 on two CPUs; one that had
+/// it without a break for several of those is another matter.
+const WITHOUT_A_BREAK: Duration = Duration::from_millis(100);
+
+/// Whether a wait for a CPU was more than that.
 fn was_kept_off(node: &Node) -> bool {
-    let long = CHAIN_THRESHOLD.as_nanos() as u64;
     node.parts.iter().any(|part| match part.key.sort {
-        Sort::HadCpu => part.worst >= long,
-        Sort::Quota => part.ns >= long,
+        Sort::HadCpu => u128::from(part.worst) >= WITHOUT_A_BREAK.as_nanos(),
+        Sort::Quota => u128::from(part.ns) >= CHAIN_THRESHOLD.as_nanos(),
         _ => false,
     })
 }
 
 /// The ways down from a node that are worth telling: always the largest.
-fn ways_down<'n>(node: &'n Node, whole: u64, way: &mut Vec<Step<'n>>, ways: &mut Vec<Vec<Step<'n>>>) {
-    way.push(Step::of(node));
+fn ways_down<'n>(
+    graph: &Graph<'_>,
+    node: &'n Node,
+    whole: u64,
+    way: &mut Vec<Step<'n>>,
+    ways: &mut Vec<Vec<Step<'n>>>,
+) {
+    way.push(Step::of(graph, node));
     let parts = if node.key.sort == Sort::Ran { &[] } else { &*node.parts };
     let worth_it =
         |ns: u64| ns.saturating_mul(BESIDE) >= whole || u128::from(ns) >= CHAIN_THRESHOLD.as_nanos();
     let followed = parts.iter().enumerate().filter(|(at, part)| *at == 0 || worth_it(part.ns));
     for (_, part) in followed {
         if ways.len() < MOST_WAYS {
-            ways_down(part, whole, way, ways);
+            ways_down(graph, part, whole, way, ways);
         }
     }
     if parts.is_empty() {

@@ -20,10 +20,14 @@ pub(super) struct Step<'n> {
 }
 
 impl<'n> Step<'n> {
-    /// Of a node. Time on a CPU is called by what most of it was.
-    pub fn of(node: &'n Node) -> Self {
+    /// Of a node. Time on a CPU is called by what most of it was; a program's own code alike, whatever its function.
+    pub fn of(graph: &Graph<'_>, node: &'n Node) -> Self {
         let most = node.parts.first().filter(|_| node.key.sort == Sort::Ran);
-        Step { key: Key { what: most.map_or(node.key.what, |most| most.key.what), ..node.key }, node }
+        let mut what = most.map_or(node.key.what, |most| most.key.what);
+        if node.key.sort == Sort::Ran && graph.names.text(what).starts_with("user code (") {
+            what = graph.names.id("user code");
+        }
+        Step { key: Key { what, ..node.key }, node }
     }
 }
 

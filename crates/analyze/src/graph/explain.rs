@@ -14,8 +14,8 @@ use crate::kinds::Class;
 
 /// Longer chains are not followed: no report could print one.
 const DEEPEST: usize = 32;
-/// Waits below this part of the stretch they are in are leaves: a thousand of them would not change the answer.
-const CUT: u64 = 1000;
+/// Waits below this part of the stretch they are in are leaves: a hundred of them would not change the answer.
+const CUT: u64 = 10_000;
 /// ... and those below this, whatever the stretch: rows are made for waits of 100 us and more.
 const SMALLEST: u64 = 20_000;
 
@@ -110,7 +110,8 @@ impl Graph<'_> {
         let who = self.who(span, None);
         let key = Key { sort: Sort::Wait, word: kind.word, who: who.key, what: kind.what };
         let mut node = Node::leaf(key, span.pid, piece.ns());
-        node.unsaid = if kind.class == Class::Unknown { node.ns } else { 0 };
+        let by_others = matches!(kind.class, Class::Unknown | Class::Held | Class::Needed);
+        node.unsaid = if by_others && kind.word != "rcu" { node.ns } else { 0 };
         node.shown = who.shown;
         node.count = 1;
         node.row = Some(row);

@@ -159,11 +159,9 @@ impl Graph<'_> {
 
     fn had(&self, pid: u32, whole: u64, ns: u64) -> Node {
         let did = self.did(pid);
-        let (what, function) = match did.first() {
-            Some((doing, _)) => (format!("had the CPU: {}", doing.what), doing.function.as_deref()),
-            None => ("had the CPU".to_owned(), None),
-        };
-        let mut node = self.node(Sort::HadCpu, "running", self.who_is(pid, None), self.names.id(&what), ns);
+        let function = did.first().and_then(|(doing, _)| doing.function.as_deref());
+        let what = self.names.id("had the CPU");
+        let mut node = self.node(Sort::HadCpu, "running", self.who_is(pid, None), what, ns);
         node.function = function.map(|f| self.names.id(f));
         (node.count, node.worst) = (1, whole);
         node

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
-use whyslow_model::timeline::{Span, State};
+use whyslow_model::timeline::State;
 use whyslow_model::{Finding, Missing, Not, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
-use crate::graph::{self, CHAIN_THRESHOLD, UNKNOWN};
+use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
 use crate::kinds::Class;
 use crate::names;
 use crate::spread;
@@ -48,13 +48,10 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.spans()?;
     let tasks = ev.tasks()?;
     let mut causes: Vec<Cause> = Vec::new();
-    for (chain, span, class) in graph::host_chains(ev.recording()) {
-        if !is_told(&chain, span, class) {
-            continue;
-        }
-        match causes.iter_mut().find(|cause| cause.is_same(&chain)) {
-            Some(cause) => cause.add(chain),
-            None => causes.push(Cause::of(chain)),
+    for told in graph::host_chains(ev.recording()).into_iter().filter(is_told) {
+        match causes.iter_mut().find(|cause| cause.is_same(&told.chain)) {
+            Some(cause) => cause.add(told.chain),
+            None => causes.push(Cause::of(told.chain)),
         }
     }
     let found = causes.iter().filter_map(|cause| finding(ev, tasks, cause));
@@ -62,12 +59,21 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 }
 
 /// A chain that says who made somebody wait in the kernel.
-fn is_told(chain: &Chain, head: &Span, class: Class) -> bool {
+fn is_told(told: &HostChain<'_>) -> bool {
+    let HostChain { chain, head, class, leaf } = told;
     let uninterruptible = matches!(head.state, State::Blocked | State::Io);
     let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);
     let kernel = head.lock.is_some() || (uninterruptible && of_others);
     let hint = chain.notes.iter().any(|note| note == "stale-owner");
-    kernel && !hint && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
+    let by_somebody = match (chain.leaf.kind, leaf) {
+        // Who was waiting for something to do held nobody up; who sleeps does so only if it has the lock meanwhile.
+        (SubjectKind::Task, Some(Class::Handed)) => false,
+        (SubjectKind::Task, Some(Class::Voluntary)) => head.lock.is_some(),
+        (SubjectKind::Task | SubjectKind::Device | SubjectKind::Quota | SubjectKind::Limit, _) => true,
+        // A timer, a packet, a CPU that all want: nobody is to blame.
+        _ => false,
+    };
+    kernel && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
 }
 
 /// Chains with one end.
@@ -162,14 +168,14 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     ev.spans()?;
-    let any = graph::host_chains(ev.recording()).iter().any(|(_, span, _)| span.lock.is_some());
+    let any = graph::host_chains(ev.recording()).iter().any(|told| told.head.lock.is_some());
     let evidence = format!("no task waited for one as long as {}", seconds(CHAIN_THRESHOLD));
     Ok((!any).then(|| Not { what: "a lock of the kernel".into(), evidence }))
 }
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Waker};
+    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Span, Waker};
     use whyslow_model::{Kind, Meta, Recording};
 
     use super::*;
@@ -244,7 +250,7 @@ mod tests {
             let mut rec = host(400);
             for span in rec.tables.spans.iter_mut().flatten() {
                 span.waker = None;
-                for lock in &mut span.lock {
+                if let Some(lock) = &mut span.lock {
                     (lock.reader_owned, lock.owner) = (true, owner);
                 }
             }
