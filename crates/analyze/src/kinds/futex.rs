@@ -11,7 +11,9 @@ const FUTEX_WAIT: u32 = 455;
 /// include/uapi/linux/futex.h.
 const PRIVATE: u64 = 128;
 const REALTIME: u64 = 256;
+const WAIT: u64 = 0;
 const LOCK_PI: u64 = 6;
+const WAIT_BITSET: u64 = 9;
 const LOCK_PI2: u64 = 13;
 const WAITERS: u32 = 0x8000_0000;
 const TID_MASK: u32 = 0x3fff_ffff;
@@ -21,8 +23,9 @@ const MOST_TID: u32 = 4 << 20;
 /// "Locked, and somebody waits" in the mutexes of glibc (lll_lock), Rust std, Go's runtime (mutex_sleeping) and most
 /// others: the third state of Drepper's "Futexes are tricky".
 const CONTENDED: u32 = 2;
-/// Rust std's RwLock: all reader bits set is "write-locked".
-const RUST_WRITE_LOCKED: u32 = TID_MASK;
+/// Rust std's RwLock: all reader bits set is "write-locked", the next bit is "readers wait". With "writers wait", too, it
+/// would be -1; but that is what a parked thread of Rust std waits on, and those are far more.
+const RUST_WRITE_LOCKED: u32 = 0x7fff_ffff;
 
 /// kernel/futex/waitwake.c (kernel/futex.c before v5.16).
 pub(super) const ROWS: &[Row] = &[by(
@@ -115,8 +118,12 @@ fn is_lock(span: &Span) -> bool {
     }
     // glibc's condition variables and semaphores wait against the real-time clock, without a timeout; since 2.41 a
     // condition variable's word may be 2. Locks without a timeout never name that clock.
-    let signalled = span.syscall == Some(FUTEX) && span.args[1] & REALTIME != 0 && span.args[3] == 0;
-    (value == CONTENDED && !signalled) || value & TID_MASK == RUST_WRITE_LOCKED || owner_in(value).is_some()
+    let of_glibc = span.args[1] & REALTIME != 0 && span.args[3] == 0;
+    // Rust std waits by bit set against the monotonic clock; its mutexes have no timeout, its condition variables do, and
+    // their count may be 2.
+    let of_rust = operation(span).0 == WAIT_BITSET && span.args[1] & REALTIME == 0 && span.args[3] != 0;
+    let signalled = span.syscall == Some(FUTEX) && (of_glibc || of_rust);
+    (value == CONTENDED && !signalled) || value == RUST_WRITE_LOCKED || owner_in(value).is_some()
 }
 
 /// glibc's robust, PI and error-checking words, and musl's: waiters bit and the owner's thread id.
@@ -137,7 +144,7 @@ pub fn futex_owner(span: &Span) -> Option<u32> {
 pub fn joined_thread(span: &Span, stacks: &Stacks<'_>) -> Option<u32> {
     let value = expected(span)?;
     let (op, shared) = operation(span);
-    let waits = span.syscall == Some(FUTEX) && matches!(op, 0 | 9);
+    let waits = span.syscall == Some(FUTEX) && matches!(op, WAIT | WAIT_BITSET);
     if !waits || !shared || value <= CONTENDED || value > MOST_TID {
         return None;
     }

@@ -1,10 +1,17 @@
 //! Waiting for the kernel itself: grace periods, work items, CPUs that must answer, completions.
 
-use super::table::{Row, by, row};
+use super::table::{Row, by, here, row};
 use super::{Class, Wait, WaitKind};
 
 /// kernel/rcu, kernel/workqueue.c, kernel/stop_machine.c, kernel/kthread.c, kernel/umh.c, fs/kernfs, kernel/cgroup.
 pub(super) const ROWS: &[Row] = &[
+    // percpu_down_write is inlined or left by a jump: it waits for the lock's readers.
+    here(
+        &["cgroup_procs_write_start", "cgroup_attach_lock"],
+        "lock",
+        "percpu rwsem cgroup_threadgroup_rwsem, to write",
+        Class::Held,
+    ),
     by(RCU, grace_period),
     row(
         &["rcu_barrier", "rcu_barrier_tasks", "srcu_barrier", "kvfree_rcu_barrier", "flush_rcu_work"],

@@ -1,6 +1,6 @@
 //! Names of kernel locks. Most kernels have no symbols for data: then those who wait for a lock name it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use whyslow_model::Recording;
 use whyslow_model::timeline::{LockKind, Target};
@@ -93,8 +93,11 @@ impl LockNames {
     /// From the waits and the contention that a recording holds: the surest name wins, then the first.
     pub fn of(recording: &Recording, stacks: &Stacks<'_>) -> Self {
         let mut names = LockNames::default();
+        // Waits by process, for each lock.
+        let mut waiting: HashMap<u64, BTreeMap<u32, u64>> = HashMap::new();
         for span in recording.tables.spans.iter().flatten() {
             let Some(lock) = span.lock.as_ref().filter(|lock| lock.address != 0) else { continue };
+            *waiting.entry(lock.address).or_default().entry(span.tgid).or_default() += 1;
             if names.at(lock.address).is_some_and(|name| name.rank == SURE) {
                 continue;
             }
@@ -117,11 +120,17 @@ impl LockNames {
             let frames = meaningful(stacks.kernel(lock.stack));
             let site = Site { kind: lock.kind, frames: &frames, tgid: 0, process: "", target: None };
             let mut name = name(&site, lock.address);
-            if name.name.ends_with(" of  (0)") {
-                // A row of contention does not say whose process it was.
-                name.name.truncate(name.name.len() - " of  (0)".len());
-                name.name.push_str(" of a process");
-                name.rank = 2;
+            if let Some(of_whom) = name.name.strip_suffix(" of  (0)") {
+                // A row of contention does not say whose process it was; who waits for an mmap_lock is of it, as a rule.
+                let process =
+                    waiting.get(&lock.address).and_then(|by| by.iter().max_by_key(|(_, count)| **count));
+                (name.name, name.rank) = match process {
+                    Some((tgid, _)) => (
+                        format!("{of_whom} of {} ({tgid})", stacks.process(*tgid).unwrap_or("a process")),
+                        SURE,
+                    ),
+                    None => (format!("{of_whom} of a process"), 2),
+                };
             }
             names.better(lock.address, name);
         }

@@ -151,7 +151,10 @@ const RELEASE: &[&str] = &[
 pub(crate) fn taken_by(stack: &[String], frames: usize) -> String {
     let frames_of = meaningful(stack);
     let taken = outside(&frames_of);
-    taken.iter().take(frames).copied().collect::<Vec<_>>().join(" < ")
+    let entry = |f: &&str| {
+        ["do_syscall_64", "x64_sys_call"].contains(f) || f.starts_with("entry_") || f.starts_with("asm_")
+    };
+    taken.iter().copied().take_while(|f| !entry(f)).take(frames).collect::<Vec<_>>().join(" < ")
 }
 
 /// The function that gave a lock back, on the stack of who did: only if that is what it shows.

@@ -102,9 +102,13 @@ fn all_waiters_of_a_lock_give_it_one_name() {
         assert_eq!(of(row, &stacks).waits_for, "rwsem mmap_lock of p12 (12), to read");
     }
     assert_eq!(lock_name(&stacks, 0xb0, LockKind::Mutex).name, "at 0xb0");
+    // No stack of theirs shows the lock: contention names it, and most of those who wait are of the process.
+    let contended = Lock { address: 0xa0, kind: LockKind::Rwsem, stack: Some(2), ..Lock::default() };
+    recording.tables.locks = Some(vec![contended]);
+    recording.tables.spans = Some(vec![span(10, 9), span(11, 9), span(11, 9)]);
+    let stacks = Stacks::in_recording(&recording);
+    assert_eq!(lock_name(&stacks, 0xa0, LockKind::Rwsem).name, "mmap_lock of p11 (11)");
     recording.tables.spans = None;
-    recording.tables.locks =
-        Some(vec![Lock { address: 0xa0, kind: LockKind::Rwsem, stack: Some(2), ..Lock::default() }]);
     let stacks = Stacks::in_recording(&recording);
     assert_eq!(
         lock_name(&stacks, 0xa0, LockKind::Rwsem).name,

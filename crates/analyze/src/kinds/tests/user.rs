@@ -15,6 +15,10 @@ fn futexes_that_somebody_holds_and_those_that_somebody_signals() {
         // Rust's RwLock, written by somebody; a reader's word of many readers.
         ([0, 0x89, 0x7fff_ffff, 0], Held),
         ([0, 0x89, 0x4000_0003, 0], Handed),
+        // A condition variable of Rust std with a timeout, whose count happens to be 2.
+        ([0, 0x89, 2, 0x7f00], Handed),
+        // A parked thread of Rust std.
+        ([0, 0x89, 0xffff_ffff, 0], Handed),
         // Waiters bit without an owner: an event count.
         ([0, 0x80, 0x8000_0000, 0], Handed),
         ([0, 13, 0, 0], Held),
