@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 use whyslow_model::timeline::{HoldSeen, LockKind};
 
 use super::*;
@@ -132,15 +133,25 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
     assert!(!words.is_empty() && words.iter().all(|h| h.pid == holder.tid), "{words:?}");
 }
 
+/// A map as the scheduler's object has it.
+fn lock_waits() -> MapHandle {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        ..Default::default()
+    };
+    let value = size_of::<lock_wait>() as u32;
+    MapHandle::create(MapType::Array, Some("lock_waits"), 4, value, 65536, &options).unwrap()
+}
+
 #[test]
 fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let dir = scratch();
     let path = new_file(dir.path());
-    let (mut first, mut second) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let others = Locks::start(&mut first, None, &[]).unwrap();
-    let fd = others.skel.maps.lock_waits.as_fd();
+    let mut slot = MaybeUninit::uninit();
+    let map = lock_waits();
+    let fd = map.as_fd();
     let shared = Shared { slots: fd, lock_waits: fd, followed: fd };
-    let probe = Locks::start(&mut second, Some(shared), &CPUS).unwrap();
+    let probe = Locks::start(&mut slot, Some(shared), &CPUS).unwrap();
     let mut holder = Stuck::writing(&path);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let (middle, middle_thread) = writer_to(file.try_clone().unwrap());
@@ -152,7 +163,7 @@ fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let waits = await_wait(&probe, middle, 10_000_000).wait;
     assert_eq!((waits.kind, waits.owner, waits.owner_again), (2, holder.tid, holder.tid));
     let lock_now = || {
-        let bytes = others.skel.maps.lock_waits.lookup(&(last & 65535).to_ne_bytes(), MapFlags::ANY);
+        let bytes = map.lookup(&(last & 65535).to_ne_bytes(), MapFlags::ANY);
         u64::from_ne_bytes(bytes.unwrap().unwrap()[..8].try_into().unwrap())
     };
     assert_ne!(lock_now(), 0, "the wait is in the shared map");
