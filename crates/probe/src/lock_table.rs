@@ -32,6 +32,9 @@ const WAY_IN: [&str; 17] = [
     "__rt_",
 ];
 
+/// Frames of our own program, and of what runs it, that may come before those.
+const MOST_OF_OURS: usize = 4;
+
 /// Tables of the locks probe: waits, holders, and the stacks that the waits point to, numbered from `first_stack`.
 /// The window began at `begin_ns` (CLOCK_MONOTONIC).
 #[must_use]
@@ -44,13 +47,13 @@ pub fn tables(
 ) -> (Vec<Lock>, Vec<Hold>, Vec<Stack>) {
     let mut table = Table { stacks: BTreeMap::new(), first_stack, locks: BTreeMap::new() };
     for row in &seen.rows {
-        let stack = table.stack(kernel, &row.frames);
+        let stack = table.stack(kernel, &row.frames, true);
         table.add((row.lock, row.kind, row.write, stack), row.count, row.total_ns, row.worst_ns);
     }
     let end_ns = begin_ns.saturating_add(window_ns);
     for open in seen.open.iter().filter(|open| open.wait.since > 0) {
         let depth = usize::try_from(open.depth).unwrap_or(0) / 8;
-        let stack = table.stack(kernel, open.frames.get(..depth).unwrap_or_default());
+        let stack = table.stack(kernel, open.frames.get(..depth).unwrap_or_default(), false);
         let ns = end_ns.saturating_sub(open.wait.since.max(begin_ns));
         table.add((open.wait.lock, open.wait.kind, open.wait.write != 0, stack), 1, ns, ns);
     }
@@ -72,14 +75,17 @@ struct Table {
 }
 
 impl Table {
-    /// The number of a call site; stacks of the same names are one.
-    fn stack(&mut self, kernel: &mut KernelNames, frames: &[u64]) -> Option<u32> {
+    /// The number of a call site; stacks of the same names are one. Only a stack that was `traced` when the wait ended
+    /// begins with our own program, whose address the kernel's symbols may give a wrong name.
+    fn stack(&mut self, kernel: &mut KernelNames, frames: &[u64], traced: bool) -> Option<u32> {
         if frames.is_empty() {
             return None;
         }
         let mut names = kernel.stack(frames);
-        let own = names.iter().position(|name| !WAY_IN.iter().any(|own| name.starts_with(own))).unwrap_or(0);
-        names.drain(..own);
+        let is_own = |name: &String| WAY_IN.iter().any(|own| name.starts_with(own));
+        let ours = names.iter().take(MOST_OF_OURS).position(is_own).filter(|_| traced).unwrap_or(0);
+        let caller = names.iter().skip(ours).position(|name| !is_own(name)).unwrap_or(0);
+        names.drain(..ours.saturating_add(caller).min(names.len()));
         let next = self.first_stack.saturating_add(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
         Some(*self.stacks.entry(names).or_insert(next))
     }

@@ -41,6 +41,7 @@ struct locks_rate {
 	__u64 slice;
 	__u64 stacks;
 	__u64 holds;
+	__u64 shorts;
 };
 
 struct {

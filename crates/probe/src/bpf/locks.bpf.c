@@ -17,8 +17,9 @@
 #define USEC 1000ULL
 #define MAX_ROWS 16384
 #define MAX_STACKS 8192
-/* Shorter waits are summed without a call site: a stack costs 1 to 3 us. */
+/* Of shorter waits one in ONE_IN has a call site, the others are summed without: a stack costs 1 to 3 us. */
 #define STACK_FROM (20 * USEC)
+#define ONE_IN 32
 /* Waits that the timer looks at again, by hash of the pid. */
 #define LISTED 512
 /* The timer of any CPU may do the walk, but not more often than this. */
@@ -40,7 +41,8 @@ struct locks_row {
 /* Beside lock_waits, by pid: what only we need. */
 struct locks_begun {
 	struct task_struct *owner;
-	__u64 listed; /* place in `listed`, + 1 */
+	__u32 listed; /* place in `listed`, + 1 */
+	__u32 reader; /* the owner had it for reading */
 };
 
 struct {
@@ -119,6 +121,7 @@ static __always_inline void open_wait(struct lock_wait *w, __u32 pid, __u64 lock
 	w->reader_owned = word->reader_owned;
 	w->lock = lock;
 	b->owner = word->task;
+	b->reader = word->reader_owned;
 	list_wait(pid, b);
 }
 
@@ -200,13 +203,22 @@ static __always_inline void tell_holders(struct lock_wait *w, struct locks_begun
 	if (!h)
 		return;
 	if (waited)
-		tell_hold(w->lock, w->since, now, b->owner, w->owner, false, w->reader_owned && !w->owner_again);
+		tell_hold(w->lock, w->since, now, b->owner, w->owner, false, b->reader);
 	if (!got_it || (!waited && now - h->told_at < TELL_EVERY))
 		return;
 	h->owner = w->pid;
 	h->told_at = now;
 	tell_hold(w->lock, now, now, (void *)bpf_get_current_task(), w->pid, true,
 		  !w->write && (w->kind == LOCK_RWSEM || w->kind == LOCK_PERCPU_RWSEM));
+}
+
+/* Whether this short wait is the one in ONE_IN; the first of a CPU is. */
+static __always_inline bool drawn(void)
+{
+	__u32 zero = 0;
+	struct locks_rate *rate = bpf_map_lookup_elem(&rates, &zero);
+
+	return rate && !(rate->shorts++ % ONE_IN);
 }
 
 SEC("tp_btf/contention_end")
@@ -230,7 +242,7 @@ int BPF_PROG(ends, void *lock_pointer, int ret)
 	key.kind = w->kind;
 	key.write = w->write;
 	key.stack = -1;
-	if (ns >= STACK_FROM && may(now, false))
+	if ((ns >= STACK_FROM || drawn()) && may(now, false))
 		key.stack = bpf_get_stackid(ctx, &sites, 0);
 	if (key.stack < 0)
 		key.stack = -1; /* two stacks of one hash: the first has the place */

@@ -7,7 +7,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use whyslow_model::timeline::{HoldSeen, LockKind};
+use libbpf_rs::{MapHandle, MapType, libbpf_sys};
+use whyslow_model::timeline::{HoldSeen, Lock, LockKind};
 
 use super::*;
 use crate::kallsyms::Kallsyms;
@@ -132,15 +133,25 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
     assert!(!words.is_empty() && words.iter().all(|h| h.pid == holder.tid), "{words:?}");
 }
 
+/// A map as the scheduler's object has it.
+fn lock_waits() -> MapHandle {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        ..Default::default()
+    };
+    let value = size_of::<lock_wait>() as u32;
+    MapHandle::create(MapType::Array, Some("lock_waits"), 4, value, 65536, &options).unwrap()
+}
+
 #[test]
 fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let dir = scratch();
     let path = new_file(dir.path());
-    let (mut first, mut second) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let others = Locks::start(&mut first, None, &[]).unwrap();
-    let fd = others.skel.maps.lock_waits.as_fd();
+    let mut slot = MaybeUninit::uninit();
+    let map = lock_waits();
+    let fd = map.as_fd();
     let shared = Shared { slots: fd, lock_waits: fd, followed: fd };
-    let probe = Locks::start(&mut second, Some(shared), &CPUS).unwrap();
+    let probe = Locks::start(&mut slot, Some(shared), &CPUS).unwrap();
     let mut holder = Stuck::writing(&path);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let (middle, middle_thread) = writer_to(file.try_clone().unwrap());
@@ -149,10 +160,11 @@ fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let waits = await_wait(&probe, last, 10_000_000).wait;
     // The last one waits for the lock of the file's position, a mutex, which the middle one holds in its write.
     assert_eq!((waits.kind, waits.owner, waits.owner_again), (1, middle, middle));
+    let mutex = waits.lock;
     let waits = await_wait(&probe, middle, 10_000_000).wait;
     assert_eq!((waits.kind, waits.owner, waits.owner_again), (2, holder.tid, holder.tid));
     let lock_now = || {
-        let bytes = others.skel.maps.lock_waits.lookup(&(last & 65535).to_ne_bytes(), MapFlags::ANY);
+        let bytes = map.lookup(&(last & 65535).to_ne_bytes(), MapFlags::ANY);
         u64::from_ne_bytes(bytes.unwrap().unwrap()[..8].try_into().unwrap())
     };
     assert_ne!(lock_now(), 0, "the wait is in the shared map");
@@ -162,9 +174,9 @@ fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     assert_eq!(lock_now(), 0, "the wait is over");
     let (seen, lost) = probe.finish().unwrap();
     assert_eq!(lost, 0);
-    let got: Vec<u32> = seen.holds.iter().filter(|h| h.acquired != 0).map(|h| h.pid).collect();
-    let place = |pid| got.iter().position(|p| *p == pid).expect("it got its lock");
-    assert!(place(middle) < place(last), "{got:?}");
+    let got: Vec<_> = seen.holds.iter().filter(|h| h.acquired != 0).map(|h| (h.lock, h.pid)).collect();
+    let place = |lock, pid| got.iter().position(|at| *at == (lock, pid)).expect("it got its lock");
+    assert!(place(waits.lock, middle) < place(mutex, last), "{got:?}");
 }
 
 #[test]
@@ -185,7 +197,8 @@ fn root_cgroup_mutex_is_seen_where_cgroups_are_made_and_removed() {
             });
         }
         let until = Instant::now() + Duration::from_secs(20);
-        while probe.rows().unwrap().iter().filter(|row| row.kind == 1).map(|row| row.count).sum::<u64>() < 200
+        while probe.rows().unwrap().iter().filter(|row| row.kind == 1).map(|row| row.count).sum::<u64>()
+            < 1000
         {
             assert!(Instant::now() < until, "no contention in 20 s");
             std::thread::sleep(Duration::from_millis(20));
@@ -197,12 +210,16 @@ fn root_cgroup_mutex_is_seen_where_cgroups_are_made_and_removed() {
     let kallsyms = Kallsyms::read();
     let mut kernel = KernelNames::from(&kallsyms);
     let (locks, _, stacks) = lock_table::tables(&seen, begin, now_ns() - begin, &mut kernel, 0);
-    let called = |l: &whyslow_model::timeline::Lock, by: &str| {
-        stacks.iter().any(|s| Some(s.id) == l.stack && s.kernel.iter().any(|name| name == by))
+    let called = |l: &Lock| {
+        stacks.iter().any(|s| {
+            Some(s.id) == l.stack
+                && s.kernel.iter().any(|n| n.starts_with("cgroup_") || n.starts_with("css_"))
+        })
     };
     let mutex = locks
         .iter()
-        .find(|l| l.kind == LockKind::Mutex && l.write && called(l, "cgroup_kn_lock_live"))
+        .filter(|l| l.kind == LockKind::Mutex && l.write && called(l))
+        .max_by_key(|l| l.count)
         .unwrap_or_else(|| panic!("no call site in {locks:?}"));
     let count: u64 = locks.iter().filter(|l| l.address == mutex.address).map(|l| l.count).sum();
     assert!(count >= 3, "{locks:?}");
