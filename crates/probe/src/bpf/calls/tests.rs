@@ -317,6 +317,47 @@ fn root_entries_of_ended_tasks_are_used_again() {
 }
 
 #[test]
+fn root_one_task_may_touch_more_files_than_there_are_entries() {
+    let home = tempfile::tempdir().unwrap();
+    let mut slot = MaybeUninit::uninit();
+    let mut calls = Calls::load(&mut slot, None, None, false, SPARE + 600).unwrap();
+    let (tell, told) = mpsc::channel::<u32>();
+    let (go, wait) = mpsc::channel::<u32>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            tell.send(tid()).unwrap();
+            let kept = open(home.path().join("kept"));
+            for round in &wait {
+                for file in 0..40 {
+                    let fd = open(home.path().join(format!("{round}-{file}")));
+                    read(fd, 3);
+                    close(fd);
+                }
+                read(kept, 2); // its entry is remembered, or taken, or made again
+                tell.send(0).unwrap();
+            }
+        });
+        calls.follow(told.recv().unwrap()).unwrap();
+        for round in 0..30 {
+            go.send(round).unwrap();
+            told.recv().unwrap();
+            calls.poll().unwrap();
+            eprintln!(calls.in_use(), calls.used(), calls.detached.len(), calls.given_back);
+            calls.poll().unwrap();
+            eprintln!(calls.in_use(), calls.used(), calls.detached.len(), calls.given_back);
+        }
+        drop(go);
+    });
+    let (seen, lost) = calls.finish().unwrap();
+    assert_eq!(lost, 0);
+    let reads: Vec<_> = seen.rows.iter().filter(|row| row.nr == READ).collect();
+    assert_eq!(reads.iter().map(|row| row.count).sum::<u64>(), 30 * (40 * 3 + 2));
+    let kept = |row: &&&Row| row.path.as_deref().is_some_and(|path| path.ends_with("/kept"));
+    assert_eq!(reads.iter().filter(kept).map(|row| row.count).sum::<u64>(), 30 * 2);
+    assert!(reads.iter().all(|row| row.path.as_deref() != Some(OTHER_FILES)), "there was room for each");
+}
+
+#[test]
 fn root_a_path_in_a_page_that_is_not_there_yet_is_read_when_the_call_returns() {
     let home = tempfile::tempdir().unwrap();
     let text = home.path().join("text");
