@@ -1,7 +1,7 @@
 //! Threads of the test process make calls that are known, and the probe must have seen those and no others.
 
 use std::ffi::CString;
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
@@ -342,9 +342,7 @@ fn root_one_task_may_touch_more_files_than_there_are_entries() {
             go.send(round).unwrap();
             told.recv().unwrap();
             calls.poll().unwrap();
-            eprintln!(calls.in_use(), calls.used(), calls.detached.len(), calls.given_back);
             calls.poll().unwrap();
-            eprintln!(calls.in_use(), calls.used(), calls.detached.len(), calls.given_back);
         }
         drop(go);
     });
@@ -440,4 +438,48 @@ fn root_a_process_that_executes_and_ends_is_followed_through() {
     assert_eq!(counts(&seen, child.id(), OPENAT, "/dev/null"), (1, 0));
     assert!(seen.rows.iter().all(|row| row.pid == child.id()));
     assert!(seen.singles.is_empty(), "the dead are in no call: {:?}", seen.singles);
+}
+
+/// Set in the process that [`a_thread_executes`] is to happen in.
+const EXECUTES: &str = "WHYSLOW_TEST_THREAD_EXECUTES";
+
+/// For the next test, in a process of its own.
+#[test]
+fn a_thread_executes() {
+    if std::env::var_os(EXECUTES).is_none() {
+        return;
+    }
+    let thread = thread::spawn(|| {
+        println!("thread {} ", tid());
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        let args = [c"cat".as_ptr(), c"/dev/null".as_ptr(), std::ptr::null()];
+        // SAFETY: strings with a zero byte, and a list with a null.
+        unsafe { libc::execv(c"/bin/cat".as_ptr(), args.as_ptr()) };
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn root_a_thread_that_executes_takes_its_call_along_to_the_pid_of_the_process() {
+    let mut slot = MaybeUninit::uninit();
+    let calls = started(&mut slot, None);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "bpf::calls::tests::a_thread_executes", "--nocapture"])
+        .env(EXECUTES, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains("thread ")).expect("it tells its thread");
+    let thread: u32 = line.split("thread ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert_ne!(thread, child.id());
+    calls.follow(thread).unwrap();
+    calls.follow(child.id()).unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    let (seen, _) = calls.finish().unwrap();
+    assert_eq!(counts(&seen, thread, libc::SYS_execve as u32, "/bin/cat"), (1, 0), "{:?}", seen.rows);
+    assert_eq!(counts(&seen, child.id(), OPENAT, "/dev/null"), (1, 0));
+    assert!(seen.singles.is_empty(), "{:?}", seen.singles);
 }
