@@ -61,7 +61,8 @@ fn finish(mut child: Child, mut beat: impl FnMut()) -> Duration {
     // SAFETY: all zeros is a valid rusage.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: both are ours, and the child is not yet waited for.
-    while unsafe { libc::wait4(child.id().cast_signed(), &raw mut status, libc::WNOHANG, &raw mut used) } == 0 {
+    while unsafe { libc::wait4(child.id().cast_signed(), &raw mut status, libc::WNOHANG, &raw mut used) } == 0
+    {
         beat();
         std::thread::sleep(Duration::from_millis(100));
     }
