@@ -97,11 +97,7 @@ impl<'slot> Sched<'slot> {
     #[must_use]
     pub fn shared(&self) -> Shared<'_> {
         let maps = &self.skel.maps;
-        Shared {
-            slots: maps.slots.as_fd(),
-            lock_waits: maps.lock_waits.as_fd(),
-            followed: maps.followed.as_fd(),
-        }
+        Shared { slots: maps.slots.as_fd(), lock_waits: maps.lock_waits.as_fd(), followed: maps.followed.as_fd() }
     }
 
     /// Take what waits in the ring buffers. To be called a few times a second.
