@@ -1,5 +1,5 @@
 # make run    examine this host          make test   everything that CI runs
-# make check  format, lints, unit tests  make bench  what the exam costs
+# make check  format, lints, unit tests  make bench  what looking costs
 # make soak   each live fault 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
 
 PREFIX ?= /usr/local

@@ -1,11 +1,16 @@
 //! What tasks did on a CPU, from samples.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use whyslow_model::table::Sample;
 
+use crate::frames::symbol;
+
+mod kernel;
+mod spinning;
+
 /// What a task did on CPU.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Doing {
     /// A stable word: "user", "kernel", "spinning" (kernel code that burns CPU to wait).
     pub word: &'static str,
@@ -35,10 +40,66 @@ impl<'r> OnCpu<'r> {
     /// What thread `pid` did on CPU: (what, parts of 1.0 that add up to 1), the largest first. Empty: no samples.
     #[must_use]
     pub fn did(&self, pid: u32) -> Vec<(Doing, f64)> {
-        let seen: u64 = self.by_pid.get(&pid).map_or(0, |rows| rows.iter().map(|row| row.count).sum());
-        if seen == 0 {
-            return Vec::new();
+        self.did_where(pid, |_| true)
+    }
+
+    /// ... of the kernel code of `pid` that runs in a system call or work function of this name.
+    #[must_use]
+    pub fn did_below(&self, pid: u32, function: &str) -> Vec<(Doing, f64)> {
+        self.did_where(pid, |sample| sample.kernel.iter().any(|frame| symbol(frame) == function))
+    }
+
+    fn did_where(&self, pid: u32, wanted: impl Fn(&Sample) -> bool) -> Vec<(Doing, f64)> {
+        let mut seen: BTreeMap<Doing, u64> = BTreeMap::new();
+        let rows = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
+        for sample in rows.iter().filter(|sample| sample.count > 0 && wanted(sample)) {
+            let count = seen.entry(doing(sample)).or_default();
+            *count = count.saturating_add(sample.count);
         }
-        vec![(Doing { word: "user", what: "on CPU".to_owned(), function: None }, 1.0)]
+        let all: f64 = seen.values().map(|count| *count as f64).sum();
+        let mut parts: Vec<_> = seen.into_iter().map(|(doing, count)| (doing, count as f64 / all)).collect();
+        // By name where equal, so that the same recording gives the same order.
+        parts.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        parts
     }
 }
+
+/// What one sample shows.
+#[must_use]
+pub fn doing(sample: &Sample) -> Doing {
+    let frames: Vec<&str> = sample.kernel.iter().map(|f| symbol(f)).filter(|f| !f.is_empty()).collect();
+    if sample.kernel.is_empty() {
+        return in_user_mode(sample);
+    }
+    if let Some((function, whom)) = spinning::of(&frames) {
+        let what = format!("spinning for {whom} ({function})");
+        return Doing { word: "spinning", what, function: Some(function.to_owned()) };
+    }
+    match kernel::at_work(&frames) {
+        Some((function, None)) => Doing {
+            word: "kernel",
+            what: format!("{function} (kernel)"),
+            function: Some(function.to_owned()),
+        },
+        Some((function, Some(inside))) => Doing {
+            word: "kernel",
+            what: format!("{function} in {inside} (kernel)"),
+            function: Some(function.to_owned()),
+        },
+        None => Doing { word: "kernel", what: "the kernel (no symbol)".to_owned(), function: None },
+    }
+}
+
+/// The innermost function that has a name; without one, its file.
+fn in_user_mode(sample: &Sample) -> Doing {
+    let named = |frame: &&String| !frame.is_empty() && !frame.starts_with('[');
+    match sample.user.iter().find(named) {
+        Some(function) => {
+            Doing { word: "user", what: format!("user code ({function})"), function: Some(function.clone()) }
+        }
+        None => Doing { word: "user", what: "user code".to_owned(), function: None },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -55,6 +55,8 @@ tables! {
     memory: Memory, "memory events";
     /// Block I/O by device, cgroup and direction.
     disk: Disk, "block I/O";
+    /// What tasks did, in order.
+    spans: Span, "wait timelines";
 }
 
 impl<'r> Evidence<'r> {

@@ -1,26 +1,36 @@
 //! What a wait is for, told from its state, system call, stack, lock and waker.
+//!
+//! Tables of kernel functions decide, one file an area: the innermost function that stands in a table says what a stack
+//! waits for. Names are those of Linux 5.10 to 6.18; where a function was renamed both names stand there.
 
-use std::collections::HashMap;
+mod cpu;
+mod files;
+mod files_table;
+mod futex;
+mod idle;
+mod kernel;
+mod lock_names;
+mod lock_sites;
+mod locks;
+mod process;
+mod stacks;
+mod storage;
+mod storage_table;
+mod table;
+mod time;
+mod wait;
 
-use whyslow_model::timeline::{Span, Stack, State};
+#[cfg(test)]
+mod real_stacks;
+#[cfg(test)]
+mod tests;
 
-/// The stacks of a recording, by id.
-#[derive(Debug, Default)]
-pub struct Stacks<'r>(HashMap<u32, &'r Stack>);
-
-impl<'r> Stacks<'r> {
-    /// Of these rows.
-    #[must_use]
-    pub fn of(rows: &'r [Stack]) -> Self {
-        Stacks(rows.iter().map(|row| (row.id, row)).collect())
-    }
-
-    /// Kernel frames of a stack, innermost first; none if there is no such stack.
-    #[must_use]
-    pub fn kernel(&self, id: Option<u32>) -> &'r [String] {
-        id.and_then(|id| self.0.get(&id)).map_or(&[], |stack| &stack.kernel)
-    }
-}
+pub use futex::{futex_owner, joined_thread};
+pub(crate) use lock_names::{LockName, lock_name};
+pub(crate) use locks::{released_by, sort as lock_sort, taken_by};
+pub use stacks::Stacks;
+pub(crate) use wait::Wait;
+use whyslow_model::timeline::Span;
 
 /// What can stand at the other end of a wait: decides how it is followed, and whether it is a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,9 +67,42 @@ pub struct WaitKind {
     pub class: Class,
 }
 
+impl WaitKind {
+    fn new(word: &'static str, waits_for: impl Into<String>, class: Class) -> Self {
+        WaitKind { word, waits_for: waits_for.into(), class }
+    }
+}
+
 /// What `span` waited for.
 #[must_use]
-pub fn of(span: &Span, _stacks: &Stacks) -> WaitKind {
-    let word = if span.state == State::Runnable { "runnable" } else { "unknown" };
-    WaitKind { word, waits_for: "something".to_owned(), class: Class::Unknown }
+pub fn of(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
+    let wait = Wait::of(span, stacks);
+    ASKED.iter().find_map(|ask| ask(&wait)).unwrap_or_else(|| unknown(&wait))
+}
+
+/// Asked in this order. What runs before what it is nested in: a lock inside reclaim is a lock, a page that reclaim
+/// waits for is reclaim.
+const ASKED: &[fn(&Wait<'_>) -> Option<WaitKind>] = &[
+    cpu::ask,
+    futex::ask_pi,
+    locks::ask,
+    storage::ask_reclaim,
+    idle::ask,
+    table::ask,
+    storage::ask_io,
+    kernel::ask_completion,
+    time::ask_sleep,
+    files::ask_call,
+    process::ask_call,
+];
+
+/// The innermost function is the best that can be said.
+fn unknown(wait: &Wait<'_>) -> WaitKind {
+    let waits_for = match wait.first() {
+        Some(function) => format!("something in {function}"),
+        None => {
+            wait.call_name().map_or_else(|| "something".to_owned(), |name| format!("something in {name}()"))
+        }
+    };
+    WaitKind::new("unknown", waits_for, Class::Unknown)
 }

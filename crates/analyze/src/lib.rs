@@ -3,20 +3,26 @@
 #![forbid(unsafe_code)]
 
 mod account;
+pub mod calls;
 mod cpu_loss;
 mod demand;
 pub mod doing;
 mod evidence;
 mod fair;
+pub mod flame;
 pub mod focus;
 mod frames;
+pub mod graph;
 pub mod kinds;
+pub mod locks;
 mod memory_loss;
 pub mod names;
 pub mod parse;
 pub mod rules;
 pub mod shell;
 mod spread;
+pub mod syscalls;
+mod untraced;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
@@ -38,11 +44,11 @@ pub fn examine(recording: &Recording) -> Document {
         findings: answers.findings,
         not: answers.not,
         account: account::of(&ev),
-        wall: None,
-        chains: Vec::new(),
-        locks: Vec::new(),
-        calls: Vec::new(),
-        slow_calls: Vec::new(),
+        wall: graph::account(recording).or_else(|| untraced::wall(recording)),
+        chains: graph::chains(recording),
+        locks: locks::locks(recording),
+        calls: calls::calls(recording),
+        slow_calls: calls::slow_calls(recording),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),

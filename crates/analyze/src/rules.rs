@@ -11,6 +11,7 @@ mod file_handles;
 mod irq_imbalance;
 mod leftover_debugging;
 mod listen_overflow;
+mod lock_wait;
 #[cfg(test)]
 mod memory_fixture;
 mod memory_limit;
@@ -67,6 +68,7 @@ pub const ALL: &[Rule] = &[
     irq_imbalance::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
+    lock_wait::RULE,
     memory_limit::RULE,
     monitoring_agent::RULE,
     oom_kill::RULE,

@@ -47,6 +47,10 @@ pub enum Fact {
     Failed = 4,
     /// Time of its pieces, where a paced thread measures them, in ns.
     Busy = 5,
+    /// Rounds in which it has begun to wait (`crate::ladder`).
+    Began = 6,
+    /// Rounds that it has done.
+    Ended = 7,
 }
 
 /// Shared memory of one victim.
@@ -123,6 +127,28 @@ impl Ledger {
     fn read(&self, slot: usize, index: usize) -> (u64, f64) {
         let (at, count) = self.moment(slot, index);
         (at.load(Ordering::Acquire), count.load(Ordering::Acquire) as f64)
+    }
+
+    /// Note something with a number of its own. Only by the thread whose slot it is; what does not fit is dropped.
+    pub fn note(&self, slot: usize, at: u64, what: u64) {
+        let noted = self.fact(slot, Fact::Moments).load(Ordering::Relaxed) as usize;
+        if noted < MOMENTS {
+            let (ns, code) = self.moment(slot, noted);
+            ns.store(at, Ordering::Relaxed);
+            code.store(what, Ordering::Relaxed);
+            self.fact(slot, Fact::Moments).store(noted as u64 + 1, Ordering::Release);
+        }
+    }
+
+    /// All that a thread noted, in its order.
+    #[must_use]
+    pub fn notes(&self, slot: usize) -> Vec<(u64, u64)> {
+        let noted = (self.fact(slot, Fact::Moments).load(Ordering::Acquire) as usize).min(MOMENTS);
+        let read = |index| {
+            let (at, what) = self.moment(slot, index);
+            (at.load(Ordering::Acquire), what.load(Ordering::Acquire))
+        };
+        (0..noted).map(read).collect()
     }
 
     /// Work that a thread had done at a moment, in pieces and parts of a piece.

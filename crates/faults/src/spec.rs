@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ladder::Plan;
+
 /// One victim process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
@@ -64,6 +66,8 @@ pub enum Work {
     Touch { bytes: u64, burst_us: u64, random: bool },
     /// Touch `hot` bytes at each tick; write `cold` bytes once and never look at them again, and a few more each tick.
     Hoard { hot: u64, cold: u64, more: u64, burst_us: u64, every_us: u64 },
+    /// Wait for each other in a chain.
+    Ladder(Box<Plan>),
 }
 
 /// A way past the page cache.

@@ -1,5 +1,9 @@
 //! System calls that std does not have, each wrapped once, each with std's errors.
 
+pub mod futex;
+pub mod kernel;
+pub mod userfault;
+
 use std::ffi::CString;
 use std::io;
 use std::mem;

@@ -3,9 +3,12 @@
 //! Any program can be a victim if it says [`may_become_victim!`](crate::may_become_victim) once. The victim
 //! starts before `main`, so a test binary that is also a victim never runs its tests there.
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -57,9 +60,10 @@ fn live(spec: &Spec) -> io::Result<()> {
             sys::new_network()?;
             sys::loopback_up()?;
         }
-        Network::Of(pid) => sys::enter_network(&std::fs::File::open(format!("/proc/{pid}/ns/net"))?)?,
+        Network::Of(pid) => sys::enter_network(&File::open(format!("/proc/{pid}/ns/net"))?)?,
     }
     let ledger = Ledger::inherited(spec.ledger, spec.threads)?;
+    work::prepare(spec)?;
     if spec.apart {
         return live_apart(spec, &ledger);
     }
@@ -91,6 +95,19 @@ fn live_apart(spec: &Spec, ledger: &Ledger) -> io::Result<()> {
     Ok(())
 }
 
+/// How a victim is started: by default as this program, with nothing to write to.
+#[derive(Debug, Default)]
+pub struct Launch {
+    /// Another program that is the victim.
+    pub program: Option<PathBuf>,
+    /// A command line that ends in the victim's program.
+    pub under: Vec<OsString>,
+    /// Where its standard output goes.
+    pub stdout: Option<File>,
+    /// Where its errors go; `None`: where ours do.
+    pub stderr: Option<File>,
+}
+
 /// A running victim. It ends when this is dropped, when the thread that started it ends, or when its time is up.
 pub struct Victim {
     child: Child,
@@ -100,15 +117,26 @@ pub struct Victim {
 
 impl Victim {
     /// Start it and wait until all its threads are ready. They begin at [`Victim::go`].
-    pub fn spawn(mut spec: Spec) -> io::Result<Self> {
+    pub fn spawn(spec: Spec) -> io::Result<Self> {
+        Victim::start(spec, Launch::default())
+    }
+
+    /// The same, as another program, or under one.
+    pub fn start(mut spec: Spec, launch: Launch) -> io::Result<Self> {
         let ledger = Arc::new(Ledger::new(spec.threads)?);
         spec.ledger = ledger.descriptor();
-        let mut command = Command::new(std::env::current_exe()?);
+        let program = launch.program.map_or_else(std::env::current_exe, Ok)?;
+        let mut words = launch.under.into_iter().chain([program.into()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
         command
+            .args(words)
             .env_clear()
             .env(ENV, serde_json::to_string(&spec).map_err(io::Error::other)?)
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .stdout(launch.stdout.map_or_else(Stdio::null, Stdio::from));
+        if let Some(stderr) = launch.stderr {
+            command.stderr(stderr);
+        }
         let (descriptor, parent) = (spec.ledger, std::process::id());
         // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
         unsafe {
@@ -162,6 +190,20 @@ impl Victim {
             sys::pin(tid as i32, cpus)
                 .map_err(|err| io::Error::new(err.kind(), format!("cannot pin {} ({tid}): {err}", self.comm)))
         })
+    }
+
+    /// Wait until it has ended by itself.
+    pub fn ended(&mut self, within: Duration) -> io::Result<ExitStatus> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if began.elapsed() > within {
+                return Err(io::Error::other(format!("victim {} did not end in {within:?}", self.comm)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Do something while none of its threads runs. A limit below what it uses can only be set so: v1 counts usage

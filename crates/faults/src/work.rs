@@ -8,11 +8,12 @@ mod net;
 use std::io;
 use std::sync::atomic::Ordering;
 
-pub use cpu::turns_per_us;
+pub use cpu::{turn, turns_per_us};
+pub use disk::Buffer;
 
 use crate::ledger::{Fact, Ledger, Tally, Word};
 use crate::spec::{Spec, Work};
-use crate::sys;
+use crate::{ladder, sys};
 
 /// One thread at work.
 pub struct Worker<'ledger> {
@@ -24,14 +25,25 @@ pub struct Worker<'ledger> {
     seed: u64,
 }
 
+/// What all threads or processes of a victim share, made before they are born.
+pub fn prepare(spec: &Spec) -> io::Result<()> {
+    match &spec.work {
+        Work::Ladder(plan) => ladder::prepare(plan),
+        _ => Ok(()),
+    }
+}
+
 /// Say "ready", wait for the start, then work until told to stop.
 pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
     sys::set_name(&spec.comm);
-    let worker = || {
+    let ready = || {
         ledger.fact(slot, Fact::Tid).store(sys::thread_id(), Ordering::Release);
         while ledger.word(Word::Go).load(Ordering::Acquire) == 0 {
             sys::sleep_us(500);
         }
+    };
+    let worker = || {
+        ready();
         let tally = Tally::begin(ledger, slot);
         Worker { spec, ledger, slot, tally, warmed: 0, seed: sys::thread_id() }
     };
@@ -52,6 +64,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Hoard { hot, cold, more, burst_us, every_us } => {
             memory::hoard(worker(), [*hot, *cold, *more], *burst_us, *every_us)
         }
+        Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
     };
     if let Err(err) = result {
         Tally::begin(ledger, slot).failed(&err);

@@ -15,13 +15,18 @@ pub mod blkio;
 pub mod calls;
 pub mod connect;
 pub mod irq;
+pub mod locks;
 pub mod memory;
 pub mod oncpu;
 pub mod programs;
+pub mod rows;
 pub mod sched;
 pub mod shared;
 pub mod tasks;
+pub mod work;
 
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
 use whyslow_model::Missing;
 
 /// libbpf writes to stderr by itself. What it would say is in the error, and the error is in the report.
@@ -39,6 +44,13 @@ pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
         },
         _ => Missing::broken(what, format!("{err:#}")),
     }
+}
+
+/// Whether this kernel has a tracepoint; true if that cannot be told. Reads all of BTF: 25 ms, to be asked when a probe
+/// did not start.
+pub(crate) fn has_tracepoint(name: &str) -> bool {
+    let Ok(btf) = Btf::from_vmlinux() else { return true };
+    btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
 }
 
 /// The kernel's bytes as a struct. They come unaligned, so they are copied.
@@ -79,6 +91,6 @@ mod tests {
                 assert!(!source.contains(allocates), "{}: {allocates}", path.display());
             }
         }
-        assert!(hooked >= 2, "the scheduler and block I/O probes have such hooks");
+        assert!(hooked >= 2, "the scheduler and lock probes have such hooks");
     }
 }

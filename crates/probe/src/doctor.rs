@@ -9,6 +9,7 @@ use std::io::{self, BufReader, Read as _};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
+use libbpf_rs::btf::Btf;
 use whyslow_model::Missing;
 
 use crate::kallsyms::Kallsyms;
@@ -59,9 +60,16 @@ pub fn doctor() -> Vec<Rung> {
     rungs
 }
 
+fn scheduler(types: Option<&Btf<'_>>) -> Result<(), Missing> {
+    use bpf::sched::{Budget, Layout, Sched};
+    let mut slot = MaybeUninit::uninit();
+    Sched::load(&mut slot, types.map(Layout::of).unwrap_or_default(), Budget::of(1, false))?.begin()
+}
+
 /// Every BPF object, loaded and attached once, then let go.
 fn objects() -> Vec<Rung> {
     let mut rungs = Vec::new();
+    let types = Btf::from_vmlinux().ok();
     let mut object = |what, lost, started: Result<(), Missing>| {
         let found = started.map(|()| "loads and attaches".to_owned()).map_err(|why| why.to_string());
         rungs.push(Rung::new(what, lost, found));
@@ -71,15 +79,16 @@ fn objects() -> Vec<Rung> {
         "who waits for what: nearly every cause",
         bpf::tasks::Tasks::start(&mut MaybeUninit::uninit()).map(drop),
     );
-    object(
-        "BPF: scheduler",
-        "run queue waits, sleeps and their stacks",
-        bpf::sched::Sched::start(&mut MaybeUninit::uninit()).map(drop),
-    );
+    object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(types.as_ref()));
     object(
         "BPF: on-CPU samples",
         "which function burns the CPU",
-        bpf::oncpu::OnCpu::start(&mut MaybeUninit::uninit(), &host::online_cpus(Path::new("/"))).map(drop),
+        bpf::oncpu::OnCpu::start(
+            &mut MaybeUninit::uninit(),
+            &host::online_cpus(Path::new("/")),
+            bpf::oncpu::Pace::Calm,
+        )
+        .map(drop),
     );
     object(
         "BPF: interrupt time",
@@ -89,12 +98,27 @@ fn objects() -> Vec<Rung> {
     object(
         "BPF: block I/O",
         "latency by disk and cgroup, and I/O throttling",
-        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit(), &Kallsyms::read()).map(drop),
+        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), None).map(drop),
     );
     object(
         "BPF: memory",
         "reclaim, refaults, swap-in and writers that are paused",
-        bpf::memory::Memory::start(&mut MaybeUninit::uninit(), bpf::memory::pause_arguments()).map(drop),
+        bpf::memory::Memory::start(
+            &mut MaybeUninit::uninit(),
+            types.as_ref().and_then(bpf::memory::pause_arguments),
+        )
+        .map(drop),
+    );
+    object(
+        "BPF: kernel locks",
+        "who holds the kernel lock that others wait for",
+        bpf::locks::Locks::start(&mut MaybeUninit::uninit(), None, &host::online_cpus(Path::new("/")))
+            .map(drop),
+    );
+    object(
+        "BPF: work items",
+        "how long work waits for a kernel worker, and runs",
+        bpf::work::Work::start(&mut MaybeUninit::uninit()).map(drop),
     );
     object(
         "BPF: connections",

@@ -68,3 +68,20 @@ mod tests {
         assert!(online_cpus(Path::new("/nonexistent")).is_empty());
     }
 }
+
+/// CLOCK_MONOTONIC, the clock of bpf_ktime_get_ns and of `Instant`.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
+}
+
+/// The threads of these processes that live now; a process that is gone has none.
+#[must_use]
+pub fn threads_of(pids: &[u32]) -> Vec<u32> {
+    let of = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let threads = pids.iter().flat_map(of);
+    threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}

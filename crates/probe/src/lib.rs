@@ -9,14 +9,18 @@ pub mod files;
 mod host;
 pub mod kallsyms;
 pub mod listeners;
+pub mod lock_table;
 mod probes;
 mod record;
 mod sample_table;
+pub mod span_table;
 mod symbols;
 mod task_table;
 
 pub use doctor::{Rung, doctor};
 pub use record::{Audience, Follow, Plan, record};
 
+#[cfg(test)]
+mod stuck;
 #[cfg(test)]
 mod test_group;

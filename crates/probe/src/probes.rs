@@ -6,13 +6,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::OpenObject;
+use libbpf_rs::btf::Btf;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{blkio, connect, irq, memory, oncpu, programs, sched, tasks};
+use crate::bpf::{blkio, calls, connect, irq, locks, memory, oncpu, programs, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
-use crate::{host, listeners, sample_table, task_table};
+use crate::record::Follow;
+use crate::span_table::{self, Window};
+use crate::symbols::KernelNames;
+use crate::{call_table, host, listeners, lock_table, sample_table, task_table};
 
 /// Where the kernel's copies of the programs live.
 pub struct Slots {
@@ -23,6 +27,9 @@ pub struct Slots {
     blkio: MaybeUninit<OpenObject>,
     connect: MaybeUninit<OpenObject>,
     memory: MaybeUninit<OpenObject>,
+    locks: MaybeUninit<OpenObject>,
+    work: MaybeUninit<OpenObject>,
+    calls: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -35,7 +42,24 @@ impl Default for Slots {
             blkio: MaybeUninit::uninit(),
             connect: MaybeUninit::uninit(),
             memory: MaybeUninit::uninit(),
+            locks: MaybeUninit::uninit(),
+            work: MaybeUninit::uninit(),
+            calls: MaybeUninit::uninit(),
         }
+    }
+}
+
+/// What the kernel's BTF says, from one reading.
+#[derive(Default)]
+struct KernelTypes {
+    pause_arguments: Option<usize>,
+    layout: sched::Layout,
+}
+
+impl KernelTypes {
+    fn read() -> Self {
+        let Ok(btf) = Btf::from_vmlinux() else { return KernelTypes::default() };
+        KernelTypes { pause_arguments: memory::pause_arguments(&btf), layout: sched::Layout::of(&btf) }
     }
 }
 
@@ -48,6 +72,9 @@ pub struct Probes<'slot> {
     blkio: Option<blkio::Blkio<'slot>>,
     connect: Option<connect::Connect<'slot>>,
     memory: Option<memory::Memory<'slot>>,
+    locks: Option<locks::Locks<'slot>>,
+    work: Option<work::Work<'slot>>,
+    calls: Option<calls::Calls<'slot>>,
     programs: Option<programs::Programs>,
     kallsyms: Kallsyms,
     start: tasks::Snapshot,
@@ -59,7 +86,10 @@ pub struct Traced {
     start: tasks::Snapshot,
     end: Option<tasks::Snapshot>,
     sched: Option<sched::Seen>,
-    hits: Option<Vec<oncpu::Hit>>,
+    locks: Option<locks::Seen>,
+    work: Option<work::Seen>,
+    calls: Option<calls::Seen>,
+    hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
     cpus: Option<Vec<table::Cpu>>,
     disk: Option<Vec<table::Disk>>,
     memory: Option<Vec<table::Memory>>,
@@ -75,6 +105,19 @@ pub struct Traced {
 /// The part of the window in which the kernel counts the run time of BPF programs: counting costs, too.
 const STATISTICS_FROM: f64 = 0.4;
 const STATISTICS_TO: f64 = 0.6;
+/// Longer windows have no known end: somebody waits for a command.
+const OPEN_ENDED: Duration = Duration::from_secs(24 * 3600);
+/// Of those, this much of seconds 0, 1, 2, 4, 8, ...: the last part stands for all.
+const STATISTICS_OPEN: Duration = Duration::from_millis(200);
+
+/// Whether the run time of BPF programs is to be counted now.
+fn is_sampled(at: Duration, window: Duration) -> bool {
+    if window < OPEN_ENDED {
+        return at >= window.mul_f64(STATISTICS_FROM) && at < window.mul_f64(STATISTICS_TO);
+    }
+    let second = at.as_secs();
+    (second == 0 || second.is_power_of_two()) && at - Duration::from_secs(second) < STATISTICS_OPEN
+}
 
 /// The value, or a note of why there is none.
 fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option<T> {
@@ -83,24 +126,41 @@ fn keep<T>(result: Result<T, Missing>, missing: &mut Vec<MissingNote>) -> Option
 
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
-    pub fn load(slots: &'slot mut Slots, live: bool, missing: &mut Vec<MissingNote>) -> Self {
+    pub fn load(
+        slots: &'slot mut Slots,
+        live: bool,
+        follow: Option<&Follow>,
+        missing: &mut Vec<MissingNote>,
+    ) -> Self {
         let mut probes = Probes::none();
         if !live {
             return probes;
         }
         // Two long texts of the kernel are read while the first programs are loaded: the start is to be quick.
-        let texts = std::thread::spawn(|| (Kallsyms::read(), memory::pause_arguments()));
+        let texts = std::thread::spawn(|| (Kallsyms::read(), KernelTypes::read()));
         libbpf_rs::set_print(None); // what fails is told as `Missing`, not in libbpf's words
         let cpus = host::online_cpus(Path::new("/"));
+        let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
-        probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus), missing);
+        probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus, pace), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
-        let (kallsyms, pauses) = texts.join().unwrap_or_default();
+        let (kallsyms, types) = texts.join().unwrap_or_default();
         probes.kallsyms = kallsyms;
-        probes.memory = keep(memory::Memory::start(&mut slots.memory, pauses), missing);
-        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms), missing);
-        probes.sched = keep(sched::Sched::start(&mut slots.sched), missing);
+        let budget = sched::Budget::of(cpus.len(), follow.is_some());
+        probes.sched = keep(sched::Sched::load(&mut slots.sched, types.layout, budget), missing);
+        probes.memory = keep(memory::Memory::start(&mut slots.memory, types.pause_arguments), missing);
+        let shared = probes.sched.as_ref().map(sched::Sched::shared);
+        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms, shared), missing);
+        probes.locks = keep(locks::Locks::start(&mut slots.locks, shared, &cpus), missing);
+        probes.work = keep(work::Work::start(&mut slots.work), missing);
+        if let Some(follow) = follow {
+            let started = calls::Calls::start(&mut slots.calls, shared, follow.slow, follow.user_stacks);
+            probes.calls = keep(started, missing);
+        }
+        if let (Some(sched), Some(follow)) = (&probes.sched, follow) {
+            keep(sched.follow(&host::threads_of(&follow.pids)), missing);
+        }
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
     }
@@ -114,6 +174,9 @@ impl<'slot> Probes<'slot> {
             blkio: None,
             connect: None,
             memory: None,
+            locks: None,
+            work: None,
+            calls: None,
             programs: None,
             kallsyms: Kallsyms::default(),
             start: tasks::Snapshot::default(),
@@ -128,6 +191,11 @@ impl<'slot> Probes<'slot> {
 
     /// The window begins.
     pub fn begin(&mut self, missing: &mut Vec<MissingNote>) {
+        if let Some(sched) = &mut self.sched
+            && keep(sched.begin(), missing).is_none()
+        {
+            self.sched = None;
+        }
         if let Some(tasks) = &mut self.tasks {
             self.start = keep(tasks.snapshot(), missing).unwrap_or_default();
         }
@@ -136,16 +204,22 @@ impl<'slot> Probes<'slot> {
     /// A beat within the window.
     pub fn poll(&mut self, at: Duration, window: Duration) {
         if let Some(programs) = &mut self.programs {
-            match (at >= window.mul_f64(STATISTICS_FROM), at >= window.mul_f64(STATISTICS_TO)) {
-                (true, true) => programs.disable(),
+            match (is_sampled(at, window), programs.is_counting()) {
+                (false, true) => programs.disable(),
                 // Refused: then the rows say so at the end.
-                (true, false) if !programs.is_on() => drop(programs.enable()),
+                (true, false) => drop(programs.enable()),
                 _ => {}
             }
         }
         if let Some(sched) = &mut self.sched {
             // A ring buffer that cannot be read now is read at the end, which says so if it still cannot.
             let _ = sched.poll();
+        }
+        if let Some(locks) = &mut self.locks {
+            let _ = locks.poll();
+        }
+        if let Some(calls) = &mut self.calls {
+            let _ = calls.poll();
         }
     }
 
@@ -158,12 +232,13 @@ impl<'slot> Probes<'slot> {
             traced.sched = Some(seen);
             traced.note_lost(sched::WHAT, lost);
         }
+        self.end_waits(&mut traced, missing);
         if let Some(tasks) = &mut self.tasks {
             traced.end = keep(tasks.snapshot(), missing);
             traced.note_lost(tasks::WHAT, tasks.lost());
         }
         if let Some(oncpu) = &mut self.oncpu {
-            traced.hits = keep(oncpu.finish(), missing);
+            traced.hits = keep(oncpu.finish(), missing).map(|hits| (hits, oncpu.pace()));
             traced.note_lost(oncpu::WHAT, oncpu.lost());
         }
         if let Some(irq) = &self.irq {
@@ -177,6 +252,27 @@ impl<'slot> Probes<'slot> {
         }
         self.end_rows(&mut traced, window, missing);
         traced
+    }
+
+    fn end_waits(&mut self, traced: &mut Traced, missing: &mut Vec<MissingNote>) {
+        if let Some(locks) = self.locks.take()
+            && let Some((seen, lost)) = keep(locks.finish(), missing)
+        {
+            traced.locks = Some(seen);
+            traced.note_lost(locks::WHAT, lost);
+        }
+        if let Some(work) = self.work.take()
+            && let Some((seen, lost)) = keep(work.finish(), missing)
+        {
+            traced.work = Some(seen);
+            traced.note_lost(work::WHAT, lost);
+        }
+        if let Some(calls) = self.calls.take()
+            && let Some((seen, lost)) = keep(calls.finish(), missing)
+        {
+            traced.calls = Some(seen);
+            traced.note_lost(calls::WHAT, lost);
+        }
     }
 
     fn end_rows(&mut self, traced: &mut Traced, window: Duration, missing: &mut Vec<MissingNote>) {
@@ -249,14 +345,14 @@ impl Traced {
 
     /// Names for all that was seen, as tables.
     pub fn into_tables(
-        self,
+        mut self,
         files: &Files,
         kallsyms: &Kallsyms,
-        window: Duration,
+        window: Window,
         missing: &mut Vec<MissingNote>,
     ) -> Tables {
         let mut tables = Tables::default();
-        let window_ns = window.as_nanos() as u64;
+        let window_ns = window.ns;
         let page_size = host::page_size();
         if let Some(end) = &self.end {
             let none = sched::Seen::default();
@@ -264,9 +360,16 @@ impl Traced {
             tables.tasks = Some(task_table::tasks(&self.start, end, seen, window_ns));
             tables.cgroups = Some(task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size));
         }
-        let named = sample_table::name(self.hits, self.sched, kallsyms, missing);
-        tables.samples = named.samples;
-        tables.waits = named.waits;
+        let mut kernel = KernelNames::from(kallsyms);
+        if let Some(seen) = &mut self.sched {
+            let timelines = span_table::timelines(seen, window, &mut kernel);
+            tables.waits = Some(sample_table::waits(&timelines));
+            tables.spans = Some(timelines.spans);
+            tables.stacks = Some(timelines.stacks);
+            tables.runs = Some(timelines.runs);
+        }
+        self.name_waits(&mut tables, window, &mut kernel, missing);
+        tables.samples = sample_table::samples_of(self.hits, &mut kernel, missing);
         tables.cpus = self.cpus;
         tables.disk = self.disk;
         tables.memory = self.memory;
@@ -274,5 +377,50 @@ impl Traced {
         tables.listeners = self.listeners;
         tables.programs = self.programs;
         tables
+    }
+
+    /// Locks, work items and system calls; their stacks come after those of the timelines.
+    fn name_waits(
+        &mut self,
+        tables: &mut Tables,
+        window: Window,
+        kernel: &mut KernelNames,
+        missing: &mut Vec<MissingNote>,
+    ) {
+        let free = |stacks: &Option<Vec<table::Stack>>| {
+            stacks.iter().flatten().map(|stack| stack.id.saturating_add(1)).max().unwrap_or(0)
+        };
+        if let Some(seen) = self.locks.take() {
+            let first = free(&tables.stacks);
+            let (locks, holds, stacks) = lock_table::tables(&seen, window.start_ns, window.ns, kernel, first);
+            tables.locks = Some(locks);
+            tables.holds = Some(holds);
+            tables.stacks.get_or_insert_default().extend(stacks);
+        }
+        if let Some(seen) = self.work.take() {
+            tables.works = Some(lock_table::works(&seen, window.start_ns, window.ns, kernel));
+        }
+        if let Some(seen) = self.calls.take() {
+            let first = free(&tables.stacks);
+            let told = call_table::tables(seen, window.start_ns, window.ns, first, missing);
+            tables.calls = Some(told.calls);
+            tables.slow_calls = Some(told.slow_calls);
+            tables.stacks.get_or_insert_default().extend(told.stacks);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_time_is_counted_in_a_fifth_of_a_window_or_now_and_then_if_it_has_no_known_end() {
+        let counted =
+            |window, to| (0..to).filter(|ms| is_sampled(Duration::from_millis(*ms), window)).count();
+        assert_eq!(counted(Duration::from_secs(10), 10_000), 2_000);
+        let open = Duration::from_secs(100 * 365 * 86_400);
+        assert!(is_sampled(Duration::ZERO, open), "a command may be short");
+        assert_eq!(counted(open, 100_000), 200 * 8);
     }
 }

@@ -1,16 +1,20 @@
 //! One window, from start to end: load the probes, read the files, wait, read again, put it all into a recording.
 
+use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use whyslow_model::table::Tables;
+use whyslow_model::timeline::Watched;
 use whyslow_model::{FORMAT, Meta, MissingNote, Recording};
 
 use crate::cost;
 use crate::files::{Files, Moment, Seen};
 use crate::host;
 use crate::probes::{Probes, Slots};
+use crate::span_table::Window;
 
 /// How often the ring buffers are emptied.
 const BEAT: Duration = Duration::from_millis(200);
@@ -65,11 +69,12 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
     let mut seen = Seen { frames: Vec::new(), missing: Vec::new() };
     let mut files = Files::open(&plan.root);
     let mut slots = Slots::default();
-    let mut probes = Probes::load(&mut slots, plan.root == Path::new("/"), &mut seen.missing);
+    let mut probes =
+        Probes::load(&mut slots, plan.root == Path::new("/"), plan.follow.as_ref(), &mut seen.missing);
 
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     probes.begin(&mut seen.missing);
-    let (started_at, began) = (host::now_rfc3339(), Instant::now());
+    let (started_at, began, start_ns) = (host::now_rfc3339(), Instant::now(), host::monotonic_ns());
     audience.begun(began);
     let interrupted = wait_out(plan, began, stop, audience, &mut |at, second| {
         probes.poll(at, plan.window);
@@ -83,7 +88,12 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
 
     let lost_events = traced.lost.clone();
     let own_bpf_ns = traced.own_bpf_ns;
-    let tables = traced.into_tables(&files, probes.kallsyms(), window, &mut seen.missing);
+    let tables = traced.into_tables(
+        &files,
+        probes.kallsyms(),
+        Window { start_ns, ns: window.as_nanos() as u64 },
+        &mut seen.missing,
+    );
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
     let spent = cost::so_far();
@@ -98,9 +108,31 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
         own_bpf_ns,
         lost_events,
         interrupted,
+        watched: plan.follow.as_ref().map(|follow| watched(follow, &tables)),
         ..host::facts(&plan.root)
     };
     Recording { meta, frames: seen.frames, tables, missing: once_each(seen.missing), torn: None }
+}
+
+/// Whom the trace followed: those it was asked for, and all they started, as far as rows tell.
+fn watched(follow: &Follow, tables: &Tables) -> Watched {
+    let mut pids: BTreeSet<u32> = follow.pids.iter().copied().collect();
+    let tasks = tables.tasks.as_deref().unwrap_or_default();
+    // A child is told after its parent, or, if it ended before, by its parent's process id.
+    loop {
+        let known = pids.len();
+        let more = tasks.iter().filter(|task| pids.contains(&task.tgid) || pids.contains(&task.ppid));
+        pids.extend(more.flat_map(|task| [task.pid, task.tgid]).collect::<Vec<_>>());
+        if pids.len() == known {
+            break;
+        }
+    }
+    Watched {
+        subject: follow.subject.clone(),
+        pids: pids.into_iter().collect(),
+        command: None,
+        slow_ns: follow.slow.map(|slow| slow.as_nanos() as u64),
+    }
 }
 
 /// Beat until the window is over or `stop` is set; true if stopped.
@@ -124,7 +156,7 @@ fn wait_out(
         }
         let second = at >= next_second;
         if second {
-            next_second += Duration::from_secs(1);
+            next_second = at + pace(at);
             audience.left(window.saturating_sub(at));
         }
         beat(at, second);
@@ -132,6 +164,13 @@ fn wait_out(
             return false;
         }
     }
+}
+
+/// Until the next frames of the rows that are read "once a second": 24 kB a time. In a long window more seldom, so that what
+/// is kept grows with the logarithm of its length.
+fn pace(at: Duration) -> Duration {
+    const EVERY_SECOND: Duration = Duration::from_secs(600);
+    Duration::from_secs(1).max(at / EVERY_SECOND.as_secs() as u32)
 }
 
 /// On a host with forty tasks a CPU our quarter second of work would take ten: the answer is wanted while it matters.

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::time::Duration;
 
+use whyslow_model::timeline::State;
 use whyslow_model::{Missing, MissingNote, table};
 
-use crate::bpf::{oncpu, sched, text};
-use crate::kallsyms::Kallsyms;
+use crate::bpf::{oncpu, text};
+use crate::span_table::Timelines;
 use crate::{child, symbols};
 
 /// Naming user code reads maps files (mmap_lock) and executables: it gets this long, in a child.
@@ -17,33 +18,25 @@ const MAX_PROCESSES: usize = 48;
 /// The child's answer is cut here.
 const MAX_ANSWER: usize = 32 << 20;
 
-/// The tables of stacks.
-#[derive(Default)]
-pub struct Named {
-    /// On CPU.
-    pub samples: Option<Vec<table::Sample>>,
-    /// Off CPU.
-    pub waits: Option<Vec<table::Wait>>,
-}
-
-/// Give names to what the probes saw.
-pub fn name(
-    hits: Option<Vec<oncpu::Hit>>,
-    seen: Option<sched::Seen>,
-    kallsyms: &Kallsyms,
+/// Give names to what was seen on CPU.
+pub fn samples_of(
+    hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
+    kernel: &mut symbols::KernelNames,
     missing: &mut Vec<MissingNote>,
-) -> Named {
-    let mut kernel = symbols::KernelNames::from(kallsyms);
-    let waits = seen.map(|seen| waits(&seen, &mut kernel));
-    let samples = hits.map(|hits| {
+) -> Option<Vec<table::Sample>> {
+    hits.map(|(hits, pace)| {
         let user = user_names(&hits, missing);
-        samples(&hits, &mut kernel, &user)
-    });
-    Named { samples, waits }
+        samples(&hits, pace.period(), kernel, &user)
+    })
 }
 
-fn samples(hits: &[oncpu::Hit], kernel: &mut symbols::KernelNames, user: &UserNames) -> Vec<table::Sample> {
-    let period = oncpu::period().as_nanos() as u64;
+fn samples(
+    hits: &[oncpu::Hit],
+    period: Duration,
+    kernel: &mut symbols::KernelNames,
+    user: &UserNames,
+) -> Vec<table::Sample> {
+    let period = period.as_nanos() as u64;
     let mut rows: BTreeMap<(u32, Vec<String>, Vec<String>), table::Sample> = BTreeMap::new();
     for hit in hits {
         let stack = kernel.stack(&hit.kernel);
@@ -62,28 +55,29 @@ fn samples(hits: &[oncpu::Hit], kernel: &mut symbols::KernelNames, user: &UserNa
     rows.into_values().collect()
 }
 
-fn waits(seen: &sched::Seen, kernel: &mut symbols::KernelNames) -> Vec<table::Wait> {
-    let at_the_end = seen.live.iter().map(|live| &live.stack).filter(|stack| stack.ns > 0);
-    let mut rows: BTreeMap<(u32, &str, Vec<String>), table::Wait> = BTreeMap::new();
-    for stack in seen.stacks.iter().chain(at_the_end) {
-        let state = match stack.state as usize {
-            sched::IO => "io",
-            sched::BLOCKED => "blocked",
-            _ => "sleep",
+/// Waits by task and stack.
+pub fn waits(timelines: &Timelines) -> Vec<table::Wait> {
+    let stacks: HashMap<u32, &Vec<String>> = timelines.stacks.iter().map(|s| (s.id, &s.kernel)).collect();
+    let mut rows: BTreeMap<(u32, &str, u32), table::Wait> = BTreeMap::new();
+    for span in timelines.spans.iter().filter(|span| span.stands_ns > 0) {
+        let state = match span.state {
+            State::Io => "io",
+            State::Blocked => "blocked",
+            State::Sleep => "sleep",
+            State::None | State::Running | State::Runnable => continue,
         };
-        let depth = usize::try_from(stack.depth).unwrap_or(0) / 8;
-        let names = kernel.stack(&stack.frames[..depth.min(stack.frames.len())]);
-        let row = rows.entry((stack.pid, state, names.clone())).or_insert_with(|| table::Wait {
-            pid: stack.pid,
-            tgid: stack.tgid,
-            comm: text(&stack.comm),
+        let Some(id) = span.stack else { continue };
+        let row = rows.entry((span.pid, state, id)).or_insert_with(|| table::Wait {
+            pid: span.pid,
+            tgid: span.tgid,
+            comm: span.comm.clone(),
             state: state.to_owned(),
-            kernel: names,
+            kernel: stacks.get(&id).map(|names| (*names).clone()).unwrap_or_default(),
             ..table::Wait::default()
         });
-        row.ns += stack.ns;
+        row.ns += span.stands_ns;
         row.count += 1;
-        row.worst_ns = row.worst_ns.max(stack.worst_ns);
+        row.worst_ns = row.worst_ns.max(span.woken_ns.saturating_sub(span.at_ns));
     }
     rows.into_values().collect()
 }

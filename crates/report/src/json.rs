@@ -15,6 +15,15 @@ pub fn json(document: &Document) -> String {
     out
 }
 
+/// The same on one line, for readers of lines: it begins with `{"schema"`.
+#[must_use]
+pub fn json_line(document: &Document) -> String {
+    let text = serde_json::to_string(document).expect("a document has string keys only");
+    let mut out = escaped(&text);
+    out.push('\n');
+    out
+}
+
 /// JSON escapes what is below U+0020 only. The rest of what a terminal obeys (U+009B begins a command, too) can only
 /// stand inside strings, where `\u` is allowed.
 fn escaped(text: &str) -> String {

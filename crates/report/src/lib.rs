@@ -2,20 +2,23 @@
 
 #![forbid(unsafe_code)]
 
+mod flame;
 mod json;
 mod page;
 pub mod safe;
 mod text;
 
-pub use json::json;
+pub use flame::{CannotDraw, flame};
+pub use json::{json, json_line};
 pub use page::paragraph;
-pub use text::text;
+pub use text::{chains, locks, text};
 
 /// How the text is to look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Style {
     /// With colours: for a terminal whose user did not set `NO_COLOR`.
     pub colour: bool,
-    /// Everything: each question that could not be answered, each thing that was not seen, every cgroup.
+    /// Everything: each question that could not be answered, each thing that was not seen, every cgroup, chain, lock
+    /// and call.
     pub verbose: bool,
 }

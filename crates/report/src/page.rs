@@ -1,6 +1,6 @@
 //! A page of 80 columns: words are wrapped, commands and paths are never broken.
 
-use crate::safe::{columns, columns_of, plain};
+use crate::safe::{columns, columns_of, plain, shortened};
 
 /// Columns of a page.
 pub(crate) const WIDTH: usize = 80;
@@ -84,27 +84,42 @@ impl Page {
 
     /// A paragraph: its first line begins with `first`, the others are indented as far.
     pub(crate) fn say(&mut self, first: &str, text: &str, ink: Ink) {
-        let indent = columns(first);
+        self.flow(first, columns(first), text, ink, pieces);
+    }
+
+    /// A paragraph that keeps to 80 columns whatever is in it: a word that does not fit loses its middle. Its other
+    /// lines are indented by `hang` columns.
+    pub(crate) fn tell(&mut self, first: &str, hang: usize, text: &str, ink: Ink) {
+        self.flow(first, hang, text, ink, |word, room| vec![shortened(word, room)]);
+    }
+
+    fn flow(
+        &mut self,
+        first: &str,
+        hang: usize,
+        text: &str,
+        ink: Ink,
+        cut: impl Fn(&str, usize) -> Vec<String>,
+    ) {
         let mut line = first.to_owned();
-        let mut used = indent;
+        let mut used = columns(first);
+        let room = WIDTH.saturating_sub(hang.max(used));
         let mut fresh = true;
-        for word in words(&plain(text)) {
-            for piece in pieces(&word, WIDTH.saturating_sub(indent)) {
-                let space = usize::from(!fresh);
-                if !fresh && used + space + columns(&piece) > WIDTH {
-                    self.line(&line, ink);
-                    line = " ".repeat(indent);
-                    used = indent;
-                    fresh = true;
-                }
-                if !fresh {
-                    line.push(' ');
-                    used += 1;
-                }
-                line.push_str(&piece);
-                used += columns(&piece);
-                fresh = false;
+        for piece in words(&plain(text)).iter().flat_map(|word| cut(word, room)) {
+            let space = usize::from(!fresh);
+            if !fresh && used + space + columns(&piece) > WIDTH {
+                self.line(&line, ink);
+                line = " ".repeat(hang);
+                used = hang;
+                fresh = true;
             }
+            if !fresh {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(&piece);
+            used += columns(&piece);
+            fresh = false;
         }
         self.line(&line, ink);
     }
@@ -180,6 +195,16 @@ mod tests {
         let path = format!("/{}", "x".repeat(100));
         assert!(said("", &format!("see {path} there")).lines().any(|l| l == path));
         assert!(said("    ", &"y".repeat(200)).lines().all(|l| columns(l) <= WIDTH));
+    }
+
+    #[test]
+    fn what_is_told_keeps_to_the_page_whatever_is_in_it() {
+        let mut page = Page::new(false);
+        page.tell("   held by ", 5, &format!("/{} {} end", "x".repeat(300), "数".repeat(100)), Ink::Plain);
+        let text = page.finish();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines.iter().all(|l| columns(l) <= WIDTH), "{text}");
+        assert!(lines[0].starts_with("   held by /xx") && lines[1].starts_with("     数"), "{text}");
     }
 
     #[test]

@@ -1,39 +1,109 @@
 //! The report as people read it: 80 columns, the answer first.
 //!
-//! The order is: who and when; the answer in a line; where the time went; causes by time lost; risks; what could not be
-//! answered; what it is not; what was not seen; what looking cost.
+//! The order of an exam is: who and when; the answer in a line; where the time went; causes by time lost; chains of
+//! waits; risks; what could not be answered; what it is not; what was not seen; what looking cost. Where somebody is
+//! watched, the answer is where their wall time went, then come the chains and the system calls.
 
 mod account;
+mod call;
+mod cells;
+mod chain;
 mod finding;
+mod lock;
 mod rest;
+mod wall;
 
+use whyslow_model::chain::WallAccount;
 use whyslow_model::{Document, Finding, Kind, seconds};
 
 use crate::Style;
 use crate::page::{Ink, Page};
 
-/// The document as text.
+/// Chains in an exam, without -v: the causes are its answer.
+const IN_EXAM: usize = 5;
+/// Chains below a wall time account, without -v.
+const IN_WALL: usize = 10;
+/// Chains where nothing else was asked for, without -v.
+const IN_CHAINS: usize = 20;
+
+/// The document as text: where somebody was watched, their wall time; else the exam.
 #[must_use]
 pub fn text(document: &Document, style: &Style) -> String {
     let mut page = Page::new(style.colour);
-    head(&mut page, document);
-    account::print(&mut page, document, style);
-    causes(&mut page, document);
-    risks(&mut page, document);
-    rest::print(&mut page, document, style);
+    when(&mut page, document);
+    match &document.wall {
+        Some(wall) => watched(&mut page, document, wall, style),
+        None => exam(&mut page, document, style),
+    }
     page.finish()
+}
+
+/// The chains of waits alone.
+#[must_use]
+pub fn chains(document: &Document, style: &Style) -> String {
+    let mut page = Page::new(style.colour);
+    when(&mut page, document);
+    match document.chains.first() {
+        Some(worst) => page.tell("", 0, &format!("{}.", chain::headline(worst)), Ink::Cause),
+        None => page.say("", "No chain found: nobody was seen waiting long for somebody else.", Ink::Heading),
+    }
+    chain::section(&mut page, document, style, IN_CHAINS);
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+/// The contended kernel locks alone.
+#[must_use]
+pub fn locks(document: &Document, style: &Style) -> String {
+    let mut page = Page::new(style.colour);
+    when(&mut page, document);
+    match document.locks.first() {
+        Some(most) => page.tell("", 0, &format!("{}.", lock::headline(most)), Ink::Cause),
+        None => {
+            let none = "Nobody was seen waiting for a kernel lock (uncontended holds are not seen).";
+            page.say("", none, Ink::Heading);
+        }
+    }
+    lock::section(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+fn exam(page: &mut Page, doc: &Document, style: &Style) {
+    head(page, doc);
+    account::print(page, doc, style);
+    causes(page, doc);
+    chain::section(page, doc, style, IN_EXAM);
+    risks(page, doc);
+    rest::print(page, doc, style);
+}
+
+fn watched(page: &mut Page, doc: &Document, wall: &WallAccount, style: &Style) {
+    page.tell("", 0, &wall::answer(wall), Ink::Cause);
+    wall::sums(page, wall);
+    wall::tree(page, wall, style);
+    chain::section(page, doc, style, IN_WALL);
+    call::table(page, doc, style);
+    call::slow(page, doc, style);
+    lock::table(page, doc, style);
+    causes(page, doc);
+    risks(page, doc);
+    rest::unseen(page, doc, style);
 }
 
 fn of_kind(document: &Document, kind: Kind) -> impl Iterator<Item = &Finding> {
     document.findings.iter().filter(move |f| f.kind == kind)
 }
 
-fn head(page: &mut Page, doc: &Document) {
+fn when(page: &mut Page, doc: &Document) {
     let host = if doc.host.is_empty() { "an unnamed host" } else { &doc.host };
     let kernel = if doc.kernel.is_empty() { "an unknown kernel" } else { &doc.kernel };
     let from = if doc.started_at.is_empty() { String::new() } else { format!(" from {}", doc.started_at) };
     let line = format!("whyslow {} on {host}, Linux {kernel}, {}{from}", doc.whyslow, seconds(doc.window));
     page.say("", &line, Ink::Faint);
+}
+
+fn head(page: &mut Page, doc: &Document) {
     let causes = of_kind(doc, Kind::Cause).count();
     let risks = of_kind(doc, Kind::Risk).count();
     let unknown = of_kind(doc, Kind::CannotTell).count();

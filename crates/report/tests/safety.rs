@@ -5,7 +5,7 @@ mod sample;
 use proptest::prelude::*;
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, json, text};
+use whyslow_report::{Style, chains, json, json_line, locks, text};
 
 /// Names as processes choose them: any characters, many of them those that a terminal obeys.
 fn name() -> impl Strategy<Value = String> {
@@ -23,6 +23,7 @@ fn with(names: &[String]) -> Document {
     let mut doc = sample::full();
     let mut next = names.iter().cycle().cloned();
     let mut name = || next.next().unwrap_or_default();
+    name_waits(&mut doc, &mut name);
     (doc.host, doc.kernel, doc.started_at, doc.whyslow) = (name(), name(), name(), name());
     for f in &mut doc.findings {
         (f.rule, f.title) = (name(), name());
@@ -64,6 +65,45 @@ fn with(names: &[String]) -> Document {
     doc
 }
 
+fn name_waits(doc: &mut Document, name: &mut impl FnMut() -> String) {
+    for chain in &mut doc.chains {
+        for hop in &mut chain.hops {
+            (hop.who, hop.waits_for, hop.grows_with) = (name(), name(), Some(name()));
+        }
+        chain.tasks = vec![vec![(1, name()), (2, name())]; chain.hops.len()];
+        (chain.leaf.id, chain.leaf.name, chain.leaf.function) = (name(), name(), Some(name()));
+        chain.notes.push(name());
+    }
+}
+
+/// The same of a document about somebody watched.
+fn watched_with(names: &[String]) -> Document {
+    let mut doc = sample::waits::watched();
+    let mut next = names.iter().cycle().cloned();
+    let mut name = || next.next().unwrap_or_default();
+    name_waits(&mut doc, &mut name);
+    if let Some(wall) = &mut doc.wall {
+        (wall.of, wall.mismatches) = (name(), vec![name()]);
+        for part in &mut wall.parts {
+            (part.kind, part.what) = (name(), name());
+            part.parts.iter_mut().for_each(|part| (part.kind, part.what) = (name(), name()));
+        }
+    }
+    for lock in &mut doc.locks {
+        (lock.name, lock.named_by, lock.address, lock.kind) = (name(), name(), name(), name());
+        lock.sites.iter_mut().for_each(|site| site.site = name());
+        lock.holders.iter_mut().for_each(|holder| (holder.who, holder.did) = (name(), vec![name(), name()]));
+    }
+    for call in &mut doc.calls {
+        (call.syscall, call.path) = (name(), Some(name()));
+    }
+    for call in &mut doc.slow_calls {
+        (call.who, call.syscall, call.path) = (name(), name(), Some(name()));
+        call.split.iter_mut().for_each(|part| (part.kind, part.what) = (name(), name()));
+    }
+    doc
+}
+
 /// A command, or one path that has no place to break.
 fn may_be_long(line: &str) -> bool {
     let words = line.trim_start();
@@ -80,6 +120,19 @@ proptest! {
             prop_assert!(columns(line) <= 80 || may_be_long(line), "{line:?}");
         }
         prop_assert!(page.chars().all(|c| c == '\n' || !is_unsafe(c)));
+    }
+
+    #[test]
+    fn waits_keep_to_the_page_without_exception(names in prop::collection::vec(name(), 1..40), verbose: bool) {
+        let doc = watched_with(&names);
+        let style = Style { colour: false, verbose };
+        for page in [text(&doc, &style), chains(&doc, &style), locks(&doc, &style)] {
+            for line in page.lines() {
+                prop_assert!(!line.chars().any(is_unsafe), "{line:?}");
+                prop_assert!(columns(line) <= 80, "{line:?}");
+            }
+        }
+        prop_assert!(json_line(&doc).trim_end().chars().all(|c| !is_unsafe(c)));
     }
 
     #[test]

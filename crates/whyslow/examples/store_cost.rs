@@ -1,7 +1,7 @@
 //! What a recording costs on disk and in CPU time: the figures of docs/recording.md.
 //!
 //! `cargo run --release -p whyslow --example store_cost -- FOLDER` also leaves in FOLDER what it measured, for the
-//! comparison with Parquet: `host.why`, `events.ndjson.zst`.
+//! comparison with Parquet: `host.why`, `events.ndjson.zst`. A recording named after it is measured, too.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,6 +14,9 @@ use whyslow_model::table::Tables;
 
 #[path = "../tests/store/sample.rs"]
 mod sample;
+
+#[path = "../tests/store/long.rs"]
+mod long;
 
 /// One of many ordered events, as tracing would give them.
 #[derive(serde::Serialize)]
@@ -54,6 +57,10 @@ fn main() -> anyhow::Result<()> {
     let samples = Tables { samples: rec.tables.samples.clone(), ..Tables::default() };
     report("2,500 stacks", &only(samples), &path)?;
     report("kernel files", &Recording { tables: Tables::default(), ..rec.clone() }, &path)?;
+    report("a command with 200,000 rows of timelines", &long::recording(200_000, 1), &path)?;
+    if let Some(recorded) = std::env::args_os().nth(2) {
+        report("the recording named", &store::open(&PathBuf::from(recorded))?, &path)?;
+    }
     store::save(&rec, &path)?;
     events(&folder)
 }

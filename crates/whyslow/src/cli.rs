@@ -1,5 +1,7 @@
 //! The command line: verbs, their arguments, and the help that teaches them.
 
+mod following;
+mod keeping;
 mod subject;
 mod telling;
 mod window;
@@ -9,11 +11,16 @@ use std::io::Write;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+pub use following::Following;
+pub use keeping::{FlameArg, Keeping, can_be_written};
 pub use subject::SubjectArgs;
-pub use telling::Telling;
-pub use window::WindowArgs;
+pub use telling::{Telling, outcome};
+pub use window::{WindowArgs, slow};
 
-use crate::cmd::{completions, doctor, exam, explain, man, record, report, rules};
+use crate::cmd::{
+    attach, chains, completions, doctor, exam, explain, locks, man, record, report, rules, run,
+};
+use crate::launch::OUR_FAILURE;
 use crate::outcome::Outcome;
 
 /// Below the help of `whyslow`, and in its man page.
@@ -22,6 +29,9 @@ Examples:
   sudo whyslow                          look for 10 s, say what is slow and why
   sudo whyslow --for 3s --unit nginx    why is this service slow?
   sudo whyslow --pid 4242 -v            why is this process slow? with all reasons
+  sudo whyslow run -- git clone URL     where did its wall time go?
+  sudo whyslow attach 4242 --for 30s    ... of one that runs already
+  sudo whyslow chains                   who waits for whom on this host
   sudo whyslow record --for 30s -o host.why
   whyslow report host.why               anywhere, later, without root
   whyslow explain cpu-quota             how a cause is found, and where it is blind
@@ -32,7 +42,11 @@ pub const STATUS: &str = "\
 Exit status:
   0  looked, and found no cause (risks and \"cannot tell\" alone are 0)
   1  found at least one cause
-  2  could not look, or could not do what was asked";
+  2  could not look, or could not do what was asked
+chains: 1 if a chain is told. attach, locks: 0 if they looked.
+run: the command's own; 128 + n if signal n ended it, 130 if a second
+     Ctrl-C ended the waiting for it; 125 if whyslow failed, 126 if the
+     command could not be executed, 127 if there is no such command";
 
 /// Ask a Linux host why it is slow
 ///
@@ -60,6 +74,14 @@ pub struct Cli {
 enum Verb {
     /// Examine this host (this is what happens without a verb, too)
     Exam(exam::Args),
+    /// Run a command and say where its wall time went, and who made it wait
+    Run(run::Args),
+    /// Say where the wall time of running processes goes, and who makes them wait
+    Attach(attach::Args),
+    /// Tell the chains of waits on this host, from who waits down to who is waited for
+    Chains(chains::Args),
+    /// Tell the kernel locks that tasks of this host wait for, and who holds them
+    Locks(locks::Args),
     /// Record a window of this host into a file, to be reported later
     Record(record::Args),
     /// Report a recording
@@ -82,6 +104,10 @@ impl Cli {
         match &self.verb {
             None => exam::run(&self.exam, out),
             Some(Verb::Exam(args)) => exam::run(args, out),
+            Some(Verb::Run(args)) => Ok(run::run(args, out)),
+            Some(Verb::Attach(args)) => attach::run(args, out),
+            Some(Verb::Chains(args)) => chains::run(args, out),
+            Some(Verb::Locks(args)) => locks::run(args, out),
             Some(Verb::Record(args)) => record::run(args, out),
             Some(Verb::Report(args)) => report::run(args, out),
             Some(Verb::Rules) => rules::run(out),
@@ -90,6 +116,17 @@ impl Cli {
             Some(Verb::Completions(args)) => completions::run(args, out),
             Some(Verb::Man) => man::run(out),
         }
+    }
+}
+
+/// The exit status of what is no command line, or asks for help. Of `run`, 2 may be the command's own.
+#[must_use]
+pub fn status(told: &clap::Error) -> u8 {
+    let is_run = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
+    match told.exit_code() {
+        0 => 0,
+        _ if is_run => OUR_FAILURE,
+        _ => Outcome::CouldNotLook.status(),
     }
 }
 

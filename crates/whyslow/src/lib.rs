@@ -2,9 +2,12 @@
 
 pub mod cli;
 pub mod cmd;
+mod flame;
 mod interrupt;
+mod launch;
 mod out;
 pub mod outcome;
 mod progress;
 pub mod store;
 mod watch;
+mod whom;

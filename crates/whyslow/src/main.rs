@@ -4,12 +4,18 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use whyslow::cli::Cli;
+use whyslow::cli::{self, Cli};
 use whyslow::outcome::Outcome;
 use whyslow_report::safe::plain;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => {
+            let _ = told.print();
+            return ExitCode::from(cli::status(&told));
+        }
+    };
     let outcome = cli.run(&mut io::stdout().lock()).unwrap_or_else(|error| {
         // What is in an error may come from a file or a process name. A closed stderr is no reason to panic.
         let _ = writeln!(io::stderr(), "whyslow: {}", plain(&format!("{error:#}")));

@@ -11,6 +11,8 @@ pub enum Outcome {
     Found,
     /// Could not look, or could not do what was asked.
     CouldNotLook,
+    /// What `run` passes on: the command's own status, or why there is none.
+    Passed(u8),
 }
 
 impl Outcome {
@@ -27,6 +29,7 @@ impl Outcome {
             Outcome::Quiet => 0,
             Outcome::Found => 1,
             Outcome::CouldNotLook => 2,
+            Outcome::Passed(status) => status,
         }
     }
 }

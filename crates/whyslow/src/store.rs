@@ -5,7 +5,7 @@
 //! needs nothing but the file: no /proc, no locale, no home.
 
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -61,7 +61,19 @@ mod limit {
 /// Where the target cannot be written: no such directory, disk full, not a plain file.
 pub fn save(rec: &Recording, path: &Path) -> Result<()> {
     let written = place::put(path, &mut |file| write::write(rec, file).map(drop));
-    written.map_err(|e| anyhow!("cannot save recording {}: {e}{}", path_shown(path), place::way_out(&e)))
+    written.map_err(|e| failed("save recording", path, &e))
+}
+
+/// Write `text` to `path` in the same way. `verb`: what the user is told if that fails.
+///
+/// # Errors
+/// As of [`save`].
+pub fn put(text: &str, path: &Path, verb: &str) -> Result<()> {
+    place::put(path, &mut |mut file| file.write_all(text.as_bytes())).map_err(|e| failed(verb, path, &e))
+}
+
+fn failed(verb: &str, path: &Path, error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot {verb} {}: {error}{}", path_shown(path), place::way_out(error))
 }
 
 /// Open a recording: a file, or a folder with its contents, or a folder that holds copies of /proc and /sys.

@@ -14,7 +14,20 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("it prints UTF-8")
 }
 
-const VERBS: [&str; 8] = ["exam", "record", "report", "rules", "explain", "doctor", "completions", "man"];
+const VERBS: [&str; 12] = [
+    "exam",
+    "run",
+    "attach",
+    "chains",
+    "locks",
+    "record",
+    "report",
+    "rules",
+    "explain",
+    "doctor",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_names_every_verb_gives_examples_and_explains_the_exit_status() {

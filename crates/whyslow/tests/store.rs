@@ -4,10 +4,14 @@
 mod crash;
 #[path = "store/hostile.rs"]
 mod hostile;
+#[path = "store/long.rs"]
+mod long;
 #[path = "store/round_trip.rs"]
 mod round_trip;
 #[path = "store/sample.rs"]
 mod sample;
+#[path = "store/timelines.rs"]
+mod timelines;
 #[path = "store/torn.rs"]
 mod torn;
 

@@ -10,14 +10,14 @@ use crate::spec::Direct;
 use crate::sys;
 
 /// A buffer that O_DIRECT accepts: mappings are page aligned.
-struct Buffer(*mut u8, usize);
+pub struct Buffer(*mut u8, usize);
 
 impl Buffer {
-    fn new(size: u64) -> io::Result<Self> {
+    pub fn new(size: u64) -> io::Result<Self> {
         Ok(Buffer(sys::map(None, size as usize)?, size as usize))
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping is ours alone, has this size and lives as long as the buffer.
         unsafe { std::slice::from_raw_parts_mut(self.0, self.1) }
     }

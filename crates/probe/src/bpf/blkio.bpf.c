@@ -6,17 +6,24 @@
  * measured where it hurts: from the moment a task of the bio's cgroup went to sleep for I/O to the moment the
  * throttle let the cgroup's last bio go before the task was woken. What follows is queue and device.
  *
- * That needs two hooks in the scheduler. They are attached only if the throttle of some device has been set up.
+ * No hook of ours in the scheduler: when the worker lets a bio go, the tasks of its cgroup are looked through, and
+ * since when a sleeper sleeps is read from the slots of the sched object. That is paid by the throttle's worker, and
+ * only while it lets bios go.
  */
-#include "kernel.bpf.h"
+#include "shared.bpf.h"
 
 #define MAX_ROWS 4096
 #define MAX_FLIGHTS 16384
-#define MAX_WAITS 8192
-#define MAX_HOLDS 1024
+#define MAX_RELEASES 1024
 #define MAX_DEVICES 24
 #define MAX_DEPTH 8
 #define POLICIES 6
+/* Tasks and css_sets of a cgroup that are looked through when a bio of it is let go, at 0.1 us each... */
+#define MAX_STEPS 1024
+/* ... and not again within this time: the throttle works by timers of whole ticks, and a wait that ends sooner has
+ * not been held.
+ */
+#define PAUSE 1000000ULL
 
 struct blkio_key {
 	__u32 dev; /* major << 20 | minor */
@@ -42,19 +49,13 @@ struct blkio_flight {
 	__u64 bytes;
 };
 
-/* A task that sleeps for I/O. */
-struct blkio_wait {
-	__u64 since;
-	__u64 cgroup;
+/* The part of a task's sleep for I/O that is booked as held. Run queue clock, as in its slot. */
+struct blkio_held {
+	__u64 since; /* which sleep */
+	__u64 until;
 };
 
-/* What the throttle last let go for a cgroup. */
-struct blkio_hold {
-	struct blkio_key key;
-	__u64 at;
-};
-
-/* Preallocated, all of them: the hooks run with interrupts off, two of them under a run queue's lock. */
+/* Preallocated, all of them: the hooks run with interrupts off. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ROWS);
@@ -69,21 +70,23 @@ struct {
 	__type(value, struct blkio_flight);
 } flights SEC(".maps");
 
+/* When the tasks of a cgroup were last looked through. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_WAITS);
-	__type(key, __u32);
-	__type(value, struct blkio_wait);
-} waits SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MAX_HOLDS);
+	__uint(max_entries, MAX_RELEASES);
 	__type(key, __u64);
-	__type(value, struct blkio_hold);
-} holds SEC(".maps");
+	__type(value, __u64);
+} releases SEC(".maps");
 
-/* Requests, waits and holds that we saw but could not note. */
+/* By pid, as the slots. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct blkio_held);
+} helds SEC(".maps");
+
+/* Requests that we saw but could not note, and cgroups with more tasks than were looked through. */
 __u64 lost;
 /* Some device's throttle has been set up (v6.10, a3166c51702b: on first use; before, with the device). */
 __u64 throttled;
@@ -140,23 +143,154 @@ static bool dispatched_by_throttle(void)
 	return (__u64)BPF_CORE_READ(worker, current_func) == throttle_worker;
 }
 
+/* Of a task that was found by its address: no field of it can be read directly. */
+static bool sleeps_for_io(struct task_struct *t)
+{
+	struct task_struct___before_5_14 *old = (void *)t;
+	__u32 state = bpf_core_field_exists(t->__state) ? BPF_CORE_READ(t, __state) : BPF_CORE_READ(old, state);
+
+	return (state & TASK_UNINTERRUPTIBLE) && BPF_CORE_READ_BITFIELD_PROBED(t, in_iowait);
+}
+
+/* What the run queue of the current task last read. The worker has just been put on its CPU: it is fresh. */
+static __always_inline __u64 run_queue_clock(void)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+
+	return t->se.cfs_rq->rq->clock;
+}
+
+static void note_device(__u32 pid, __u32 dev)
+{
+	__u32 at = pid & (SLOTS - 1), *last = bpf_map_lookup_elem(&last_device, &at);
+
+	if (last)
+		*last = dev;
+}
+
+/* The sleep that this task is in was held up to `now`. Two workers at once may book a stretch twice: rare, small. */
+static __always_inline void book(struct blkio_row *row, __u32 pid, __u64 now)
+{
+	__u32 at = pid & (SLOTS - 1);
+	struct sched_slot *s = slot_at(pid);
+	struct blkio_held *held = bpf_map_lookup_elem(&helds, &at);
+	__u64 since;
+
+	if (!s || !held || s->pid != pid || s->state != IO)
+		return;
+	since = s->since;
+	if (held->since != since) {
+		held->since = since;
+		held->until = since;
+	}
+	if (now <= held->until)
+		return;
+	__sync_fetch_and_add(&row->held_ns, now - held->until);
+	if (now - since > row->held_worst_ns)
+		row->held_worst_ns = now - since;
+	held->until = now;
+}
+
+static __always_inline void *next_in(struct list_head *node)
+{
+	return BPF_CORE_READ(node, next);
+}
+
+/* A look through the tasks of a cgroup: where it is. */
+struct walk {
+	struct blkio_key key;
+	__u64 now;
+	__u64 io;     /* of the I/O controller, in arrays of list heads */
+	void *sets;   /* heads of the lists... */
+	void *tasks;
+	void *set;
+	void *at_set; /* ... and places in them */
+	void *at_task;
+};
+
+/* One step: to the next css_set of the cgroup, or to the next task of the css_set. Whether there is a next. No lock is
+ * taken: a list that changes meanwhile ends the look at a css_set, or begins it again, and no time is booked twice.
+ *
+ * Not static: so it is verified once, not in each round of a loop.
+ */
+__noinline int step(struct walk *walk)
+{
+	struct blkio_row *row;
+	struct task_struct *t;
+	__u32 pid;
+
+	if (!walk)
+		return 0;
+	if (walk->at_task == walk->tasks) {
+		walk->at_set = next_in(walk->at_set);
+		if (!walk->at_set || walk->at_set == walk->sets)
+			return 0;
+		walk->set = walk->at_set - bpf_core_field_offset(struct css_set___members, e_cset_node) - walk->io;
+		walk->tasks = walk->set + bpf_core_field_offset(struct css_set___members, tasks);
+		walk->at_task = next_in(walk->tasks);
+		return 1;
+	}
+	t = walk->at_task - bpf_core_field_offset(struct task_struct___member, cg_list);
+	if (!walk->at_task || BPF_CORE_READ(t, cgroups) != walk->set) {
+		walk->at_task = walk->tasks; /* it left for another css_set, and led us there */
+		return 1;
+	}
+	walk->at_task = next_in(walk->at_task);
+	if (!sleeps_for_io(t))
+		return 1;
+	pid = BPF_CORE_READ(t, pid);
+	note_device(pid, walk->key.dev);
+	row = row_of(&walk->key);
+	if (row)
+		book(row, pid, walk->now);
+	return 1;
+}
+
+/* Book the tasks of a cgroup that sleep for I/O. */
+static void book_sleepers(struct blkio_key *key, struct cgroup *cgroup, __u64 now)
+{
+	struct walk walk = { .key = *key, .now = now };
+	int i;
+
+	walk.io = bpf_core_enum_value(enum cgroup_subsys_id, io_cgrp_id) * sizeof(struct list_head___whole);
+	walk.sets = (void *)cgroup + bpf_core_field_offset(struct cgroup___members, e_csets) + walk.io;
+	walk.at_set = walk.sets;
+	for (i = 0; i < MAX_STEPS; i++)
+		if (!step(&walk))
+			return;
+	__sync_fetch_and_add(&lost, 1);
+}
+
+/* The throttle lets a bio go. */
+static void released(struct bio *bio, __u32 dev)
+{
+	struct blkio_key key = { .dev = dev };
+	__u64 now = run_queue_clock(), *last;
+	struct blkio_row *row;
+
+	key.op = BPF_CORE_READ(bio, bi_opf) & 0xff;
+	key.cgroup = owner_of(bio);
+	row = row_of(&key);
+	if (!row)
+		return;
+	__sync_fetch_and_add(&row->held, 1);
+	last = bpf_map_lookup_elem(&releases, &key.cgroup);
+	if (last && now - *last < PAUSE)
+		return;
+	if (bpf_map_update_elem(&releases, &key.cgroup, &now, BPF_ANY))
+		__sync_fetch_and_add(&lost, 1);
+	book_sleepers(&key, BPF_CORE_READ(bio, bi_blkg, blkcg, css.cgroup), now);
+}
+
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(queued, struct bio *bio)
 {
-	struct blkio_hold hold = {};
-	struct blkio_row *row;
+	struct gendisk *disk = bio->bi_bdev->bd_disk;
+	__u32 dev = disk->major << 20 | disk->first_minor;
 
-	if (!dispatched_by_throttle())
-		return 0;
-	hold.key.dev = number_of(BPF_CORE_READ(bio, bi_bdev, bd_disk));
-	hold.key.op = BPF_CORE_READ(bio, bi_opf) & 0xff;
-	hold.key.cgroup = owner_of(bio);
-	hold.at = bpf_ktime_get_ns();
-	row = row_of(&hold.key);
-	if (row)
-		__sync_fetch_and_add(&row->held, 1);
-	if (bpf_map_update_elem(&holds, &hold.key.cgroup, &hold, BPF_ANY))
-		__sync_fetch_and_add(&lost, 1);
+	note_device(bpf_get_current_pid_tgid(), dev);
+	if (dispatched_by_throttle())
+		released(bio, dev);
 	return 0;
 }
 
@@ -199,56 +333,6 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 	return 0;
 }
 
-static bool sleeps_for_io(struct task_struct *t)
-{
-	return BPF_CORE_READ_BITFIELD(t, in_iowait) && (task_state(t) & TASK_UNINTERRUPTIBLE);
-}
-
-static void begin_wait(struct task_struct *t, __u64 flags)
-{
-	struct blkio_wait wait = { .since = bpf_ktime_get_ns() };
-	__u32 pid = t->pid;
-
-	wait.cgroup = css_cgroup_key(task_css(t, io_cgrp_id));
-	if (bpf_map_update_elem(&waits, &pid, &wait, flags) && flags == BPF_ANY)
-		__sync_fetch_and_add(&lost, 1);
-}
-
-static void book(struct blkio_key *key, __u64 ns)
-{
-	struct blkio_row *row = row_of(key);
-
-	if (row)
-		add(&row->held_ns, &row->held_worst_ns, ns);
-}
-
-SEC("tp_btf/sched_switch")
-int BPF_PROG(slept, bool preempted, struct task_struct *off, struct task_struct *on)
-{
-	if (!preempted && sleeps_for_io(off))
-		begin_wait(off, BPF_ANY);
-	return 0;
-}
-
-SEC("tp_btf/sched_waking")
-int BPF_PROG(woken, struct task_struct *t)
-{
-	struct blkio_wait *wait;
-	struct blkio_hold *hold;
-	__u32 pid = t->pid;
-
-	if (!BPF_CORE_READ_BITFIELD(t, in_iowait))
-		return 0;
-	wait = bpf_map_lookup_elem(&waits, &pid);
-	if (!wait)
-		return 0;
-	hold = bpf_map_lookup_elem(&holds, &wait->cgroup);
-	if (hold && hold->at > wait->since)
-		book(&hold->key, hold->at - wait->since);
-	bpf_map_delete_elem(&waits, &pid);
-	return 0;
-}
-
 /* The (cgroup, device) pairs of a cgroup are a list. */
 static __always_inline struct blkcg_gq *first_of(struct blkcg *blkcg)
 {
@@ -283,7 +367,7 @@ static void find_throttle(struct blkcg_gq *blkg)
 	}
 }
 
-/* At the start: is the throttle in use, and who sleeps for I/O already? */
+/* At the start: is the throttle in use? */
 SEC("iter/task")
 int seed(struct bpf_iter__task *ctx)
 {
@@ -291,17 +375,13 @@ int seed(struct bpf_iter__task *ctx)
 	struct blkcg_gq *blkg;
 	int i;
 
-	if (!t)
+	if (!t || throttled)
 		return 0;
-	if (!throttled) {
-		blkg = first_of((void *)task_css(t, io_cgrp_id));
-		for (i = 0; i < MAX_DEVICES && blkg && !throttled; i++) {
-			find_throttle(blkg);
-			blkg = next_of(blkg);
-		}
+	blkg = first_of((void *)task_css(t, io_cgrp_id));
+	for (i = 0; i < MAX_DEVICES && blkg && !throttled; i++) {
+		find_throttle(blkg);
+		blkg = next_of(blkg);
 	}
-	if (sleeps_for_io(t))
-		begin_wait(t, BPF_NOEXIST);
 	return 0;
 }
 
@@ -341,43 +421,33 @@ static int held_in_tree(struct blkcg_gq *blkg)
 	return -1;
 }
 
-/* At the end: who still waits for a bio in the throttle? Counted up to now, and once. */
+/* At the end: who still waits for a bio in the throttle? Counted up to now. */
 SEC("iter/task")
 int finish(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task;
+	struct cgroup_subsys_state *css;
 	struct blkio_key key = {};
-	struct blkio_wait *wait;
-	struct blkio_hold *hold;
+	struct blkio_row *row;
 	struct blkcg_gq *blkg;
-	__u64 now;
-	__u32 pid;
 	int i, op;
 
 	if (!t || !throttled || !sleeps_for_io(t))
 		return 0;
-	pid = t->pid;
-	wait = bpf_map_lookup_elem(&waits, &pid);
-	if (!wait)
-		return 0;
-	now = bpf_ktime_get_ns();
-	blkg = first_of((void *)task_css(t, io_cgrp_id));
+	css = task_css(t, io_cgrp_id);
+	blkg = first_of((void *)css);
 	for (i = 0; i < MAX_DEVICES && blkg; i++) {
 		op = held_in_tree(blkg);
 		if (op >= 0) {
 			key.dev = number_of(BPF_CORE_READ(blkg, q, disk));
 			key.op = op;
-			key.cgroup = wait->cgroup;
-			book(&key, now - wait->since);
-			wait->since = now;
+			key.cgroup = css_cgroup_key(css);
+			row = row_of(&key);
+			if (row)
+				book(row, t->pid, run_queue_clock());
 			return 0;
 		}
 		blkg = next_of(blkg);
-	}
-	hold = bpf_map_lookup_elem(&holds, &wait->cgroup);
-	if (hold && hold->at > wait->since) {
-		book(&hold->key, hold->at - wait->since);
-		wait->since = now;
 	}
 	return 0;
 }

@@ -10,6 +10,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
+use super::shared::Shared;
 use super::{missing, value};
 use crate::kallsyms::Kallsyms;
 
@@ -30,23 +31,33 @@ pub const WHAT: &str = "block I/O";
 pub struct Blkio<'slot> {
     skel: skel::BlkioSkel<'slot>,
     finish: Link,
+    sees_sleepers: bool,
 }
 
 impl<'slot> Blkio<'slot> {
     /// Load and attach: the window begins.
-    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, symbols: &Kallsyms) -> Result<Self, Missing> {
-        let mut probe = Self::load(slot, symbols).map_err(|err| missing(WHAT, &err))?;
+    ///
+    /// `shared`: the maps of the sched object. Without it nobody is seen to sleep, and no time as held.
+    pub fn start(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        symbols: &Kallsyms,
+        shared: Option<Shared<'_>>,
+    ) -> Result<Self, Missing> {
+        let probe = Self::load(slot, symbols, shared).map_err(|err| missing(WHAT, &err))?;
         let seed = probe.skel.progs.seed.attach().map_err(|err| missing(WHAT, &err))?;
         walk(&seed)?;
-        if probe.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.throttled != 0) {
-            probe.watch_sleepers().map_err(|err| missing(WHAT, &err))?;
-            walk(&seed)?; // who fell asleep since
-        }
         Ok(probe)
     }
 
-    fn load(slot: &'slot mut MaybeUninit<OpenObject>, symbols: &Kallsyms) -> libbpf_rs::Result<Self> {
+    fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        symbols: &Kallsyms,
+        shared: Option<Shared<'_>>,
+    ) -> libbpf_rs::Result<Self> {
         let mut open = skel::BlkioSkelBuilder::default().open(slot)?;
+        if let Some(shared) = shared {
+            shared.lend(open.open_object_mut())?;
+        }
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.throttle_worker = symbols.address("blk_throtl_dispatch_work_fn").unwrap_or(0);
         }
@@ -58,20 +69,13 @@ impl<'slot> Blkio<'slot> {
             ..skel.links
         };
         let finish = skel.progs.finish.attach()?;
-        Ok(Self { skel, finish })
+        Ok(Self { skel, finish, sees_sleepers: shared.is_some() })
     }
 
-    /// The two hooks in the scheduler: only hosts with an I/O throttle pay for them.
-    fn watch_sleepers(&mut self) -> libbpf_rs::Result<()> {
-        self.skel.links.woken = Some(self.skel.progs.woken.attach()?);
-        self.skel.links.slept = Some(self.skel.progs.slept.attach()?);
-        Ok(())
-    }
-
-    /// Some device's I/O throttle has been set up since boot: held time is measured.
+    /// Some device's I/O throttle has been set up since boot, and held time is measured.
     #[must_use]
     pub fn sees_holds(&self) -> bool {
-        self.skel.links.slept.is_some()
+        self.sees_sleepers && self.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.throttled != 0)
     }
 
     /// One row a (device, cgroup, direction), what is still held or at the device counted up to now.
@@ -97,7 +101,7 @@ impl<'slot> Blkio<'slot> {
         Ok(rows)
     }
 
-    /// Requests, waits and holds that the kernel half saw and could not note.
+    /// What the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
@@ -168,6 +172,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::bpf::sched::Sched;
     use crate::test_group::{Group, scratch};
 
     #[test]
@@ -211,8 +216,9 @@ mod tests {
         let dir = scratch();
         let (file, dev) = file_on_disk(dir.path(), 2);
         group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 1 << 20));
-        let mut slot = MaybeUninit::uninit();
-        let probe = Blkio::start(&mut slot, &Kallsyms::read()).unwrap();
+        let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let sched = Sched::start(&mut sched).unwrap();
+        let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
         assert!(probe.sees_holds());
         let took = read_directly(&group, &file, 8);
         let seen = of_group(probe.rows().unwrap(), &group, "read");
@@ -229,8 +235,9 @@ mod tests {
         let dir = scratch();
         let (file, dev) = file_on_disk(dir.path(), 1);
         group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 16 << 10));
-        let mut slot = MaybeUninit::uninit();
-        let probe = Blkio::start(&mut slot, &Kallsyms::read()).unwrap();
+        let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let sched = Sched::start(&mut sched).unwrap();
+        let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
         let _dd = group.run("exec dd if=\"$1\" of=/dev/null bs=256K iflag=direct count=1", &[&file]);
         let began = Instant::now();
         let held = |rows| of_group(rows, &group, "read").held_ns;
@@ -248,8 +255,9 @@ mod tests {
         let Some(group) = Group::new("blkio") else { return };
         let dir = scratch();
         let (file, _) = file_on_disk(dir.path(), 2);
-        let mut slot = MaybeUninit::uninit();
-        let probe = Blkio::start(&mut slot, &Kallsyms::read()).unwrap();
+        let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let sched = Sched::start(&mut sched).unwrap();
+        let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
         let took = read_directly(&group, &file, 8);
         let seen = of_group(probe.rows().unwrap(), &group, "read");
         assert_eq!((seen.held, seen.held_ns, probe.lost()), (0, 0, 0));

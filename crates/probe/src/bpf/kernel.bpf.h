@@ -131,6 +131,7 @@ struct sched_entity {
 struct sched_info {
 	unsigned long pcount;
 	unsigned long long run_delay;
+	unsigned long long last_arrival;
 };
 
 typedef struct {
@@ -311,6 +312,7 @@ struct super_block {
 struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	unsigned short i_mode;
 };
 
 struct address_space {
@@ -540,7 +542,7 @@ enum {
 
 /* arch/x86: the arguments of a system call, in this order. */
 struct pt_regs {
-	unsigned long di, si, dx, r10, r8, r9;
+	unsigned long di, si, dx, r10, r8, r9, orig_ax;
 };
 
 struct qstr {
@@ -652,3 +654,158 @@ static __always_inline struct mount *mount_of(struct vfsmount *mnt)
 {
 	return (void *)((unsigned long)mnt - bpf_core_field_offset(struct mount, mnt));
 }
+
+/* ---- timelines (sched) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* v6.18, e1fad12dcb66 ("sched/fair: Switch to task based throttle model") */
+struct task_struct___throttled {
+	bool throttled;
+};
+
+/* Before: the queue of a group that is throttled, or lies below one that is. */
+struct cfs_rq___before_6_18 {
+	int throttle_count;
+};
+
+#pragma clang attribute pop
+
+/* ---- kernel locks (locks) ---- */
+
+/* include/linux/lockdep.h and trace/events/lock.h, v5.19, 16edd9b511a1 ("locking: Add lock contention tracepoints"). */
+enum {
+	LCB_F_SPIN = 1,
+	LCB_F_READ = 2,
+	LCB_F_WRITE = 4,
+	LCB_F_RT = 8,
+	LCB_F_PERCPU = 16,
+	LCB_F_MUTEX = 32,
+};
+
+/* Low bits of the owner words: kernel/locking/mutex.h, rwsem.c, rtmutex_common.h; and of task->blocker: hung_task.h. */
+enum {
+	MUTEX_FLAGS = 7,
+	RWSEM_READER_OWNED = 1,
+	RWSEM_OWNER_FLAGS = 3,
+	RT_MUTEX_HAS_WAITERS = 1,
+	BLOCKER_TYPE_MUTEX = 0,
+	BLOCKER_TYPE_SEM = 1,
+	BLOCKER_TYPE_RWSEM_READER = 2,
+	BLOCKER_TYPE_RWSEM_WRITER = 3,
+	BLOCKER_TYPE_MASK = 3,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	long counter;
+} atomic_long_t;
+
+struct mutex {
+	atomic_long_t owner; /* with PREEMPT_RT there is none: an rt_mutex is in its place */
+};
+
+struct rw_semaphore {
+	atomic_long_t owner; /* with PREEMPT_RT there is none: an rwbase_rt is in its place */
+};
+
+struct rt_mutex_base {
+	struct task_struct *owner;
+};
+
+/* PREEMPT_RT only */
+struct rwbase_rt {
+	struct rt_mutex_base rtmutex;
+};
+
+struct rcuwait {
+	struct task_struct *task;
+};
+
+struct percpu_rw_semaphore {
+	struct rcuwait writer;
+};
+
+/* v6.16, 194a9b9e843b ("hung_task: show the blocker task if the task is hung on semaphore") */
+struct semaphore {
+	unsigned long last_holder;
+};
+
+/* v6.15, 3cf67d61ff98 ("hung_task: show the blocker task if the task is hung on mutex") and after; an option. */
+struct task_struct___with_blocker {
+	unsigned long blocker;
+};
+
+/* Of this type since v6.17 (proxy execution); before, only with DEBUG_MUTEXES, and then it is a mutex_waiter. */
+struct task_struct___blocked_on_mutex {
+	struct mutex *blocked_on;
+};
+
+#pragma clang attribute pop
+
+/* ---- work items (work) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct work_struct {
+	void (*func)(struct work_struct *work);
+};
+
+#pragma clang attribute pop
+
+/* The function of the work item that a task runs; 0: it is no worker, or an idle one. */
+static __always_inline __u64 work_of(struct task_struct *t)
+{
+	struct task_struct___before_5_17 *old = (void *)t;
+	struct kthread *thread;
+	struct worker *worker;
+
+	if (!(t->flags & PF_WQ_WORKER))
+		return 0;
+	thread = bpf_core_field_exists(t->worker_private) ? t->worker_private : (void *)old->set_child_tid;
+	worker = BPF_CORE_READ(thread, data);
+	return worker ? (__u64)BPF_CORE_READ(worker, current_func) : 0;
+}
+
+/* Raise a maximum that several CPUs raise. */
+static __always_inline void worsen(__u64 *worst, __u64 ns)
+{
+	__u64 old = *worst;
+	int i;
+
+	for (i = 0; i < 4 && ns > old; i++) {
+		__u64 seen = __sync_val_compare_and_swap(worst, old, ns);
+
+		if (seen == old)
+			return;
+		old = seen;
+	}
+}
+
+/* ---- the tasks of a cgroup (blkio) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+/* The whole of it: the stride of an array is not relocated. */
+struct list_head___whole {
+	struct list_head *next, *prev;
+};
+
+/* v4.2, 2d8f243a5e6e ("cgroup: implement cgroup->e_csets[]"): css_sets by the cgroup that is in effect for a
+ * controller, its own or an ancestor's.
+ */
+struct cgroup___members {
+	struct list_head___whole e_csets[16];
+};
+
+struct css_set___members {
+	struct list_head tasks;
+	struct list_head___whole e_cset_node[16];
+};
+
+struct task_struct___member {
+	struct list_head cg_list;
+};
+
+#pragma clang attribute pop

@@ -122,13 +122,12 @@ fn walk(link: &Link) -> Result<(), Missing> {
 
 /// How many arguments this kernel's pauses of writers are told with. Reads all of BTF: 25 ms, to be asked in good time.
 #[must_use]
-pub fn pause_arguments() -> Option<usize> {
-    arguments_of("balance_dirty_pages")
+pub fn pause_arguments(btf: &Btf<'_>) -> Option<usize> {
+    arguments_of(btf, "balance_dirty_pages")
 }
 
 /// How many arguments this kernel's tracepoint has; `None` if it has no such tracepoint.
-fn arguments_of(tracepoint: &str) -> Option<usize> {
-    let btf = Btf::from_vmlinux().ok()?;
+fn arguments_of(btf: &Btf<'_>, tracepoint: &str) -> Option<usize> {
     let hook: Typedef<'_> = btf.type_by_name(&format!("btf_trace_{tracepoint}"))?;
     let pointer = Ptr::try_from(hook.referenced_type()).ok()?;
     let proto = FuncProto::try_from(pointer.referenced_type()).ok()?;
@@ -229,7 +228,7 @@ mod tests {
         let dir = scratch();
         let file = file_on_disk(dir.path(), 160);
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
         ended_well(group.run("for i in 1 2 3; do cat \"$1\" > /dev/null || exit 1; done", &[&file]));
         let seen = of_group(&probe.rows().unwrap(), &group);
         // The kernel's own count; it grows, too, where readahead runs into the limit.
@@ -249,7 +248,7 @@ mod tests {
         let dir = scratch();
         let file = file_on_disk(dir.path(), 256);
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
         ended_well(group.run("exec cat \"$1\" > /dev/null", &[&file]));
         let seen = of_group(&probe.rows().unwrap(), &group);
         let streamed = 256 * PAGES_A_MIB;
@@ -264,7 +263,7 @@ mod tests {
         let Some(group) = limited(64) else { return };
         let dir = scratch();
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
         for _ in 0..2 {
             let file = file_on_disk(dir.path(), 16);
             ended_well(group.run("exec cat \"$1\" > /dev/null", &[&file]));
@@ -339,7 +338,7 @@ mod tests {
         let dir = scratch();
         let _swap = Swap::on(dir.path(), 128);
         let mut slot = MaybeUninit::uninit();
-        let probe = Memory::start(&mut slot, pause_arguments()).unwrap();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
         touch_in(&group, 16384, 1);
         let cold = of_group(&probe.rows().unwrap(), &group);
         assert!(cold.limit_reclaims > 0 && cold.swapped_in < 1000, "{cold:?}");

@@ -21,13 +21,35 @@ unsafe impl plain::Plain for oncpu_cpu {}
 /// The name of this probe in reports.
 pub const WHAT: &str = "on-CPU samples";
 
-/// Samples a second on each CPU. Not 100: not in step with the tick.
-pub const HERTZ: u64 = 99;
+/// Samples a second on each CPU. Neither is in step with the tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// A host that is only looked at.
+    Calm,
+    /// Somebody asks where this command's time goes: a run of 100 ms has fifty samples, at 2 us each.
+    Close,
+}
+
+impl Pace {
+    fn hertz(self) -> u64 {
+        match self {
+            Pace::Calm => 99,
+            Pace::Close => 499,
+        }
+    }
+
+    /// How long one sample stands for.
+    #[must_use]
+    pub fn period(self) -> Duration {
+        Duration::from_nanos(1_000_000_000 / self.hertz())
+    }
+}
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct OnCpu<'slot> {
     skel: skel::OncpuSkel<'slot>,
     links: Vec<Link>,
+    pace: Pace,
 }
 
 /// One stack on CPU.
@@ -44,21 +66,25 @@ pub struct Hit {
 
 impl<'slot> OnCpu<'slot> {
     /// Load, and start a timer on each of `cpus`.
-    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, cpus: &[u32]) -> Result<Self, Missing> {
+    pub fn start(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        cpus: &[u32],
+        pace: Pace,
+    ) -> Result<Self, Missing> {
         let load = |slot| -> libbpf_rs::Result<skel::OncpuSkel<'slot>> {
             let mut open = skel::OncpuSkelBuilder::default().open(slot)?;
             if let Some(rodata) = open.maps.rodata_data.as_mut() {
-                rodata.period_ns = 1_000_000_000 / HERTZ;
+                rodata.period_ns = pace.period().as_nanos() as u64;
             }
             open.load()
         };
         let skel = load(slot).map_err(|err| missing(WHAT, &err))?;
         let mut links = Vec::with_capacity(cpus.len());
         for cpu in cpus {
-            let timer = open_timer(*cpu)?;
+            let timer = open_timer(WHAT, *cpu, pace.hertz())?;
             links.push(skel.progs.sampled.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?);
         }
-        Ok(Self { skel, links })
+        Ok(Self { skel, links, pace })
     }
 
     /// Stop the timers and tell what they saw.
@@ -94,6 +120,12 @@ impl<'slot> OnCpu<'slot> {
         Some(words.take_while(|address| *address != 0).collect())
     }
 
+    /// How often it looks.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        self.pace
+    }
+
     /// Samples and gaps, by CPU.
     pub fn cpus(&self) -> Result<Vec<oncpu_cpu>, Missing> {
         let values = self.skel.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
@@ -123,7 +155,8 @@ struct PerfEventAttr {
     config1: u64,
 }
 
-fn open_timer(cpu: u32) -> Result<i32, Missing> {
+/// A cpu-clock event on one CPU, for the probe called `what`: a program attached to it runs `hertz` times a second.
+pub(super) fn open_timer(what: &str, cpu: u32, hertz: u64) -> Result<i32, Missing> {
     const PERF_TYPE_SOFTWARE: u32 = 1;
     const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
     const FREQ: u64 = 1 << 10;
@@ -132,7 +165,7 @@ fn open_timer(cpu: u32) -> Result<i32, Missing> {
         kind: PERF_TYPE_SOFTWARE,
         size: 64,
         config: PERF_COUNT_SW_CPU_CLOCK,
-        sample_freq: HERTZ,
+        sample_freq: hertz,
         flags: FREQ,
         ..PerfEventAttr::default()
     };
@@ -143,18 +176,12 @@ fn open_timer(cpu: u32) -> Result<i32, Missing> {
         let err = std::io::Error::last_os_error();
         match err.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
-                what: WHAT.to_owned(),
+                what: what.to_owned(),
                 way_out: "run as root, or grant CAP_PERFMON".to_owned(),
             },
-            _ => Missing::broken(WHAT, err),
+            _ => Missing::broken(what, err),
         }
     })
-}
-
-/// How long one sample stands for.
-#[must_use]
-pub fn period() -> Duration {
-    Duration::from_nanos(1_000_000_000 / HERTZ)
 }
 
 #[cfg(test)]
@@ -166,7 +193,7 @@ mod tests {
     #[test]
     fn root_a_busy_thread_is_sampled_in_proportion_to_its_cpu_time() {
         let mut slot = MaybeUninit::uninit();
-        let mut probe = OnCpu::start(&mut slot, &[0, 1]).expect("root may sample");
+        let mut probe = OnCpu::start(&mut slot, &[0, 1], Pace::Calm).expect("root may sample");
         let before = thread_cpu();
         let until = Instant::now() + Duration::from_millis(600);
         while Instant::now() < until {
@@ -177,7 +204,7 @@ mod tests {
         let me = unsafe { libc::gettid() } as u32;
         let hits = probe.finish().unwrap();
         let mine: u64 = hits.iter().filter(|hit| hit.key.pid == me).map(|hit| hit.count).sum();
-        let seen = period() * u32::try_from(mine).unwrap();
+        let seen = Pace::Calm.period() * u32::try_from(mine).unwrap();
         assert_eq!(probe.lost(), 0);
         let ratio = seen.as_secs_f64() / burned.as_secs_f64();
         assert!((0.6..1.5).contains(&ratio), "sampled {seen:?} of {burned:?}");

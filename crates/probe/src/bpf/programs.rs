@@ -67,10 +67,10 @@ impl Programs {
         Ok(())
     }
 
-    /// The sampled part has begun, and perhaps ended.
+    /// The kernel counts for us now.
     #[must_use]
-    pub fn is_on(&self) -> bool {
-        self.statistics.is_some() || self.sampled.is_some()
+    pub fn is_counting(&self) -> bool {
+        self.statistics.is_some()
     }
 
     /// End the sampled part; a second one replaces the first.
@@ -78,7 +78,10 @@ impl Programs {
         let Some((fd, began, first)) = self.statistics.take() else { return };
         let took = began.elapsed();
         drop(fd);
-        self.sampled = Some((took, first, counts()));
+        let last = counts();
+        // What we had counted ourselves is nobody else's doing when the next part begins.
+        self.before.clone_from(&last);
+        self.sampled = Some((took, first, last));
     }
 
     /// Programs of others that ran, and the run time of our own with what the statistics cost, scaled to `window`.

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Where did each task's time go: on a CPU, ready for one, waiting for I/O, blocked, asleep?
+/* Where did each task's time go, and who ended its waits?
  *
- * One slot a task, indexed by pid: no hash, no allocation and no bpf_ktime in
- * sched_switch and sched_wakeup; time is the run queue's own clock. A stack is
- * taken only when a task's waits of one kind have grown by a threshold since
- * its last stack ("off-CPU sampling"), so its cost is bounded by the time
- * waited, and the time between two stacks is booked on the later one.
+ * One slot a task, indexed by pid: no hash, no allocation in sched_switch and
+ * sched_waking; time is the run queue's own clock. Short waits are summed. A
+ * long one becomes a row of the task's timeline, with its stack, its system
+ * call, its lock and who woke it. Stacks are taken when a task's waits of one
+ * kind have grown by a threshold since its last stack ("off-CPU sampling"),
+ * so their cost is bounded by the time waited.
  */
-#include "shared.bpf.h"
+#include "rows.bpf.h"
 
-#define FRAMES 28
-#define MSEC 1000000ULL
-/* Stacks a CPU may take in 100 ms: at 15 us each, 0.75 % of a CPU. What is over is booked later, not lost. */
-#define STACKS_PER_SLICE 50
-#define SLICE (100 * MSEC)
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
 
@@ -40,45 +36,16 @@ struct sched_exit {
 	char comm[16];
 };
 
-/* A wait's stack, and the waiting it stands for. */
-struct sched_stack {
-	__u32 pid;
-	__u32 tgid;
-	__u32 state;
-	__s32 depth;
-	__u64 ns;
-	__u64 worst_ns;
-	char comm[16];
-	__u64 frames[FRAMES];
-};
-
-/* Read from the closing walk: a task that lives on, and the stack of the wait it is in. */
+/* Read from the closing walk: a task that lives on, and the end of its timeline. */
 struct sched_live {
 	struct sched_slot slot;
-	struct sched_stack stack;
+	struct sched_span_stack row;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
 } exits SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 << 20);
-} stacks SEC(".maps");
-
-struct sched_rate {
-	__u64 slice;
-	__u64 taken;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct sched_rate);
-} rates SEC(".maps");
 
 /* For the closing walk; and the skeleton knows the types of map values. */
 struct {
@@ -95,10 +62,10 @@ struct {
 	__type(value, struct sched_exit);
 } exit_type SEC(".maps");
 
-/* Tasks, exits and stacks that we saw but could not note. */
-__u64 lost;
-/* ktime - run queue clock. Both count from boot; they differ by what NTP slewed. */
-__s64 skew;
+/* The measurement of `skew`. */
+__s64 skew_least;
+__u64 skew_tries;
+__u64 skew_due;
 /* Stacks of sleepers taken by the closing walk. */
 __u64 sleepers;
 /* Our own process: it must not fill its own tables. */
@@ -142,7 +109,7 @@ static __always_inline __u64 close_interval(struct sched_slot *s, __u32 state, _
  */
 static __always_inline void end_cycle(struct sched_slot *s, __u64 rest_ns)
 {
-	__u64 wait = s->cycle_wait / 1000, rest = rest_ns / 1000;
+	__u64 wait = s->cycle_wait >> 10, rest = rest_ns >> 10; /* a division would cost more than all the rest */
 
 	s->cycle_wait = 0;
 	if (!s->whole) {
@@ -157,63 +124,34 @@ static __always_inline void end_cycle(struct sched_slot *s, __u64 rest_ns)
 	s->rest_rest += rest * rest;
 }
 
-static __always_inline bool may_take_stack(__u64 now)
+static __always_inline bool is_sleep(__u32 state)
 {
-	__u32 zero = 0;
-	struct sched_rate *rate = bpf_map_lookup_elem(&rates, &zero);
-
-	if (!rate)
-		return false;
-	if (now - rate->slice > SLICE) {
-		rate->slice = now;
-		rate->taken = 0;
-	}
-	return rate->taken++ < STACKS_PER_SLICE;
-}
-
-static __always_inline void fill_stack(struct sched_stack *stack, struct task_struct *t, struct sched_slot *s,
-				       __u32 state)
-{
-	stack->pid = t->pid;
-	stack->tgid = t->tgid;
-	stack->state = state;
-	stack->ns = s->debt[state];
-	stack->worst_ns = s->peak[state];
-	bpf_probe_read_kernel(stack->comm, sizeof(stack->comm), t->comm);
-	stack->depth = bpf_get_task_stack(t, stack->frames, sizeof(stack->frames), 0);
-}
-
-/* A task that slept is put on a CPU: its stack is still that of the sleep. */
-static __always_inline void pay(struct task_struct *t, struct sched_slot *s, __u64 now)
-{
-	__u64 state = s->slept;
-	struct sched_stack *stack;
-
-	s->slept = NONE;
-	if (state < IO || state > ASLEEP || (__u32)t->tgid == own_tgid)
-		return;
-	if (s->debt[state] < (state == ASLEEP ? 20 * MSEC : MSEC) || !may_take_stack(now))
-		return;
-	stack = bpf_ringbuf_reserve(&stacks, sizeof(*stack), 0);
-	if (!stack) {
-		__sync_fetch_and_add(&lost, 1);
-		return;
-	}
-	fill_stack(stack, t, s, state);
-	bpf_ringbuf_submit(stack, BPF_RB_NO_WAKEUP);
-	s->debt[state] = 0;
-	s->peak[state] = 0;
+	return state >= IO && state <= ASLEEP;
 }
 
 /* A sleep of `ns` is over, or the window is. */
 static __always_inline void owe(struct sched_slot *s, __u32 state, __u64 ns)
 {
-	if (state < IO || state > ASLEEP)
+	if (!is_sleep(state))
 		return;
 	s->debt[state] += ns;
 	if (ns > s->peak[state])
 		s->peak[state] = ns;
-	s->slept = state;
+}
+
+/* The next stack is due after a random part of the threshold: fixed steps would fall in step with waits that alternate. */
+static __always_inline void pay(struct sched_slot *s, __u32 state)
+{
+	__u64 most = s->limit < MSEC ? s->limit : state == ASLEEP ? 5 * MSEC : MSEC;
+
+	s->debt[state] = 0;
+	s->peak[state] = 0;
+	s->owed[state] = most / 4 + (((__u64)bpf_get_prandom_u32() * (most - most / 4)) >> 32);
+}
+
+static __always_inline bool is_due(struct sched_slot *s, __u32 state)
+{
+	return is_sleep(state) && s->debt[state] >= s->owed[state];
 }
 
 static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now, bool born)
@@ -232,47 +170,188 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 	*s = none;
 	s->state = state;
 	s->since = now;
+	s->from = now;
+	s->from_mono = now + skew;
+	s->at = now;
 	s->whole = born;
+	s->limit = (__u32)t->tgid == own_tgid ? ~0ULL : is_followed(t->pid) ? MSEC / 10 : MSEC;
+	for (__u32 i = IO; i <= ASLEEP; i++)
+		pay(s, i);
 	s->pid = t->pid;
+}
+
+/* Children of those who are followed are followed. */
+static __always_inline void inherit(struct task_struct *child)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	__u32 at = child->pid & (SLOTS - 1);
+	struct followed *f;
+
+	if (!is_followed(current->pid))
+		return;
+	f = bpf_map_lookup_elem(&followed, &at);
+	if (!f)
+		return;
+	f->flags = 0;
+	f->pid = child->pid;
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(born, struct task_struct *t)
 {
+	inherit(t);
 	claim(t, READY, clock_of(t), true);
 	return 0;
 }
 
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(woken, struct task_struct *t)
+SEC("tp_btf/sched_waking")
+int BPF_PROG(waking, struct task_struct *t)
 {
 	struct sched_slot *s = slot_of(t);
-	__u64 now, ns;
 	__u32 state;
+	__u64 now, ns;
 
-	if (!s || s->state == READY || s->state == RUNNING)
-		return 0; /* woken before it slept */
-	now = clock_of(t);
+	if (!s || s->state == READY)
+		return 0;
+	now = bpf_ktime_get_ns() - skew; /* the clock of the sleeper's run queue may have stood still since the last tick */
+	if (now < s->since)
+		now = s->since; /* the two clocks are read at different moments */
+	s->woken = now;
 	state = s->state;
+	if (state == RUNNING)
+		return 0; /* woken before it slept; or it is just now leaving its CPU: then its next switch tells */
 	ns = close_interval(s, state, now);
 	if (state == ASLEEP)
 		end_cycle(s, ns);
 	else
 		s->cycle_wait += ns;
 	owe(s, state, ns);
+	s->slept = state;
+	s->at = s->since;
 	s->state = READY;
 	s->since = now;
+	s->throttled = 0;
+	s->told = (ns >= s->limit || is_due(s, state)) && s->limit != ~0ULL;
+	if (s->told)
+		tell_wake(t->pid, now, ns >= s->limit);
 	return 0;
 }
 
-static __always_inline void ended(struct task_struct *t, struct sched_slot *s)
+static __always_inline int tell_with_stack(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now,
+					   __s64 shift)
+{
+	struct sched_span_stack *row = bpf_ringbuf_reserve(&rows, sizeof(*row), 0);
+	__u32 state = s->slept & 7;
+
+	if (!row)
+		return -1;
+	fill_span(&row->span, t, s, state, s->at, ready, now, shift);
+	row->span.debt = s->debt[state];
+	row->span.peak = s->peak[state];
+	row->span.depth = bpf_get_task_stack(t, row->frames, sizeof(row->frames), 0);
+	take_out(&row->span, ready - s->at, now - ready);
+	bpf_ringbuf_submit(row, BPF_RB_NO_WAKEUP);
+	pay(s, state);
+	return 0;
+}
+
+static __always_inline int tell_bare(struct task_struct *t, struct sched_slot *s, __u64 at, __u64 ready, __u64 now,
+				     __s64 shift)
+{
+	struct sched_span *span = bpf_ringbuf_reserve(&rows, sizeof(*span), 0);
+
+	if (!span)
+		return -1;
+	if (now - at >= s->limit) {
+		fill_span(span, t, s, s->slept ? s->slept : READY, at, ready, now, shift);
+		take_out(span, ready - at, now - ready);
+	} else {
+		fill_span(span, t, s, NONE, now, now, now, shift);
+	}
+	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* A stretch of its timeline is told, if it ends in a long wait, or in one whose stack is due, or is long itself. What
+ * cannot be told now stays in the stretch, for the next row to tell.
+ */
+static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now)
+{
+	struct sched_rate *rate = rate_at(now);
+	__u64 at = s->slept ? s->at : ready;
+	__s64 shift = skew;
+	bool with_stack;
+	int failed;
+
+	if (!rate)
+		return 0;
+	with_stack = is_due(s, s->slept) && rate->stacks < max_stacks;
+	if (!with_stack && now - at < s->limit && now - s->from < STRETCH)
+		return 0;
+	if (rate->rows >= max_rows) {
+		__sync_fetch_and_add(&shed, 1);
+		return 0;
+	}
+	rate->rows++;
+	if (with_stack) {
+		rate->stacks++;
+		failed = tell_with_stack(t, s, ready, now, shift);
+	} else {
+		failed = tell_bare(t, s, at, ready, now, shift);
+	}
+	if (failed)
+		__sync_fetch_and_add(&lost, 1);
+	else
+		begin_stretch(s, now, now + shift);
+	return 0;
+}
+
+static __always_inline void tell_run(struct task_struct *t, __u64 from, __u64 to)
+{
+	struct sched_run *run = bpf_ringbuf_reserve(&rows, sizeof(*run), 0);
+
+	if (!run) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	run->kind = ROW_RUN;
+	run->pid = t->pid;
+	run->cpu = bpf_get_smp_processor_id();
+	run->from = from + skew;
+	run->to = to + skew;
+	bpf_ringbuf_submit(run, BPF_RB_NO_WAKEUP);
+}
+
+/* The last row of a task. Of those that lived for less than a millisecond only the sums are told. */
+static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s, __u64 now)
+{
+	struct sched_span *span;
+
+	if (s->limit >= MSEC && now - s->from < MSEC)
+		return;
+	span = bpf_ringbuf_reserve(&rows, sizeof(*span), 0);
+	if (!span) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	fill_span(span, t, s, NONE, now, now, now, skew);
+	span->ended = 1;
+	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
+}
+
+static __noinline int ended(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
 	struct sched_exit *e = bpf_ringbuf_reserve(&exits, sizeof(*e), 0);
+	__u32 at = t->pid & (SLOTS - 1);
+	struct followed *f = bpf_map_lookup_elem(&followed, &at);
 
+	tell_end(t, s, now);
+	if (f)
+		f->pid = 0;
 	if (!e) {
 		__sync_fetch_and_add(&lost, 1);
 		s->pid = 0;
-		return;
+		return 0;
 	}
 	e->slot = *s;
 	s->pid = 0;
@@ -295,33 +374,114 @@ static __always_inline void ended(struct task_struct *t, struct sched_slot *s)
 	e->io_cgroup = css_cgroup_key(task_css(t, io_cgrp_id));
 	e->unified_cgroup = cgroup_key(BPF_CORE_READ(t, cgroups, dfl_cgrp));
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* We saw nobody wake it. Either somebody tried while it was leaving its CPU, which ended its sleep at once; or the wake-up
+ * came out of our own program (rcu_read_unlock wakes the grace period's thread), which is not run within itself: then
+ * all of it was sleep, but for the last microseconds.
+ */
+static __always_inline void woken_unseen(struct sched_slot *s, __u64 now)
+{
+	__u32 state = s->state;
+	__u64 woken = now;
+
+	if (s->woken + MSEC / 10 > s->since)
+		woken = s->woken > s->since ? s->woken : s->since;
+	owe(s, state, close_interval(s, state, woken));
+	s->slept = state;
+	s->at = s->since;
+	s->state = READY;
+	s->since = woken;
+	s->told = 0;
+}
+
+/* It leaves a CPU that we did not see it get: some hosts hide a few tasks from tracing, and with them the switches away
+ * from these. The kernel noted when it was, by the same clock.
+ */
+static __always_inline void arrived_unseen(struct task_struct *t, struct sched_slot *s, __u64 now)
+{
+	__u64 arrival = t->sched_info.last_arrival;
+
+	if (arrival < s->since || arrival > now)
+		return;
+	if (is_sleep(s->state))
+		woken_unseen(s, arrival);
+	if (s->state != READY)
+		return;
+	close_interval(s, READY, arrival);
+	s->state = RUNNING;
+	s->since = arrival;
+}
+
+static __always_inline void leave(struct task_struct *t, bool preempted, __u64 now)
+{
+	struct sched_slot *s = slot_of(t);
+
+	if (!s)
+		return;
+	if (s->state != RUNNING)
+		arrived_unseen(t, s, now);
+	if (close_interval(s, RUNNING, now) >= LONG_RUN)
+		tell_run(t, s->since, now);
+	if (wants_cpu(t, preempted)) {
+		s->state = READY;
+		s->slept = NONE;
+		s->told = 0;
+		s->throttled = is_throttled(t);
+	} else {
+		s->state = kind_of_sleep(t);
+	}
+	s->since = now;
+	if (task_state(t) & TASK_DEAD)
+		ended(t, s, now);
+}
+
+/* The run queue's clock was read some time before ours: the least difference of many is the true one. */
+static __noinline int measure_skew(__u64 now)
+{
+	__s64 difference = (__s64)(bpf_ktime_get_ns() - now);
+
+	if (!skew_tries || difference < skew_least)
+		skew_least = difference;
+	if (++skew_tries < 16)
+		return 0;
+	skew = skew_least;
+	skew_tries = 0;
+	skew_due = now + 20 * MSEC;
+	return 0;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_struct *on)
 {
 	struct sched_slot *s;
-	__u64 now, ns;
+	__u64 now, ns, ready;
 
 	now = off->pid ? clock_of(off) : clock_of(on);
 	if (!skew)
 		skew = (__s64)(bpf_ktime_get_ns() - now);
-	s = off->pid ? slot_of(off) : 0;
-	if (s) {
-		close_interval(s, RUNNING, now);
-		s->state = wants_cpu(off, preempted) ? READY : kind_of_sleep(off);
-		s->since = now;
-		if (task_state(off) & TASK_DEAD)
-			ended(off, s);
-	}
+	if (now > skew_due)
+		measure_skew(now);
+	if (off->pid)
+		leave(off, preempted, now);
 	s = on->pid ? slot_of(on) : 0;
 	if (!s)
 		return 0;
+	if (is_sleep(s->state))
+		woken_unseen(s, now);
+	if (s->state == READY && s->since > now) {
+		s->sum[s->slept < STATES ? s->slept : NONE].ns -= s->since - now; /* as above */
+		s->since = now;
+	}
+	ready = s->since;
 	ns = close_interval(s, READY, now);
 	s->cycle_wait += ns;
 	s->state = RUNNING;
 	s->since = now;
-	pay(on, s, now);
+	s->cpu = bpf_get_smp_processor_id();
+	if (s->told || ns >= s->limit || now - s->from >= STRETCH)
+		tell_span(on, s, ready, now);
 	return 0;
 }
 
@@ -364,11 +524,27 @@ int finish(struct bpf_iter__task *ctx)
 	state = s->state;
 	ns = close_interval(s, state, now);
 	owe(s, state, ns);
-	out->stack.depth = 0;
-	out->stack.ns = 0;
-	if (state >= IO && state <= ASLEEP && s->debt[state] >= MSEC && (__u32)t->tgid != own_tgid &&
-	    (state != ASLEEP || (!(t->flags & PF_KTHREAD) && sleepers++ < MAX_SLEEPERS)))
-		fill_stack(&out->stack, t, s, state);
+	if (is_sleep(state)) {
+		fill_span(&out->row.span, t, s, state, s->since, 0, 0, skew);
+		take_out(&out->row.span, ns, 0);
+	} else if (state == READY) {
+		__u64 at = s->slept ? s->at : s->since;
+
+		fill_span(&out->row.span, t, s, s->slept ? s->slept : READY, at, s->since, 0, skew);
+		take_out(&out->row.span, s->since - at, ns);
+	} else {
+		fill_span(&out->row.span, t, s, NONE, now, now, now, skew);
+	}
+	out->row.span.depth = 0;
+	out->row.span.open_ns = now + skew;
+	if (state == RUNNING) /* since when */
+		out->row.span.key = now + skew - ns;
+	if (is_sleep(state) && s->debt[state & 7] >= MSEC && (__u32)t->tgid != own_tgid &&
+	    (state != ASLEEP || (!(t->flags & PF_KTHREAD) && sleepers++ < MAX_SLEEPERS))) {
+		out->row.span.debt = s->debt[state & 7];
+		out->row.span.peak = s->peak[state & 7];
+		out->row.span.depth = bpf_get_task_stack(t, out->row.frames, sizeof(out->row.frames), 0);
+	}
 	bpf_seq_write(ctx->meta->seq, out, sizeof(*out)); /* if it does not fit the kernel asks again for this task */
 	return 0;
 }

@@ -5,25 +5,39 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{DataSec, Var};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBufferBuilder};
 use whyslow_model::Missing;
 
+use super::rows::Rows;
 use super::shared::Shared;
 use super::{missing, value};
 
 skeleton!("sched");
-pub use skel::types::{sched_exit, sched_live, sched_slot, sched_stack, sched_sum};
+pub use skel::types::{
+    sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack, sched_sum, sched_wake,
+};
 
 // SAFETY: generated from the C structs; integers and bytes only.
 unsafe impl plain::Plain for sched_exit {}
 // SAFETY: as above.
 unsafe impl plain::Plain for sched_live {}
 // SAFETY: as above.
-unsafe impl plain::Plain for sched_stack {}
+unsafe impl plain::Plain for sched_span {}
+// SAFETY: as above.
+unsafe impl plain::Plain for sched_span_stack {}
+// SAFETY: as above.
+unsafe impl plain::Plain for sched_wake {}
+// SAFETY: as above.
+unsafe impl plain::Plain for sched_run {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = "off-CPU stacks";
+
+/// `SLOTS` of the kernel half.
+const SLOTS: u32 = 65_536;
 
 /// `enum sched_state` of the kernel half.
 pub const READY: usize = 2;
@@ -39,8 +53,8 @@ pub const RUNNING: usize = 1;
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Sched<'slot> {
     skel: skel::SchedSkel<'slot>,
-    seed: Link,
-    finish: Link,
+    seed: Option<Link>,
+    finish: Option<Link>,
     seen: Seen,
 }
 
@@ -51,34 +65,108 @@ pub struct Seen {
     pub exits: Vec<sched_exit>,
     /// Tasks that live on.
     pub live: Vec<sched_live>,
-    /// Stacks of waits.
-    pub stacks: Vec<sched_stack>,
+    /// Timelines.
+    pub rows: Rows,
+    /// Waits that stayed in the sums because a CPU had too many to tell.
+    pub shed: u64,
+}
+
+/// Facts about this kernel that the kernel half needs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Layout {
+    /// From a CPU's run queue to its preempt count.
+    pub preempt_count_at: Option<i64>,
+}
+
+impl Layout {
+    /// Of the running kernel. Both are variables of each CPU; where it keeps them is in BTF, since symbols of data are
+    /// not in everybody's kallsyms.
+    #[must_use]
+    pub fn of(btf: &Btf<'_>) -> Self {
+        let Some(section) = btf.type_by_name::<DataSec<'_>>(".data..percpu") else {
+            return Layout::default();
+        };
+        let mut at = std::collections::HashMap::new();
+        for variable in section.iter() {
+            if let Some(var) = btf.type_by_id::<Var<'_>>(variable.ty)
+                && let Some(name) = var.name().and_then(|name| name.to_str())
+            {
+                at.insert(name.to_owned(), i64::from(variable.offset));
+            }
+        }
+        // v6.2 to v6.14 have it in struct pcpu_hot, after the 8 bytes of `current` (64bf6ae93e08, 46e8fff6d45f).
+        let count = at.get("__preempt_count").copied().or_else(|| at.get("pcpu_hot").map(|at| at + 8));
+        Layout { preempt_count_at: count.zip(at.get("runqueues")).map(|(count, queue)| count - queue) }
+    }
 }
 
 impl<'slot> Sched<'slot> {
-    /// Load, attach, and give every task that is there its slot: the window begins.
-    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
-        let sched = Self::load(slot).map_err(|err| missing(WHAT, &err))?;
-        sched.await_clock()?;
-        drain(&sched.seed)?;
-        Ok(sched)
+    /// Load it: its maps are there from now on, for others to share.
+    pub fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        layout: Layout,
+        busy: Budget,
+    ) -> Result<Self, Missing> {
+        Self::try_load(slot, layout, busy).map_err(|err| missing(WHAT, &err))
     }
 
-    fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
+    fn try_load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        layout: Layout,
+        budget: Budget,
+    ) -> libbpf_rs::Result<Self> {
         let mut open = skel::SchedSkelBuilder::default().open(slot)?;
         if let Some(bss) = open.maps.bss_data.as_mut() {
             bss.own_tgid = std::process::id();
         }
-        let mut skel = open.load()?;
-        let seed = skel.progs.seed.attach()?;
-        let finish = skel.progs.finish.attach()?;
-        skel.links = skel::SchedLinks {
-            switched: Some(skel.progs.switched.attach()?),
-            woken: Some(skel.progs.woken.attach()?),
-            born: Some(skel.progs.born.attach()?),
-            ..skel.links
-        };
-        Ok(Self { skel, seed, finish, seen: Seen::default() })
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.preempt_count_at = layout.preempt_count_at.unwrap_or(0);
+            rodata.max_rows = budget.rows;
+            rodata.max_stacks = budget.stacks;
+            rodata.takes_fd = calls_on_files();
+        }
+        let skel = open.load()?;
+        Ok(Self { skel, seed: None, finish: None, seen: Seen::default() })
+    }
+
+    /// What other objects share.
+    #[must_use]
+    pub fn shared(&self) -> Shared<'_> {
+        let maps = &self.skel.maps;
+        Shared {
+            slots: maps.slots.as_fd(),
+            lock_waits: maps.lock_waits.as_fd(),
+            followed: maps.followed.as_fd(),
+            last_device: maps.last_device.as_fd(),
+        }
+    }
+
+    /// Follow these threads, and those they start.
+    pub fn follow(&self, pids: &[u32]) -> Result<(), Missing> {
+        for pid in pids {
+            let at = pid % SLOTS;
+            let value: Vec<u8> = [pid.to_ne_bytes(), [0; 4]].concat();
+            let done = self.skel.maps.followed.update(&at.to_ne_bytes(), &value, MapFlags::ANY);
+            done.map_err(|err| missing(WHAT, &err))?;
+        }
+        Ok(())
+    }
+
+    /// Attach, and give every task that is there its slot: the window begins.
+    pub fn begin(&mut self) -> Result<(), Missing> {
+        self.attach().map_err(|err| missing(WHAT, &err))?;
+        self.await_clock()?;
+        self.seed.as_ref().map_or(Ok(Vec::new()), drain).map(drop)
+    }
+
+    fn attach(&mut self) -> libbpf_rs::Result<()> {
+        let progs = &self.skel.progs;
+        self.seed = Some(progs.seed.attach()?);
+        self.finish = Some(progs.finish.attach()?);
+        self.skel.links.switched = Some(progs.switched.attach()?);
+        self.skel.links.waking = Some(progs.waking.attach()?);
+        self.skel.links.born = Some(progs.born.attach()?);
+        Ok(())
     }
 
     /// The first switch tells how far the run queue's clock is from ours.
@@ -93,35 +181,65 @@ impl<'slot> Sched<'slot> {
         Ok(())
     }
 
-    /// The maps that other objects reuse.
-    #[must_use]
-    pub fn shared(&self) -> Shared<'_> {
-        let maps = &self.skel.maps;
-        Shared { slots: maps.slots.as_fd(), lock_waits: maps.lock_waits.as_fd(), followed: maps.followed.as_fd() }
-    }
-
     /// Take what waits in the ring buffers. To be called a few times a second.
     pub fn poll(&mut self) -> Result<(), Missing> {
-        take(&self.skel.maps.exits, &mut self.seen.exits)?;
-        take(&self.skel.maps.stacks, &mut self.seen.stacks)
+        let rows = &mut self.seen.rows;
+        take(&self.skel.maps.exits, &mut |bytes| self.seen.exits.push(value(bytes)))?;
+        take(&self.skel.maps.rows, &mut |bytes| rows.note(bytes))
     }
 
     /// The window ends: detach, close all open intervals, and tell.
     pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
-        let bytes = drain(&self.finish)?;
+        let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), drain)?;
         self.skel.links.switched = None;
-        self.skel.links.woken = None;
+        self.skel.links.waking = None;
         self.skel.links.born = None;
         self.poll()?;
         self.seen.live = bytes.chunks_exact(size_of::<sched_live>()).map(value).collect();
+        self.seen.shed = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.shed);
         let lost = self.lost();
         Ok((self.seen, lost))
     }
 
-    /// Tasks, exits and stacks that the kernel half saw and could not note.
+    /// Tasks, exits and rows that the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
+}
+
+/// Rows and stacks that a CPU may take in 100 ms, at 1 us and 15 us each.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    rows: u64,
+    stacks: u64,
+}
+
+impl Budget {
+    /// 0.75 % of a CPU for stacks on a host that is only looked at; what a user asks about may cost more.
+    #[must_use]
+    pub fn of(cpus: usize, followed: bool) -> Self {
+        let (rows, stacks) = if followed { (8_000, 400) } else { (1_000, 50) };
+        // The ring holds what all CPUs tell in the 200 ms until it is emptied.
+        let share = 24_000 / cpus.max(1) as u64;
+        Budget { rows: rows.min(share.max(100)), stacks }
+    }
+}
+
+/// x86-64 system calls whose first argument is a file descriptor: read, write, fstat, lseek, ioctl, pread64 ... as in
+/// arch/x86/entry/syscalls/syscall_64.tbl.
+#[rustfmt::skip]
+const ON_FILES: [u32; 57] = [
+    0, 1, 3, 5, 8, 16, 17, 18, 19, 20, 40, 42, 43, 44, 45, 46, 47, 48, 49, 54, 55, 72, 73, 74, 75, 77, 78, 81, 91, 93,
+    187, 217, 221, 232, 233, 275, 276, 277, 278, 281, 285, 286, 287, 288, 295, 296, 299, 306, 307, 326, 327, 328, 426,
+    441, 50, 51, 52,
+];
+
+fn calls_on_files() -> [u64; 8] {
+    let mut bits = [0; 8];
+    for nr in ON_FILES {
+        bits[nr as usize / 64 % 8] |= 1 << (nr % 64);
+    }
+    bits
 }
 
 fn drain(link: &Link) -> Result<Vec<u8>, Missing> {
@@ -131,59 +249,16 @@ fn drain(link: &Link) -> Result<Vec<u8>, Missing> {
     Ok(bytes)
 }
 
-fn take<T: plain::Plain + Default>(ring: &dyn MapCore, into: &mut Vec<T>) -> Result<(), Missing> {
-    let note = |bytes: &[u8]| {
-        into.push(value(bytes));
+fn take(ring: &dyn MapCore, note: &mut dyn FnMut(&[u8])) -> Result<(), Missing> {
+    let mut builder = RingBufferBuilder::new();
+    let each = |bytes: &[u8]| {
+        note(bytes);
         0
     };
-    let mut builder = RingBufferBuilder::new();
-    builder.add(ring, note).map_err(|err| missing(WHAT, &err))?;
+    builder.add(ring, each).map_err(|err| missing(WHAT, &err))?;
     builder.build().and_then(|ring| ring.consume()).map_err(|err| missing(WHAT, &err))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    /// What one thread of ours was seen to do while it slept in a pipe, burned CPU, and ended.
-    #[test]
-    fn root_a_threads_time_adds_up_to_its_life() {
-        let mut slot = MaybeUninit::uninit();
-        let sched = Sched::start(&mut slot).expect("root may trace the scheduler");
-        let (tell, told) = mpsc::channel();
-        let (go, wait) = mpsc::channel::<()>();
-        let began = Instant::now();
-        let thread = std::thread::spawn(move || {
-            // SAFETY: gettid has no arguments and cannot fail.
-            tell.send(unsafe { libc::gettid() } as u32).unwrap();
-            wait.recv().unwrap();
-            let until = Instant::now() + Duration::from_millis(80);
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
-        });
-        let pid = told.recv().unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        go.send(()).unwrap();
-        thread.join().unwrap();
-        let life = began.elapsed();
-        let (seen, lost) = sched.finish().unwrap();
-        assert_eq!(lost, 0);
-        // join() returns when the thread clears its tid, before its last switch: it may live on for the closing walk.
-        let exit = seen.exits.iter().find(|e| e.pid == pid).map(|e| e.slot);
-        let live = seen.live.iter().find(|l| l.slot.pid == pid).map(|l| l.slot);
-        let slot = exit.or(live).expect("the thread was seen");
-        let sum = |state: usize| Duration::from_nanos(slot.sum[state].ns);
-        let all: Duration = (RUNNING..=ASLEEP).map(sum).sum();
-        assert!(sum(ASLEEP) >= Duration::from_millis(45), "slept {:?}", sum(ASLEEP));
-        let awake = sum(RUNNING) + sum(READY);
-        assert!(awake >= Duration::from_millis(75), "awake {awake:?}");
-        assert!(all <= life + Duration::from_millis(1), "{all:?} in a life of {life:?}");
-        assert!(
-            all + Duration::from_nanos(slot.unknown_ns) + Duration::from_millis(20) >= life,
-            "{all:?} of {life:?}"
-        );
-    }
-}
+#[path = "sched_tests.rs"]
+mod tests;

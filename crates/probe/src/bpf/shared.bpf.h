@@ -19,16 +19,27 @@ struct sched_sum {
 	__u64 count;
 };
 
-/* Where a task's time went. All u64, but for the head. */
+/* Where a task's time went. Times are the run queue's clock. */
 struct sched_slot {
 	__u32 pid;
 	__u32 state;
-	__u64 since;
+	__u64 since;      /* the state began */
+	__u64 from;       /* the stretch began that no row tells yet */
+	__u64 from_mono;  /* the same as CLOCK_MONOTONIC: the two drift apart */
+	__u64 limit;      /* waits from here on are told one by one */
+	__u64 at;         /* the last sleep began ... */
+	__u64 woken;      /* ... and ended; while it runs: somebody tried to wake it */
+	__u32 slept;      /* ... and what it was; NONE: it did not sleep since it had a CPU */
+	__u32 told;       /* its waker was told */
+	__u32 throttled;  /* it left the CPU because a quota had run out */
+	__u32 cpu;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
-	__u64 debt[STATES];
+	__u64 debt[STATES]; /* waited since the last stack */
 	__u64 peak[STATES];
-	__u64 slept;
+	__u64 owed[STATES]; /* the next stack is due at this debt */
+	__u64 base[STATES]; /* sums at `from` */
+	__u64 base_unknown;
 	__u64 whole;
 	__u64 cycle_wait;
 	__u64 cycles;
@@ -111,3 +122,13 @@ static __always_inline bool is_followed(__u32 pid)
 
 	return f && f->pid == pid;
 }
+
+/* The block device of the last I/O that a task queued, or that a throttle let go while it waited: major << 20 | minor.
+ * Written by the blkio object; never zeroed: it tells of a wait only if that wait is for I/O.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} last_device SEC(".maps");

@@ -13,6 +13,8 @@ pub struct Shared<'fd> {
     pub lock_waits: BorrowedFd<'fd>,
     /// Whom the trace follows.
     pub followed: BorrowedFd<'fd>,
+    /// The block device of the last I/O that each task queued.
+    pub last_device: BorrowedFd<'fd>,
 }
 
 impl Shared<'_> {
@@ -23,6 +25,7 @@ impl Shared<'_> {
                 Some("slots") => map.reuse_fd(self.slots)?,
                 Some("lock_waits") => map.reuse_fd(self.lock_waits)?,
                 Some("followed") => map.reuse_fd(self.followed)?,
+                Some("last_device") => map.reuse_fd(self.last_device)?,
                 _ => {}
             }
         }

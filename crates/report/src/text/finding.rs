@@ -69,7 +69,7 @@ fn named(kind: SubjectKind, id: &str, name: &str) -> String {
     }
 }
 
-fn culprit_words(c: &Culprit) -> String {
+pub(super) fn culprit_words(c: &Culprit) -> String {
     let mut words = named(c.kind, &c.id, &c.name);
     if let Some(function) = &c.function {
         words.push_str(&format!(", in {function}"));

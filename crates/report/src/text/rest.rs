@@ -19,6 +19,13 @@ pub(super) fn print(page: &mut Page, doc: &Document, style: &Style) {
     own_cost(page, doc);
 }
 
+/// Where the exam's questions were not what was asked.
+pub(super) fn unseen(page: &mut Page, doc: &Document, style: &Style) {
+    page.gap();
+    missing(page, doc, style);
+    own_cost(page, doc);
+}
+
 fn ruled_out(page: &mut Page, doc: &Document, style: &Style) {
     if style.verbose || doc.not.len() <= IN_FULL {
         for not in &doc.not {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use whyslow_model::*;
 
+pub mod waits;
+
 /// Seconds.
 pub fn s(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
@@ -22,6 +24,11 @@ pub fn empty() -> Document {
         findings: Vec::new(),
         not: Vec::new(),
         account: Account::default(),
+        wall: None,
+        chains: Vec::new(),
+        locks: Vec::new(),
+        calls: Vec::new(),
+        slow_calls: Vec::new(),
         missing: Vec::new(),
         own_cost: OwnCost::default(),
     }
@@ -116,6 +123,7 @@ pub fn full() -> Document {
     let absent = Missing::NotInKernel { what: "irq pressure".into(), needs: "Linux 6.1".into() };
     doc.missing = vec![absent.into(), Missing::not_recorded("interrupts").into()];
     doc.missing.extend((0..4).map(|n| Missing::skipped(format!("file {n}"), "it took 6 ms").into()));
+    doc.chains = waits::chains();
     doc.own_cost = OwnCost { cpu: s(0.31), rss_bytes: 38 << 20, bpf_s: Some(0.12), lost_events: 3 };
     doc
 }

@@ -1,17 +1,17 @@
 //! From a recording to the printed answer: the same for every verb that reports.
 
 use std::env;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::Result;
-use whyslow_model::Recording;
-use whyslow_report::{Style, json, text};
+use whyslow_analyze::focus::Focus;
+use whyslow_model::{Document, Recording};
+use whyslow_report::{Style, json, json_line, text};
 
-use super::SubjectArgs;
 use crate::out::{note, say};
 use crate::outcome::Outcome;
 
-/// How to tell it, and about whom.
+/// How to tell it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Telling {
     /// Print JSON (docs/json.md describes it) instead of text
@@ -20,36 +20,74 @@ pub struct Telling {
     /// Say everything: each "cannot tell" with its reason, all that was not seen, every cgroup
     #[arg(short, long)]
     verbose: bool,
-    /// About whom.
-    #[command(flatten)]
-    pub subject: SubjectArgs,
 }
 
 impl Telling {
-    /// Examine and print.
-    pub fn tell(&self, recording: &Recording, out: &mut dyn Write) -> Result<Outcome> {
-        let mut document = whyslow_analyze::examine(recording);
-        if let Some(focus) = self.subject.focus() {
-            whyslow_analyze::focus::focus(recording, &mut document, &focus)?;
-        }
-        if let Some(why) = &recording.torn {
-            note(&format!("the recording is torn: {why}; this is the report up to there"));
-        }
+    /// Examine and print. `focus`: about whom.
+    pub fn tell(
+        &self,
+        recording: &Recording,
+        focus: Option<&Focus>,
+        out: &mut dyn Write,
+    ) -> Result<Document> {
+        self.tell_as(text, recording, focus, out)
+    }
+
+    /// As [`Telling::tell`], with the text made by `text`.
+    pub fn tell_as(
+        &self,
+        text: fn(&Document, &Style) -> String,
+        recording: &Recording,
+        focus: Option<&Focus>,
+        out: &mut dyn Write,
+    ) -> Result<Document> {
+        let document = examine(recording, focus)?;
+        let page = if self.json { json(&document) } else { text(&document, &self.style(&io::stdout())) };
+        say(out, &page)?;
+        Ok(document)
+    }
+
+    /// For a command whose standard output is its own: text to stderr, JSON as the last line of stdout.
+    ///
+    /// Nobody can know whether the command's output ended with a newline. One is always written before the document,
+    /// so that its line begins at its beginning, and that the command's output, byte for byte, is all before it.
+    pub fn tell_beside(&self, recording: &Recording, out: &mut dyn Write) -> Result<()> {
+        let document = examine(recording, None)?;
         if self.json {
-            say(out, &json(&document))?;
-        } else {
-            say(out, &text(&document, &Style { colour: wants_colour(), verbose: self.verbose }))?;
+            return say(out, &format!("\n{}", json_line(&document)));
         }
-        // A host of which nothing at all was seen has not been looked at.
-        if recording.tables.tasks.is_none() && recording.frames.is_empty() {
-            return Ok(Outcome::CouldNotLook);
-        }
-        Ok(Outcome::of(&document))
+        let page = text(&document, &self.style(&io::stderr()));
+        // Whoever closed stderr does not want it.
+        let _ = io::stderr().write_all(page.as_bytes());
+        Ok(())
+    }
+
+    fn style(&self, to: &impl IsTerminal) -> Style {
+        Style { colour: to.is_terminal() && colour_is_welcome(), verbose: self.verbose }
     }
 }
 
-/// Colour is for a terminal whose user did not say no (no-color.org: `NO_COLOR` set to anything but nothing).
-fn wants_colour() -> bool {
+/// A host of which nothing at all was seen has not been looked at.
+pub fn outcome(recording: &Recording, document: &Document) -> Outcome {
+    if recording.tables.tasks.is_none() && recording.frames.is_empty() {
+        return Outcome::CouldNotLook;
+    }
+    Outcome::of(document)
+}
+
+fn examine(recording: &Recording, focus: Option<&Focus>) -> Result<Document> {
+    let mut document = whyslow_analyze::examine(recording);
+    if let Some(focus) = focus {
+        whyslow_analyze::focus::focus(recording, &mut document, focus)?;
+    }
+    if let Some(why) = &recording.torn {
+        note(&format!("the recording is torn: {why}; this is the report up to there"));
+    }
+    Ok(document)
+}
+
+/// Colour is for a user who did not say no (no-color.org: `NO_COLOR` set to anything but nothing).
+fn colour_is_welcome() -> bool {
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    io::stdout().is_terminal() && !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
+    !set("NO_COLOR") && env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

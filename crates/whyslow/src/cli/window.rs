@@ -25,6 +25,14 @@ fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(window))
 }
 
+/// How long a system call may take before it is told by itself: `--slow`.
+pub fn slow(text: &str) -> Result<Duration, String> {
+    match seconds(text) {
+        Some(limit) if limit > 0.0 && limit <= LONGEST.as_secs_f64() => Ok(Duration::from_secs_f64(limit)),
+        _ => Err(format!("expected a duration such as 100ms, 50us or 1s, not {text:?}")),
+    }
+}
+
 fn seconds(text: &str) -> Option<f64> {
     if let Ok(bare) = text.parse::<u32>() {
         return Some(bare.into());
@@ -37,6 +45,7 @@ fn seconds(text: &str) -> Option<f64> {
         let unit = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit);
         let scale = match unit {
+            "us" => 1e-6,
             "ms" => 1e-3,
             "s" | "sec" => 1.0,
             "m" | "min" => 60.0,
@@ -80,9 +89,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_slow_call_is_any_time_but_none() {
+        assert_eq!(slow("50us"), Ok(Duration::from_micros(50)));
+        assert_eq!(slow("2"), Ok(Duration::from_secs(2)));
+        for text in ["", "0", "0ms", "2h", "soon", "nan"] {
+            assert!(slow(text).unwrap_err().starts_with("expected a duration such as 100ms"), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "[0-9.a-z]{0,30}|.*") {
+            let _ = slow(&text);
             let _ = parse(&text);
         }
     }

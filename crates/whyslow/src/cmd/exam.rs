@@ -1,15 +1,12 @@
 //! `whyslow [exam]`: look at this host now.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::Result;
 
-use super::can_be_written;
-use crate::cli::{Telling, WindowArgs};
+use crate::cli::{Keeping, SubjectArgs, Telling, WindowArgs, outcome};
 use crate::outcome::Outcome;
-use crate::store;
-use crate::watch::watch;
+use crate::watch::{Look, watch};
 
 /// Arguments of `whyslow exam`.
 #[derive(Debug, Clone, clap::Args)]
@@ -18,21 +15,18 @@ pub struct Args {
     window: WindowArgs,
     #[command(flatten)]
     telling: Telling,
-    /// Save the recording, too, for `whyslow report FILE`
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    subject: SubjectArgs,
+    #[command(flatten)]
+    keeping: Keeping,
 }
 
-/// Record a window, examine it, print it. The answer comes before the file: a full disk costs the file only.
+/// Record a window, examine it, print it. The answer comes before the files: a full disk costs the files only.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    args.telling.subject.must_be_here()?;
-    if let Some(file) = &args.output {
-        can_be_written(file)?;
-    }
-    let recording = watch(args.window.window);
-    let told = args.telling.tell(&recording, out);
-    if let Some(file) = &args.output {
-        store::save(&recording, file)?;
-    }
-    told
+    args.subject.must_be_here()?;
+    args.keeping.must_be_writable()?;
+    let recording = watch(Look::at_the_host(args.window.window));
+    let told = args.telling.tell(&recording, args.subject.focus().as_ref(), out);
+    args.keeping.keep(&recording)?;
+    Ok(outcome(&recording, &told?))
 }

@@ -7,12 +7,11 @@ use anyhow::Result;
 use whyslow_model::{Bytes, seconds};
 use whyslow_report::safe::plain;
 
-use super::can_be_written;
-use crate::cli::WindowArgs;
+use crate::cli::{WindowArgs, can_be_written};
 use crate::out::say;
 use crate::outcome::Outcome;
 use crate::store;
-use crate::watch::watch;
+use crate::watch::{Look, watch};
 
 /// Arguments of `whyslow record`.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,8 +25,8 @@ pub struct Args {
 
 /// Record a window and save it.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    can_be_written(&args.output)?;
-    let recording = watch(args.window.window);
+    can_be_written("save recording", &args.output)?;
+    let recording = watch(Look::at_the_host(args.window.window));
     store::save(&recording, &args.output)?;
     let size =
         std::fs::metadata(&args.output).map_or_else(|_| String::new(), |m| format!(", {}", Bytes(m.len())));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::cli::Telling;
+use crate::cli::{FlameArg, SubjectArgs, Telling, outcome};
 use crate::outcome::Outcome;
 use crate::store;
 
@@ -17,9 +17,17 @@ pub struct Args {
     recording: PathBuf,
     #[command(flatten)]
     telling: Telling,
+    #[command(flatten)]
+    subject: SubjectArgs,
+    #[command(flatten)]
+    flame: FlameArg,
 }
 
 /// Open, examine, print.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    args.telling.tell(&store::open(&args.recording)?, out)
+    args.flame.must_be_writable()?;
+    let recording = store::open(&args.recording)?;
+    let told = args.telling.tell(&recording, args.subject.focus().as_ref(), out);
+    args.flame.keep(&recording)?;
+    Ok(outcome(&recording, &told?))
 }

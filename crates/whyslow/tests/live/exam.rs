@@ -1,15 +1,16 @@
 //! Let whyslow look, and read what it said.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
-use whyslow_faults::{Scene, Span, bars, clock, victim::Victim};
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Scene, Span, bars, victim::Victim};
 
-use crate::outcome::Trouble;
+use crate::outcome::kept_in;
 
 /// One look of whyslow at the host.
 pub struct Exam {
@@ -31,43 +32,14 @@ pub struct Finding<'document> {
 impl Exam {
     /// Run it now. `label` names the file that keeps what it said.
     pub fn look(label: &str) -> Result<Self, Trouble> {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("live");
-        fs::create_dir_all(&dir)?;
-        let kept = dir.join(format!("{label}.json"));
-        let window = Duration::from_secs(bars::WINDOW_S);
+        fs::create_dir_all(kept_in())?;
+        let kept = kept_in().join(format!("{label}.json"));
         // Another binary can be put to the test: an installed one, an older one.
         let whyslow = std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into());
-        let mut child = Command::new(whyslow)
-            .args(["exam", "--for", &format!("{}s", bars::WINDOW_S), "--json"])
-            .stdin(Stdio::null())
-            .stdout(File::create(&kept)?)
-            .stderr(File::create(kept.with_extension("stderr"))?)
-            .spawn()?;
-        let began = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if began.elapsed() > window + bars::ANSWER_WITHIN {
-                child.kill()?;
-                child.wait()?;
-                return Err(format!("whyslow gave no answer in {:?}", began.elapsed()).into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let ended = clock::now();
-        let text = fs::read_to_string(&kept)?;
-        let document: Value = serde_json::from_str(&text).map_err(|err| {
-            let stderr = fs::read_to_string(kept.with_extension("stderr")).unwrap_or_default();
-            format!("whyslow ({status}) printed no document: {err}\n{text}\n{stderr}")
-        })?;
-        let length = document["window_s"].as_f64().map_or(window, Duration::from_secs_f64);
-        let window = match document["started_at"].as_str().and_then(seconds_since_1970) {
-            Some(wall) => Span::at_wall(wall, length),
-            // A start to the second is no start; the window cannot have ended later than the program.
-            None => Span { from: ended.saturating_sub(length.as_nanos() as u64), to: ended },
-        };
-        Ok(Exam { document, window, status: status.code(), kept })
+        let length = format!("{}s", bars::WINDOW_S);
+        let args = ["exam", "--for", &length, "--json"];
+        let look = Look::now(&whyslow, &args, Duration::from_secs(bars::WINDOW_S), &kept)?;
+        Ok(Exam { document: look.document, window: look.window, status: look.status, kept: look.kept })
     }
 
     /// Its findings, in its order.
@@ -172,40 +144,6 @@ impl std::fmt::Display for Finding<'_> {
 fn is_task_of(victim: &Victim, id: &str) -> bool {
     let last = id.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
     last.is_some_and(|pid: u32| pid == victim.pid() || victim.tids().contains(&pid))
-}
-
-/// RFC 3339 with a fraction of a second, in UTC or with an offset.
-fn seconds_since_1970(text: &str) -> Option<f64> {
-    let (date, rest) = text.split_once(['T', 't', ' '])?;
-    let zone_at = rest.find(['Z', 'z', '+', '-'])?;
-    let (time, zone) = rest.split_at(zone_at);
-    if !time.contains('.') {
-        return None;
-    }
-    let mut date = date.splitn(3, '-').map(|n| n.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.splitn(3, ':').map(|n| n.parse::<f64>().ok());
-    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    let offset = match zone.get(1..).and_then(|z| z.split_once(':')) {
-        Some((h, m)) => {
-            let seconds = h.parse::<f64>().ok()? * 3600.0 + m.parse::<f64>().ok()? * 60.0;
-            if zone.starts_with('-') { -seconds } else { seconds }
-        }
-        None => 0.0,
-    };
-    // Days since 1970 of a civil date; years are counted from March, so that a leap day comes last.
-    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days =
-        365 * y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + (153 * m + 2) / 5 + day - 1;
-    Some((days - 719_468) as f64 * 86_400.0 + hour * 3600.0 + minute * 60.0 + second - offset)
-}
-
-#[test]
-fn a_start_is_read_to_the_fraction() {
-    assert_eq!(seconds_since_1970("1970-01-02T00:00:01.500Z"), Some(86_401.5));
-    assert_eq!(seconds_since_1970("2024-02-29T12:00:00.25+02:00"), Some(1_709_200_800.25));
-    assert_eq!(seconds_since_1970("2026-11-21T12:00:00Z"), None);
-    assert_eq!(seconds_since_1970("torn"), None);
 }
 
 #[test]

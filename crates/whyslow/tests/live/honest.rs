@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use whyslow_faults::honest::Compile;
 use whyslow_faults::host::Calm;
+use whyslow_faults::rounds::{Outcome, Trouble};
 use whyslow_faults::{Draw, Fence, bars};
 
 use crate::exam::Exam;
-use crate::outcome::{Outcome, Trouble};
 use crate::quiet::accusations;
 
 /// A compiler that has not built one small file by then is not there.

@@ -1,10 +1,10 @@
 //! Two faults at once: both found, ranked as the victims' clocks rank them.
 
+use whyslow_faults::rounds::{Outcome, Trouble};
 use whyslow_faults::scene::Stage;
 use whyslow_faults::{Draw, Fence, Form, Kind, Scene, bars, clock};
 
 use crate::exam::Exam;
-use crate::outcome::{Outcome, Trouble};
 use crate::single::told;
 
 /// Make both, look, and compare ranks.

@@ -1,12 +1,12 @@
 //! Healthy twins and decoys: nobody of the test is accused.
 
 use whyslow_faults::host::Calm;
+use whyslow_faults::rounds::{Outcome, Trouble};
 use whyslow_faults::scene::Stage;
 use whyslow_faults::{Draw, Fence, Form, Scene, bars};
 
 use crate::cell::Cell;
 use crate::exam::{Exam, Finding};
-use crate::outcome::{Outcome, Trouble};
 
 /// Steal is the hypervisor's doing: a host in a cloud may have it at any time.
 const NOT_OURS: &str = "steal";

@@ -2,11 +2,11 @@
 
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
+use whyslow_faults::rounds::{Outcome, Trouble};
 use whyslow_faults::scene::Stage;
 use whyslow_faults::{Draw, Fence, Form, Kind, Scene, Truth, bars, clock};
 
 use crate::exam::{Exam, Finding};
-use crate::outcome::{Outcome, Trouble};
 
 /// Whether a finding is the one that a scene should give.
 pub fn is_of(finding: &Finding<'_>, scene: &Scene) -> bool {

@@ -1,6 +1,9 @@
 //! The words of the report. A golden text keeps them from drifting; after a change on purpose, copy what the test prints.
 
+mod ends;
+#[path = "../sample/mod.rs"]
 mod sample;
+mod waits;
 
 use whyslow_report::{Style, json, text};
 
@@ -14,17 +17,17 @@ fn same(got: &str, want: &str) {
 
 #[test]
 fn a_sick_host_gets_its_account_its_causes_and_what_to_do() {
-    same(&said(&sample::full(), false), include_str!("golden/sick.txt"));
+    same(&said(&sample::full(), false), include_str!("../golden/sick.txt"));
 }
 
 #[test]
 fn verbose_adds_every_reason_and_every_cgroup() {
-    same(&said(&sample::full(), true), include_str!("golden/verbose.txt"));
+    same(&said(&sample::full(), true), include_str!("../golden/verbose.txt"));
 }
 
 #[test]
 fn an_empty_document_admits_that_it_knows_nothing() {
-    same(&said(&sample::empty(), false), include_str!("golden/nothing.txt"));
+    same(&said(&sample::empty(), false), include_str!("../golden/nothing.txt"));
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! What ran: samples, stretched to the time on CPU that the timelines tell. Samples only say in which proportion.
+
+use std::collections::BTreeMap;
+
+use whyslow_model::Recording;
+use whyslow_model::table::Sample;
+
+use super::{Line, Scope, fit, share, under};
+
+pub(super) fn lines(recording: &Recording, scope: &Scope<'_>) -> Vec<Line> {
+    let mut by_pid: BTreeMap<u32, Vec<&Sample>> = BTreeMap::new();
+    for sample in recording.tables.samples.iter().flatten().filter(|sample| scope.has(sample.pid)) {
+        by_pid.entry(sample.pid).or_default().push(sample);
+    }
+    let ran = ran(recording, scope);
+    let mut lines: Vec<Line> = Vec::new();
+    for (pid, samples) in &by_pid {
+        let own = samples.iter().map(|sample| stack(sample)).collect();
+        match ran.get(pid) {
+            Some((_, ns)) => lines.extend(fit(own, *ns)),
+            None => lines.extend(own),
+        }
+    }
+    let unseen = ran.into_iter().filter(|(pid, _)| !by_pid.contains_key(pid));
+    lines.extend(unseen.map(|(_, (comm, ns))| (vec![comm, "(no sample)".to_owned()], ns)));
+    lines.retain(|(_, ns)| *ns > 0);
+    lines.into_iter().map(|line| under("on CPU", line)).collect()
+}
+
+/// "comm;user frames, outermost first;kernel frames, outermost first".
+fn stack(sample: &Sample) -> Line {
+    let frames = sample.user.iter().rev().chain(sample.kernel.iter().rev());
+    (std::iter::once(&sample.comm).chain(frames).cloned().collect(), sample.ns)
+}
+
+/// Time on CPU by thread, with its name, by the timelines; nothing of a whole host: short-lived tasks and those that
+/// hardly run have samples and no rows.
+fn ran(recording: &Recording, scope: &Scope<'_>) -> BTreeMap<u32, (String, u64)> {
+    let mut ran = BTreeMap::new();
+    if matches!(scope, Scope::Host { .. }) {
+        return ran;
+    }
+    for span in recording.tables.spans.iter().flatten().filter(|span| scope.has(span.pid)) {
+        let (part, all) = scope.overlap(span.from_ns, span.at_ns);
+        let (comm, ns): &mut (String, u64) = ran.entry(span.pid).or_default();
+        *ns = ns.saturating_add(share(span.mixed.running_ns, part.into(), all.into()));
+        comm.clone_from(&span.comm);
+    }
+    ran
+}

@@ -1,0 +1,58 @@
+//! The wait-for graph: from what every task did, and who ended its waits, to where wall time went and who is at the end of
+//! the chain.
+//!
+//! Conservation is the law. A timeline covers its window without overlap; a stretch of it is shared out in nanoseconds that
+//! add up; what no evidence explains is a part of its own, never somebody else's blame.
+
+mod chains;
+mod culprit;
+mod explain;
+mod facts;
+mod flames;
+mod holders;
+mod leaves;
+mod mismatch;
+mod names;
+mod node;
+mod split;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod wall;
+
+use whyslow_model::Recording;
+use whyslow_model::chain::{Chain, WallAccount};
+use whyslow_model::timeline::Span;
+
+pub use chains::CHAIN_THRESHOLD;
+pub use culprit::UNKNOWN;
+use facts::Graph;
+
+use crate::kinds::{self, Class};
+
+/// Where the wall time of the watched tasks, or of a command, went. `None`: nobody is watched, or there are no timelines.
+#[must_use]
+pub fn account(recording: &Recording) -> Option<WallAccount> {
+    wall::account(&Graph::of(recording, kinds::of)?)
+}
+
+/// Chains of waits, the most expensive first: of the watched tasks, else of everybody who lost time.
+#[must_use]
+pub fn chains(recording: &Recording) -> Vec<Chain> {
+    Graph::of(recording, kinds::of).map(|graph| chains::chains(&graph)).unwrap_or_default()
+}
+
+/// Chains of the whole host, whoever is watched; each with the longest of the waits at its head, and what that was for.
+pub(crate) fn host_chains(recording: &Recording) -> Vec<(Chain, &Span, Class)> {
+    let Some(graph) = Graph::of(recording, kinds::of) else { return Vec::new() };
+    let chains = chains::of_host(&graph).into_iter();
+    chains.filter_map(|(chain, row)| Some((chain, graph.spans.get(row)?, graph.kind(row).class))).collect()
+}
+
+/// For a flame graph: labels from the root (a thread's name) over the waiter's frames, outermost first, and then for each
+/// hop "-- waits for X" and the next task's name, to the leaf; with nanoseconds. Those of watched tasks add up to their
+/// wall time; on the whole host only lost time is there.
+#[must_use]
+pub fn paths(recording: &Recording) -> Vec<(Vec<String>, u64)> {
+    Graph::of(recording, kinds::of).map(|graph| flames::paths(&graph)).unwrap_or_default()
+}

@@ -1,0 +1,248 @@
+//! Chains: for each wait that cost somebody time, the way down to who made it wait; alike ones as one.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use whyslow_model::Hop;
+use whyslow_model::chain::Chain;
+use whyslow_model::timeline::State;
+
+use super::culprit::Step;
+use super::explain::Walk;
+use super::facts::Graph;
+use super::names::Name;
+use super::node::{Key, Node, Sort, note};
+use super::timeline::{Piece, What};
+use crate::kinds::Class;
+
+/// On a whole host a chain is told if some single wait was as long as this: below it lie the waits for locks that a healthy
+/// host under load has now and then (a holder that lost its CPU for a slice or two of 3 to 4 ms); a chain of 20 ms,
+/// a visible delay in an interactive task, lies above it with room for what is cut off at both ends.
+pub const CHAIN_THRESHOLD: Duration = Duration::from_millis(15);
+/// ... or if all of them together were this part (1 in 20) of the window: many short waits hurt as much.
+const CHAIN_PART: u64 = 20;
+/// Of one wait the largest way down is told, and others that explain at least this part (1 in 4) of it.
+const BESIDE: u64 = 4;
+/// Ways down that are told of one wait.
+const MOST_WAYS: usize = 4;
+/// More chains nobody reads; what is left out is the least expensive.
+const MOST_CHAINS: usize = 100;
+/// Threads that are named in each hop.
+const MOST_TASKS: usize = 8;
+/// Pieces of timelines that chains may look at.
+const FUEL: u64 = 6_000_000;
+
+/// All chains, the most expensive first: of those who are watched, else of the whole host.
+pub(super) fn chains(graph: &Graph<'_>) -> Vec<Chain> {
+    let watched: Option<HashSet<u32>> =
+        graph.rec.meta.watched.as_ref().map(|watched| watched.pids.iter().copied().collect());
+    folded(graph, watched.as_ref()).into_iter().map(|(keys, fold)| fold.chain(graph, &keys)).collect()
+}
+
+/// Chains of the whole host, each with the longest of the waits at its head.
+pub(super) fn of_host(graph: &Graph<'_>) -> Vec<(Chain, usize)> {
+    let folds = folded(graph, None).into_iter();
+    folds
+        .filter_map(|(keys, fold)| Some((fold.hops.first()?.row?, fold.chain(graph, &keys))))
+        .map(|(a, b)| (b, a))
+        .collect()
+}
+
+fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, Fold)> {
+    graph.fuel.set(FUEL);
+    let mut folds: HashMap<Vec<Key>, Fold> = HashMap::new();
+    for node in losses(graph, watched) {
+        let mut ways = Vec::new();
+        ways_down(&node, node.ns, &mut vec![], &mut ways);
+        for way in ways {
+            folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, &way);
+        }
+    }
+    let worth_it = |fold: &Fold| match watched {
+        Some(_) => fold.time > 0,
+        None => {
+            u128::from(fold.worst) >= CHAIN_THRESHOLD.as_nanos()
+                || fold.time.saturating_mul(CHAIN_PART) >= graph.window
+        }
+    };
+    let mut folds: Vec<(Vec<Key>, Fold)> = folds.into_iter().filter(|(_, fold)| worth_it(fold)).collect();
+    folds.sort_by(|a, b| b.1.time.cmp(&a.1.time).then_with(|| a.0.cmp(&b.0)));
+    folds.truncate(MOST_CHAINS * 4);
+    let within: Vec<bool> = folds.iter().map(|one| folds.iter().any(|all| is_within(one, all))).collect();
+    let own = folds.into_iter().zip(within).filter(|(_, within)| !within);
+    own.take(MOST_CHAINS).map(|(fold, _)| fold).collect()
+}
+
+/// The waits that cost somebody time, with what is behind them.
+pub(super) fn losses<'g>(
+    graph: &'g Graph<'_>,
+    watched: Option<&'g HashSet<u32>>,
+) -> impl Iterator<Item = Node> + 'g {
+    let is_own = |pid: u32| {
+        let tgid = graph.tasks.get(&pid).map_or(pid, |task| task.tgid);
+        graph.rec.meta.own_pids.iter().any(|own| *own == pid || *own == tgid)
+    };
+    let mut pids: Vec<u32> = graph.lines.keys().copied().filter(|pid| *pid != 0 && !is_own(*pid)).collect();
+    pids.retain(|pid| watched.is_none_or(|watched| watched.contains(pid)));
+    pids.sort_unstable();
+    let pieces = pids.into_iter().flat_map(move |pid| {
+        let line = graph.lines.get(&pid);
+        line.into_iter().flat_map(move |line| line.clip(0, graph.window)).map(move |piece| (pid, piece))
+    });
+    pieces.filter_map(move |(pid, piece)| loss(graph, pid, piece, watched.is_some()))
+}
+
+fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node> {
+    match piece.what {
+        What::Wait(row) if watched || is_loss(graph, row) => {
+            graph.wait(&mut Walk::from(pid), row, piece, true)
+        }
+        What::Ready(row) => {
+            let node = graph.ready(row, piece, true)?;
+            (watched || was_kept_off(&node)).then_some(node)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a wait on a whole host cost its task time. To wait to be given work, for one's own timer, or in one's own
+/// order (a shell for its command) is how programs are built.
+fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
+    let disk = graph.spans.get(row).is_some_and(|span| matches!(span.state, State::Io | State::Blocked));
+    match graph.kind(row).class {
+        Class::Held | Class::Limit => true,
+        Class::Needed | Class::Unknown | Class::Device => disk,
+        Class::Cpu | Class::Handed | Class::Voluntary | Class::Peer => false,
+    }
+}
+
+/// On a CPU that tasks share each waits for the others; one that had it without a break for long is another matter. So is
+/// a quota.
+fn was_kept_off(node: &Node) -> bool {
+    let long = CHAIN_THRESHOLD.as_nanos() as u64;
+    node.parts.iter().any(|part| match part.key.sort {
+        Sort::HadCpu => part.worst >= long,
+        Sort::Quota => part.ns >= long,
+        _ => false,
+    })
+}
+
+/// The ways down from a node that are worth telling: always the largest.
+fn ways_down<'n>(node: &'n Node, whole: u64, way: &mut Vec<Step<'n>>, ways: &mut Vec<Vec<Step<'n>>>) {
+    way.push(Step::of(node));
+    let parts = if node.key.sort == Sort::Ran { &[] } else { &*node.parts };
+    let worth_it =
+        |ns: u64| ns.saturating_mul(BESIDE) >= whole || u128::from(ns) >= CHAIN_THRESHOLD.as_nanos();
+    let followed = parts.iter().enumerate().filter(|(at, part)| *at == 0 || worth_it(part.ns));
+    for (_, part) in followed {
+        if ways.len() < MOST_WAYS {
+            ways_down(part, whole, way, ways);
+        }
+    }
+    if parts.is_empty() {
+        ways.push(way.clone());
+    }
+    way.pop();
+}
+
+/// Chains that are alike.
+#[derive(Default)]
+struct Fold {
+    time: u64,
+    worst: u64,
+    count: u64,
+    notes: u8,
+    hops: Vec<HopFold>,
+    /// The longest of them decides who is its end.
+    leaf: Option<whyslow_model::Culprit>,
+}
+
+#[derive(Default)]
+struct HopFold {
+    shown: Option<Name>,
+    lost: u64,
+    worst: u64,
+    count: u64,
+    state: &'static str,
+    /// The longest wait.
+    row: Option<usize>,
+    tasks: Vec<(u32, Name)>,
+}
+
+impl Fold {
+    fn add(&mut self, graph: &Graph<'_>, way: &[Step<'_>]) {
+        let Some(last) = way.last() else { return };
+        self.hops.resize_with(way.len(), HopFold::default);
+        for (hop, step) in self.hops.iter_mut().zip(way) {
+            let node = step.node;
+            hop.shown =
+                Some(hop.shown.map_or(node.shown, |s| if s == node.shown { s } else { step.key.who }));
+            hop.lost = hop.lost.saturating_add(node.ns);
+            if node.worst >= hop.worst {
+                (hop.worst, hop.row) = (node.worst, node.row);
+            }
+            hop.count = hop.count.saturating_add(node.count);
+            hop.state = graph.state(node);
+            let task = (node.pid, node.shown);
+            if node.pid != 0 && hop.tasks.len() < MOST_TASKS && !hop.tasks.contains(&task) {
+                hop.tasks.push(task);
+            }
+            self.notes |= node.notes;
+        }
+        let ns = last.node.ns;
+        if ns >= self.worst {
+            self.worst = ns;
+            self.leaf = Some(graph.culprit(*last));
+        }
+        self.time = self.time.saturating_add(ns);
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn chain(self, graph: &Graph<'_>, keys: &[Key]) -> Chain {
+        let text = |name: Name| graph.names.text(name).to_string();
+        let hops = self.hops.iter().zip(keys).map(|(hop, key)| Hop {
+            edge: key.word.to_owned(),
+            who: text(hop.shown.unwrap_or(key.who)),
+            waits_for: text(key.what),
+            state: hop.state.to_owned(),
+            lost: Duration::from_nanos(hop.lost),
+            worst: Some(hop.worst).filter(|worst| *worst > 0).map(Duration::from_nanos),
+            count: Some(hop.count).filter(|count| *count > 0),
+            per_call: None,
+            grows_with: None,
+        });
+        let mut hops: Vec<Hop> = hops.collect();
+        if let Some(last) = hops.last_mut() {
+            graph.calls_of(last);
+        }
+        let named = |(pid, name): &(u32, Name)| (*pid, text(*name));
+        Chain {
+            time: Duration::from_nanos(self.time),
+            count: self.count,
+            worst: Duration::from_nanos(self.worst),
+            tasks: self.hops.iter().map(|hop| hop.tasks.iter().map(named).collect()).collect(),
+            hops,
+            leaf: self.leaf.unwrap_or_else(|| graph.nobody()),
+            notes: words(self.notes),
+        }
+    }
+}
+
+fn words(notes: u8) -> Vec<String> {
+    let mut words: Vec<String> =
+        note::WORDS.iter().filter(|(bit, _)| notes & bit != 0).map(|(_, word)| (*word).to_owned()).collect();
+    if notes & note::CYCLE != 0 && notes & note::OPEN != 0 {
+        words.insert(0, "deadlock".to_owned());
+    }
+    words
+}
+
+/// Whether a chain is the lower end of another one: the same waits of the same tasks, told there already.
+fn is_within((keys, one): &(Vec<Key>, Fold), (longer, all): &(Vec<Key>, Fold)) -> bool {
+    let Some(above) = longer.len().checked_sub(keys.len()).filter(|above| *above > 0) else { return false };
+    if !longer.ends_with(keys) || one.count > all.count {
+        return false;
+    }
+    let (Some(first), Some(there)) = (one.hops.first(), all.hops.get(above)) else { return false };
+    first.tasks.iter().all(|task| there.tasks.contains(task)) && first.worst <= there.worst
+}

@@ -1,0 +1,112 @@
+//! Who or what is at the end of a chain, and how often it does what it does there.
+
+use std::time::Duration;
+
+use whyslow_model::timeline::State;
+use whyslow_model::{Culprit, Hop, SubjectKind};
+
+use super::facts::Graph;
+use super::node::{Key, Node, Sort};
+use crate::kinds::Class;
+
+/// The id of a culprit that nobody saw.
+pub const UNKNOWN: &str = "unknown";
+
+/// One step of a chain: a node, by what it is called in it.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'n> {
+    pub key: Key,
+    pub node: &'n Node,
+}
+
+impl<'n> Step<'n> {
+    /// Of a node. Time on a CPU is called by what most of it was.
+    pub fn of(node: &'n Node) -> Self {
+        let most = node.parts.first().filter(|_| node.key.sort == Sort::Ran);
+        Step { key: Key { what: most.map_or(node.key.what, |most| most.key.what), ..node.key }, node }
+    }
+}
+
+impl Graph<'_> {
+    /// Who or what a chain ends with.
+    pub fn culprit(&self, step: Step<'_>) -> Culprit {
+        let node = step.node;
+        let (who, what) = (self.names.text(node.shown), self.names.text(step.key.what));
+        let task = |function: Option<String>| {
+            let culprit = Culprit::new(SubjectKind::Task, node.pid.to_string(), &*who);
+            Culprit { function, ..culprit }
+        };
+        let function = node.function.map(|name| self.names.text(name).to_string());
+        let thing = |kind| Culprit::new(kind, &*what, &*what);
+        match (step.key.sort, node.row.map(|row| self.kind(row).class)) {
+            (Sort::Ran, _) | (Sort::Cycle, _) => task(function),
+            (Sort::HadCpu, _) if node.pid != 0 => task(function),
+            (Sort::HadCpu, _) => Culprit::new(SubjectKind::Cpu, "cpu", "a CPU that others use, too"),
+            (Sort::Ready, _) => self.cpu(node),
+            (Sort::Quota, _) => self.quota(node.pid),
+            (Sort::Event, _) => thing(SubjectKind::Kernel),
+            (Sort::Wait | Sort::Short, Some(Class::Device)) => self.device(node, &what),
+            (Sort::Wait | Sort::Short, Some(Class::Limit)) => thing(SubjectKind::Limit),
+            (Sort::Wait | Sort::Short, Some(Class::Peer)) => thing(SubjectKind::Socket),
+            (Sort::Wait | Sort::Short, Some(Class::Voluntary | Class::Handed)) => task(None),
+            (Sort::Wait, _) if step.key.word == "rcu" => thing(SubjectKind::Kernel),
+            _ => self.nobody(),
+        }
+    }
+
+    /// Nobody that was seen.
+    pub fn nobody(&self) -> Culprit {
+        Culprit::new(SubjectKind::Kernel, UNKNOWN, "not known")
+    }
+
+    fn cpu(&self, node: &Node) -> Culprit {
+        let cpu = node.row.and_then(|row| self.spans.get(row)).map(|span| span.cpu.to_string());
+        let id = cpu.unwrap_or_else(|| UNKNOWN.to_owned());
+        Culprit::new(SubjectKind::Cpu, id.clone(), format!("CPU {id}"))
+    }
+
+    fn device(&self, node: &Node, what: &str) -> Culprit {
+        let dev = node.row.and_then(|row| self.spans.get(row)).and_then(|span| span.device.clone());
+        Culprit::new(SubjectKind::Device, dev.unwrap_or_else(|| what.to_owned()), what)
+    }
+
+    /// The quota of a task's cgroup, or of the nearest above it that has one.
+    fn quota(&self, pid: u32) -> Culprit {
+        let groups = self.rec.tables.cgroups.as_deref().unwrap_or_default();
+        let mut id = self.tasks.get(&pid).map_or(0, |task| task.cpu_cgroup);
+        for _ in 0..groups.len().min(64) {
+            let Some(group) = groups.iter().find(|group| group.id == id) else { break };
+            if group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some()) {
+                let name = format!("CPU quota of {}", crate::names::cgroup_subject(group).name);
+                return Culprit::new(SubjectKind::Quota, group.path.clone(), name);
+            }
+            id = group.parent;
+        }
+        Culprit::new(SubjectKind::Quota, "cpu", "a CPU quota")
+    }
+
+    /// The waiter's (or the leaf's) state in words.
+    pub fn state(&self, node: &Node) -> &'static str {
+        match node.key.sort {
+            Sort::Ran | Sort::HadCpu => "running",
+            Sort::Ready | Sort::Quota => "runnable",
+            _ => match node.row.and_then(|row| self.spans.get(row)).map(|span| span.state) {
+                Some(State::Io) => "disk sleep",
+                Some(State::Blocked) => "blocked",
+                Some(State::Sleep) => "sleep",
+                _ => "unknown",
+            },
+        }
+    }
+
+    /// How often a worker at the end of a chain ran its function, and what one time costs.
+    pub fn calls_of(&self, hop: &mut Hop) {
+        let work = hop.who.rsplit_once('(').and_then(|(_, work)| work.strip_suffix(')'));
+        let works = self.rec.tables.works.as_deref().unwrap_or_default();
+        if let Some(work) = works.iter().find(|row| row.count > 0 && Some(&*row.function) == work) {
+            hop.count = Some(work.count);
+            hop.per_call = Some(Duration::from_nanos(work.ran_ns / work.count));
+            hop.worst = Some(Duration::from_nanos(work.ran_worst_ns));
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Cascaded redistribution: what a task did in a stretch of time, and for its waits what those did whom it waited for.
+//!
+//! The stretch of a wait is shared out among what the one at its other end did meanwhile; its own waits in that stretch
+//! are shared out in turn. Each part keeps its time to the nanosecond, so that leaves add up to the whole.
+
+use std::rc::Rc;
+
+use whyslow_model::timeline::{Context, Mix, Span, Waker};
+
+use super::facts::{Graph, Who};
+use super::node::{Key, Node, Sort, merged, note};
+use super::timeline::{Piece, What, mixed};
+use crate::kinds::Class;
+
+/// Longer chains are not followed: no report could print one.
+const DEEPEST: usize = 32;
+/// Waits below this part of the stretch they are in are leaves: a thousand of them would not change the answer.
+const CUT: u64 = 1000;
+/// ... and those below this, whatever the stretch: rows are made for waits of 100 us and more.
+const SMALLEST: u64 = 20_000;
+
+/// The way from the root to where we are.
+pub(super) struct Walk {
+    /// Tasks whose stretch holds this one. Each waits for the next, so that to meet one again is a cycle.
+    above: Vec<u32>,
+    /// What was found depends on `above`, or was cut short: it holds here only.
+    here_only: bool,
+    /// A wait of the root for something to do is its own: nobody else is to be told of.
+    served: bool,
+}
+
+impl Walk {
+    pub fn new(served: bool) -> Self {
+        Walk { above: Vec::new(), here_only: false, served }
+    }
+
+    /// From a wait of this thread.
+    pub fn from(pid: u32) -> Self {
+        Walk { above: vec![pid], here_only: false, served: false }
+    }
+}
+
+/// Time by state under one name.
+type Sums = Vec<(Who, Mix)>;
+
+impl Graph<'_> {
+    /// Where the time of thread `pid` went in `from..to`: nodes that add up to it, the largest first.
+    pub fn task_parts(
+        &self,
+        walk: &mut Walk,
+        pid: u32,
+        from: u64,
+        to: u64,
+        work: Option<&str>,
+    ) -> Rc<[Node]> {
+        let Some(line) = self.lines.get(&pid) else {
+            let who = self.who_is(pid, work);
+            return Rc::new([self.unexplained(who, "it was not seen to run", to.saturating_sub(from))]);
+        };
+        walk.above.push(pid);
+        let cut = (to.saturating_sub(from) / CUT).max(SMALLEST);
+        let (mut nodes, mut sums) = (Vec::new(), Sums::new());
+        for piece in line.clip(from, to) {
+            let left = self.fuel.get();
+            self.fuel.set(left.saturating_sub(1));
+            let follow = piece.ns() >= cut && left > 0;
+            walk.here_only |= left == 0;
+            match piece.what {
+                What::Mixed(row) => self.add_mixed(&mut sums, row, piece, work),
+                What::Wait(row) => nodes.extend(self.wait(walk, row, piece, follow)),
+                What::Ready(row) => nodes.extend(self.ready(row, piece, follow)),
+                What::Unborn => nodes.push(self.unborn(walk, pid, piece)),
+                What::Gone => {
+                    nodes.push(self.unexplained(self.who_is(pid, work), "it had ended", piece.ns()))
+                }
+                What::Hole => {
+                    nodes.push(self.unexplained(self.who_is(pid, work), "not explained", piece.ns()));
+                }
+            }
+        }
+        walk.above.pop();
+        for (who, mix) in &sums {
+            self.told(line, *who, *mix, (from, to), &mut nodes);
+        }
+        merged(nodes, &self.rests)
+    }
+
+    fn add_mixed(&self, sums: &mut Sums, row: usize, piece: Piece, work: Option<&str>) {
+        let Some(span) = self.spans.get(row) else { return };
+        let who = self.who(span, work);
+        let mix = mixed(span, piece.ns());
+        let at = sums.iter().position(|(known, _)| *known == who).unwrap_or_else(|| {
+            sums.push((who, Mix::default()));
+            sums.len() - 1
+        });
+        if let Some((_, sum)) = sums.get_mut(at) {
+            sum.running_ns += mix.running_ns;
+            sum.runnable_ns += mix.runnable_ns;
+            sum.io_ns += mix.io_ns;
+            sum.blocked_ns += mix.blocked_ns;
+            sum.sleep_ns += mix.sleep_ns;
+            sum.unknown_ns += mix.unknown_ns;
+        }
+    }
+
+    /// One wait, with what is behind it.
+    pub fn wait(&self, walk: &mut Walk, row: usize, piece: Piece, follow: bool) -> Option<Node> {
+        let span = self.spans.get(row)?;
+        let kind = self.kind(row);
+        let who = self.who(span, None);
+        let key = Key { sort: Sort::Wait, word: kind.word, who: who.key, what: kind.what };
+        let mut node = Node::leaf(key, span.pid, piece.ns());
+        node.unsaid = if kind.class == Class::Unknown { node.ns } else { 0 };
+        node.shown = who.shown;
+        node.count = 1;
+        node.row = Some(row);
+        node.worst = span.woken_ns.min(self.window).saturating_sub(span.at_ns).max(node.ns);
+        node.notes = if span.open { note::OPEN } else { 0 };
+        if !follow {
+            return Some(node);
+        }
+        let (parts, notes) = self.behind(walk, row, piece.from, piece.to);
+        node.notes |= notes;
+        Some(node.of(parts))
+    }
+
+    /// Who or what stands behind a stretch of a wait. Nothing: the wait itself is the leaf.
+    fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> (Rc<[Node]>, u8) {
+        let Some(span) = self.spans.get(row) else { return (Rc::new([]), 0) };
+        let kind = self.kind(row);
+        let is_leaf = match kind.class {
+            Class::Device | Class::Voluntary | Class::Peer | Class::Limit | Class::Cpu => true,
+            // Whoever wakes up those who wait for a grace period is not who held it up.
+            _ if kind.word == "rcu" => true,
+            Class::Handed => walk.served && walk.above.len() == 1,
+            Class::Held | Class::Needed | Class::Unknown => false,
+        };
+        if is_leaf {
+            return (Rc::new([]), 0);
+        }
+        if walk.above.len() >= DEEPEST {
+            walk.here_only = true;
+            let who = self.no_one();
+            return (Rc::new([self.unexplained(who, "not followed any further", to - from)]), 0);
+        }
+        if let Some(known) = self.known.borrow().get(&(row, from, to)) {
+            return known.clone();
+        }
+        let before = std::mem::take(&mut walk.here_only);
+        let found = match &span.lock {
+            Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
+            _ => self.by_waker(walk, span, kind.class, from, to),
+        };
+        if !walk.here_only {
+            self.known.borrow_mut().insert((row, from, to), found.clone());
+        }
+        walk.here_only |= before;
+        found
+    }
+
+    fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> (Rc<[Node]>, u8) {
+        let nobody = self.no_one();
+        let leaf = |node: Node, notes| (Rc::from([node]), notes);
+        let ns = to.saturating_sub(from);
+        match &span.waker {
+            Some(waker) if waker.context == Context::Task && waker.pid != 0 && waker.pid != span.pid => {
+                self.follow(walk, waker.pid, from, to, waker.work.as_deref())
+            }
+            // A wait that has a name needs no better one.
+            Some(Waker { context: Context::Softirq | Context::Hardirq | Context::Nmi, stack, .. }) => {
+                match (self.event(*stack, ns), class) {
+                    (Some(event), _) => leaf(event, 0),
+                    (None, Class::Handed) => (Rc::new([]), 0),
+                    (None, _) => leaf(self.unexplained(nobody, "an interrupt ended the wait", ns), 0),
+                }
+            }
+            None if span.open && class == Class::Handed => (Rc::new([]), 0),
+            None if span.open => {
+                let what = self.names.id("nobody woke it in the window");
+                let key = Key { sort: Sort::Open, word: "open", who: nobody.key, what };
+                let mut node = Node::leaf(key, 0, ns);
+                node.unsaid = if class == Class::Unknown { ns } else { 0 };
+                leaf(node, note::OPEN)
+            }
+            _ => leaf(self.unexplained(nobody, "who woke it was not seen", ns), 0),
+        }
+    }
+
+    /// What somebody did meanwhile, unless he waits for one of those who wait for him.
+    pub fn follow(
+        &self,
+        walk: &mut Walk,
+        pid: u32,
+        from: u64,
+        to: u64,
+        work: Option<&str>,
+    ) -> (Rc<[Node]>, u8) {
+        if !walk.above.contains(&pid) {
+            return (self.task_parts(walk, pid, from, to, work), 0);
+        }
+        walk.here_only = true;
+        let who = self.who_is(pid, work);
+        let what = self.names.id("waits for this one in turn");
+        let key = Key { sort: Sort::Cycle, word: "cycle", who: who.key, what };
+        let mut node = Node::leaf(key, pid, to.saturating_sub(from));
+        node.shown = who.shown;
+        (Rc::new([node]), note::CYCLE)
+    }
+
+    /// Before it began, it is its parent who had to start it.
+    fn unborn(&self, walk: &mut Walk, pid: u32, piece: Piece) -> Node {
+        let who = self.who_is(pid, None);
+        let parent = self.tasks.get(&pid).map(|task| task.ppid);
+        let followed = parent.filter(|p| *p != 0 && !walk.above.contains(p) && self.lines.contains_key(p));
+        let what = self.names.id("it had not begun");
+        let key = Key { sort: Sort::Unborn, word: "not-begun", who: who.key, what };
+        let mut node = Node::leaf(key, pid, piece.ns());
+        node.shown = who.shown;
+        match followed.filter(|_| walk.above.len() < DEEPEST && self.fuel.get() > 0) {
+            Some(parent) => node.of(self.task_parts(walk, parent, piece.from, piece.to, None)),
+            None => {
+                walk.here_only = true;
+                Node { unsaid: node.ns, ..node }
+            }
+        }
+    }
+
+    /// Time of `who` that nobody saw.
+    pub fn unexplained(&self, who: Who, why: &str, ns: u64) -> Node {
+        let what = self.names.id(why);
+        let key = Key { sort: Sort::Unexplained, word: "unexplained", who: who.key, what };
+        let mut node = Node::leaf(key, who.pid, ns);
+        node.shown = who.shown;
+        node
+    }
+}

@@ -1,0 +1,250 @@
+//! A recording's rows, sorted for questions: who did what when, who had which CPU, who held which lock.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use whyslow_model::Recording;
+use whyslow_model::table::Task;
+use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
+
+use super::names::{Name, Names, folded};
+use super::node::{Node, Rests};
+use super::timeline::Line;
+use crate::doing::{Doing, OnCpu};
+use crate::kinds::{Class, Stacks, WaitKind};
+
+/// Windows are shorter (13 days): garbage beyond it cannot overflow a sum.
+const LONGEST_WINDOW: u64 = 1 << 50;
+
+/// Tells what a wait was for.
+pub(super) type Judge = fn(&Span, &Stacks<'_>) -> WaitKind;
+
+/// What a wait was for, with its name's number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub word: &'static str,
+    pub what: Name,
+    pub class: Class,
+}
+
+/// A task at some time: a thread may change its name, and a worker its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Who {
+    pub key: Name,
+    pub shown: Name,
+    pub pid: u32,
+}
+
+/// What is behind a wait, and what is to be known about it.
+pub(super) type Behind = (Rc<[Node]>, u8);
+
+/// What a thread did on a CPU, with shares.
+type Did = Rc<[(Doing, u64)]>;
+
+/// The wait-for graph of a recording.
+pub(super) struct Graph<'r> {
+    pub rec: &'r Recording,
+    pub spans: &'r [Span],
+    pub stacks: Stacks<'r>,
+    pub window: u64,
+    pub lines: HashMap<u32, Line>,
+    pub tasks: HashMap<u32, &'r Task>,
+    pub names: Names,
+    pub rests: Rests,
+    /// Pieces of timelines that may still be looked at: bounds the work, whatever the rows.
+    pub fuel: Cell<u64>,
+    /// What was found to be behind a stretch of a wait: (row, from, to).
+    pub known: RefCell<HashMap<(usize, u64, u64), Behind>>,
+    judge: Judge,
+    on_cpu: OnCpu<'r>,
+    runs: HashMap<u32, Vec<&'r Run>>,
+    sights: HashMap<u64, Vec<Sight>>,
+    comms: HashMap<u32, &'r str>,
+    kinds: RefCell<Vec<Option<Kind>>>,
+    folds: RefCell<HashMap<Name, Name>>,
+    did: RefCell<HashMap<u32, Did>>,
+}
+
+impl<'r> Graph<'r> {
+    /// Of this recording; `None` if there are no timelines in it.
+    pub fn of(rec: &'r Recording, judge: Judge) -> Option<Self> {
+        let tables = &rec.tables;
+        let spans = tables.spans.as_deref()?;
+        let window = rec.meta.window_ns.min(LONGEST_WINDOW);
+        let tasks: HashMap<u32, &Task> = tables.tasks.iter().flatten().map(|t| (t.pid, t)).collect();
+        let mut comms: HashMap<u32, &str> =
+            tables.holds.iter().flatten().map(|h| (h.pid, &*h.comm)).collect();
+        comms.extend(spans.iter().map(|s| (s.pid, &*s.comm)));
+        comms.extend(tasks.iter().map(|(pid, t)| (*pid, &*t.comm)));
+        let names = Names::default();
+        let rests = Rests {
+            nobody: names.id(""),
+            smaller: names.id("smaller parts"),
+            unseen: names.id("not explained"),
+        };
+        Some(Graph {
+            rec,
+            spans,
+            stacks: Stacks::of(tables.stacks.as_deref().unwrap_or_default()),
+            window,
+            lines: lines(spans, &tasks, window),
+            tasks,
+            names,
+            rests,
+            fuel: Cell::new(0),
+            known: RefCell::default(),
+            judge,
+            on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),
+            runs: runs(tables.runs.as_deref().unwrap_or_default()),
+            sights: sights(tables.holds.as_deref().unwrap_or_default(), spans, window),
+            comms,
+            kinds: RefCell::new(vec![None; spans.len()]),
+            folds: RefCell::default(),
+            did: RefCell::default(),
+        })
+    }
+
+    /// What the wait of a row was for. Whoever stands in a kernel lock's queue waits for its holder.
+    pub fn kind(&self, row: usize) -> Kind {
+        if let Some(Some(kind)) = self.kinds.borrow().get(row) {
+            return *kind;
+        }
+        let Some(span) = self.spans.get(row) else {
+            return Kind { word: "unknown", what: self.rests.nobody, class: Class::Unknown };
+        };
+        let WaitKind { mut word, waits_for, mut class } = (self.judge)(span, &self.stacks);
+        if span.lock.is_some() && class == Class::Unknown {
+            (word, class) = ("lock", Class::Held);
+        }
+        let kind = Kind { word, what: self.names.id(&waits_for), class };
+        if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
+            *slot = Some(kind);
+        }
+        kind
+    }
+
+    /// Whose row it is.
+    pub fn who(&self, span: &Span, work: Option<&str>) -> Who {
+        self.called(span.pid, &span.comm, span.work.as_deref().or(work))
+    }
+
+    /// A thread by its last name.
+    pub fn who_is(&self, pid: u32, work: Option<&str>) -> Who {
+        match self.comms.get(&pid) {
+            Some(comm) => self.called(pid, comm, work),
+            None => Who { key: self.names.id("task"), shown: self.names.id(&format!("task {pid}")), pid },
+        }
+    }
+
+    /// No task.
+    pub fn no_one(&self) -> Who {
+        Who { key: self.rests.nobody, shown: self.rests.nobody, pid: 0 }
+    }
+
+    fn called(&self, pid: u32, comm: &str, work: Option<&str>) -> Who {
+        let shown = match work {
+            Some(work) => self.names.id(&format!("{comm} ({work})")),
+            None => self.names.id(comm),
+        };
+        let known = self.folds.borrow().get(&shown).copied();
+        let key = known.unwrap_or_else(|| {
+            let key = match work {
+                Some(work) => self.names.id(&format!("{} ({work})", folded(comm))),
+                None => self.names.id(&folded(comm)),
+            };
+            self.folds.borrow_mut().insert(shown, key);
+            key
+        });
+        Who { key, shown, pid }
+    }
+
+    /// What a thread did on a CPU; shares in parts of a million. Empty: no samples.
+    pub fn did(&self, pid: u32) -> Did {
+        if let Some(did) = self.did.borrow().get(&pid) {
+            return did.clone();
+        }
+        let parts = self.on_cpu.did(pid).into_iter();
+        let did: Did = parts.map(|(doing, share)| (doing, (share.clamp(0.0, 1.0) * 1e6) as u64)).collect();
+        self.did.borrow_mut().insert(pid, did.clone());
+        did
+    }
+
+    /// Who had a CPU for long, in order, around `from..to`.
+    pub fn runs(&self, cpu: u32, from: u64, to: u64) -> impl Iterator<Item = &'r Run> + '_ {
+        let all = self.runs.get(&cpu).map_or(&[][..], Vec::as_slice);
+        let begin = all.partition_point(|run| run.to_ns <= from);
+        all.get(begin..).unwrap_or_default().iter().copied().take_while(move |run| run.from_ns < to)
+    }
+
+    /// Who was seen to hold a lock, in order.
+    pub fn sights(&self, lock: u64) -> &[Sight] {
+        self.sights.get(&lock).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// One sight of a lock's holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sight {
+    pub at: u64,
+    /// 0: it changed hands at some unknown moment.
+    pub pid: u32,
+    /// Held for reading: others may hold it, too.
+    pub reader: bool,
+    /// Seen in the lock word; else it got the lock after waiting for it.
+    pub word: bool,
+}
+
+fn lines(spans: &[Span], tasks: &HashMap<u32, &Task>, window: u64) -> HashMap<u32, Line> {
+    let mut rows: HashMap<u32, Vec<usize>> = HashMap::new();
+    for (at, span) in spans.iter().enumerate() {
+        rows.entry(span.pid).or_default().push(at);
+    }
+    let born = |pid: u32| tasks.get(&pid).is_some_and(|task| task.born);
+    rows.into_iter().map(|(pid, rows)| (pid, Line::of(spans, rows, born(pid), window))).collect()
+}
+
+/// By CPU, in order; of runs that overlap the earlier wins: a CPU runs one task at a time.
+fn runs(rows: &[Run]) -> HashMap<u32, Vec<&Run>> {
+    let mut by_cpu: HashMap<u32, Vec<&Run>> = HashMap::new();
+    for run in rows.iter().filter(|run| run.from_ns < run.to_ns) {
+        by_cpu.entry(run.cpu).or_default().push(run);
+    }
+    for runs in by_cpu.values_mut() {
+        runs.sort_by_key(|run| (run.from_ns, run.to_ns, run.pid));
+        let mut done = 0;
+        runs.retain(|run| {
+            let fits = run.from_ns >= done;
+            done = if fits { run.to_ns } else { done };
+            fits
+        });
+    }
+    by_cpu
+}
+
+/// By lock, in order. Whoever waited for a lock has it when its wait is over, unless it then goes on waiting.
+fn sights(holds: &[Hold], spans: &[Span], window: u64) -> HashMap<u64, Vec<Sight>> {
+    let mut by_lock: HashMap<u64, Vec<Sight>> = HashMap::new();
+    for hold in holds {
+        let word = hold.seen == HoldSeen::Word;
+        let sight = Sight { at: hold.at_ns, pid: hold.pid, reader: hold.reader, word };
+        by_lock.entry(hold.lock).or_default().push(sight);
+    }
+    // The last row of each wait: a task that is woken and does not get it sleeps again.
+    let mut got: HashMap<(u32, u64, u64), (u64, bool, bool)> = HashMap::new();
+    for span in spans {
+        let Some(lock) = &span.lock else { continue };
+        let last = got.entry((span.pid, lock.address, lock.since_ns)).or_default();
+        // When it was woken, not when it ran: while it waits for a CPU with the lock handed to it, others wait for it.
+        *last = (*last).max((span.woken_ns, span.open, lock.write));
+    }
+    for ((pid, lock, _), (at, open, write)) in got {
+        if !open && at < window {
+            by_lock.entry(lock).or_default().push(Sight { at, pid, reader: !write, word: false });
+        }
+    }
+    for sights in by_lock.values_mut() {
+        sights.sort_by_key(|sight| (sight.at, sight.word, sight.pid));
+    }
+    by_lock
+}

@@ -1,0 +1,96 @@
+//! Paths for a flame graph: the waiter's stack, and on top of it the chain.
+
+use std::collections::{HashMap, HashSet};
+
+use super::chains;
+use super::explain::Walk;
+use super::facts::Graph;
+use super::names::Name;
+use super::node::{Node, Sort, merged};
+
+/// A frame narrower than this part (1 in 5,000) of the whole is not drawn by its own.
+const NARROWEST: u64 = 5000;
+/// Pieces of timelines that paths may look at.
+const FUEL: u64 = 6_000_000;
+
+/// Labels from the root to a leaf, with time; sorted.
+pub(super) fn paths(graph: &Graph<'_>) -> Vec<(Vec<String>, u64)> {
+    graph.fuel.set(FUEL);
+    // One root a thread's name, and below it one a stack.
+    let mut roots: HashMap<(Name, Option<u32>), Vec<Node>> = HashMap::new();
+    for node in nodes(graph) {
+        let stack = node.row.filter(|_| node.key.sort == Sort::Wait);
+        let stack = stack.and_then(|row| graph.spans.get(row)).and_then(|span| span.stack);
+        roots.entry((node.key.who, stack)).or_default().push(node);
+    }
+    let whole: u64 = roots.values().flatten().map(|node| node.ns).sum();
+    let mut out: HashMap<Vec<String>, u64> = HashMap::new();
+    for ((who, stack), nodes) in roots {
+        let mut labels = vec![graph.names.text(who).to_string()];
+        labels.extend(graph.stacks.kernel(stack).iter().rev().cloned());
+        for node in merged(nodes, &graph.rests).iter() {
+            let mut at = labels.clone();
+            grow(graph, node, who, whole / NARROWEST, &mut at, &mut out);
+        }
+    }
+    let mut out: Vec<_> = out.into_iter().collect();
+    out.sort();
+    out
+}
+
+/// Whose time is drawn: a command's, that of all watched threads, or what anybody lost.
+fn nodes(graph: &Graph<'_>) -> Vec<Node> {
+    let Some(watched) = &graph.rec.meta.watched else {
+        return chains::losses(graph, None).collect();
+    };
+    let spans: Vec<(u32, u64, u64)> = match &watched.command {
+        Some(c) => vec![(c.pid, c.from_ns.min(graph.window), c.to_ns.min(graph.window))],
+        None => {
+            let pids: HashSet<u32> = watched.pids.iter().copied().collect();
+            let mut lives: Vec<_> = pids
+                .into_iter()
+                .filter_map(|pid| graph.life(pid).map(|(from, to)| (pid, from, to)))
+                .collect();
+            lives.sort_unstable();
+            lives
+        }
+    };
+    let served = watched.command.is_none();
+    // Piece by piece, so that each wait keeps its own stack.
+    let pieces = spans.into_iter().flat_map(|(pid, from, to)| match graph.lines.get(&pid) {
+        Some(line) => line.clip(from, to).map(|piece| (pid, piece.from, piece.to)).collect(),
+        None => vec![(pid, from, to)],
+    });
+    let each = pieces.map(|(pid, from, to)| graph.task_parts(&mut Walk::new(served), pid, from, to, None));
+    each.flat_map(|parts| parts.to_vec()).collect()
+}
+
+/// Add a node and what it went to above `labels`.
+fn grow(
+    graph: &Graph<'_>,
+    node: &Node,
+    above: Name,
+    narrow: u64,
+    labels: &mut Vec<String>,
+    out: &mut HashMap<Vec<String>, u64>,
+) {
+    let depth = labels.len();
+    if node.key.who != above && node.key.who != graph.rests.nobody {
+        labels.push(graph.names.text(node.shown).to_string());
+    }
+    let what = graph.names.text(node.key.what);
+    labels.push(match node.key.sort {
+        Sort::Wait | Sort::Short | Sort::Ready => format!("-- waits for {what}"),
+        _ => what.to_string(),
+    });
+    let mut left = node.ns;
+    for part in node.parts.iter().filter(|part| part.ns > narrow) {
+        left = left.saturating_sub(part.ns);
+        grow(graph, part, node.key.who, narrow, labels, out);
+    }
+    if left > 0 {
+        let sum = out.entry(labels.clone()).or_default();
+        *sum = sum.saturating_add(left);
+    }
+    labels.truncate(depth);
+}

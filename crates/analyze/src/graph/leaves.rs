@@ -1,0 +1,196 @@
+//! What is known by sums only, and what is no task's doing: time on a CPU, short waits, interrupts.
+
+use whyslow_model::timeline::{Context, Mix, State};
+
+use super::facts::{Graph, Who};
+use super::node::{Key, Node, Sort, merged};
+use super::split::split_many;
+use super::timeline::{Line, Piece};
+use crate::kinds::Class;
+
+/// More stacks that stand for short waits would not change what they are called.
+const ENOUGH_STACKS: usize = 256;
+
+impl Graph<'_> {
+    /// The sums of a task's mixed stretches in `within`, as nodes.
+    pub fn told(&self, line: &Line, who: Who, mix: Mix, within: (u64, u64), nodes: &mut Vec<Node>) {
+        nodes.extend(self.ran(who, mix.running_ns));
+        if mix.runnable_ns > 0 {
+            let what = self.names.id("a CPU, in short waits");
+            nodes.push(self.node(Sort::Ready, "runnable", who, what, mix.runnable_ns));
+        }
+        let short = [(State::Io, mix.io_ns), (State::Blocked, mix.blocked_ns), (State::Sleep, mix.sleep_ns)];
+        for (state, ns) in short.into_iter().filter(|(_, ns)| *ns > 0) {
+            nodes.extend(self.short(line, who, state, ns, within));
+        }
+        if mix.unknown_ns > 0 {
+            nodes.push(self.unexplained(who, "the tracer missed it", mix.unknown_ns));
+        }
+    }
+
+    pub fn node(&self, sort: Sort, word: &'static str, who: Who, what: super::names::Name, ns: u64) -> Node {
+        let mut node = Node::leaf(Key { sort, word, who: who.key, what }, who.pid, ns);
+        node.shown = who.shown;
+        node
+    }
+
+    /// Time on a CPU by what the task did there, as far as samples tell. Spinning is waiting: it stands by itself.
+    fn ran(&self, who: Who, ns: u64) -> Vec<Node> {
+        if ns == 0 {
+            return Vec::new();
+        }
+        let did = self.did(who.pid);
+        let weights: Vec<u64> = did.iter().map(|(_, share)| *share).collect();
+        if weights.iter().all(|w| *w == 0) {
+            return vec![self.node(Sort::Ran, "running", who, self.names.id("on CPU"), ns)];
+        }
+        let (mut ran, mut nodes) = (Vec::new(), Vec::new());
+        for ((doing, _), part) in did.iter().zip(split_many(ns, &weights)) {
+            let spins = doing.word == "spinning";
+            let word = if spins { "spinning" } else { "running" };
+            let mut node = self.node(Sort::Ran, word, who, self.names.id(&doing.what), part);
+            node.function = doing.function.as_deref().map(|f| self.names.id(f));
+            if spins { nodes.push(node) } else { ran.push(node) }
+        }
+        let ran = merged(ran, &self.rests);
+        match &*ran {
+            [one] => nodes.push(one.clone()),
+            [] => {}
+            [most, ..] => {
+                let sum = ran.iter().map(|node| node.ns).sum();
+                let all = self.node(Sort::Ran, "running", who, self.names.id("on CPU"), sum);
+                nodes.push(Node { function: most.function, ..all }.of(ran.clone()));
+            }
+        }
+        nodes
+    }
+
+    /// Short waits in one state, called by the waits whose stacks stand for them. They are not followed: two tasks that
+    /// hand each other a byte a million times would never end.
+    fn short(&self, line: &Line, who: Who, state: State, ns: u64, within: (u64, u64)) -> Vec<Node> {
+        let mut rows = Vec::new();
+        for (row, after) in line.waits_around(within.0, within.1) {
+            let Some(span) = self.spans.get(row).filter(|span| span.state == state) else { continue };
+            let own = span.woken_ns.saturating_sub(span.at_ns);
+            rows.push((row, span.stands_ns.saturating_sub(own)));
+            if after || rows.len() >= ENOUGH_STACKS {
+                break;
+            }
+        }
+        let weights: Vec<u64> = rows.iter().map(|(_, weight)| *weight).collect();
+        if weights.iter().all(|weight| *weight == 0) {
+            let why = match state {
+                State::Io => "short waits for I/O, without a stack",
+                State::Blocked => "short waits, blocked, without a stack",
+                _ => "short sleeps, without a stack",
+            };
+            return vec![self.unexplained(who, why, ns)];
+        }
+        let parts = split_many(ns, &weights);
+        let parts = rows.iter().zip(parts).filter(|(_, part)| *part > 0);
+        let nodes = parts.map(|((row, _), part)| self.short_like(who, *row, part)).collect();
+        merged(nodes, &self.rests).to_vec()
+    }
+
+    /// Short waits like the one of `row`, with the one who ends them.
+    fn short_like(&self, who: Who, row: usize, ns: u64) -> Node {
+        let kind = self.kind(row);
+        let waker = self.spans.get(row).and_then(|span| span.waker.as_ref());
+        let partner = waker.filter(|w| w.context == Context::Task && w.pid != 0 && w.pid != who.pid);
+        let what = self.names.text(kind.what);
+        let what = match partner {
+            Some(w) => format!("{what}, in short waits (woken by {})", super::names::folded(&w.comm)),
+            None => format!("{what}, in short waits"),
+        };
+        let mut node = self.node(Sort::Short, kind.word, who, self.names.id(&what), ns);
+        node.row = Some(row);
+        node.unsaid = if kind.class == Class::Unknown { ns } else { 0 };
+        node
+    }
+
+    /// Ready for a CPU: who had it.
+    pub fn ready(&self, row: usize, piece: Piece, follow: bool) -> Option<Node> {
+        let span = self.spans.get(row)?;
+        let who = self.who(span, None);
+        let mut node = self.node(Sort::Ready, "runnable", who, self.names.id("a CPU"), piece.ns());
+        node.count = 1;
+        node.row = Some(row);
+        node.worst = span.to_ns.min(self.window).saturating_sub(span.woken_ns).max(node.ns);
+        if !follow {
+            return Some(node);
+        }
+        Some(node.of(merged(self.had_cpu(row, piece), &self.rests)))
+    }
+
+    fn had_cpu(&self, row: usize, piece: Piece) -> Vec<Node> {
+        let Some(span) = self.spans.get(row) else { return Vec::new() };
+        let begins = span.woken_ns.clamp(span.at_ns.min(piece.from), piece.from);
+        let whole = span.to_ns.saturating_sub(begins).max(piece.ns());
+        let throttled =
+            u128::from(span.throttled_ns.min(whole)) * u128::from(piece.ns()) / u128::from(whole.max(1));
+        let throttled = u64::try_from(throttled).unwrap_or(0).min(piece.ns());
+        let mut nodes = Vec::new();
+        if throttled > 0 {
+            let what = self.names.id("its cgroup's CPU quota");
+            nodes.push(self.node(Sort::Quota, "quota", self.who(span, None), what, throttled));
+        }
+        let runs: Vec<(u32, u64)> = self
+            .runs(span.cpu, piece.from, piece.to)
+            .filter(|run| run.pid != span.pid)
+            .map(|run| (run.pid, run.to_ns.min(piece.to).saturating_sub(run.from_ns.max(piece.from))))
+            .collect();
+        let ran: u64 = runs.iter().map(|(_, ns)| ns).sum();
+        let left = piece.ns() - throttled;
+        // While the quota had run out, others had the CPU, too: they are not to be blamed for that.
+        let mut weights: Vec<u64> = runs.iter().map(|(_, ns)| *ns).collect();
+        weights.push(left.saturating_sub(ran));
+        let parts = split_many(left, &weights);
+        for ((pid, whole), part) in runs.iter().zip(&parts) {
+            nodes.push(self.had(*pid, *whole, *part));
+        }
+        let named: u64 = parts.iter().take(runs.len()).sum();
+        if left > named {
+            let nobody = self.no_one();
+            let what = self.names.id("short runs of others");
+            nodes.push(self.node(Sort::HadCpu, "running", nobody, what, left - named));
+        }
+        nodes
+    }
+
+    fn had(&self, pid: u32, whole: u64, ns: u64) -> Node {
+        let did = self.did(pid);
+        let (what, function) = match did.first() {
+            Some((doing, _)) => (format!("had the CPU: {}", doing.what), doing.function.as_deref()),
+            None => ("had the CPU".to_owned(), None),
+        };
+        let mut node = self.node(Sort::HadCpu, "running", self.who_is(pid, None), self.names.id(&what), ns);
+        node.function = function.map(|f| self.names.id(f));
+        (node.count, node.worst) = (1, whole);
+        node
+    }
+
+    /// What an interrupt that ended a wait was about, by the functions it woke the waiter from.
+    pub fn event(&self, stack: Option<u32>, ns: u64) -> Option<Node> {
+        let frames = self.stacks.kernel(stack);
+        let (word, what) = frames.iter().find_map(|frame| event_of(frame))?;
+        let nobody = self.no_one();
+        Some(self.node(Sort::Event, word, nobody, self.names.id(what), ns))
+    }
+}
+
+/// Kernel functions that wake somebody from an interrupt, by how their names begin.
+fn event_of(frame: &str) -> Option<(&'static str, &'static str)> {
+    const EVENTS: [(&[&str], &str, &str); 5] = [
+        (&["hrtimer_", "process_timeout", "call_timer_fn", "it_real_fn", "alarm"], "timer", "a timer"),
+        (&["blk_", "bio_", "end_bio", "nvme_", "virtblk_", "scsi_", "dio_bio"], "block-io", "block I/O"),
+        (&["tcp_", "udp_", "sock_", "net_rx", "napi_", "__netif", "ip_"], "network", "a packet"),
+        (&["rcu_", "wakeme_after_rcu"], "rcu", "an RCU grace period"),
+        (
+            &["__sysvec_call_function", "flush_smp_call", "generic_smp_call", "irq_work"],
+            "ipi",
+            "another CPU's call",
+        ),
+    ];
+    let event = EVENTS.iter().find(|(begins, ..)| begins.iter().any(|begin| frame.starts_with(begin)))?;
+    Some((event.1, event.2))
+}

@@ -1,0 +1,76 @@
+//! Where our timelines and the kernel's own totals of a task disagree.
+
+use std::time::Duration;
+
+use whyslow_model::seconds;
+use whyslow_model::table::Task;
+
+use super::facts::Graph;
+use super::timeline::{What, mixed};
+
+/// Less is rounding: the kernel's clock and ours are not the same one.
+const TOLERATED: Duration = Duration::from_millis(5);
+/// ... or this part (1 in 100).
+const TOLERATED_PART: u64 = 100;
+/// A few switches are not seen by the tracer (measured: up to two of a task's).
+const SWITCHES: u64 = 5;
+/// More sentences say nothing new.
+const MOST: usize = 8;
+
+/// Sentences, the first of them about the first of `pids`.
+pub(super) fn mismatches(graph: &Graph<'_>, pids: &[u32]) -> Vec<String> {
+    let tasks = pids.iter().filter_map(|pid| graph.tasks.get(pid)).filter(|task| task.folded == 0);
+    let mut said: Vec<String> = tasks.flat_map(|task| of_task(graph, task)).collect();
+    let more = said.len().saturating_sub(MOST);
+    if more > 0 {
+        said.truncate(MOST);
+        said.push(format!("... and {more} more like these"));
+    }
+    said
+}
+
+fn of_task(graph: &Graph<'_>, task: &Task) -> Vec<String> {
+    let Some((running, ready)) = on_and_for_cpu(graph, task.pid) else { return Vec::new() };
+    let who = format!("{} ({})", task.comm, task.pid);
+    let mut said = Vec::new();
+    let times = [("on CPU", running, task.exec_ns), ("ready for a CPU", ready, task.run_delay_ns)];
+    for (what, ours, kernels) in times {
+        let tolerated = (TOLERATED.as_nanos() as u64).max(kernels.max(ours) / TOLERATED_PART);
+        if ours.abs_diff(kernels) > tolerated {
+            let (ours, kernels) = (Duration::from_nanos(ours), Duration::from_nanos(kernels));
+            let (ours, kernels) = (seconds(ours), seconds(kernels));
+            said.push(format!("{who} was {what} for {ours} by our tracer, {kernels} by the kernel's count"));
+        }
+    }
+    let (ours, kernels) = (task.runnable_count, task.switches_in);
+    if ours > 0 && ours.abs_diff(kernels) > SWITCHES.max(kernels.max(ours) / TOLERATED_PART) {
+        said.push(format!(
+            "{who} was put on a CPU {ours} times by our tracer, {kernels} by the kernel's count"
+        ));
+    }
+    said
+}
+
+/// Time on a CPU and ready for one, by the timeline.
+fn on_and_for_cpu(graph: &Graph<'_>, pid: u32) -> Option<(u64, u64)> {
+    let line = graph.lines.get(&pid)?;
+    let sums = line.clip(0, graph.window).fold((0u64, 0u64), |(running, ready), piece| match piece.what {
+        What::Mixed(row) => {
+            let mix = graph.spans.get(row).map(|span| mixed(span, piece.ns())).unwrap_or_default();
+            (running + mix.running_ns, ready + mix.runnable_ns)
+        }
+        What::Ready(_) => (running, ready + piece.ns()),
+        _ => (running, ready),
+    });
+    Some(sums)
+}
+
+/// Time on a CPU in a stretch, by the timeline.
+pub(super) fn ran(graph: &Graph<'_>, pid: u32, from: u64, to: u64) -> u64 {
+    let Some(line) = graph.lines.get(&pid) else { return 0 };
+    let mixes = line.clip(from, to).filter_map(|piece| match piece.what {
+        What::Mixed(row) => Some(mixed(graph.spans.get(row)?, piece.ns()).running_ns),
+        _ => None,
+    });
+    mixes.sum()
+}

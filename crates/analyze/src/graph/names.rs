@@ -1,0 +1,79 @@
+//! Names, each kept once: trees of waits compare and sort them as numbers.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// A name's number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name(u32);
+
+#[cfg(test)]
+impl Name {
+    /// Any name.
+    pub const fn of(number: u32) -> Self {
+        Name(number)
+    }
+}
+
+/// All names of a graph.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    by_text: RefCell<HashMap<Rc<str>, Name>>,
+    texts: RefCell<Vec<Rc<str>>>,
+}
+
+impl Names {
+    /// The number of this name.
+    pub fn id(&self, text: &str) -> Name {
+        if let Some(name) = self.by_text.borrow().get(text) {
+            return *name;
+        }
+        let mut texts = self.texts.borrow_mut();
+        let name = Name(u32::try_from(texts.len()).unwrap_or(u32::MAX));
+        let text: Rc<str> = text.into();
+        texts.push(text.clone());
+        self.by_text.borrow_mut().insert(text, name);
+        name
+    }
+
+    /// The name of this number.
+    pub fn text(&self, name: Name) -> Rc<str> {
+        self.texts.borrow().get(name.0 as usize).cloned().unwrap_or_else(|| "".into())
+    }
+}
+
+/// A thread's name with its numbers folded: the workers of a pool are alike. "kworker/1:2" -> "kworker/*:*".
+pub(super) fn folded(comm: &str) -> String {
+    let mut out = String::with_capacity(comm.len());
+    for c in comm.chars() {
+        match c.is_ascii_digit() {
+            true if out.ends_with('*') => {}
+            true => out.push('*'),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_pools_are_folded() {
+        for (comm, want) in
+            [("kworker/1:2", "kworker/*:*"), ("worker-13", "worker-*"), ("cc1", "cc*"), ("", ""), ("7", "*")]
+        {
+            assert_eq!(folded(comm), want);
+        }
+    }
+
+    #[test]
+    fn a_name_is_kept_once() {
+        let names = Names::default();
+        let (a, b) = (names.id("a"), names.id("b"));
+        assert_eq!((names.id("a"), names.id("b")), (a, b));
+        assert_eq!((&*names.text(a), &*names.text(b), &*names.text(Name(9))), ("a", "b", ""));
+    }
+}

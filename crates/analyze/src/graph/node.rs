@@ -1,0 +1,245 @@
+//! A stretch of somebody's time, and where it went in turn: the parts of a node add up to it, or there are none.
+
+use std::rc::Rc;
+
+use super::names::Name;
+
+/// What sort of stretch it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Sort {
+    /// On a CPU.
+    Ran,
+    /// On the CPU that somebody else wanted.
+    HadCpu,
+    /// Ready for a CPU.
+    Ready,
+    /// Its cgroup's CPU quota had run out.
+    Quota,
+    /// A wait; the row tells which.
+    Wait,
+    /// Many short waits, told by a row that stands for them.
+    Short,
+    /// It had not begun: who had to start it is followed.
+    Unborn,
+    /// Not a task's doing: a timer, a device, a grace period.
+    Event,
+    /// They wait for each other.
+    Cycle,
+    /// Nobody ended the wait in the window.
+    Open,
+    /// Too small to be told apart.
+    Other,
+    /// Nobody saw what happened.
+    Unexplained,
+}
+
+/// What is to be known about an edge.
+pub(super) mod note {
+    /// The holder is known from a lock word that readers leave behind.
+    pub const STALE: u8 = 1;
+    /// The lock changed hands unseen.
+    pub const HAND_OFF: u8 = 2;
+    /// They wait for each other.
+    pub const CYCLE: u8 = 4;
+    /// Nobody was woken in the window.
+    pub const OPEN: u8 = 8;
+    /// The lock went from hand to hand during one wait.
+    pub const CONVOY: u8 = 16;
+
+    /// In words.
+    pub const WORDS: [(u8, &str); 5] = [
+        (CYCLE, "cycle"),
+        (OPEN, "open"),
+        (STALE, "stale-owner"),
+        (HAND_OFF, "hand-off"),
+        (CONVOY, "convoy"),
+    ];
+}
+
+/// What makes two nodes alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key {
+    pub sort: Sort,
+    /// A stable word.
+    pub word: &'static str,
+    /// Whose time it is, numbers folded.
+    pub who: Name,
+    /// For what, or what it did.
+    pub what: Name,
+}
+
+/// A stretch of time, with others that are alike.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub key: Key,
+    /// As `key.who`; the real name if all are called so.
+    pub shown: Name,
+    /// The thread that has the most of it; 0: none.
+    pub pid: u32,
+    /// Row of the longest wait.
+    pub row: Option<usize>,
+    /// The function at work.
+    pub function: Option<Name>,
+    pub ns: u64,
+    /// Waits, where counted.
+    pub count: u64,
+    /// The longest wait, with what of it is outside.
+    pub worst: u64,
+    /// Of `ns`: what no evidence explains.
+    pub unsaid: u64,
+    /// See [`note`].
+    pub notes: u8,
+    pub parts: Rc<[Node]>,
+}
+
+impl Node {
+    /// A leaf that is called `who`.
+    pub fn leaf(key: Key, pid: u32, ns: u64) -> Self {
+        let unsaid = if key.sort == Sort::Unexplained { ns } else { 0 };
+        Node {
+            key,
+            shown: key.who,
+            pid,
+            row: None,
+            function: None,
+            ns,
+            count: 0,
+            worst: 0,
+            unsaid,
+            notes: 0,
+            parts: Rc::new([]),
+        }
+    }
+
+    /// With where it went: parts that add up to it.
+    pub fn of(mut self, parts: Rc<[Node]>) -> Self {
+        if !parts.is_empty() {
+            self.unsaid = parts.iter().map(|part| part.unsaid).sum();
+            self.parts = parts;
+        }
+        self
+    }
+
+    /// What is alike, as one. The parts of all are merged at once: one after the other would cost their square.
+    fn sum(alike: Vec<Node>, rests: &Rests) -> Option<Node> {
+        let inner = alike.iter().any(|node| !node.parts.is_empty());
+        let mut parts = Vec::new();
+        let mut nodes = alike.into_iter();
+        let mut sum = nodes.next()?;
+        if nodes.len() == 0 {
+            return Some(sum);
+        }
+        sum.give_parts(&mut parts, inner, rests);
+        let mut most = sum.ns;
+        for node in nodes {
+            node.give_parts(&mut parts, inner, rests);
+            if node.ns > most {
+                (most, sum.pid, sum.function) = (node.ns, node.pid, node.function);
+            }
+            if node.worst > sum.worst {
+                (sum.row, sum.worst) = (node.row, node.worst);
+            }
+            if sum.shown != node.shown {
+                sum.shown = sum.key.who;
+            }
+            sum.ns = sum.ns.saturating_add(node.ns);
+            sum.count = sum.count.saturating_add(node.count);
+            sum.unsaid = sum.unsaid.saturating_add(node.unsaid);
+            sum.notes |= node.notes;
+        }
+        sum.parts = merged(parts, rests);
+        Some(sum)
+    }
+
+    /// A leaf among nodes with parts becomes a part, so that parts still add up.
+    fn give_parts(&self, parts: &mut Vec<Node>, inner: bool, rests: &Rests) {
+        match self.parts.is_empty() {
+            true if inner => parts.extend(rest(self.ns, self.unsaid, rests)),
+            _ => parts.extend(self.parts.iter().cloned()),
+        }
+    }
+}
+
+/// Names of what is not told apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rests {
+    pub nobody: Name,
+    pub smaller: Name,
+    pub unseen: Name,
+}
+
+/// A node has at most so many parts: the smallest of more are one.
+const MOST_PARTS: usize = 32;
+
+/// Nodes that are alike as one; the largest first.
+pub(super) fn merged(mut nodes: Vec<Node>, rests: &Rests) -> Rc<[Node]> {
+    nodes.retain(|node| node.ns > 0);
+    nodes.sort_by_key(|node| node.key);
+    let mut out: Vec<Node> = Vec::with_capacity(nodes.len().min(MOST_PARTS));
+    let mut alike: Vec<Node> = Vec::new();
+    for node in nodes {
+        if alike.last().is_some_and(|last| last.key != node.key) {
+            out.extend(Node::sum(std::mem::take(&mut alike), rests));
+        }
+        alike.push(node);
+    }
+    out.extend(Node::sum(alike, rests));
+    out.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.key.cmp(&b.key)));
+    if out.len() > MOST_PARTS {
+        let small = out.split_off(MOST_PARTS - 2);
+        let (ns, unsaid) = small.iter().fold((0u64, 0u64), |sum, n| (sum.0 + n.ns, sum.1 + n.unsaid));
+        out.extend(rest(ns, unsaid, rests));
+        return merged(out, rests);
+    }
+    out.into()
+}
+
+/// What is left, of which `unsaid` is not explained.
+pub(super) fn rest(ns: u64, unsaid: u64, rests: &Rests) -> impl Iterator<Item = Node> {
+    let key = |sort, word, what| Key { sort, word, who: rests.nobody, what };
+    let said = Node::leaf(key(Sort::Other, "other", rests.smaller), 0, ns.saturating_sub(unsaid));
+    let unsaid = Node::leaf(key(Sort::Unexplained, "unexplained", rests.unseen), 0, unsaid.min(ns));
+    [said, unsaid].into_iter().filter(|node| node.ns > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESTS: Rests = Rests { nobody: Name::of(0), smaller: Name::of(1), unseen: Name::of(2) };
+
+    fn node(what: u32, ns: u64) -> Node {
+        let key = Key { sort: Sort::Wait, word: "w", who: Name::of(7), what: Name::of(what) };
+        Node { worst: ns, count: 1, ..Node::leaf(key, what, ns) }
+    }
+
+    fn sum(parts: &[Node]) -> u64 {
+        parts.iter().map(|n| n.ns).sum()
+    }
+
+    #[test]
+    fn alike_are_one_and_parts_still_add_up() {
+        let deep = node(5, 10).of(merged(vec![node(6, 4), node(7, 6)], &RESTS));
+        let all = merged(vec![deep.clone(), node(5, 3), node(8, 1), node(8, 0), deep], &RESTS);
+        assert_eq!(all.iter().map(|n| (n.ns, n.count)).collect::<Vec<_>>(), [(23, 3), (1, 1)]);
+        assert_eq!(all[0].parts.iter().map(|n| n.ns).collect::<Vec<_>>(), [12, 8, 3]);
+        assert_eq!(all[0].parts[2].key.word, "other");
+    }
+
+    #[test]
+    fn the_smallest_of_very_many_are_one() {
+        let all = merged((10..200).map(|n| node(n, u64::from(n))).collect(), &RESTS);
+        assert_eq!(all.len(), MOST_PARTS - 1);
+        assert_eq!(sum(&all), (10..200).sum::<u64>());
+    }
+
+    #[test]
+    fn what_is_not_explained_stays_so() {
+        let unseen =
+            Key { sort: Sort::Unexplained, word: "unexplained", who: Name::of(0), what: Name::of(2) };
+        let wait = node(5, 10).of(merged(vec![Node::leaf(unseen, 0, 4), node(6, 6)], &RESTS));
+        assert_eq!(wait.unsaid, 4);
+        let both = merged(vec![wait, node(5, 5)], &RESTS);
+        assert_eq!((both[0].unsaid, sum(&both[0].parts)), (4, 15));
+    }
+}

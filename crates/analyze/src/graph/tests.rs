@@ -1,0 +1,9 @@
+//! Tests of the graph: readable hosts, a simulator that knows the truth, garbage.
+
+mod convoys;
+mod examples;
+mod garbage;
+mod host;
+mod simulator;
+mod speed;
+mod truth;

@@ -1,0 +1,46 @@
+//! How much work a large recording is: counted, not timed, so that the test says the same on a busy machine.
+
+use super::host::{Does, Host, Wait, locked, woken_by};
+use crate::graph::{chains, flames, wall};
+
+/// 400 threads that fight for four locks, run, sleep and hand each other work: 200,000 rows.
+fn busy() -> Host {
+    let mut host = Host::window(20_000);
+    for pid in 1..=400u32 {
+        let mut does = Vec::new();
+        for round in 0..125u64 {
+            let other = (pid * 7 + round as u32) % 400 + 1;
+            does.push(Does::Runs(2));
+            does.push(Does::Waits(40, locked(u64::from(pid % 4), other, (other + 3) % 400 + 1)));
+            does.push(Does::Ready(3));
+            does.push(Does::Waits(5, Wait { on: "io_schedule", ..Wait::default() }));
+            does.push(Does::Waits(60, woken_by("pipe_read", other)));
+            does.push(Does::Waits(10, woken_by("futex_wait", other)));
+            does.push(Does::Runs(40));
+        }
+        host.task(pid, &format!("worker-{}-{pid}", ["io", "net", "db", "web"][pid as usize % 4]), 0, &does);
+    }
+    host
+}
+
+#[test]
+fn a_recording_of_200_000_rows_is_told_within_its_budget() {
+    let mut host = busy();
+    assert!(host.spans.len() >= 200_000, "{}", host.spans.len());
+    for watched in [false, true] {
+        if watched {
+            host.watch(1);
+            host.rec.meta.watched.as_mut().unwrap().pids = (1..=400).collect();
+        }
+        let graph = host.graph();
+        assert!(!chains::chains(&graph).is_empty());
+        let chains = graph.fuel.get();
+        assert!(!flames::paths(&graph).is_empty());
+        let paths = graph.fuel.get();
+        assert_eq!(wall::account(&graph).is_some(), watched);
+        let account = graph.fuel.get();
+        println!("pieces left: {chains} by chains, {paths} by paths, {account} by the account");
+        let left = chains.min(paths).min(account);
+        assert!(left > 0, "the budget of pieces is spent");
+    }
+}

@@ -1,0 +1,117 @@
+//! The graph against a world whose truth is known moment by moment.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::host::{Does, Host, MS, Wait, adds_up, leaves, locked};
+use super::simulator::{END, Is, World, name, pid, scripts};
+use crate::graph::chains;
+use crate::graph::explain::Walk;
+
+/// Whose doing each ms of a task's life is: (who, word) -> ms.
+fn truth(world: &World, task: usize) -> BTreeMap<(String, String), u64> {
+    let mut all = BTreeMap::new();
+    for now in 0..END {
+        let (mut at, mut seen) = (task, vec![]);
+        let leaf = loop {
+            if seen.contains(&at) {
+                break (String::new(), "cycle".to_owned());
+            }
+            seen.push(at);
+            match world.was[now][at] {
+                Is::Running => break (name(at).to_owned(), "running".to_owned()),
+                Is::Asleep => break (name(at).to_owned(), "timer".to_owned()),
+                Is::Waiting(lock) => at = world.held[now][lock].unwrap(),
+            }
+        };
+        *all.entry(leaf).or_default() += 1;
+    }
+    all
+}
+
+/// What the graph says of the same.
+fn said(host: &mut Host, task: usize) -> BTreeMap<(String, String), u64> {
+    let graph = host.graph();
+    let parts = graph.task_parts(&mut Walk::new(false), pid(task), 0, END as u64 * MS, None);
+    adds_up(&parts, END as u64 * MS);
+    let mut all = BTreeMap::new();
+    for (who, word, ms) in leaves(&graph, &parts) {
+        let who = if word == "cycle" || word == "unexplained" { String::new() } else { who };
+        *all.entry((who, word)).or_default() += ms;
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn every_moment_is_booked_on_who_was_at_the_end_of_the_chain(scripts in scripts()) {
+        let world = World::of(scripts);
+        let mut host = world.traced();
+        for task in 0..world.was[0].len() {
+            prop_assert_eq!(said(&mut host, task), truth(&world, task), "{:#?}", world);
+        }
+    }
+
+    #[test]
+    fn lost_rows_become_unexplained_and_never_anothers_blame(scripts in scripts(), lost: [u16; 5]) {
+        let world = World::of(scripts);
+        let mut host = world.traced();
+        for at in lost {
+            let rows = host.spans.len();
+            host.spans.remove(usize::from(at) % rows);
+            if rows == 1 {
+                return Ok(());
+            }
+        }
+        for task in 0..world.was[0].len() {
+            let truth = truth(&world, task);
+            for (leaf, ms) in said(&mut host, task) {
+                let most = truth.get(&leaf).copied().unwrap_or(0);
+                prop_assert!(leaf.1 == "unexplained" || ms <= most, "{task}: {leaf:?} {ms} > {most}\n{world:#?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_ladder_of_any_length_is_told_in_order_with_its_times(
+        rungs in proptest::collection::vec((1..8u64, 1..5u64), 1..8),
+        hold in 60..120u64,
+        slept: bool,
+    ) {
+        // The last one takes its lock first; each of the others comes a little later and goes on a little longer.
+        let mut host = Host::window(400);
+        let count = rungs.len();
+        let comes = |rung: usize| rungs[rung..].iter().map(|(later, _)| later).sum::<u64>();
+        let leaves = |rung: usize| hold + rungs[rung..].iter().map(|(_, longer)| longer).sum::<u64>();
+        let mut want = vec![];
+        for rung in 0..count {
+            // It is woken when the one below lets go, and goes on for a little before it does so itself.
+            let woken = leaves(rung + 1);
+            let wait = woken - comes(rung);
+            let below = rung as u32 + 2;
+            let lock = locked(u64::from(below), below, below);
+            host.task(rung as u32 + 1, &format!("rung{}", ["a", "b", "c", "d", "e", "f", "g"][rung]), 0, &[
+                Does::Runs(comes(rung)), Does::Waits(wait, lock), Does::Runs(400 - woken),
+            ]);
+            want.push(wait);
+        }
+        let does = if slept {
+            vec![Does::Waits(hold, Wait { on: "nanosleep", ..Wait::default() }), Does::Runs(400 - hold)]
+        } else {
+            vec![Does::Runs(400)]
+        };
+        host.task(count as u32 + 1, "last", 0, &does);
+        let graph = host.graph();
+        let chain = &chains::chains(&graph)[0];
+        prop_assert_eq!(chain.hops.len(), count + 1, "{:#?}", chain);
+        for (hop, wait) in chain.hops.iter().zip(&want) {
+            prop_assert_eq!(hop.worst.unwrap().as_millis(), u128::from(*wait));
+        }
+        prop_assert_eq!(chain.hops[0].lost.as_millis(), u128::from(want[0]));
+        prop_assert_eq!(chain.leaf.name.as_str(), "last");
+        prop_assert_eq!(chain.hops[count].edge.as_str(), if slept { "timer" } else { "running" });
+        let pids: Vec<u32> = chain.tasks.iter().map(|tasks| tasks[0].0).collect();
+        prop_assert_eq!(pids, (1..count as u32 + 2).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,178 @@
+//! Where the wall time of a command, or of the tasks that are watched, went.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use whyslow_model::Share;
+use whyslow_model::chain::{Part, WallAccount};
+use whyslow_model::timeline::{Command, Watched};
+
+use super::explain::Walk;
+use super::facts::Graph;
+use super::mismatch;
+use super::names::Name;
+use super::node::{Key, Node, Sort, merged};
+use crate::kinds::Class;
+
+/// Parts below this (1 in 200, half a percent) are told together.
+const SMALL: u64 = 200;
+/// Pieces of timelines that the account may look at: 200,000 rows have 600,000, and are looked at by some who wait for them.
+const FUEL: u64 = 6_000_000;
+
+/// The account of whom the recording watches.
+pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
+    let watched = graph.rec.meta.watched.as_ref()?;
+    graph.fuel.set(FUEL);
+    let whole = match &watched.command {
+        Some(command) => of_command(graph, command),
+        None => of_threads(graph, watched),
+    };
+    let of = match &watched.command {
+        Some(command) if !command.argv.is_empty() => command.argv.join(" "),
+        _ => format!("threads of {}", watched.subject),
+    };
+    let (wall, parts) = (whole.wall, &whole.nodes);
+    let unsaid: u64 = parts.iter().map(|node| node.unsaid).sum();
+    Some(WallAccount {
+        of,
+        wall: Duration::from_nanos(wall),
+        cpu: cpu(graph, watched),
+        gap: Duration::from_nanos(wall.saturating_sub(whole.ran)),
+        unexplained: Duration::from_nanos(unsaid),
+        said: (wall > 0).then(|| Share::of(wall.saturating_sub(unsaid) as f64, wall as f64)),
+        parts: told(graph, parts, whole.who, wall),
+        mismatches: mismatch::mismatches(graph, &watched.pids),
+    })
+}
+
+/// All of some wall time.
+struct Whole {
+    wall: u64,
+    ran: u64,
+    who: Name,
+    nodes: Rc<[Node]>,
+}
+
+/// Of its main thread: an exec keeps the thread id; children come in by the waits for them.
+fn of_command(graph: &Graph<'_>, command: &Command) -> Whole {
+    let to = command.to_ns.min(graph.window);
+    let from = command.from_ns.min(to);
+    Whole {
+        wall: to - from,
+        ran: mismatch::ran(graph, command.pid, from, to),
+        who: graph.who_is(command.pid, None).shown,
+        nodes: graph.task_parts(&mut Walk::new(false), command.pid, from, to, None),
+    }
+}
+
+/// Of all threads that are watched, together.
+fn of_threads(graph: &Graph<'_>, watched: &Watched) -> Whole {
+    let mut pids = watched.pids.clone();
+    pids.sort_unstable();
+    pids.dedup();
+    let (mut nodes, mut ran, mut wall) = (Vec::new(), 0, 0);
+    let mut names: Vec<Name> = Vec::new();
+    for pid in pids {
+        let parts = match graph.life(pid) {
+            Some((from, to)) => {
+                ran += mismatch::ran(graph, pid, from, to);
+                graph.task_parts(&mut Walk::new(true), pid, from, to, None)
+            }
+            None => asleep(graph, pid),
+        };
+        wall += parts.iter().map(|node| node.ns).sum::<u64>();
+        names.push(graph.who_is(pid, None).key);
+        nodes.extend(parts.iter().cloned());
+    }
+    names.dedup();
+    let who = if let [one] = names[..] { one } else { graph.rests.nobody };
+    Whole { wall, ran, who, nodes: merged(by_wish(graph, nodes), &graph.rests) }
+}
+
+impl Graph<'_> {
+    /// When a thread lived: rows may be missing at either end.
+    pub fn life(&self, pid: u32) -> Option<(u64, u64)> {
+        let (first, last) = self.lines.get(&pid)?.life()?;
+        let task = self.tasks.get(&pid);
+        let from = if task.is_none_or(|task| task.born) { first } else { 0 };
+        let to = if task.is_none_or(|task| task.ended) { last } else { self.window };
+        Some((from, to))
+    }
+}
+
+/// A thread that no row tells of: if the kernel saw it sleep all the time, so it did.
+fn asleep(graph: &Graph<'_>, pid: u32) -> Rc<[Node]> {
+    let Some(task) = graph.tasks.get(&pid) else { return Rc::new([]) };
+    let ns = task.lived_ns.min(graph.window);
+    let who = graph.who_is(pid, None);
+    if task.exec_ns > 0 || task.traced_ns > 0 {
+        return merged(vec![graph.unexplained(who, "not explained", ns)], &graph.rests);
+    }
+    let what = graph.names.id("asleep through the whole window");
+    merged(vec![graph.node(Sort::Wait, "sleep", who, what, ns)], &graph.rests)
+}
+
+/// Waits to be given work, and the tasks' own sleeps, each as one part.
+fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
+    let (mut handed, mut voluntary, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for node in nodes {
+        let waits = matches!(node.key.sort, Sort::Wait | Sort::Short);
+        match node.row.filter(|_| waits).map(|row| graph.kind(row).class) {
+            Some(Class::Handed) => handed.push(node),
+            Some(Class::Voluntary) => voluntary.push(node),
+            _ => others.push(node),
+        }
+    }
+    let nobody = graph.no_one();
+    for (word, what, nodes) in
+        [("handed", "waiting to be given work", handed), ("voluntary", "its own sleep", voluntary)]
+    {
+        let ns = nodes.iter().map(|node| node.ns).sum();
+        let key = Key { sort: Sort::Wait, word, who: nobody.key, what: graph.names.id(what) };
+        let count = nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.count));
+        let worst = nodes.iter().map(|node| node.worst).max().unwrap_or(0);
+        let all = Node { count, worst, ..Node::leaf(key, 0, ns) };
+        others.push(all.of(merged(nodes, &graph.rests)));
+    }
+    others
+}
+
+/// The kernel's own count of CPU time.
+fn cpu(graph: &Graph<'_>, watched: &Watched) -> Duration {
+    let waited_for = watched.command.as_ref().map_or(0, |c| c.user_ns.saturating_add(c.system_ns));
+    let tasks = watched.pids.iter().filter_map(|pid| graph.tasks.get(pid));
+    let counted = tasks.fold(0u64, |sum, task| sum.saturating_add(task.exec_ns));
+    Duration::from_nanos(if waited_for > 0 { waited_for } else { counted })
+}
+
+/// As the document has it: small parts together, names where they change.
+fn told(graph: &Graph<'_>, nodes: &[Node], who: Name, wall: u64) -> Vec<Part> {
+    let (large, small): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(|node| node.ns >= wall / SMALL);
+    let kept = if small.len() == 1 { nodes.iter().collect() } else { large };
+    let mut parts: Vec<Part> = kept.iter().map(|node| part(graph, node, who, wall)).collect();
+    if small.len() > 1 {
+        let ns = small.iter().map(|node| node.ns).sum();
+        parts.push(Part {
+            kind: "other".to_owned(),
+            what: format!("other ({} parts)", small.len()),
+            time: Duration::from_nanos(ns),
+            share: Some(Share::of(ns as f64, wall as f64)),
+            ..Part::default()
+        });
+    }
+    parts
+}
+
+fn part(graph: &Graph<'_>, node: &Node, above: Name, wall: u64) -> Part {
+    let (shown, what) = (graph.names.text(node.shown), graph.names.text(node.key.what));
+    let is_same = node.shown == above || node.key.who == above || shown.is_empty();
+    Part {
+        kind: node.key.word.to_owned(),
+        what: if is_same { what.to_string() } else { format!("{shown}: {what}") },
+        time: Duration::from_nanos(node.ns),
+        share: Some(Share::of(node.ns as f64, wall as f64)),
+        count: Some(node.count).filter(|count| *count > 0),
+        worst: Some(node.worst).filter(|worst| *worst > 0).map(Duration::from_nanos),
+        parts: told(graph, &node.parts, node.shown, wall),
+    }
+}

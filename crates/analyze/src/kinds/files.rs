@@ -1,0 +1,159 @@
+//! Waiting for what comes through a file descriptor: pipes, sockets, epoll and poll.
+
+use whyslow_model::timeline::State;
+
+use super::{Class, Wait, WaitKind, time};
+use crate::frames::symbol;
+
+pub(super) fn pipe_read(_: &Wait<'_>) -> WaitKind {
+    WaitKind::new("pipe", "data from a pipe", Class::Handed)
+}
+
+pub(super) fn unix_read(wait: &Wait<'_>) -> WaitKind {
+    if is_accept(wait) {
+        return socket_accept(wait);
+    }
+    WaitKind::new("unix-socket", "data from a unix socket", Class::Handed)
+}
+
+/// accept and accept4: by call, because a unix socket's accept receives a packet to its kernel.
+fn is_accept(wait: &Wait<'_>) -> bool {
+    matches!(wait.call, Some(43 | 288)) || wait.passes(&["unix_accept", "do_accept", "__sys_accept4"])
+}
+
+pub(super) fn socket_accept(_: &Wait<'_>) -> WaitKind {
+    WaitKind::new("accept", "a connection", Class::Handed)
+}
+
+pub(super) fn socket_read(wait: &Wait<'_>) -> WaitKind {
+    if is_accept(wait) {
+        return socket_accept(wait);
+    }
+    if wait.passes(&["netlink_recvmsg"]) {
+        return WaitKind::new("netlink", "messages from the kernel (netlink)", Class::Handed);
+    }
+    if wait.passes(&["unix_dgram_recvmsg", "__unix_dgram_recvmsg", "unix_stream_read_generic"]) {
+        return unix_read(wait);
+    }
+    match peer(wait) {
+        Some(peer) => WaitKind::new("socket", format!("data from {peer}"), Class::Peer),
+        // Nobody in particular: whoever sends.
+        None => WaitKind::new("socket", "data from a socket", Class::Handed),
+    }
+}
+
+pub(super) fn socket_write(wait: &Wait<'_>) -> WaitKind {
+    const CONNECT: &[&str] =
+        &["inet_wait_for_connect", "__inet_stream_connect", "inet_stream_connect", "vsock_connect"];
+    let peer = peer(wait).unwrap_or_else(|| "its peer".to_owned());
+    let what = if wait.passes(CONNECT) || wait.call == Some(42) {
+        format!("{peer} to accept a connection")
+    } else if wait.passes(&["sk_stream_wait_close", "tcp_close"]) {
+        format!("{peer} to take what was left at close")
+    } else {
+        format!("{peer} to take data")
+    };
+    WaitKind::new("socket", what, Class::Peer)
+}
+
+fn peer(wait: &Wait<'_>) -> Option<String> {
+    wait.span.target.as_ref()?.peer.clone().filter(|peer| !peer.is_empty())
+}
+
+/// epoll_wait(fd, events, n, ms), epoll_pwait alike; epoll_pwait2 has a pointer there.
+pub(super) fn epoll(wait: &Wait<'_>) -> WaitKind {
+    let has_timeout = match wait.call {
+        Some(441) => wait.arg(3) != 0,
+        // An int: the kernel looks at the low half only.
+        _ => (wait.arg(3) as u32 as i32) > 0,
+    };
+    if has_timeout && wait.ended_by_timer() {
+        return time::timeout("its own timeout (epoll)");
+    }
+    WaitKind::new("epoll", "events (epoll)", Class::Handed)
+}
+
+/// poll(fds, n, ms), ppoll(fds, n, timespec): select's timeout is its fifth argument, which is not recorded.
+pub(super) fn poll(wait: &Wait<'_>) -> WaitKind {
+    let (files, has_timeout) = match wait.call {
+        Some(7) => (wait.arg(1), (wait.arg(2) as u32 as i32) > 0),
+        Some(271) => (wait.arg(1), wait.arg(2) != 0),
+        // select(n, read, write, except, timeout).
+        Some(23 | 270) => (wait.arg(0), true),
+        _ => (1, true),
+    };
+    if files == 0 && has_timeout {
+        return time::own_sleep();
+    }
+    if has_timeout && wait.ended_by_timer() {
+        return time::timeout("its own timeout (poll)");
+    }
+    WaitKind::new("poll", "events (poll)", Class::Handed)
+}
+
+/// A ring is as good as what was put into it: who completes it says whether it was a disk.
+pub(super) fn io_uring(wait: &Wait<'_>) -> WaitKind {
+    const BLOCK: &[&str] =
+        &["bio_endio", "blk_mq_end_request", "blk_update_request", "blkdev_bio_end_io_async"];
+    let waker = wait.span.waker.as_ref().and_then(|waker| waker.stack);
+    if wait.stacks.kernel(waker).iter().any(|frame| BLOCK.contains(&symbol(frame))) {
+        return WaitKind::new("block-io", format!("{} (io_uring)", wait.device()), Class::Device);
+    }
+    WaitKind::new("io-uring", "completions (io_uring)", Class::Handed)
+}
+
+/// With the name of the file, where there is one.
+pub(super) fn file_lock(wait: &Wait<'_>) -> WaitKind {
+    match wait.span.target.as_ref().filter(|target| !target.name.is_empty()) {
+        Some(target) => WaitKind::new("file-lock", format!("a file lock on {}", target.name), Class::Held),
+        None => WaitKind::new("file-lock", "a file lock", Class::Held),
+    }
+}
+
+/// Without a stack: by system call and file.
+pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
+    if wait.span.state == State::Io {
+        return None;
+    }
+    match wait.call? {
+        0 | 17 | 19 | 45 | 47 | 299 => read(wait),
+        1 | 18 | 20 | 44 | 46 | 307 => write(wait),
+        42 => Some(socket_write(wait)),
+        43 | 288 => Some(socket_accept(wait)),
+        7 | 23 | 270 | 271 => Some(poll(wait)),
+        232 | 281 | 441 => Some(epoll(wait)),
+        35 | 230 => Some(time::own_sleep()),
+        426 => Some(io_uring(wait)),
+        _ => None,
+    }
+}
+
+fn kind<'a>(wait: &Wait<'a>) -> Option<(&'a str, &'a str)> {
+    wait.span.target.as_ref().map(|target| (target.kind.as_str(), target.name.as_str()))
+}
+
+fn read(wait: &Wait<'_>) -> Option<WaitKind> {
+    match kind(wait)? {
+        ("pipe", _) => Some(pipe_read(wait)),
+        ("socket", "unix" | "AF_UNIX") => Some(unix_read(wait)),
+        ("socket", _) => Some(socket_read(wait)),
+        ("anon", "[eventfd]") => Some(WaitKind::new("eventfd", "a count in an eventfd", Class::Handed)),
+        ("anon", "[timerfd]") => Some(time::timeout("its own timer (timerfd)")),
+        ("anon", "inotify") => Some(WaitKind::new("inotify", "changes of files", Class::Handed)),
+        ("chr", name) if name.starts_with("tty") || name.starts_with("pts") => {
+            Some(WaitKind::new("tty", "input at a terminal", Class::Handed))
+        }
+        _ => None,
+    }
+}
+
+fn write(wait: &Wait<'_>) -> Option<WaitKind> {
+    match kind(wait)? {
+        ("pipe", _) => Some(WaitKind::new("pipe", "the reader of a full pipe", Class::Needed)),
+        ("socket", "unix" | "AF_UNIX") => {
+            Some(WaitKind::new("unix-socket", "the reader of a full socket", Class::Needed))
+        }
+        ("socket", _) => Some(socket_write(wait)),
+        _ => None,
+    }
+}

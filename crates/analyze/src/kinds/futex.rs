@@ -1,0 +1,152 @@
+//! Futexes: the kernel knows a word in memory only; its expected value and the operation tell what it stands for.
+
+use super::table::{Row, by};
+use super::{Class, Stacks, Wait, WaitKind, time};
+use whyslow_model::timeline::Span;
+
+/// System calls. futex_wait (v6.7) has its value second.
+const FUTEX: u32 = 202;
+const FUTEX_WAIT: u32 = 455;
+
+/// include/uapi/linux/futex.h.
+const PRIVATE: u64 = 128;
+const REALTIME: u64 = 256;
+const LOCK_PI: u64 = 6;
+const LOCK_PI2: u64 = 13;
+const WAITERS: u32 = 0x8000_0000;
+const TID_MASK: u32 = 0x3fff_ffff;
+/// PID_MAX_LIMIT: no thread has a larger number.
+const MOST_TID: u32 = 4 << 20;
+
+/// "Locked, and somebody waits" in the mutexes of glibc (lll_lock), Rust std, Go's runtime (mutex_sleeping) and most
+/// others: the third state of Drepper's "Futexes are tricky".
+const CONTENDED: u32 = 2;
+/// Rust std's RwLock: all reader bits set is "write-locked".
+const RUST_WRITE_LOCKED: u32 = TID_MASK;
+
+/// kernel/futex/waitwake.c (kernel/futex.c before v5.16).
+pub(super) const ROWS: &[Row] = &[by(
+    &[
+        "futex_do_wait",
+        "futex_wait_queue",
+        "futex_wait_queue_me",
+        "__futex_wait",
+        "futex_wait",
+        "futex_wait_multiple",
+        "futex_wait_requeue_pi",
+        "do_futex",
+    ],
+    tell,
+)];
+
+/// A PI futex waits in an rtmutex of the kernel: it is the futex that it waits for.
+pub(super) fn ask_pi(wait: &Wait<'_>) -> Option<WaitKind> {
+    wait.passes(&["futex_lock_pi"])
+        .then(|| WaitKind::new("futex", "a user-space lock (PI futex)", Class::Held))
+}
+
+fn tell(wait: &Wait<'_>) -> WaitKind {
+    if by_user_stack(wait).unwrap_or_else(|| is_lock(wait.span)) {
+        return WaitKind::new("futex", "a user-space lock (futex)", Class::Held);
+    }
+    if joined_thread(wait.span, wait.stacks).is_some() {
+        return WaitKind::new("thread", "a thread to end", Class::Needed);
+    }
+    // futex(word, op, value, timeout, ...)
+    if wait.span.syscall == Some(FUTEX) && wait.arg(3) != 0 && wait.ended_by_timer() {
+        return time::timeout("its own timeout (futex)");
+    }
+    WaitKind::new("futex", "another thread's signal (futex)", Class::Handed)
+}
+
+/// Functions of user code that take a lock, and that wait for a signal: parts of their names, where stacks were taken.
+const TAKES_LOCK: &[&str] = &[
+    "pthread_mutex_",
+    "pthread_rwlock_",
+    "lll_lock_wait",
+    "lock_contended",
+    "write_contended",
+    "read_contended",
+    "runtime.lock2",
+    "RawMutex",
+    "RawRwLock",
+    "lock_slow",
+];
+const AWAITS_SIGNAL: &[&str] = &[
+    "pthread_cond_",
+    "Condvar",
+    "condvar",
+    "sem_wait",
+    "thread::park",
+    "Parker",
+    "runtime.notesleep",
+    "runtime.notetsleep",
+];
+
+/// What the caller's own functions say: true for a lock, false for a signal.
+fn by_user_stack(wait: &Wait<'_>) -> Option<bool> {
+    let said = |frame: &String, names: &[&str]| names.iter().any(|name| frame.contains(name));
+    wait.stacks.user(wait.span.stack).iter().find_map(|frame| {
+        let lock = said(frame, TAKES_LOCK);
+        (lock || said(frame, AWAITS_SIGNAL)).then_some(lock)
+    })
+}
+
+/// Operation (without flags), and whether it is a wait on memory that other processes may share.
+fn operation(span: &Span) -> (u64, bool) {
+    let op = span.args[1] & 0xffff_ffff;
+    (op & !(PRIVATE | REALTIME), op & PRIVATE == 0)
+}
+
+fn expected(span: &Span) -> Option<u32> {
+    match span.syscall? {
+        FUTEX => Some(span.args[2] as u32),
+        // Its values may be 64 bits wide one day; today they are 32.
+        FUTEX_WAIT => Some(span.args[1] as u32),
+        _ => None,
+    }
+}
+
+/// The word looks like that of a lock which somebody holds.
+fn is_lock(span: &Span) -> bool {
+    let Some(value) = expected(span) else { return false };
+    if span.syscall == Some(FUTEX) && matches!(operation(span).0, LOCK_PI | LOCK_PI2) {
+        return true;
+    }
+    // glibc's condition variables and semaphores wait against the real-time clock, without a timeout; since 2.41 a
+    // condition variable's word may be 2. Locks without a timeout never name that clock.
+    let signalled = span.syscall == Some(FUTEX) && span.args[1] & REALTIME != 0 && span.args[3] == 0;
+    (value == CONTENDED && !signalled) || value & TID_MASK == RUST_WRITE_LOCKED || owner_in(value).is_some()
+}
+
+/// glibc's robust, PI and error-checking words, and musl's: waiters bit and the owner's thread id.
+fn owner_in(value: u32) -> Option<u32> {
+    let tid = value & TID_MASK;
+    (value & WAITERS != 0 && (1..=MOST_TID).contains(&tid)).then_some(tid)
+}
+
+/// The thread that holds the futex, if its word says so. The number is that of the waiter's pid namespace.
+#[must_use]
+pub fn futex_owner(span: &Span) -> Option<u32> {
+    expected(span).and_then(owner_in)
+}
+
+/// The thread whose end is waited for: pthread_join waits, never privately because it is the kernel that wakes, until
+/// the word with the thread's id is cleared.
+#[must_use]
+pub fn joined_thread(span: &Span, stacks: &Stacks<'_>) -> Option<u32> {
+    let value = expected(span)?;
+    let (op, shared) = operation(span);
+    let waits = span.syscall == Some(FUTEX) && matches!(op, 0 | 9);
+    if !waits || !shared || value <= CONTENDED || value > MOST_TID {
+        return None;
+    }
+    // In a pid namespace its number is another one: only a thread that is known to be somebody else's refutes it.
+    let of_another = stacks.tgid(value).is_some_and(|tgid| tgid != span.tgid);
+    (!of_another || !stacks.knows_tasks()).then_some(value)
+}
+
+/// Without a stack.
+pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
+    matches!(wait.call, Some(FUTEX | FUTEX_WAIT | 449)).then(|| tell(wait))
+}

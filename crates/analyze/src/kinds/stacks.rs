@@ -1,0 +1,93 @@
+//! The stacks of a recording, and the names that go with them.
+
+use std::collections::HashMap;
+
+use whyslow_model::Recording;
+use whyslow_model::timeline::Stack;
+
+use super::LockName;
+use super::lock_names::LockNames;
+
+/// The stacks of a recording by id, with the names of its devices, processes and locks.
+#[derive(Debug, Default)]
+pub struct Stacks<'r> {
+    rows: HashMap<u32, &'r Stack>,
+    devices: HashMap<&'r str, &'r str>,
+    /// Name and process of threads.
+    tasks: HashMap<u32, (&'r str, u32)>,
+    locks: LockNames,
+}
+
+impl<'r> Stacks<'r> {
+    /// Of these rows. What else has a name is told by number.
+    #[must_use]
+    pub fn of(rows: &'r [Stack]) -> Self {
+        Stacks { rows: rows.iter().map(|row| (row.id, row)).collect(), ..Stacks::default() }
+    }
+
+    /// Of a recording, with the names that it gives to devices, processes and locks: a lock has one name then, from
+    /// all its waiters.
+    #[must_use]
+    pub fn in_recording(recording: &'r Recording) -> Self {
+        let tables = &recording.tables;
+        let mut stacks = Stacks::of(tables.stacks.as_deref().unwrap_or_default());
+        let disks = tables.disk.iter().flatten();
+        stacks.devices = disks.map(|disk| (disk.dev.as_str(), disk.device.as_str())).collect();
+        for span in tables.spans.iter().flatten() {
+            stacks.tasks.insert(span.pid, (&span.comm, span.tgid));
+        }
+        for task in tables.tasks.iter().flatten() {
+            stacks.tasks.insert(task.pid, (&task.comm, task.tgid));
+        }
+        stacks.locks = LockNames::of(recording, &stacks);
+        stacks
+    }
+
+    /// Kernel frames of a stack, innermost first; none if there is no such stack.
+    #[must_use]
+    pub fn kernel(&self, id: Option<u32>) -> &'r [String] {
+        id.and_then(|id| self.rows.get(&id)).map_or(&[], |stack| &stack.kernel)
+    }
+
+    /// User frames of a stack, innermost first.
+    #[must_use]
+    pub fn user(&self, id: Option<u32>) -> &'r [String] {
+        id.and_then(|id| self.rows.get(&id)).map_or(&[], |stack| &stack.user)
+    }
+
+    /// A block device as people call it: "vda", else "block device 254:0".
+    #[must_use]
+    pub fn device(&self, dev: &str) -> String {
+        match self.devices.get(dev) {
+            Some(name) if !name.is_empty() => (*name).to_owned(),
+            _ => format!("block device {dev}"),
+        }
+    }
+
+    /// Name of a process: that of its first thread.
+    #[must_use]
+    pub fn process(&self, tgid: u32) -> Option<&'r str> {
+        self.comm(tgid)
+    }
+
+    /// Name of a thread, where seen.
+    pub(crate) fn comm(&self, pid: u32) -> Option<&'r str> {
+        self.tasks.get(&pid).map(|(comm, _)| *comm)
+    }
+
+    /// Process of a thread, where seen.
+    #[must_use]
+    pub fn tgid(&self, pid: u32) -> Option<u32> {
+        self.tasks.get(&pid).map(|(_, tgid)| *tgid)
+    }
+
+    /// Whether any task is known.
+    pub(crate) fn knows_tasks(&self) -> bool {
+        !self.tasks.is_empty()
+    }
+
+    /// The name of the lock at an address, from all that waited for it.
+    pub(crate) fn lock(&self, address: u64) -> Option<&LockName> {
+        self.locks.at(address)
+    }
+}

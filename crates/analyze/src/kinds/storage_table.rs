@@ -1,0 +1,205 @@
+//! Functions that wait for block devices.
+
+use super::Class::{Held, Limit, Needed};
+use super::storage::{command, io, page, queue_throttle, throttle, written};
+use super::table::{Row, by, row};
+
+/// block/*.c, mm/filemap.c, mm/page-writeback.c, fs/buffer.c, fs/direct-io.c, fs/iomap, fs/jbd2, fs/fs-writeback.c.
+pub(super) const ROWS: &[Row] = &[
+    row(
+        &["balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags"],
+        "dirty-throttling",
+        "dirty pages to be written (balance_dirty_pages)",
+        Limit,
+    ),
+    by(&["rq_qos_wait", "wbt_wait", "__rq_qos_throttle", "__wbt_wait"], queue_throttle),
+    by(
+        &[
+            "blk_throtl_bio",
+            "__blk_throtl_bio",
+            "blk_cgroup_bio_start",
+            "blkcg_maybe_throttle_current",
+            "blkcg_maybe_throttle_blkg",
+            "blkcg_iolatency_throttle",
+            "ioc_rqos_throttle",
+        ],
+        throttle,
+    ),
+    by(
+        &[
+            "blk_mq_get_tag",
+            "__blk_mq_alloc_requests",
+            "blk_queue_enter",
+            "__bio_queue_enter",
+            "blk_mq_freeze_queue_wait",
+        ],
+        |wait| io(wait, "a free place in the queue"),
+    ),
+    row(
+        &[
+            "mem_cgroup_handle_over_high",
+            "__mem_cgroup_handle_over_high",
+            "mem_cgroup_oom_synchronize",
+            "mem_cgroup_oom",
+        ],
+        "memory-limit",
+        "its cgroup's memory limit",
+        Limit,
+    ),
+    row(
+        &["jbd2_log_wait_commit", "jbd2_complete_transaction", "ext4_fc_commit", "jbd2_fc_begin_commit"],
+        "journal",
+        "a journal commit",
+        Needed,
+    ),
+    row(
+        &[
+            "wait_transaction_locked",
+            "wait_transaction_switching",
+            "add_transaction_credits",
+            "start_this_handle",
+            "do_get_write_access",
+            "jbd2_journal_lock_updates",
+            "__jbd2_log_wait_for_space",
+            "jbd2_log_do_checkpoint",
+        ],
+        "journal",
+        "the journal's running commit",
+        Needed,
+    ),
+    row(&["jbd2_journal_wait_updates"], "journal", "running file system operations to end", Needed),
+    row(
+        &["xlog_wait_on_iclog", "xfs_log_force_seq", "xfs_log_force", "xlog_grant_head_wait", "xlog_wait"],
+        "journal",
+        "the XFS log",
+        Needed,
+    ),
+    row(
+        &[
+            "wait_current_trans",
+            "btrfs_wait_for_commit",
+            "wait_for_commit",
+            "btrfs_commit_transaction",
+            "btrfs_sync_log",
+        ],
+        "journal",
+        "a btrfs transaction",
+        Needed,
+    ),
+    row(
+        &[
+            "wb_wait_for_completion",
+            "wait_sb_inodes",
+            "inode_wait_for_writeback",
+            "__inode_wait_for_writeback",
+            "writeback_inodes_sb",
+        ],
+        "writeback",
+        "dirty pages to be written",
+        Needed,
+    ),
+    row(
+        &["inode_dio_wait", "__inode_dio_wait", "inode_dio_wait_interruptible"],
+        "lock",
+        "direct I/O on the same file",
+        Held,
+    ),
+    by(
+        &[
+            "folio_wait_writeback",
+            "folio_wait_writeback_killable",
+            "folio_wait_stable",
+            "wait_on_page_writeback",
+            "wait_for_stable_page",
+            "__filemap_fdatawait_range",
+            "filemap_fdatawait_range",
+            "file_write_and_wait_range",
+        ],
+        |wait| io(wait, written(wait)),
+    ),
+    by(
+        &[
+            "folio_wait_bit_common",
+            "wait_on_page_bit_common",
+            "folio_wait_bit",
+            "wait_on_page_bit",
+            "__folio_lock",
+            "__lock_page",
+            "__folio_lock_killable",
+            "__folio_lock_or_retry",
+            "folio_put_wait_locked",
+            "put_and_wait_on_page_locked",
+            "__lock_page_killable",
+            "__lock_page_or_retry",
+        ],
+        page,
+    ),
+    by(
+        &[
+            "__wait_on_buffer",
+            "__lock_buffer",
+            "wait_on_buffer",
+            "__sync_dirty_buffer",
+            "sync_dirty_buffer",
+            "__bh_read",
+            "ext4_read_bh",
+        ],
+        |wait| io(wait, "a block of the file system"),
+    ),
+    by(
+        &[
+            "submit_bio_wait",
+            "blk_wait_io",
+            "bio_await",
+            "blk_execute_rq",
+            "blkdev_issue_flush",
+            "__blkdev_issue_discard",
+        ],
+        |wait| io(wait, command(wait)),
+    ),
+    by(
+        &[
+            "__iomap_dio_rw",
+            "iomap_dio_rw",
+            "dio_await_one",
+            "dio_await_completion",
+            "do_blockdev_direct_IO",
+            "__blockdev_direct_IO",
+            "__blkdev_direct_IO",
+            "__blkdev_direct_IO_simple",
+            "blkdev_direct_IO",
+        ],
+        |wait| io(wait, "direct I/O"),
+    ),
+    by(
+        &[
+            "wait_barrier",
+            "raid1_write_request",
+            "raid5_get_active_stripe",
+            "md_super_wait",
+            "md_flush_request",
+            "dm_wait_for_completion",
+        ],
+        |wait| io(wait, "software RAID"),
+    ),
+    by(
+        &[
+            "xfs_buf_iowait",
+            "xfs_buf_lock",
+            "xfs_iunpin_wait",
+            "btree_csum_one_bio",
+            "read_extent_buffer_pages",
+            "wait_on_extent_bit",
+            "wait_extent_bit",
+            "btrfs_wait_ordered_range",
+            "btrfs_start_ordered_extent_nowriteback",
+        ],
+        |wait| io(wait, "the file system's data"),
+    ),
+    row(
+        &["kcompactd_do_work", "compact_zone", "isolate_migratepages_block", "migrate_pages"],
+        "compaction",
+        "pages to be moved",
+        Needed,
+    ),
+];

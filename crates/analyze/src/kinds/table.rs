@@ -1,0 +1,73 @@
+//! The tables of all areas as one: the innermost function that stands in it says what a stack waits for.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage_table, time};
+
+/// Functions that wait, and for what.
+pub(crate) struct Row {
+    pub at: &'static [&'static str],
+    tell: Tell,
+    /// Only if it is the innermost: further out it does other things, too.
+    innermost: bool,
+}
+
+enum Tell {
+    As(&'static str, &'static str, Class),
+    By(fn(&Wait<'_>) -> WaitKind),
+}
+
+/// Whoever waits in one of `at` waits for `what`.
+pub(crate) const fn row(
+    at: &'static [&'static str],
+    word: &'static str,
+    what: &'static str,
+    class: Class,
+) -> Row {
+    Row { at, tell: Tell::As(word, what, class), innermost: false }
+}
+
+/// ... if nothing is called by it.
+pub(crate) const fn here(
+    at: &'static [&'static str],
+    word: &'static str,
+    what: &'static str,
+    class: Class,
+) -> Row {
+    Row { at, tell: Tell::As(word, what, class), innermost: true }
+}
+
+/// What whoever waits in one of `at` waits for, `tell` says.
+pub(crate) const fn by(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
+    Row { at, tell: Tell::By(tell), innermost: false }
+}
+
+/// All areas.
+pub(crate) const AREAS: &[&[Row]] =
+    &[files_table::ROWS, futex::ROWS, storage_table::ROWS, kernel::ROWS, process::ROWS, time::ROWS];
+
+static BY_FUNCTION: LazyLock<HashMap<&'static str, &'static Row>> = LazyLock::new(|| {
+    let rows = AREAS.iter().flat_map(|area| area.iter());
+    rows.flat_map(|row| row.at.iter().map(move |function| (*function, row))).collect()
+});
+
+/// A completion's waiter is named by who is near: a frame further out is another story.
+const NEAR: usize = 5;
+
+/// What the innermost known function waits for.
+pub(crate) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
+    let plumbing = kernel::completion_depth(wait);
+    let near = if plumbing > 0 { NEAR } else { usize::MAX };
+    let row = wait
+        .frames
+        .iter()
+        .skip(plumbing)
+        .take(near)
+        .enumerate()
+        .find_map(|(depth, frame)| BY_FUNCTION.get(frame).filter(|row| depth == 0 || !row.innermost))?;
+    Some(match row.tell {
+        Tell::As(word, what, class) => WaitKind::new(word, what, class),
+        Tell::By(tell) => tell(wait),
+    })
+}

@@ -1,0 +1,212 @@
+use proptest::prelude::*;
+use whyslow_model::timeline::{Context, LockKind, LockWait, Stack, State, Target, Waker};
+
+use super::Class::*;
+use super::real_stacks::{CALLED, NO_CALL, OTHER_KERNELS, SLEEPING, STACKS};
+use super::*;
+
+fn frames(id: u32, text: &str) -> Stack {
+    Stack { id, kernel: text.split_whitespace().map(str::to_owned).collect(), user: Vec::new() }
+}
+
+mod names;
+mod user;
+
+/// A wait with this stack (innermost first, without the scheduler's own frames).
+fn waits(state: State, text: &str) -> (Span, Vec<Stack>) {
+    let span = Span {
+        pid: 7,
+        tgid: 7,
+        comm: "t".into(),
+        at_ns: 0,
+        woken_ns: 100,
+        to_ns: 100,
+        state,
+        stack: Some(1),
+        ..Span::default()
+    };
+    (span, vec![frames(1, &format!("{SLEEPING} {text}"))])
+}
+
+fn called(nr: u32, args: [u64; 4], text: &str) -> (Span, Vec<Stack>) {
+    let (span, stacks) = waits(State::Sleep, &format!("{text} {CALLED}"));
+    (Span { syscall: Some(nr), args, ..span }, stacks)
+}
+
+fn told((span, stacks): &(Span, Vec<Stack>)) -> WaitKind {
+    of(span, &Stacks::of(stacks))
+}
+
+fn brief(wait: &(Span, Vec<Stack>)) -> (&'static str, Class) {
+    let kind = told(wait);
+    (kind.word, kind.class)
+}
+
+fn woken_by(wait: &mut (Span, Vec<Stack>), context: Context, stack: &str) {
+    let id = (!stack.is_empty()).then_some(2);
+    wait.0.waker = Some(Waker { pid: 9, context, stack: id, ..Waker::default() });
+    wait.1.push(frames(2, stack));
+}
+
+#[test]
+fn stacks_of_waits_that_were_made_on_purpose() {
+    for (what, state, call, args, text, word, class) in STACKS {
+        let (span, stacks) = waits(*state, &format!("{text} {CALLED}"));
+        let wait = (Span { syscall: *call, args: *args, ..span }, stacks);
+        assert_eq!(brief(&wait), (*word, *class), "{what}: {:?}", told(&wait));
+    }
+    for (what, state, text, word, class) in NO_CALL {
+        // What stands in the call's register then: an error code, or zero.
+        for call in [None, Some(0), Some(7)] {
+            let (span, stacks) = waits(*state, text);
+            let wait = (Span { syscall: call, ..span }, stacks);
+            assert_eq!(brief(&wait), (*word, *class), "{what}: {:?}", told(&wait));
+        }
+    }
+}
+
+#[test]
+fn stacks_of_other_kernels() {
+    for (state, text, word, class) in OTHER_KERNELS {
+        let wait = waits(*state, &format!("{text} {CALLED}"));
+        assert_eq!(brief(&wait), (*word, *class), "{text}: {:?}", told(&wait));
+    }
+}
+
+#[test]
+fn suffixes_and_modules_do_not_hide_a_function() {
+    for frame in
+        ["pipe_read+0x1f/0x30", "pipe_read.isra.0", "pipe_read.part.0.constprop.2", "pipe_read [foo]"]
+    {
+        let stack = Stack { id: 1, kernel: vec!["schedule+0x2e".into(), frame.into()], user: Vec::new() };
+        let span = Span { state: State::Sleep, stack: Some(1), ..Span::default() };
+        assert_eq!(of(&span, &Stacks::of(&[stack])).word, "pipe", "{frame}");
+    }
+}
+
+#[test]
+fn a_ready_task_waits_for_a_cpu_or_for_its_quota() {
+    let ready = |throttled_ns| Span { state: State::Runnable, to_ns: 100, throttled_ns, ..Span::default() };
+    assert_eq!(of(&ready(0), &Stacks::default()).class, Cpu);
+    assert_eq!(of(&ready(10), &Stacks::default()).class, Cpu, "the smaller part");
+    assert_eq!(of(&ready(90), &Stacks::default()).class, Limit);
+}
+
+#[test]
+fn a_device_is_called_by_its_name() {
+    let (mut span, rows) =
+        waits(State::Io, "io_schedule folio_wait_bit_common filemap_get_pages filemap_read");
+    span.device = Some("254:0".into());
+    let mut recording = whyslow_model::Recording::default();
+    recording.tables.stacks = Some(rows);
+    assert_eq!(of(&span, &Stacks::in_recording(&recording)).waits_for, "block device 254:0 (read)");
+    let disk = whyslow_model::table::Disk { dev: "254:0".into(), device: "vda".into(), ..Default::default() };
+    recording.tables.disk = Some(vec![disk]);
+    assert_eq!(of(&span, &Stacks::in_recording(&recording)).waits_for, "vda (read)");
+    // A page of a network file system is no device's.
+    span.device = None;
+    span.target = Some(Target { kind: "file".into(), dev: "0:45".into(), ..Target::default() });
+    assert_eq!(of(&span, &Stacks::in_recording(&recording)).class, Needed);
+}
+
+#[test]
+fn io_uring_is_a_device_only_if_block_io_completed_it() {
+    let mut wait = called(426, [3, 0, 1, 1], "io_cqring_wait __do_sys_io_uring_enter");
+    woken_by(
+        &mut wait,
+        Context::Hardirq,
+        "io_req_complete_post blkdev_bio_end_io_async bio_endio blk_update_request",
+    );
+    assert_eq!(told(&wait).class, Device);
+    woken_by(&mut wait, Context::Task, "");
+    assert_eq!(told(&wait).class, Handed);
+}
+
+#[test]
+fn without_a_stack_the_call_and_the_file_tell() {
+    let told = |nr, args, state, kind: &str, name: &str| {
+        let target =
+            (!kind.is_empty()).then(|| Target { kind: kind.into(), name: name.into(), ..Target::default() });
+        let span = Span { state, syscall: Some(nr), args, target, ..Span::default() };
+        let kind = of(&span, &Stacks::default());
+        (kind.word, kind.class)
+    };
+    let asleep = State::Sleep;
+    assert_eq!(told(0, [0; 4], asleep, "pipe", ""), ("pipe", Handed));
+    assert_eq!(told(1, [0; 4], asleep, "pipe", ""), ("pipe", Needed));
+    assert_eq!(told(0, [0; 4], asleep, "socket", "unix"), ("unix-socket", Handed));
+    assert_eq!(told(0, [0; 4], asleep, "chr", "tty1"), ("tty", Handed));
+    assert_eq!(told(202, [0, 0x80, 2, 0], asleep, "", ""), ("futex", Held));
+    assert_eq!(told(61, [0; 4], asleep, "", ""), ("child", Needed));
+    assert_eq!(told(56, [0x4100, 0, 0, 0], State::Blocked, "", ""), ("vfork", Needed));
+    assert_eq!(told(56, [0x1_0000, 0, 0, 0], State::Blocked, "", ""), ("unknown", Unknown));
+    assert_eq!(told(35, [0; 4], asleep, "", ""), ("timer", Voluntary));
+    assert_eq!(told(0, [0; 4], State::Io, "pipe", ""), ("block-io", Device));
+    assert_eq!(told(999, [0; 4], asleep, "", ""), ("unknown", Unknown));
+}
+
+#[test]
+fn an_idle_worker_has_no_work_and_a_waiting_one_has() {
+    let idle = waits(State::Sleep, "worker_thread kthread ret_from_fork");
+    assert_eq!(brief(&idle), ("idle", Handed));
+    let busy =
+        waits(State::Blocked, "frob_wait frob_work process_one_work worker_thread kthread ret_from_fork");
+    assert_eq!(brief(&busy), ("unknown", Unknown));
+    assert_eq!(told(&busy).waits_for, "something in frob_wait");
+    let commit = waits(State::Blocked, "jbd2_journal_commit_transaction kjournald2 kthread ret_from_fork");
+    assert_ne!(told(&commit).word, "idle");
+}
+
+#[test]
+fn a_lock_inside_reclaim_is_a_lock_and_a_child_of_a_caller_is_not_its_wait() {
+    let lock = waits(
+        State::Blocked,
+        "__mutex_lock foo_shrink shrink_slab shrink_node try_to_free_pages __alloc_pages_direct_reclaim",
+    );
+    assert_eq!(brief(&lock), ("lock", Held));
+    let fork = waits(State::Blocked, "frob copy_process kernel_clone __do_sys_clone");
+    assert_eq!(brief(&fork), ("unknown", Unknown), "kernel_clone waits for a vfork only itself");
+}
+
+#[test]
+fn every_function_stands_in_one_table_only() {
+    let mut seen = std::collections::HashSet::new();
+    for function in table::AREAS.iter().flat_map(|area| area.iter()).flat_map(|row| row.at) {
+        assert!(seen.insert(*function), "{function} stands twice");
+    }
+}
+
+#[test]
+fn the_lock_that_was_traced_needs_no_stack() {
+    let lock = LockWait { address: 0xffff_8881, kind: LockKind::Rwsem, write: true, ..LockWait::default() };
+    let span = Span { state: State::Blocked, lock: Some(lock), ..Span::default() };
+    let kind = of(&span, &Stacks::default());
+    assert_eq!((kind.waits_for.as_str(), kind.class), ("rwsem at 0xffff8881, to write", Held));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_garbage_is_a_panic(
+        seen in prop::collection::vec(("[a-z_+. \\[\\]0-9]{0,12}|\\PC{0,6}", any::<prop::sample::Index>(), any::<bool>()), 0..12),
+        numbers in any::<([u64; 4], Option<u32>, u64, u64, u64, u64)>(),
+        state in 0..6_u8,
+        lock in any::<Option<(u64, u8, bool)>>(),
+        peer in any::<Option<String>>(),
+    ) {
+        let known: Vec<&str> = STACKS.iter().flat_map(|row| row.4.split(' ')).collect();
+        let kernel = seen.iter().map(|(junk, at, real)| if *real { (*at.get(&known)).to_owned() } else { junk.clone() }).collect();
+        let (args, syscall, at_ns, woken_ns, to_ns, throttled_ns) = numbers;
+        let states = [State::None, State::Running, State::Runnable, State::Io, State::Blocked, State::Sleep];
+        let kinds = [LockKind::Unknown, LockKind::Mutex, LockKind::Rwsem, LockKind::PercpuRwsem];
+        let lock = lock.map(|(address, kind, write)| LockWait { address, kind: kinds[usize::from(kind) % 4], write, ..LockWait::default() });
+        let target = Some(Target { kind: "socket".into(), peer, ..Target::default() });
+        let syscall = syscall.map(|nr| nr % 500);
+        let state = states[usize::from(state)];
+        let span = Span { at_ns, woken_ns, to_ns, throttled_ns, args, syscall, state, lock, target, stack: Some(1), ..Span::default() };
+        let rows = [Stack { id: 1, kernel, user: Vec::new() }];
+        let kind = of(&span, &Stacks::of(&rows));
+        prop_assert!(!kind.word.is_empty() && !kind.waits_for.is_empty());
+    }
+}

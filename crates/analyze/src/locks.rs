@@ -1,0 +1,126 @@
+//! Contention by lock: who waited where, who held it, and what the holders did meanwhile.
+//!
+//! Only what was waited for is seen: the kernel has no event for a lock that is taken at once.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use whyslow_model::Recording;
+use whyslow_model::chain::{LockAccount, LockSite, LockWaits};
+use whyslow_model::timeline::{Lock, LockKind, Span};
+
+use crate::doing::OnCpu;
+use crate::kinds::{LockName, Stacks, lock_name, lock_sort, taken_by};
+
+mod holders;
+
+/// Call sites told of one lock: the costliest.
+const SITES: usize = 8;
+/// Holders told of one lock: those who caused the most waiting.
+const HOLDERS: usize = 8;
+/// Functions told of a call site.
+const FRAMES: usize = 4;
+
+/// All locks that were waited for, the costliest first.
+#[must_use]
+pub fn locks(recording: &Recording) -> Vec<LockAccount> {
+    let stacks = Stacks::in_recording(recording);
+    let mut by_address: BTreeMap<u64, Vec<&Lock>> = BTreeMap::new();
+    for row in recording.tables.locks.iter().flatten() {
+        by_address.entry(row.address).or_default().push(row);
+    }
+    let waits = waits_of(recording);
+    let held = holders::Holders::of(recording, &stacks);
+    let on_cpu = OnCpu::of(recording.tables.samples.as_deref().unwrap_or_default());
+    let addresses: HashSet<u64> = by_address.keys().chain(waits.keys()).copied().collect();
+    let mut accounts: Vec<LockAccount> = addresses
+        .into_iter()
+        .map(|address| {
+            let rows = by_address.get(&address).map_or(&[][..], Vec::as_slice);
+            let spans = waits.get(&address).map_or(&[][..], Vec::as_slice);
+            let mut account = account(address, rows, spans, &stacks);
+            account.holders = held.of_lock(address, spans, &on_cpu);
+            account.holders.truncate(HOLDERS);
+            account
+        })
+        .collect();
+    let total = |account: &LockAccount| account.read.total.saturating_add(account.write.total);
+    accounts.sort_by(|a, b| total(b).cmp(&total(a)).then_with(|| a.address.cmp(&b.address)));
+    accounts
+}
+
+/// The told waits by lock.
+fn waits_of(recording: &Recording) -> HashMap<u64, Vec<&Span>> {
+    let mut waits: HashMap<u64, Vec<&Span>> = HashMap::new();
+    for span in recording.tables.spans.iter().flatten() {
+        if let Some(lock) = span.lock.as_ref().filter(|lock| lock.address != 0) {
+            waits.entry(lock.address).or_default().push(span);
+        }
+    }
+    waits
+}
+
+fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -> LockAccount {
+    let kind = kind_of(rows, spans);
+    let LockName { name, by, .. } = lock_name(stacks, address, kind);
+    let mut account = LockAccount {
+        name,
+        named_by: by.to_owned(),
+        address: format!("{address:#x}"),
+        kind: lock_sort(kind).to_owned(),
+        ..LockAccount::default()
+    };
+    let mut sites: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for row in rows {
+        add(
+            if row.write { &mut account.write } else { &mut account.read },
+            row.count,
+            row.total_ns,
+            row.worst_ns,
+        );
+        let site = taken_by(stacks.kernel(row.stack), FRAMES);
+        let sum = sites.entry(if site.is_empty() { "unknown".to_owned() } else { site }).or_default();
+        *sum = (sum.0.saturating_add(row.count), sum.1.saturating_add(row.total_ns));
+    }
+    still_waiting(&mut account, rows, spans, stacks, &mut sites);
+    account.sites = sites
+        .into_iter()
+        .map(|(site, (count, ns))| LockSite { site, count, total: Duration::from_nanos(ns) })
+        .collect();
+    account.sites.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.site.cmp(&b.site)));
+    account.sites.truncate(SITES);
+    account
+}
+
+/// Contention is counted when a wait ends: one that outlasts the window is known from the timeline alone.
+fn still_waiting(
+    account: &mut LockAccount,
+    rows: &[&Lock],
+    spans: &[&Span],
+    stacks: &Stacks<'_>,
+    sites: &mut BTreeMap<String, (u64, u64)>,
+) {
+    for span in spans.iter().filter(|span| span.open || rows.is_empty()) {
+        let Some(lock) = &span.lock else { continue };
+        let ns = span.woken_ns.saturating_sub(span.at_ns.min(lock.since_ns.max(span.from_ns)));
+        add(if lock.write { &mut account.write } else { &mut account.read }, 1, ns, ns);
+        let site = taken_by(stacks.kernel(span.stack), FRAMES);
+        let sum = sites.entry(if site.is_empty() { "unknown".to_owned() } else { site }).or_default();
+        *sum = (sum.0.saturating_add(1), sum.1.saturating_add(ns));
+    }
+}
+
+fn kind_of(rows: &[&Lock], spans: &[&Span]) -> LockKind {
+    let told =
+        rows.iter().map(|row| row.kind).chain(spans.iter().filter_map(|s| s.lock.as_ref()).map(|l| l.kind));
+    told.filter(|kind| *kind != LockKind::Unknown).max().unwrap_or_default()
+}
+
+fn add(waits: &mut LockWaits, count: u64, total_ns: u64, worst_ns: u64) {
+    waits.count = waits.count.saturating_add(count);
+    waits.total = waits.total.saturating_add(Duration::from_nanos(total_ns));
+    waits.worst = waits.worst.max(Duration::from_nanos(worst_ns));
+}
+
+#[cfg(test)]
+mod tests;

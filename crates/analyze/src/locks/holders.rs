@@ -1,0 +1,194 @@
+//! Who held a lock while others waited for it, and what the holder did meanwhile.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use whyslow_model::Recording;
+use whyslow_model::chain::Holder;
+use whyslow_model::timeline::{Context, Hold, LockWait, Span, State};
+
+use crate::doing::OnCpu;
+use crate::kinds::{self, Stacks, released_by};
+
+/// Things told that a holder did: the longest.
+const DEEDS: usize = 3;
+
+/// A stretch of time.
+type Stretch = (u64, u64);
+
+/// What is known of holders.
+pub(super) struct Holders<'r> {
+    stacks: &'r Stacks<'r>,
+    /// By lock, in order of time.
+    holds: HashMap<u64, Vec<&'r Hold>>,
+    /// By thread, in order of time.
+    rows: HashMap<u32, Vec<&'r Span>>,
+}
+
+/// What one holder caused.
+#[derive(Default)]
+struct Caused {
+    ns: u64,
+    while_held: Vec<Stretch>,
+    comm: Option<String>,
+    work: Option<String>,
+    released_in: Option<String>,
+}
+
+impl<'r> Holders<'r> {
+    pub fn of(recording: &'r Recording, stacks: &'r Stacks<'r>) -> Self {
+        let mut holds: HashMap<u64, Vec<&Hold>> = HashMap::new();
+        for hold in recording.tables.holds.iter().flatten() {
+            holds.entry(hold.lock).or_default().push(hold);
+        }
+        holds.values_mut().for_each(|rows| rows.sort_by_key(|hold| hold.at_ns));
+        let mut rows: HashMap<u32, Vec<&Span>> = HashMap::new();
+        for span in recording.tables.spans.iter().flatten() {
+            rows.entry(span.pid).or_default().push(span);
+        }
+        rows.values_mut().for_each(|rows| rows.sort_by_key(|span| span.from_ns));
+        Holders { stacks, holds, rows }
+    }
+
+    /// Holders of the lock at `address` while `waits` lasted, those who caused the most waiting first.
+    pub fn of_lock(&self, address: u64, waits: &[&Span], on_cpu: &OnCpu<'_>) -> Vec<Holder> {
+        let mut caused: BTreeMap<u32, Caused> = BTreeMap::new();
+        for span in waits {
+            self.blame(address, span, &mut caused);
+        }
+        let mut holders: Vec<Holder> =
+            caused.into_iter().map(|(pid, caused)| self.told(pid, caused, on_cpu)).collect();
+        holders.sort_by(|a, b| b.caused.cmp(&a.caused).then_with(|| a.pid.cmp(&b.pid)));
+        holders
+    }
+
+    /// Share out one wait among those who were seen to hold the lock in it.
+    fn blame(&self, address: u64, span: &Span, caused: &mut BTreeMap<u32, Caused>) {
+        let Some(lock) = &span.lock else { return };
+        let mut seen = self.seen(address, span, lock);
+        seen.retain(|(_, pid)| *pid != 0 && *pid != span.pid);
+        let from = span.at_ns;
+        if let Some(first) = seen.first_mut() {
+            // Nobody was seen before the first: he is the best guess.
+            first.0 = from;
+        }
+        let ends = seen.iter().skip(1).map(|(at, _)| *at).chain([span.woken_ns]).collect::<Vec<_>>();
+        for ((from, pid), to) in seen.into_iter().zip(ends) {
+            let holder = caused.entry(pid).or_default();
+            holder.ns = holder.ns.saturating_add(to.saturating_sub(from));
+            holder.while_held.push((from, to));
+        }
+        self.note_release(span, caused);
+    }
+
+    /// (when, who) in order of time: the word at the begin, what was seen since, the word read again, who woke.
+    fn seen(&self, address: u64, span: &Span, lock: &LockWait) -> Vec<(u64, u32)> {
+        let (from, to) = (span.at_ns, span.woken_ns);
+        let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Task).map(|waker| waker.pid);
+        // Readers leave no trace but the last one's name: who let the waiter go was one of them for sure.
+        let owner = if lock.reader_owned { waker.unwrap_or(lock.owner) } else { lock.owner };
+        let mut seen = vec![(from, owner)];
+        let rows = self.holds.get(&address).map_or(&[][..], Vec::as_slice);
+        let begin = rows.partition_point(|hold| hold.at_ns <= from);
+        let inside = rows.get(begin..).unwrap_or_default().iter().take_while(|hold| hold.at_ns < to);
+        seen.extend(inside.map(|hold| (hold.at_ns, hold.pid)));
+        if seen.len() == 1 && lock.owner_again != 0 && lock.owner_again != owner {
+            // It changed hands at a time that nobody saw.
+            seen.push((from.saturating_add(to.saturating_sub(from) / 2), lock.owner_again));
+        }
+        if seen.iter().all(|(_, pid)| *pid == 0 || *pid == span.pid) {
+            seen.extend(waker.map(|pid| (from, pid)));
+        }
+        seen
+    }
+
+    fn note_release(&self, span: &Span, caused: &mut BTreeMap<u32, Caused>) {
+        let Some(waker) = span.waker.as_ref().filter(|waker| waker.context == Context::Task) else { return };
+        let Some(holder) = caused.get_mut(&waker.pid) else { return };
+        holder.comm.get_or_insert_with(|| waker.comm.clone());
+        if holder.work.is_none() {
+            holder.work.clone_from(&waker.work);
+        }
+        if holder.released_in.is_none() {
+            holder.released_in = released_by(self.stacks.kernel(waker.stack)).map(str::to_owned);
+        }
+    }
+
+    fn told(&self, pid: u32, caused: Caused, on_cpu: &OnCpu<'_>) -> Holder {
+        let rows = self.rows.get(&pid).map_or(&[][..], Vec::as_slice);
+        let meanwhile = union(caused.while_held);
+        let overlapping: Vec<&Span> = rows.iter().copied().filter(|row| overlaps(row, &meanwhile)).collect();
+        let comm = overlapping.first().map(|row| row.comm.clone()).or(caused.comm);
+        let comm = comm.or_else(|| self.stacks.comm(pid).map(str::to_owned));
+        let work = caused.work.or_else(|| overlapping.iter().find_map(|row| row.work.clone()));
+        let name = comm.unwrap_or_else(|| format!("pid {pid}"));
+        let mut did = self.deeds(pid, &overlapping, &meanwhile, on_cpu);
+        if did.is_empty() {
+            did.extend(caused.released_in.map(|function| format!("gave it back in {function}")));
+        }
+        Holder {
+            pid,
+            who: work.map_or_else(|| name.clone(), |work| format!("{name} ({work})")),
+            caused: Duration::from_nanos(caused.ns),
+            did,
+        }
+    }
+
+    /// What the rows of `pid` say that it did in these stretches, the longest first.
+    fn deeds(&self, pid: u32, rows: &[&Span], meanwhile: &[Stretch], on_cpu: &OnCpu<'_>) -> Vec<String> {
+        let mut deeds: BTreeMap<String, u64> = BTreeMap::new();
+        let mut add = |deed: String, ns: u64| {
+            let sum = deeds.entry(deed).or_default();
+            *sum = sum.saturating_add(ns);
+        };
+        let mut ran_ns = 0_u64;
+        for row in rows {
+            let mixed = within((row.from_ns, row.at_ns), meanwhile);
+            let (all, running) = (row.mixed.total_ns(), row.mixed.running_ns);
+            ran_ns = ran_ns.saturating_add(part(mixed, running, all));
+            add("waited for a CPU".to_owned(), within((row.woken_ns, row.to_ns), meanwhile));
+            let waited = within((row.at_ns, row.woken_ns), meanwhile);
+            if waited > 0 && row.state != State::None {
+                add(format!("waited for {}", kinds::of(row, self.stacks).waits_for), waited);
+            }
+        }
+        for (doing, share) in on_cpu.did(pid) {
+            add(format!("ran {}", doing.what), (ran_ns as f64 * share) as u64);
+        }
+        if on_cpu.did(pid).is_empty() {
+            add("ran".to_owned(), ran_ns);
+        }
+        let mut deeds: Vec<(String, u64)> = deeds.into_iter().filter(|(_, ns)| *ns > 0).collect();
+        deeds.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        deeds.into_iter().take(DEEDS).map(|(deed, _)| deed).collect()
+    }
+}
+
+fn part(of: u64, some: u64, all: u64) -> u64 {
+    if all == 0 { 0 } else { (u128::from(of) * u128::from(some.min(all)) / u128::from(all)) as u64 }
+}
+
+/// Stretches that touch or overlap become one.
+fn union(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
+    stretches.sort_unstable();
+    let mut united: Vec<Stretch> = Vec::new();
+    for (from, to) in stretches {
+        match united.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => united.push((from, to)),
+        }
+    }
+    united
+}
+
+/// How much of a stretch lies within these.
+fn within(stretch: Stretch, among: &[Stretch]) -> u64 {
+    let begin = among.partition_point(|(_, to)| *to <= stretch.0);
+    let near = among.get(begin..).unwrap_or_default().iter().take_while(|(from, _)| *from < stretch.1);
+    near.map(|(from, to)| stretch.1.min(*to).saturating_sub(stretch.0.max(*from)))
+        .fold(0, u64::saturating_add)
+}
+
+fn overlaps(row: &Span, among: &[Stretch]) -> bool {
+    within((row.from_ns, row.to_ns), among) > 0
+}

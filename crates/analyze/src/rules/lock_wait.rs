@@ -1,0 +1,261 @@
+//! Tasks wait in the kernel for a lock, or for work that somebody else does: who is at the end of the chain?
+//!
+//! Signal: chains of the wait-for graph that begin with a wait for a kernel lock, or with an uninterruptible wait for another
+//! task, and end with somebody who is named. Lost: the part of the waits that the chain explains, less what the waiters'
+//! sleeps absorb. Not this rule: waits for a device, a CPU or a limit themselves; locks of programs (futexes).
+
+use std::time::Duration;
+
+use whyslow_model::chain::Chain;
+use whyslow_model::table::Task;
+use whyslow_model::timeline::{Span, State};
+use whyslow_model::{Finding, Missing, Not, Subject, SubjectKind, seconds};
+
+use super::Rule;
+use crate::Evidence;
+use crate::graph::{self, CHAIN_THRESHOLD, UNKNOWN};
+use crate::kinds::Class;
+use crate::names;
+use crate::spread;
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "lock-wait",
+    question: "Do tasks wait in the kernel for a lock, or for work that another task does?",
+    what: "A task holds a lock of the kernel for long, or is slow to do what others must wait for (a work item, an exit). Those \
+           who need it sleep in D state: they use no CPU and no disk, and no counter says whom they wait for.",
+    how: "The wait-for graph: the owner in the lock's word when a wait began and while it lasted, those who got the lock after \
+          waiting, and who woke the waiter. The waiter's time is shared out among what the holder did meanwhile, and so on \
+          down to who ran, slept or waited for a device. Counterfactual: had the one at the end been done at once, the \
+          waiters would have gone on. Time lost = the part of their waits that this chain explains, less what their sleeps \
+          absorb.",
+    limits: "Spinlocks are not seen: who spins is on a CPU. A holder that is known only from what readers leave in a lock's word, \
+             or that nobody saw, is not accused. Of a lock that is let go and taken again unseen, the first holder is told. \
+             Semaphores have no owner: who woke the waiter is taken to have held it.",
+    sources: "kernel/locking/mutex.c, rwsem.c (owner word, contention_begin and _end since 5.19); kernel/sched/core.c \
+              (try_to_wake_up, sched_waking).",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Less than this share of one task's window is told among the chains, not as a cause: everybody waits for a lock some time.
+const WORTH_IT: f64 = 0.01;
+/// Beyond these the chains tell the rest.
+const MOST: usize = 5;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    ev.spans()?;
+    let tasks = ev.tasks()?;
+    let mut causes: Vec<Cause> = Vec::new();
+    for (chain, span, class) in graph::host_chains(ev.recording()) {
+        if !is_told(&chain, span, class) {
+            continue;
+        }
+        match causes.iter_mut().find(|cause| cause.is_same(&chain)) {
+            Some(cause) => cause.add(chain),
+            None => causes.push(Cause::of(chain)),
+        }
+    }
+    let found = causes.iter().filter_map(|cause| finding(ev, tasks, cause));
+    Ok(found.take(MOST).collect())
+}
+
+/// A chain that says who made somebody wait in the kernel.
+fn is_told(chain: &Chain, head: &Span, class: Class) -> bool {
+    let uninterruptible = matches!(head.state, State::Blocked | State::Io);
+    let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);
+    let kernel = head.lock.is_some() || (uninterruptible && of_others);
+    let hint = chain.notes.iter().any(|note| note == "stale-owner");
+    kernel && !hint && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
+}
+
+/// Chains with one end.
+struct Cause {
+    /// The most expensive.
+    chain: Chain,
+    time: Duration,
+    victims: Vec<u32>,
+}
+
+impl Cause {
+    fn of(chain: Chain) -> Self {
+        let mut cause = Cause { time: Duration::ZERO, victims: Vec::new(), chain: chain.clone() };
+        cause.add(chain);
+        cause
+    }
+
+    fn is_same(&self, chain: &Chain) -> bool {
+        let (one, other) = (&self.chain.leaf, &chain.leaf);
+        (one.kind, &one.id, &one.function) == (other.kind, &other.id, &other.function)
+    }
+
+    fn add(&mut self, chain: Chain) {
+        self.time += chain.time;
+        self.victims.extend(chain.tasks.iter().take(1).flatten().map(|(pid, _)| *pid));
+        self.victims.sort_unstable();
+        self.victims.dedup();
+    }
+}
+
+fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> {
+    let victims: Vec<&Task> = tasks.iter().filter(|task| cause.victims.contains(&task.pid)).collect();
+    let blocked = |task: &Task| task.blocked_ns.saturating_add(task.io_ns).max(1);
+    let loss = spread::lost(&victims, blocked, cause.time.as_nanos() as f64);
+    if loss.likely.as_secs_f64() < WORTH_IT * ev.window().as_secs_f64() {
+        return None;
+    }
+    let (head, leaf) = (cause.chain.hops.first()?, cause.chain.hops.last()?);
+    let at = match leaf.state.as_str() {
+        "running" | "runnable" => format!("{} ({})", leaf.who, leaf.waits_for),
+        _ => format!("{}, which waits for {}", leaf.who, leaf.waits_for),
+    };
+    let title =
+        format!("{} waited {} for {}; at the end: {at}", head.who, seconds(cause.time), head.waits_for);
+    let mut finding = Finding::cause(RULE.id, victim(ev, &victims), loss.likely)
+        .titled(title)
+        .share_of(loss.lived)
+        .between(loss.low, loss.high)
+        .raw_wait(cause.time)
+        .by(cause.chain.leaf.clone())
+        .check(
+            "who waits in the kernel now, and in which function",
+            "ps -eo pid,state,wchan:40,comm | awk '$2 == \"D\"'",
+        )
+        .check("whom each waits for, over some seconds", "whyslow chains --for 10s");
+    finding.chain = cause.chain.hops.clone();
+    Some(finding.advice(way_out(&cause.chain, &leaf.who)))
+}
+
+fn way_out(chain: &Chain, who: &str) -> String {
+    match chain.leaf.kind {
+        SubjectKind::Task => format!(
+            "let {who} do this less often, in smaller steps, or when nobody waits; stop it for a moment to see the waits end \
+             (undo: start it again)"
+        ),
+        SubjectKind::Device => {
+            format!("the wait behind the lock is for {}: make its I/O faster or less", chain.leaf.name)
+        }
+        SubjectKind::Quota | SubjectKind::Limit => {
+            format!(
+                "{} stops a task that others wait for: raise it (undo: the value as it was)",
+                chain.leaf.name
+            )
+        }
+        _ => format!("keep {} from what it does while others wait for it", chain.leaf.name),
+    }
+}
+
+/// One task, a cgroup that holds all who waited, or the host.
+fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
+    let one = |task: &Task| Subject::new(SubjectKind::Task, task.pid.to_string(), task.comm.clone());
+    match victims {
+        [task] => one(task),
+        [first, ..] if victims.iter().all(|task| task.unified_cgroup == first.unified_cgroup) => {
+            let groups = ev.cgroups().unwrap_or_default();
+            let group = groups.iter().find(|group| group.id == first.unified_cgroup);
+            group.map_or_else(Subject::host, names::cgroup_subject)
+        }
+        _ => Subject::host(),
+    }
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    ev.spans()?;
+    let any = graph::host_chains(ev.recording()).iter().any(|(_, span, _)| span.lock.is_some());
+    let evidence = format!("no task waited for one as long as {}", seconds(CHAIN_THRESHOLD));
+    Ok((!any).then(|| Not { what: "a lock of the kernel".into(), evidence }))
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Waker};
+    use whyslow_model::{Kind, Meta, Recording};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn row(pid: u32, comm: &str, from: u64, to: u64) -> Span {
+        let (from_ns, to_ns) = (from * MS, to * MS);
+        let mixed = Mix { running_ns: to_ns - from_ns, ..Mix::default() };
+        Span {
+            pid,
+            comm: comm.into(),
+            from_ns,
+            at_ns: to_ns,
+            woken_ns: to_ns,
+            to_ns,
+            mixed,
+            ..Span::default()
+        }
+    }
+
+    /// Two tasks want a lock that the worker 9 has for `held` ms of a second.
+    fn host(held: u64) -> Recording {
+        let mut spans = vec![row(9, "kworker/1:2", 0, 1000)];
+        for pid in [1, 2] {
+            let lock =
+                LockWait { address: 7, kind: LockKind::Mutex, write: true, owner: 9, ..LockWait::default() };
+            let waker =
+                Waker { pid: 9, context: Context::Task, work: Some("free_fn".into()), ..Waker::default() };
+            let wait = row(pid, "mkdir", 0, 10);
+            spans.push(Span {
+                woken_ns: (10 + held) * MS,
+                to_ns: (10 + held) * MS,
+                state: State::Blocked,
+                lock: Some(LockWait { since_ns: 10 * MS, ..lock }),
+                waker: Some(waker),
+                ..wait
+            });
+            spans.push(row(pid, "mkdir", 10 + held, 1000));
+        }
+        let task = |pid, comm: &str| Task { pid, comm: comm.into(), lived_ns: 1000 * MS, ..Task::default() };
+        let blocked = |pid| Task { blocked_ns: held * MS, ..task(pid, "mkdir") };
+        let mut rec =
+            Recording { meta: Meta { window_ns: 1000 * MS, ..Meta::default() }, ..Recording::default() };
+        rec.tables.tasks = Some(vec![blocked(1), blocked(2), task(9, "kworker/1:2")]);
+        rec.tables.spans = Some(spans);
+        rec
+    }
+
+    #[test]
+    fn fires_when_a_worker_holds_a_lock_for_long() {
+        let rec = host(400);
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!((found.len(), found[0].kind), (1, Kind::Cause));
+        assert_eq!(found[0].lost, Some(Duration::from_millis(800)));
+        let culprit = found[0].culprit.clone().unwrap();
+        assert_eq!((culprit.id.as_str(), culprit.name.as_str()), ("9", "kworker/1:2 (free_fn)"));
+        assert_eq!(found[0].chain.len(), 2);
+        assert!(rules_out(&Evidence::of(&rec)).unwrap().is_none());
+    }
+
+    #[test]
+    fn is_quiet_when_waits_are_short() {
+        let rec = host(8);
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+        assert_eq!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().what, "a lock of the kernel");
+    }
+
+    #[test]
+    fn accuses_nobody_on_what_readers_leave_in_a_lock_or_when_nobody_was_seen() {
+        for owner in [9, 0] {
+            let mut rec = host(400);
+            for span in rec.tables.spans.iter_mut().flatten() {
+                span.waker = None;
+                for lock in &mut span.lock {
+                    (lock.reader_owned, lock.owner) = (true, owner);
+                }
+            }
+            assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "owner {owner}");
+        }
+    }
+
+    #[test]
+    fn says_so_when_it_cannot_tell() {
+        let mut rec = host(400);
+        rec.tables.spans = None;
+        assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "wait timelines was not recorded");
+    }
+}

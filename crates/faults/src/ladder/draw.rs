@@ -1,0 +1,254 @@
+//! Which ladder: its kind is asked for, all else is drawn.
+
+use std::fmt;
+
+use super::{Foot, Plan, Rung};
+use crate::Draw;
+
+/// What a ladder is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Futexes of our own.
+    Futex,
+    /// Futexes with priority inheritance.
+    Pi,
+    /// `pthread_mutex_t`.
+    Pthread,
+    /// `std::sync::Mutex`.
+    Std,
+    /// `sync.Mutex` of Go.
+    Go,
+    /// Pipes.
+    Pipe,
+    /// Unix sockets.
+    Unix,
+    /// Locks of files, and pages.
+    File,
+    /// Locks of directories, and pages.
+    Directory,
+    /// Locks of pipes, and pages.
+    PipeLock,
+    /// The lock of the address space, below others.
+    AddressSpace,
+    /// The lock of all cgroups, below others.
+    Cgroups,
+    /// All that can be in one process.
+    Mixed,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 13] = [
+        Kind::Futex,
+        Kind::Pi,
+        Kind::Pthread,
+        Kind::Std,
+        Kind::Go,
+        Kind::Pipe,
+        Kind::Unix,
+        Kind::File,
+        Kind::Directory,
+        Kind::PipeLock,
+        Kind::AddressSpace,
+        Kind::Cgroups,
+        Kind::Mixed,
+    ];
+
+    /// As it is printed.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Futex => "futex",
+            Kind::Pi => "pi-futex",
+            Kind::Pthread => "pthread",
+            Kind::Std => "std",
+            Kind::Go => "go",
+            Kind::Pipe => "pipe",
+            Kind::Unix => "unix",
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::PipeLock => "pipe-lock",
+            Kind::AddressSpace => "address-space",
+            Kind::Cgroups => "cgroups",
+            Kind::Mixed => "mixed",
+        }
+    }
+
+    /// It has a lock that the kernel holds the owner of: `whyslow locks` must see it.
+    #[must_use]
+    pub fn has_kernel_lock(self) -> bool {
+        matches!(self, Kind::File | Kind::Directory | Kind::PipeLock | Kind::AddressSpace | Kind::Cgroups)
+    }
+
+    /// What its foot may do.
+    #[must_use]
+    pub fn feet(self) -> &'static [Foot] {
+        match self {
+            Kind::AddressSpace | Kind::Cgroups => &[Foot::Rung],
+            Kind::Futex | Kind::Pi | Kind::Pthread | Kind::Pipe | Kind::Unix => {
+                &[Foot::Sleep, Foot::Burn, Foot::Disk, Foot::GracePeriod, Foot::Quota]
+            }
+            _ => &[Foot::Sleep, Foot::Burn, Foot::Disk, Foot::GracePeriod],
+        }
+    }
+
+    fn rungs(self, n: usize, draw: &mut Draw) -> Vec<Rung> {
+        const OF_ONE_PROCESS: [Rung; 6] =
+            [Rung::Futex, Rung::Pi, Rung::Pthread, Rung::Std, Rung::Pipe, Rung::Unix];
+        const OF_MANY: [Rung; 4] = [Rung::Futex, Rung::Pthread, Rung::Pipe, Rung::Unix];
+        let all = |rung| vec![rung; n];
+        let above = |of: &[Rung], last, draw: &mut Draw| {
+            let mut rungs: Vec<Rung> = (1..n).map(|_| draw.pick(of)).collect();
+            rungs.push(last);
+            rungs
+        };
+        match self {
+            Kind::Futex => all(Rung::Futex),
+            Kind::Pi => all(Rung::Pi),
+            Kind::Pthread => all(Rung::Pthread),
+            Kind::Std => all(Rung::Std),
+            Kind::Go => all(Rung::Go),
+            Kind::Pipe => all(Rung::Pipe),
+            Kind::Unix => all(Rung::Unix),
+            Kind::File => stopped(n, draw, |draw| Some(Rung::File { read: draw.one_in(2) })),
+            Kind::Directory => stopped(n, draw, |_| Some(Rung::Directory)),
+            Kind::PipeLock => stopped(n, draw, |_| Some(Rung::PipeLock)),
+            Kind::AddressSpace => {
+                let last = Rung::AddressSpace { read: draw.one_in(2) };
+                above(&OF_ONE_PROCESS, last, draw)
+            }
+            Kind::Cgroups => above(&OF_MANY, Rung::Cgroups, draw),
+            Kind::Mixed => stopped(n, draw, |draw| match draw.between(0, 5) {
+                0 => Some(Rung::File { read: draw.one_in(2) }),
+                1 => Some(Rung::Directory),
+                2 => Some(Rung::PipeLock),
+                _ => None,
+            }),
+        }
+    }
+}
+
+/// `n` rungs: such as `draw_one` gives, each with a page below it; and others, where it gives none or no two have room.
+fn stopped(n: usize, draw: &mut Draw, draw_one: impl Fn(&mut Draw) -> Option<Rung>) -> Vec<Rung> {
+    const OTHERS: [Rung; 4] = [Rung::Futex, Rung::Std, Rung::Pipe, Rung::Unix];
+    let (mut rungs, mut odd) = (Vec::new(), n % 2 == 1);
+    while rungs.len() < n {
+        let room = n - rungs.len();
+        // The odd one comes anywhere, at the latest when there is room for it alone.
+        let one = if room == 1 || (odd && draw.one_in(room as u64)) { None } else { draw_one(draw) };
+        match one {
+            Some(rung) => rungs.extend([rung, Rung::Page]),
+            None => {
+                odd = !odd;
+                rungs.push(draw.pick(&OTHERS));
+            }
+        }
+    }
+    rungs
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Its kind.
+    pub kind: Kind,
+    /// What its foot does; `None`: drawn.
+    pub foot: Option<Foot>,
+    /// Nobody waits long.
+    pub healthy: bool,
+    /// Busy processes take most of the CPUs: all takes longer.
+    pub in_a_crowd: bool,
+    /// It climbs for about so long.
+    pub lasts_ms: u64,
+}
+
+/// A thread wakes and begins to wait in less, mostly.
+const STEP_US: u64 = 1_000;
+const STEP_IN_CROWD_US: u64 = 4_000;
+/// From the end of a round to the begin of the next.
+const REST_US: u64 = 25_000;
+
+impl Ask {
+    /// The ladder's program, all but its place on this host.
+    #[must_use]
+    pub fn draw(self, draw: &mut Draw) -> Plan {
+        let foot = self.foot.unwrap_or_else(|| draw.pick(self.kind.feet()));
+        // With fewer there is no room for a lock of the kernel and its page.
+        let fewest = if self.kind.has_kernel_lock() && foot != Foot::Rung { 3 } else { 2 };
+        let n = draw.between(fewest, 8) as usize;
+        let rungs = self.kind.rungs(n - 1, draw);
+        let can_be_apart = rungs.iter().all(|rung| rung.is_shared());
+        let must_be_apart = foot == Foot::Quota || rungs.contains(&Rung::Cgroups);
+        let apart = can_be_apart && (must_be_apart || draw.one_in(2));
+        let step_us = if self.in_a_crowd { STEP_IN_CROWD_US } else { STEP_US };
+        let longest = self.longest_us(foot, &rungs, draw);
+        let every_us = longest * 13 / 10 + n as u64 * step_us + REST_US;
+        let count = (self.lasts_ms * 1000 / every_us).clamp(3, 150);
+        Plan {
+            positions: shuffled(n, draw),
+            names: (0..n).map(|_| format!("{}-{}", draw.word(3), draw.word(5))).collect(),
+            rungs,
+            foot,
+            rounds: (0..count).map(|_| draw.between(longest * 6 / 10, longest)).collect(),
+            every_us,
+            step_us,
+            healthy: self.healthy,
+            apart,
+            dir: std::path::PathBuf::new(),
+            foot_joins: Vec::new(),
+            homes: Vec::new(),
+        }
+    }
+
+    fn longest_us(self, foot: Foot, rungs: &[Rung], draw: &mut Draw) -> u64 {
+        let least = if self.in_a_crowd { 150 } else { 34 };
+        let (low, high) = match (foot, rungs.last()) {
+            (Foot::Sleep | Foot::Burn, _) => (least, 400),
+            (Foot::Disk | Foot::Quota, _) => (150, 400),
+            // As long as it takes; noted by those who wait.
+            (Foot::GracePeriod, _) | (Foot::Rung, Some(Rung::Cgroups)) => (40, 60),
+            // Of gigabytes of addresses, not more than the page tables may take.
+            (Foot::Rung, Some(Rung::AddressSpace { read: true })) => (50, 70),
+            (Foot::Rung, _) => (50, 250),
+        };
+        draw.between(low, high) * 1000
+    }
+}
+
+fn shuffled(n: usize, draw: &mut Draw) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..n).collect();
+    (0..n).map(|_| left.swap_remove(draw.between(0, left.len() as u64 - 1) as usize)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_lock_stands_on_a_page_or_on_the_foot() {
+        for seed in 0..2_000 {
+            let mut draw = Draw::with(seed);
+            let kind = draw.pick(&Kind::ALL);
+            let ask = Ask { kind, foot: None, healthy: false, in_a_crowd: draw.one_in(2), lasts_ms: 3_000 };
+            let plan = ask.draw(&mut draw);
+            assert!((2..=8).contains(&plan.len()) && plan.rungs.len() + 1 == plan.len(), "{plan:?}");
+            for (index, rung) in plan.rungs.iter().enumerate().filter(|(_, rung)| rung.is_of_kernel()) {
+                let on_page = plan.rungs.get(index + 1) == Some(&Rung::Page);
+                let on_foot = index + 1 == plan.rungs.len() && plan.foot == Foot::Rung;
+                assert!(on_page || on_foot, "{rung:?}: {plan:?}");
+            }
+            assert!(!plan.apart || plan.rungs.iter().all(|rung| rung.is_shared()), "{plan:?}");
+            assert!(!kind.has_kernel_lock() || plan.rungs.iter().any(|rung| rung.is_of_kernel()), "{plan:?}");
+            let mut positions = plan.positions.clone();
+            positions.sort_unstable();
+            assert!(positions.into_iter().eq(0..plan.len()));
+            assert!(plan.names.iter().all(|name| name.len() <= 15));
+        }
+    }
+}

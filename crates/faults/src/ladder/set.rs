@@ -1,0 +1,126 @@
+//! A ladder on this host: its files and cgroups, started alone or under another program.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Ask, Foot, Plan, Rung, Told, foot};
+use crate::cgroup::{Group, IoLimit};
+use crate::ledger::Word;
+use crate::spec::{Spec, Work};
+use crate::victim::{Launch, Victim};
+use crate::{Draw, Fence, host};
+
+/// One that is set up, or runs.
+pub struct Ladder {
+    plan: Plan,
+    spec: Spec,
+    group: Group,
+    cpu: Option<usize>,
+    said: String,
+}
+
+impl Ladder {
+    /// Draw one, and make its files and cgroups.
+    pub fn set(fence: &Fence, ask: Ask, draw: &mut Draw) -> io::Result<Self> {
+        let mut plan = ask.draw(draw);
+        let label = draw.word(6);
+        let group = fence.group(&label)?;
+        plan.dir = fence.dir().join(&label);
+        std::fs::create_dir(&plan.dir)?;
+        let mut said = String::new();
+        match plan.foot {
+            Foot::Disk => said = hold_back(&plan, &group, draw)?,
+            Foot::Quota => {
+                let (of, text) = with_quota(fence, draw)?;
+                plan.foot_joins = of.procs_files();
+                said = text;
+            }
+            _ => {}
+        }
+        if plan.rungs.contains(&Rung::Cgroups) {
+            for _ in 0..2 {
+                plan.homes.extend(fence.group(&draw.word(7))?.procs_files().into_iter().next());
+            }
+        }
+        // A crowd has all CPUs: pinned to one of them the ladder would only be slower.
+        let cpu = (!ask.in_a_crowd && draw.one_in(3)).then(|| draw.pick(&host::cpus()));
+        let top = plan.positions.first().and_then(|p| plan.names.get(*p)).cloned().unwrap_or_default();
+        let mut spec = fence.spec(&group, &top, plan.len() as u64, Work::Ladder(Box::new(plan.clone())));
+        spec.apart = plan.apart;
+        Ok(Ladder { plan, spec, group, cpu, said })
+    }
+
+    /// Start it; it does not climb yet.
+    pub fn start(&self, launch: Launch) -> io::Result<Victim> {
+        let victim = Victim::start(self.spec.clone(), launch)?;
+        if let Some(cpu) = self.cpu {
+            victim.pin(&[cpu])?;
+        }
+        Ok(victim)
+    }
+
+    /// Its cgroup.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn told(&self, victim: &Victim) -> Told {
+        Told::read(victim.ledger(), &self.plan, &victim.tids())
+    }
+
+    /// Begin no further round.
+    pub fn stop(&self, victim: &Victim) {
+        victim.ledger().word(Word::Stop).store(1, Ordering::Release);
+    }
+}
+
+impl fmt::Display for Ladder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rungs: Vec<String> = self.plan.rungs.iter().map(|rung| format!("{rung:?}")).collect();
+        write!(
+            f,
+            "{} {}, top to foot: {} {:?}{}; rounds of {:?} us at most, every {} us{}{}",
+            self.plan.len(),
+            if self.plan.apart { "processes" } else { "threads" },
+            rungs.join(" "),
+            self.plan.foot,
+            self.said,
+            self.plan.rounds.iter().max().copied().unwrap_or(0),
+            self.plan.every_us,
+            self.cpu.map_or(String::new(), |cpu| format!(", all on CPU {cpu}")),
+            if self.plan.healthy { ", healthy" } else { "" }
+        )
+    }
+}
+
+/// The disk gives the ladder only so many reads a second.
+fn hold_back(plan: &Plan, group: &Group, draw: &mut Draw) -> io::Result<String> {
+    if plan.healthy {
+        return Ok(String::new());
+    }
+    foot::make_file(plan)?;
+    let disk = host::disk_of(&plan.dir.join(foot::FILE))?;
+    let reads = draw.between(40, 120);
+    group.set_io_limit(&disk, false, Some(IoLimit::Requests(reads)))?;
+    Ok(format!(" ({reads} reads a second)"))
+}
+
+/// A group that the foot's process moves to.
+fn with_quota(fence: &Fence, draw: &mut Draw) -> io::Result<(Group, String)> {
+    let group = fence.group(&draw.word(8))?;
+    let period = Duration::from_millis(draw.between(20, 50));
+    let quota = period * draw.between(20, 50) as u32 / 100;
+    group.set_quota(Some((quota, period)))?;
+    Ok((group, format!(" ({quota:?} of {period:?})")))
+}

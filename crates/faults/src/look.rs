@@ -1,0 +1,107 @@
+//! Let whyslow look, and read what it said.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::bars;
+use crate::clock::{self, Span};
+use crate::rounds::Trouble;
+
+/// One look of whyslow at the host.
+pub struct Look {
+    /// What it said.
+    pub document: Value,
+    /// When it looked.
+    pub window: Span,
+    /// Its exit status.
+    pub status: Option<i32>,
+    /// Where the document is kept.
+    pub kept: PathBuf,
+}
+
+impl Look {
+    /// Run `whyslow ARGS` now; its window is as long as it is told to be in `args`. What it says is kept in `kept`.
+    pub fn now(whyslow: &OsStr, args: &[&str], length: Duration, kept: &Path) -> Result<Self, Trouble> {
+        let mut child = Command::new(whyslow)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(File::create(kept)?)
+            .stderr(File::create(kept.with_extension("stderr"))?)
+            .spawn()?;
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if began.elapsed() > length + bars::ANSWER_WITHIN {
+                child.kill()?;
+                child.wait()?;
+                return Err(format!("whyslow gave no answer in {:?}", began.elapsed()).into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        Look::read(kept, status.code(), length)
+    }
+
+    /// Read what a whyslow that has just ended wrote into `kept`: its last line, if it ran a command, else all.
+    pub fn read(kept: &Path, status: Option<i32>, length: Duration) -> Result<Self, Trouble> {
+        let ended = clock::now();
+        let text = fs::read_to_string(kept)?;
+        let last = text.lines().next_back().filter(|line| line.starts_with("{\"schema\""));
+        let document: Value = serde_json::from_str(last.unwrap_or(&text)).map_err(|err| {
+            let stderr = fs::read_to_string(kept.with_extension("stderr")).unwrap_or_default();
+            format!("whyslow ({status:?}) printed no document: {err}\n{text}\n{stderr}")
+        })?;
+        let length = document["window_s"].as_f64().map_or(length, Duration::from_secs_f64);
+        let window = match document["started_at"].as_str().and_then(seconds_since_1970) {
+            Some(wall) => Span::at_wall(wall, length),
+            // A start to the second is no start; the window cannot have ended later than the program.
+            None => Span { from: ended.saturating_sub(length.as_nanos() as u64), to: ended },
+        };
+        Ok(Look { document, window, status, kept: kept.to_owned() })
+    }
+}
+
+/// RFC 3339 with a fraction of a second, in UTC or with an offset.
+fn seconds_since_1970(text: &str) -> Option<f64> {
+    let (date, rest) = text.split_once(['T', 't', ' '])?;
+    let zone_at = rest.find(['Z', 'z', '+', '-'])?;
+    let (time, zone) = rest.split_at(zone_at);
+    if !time.contains('.') {
+        return None;
+    }
+    let mut date = date.splitn(3, '-').map(|n| n.parse::<i64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let mut time = time.splitn(3, ':').map(|n| n.parse::<f64>().ok());
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let offset = match zone.get(1..).and_then(|z| z.split_once(':')) {
+        Some((h, m)) => {
+            let seconds = h.parse::<f64>().ok()? * 3600.0 + m.parse::<f64>().ok()? * 60.0;
+            if zone.starts_with('-') { -seconds } else { seconds }
+        }
+        None => 0.0,
+    };
+    // Days since 1970 of a civil date; years are counted from March, so that a leap day comes last.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days =
+        365 * y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + (153 * m + 2) / 5 + day - 1;
+    Some((days - 719_468) as f64 * 86_400.0 + hour * 3600.0 + minute * 60.0 + second - offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_read_to_the_fraction() {
+        assert_eq!(seconds_since_1970("1970-01-02T00:00:01.500Z"), Some(86_401.5));
+        assert_eq!(seconds_since_1970("2024-02-29T12:00:00.25+02:00"), Some(1_709_200_800.25));
+        assert_eq!(seconds_since_1970("2026-11-21T12:00:00Z"), None);
+        assert_eq!(seconds_since_1970("torn"), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! One cell of a live test, made once or many times; what came out is printed, whatever the test harness captures.
+
+use std::error::Error;
+use std::fmt::{Display, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use crate::{Draw, bars, draw, host};
+
+/// Why a cell failed.
+pub type Trouble = Box<dyn Error + Send + Sync>;
+
+/// How a cell ended that did not fail.
+pub enum Outcome {
+    /// All was asserted, and held.
+    Passed,
+    /// What can be asserted on a busy host held; the rest was not asserted, because of this.
+    HostNotIdle(String),
+    /// It cannot be made here, because of this.
+    NotRun(String),
+}
+
+/// Whether somebody asked for something: `NAME=1`.
+#[must_use]
+pub fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// One cell as a test: not drawn, once, or the rounds of a soak, which are noted in `dir`.
+pub fn run(
+    cell: &dyn Display,
+    is_drawn: impl Fn(u64) -> bool,
+    dir: &Path,
+    mut make: impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
+) {
+    if !host::is_root() {
+        return say(&format!("not run: {cell} needs root"));
+    }
+    let soak = is_set("WHYSLOW_SOAK");
+    if !soak && !is_set("WHYSLOW_ALL") && !is_drawn(draw::run_seed()) {
+        return say(&format!("not drawn: {cell}"));
+    }
+    let rounds = if soak { bars::SOAK_ROUNDS } else { 1 };
+    let (mut passed, mut failed, mut not_idle) = (0, Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let mut draw = Draw::of_run(&cell.to_string(), round);
+        let seed = draw.seed();
+        match catch_unwind(AssertUnwindSafe(|| until_whole(cell, &mut draw, &mut make))) {
+            Ok(Ok(Outcome::Passed)) => {
+                passed += 1;
+                say(&format!("passed: {cell} WHYSLOW_SEED={seed}"));
+            }
+            Ok(Ok(Outcome::HostNotIdle(why))) => {
+                not_idle.push(seed);
+                say(&format!("HOST NOT IDLE, not passed: {cell} WHYSLOW_SEED={seed}: {why}"));
+            }
+            Ok(Ok(Outcome::NotRun(why))) => return say(&format!("not run: {cell}: {why}")),
+            Ok(Err(trouble)) => failed.push((seed, trouble.to_string())),
+            Err(_) => failed.push((seed, "it panicked".to_owned())),
+        }
+        if let Some((seed, trouble)) = failed.last().filter(|(failed_seed, _)| *failed_seed == seed) {
+            say(&format!("FAILED: {cell} WHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}"));
+        }
+    }
+    let seeds: Vec<u64> = failed.iter().map(|(seed, _)| *seed).collect();
+    let row = format!("{cell:<36} {passed:>3} of {rounds:<3} failing {seeds:?} host not idle {not_idle:?}");
+    if soak {
+        say(&row);
+        note(dir, &row);
+    }
+    // A host that is not idle fails nobody by itself, unless somebody insists on an idle one.
+    let strict = is_set("WHYSLOW_NEEDS_IDLE") && !not_idle.is_empty();
+    let told = failed.iter().fold(String::new(), |mut text, (seed, trouble)| {
+        let _ = write!(text, "\n\nWHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}");
+        text
+    });
+    assert!(failed.is_empty() && !strict, "{row}{told}");
+}
+
+/// Make it; again, if the scene broke down before whyslow was judged: a starved kernel may end a victim that swaps
+/// (premature OOM) or keep it from being ready in time.
+fn until_whole(
+    cell: &dyn Display,
+    draw: &mut Draw,
+    make: &mut impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
+) -> Result<Outcome, Trouble> {
+    for _ in 1..bars::TRIES {
+        match make(draw) {
+            Err(trouble) if trouble.is::<std::io::Error>() => {
+                say(&format!("broke down, made again: {cell}: {trouble}"));
+            }
+            done => return done,
+        }
+    }
+    make(draw)
+}
+
+/// Not println!: what was drawn, not drawn or not idle must be seen also when all tests pass.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "live: {text}");
+}
+
+fn note(dir: &Path, row: &str) {
+    let file = fs::create_dir_all(dir)
+        .and_then(|()| OpenOptions::new().create(true).append(true).open(dir.join("soak.txt")));
+    let _ = file.and_then(|mut file| writeln!(file, "{row}"));
+}

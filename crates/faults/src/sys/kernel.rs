@@ -1,0 +1,176 @@
+//! System calls that take one lock of the kernel each.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const PAGE: usize = 4096;
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A pipe.
+pub fn pipe() -> io::Result<[OwnedFd; 2]> {
+    let mut fds = [0; 2];
+    // SAFETY: room for two descriptors, which are ours alone.
+    unsafe {
+        super::check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
+        Ok(fds.map(|fd| OwnedFd::from_raw_fd(fd)))
+    }
+}
+
+/// Two connected unix sockets.
+pub fn socket_pair() -> io::Result<[OwnedFd; 2]> {
+    let mut fds = [0; 2];
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: room for two descriptors, which are ours alone.
+    unsafe {
+        super::check(libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()))?;
+        Ok(fds.map(|fd| OwnedFd::from_raw_fd(fd)))
+    }
+}
+
+/// Write one byte from anywhere in our memory. For a file: at its begin.
+///
+/// # Safety
+/// `from` is a mapped byte.
+pub unsafe fn write_byte(fd: &impl AsRawFd, from: *const u8, file: bool) -> io::Result<()> {
+    // SAFETY: promised by the caller.
+    let written = unsafe {
+        if file {
+            libc::pwrite(fd.as_raw_fd(), from.cast(), 1, 0)
+        } else {
+            libc::write(fd.as_raw_fd(), from.cast(), 1)
+        }
+    };
+    check(written as libc::c_long).map(drop)
+}
+
+/// Read one byte; 0 bytes are an error.
+pub fn read_byte(fd: &impl AsRawFd) -> io::Result<()> {
+    let mut byte = 0_u8;
+    // SAFETY: room for the byte that is asked for.
+    match check(unsafe { libc::read(fd.as_raw_fd(), (&raw mut byte).cast(), 1) } as libc::c_long)? {
+        1 => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Look for data in a file: takes its lock for reading (ext4, xfs), and nothing else.
+pub fn seek_data(file: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) }).map(drop)
+}
+
+/// Bytes in a pipe: takes its lock, and changes nothing.
+pub fn bytes_in(pipe: &impl AsRawFd) -> io::Result<()> {
+    let mut n = 0;
+    // SAFETY: room for the number.
+    super::check(unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &raw mut n) }).map(drop)
+}
+
+/// Read a directory from its begin into one page.
+///
+/// # Safety
+/// `into` is a mapped page that nobody else uses.
+pub unsafe fn read_directory(dir: &impl AsRawFd, into: *mut u8) -> io::Result<()> {
+    // SAFETY: promised by the caller; the length is that of a page.
+    unsafe {
+        check(libc::lseek(dir.as_raw_fd(), 0, libc::SEEK_SET))?;
+        check(libc::syscall(libc::SYS_getdents64, dir.as_raw_fd(), into, PAGE)).map(drop)
+    }
+}
+
+/// Let two names of one directory change places: takes its lock once, for writing.
+pub fn swap_names(dir: &impl AsRawFd, a: &CStr, b: &CStr) -> io::Result<()> {
+    let fd = dir.as_raw_fd();
+    // SAFETY: two C strings that live through the call.
+    let result =
+        unsafe { libc::syscall(libc::SYS_renameat2, fd, a.as_ptr(), fd, b.as_ptr(), libc::RENAME_EXCHANGE) };
+    check(result).map(drop)
+}
+
+/// Wait for an RCU grace period.
+pub fn grace_period() -> io::Result<()> {
+    // SAFETY: numbers only. 1: MEMBARRIER_CMD_GLOBAL.
+    check(unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) }).map(drop)
+}
+
+/// Wait for a child of this process to end, if it has one.
+pub fn wait_for_child() -> bool {
+    // SAFETY: nobody wants the status.
+    unsafe { libc::wait(std::ptr::null_mut()) > 0 }
+}
+
+/// CPU time of this thread.
+pub fn cpu_ns() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: ts is a valid place for the answer; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// A range of addresses, all of it mapped to the page of zeroes: only page tables take memory.
+pub struct Zeroes {
+    at: *mut u8,
+    size: usize,
+}
+
+// SAFETY: only handed to the kernel, and read as volatile bytes.
+unsafe impl Send for Zeroes {}
+// SAFETY: as above.
+unsafe impl Sync for Zeroes {}
+
+impl Zeroes {
+    /// A new one, nothing mapped yet.
+    pub fn new(size: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: the kernel picks an address where nothing is.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        super::no_huge_pages(at.cast(), size);
+        Ok(Zeroes { at: at.cast(), size })
+    }
+
+    /// Map all of the first `size` bytes: holds the lock of the address space for reading meanwhile.
+    pub fn populate(&self, size: usize) -> io::Result<()> {
+        self.advise(0, size, libc::MADV_POPULATE_READ)
+    }
+
+    /// Map none of them.
+    pub fn drop_pages(&self, from: usize, size: usize) -> io::Result<()> {
+        self.advise(from, size, libc::MADV_DONTNEED)
+    }
+
+    fn advise(&self, from: usize, size: usize, advice: i32) -> io::Result<()> {
+        let from = from.min(self.size);
+        // SAFETY: inside our range; advice changes only which pages of zeroes are mapped.
+        super::check(unsafe { libc::madvise(self.at.add(from).cast(), size.min(self.size - from), advice) })
+            .map(drop)
+    }
+
+    /// Change what may be done with the first `size` bytes: holds the lock of the address space for writing meanwhile.
+    pub fn protect(&self, size: usize, writable: bool) -> io::Result<()> {
+        let how = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: inside our range, which stays readable; nobody writes to it.
+        super::check(unsafe { libc::mprotect(self.at.cast(), size.min(self.size), how) }).map(drop)
+    }
+
+    /// Read a byte: a page fault, if its page is not mapped.
+    pub fn touch(&self, offset: usize) {
+        // SAFETY: inside our range, which is readable as long as `self` lives.
+        unsafe { self.at.add(offset.min(self.size - 1)).read_volatile() };
+    }
+
+    /// Map a page anew over the one at `offset`: takes the lock of the address space for writing.
+    pub fn map_again(&self, offset: usize) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        let offset = offset.min(self.size - PAGE);
+        // SAFETY: inside our range, of which nobody holds a reference.
+        let at = unsafe { libc::mmap(self.at.add(offset).cast(), PAGE, libc::PROT_READ, flags, -1, 0) };
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,141 @@
+//! Each ladder is what it says, by its threads' own clock alone. Drawn at random.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use whyslow_faults::ladder::{self, Ask, Foot, Kind, Told};
+use whyslow_faults::victim::Launch;
+use whyslow_faults::{Draw, Fence, Ladder, bars, host};
+
+whyslow_faults::may_become_victim!();
+
+const LASTS_MS: u64 = 1_200;
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// A host that others use may keep a thread from its turn: not all rounds need be whole.
+const MOST: f64 = 0.8;
+/// While all wait, as a part of what the foot was told.
+const AT_LEAST: f64 = 0.5;
+
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+fn climb(ask: Ask, round: u64) -> io::Result<(String, Ladder, Told)> {
+    let mut draw = Draw::of_run(&format!("{} {:?}", ask.kind, ask.foot), round);
+    let fence = Fence::enter()?;
+    let ladder = Ladder::set(&fence, ask, &mut draw)?;
+    let program = match ask.kind {
+        Kind::Go => Some(ladder::build_go(Path::new(env!("CARGO_TARGET_TMPDIR")))?),
+        _ => None,
+    };
+    let mut victim = ladder.start(Launch { program, ..Launch::default() })?;
+    victim.go();
+    let status = victim.ended(ENDS_WITHIN)?;
+    let told = ladder.told(&victim);
+    let said = format!("{draw} {}: {ladder}\n{told}", ask.kind);
+    if status.success() {
+        Ok((said, ladder, told))
+    } else {
+        Err(io::Error::other(format!("{status}: {said}")))
+    }
+}
+
+/// The waits came about, in their order, and as long as the foot acted.
+fn is_a_ladder(ladder: &Ladder, told: &Told) -> Result<(), String> {
+    let rounds = told.rounds.len();
+    if rounds != ladder.plan().rounds.len() {
+        return Err(format!("{rounds} rounds of {} were done", ladder.plan().rounds.len()));
+    }
+    let whole = told.rounds.iter().zip(&ladder.plan().rounds).filter(|(round, us)| {
+        // However long a grace period takes; a wait is one if it is longer than any hiccup of the scheduler.
+        let least = match (ladder.plan().foot, ladder.plan().rungs.last()) {
+            (Foot::GracePeriod, _) | (Foot::Rung, Some(ladder::Rung::Cgroups)) => 0.0,
+            _ => **us as f64 * 1e-6 * AT_LEAST,
+        };
+        round.is_in_order() && round.together().length().as_secs_f64() > least
+    });
+    let whole = whole.count();
+    if (whole as f64) < MOST * rounds as f64 {
+        return Err(format!("only {whole} rounds of {rounds} were whole"));
+    }
+    let on_cpu = told.foot_on_cpu();
+    let holds = match ladder.plan().foot {
+        Foot::Sleep | Foot::GracePeriod => on_cpu < 0.1,
+        Foot::Disk => on_cpu < 0.3,
+        Foot::Quota => on_cpu < 0.75,
+        // Others may want its CPU, too.
+        Foot::Burn => on_cpu > 0.1,
+        Foot::Rung => true,
+    };
+    if holds { Ok(()) } else { Err(format!("the foot did something else: {:.0} % on a CPU", on_cpu * 100.0)) }
+}
+
+fn holds(kind: Kind) {
+    if !host::is_root() {
+        return say(&format!("not run: a ladder of {kind} needs root"));
+    }
+    let here = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    if let (Kind::Go, Err(why)) = (kind, ladder::build_go(here)) {
+        assert!(std::env::var_os("WHYSLOW_NEEDS_GO").is_none(), "{why}");
+        return say(&format!("not run: a ladder of {kind}: {why}"));
+    }
+    for foot in kind.feet() {
+        let mut all = String::new();
+        let ask = Ask { kind, foot: Some(*foot), healthy: false, in_a_crowd: false, lasts_ms: LASTS_MS };
+        let held = (0..u64::from(bars::TRIES)).any(|round| {
+            let outcome =
+                climb(ask, round).map_err(|err| err.to_string()).and_then(|(said, ladder, told)| {
+                    say(&said);
+                    is_a_ladder(&ladder, &told).map_err(|why| format!("{why}: {said}"))
+                });
+            outcome.map_err(|why| all += &format!("\n{why}")).is_ok()
+        });
+        assert!(held, "not what it says:{all}");
+    }
+}
+
+macro_rules! ladders {
+    ($($name:ident => $kind:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            holds(Kind::$kind);
+        }
+    )*};
+}
+
+ladders! {
+    root_a_ladder_of_futexes => Futex;
+    root_a_ladder_of_pi_futexes => Pi;
+    root_a_ladder_of_pthread_mutexes => Pthread;
+    root_a_ladder_of_std_mutexes => Std;
+    root_a_ladder_of_go_mutexes => Go;
+    root_a_ladder_of_pipes => Pipe;
+    root_a_ladder_of_unix_sockets => Unix;
+    root_a_ladder_of_files => File;
+    root_a_ladder_of_directories => Directory;
+    root_a_ladder_of_pipe_locks => PipeLock;
+    root_a_ladder_on_the_lock_of_the_address_space => AddressSpace;
+    root_a_ladder_on_the_lock_of_all_cgroups => Cgroups;
+    root_a_ladder_of_all_kinds => Mixed;
+}
+
+/// Nobody waits for long on a healthy ladder: its threads come by all the time.
+#[test]
+fn root_a_healthy_ladder_goes_on() {
+    if !host::is_root() {
+        return say("not run: a healthy ladder needs root");
+    }
+    for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Go) {
+        let mut draw = Draw::of_run(&format!("healthy {kind}"), 0);
+        let fence = Fence::enter().unwrap();
+        let ask = Ask { kind, foot: None, healthy: true, in_a_crowd: false, lasts_ms: LASTS_MS };
+        let ladder = Ladder::set(&fence, ask, &mut draw).unwrap();
+        let mut victim = ladder.start(Launch::default()).unwrap();
+        victim.go();
+        std::thread::sleep(Duration::from_millis(200));
+        ladder.stop(&victim);
+        let status = victim.ended(ENDS_WITHIN).unwrap();
+        assert!(status.success(), "{draw} {kind}: {ladder}: {status}");
+    }
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Who waits for a lock now: one walk over all tasks. Waits that began before we looked are known where the kernel notes
+ * them for its own hung task detector.
+ */
+#pragma once
+
+/* From the walk: a task that waits for a lock now. */
+struct locks_open {
+	struct lock_wait wait;
+	__u32 tgid;
+	__u32 owner_tgid;
+	__s32 depth;
+	__u32 zero;
+	char comm[16];
+	char owner_comm[16];
+	__u64 frames[FRAMES];
+};
+
+/* For the walk; and the skeleton knows the types of map values. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct locks_open);
+} open SEC(".maps");
+
+/* Stacks of waiters taken by the walk, counted down by it. */
+__u64 stacks_left;
+
+/* The lock that the kernel says a task waits for. */
+struct blocked {
+	__u64 lock;
+	__u32 kind;
+	__u32 write;
+};
+
+static __always_inline bool blocked_at(struct task_struct *t, struct blocked *b)
+{
+	struct task_struct___blocked_on_mutex *by_mutex = (void *)t;
+	struct task_struct___with_blocker *by_any = (void *)t;
+	__u64 blocker = 0, type;
+
+	b->lock = 0;
+	if (bpf_core_field_exists(by_any->blocker))
+		blocker = BPF_CORE_READ(by_any, blocker);
+	if (blocker) {
+		type = blocker & BLOCKER_TYPE_MASK;
+		b->lock = blocker & ~(__u64)BLOCKER_TYPE_MASK;
+		b->kind = type == BLOCKER_TYPE_MUTEX ? LOCK_MUTEX : type == BLOCKER_TYPE_SEM ? LOCK_SEMAPHORE : LOCK_RWSEM;
+		b->write = type == BLOCKER_TYPE_MUTEX || type == BLOCKER_TYPE_RWSEM_WRITER;
+	} else if (bpf_core_type_matches(struct task_struct___blocked_on_mutex)) {
+		b->lock = (__u64)BPF_CORE_READ(by_mutex, blocked_on);
+		b->kind = LOCK_MUTEX;
+		b->write = 1;
+	}
+	return b->lock;
+}
+
+/* At the start, after the tracepoints: waits that have begun before. */
+SEC("iter/task")
+int seed(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct lock_word word;
+	struct blocked b, still;
+	struct lock_wait *w;
+	__u64 now;
+
+	if (!t || !blocked_at(t, &b))
+		return 0;
+	w = lock_wait_at(t->pid);
+	if (!w || w->lock)
+		return 0;
+	now = bpf_ktime_get_ns();
+	read_lock_word(b.lock, b.kind, &word);
+	open_wait(w, t->pid, b.lock, b.kind, b.write, now, &word);
+	/* The kernel takes its note back before it fires the end: if that is still there, the end is still to come. */
+	if ((!blocked_at(t, &still) || still.lock != b.lock) && w->since == now)
+		w->lock = 0;
+	return 0;
+}
+
+/* Tell those who wait now. */
+SEC("iter/task")
+int walk(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task, *owner;
+	struct locks_open *out;
+	struct lock_word word;
+	struct lock_wait *w;
+	struct blocked b;
+	__u32 zero = 0;
+
+	if (!t)
+		return 0;
+	w = lock_wait_at(t->pid);
+	out = bpf_map_lookup_elem(&open, &zero);
+	if (!w || !out)
+		return 0;
+	if (w->lock && w->pid == (__u32)t->pid) {
+		out->wait = *w;
+	} else if (blocked_at(t, &b)) {
+		__builtin_memset(&out->wait, 0, sizeof(out->wait));
+		out->wait.lock = b.lock;
+		out->wait.kind = b.kind;
+		out->wait.write = b.write;
+		out->wait.pid = t->pid;
+	} else {
+		return 0;
+	}
+	read_lock_word(out->wait.lock, out->wait.kind, &word);
+	out->wait.owner_again = word.pid;
+	out->wait.reader_owned = word.reader_owned;
+	out->tgid = t->tgid;
+	bpf_probe_read_kernel(out->comm, sizeof(out->comm), t->comm);
+	owner = word.pid ? word.task : 0;
+	out->owner_tgid = owner ? BPF_CORE_READ(owner, tgid) : 0;
+	if (!owner || bpf_probe_read_kernel(out->owner_comm, sizeof(out->owner_comm), &owner->comm))
+		out->owner_comm[0] = 0;
+	out->depth = 0;
+	if (stacks_left) {
+		stacks_left--;
+		out->depth = bpf_get_task_stack(t, out->frames, sizeof(out->frames), 0);
+	}
+	bpf_seq_write(ctx->meta->seq, out, sizeof(*out)); /* if it does not fit the kernel asks again for this task */
+	return 0;
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Who waits for which kernel lock, for how long, and who holds it?
+ *
+ * Every wait for a mutex, rwsem, rtmutex, percpu rwsem or semaphore that sleeps
+ * (or, a mutex, spins) is summed by lock and, above 20 us, by call site. The
+ * owner is read from the lock word when the wait begins, and again by a timer
+ * while it lasts. Spinlocks fire the same tracepoints, also under the run
+ * queue's lock: for them we return at once, without a lock, a clock or a map
+ * that could be locked.
+ *
+ * Not seen: the optimistic spinning of rwsems, which fires nothing, and holders
+ * that nobody waits for.
+ */
+#include "lock_holds.bpf.h"
+
+#define FRAMES 20
+#define USEC 1000ULL
+#define MAX_ROWS 16384
+#define MAX_STACKS 8192
+/* Shorter waits are summed without a call site: a stack costs 1 to 3 us. */
+#define STACK_FROM (20 * USEC)
+/* Waits that the timer looks at again, by hash of the pid. */
+#define LISTED 512
+/* The timer of any CPU may do the walk, but not more often than this. */
+#define WALK_EVERY (4 * MSEC)
+
+struct locks_key {
+	__u64 lock;
+	__s32 stack; /* -1: not taken */
+	__u16 kind;
+	__u16 write;
+};
+
+struct locks_row {
+	__u64 count;
+	__u64 total_ns;
+	__u64 worst_ns;
+};
+
+/* Beside lock_waits, by pid: what only we need. */
+struct locks_begun {
+	struct task_struct *owner;
+	__u64 listed; /* place in `listed`, + 1 */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_ROWS);
+	__type(key, struct locks_key);
+	__type(value, struct locks_row);
+} rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, MAX_STACKS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, FRAMES * sizeof(__u64));
+} sites SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct locks_begun);
+} begun SEC(".maps");
+
+/* Pids of waits, by hash; two a word, for the timer. */
+__u64 listed[LISTED / 2];
+__u64 last_walk;
+static __always_inline struct locks_begun *begun_at(__u32 pid)
+{
+	__u32 at = pid & (SLOTS - 1);
+
+	return bpf_map_lookup_elem(&begun, &at);
+}
+
+static __always_inline __u32 *listed_at(__u32 at)
+{
+	return &((__u32 *)listed)[at & (LISTED - 1)];
+}
+
+/* Put a waiter where the timer looks. Two places may be its own; if both are taken it is not looked at again. */
+static __always_inline void list_wait(__u32 pid, struct locks_begun *b)
+{
+	__u32 at = pid * 2654435761U >> 23;
+
+	b->listed = 0;
+	if (*listed_at(at)) {
+		at ^= 1;
+		if (*listed_at(at))
+			return;
+	}
+	*listed_at(at) = pid;
+	b->listed = (at & (LISTED - 1)) + 1;
+}
+
+static __always_inline void unlist_wait(__u32 pid, struct locks_begun *b)
+{
+	__u32 at = b->listed - 1;
+
+	if (b->listed && *listed_at(at) == pid)
+		*listed_at(at) = 0;
+	b->listed = 0;
+}
+
+static __always_inline void open_wait(struct lock_wait *w, __u32 pid, __u64 lock, __u32 kind, __u32 write, __u64 now,
+				      struct lock_word *word)
+{
+	struct locks_begun *b = begun_at(pid);
+
+	if (!b)
+		return;
+	w->since = now;
+	w->pid = pid;
+	w->kind = kind;
+	w->write = write;
+	w->owner = word->pid;
+	w->owner_again = 0;
+	w->reader_owned = word->reader_owned;
+	w->lock = lock;
+	b->owner = word->task;
+	list_wait(pid, b);
+}
+
+/* A mutex's wait begins with spinning and goes on asleep: begins follow each other, it is one wait. */
+static __always_inline void begun_again(struct lock_wait *w, __u64 lock, struct lock_word *word)
+{
+	if (word->pid && word->pid != w->pid) {
+		w->owner_again = word->pid;
+		w->reader_owned = word->reader_owned;
+	}
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(begins, void *lock_pointer, __u32 flags)
+{
+	int kind = lock_kind_of(flags);
+	__u64 lock = (__u64)lock_pointer, now;
+	struct lock_word word;
+	struct locks_hot *h;
+	struct lock_wait *w;
+	__u32 pid;
+
+	if (kind < 0)
+		return 0;
+	pid = bpf_get_current_pid_tgid();
+	w = lock_wait_at(pid);
+	if (!w || !pid)
+		return 0;
+	read_lock_word(lock, kind, &word);
+	if (w->lock && w->pid == pid) {
+		if (w->lock == lock) {
+			begun_again(w, lock, &word);
+			return 0;
+		}
+		__sync_fetch_and_add(&lost, 1);
+		/* Older kernels have a writer of a percpu rwsem wait for RCU, and its mutexes, within the wait: the outer
+		 * one stands. No other wait has one within: then the end of the old one was missed.
+		 */
+		if (w->kind == LOCK_PERCPU_RWSEM)
+			return 0;
+	}
+	now = bpf_ktime_get_ns();
+	open_wait(w, pid, lock, kind, kind == LOCK_MUTEX || kind == LOCK_RTMUTEX || (flags & LCB_F_WRITE), now, &word);
+	h = heat(lock, now, false);
+	if (h)
+		note_word(h, lock, &word, now);
+	return 0;
+}
+
+/* Sum a wait. When the table is full, locks that are not in it share one row, lock 0. */
+static __always_inline void sum(struct locks_key *key, __u64 ns)
+{
+	static const struct locks_row none;
+	struct locks_row *row = bpf_map_lookup_elem(&rows, key);
+
+	if (!row) {
+		bpf_map_update_elem(&rows, key, &none, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&rows, key);
+	}
+	if (!row) {
+		__sync_fetch_and_add(&lost, 1);
+		key->lock = 0;
+		key->stack = -1;
+		row = bpf_map_lookup_elem(&rows, key);
+		if (!row)
+			return;
+	}
+	__sync_fetch_and_add(&row->count, 1);
+	__sync_fetch_and_add(&row->total_ns, ns);
+	worsen(&row->worst_ns, ns);
+}
+
+/* A wait is over: who held the lock when it began, and who has it now. */
+static __always_inline void tell_holders(struct lock_wait *w, struct locks_begun *b, __u64 now, bool got_it)
+{
+	bool waited = now - w->since >= HOT_FROM;
+	struct locks_hot *h = heat(w->lock, now, waited);
+
+	if (!h)
+		return;
+	if (waited)
+		tell_hold(w->lock, w->since, now, b->owner, w->owner, false, w->reader_owned && !w->owner_again);
+	if (!got_it || (!waited && now - h->told_at < TELL_EVERY))
+		return;
+	h->owner = w->pid;
+	h->told_at = now;
+	tell_hold(w->lock, now, now, (void *)bpf_get_current_task(), w->pid, true,
+		  !w->write && (w->kind == LOCK_RWSEM || w->kind == LOCK_PERCPU_RWSEM));
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(ends, void *lock_pointer, int ret)
+{
+	__u32 pid = bpf_get_current_pid_tgid();
+	struct lock_wait *w = lock_wait_at(pid);
+	struct locks_key key = {};
+	struct locks_begun *b;
+	__u64 now, ns;
+
+	if (!w || w->lock != (__u64)lock_pointer || w->pid != pid || !w->lock)
+		return 0; /* a spinlock, as a rule */
+	b = begun_at(pid);
+	if (!b)
+		return 0;
+	now = bpf_ktime_get_ns();
+	ns = now - w->since;
+	unlist_wait(pid, b);
+	key.lock = w->lock;
+	key.kind = w->kind;
+	key.write = w->write;
+	key.stack = -1;
+	if (ns >= STACK_FROM && may(now, false))
+		key.stack = bpf_get_stackid(ctx, &sites, 0);
+	if (key.stack < 0)
+		key.stack = -1; /* two stacks of one hash: the first has the place */
+	tell_holders(w, b, now, !ret);
+	w->lock = 0;
+	sum(&key, ns);
+	return 0;
+}
+
+/* Look again at a wait that lasts. */
+static __always_inline void look_again(__u32 pid, __u64 now)
+{
+	struct lock_wait *w = lock_wait_at(pid);
+	__u64 lock, since;
+	struct lock_word word;
+	struct locks_hot *h;
+
+	if (!w || w->pid != pid)
+		return;
+	lock = w->lock;
+	since = w->since;
+	if (!lock || now < since + 2 * HOT_FROM)
+		return;
+	read_lock_word(lock, w->kind, &word);
+	if (w->lock != lock || w->since != since)
+		return; /* it ended while we looked */
+	if (word.pid && word.pid != pid) {
+		w->owner_again = word.pid;
+		w->reader_owned = word.reader_owned;
+	}
+	h = heat(lock, now, true);
+	if (h)
+		note_word(h, lock, &word, now);
+}
+
+static long look_at_two(__u32 at, __u64 *now)
+{
+	__u64 two = listed[at & (LISTED / 2 - 1)];
+
+	if ((__u32)two)
+		look_again(two, *now);
+	if (two >> 32)
+		look_again(two >> 32, *now);
+	return 0;
+}
+
+SEC("perf_event")
+int again(void *ctx)
+{
+	__u64 now = bpf_ktime_get_ns(), last = last_walk;
+
+	if (now - last < WALK_EVERY || __sync_val_compare_and_swap(&last_walk, last, now) != last)
+		return 0;
+	bpf_loop(LISTED / 2, look_at_two, &now, 0);
+	return 0;
+}
+
+#include "lock_walk.bpf.h"

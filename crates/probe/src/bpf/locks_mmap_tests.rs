@@ -1,0 +1,137 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use whyslow_model::timeline::{HoldSeen, Lock};
+
+use super::tests::{CPUS, now_ns};
+use super::*;
+use crate::kallsyms::Kallsyms;
+use crate::lock_table;
+use crate::stuck::tid;
+use crate::symbols::KernelNames;
+
+/// A mapping that `mprotect` walks while `mincore` waits to look at it.
+struct Pages(*mut libc::c_void, usize);
+// SAFETY: an address; the threads of the test only make system calls with it.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn new(len: usize) -> Self {
+        // SAFETY: a new private mapping; populated, so that there is something to walk.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            libc::madvise(at, len, libc::MADV_NOHUGEPAGE);
+            assert_eq!(libc::madvise(at, len, libc::MADV_POPULATE_WRITE), 0);
+            Pages(at, len)
+        }
+    }
+
+    fn protect(&self, how: i32) {
+        // SAFETY: the mapping is ours, and nobody touches its bytes.
+        assert_eq!(unsafe { libc::mprotect(self.0, self.1, how) }, 0);
+    }
+
+    /// Takes mmap_lock for reading; how long that took, and whether it slept.
+    fn look(&self) -> (u64, bool) {
+        let (mut byte, slept, began) = (0u8, sleeps(), Instant::now());
+        // SAFETY: asks for one page, whose answer is one byte.
+        assert_eq!(unsafe { libc::mincore(self.0, 4096, &raw mut byte) }, 0);
+        (began.elapsed().as_nanos() as u64, sleeps() > slept)
+    }
+}
+
+/// How often this thread has given up the CPU of itself.
+fn sleeps() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the pointer is to a local of that type, whose bytes may all be zero.
+    unsafe {
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()), 0);
+        usage.assume_init().ru_nvcsw
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and the threads have ended.
+        unsafe { libc::munmap(self.0, self.1) };
+    }
+}
+
+/// What the threads of the test did, by their own clocks.
+struct Contention {
+    holder: u32,
+    waiter: u32,
+    /// Looks that slept.
+    slept: Vec<u64>,
+    /// Looks that took longer than one that finds the lock free: some were only without a CPU.
+    long: Vec<u64>,
+}
+
+/// One thread protects the pages, over and over, while another looks at one of them.
+fn contend(pages: &Pages) -> Contention {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                pages.protect(libc::PROT_READ);
+                pages.protect(libc::PROT_READ | libc::PROT_WRITE);
+            }
+            tid()
+        });
+        let waiter = scope.spawn(|| {
+            let until = Instant::now() + Duration::from_secs(20);
+            let (mut slept, mut long) = (Vec::new(), Vec::new());
+            while slept.len() < 200 && Instant::now() < until {
+                let (took, has_slept) = pages.look();
+                slept.extend(has_slept.then_some(took));
+                long.extend((has_slept || took > 20_000).then_some(took));
+            }
+            done.store(true, Ordering::Relaxed);
+            (tid(), slept, long)
+        });
+        let (waiter, slept, long) = waiter.join().unwrap();
+        Contention { holder: holder.join().unwrap(), waiter, slept, long }
+    })
+}
+
+#[test]
+fn root_waits_for_mmap_lock_are_as_long_as_the_waiters_clock_says() {
+    let pages = Pages::new(128 << 20);
+    let mut slot = MaybeUninit::uninit();
+    let begin = now_ns();
+    let probe = Locks::start(&mut slot, None, &CPUS).unwrap();
+    let clock = contend(&pages);
+    let (seen, lost) = probe.finish().unwrap();
+    assert_eq!(lost, 0);
+
+    let kallsyms = Kallsyms::read();
+    let mut kernel = KernelNames::from(&kallsyms);
+    let (locks, holds, stacks) = lock_table::tables(&seen, begin, now_ns() - begin, &mut kernel, 0);
+    let acquired =
+        holds.iter().find(|h| h.pid == clock.waiter && h.seen == HoldSeen::Acquired && h.reader).unwrap();
+    let rows = || locks.iter().filter(|l| l.address == acquired.lock && !l.write);
+    let total: u64 = rows().map(|l| l.total_ns).sum();
+    let worst = rows().map(|l| l.worst_ns).max().unwrap();
+    let count = rows().map(|l| l.count).sum::<u64>() as usize;
+    let told =
+        format!("{count} waits of {total} ns, worst {worst}; slept {:?}; long {:?}", clock.slept, clock.long);
+    // A wait may end before it has come to sleep: the truth is between the two.
+    assert!(count >= clock.slept.len() && count <= clock.long.len() + clock.long.len() / 10 + 5, "{told}");
+    let (least, most): (u64, u64) = (clock.slept.iter().sum(), clock.long.iter().sum());
+    assert!(total > least / 20 * 19 && total < most / 20 * 21, "{told}");
+    assert!(worst > clock.slept.iter().max().unwrap() / 20 * 19, "{told}");
+    assert!(worst <= *clock.long.iter().max().unwrap(), "{told}");
+    let site = |l: &Lock| {
+        stacks.iter().any(|s| Some(s.id) == l.stack && s.kernel.iter().any(|n| n.contains("mincore")))
+    };
+    let named: u64 = rows().filter(|l| site(l)).map(|l| l.total_ns).sum();
+    assert!(named > total * 9 / 10, "{named} of {total} ns have a call site: {stacks:?}");
+    let words: Vec<_> =
+        holds.iter().filter(|h| h.lock == acquired.lock && h.seen == HoldSeen::Word && !h.reader).collect();
+    let right = words.iter().filter(|h| h.pid == clock.holder).count();
+    assert!(right > 50 && right * 20 > words.len() * 19, "{right} of {} owners are the holder", words.len());
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* The rows of timelines: one long wait, and the sums of what was before it.
+ *
+ * Nothing here runs for a short wait. Rows and stacks have a budget a CPU; over
+ * it a wait stays in the sums of the stretch: resolution is shed, not truth.
+ */
+#pragma once
+
+#include "shared.bpf.h"
+
+#define FRAMES 28
+#define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
+#define MSEC 1000000ULL
+#define SLICE (100 * MSEC)
+/* A stretch without a long wait is told when it is this long. */
+#define STRETCH (10 * MSEC)
+/* A run without a break is told from here on. */
+#define LONG_RUN (MSEC / 2)
+
+enum row_kind { ROW_SPAN, ROW_WAKE, ROW_RUN };
+enum wake_context { WAKE_UNKNOWN, WAKE_TASK, WAKE_SOFTIRQ, WAKE_HARDIRQ, WAKE_NMI };
+
+/* Times are CLOCK_MONOTONIC. */
+struct sched_span {
+	__u32 kind;
+	__u32 pid;
+	__u32 tgid;
+	__u32 state;
+	__u64 from;
+	__u64 at;
+	__u64 woken; /* 0: not yet */
+	__u64 to;
+	__u64 key; /* of the sched_wake that ended the wait */
+	__u64 mixed[8]; /* by state */
+	__u64 unknown;
+	__u32 cpu;
+	__u32 throttled;
+	__u32 ended;
+	__s32 syscall; /* -1: none */
+	__u64 args[4];
+	__u64 lock;
+	__u64 lock_since;
+	__u32 lock_kind;
+	__u32 lock_write;
+	__u32 owner;
+	__u32 owner_again;
+	__u32 reader_owned;
+	__u32 device;
+	__u64 work; /* function of the work item, if it is a worker */
+	__u64 ino;
+	__u32 dev;
+	__u32 mode; /* 0: no file */
+	__u32 family;
+	__u32 port;
+	__u8 address[16];
+	__u64 open_ns; /* the closing walk's time */
+	__u64 debt;
+	__u64 peak;
+	__s32 depth; /* bytes; 0: no stack was taken */
+	__u32 unused;
+	char comm[16];
+	char file[32];
+};
+
+struct sched_span_stack {
+	struct sched_span span;
+	__u64 frames[FRAMES];
+};
+
+struct sched_wake {
+	__u32 kind;
+	__u32 pid; /* who is woken */
+	__u64 key; /* the run queue's clock then */
+	__u32 waker;
+	__u32 waker_tgid;
+	__u32 context;
+	__s32 depth;
+	__u64 work;
+	char comm[16];
+	__u64 frames[WAKER_FRAMES];
+};
+
+struct sched_run {
+	__u32 kind;
+	__u32 pid;
+	__u32 cpu;
+	__u32 unused;
+	__u64 from;
+	__u64 to;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} rows SEC(".maps");
+
+struct sched_rate {
+	__u64 slice;
+	__u64 rows;
+	__u64 stacks;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sched_rate);
+} rates SEC(".maps");
+
+/* The skeleton knows the types of map values only. */
+struct sched_types {
+	struct sched_span_stack span;
+	struct sched_wake wake;
+	struct sched_run run;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sched_types);
+} row_types SEC(".maps");
+
+/* Rows and stacks a CPU may take in a slice of 100 ms; at 1 us and 15 us each. User space sets them. */
+const volatile __u64 max_rows = 1000;
+const volatile __u64 max_stacks = 50;
+/* Of the run queue, to the CPU's preempt count; 0: this kernel does not say where that is. */
+const volatile __s64 preempt_count_at = 0;
+/* System calls whose first argument is a file descriptor. */
+const volatile __u64 takes_fd[8] = {};
+
+/* Tasks, exits and rows that we saw but could not note. */
+__u64 lost;
+/* Waits over the budget: their time stays in the sums. */
+__u64 shed;
+/* ktime - run queue clock. Both count from boot; they differ by what NTP slewed. */
+__s64 skew;
+
+static __always_inline struct sched_rate *rate_at(__u64 now)
+{
+	__u32 zero = 0;
+	struct sched_rate *rate = bpf_map_lookup_elem(&rates, &zero);
+
+	if (rate && now - rate->slice > SLICE) {
+		rate->slice = now;
+		rate->rows = 0;
+		rate->stacks = 0;
+	}
+	return rate;
+}
+
+/* include/linux/preempt.h: bits 8-15 softirq (bit 8: serving one, else only disabled), 16-19 hardirq, 20-23 nmi. */
+static __always_inline __u32 context_of(struct task_struct *current)
+{
+	struct rq *rq = current->se.cfs_rq->rq;
+	__u32 count;
+
+	if (!preempt_count_at || !rq ||
+	    bpf_probe_read_kernel(&count, sizeof(count), (void *)rq + preempt_count_at))
+		return WAKE_UNKNOWN;
+	if (count & 0xf00000)
+		return WAKE_NMI;
+	if (count & 0xf0000)
+		return WAKE_HARDIRQ;
+	return count & 0x100 ? WAKE_SOFTIRQ : WAKE_TASK;
+}
+
+/* Who wakes `t`, told at once, in the waker's own context. Not inlined: it is the rare way. */
+static __noinline int tell_wake(__u32 pid, __u64 now, bool long_one)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct sched_rate *rate = rate_at(now);
+	struct sched_wake *wake;
+
+	if (!rate || rate->rows >= max_rows || (!long_one && rate->stacks >= max_stacks))
+		return 0;
+	rate->rows++;
+	wake = bpf_ringbuf_reserve(&rows, sizeof(*wake), 0);
+	if (!wake) {
+		__sync_fetch_and_add(&lost, 1);
+		return 0;
+	}
+	wake->kind = ROW_WAKE;
+	wake->pid = pid;
+	wake->key = now;
+	wake->waker = current->pid;
+	wake->waker_tgid = current->tgid;
+	wake->context = context_of(current);
+	wake->work = wake->context == WAKE_TASK ? work_of(current) : 0;
+	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
+	wake->depth = 0;
+	if (rate->stacks < max_stacks) {
+		rate->stacks++;
+		wake->depth = bpf_get_task_stack(current, wake->frames, sizeof(wake->frames), 0);
+	}
+	bpf_ringbuf_submit(wake, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* A socket's other end. */
+static __always_inline void note_peer(struct sched_span *span, struct sock *sk)
+{
+	span->family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	span->port = BPF_CORE_READ(sk, __sk_common.skc_dport);
+	if (span->family == AF_INET)
+		bpf_probe_read_kernel(span->address, 4, &sk->__sk_common.skc_daddr);
+	else if (span->family == AF_INET6)
+		bpf_probe_read_kernel(span->address, 16, &sk->__sk_common.skc_v6_daddr);
+}
+
+/* In which system call is it, on which file? A task that is not current is not in user mode: its registers of the last
+ * entry into the kernel are on its stack. Page faults and interrupts have orig_ax -1.
+ */
+static __always_inline void note_call(struct sched_span *span, struct task_struct *t)
+{
+	struct file *file = 0;
+	struct pt_regs *regs;
+	struct inode *inode;
+	struct socket *socket;
+	struct dentry *dentry;
+	struct fdtable *table;
+	__u64 nr;
+
+	if (t->flags & PF_KTHREAD)
+		return;
+	regs = (void *)bpf_task_pt_regs(t);
+	nr = BPF_CORE_READ(regs, orig_ax);
+	if (nr >= 512)
+		return;
+	span->syscall = nr;
+	span->args[0] = BPF_CORE_READ(regs, di);
+	span->args[1] = BPF_CORE_READ(regs, si);
+	span->args[2] = BPF_CORE_READ(regs, dx);
+	span->args[3] = BPF_CORE_READ(regs, r10);
+	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
+		return;
+	table = BPF_CORE_READ(t, files, fdt);
+	if (!table || (__u32)span->args[0] >= BPF_CORE_READ(table, max_fds))
+		return;
+	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + (__u32)span->args[0]);
+	inode = file ? BPF_CORE_READ(file, f_inode) : 0;
+	if (!inode)
+		return;
+	span->mode = BPF_CORE_READ(inode, i_mode);
+	span->ino = BPF_CORE_READ(inode, i_ino);
+	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
+	dentry = BPF_CORE_READ(file, f_path.dentry);
+	bpf_probe_read_kernel_str(span->file, sizeof(span->file), BPF_CORE_READ(dentry, d_name.name));
+	if ((span->mode & 0170000) != 0140000)
+		return;
+	socket = BPF_CORE_READ(file, private_data);
+	note_peer(span, BPF_CORE_READ(socket, sk));
+}
+
+static __always_inline void note_lock(struct sched_span *span, __u32 pid)
+{
+	struct lock_wait *wait = lock_wait_at(pid);
+
+	if (!wait || !wait->lock || wait->pid != pid)
+		return;
+	span->lock = wait->lock;
+	span->lock_since = wait->since;
+	span->lock_kind = wait->kind;
+	span->lock_write = wait->write;
+	span->owner = wait->owner;
+	span->owner_again = wait->owner_again;
+	span->reader_owned = wait->reader_owned;
+}
+
+static __always_inline __u32 device_of(__u32 pid)
+{
+	__u32 at = pid & (SLOTS - 1);
+	__u32 *device = bpf_map_lookup_elem(&last_device, &at);
+
+	return device ? *device : 0;
+}
+
+/* All of a row but its stack. `woken` and `to` are 0 if the wait still lasts. */
+static __always_inline void fill_span(struct sched_span *span, struct task_struct *t, struct sched_slot *s, __u32 state,
+				      __u64 at, __u64 woken, __u64 to, __s64 shift)
+{
+	__builtin_memset(span, 0, sizeof(*span));
+	span->kind = ROW_SPAN;
+	span->pid = t->pid;
+	span->tgid = t->tgid;
+	span->state = state;
+	span->from = s->from_mono;
+	span->at = at + shift;
+	span->woken = woken ? woken + shift : 0;
+	span->key = woken;
+	span->to = to ? to + shift : 0;
+	span->cpu = s->cpu;
+	span->syscall = -1;
+	bpf_probe_read_kernel(span->comm, sizeof(span->comm), t->comm);
+	for (int i = RUNNING; i < STATES; i++)
+		span->mixed[i] = s->sum[i].ns - s->base[i];
+	span->unknown = s->unknown_ns - s->base_unknown;
+	if (state == NONE)
+		return;
+	span->throttled = s->throttled;
+	if (state == READY)
+		return;
+	span->work = work_of(t);
+	if (state == IO || state == BLOCKED)
+		span->device = device_of(t->pid);
+	note_call(span, t);
+	note_lock(span, t->pid);
+}
+
+/* The stretch that ends at `now` is told. */
+static __always_inline void begin_stretch(struct sched_slot *s, __u64 now, __u64 mono)
+{
+	s->from = now;
+	s->from_mono = mono;
+	for (int i = RUNNING; i < STATES; i++)
+		s->base[i] = s->sum[i].ns;
+	s->base_unknown = s->unknown_ns;
+}
+
+/* The sums hold the row's own wait, too. */
+static __always_inline void take_out(struct sched_span *span, __u64 waited, __u64 ready)
+{
+	__u32 state = span->state & 7;
+
+	if (state >= IO && state <= ASLEEP)
+		span->mixed[state] -= span->mixed[state] < waited ? span->mixed[state] : waited;
+	span->mixed[READY] -= span->mixed[READY] < ready ? span->mixed[READY] : ready;
+}
+
+/* It leaves the CPU because its group's quota has run out. */
+static __always_inline bool is_throttled(struct task_struct *t)
+{
+	struct task_struct___throttled *new = (void *)t;
+	struct cfs_rq___before_6_18 *old = (void *)t->se.cfs_rq;
+
+	if (bpf_core_field_exists(new->throttled))
+		return new->throttled;
+	return bpf_core_field_exists(old->throttle_count) && old->throttle_count > 0;
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0
+/* How long do work items wait in their queue, and how long do they run?
+ *
+ * Queueing happens under the pool's lock, often in interrupts: the time goes
+ * into a table of fixed places, without lock or allocation. A worker runs one
+ * item at a time, so what runs has a place by the worker's pid. Items that
+ * began before we looked, or do not end, are found at the workers themselves.
+ * Plain raw tracepoints: typed pointers could not be hashed.
+ */
+#include "kernel.bpf.h"
+
+#define SLOTS 65536
+/* Queued items we can tell apart: places by hash of the item, in pairs. 256 KiB. */
+#define QUEUED 16384
+#define MAX_FUNCTIONS 4096
+
+/* Since when an item is queued. */
+struct work_queued {
+	__u64 work;
+	__u64 at;
+};
+
+/* What a worker runs. */
+struct work_running {
+	__u64 function; /* 0: nothing */
+	__u64 since;
+	__u64 queued_ns;
+	__u32 pid;
+	__u32 queued; /* its queueing was seen */
+};
+
+struct work_row {
+	__u64 count;
+	__u64 queued_ns;
+	__u64 queued_count;
+	__u64 queued_worst_ns;
+	__u64 ran_ns;
+	__u64 ran_worst_ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUED);
+	__type(key, __u32);
+	__type(value, struct work_queued);
+} queue SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct work_running);
+} running SEC(".maps");
+
+/* By function. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_FUNCTIONS);
+	__type(key, __u64);
+	__type(value, struct work_row);
+} rows SEC(".maps");
+
+/* Items whose queueing or end we saw and could not note. */
+__u64 lost;
+
+static __always_inline struct work_queued *place(__u64 work, __u32 which)
+{
+	/* Items are words apart: multiply, and take high bits (Knuth). */
+	__u32 at = (((__u32)(work >> 3) * 2654435761U >> 18) ^ which) & (QUEUED - 1);
+
+	return bpf_map_lookup_elem(&queue, &at);
+}
+
+static __always_inline struct work_running *running_at(__u32 pid)
+{
+	__u32 at = pid & (SLOTS - 1);
+
+	return bpf_map_lookup_elem(&running, &at);
+}
+
+SEC("raw_tp/workqueue_queue_work")
+int BPF_PROG(queued, int cpu, void *pwq, struct work_struct *item)
+{
+	struct work_queued *q = place((__u64)item, 0), *other = place((__u64)item, 1);
+	__u64 work = (__u64)item;
+
+	if (!q || !other)
+		return 0;
+	/* A place of an item that was cancelled stays taken: the older one of two is given up. */
+	if (q->work != work && (other->work == work || (q->work && (!other->work || other->at < q->at))))
+		q = other;
+	if (q->work && q->work != work)
+		__sync_fetch_and_add(&lost, 1);
+	q->at = bpf_ktime_get_ns();
+	q->work = work;
+	return 0;
+}
+
+SEC("raw_tp/workqueue_execute_start")
+int BPF_PROG(starts, struct work_struct *item)
+{
+	struct work_queued *q = place((__u64)item, 0);
+	__u32 pid = bpf_get_current_pid_tgid();
+	struct work_running *r = running_at(pid);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (q && q->work != (__u64)item)
+		q = place((__u64)item, 1);
+	if (!q || !r)
+		return 0;
+	r->queued = q->work == (__u64)item;
+	r->queued_ns = 0;
+	if (r->queued) {
+		r->queued_ns = now > q->at ? now - q->at : 0;
+		q->work = 0;
+	}
+	r->pid = pid;
+	r->since = now;
+	r->function = (__u64)BPF_CORE_READ(item, func);
+	return 0;
+}
+
+static __always_inline void sum(struct work_running *r, __u64 now)
+{
+	static const struct work_row none;
+	__u64 function = r->function, ns = now > r->since ? now - r->since : 0;
+	struct work_row *row = bpf_map_lookup_elem(&rows, &function);
+
+	if (!row) {
+		bpf_map_update_elem(&rows, &function, &none, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&rows, &function);
+	}
+	if (!row) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	__sync_fetch_and_add(&row->count, 1);
+	__sync_fetch_and_add(&row->ran_ns, ns);
+	worsen(&row->ran_worst_ns, ns);
+	if (r->queued) {
+		__sync_fetch_and_add(&row->queued_count, 1);
+		__sync_fetch_and_add(&row->queued_ns, r->queued_ns);
+		worsen(&row->queued_worst_ns, r->queued_ns);
+	}
+}
+
+/* The item may be freed by now: only its address is told, and we do not need it. */
+SEC("raw_tp/workqueue_execute_end")
+int BPF_PROG(ends, void *item)
+{
+	__u32 pid = bpf_get_current_pid_tgid();
+	struct work_running *r = running_at(pid);
+
+	if (!r || r->pid != pid || !r->function)
+		return 0; /* it began before we looked, and the walk has missed it */
+	sum(r, bpf_ktime_get_ns());
+	r->function = 0;
+	return 0;
+}
+
+/* At the start, after the tracepoints: what the workers run already. */
+SEC("iter/task")
+int seed(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct work_running *r;
+	__u64 function, now;
+
+	if (!t)
+		return 0;
+	function = work_of(t);
+	r = running_at(t->pid);
+	if (!function || !r || r->function)
+		return 0;
+	now = bpf_ktime_get_ns();
+	r->queued = 0;
+	r->queued_ns = 0;
+	r->pid = t->pid;
+	r->since = now;
+	r->function = function;
+	if (work_of(t) != function && r->since == now)
+		r->function = 0; /* it ended while we looked */
+	return 0;
+}
+
+/* At the end: what they run still. */
+SEC("iter/task")
+int walk(struct bpf_iter__task *ctx)
+{
+	struct task_struct *t = ctx->task;
+	struct work_running *r, copy;
+	__u64 function;
+
+	if (!t)
+		return 0;
+	function = work_of(t);
+	r = running_at(t->pid);
+	if (!function || !r)
+		return 0;
+	copy = *r;
+	if (copy.pid == (__u32)t->pid && copy.function == function)
+		bpf_seq_write(ctx->meta->seq, &copy, sizeof(copy));
+	return 0;
+}

@@ -1,0 +1,101 @@
+//! How long do work items wait in their queue, and how long do they run? The kernel half is `work.bpf.c`.
+
+use std::io::Read as _;
+use std::mem::{MaybeUninit, size_of};
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
+use whyslow_model::Missing;
+
+use super::{missing, value};
+
+skeleton!("work");
+pub use skel::types::{work_row, work_running};
+
+// SAFETY: generated from the C struct; integers only.
+unsafe impl plain::Plain for work_row {}
+// SAFETY: as above.
+unsafe impl plain::Plain for work_running {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = "work items";
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct Work<'slot> {
+    skel: skel::WorkSkel<'slot>,
+    walk: Link,
+}
+
+/// What the probe saw. Times are CLOCK_MONOTONIC.
+#[derive(Default)]
+pub struct Seen {
+    /// Items that ended, by the address of their function.
+    pub rows: Vec<(u64, work_row)>,
+    /// Items that still run.
+    pub open: Vec<work_running>,
+}
+
+impl<'slot> Work<'slot> {
+    /// Load, attach, and find what runs already: the window begins.
+    pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
+        let probe = Self::load(slot).map_err(|err| not_started(&err))?;
+        if let Some(seed) = &probe.skel.links.seed {
+            read(seed)?;
+        }
+        Ok(probe)
+    }
+
+    fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
+        let mut skel = skel::WorkSkelBuilder::default().open(slot)?.load()?;
+        let (seed, walk) = (skel.progs.seed.attach()?, skel.progs.walk.attach()?);
+        skel.links = skel::WorkLinks {
+            ends: Some(skel.progs.ends.attach()?),
+            starts: Some(skel.progs.starts.attach()?),
+            queued: Some(skel.progs.queued.attach()?),
+            seed: Some(seed),
+            ..skel.links
+        };
+        Ok(Self { skel, walk })
+    }
+
+    /// The window ends: detach, and tell.
+    pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
+        let open = read(&self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
+        self.skel.links.queued = None;
+        self.skel.links.starts = None;
+        self.skel.links.ends = None;
+        let rows = self.rows()?;
+        let lost = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost);
+        Ok((Seen { rows, open }, lost))
+    }
+
+    fn rows(&self) -> Result<Vec<(u64, work_row)>, Missing> {
+        let map = &self.skel.maps.rows;
+        let mut rows = Vec::new();
+        for key in map.keys() {
+            let Some(row) = map.lookup(&key, MapFlags::ANY).map_err(|err| missing(WHAT, &err))? else {
+                continue;
+            };
+            rows.push((key.as_slice().try_into().map_or(0, u64::from_ne_bytes), value(&row)));
+        }
+        Ok(rows)
+    }
+}
+
+fn read(link: &Link) -> Result<Vec<u8>, Missing> {
+    let mut bytes = Vec::new();
+    let mut iter = Iter::new(link).map_err(|err| missing(WHAT, &err))?;
+    iter.read_to_end(&mut bytes).map_err(|err| Missing::broken(WHAT, err))?;
+    Ok(bytes)
+}
+
+fn not_started(err: &libbpf_rs::Error) -> Missing {
+    if super::has_tracepoint("workqueue_queue_work") {
+        return missing(WHAT, err);
+    }
+    Missing::NotInKernel { what: "workqueue tracepoints".to_owned(), needs: "CONFIG_TRACEPOINTS".to_owned() }
+}
+
+#[cfg(test)]
+#[path = "work_tests.rs"]
+mod tests;

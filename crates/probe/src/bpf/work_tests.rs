@@ -1,0 +1,69 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::kallsyms::Kallsyms;
+use crate::lock_table;
+use crate::symbols::KernelNames;
+
+/// Make a network namespace, and leave it: the kernel deletes it in a work item.
+fn use_up_a_namespace() {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: concerns this thread alone, which ends.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "{}", std::io::Error::last_os_error());
+    });
+    thread.join().unwrap();
+}
+
+/// `CLOCK_MONOTONIC`.
+fn now_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+#[test]
+fn root_the_deletion_of_network_namespaces_is_a_work_item_that_runs_long() {
+    let cleanup = Kallsyms::read().address("cleanup_net").expect("network namespaces are in this kernel");
+    let mut slot = MaybeUninit::uninit();
+    let begin = now_ns();
+    let probe = Work::start(&mut slot).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    use_up_a_namespace();
+    while !probe.rows().unwrap().iter().any(|(function, row)| *function == cleanup && row.queued_count > 0) {
+        assert!(Instant::now() < until, "no namespace was deleted in 30 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (seen, lost) = probe.finish().unwrap();
+    let window = now_ns() - begin;
+    let works = lock_table::works(&seen, begin, window, &mut KernelNames::from(&Kallsyms::read()));
+    let work = works.iter().find(|w| w.function == "cleanup_net").expect("it has its name");
+    assert_eq!(lost, 0);
+    assert!(work.count >= work.queued_count && work.queued_count >= 1, "{work:?}");
+    // RCU grace periods are waited for in it.
+    assert!(work.ran_worst_ns > 100_000 && work.ran_worst_ns < window, "{work:?} in {window} ns");
+    assert!(work.ran_ns >= work.ran_worst_ns && work.queued_ns >= work.queued_worst_ns, "{work:?}");
+}
+
+#[test]
+fn root_an_item_that_began_before_the_window_and_does_not_end_in_it_is_open() {
+    let cleanup = Kallsyms::read().address("cleanup_net").expect("network namespaces are in this kernel");
+    let until = Instant::now() + Duration::from_secs(40);
+    loop {
+        assert!(Instant::now() < until, "no deletion outlasted a window");
+        (0..8).for_each(|_| use_up_a_namespace());
+        let mut slot = MaybeUninit::uninit();
+        let probe = Work::start(&mut slot).unwrap();
+        let begin = now_ns();
+        let (seen, _) = probe.finish().unwrap();
+        let window = now_ns() - begin;
+        if !seen.open.iter().any(|open| open.function == cleanup) {
+            continue;
+        }
+        let works = lock_table::works(&seen, begin, window, &mut KernelNames::from(&Kallsyms::read()));
+        let work = works.iter().find(|w| w.function == "cleanup_net").unwrap();
+        assert!(work.open == 1 && work.count >= 1, "{work:?}");
+        assert!(work.ran_worst_ns <= window + 1 && work.queued_count < work.count, "{work:?} in {window} ns");
+        return;
+    }
+}

@@ -1,0 +1,198 @@
+//! From addresses to the tables of locks: waits by lock and call site, who held them, and work items.
+
+use std::collections::BTreeMap;
+
+use whyslow_model::timeline::{Hold, HoldSeen, Lock, LockKind, Stack, Work};
+
+use crate::bpf::locks::{self, locks_hold, locks_open};
+use crate::bpf::{text, work};
+use crate::symbols::KernelNames;
+
+/// Whose holders are told: a wait of this length.
+const LONG_NS: u64 = 1_000_000;
+/// The tracepoint's own frames and the locks' own code: who called them is asked. For a task that sleeps the kernel
+/// leaves out such code itself.
+const WAY_IN: [&str; 17] = [
+    "__traceiter_",
+    "__bpf_trace_",
+    "trace_contention",
+    "__schedule",
+    "schedule",
+    "rwsem_",
+    "__down",
+    "down",
+    "___down",
+    "mutex_",
+    "__mutex_",
+    "ww_mutex_",
+    "__ww_mutex_",
+    "percpu_",
+    "__percpu_",
+    "rt_",
+    "__rt_",
+];
+
+/// Tables of the locks probe: waits, holders, and the stacks that the waits point to, numbered from `first_stack`.
+/// The window began at `begin_ns` (CLOCK_MONOTONIC).
+#[must_use]
+pub fn tables(
+    seen: &locks::Seen,
+    begin_ns: u64,
+    window_ns: u64,
+    kernel: &mut KernelNames,
+    first_stack: u32,
+) -> (Vec<Lock>, Vec<Hold>, Vec<Stack>) {
+    let mut table = Table { stacks: BTreeMap::new(), first_stack, locks: BTreeMap::new() };
+    for row in &seen.rows {
+        let stack = table.stack(kernel, &row.frames);
+        table.add((row.lock, row.kind, row.write, stack), row.count, row.total_ns, row.worst_ns);
+    }
+    let end_ns = begin_ns.saturating_add(window_ns);
+    for open in seen.open.iter().filter(|open| open.wait.since > 0) {
+        let depth = usize::try_from(open.depth).unwrap_or(0) / 8;
+        let stack = table.stack(kernel, open.frames.get(..depth).unwrap_or_default());
+        let ns = end_ns.saturating_sub(open.wait.since.max(begin_ns));
+        table.add((open.wait.lock, open.wait.kind, open.wait.write != 0, stack), 1, ns, ns);
+    }
+    let mut holds: Vec<Hold> = seen.holds.iter().map(|hold| held(hold, begin_ns)).collect();
+    holds.extend(seen.open.iter().flat_map(|open| held_still(open, begin_ns, end_ns)));
+    holds.retain(|hold| hold.at_ns <= window_ns);
+    holds.sort_by_key(|hold| (hold.at_ns, hold.lock, hold.pid));
+    let (locks, stacks) = table.into_rows();
+    (locks, holds, stacks)
+}
+
+/// (address, kind, write, stack).
+type Key = (u64, u32, bool, Option<u32>);
+
+struct Table {
+    stacks: BTreeMap<Vec<String>, u32>,
+    first_stack: u32,
+    locks: BTreeMap<Key, Lock>,
+}
+
+impl Table {
+    /// The number of a call site; stacks of the same names are one.
+    fn stack(&mut self, kernel: &mut KernelNames, frames: &[u64]) -> Option<u32> {
+        if frames.is_empty() {
+            return None;
+        }
+        let mut names = kernel.stack(frames);
+        let own = names.iter().position(|name| !WAY_IN.iter().any(|own| name.starts_with(own))).unwrap_or(0);
+        names.drain(..own);
+        let next = self.first_stack.saturating_add(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
+        Some(*self.stacks.entry(names).or_insert(next))
+    }
+
+    fn add(&mut self, key: Key, count: u64, total_ns: u64, worst_ns: u64) {
+        let (address, kind, write, stack) = key;
+        let empty = || Lock { address, kind: kind_of(kind), write, stack, ..Lock::default() };
+        let row = self.locks.entry(key).or_insert_with(empty);
+        row.count = row.count.saturating_add(count);
+        row.total_ns = row.total_ns.saturating_add(total_ns);
+        row.worst_ns = row.worst_ns.max(worst_ns);
+    }
+
+    fn into_rows(self) -> (Vec<Lock>, Vec<Stack>) {
+        let stack = |(kernel, id)| Stack { id, kernel, user: Vec::new() };
+        let mut stacks: Vec<Stack> = self.stacks.into_iter().map(stack).collect();
+        stacks.sort_by_key(|stack| stack.id);
+        (self.locks.into_values().collect(), stacks)
+    }
+}
+
+/// `enum lock_kind` of the kernel half.
+#[must_use]
+pub fn kind_of(kind: u32) -> LockKind {
+    match kind {
+        1 => LockKind::Mutex,
+        2 => LockKind::Rwsem,
+        3 => LockKind::Rtmutex,
+        4 => LockKind::PercpuRwsem,
+        5 => LockKind::Semaphore,
+        _ => LockKind::Unknown,
+    }
+}
+
+fn held(hold: &locks_hold, begin_ns: u64) -> Hold {
+    Hold {
+        lock: hold.lock,
+        at_ns: hold.at.saturating_sub(begin_ns),
+        pid: hold.pid,
+        tgid: hold.tgid,
+        comm: text(&hold.comm),
+        seen: if hold.acquired != 0 { HoldSeen::Acquired } else { HoldSeen::Word },
+        reader: hold.reader != 0,
+    }
+}
+
+/// Of a wait that has not ended: who was in the word when it began, and when the window ended.
+fn held_still(open: &locks_open, begin_ns: u64, end_ns: u64) -> Vec<Hold> {
+    let wait = &open.wait;
+    if wait.since == 0 || end_ns.saturating_sub(wait.since) < LONG_NS {
+        return Vec::new();
+    }
+    let hold = |at: u64, pid| Hold {
+        lock: wait.lock,
+        at_ns: at.saturating_sub(begin_ns),
+        pid,
+        seen: HoldSeen::Word,
+        reader: wait.reader_owned != 0,
+        ..Hold::default()
+    };
+    let mut holds = Vec::new();
+    if wait.owner != 0 {
+        holds.push(hold(wait.since, wait.owner));
+    }
+    if wait.owner_again != 0 {
+        let last = hold(end_ns, wait.owner_again);
+        holds.push(Hold { tgid: open.owner_tgid, comm: text(&open.owner_comm), ..last });
+    }
+    if let [first, last] = &mut holds[..]
+        && first.pid == last.pid
+    {
+        (first.tgid, first.comm) = (last.tgid, last.comm.clone());
+    }
+    holds
+}
+
+/// The table of work items. The window began at `begin_ns` (CLOCK_MONOTONIC).
+#[must_use]
+pub fn works(seen: &work::Seen, begin_ns: u64, window_ns: u64, kernel: &mut KernelNames) -> Vec<Work> {
+    let mut works: BTreeMap<String, Work> = BTreeMap::new();
+    let mut of = |address: u64, add: &mut dyn FnMut(&mut Work)| {
+        let function = kernel.stack(&[address]).into_iter().next().unwrap_or_default();
+        let empty = || Work { function: function.clone(), ..Work::default() };
+        add(works.entry(function.clone()).or_insert_with(empty));
+    };
+    for (address, row) in &seen.rows {
+        of(*address, &mut |work| {
+            work.count = work.count.saturating_add(row.count);
+            work.queued_ns = work.queued_ns.saturating_add(row.queued_ns);
+            work.queued_count = work.queued_count.saturating_add(row.queued_count);
+            work.queued_worst_ns = work.queued_worst_ns.max(row.queued_worst_ns);
+            work.ran_ns = work.ran_ns.saturating_add(row.ran_ns);
+            work.ran_worst_ns = work.ran_worst_ns.max(row.ran_worst_ns);
+        });
+    }
+    let end_ns = begin_ns.saturating_add(window_ns);
+    for open in &seen.open {
+        let ran = end_ns.saturating_sub(open.since.max(begin_ns));
+        of(open.function, &mut |work| {
+            work.count = work.count.saturating_add(1);
+            work.open = work.open.saturating_add(1);
+            work.ran_ns = work.ran_ns.saturating_add(ran);
+            work.ran_worst_ns = work.ran_worst_ns.max(ran);
+            if open.queued != 0 {
+                work.queued_count = work.queued_count.saturating_add(1);
+                work.queued_ns = work.queued_ns.saturating_add(open.queued_ns);
+                work.queued_worst_ns = work.queued_worst_ns.max(open.queued_ns);
+            }
+        });
+    }
+    works.into_values().collect()
+}
+
+#[cfg(test)]
+#[path = "lock_table_tests.rs"]
+mod tests;

@@ -1,0 +1,261 @@
+//! From what the sched probe told to the timelines of a recording: times since the window began, names for addresses.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use whyslow_model::table::{Run, Span, Stack};
+use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, State, Target, Waker};
+
+use crate::bpf::rows::{Rows, SpanRow, WakeRow};
+use crate::bpf::sched::{self, Seen, sched_live, sched_span};
+use crate::bpf::text;
+use crate::symbols::KernelNames;
+
+/// Timelines, the stacks they point to, and who had which CPU.
+#[derive(Default)]
+pub struct Timelines {
+    /// In order of time for each task.
+    pub spans: Vec<Span>,
+    /// By id.
+    pub stacks: Vec<Stack>,
+    /// In order of time for each CPU.
+    pub runs: Vec<Run>,
+}
+
+/// The window: CLOCK_MONOTONIC of its begin, and its length.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// Its begin.
+    pub start_ns: u64,
+    /// Its length.
+    pub ns: u64,
+}
+
+impl Window {
+    /// A moment, since the window began, within it.
+    #[must_use]
+    pub fn at(&self, clock: u64) -> u64 {
+        clock.saturating_sub(self.start_ns).min(self.ns)
+    }
+}
+
+/// Make them.
+pub fn timelines(seen: &mut Seen, window: Window, kernel: &mut KernelNames) -> Timelines {
+    let open: Vec<SpanRow> = seen.live.iter().map(|live| open_row(live, &mut seen.rows)).collect();
+    let rows = &seen.rows;
+    let mut used = Used::default();
+    let told = rows.spans.iter().chain(&open);
+    let mut spans: Vec<Span> = told.map(|row| span(row, rows, window, kernel, &mut used)).collect();
+    spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
+    let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
+    let runs = rows.runs.iter().map(|told| run(told.cpu, told.pid, told.from, told.to));
+    // Those that have a CPU when the window ends: the closing walk says since when.
+    let running = seen.live.iter().filter(|live| live.slot.state as usize == sched::RUNNING);
+    let runs = runs.chain(running.map(|live| {
+        let span = &live.row.span;
+        run(span.cpu, span.pid, span.key, span.open_ns)
+    }));
+    let mut runs: Vec<Run> = runs.collect();
+    runs.sort_by_key(|run| (run.cpu, run.from_ns));
+    let stacks = used.0.iter().map(|id| Stack {
+        id: *id,
+        kernel: without_ours(kernel.stack(rows.stack(*id))),
+        user: Vec::new(),
+    });
+    Timelines { spans, stacks: stacks.collect(), runs }
+}
+
+/// A waker's stack begins with what looked at it.
+fn without_ours(mut names: Vec<String>) -> Vec<String> {
+    if let Some(hook) = names.iter().position(|name| name == "__traceiter_sched_waking") {
+        names.drain(..=hook);
+    }
+    names
+}
+
+/// Stacks that rows point to.
+#[derive(Default)]
+struct Used(std::collections::BTreeSet<u32>);
+
+impl Used {
+    fn note(&mut self, id: Option<u32>) -> Option<u32> {
+        self.0.extend(id);
+        id
+    }
+}
+
+/// What a task was doing when the window ended.
+fn open_row(live: &sched_live, rows: &mut Rows) -> SpanRow {
+    let stack = rows.stack_of(live.row.span.depth, &live.row.frames);
+    SpanRow { span: live.row.span, stack }
+}
+
+fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, used: &mut Used) -> Span {
+    let told = &row.span;
+    let end = if told.to == 0 { told.open_ns } else { told.to };
+    let woken = if told.woken == 0 { end } else { told.woken };
+    let state = state_of(told.state);
+    let (from_ns, at_ns) = (window.at(told.from), window.at(told.at));
+    let wake = rows.wakes.get(&(told.pid, told.key)).filter(|_| told.woken != 0 && state != State::Runnable);
+    Span {
+        pid: told.pid,
+        tgid: told.tgid,
+        comm: text(&told.comm),
+        from_ns,
+        at_ns,
+        woken_ns: window.at(woken),
+        to_ns: window.at(end),
+        mixed: mix(told, at_ns.saturating_sub(from_ns)),
+        state,
+        open: told.woken == 0 && state != State::None,
+        ended: told.ended != 0,
+        cpu: told.cpu,
+        waker: wake.map(|wake| waker(wake, kernel, used)),
+        stack: used.note(row.stack),
+        stands_ns: if row.stack.is_some() { told.debt } else { 0 },
+        work: function(told.work, kernel),
+        syscall: u32::try_from(told.syscall).ok(),
+        args: told.args,
+        target: target(told),
+        device: (told.device != 0).then(|| device(told.device)),
+        lock: lock(told, window),
+        throttled_ns: if told.throttled == 0 { 0 } else { end.saturating_sub(woken) },
+    }
+}
+
+fn waker(row: &WakeRow, kernel: &mut KernelNames, used: &mut Used) -> Waker {
+    Waker {
+        pid: row.wake.waker,
+        tgid: row.wake.waker_tgid,
+        comm: text(&row.wake.comm),
+        context: match row.wake.context {
+            1 => Context::Task,
+            2 => Context::Softirq,
+            3 => Context::Hardirq,
+            4 => Context::Nmi,
+            _ => Context::Unknown,
+        },
+        work: function(row.wake.work, kernel),
+        stack: used.note(row.stack),
+    }
+}
+
+fn state_of(state: u32) -> State {
+    match state as usize {
+        sched::READY => State::Runnable,
+        sched::IO => State::Io,
+        sched::BLOCKED => State::Blocked,
+        sched::ASLEEP => State::Sleep,
+        _ => State::None,
+    }
+}
+
+/// The sums of a stretch, made to fit it: clocks of two CPUs, and the window's edge, cut through it.
+fn mix(told: &sched_span, length: u64) -> Mix {
+    let parts = [
+        told.mixed[sched::RUNNING],
+        told.mixed[sched::READY],
+        told.mixed[sched::IO],
+        told.mixed[sched::BLOCKED],
+        told.mixed[sched::ASLEEP],
+        told.unknown,
+    ];
+    let total = parts.into_iter().fold(0, u64::saturating_add);
+    let fit = |part: u64| {
+        if total <= length {
+            part
+        } else {
+            (u128::from(part) * u128::from(length) / u128::from(total)) as u64
+        }
+    };
+    let [running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns] = parts.map(fit);
+    let mix = Mix { running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns };
+    let missing_ns = length.saturating_sub(mix.total_ns());
+    Mix { unknown_ns: mix.unknown_ns.saturating_add(missing_ns), ..mix }
+}
+
+/// A work item's function, without the offset that no function has at its entry.
+fn function(address: u64, kernel: &mut KernelNames) -> Option<String> {
+    (address != 0).then(|| kernel.stack(&[address]).into_iter().next()).flatten()
+}
+
+/// MINORBITS is 20 in the kernel's own numbers.
+fn device(number: u32) -> String {
+    format!("{}:{}", number >> 20, number & 0xf_ffff)
+}
+
+fn lock(told: &sched_span, window: Window) -> Option<LockWait> {
+    (told.lock != 0).then(|| LockWait {
+        address: told.lock,
+        kind: lock_kind(told.lock_kind),
+        write: told.lock_write != 0,
+        since_ns: window.at(told.lock_since),
+        owner: told.owner,
+        owner_again: told.owner_again,
+        reader_owned: told.reader_owned != 0,
+    })
+}
+
+/// `enum lock_kind` of the kernel halves.
+#[must_use]
+pub fn lock_kind(kind: u32) -> LockKind {
+    match kind {
+        1 => LockKind::Mutex,
+        2 => LockKind::Rwsem,
+        3 => LockKind::Rtmutex,
+        4 => LockKind::PercpuRwsem,
+        5 => LockKind::Semaphore,
+        _ => LockKind::Unknown,
+    }
+}
+
+fn target(told: &sched_span) -> Option<Target> {
+    let kind = match told.mode & 0o170_000 {
+        _ if told.mode == 0 => return None,
+        0o040_000 => "dir",
+        0o100_000 => "file",
+        0o010_000 => "pipe",
+        0o140_000 => "socket",
+        0o020_000 => "chr",
+        0o060_000 => "blk",
+        _ => "anon",
+    };
+    let name = if kind == "socket" { family(told.family) } else { text(&told.file) };
+    // Anonymous inodes had no type before v6.15, and are regular files since: their names tell.
+    let kind = if name.starts_with('[') { "anon" } else { kind };
+    Some(Target {
+        fd: told.args[0] as i32,
+        kind: kind.to_owned(),
+        name,
+        ino: told.ino,
+        dev: device(told.dev),
+        peer: peer(told),
+    })
+}
+
+/// include/linux/socket.h
+fn family(number: u32) -> String {
+    match number {
+        1 => "unix",
+        2 => "inet",
+        10 => "inet6",
+        16 => "netlink",
+        17 => "packet",
+        38 => "alg",
+        40 => "vsock",
+        _ => return format!("family {number}"),
+    }
+    .to_owned()
+}
+
+fn peer(told: &sched_span) -> Option<String> {
+    let port = u16::from_be(told.port as u16);
+    let address = match told.family {
+        2 => {
+            let [a, b, c, d, ..] = told.address;
+            Ipv4Addr::new(a, b, c, d).into()
+        }
+        10 => Ipv6Addr::from(told.address).to_canonical(),
+        _ => return None,
+    };
+    (port != 0).then(|| SocketAddr::new(address, port).to_string())
+}

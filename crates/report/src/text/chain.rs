@@ -1,0 +1,273 @@
+//! Chains of waits: each reads from top to bottom like a sentence, one hop a line, from who waited to who made them wait.
+
+use std::time::Duration;
+
+use whyslow_model::chain::Chain;
+use whyslow_model::{Document, Hop, seconds};
+
+use super::finding::culprit_words;
+use crate::Style;
+use crate::page::{Ink, Page};
+
+/// Columns before a hop.
+const HOP: usize = 5;
+/// More threads of a hop are not in the document.
+const NAMED_TASKS: usize = 8;
+/// The id of a leaf that nobody saw.
+const UNKNOWN: &str = "unknown";
+/// Columns before its further lines.
+const HANG: usize = 7;
+
+/// The first `most` chains under a heading; all with -v. Nothing if there is none.
+pub(super) fn section(page: &mut Page, doc: &Document, style: &Style, most: usize) {
+    if doc.chains.is_empty() {
+        return;
+    }
+    page.gap();
+    page.say("", "Chains of waits, from who waited down to who made them wait", Ink::Heading);
+    let shown = if style.verbose { doc.chains.len() } else { most.min(doc.chains.len()) };
+    for (at, chain) in doc.chains.iter().take(shown).enumerate() {
+        print(page, at + 1, chain, style);
+    }
+    if shown < doc.chains.len() {
+        page.say("", &format!("and {} more (-v lists them)", doc.chains.len() - shown), Ink::Faint);
+    }
+}
+
+/// The first chain in one line: who waited how long for what, and who is at the end of how much of it.
+pub(super) fn headline(chain: &Chain) -> String {
+    let waited = match chain.hops.first() {
+        Some(hop) => {
+            format!(
+                "{} waited {} for {}",
+                who(chain, 0),
+                time(whole(chain)),
+                named(&hop.waits_for, "something")
+            )
+        }
+        None => format!("somebody waited {}", time(chain.time)),
+    };
+    let said = chain.hops.len() == 1 && end(chain).is_none();
+    let part = if time(chain.time) == time(whole(chain)) {
+        String::new()
+    } else {
+        format!("{} of ", time(chain.time))
+    };
+    match chain.leaf.id.as_str() {
+        _ if said || is_cycle(chain) => waited,
+        UNKNOWN => format!("{waited}; nobody knows who is at the end of {part}it"),
+        _ => format!("{waited}; at the end of {part}it: {}", culprit_words(&chain.leaf)),
+    }
+}
+
+/// All of the first waits; the chain may explain a part of them only.
+fn whole(chain: &Chain) -> Duration {
+    chain.hops.first().map_or(chain.time, |hop| hop.lost.max(chain.time))
+}
+
+fn print(page: &mut Page, number: usize, chain: &Chain, style: &Style) {
+    page.tell(&format!("{number}. "), 3, &first(chain), Ink::Cause);
+    pids(page, chain, 0, style);
+    for (at, pair) in chain.hops.windows(2).enumerate() {
+        if let [before, hop] = pair {
+            let more = chain.hops.get(at + 2).is_some();
+            hop_line(page, &hop_words(before, hop, &who(chain, at + 1), more));
+            pids(page, chain, at + 1, style);
+        }
+    }
+    if let Some(end) = end(chain) {
+        hop_line(page, &end);
+    }
+    for note in notes(chain) {
+        hop_line(page, &format!("({note})"));
+    }
+}
+
+/// A hop's name, with its thread, or how many there are. A worker's name holds its work: that tells more.
+fn who(chain: &Chain, at: usize) -> String {
+    let name = chain.hops.get(at).map_or("", |hop| hop.who.as_str());
+    match chain.tasks.get(at).map(Vec::as_slice) {
+        _ if name.is_empty() && at == 0 => "somebody".to_owned(),
+        _ if name.is_empty() || name.ends_with(')') => name.to_owned(),
+        Some([(pid, _)]) => format!("{name} ({pid})"),
+        Some(tasks) if tasks.len() >= NAMED_TASKS => format!("{name} ({NAMED_TASKS} threads or more)"),
+        Some(tasks) if !tasks.is_empty() => format!("{name} ({} threads)", tasks.len()),
+        _ => name.to_owned(),
+    }
+}
+
+fn hop_line(page: &mut Page, text: &str) {
+    page.tell(&" ".repeat(HOP), HANG, text, Ink::Plain);
+}
+
+fn pids(page: &mut Page, chain: &Chain, at: usize, style: &Style) {
+    let Some(tasks) = chain.tasks.get(at).filter(|tasks| style.verbose && !tasks.is_empty()) else { return };
+    let all: Vec<_> = tasks.iter().map(|(pid, name)| format!("{pid} {name}")).collect();
+    page.tell(&" ".repeat(HANG), HANG + 2, &format!("pid {}", all.join(", ")), Ink::Faint);
+}
+
+/// "runguard (12 threads) waited 3.2 s, 480 times, worst 59 ms, for mutex cgroup_mutex".
+fn first(chain: &Chain) -> String {
+    let Some(hop) = chain.hops.first() else { return headline(chain) };
+    let long = lasted(whole(chain), hop.count.or(Some(chain.count)), hop.worst.or(Some(chain.worst)));
+    let who = who(chain, 0);
+    let words = match hop.state.as_str() {
+        "running" => format!("{who} ran {long}{}", doing(hop)),
+        "runnable" if for_cpu(hop) => format!("{who} was ready for {} for {long}", cpu(hop)),
+        _ => format!("{who} waited {} for {}", enclosed(&long), named(&hop.waits_for, "something")),
+    };
+    words + &growth(hop) + joint(hop, chain.hops.len() > 1)
+}
+
+/// What the next in the chain did, said to whoever waited in `before`.
+fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
+    if hop.who.is_empty() {
+        return nobody(hop);
+    }
+    // Whom the scheduler gave the CPU; an empty quota is the waiter's own.
+    if before.edge == "runnable" && hop.state == "running" {
+        let did = hop.waits_for.strip_prefix("had the CPU").unwrap_or(&hop.waits_for);
+        let did = did.strip_prefix(": ").unwrap_or(did);
+        let did = if did == "on CPU" { String::new() } else { after(": ", did) };
+        return format!("{who} had the CPU for {}{did}{}", time(hop.lost), growth(hop));
+    }
+    if before.edge == "runnable" && hop.state == "runnable" {
+        return format!("{} had run out for {}", named(&hop.waits_for, "its quota"), time(hop.lost));
+    }
+    let link = match before.edge.as_str() {
+        "lock" => "held by ",
+        "child" | "vfork" => "its child ",
+        "work" => "run by ",
+        _ => "woken by ",
+    };
+    // What these say is a sentence already.
+    match hop.edge.as_str() {
+        "cycle" => return format!("{link}{who}, which {}", named(&hop.waits_for, "waits in turn")),
+        "not-begun" | "unexplained" => {
+            return format!("{link}{who}: {} ({})", named(&hop.waits_for, "not explained"), time(hop.lost));
+        }
+        _ => {}
+    }
+    let it = if link == "its child " { "" } else { ": it" };
+    format!("{link}{who}{it} {}{}{}", did(hop), growth(hop), joint(hop, more))
+}
+
+/// What is no task's doing, or nobody knows.
+fn nobody(hop: &Hop) -> String {
+    let long = time(hop.lost);
+    match hop.edge.as_str() {
+        "timer" | "block-io" | "network" | "rcu" | "ipi" => format!("ended by {} ({long})", hop.waits_for),
+        "running" => format!("there were {} ({long})", named(&hop.waits_for, "others")),
+        _ => format!("{} ({long})", named(&hop.waits_for, "nobody knows what happened")),
+    }
+}
+
+fn did(hop: &Hop) -> String {
+    let long = lasted(hop.lost, hop.count, hop.worst);
+    match hop.state.as_str() {
+        "running" => format!("ran {long}{}", doing(hop)),
+        "runnable" if for_cpu(hop) => format!("was ready for {} for {long}", cpu(hop)),
+        _ if hop.waits_for.is_empty() => format!("waited {long}"),
+        _ => format!("waited {} for {}", enclosed(&long), hop.waits_for),
+    }
+}
+
+/// ": user code (main)".
+fn doing(hop: &Hop) -> String {
+    if hop.waits_for == "on CPU" { String::new() } else { after(": ", &hop.waits_for) }
+}
+
+/// It waits for a CPU, not for a limit to let it run.
+fn for_cpu(hop: &Hop) -> bool {
+    hop.waits_for.is_empty() || hop.waits_for.starts_with("CPU") || hop.waits_for.starts_with("a CPU")
+}
+
+fn cpu(hop: &Hop) -> &str {
+    named(&hop.waits_for, "a CPU")
+}
+
+/// A wait for a CPU goes on with who ran there.
+fn joint(hop: &Hop, more: bool) -> &'static str {
+    if more && hop.edge == "runnable" { ", while" } else { "" }
+}
+
+/// "3.2 s, 480 times, worst 59 ms"; "3.2 s" if there is no more to tell.
+fn lasted(all: Duration, count: Option<u64>, worst: Option<Duration>) -> String {
+    let mut words = time(all);
+    match count.filter(|n| *n > 1) {
+        Some(n) => words.push_str(&format!(", {n} times")),
+        None => return words,
+    }
+    if let Some(worst) = worst.filter(|worst| !worst.is_zero()) {
+        words.push_str(&format!(", worst {}", seconds(worst)));
+    }
+    words
+}
+
+/// In the midst of a sentence, what is set off by a comma ends with one.
+fn enclosed(words: &str) -> String {
+    if words.contains(',') { format!("{words},") } else { words.to_owned() }
+}
+
+fn growth(hop: &Hop) -> String {
+    let mut words = String::new();
+    if let Some(per_call) = hop.per_call {
+        words.push_str(&format!(", {} a call", seconds(per_call)));
+    }
+    if let Some(count) = &hop.grows_with {
+        words.push_str(&format!(", growing with {count}"));
+    }
+    words
+}
+
+fn is_cycle(chain: &Chain) -> bool {
+    chain.notes.iter().any(|note| note == "cycle" || note == "deadlock")
+}
+
+/// The leaf, if no hop has named it yet. A cycle has none.
+fn end(chain: &Chain) -> Option<String> {
+    let last = chain.hops.last().filter(|_| !is_cycle(chain))?;
+    let leaf = &chain.leaf;
+    if leaf.id == UNKNOWN {
+        let said = matches!(last.edge.as_str(), "unexplained" | "open" | "other" | "not-begun");
+        return (!said).then(|| "(who is at the end is not known)".to_owned());
+    }
+    let says = |text: &str| last.who.contains(text) || last.waits_for.contains(text);
+    let name = if leaf.name.is_empty() { &leaf.id } else { &leaf.name };
+    let mut rest = [&leaf.function, &leaf.file].into_iter().flatten();
+    let said = says(name) && rest.all(|text| says(text));
+    (!said).then(|| format!("at the end: {}", culprit_words(leaf)))
+}
+
+/// The stable words of the document, as people say them. A deadlock is a cycle that nobody left; a last hop may have said
+/// that nobody was woken.
+fn notes(chain: &Chain) -> impl Iterator<Item = &str> {
+    let deadlock = chain.notes.iter().any(|note| note == "deadlock");
+    let open = chain.hops.last().is_some_and(|hop| hop.edge == "open");
+    let told = move |note: &&String| match note.as_str() {
+        "cycle" => !deadlock,
+        "open" => !deadlock && !open,
+        _ => true,
+    };
+    chain.notes.iter().filter(told).map(|note| match note.as_str() {
+        "deadlock" => "they wait for each other, and none was woken: a deadlock",
+        "cycle" => "they wait for each other",
+        "open" => "nobody had been woken when the window ended",
+        "stale-owner" => "the holder is the last reader seen; it may be gone",
+        "hand-off" => "the lock was handed on while they waited",
+        "convoy" => "the lock went from hand to hand while they waited",
+        other => other,
+    })
+}
+
+fn time(d: Duration) -> String {
+    if d.is_zero() { "no time".to_owned() } else { seconds(d) }
+}
+
+fn named<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
+    if text.is_empty() { otherwise } else { text }
+}
+
+fn after(joint: &str, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{joint}{text}") }
+}

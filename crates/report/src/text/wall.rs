@@ -1,0 +1,168 @@
+//! Where the wall time of a command, or of watched threads, went: the answer, the sums, the tree of parts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::chain::{Part, WallAccount};
+use whyslow_model::{Share, seconds};
+
+use super::cells;
+use crate::Style;
+use crate::page::{Ink, Page};
+use crate::safe::{columns, plain, shortened};
+
+/// Columns of a command in the answer.
+const SUBJECT: usize = 44;
+/// Parts named in the answer.
+const NAMED: usize = 3;
+/// Parts smaller than this share of the wall time are folded without -v, and not named in the answer.
+const SMALL: f64 = 0.01;
+/// Columns of the numbers before a part's words.
+const NUMBERS: usize = 35;
+/// Deeper parts are printed no further to the right: their words need room.
+const DEEPEST: usize = 12;
+/// Deeper than any chain is followed; a document made by hand cannot exhaust our stack.
+const END: usize = 64;
+
+/// "cargo build took 12.3 s: 62 % user code of rustc, 20 % waiting for vda."
+pub(super) fn answer(wall: &WallAccount) -> String {
+    let of = shortened(&plain(&wall.of), SUBJECT);
+    let of = if of.is_empty() { "It".to_owned() } else { of };
+    // Of many threads the time is a sum: nothing took it.
+    let verb = if of.starts_with("thread") || of.starts_with("the thread") { "spent" } else { "took" };
+    let mut leaves = BTreeMap::new();
+    for part in &wall.parts {
+        add_leaves(part, "", 0, &mut leaves);
+    }
+    let mut leaves: Vec<_> = leaves.into_iter().collect();
+    leaves.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    let share = |time: Duration| Share::of(time.as_secs_f64(), wall.wall.as_secs_f64());
+    let named: Vec<_> = leaves
+        .iter()
+        .take(NAMED)
+        .enumerate()
+        .filter(|(at, (_, time))| *at == 0 || share(*time).ratio() >= SMALL)
+        .map(|(_, (what, time))| format!("{} {what}", share(*time)))
+        .collect();
+    let took = format!("{of} {verb} {}", seconds(wall.wall));
+    if named.is_empty() {
+        return format!("{took}; where it went is not known.");
+    }
+    format!("{took}: {}.", named.join(", "))
+}
+
+/// The leaves of the tree, those that say the same together. A part that does not say whose it is is that of the part
+/// that it belongs to.
+fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<String, Duration>) {
+    let (who, _) = parted(&part.what);
+    let whose = if who.is_empty() { whose } else { who };
+    if !part.parts.is_empty() && depth < END {
+        part.parts.iter().for_each(|inner| add_leaves(inner, whose, depth + 1, leaves));
+        return;
+    }
+    if part.time.is_zero() || matches!(part.kind.as_str(), "unexplained" | "other") {
+        return;
+    }
+    let what = words(part);
+    let what = if who.is_empty() && !whose.is_empty() { format!("{whose}: {what}") } else { what };
+    let all = leaves.entry(what).or_default();
+    *all = all.saturating_add(part.time);
+}
+
+/// "rustc: vda" -> ("rustc", "vda"). A ": " in brackets is none.
+fn parted(what: &str) -> (&str, &str) {
+    match what.split_once(": ") {
+        Some((who, what)) if who.matches('(').count() == who.matches(')').count() => (who, what),
+        _ => ("", what),
+    }
+}
+
+/// What a part was, with its verb: the document says what was waited for.
+fn words(part: &Part) -> String {
+    let (who, what) = parted(&part.what);
+    let what = if what == "had the CPU: on CPU" { "had the CPU" } else { what };
+    let verb = match part.kind.as_str() {
+        "running" | "spinning" | "unexplained" | "other" | "cycle" | "open" | "not-begun" | "handed"
+        | "voluntary" => "",
+        _ if what.starts_with("waiting") || what.starts_with("asleep") || what.is_empty() => "",
+        "runnable" if what.starts_with("ready") => "",
+        "runnable" => "ready for ",
+        _ => "waiting for ",
+    };
+    match (who, what) {
+        ("", "") => part.kind.clone(),
+        ("", what) => format!("{verb}{what}"),
+        (who, what) => format!("{who}: {verb}{what}"),
+    }
+}
+
+/// "wall 12.3 s, CPU 18.2 s, gap 3.1 s; 1 % unexplained".
+pub(super) fn sums(page: &mut Page, wall: &WallAccount) {
+    let unexplained = match wall.said {
+        None => "how much is unexplained is not known".to_owned(),
+        Some(_) if wall.unexplained.is_zero() => "nothing is unexplained".to_owned(),
+        Some(_) => {
+            let share = Share::of(wall.unexplained.as_secs_f64(), wall.wall.as_secs_f64());
+            format!("{share} unexplained")
+        }
+    };
+    let times = [wall.wall, wall.cpu, wall.gap].map(seconds);
+    let line = format!("wall {}, CPU {}, gap {}; {unexplained}", times[0], times[1], times[2]);
+    page.tell("", 0, &line, Ink::Plain);
+    for mismatch in &wall.mismatches {
+        page.tell("", 2, &format!("our tracer and the kernel disagree: {mismatch}"), Ink::Risk);
+    }
+}
+
+/// The tree of parts, each under the one it is a part of.
+pub(super) fn tree(page: &mut Page, wall: &WallAccount, style: &Style) {
+    if wall.parts.is_empty() {
+        return;
+    }
+    page.gap();
+    page.say("", "Where the wall time went", Ink::Heading);
+    let heading = format!("{:>6}{}", "share", cells::headings(&["time", "times", "worst"]));
+    page.row(&format!("{heading}  what"), Ink::Faint);
+    level(page, &wall.parts, 0, style);
+}
+
+fn level(page: &mut Page, parts: &[Part], depth: usize, style: &Style) {
+    if depth >= END {
+        return;
+    }
+    // Without a share there is no telling that a part is small.
+    let small = |part: &&Part| !style.verbose && part.share.is_some_and(|share| share.ratio() < SMALL);
+    for part in parts.iter().filter(|part| !small(part)) {
+        row(page, part, &words(part), depth);
+        level(page, &part.parts, depth + 1, style);
+    }
+    let folded: Vec<_> = parts.iter().filter(small).collect();
+    if folded.is_empty() {
+        return;
+    }
+    let sum = Part {
+        time: folded.iter().fold(Duration::ZERO, |all, part| all.saturating_add(part.time)),
+        share: folded
+            .iter()
+            .filter_map(|part| part.share)
+            .reduce(|a, b| Share::of(a.ratio() + b.ratio(), 1.0)),
+        ..Part::default()
+    };
+    let what = match folded.as_slice() {
+        [one] => words(one),
+        all => format!("{} smaller parts (-v lists them)", all.len()),
+    };
+    row(page, &sum, &what, depth);
+}
+
+fn row(page: &mut Page, part: &Part, what: &str, depth: usize) {
+    let share = part.share.map_or_else(String::new, |share| share.to_string());
+    let share = if share.len() > 6 { "> 1 %".to_owned() } else { share };
+    let mut first = format!("{share:>6}{}", cells::time(part.time));
+    first += &cells::count_or_none(part.count);
+    first += &cells::time_or_none(part.worst);
+    debug_assert_eq!(columns(&first) + 2, NUMBERS);
+    first.push_str(&" ".repeat(2 + (2 * depth).min(DEEPEST)));
+    let ink = if depth == 0 { Ink::Heading } else { Ink::Plain };
+    page.tell(&first, columns(&first) + 2, what, ink);
+}

@@ -1,0 +1,269 @@
+//! What the wait graph may say: chains, a wall time account, locks, system calls.
+
+use whyslow_model::chain::*;
+use whyslow_model::*;
+
+use super::{empty, s};
+
+/// Somebody's part in a chain.
+pub fn hop(edge: &str, who: &str, state: &str, waits_for: &str, lost: f64) -> Hop {
+    Hop {
+        edge: edge.into(),
+        who: who.into(),
+        waits_for: waits_for.into(),
+        state: state.into(),
+        lost: s(lost),
+        worst: None,
+        count: None,
+        per_call: None,
+        grows_with: None,
+    }
+}
+
+/// A chain of these hops, each with the threads of it.
+pub fn chain(time: f64, count: u64, worst: f64, hops: Vec<(Hop, &[u32])>, leaf: Culprit) -> Chain {
+    let pids = |(hop, pids): &(Hop, &[u32])| pids.iter().map(|pid| (*pid, hop.who.clone())).collect();
+    Chain {
+        time: s(time),
+        count,
+        worst: s(worst),
+        tasks: hops.iter().map(pids).collect(),
+        hops: hops.into_iter().map(|(hop, _)| hop).collect(),
+        leaf,
+        notes: Vec::new(),
+    }
+}
+
+/// A task at the end of a chain.
+pub fn task(pid: u32, name: &str) -> Culprit {
+    Culprit::new(SubjectKind::Task, pid.to_string(), name)
+}
+
+/// With notes.
+pub fn noted(mut chain: Chain, notes: &[&str]) -> Chain {
+    chain.notes = notes.iter().map(|note| (*note).to_owned()).collect();
+    chain
+}
+
+fn cgroup_mutex() -> Chain {
+    let mut killer =
+        hop("lock", "kworker/1:2 (css_killed_work_fn)", "blocked", "rwsem shrinker_rwsem (write)", 2.9);
+    (killer.count, killer.worst) = (Some(6), Some(s(0.9)));
+    (killer.per_call, killer.grows_with) = (Some(s(0.5)), Some("9,000 cgroups".into()));
+    let mut waiter = hop("lock", "runguard", "blocked", "mutex cgroup_mutex", 3.2);
+    (waiter.count, waiter.worst) = (Some(480), Some(s(0.059)));
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (waiter, &[1, 2, 3]),
+        (killer, &[33]),
+        (hop("runnable", "mkdir", "runnable", "a CPU", 2.1), &[4242]),
+        (hop("running", "stress", "running", "had the CPU: user code (main)", 2.1), &[99]),
+    ];
+    chain(2.1, 320, 0.042, hops, task(99, "stress").in_function("main"))
+}
+
+fn deadlock() -> Chain {
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (hop("lock", "left", "blocked", "mutex a", 1.0), &[7]),
+        (hop("lock", "right", "blocked", "mutex b", 1.0), &[8]),
+        (hop("cycle", "left", "unknown", "waits for this one in turn", 1.0), &[7]),
+    ];
+    let notes = ["deadlock", "cycle", "open", "stale-owner", "hand-off", "convoy", "own words"];
+    noted(chain(1.0, 1, 1.0, hops, task(7, "left")), &notes)
+}
+
+fn relay() -> Chain {
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (hop("pipe", "cat", "sleep", "data from a pipe", 0.5), &[60]),
+        (hop("child", "sh", "sleep", "a child to end", 0.4), &[61]),
+        (hop("timer", "sleep", "sleep", "its own sleep", 0.3), &[62]),
+    ];
+    chain(0.3, 1, 0.3, hops, task(62, "sleep"))
+}
+
+/// One of each sort.
+pub fn chains() -> Vec<Chain> {
+    let one = |who: &str, edge: &str, waits_for: &str, time: f64, leaf: Culprit| {
+        let hops: Vec<(Hop, &[u32])> = vec![(hop(edge, who, "disk sleep", waits_for, time), &[55])];
+        chain(time, 3, time / 2.0, hops, leaf)
+    };
+    vec![
+        cgroup_mutex(),
+        deadlock(),
+        one("dd", "block-io", "vda", 0.8, Culprit::new(SubjectKind::Device, "254:0", "vda")),
+        relay(),
+        one("curl", "socket", "data from 10.0.0.7:443", 0.4, peer()),
+        throttled(),
+    ]
+}
+
+fn peer() -> Culprit {
+    Culprit::new(SubjectKind::Socket, "10.0.0.7:443", "10.0.0.7:443")
+}
+
+fn throttled() -> Chain {
+    let quota =
+        Culprit::new(SubjectKind::Quota, "/web", "CPU quota of web").at_file("/sys/fs/cgroup/web/cpu.max");
+    let hops: Vec<(Hop, &[u32])> = vec![
+        (hop("runnable", "web", "runnable", "a CPU", 0.1), &[80, 81]),
+        (hop("quota", "web", "runnable", "its cgroup's CPU quota", 0.1), &[80, 81]),
+    ];
+    chain(0.1, 1, 0.1, hops, quota)
+}
+
+/// A part of 12.3 s.
+pub fn part(kind: &str, what: &str, time: f64, parts: Vec<Part>) -> Part {
+    let share = Some(Share::of(time, 12.3));
+    Part { kind: kind.into(), what: what.into(), time: s(time), share, count: None, worst: None, parts }
+}
+
+fn counted(mut part: Part, count: u64, worst: f64) -> Part {
+    (part.count, part.worst) = (Some(count), Some(s(worst)));
+    part
+}
+
+/// Where the 12.3 s of a build went.
+pub fn wall() -> WallAccount {
+    let compiler = vec![
+        part("running", "rustc: on CPU", 7.6, vec![part("running", "user code (main)", 7.6, Vec::new())]),
+        counted(part("block-io", "rustc: vda (jbd2 commit)", 1.9, Vec::new()), 212, 0.059),
+        counted(part("runnable", "rustc: a CPU", 0.7, Vec::new()), 9431, 0.012),
+        part("futex", "rustc: a user-space lock (futex)", 0.08, Vec::new()),
+        part("rcu", "an RCU grace period (reporter: cannot tell)", 0.02, Vec::new()),
+    ];
+    WallAccount {
+        of: "cargo build".into(),
+        wall: s(12.3),
+        cpu: s(18.2),
+        gap: s(3.1),
+        unexplained: s(0.15),
+        said: Some(Share::of(12.15, 12.3)),
+        parts: vec![
+            counted(part("child", "a child to end", 10.3, compiler), 4, 6.1),
+            part("running", "user code (cargo::main)", 1.2, Vec::new()),
+            counted(part("block-io", "vda (jbd2 commit)", 0.65, Vec::new()), 31, 0.041),
+            part("unexplained", "not explained", 0.15, Vec::new()),
+        ],
+        mismatches: vec!["rustc (4242) had 3.1 s of CPU by the kernel, 2.9 s by our tracer".into()],
+    }
+}
+
+fn waits(count: u64, total: f64, worst: f64) -> LockWaits {
+    LockWaits { count, total: s(total), worst: s(worst) }
+}
+
+fn site(site: &str, count: u64, total: f64) -> LockSite {
+    LockSite { site: site.into(), count, total: s(total) }
+}
+
+fn holder(pid: u32, who: &str, caused: f64, did: &[&str]) -> Holder {
+    Holder { pid, who: who.into(), caused: s(caused), did: did.iter().map(|did| (*did).to_owned()).collect() }
+}
+
+/// A named mutex, an rwsem named by who takes it, and one that only has an address.
+pub fn locks() -> Vec<LockAccount> {
+    let cgroup_mutex = LockAccount {
+        name: "cgroup_mutex".into(),
+        named_by: "call sites".into(),
+        address: "0xffffffff82a5c1e0".into(),
+        kind: "mutex".into(),
+        write: waits(480, 3.2, 0.059),
+        sites: vec![
+            site("cgroup_kn_lock_live < cgroup_mkdir < kernfs_iop_mkdir", 300, 2.0),
+            site("css_killed_work_fn < process_one_work", 100, 0.7),
+            site("proc_cgroup_show < proc_single_show", 79, 0.4),
+            site("cgroup_rmdir", 1, 0.1),
+        ],
+        holders: vec![
+            holder(
+                33,
+                "kworker/1:2 (css_killed_work_fn)",
+                2.9,
+                &["waited for shrinker_rwsem", "ran in css_put"],
+            ),
+            holder(0, "somebody unseen", 0.3, &[]),
+        ],
+        ..LockAccount::default()
+    };
+    let mmap = LockAccount {
+        name: "mmap_lock of postgres (4242)".into(),
+        named_by: "symbol".into(),
+        kind: "rwsem".into(),
+        read: waits(9431, 1.5, 0.012),
+        write: waits(1, 0.007, 0.007),
+        ..LockAccount::default()
+    };
+    let unnamed = LockAccount {
+        named_by: "address".into(),
+        address: "0xffff888003a1c0d0".into(),
+        kind: "rwsem".into(),
+        read: waits(2, 0.000_3, 0.000_2),
+        ..LockAccount::default()
+    };
+    vec![cgroup_mutex, mmap, unnamed]
+}
+
+/// One without a file, a folded one that fails at times, a plain one.
+pub fn calls() -> Vec<CallAccount> {
+    let scaling = CallAccount {
+        syscall: "read".into(),
+        path: Some("/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq".into()),
+        files: 96,
+        count: 9600,
+        errors: 3,
+        time: s(3.2),
+        worst: s(0.059),
+        running: s(1.2),
+        runnable: s(0.1),
+        io: s(0.0),
+        blocked: s(1.9),
+        sleep: s(0.0),
+    };
+    let fsync = CallAccount {
+        syscall: "fsync".into(),
+        path: Some("/var/lib/db/wal".into()),
+        files: 1,
+        count: 31,
+        time: s(0.65),
+        worst: s(0.041),
+        io: s(0.6),
+        blocked: s(0.05),
+        ..CallAccount::default()
+    };
+    let wait = CallAccount {
+        syscall: "wait4".into(),
+        count: 4,
+        time: s(10.3),
+        worst: s(6.1),
+        sleep: s(10.3),
+        ..CallAccount::default()
+    };
+    vec![wait, scaling, fsync]
+}
+
+/// Two, one of which has not ended.
+pub fn slow_calls() -> Vec<SlowCallAccount> {
+    let first = SlowCallAccount {
+        at: s(0.214),
+        pid: 4242,
+        who: "runguard".into(),
+        syscall: "mkdir".into(),
+        path: Some("/sys/fs/cgroup/memory/job-17".into()),
+        time: s(0.159),
+        open: false,
+        split: vec![part("blocked", "", 0.158, Vec::new()), part("running", "", 0.001, Vec::new())],
+    };
+    let open = SlowCallAccount { at: s(8.1), path: None, open: true, split: Vec::new(), ..first.clone() };
+    vec![first, open]
+}
+
+/// What `run` says of a build.
+pub fn watched() -> Document {
+    let mut doc = empty();
+    doc.wall = Some(wall());
+    doc.chains = chains();
+    doc.chains.truncate(2);
+    (doc.locks, doc.calls, doc.slow_calls) = (locks(), calls(), slow_calls());
+    doc.missing = vec![Missing::not_recorded("user stacks").into()];
+    doc.own_cost = OwnCost { cpu: s(0.41), rss_bytes: 40 << 20, bpf_s: Some(0.3), lost_events: 0 };
+    doc
+}

@@ -1,0 +1,192 @@
+//! The words of chains, wall time, locks and calls. After a change on purpose, copy what the test prints.
+
+use std::time::Duration;
+
+use crate::sample::{self, waits};
+use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
+use whyslow_model::{Culprit, Document, Share, SubjectKind};
+use whyslow_report::safe::{columns, is_unsafe};
+use whyslow_report::{Style, chains, json, json_line, locks, text};
+
+const SHORT: Style = Style { colour: false, verbose: false };
+const LONG: Style = Style { colour: false, verbose: true };
+
+fn same(got: &str, want: &str) {
+    assert!(got == want, "it says:\n{got}\nand should say:\n{want}");
+    a_page(got);
+}
+
+fn a_page(text: &str) {
+    for line in text.lines() {
+        assert!(columns(line) <= 80, "{} columns: {line:?}", columns(line));
+        assert!(!line.chars().any(is_unsafe), "{line:?}");
+    }
+}
+
+#[test]
+fn a_command_gets_its_wall_time_explained() {
+    same(&text(&waits::watched(), &SHORT), include_str!("../golden/watched.txt"));
+}
+
+#[test]
+fn verbose_unfolds_small_parts_and_lists_threads() {
+    same(&text(&waits::watched(), &LONG), include_str!("../golden/watched_verbose.txt"));
+}
+
+#[test]
+fn each_chain_reads_like_a_sentence() {
+    let doc = Document { chains: waits::chains(), ..sample::empty() };
+    same(&chains(&doc, &SHORT), include_str!("../golden/chains.txt"));
+}
+
+#[test]
+fn each_end_of_a_chain_has_its_words() {
+    let doc = Document { chains: crate::ends::all(), ..sample::empty() };
+    same(&chains(&doc, &SHORT), include_str!("../golden/ends.txt"));
+}
+
+#[test]
+fn the_example_in_the_readme_is_what_is_printed() {
+    let doc = Document { chains: waits::chains().into_iter().take(1).collect(), ..sample::empty() };
+    let page = chains(&doc, &SHORT);
+    let (_, example) = page.split_once("\n1. ").unwrap();
+    let (example, _) = example.split_once("\n\n").unwrap();
+    let readme = include_str!("../../../../README.md");
+    assert!(readme.contains(&format!("```\n1. {example}\n```")), "README.md should show:\n1. {example}");
+}
+
+#[test]
+fn each_lock_tells_who_waited_where_and_who_held_it() {
+    let doc = Document { locks: waits::locks(), ..sample::empty() };
+    same(&locks(&doc, &SHORT), include_str!("../golden/locks.txt"));
+}
+
+#[test]
+fn nothing_seen_is_said_in_a_sentence() {
+    let said = chains(&sample::empty(), &SHORT);
+    assert!(said.contains("\nNo chain found: nobody was seen waiting long for somebody else.\n"), "{said}");
+    let said = locks(&sample::empty(), &SHORT);
+    assert!(said.contains("\nNobody was seen waiting for a kernel lock (uncontended holds are not seen).\n"));
+    let nothing = WallAccount { of: "true".into(), ..WallAccount::default() };
+    let said = text(&Document { wall: Some(nothing), ..sample::empty() }, &SHORT);
+    assert!(said.contains("\ntrue took 0 s; where it went is not known.\n"), "{said}");
+    assert!(said.contains("\nwall 0 s, CPU 0 s, gap 0 s; how much is unexplained is not known\n"), "{said}");
+    a_page(&said);
+}
+
+#[test]
+fn an_exam_names_five_chains_and_all_with_v() {
+    let doc = Document { chains: waits::chains(), ..sample::empty() };
+    let short = text(&doc, &SHORT);
+    assert!(short.contains("\n5. curl (55) waited") && !short.contains("\n6. "), "{short}");
+    assert!(short.contains("\nand 1 more (-v lists them)\n"), "{short}");
+    assert!(text(&doc, &LONG).contains("\n6. web (2 threads) was ready"), "{}", text(&doc, &LONG));
+    assert!(!text(&sample::empty(), &LONG).contains("Chains"));
+}
+
+#[test]
+fn many_threads_spend_their_time_and_a_command_takes_it() {
+    let of = |of: &str| WallAccount { of: of.into(), ..waits::wall() };
+    let said = |wall| text(&Document { wall: Some(wall), ..sample::empty() }, &SHORT);
+    assert!(
+        said(of("threads of nginx.service")).contains("\nthreads of nginx.service spent 12.3 s: 62 % rustc:")
+    );
+    assert!(said(of("cargo build")).contains("\ncargo build took 12.3 s: 62 % rustc: user code"));
+    let all_said = WallAccount { unexplained: Duration::ZERO, ..waits::wall() };
+    assert!(said(all_said).contains("gap 3.1 s; nothing is unexplained\n"));
+}
+
+#[test]
+fn ten_thousand_chains_are_a_page_of_twenty() {
+    let one = waits::chains().remove(0);
+    let doc = Document { chains: vec![one; 10_000], ..sample::empty() };
+    let short = chains(&doc, &SHORT);
+    assert!(short.contains("\nand 9980 more (-v lists them)\n"), "{short}");
+    let long = chains(&doc, &LONG);
+    assert!(long.contains("\n10000. runguard"));
+    a_page(&long);
+}
+
+/// A number that makes no sense.
+fn absurd(doc: &mut Document) {
+    let most = Duration::MAX;
+    let part = Part {
+        time: most,
+        share: Some(Share::of(1e300, 1e-300)),
+        count: Some(u64::MAX),
+        worst: Some(most),
+        ..waits::part("running", "user code", 1.0, Vec::new())
+    };
+    let mut deep = part.clone();
+    for _ in 0..200 {
+        deep = Part { parts: vec![deep, part.clone()], ..part.clone() };
+    }
+    doc.wall = Some(WallAccount {
+        wall: most,
+        cpu: most,
+        gap: most,
+        unexplained: most,
+        parts: vec![deep],
+        ..waits::wall()
+    });
+    for chain in &mut doc.chains {
+        (chain.time, chain.worst, chain.count) = (most, most, u64::MAX);
+        for hop in &mut chain.hops {
+            (hop.lost, hop.worst, hop.count, hop.per_call) = (most, Some(most), Some(u64::MAX), Some(most));
+        }
+    }
+    for lock in &mut doc.locks {
+        (lock.read.count, lock.read.total, lock.read.worst) = (u64::MAX, most, most);
+        (lock.write.count, lock.write.total, lock.write.worst) = (u64::MAX, most, most);
+    }
+    for call in &mut doc.calls {
+        (call.files, call.count, call.errors) = (u64::MAX, u64::MAX, u64::MAX);
+        (call.time, call.worst, call.running, call.runnable) = (most, most, most, most);
+    }
+    for call in &mut doc.slow_calls {
+        (call.at, call.time, call.pid) = (most, most, u32::MAX);
+    }
+}
+
+#[test]
+fn numbers_that_make_no_sense_keep_to_the_page() {
+    let mut doc = waits::watched();
+    absurd(&mut doc);
+    for style in [SHORT, LONG] {
+        a_page(&text(&doc, &style));
+        a_page(&chains(&doc, &style));
+        a_page(&locks(&doc, &style));
+    }
+}
+
+#[test]
+fn nothing_at_all_keeps_to_the_page() {
+    let leaf = Culprit::new(SubjectKind::Kernel, "", "");
+    let (time, worst) = (Duration::ZERO, Duration::ZERO);
+    let none = Chain { time, count: 0, worst, hops: Vec::new(), tasks: Vec::new(), leaf, notes: Vec::new() };
+    let mut bare = none.clone();
+    bare.hops = vec![waits::hop("", "", "", "", 0.0), waits::hop("", "x", "running", "", 0.0)];
+    bare.hops.push(waits::hop("", "", "", "", 0.0));
+    let doc = Document {
+        wall: Some(WallAccount { parts: vec![Part::default()], ..WallAccount::default() }),
+        chains: vec![none, bare],
+        locks: vec![LockAccount::default()],
+        calls: vec![CallAccount::default()],
+        slow_calls: vec![SlowCallAccount::default()],
+        ..sample::empty()
+    };
+    for style in [SHORT, LONG] {
+        a_page(&text(&doc, &style));
+        a_page(&chains(&doc, &style));
+        a_page(&locks(&doc, &style));
+    }
+}
+
+#[test]
+fn one_line_of_json_holds_the_same_document() {
+    let doc = waits::watched();
+    let line = json_line(&doc);
+    assert!(line.starts_with("{\"schema\"") && line.ends_with("}\n") && line.lines().count() == 1, "{line}");
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert_eq!(read(&line), read(&json(&doc)));
+}

@@ -1,0 +1,75 @@
+//! `-o` and `--flame`: files that a look leaves behind.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use whyslow_model::Recording;
+use whyslow_report::safe::plain;
+
+use crate::{flame, store};
+
+/// Files to be written.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Keeping {
+    /// Save the recording, too, for `whyslow report FILE`
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    flame: FlameArg,
+}
+
+/// A flame graph.
+#[derive(Debug, Clone, clap::Args)]
+pub struct FlameArg {
+    /// Draw the time on CPU and off CPU as flame graphs, the chains on top of the waiters
+    #[arg(long, value_name = "FILE.svg")]
+    flame: Option<PathBuf>,
+}
+
+impl Keeping {
+    /// A file that cannot be made is said before the window, not after it.
+    pub fn must_be_writable(&self) -> Result<()> {
+        self.output.as_deref().map_or(Ok(()), |file| can_be_written("save recording", file))?;
+        self.flame.must_be_writable()
+    }
+
+    /// Write them. One that cannot be written does not cost the other.
+    pub fn keep(&self, recording: &Recording) -> Result<()> {
+        let drawn = self.flame.keep(recording);
+        let saved = self.output.as_deref().map_or(Ok(()), |file| store::save(recording, file));
+        match (drawn, saved) {
+            (Err(drawn), Err(saved)) => bail!("{drawn:#}; {saved:#}"),
+            (drawn, saved) => drawn.and(saved),
+        }
+    }
+}
+
+impl FlameArg {
+    /// As of [`Keeping`].
+    pub fn must_be_writable(&self) -> Result<()> {
+        self.flame.as_deref().map_or(Ok(()), |file| can_be_written("draw flame graph", file))
+    }
+
+    /// Write it.
+    pub fn keep(&self, recording: &Recording) -> Result<()> {
+        self.flame
+            .as_deref()
+            .map_or(Ok(()), |file| store::put(&flame::draw(recording)?, file, "draw flame graph"))
+    }
+}
+
+/// Whether there can be such a file, as far as that can be seen without making it.
+pub fn can_be_written(verb: &str, file: &Path) -> Result<()> {
+    let shown = plain(&file.to_string_lossy());
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    if file.is_dir() {
+        bail!("cannot {verb} {shown}: it is a folder; name a file");
+    }
+    if !folder.is_dir() {
+        bail!("cannot {verb} {shown}: there is no folder {}", plain(&folder.to_string_lossy()));
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! `whyslow attach`: where the wall time of running processes goes, and who makes them wait.
+
+use std::io::Write;
+
+use anyhow::Result;
+use whyslow_probe::Follow;
+
+use crate::cli::{Following, Keeping, Telling, WindowArgs, outcome};
+use crate::outcome::Outcome;
+use crate::watch::{Look, watch};
+use crate::whom::Target;
+
+/// Arguments of `whyslow attach`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+All their threads are followed, and the processes that they start. The
+window ends early when all processes that were named have ended.
+
+Examples:
+  sudo whyslow attach 4242
+  sudo whyslow attach $(pgrep -d, postgres) --for 30s
+  sudo whyslow attach --unit nginx --slow 100ms --flame nginx.svg
+  sudo whyslow attach --cgroup /sys/fs/cgroup/web")]
+pub struct Args {
+    #[command(flatten)]
+    whom: Whom,
+    #[command(flatten)]
+    window: WindowArgs,
+    #[command(flatten)]
+    following: Following,
+    #[command(flatten)]
+    telling: Telling,
+    #[command(flatten)]
+    keeping: Keeping,
+}
+
+/// Whom to follow.
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Whom {
+    /// These processes
+    #[arg(value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pids: Vec<u32>,
+    /// The processes of this cgroup and below ("/web", or its folder below /sys/fs/cgroup)
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// The processes of this systemd unit ("nginx" or "nginx.service")
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+}
+
+/// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
+    args.keeping.must_be_writable()?;
+    let mut target = match &args.whom {
+        Whom { cgroup: Some(path), .. } => Target::cgroup(path)?,
+        Whom { unit: Some(unit), .. } => Target::unit(unit)?,
+        Whom { pids, .. } => Target::processes(pids)?,
+    };
+    let follow = Follow {
+        pids: target.pids.clone(),
+        cgroup: target.cgroup,
+        ..args.following.follow(target.subject.clone())
+    };
+    let ends = target.ends()?;
+    let ends_with = ends.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
+    let recording = watch(Look { window: args.window.window, follow: Some(follow), ends_with });
+    let told = args.telling.tell(&recording, None, out);
+    args.keeping.keep(&recording)?;
+    let document = told?;
+    // Without the scheduler's events nothing is known of anybody's waits.
+    if recording.tables.tasks.is_none() {
+        return Ok(Outcome::CouldNotLook);
+    }
+    Ok(match outcome(&recording, &document) {
+        Outcome::CouldNotLook => Outcome::CouldNotLook,
+        _ => Outcome::Quiet,
+    })
+}

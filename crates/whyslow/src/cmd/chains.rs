@@ -1,0 +1,35 @@
+//! `whyslow chains`: who on this host waits for whom, down to the end of each chain.
+
+use std::io::Write;
+
+use anyhow::Result;
+use whyslow_report::chains;
+
+use crate::cli::{Keeping, Telling, WindowArgs, outcome};
+use crate::outcome::Outcome;
+use crate::watch::{Look, watch};
+
+/// Arguments of `whyslow chains`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    window: WindowArgs,
+    #[command(flatten)]
+    telling: Telling,
+    #[command(flatten)]
+    keeping: Keeping,
+}
+
+/// Record a window of the whole host and print its chains. A chain that is told is something found.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
+    args.keeping.must_be_writable()?;
+    let recording = watch(Look::at_the_host(args.window.window));
+    let told = args.telling.tell_as(chains, &recording, None, out);
+    args.keeping.keep(&recording)?;
+    let document = told?;
+    Ok(match outcome(&recording, &document) {
+        Outcome::CouldNotLook => Outcome::CouldNotLook,
+        _ if document.chains.is_empty() => Outcome::Quiet,
+        _ => Outcome::Found,
+    })
+}

@@ -1,0 +1,162 @@
+//! `whyslow run -- CMD`: where the wall time of a command went, and who made it wait.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use whyslow_model::Recording;
+use whyslow_model::timeline::Command;
+use whyslow_probe::{Audience, Follow};
+
+use crate::cli::{Following, Keeping, Telling};
+use crate::launch::{Asked, End, OUR_FAILURE, Signals, Started, User, whose};
+use crate::out::note;
+use crate::outcome::Outcome;
+use crate::watch::{Look, is_root};
+
+/// A command takes as long as it takes: a hundred years, in which nothing overflows.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// What shells say when Ctrl-C ended something.
+const INTERRUPTED: u8 = 128 + libc::SIGINT as u8;
+
+/// Arguments of `whyslow run`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "\
+The command's input, output and signals are its own. The report goes to
+stderr; with --json it follows on stdout when the command has ended: a
+newline, then one line that begins with {\"schema\". Ctrl-C reaches the
+command; a second one reports at once and leaves the command alone. Under
+sudo, doas or pkexec the command runs as whoever called them. What it
+leaves running is not waited for.
+
+Examples:
+  sudo whyslow run -- git clone https://example.org/x.git
+  sudo whyslow run --slow 100ms --flame build.svg -- make -j4
+  sudo whyslow run --json -- ./backup.sh | tail -n 1 | jq .wall")]
+pub struct Args {
+    #[command(flatten)]
+    following: Following,
+    #[command(flatten)]
+    telling: Telling,
+    #[command(flatten)]
+    keeping: Keeping,
+    /// Run the command as this user (default: whoever called sudo, doas or pkexec)
+    #[arg(long, value_name = "USER", conflicts_with = "as_root")]
+    user: Option<String>,
+    /// Run the command as root, also under sudo
+    #[arg(long)]
+    as_root: bool,
+    /// The command and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// Run it, watch it, report, pass its status on. Our own failures, too, end in a status of env(1).
+pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
+    Outcome::Passed(look(args, out).unwrap_or_else(|error| {
+        note(&format!("{error:#}"));
+        OUR_FAILURE
+    }))
+}
+
+fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
+    args.keeping.must_be_writable()?;
+    let user = whose(Asked { user: args.user.as_deref(), as_root: args.as_root })?;
+    say_what_surprises(user.as_ref(), args);
+    let mut signals = Signals::hold();
+    let started = Started::start(&args.command, user.as_ref(), &signals).inspect_err(|_| signals.let_in())?;
+    let stop = signals.catch(started.pidfd());
+    let follow = Follow { pids: vec![started.pid()], ..args.following.follow(words(args).join(" ")) };
+    let look = Look { window: FOR_EVER, follow: Some(follow), ends_with: Some(started.pidfd()) };
+    let mut starter = Starter { command: started, from: Duration::ZERO };
+
+    let mut recording = whyslow_probe::record(&look.plan(), stop, &mut starter);
+
+    signals.release();
+    let pid = starter.command.pid();
+    let end = starter.command.end(!recording.meta.interrupted);
+    let status = match &end {
+        End::NotRun(status, error) => {
+            note(&format!("{error:#}"));
+            return Ok(*status);
+        }
+        End::Exited(status, _) => u8::try_from(*status).unwrap_or(OUR_FAILURE),
+        End::Killed(signal, _) => 128u8.saturating_add(u8::try_from(*signal).unwrap_or(0)),
+        End::Running => INTERRUPTED,
+    };
+    let command = Command {
+        argv: words(args),
+        pid,
+        from_ns: nanoseconds(starter.from),
+        to_ns: ended_at(&recording, pid).unwrap_or(recording.meta.window_ns),
+        ..ending(&end)
+    };
+    recording.meta.watched.get_or_insert_default().command = Some(command);
+    Ok(report(args, &recording, status, out))
+}
+
+/// How it ended, as the recording has it.
+fn ending(end: &End) -> Command {
+    let (status, signal, used) = match end {
+        End::Exited(status, used) => (Some(*status), None, used),
+        End::Killed(signal, used) => (None, Some(*signal), used),
+        End::NotRun(..) | End::Running => return Command::default(),
+    };
+    Command { status, signal, user_ns: used.user_ns, system_ns: used.system_ns, ..Command::default() }
+}
+
+fn words(args: &Args) -> Vec<String> {
+    args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// A command's failure tells more than ours; its success is no success of ours.
+fn report(args: &Args, recording: &Recording, status: u8, out: &mut dyn Write) -> u8 {
+    let told = args.telling.tell_beside(recording, out);
+    let kept = args.keeping.keep(recording);
+    let mut failed = false;
+    for error in [told, kept].into_iter().filter_map(Result::err) {
+        note(&format!("{error:#}"));
+        failed = true;
+    }
+    if failed && status == 0 { OUR_FAILURE } else { status }
+}
+
+/// When the last thread of process `pid` ended, by the tracer: we hear of it a little later.
+fn ended_at(recording: &Recording, pid: u32) -> Option<u64> {
+    let spans = recording.tables.spans.as_deref().unwrap_or_default();
+    spans.iter().filter(|span| span.tgid == pid && span.ended).map(|span| span.to_ns).max()
+}
+
+fn say_what_surprises(user: Option<&User>, args: &Args) {
+    if !is_root() {
+        note(
+            "not root: only the command's own times can be told; the way out is `sudo whyslow run`, \
+             which runs the command as you",
+        );
+    }
+    // Whoever types sudo knows for whom; in a root shell that sudo opened, its variables are still there.
+    let parent = fs::read_to_string(format!("/proc/{}/comm", std::os::unix::process::parent_id()));
+    let called = parent.is_ok_and(|comm| ["sudo", "doas", "pkexec"].contains(&comm.trim()));
+    if let Some(user) = user.filter(|_| args.user.is_none() && !called) {
+        note(&format!("the command runs as {}, who became root; --as-root runs it as root", user.shown()));
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Lets the command go when everything is attached. Says nothing: stderr is the command's meanwhile.
+struct Starter {
+    command: Started,
+    from: Duration,
+}
+
+impl Audience for Starter {
+    fn begun(&mut self, at: Instant) {
+        self.from = at.elapsed();
+        self.command.go();
+    }
+}

@@ -1,0 +1,31 @@
+//! What this process was started with, where something has changed it by the time `main` runs.
+//!
+//! Rust's runtime ignores SIGPIPE, and an ignored signal stays ignored over execve: `whyslow run -- yes | head -1`
+//! would never end. What the caller had set is to be seen only before that: in `.init_array`.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_THE_RUNTIME: extern "C" fn() = look;
+
+extern "C" fn look() {
+    SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+}
+
+/// Whether whoever started us had SIGPIPE ignored.
+pub fn sigpipe_was_ignored() -> bool {
+    SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
+}
+
+/// Whether a signal is ignored now.
+pub fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: an all-zero sigaction is valid, and the kernel fills it.
+    unsafe {
+        let mut now = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}

@@ -1,0 +1,123 @@
+//! Signals while a command runs.
+//!
+//! Ctrl-C and Ctrl-\ come from the terminal to the whole foreground process group: the command has got them, and they
+//! are not passed on. What a process sends to us alone (SIGTERM; SIGHUP) is meant for the command: it is passed on.
+//! SIGTSTP and SIGCONT do what they always do: a shell stops and continues a job as a whole. Signals that we were started
+//! with ignored (nohup, a shell's background job) stay ignored.
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+
+use super::inherited;
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+/// The command's pidfd: a number that nobody else can get while we hold it, unlike a pid.
+static COMMAND: AtomicI32 = AtomicI32::new(-1);
+
+/// Those that are caught while the command runs.
+const CAUGHT: [libc::c_int; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+
+/// What the command is to be started with, and what we had before.
+pub struct Signals {
+    mask: libc::sigset_t,
+    sigchld_was_ignored: bool,
+    before: Vec<(libc::c_int, libc::sigaction)>,
+}
+
+impl Signals {
+    /// Hold signals back until the command is started and [`Signals::catch`] is called.
+    #[must_use]
+    pub fn hold() -> Self {
+        let sigchld_was_ignored = inherited::is_ignored(libc::SIGCHLD);
+        // SAFETY: all-zero signal sets are valid and are filled here; SIG_DFL is a valid action. An ignored SIGCHLD
+        // would have the kernel throw away the command's status.
+        unsafe {
+            let mut held = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+            let mut mask = held;
+            libc::sigemptyset(&raw mut held);
+            for signal in CAUGHT {
+                libc::sigaddset(&raw mut held, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, &raw mut mask);
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            Signals { mask, sigchld_was_ignored, before: Vec::new() }
+        }
+    }
+
+    /// In the command, before it is executed: all as it was when we were started. Async-signal-safe.
+    pub fn as_they_were(&self) {
+        let action = |ignored| if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: plain system calls on this process. Handlers are not set before the fork, and execve drops them.
+        unsafe {
+            libc::signal(libc::SIGPIPE, action(inherited::sigpipe_was_ignored()));
+            libc::signal(libc::SIGCHLD, action(self.sigchld_was_ignored));
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut());
+        }
+    }
+
+    /// From now on signals are for the command of this pidfd; the second Ctrl-C sets the flag that comes back.
+    pub fn catch(&mut self, command: RawFd) -> &'static AtomicBool {
+        COMMAND.store(command, Ordering::Relaxed);
+        for signal in CAUGHT {
+            if inherited::is_ignored(signal) {
+                continue;
+            }
+            // SAFETY: all-zero sigactions are valid: empty mask. The handler uses atomics and one system call.
+            unsafe {
+                let mut old = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+                let mut new = old;
+                new.sa_sigaction =
+                    on_signal as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+                // Without SA_RESTART: poll(2), in which the window waits, is to end.
+                new.sa_flags = libc::SA_SIGINFO;
+                libc::sigaction(signal, &raw const new, &raw mut old);
+                self.before.push((signal, old));
+            }
+        }
+        self.let_in();
+        &STOP
+    }
+
+    /// The window is over: signals are for us again, so that one ends a report that takes too long.
+    pub fn release(&mut self) {
+        COMMAND.store(-1, Ordering::Relaxed);
+        for (signal, old) in self.before.drain(..) {
+            // SAFETY: what was there before, as the kernel gave it.
+            unsafe { libc::sigaction(signal, &raw const old, null_mut()) };
+        }
+    }
+
+    /// End the holding back.
+    pub fn let_in(&self) {
+        // SAFETY: a mask that the kernel gave.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut()) };
+    }
+}
+
+extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    match signal {
+        libc::SIGINT if INTERRUPTS.fetch_add(1, Ordering::Relaxed) >= 1 => {
+            STOP.store(true, Ordering::Relaxed)
+        }
+        libc::SIGTERM => pass_on(signal),
+        // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo. A positive code is the kernel's own: a terminal
+        // that hung up, of which the whole group is told.
+        libc::SIGHUP if unsafe { (*info).si_code } <= 0 => pass_on(signal),
+        _ => {}
+    }
+}
+
+fn pass_on(signal: libc::c_int) {
+    let command = COMMAND.load(Ordering::Relaxed);
+    if command >= 0 {
+        // SAFETY: numbers and a null siginfo; the kernel checks the descriptor.
+        unsafe {
+            let errno = *libc::__errno_location();
+            libc::syscall(libc::SYS_pidfd_send_signal, command, signal, 0usize, 0u32);
+            *libc::__errno_location() = errno;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Whom `attach` follows, and when they are gone.
+
+mod cgroup;
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+
+/// Processes that run.
+#[derive(Debug)]
+pub struct Target {
+    /// As the user named them.
+    pub subject: String,
+    /// The processes.
+    pub pids: Vec<u32>,
+    /// Their cgroup (`Cgroup::id`).
+    pub cgroup: Option<u64>,
+    /// Readable when one has ended; of a cgroup none: others may come.
+    pidfds: Vec<OwnedFd>,
+}
+
+impl Target {
+    /// These processes.
+    pub fn processes(pids: &[u32]) -> Result<Self> {
+        let pidfds = pids.iter().map(|pid| open(*pid)).collect::<Result<_>>()?;
+        let subject = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        Ok(Target { subject, pids: pids.to_vec(), cgroup: None, pidfds })
+    }
+
+    /// The processes of a cgroup and of those below: its path below its hierarchy's root, or its folder.
+    pub fn cgroup(path: &str) -> Result<Self> {
+        let folders = cgroup::folders(path);
+        if folders.is_empty() {
+            bail!(
+                "cannot attach to cgroup {path}: there is no such cgroup; `cat /proc/PID/cgroup` names a process's \
+                 cgroups"
+            );
+        }
+        Self::folders(&format!("cgroup {path}"), path, &folders)
+    }
+
+    /// The processes of a systemd unit.
+    pub fn unit(unit: &str) -> Result<Self> {
+        let folders = cgroup::of_unit(unit);
+        if folders.is_empty() {
+            bail!(
+                "cannot attach to unit {unit}: it has no cgroup here; `systemctl status {unit}` says whether it runs"
+            );
+        }
+        Self::folders(&format!("unit {unit}"), unit, &folders)
+    }
+
+    fn folders(what: &str, subject: &str, folders: &[std::path::PathBuf]) -> Result<Self> {
+        let mut pids: Vec<_> = folders.iter().flat_map(|folder| cgroup::processes(folder)).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        if pids.is_empty() {
+            bail!(
+                "cannot attach to {what}: no process is in it; start it first, or examine the host with `whyslow`"
+            );
+        }
+        let cgroup = folders.iter().find_map(|folder| cgroup::id(folder));
+        Ok(Target { subject: subject.to_owned(), pids, cgroup, pidfds: Vec::new() })
+    }
+
+    /// What becomes readable when all have ended; `None`: the window does not depend on them.
+    pub fn ends(&mut self) -> Result<Option<OwnedFd>> {
+        let mut pidfds = std::mem::take(&mut self.pidfds);
+        if pidfds.len() <= 1 {
+            return Ok(pidfds.pop());
+        }
+        let (all, ended) = io::pipe().context("cannot watch processes")?;
+        // It ends with them or with us. A pipe without a writer is readable.
+        std::thread::spawn(move || {
+            for pidfd in &pidfds {
+                ready(pidfd.as_raw_fd(), -1);
+            }
+            drop(ended);
+        });
+        Ok(Some(all.into()))
+    }
+}
+
+fn open(pid: u32) -> Result<OwnedFd> {
+    // SAFETY: plain numbers; the descriptor is ours alone.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(why(pid, &io::Error::last_os_error()));
+    }
+    // SAFETY: it was just opened for us.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(fd as RawFd) };
+    if ready(pidfd.as_raw_fd(), 0) {
+        bail!(
+            "cannot attach to process {pid}: it has ended, and its parent has not asked for its status; `ps -e` lists what runs"
+        );
+    }
+    Ok(pidfd)
+}
+
+fn why(pid: u32, error: &io::Error) -> anyhow::Error {
+    // A thread is EINVAL, since Linux 6.14 ENOENT.
+    if let Some(process) = process_of(pid).filter(|process| *process != pid) {
+        return anyhow!("cannot attach to {pid}: it is a thread of process {process}; attach to {process}");
+    }
+    match error.raw_os_error() {
+        Some(libc::ESRCH | libc::EINVAL | libc::ENOENT) => {
+            anyhow!("cannot attach to process {pid}: there is no such process; `ps -e` lists what runs")
+        }
+        Some(libc::ENOSYS) => anyhow!("cannot attach to process {pid}: no pidfd; it needs Linux 5.3"),
+        _ => anyhow!("cannot attach to process {pid}: {error}"),
+    }
+}
+
+/// Of which process the thread is.
+fn process_of(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Whether `fd` becomes readable within so many milliseconds; -1: however long it takes.
+fn ready(fd: RawFd, milliseconds: i32) -> bool {
+    let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    loop {
+        // SAFETY: one local pollfd.
+        match unsafe { libc::poll(&raw mut wanted, 1, milliseconds) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            ready => return ready > 0,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Cgroups by name: their folders, their processes, their number in the kernel.
+//!
+//! Only directories and cgroup.procs are read, which takes no lock that others wait for long for.
+
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Where hierarchies are mounted, everywhere.
+const USUAL: &str = "/sys/fs/cgroup";
+/// Groups looked at: a host with more names the folder.
+const MOST: usize = 200_000;
+/// The number of a v1 hierarchy is in a file that takes cgroup_mutex before Linux 6.7: nobody waits longer for it.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The folders that `path` means, one a hierarchy.
+pub fn folders(path: &str) -> Vec<PathBuf> {
+    let below = path.trim_start_matches('/');
+    let named = [PathBuf::from(path), Path::new("/").join(below)];
+    if let Some(folder) = named.into_iter().find(|folder| folder.starts_with(USUAL) && is_cgroup(folder)) {
+        return vec![folder];
+    }
+    roots().into_iter().map(|root| root.join(below)).filter(|folder| is_cgroup(folder)).collect()
+}
+
+/// The folder of a systemd unit. systemd keeps its units in one hierarchy; others mirror parts of it.
+pub fn of_unit(unit: &str) -> Vec<PathBuf> {
+    let service = format!("{unit}.service");
+    let mut roots = roots();
+    roots.sort_by_key(|root| !root.ends_with("systemd"));
+    let is_it = |folder: &PathBuf| folder.file_name().is_some_and(|name| name == unit || *name == *service);
+    roots.iter().find_map(|root| below(root).into_iter().find(is_it)).into_iter().collect()
+}
+
+/// The processes of a group and of those below.
+pub fn processes(folder: &Path) -> Vec<u32> {
+    // In a threaded group the file is refused; its processes are in that of the domain above.
+    let read = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    let groups = below(folder);
+    // 0 stands for a process of another pid namespace.
+    groups
+        .iter()
+        .flat_map(|g| read(g).lines().filter_map(|l| l.parse().ok()).collect::<Vec<u32>>())
+        .filter(|p| *p != 0)
+        .collect()
+}
+
+/// `Cgroup::id`: the kernfs id, which is the inode's number, with the hierarchy's number in the top byte.
+pub fn id(folder: &Path) -> Option<u64> {
+    let hierarchy = if magic(folder)? == libc::CGROUP2_SUPER_MAGIC { 0 } else { hierarchy(folder)? };
+    let inode = fs::metadata(folder).ok()?.ino();
+    Some(hierarchy << 56 | inode & 0x00ff_ffff_ffff_ffff)
+}
+
+/// The number of the v1 hierarchy that `folder` is in.
+fn hierarchy(folder: &Path) -> Option<u64> {
+    let root = roots().into_iter().find(|root| folder.starts_with(root))?;
+    let root = fs::canonicalize(root).ok()?;
+    let name = root.file_name()?.to_str()?;
+    let told = whyslow_probe::child::run(PATIENCE, 1 << 16, |out| {
+        let _ = out.write_all(&fs::read("/proc/self/cgroup").unwrap_or_default());
+    });
+    number_of(name, &String::from_utf8_lossy(&told.ok()?.bytes))
+}
+
+/// From /proc/PID/cgroup: "4:cpu,cpuacct:/web", "1:name=systemd:/".
+fn number_of(name: &str, text: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (number, rest) = line.split_once(':')?;
+        let (controllers, _) = rest.split_once(':')?;
+        let is_it = controllers == name
+            || controllers.strip_prefix("name=") == Some(name)
+            || controllers.split(',').any(|controller| controller == name);
+        let number: u8 = number.parse().ok()?;
+        is_it.then_some(number.into())
+    })
+}
+
+/// The roots of all mounted hierarchies.
+fn roots() -> Vec<PathBuf> {
+    if magic(Path::new(USUAL)) == Some(libc::CGROUP2_SUPER_MAGIC) {
+        return vec![USUAL.into()];
+    }
+    let Ok(entries) = fs::read_dir(USUAL) else { return Vec::new() };
+    let mut roots: Vec<_> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| is_cgroup(path)).collect();
+    roots.sort();
+    roots
+}
+
+fn is_cgroup(folder: &Path) -> bool {
+    let kinds = [libc::CGROUP2_SUPER_MAGIC, libc::CGROUP_SUPER_MAGIC];
+    magic(folder).is_some_and(|kind| kinds.contains(&kind)) && folder.is_dir()
+}
+
+/// The sort of file system that a path is on.
+fn magic(path: &Path) -> Option<libc::c_long> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: an all-zero statfs is valid and has room for the answer; the path ends in NUL.
+    let (done, told) = unsafe {
+        let mut told = MaybeUninit::<libc::statfs>::zeroed().assume_init();
+        (libc::statfs(path.as_ptr(), &raw mut told), told)
+    };
+    (done == 0).then_some(told.f_type)
+}
+
+/// A group and all below it, level by level.
+fn below(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut next = VecDeque::from([folder.to_owned()]);
+    while let Some(group) = next.pop_front() {
+        // A group that went away meanwhile has nothing below it.
+        for entry in fs::read_dir(&group).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) && all.len() + next.len() < MOST {
+                next.push_back(entry.path());
+            }
+        }
+        all.push(group);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CGROUP: &str =
+        "13:misc:/\n4:cpu,cpuacct:/web\n1:name=systemd:/init.scope\n0::/x\nbroken\n999:big:/\n";
+
+    #[test]
+    fn a_hierarchy_is_known_by_its_controllers_or_its_name() {
+        for (name, number) in [("cpu", 4), ("cpu,cpuacct", 4), ("cpuacct", 4), ("systemd", 1), ("misc", 13)] {
+            assert_eq!(number_of(name, CGROUP), Some(number), "{name}");
+        }
+        for name in ["memory", "big", "c"] {
+            assert_eq!(number_of(name, CGROUP), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_cgroup_is_not_found() {
+        for path in ["/nope/nope", "../../..", "/tmp", "/sys/fs/cgroup/nope/nope"] {
+            let found = folders(path);
+            assert!(found.is_empty(), "{path}: {found:?}");
+        }
+        assert!(of_unit("no-such-unit-anywhere").is_empty());
+    }
+}

@@ -1,0 +1,194 @@
+//! Let a ladder's threads climb while whyslow looks.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use whyslow_faults::ladder::{self, Ask, Kind, Plan, Told};
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::victim::Launch;
+use whyslow_faults::{Draw, Fence, Ladder, Span, Victim, bars};
+
+use crate::cell::Verb;
+use crate::make::kept_in;
+
+/// From the first round until whyslow looks: the ladder is under way.
+const HEAD_START: Duration = Duration::from_millis(300);
+/// A ladder that is looked at from outside must not end before the look does.
+const LONGER_MS: u64 = 15_000;
+/// A foot that must share its CPU with a crowd is late by so much at most.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+/// A round that the host disturbed is no failure; that many must be whole.
+const MOST: f64 = 0.7;
+/// Of the time that the foot acts, while all wait: else the chain is a short one.
+const SHARE: f64 = 0.3;
+
+/// What a ladder did, and what whyslow said.
+pub struct Climbed {
+    /// Who was asked.
+    pub verb: Verb,
+    /// Its kind.
+    pub kind: Kind,
+    /// What it was told.
+    pub plan: Plan,
+    /// What it did.
+    pub told: Told,
+    /// What whyslow said.
+    pub look: Arc<Look>,
+    /// When whyslow looked; a command that it ran: always.
+    pub window: Span,
+    said: String,
+}
+
+impl Climbed {
+    /// By the threads' own clocks: enough rounds in the window in which all waited for the next, in order.
+    pub fn is_a_ladder(&self) -> Result<(), String> {
+        let inside = |round: &&ladder::Round| {
+            round.waits.iter().all(|wait| wait.from >= self.window.from && wait.to <= self.window.to)
+        };
+        let rounds: Vec<&ladder::Round> = self.told.rounds.iter().filter(inside).collect();
+        let is_whole = |round: &&&ladder::Round| {
+            let acted = round.waits.last().map_or(0.0, |foot| foot.length().as_secs_f64());
+            round.is_in_order() && round.together().length().as_secs_f64() >= SHARE * acted
+        };
+        let whole = rounds.iter().filter(is_whole).count();
+        if whole < 3 || (whole as f64) < MOST * rounds.len() as f64 {
+            return Err(format!("only {whole} of {} rounds were a ladder", rounds.len()));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Climbed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "  {}: {}\n{}\n  whyslow said: {}",
+            self.kind,
+            self.said,
+            self.told,
+            self.look.kept.display()
+        )
+    }
+}
+
+/// The binary that is put to the test: ours, or an installed one, an older one.
+pub fn whyslow() -> OsString {
+    std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into())
+}
+
+/// Let `verb` look at a ladder.
+pub fn watched(
+    fence: &Fence,
+    verb: Verb,
+    ask: Ask,
+    draw: &mut Draw,
+    label: &str,
+) -> Result<Climbed, Trouble> {
+    match verb {
+        Verb::Run => run(fence, ask, draw, label),
+        Verb::Attach | Verb::Chains => {
+            let ladder = Ladder::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw)?;
+            let victim = begin(&ladder, ask.kind)?;
+            let pids = processes(&ladder, &victim);
+            let args = if verb == Verb::Attach { vec!["attach", &pids] } else { vec!["chains"] };
+            let look = Arc::new(look(&args, label)?);
+            climbed(verb, ask.kind, &ladder, victim, look)
+        }
+    }
+}
+
+/// Let `whyslow locks` look at a ladder.
+pub fn locked(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
+    let ladder = Ladder::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw)?;
+    let victim = begin(&ladder, ask.kind)?;
+    let look = Arc::new(look(&["locks"], label)?);
+    climbed(Verb::Chains, ask.kind, &ladder, victim, look)
+}
+
+/// Let `whyslow chains` look at two ladders.
+pub fn two(asks: [Ask; 2], fence: &Fence, draw: &mut Draw, label: &str) -> Result<[Climbed; 2], Trouble> {
+    let [a, b] = asks;
+    let set = |ask: Ask, draw: &mut Draw| Ladder::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw);
+    let (first, second) = (set(a, draw)?, set(b, draw)?);
+    let (one, other) = (begin(&first, a.kind)?, begin(&second, b.kind)?);
+    let look = Arc::new(look(&["chains"], label)?);
+    Ok([
+        climbed(Verb::Chains, a.kind, &first, one, look.clone())?,
+        climbed(Verb::Chains, b.kind, &second, other, look)?,
+    ])
+}
+
+/// Look for `bars::WINDOW_S`.
+pub fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
+    let length = format!("{}s", bars::WINDOW_S);
+    let args: Vec<&str> = args.iter().copied().chain(["--for", &length, "--json"]).collect();
+    let kept = kept_in().join(format!("{label}.json"));
+    Look::now(&whyslow(), &args, Duration::from_secs(bars::WINDOW_S), &kept)
+}
+
+/// Start it, and let it be under way.
+pub fn begin(ladder: &Ladder, kind: Kind) -> Result<Victim, Trouble> {
+    let victim = ladder.start(Launch { program: program(kind)?, ..Launch::default() })?;
+    victim.go();
+    std::thread::sleep(HEAD_START);
+    Ok(victim)
+}
+
+fn program(kind: Kind) -> std::io::Result<Option<PathBuf>> {
+    if kind == Kind::Go { ladder::build_go(&kept_in()).map(Some) } else { Ok(None) }
+}
+
+fn processes(ladder: &Ladder, victim: &Victim) -> String {
+    let pids = if ladder.plan().apart { victim.tids() } else { vec![victim.pid()] };
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
+    let ladder = Ladder::set(fence, ask, draw)?;
+    let kept = kept_in().join(format!("{label}.json"));
+    let launch = Launch {
+        program: program(ask.kind)?,
+        under: [whyslow(), "run".into(), "--json".into(), "--".into()].to_vec(),
+        stdout: Some(File::create(&kept)?),
+        stderr: Some(File::create(kept.with_extension("stderr"))?),
+    };
+    let mut victim = ladder.start(launch)?;
+    victim.go();
+    let status = victim.ended(ENDS_WITHIN)?;
+    let look = Look::read(&kept, status.code(), ENDS_WITHIN)?;
+    if status.code() != Some(0) {
+        return Err(format!("the ladder ended with 0, whyslow run with {status}: {}", kept.display()).into());
+    }
+    let window = Span { from: 0, to: u64::MAX };
+    Ok(Climbed {
+        verb: Verb::Run,
+        kind: ask.kind,
+        plan: ladder.plan().clone(),
+        told: ladder.told(&victim),
+        look: Arc::new(look),
+        window,
+        said: ladder.to_string(),
+    })
+}
+
+fn climbed(
+    verb: Verb,
+    kind: Kind,
+    ladder: &Ladder,
+    mut victim: Victim,
+    look: Arc<Look>,
+) -> Result<Climbed, Trouble> {
+    ladder.stop(&victim);
+    let status = victim.ended(ENDS_WITHIN)?;
+    if !status.success() {
+        return Err(std::io::Error::other(format!("the ladder ended with {status}")).into());
+    }
+    let (told, window) = (ladder.told(&victim), look.window);
+    let (plan, said) = (ladder.plan().clone(), ladder.to_string());
+    Ok(Climbed { verb, kind, plan, told, look, window, said })
+}

@@ -1,0 +1,99 @@
+//! Real wait chains on the live kernel: whyslow against the clocks of the threads that wait.
+//!
+//! Each test builds a ladder (crates/faults), asserts by its threads' own clocks that the chain came about, and compares
+//! what whyslow says: `run`, `attach` and `chains` must tell the chain, its order and the time of each hop; `locks` the
+//! waits for each lock of the kernel, and its holders. A healthy ladder, an idle host and one that compiles must give no
+//! chain of the test's tasks. A run draws its cells and prints those that it did not draw; `WHYSLOW_ALL=1` makes all,
+//! `WHYSLOW_SOAK=1` makes all `bars::SOAK_ROUNDS` times, `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where
+//! there is no Go. What whyslow said is kept under `target/*/tmp/ladders`.
+
+mod cell;
+mod chains;
+mod climb;
+mod locks;
+mod make;
+mod quiet;
+
+use cell::{Cell, Verb};
+use whyslow_faults::ladder::Kind;
+
+whyslow_faults::may_become_victim!();
+
+macro_rules! a_test {
+    (run $kind:ident) => {
+        #[test]
+        fn root_run_tells_the_chain() {
+            crate::make::run(crate::Cell::Chain(crate::Verb::Run, crate::Kind::$kind));
+        }
+    };
+    (attach $kind:ident) => {
+        #[test]
+        fn root_attach_tells_the_chain() {
+            crate::make::run(crate::Cell::Chain(crate::Verb::Attach, crate::Kind::$kind));
+        }
+    };
+    (chains $kind:ident) => {
+        #[test]
+        fn root_chains_tells_the_chain() {
+            crate::make::run(crate::Cell::Chain(crate::Verb::Chains, crate::Kind::$kind));
+        }
+    };
+    (crowd $kind:ident) => {
+        #[test]
+        fn root_run_tells_the_chain_in_a_crowd() {
+            crate::make::run(crate::Cell::Crowd(crate::Kind::$kind));
+        }
+    };
+    (locks $kind:ident) => {
+        #[test]
+        fn root_locks_tells_waits_and_holders() {
+            crate::make::run(crate::Cell::Locks(crate::Kind::$kind));
+        }
+    };
+    (healthy $kind:ident) => {
+        #[test]
+        fn root_a_healthy_one_is_not_told() {
+            crate::make::run(crate::Cell::Healthy(crate::Kind::$kind));
+        }
+    };
+}
+
+macro_rules! ladders {
+    ($($module:ident $kind:ident: $($test:ident)*;)*) => {$(
+        mod $module {
+            $(a_test!($test $kind);)*
+        }
+    )*};
+}
+
+// On a whole host a wait for a byte is no loss: it may be how a program is built.
+ladders! {
+    futex Futex: run attach chains crowd healthy;
+    pi_futex Pi: run attach chains crowd healthy;
+    pthread Pthread: run attach chains crowd healthy;
+    std_mutex Std: run attach chains crowd healthy;
+    go_mutex Go: run attach chains crowd healthy;
+    pipe Pipe: run attach crowd healthy;
+    unix Unix: run attach crowd healthy;
+    file File: run attach chains crowd locks healthy;
+    directory Directory: run attach chains crowd locks healthy;
+    pipe_lock PipeLock: run attach chains crowd locks healthy;
+    address_space AddressSpace: run attach chains crowd locks healthy;
+    cgroups Cgroups: run attach chains crowd locks healthy;
+    mixed Mixed: run attach chains crowd healthy;
+}
+
+#[test]
+fn root_two_ladders_at_once_are_both_told() {
+    make::run(Cell::Two);
+}
+
+#[test]
+fn root_an_idle_host_has_no_chain() {
+    make::run(Cell::Idle);
+}
+
+#[test]
+fn root_compilers_have_no_chain() {
+    make::run(Cell::Compile(2));
+}

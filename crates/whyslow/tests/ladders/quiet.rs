@@ -1,0 +1,102 @@
+//! Healthy ladders, an idle host and one that compiles: no chain of the test's tasks.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use whyslow_faults::honest::Compile;
+use whyslow_faults::host::Calm;
+use whyslow_faults::ladder::Ask;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{Outcome, Trouble};
+use whyslow_faults::{Draw, Fence, Ladder, bars};
+
+use crate::chains::names_any;
+use crate::climb::{begin, look};
+
+/// A compiler that has not built one small file by then is not there.
+const ONE_FILE_WITHIN: Duration = Duration::from_secs(20);
+
+fn own_cpu(look: &Look) -> Duration {
+    let seconds = look.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
+    Duration::from_secs_f64(seconds.clamp(0.0, 60.0))
+}
+
+fn told(look: &Look, tids: &[u32]) -> Option<String> {
+    let chains = look.document["chains"].as_array();
+    chains.into_iter().flatten().find(|chain| names_any(chain, tids)).map(ToString::to_string)
+}
+
+/// The same threads and locks, and nobody waits for long.
+pub fn healthy(ask: Ask, draw: &mut Draw, label: &str) -> Result<Outcome, Trouble> {
+    let mut why = String::new();
+    for attempt in 0..bars::TRIES {
+        let fence = Fence::enter()?;
+        let ladder = Ladder::set(&fence, ask, draw)?;
+        let mut victim = begin(&ladder, ask.kind)?;
+        let calm = Calm::watch(Some(fence.top()))?;
+        let look = look(&["chains"], &format!("{label}-{attempt}"))?;
+        let disturbed = calm.disturbed(Some(fence.top()), own_cpu(&look))?;
+        ladder.stop(&victim);
+        victim.ended(ONE_FILE_WITHIN)?;
+        match (told(&look, &victim.tids()), disturbed) {
+            (None, _) => return Ok(Outcome::Passed),
+            // A thread that lost its CPU with a lock in its hands makes others wait: that chain is a true one.
+            (Some(chain), Some(reason)) => why = format!("{reason}: {chain}"),
+            (Some(chain), None) => {
+                return Err(format!("{ladder}: told all the same: {chain}\n{}", look.kept.display()).into());
+            }
+        }
+    }
+    Ok(Outcome::HostNotIdle(why))
+}
+
+/// Nothing runs.
+pub fn idle(label: &str) -> Result<Outcome, Trouble> {
+    let mut why = String::new();
+    for attempt in 0..bars::TRIES {
+        let fence = Fence::enter()?;
+        let calm = Calm::watch(None)?;
+        let look = look(&["chains"], &format!("{label}-{attempt}"))?;
+        let disturbed = calm.disturbed(None, own_cpu(&look))?;
+        fence.check_time()?;
+        match (look.document["chains"].as_array().is_none_or(Vec::is_empty), disturbed) {
+            (true, None) => return Ok(Outcome::Passed),
+            (_, Some(reason)) => why = reason,
+            (false, None) => return Err(format!("a chain on an idle host: {}", look.kept.display()).into()),
+        }
+    }
+    Ok(Outcome::HostNotIdle(why))
+}
+
+/// So many compilers run, in a cgroup of their own: all that are seen there are the test's.
+pub fn compile(jobs: usize, draw: &mut Draw, label: &str) -> Result<Outcome, Trouble> {
+    let mut why = String::new();
+    for attempt in 0..bars::TRIES {
+        let fence = Fence::enter()?;
+        let compile = Compile::start(&fence, jobs, draw)?;
+        let began = Instant::now();
+        while compile.done() == 0 {
+            if began.elapsed() > ONE_FILE_WITHIN {
+                return Err("no file was compiled; install a C compiler (cc)".into());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let calm = Calm::watch(Some(fence.top()))?;
+        let look = look(&["chains"], &format!("{label}-{attempt}"))?;
+        let disturbed = calm.disturbed(Some(fence.top()), own_cpu(&look))?;
+        fence.check_time()?;
+        let compilers = look.document["chains"].as_array().into_iter().flatten().find(|chain| {
+            let text = chain["tasks"].to_string();
+            ["cc1", "\"cc\"", "\"as\""].iter().any(|name| text.contains(name))
+        });
+        match (compilers, disturbed) {
+            (None, None) => return Ok(Outcome::Passed),
+            (_, Some(reason)) => why = reason,
+            (Some(chain), None) => {
+                let said = fs::canonicalize(&look.kept).unwrap_or_default();
+                return Err(format!("compilers are told: {chain}\n{}", said.display()).into());
+            }
+        }
+    }
+    Ok(Outcome::HostNotIdle(why))
+}

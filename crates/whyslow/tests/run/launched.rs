@@ -1,0 +1,76 @@
+//! The command is started as if whyslow were not there.
+
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use super::{from_a_shell, rest, run_script, started, status, text};
+
+/// All that a process inherits: signals, descriptors, niceness, group, session, folder, limits, environment.
+const LOOK: &str =
+    "grep -E '^(Umask|Sig(Blk|Ign|Cgt)|Groups|Uid|Gid|NoNewPrivs|Seccomp|CapEff|CapAmb|Cpus_allowed_list)' \
+    /proc/self/status
+    cut -d' ' -f5,6,7,19,41 /proc/self/stat
+    for fd in /proc/self/fd/*; do readlink $fd; done
+    cat /proc/self/oom_score_adj /proc/self/limits; pwd; env | grep -v -e '^_=' -e '^PPID=' | sort";
+
+/// A caller who has odd things set up.
+fn oddly(command: &mut Command) -> &mut Command {
+    command.current_dir("/usr").env("ODD", "a b\nc").env_remove("TERM");
+    // SAFETY: system calls on numbers and local sets between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGUSR2, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGUSR1);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::umask(0o027);
+            libc::setpriority(libc::PRIO_PROCESS, 0, 5);
+            libc::dup2(libc::open(c"/dev/zero".as_ptr(), libc::O_RDONLY), 17);
+            let files = libc::rlimit { rlim_cur: 777, rlim_max: 1777 };
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const files);
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn root_the_command_inherits_what_it_would_without_us() {
+    let mut plain = Command::new("sh");
+    plain.args(["-c", LOOK]);
+    let mut plain = from_a_shell(plain);
+    let want = text(&oddly(&mut plain).output().unwrap().stdout);
+    let output = oddly(&mut run_script(&[], LOOK)).output().unwrap();
+    assert_eq!(status(&output), 0, "{}", text(&output.stderr));
+    let got = text(&output.stdout);
+    for (got, want) in got.lines().zip(want.lines()) {
+        // Pipes have numbers of their own.
+        let same = got == want || got.starts_with("pipe:") && want.starts_with("pipe:");
+        assert!(same, "inherited {got:?}, without us {want:?}");
+    }
+    assert_eq!(got.lines().count(), want.lines().count(), "{got}\n---\n{want}");
+    assert!(got.contains("/dev/zero") && got.contains("SigIgn:"), "{got}");
+}
+
+/// A reader that goes away ends a writer: SIGPIPE is not left ignored, as Rust's runtime has it.
+#[test]
+fn root_a_pipe_that_breaks_ends_the_command() {
+    let output =
+        run_script(&[], "trap - PIPE; yes | head -n 1; kill -PIPE $$; echo survived").output().unwrap();
+    assert_eq!(text(&output.stdout), "y\n");
+    assert_eq!(status(&output), 128 + libc::SIGPIPE);
+}
+
+#[test]
+fn root_it_goes_on_when_we_are_killed() {
+    let (mut child, out) = started(&mut run_script(&[], "echo up; read word; echo $word"));
+    let mut to = child.stdin.take().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    to.write_all(b"still here\n").unwrap();
+    drop(to);
+    assert_eq!(rest(out), "still here\n");
+}
