@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use whyslow_probe::bpf::calls::{Calls, Seen};
-use whyslow_probe::bpf::sched::Sched;
+use whyslow_probe::bpf::sched::{Budget, Layout, Sched};
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -38,7 +38,10 @@ fn main() {
 
 fn traced(argv: &[String]) -> (Duration, Seen) {
     let (mut sched_slot, mut slot) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let sched = Sched::start(&mut sched_slot).expect("root may trace the scheduler");
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut sched =
+        Sched::load(&mut sched_slot, Layout::default(), Budget::of(cpus, true)).expect("root may load it");
+    sched.begin().expect("root may trace the scheduler");
     let mut calls =
         Calls::start(&mut slot, Some(sched.shared()), None, false).expect("root may trace system calls");
     let child = start(argv);

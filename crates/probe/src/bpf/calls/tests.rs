@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
-use crate::bpf::sched::Sched;
+use crate::bpf::sched::{Budget, Layout, Sched};
 
 const READ: u32 = libc::SYS_read as u32;
 const WRITE: u32 = libc::SYS_write as u32;
@@ -207,7 +207,8 @@ fn root_pipes_sockets_and_their_like_have_names() {
 #[test]
 fn root_times_are_those_of_the_callers_clock() {
     let mut sched_slot = MaybeUninit::uninit();
-    let sched = Sched::start(&mut sched_slot).expect("root may trace the scheduler");
+    let mut sched = Sched::load(&mut sched_slot, Layout::default(), Budget::of(2, true)).unwrap();
+    sched.begin().expect("root may trace the scheduler");
     let mut slot = MaybeUninit::uninit();
     let calls = Calls::start(&mut slot, Some(sched.shared()), None, false).unwrap();
     let (pid, spent) = followed(&calls, || {
