@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use whyslow_probe::bpf::calls::{Calls, Seen};
-use whyslow_probe::bpf::sched::Sched;
+use whyslow_probe::bpf::sched::{Budget, Layout, Sched};
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -17,7 +17,7 @@ fn main() {
     let mut ratios = Vec::new();
     let mut seen = Seen::default();
     for _ in 0..pairs {
-        let alone = finish(start(&argv));
+        let alone = finish(start(&argv), || ());
         let (with, rows) = traced(&argv);
         ratios.push(with.as_secs_f64() / alone.as_secs_f64());
         seen = rows;
@@ -27,7 +27,7 @@ fn main() {
         |share: f64| ratios.get((share * (pairs - 1) as f64).round() as usize).copied().unwrap_or_default();
     println!("ratio {:.2}, {:.2} to {:.2}, {pairs} pairs", at(0.5), at(0.0), at(1.0));
     seen.rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
-    for row in seen.rows.iter().take(12) {
+    for row in seen.rows.iter().take(40) {
         let path = row.path.as_deref().unwrap_or("-");
         println!(
             "{:>4} {:>9} calls {:>12} ns {:>6} errors {path}",
@@ -38,12 +38,15 @@ fn main() {
 
 fn traced(argv: &[String]) -> (Duration, Seen) {
     let (mut sched_slot, mut slot) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let sched = Sched::start(&mut sched_slot).expect("root may trace the scheduler");
-    let calls =
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut sched =
+        Sched::load(&mut sched_slot, Layout::default(), Budget::of(cpus, true)).expect("root may load it");
+    sched.begin().expect("root may trace the scheduler");
+    let mut calls =
         Calls::start(&mut slot, Some(sched.shared()), None, false).expect("root may trace system calls");
     let child = start(argv);
     calls.follow(child.id()).expect("the map is there");
-    let spent = finish(child);
+    let spent = finish(child, || calls.poll().expect("it is attached"));
     (spent, calls.finish().expect("it was attached").0)
 }
 
@@ -54,16 +57,18 @@ fn start(argv: &[String]) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a shell is there")
 }
 
-/// Its CPU time.
-fn finish(mut child: Child) -> Duration {
+/// Its CPU time. `beat` is called now and then.
+fn finish(mut child: Child, mut beat: impl FnMut()) -> Duration {
     child.stdin.take().expect("it is a pipe").write_all(b"\n").expect("the command waits");
     let mut status = 0;
-    // SAFETY: all zeros is a valid rusage, both are ours, and the child is not yet waited for.
-    let used = unsafe {
-        let mut used: libc::rusage = std::mem::zeroed();
-        libc::wait4(child.id().cast_signed(), &raw mut status, 0, &raw mut used);
-        used
-    };
+    // SAFETY: all zeros is a valid rusage.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are ours, and the child is not yet waited for.
+    while unsafe { libc::wait4(child.id().cast_signed(), &raw mut status, libc::WNOHANG, &raw mut used) } == 0
+    {
+        beat();
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let time =
         |t: libc::timeval| Duration::new(t.tv_sec.cast_unsigned(), t.tv_usec.cast_unsigned() as u32 * 1000);
     time(used.ru_utime) + time(used.ru_stime)

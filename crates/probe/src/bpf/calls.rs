@@ -2,10 +2,11 @@
 
 mod names;
 mod seen;
+mod taken;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, hash_map};
 use std::io::Read as _;
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use whyslow_model::Missing;
 
 pub use self::names::OTHER_FILES;
 pub use self::seen::{Row, Seen, Single};
+use self::taken::Taken;
 use super::shared::Shared;
 use super::{missing, text, value};
 
@@ -35,9 +37,6 @@ const SLOTS: u32 = 65536;
 const ENTRIES: u32 = 65536;
 const SPARE: u32 = 513;
 
-/// Rows of ended tasks that we keep.
-const MOST_TAKEN: usize = 400_000;
-
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Calls<'slot> {
     skel: skel::CallsSkel<'slot>,
@@ -46,9 +45,10 @@ pub struct Calls<'slot> {
     entry_limit: u32,
     names: names::Names,
     slow: Vec<call_slow>,
-    /// Sums of tasks that have ended, by process, number and file.
-    taken: HashMap<(u32, u32, u32), call_entry>,
+    taken: Taken,
     given_back: u32,
+    /// Entries to which there is no way any more, but for who remembers it.
+    detached: BTreeSet<u32>,
     next_scan: u32,
     lost: u64,
 }
@@ -99,8 +99,9 @@ impl<'slot> Calls<'slot> {
             entry_limit,
             names: names::Names::default(),
             slow: Vec::new(),
-            taken: HashMap::new(),
+            taken: Taken::default(),
             given_back: 0,
+            detached: BTreeSet::new(),
             next_scan: 0,
             lost: 0,
         })
@@ -118,54 +119,79 @@ impl<'slot> Calls<'slot> {
         consume(&self.skel.maps.slow_calls, |record| slow.push(seen::single(record)))
     }
 
-    /// When half of the entries are in use, those of ended tasks are taken, and given back to the kernel half.
+    /// When half of the entries are in use, their sums are taken and they are given back to the kernel half.
+    ///
+    /// Those of ended tasks at once. Of others first the way to them: who still remembers the place may add to it, and a
+    /// task remembers few. What nobody remembers at the next beat is taken then.
     fn make_room(&mut self) -> libbpf_rs::Result<()> {
-        let given_out = self.given_out();
-        let in_use = (given_out - SPARE.min(given_out)).saturating_sub(self.given_back);
-        let all = self.entry_limit - SPARE;
+        self.take_detached()?;
+        let (all, in_use) = (self.entry_limit - SPARE, self.in_use());
         if in_use < (all / 2).max(self.next_scan) {
             return Ok(());
         }
-        let before = self.given_back;
-        let mut lives = HashMap::new();
+        let mut tasks = HashMap::new();
         for at in SPARE..self.used() {
-            let Some(entry) = self.entry(at)? else { continue };
-            if entry.life != 0 && !self.lives(&entry, &mut lives)? {
-                self.take(at, entry)?;
+            let Some(entry) = self.entry(at)?.filter(|entry| entry.life != 0) else { continue };
+            if self.detached.contains(&at) {
+                continue;
+            }
+            self.forget_way(&entry)?;
+            if self.is_reachable(at, &entry, &mut tasks, true)? {
+                self.detached.insert(at);
+            } else {
+                self.take(at, &entry)?;
             }
         }
-        // Nobody ended? Looking again costs, too: not before there is something new to find.
-        self.next_scan = in_use.saturating_sub(self.given_back - before) + all / 16;
+        // Looking again costs, too: not before there is something new to find.
+        self.next_scan = self.in_use() + all / 16;
         Ok(())
     }
 
-    /// Whether the task that an entry is of may still make calls.
-    fn lives(&self, entry: &call_entry, known: &mut HashMap<u32, u32>) -> libbpf_rs::Result<bool> {
-        if let Some(life) = known.get(&entry.pid) {
-            return Ok(*life == entry.life);
+    fn take_detached(&mut self) -> libbpf_rs::Result<()> {
+        let mut tasks = HashMap::new();
+        for at in std::mem::take(&mut self.detached) {
+            let Some(entry) = self.entry(at)? else { continue };
+            if self.is_reachable(at, &entry, &mut tasks, false)? {
+                self.detached.insert(at);
+            } else {
+                self.take(at, &entry)?;
+                self.next_scan = 0;
+            }
         }
-        let at = entry.pid & (SLOTS - 1);
-        let task = self.skel.maps.call_tasks.lookup(&at.to_ne_bytes(), MapFlags::ANY)?;
-        let task: call_task = task.map(|bytes| value(&bytes)).unwrap_or_default();
-        let life = if task.task == 0 { 0 } else { task.life };
-        known.insert(entry.pid, life);
-        Ok(life == entry.life)
+        Ok(())
     }
 
-    fn take(&mut self, at: u32, entry: call_entry) -> libbpf_rs::Result<()> {
+    /// Whether the task that an entry is of may still add to it: it lives, and remembers the place (or may have `just_now`
+    /// asked for it).
+    fn is_reachable(
+        &self,
+        at: u32,
+        entry: &call_entry,
+        known: &mut HashMap<u32, call_task>,
+        just_now: bool,
+    ) -> libbpf_rs::Result<bool> {
+        if let hash_map::Entry::Vacant(vacant) = known.entry(entry.pid) {
+            let slot = (entry.pid & (SLOTS - 1)).to_ne_bytes();
+            let bytes = self.skel.maps.call_tasks.lookup(&slot, MapFlags::ANY)?;
+            vacant.insert(bytes.map(|bytes| value(&bytes)).unwrap_or_default());
+        }
+        let Some(task) = known.get(&entry.pid) else { return Ok(false) };
+        let lives = task.task != 0 && task.life == entry.life;
+        Ok(lives && (just_now || task.entry == at || task.seen.iter().any(|seen| seen.entry == at)))
+    }
+
+    fn forget_way(&self, entry: &call_entry) -> libbpf_rs::Result<()> {
         let key: Vec<u8> =
             [entry.life, entry.nr, entry.file].iter().flat_map(|part| part.to_ne_bytes()).collect();
+        self.skel.maps.entry_index.delete(&key)
+    }
+
+    fn take(&mut self, at: u32, entry: &call_entry) -> libbpf_rs::Result<()> {
         let maps = &self.skel.maps;
         maps.entries.update(&at.to_ne_bytes(), &[0; size_of::<call_entry>()], MapFlags::ANY)?;
-        maps.entry_index.delete(&key)?;
         maps.spare_entries.update(&[], &at.to_ne_bytes(), MapFlags::ANY)?;
         self.given_back += 1;
-        let full = self.taken.len() >= MOST_TAKEN;
-        self.lost += u64::from(full);
-        // All that are too many become one row for each number.
-        let key = if full { (0, entry.nr, names::OTHER) } else { (entry.tgid, entry.nr, entry.file) };
-        let sums = self.taken.entry(key).or_insert_with(|| empty(&entry, full));
-        add(sums, &entry);
+        self.taken.add(entry);
         Ok(())
     }
 
@@ -179,8 +205,9 @@ impl<'slot> Calls<'slot> {
         used.min(self.entry_limit)
     }
 
-    fn given_out(&self) -> u32 {
-        self.used().saturating_add(self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.reused))
+    fn in_use(&self) -> u32 {
+        let reused = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.reused);
+        self.used().saturating_add(reused).saturating_sub(SPARE).saturating_sub(self.given_back)
     }
 
     /// The window ends: detach and tell.
@@ -194,7 +221,7 @@ impl<'slot> Calls<'slot> {
         self.skel.links = skel::CallsLinks::default();
         self.drain()?;
         let mut seen = Seen { slow_ns: self.slow_ns, ..Seen::default() };
-        seen.rows = self.taken.values().map(|entry| Row::of(SPARE, entry, &self.names)).collect();
+        seen.rows = self.taken.rows().map(|entry| Row::of(SPARE, entry, &self.names)).collect();
         for at in 1..self.used().max(SPARE) {
             if let Some(entry) = self.entry(at)?.filter(|entry| entry.count > 0) {
                 seen.rows.push(Row::of(at, &entry, &self.names));
@@ -208,7 +235,7 @@ impl<'slot> Calls<'slot> {
 
     /// Single calls, names and sums that could not be noted as what they are.
     fn lost(&self) -> u64 {
-        self.lost + self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+        self.lost + self.taken.lost + self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 
     /// Follow one thread from now on. (Who is born to it is followed only if the sched object lent its maps.)
@@ -216,25 +243,6 @@ impl<'slot> Calls<'slot> {
         let value = [pid.to_ne_bytes(), 1u32.to_ne_bytes()].concat();
         let at = (pid & (SLOTS - 1)).to_ne_bytes();
         self.skel.maps.followed.update(&at, &value, MapFlags::ANY).map_err(|err| missing(WHAT, &err))
-    }
-}
-
-/// The head of an entry, with nothing summed yet.
-fn empty(entry: &call_entry, of_all: bool) -> call_entry {
-    let (nr, comm) = (entry.nr, entry.comm);
-    if of_all {
-        return call_entry { nr, file: names::OTHER, ..call_entry::default() };
-    }
-    call_entry { nr, file: entry.file, pid: entry.pid, tgid: entry.tgid, comm, ..call_entry::default() }
-}
-
-fn add(sums: &mut call_entry, entry: &call_entry) {
-    sums.count += entry.count;
-    sums.errors += entry.errors;
-    sums.total_ns = sums.total_ns.saturating_add(entry.total_ns);
-    sums.worst_ns = sums.worst_ns.max(entry.worst_ns);
-    for (sum, part) in sums.split.iter_mut().zip(entry.split) {
-        *sum = sum.saturating_add(part);
     }
 }
 

@@ -17,7 +17,7 @@ unsafe impl plain::Plain for call_slow {}
 /// Calls of one number on one file, by one task.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// Thread; 0: all tasks together, because there was no room for more.
+    /// Thread, or process where sums of several are together; 0: all tasks, because there was no room for more.
     pub pid: u32,
     /// Process.
     pub tgid: u32,

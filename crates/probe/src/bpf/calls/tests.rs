@@ -1,7 +1,7 @@
 //! Threads of the test process make calls that are known, and the probe must have seen those and no others.
 
 use std::ffi::CString;
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
-use crate::bpf::sched::Sched;
+use crate::bpf::sched::{Budget, Layout, Sched};
 
 const READ: u32 = libc::SYS_read as u32;
 const WRITE: u32 = libc::SYS_write as u32;
@@ -207,7 +207,8 @@ fn root_pipes_sockets_and_their_like_have_names() {
 #[test]
 fn root_times_are_those_of_the_callers_clock() {
     let mut sched_slot = MaybeUninit::uninit();
-    let sched = Sched::start(&mut sched_slot).expect("root may trace the scheduler");
+    let mut sched = Sched::load(&mut sched_slot, Layout::default(), Budget::of(2, true)).unwrap();
+    sched.begin().expect("root may trace the scheduler");
     let mut slot = MaybeUninit::uninit();
     let calls = Calls::start(&mut slot, Some(sched.shared()), None, false).unwrap();
     let (pid, spent) = followed(&calls, || {
@@ -317,6 +318,45 @@ fn root_entries_of_ended_tasks_are_used_again() {
 }
 
 #[test]
+fn root_one_task_may_touch_more_files_than_there_are_entries() {
+    let home = tempfile::tempdir().unwrap();
+    let mut slot = MaybeUninit::uninit();
+    let mut calls = Calls::load(&mut slot, None, None, false, SPARE + 600).unwrap();
+    let (tell, told) = mpsc::channel::<u32>();
+    let (go, wait) = mpsc::channel::<u32>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            tell.send(tid()).unwrap();
+            let kept = open(home.path().join("kept"));
+            for round in &wait {
+                for file in 0..40 {
+                    let fd = open(home.path().join(format!("{round}-{file}")));
+                    read(fd, 3);
+                    close(fd);
+                }
+                read(kept, 2); // its entry is remembered, or taken, or made again
+                tell.send(0).unwrap();
+            }
+        });
+        calls.follow(told.recv().unwrap()).unwrap();
+        for round in 0..30 {
+            go.send(round).unwrap();
+            told.recv().unwrap();
+            calls.poll().unwrap();
+            calls.poll().unwrap();
+        }
+        drop(go);
+    });
+    let (seen, lost) = calls.finish().unwrap();
+    assert_eq!(lost, 0);
+    let reads: Vec<_> = seen.rows.iter().filter(|row| row.nr == READ).collect();
+    assert_eq!(reads.iter().map(|row| row.count).sum::<u64>(), 30 * (40 * 3 + 2));
+    let kept = |row: &&&Row| row.path.as_deref().is_some_and(|path| path.ends_with("/kept"));
+    assert_eq!(reads.iter().filter(kept).map(|row| row.count).sum::<u64>(), 30 * 2);
+    assert!(reads.iter().all(|row| row.path.as_deref() != Some(OTHER_FILES)), "there was room for each");
+}
+
+#[test]
 fn root_a_path_in_a_page_that_is_not_there_yet_is_read_when_the_call_returns() {
     let home = tempfile::tempdir().unwrap();
     let text = home.path().join("text");
@@ -399,4 +439,48 @@ fn root_a_process_that_executes_and_ends_is_followed_through() {
     assert_eq!(counts(&seen, child.id(), OPENAT, "/dev/null"), (1, 0));
     assert!(seen.rows.iter().all(|row| row.pid == child.id()));
     assert!(seen.singles.is_empty(), "the dead are in no call: {:?}", seen.singles);
+}
+
+/// Set in the process that [`a_thread_executes`] is to happen in.
+const EXECUTES: &str = "WHYSLOW_TEST_THREAD_EXECUTES";
+
+/// For the next test, in a process of its own.
+#[test]
+fn a_thread_executes() {
+    if std::env::var_os(EXECUTES).is_none() {
+        return;
+    }
+    let thread = thread::spawn(|| {
+        println!("thread {} ", tid());
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        let args = [c"cat".as_ptr(), c"/dev/null".as_ptr(), std::ptr::null()];
+        // SAFETY: strings with a zero byte, and a list with a null.
+        unsafe { libc::execv(c"/bin/cat".as_ptr(), args.as_ptr()) };
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn root_a_thread_that_executes_takes_its_call_along_to_the_pid_of_the_process() {
+    let mut slot = MaybeUninit::uninit();
+    let calls = started(&mut slot, None);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "bpf::calls::tests::a_thread_executes", "--nocapture"])
+        .env(EXECUTES, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains("thread ")).expect("it tells its thread");
+    let thread: u32 = line.split("thread ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert_ne!(thread, child.id());
+    calls.follow(thread).unwrap();
+    calls.follow(child.id()).unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    let (seen, _) = calls.finish().unwrap();
+    assert_eq!(counts(&seen, thread, libc::SYS_execve as u32, "/bin/cat"), (1, 0), "{:?}", seen.rows);
+    assert_eq!(counts(&seen, child.id(), OPENAT, "/dev/null"), (1, 0));
+    assert!(seen.singles.is_empty(), "{:?}", seen.singles);
 }
