@@ -56,7 +56,7 @@ tables! {
     /// Block I/O by device, cgroup and direction.
     disk: Disk, "block I/O";
     /// What tasks did, in order.
-    spans: Span, "wait timelines";
+    spans: Span, "off-CPU stacks";
 }
 
 impl<'r> Evidence<'r> {

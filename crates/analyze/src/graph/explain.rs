@@ -59,7 +59,8 @@ impl Graph<'_> {
         };
         walk.above.push(pid);
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
-        let cut = if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
+        let cut =
+            if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
         let (mut nodes, mut sums) = (Vec::new(), Sums::new());
         for piece in line.clip(from, to) {
             let left = self.fuel.get();

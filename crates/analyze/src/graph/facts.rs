@@ -86,7 +86,7 @@ impl<'r> Graph<'r> {
         Some(Graph {
             rec,
             spans,
-            stacks: Stacks::of(tables.stacks.as_deref().unwrap_or_default()),
+            stacks: Stacks::in_recording(rec),
             window,
             lines: lines(spans, &tasks, window),
             tasks,

@@ -172,8 +172,14 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::bpf::sched::Sched;
+    use crate::bpf::sched::{Budget, Layout, Sched};
     use crate::test_group::{Group, scratch};
+
+    fn running(slot: &mut MaybeUninit<OpenObject>) -> Sched<'_> {
+        let mut sched = Sched::load(slot, Layout::default(), Budget::of(1, false)).unwrap();
+        sched.begin().unwrap();
+        sched
+    }
 
     #[test]
     fn a_device_is_called_as_sysfs_calls_it() {
@@ -217,7 +223,7 @@ mod tests {
         let (file, dev) = file_on_disk(dir.path(), 2);
         group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 1 << 20));
         let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        let sched = Sched::start(&mut sched).unwrap();
+        let sched = running(&mut sched);
         let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
         assert!(probe.sees_holds());
         let took = read_directly(&group, &file, 8);
@@ -236,7 +242,7 @@ mod tests {
         let (file, dev) = file_on_disk(dir.path(), 1);
         group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 16 << 10));
         let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        let sched = Sched::start(&mut sched).unwrap();
+        let sched = running(&mut sched);
         let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
         let _dd = group.run("exec dd if=\"$1\" of=/dev/null bs=256K iflag=direct count=1", &[&file]);
         let began = Instant::now();
@@ -256,7 +262,7 @@ mod tests {
         let dir = scratch();
         let (file, _) = file_on_disk(dir.path(), 2);
         let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        let sched = Sched::start(&mut sched).unwrap();
+        let sched = running(&mut sched);
         let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
         let took = read_directly(&group, &file, 8);
         let seen = of_group(probe.rows().unwrap(), &group, "read");

@@ -150,7 +150,7 @@ fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let mut slot = MaybeUninit::uninit();
     let map = lock_waits();
     let fd = map.as_fd();
-    let shared = Shared { slots: fd, lock_waits: fd, followed: fd };
+    let shared = Shared { slots: fd, lock_waits: fd, followed: fd, last_device: fd };
     let probe = Locks::start(&mut slot, Some(shared), &CPUS).unwrap();
     let mut holder = Stuck::writing(&path);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
