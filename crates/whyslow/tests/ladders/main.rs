@@ -66,7 +66,8 @@ macro_rules! ladders {
     )*};
 }
 
-// On a whole host a wait for a byte is no loss: it may be how a program is built.
+// On a whole host a wait for a byte is no loss: it may be how a program is built. An attach to a cgroup holds its lock for
+// one grace period, which may be less than what a whole host is told of.
 ladders! {
     futex Futex: run attach chains crowd healthy;
     pi_futex Pi: run attach chains crowd healthy;
@@ -79,7 +80,7 @@ ladders! {
     directory Directory: run attach chains crowd locks healthy;
     pipe_lock PipeLock: run attach chains crowd locks healthy;
     address_space AddressSpace: run attach chains crowd locks healthy;
-    cgroups Cgroups: run attach chains crowd locks healthy;
+    cgroups Cgroups: run attach crowd locks healthy;
     mixed Mixed: run attach chains crowd healthy;
 }
 
