@@ -53,7 +53,7 @@ test: setup
 	@.ci/stage "live tests" 10 $(MAKE) --no-print-directory live
 
 soak: setup
-	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live -- --test-threads=1 --nocapture root_
+	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test ladders -- --test-threads=1 --nocapture root_
 
 bench: build
 	$(CARGO) build $(LOCKED) -p whyslow-faults --bin bench

@@ -99,7 +99,9 @@ impl Climber<'_> {
             return self.until(|| (0..self.plan.len()).all(|p| self.fact(p, Fact::Ended) >= round));
         }
         let below = self.position + 1;
-        let waits = || (below >= self.plan.rungs.len()) || self.things.of(below).is_wanted();
+        // It waits, or has waited: on a busy host a short round may be over below when its turn comes above.
+        let has_waited = || self.fact(below, Fact::Ended) > round;
+        let waits = || below >= self.plan.rungs.len() || self.things.of(below).is_wanted() || has_waited();
         self.until(|| self.fact(below, Fact::Began) > round && waits())
     }
 

@@ -207,7 +207,7 @@ impl Ask {
     }
 
     fn longest_us(self, foot: Foot, rungs: &[Rung], draw: &mut Draw) -> u64 {
-        let least = if self.in_a_crowd { 150 } else { 34 };
+        let least = if self.in_a_crowd { 150 } else { 50 };
         let (low, high) = match (foot, rungs.last()) {
             (Foot::Sleep | Foot::Burn, _) => (least, 400),
             (Foot::Disk | Foot::Quota, _) => (150, 400),
@@ -215,7 +215,7 @@ impl Ask {
             (Foot::GracePeriod, _) | (Foot::Rung, Some(Rung::Cgroups)) => (40, 60),
             // Of gigabytes of addresses, not more than the page tables may take.
             (Foot::Rung, Some(Rung::AddressSpace { read: true })) => (50, 70),
-            (Foot::Rung, _) => (50, 250),
+            (Foot::Rung, _) => (80, 250),
         };
         draw.between(low, high) * 1000
     }

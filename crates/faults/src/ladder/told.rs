@@ -73,8 +73,14 @@ impl Bounds {
     /// Whether a time in seconds is true: within the larger of 10 % and 5 ms.
     #[must_use]
     pub fn hold(&self, seconds: f64) -> bool {
+        self.meet(seconds, seconds)
+    }
+
+    /// The same of a time of which only bounds are told: true if some time within them is.
+    #[must_use]
+    pub fn meet(&self, least: f64, most: f64) -> bool {
         let slack = |of: f64| (of * 0.10).max(0.005);
-        seconds >= self.least - slack(self.least) && seconds <= self.most + slack(self.most)
+        most >= self.least - slack(self.least) && least <= self.most + slack(self.most)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whether the chain is told: its threads, their order, the time of each hop, what the foot did.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use whyslow_faults::ladder::{Foot, Kind, Rung};
 use whyslow_faults::rounds::Trouble;
@@ -12,7 +14,9 @@ struct Way<'d> {
     value: &'d Value,
     /// The position of its first waiter.
     top: usize,
-    /// The hop of each position from `top` on.
+    /// The positions that it names, from `top` to the foot; all, but of a Go ladder.
+    positions: Vec<usize>,
+    /// The hop of each of them.
     hops: Vec<&'d Value>,
 }
 
@@ -23,6 +27,15 @@ impl Way<'_> {
 
     fn lost_s(&self, hop: usize) -> f64 {
         self.hops.get(hop).and_then(|hop| hop["lost_s"].as_f64()).unwrap_or(0.0)
+    }
+
+    /// What makes its first hops those of another way, too.
+    fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
+        let hops = self.hops.iter().take(hop + 1).zip(&self.positions);
+        hops.map(|(hop, position)| {
+            (hop["edge"].as_str().unwrap_or(""), hop["waits_for"].as_str().unwrap_or(""), *position)
+        })
+        .collect()
     }
 
     /// From the foot down: the words of what it waited for or did.
@@ -45,23 +58,39 @@ pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
     if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
         return Err(trouble("no wall time".to_owned()));
     }
-    for position in main.top..climbed.plan.len() {
-        let bounds = climbed.told.hop(main.top, position, climbed.window);
-        let told = main.lost_s(position - main.top);
-        if !bounds.hold(told) {
-            return Err(trouble(format!("hop {position}: {told:.4} s, by its own clock {bounds}")));
+    let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == main.top).collect();
+    for (hop, position) in main.positions.iter().enumerate() {
+        let bounds = climbed.told.hop(main.top, *position, climbed.window);
+        let (least, most) = time_of_hop(&ways, hop);
+        if !bounds.meet(least, most) {
+            return Err(trouble(format!(
+                "hop {position}: {least:.4} to {most:.4} s, by its own clock {bounds}"
+            )));
         }
     }
     let most = climbed.told.chain(main.top, climbed.window);
-    let all: f64 = ways.iter().filter(|way| way.top == main.top).map(Way::time_s).sum();
-    if !most.hold(all.max(most.least)) {
+    let all: f64 = ways.iter().map(|way| way.time_s()).sum();
+    // Less than all of it: the smaller ways are not told.
+    if !most.meet(all, f64::INFINITY) {
         return Err(trouble(format!("its ways add up to {all:.4} s, by its own clock {most}")));
     }
     if !ways.iter().any(|way| ends_right(climbed, &way.end())) {
-        let ends: Vec<Vec<&str>> = ways.iter().map(Way::end).collect();
+        let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
         return Err(trouble(format!("{:?} at the foot is told as {ends:?}", climbed.plan.foot)));
     }
     Ok(())
+}
+
+/// Time of a hop, at least and at most. What the foot did may be several things (it computed, and waited for a CPU): a way
+/// down each, and only the largest of each wait are told. Ways that begin alike tell the same waits of their first hops.
+fn time_of_hop(ways: &[&Way<'_>], hop: usize) -> (f64, f64) {
+    let mut alike: HashMap<_, (f64, f64)> = HashMap::new();
+    for way in ways {
+        let (longest, sum) = alike.entry(way.begin(hop)).or_default();
+        *longest = longest.max(way.lost_s(hop));
+        *sum += way.lost_s(hop);
+    }
+    alike.values().fold((0.0, 0.0), |(least, most), (longest, sum)| (least + longest, most + sum))
 }
 
 /// On a whole host a chain begins where somebody waits for a lock; of a followed process, at the top.
@@ -90,19 +119,22 @@ fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>>
         })
     };
     let top = (0..=first).find(|position| has(0, *position))?;
-    let (mut hops, mut at) = (Vec::new(), 0);
-    for position in top..climbed.plan.len() {
-        // A goroutine is made runnable by who unlocks; its own thread is then woken by any thread of Go's scheduler.
-        while climbed.kind == Kind::Go && at < all.len() && !has(at, position) {
-            at += 1;
+    let (mut hops, mut positions) = (Vec::new(), Vec::new());
+    for (hop, value) in all.iter().enumerate() {
+        let below = positions.last().map_or(top, |last| last + 1);
+        match (below..climbed.plan.len()).find(|position| has(hop, *position)) {
+            Some(position) if position == below || climbed.kind == Kind::Go => {
+                hops.push(value);
+                positions.push(position);
+            }
+            // Who unlocks makes a goroutine runnable, and its thread is woken by a thread of Go's scheduler, one for all of
+            // them: the kernel sees that the foot's thread woke that one, and not who else waited in between.
+            None if climbed.kind == Kind::Go => {}
+            _ => break,
         }
-        if !has(at, position) {
-            return None;
-        }
-        hops.push(all.get(at)?);
-        at += 1;
     }
-    Some(Way { value: chain, top, hops })
+    let whole = positions.last() == Some(&(climbed.plan.len() - 1));
+    whole.then_some(Way { value: chain, top, positions, hops })
 }
 
 /// What the foot did, as whyslow may call it. A foot that computes may have to wait for its CPU on a host that others use.

@@ -66,20 +66,22 @@ macro_rules! ladders {
     )*};
 }
 
-// On a whole host a wait for a byte is no loss: it may be how a program is built.
+// On a whole host a wait for a byte is no loss: it may be how a program is built; a thread that Go has
+// parked for a mutex looks like one that is parked for want of work. An attach to a cgroup holds its lock for
+// one grace period, which may be less than what a whole host is told of.
 ladders! {
     futex Futex: run attach chains crowd healthy;
     pi_futex Pi: run attach chains crowd healthy;
     pthread Pthread: run attach chains crowd healthy;
     std_mutex Std: run attach chains crowd healthy;
-    go_mutex Go: run attach chains crowd healthy;
+    go_mutex Go: run attach crowd healthy;
     pipe Pipe: run attach crowd healthy;
     unix Unix: run attach crowd healthy;
     file File: run attach chains crowd locks healthy;
     directory Directory: run attach chains crowd locks healthy;
     pipe_lock PipeLock: run attach chains crowd locks healthy;
     address_space AddressSpace: run attach chains crowd locks healthy;
-    cgroups Cgroups: run attach chains crowd locks healthy;
+    cgroups Cgroups: run attach crowd locks healthy;
     mixed Mixed: run attach chains crowd healthy;
 }
 

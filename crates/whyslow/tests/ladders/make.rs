@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use whyslow_faults::honest::Crowd;
-use whyslow_faults::ladder::{self, Ask, Kind};
+use whyslow_faults::ladder::{self, Ask, Foot, Kind};
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 use whyslow_faults::{Draw, Fence, bars};
 
@@ -39,6 +39,15 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         };
     }
     match cell {
+        Cell::Chain(Verb::Chains, kind) => until_it_is_one(
+            draw,
+            &label,
+            |fence, draw, label| {
+                let ask = Ask { foot: Some(draw.pick(&long_feet(kind))), ..asked(kind) };
+                climb::watched(fence, Verb::Chains, ask, draw, label)
+            },
+            chains::judge,
+        ),
         Cell::Chain(verb, kind) => until_it_is_one(
             draw,
             &label,
@@ -62,6 +71,12 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         Cell::Idle => quiet::idle(&label),
         Cell::Compile(jobs) => quiet::compile(jobs, draw, &label),
     }
+}
+
+/// What is long enough to be told of a whole host, where nobody asked for these threads: a grace period often takes less
+/// than the threshold that keeps healthy hosts quiet.
+fn long_feet(kind: Kind) -> Vec<Foot> {
+    kind.feet().iter().copied().filter(|foot| *foot != Foot::GracePeriod).collect()
 }
 
 fn asked(kind: Kind) -> Ask {
@@ -101,8 +116,9 @@ fn two(draw: &mut Draw, label: &str) -> Result<Outcome, Trouble> {
     for attempt in 0..bars::TRIES {
         let fence = Fence::enter()?;
         let kinds = draw.some(2, &kinds);
-        let both =
-            climb::two([asked(kinds[0]), asked(kinds[1])], &fence, draw, &format!("{label}-{attempt}"))?;
+        let asks = [kinds[0], kinds[1]];
+        let asks = asks.map(|kind| Ask { foot: Some(draw.pick(&long_feet(kind))), ..asked(kind) });
+        let both = climb::two(asks, &fence, draw, &format!("{label}-{attempt}"))?;
         fence.check_time()?;
         match both.iter().try_for_each(Climbed::is_a_ladder) {
             Ok(()) => return both.iter().try_for_each(chains::judge).map(|()| Outcome::Passed),
