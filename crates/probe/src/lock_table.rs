@@ -51,7 +51,7 @@ pub fn tables(
         table.add((row.lock, row.kind, row.write, stack), row.count, row.total_ns, row.worst_ns);
     }
     let end_ns = begin_ns.saturating_add(window_ns);
-    for open in seen.open.iter().filter(|open| open.wait.since > 0) {
+    for open in seen.open.iter().filter(|open| open.wait.since > 0 && open.wait.since < end_ns) {
         let depth = usize::try_from(open.depth).unwrap_or(0) / 8;
         let stack = table.stack(kernel, open.frames.get(..depth).unwrap_or_default(), false);
         let ns = end_ns.saturating_sub(open.wait.since.max(begin_ns));

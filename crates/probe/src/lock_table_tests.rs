@@ -46,7 +46,7 @@ fn a_wait_whose_begin_was_not_seen_has_no_length() {
 
 #[test]
 fn what_the_kernel_half_cannot_have_written_makes_no_panic() {
-    let wait = lock_wait { kind: 77, since: u64::MAX, ..open(1, 1, 1).wait };
+    let wait = lock_wait { kind: 77, since: u64::MAX - 1, ..open(1, 1, 1).wait };
     let odd = locks_open { wait, depth: i32::MAX, ..open(1, 1, 1) };
     let hold = locks_hold { at: u64::MAX, ..locks_hold::default() };
     let rows = vec![row(8, u64::MAX, 1), row(8, 1, 1)];

@@ -196,6 +196,9 @@ impl<'slot> Probes<'slot> {
         {
             self.sched = None;
         }
+        if let Some(locks) = &mut self.locks {
+            locks.begin();
+        }
         if let Some(tasks) = &mut self.tasks {
             self.start = keep(tasks.snapshot(), missing).unwrap_or_default();
         }
@@ -226,6 +229,9 @@ impl<'slot> Probes<'slot> {
     /// The window ends: everything stops at about the same time.
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let mut traced = Traced { start: std::mem::take(&mut self.start), ..Traced::default() };
+        if let Some(locks) = &mut self.locks {
+            locks.end();
+        }
         if let Some(sched) = self.sched.take()
             && let Some((seen, lost)) = keep(sched.finish(), missing)
         {

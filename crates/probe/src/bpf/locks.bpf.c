@@ -45,6 +45,10 @@ struct locks_begun {
 	__u32 reader; /* the owner had it for reading */
 };
 
+/* The window, CLOCK_MONOTONIC; 0: it has not begun, or ended. Set by user space. */
+__u64 counts_from;
+__u64 counts_to;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ROWS);
@@ -171,6 +175,15 @@ int BPF_PROG(begins, void *lock_pointer, __u32 flags)
 	return 0;
 }
 
+/* The part of a wait that lies in the window: objects are attached before it begins, and let go after it has ended. */
+static __always_inline __u64 in_window(__u64 since, __u64 now)
+{
+	__u64 from = since > counts_from ? since : counts_from;
+	__u64 to = counts_to && counts_to < now ? counts_to : now;
+
+	return counts_from && to > from ? to - from : 0;
+}
+
 /* Sum a wait. When the table is full, locks that are not in it share one row, lock 0. */
 static __always_inline void sum(struct locks_key *key, __u64 ns)
 {
@@ -247,8 +260,10 @@ int BPF_PROG(ends, void *lock_pointer, int ret)
 	if (key.stack < 0)
 		key.stack = -1; /* two stacks of one hash: the first has the place */
 	tell_holders(w, b, now, !ret);
+	ns = in_window(w->since, now);
 	w->lock = 0;
-	sum(&key, ns);
+	if (ns)
+		sum(&key, ns);
 	return 0;
 }
 

@@ -10,6 +10,7 @@ use whyslow_model::Missing;
 
 use super::shared::Shared;
 use super::{missing, oncpu, value};
+use crate::host;
 
 skeleton!("locks");
 pub use skel::types::{lock_wait, locks_hold, locks_open};
@@ -111,6 +112,20 @@ impl<'slot> Locks<'slot> {
             self.timers.push(link);
         }
         Ok(self)
+    }
+
+    /// The window begins.
+    pub fn begin(&mut self) {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.counts_from = host::monotonic_ns();
+        }
+    }
+
+    /// The window ends: what is still to be told is only what lies in it.
+    pub fn end(&mut self) {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.counts_to = host::monotonic_ns();
+        }
     }
 
     /// Take what waits in the ring buffer. To be called a few times a second.

@@ -108,7 +108,8 @@ fn root_waits_for_mmap_lock_are_as_long_as_the_waiters_clock_says() {
     let pages = Pages::new(128 << 20);
     let mut slot = MaybeUninit::uninit();
     let begin = now_ns();
-    let probe = Locks::start(&mut slot, None, &CPUS).unwrap();
+    let mut probe = Locks::start(&mut slot, None, &CPUS).unwrap();
+    probe.begin();
     let clock = contend(&pages);
     let (seen, lost) = probe.finish().unwrap();
     assert_eq!(lost, 0);

@@ -69,7 +69,8 @@ fn root_a_wait_for_an_inodes_lock_has_its_length_its_call_site_and_its_owner() {
     let path = new_file(dir.path());
     let mut slot = MaybeUninit::uninit();
     let begin = now_ns();
-    let probe = Locks::start(&mut slot, None, &CPUS).unwrap();
+    let mut probe = Locks::start(&mut slot, None, &CPUS).unwrap();
+    probe.begin();
     let mut holder = Stuck::writing(&path);
     let (pid, thread) = writer(&path);
     let seen = await_wait(&probe, pid, 30_000_000);
@@ -105,11 +106,13 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
     let path = new_file(dir.path());
     let mut holder = Stuck::writing(&path);
     let (mut first, mut second) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let early = Locks::start(&mut first, None, &CPUS).unwrap();
+    let mut early = Locks::start(&mut first, None, &CPUS).unwrap();
+    early.begin();
     let (pid, thread) = writer(&path);
     await_wait(&early, pid, 0);
     let begin = now_ns();
-    let probe = Locks::start(&mut second, None, &CPUS).unwrap();
+    let mut probe = Locks::start(&mut second, None, &CPUS).unwrap();
+    probe.begin();
     let seen = await_wait(&probe, pid, 20_000_000);
     if seen.wait.since == 0 {
         eprintln!("not run: this kernel does not note who blocks a task");
@@ -151,7 +154,8 @@ fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let map = lock_waits();
     let fd = map.as_fd();
     let shared = Shared { slots: fd, lock_waits: fd, followed: fd, last_device: fd };
-    let probe = Locks::start(&mut slot, Some(shared), &CPUS).unwrap();
+    let mut probe = Locks::start(&mut slot, Some(shared), &CPUS).unwrap();
+    probe.begin();
     let mut holder = Stuck::writing(&path);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let (middle, middle_thread) = writer_to(file.try_clone().unwrap());
@@ -185,6 +189,7 @@ fn root_cgroup_mutex_is_seen_where_cgroups_are_made_and_removed() {
     let mut slot = MaybeUninit::uninit();
     let begin = now_ns();
     let mut probe = Locks::start(&mut slot, None, &CPUS).unwrap();
+    probe.begin();
     let enough = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for name in ["a", "b", "c"] {

@@ -306,6 +306,28 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 	return 0;
 }
 
+/* A long wait whose end was not seen: the stack and the system call of today say nothing of it, its waker does. */
+static __noinline int tell_late(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now)
+{
+	__u64 at = s->slept ? s->at : ready;
+	struct sched_span *span;
+	__s64 shift = skew;
+
+	if (now - at < s->limit)
+		return 0;
+	span = bpf_ringbuf_reserve(&rows, sizeof(*span), 0);
+	if (!span) {
+		__sync_fetch_and_add(&lost, 1);
+		return 0;
+	}
+	fill_span(span, t, s, NONE, at, ready, now, shift);
+	span->state = s->slept ? s->slept : READY;
+	take_out(span, ready - at, now - ready);
+	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
+	begin_stretch(s, now, now + shift);
+	return 0;
+}
+
 static __always_inline void tell_run(struct task_struct *t, __u64 from, __u64 to)
 {
 	struct sched_run *run = bpf_ringbuf_reserve(&rows, sizeof(*run), 0);
@@ -401,7 +423,7 @@ static __always_inline void woken_unseen(struct sched_slot *s, __u64 now)
  */
 static __always_inline void arrived_unseen(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
-	__u64 arrival = t->sched_info.last_arrival;
+	__u64 arrival = t->sched_info.last_arrival, ready;
 
 	if (arrival < s->since || arrival > now)
 		return;
@@ -409,9 +431,11 @@ static __always_inline void arrived_unseen(struct task_struct *t, struct sched_s
 		woken_unseen(s, arrival);
 	if (s->state != READY)
 		return;
+	ready = s->since;
 	close_interval(s, READY, arrival);
 	s->state = RUNNING;
 	s->since = arrival;
+	tell_late(t, s, ready, arrival);
 }
 
 static __always_inline void leave(struct task_struct *t, bool preempted, __u64 now)
