@@ -82,7 +82,9 @@ fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -
         let sum = sites.entry(if site.is_empty() { "unknown".to_owned() } else { site }).or_default();
         *sum = (sum.0.saturating_add(row.count), sum.1.saturating_add(row.total_ns));
     }
-    still_waiting(&mut account, rows, spans, stacks, &mut sites);
+    if rows.is_empty() {
+        from_timelines(&mut account, spans, stacks, &mut sites);
+    }
     account.sites = sites
         .into_iter()
         .map(|(site, (count, ns))| LockSite { site, count, total: Duration::from_nanos(ns) })
@@ -92,15 +94,14 @@ fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -
     account
 }
 
-/// Contention is counted when a wait ends: one that outlasts the window is known from the timeline alone.
-fn still_waiting(
+/// Without the table of locks, what the timelines tell: the long waits.
+fn from_timelines(
     account: &mut LockAccount,
-    rows: &[&Lock],
     spans: &[&Span],
     stacks: &Stacks<'_>,
     sites: &mut BTreeMap<String, (u64, u64)>,
 ) {
-    for span in spans.iter().filter(|span| span.open || rows.is_empty()) {
+    for span in spans {
         let Some(lock) = &span.lock else { continue };
         let ns = span.woken_ns.saturating_sub(span.at_ns.min(lock.since_ns.max(span.from_ns)));
         add(if lock.write { &mut account.write } else { &mut account.read }, 1, ns, ns);

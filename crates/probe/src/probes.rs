@@ -196,11 +196,15 @@ impl<'slot> Probes<'slot> {
         {
             self.sched = None;
         }
-        if let Some(locks) = &mut self.locks {
-            locks.begin();
-        }
         if let Some(tasks) = &mut self.tasks {
             self.start = keep(tasks.snapshot(), missing).unwrap_or_default();
+        }
+    }
+
+    /// All is read that is read before it: the window begins now.
+    pub fn count(&mut self) {
+        if let Some(locks) = &mut self.locks {
+            locks.begin();
         }
     }
 
@@ -230,7 +234,7 @@ impl<'slot> Probes<'slot> {
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let mut traced = Traced { start: std::mem::take(&mut self.start), ..Traced::default() };
         if let Some(locks) = &mut self.locks {
-            locks.end();
+            locks.end(window);
         }
         if let Some(sched) = self.sched.take()
             && let Some((seen, lost)) = keep(sched.finish(), missing)

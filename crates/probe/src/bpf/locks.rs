@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
@@ -41,6 +42,7 @@ pub struct Locks<'slot> {
     timers: Vec<Link>,
     walk: Link,
     holds: Vec<locks_hold>,
+    counts_from: u64,
 }
 
 /// The waits for one lock from one call site.
@@ -99,7 +101,7 @@ impl<'slot> Locks<'slot> {
             seed: Some(seed),
             ..skel.links
         };
-        Ok(Self { skel, timers: Vec::new(), walk, holds: Vec::new() })
+        Ok(Self { skel, timers: Vec::new(), walk, holds: Vec::new(), counts_from: 0 })
     }
 
     fn timed(mut self, cpus: &[u32]) -> Result<Self, Missing> {
@@ -114,17 +116,19 @@ impl<'slot> Locks<'slot> {
         Ok(self)
     }
 
-    /// The window begins.
+    /// The window begins now, and lasts until `end` is told: what lies outside is not told.
     pub fn begin(&mut self) {
+        self.counts_from = host::monotonic_ns();
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
-            bss.counts_from = host::monotonic_ns();
+            bss.counts_from = self.counts_from;
         }
     }
 
-    /// The window ends: what is still to be told is only what lies in it.
-    pub fn end(&mut self) {
+    /// The window has ended when it was so long.
+    pub fn end(&mut self, window: Duration) {
+        let ns = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
-            bss.counts_to = host::monotonic_ns();
+            bss.counts_to = self.counts_from.saturating_add(ns);
         }
     }
 
