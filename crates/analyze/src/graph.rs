@@ -14,6 +14,7 @@ mod leaves;
 mod mismatch;
 mod names;
 mod node;
+mod patience;
 mod split;
 #[cfg(test)]
 mod tests;

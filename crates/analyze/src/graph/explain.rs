@@ -138,7 +138,8 @@ impl Graph<'_> {
             Class::Handed => walk.served && walk.above.len() == 1,
             Class::Held | Class::Needed | Class::Unknown => false,
         };
-        if is_leaf {
+        let at_last = if kind.class == Class::Voluntary { self.waited_for_at_last(row) } else { None };
+        if is_leaf && at_last.is_none() {
             return (Rc::new([]), 0);
         }
         if walk.above.len() >= DEEPEST {
@@ -152,7 +153,10 @@ impl Graph<'_> {
         let before = std::mem::take(&mut walk.here_only);
         let found = match &span.lock {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
-            _ => self.by_waker(walk, span, kind.class, from, to),
+            _ => match at_last {
+                Some(waker) => self.follow(walk, waker.pid, from, to, waker.work.as_deref()),
+                None => self.by_waker(walk, span, kind.class, from, to),
+            },
         };
         if !walk.here_only {
             self.known.borrow_mut().insert((row, from, to), found.clone());

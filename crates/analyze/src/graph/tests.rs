@@ -4,6 +4,7 @@ mod convoys;
 mod examples;
 mod garbage;
 mod host;
+mod patience;
 mod simulator;
 mod speed;
 mod truth;

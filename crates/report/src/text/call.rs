@@ -1,5 +1,7 @@
 //! System calls of the watched tasks: by file, and the slow ones one by one.
 
+use std::time::Duration;
+
 use whyslow_model::chain::{CallAccount, Part, SlowCallAccount};
 use whyslow_model::{Document, seconds};
 
@@ -22,7 +24,10 @@ pub(super) fn table(page: &mut Page, doc: &Document, style: &Style) {
     page.say("", "System calls by file, and how their time was spent", Ink::Heading);
     let names = ["calls", "time", "worst", "cpu", "ready", "disk", "blocked", "sleep"];
     page.row(&cells::headings(&names), Ink::Faint);
-    let shown = if style.verbose { doc.calls.len() } else { SHOWN.min(doc.calls.len()) };
+    // Calls of less than a thousandth of the wall time are no answer to why it took so long.
+    let least = doc.wall.as_ref().map_or(Duration::ZERO, |wall| wall.wall / 1000);
+    let worth = doc.calls.iter().take_while(|call| call.time >= least).count().max(1);
+    let shown = if style.verbose { doc.calls.len() } else { SHOWN.min(worth) };
     for call in doc.calls.iter().take(shown) {
         row(page, call);
     }

@@ -25,13 +25,19 @@ pub(super) fn section(page: &mut Page, doc: &Document, style: &Style, most: usiz
     }
     page.gap();
     page.say("", "Chains of waits, from who waited down to who made them wait", Ink::Heading);
-    let shown = if style.verbose { doc.chains.len() } else { most.min(doc.chains.len()) };
+    let shown = if style.verbose { doc.chains.len() } else { most.min(worth(doc)) };
     for (at, chain) in doc.chains.iter().take(shown).enumerate() {
         print(page, at + 1, chain, style);
     }
     if shown < doc.chains.len() {
         page.say("", &format!("and {} more (-v lists them)", doc.chains.len() - shown), Ink::Faint);
     }
+}
+
+/// Chains that are worth a reader's time: of somebody's wall time, those of a hundredth of it, and the largest anyway.
+fn worth(doc: &Document) -> usize {
+    let least = doc.wall.as_ref().map_or(Duration::ZERO, |wall| wall.wall / 100);
+    doc.chains.iter().take_while(|chain| chain.time >= least).count().max(1)
 }
 
 /// The first chain in one line: who waited how long for what, and who is at the end of how much of it.
