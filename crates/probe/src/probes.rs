@@ -239,6 +239,11 @@ impl<'slot> Probes<'slot> {
         if let Some(sched) = self.sched.take()
             && let Some((seen, lost)) = keep(sched.finish(), missing)
         {
+            if !seen.without_wakers.is_zero() {
+                let ms = seen.without_wakers.as_millis();
+                let reason = format!("for {ms} ms of the window a CPU had too many switches to ask at each");
+                missing.push(Missing::skipped("who woke whom", reason).into());
+            }
             traced.sched = Some(seen);
             traced.note_lost(sched::WHAT, lost);
         }

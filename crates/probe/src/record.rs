@@ -17,7 +17,7 @@ use crate::probes::{Probes, Slots};
 use crate::span_table::Window;
 
 /// How often the ring buffers are emptied.
-const BEAT: Duration = Duration::from_millis(200);
+const BEAT: Duration = Duration::from_millis(100);
 /// The hazardous rows get this long, at most, after the window.
 const HAZARD_DEADLINE: Duration = Duration::from_millis(250);
 /// Processes whose /proc files are read: the busiest.

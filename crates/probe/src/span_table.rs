@@ -1,5 +1,6 @@
 //! From what the sched probe told to the timelines of a recording: times since the window began, names for addresses.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
@@ -45,6 +46,7 @@ pub fn timelines(seen: &mut Seen, window: Window, kernel: &mut KernelNames) -> T
     let mut used = Used::default();
     let told = rows.spans.iter().chain(&open);
     let mut spans: Vec<Span> = told.map(|row| span(row, rows, window, kernel, &mut used)).collect();
+    name_wakers(&mut spans);
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
     let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
     let runs = rows.runs.iter().map(|told| run(told.cpu, told.pid, told.from, told.to));
@@ -62,6 +64,17 @@ pub fn timelines(seen: &mut Seen, window: Window, kernel: &mut KernelNames) -> T
         user: Vec::new(),
     });
     Timelines { spans, stacks: stacks.collect(), runs }
+}
+
+/// Of some wakers only the thread id was noted: their own rows have the name.
+fn name_wakers(spans: &mut [Span]) {
+    let known: HashMap<u32, (u32, String)> =
+        spans.iter().map(|span| (span.pid, (span.tgid, span.comm.clone()))).collect();
+    for waker in spans.iter_mut().filter_map(|span| span.waker.as_mut()).filter(|waker| waker.tgid == 0) {
+        if let Some((tgid, comm)) = known.get(&waker.pid) {
+            (waker.tgid, waker.comm) = (*tgid, comm.clone());
+        }
+    }
 }
 
 /// A waker's stack begins with what looked at it.

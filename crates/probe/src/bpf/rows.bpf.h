@@ -70,7 +70,7 @@ struct sched_span_stack {
 struct sched_wake {
 	__u32 kind;
 	__u32 pid; /* who is woken */
-	__u64 key; /* the run queue's clock then */
+	__u64 key; /* when the sleep began, by the run queue's clock */
 	__u32 waker;
 	__u32 waker_tgid;
 	__u32 context;
@@ -149,14 +149,18 @@ static __always_inline struct sched_rate *rate_at(__u64 now)
 	return rate;
 }
 
-/* include/linux/preempt.h: bits 8-15 softirq (bit 8: serving one, else only disabled), 16-19 hardirq, 20-23 nmi. */
-static __always_inline __u32 context_of(struct task_struct *current)
+/* In what the CPU of this run queue is. include/linux/preempt.h: bits 8-15 softirq (bit 8: serving one, else only
+ * disabled), 16-19 hardirq, 20-23 nmi.
+ */
+static __always_inline __u32 context_on(struct rq *rq)
 {
-	struct rq *rq = current->se.cfs_rq->rq;
 	__u32 count;
 
-	if (!preempt_count_at || !rq ||
-	    bpf_probe_read_kernel(&count, sizeof(count), (void *)rq + preempt_count_at))
+	if (!preempt_count_at || !rq)
+		return WAKE_UNKNOWN;
+	if (bpf_ksym_exists(bpf_rdonly_cast))
+		count = as(struct load_weight, (void *)rq + preempt_count_at)->weight; /* as good as any that begins with a number */
+	else if (bpf_probe_read_kernel(&count, sizeof(count), (void *)rq + preempt_count_at))
 		return WAKE_UNKNOWN;
 	if (count & 0xf00000)
 		return WAKE_NMI;
@@ -166,7 +170,7 @@ static __always_inline __u32 context_of(struct task_struct *current)
 }
 
 /* Who wakes `t`, told at once, in the waker's own context. Not inlined: it is the rare way. */
-static __noinline int tell_wake(__u32 pid, __u64 now, bool long_one)
+static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct sched_rate *rate = rate_at(now);
@@ -181,11 +185,11 @@ static __noinline int tell_wake(__u32 pid, __u64 now, bool long_one)
 		return 0;
 	}
 	wake->kind = ROW_WAKE;
-	wake->pid = pid;
-	wake->key = now;
+	wake->pid = s->pid;
+	wake->key = s->since;
 	wake->waker = current->pid;
 	wake->waker_tgid = current->tgid;
-	wake->context = context_of(current);
+	wake->context = s->context;
 	wake->work = wake->context == WAKE_TASK ? work_of(current) : 0;
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
 	wake->depth = 0;
@@ -193,6 +197,25 @@ static __noinline int tell_wake(__u32 pid, __u64 now, bool long_one)
 		rate->stacks++;
 		wake->depth = bpf_get_task_stack(current, wake->frames, sizeof(wake->frames), 0);
 	}
+	bpf_ringbuf_submit(wake, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* The same afterwards, by whoever is on the CPU now: only what the slot remembers. */
+static __noinline int tell_waker(struct sched_slot *s)
+{
+	struct sched_wake *wake = bpf_ringbuf_reserve(&rows, sizeof(*wake), 0);
+
+	if (!wake) {
+		__sync_fetch_and_add(&lost, 1);
+		return 0;
+	}
+	__builtin_memset(wake, 0, sizeof(*wake));
+	wake->kind = ROW_WAKE;
+	wake->pid = s->pid;
+	wake->key = s->at;
+	wake->waker = s->waker;
+	wake->context = s->context;
 	bpf_ringbuf_submit(wake, BPF_RB_NO_WAKEUP);
 	return 0;
 }
@@ -287,7 +310,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	span->from = s->from_mono;
 	span->at = at + shift;
 	span->woken = woken ? woken + shift : 0;
-	span->key = woken;
+	span->key = at;
 	span->to = to ? to + shift : 0;
 	span->cpu = s->cpu;
 	span->syscall = -1;

@@ -174,6 +174,7 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 	s->from_mono = now + skew;
 	s->at = now;
 	s->whole = born;
+	s->delay = t->sched_info.run_delay;
 	s->limit = (__u32)t->tgid == own_tgid ? ~0ULL : is_followed(t->pid) ? MSEC / 10 : MSEC;
 	for (__u32 i = IO; i <= ASLEEP; i++)
 		pay(s, i);
@@ -204,36 +205,30 @@ int BPF_PROG(born, struct task_struct *t)
 	return 0;
 }
 
+/* Only who, and for long waits more: when it is ready is the kernel's to say, when it gets a CPU. The run queue's clock
+ * of a waker that is a task may be a tick old: then a wait of a few ms passes for a short one, and its waker is told
+ * without name and stack. That of an idle CPU stands still.
+ */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(waking, struct task_struct *t)
 {
 	struct sched_slot *s = slot_of(t);
-	__u32 state;
+	struct task_struct *current;
 	__u64 now, ns;
+	struct rq *rq;
 
-	if (!s || s->state == READY)
+	if (!s || !is_sleep(s->state) || s->limit == ~0ULL)
 		return 0;
-	now = bpf_ktime_get_ns() - skew; /* the clock of the sleeper's run queue may have stood still since the last tick */
-	if (now < s->since)
-		now = s->since; /* the two clocks are read at different moments */
-	s->woken = now;
-	state = s->state;
-	if (state == RUNNING)
-		return 0; /* woken before it slept; or it is just now leaving its CPU: then its next switch tells */
-	ns = close_interval(s, state, now);
-	if (state == ASLEEP)
-		end_cycle(s, ns);
-	else
-		s->cycle_wait += ns;
-	owe(s, state, ns);
-	s->slept = state;
-	s->at = s->since;
-	s->state = READY;
-	s->since = now;
-	s->throttled = 0;
-	s->told = (ns >= s->limit || is_due(s, state)) && s->limit != ~0ULL;
-	if (s->told)
-		tell_wake(t->pid, now, ns >= s->limit);
+	current = bpf_get_current_task_btf();
+	rq = current->se.cfs_rq->rq;
+	s->waker = current->pid;
+	s->context = context_on(rq);
+	now = s->limit < MSEC || !current->pid ? bpf_ktime_get_ns() - skew : rq->clock;
+	ns = now > s->since ? now - s->since : 0;
+	if (ns < s->limit && s->debt[s->state & 7] + ns < s->owed[s->state & 7])
+		return 0;
+	s->told = 1;
+	tell_wake(s, now, ns >= s->limit);
 	return 0;
 }
 
@@ -293,6 +288,8 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 		return 0;
 	}
 	rate->rows++;
+	if (s->slept && !s->told && s->context && now - at >= s->limit)
+		tell_waker(s);
 	if (with_stack) {
 		rate->stacks++;
 		failed = tell_with_stack(t, s, ready, now, shift);
@@ -399,23 +396,34 @@ static __noinline int ended(struct task_struct *t, struct sched_slot *s, __u64 n
 	return 0;
 }
 
-/* We saw nobody wake it. Either somebody tried while it was leaving its CPU, which ended its sleep at once; or the wake-up
- * came out of our own program (rcu_read_unlock wakes the grace period's thread), which is not run within itself: then
- * all of it was sleep, but for the last microseconds.
+/* Since when it has been ready: by the kernel's own account, which is right for tasks that were moved from one run queue
+ * to another, too. `now` it gets a CPU.
  */
-static __always_inline void woken_unseen(struct sched_slot *s, __u64 now)
+static __always_inline __u64 ready_since(struct task_struct *t, struct sched_slot *s, __u64 now)
+{
+	__u64 queued = t->sched_info.last_queued, elsewhere = t->sched_info.run_delay - s->delay;
+
+	if (!queued || queued > now)
+		queued = now;
+	return queued < s->since + elsewhere ? s->since : queued - elsewhere;
+}
+
+/* Its sleep is over since `woken`. */
+static __always_inline void awake(struct sched_slot *s, __u64 woken)
 {
 	__u32 state = s->state;
-	__u64 woken = now;
+	__u64 ns = close_interval(s, state, woken);
 
-	if (s->woken + MSEC / 10 > s->since)
-		woken = s->woken > s->since ? s->woken : s->since;
-	owe(s, state, close_interval(s, state, woken));
+	if (state == ASLEEP)
+		end_cycle(s, ns);
+	else
+		s->cycle_wait += ns;
+	owe(s, state, ns);
 	s->slept = state;
 	s->at = s->since;
 	s->state = READY;
 	s->since = woken;
-	s->told = 0;
+	s->throttled = 0;
 }
 
 /* It leaves a CPU that we did not see it get: some hosts hide a few tasks from tracing, and with them the switches away
@@ -428,7 +436,7 @@ static __always_inline void arrived_unseen(struct task_struct *t, struct sched_s
 	if (arrival < s->since || arrival > now)
 		return;
 	if (is_sleep(s->state))
-		woken_unseen(s, arrival);
+		awake(s, ready_since(t, s, arrival));
 	if (s->state != READY)
 		return;
 	ready = s->since;
@@ -455,6 +463,9 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		s->throttled = is_throttled(t);
 	} else {
 		s->state = kind_of_sleep(t);
+		s->delay = t->sched_info.run_delay;
+		s->told = 0;
+		s->context = WAKE_UNKNOWN;
 	}
 	s->since = now;
 	if (task_state(t) & TASK_DEAD)
@@ -476,12 +487,30 @@ static __noinline int measure_skew(__u64 now)
 	return 0;
 }
 
+/* Switches of each CPU: user space lets go of sched_waking where they are so many that both hooks would be felt. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} switches SEC(".maps");
+
+static __always_inline void count_switch(void)
+{
+	__u32 zero = 0;
+	__u64 *count = bpf_map_lookup_elem(&switches, &zero);
+
+	if (count)
+		++*count;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_struct *on)
 {
 	struct sched_slot *s;
 	__u64 now, ns, ready;
 
+	count_switch();
 	now = off->pid ? clock_of(off) : clock_of(on);
 	if (!skew)
 		skew = (__s64)(bpf_ktime_get_ns() - now);
@@ -493,18 +522,14 @@ int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_stru
 	if (!s)
 		return 0;
 	if (is_sleep(s->state))
-		woken_unseen(s, now);
-	if (s->state == READY && s->since > now) {
-		s->sum[s->slept < STATES ? s->slept : NONE].ns -= s->since - now; /* as above */
-		s->since = now;
-	}
+		awake(s, ready_since(on, s, now));
 	ready = s->since;
 	ns = close_interval(s, READY, now);
 	s->cycle_wait += ns;
 	s->state = RUNNING;
 	s->since = now;
 	s->cpu = bpf_get_smp_processor_id();
-	if (s->told || ns >= s->limit || now - s->from >= STRETCH)
+	if (s->told || now - (s->slept ? s->at : ready) >= s->limit || now - s->from >= STRETCH)
 		tell_span(on, s, ready, now);
 	return 0;
 }
@@ -545,6 +570,8 @@ int finish(struct bpf_iter__task *ctx)
 		return 0;
 	out->slot = *s;
 	s = &out->slot;
+	if (is_sleep(s->state) && task_state(t) == TASK_RUNNING && t->sched_info.last_queued)
+		awake(s, ready_since(t, s, now)); /* it has been woken, and waits for a CPU */
 	state = s->state;
 	ns = close_interval(s, state, now);
 	owe(s, state, ns);

@@ -56,6 +56,7 @@ pub struct Sched<'slot> {
     seed: Option<Link>,
     finish: Option<Link>,
     seen: Seen,
+    crowd: Crowd,
 }
 
 /// What the probe saw.
@@ -69,6 +70,8 @@ pub struct Seen {
     pub rows: Rows,
     /// Waits that stayed in the sums because a CPU had too many to tell.
     pub shed: u64,
+    /// How long nobody asked who wakes whom: a CPU had too many switches.
+    pub without_wakers: Duration,
 }
 
 /// Facts about this kernel that the kernel half needs.
@@ -126,7 +129,7 @@ impl<'slot> Sched<'slot> {
             rodata.takes_fd = calls_on_files();
         }
         let skel = open.load()?;
-        Ok(Self { skel, seed: None, finish: None, seen: Seen::default() })
+        Ok(Self { skel, seed: None, finish: None, seen: Seen::default(), crowd: Crowd::default() })
     }
 
     /// What other objects share.
@@ -181,11 +184,29 @@ impl<'slot> Sched<'slot> {
         Ok(())
     }
 
-    /// Take what waits in the ring buffers. To be called a few times a second.
+    /// Take what waits in the ring buffers, and see to it that we are not felt. To be called a few times a second.
     pub fn poll(&mut self) -> Result<(), Missing> {
+        self.relieve();
         let rows = &mut self.seen.rows;
         take(&self.skel.maps.exits, &mut |bytes| self.seen.exits.push(value(bytes)))?;
         take(&self.skel.maps.rows, &mut |bytes| rows.note(bytes))
+    }
+
+    /// Two hooks a switch are felt where a CPU does little but switch: then who wakes whom is not asked for a while.
+    fn relieve(&mut self) {
+        let Ok(Some(counts)) = self.skel.maps.switches.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+        else {
+            return;
+        };
+        let counts: Vec<u64> = counts.iter().map(|bytes| value(bytes)).collect();
+        match self.crowd.judge(&counts, Instant::now()) {
+            Some(Verdict::TooMany) => self.skel.links.waking = None,
+            // Refused: then it stays away, and the waits say that nobody was seen.
+            Some(Verdict::FewAgain) if self.skel.links.waking.is_none() => {
+                self.skel.links.waking = self.skel.progs.waking.attach().ok();
+            }
+            _ => {}
+        }
     }
 
     /// The window ends: detach, close all open intervals, and tell.
@@ -196,6 +217,7 @@ impl<'slot> Sched<'slot> {
         self.skel.links.born = None;
         self.poll()?;
         self.seen.live = bytes.chunks_exact(size_of::<sched_live>()).map(value).collect();
+        self.seen.without_wakers = self.crowd.time(Instant::now());
         self.seen.shed = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.shed);
         let lost = self.lost();
         Ok((self.seen, lost))
@@ -204,6 +226,54 @@ impl<'slot> Sched<'slot> {
     /// Tasks, exits and rows that the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+    }
+}
+
+/// Switches a second of one CPU from which on the waker's hook is let go. At 400,000 a second a switch and what is done
+/// between two is 2.5 us, of which each hook takes a fiftieth.
+const TOO_MANY: f64 = 400_000.0;
+/// ... and below which it comes back.
+const FEW_AGAIN: f64 = 200_000.0;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    TooMany,
+    FewAgain,
+}
+
+/// How many switches the busiest CPU has.
+#[derive(Default)]
+struct Crowd {
+    counts: Vec<u64>,
+    counted: Option<Instant>,
+    since: Option<Instant>,
+    sum: Duration,
+}
+
+impl Crowd {
+    /// From each CPU's switches so far: what changes now.
+    fn judge(&mut self, counts: &[u64], now: Instant) -> Option<Verdict> {
+        let elapsed = self.counted.map(|then| now.saturating_duration_since(then).as_secs_f64());
+        let before = std::mem::replace(&mut self.counts, counts.to_vec());
+        self.counted = Some(now);
+        let seconds = elapsed.filter(|seconds| *seconds > 0.01)?;
+        let most = counts.iter().zip(&before).map(|(now, then)| now.saturating_sub(*then)).max()?;
+        let rate = most as f64 / seconds;
+        if rate > TOO_MANY && self.since.is_none() {
+            self.since = Some(now);
+            return Some(Verdict::TooMany);
+        }
+        if rate < FEW_AGAIN && self.since.is_some() {
+            self.sum = self.time(now);
+            self.since = None;
+            return Some(Verdict::FewAgain);
+        }
+        None
+    }
+
+    /// How long there were too many, so far.
+    fn time(&self, now: Instant) -> Duration {
+        self.sum + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }
 

@@ -27,10 +27,12 @@ struct sched_slot {
 	__u64 from;       /* the stretch began that no row tells yet */
 	__u64 from_mono;  /* the same as CLOCK_MONOTONIC: the two drift apart */
 	__u64 limit;      /* waits from here on are told one by one */
-	__u64 at;         /* the last sleep began ... */
-	__u64 woken;      /* ... and ended; while it runs: somebody tried to wake it */
-	__u32 slept;      /* ... and what it was; NONE: it did not sleep since it had a CPU */
-	__u32 told;       /* its waker was told */
+	__u64 at;         /* the last sleep began */
+	__u64 delay;      /* the kernel's sum of time in run queues, when it began */
+	__u32 slept;      /* what it was; NONE: it did not sleep since it had a CPU */
+	__u32 told;       /* its waker was told in full */
+	__u32 waker;      /* who woke it, or whom an interrupt that did interrupted */
+	__u32 context;    /* enum wake_context */
 	__u32 throttled;  /* it left the CPU because a quota had run out */
 	__u32 cpu;
 	__u64 unknown_ns;
