@@ -21,6 +21,6 @@ pub use doctor::{Rung, doctor};
 pub use record::{Audience, Follow, Plan, record};
 
 #[cfg(test)]
-mod stuck;
-#[cfg(test)]
 mod test_group;
+#[cfg(test)]
+mod test_stuck;

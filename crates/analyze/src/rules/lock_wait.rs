@@ -262,6 +262,6 @@ mod tests {
     fn says_so_when_it_cannot_tell() {
         let mut rec = host(400);
         rec.tables.spans = None;
-        assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "wait timelines was not recorded");
+        assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "off-CPU stacks was not recorded");
     }
 }

@@ -7,8 +7,8 @@ use super::tests::{CPUS, now_ns};
 use super::*;
 use crate::kallsyms::Kallsyms;
 use crate::lock_table;
-use crate::stuck::tid;
 use crate::symbols::KernelNames;
+use crate::test_stuck::tid;
 
 /// A mapping that `mprotect` walks while `mincore` waits to look at it.
 struct Pages(*mut libc::c_void, usize);

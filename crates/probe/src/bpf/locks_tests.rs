@@ -13,9 +13,9 @@ use whyslow_model::timeline::{HoldSeen, Lock, LockKind};
 use super::*;
 use crate::kallsyms::Kallsyms;
 use crate::lock_table;
-use crate::stuck::{Stuck, tid};
 use crate::symbols::KernelNames;
 use crate::test_group::{Group, scratch};
+use crate::test_stuck::{Stuck, tid};
 
 pub(super) const CPUS: [u32; 2] = [0, 1];
 
