@@ -159,7 +159,9 @@ impl<'slot> Probes<'slot> {
             probes.calls = keep(started, missing);
         }
         if let (Some(sched), Some(follow)) = (&probes.sched, follow) {
-            keep(sched.follow(&host::threads_of(&follow.pids)), missing);
+            let mut threads = host::threads_of(&follow.pids);
+            threads.extend(members(follow, probes.tasks.as_mut(), missing));
+            keep(sched.follow(&threads), missing);
         }
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
@@ -311,6 +313,19 @@ impl<'slot> Probes<'slot> {
             traced.own_bpf_ns = own_ns;
         }
     }
+}
+
+/// The threads that are in the cgroup that is followed now: some may have joined it since its processes were listed.
+fn members(
+    follow: &Follow,
+    tasks: Option<&mut tasks::Tasks<'_>>,
+    missing: &mut Vec<MissingNote>,
+) -> Vec<u32> {
+    let (Some(id), Some(tasks)) = (follow.cgroup, tasks) else { return Vec::new() };
+    let seen = keep(tasks.snapshot(), missing).unwrap_or_default();
+    let inside =
+        |t: &&tasks::tasks_one| [t.cpu_cgroup, t.memory_cgroup, t.io_cgroup, t.unified_cgroup].contains(&id);
+    seen.tasks.iter().filter(inside).map(|task| task.pid).collect()
 }
 
 /// Ids of the BPF programs that this process holds open.

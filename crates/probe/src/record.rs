@@ -45,7 +45,7 @@ pub struct Follow {
     pub subject: String,
     /// These processes, with all their threads, and those they start.
     pub pids: Vec<u32>,
-    /// The tasks of this cgroup (`Cgroup::id`) and below, and those they start.
+    /// The tasks that are in this cgroup (`Cgroup::id`) when the window begins, and those they start.
     pub cgroup: Option<u64>,
     /// Tell single system calls slower than this.
     pub slow: Option<Duration>,
