@@ -27,6 +27,8 @@ pub mod work;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
+use std::io::Read as _;
+
 use whyslow_model::Missing;
 
 /// libbpf writes to stderr by itself. What it would say is in the error, and the error is in the report.
@@ -58,6 +60,14 @@ pub(crate) fn value<T: plain::Plain + Default>(bytes: &[u8]) -> T {
     let mut value = T::default();
     plain::copy_from_bytes(&mut value, bytes).expect("the kernel half writes whole structs");
     value
+}
+
+/// All that an iterator of the probe `what` has to tell.
+pub(crate) fn walk(what: &str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Missing> {
+    let mut bytes = Vec::new();
+    let mut iter = libbpf_rs::Iter::new(link).map_err(|err| missing(what, &err))?;
+    iter.read_to_end(&mut bytes).map_err(|err| Missing::broken(what, err))?;
+    Ok(bytes)
 }
 
 /// A C string in a fixed field. Bytes that are not UTF-8 are replaced; control characters stay (the report escapes them).

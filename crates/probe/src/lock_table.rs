@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use whyslow_model::timeline::{Hold, HoldSeen, Lock, LockKind, Stack, Work};
+use whyslow_model::timeline::{Hold, HoldSeen, Lock, Stack, Work};
 
 use crate::bpf::locks::{self, locks_hold, locks_open};
 use crate::bpf::{text, work};
+use crate::span_table::lock_kind;
 use crate::symbols::KernelNames;
 
 /// Whose holders are told: a wait of this length.
@@ -92,7 +93,7 @@ impl Table {
 
     fn add(&mut self, key: Key, count: u64, total_ns: u64, worst_ns: u64) {
         let (address, kind, write, stack) = key;
-        let empty = || Lock { address, kind: kind_of(kind), write, stack, ..Lock::default() };
+        let empty = || Lock { address, kind: lock_kind(kind), write, stack, ..Lock::default() };
         let row = self.locks.entry(key).or_insert_with(empty);
         row.count = row.count.saturating_add(count);
         row.total_ns = row.total_ns.saturating_add(total_ns);
@@ -104,19 +105,6 @@ impl Table {
         let mut stacks: Vec<Stack> = self.stacks.into_iter().map(stack).collect();
         stacks.sort_by_key(|stack| stack.id);
         (self.locks.into_values().collect(), stacks)
-    }
-}
-
-/// `enum lock_kind` of the kernel half.
-#[must_use]
-pub fn kind_of(kind: u32) -> LockKind {
-    match kind {
-        1 => LockKind::Mutex,
-        2 => LockKind::Rwsem,
-        3 => LockKind::Rtmutex,
-        4 => LockKind::PercpuRwsem,
-        5 => LockKind::Semaphore,
-        _ => LockKind::Unknown,
     }
 }
 

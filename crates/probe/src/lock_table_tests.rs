@@ -1,5 +1,7 @@
 use whyslow_model::timeline::HoldSeen;
 
+use whyslow_model::timeline::LockKind;
+
 use super::*;
 use crate::bpf::locks::{Row, lock_wait};
 use crate::bpf::work::{work_row, work_running};

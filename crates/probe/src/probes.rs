@@ -433,6 +433,10 @@ impl Traced {
         if let Some(seen) = self.calls.take() {
             let first = free(&tables.stacks);
             let told = call_table::tables(seen, window.start_ns, window.ns, first, missing);
+            if told.untold > 0 {
+                let reason = format!("{} more than were kept", told.untold);
+                missing.push(Missing::skipped("slow system calls", reason).into());
+            }
             tables.calls = Some(told.calls);
             tables.slow_calls = Some(told.slow_calls);
             tables.stacks.get_or_insert_default().extend(told.stacks);

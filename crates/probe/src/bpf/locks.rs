@@ -1,16 +1,15 @@
 //! Who waits for which kernel lock, for how long, and who holds it? The kernel half is `locks.bpf.c`.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
 use whyslow_model::Missing;
 
 use super::shared::Shared;
-use super::{missing, oncpu, value};
+use super::{missing, oncpu, value, walk};
 use crate::host;
 
 skeleton!("locks");
@@ -106,7 +105,7 @@ impl<'slot> Locks<'slot> {
 
     fn timed(mut self, cpus: &[u32]) -> Result<Self, Missing> {
         if let Some(seed) = &self.skel.links.seed {
-            read(seed)?;
+            walk(WHAT, seed)?;
         }
         for cpu in cpus.iter().take(TIMERS) {
             let timer = oncpu::open_timer(WHAT, *cpu, HERTZ)?;
@@ -147,7 +146,7 @@ impl<'slot> Locks<'slot> {
     /// Who waits for a lock at this moment, and who owns it: all tasks are looked at once.
     /// `since` is 0 where the wait's begin was not seen.
     pub fn sample(&self) -> Result<Vec<locks_open>, Missing> {
-        Ok(read(&self.walk)?.chunks_exact(size_of::<locks_open>()).map(value).collect())
+        Ok(walk(WHAT, &self.walk)?.chunks_exact(size_of::<locks_open>()).map(value).collect())
     }
 
     /// The window ends: detach, and tell.
@@ -195,13 +194,6 @@ impl<'slot> Locks<'slot> {
         let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
         Some(words.take_while(|address| *address != 0).collect())
     }
-}
-
-fn read(link: &Link) -> Result<Vec<u8>, Missing> {
-    let mut bytes = Vec::new();
-    let mut iter = Iter::new(link).map_err(|err| missing(WHAT, &err))?;
-    iter.read_to_end(&mut bytes).map_err(|err| Missing::broken(WHAT, err))?;
-    Ok(bytes)
 }
 
 fn not_started(err: &libbpf_rs::Error) -> Missing {

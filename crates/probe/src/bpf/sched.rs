@@ -1,6 +1,5 @@
 //! Where did each task's time go: on a CPU, ready, waiting for I/O, blocked, asleep? The kernel half is `sched.bpf.c`.
 
-use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -8,12 +7,12 @@ use std::time::{Duration, Instant};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{DataSec, Var};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBufferBuilder};
 use whyslow_model::Missing;
 
 use super::rows::Rows;
 use super::shared::Shared;
-use super::{missing, value};
+use super::{missing, value, walk};
 
 skeleton!("sched");
 pub use skel::types::{
@@ -159,7 +158,7 @@ impl<'slot> Sched<'slot> {
     pub fn begin(&mut self) -> Result<(), Missing> {
         self.attach().map_err(|err| missing(WHAT, &err))?;
         self.await_clock()?;
-        self.seed.as_ref().map_or(Ok(Vec::new()), drain).map(drop)
+        self.seed.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link)).map(drop)
     }
 
     fn attach(&mut self) -> libbpf_rs::Result<()> {
@@ -211,7 +210,7 @@ impl<'slot> Sched<'slot> {
 
     /// The window ends: detach, close all open intervals, and tell.
     pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
-        let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), drain)?;
+        let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link))?;
         self.skel.links.switched = None;
         self.skel.links.waking = None;
         self.skel.links.born = None;
@@ -310,13 +309,6 @@ fn calls_on_files() -> [u64; 8] {
         bits[nr as usize / 64 % 8] |= 1 << (nr % 64);
     }
     bits
-}
-
-fn drain(link: &Link) -> Result<Vec<u8>, Missing> {
-    let mut bytes = Vec::new();
-    let mut iter = Iter::new(link).map_err(|err| missing(WHAT, &err))?;
-    iter.read_to_end(&mut bytes).map_err(|err| Missing::broken(WHAT, err))?;
-    Ok(bytes)
 }
 
 fn take(ring: &dyn MapCore, note: &mut dyn FnMut(&[u8])) -> Result<(), Missing> {

@@ -1,13 +1,12 @@
 //! How long do work items wait in their queue, and how long do they run? The kernel half is `work.bpf.c`.
 
-use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::{missing, value};
+use super::{missing, value, walk};
 
 skeleton!("work");
 pub use skel::types::{work_row, work_running};
@@ -40,7 +39,7 @@ impl<'slot> Work<'slot> {
     pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
         let probe = Self::load(slot).map_err(|err| not_started(&err))?;
         if let Some(seed) = &probe.skel.links.seed {
-            read(seed)?;
+            walk(WHAT, seed)?;
         }
         Ok(probe)
     }
@@ -60,7 +59,7 @@ impl<'slot> Work<'slot> {
 
     /// The window ends: detach, and tell.
     pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
-        let open = read(&self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
+        let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
         self.skel.links.queued = None;
         self.skel.links.starts = None;
         self.skel.links.ends = None;
@@ -80,13 +79,6 @@ impl<'slot> Work<'slot> {
         }
         Ok(rows)
     }
-}
-
-fn read(link: &Link) -> Result<Vec<u8>, Missing> {
-    let mut bytes = Vec::new();
-    let mut iter = Iter::new(link).map_err(|err| missing(WHAT, &err))?;
-    iter.read_to_end(&mut bytes).map_err(|err| Missing::broken(WHAT, err))?;
-    Ok(bytes)
 }
 
 fn not_started(err: &libbpf_rs::Error) -> Missing {
