@@ -119,6 +119,8 @@ fn compiler(source: &PathBuf, procs: &[PathBuf]) -> io::Result<Child> {
     let mut command = Command::new("cc");
     command.args(["-O2", "-c", "-o", "/dev/null"]).arg(source);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // A compiler that is ended leaves its files behind: they go with the fence's folder.
+    command.envs(source.parent().map(|folder| ("TMPDIR", folder)));
     // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
     unsafe {
         command.pre_exec(move || {

@@ -10,7 +10,7 @@ pub struct Following {
     /// Tell each system call that takes longer: "100ms", "50us"
     #[arg(long, value_name = "DURATION", value_parser = super::slow)]
     slow: Option<Duration>,
-    /// Tell where in the program's own code it ran and waited, too
+    /// Keep the callers' user stacks of slow calls in the recording (-o)
     #[arg(long)]
     user_stacks: bool,
 }
