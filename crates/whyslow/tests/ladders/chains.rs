@@ -31,7 +31,7 @@ impl Way<'_> {
     }
 
     /// What makes its first hops those of another way, too.
-    fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
+    pub fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
         let hops = self.hops.iter().take(hop + 1).zip(&self.positions);
         hops.map(|(hop, position)| {
             (hop["edge"].as_str().unwrap_or(""), hop["waits_for"].as_str().unwrap_or(""), *position)

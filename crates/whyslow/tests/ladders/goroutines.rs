@@ -7,8 +7,10 @@
 //! say, and more do further up.
 //!
 //! So all of each waiter's time must be told, and next to none of it as the doing of another program: Go's threads pass
-//! things on. What is told down to the foot must not exceed the clocks of those it names, and must be most of the time of
-//! the waiter of whom it is told best.
+//! things on. What is told down to the foot must not exceed the clocks of those it names, and must be a good part of the time
+//! of the waiter of whom it is told best.
+
+use std::collections::HashMap;
 
 use serde_json::Value;
 use whyslow_faults::ladder::Foot;
@@ -21,9 +23,11 @@ use crate::climb::Climbed;
 /// What Go's own threads are called.
 const GOS: &str = "ladder-go";
 /// Of the time of the waiter that is told best, so much at least leads to the foot. Small ends are not told, and on a full
-/// host a foot has several; one that computes is told by what it did, and by whom it had to wait for a CPU.
+/// host a foot has several.
 const OF_A_SLEEP: f64 = 0.75;
-const OF_ANYTHING: f64 = 0.5;
+const OF_A_CALL: f64 = 0.5;
+/// While a foot computes, sysmon looks all the time, and its timer may be at the end of any round.
+const OF_A_BURN: f64 = 0.1;
 
 /// Whyslow told of this ladder what can be known.
 pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
@@ -37,7 +41,11 @@ pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
         is_inside(climbed, position).map_err(trouble)?;
         best = best.max(to_the_foot(climbed, position).map_err(trouble)?);
     }
-    let least = if climbed.plan.foot == Foot::Sleep { OF_A_SLEEP } else { OF_ANYTHING };
+    let least = match climbed.plan.foot {
+        Foot::Sleep => OF_A_SLEEP,
+        Foot::Burn => OF_A_BURN,
+        _ => OF_A_CALL,
+    };
     if best < least {
         return Err(trouble(format!(
             "of no waiter more than {best:.2} of its time is told down to the foot"
@@ -110,5 +118,12 @@ fn to_the_foot(climbed: &Climbed, position: usize) -> Result<f64, String> {
         let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
         return Err(format!("{:?} at the foot is told as {ends:?}", climbed.plan.foot));
     }
-    Ok(all / own.least.max(1e-9))
+    // Ways that begin alike tell the same waits: of each such lot the longest is surely there, whatever small ends it has.
+    let mut surely: HashMap<_, f64> = HashMap::new();
+    for way in &ways {
+        let foot = way.positions.len().saturating_sub(1);
+        let longest = surely.entry(way.begin(foot)).or_default();
+        *longest = longest.max(way.lost_s(foot));
+    }
+    Ok(all.max(surely.values().sum()) / own.least.max(1e-9))
 }
