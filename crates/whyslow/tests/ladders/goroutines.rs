@@ -25,9 +25,10 @@ const GOS: &str = "ladder-go";
 /// Of the time of the waiter that is told best, so much at least leads to the foot. Small ends are not told, and on a full
 /// host a foot has several.
 const OF_A_SLEEP: f64 = 0.75;
-const OF_A_CALL: f64 = 0.5;
-/// While a foot computes, sysmon looks all the time, and its timer may be at the end of any round.
-const OF_A_BURN: f64 = 0.1;
+const OF_A_DISK: f64 = 0.5;
+/// While a foot computes, sysmon looks all the time, and its timer may be at the end of any round. A grace period may be
+/// shorter than the time for which a thread of Go's that passes it on waits for a CPU.
+const OF_OTHERS: f64 = 0.1;
 
 /// Whyslow told of this ladder what can be known.
 pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
@@ -43,8 +44,8 @@ pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
     }
     let least = match climbed.plan.foot {
         Foot::Sleep => OF_A_SLEEP,
-        Foot::Burn => OF_A_BURN,
-        _ => OF_A_CALL,
+        Foot::Disk => OF_A_DISK,
+        _ => OF_OTHERS,
     };
     if best < least {
         return Err(trouble(format!(
