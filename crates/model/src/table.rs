@@ -55,8 +55,10 @@ pub struct Task {
     pub pid: u32,
     /// Process id.
     pub tgid: u32,
-    /// Parent's process id.
+    /// Parent's process id; of a thread the one of its process.
     pub ppid: u32,
+    /// The thread that made it, if it was seen to; else 0.
+    pub creator: u32,
     /// The thread's name.
     pub comm: String,
     /// The process's command line, where it could be read in time.

@@ -129,6 +129,7 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
 
 fn add_trace(row: &mut table::Task, slot: &sched_slot) {
     let sum = |state: usize| &slot.sum[state];
+    row.creator = slot.creator;
     row.traced_ns = sum(sched::RUNNING).ns;
     row.unknown_ns = slot.unknown_ns;
     (row.runnable_ns, row.runnable_worst_ns, row.runnable_count) = all_of(sum(sched::READY));

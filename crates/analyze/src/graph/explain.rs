@@ -214,17 +214,21 @@ impl Graph<'_> {
         (Rc::new([node]), note::CYCLE)
     }
 
-    /// Before it began, it is its parent who had to start it.
+    /// Before it began, it is its maker who had to start it. The parent of a thread is that of its process, which need not
+    /// know of it.
     fn unborn(&self, walk: &mut Walk, pid: u32, piece: Piece) -> Node {
         let who = self.who_is(pid, None);
-        let parent = self.tasks.get(&pid).map(|task| task.ppid);
-        let followed = parent.filter(|p| *p != 0 && !walk.above.contains(p) && self.lines.contains_key(p));
+        let maker = self.tasks.get(&pid).map(|task| match task.creator {
+            0 if task.pid == task.tgid => task.ppid,
+            creator => creator,
+        });
+        let followed = maker.filter(|p| *p != 0 && !walk.above.contains(p) && self.lines.contains_key(p));
         let what = self.names.id("it had not begun");
         let key = Key { sort: Sort::Unborn, word: "not-begun", who: who.key, what };
         let mut node = Node::leaf(key, pid, piece.ns());
         node.shown = who.shown;
         match followed.filter(|_| walk.above.len() < DEEPEST && self.fuel.get() > 0) {
-            Some(parent) => node.of(self.task_parts(walk, parent, piece.from, piece.to, None)),
+            Some(maker) => node.of(self.task_parts(walk, maker, piece.from, piece.to, None)),
             None => {
                 walk.here_only = true;
                 Node { unsaid: node.ns, ..node }

@@ -178,6 +178,8 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 	s->limit = (__u32)t->tgid == own_tgid ? ~0ULL : is_followed(t->pid) ? MSEC / 10 : MSEC;
 	for (__u32 i = IO; i <= ASLEEP; i++)
 		pay(s, i);
+	if (born) /* whoever makes a task lets it run first */
+		s->creator = bpf_get_current_task_btf()->pid;
 	s->pid = t->pid;
 }
 

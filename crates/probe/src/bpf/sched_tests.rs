@@ -99,6 +99,8 @@ fn root_a_wait_names_its_call_its_file_and_its_waker() {
     assert_eq!(wait.target.as_ref().map(|target| target.kind.as_str()), Some("pipe"));
     assert_eq!((waker.pid, waker.context), (writer_pid, Context::Task), "{waker:?}");
     assert!(wait.woken_ns - wait.at_ns > 25_000_000);
+    let made_by = seen.exits.iter().find(|exit| exit.pid == reader_pid).map(|exit| exit.slot.creator);
+    assert_eq!(made_by, Some(me()), "its process's parent is another one");
 
     let rows = timeline_of(writer_pid, &mut seen);
     let sleep = rows.iter().max_by_key(|row| row.woken_ns - row.at_ns).expect("the writer slept");

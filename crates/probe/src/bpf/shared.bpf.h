@@ -35,6 +35,8 @@ struct sched_slot {
 	__u32 context;    /* enum wake_context */
 	__u32 throttled;  /* it left the CPU because a quota had run out */
 	__u32 cpu;
+	__u32 creator;    /* the thread that made it, if that was seen; the kernel's parent of a thread is its process's */
+	__u32 unused;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
 	__u64 debt[STATES]; /* waited since the last stack */

@@ -8,29 +8,30 @@ use whyslow_faults::rounds::Trouble;
 
 use crate::cell::Verb;
 use crate::climb::Climbed;
+use crate::goroutines;
 
 /// A chain that whyslow told of this ladder.
-struct Way<'d> {
+pub struct Way<'d> {
     value: &'d Value,
     /// The position of its first waiter.
-    top: usize,
+    pub top: usize,
     /// The positions that it names, from `top` to the foot; all, but of a Go ladder.
-    positions: Vec<usize>,
+    pub positions: Vec<usize>,
     /// The hop of each of them.
     hops: Vec<&'d Value>,
 }
 
 impl Way<'_> {
-    fn time_s(&self) -> f64 {
+    pub fn time_s(&self) -> f64 {
         self.value["time_s"].as_f64().unwrap_or(0.0)
     }
 
-    fn lost_s(&self, hop: usize) -> f64 {
+    pub fn lost_s(&self, hop: usize) -> f64 {
         self.hops.get(hop).and_then(|hop| hop["lost_s"].as_f64()).unwrap_or(0.0)
     }
 
     /// What makes its first hops those of another way, too.
-    fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
+    pub fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
         let hops = self.hops.iter().take(hop + 1).zip(&self.positions);
         hops.map(|(hop, position)| {
             (hop["edge"].as_str().unwrap_or(""), hop["waits_for"].as_str().unwrap_or(""), *position)
@@ -39,7 +40,7 @@ impl Way<'_> {
     }
 
     /// From the foot down: the words of what it waited for or did.
-    fn end(&self) -> Vec<&str> {
+    pub fn end(&self) -> Vec<&str> {
         let hops = self.value["hops"].as_array().map_or(&[][..], Vec::as_slice);
         let foot = self.hops.last().and_then(|foot| hops.iter().position(|hop| std::ptr::eq(hop, *foot)));
         hops[foot.unwrap_or(0)..].iter().filter_map(|hop| hop["edge"].as_str()).collect()
@@ -48,6 +49,9 @@ impl Way<'_> {
 
 /// Whyslow told it right.
 pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
+    if climbed.kind == Kind::Go {
+        return goroutines::judge(climbed);
+    }
     let first = first_told(climbed);
     let ways = ways(climbed, first);
     let trouble = |what: String| -> Trouble { format!("{what}\n{climbed}\n{}", summary(climbed)).into() };
@@ -103,7 +107,7 @@ fn first_told(climbed: &Climbed) -> usize {
 }
 
 /// The chains that begin at this position, or above it, and go down to the foot in the right order.
-fn ways(climbed: &Climbed, first: usize) -> Vec<Way<'_>> {
+pub fn ways(climbed: &Climbed, first: usize) -> Vec<Way<'_>> {
     let chains = climbed.look.document["chains"].as_array();
     chains.into_iter().flatten().filter_map(|chain| way(climbed, first, chain)).collect()
 }
@@ -127,8 +131,7 @@ fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>>
                 hops.push(value);
                 positions.push(position);
             }
-            // Who unlocks makes a goroutine runnable, and its thread is woken by a thread of Go's scheduler, one for all of
-            // them: the kernel sees that the foot's thread woke that one, and not who else waited in between.
+            // A thread of Go's scheduler stands between two of them.
             None if climbed.kind == Kind::Go => {}
             _ => break,
         }
@@ -138,7 +141,7 @@ fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>>
 }
 
 /// What the foot did, as whyslow may call it. A foot that computes may have to wait for its CPU on a host that others use.
-fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
+pub fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
     let is = |words: &[&str]| end.iter().any(|word| words.contains(word));
     match (climbed.plan.foot, climbed.plan.rungs.last()) {
         (Foot::Sleep, _) => is(&["timer", "sleep"]),

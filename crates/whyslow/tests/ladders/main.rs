@@ -10,6 +10,7 @@
 mod cell;
 mod chains;
 mod climb;
+mod goroutines;
 mod locks;
 mod make;
 mod quiet;

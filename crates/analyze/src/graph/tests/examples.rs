@@ -197,6 +197,30 @@ fn who_has_not_begun_is_waited_for_in_its_parent() {
     assert_eq!(all, ["ld running 40", "make block-io 40", "make running 10", "sh running 10"]);
 }
 
+/// A thread's parent is that of its process; it is made by another thread of it.
+#[test]
+fn a_thread_that_has_not_begun_is_waited_for_in_the_one_that_made_it() {
+    let said = |creator| {
+        let mut host = Host::window(100);
+        host.task(1, "waits", 0, &[Waits(90, woken_by("futex_wait", 4)), Runs(10)])
+            .task(2, "shell", 0, &[Waits(100, Wait { on: "nanosleep", ..Wait::default() })])
+            .task(3, "holds", 0, &[Waits(40, Wait { on: "io_schedule", ..Wait::default() }), Runs(60)])
+            .task(4, "passes", 50, &[Runs(50)]);
+        let tasks = host.rec.tables.tasks.as_mut().unwrap();
+        (tasks[3].tgid, tasks[3].ppid, tasks[3].creator) = (1, 2, creator);
+        let graph = host.graph();
+        let parts = graph.task_parts(&mut Walk::new(false), 1, 0, 90 * MS, None);
+        adds_up(&parts, 90 * MS);
+        let unsaid: u64 = parts.iter().map(|part| part.unsaid / MS).sum();
+        let all = leaves(&graph, &parts).into_iter().map(|(who, word, ms)| format!("{who} {word} {ms}"));
+        (all.collect::<Vec<_>>(), unsaid)
+    };
+    let made = ["holds block-io 40", "holds running 10", "passes running 40"].map(str::to_owned).to_vec();
+    assert_eq!(said(3), (made, 0));
+    let not_seen = ["passes not-begun 50", "passes running 40"].map(str::to_owned).to_vec();
+    assert_eq!(said(0), (not_seen, 50), "the shell need not know of it");
+}
+
 #[test]
 fn a_ping_pong_is_told_by_those_who_stand_for_it() {
     let mut host = Host::window(1000);

@@ -103,7 +103,7 @@ fn span() -> impl Strategy<Value = Span> {
 fn host() -> impl Strategy<Value = Host> {
     let holds = proptest::collection::vec((0..3u64, time(), pid(), any::<bool>()), 0..10);
     let runs = proptest::collection::vec((pid(), time(), time()), 0..10);
-    let tasks = proptest::collection::vec((pid(), pid(), any::<bool>()), 0..7);
+    let tasks = proptest::collection::vec((pid(), pid(), pid(), any::<bool>()), 0..7);
     let window = prop_oneof![9 => Just(WINDOW_MS * 1_000_000), 1 => any::<u64>()];
     (proptest::collection::vec(span(), 0..60), holds, runs, tasks, window).prop_map(
         |(spans, holds, runs, tasks, window)| {
@@ -123,10 +123,11 @@ fn host() -> impl Strategy<Value = Host> {
             tables.holds = Some(holds.into_iter().map(hold).collect());
             let run = |(pid, from_ns, to_ns)| Run { cpu: 0, pid, from_ns, to_ns };
             tables.runs = Some(runs.into_iter().map(run).collect());
-            let task = |(pid, ppid, born)| Task {
+            let task = |(pid, ppid, creator, born)| Task {
                 pid,
-                tgid: pid,
+                tgid: if creator % 2 == 0 { pid } else { ppid },
                 ppid,
+                creator,
                 born,
                 lived_ns: u64::MAX,
                 ..Task::default()
