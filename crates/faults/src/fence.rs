@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::cgroup::{Group, Hierarchies};
 use crate::leftovers::{self, Owner};
 use crate::spec::{Network, Spec, Work};
-use crate::{host, sys, work};
+use crate::{bars, host, sys, work};
 
-/// No live test lasts longer.
+/// No live test lasts longer, on real CPUs.
 pub const AT_MOST: Duration = Duration::from_secs(60);
 /// Memory of all victims of a test.
 pub const MEMORY_LIMIT: u64 = 512 << 20;
@@ -84,13 +84,16 @@ impl Fence {
     /// Time that the test has left.
     #[must_use]
     pub fn left(&self) -> Duration {
-        AT_MOST.saturating_sub(self.began.elapsed())
+        bars::patient(AT_MOST).saturating_sub(self.began.elapsed())
     }
 
     /// Fail if the test has had its time.
     pub fn check_time(&self) -> io::Result<()> {
         if self.left().is_zero() {
-            return Err(io::Error::other(format!("a live test may last {} s", AT_MOST.as_secs())));
+            return Err(io::Error::other(format!(
+                "a live test may last {} s",
+                bars::patient(AT_MOST).as_secs()
+            )));
         }
         Ok(())
     }
