@@ -27,9 +27,11 @@ pub struct Hardware {
     pub vcpus: u32,
     /// Memory.
     pub memory_mib: u32,
-    /// A model that QEMU knows; else the most that emulation can do.
+    /// A model that QEMU knows; else the most that emulation can do. acpi-cpufreq refuses that one; of those that it takes,
+    /// only Intel's (Skylake-Server) keep the counter as the clock.
     pub cpu_model: Option<String>,
-    /// Time is the count of instructions, each 2^shift ns. One CPU only: more of them hang.
+    /// Time is the count of instructions, each 2^shift ns. One CPU only: more of them hang. An idle CPU leaps to its next
+    /// timer, so that waiting for a file of the host, the first time it is read, may take seconds of the guest's clock.
     pub icount_shift: Option<u8>,
     /// Two nodes of one CPU each.
     pub numa: bool,

@@ -1,6 +1,7 @@
 //! `lab`: the driver's command line. The same binary is PID 1 of the guest and the guest kernel's loader of modules.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -71,6 +72,9 @@ struct Boot {
     /// Two nodes of one CPU each.
     #[arg(long)]
     numa: bool,
+    /// A table to add to the machine's: a file, or the name of a source in lab/acpi.
+    #[arg(long, value_name = "TABLE")]
+    acpi: Vec<PathBuf>,
     /// More words for the kernel's command line.
     #[arg(long, default_value = "")]
     append: String,
@@ -171,7 +175,7 @@ fn boot(asked: Boot) -> Result<ExitCode, Trouble> {
         disk_mib: asked.disk,
         cgroup_v1: asked.cgroup_v1,
         append: asked.append,
-        ..Hardware::default()
+        acpi_tables: asked.acpi,
     };
     let mut run = place::Run::new()?;
     let ran =

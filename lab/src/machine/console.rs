@@ -14,7 +14,7 @@ const LAST_WORDS: usize = 1500;
 /// A command shorter than this tells nothing about a clock.
 const SHORTEST: f64 = 2.0;
 /// What the kernel says when it is in trouble, in its own words.
-const ALARMS: [&str; 15] = [
+const ALARMS: [&str; 14] = [
     "soft lockup",
     "hard LOCKUP",
     "blocked for more than",
@@ -22,7 +22,6 @@ const ALARMS: [&str; 15] = [
     "detected expedited stalls",
     "BUG:",
     "kernel BUG at",
-    "WARNING:",
     "Oops",
     "Kernel panic",
     "unable to handle",
@@ -31,6 +30,9 @@ const ALARMS: [&str; 15] = [
     "unregister_netdevice: waiting",
     "detected stall on CPU",
 ];
+
+/// A warning with a stack begins so; "RETBleed: WARNING: ..." is only about the CPU's model.
+const WARNING: &str = "WARNING: ";
 
 /// A console that is being read.
 pub struct Console {
@@ -121,9 +123,8 @@ fn take_line(said: &mut Said, line: &mut Vec<u8>, host: Instant) {
 
 /// The lines in which the kernel complains. Only its own: they begin with its clock, "[   12.345678] ".
 pub fn complaints(console: &str) -> Vec<String> {
-    let alarming =
-        |line: &&str| kernel_says(line).is_some_and(|said| ALARMS.iter().any(|alarm| said.contains(alarm)));
-    console.lines().filter(alarming).map(str::to_owned).collect()
+    let alarming = |said: &str| said.starts_with(WARNING) || ALARMS.iter().any(|alarm| said.contains(alarm));
+    console.lines().filter(|line| kernel_says(line).is_some_and(alarming)).map(str::to_owned).collect()
 }
 
 /// What stands behind the kernel's clock. Other output may stand before it on the same line.
@@ -144,7 +145,9 @@ mod tests {
     #[test]
     fn the_kernel_complains_and_programs_do_not() {
         let console = "\
+[    0.901135] RETBleed: WARNING: Spectre v2 mitigation leaves CPU vulnerable to RETBleed attacks
 [    1.000000] 9pnet: Installing 9P2000 support
+[    2.000000] WARNING: CPU: 0 PID: 1 at kernel/x.c:7 x+0x1/0x2
 [   44.123456] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [cc1:711]
 WARNING: this is a program that says BUG: and Oops
 [  250.000001] INFO: task dd:812 blocked for more than 120 seconds.
@@ -154,8 +157,8 @@ half a line[   60.000001] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
 [   71.000000] Kernel panic - not syncing: Attempted to kill init!
 ";
         let found = complaints(console);
-        assert_eq!(found.len(), 4, "{found:?}");
-        assert!(found.first().is_some_and(|line| line.contains("soft lockup")));
+        assert_eq!(found.len(), 5, "{found:?}");
+        assert!(found.first().is_some_and(|line| line.contains("kernel/x.c")));
     }
 
     #[test]
