@@ -144,14 +144,15 @@ fn give_orders(
 ) -> std::io::Result<()> {
     let io = |trouble: Trouble| std::io::Error::other(trouble.to_string());
     let project = place::project().map_err(io)?;
-    let directory = std::env::current_dir()?;
+    let here = std::env::current_dir()?;
     let orders = Orders {
         command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
         hostname: hostname()?,
+        // What is not the project's may be hidden there.
+        directory: if here.starts_with(&project) { here } else { project.clone() },
         keep: vec![project],
-        directory,
         modules: kernel.modules.clone(),
-        lab: fs::canonicalize(std::env::current_exe()?)?,
+        lab: place::lab().map_err(io)?,
         disk: hardware.disk_mib.is_some(),
         cgroup_v1: hardware.cgroup_v1,
     };
