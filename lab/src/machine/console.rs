@@ -9,6 +9,8 @@ use crate::{child, orders};
 
 /// More than this nobody reads; what comes later is dropped, so that a flood cannot fill the host's memory.
 const MOST: usize = 16 << 20;
+/// A line without an end is taken in pieces of this size.
+const LONGEST: usize = 64 << 10;
 /// How much of the end of a console tells why a guest died.
 const LAST_WORDS: usize = 1500;
 /// A command shorter than this tells nothing about a clock.
@@ -101,7 +103,7 @@ fn listen(mut pipe: impl Read) -> Said {
         let now = Instant::now();
         for byte in buffer.iter().take(count).filter(|byte| **byte != b'\r') {
             line.push(*byte);
-            if *byte == b'\n' {
+            if *byte == b'\n' || line.len() >= LONGEST {
                 take_line(&mut said, &mut line, now);
             }
         }
