@@ -38,7 +38,7 @@ impl Look {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            if began.elapsed() > length + bars::ANSWER_WITHIN {
+            if began.elapsed() > length + bars::patient(bars::ANSWER_WITHIN) {
                 child.kill()?;
                 child.wait()?;
                 return Err(format!("whyslow gave no answer in {:?}", began.elapsed()).into());

@@ -2,8 +2,12 @@
 
 mod cpu;
 mod disk;
+mod flood;
+mod forks;
+mod herd;
 mod memory;
 mod net;
+mod read;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -64,6 +68,15 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Hoard { hot, cold, more, burst_us, every_us } => {
             memory::hoard(worker(), [*hot, *cold, *more], *burst_us, *every_us)
         }
+        Work::Flood { port, bytes, count, every_us } => {
+            flood::send(worker(), *port, *bytes, *count, *every_us)
+        }
+        Work::Drain { port, burst_us } => flood::drain(worker, *port, *burst_us),
+        Work::Herd { tasks, idle_us, burst_us, every_us } => {
+            herd::run(worker, [*tasks, *idle_us], *burst_us, *every_us)
+        }
+        Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
+        Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
     };
     if let Err(err) = result {
