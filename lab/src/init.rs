@@ -48,6 +48,7 @@ fn all() -> io::Result<()> {
     println!("{}{}", orders::UP, uptime()?);
     let status = run(&orders)?;
     println!("{}{}", orders::END, uptime()?);
+    system::end_all();
     let dir = Path::new(orders::SHARE).join(orders::DIR);
     let part = dir.join("outcome.part");
     fs::write(&part, serde_json::to_vec(&Outcome { status })?)?;

@@ -61,6 +61,9 @@ impl Default for Hardware {
     }
 }
 
+/// The kernel's words for a breakpoint of its own that it has already removed.
+const STALE_BREAKPOINT: &str = "Oops: int3:";
+
 /// What became of a guest.
 #[derive(Debug, Clone)]
 pub struct Ran {
@@ -76,6 +79,17 @@ pub struct Ran {
     pub guest_seconds: f64,
     /// Guest seconds for one second of the host while the command ran; none if it was too short to tell.
     pub clock_ratio: Option<f64>,
+}
+
+impl Ran {
+    /// Did the emulator kill the guest? Then nothing was tried: start anew, with a new share.
+    ///
+    /// QEMU (7.2 and 10.0) forgets its translations of a page *before* it stores into it. A CPU that translates in between runs
+    /// the old code for ever. A kernel that switches a static key or attaches a probe stores a breakpoint first: the other CPU
+    /// may keep that, and meets it when nobody expects it. More likely the busier the host; impossible with one CPU.
+    pub fn emulator_broke(&self) -> bool {
+        self.complaints.iter().any(|line| line.contains(STALE_BREAKPOINT))
+    }
 }
 
 /// How a guest ended.
