@@ -84,7 +84,7 @@ pub struct Ran {
 impl Ran {
     /// Did the emulator kill the guest? Then nothing was tried: start anew, with a new share.
     ///
-    /// QEMU (7.2 and 10.0) forgets its translations of a page *before* it stores into it. A CPU that translates in between runs
+    /// QEMU (seen with 7.2 and 10.0) forgets its translations of a page *before* it stores into it. A CPU that translates in between runs
     /// the old code for ever. A kernel that switches a static key or attaches a probe stores a breakpoint first: the other CPU
     /// may keep that, and meets it when nobody expects it. More likely the busier the host; impossible with one CPU.
     pub fn emulator_broke(&self) -> bool {
