@@ -43,6 +43,7 @@ fn all() -> io::Result<()> {
     let orders = mounts::shared()?;
     mounts::root(&orders)?;
     system::settle(&orders)?;
+    orders.mend.iter().try_for_each(|module| guest_modules::insert(module, ""))?;
     // The kernel's warnings reach the console from here on: those of the boot are the emulator's.
     fs::write("/proc/sys/kernel/printk", "5")?;
     println!("{}{}", orders::UP, uptime()?);

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::child::{Owned, Waited};
 use crate::kernels::Kernel;
 use crate::orders::{self, Orders, Outcome};
-use crate::{Trouble, image, place};
+use crate::{Trouble, image, module, place};
 
 mod clock;
 mod console;
@@ -84,9 +84,8 @@ pub struct Ran {
 impl Ran {
     /// Did the emulator kill the guest? Then nothing was tried: start anew, with a new share.
     ///
-    /// QEMU (seen with 7.2 and 10.0) forgets its translations of a page *before* it stores into it. A CPU that translates in between runs
-    /// the old code for ever. A kernel that switches a static key or attaches a probe stores a breakpoint first: the other CPU
-    /// may keep that, and meets it when nobody expects it. More likely the busier the host; impossible with one CPU.
+    /// A kernel that switches a static key or attaches a probe stores a breakpoint first. Under QEMU (seen with 7.2 and 10.0) another
+    /// CPU may meet it when it is long removed, and a 6.12 dies of it. The busier the host the more often; impossible with one CPU.
     pub fn emulator_broke(&self) -> bool {
         self.complaints.iter().any(|line| line.contains(STALE_BREAKPOINT))
     }
@@ -167,6 +166,7 @@ fn give_orders(
         keep: vec![project],
         modules: kernel.modules.clone(),
         lab: place::lab().map_err(io)?,
+        mend: (hardware.vcpus > 1).then(|| mend(kernel)).flatten(),
         disk: hardware.disk_mib.is_some(),
         cgroup_v1: hardware.cgroup_v1,
     };
@@ -174,6 +174,12 @@ fn give_orders(
     fs::create_dir_all(&dir)?;
     let _ = fs::remove_file(dir.join(orders::OUTCOME));
     fs::write(dir.join(orders::ORDERS), serde_json::to_vec(&orders)?)
+}
+
+/// The module that lets the kernel survive `Ran::emulator_broke`, if it can be built; without it the guest only dies now and then.
+fn mend(kernel: &Kernel) -> Option<PathBuf> {
+    let sources = place::project().ok()?.join("lab/mend");
+    module::build_from(&sources, kernel, "mend").inspect_err(|trouble| eprintln!("lab: {trouble}")).ok()
 }
 
 /// Another name for each guest: nothing may depend on it.
