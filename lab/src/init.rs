@@ -43,11 +43,13 @@ fn all() -> io::Result<()> {
     let orders = mounts::shared()?;
     mounts::root(&orders)?;
     system::settle(&orders)?;
+    orders.mend.iter().try_for_each(|module| guest_modules::insert(module, ""))?;
     // The kernel's warnings reach the console from here on: those of the boot are the emulator's.
     fs::write("/proc/sys/kernel/printk", "5")?;
     println!("{}{}", orders::UP, uptime()?);
     let status = run(&orders)?;
     println!("{}{}", orders::END, uptime()?);
+    system::end_all();
     let dir = Path::new(orders::SHARE).join(orders::DIR);
     let part = dir.join("outcome.part");
     fs::write(&part, serde_json::to_vec(&Outcome { status })?)?;

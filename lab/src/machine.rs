@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::child::{Owned, Waited};
 use crate::kernels::Kernel;
 use crate::orders::{self, Orders, Outcome};
-use crate::{Trouble, image, place};
+use crate::{Trouble, image, module, place};
 
 mod clock;
 mod console;
@@ -61,6 +61,9 @@ impl Default for Hardware {
     }
 }
 
+/// The kernel's words for a breakpoint of its own that it has already removed.
+const STALE_BREAKPOINT: &str = "Oops: int3:";
+
 /// What became of a guest.
 #[derive(Debug, Clone)]
 pub struct Ran {
@@ -76,6 +79,16 @@ pub struct Ran {
     pub guest_seconds: f64,
     /// Guest seconds for one second of the host while the command ran; none if it was too short to tell.
     pub clock_ratio: Option<f64>,
+}
+
+impl Ran {
+    /// Did the emulator kill the guest? Then nothing was tried: start anew, with a new share.
+    ///
+    /// A kernel that switches a static key or attaches a probe stores a breakpoint first. Under QEMU (seen with 7.2 and 10.0) another
+    /// CPU may meet it when it is long removed, and a 6.12 dies of it. The busier the host the more often; impossible with one CPU.
+    pub fn emulator_broke(&self) -> bool {
+        self.complaints.iter().any(|line| line.contains(STALE_BREAKPOINT))
+    }
 }
 
 /// How a guest ended.
@@ -153,6 +166,7 @@ fn give_orders(
         keep: vec![project],
         modules: kernel.modules.clone(),
         lab: place::lab().map_err(io)?,
+        mend: (hardware.vcpus > 1).then(|| mend(kernel)).flatten(),
         disk: hardware.disk_mib.is_some(),
         cgroup_v1: hardware.cgroup_v1,
     };
@@ -160,6 +174,12 @@ fn give_orders(
     fs::create_dir_all(&dir)?;
     let _ = fs::remove_file(dir.join(orders::OUTCOME));
     fs::write(dir.join(orders::ORDERS), serde_json::to_vec(&orders)?)
+}
+
+/// The module that lets the kernel survive `Ran::emulator_broke`, if it can be built; without it the guest only dies now and then.
+fn mend(kernel: &Kernel) -> Option<PathBuf> {
+    let sources = place::project().ok()?.join("lab/mend");
+    module::build_from(&sources, kernel, "mend").inspect_err(|trouble| eprintln!("lab: {trouble}")).ok()
 }
 
 /// Another name for each guest: nothing may depend on it.

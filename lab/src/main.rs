@@ -206,6 +206,7 @@ fn boot(asked: Boot) -> Result<ExitCode, Trouble> {
     match ran.status {
         Ended::Exited(status) => Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))),
         Ended::TimedOut => Err(failed("it did not end within its limit", &mut run)),
+        Ended::Died(_) if ran.emulator_broke() => Err(failed("the emulator broke it: try again", &mut run)),
         Ended::Died(_) => Err(failed("the guest died", &mut run)),
     }
 }

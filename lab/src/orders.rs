@@ -37,6 +37,8 @@ pub struct Orders {
     pub modules: PathBuf,
     /// This binary, which loads modules for the kernel.
     pub lab: PathBuf,
+    /// A module that mends the emulator.
+    pub mend: Option<PathBuf>,
     /// Is there a scratch disk for /var/tmp?
     pub disk: bool,
     /// The old cgroup hierarchies instead of the one new.
