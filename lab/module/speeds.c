@@ -136,7 +136,7 @@ static void features_set(void)
 
 /*
  * What makes 5.10 ask each CPU for its frequency when /proc/cpuinfo or scaling_cur_freq is read (aperfmperf_get_khz());
- * the counters read 0 under TCG, and the frequency shown is the policy's. From 5.18 on nobody is asked.
+ * the counters read 0 under TCG, and the frequency shown is the policy's. 6.1 asks nobody.
  */
 static void aperf_on(void)
 {
