@@ -12,8 +12,8 @@
 
 #include "folio.h"
 
-/* A pause that took longer than this many times its length: the emulated CPU was not on its host's CPU all the time. */
-#define PAUSE_MAX_TIMES 4
+/* In a longer time between two turns, if it is twice the pause, the emulated CPU was not on its host's CPU throughout. */
+#define RAN_MAX_NS (2 * NSEC_PER_MSEC)
 /* Between two looks at the clock, with interrupts off: a longer gap is the host's, not ours. */
 #define STEP_MAX_NS (20 * NSEC_PER_USEC)
 
@@ -58,7 +58,7 @@ static enum hrtimer_restart fold_page(struct hrtimer *timer)
 	unsigned int khz = READ_ONCE(pace->khz);
 	u64 pause = div_u64(pace_every_us * NSEC_PER_USEC * (100 - pace_share), 100);
 	u64 began = ktime_get_mono_fast_ns();
-	u64 ran = min_t(u64, began - pace->last, PAUSE_MAX_TIMES * pause);
+	u64 ran = min_t(u64, began - pace->last, max_t(u64, 2 * pause, RAN_MAX_NS));
 
 	if (pace_always || (khz && khz <= pace->lowest)) {
 		fold_rows(div_u64(ran * pace_share, 100 - pace_share));

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 const TEXT: &str = "file poem inside=2 act=take lock=quire how=write for=0 count=100 total_ns=324182877 max_ns=36595383
@@ -62,7 +64,8 @@ fn faults() -> Vec<(Fault, &'static str, &'static str)> {
         (file(Act::Flush("stamp_rows".into())), "file poem flush=stamp_rows", "file poem off"),
         (file(Act::Await("stamp_rows".into())), "file poem await=stamp_rows", "file poem off"),
         (file(Act::Gate), "file poem gate", "file poem off"),
-        (Fault::PStateMsr, "msr on", "msr off"),
+        (Fault::PStateMsr { aperf: false }, "msr on", "msr off"),
+        (Fault::PStateMsr { aperf: true }, "msr on aperf", "msr off"),
         (slow, "pace cpus=0,1 share=75 every=500 when=lowest", "pace off"),
     ]
 }
@@ -79,7 +82,7 @@ fn each_fault_finds_its_counters() {
     let counts: Vec<Count> = TEXT.lines().filter_map(Count::parse).collect();
     assert_eq!(counts.len(), 7);
     let times: Vec<u64> = faults().iter().map(|(fault, ..)| fault.count(&counts).times).collect();
-    assert_eq!(times, [77, 0, 340, 28, 28, 80, 100, 100, 100, 100, 100, 100, 7, 0]);
+    assert_eq!(times, [77, 0, 340, 28, 28, 80, 100, 100, 100, 100, 100, 100, 7, 7, 0]);
     let late = Fault::LateWake { cpus: vec![0, 1], from: 2, lasts: ms(20) }.count(&counts);
     assert_eq!(late.total, Duration::from_nanos(8_826_525_193));
     assert_eq!(late.longest, Duration::from_nanos(301_759_659));
