@@ -171,6 +171,8 @@ struct mm_struct;
 struct files_struct;
 struct fs_struct;
 
+struct pt_regs;
+
 struct thread_info {
 	unsigned int status; /* x86: TS_COMPAT */
 };
@@ -199,6 +201,7 @@ struct task_struct {
 	__u64 start_time;
 	char comm[16];
 	struct mm_struct *mm;
+	void *stack;
 	void *worker_private;
 };
 
@@ -420,6 +423,24 @@ static __always_inline __u64 parent_key(struct cgroup *cg)
 static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
 {
 	return cgroup_key(css ? BPF_CORE_READ(css, cgroup) : 0);
+}
+
+/* Values are fixed (include/uapi/linux/bpf.h); whether a kernel has them tells which helpers it has. */
+enum bpf_func_id___known {
+	BPF_FUNC_get_current_task_btf___known = 158, /* v5.11, 3ca1032ab7ab */
+	BPF_FUNC_task_pt_regs___known = 175,	     /* v5.15, dd6e10fbd9fb */
+};
+
+#define has_helper(name) bpf_core_enum_value_exists(enum bpf_func_id___known, BPF_FUNC_##name##___known)
+
+/* Where the last entry into the kernel left the registers of a task: at the top of its stack. THREAD_SIZE of x86-64 has been
+ * 16 kB since v3.15, 6538b8ea886e, but with KASAN, which nobody runs in earnest.
+ */
+static __always_inline struct pt_regs *registers_of(struct task_struct *t)
+{
+	if (has_helper(task_pt_regs))
+		return (void *)bpf_task_pt_regs(t);
+	return (void *)((unsigned long)t->stack + (4 << 12) - bpf_core_type_size(struct pt_regs));
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

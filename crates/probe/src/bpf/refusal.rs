@@ -18,12 +18,14 @@ const MOST_BYTES: usize = 240;
 /// What a complaint of the verifier says of the kernel: (its words, what is lacking, since when it is there).
 ///
 /// The numbers of helpers are from include/uapi/linux/bpf.h; kernels that do not know a helper call it `unknown#NUMBER`.
-const OLDER: [(&str, &str, &str); 6] = [
+const OLDER: [(&str, &str, &str); 8] = [
     ("#141", "BPF helper bpf_get_task_stack", "Linux 5.9"),
     ("#158", "BPF helper bpf_get_current_task_btf", "Linux 5.11"),
+    ("#162", "BPF helper bpf_sock_from_file", "Linux 5.11"),
     ("#175", "BPF helper bpf_task_pt_regs", "Linux 5.15"),
     ("#181", "BPF helper bpf_loop", "Linux 5.17"),
     ("BPF_STX uses reserved fields", "BPF atomic instructions", "Linux 5.12"),
+    ("struct folio.", "folios (struct folio)", "Linux 5.16"),
     ("type PTR in", "BPF functions that take pointers", "Linux 5.13"),
 ];
 

@@ -42,6 +42,10 @@ fn helpers_and_instructions_that_came_later_are_told_as_lacking() {
     }
     let why = told(&log("ends", "BPF_STX uses reserved fields\n")).to_string();
     assert!(why.ends_with("needs Linux 5.12"), "{why}");
+    let folio = "9: <invalid CO-RE relocation>\nfailed to resolve CO-RE relocation <byte_off> [39] struct folio.mapping (0:1 @ \
+                 offset 8)\n";
+    let why = told(&log("added", folio)).to_string();
+    assert_eq!(why, "this kernel has no folios (struct folio), for interrupt time; it needs Linux 5.16");
     let pointers = "Validating step() func#2...\nArg#0 type PTR in step() is not supported yet.\n";
     assert!(told(&log("queued", pointers)).to_string().ends_with("needs Linux 5.13"));
 }

@@ -172,7 +172,7 @@ static __always_inline __u32 context_on(struct rq *rq)
 /* Who wakes `t`, told at once, in the waker's own context. Not inlined: it is the rare way. */
 static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
+	__u64 current = bpf_get_current_pid_tgid();
 	struct sched_rate *rate = rate_at(now);
 	struct sched_wake *wake;
 
@@ -187,15 +187,21 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one)
 	wake->kind = ROW_WAKE;
 	wake->pid = s->pid;
 	wake->key = s->since;
-	wake->waker = current->pid;
-	wake->waker_tgid = current->tgid;
+	wake->waker = current;
+	wake->waker_tgid = current >> 32;
 	wake->context = s->context;
-	wake->work = wake->context == WAKE_TASK ? work_of(current) : 0;
+	wake->work = 0;
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
 	wake->depth = 0;
-	if (rate->stacks < max_stacks) {
-		rate->stacks++;
-		wake->depth = bpf_get_task_stack(current, wake->frames, sizeof(wake->frames), 0);
+	if (has_helper(get_current_task_btf)) { /* without it, only who */
+		struct task_struct *t = bpf_get_current_task_btf();
+
+		if (wake->context == WAKE_TASK)
+			wake->work = work_of(t);
+		if (rate->stacks < max_stacks) {
+			rate->stacks++;
+			wake->depth = bpf_get_task_stack(t, wake->frames, sizeof(wake->frames), 0);
+		}
 	}
 	bpf_ringbuf_submit(wake, BPF_RB_NO_WAKEUP);
 	return 0;
@@ -246,7 +252,7 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 
 	if (t->flags & PF_KTHREAD)
 		return;
-	regs = (void *)bpf_task_pt_regs(t);
+	regs = registers_of(t);
 	nr = BPF_CORE_READ(regs, orig_ax);
 	if (nr >= 512)
 		return;

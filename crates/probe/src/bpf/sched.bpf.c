@@ -198,11 +198,10 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 /* Children of those who are followed are followed. */
 static __always_inline void inherit(struct task_struct *child)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
 	__u32 at = child->pid & (SLOTS - 1);
 	struct followed *f;
 
-	if (!is_followed(current->pid))
+	if (!is_followed(bpf_get_current_pid_tgid()))
 		return;
 	f = bpf_map_lookup_elem(&followed, &at);
 	if (!f)
@@ -227,17 +226,26 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(waking, struct task_struct *t)
 {
 	struct sched_slot *s = slot_of(t);
-	struct task_struct *current;
-	__u64 now, ns;
+	__u64 now, ns, clock;
 	struct rq *rq;
 
 	if (!s || !is_sleep(s->state) || s->limit == ~0ULL)
 		return 0;
-	current = bpf_get_current_task_btf();
-	rq = current->se.cfs_rq->rq;
-	s->waker = current->pid;
+	if (has_helper(get_current_task_btf)) {
+		struct task_struct *current = bpf_get_current_task_btf();
+
+		rq = current->se.cfs_rq->rq;
+		clock = rq->clock;
+		s->waker = current->pid;
+	} else {
+		struct task_struct *current = (void *)bpf_get_current_task();
+
+		rq = BPF_CORE_READ(current, se.cfs_rq, rq);
+		clock = BPF_CORE_READ(rq, clock);
+		s->waker = BPF_CORE_READ(current, pid);
+	}
 	s->context = context_on(rq);
-	now = s->limit < MSEC || !current->pid ? bpf_ktime_get_ns() - skew : rq->clock;
+	now = s->limit < MSEC || !s->waker ? bpf_ktime_get_ns() - skew : clock;
 	ns = now > s->since ? now - s->since : 0;
 	if (ns < s->limit && s->debt[s->state & 7] + ns < s->owed[s->state & 7])
 		return 0;
