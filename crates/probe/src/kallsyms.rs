@@ -15,6 +15,13 @@ pub struct Kallsyms {
     copy: Option<File>,
 }
 
+#[cfg(test)]
+impl From<&[u8]> for Kallsyms {
+    fn from(text: &[u8]) -> Self {
+        Kallsyms { text: text.to_vec(), copy: None }
+    }
+}
+
 impl Kallsyms {
     /// Read them. Nothing to read, or nothing but zeros for addresses (not root), is no symbols.
     #[must_use]

@@ -150,7 +150,10 @@ impl<'slot> Probes<'slot> {
         let (kallsyms, types) = texts.join().unwrap_or_default();
         probes.kallsyms = kallsyms;
         let budget = sched::Budget::of(cpus.len(), follow.is_some());
-        probes.sched = keep(sched::Sched::load(&mut slots.sched, types.layout, budget), missing);
+        probes.sched = keep(
+            sched::Sched::load(&mut slots.sched, types.layout.or_from(&probes.kallsyms), budget),
+            missing,
+        );
         probes.memory = keep(memory::Memory::start(&mut slots.memory, types.pause_arguments), missing);
         let shared = probes.sched.as_ref().map(sched::Sched::shared);
         probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms, shared), missing);

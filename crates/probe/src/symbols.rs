@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn code_of_programs_is_left_out() {
-        let mut names = KernelNames::from(&Kallsyms::default()).without(vec![0x1000..0x1100]);
-        assert_eq!(names.stack(&[0x1000, 0x10ff, 0x1100]), [UNKNOWN]);
+        let mut names = KernelNames::from(&Kallsyms::default()).without(vec![0x1000..0x1100, 0x2000..0x2010]);
+        assert_eq!(names.stack(&[0x1000, 0x10ff, 0x1100, 0x2000]), [UNKNOWN]);
     }
 
     #[test]

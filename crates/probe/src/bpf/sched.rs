@@ -13,6 +13,7 @@ use whyslow_model::Missing;
 use super::rows::Rows;
 use super::shared::Shared;
 use super::{missing, value, walk};
+use crate::kallsyms::Kallsyms;
 
 skeleton!("sched");
 pub use skel::types::{
@@ -99,6 +100,14 @@ impl Layout {
         // v6.2 to v6.14 have it in struct pcpu_hot, after the 8 bytes of `current` (64bf6ae93e08, 46e8fff6d45f).
         let count = at.get("__preempt_count").copied().or_else(|| at.get("pcpu_hot").map(|at| at + 8));
         Layout { preempt_count_at: count.zip(at.get("runqueues")).map(|(count, queue)| count - queue) }
+    }
+
+    /// What BTF does not tell (that of 5.10 has no variables), from the symbols of data, where they are listed.
+    #[must_use]
+    pub fn or_from(self, symbols: &Kallsyms) -> Self {
+        let at = |name| symbols.address(name).and_then(|at| i64::try_from(at).ok());
+        let listed = || Some(at("__preempt_count")?.saturating_sub(at("runqueues")?));
+        Layout { preempt_count_at: self.preempt_count_at.or_else(listed) }
     }
 }
 

@@ -4,6 +4,18 @@ use std::sync::mpsc;
 
 use super::*;
 
+#[test]
+fn where_btf_has_no_variables_the_symbols_of_data_tell_the_layout() {
+    let listed = &b"0000000000015b00 A __preempt_count\n000000000002c4c0 A runqueues\n"[..];
+    let of = |text: &[u8], known| {
+        Layout { preempt_count_at: known }.or_from(&Kallsyms::from(text)).preempt_count_at
+    };
+    assert_eq!(of(listed, None), Some(0x15b00 - 0x2c4c0));
+    assert_eq!(of(listed, Some(8)), Some(8), "what BTF says stands");
+    assert_eq!(of(b"ffffffff81000000 T _text\n", None), None);
+    assert_eq!(of(b"ffffffffffffffff A __preempt_count\n000000000002c4c0 A runqueues\n", None), None);
+}
+
 /// What one thread of ours was seen to do while it slept in a pipe, burned CPU, and ended.
 #[test]
 fn root_a_threads_time_adds_up_to_its_life() {
