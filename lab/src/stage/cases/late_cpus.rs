@@ -1,0 +1,182 @@
+//! A program asks every CPU in turn, by an interrupt, and spins until it answers; one CPU answers late, because it
+//! wakes slowly from a deep idle state.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::clock::{self, Span};
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, host};
+
+use super::actor::{Act, Actor, Order, Pen, median};
+use super::{named, steady, sys};
+use crate::guest::module::Module;
+use crate::stage::Stage;
+use crate::stage::part::{Facts, Part, Proof, Setting};
+
+/// The late CPU's answers must take so many times as long.
+const LEAST_RATIO: f64 = 5.0;
+
+/// What is drawn.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Name of the program that asks.
+    pub reader: String,
+    /// What it reads of each CPU.
+    pub ask: Ask,
+    /// How often it goes around.
+    pub every_ms: u64,
+    /// Name of the work that the late CPU has at times.
+    pub other: String,
+    /// The CPU that is late.
+    pub cpu: usize,
+    /// From this idle state on.
+    pub state: u64,
+    /// By so much.
+    pub wake_us: u64,
+    /// Same load, and the CPU is not late.
+    #[serde(default)]
+    pub twin: bool,
+}
+
+/// What sends an interrupt to a CPU and spins until it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// Its frequency in sysfs.
+    Frequency,
+    /// A counter of it (perf).
+    Counter,
+}
+
+/// Reads something of every CPU in turn; notes how long each took, and whose it was.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AskCpus {
+    pub ask: Ask,
+    pub cpus: Vec<usize>,
+    pub every_ms: u64,
+}
+
+/// System calls for a while, sleep for a while.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Calls {
+    pub busy_us: u64,
+    pub every_us: u64,
+}
+
+fn frequency_of(cpu: usize) -> PathBuf {
+    PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_cur_freq"))
+}
+
+impl AskCpus {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        let counters = match self.ask {
+            Ask::Frequency => Vec::new(),
+            Ask::Counter => self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?,
+        };
+        pen.ready();
+        pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
+            for (place, cpu) in self.cpus.iter().enumerate() {
+                let began = clock::now();
+                match counters.get(place) {
+                    Some(mut counter) => drop(counter.read(&mut [0; 8])?),
+                    None => drop(fs::read(frequency_of(*cpu))?),
+                }
+                pen.note(began, clock::now().saturating_sub(began) << 8 | (*cpu as u64 & 0xff));
+            }
+            pen.did_one();
+            Ok(())
+        })
+    }
+}
+
+impl Calls {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        pen.ready();
+        pen.at_each_tick(self.every_us * 1000, |pen| {
+            let until = clock::now() + self.busy_us * 1000;
+            while clock::now() < until {
+                fs::metadata("/proc/self/mountinfo")?;
+            }
+            pen.did_one();
+            Ok(())
+        })
+    }
+}
+
+struct Play {
+    spec: Spec,
+    reader: Actor,
+    _other: Actor,
+    module: Module,
+}
+
+impl Setting for Spec {
+    fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let cpus = host::cpus();
+        let from = cpus.iter().copied().find(|cpu| *cpu != self.cpu).ok_or("this wants two CPUs")?;
+        if self.ask == Ask::Frequency && !frequency_of(self.cpu).exists() {
+            return Err(format!("{} is not there", frequency_of(self.cpu).display()).into());
+        }
+        let module = Module::here(stage)?;
+        let group = stage.fence.group(&draw.word(6))?;
+        let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
+        let calls = Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(10_000, 20_000) });
+        let reader = Order::new(&self.reader, ask).on(from).within(group.procs_files()).start()?;
+        let other = Order::new(&self.other, calls).on(self.cpu).within(group.procs_files()).start()?;
+        Ok(Box::new(Play { spec: self.clone(), reader, _other: other, module }))
+    }
+}
+
+impl Play {
+    /// Times of the answers of the late CPU, or of all others, in seconds.
+    fn answers(&self, span: Span, late: bool) -> Vec<f64> {
+        let notes = self.reader.notes(span).into_iter();
+        let of = notes.filter(|(_, what)| (what & 0xff == self.spec.cpu as u64 & 0xff) == late);
+        of.map(|(_, what)| (what >> 8) as f64 / 1e9).collect()
+    }
+}
+
+impl Part for Play {
+    fn impose(&mut self) -> Result<(), Trouble> {
+        if self.spec.twin {
+            return Ok(());
+        }
+        let Spec { cpu, state, wake_us, .. } = &self.spec;
+        self.module.order(&format!("idle cpus={cpu} from={state} for={wake_us}"))
+    }
+
+    fn lift(&mut self) -> Result<(), Trouble> {
+        self.module.order("idle off")
+    }
+
+    fn names(&self) -> BTreeMap<String, String> {
+        named([
+            ("reader", self.spec.reader.clone()),
+            ("cpu", self.spec.cpu.to_string()),
+            ("file", frequency_of(self.spec.cpu).display().to_string()),
+        ])
+    }
+
+    fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
+        let with = median(self.answers(window, true));
+        let usual = median(without.iter().flat_map(|span| self.answers(*span, true)));
+        let what = format!(
+            "middle answer of CPU {}, s (of the others {:.6}; {} rounds a second, {} without)",
+            self.spec.cpu,
+            median(self.answers(window, false)),
+            self.reader.rate(window).round(),
+            without.first().map_or(0.0, |span| self.reader.rate(*span)).round()
+        );
+        if self.spec.twin {
+            return Ok(Facts { proof: steady(what, with, usual, LEAST_RATIO), lost_s: None, names: self.names() });
+        }
+        let lost: f64 = self.answers(window, true).iter().map(|took| (took - usual).max(0.0)).sum();
+        let proof = Proof::rises(what, with, usual, LEAST_RATIO);
+        Ok(Facts { proof, lost_s: Some((lost * 0.7, lost * 1.3)), names: self.names() })
+    }
+}
