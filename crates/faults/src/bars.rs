@@ -1,5 +1,6 @@
 //! Lengths and bars of live tests, all in one place.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A fault exists if the victim's clock shows at least this share lost.
@@ -37,3 +38,29 @@ pub const DRAWN_CROWDS: usize = 2;
 pub const DRAWN_PAIRS: usize = 3;
 /// Draws of each cell in a soak.
 pub const SOAK_ROUNDS: u64 = 20;
+
+/// Emulated CPUs are some ten times slower than real ones: all that is waited for may take so many times as long.
+const PATIENCE: u32 = 6;
+
+/// Whether this is a guest whose CPUs are emulated (`WHYSLOW_EMULATED=1`). There a thread begins some milliseconds after it
+/// was woken, and whyslow's own work takes as long as the ladder's: order, names and shares are what can be compared, not
+/// milliseconds.
+#[must_use]
+pub fn is_emulated() -> bool {
+    static EMULATED: OnceLock<bool> = OnceLock::new();
+    *EMULATED.get_or_init(|| crate::rounds::is_set("WHYSLOW_EMULATED"))
+}
+
+/// How long something may take that takes so long at most on real CPUs.
+#[must_use]
+pub fn patient(length: Duration) -> Duration {
+    if is_emulated() { length * PATIENCE } else { length }
+}
+
+/// What a time that is told may differ from the truth, in seconds: the larger of 10 % and 5 ms; of emulated CPUs, of 25 % and
+/// 40 ms.
+#[must_use]
+pub fn slack_s(truth_s: f64) -> f64 {
+    let (part, least) = if is_emulated() { (0.25, 0.040) } else { (0.10, 0.005) };
+    (truth_s * part).max(least)
+}

@@ -66,6 +66,14 @@ pub enum Work {
     Touch { bytes: u64, burst_us: u64, random: bool },
     /// Touch `hot` bytes at each tick; write `cold` bytes once and never look at them again, and a few more each tick.
     Hoard { hot: u64, cold: u64, more: u64, burst_us: u64, every_us: u64 },
+    /// Send `count` datagrams of `bytes` to a port of the loopback at each tick.
+    Flood { port: u16, bytes: u64, count: u64, every_us: u64 },
+    /// Receive datagrams on a port, and compute for `burst_us` over each.
+    Drain { port: u16, burst_us: u64 },
+    /// Compute at each tick, beside `tasks` threads that wake once in `idle_us` and sleep again.
+    Herd { tasks: u64, idle_us: u64, burst_us: u64, every_us: u64 },
+    /// Start a process that computes for `burst_us` and ends, wait for it, and again.
+    Fork { burst_us: u64 },
     /// Wait for each other in a chain.
     Ladder(Box<Plan>),
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::ledger::{Fact, Ledger, Word};
 use crate::spec::{Network, Spec};
-use crate::{clock, sys, work};
+use crate::{bars, clock, sys, work};
 
 const ENV: &str = "WHYSLOW_VICTIM";
 
@@ -234,7 +234,7 @@ impl Victim {
             if let Some(status) = self.child.try_wait()? {
                 return Err(io::Error::other(format!("victim {} ended early: {status}", self.comm)));
             }
-            if began.elapsed() > READY_WITHIN {
+            if began.elapsed() > bars::patient(READY_WITHIN) {
                 return Err(io::Error::other(format!("victim {} did not {what} in time", self.comm)));
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -2,6 +2,9 @@
 
 mod cpu;
 mod disk;
+mod flood;
+mod forks;
+mod herd;
 mod memory;
 mod net;
 
@@ -64,6 +67,14 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Hoard { hot, cold, more, burst_us, every_us } => {
             memory::hoard(worker(), [*hot, *cold, *more], *burst_us, *every_us)
         }
+        Work::Flood { port, bytes, count, every_us } => {
+            flood::send(worker(), *port, *bytes, *count, *every_us)
+        }
+        Work::Drain { port, burst_us } => flood::drain(worker, *port, *burst_us),
+        Work::Herd { tasks, idle_us, burst_us, every_us } => {
+            herd::run(worker, [*tasks, *idle_us], *burst_us, *every_us)
+        }
+        Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
     };
     if let Err(err) = result {

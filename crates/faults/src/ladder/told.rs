@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Plan;
+use crate::bars::slack_s;
 use crate::clock::Span;
 use crate::ledger::Ledger;
 
@@ -70,7 +71,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Whether a time in seconds is true: within the larger of 10 % and 5 ms.
+    /// Whether a time in seconds is true: within `bars::slack_s`.
     #[must_use]
     pub fn hold(&self, seconds: f64) -> bool {
         self.meet(seconds, seconds)
@@ -79,8 +80,7 @@ impl Bounds {
     /// The same of a time of which only bounds are told: true if some time within them is.
     #[must_use]
     pub fn meet(&self, least: f64, most: f64) -> bool {
-        let slack = |of: f64| (of * 0.10).max(0.005);
-        most >= self.least - slack(self.least) && least <= self.most + slack(self.most)
+        most >= self.least - slack_s(self.least) && least <= self.most + slack_s(self.most)
     }
 }
 

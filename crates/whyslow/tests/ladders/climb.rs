@@ -159,7 +159,7 @@ fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed,
     };
     let mut victim = ladder.start(launch)?;
     victim.go();
-    let status = victim.ended(ENDS_WITHIN)?;
+    let status = victim.ended(bars::patient(ENDS_WITHIN))?;
     let look = Look::read(&kept, status.code(), ENDS_WITHIN)?;
     if status.code() != Some(0) {
         return Err(format!("the ladder ended with 0, whyslow run with {status}: {}", kept.display()).into());
@@ -184,7 +184,7 @@ fn climbed(
     look: Arc<Look>,
 ) -> Result<Climbed, Trouble> {
     ladder.stop(&victim);
-    let status = victim.ended(ENDS_WITHIN)?;
+    let status = victim.ended(bars::patient(ENDS_WITHIN))?;
     if !status.success() {
         return Err(std::io::Error::other(format!("the ladder ended with {status}")).into());
     }

@@ -1,6 +1,7 @@
 //! Whether the waits for a lock of the kernel are told, and who held it.
 
 use serde_json::Value;
+use whyslow_faults::bars;
 use whyslow_faults::ladder::Rung;
 use whyslow_faults::rounds::Trouble;
 
@@ -82,7 +83,7 @@ fn mean(waits: &[f64]) -> f64 {
 
 fn is_near(what: &str, told: f64, truths: [f64; 2]) -> Result<(), String> {
     let [low, high] = [truths[0].min(truths[1]), truths[0].max(truths[1])];
-    let slack = |of: f64| (EXACT * of).max(BESIDE_S);
+    let slack = |of: f64| if bars::is_emulated() { bars::slack_s(of) } else { (EXACT * of).max(BESIDE_S) };
     if told >= low - slack(low) && told <= high + slack(high) {
         return Ok(());
     }

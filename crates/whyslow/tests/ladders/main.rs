@@ -5,7 +5,8 @@
 //! waits for each lock of the kernel, and its holders. A healthy ladder, an idle host and one that compiles must give no
 //! chain of the test's tasks. A run draws its cells and prints those that it did not draw; `WHYSLOW_ALL=1` makes all,
 //! `WHYSLOW_SOAK=1` makes all `bars::SOAK_ROUNDS` times, `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where
-//! there is no Go. What whyslow said is kept under `target/*/tmp/ladders`.
+//! there is no Go, `WHYSLOW_EMULATED=1` is for guests with emulated CPUs (crates/faults/src/bars.rs says what it changes).
+//! What whyslow said is kept under `target/*/tmp/ladders`, or `WHYSLOW_KEPT`.
 
 mod cell;
 mod chains;

@@ -16,9 +16,10 @@ use crate::{chains, locks, quiet};
 const LIGHTEST: u64 = 16;
 const LEAST_LIGHT: u64 = 6;
 
-/// Where all is kept that whyslow said.
+/// Where all is kept that whyslow said: `WHYSLOW_KEPT`, where the folder of the build cannot be written to.
 pub fn kept_in() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("ladders")
+    let place = std::env::var_os("WHYSLOW_KEPT").unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
+    PathBuf::from(place).join("ladders")
 }
 
 /// One cell as a test: not drawn, once, or the rounds of a soak.

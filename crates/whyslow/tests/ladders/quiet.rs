@@ -37,7 +37,7 @@ pub fn healthy(ask: Ask, draw: &mut Draw, label: &str) -> Result<Outcome, Troubl
         let look = look(&["chains"], &format!("{label}-{attempt}"))?;
         let disturbed = calm.disturbed(Some(fence.top()), own_cpu(&look))?;
         ladder.stop(&victim);
-        victim.ended(ONE_FILE_WITHIN)?;
+        victim.ended(bars::patient(ONE_FILE_WITHIN))?;
         match (told(&look, &victim.tids()), disturbed) {
             (None, _) => return Ok(Outcome::Passed),
             // A thread that lost its CPU with a lock in its hands makes others wait: that chain is a true one.
@@ -76,7 +76,7 @@ pub fn compile(jobs: usize, draw: &mut Draw, label: &str) -> Result<Outcome, Tro
         let compile = Compile::start(&fence, jobs, draw)?;
         let began = Instant::now();
         while compile.done() == 0 {
-            if began.elapsed() > ONE_FILE_WITHIN {
+            if began.elapsed() > bars::patient(ONE_FILE_WITHIN) {
                 return Err("no file was compiled; install a C compiler (cc)".into());
             }
             std::thread::sleep(Duration::from_millis(10));

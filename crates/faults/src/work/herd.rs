@@ -1,0 +1,37 @@
+//! Many threads that sleep, and one that works.
+
+use std::io;
+
+use super::Worker;
+use crate::sys;
+
+/// A thread that sleeps needs next to no stack.
+const STACK: usize = 64 << 10;
+
+/// `idle`: how many, and how long each sleeps at a time.
+pub fn run<'l>(
+    ready: impl FnOnce() -> Worker<'l>,
+    idle: [u64; 2],
+    burst_us: u64,
+    every_us: u64,
+) -> io::Result<()> {
+    let [tasks, idle_us] = idle;
+    // Born before the work begins: what is wanted is the herd, not its birth. They end with the process.
+    let began = sys::monotonic_ns();
+    for task in 0..tasks {
+        // Spread over the whole length: a herd that wakes at one moment is a burst.
+        let first = began + idle_us * 1000 * task / tasks;
+        std::thread::Builder::new().stack_size(STACK).spawn(move || sleep_for_ever(first, idle_us * 1000))?;
+    }
+    let mut w = ready();
+    w.at_each_tick(every_us, |w| {
+        w.compute(burst_us);
+        Ok(())
+    })
+}
+
+fn sleep_for_ever(first: u64, each_ns: u64) {
+    for nap in 0.. {
+        sys::sleep_until(first + nap * each_ns);
+    }
+}
