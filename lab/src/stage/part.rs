@@ -7,7 +7,7 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
-use crate::stage::{Stage, scene};
+use crate::stage::{Stage, cases, scene};
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
@@ -99,7 +99,13 @@ macro_rules! parts {
 parts! {
     /// What can be wrong.
     FaultSpec {
+        BusyWait(cases::busy_wait::Spec),
+        Churn(cases::churn::Spec),
+        LateCpus(cases::late_cpus::Spec),
+        Nodes(cases::nodes::Spec),
         Scene(scene::Spec),
+        SlowCpu(cases::slow_cpu::Spec),
+        Stall(cases::stall::Spec),
     }
 }
 
