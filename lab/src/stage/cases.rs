@@ -3,6 +3,7 @@
 pub(crate) mod actor;
 pub(crate) mod busy_wait;
 pub(crate) mod churn;
+pub(crate) mod kernel_module;
 pub(crate) mod late_cpus;
 pub(crate) mod net;
 pub(crate) mod nodes;

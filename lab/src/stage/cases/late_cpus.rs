@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::clock::{self, Span};
@@ -12,8 +13,8 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
 use super::actor::{Act, Actor, Order, Pen, median};
-use super::{named, steady, sys};
-use crate::guest::module::Module;
+use super::{kernel_module, named, steady, sys};
+use crate::guest::module::{Fault, Module};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
@@ -35,7 +36,7 @@ pub struct Spec {
     /// The CPU that is late.
     pub cpu: usize,
     /// From this idle state on.
-    pub state: u64,
+    pub state: u32,
     /// By so much.
     pub wake_us: u64,
     /// Same load, and the CPU is not late.
@@ -108,6 +109,13 @@ impl Calls {
     }
 }
 
+impl Spec {
+    fn fault(&self) -> Fault {
+        let lasts = Duration::from_micros(self.wake_us);
+        Fault::LateWake { cpus: vec![self.cpu as u32], from: self.state, lasts }
+    }
+}
+
 struct Play {
     spec: Spec,
     reader: Actor,
@@ -119,10 +127,11 @@ impl Setting for Spec {
     fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let cpus = host::cpus();
         let from = cpus.iter().copied().find(|cpu| *cpu != self.cpu).ok_or("this wants two CPUs")?;
-        if self.ask == Ask::Frequency && !frequency_of(self.cpu).exists() {
-            return Err(format!("{} is not there", frequency_of(self.cpu).display()).into());
+        let module = kernel_module::loaded(stage, draw)?;
+        if self.ask == Ask::Frequency {
+            module.make(&Fault::PStateMsr)?;
+            kernel_module::policies()?;
         }
-        let module = Module::here(stage)?;
         let group = stage.fence.group(&draw.word(6))?;
         let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
         let calls = Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(10_000, 20_000) });
@@ -146,12 +155,14 @@ impl Part for Play {
         if self.spec.twin {
             return Ok(());
         }
-        let Spec { cpu, state, wake_us, .. } = &self.spec;
-        self.module.order(&format!("idle cpus={cpu} from={state} for={wake_us}"))
+        Ok(self.module.make(&self.spec.fault())?)
     }
 
     fn lift(&mut self) -> Result<(), Trouble> {
-        self.module.order("idle off")
+        if self.spec.twin {
+            return Ok(());
+        }
+        Ok(self.module.end(&self.spec.fault())?)
     }
 
     fn names(&self) -> BTreeMap<String, String> {

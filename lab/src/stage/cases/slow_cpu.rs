@@ -23,14 +23,16 @@ pub use traffic::{Sink, Source};
 
 use super::actor::{Act, Actor, Order, Pen, median};
 use super::net::{self, End};
-use super::{named, steady};
-use crate::guest::module::Module;
+use super::{kernel_module, named, steady};
+use crate::guest::module::{Fault, When};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
 /// Four times slower is what is made.
 const LEAST_RATIO: f64 = 2.5;
 const INSTRUCTIONS: u64 = 400_000;
+/// The module takes the CPU away this often.
+const PACE: Duration = Duration::from_micros(500);
 const REST_US: u64 = 20_000;
 /// Let the time limit of a softirq be the only one that can be met.
 const BUDGET: &str = "4096";
@@ -63,7 +65,7 @@ pub enum By {
     /// This governor, where the lowest P-state delivers so much less.
     Governor {
         /// Percent of the CPU that is not delivered.
-        share: u64,
+        percent: u32,
     },
     /// It was booted so; what an instruction takes at full speed.
     Boot {
@@ -107,7 +109,6 @@ struct Play {
     sink: Actor,
     source: Actor,
     gauge: Actor,
-    module: Option<Module>,
 }
 
 impl Setting for Spec {
@@ -115,10 +116,9 @@ impl Setting for Spec {
         if !stage.is_guest() {
             return Err("this changes settings of the kernel: in guests only".into());
         }
-        let module = match self.by {
-            By::Boot { .. } => None,
-            By::Governor { share } => Some(lowest_delivers_less(stage, share)?),
-        };
+        if let By::Governor { percent } = self.by {
+            lowest_delivers_less(stage, percent, draw)?;
+        }
         fs::write("/proc/sys/net/core/netdev_budget", BUDGET)?;
         let (net, port) = (draw.between(1, 250) as u8, draw.between(20_000, 30_000) as u16);
         let address = |host| Ipv4Addr::new(10, 92, net, host);
@@ -134,17 +134,18 @@ impl Setting for Spec {
         net::run_in(source.pid(), "tc", &qdisc)?;
         let gauge = Act::Loop(Loop { instructions: INSTRUCTIONS, rest_us: REST_US });
         let gauge = Order::new(&draw.word(6), gauge).start()?;
-        Ok(Box::new(Play { spec: self.clone(), sink, source, gauge, module }))
+        Ok(Box::new(Play { spec: self.clone(), sink, source, gauge }))
     }
 }
 
-fn lowest_delivers_less(stage: &Stage, share: u64) -> Result<Module, Trouble> {
-    governors()?;
-    let module = Module::here(stage)?;
+/// Emulated CPUs do not slow down with their P-state: the module sees to it.
+fn lowest_delivers_less(stage: &Stage, percent: u32, draw: &mut Draw) -> Result<(), Trouble> {
+    let module = kernel_module::loaded(stage, draw)?;
+    module.make(&Fault::PStateMsr)?;
+    kernel_module::policies()?;
     set_governors("performance")?;
-    let cpus: Vec<String> = host::cpus().iter().map(usize::to_string).collect();
-    module.order(&format!("pace cpus={} share={share} when=lowest", cpus.join(",")))?;
-    Ok(module)
+    let cpus = host::cpus().into_iter().map(|cpu| cpu as u32).collect();
+    Ok(module.make(&Fault::SlowCpu { cpus, percent, every: PACE, when: When::Lowest })?)
 }
 
 /// The governor's file of each policy.
@@ -179,7 +180,10 @@ impl Part for Play {
     }
 
     fn lift(&mut self) -> Result<(), Trouble> {
-        self.module.as_ref().map_or(Ok(()), |_| set_governors("performance"))
+        match self.spec.by {
+            By::Governor { .. } => set_governors("performance"),
+            By::Boot { .. } => Ok(()),
+        }
     }
 
     fn names(&self) -> BTreeMap<String, String> {
