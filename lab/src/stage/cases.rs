@@ -3,10 +3,10 @@
 pub(crate) mod actor;
 pub(crate) mod busy_wait;
 pub(crate) mod churn;
-pub(crate) mod kernel_module;
 pub(crate) mod late_cpus;
 pub(crate) mod net;
 pub(crate) mod nodes;
+pub(crate) mod policies;
 pub(crate) mod room;
 pub(crate) mod slow_cpu;
 pub(crate) mod stall;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,9 +13,10 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
 use super::actor::{Act, Actor, Order, Pen, median};
-use super::{kernel_module, named, steady, sys};
-use crate::guest::module::{Fault, Module};
+use super::{named, policies, steady, sys};
+use crate::guest::module::Fault;
 use crate::stage::Stage;
+use crate::stage::folio::Loaded;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
 /// The late CPU's answers must take so many times as long.
@@ -69,10 +70,6 @@ pub struct Calls {
     pub every_us: u64,
 }
 
-fn frequency_of(cpu: usize) -> PathBuf {
-    PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_cur_freq"))
-}
-
 impl AskCpus {
     pub fn live(&self, mut pen: Pen) -> io::Result<()> {
         let counters = match self.ask {
@@ -85,7 +82,7 @@ impl AskCpus {
                 let began = clock::now();
                 match counters.get(place) {
                     Some(mut counter) => drop(counter.read(&mut [0; 8])?),
-                    None => drop(fs::read(frequency_of(*cpu))?),
+                    None => drop(fs::read(policies::present_frequency(*cpu))?),
                 }
                 pen.note(began, clock::now().saturating_sub(began) << 8 | (*cpu as u64 & 0xff));
             }
@@ -120,24 +117,28 @@ struct Play {
     spec: Spec,
     reader: Actor,
     _other: Actor,
-    module: Module,
+    folio: Rc<Loaded>,
 }
 
 impl Setting for Spec {
+    fn needs_module(&self) -> bool {
+        true
+    }
+
     fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let cpus = host::cpus();
         let from = cpus.iter().copied().find(|cpu| *cpu != self.cpu).ok_or("this wants two CPUs")?;
-        let module = kernel_module::loaded(stage, draw)?;
+        let folio = stage.folio.loaded(draw)?;
         if self.ask == Ask::Frequency {
-            module.make(&Fault::PStateMsr)?;
-            kernel_module::policies()?;
+            folio.module.make(&Fault::PStateMsr)?;
+            policies::load()?;
         }
         let group = stage.fence.group(&draw.word(6))?;
         let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
         let calls = Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(10_000, 20_000) });
         let reader = Order::new(&self.reader, ask).on(from).within(group.procs_files()).start()?;
         let other = Order::new(&self.other, calls).on(self.cpu).within(group.procs_files()).start()?;
-        Ok(Box::new(Play { spec: self.clone(), reader, _other: other, module }))
+        Ok(Box::new(Play { spec: self.clone(), reader, _other: other, folio }))
     }
 }
 
@@ -155,21 +156,21 @@ impl Part for Play {
         if self.spec.twin {
             return Ok(());
         }
-        Ok(self.module.make(&self.spec.fault())?)
+        Ok(self.folio.module.make(&self.spec.fault())?)
     }
 
     fn lift(&mut self) -> Result<(), Trouble> {
         if self.spec.twin {
             return Ok(());
         }
-        Ok(self.module.end(&self.spec.fault())?)
+        Ok(self.folio.module.end(&self.spec.fault())?)
     }
 
     fn names(&self) -> BTreeMap<String, String> {
         named([
             ("reader", self.spec.reader.clone()),
             ("cpu", self.spec.cpu.to_string()),
-            ("file", frequency_of(self.spec.cpu).display().to_string()),
+            ("file", policies::present_frequency(self.spec.cpu).display().to_string()),
         ])
     }
 

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +22,7 @@ pub use traffic::{Sink, Source};
 
 use super::actor::{Act, Actor, Order, Pen, median};
 use super::net::{self, End};
-use super::{kernel_module, named, steady};
+use super::{named, policies, steady};
 use crate::guest::module::{Fault, When};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
@@ -112,6 +111,10 @@ struct Play {
 }
 
 impl Setting for Spec {
+    fn needs_module(&self) -> bool {
+        matches!(self.by, By::Governor { .. })
+    }
+
     fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         if !stage.is_guest() {
             return Err("this changes settings of the kernel: in guests only".into());
@@ -140,25 +143,12 @@ impl Setting for Spec {
 
 /// Emulated CPUs do not slow down with their P-state: the module sees to it.
 fn lowest_delivers_less(stage: &Stage, percent: u32, draw: &mut Draw) -> Result<(), Trouble> {
-    let module = kernel_module::loaded(stage, draw)?;
-    module.make(&Fault::PStateMsr)?;
-    kernel_module::policies()?;
-    set_governors("performance")?;
+    let folio = stage.folio.loaded(draw)?;
+    folio.module.make(&Fault::PStateMsr)?;
+    policies::load()?;
+    policies::govern("performance")?;
     let cpus = host::cpus().into_iter().map(|cpu| cpu as u32).collect();
-    Ok(module.make(&Fault::SlowCpu { cpus, percent, every: PACE, when: When::Lowest })?)
-}
-
-/// The governor's file of each policy.
-fn governors() -> Result<Vec<PathBuf>, Trouble> {
-    let cpus = host::cpus().into_iter();
-    let files = cpus.map(|cpu| format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor").into());
-    let files: Vec<PathBuf> = files.filter(|file: &PathBuf| file.exists()).collect();
-    if files.is_empty() { Err("this guest has no cpufreq policy".into()) } else { Ok(files) }
-}
-
-fn set_governors(name: &str) -> Result<(), Trouble> {
-    let set = |file: &Path| fs::write(file, name).map_err(|err| format!("{}: {err}", file.display()));
-    Ok(governors()?.iter().try_for_each(|file| set(file))?)
+    Ok(folio.module.make(&Fault::SlowCpu { cpus, percent, every: PACE, when: When::Lowest })?)
 }
 
 impl Play {
@@ -174,14 +164,14 @@ impl Play {
 impl Part for Play {
     fn impose(&mut self) -> Result<(), Trouble> {
         match self.spec.by {
-            By::Governor { .. } if !self.spec.twin => set_governors("powersave"),
+            By::Governor { .. } if !self.spec.twin => policies::govern("powersave"),
             _ => Ok(()),
         }
     }
 
     fn lift(&mut self) -> Result<(), Trouble> {
         match self.spec.by {
-            By::Governor { .. } => set_governors("performance"),
+            By::Governor { .. } => policies::govern("performance"),
             By::Boot { .. } => Ok(()),
         }
     }
