@@ -28,3 +28,15 @@ fn steady(what: String, with: f64, without: f64, ratio: f64) -> Proof {
     let holds = with > 0.0 && without > 0.0 && with <= without * ratio;
     Proof { what, with, without, least_ratio: ratio, holds }
 }
+
+/// The middle of some numbers; 0 of none.
+fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = numbers.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The largest of some numbers; 0 of none.
+fn largest(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    numbers.into_iter().fold(0.0, f64::max)
+}

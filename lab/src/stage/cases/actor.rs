@@ -3,6 +3,8 @@
 //! How an act behaves is one number, its mode, that the harness may change at any time: 0 is healthy. What it did
 //! is in a ledger of two slots: pieces of work in the first, notes (moment, number) in the second.
 
+mod pen;
+
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -11,9 +13,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use whyslow_faults::clock::{self, Span};
-use whyslow_faults::ledger::{Fact, Tally, Word};
 use whyslow_faults::Ledger;
+use whyslow_faults::clock::Span;
+use whyslow_faults::ledger::{Fact, Word};
+
+pub use pen::Pen;
 
 use super::{churn, late_cpus, slow_cpu, stall, sys};
 
@@ -208,50 +212,6 @@ impl Drop for Actor {
     }
 }
 
-/// An actor's own side: what it is told, and what it writes down.
-pub struct Pen {
-    ledger: &'static Ledger,
-    tally: Tally<'static>,
-}
-
-impl Pen {
-    /// How to behave; 0 is healthy.
-    #[must_use]
-    pub fn mode(&self) -> u64 {
-        self.ledger.word(Word::Mode).load(Ordering::Acquire)
-    }
-
-    /// Ready to be looked at.
-    pub fn ready(&self) {
-        self.ledger.fact(WORK, Fact::Tid).store(sys::thread_id(), Ordering::Release);
-    }
-
-    /// One more piece of work is done.
-    pub fn did_one(&mut self) {
-        self.tally.did_one();
-    }
-
-    /// Note a number with its moment.
-    pub fn note(&self, at: u64, what: u64) {
-        self.ledger.note(NOTES, at, what);
-    }
-
-    /// Do `piece` every `ns`; a tick that is missed is not made up.
-    pub fn at_each_tick(
-        &mut self,
-        ns: u64,
-        mut piece: impl FnMut(&mut Self) -> io::Result<()>,
-    ) -> io::Result<()> {
-        let ns = ns.max(1);
-        let mut due = clock::now();
-        loop {
-            piece(self)?;
-            due = (due + ns).max(clock::now());
-            sys::sleep_until(due);
-        }
-    }
-}
-
 /// Be the actor that the environment describes, for the rest of this process's life. Else return. To be called first
 /// in `main`, before there is a second thread.
 pub fn become_if_asked() {
@@ -297,7 +257,7 @@ fn live(order: &Order) -> io::Result<()> {
     sys::set_name(&order.comm);
     // For the rest of the process's life.
     let ledger: &'static Ledger = Box::leak(Box::new(Ledger::inherited(order.ledger, 2)?));
-    let pen = Pen { ledger, tally: Tally::begin(ledger, WORK) };
+    let pen = Pen::of(ledger);
     match &order.act {
         Act::FarEnd(act) => act.live(&pen),
         Act::Ping(act) => act.live(pen),
@@ -319,18 +279,4 @@ fn burn(us: u64) {
     while sys::cpu_time_ns(0).is_ok_and(|used| used < us.saturating_mul(1000)) {
         std::hint::black_box(us);
     }
-}
-
-/// The middle of some numbers; 0 of none.
-#[must_use]
-pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = numbers.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// The largest of some numbers; 0 of none.
-#[must_use]
-pub fn largest(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    numbers.into_iter().fold(0.0, f64::max)
 }

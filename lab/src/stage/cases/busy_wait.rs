@@ -54,9 +54,16 @@ struct Vm {
 }
 
 impl Vm {
-    fn start(spec: &Spec, source: &Path, name: &str, busy_wait: &str, group: &Group) -> Result<Self, Trouble> {
+    fn start(
+        spec: &Spec,
+        source: &Path,
+        name: &str,
+        busy_wait: &str,
+        group: &Group,
+    ) -> Result<Self, Trouble> {
         let dir = source.parent().unwrap_or(Path::new("/"));
-        let run = format!("{{ok, M}} = compile:file(\"{}\"), M:main({}, {}).", name, spec.pairs, spec.idle_ms);
+        let run =
+            format!("{{ok, M}} = compile:file(\"{}\"), M:main({}, {}).", name, spec.pairs, spec.idle_ms);
         let schedulers = format!("{0}:{0}", spec.schedulers);
         let mut command = Command::new(PROGRAM);
         command.current_dir(dir).env_clear().env("HOME", dir).env("PATH", "/usr/bin:/bin");
@@ -193,16 +200,27 @@ impl Part for Play {
 
     fn names(&self) -> BTreeMap<String, String> {
         let pid = self.vm.as_ref().map_or(0, |vm| vm.child.id());
-        named([("group", self.group.path().to_owned()), ("pid", pid.to_string()), ("switch", "+sbwt none".to_owned())])
+        named([
+            ("group", self.group.path().to_owned()),
+            ("pid", pid.to_string()),
+            ("switch", "+sbwt none".to_owned()),
+        ])
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let with = self.cpu_of_a_trip(window);
         let usual = without.iter().map(|span| self.cpu_of_a_trip(*span)).fold(f64::INFINITY, f64::min);
         let (trips, cpu) = self.spent(window);
-        let what = format!("CPU of a round trip, us ({:.0} trips/s)", trips / window.length().as_secs_f64().max(1e-3));
+        let what = format!(
+            "CPU of a round trip, us ({:.0} trips/s)",
+            trips / window.length().as_secs_f64().max(1e-3)
+        );
         if self.spec.twin {
-            return Ok(Facts { proof: steady(what, with, usual, LEAST_RATIO), lost_s: None, names: self.names() });
+            return Ok(Facts {
+                proof: steady(what, with, usual, LEAST_RATIO),
+                lost_s: None,
+                names: self.names(),
+            });
         }
         let spun = (cpu - trips * usual / 1e6).max(0.0);
         let proof = Proof::rises(what, with, usual, LEAST_RATIO);

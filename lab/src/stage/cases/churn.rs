@@ -16,9 +16,9 @@ use whyslow_faults::Draw;
 use whyslow_faults::clock::{self, Span};
 use whyslow_faults::rounds::Trouble;
 
-use super::actor::{Act, Actor, Order, Pen, largest, to_burn};
+use super::actor::{Act, Actor, Order, Pen, to_burn};
 use super::room::Room;
-use super::{named, steady, sys};
+use super::{largest, named, steady, sys};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 

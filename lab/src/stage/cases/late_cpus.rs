@@ -12,15 +12,15 @@ use whyslow_faults::clock::{self, Span};
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
-use super::actor::{Act, Actor, Order, Pen, median};
-use super::{named, policies, steady, sys};
+use super::actor::{Act, Actor, Order, Pen};
+use super::{median, named, policies, steady, sys};
 use crate::guest::module::Fault;
 use crate::stage::Stage;
 use crate::stage::folio::Loaded;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
 /// The late CPU's answers must take so many times as long.
-const LEAST_RATIO: f64 = 5.0;
+const LEAST_RATIO: f64 = 3.0;
 
 /// What is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -74,7 +74,9 @@ impl AskCpus {
     pub fn live(&self, mut pen: Pen) -> io::Result<()> {
         let counters = match self.ask {
             Ask::Frequency => Vec::new(),
-            Ask::Counter => self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?,
+            Ask::Counter => {
+                self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?
+            }
         };
         pen.ready();
         pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
@@ -113,6 +115,12 @@ impl Spec {
     }
 }
 
+/// Every fifth is faster: a late CPU has no fast answers, and an emulated one has slow ones whenever the host is busy.
+fn fast(mut answers: Vec<f64>) -> f64 {
+    answers.sort_by(f64::total_cmp);
+    answers.get(answers.len() / 5).copied().unwrap_or(0.0)
+}
+
 struct Play {
     spec: Spec,
     reader: Actor,
@@ -135,7 +143,8 @@ impl Setting for Spec {
         }
         let group = stage.fence.group(&draw.word(6))?;
         let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
-        let calls = Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(10_000, 20_000) });
+        let calls =
+            Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(10_000, 20_000) });
         let reader = Order::new(&self.reader, ask).on(from).within(group.procs_files()).start()?;
         let other = Order::new(&self.other, calls).on(self.cpu).within(group.procs_files()).start()?;
         Ok(Box::new(Play { spec: self.clone(), reader, _other: other, folio }))
@@ -175,19 +184,24 @@ impl Part for Play {
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
-        let with = median(self.answers(window, true));
-        let usual = median(without.iter().flat_map(|span| self.answers(*span, true)));
+        let usual: Vec<f64> = without.iter().flat_map(|span| self.answers(*span, true)).collect();
+        let (with, middle) = (fast(self.answers(window, true)), median(usual.iter().copied()));
+        let usual = fast(usual);
         let what = format!(
-            "middle answer of CPU {}, s (of the others {:.6}; {} rounds a second, {} without)",
+            "answer of CPU {}, s, of the faster ones (of the others {:.6}; usual middle {middle:.6}; {} rounds a second, {} without)",
             self.spec.cpu,
-            median(self.answers(window, false)),
+            fast(self.answers(window, false)),
             self.reader.rate(window).round(),
             without.first().map_or(0.0, |span| self.reader.rate(*span)).round()
         );
         if self.spec.twin {
-            return Ok(Facts { proof: steady(what, with, usual, LEAST_RATIO), lost_s: None, names: self.names() });
+            return Ok(Facts {
+                proof: steady(what, with, usual, LEAST_RATIO),
+                lost_s: None,
+                names: self.names(),
+            });
         }
-        let lost: f64 = self.answers(window, true).iter().map(|took| (took - usual).max(0.0)).sum();
+        let lost: f64 = self.answers(window, true).iter().map(|took| (took - middle).max(0.0)).sum();
         let proof = Proof::rises(what, with, usual, LEAST_RATIO);
         Ok(Facts { proof, lost_s: Some((lost * 0.7, lost * 1.3)), names: self.names() })
     }

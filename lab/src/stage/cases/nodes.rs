@@ -94,7 +94,8 @@ impl Part for Play {
             let proof = Proof::stays("work of all jobs, a second", with, usual, LEAST_RATIO);
             return Ok(Facts { proof, lost_s: None, names: self.names() });
         }
-        let lost = self.jobs.len() as f64 * window.length().as_secs_f64() * (1.0 - with / usual.max(1e-3)).max(0.0);
+        let lost =
+            self.jobs.len() as f64 * window.length().as_secs_f64() * (1.0 - with / usual.max(1e-3)).max(0.0);
         let proof = Proof::falls("work of all jobs, a second", with, usual, LEAST_RATIO);
         Ok(Facts { proof, lost_s: Some((lost * 0.7, lost * 1.3)), names: self.names() })
     }

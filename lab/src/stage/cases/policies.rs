@@ -32,7 +32,11 @@ pub fn present_frequency(cpu: usize) -> PathBuf {
 fn governors() -> Result<Vec<PathBuf>, Trouble> {
     let files = host::cpus().into_iter().map(|cpu| of(cpu).join("scaling_governor"));
     let files: Vec<PathBuf> = files.filter(|file| file.exists()).collect();
-    if files.is_empty() { Err("no CPU has a cpufreq policy: this wants a table of lab/acpi".into()) } else { Ok(files) }
+    if files.is_empty() {
+        Err("no CPU has a cpufreq policy: this wants a table of lab/acpi".into())
+    } else {
+        Ok(files)
+    }
 }
 
 fn of(cpu: usize) -> PathBuf {

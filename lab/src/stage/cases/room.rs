@@ -17,7 +17,7 @@ pub struct Room {
 }
 
 /// The child for processes that are in no other: on v2 a cgroup with controlled children has no members itself.
-const HOME: &str = "home";
+pub const HOME: &str = "home";
 
 impl Room {
     /// Make one. The kernel keeps some 10 KB for each cgroup and counts them for the parent: the fence's limit on

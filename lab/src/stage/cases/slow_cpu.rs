@@ -20,9 +20,9 @@ use whyslow_faults::{Draw, host};
 
 pub use traffic::{Sink, Source};
 
-use super::actor::{Act, Actor, Order, Pen, median};
+use super::actor::{Act, Actor, Order, Pen};
 use super::net::{self, End};
-use super::{named, policies, steady};
+use super::{median, named, policies, steady};
 use crate::guest::module::{Fault, When};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};

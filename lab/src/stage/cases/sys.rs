@@ -254,8 +254,7 @@ pub fn exec_self(name: &str, environment: &str) -> io::Error {
     let (Ok(name), Ok(environment)) = (CString::new(name), CString::new(environment)) else {
         return io::ErrorKind::InvalidInput.into();
     };
-    let (words, variables) =
-        ([name.as_ptr(), std::ptr::null()], [environment.as_ptr(), std::ptr::null()]);
+    let (words, variables) = ([name.as_ptr(), std::ptr::null()], [environment.as_ptr(), std::ptr::null()]);
     // SAFETY: two lists of C strings that end in null and live through the call.
     unsafe { libc::execve(c"/proc/self/exe".as_ptr(), words.as_ptr(), variables.as_ptr()) };
     io::Error::last_os_error()
