@@ -32,7 +32,7 @@ pub struct Spec {
     pub ask: Ask,
     /// How often it goes around.
     pub every_ms: u64,
-    /// Name of the work that the late CPU has at times.
+    /// Name of work that the CPUs have at times.
     pub other: String,
     /// The CPU that is late.
     pub cpu: usize,
@@ -70,6 +70,23 @@ pub struct Calls {
     pub every_us: u64,
 }
 
+/// How long a CPU took to answer, and whom.
+struct Answer {
+    ns: u64,
+    of: usize,
+    to: usize,
+}
+
+impl Answer {
+    fn packed(&self) -> u64 {
+        self.ns << 16 | (self.of as u64 & 0xff) << 8 | (self.to as u64 & 0xff)
+    }
+
+    fn unpacked(what: u64) -> Self {
+        Answer { ns: what >> 16, of: (what >> 8 & 0xff) as usize, to: (what & 0xff) as usize }
+    }
+}
+
 impl AskCpus {
     pub fn live(&self, mut pen: Pen) -> io::Result<()> {
         let counters = match self.ask {
@@ -81,12 +98,15 @@ impl AskCpus {
         pen.ready();
         pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
             for (place, cpu) in self.cpus.iter().enumerate() {
-                let began = clock::now();
+                let (began, from) = (clock::now(), sys::this_cpu());
                 match counters.get(place) {
                     Some(mut counter) => drop(counter.read(&mut [0; 8])?),
                     None => drop(fs::read(policies::present_frequency(*cpu))?),
                 }
-                pen.note(began, clock::now().saturating_sub(began) << 8 | (*cpu as u64 & 0xff));
+                pen.note(
+                    began,
+                    Answer { ns: clock::now().saturating_sub(began), of: *cpu, to: from }.packed(),
+                );
             }
             pen.did_one();
             Ok(())
@@ -135,7 +155,9 @@ impl Setting for Spec {
 
     fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let cpus = host::cpus();
-        let from = cpus.iter().copied().find(|cpu| *cpu != self.cpu).ok_or("this wants two CPUs")?;
+        if cpus.len() < 2 {
+            return Err("this wants two CPUs: one does not ask itself".into());
+        }
         let folio = stage.folio.loaded(draw)?;
         if self.ask == Ask::Frequency {
             folio.module.make(&Fault::PStateMsr)?;
@@ -144,19 +166,19 @@ impl Setting for Spec {
         let group = stage.fence.group(&draw.word(6))?;
         let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
         let calls =
-            Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(10_000, 20_000) });
-        let reader = Order::new(&self.reader, ask).on(from).within(group.procs_files()).start()?;
-        let other = Order::new(&self.other, calls).on(self.cpu).within(group.procs_files()).start()?;
+            Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(100_000, 200_000) });
+        let reader = Order::new(&self.reader, ask).within(group.procs_files()).start()?;
+        let other = Order::new(&self.other, calls).within(group.procs_files()).start()?;
         Ok(Box::new(Play { spec: self.clone(), reader, _other: other, folio }))
     }
 }
 
 impl Play {
-    /// Times of the answers of the late CPU, or of all others, in seconds.
+    /// Times of the answers of the late CPU to another, or of all others, in seconds.
     fn answers(&self, span: Span, late: bool) -> Vec<f64> {
-        let notes = self.reader.notes(span).into_iter();
-        let of = notes.filter(|(_, what)| (what & 0xff == self.spec.cpu as u64 & 0xff) == late);
-        of.map(|(_, what)| (what >> 8) as f64 / 1e9).collect()
+        let answers = self.reader.notes(span).into_iter().map(|(_, what)| Answer::unpacked(what));
+        let of = answers.filter(|answer| answer.of != answer.to && (answer.of == self.spec.cpu) == late);
+        of.map(|answer| answer.ns as f64 / 1e9).collect()
     }
 }
 

@@ -50,6 +50,12 @@ pub fn thread_id() -> u64 {
     unsafe { libc::gettid() as u64 }
 }
 
+/// The CPU that this thread runs on at the moment.
+pub fn this_cpu() -> usize {
+    // SAFETY: no arguments; -1 (no such call) becomes a CPU that nobody has.
+    unsafe { libc::sched_getcpu() as usize }
+}
+
 /// Leave at once, without running anybody's destructors.
 pub fn leave(status: i32) -> ! {
     // SAFETY: does not return.

@@ -114,10 +114,9 @@ impl Ping {
                 let _ = sys::send_to(&socket, &echo_request(sequence, now), self.to);
                 due = now.max(due + self.every_ns);
             }
-            if let Some(length) = sys::receive_until(&socket, &mut into, due, clock::now()) {
-                if let Some(sent) = into.get(..length).and_then(echo_reply) {
-                    pen.note(sent, clock::now().saturating_sub(sent));
-                }
+            let length = sys::receive_until(&socket, &mut into, due, clock::now());
+            if let Some(sent) = length.and_then(|length| echo_reply(into.get(..length)?)) {
+                pen.note(sent, clock::now().saturating_sub(sent));
             }
         }
     }
