@@ -3,12 +3,16 @@
 pub mod cases;
 pub mod folio;
 pub mod held_lock;
+pub mod irqs_off;
+pub mod late_wake;
 pub mod made;
 pub mod part;
 pub mod readers;
 pub mod scene;
 pub mod sleeping_work;
+pub mod slow_cpu;
 pub mod slow_file;
+pub mod workers;
 
 use std::collections::BTreeMap;
 use std::fs;
