@@ -13,7 +13,7 @@
 #include "folio.h"
 
 /* A pause that took longer than this many times its length: the emulated CPU was not on its host's CPU all the time. */
-#define PAUSE_MAX_TIMES 4
+#define PAUSE_MAX_TIMES 16
 /* Between two looks at the clock, with interrupts off: a longer gap is the host's, not ours. */
 #define STEP_MAX_NS (20 * NSEC_PER_USEC)
 

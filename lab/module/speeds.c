@@ -18,7 +18,7 @@
 static DEFINE_PER_CPU(u32, speeds);
 static DEFINE_PER_CPU(struct tally, reads);
 static DEFINE_PER_CPU(u64, read_began);
-static bool speeds_set, hooks_set;
+static bool speeds_set, hooks_set, aperf_set;
 static struct cpumask marked;
 
 static int note_read(struct kretprobe_instance *instance, struct pt_regs *regs)
@@ -134,12 +134,27 @@ static void features_set(void)
 	}
 }
 
+/*
+ * What makes 5.10 ask each CPU for its frequency when /proc/cpuinfo or scaling_cur_freq is read (aperfmperf_get_khz());
+ * the counters read 0 under TCG, and the frequency shown is the policy's. 6.1 asks nobody.
+ */
+static void aperf_on(void)
+{
+	if (boot_cpu_has(X86_FEATURE_APERFMPERF))
+		return;
+	set_cpu_cap(&boot_cpu_data, X86_FEATURE_APERFMPERF);
+	aperf_set = true;
+}
+
 static void speeds_off(void)
 {
 	int cpu;
 
 	if (!speeds_set)
 		return;
+	if (aperf_set)
+		clear_bit(X86_FEATURE_APERFMPERF, (unsigned long *)boot_cpu_data.x86_capability);
+	aperf_set = false;
 	unregister_module_notifier(&driver_notes);
 	hooks_off();
 	for_each_cpu(cpu, &marked)
@@ -155,7 +170,7 @@ static void speeds_clear(void)
 		tally_clear(per_cpu_ptr(&reads, cpu));
 }
 
-/* msr on | msr off; on before the driver is loaded, off after it is gone */
+/* msr on [aperf] | msr off; on before the driver is loaded, off after it is gone */
 static int speeds_order(const struct words *words)
 {
 	int err;
@@ -169,6 +184,8 @@ static int speeds_order(const struct words *words)
 	if (speeds_set)
 		return -EEXIST;
 	features_set();
+	if (words_has(words, "aperf"))
+		aperf_on();
 	speeds_clear();
 	err = register_module_notifier(&driver_notes);
 	speeds_set = !err;
