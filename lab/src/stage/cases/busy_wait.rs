@@ -143,6 +143,8 @@ struct Play {
     name: String,
     group: Group,
     vm: Option<Vm>,
+    /// The VM that whyslow looks at; the one before it and the one after it are others.
+    spinner: u32,
     /// Those of VMs that have ended, too.
     samples: Vec<Arc<Mutex<Vec<Sample>>>>,
 }
@@ -182,7 +184,8 @@ impl Setting for Spec {
         let source = stage.dir.join(format!("{name}.erl"));
         fs::write(&source, program(&name))?;
         let group = stage.fence.group(&draw.word(6))?;
-        let mut play = Play { spec: self.clone(), source, name, group, vm: None, samples: Vec::new() };
+        let mut play =
+            Play { spec: self.clone(), source, name, group, vm: None, spinner: 0, samples: Vec::new() };
         play.change_to("none")?;
         Ok(Box::new(play))
     }
@@ -191,7 +194,9 @@ impl Setting for Spec {
 impl Part for Play {
     fn impose(&mut self) -> Result<(), Trouble> {
         let busy_wait = if self.spec.twin { "none".to_owned() } else { self.spec.busy_wait.clone() };
-        self.change_to(&busy_wait)
+        self.change_to(&busy_wait)?;
+        self.spinner = self.vm.as_ref().map_or(0, |vm| vm.child.id());
+        Ok(())
     }
 
     fn lift(&mut self) -> Result<(), Trouble> {
@@ -199,10 +204,9 @@ impl Part for Play {
     }
 
     fn names(&self) -> BTreeMap<String, String> {
-        let pid = self.vm.as_ref().map_or(0, |vm| vm.child.id());
         named([
             ("group", self.group.path().to_owned()),
-            ("pid", pid.to_string()),
+            ("pid", self.spinner.to_string()),
             ("switch", "+sbwt none".to_owned()),
         ])
     }
@@ -241,7 +245,8 @@ mod tests {
             vm(&[(15, 5, 0), (16, 6, 500_000_000)]),
         ];
         let group = Group::make(&whyslow_faults::cgroup::Hierarchies::default(), "/none").unwrap();
-        let play = Play { spec, source: PathBuf::new(), name: String::new(), group, vm: None, samples };
+        let play =
+            Play { spec, source: PathBuf::new(), name: String::new(), group, vm: None, spinner: 0, samples };
         assert_eq!(play.spent(Span { from: 5, to: 25 }), (11.0, 2.5));
         assert_eq!(play.cpu_of_a_trip(Span { from: 100, to: 200 }), 0.0);
     }
