@@ -104,6 +104,7 @@ fn main() -> ExitCode {
     if let Some(name) = init::asked_for_module(&args) {
         return told(guest_modules::load(&name).map(|()| ExitCode::SUCCESS));
     }
+    stage::cases::become_if_asked();
     interrupt::listen();
     told(match Cli::parse().verb {
         Verb::Fetch { kernels } => Ok(fetch(&kernels)),

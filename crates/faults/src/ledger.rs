@@ -27,6 +27,8 @@ pub enum Word {
     Warm = 2,
     /// How long a server rests after each accept, in us; `NEVER`: it accepts nobody.
     AcceptPause = 3,
+    /// How a process of the lab should behave; 0: healthy.
+    Mode = 4,
 }
 
 /// A server that accepts nobody.

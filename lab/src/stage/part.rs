@@ -7,7 +7,7 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
-use crate::stage::{Stage, held_lock, irqs_off, late_wake, scene, sleeping_work, slow_cpu, slow_file};
+use crate::stage::{Stage, cases, held_lock, irqs_off, late_wake, scene, sleeping_work, slow_cpu, slow_file};
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
@@ -110,7 +110,13 @@ macro_rules! parts {
 parts! {
     /// What can be wrong.
     FaultSpec {
+        BusyWait(cases::busy_wait::Spec),
+        Churn(cases::churn::Spec),
+        LateCpus(cases::late_cpus::Spec),
+        Nodes(cases::nodes::Spec),
         Scene(scene::Spec),
+        SlowServer(cases::slow_cpu::Spec),
+        Stall(cases::stall::Spec),
         HeldLock(held_lock::Spec),
         SleepingWork(sleeping_work::Spec),
         SlowFile(slow_file::Spec),

@@ -1,0 +1,282 @@
+//! The processes of a case: this program, started again under a drawn name, doing one act until it is told to stop.
+//!
+//! How an act behaves is one number, its mode, that the harness may change at any time: 0 is healthy. What it did
+//! is in a ledger of two slots: pieces of work in the first, notes (moment, number) in the second.
+
+mod pen;
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::Ledger;
+use whyslow_faults::clock::Span;
+use whyslow_faults::ledger::{Fact, Word};
+
+pub use pen::Pen;
+
+use super::{churn, late_cpus, slow_cpu, stall, sys};
+
+const ENV: &str = "LAB_ACT";
+const WORK: usize = 0;
+const NOTES: usize = 1;
+/// A process that makes thousands of cgroups in an emulated guest needs its time.
+const READY_WITHIN: Duration = Duration::from_secs(150);
+
+/// What a process does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Act {
+    /// Nothing, in a network namespace of its own, whose device spreads packets over CPUs as a mask says.
+    FarEnd(stall::FarEnd),
+    /// Sends a packet at each tick and notes when its answer came.
+    Ping(stall::Ping),
+    /// Makes cgroups that outlive their removal, then maps and unmaps a file.
+    Remap(stall::Remap),
+    /// Reads a file at each tick.
+    Poll(stall::Poll),
+    /// Makes a cgroup, runs a job in it in new namespaces, removes it.
+    Jobs(churn::Jobs),
+    /// Makes namespaces and leaves them.
+    Churn(churn::Churn),
+    /// Computes for so many microseconds and ends.
+    Burn(u64),
+    /// Reads something of every CPU in turn.
+    AskCpus(late_cpus::AskCpus),
+    /// System calls for a while, sleep for a while.
+    Calls(late_cpus::Calls),
+    /// Takes messages and computes over each byte.
+    Sink(slow_cpu::Sink),
+    /// Sends messages.
+    Source(slow_cpu::Source),
+    /// Computes the same piece again and again, with rests.
+    Loop(slow_cpu::Loop),
+}
+
+/// How a process is started.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Order {
+    /// Its name.
+    pub comm: String,
+    /// What it does.
+    pub act: Act,
+    /// `cgroup.procs` files to join first.
+    pub join: Vec<PathBuf>,
+    /// CPUs it may use; none named: all.
+    pub cpus: Vec<usize>,
+    /// Its real-time priority, if it has one.
+    pub real_time: Option<i32>,
+    /// A network namespace of its own.
+    pub own_network: bool,
+    /// Its life ends after so many seconds, whatever happens.
+    pub lifetime_s: u32,
+    ledger: i32,
+}
+
+impl Order {
+    /// An ordinary process.
+    #[must_use]
+    pub fn new(comm: &str, act: Act) -> Self {
+        Order {
+            comm: comm.to_owned(),
+            act,
+            join: Vec::new(),
+            cpus: Vec::new(),
+            real_time: None,
+            own_network: false,
+            lifetime_s: 300,
+            ledger: -1,
+        }
+    }
+
+    /// On this CPU only.
+    #[must_use]
+    pub fn on(mut self, cpu: usize) -> Self {
+        self.cpus = vec![cpu];
+        self
+    }
+
+    /// In these cgroups.
+    #[must_use]
+    pub fn within(mut self, procs: Vec<PathBuf>) -> Self {
+        self.join = procs;
+        self
+    }
+
+    /// In a network namespace of its own.
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.own_network = true;
+        self
+    }
+
+    /// Start it and wait until it says that it is ready.
+    pub fn start(mut self) -> io::Result<Actor> {
+        let ledger = Ledger::new(2)?;
+        self.ledger = ledger.descriptor();
+        let text = serde_json::to_string(&self).map_err(io::Error::other)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg0(&self.comm).env_clear().env(ENV, text).stdin(Stdio::null()).stdout(Stdio::null());
+        let (descriptor, parent) = (self.ledger, std::process::id());
+        // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+        unsafe {
+            command.pre_exec(move || {
+                sys::die_with_parent()?;
+                if std::os::unix::process::parent_id() != parent {
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                sys::keep_over_exec(descriptor)
+            });
+        }
+        let mut actor = Actor { child: command.spawn()?, ledger, comm: self.comm };
+        actor.until_ready()?;
+        Ok(actor)
+    }
+}
+
+/// A process of a case. It ends when this is dropped, when the thread that started it ends, or when its time is up.
+pub struct Actor {
+    child: Child,
+    ledger: Ledger,
+    comm: String,
+}
+
+impl Actor {
+    /// Behave like this from now on; 0 is healthy.
+    pub fn set_mode(&self, mode: u64) {
+        self.ledger.word(Word::Mode).store(mode, Ordering::Release);
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn comm(&self) -> &str {
+        &self.comm
+    }
+
+    /// What it noted in a span.
+    #[must_use]
+    pub fn notes(&self, span: Span) -> Vec<(u64, u64)> {
+        let mut all = self.ledger.notes(NOTES);
+        all.retain(|(at, _)| (span.from..span.to).contains(at));
+        all
+    }
+
+    /// Pieces of work a second.
+    #[must_use]
+    pub fn rate(&self, span: Span) -> f64 {
+        // The slot of the notes holds no counts of work: only that of the work is asked.
+        let done = self.ledger.done_at(WORK, span.to) - self.ledger.done_at(WORK, span.from);
+        done / span.length().as_secs_f64().max(1e-9)
+    }
+
+    /// Wait until it has noted something after `since`.
+    pub fn until_noted(&mut self, since: u64, within: Duration) -> io::Result<()> {
+        self.until("note anything", within, |ledger| {
+            ledger.notes(NOTES).last().is_some_and(|(at, _)| *at > since)
+        })
+    }
+
+    fn until_ready(&mut self) -> io::Result<()> {
+        self.until("get ready", READY_WITHIN, |l| l.fact(WORK, Fact::Tid).load(Ordering::Acquire) > 0)
+    }
+
+    fn until(&mut self, what: &str, within: Duration, done: impl Fn(&Ledger) -> bool) -> io::Result<()> {
+        let began = Instant::now();
+        while !done(&self.ledger) {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(io::Error::other(format!("{} ended early: {status}", self.comm)));
+            }
+            if began.elapsed() > within {
+                return Err(io::Error::other(format!("{} did not {what} in {within:?}", self.comm)));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Actor {
+    fn drop(&mut self) {
+        // Its own child, not yet waited for: the pid cannot be somebody else's.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Be the actor that the environment describes, for the rest of this process's life. Else return. To be called first
+/// in `main`, before there is a second thread.
+pub fn become_if_asked() {
+    let Some(text) = std::env::var_os(ENV) else { return };
+    let order = serde_json::from_slice::<Order>(text.as_encoded_bytes());
+    let status = match order.map_err(io::Error::other).and_then(|order| live(&order)) {
+        Ok(()) => 0,
+        Err(err) => {
+            eprintln!("an act failed: {err}");
+            2
+        }
+    };
+    sys::leave(status);
+}
+
+/// The environment of a program that only burns CPU for so long.
+#[must_use]
+pub fn to_burn(us: u64) -> String {
+    let order = Order { lifetime_s: 60, ..Order::new("", Act::Burn(us)) };
+    format!("{ENV}={}", serde_json::to_string(&order).unwrap_or_default())
+}
+
+fn live(order: &Order) -> io::Result<()> {
+    if let Act::Burn(us) = order.act {
+        burn(us);
+        return Ok(());
+    }
+    sys::die_after(order.lifetime_s);
+    std::fs::write("/proc/self/oom_score_adj", "1000")?;
+    for procs in &order.join {
+        std::fs::write(procs, "0")
+            .map_err(|err| io::Error::other(format!("cannot join {}: {err}", procs.display())))?;
+    }
+    if order.own_network {
+        sys::unshare(libc::CLONE_NEWNET)?;
+    }
+    if !order.cpus.is_empty() {
+        sys::pin(0, &order.cpus)?;
+    }
+    if let Some(priority) = order.real_time {
+        sys::real_time(priority)?;
+    }
+    sys::set_name(&order.comm);
+    // For the rest of the process's life.
+    let ledger: &'static Ledger = Box::leak(Box::new(Ledger::inherited(order.ledger, 2)?));
+    let pen = Pen::of(ledger);
+    match &order.act {
+        Act::FarEnd(act) => act.live(&pen),
+        Act::Ping(act) => act.live(pen),
+        Act::Remap(act) => act.live(pen),
+        Act::Poll(act) => act.live(pen),
+        Act::Jobs(act) => act.live(pen),
+        Act::Churn(act) => act.live(pen),
+        Act::AskCpus(act) => act.live(pen),
+        Act::Calls(act) => act.live(pen),
+        Act::Sink(act) => act.live(pen),
+        Act::Source(act) => act.live(pen),
+        Act::Loop(act) => act.live(pen),
+        Act::Burn(_) => Ok(()),
+    }
+}
+
+fn burn(us: u64) {
+    // CPU time, not time: a program that waits for a CPU has not done its work yet.
+    while sys::cpu_time_ns(0).is_ok_and(|used| used < us.saturating_mul(1000)) {
+        std::hint::black_box(us);
+    }
+}

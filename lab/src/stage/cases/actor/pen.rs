@@ -1,0 +1,60 @@
+//! An actor's own side: what it is told, and what it writes down.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use whyslow_faults::Ledger;
+use whyslow_faults::clock;
+use whyslow_faults::ledger::{Fact, Tally, Word};
+
+use super::super::sys;
+use super::{NOTES, WORK};
+
+/// What an act has in its hand.
+pub struct Pen {
+    ledger: &'static Ledger,
+    tally: Tally<'static>,
+}
+
+impl Pen {
+    /// For the rest of the process's life.
+    pub fn of(ledger: &'static Ledger) -> Self {
+        Pen { ledger, tally: Tally::begin(ledger, WORK) }
+    }
+
+    /// How to behave; 0 is healthy.
+    #[must_use]
+    pub fn mode(&self) -> u64 {
+        self.ledger.word(Word::Mode).load(Ordering::Acquire)
+    }
+
+    /// Ready to be looked at.
+    pub fn ready(&self) {
+        self.ledger.fact(WORK, Fact::Tid).store(sys::thread_id(), Ordering::Release);
+    }
+
+    /// One more piece of work is done.
+    pub fn did_one(&mut self) {
+        self.tally.did_one();
+    }
+
+    /// Note a number with its moment.
+    pub fn note(&self, at: u64, what: u64) {
+        self.ledger.note(NOTES, at, what);
+    }
+
+    /// Do `piece` every `ns`; a tick that is missed is not made up.
+    pub fn at_each_tick(
+        &mut self,
+        ns: u64,
+        mut piece: impl FnMut(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let ns = ns.max(1);
+        let mut due = clock::now();
+        loop {
+            piece(self)?;
+            due = (due + ns).max(clock::now());
+            sys::sleep_until(due);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A program asks every CPU in turn, by an interrupt, and spins until it answers; one CPU answers late, because it
+//! wakes slowly from a deep idle state.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::clock::{self, Span};
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, host};
+
+use super::actor::{Act, Actor, Order, Pen};
+use super::{median, named, policies, steady, sys};
+use crate::guest::module::Fault;
+use crate::stage::Stage;
+use crate::stage::folio::Loaded;
+use crate::stage::part::{Facts, Part, Proof, Setting};
+
+/// The late CPU's answers must take so many times as long.
+const LEAST_RATIO: f64 = 3.0;
+
+/// Answers faster than this are nobody's trouble.
+const QUIET_S: f64 = 0.003;
+
+/// What is drawn.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Name of the program that asks.
+    pub reader: String,
+    /// What it reads of each CPU.
+    pub ask: Ask,
+    /// How often it goes around.
+    pub every_ms: u64,
+    /// Name of work that the CPUs have at times.
+    pub other: String,
+    /// The CPU that is late.
+    pub cpu: usize,
+    /// From this idle state on.
+    pub state: u32,
+    /// By so much.
+    pub wake_us: u64,
+    /// Same load, and the CPU is not late.
+    #[serde(default)]
+    pub twin: bool,
+}
+
+/// What sends an interrupt to a CPU and spins until it is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// Its frequency in sysfs.
+    Frequency,
+    /// A counter of it (perf).
+    Counter,
+}
+
+/// Reads something of every CPU in turn; notes how long each took, and whose it was.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AskCpus {
+    pub ask: Ask,
+    pub cpus: Vec<usize>,
+    pub every_ms: u64,
+}
+
+/// System calls for a while, sleep for a while.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Calls {
+    pub busy_us: u64,
+    pub every_us: u64,
+}
+
+/// How long a CPU took to answer, and whom.
+struct Answer {
+    ns: u64,
+    of: usize,
+    to: usize,
+}
+
+impl Answer {
+    fn packed(&self) -> u64 {
+        self.ns << 16 | (self.of as u64 & 0xff) << 8 | (self.to as u64 & 0xff)
+    }
+
+    fn unpacked(what: u64) -> Self {
+        Answer { ns: what >> 16, of: (what >> 8 & 0xff) as usize, to: (what & 0xff) as usize }
+    }
+}
+
+impl AskCpus {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        let counters = match self.ask {
+            Ask::Frequency => Vec::new(),
+            Ask::Counter => {
+                self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?
+            }
+        };
+        pen.ready();
+        pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
+            for (place, cpu) in self.cpus.iter().enumerate() {
+                let (began, from) = (clock::now(), sys::this_cpu());
+                match counters.get(place) {
+                    Some(mut counter) => drop(counter.read(&mut [0; 8])?),
+                    None => drop(fs::read(policies::present_frequency(*cpu))?),
+                }
+                pen.note(
+                    began,
+                    Answer { ns: clock::now().saturating_sub(began), of: *cpu, to: from }.packed(),
+                );
+            }
+            pen.did_one();
+            Ok(())
+        })
+    }
+}
+
+impl Calls {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        pen.ready();
+        pen.at_each_tick(self.every_us * 1000, |pen| {
+            let until = clock::now() + self.busy_us * 1000;
+            while clock::now() < until {
+                fs::metadata("/proc/self/mountinfo")?;
+            }
+            pen.did_one();
+            Ok(())
+        })
+    }
+}
+
+impl Spec {
+    fn fault(&self) -> Fault {
+        let lasts = Duration::from_micros(self.wake_us);
+        Fault::LateWake { cpus: vec![self.cpu as u32], from: self.state, lasts }
+    }
+}
+
+/// Every fifth is faster: a late CPU has no fast answers, and an emulated one has slow ones whenever the host is busy.
+fn fast(mut answers: Vec<f64>) -> f64 {
+    answers.sort_by(f64::total_cmp);
+    answers.get(answers.len() / 5).copied().unwrap_or(0.0)
+}
+
+struct Play {
+    spec: Spec,
+    reader: Actor,
+    _other: Actor,
+    folio: Rc<Loaded>,
+}
+
+impl Setting for Spec {
+    fn needs_module(&self) -> bool {
+        true
+    }
+
+    fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let cpus = host::cpus();
+        if cpus.len() < 2 {
+            return Err("this wants two CPUs: one does not ask itself".into());
+        }
+        let folio = stage.folio.loaded(draw)?;
+        if self.ask == Ask::Frequency {
+            folio.module.make(&Fault::PStateMsr)?;
+            policies::load()?;
+        }
+        let group = stage.fence.group(&draw.word(6))?;
+        let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
+        let calls =
+            Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(100_000, 200_000) });
+        let reader = Order::new(&self.reader, ask).within(group.procs_files()).start()?;
+        let other = Order::new(&self.other, calls).within(group.procs_files()).start()?;
+        Ok(Box::new(Play { spec: self.clone(), reader, _other: other, folio }))
+    }
+}
+
+impl Play {
+    /// Times of the answers of the late CPU to another, or of all others, in seconds.
+    fn answers(&self, span: Span, late: bool) -> Vec<f64> {
+        let answers = self.reader.notes(span).into_iter().map(|(_, what)| Answer::unpacked(what));
+        let of = answers.filter(|answer| answer.of != answer.to && (answer.of == self.spec.cpu) == late);
+        of.map(|answer| answer.ns as f64 / 1e9).collect()
+    }
+}
+
+impl Part for Play {
+    fn impose(&mut self) -> Result<(), Trouble> {
+        if self.spec.twin {
+            return Ok(());
+        }
+        Ok(self.folio.module.make(&self.spec.fault())?)
+    }
+
+    fn lift(&mut self) -> Result<(), Trouble> {
+        if self.spec.twin {
+            return Ok(());
+        }
+        Ok(self.folio.module.end(&self.spec.fault())?)
+    }
+
+    fn names(&self) -> BTreeMap<String, String> {
+        named([
+            ("reader", self.spec.reader.clone()),
+            ("cpu", self.spec.cpu.to_string()),
+            ("file", policies::present_frequency(self.spec.cpu).display().to_string()),
+        ])
+    }
+
+    fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
+        let usual: Vec<f64> = without.iter().flat_map(|span| self.answers(*span, true)).collect();
+        let (with, middle) = (fast(self.answers(window, true)), median(usual.iter().copied()));
+        let usual = fast(usual);
+        let what = format!(
+            "answer of CPU {}, s, of the faster ones (of the others {:.6}; usual middle {middle:.6}; {} rounds a second, {} without)",
+            self.spec.cpu,
+            fast(self.answers(window, false)),
+            self.reader.rate(window).round(),
+            without.first().map_or(0.0, |span| self.reader.rate(*span)).round()
+        );
+        if self.spec.twin {
+            return Ok(Facts {
+                proof: steady(what, with, usual.max(QUIET_S), LEAST_RATIO),
+                lost_s: None,
+                names: self.names(),
+            });
+        }
+        let lost: f64 = self.answers(window, true).iter().map(|took| (took - middle).max(0.0)).sum();
+        let proof = Proof::rises(what, with, usual, LEAST_RATIO);
+        Ok(Facts { proof, lost_s: Some((lost * 0.7, lost * 1.3)), names: self.names() })
+    }
+}

@@ -1,0 +1,56 @@
+//! Two network namespaces with a cable between them. It goes with the processes that live in them.
+
+use std::fs::File;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::sys;
+
+/// One end of a cable.
+#[derive(Debug, Clone)]
+pub struct End {
+    /// A process in its network namespace.
+    pub pid: u32,
+    /// Its device.
+    pub device: String,
+    /// Its address, of a network of 256.
+    pub address: Ipv4Addr,
+}
+
+/// Lay a veth cable between the namespaces of two processes.
+pub fn cable(from: &End, to: &End) -> io::Result<()> {
+    let add = ["link", "add", &from.device, "type", "veth", "peer", "name", &to.device, "netns"];
+    run_in(from.pid, "ip", &[&add[..], &[&to.pid.to_string()]].concat())?;
+    for end in [from, to] {
+        let address = format!("{}/24", end.address);
+        run_in(end.pid, "ip", &["addr", "add", &address, "dev", &end.device])?;
+        run_in(end.pid, "ip", &["link", "set", "lo", "up"])?;
+        run_in(end.pid, "ip", &["link", "set", &end.device, "up"])?;
+    }
+    Ok(())
+}
+
+/// Run a tool in the network namespace of a process.
+pub fn run_in(pid: u32, tool: &str, words: &[&str]) -> io::Result<()> {
+    let network = File::open(format!("/proc/{pid}/ns/net"))?;
+    // iproute2 is in sbin, which is not in everybody's path.
+    let path = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(|dir| Path::new(dir).join(tool));
+    let program = path.into_iter().find(|path| path.exists()).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("cannot find {tool} (package iproute2)"))
+    })?;
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null());
+    // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
+    unsafe {
+        command.pre_exec(move || sys::enter_network(&network));
+    }
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{tool} {}: {}", words.join(" "), said.trim())))
+}

@@ -1,0 +1,164 @@
+//! What the processes of this case do.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::clock;
+
+use super::super::actor::Pen;
+use super::super::room::HOME;
+use super::super::sys;
+
+const PAGE: u64 = 4096;
+
+/// Makes cgroups that outlive their removal, then maps and unmaps a file at each tick.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Remap {
+    pub zombies: u64,
+    pub every_ms: u64,
+    pub dir: PathBuf,
+}
+
+/// Reads a file at each tick, and notes how long that took.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Poll {
+    pub file: PathBuf,
+    pub every_ms: u64,
+}
+
+/// Has its packets handled by some CPUs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FarEnd {
+    pub device: String,
+    pub cpu: usize,
+}
+
+/// Sends an echo request at each tick, whether or not the last was answered, and notes each round trip.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ping {
+    pub to: Ipv4Addr,
+    pub every_ns: u64,
+}
+
+impl Remap {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        let size = self.zombies * PAGE;
+        let (many, one) = (sys::memory_file("a", size)?, sys::memory_file("b", size)?);
+        (0..self.zombies).try_for_each(|page| one.write_all_at(b"1", page * PAGE))?;
+        for page in 0..self.zombies {
+            self.make_zombie(&many, page)?;
+        }
+        pen.ready();
+        pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
+            let file = if pen.mode() == 0 { &one } else { &many };
+            sys::map_and_unmap(file, size as usize)?;
+            pen.did_one();
+            Ok(())
+        })
+    }
+
+    /// The page is charged to the cgroup whose member touches it first, and keeps it.
+    fn make_zombie(&self, file: &fs::File, page: u64) -> io::Result<()> {
+        let dir = self.dir.join(page.to_string());
+        fs::create_dir(&dir)?;
+        fs::write(dir.join("cgroup.procs"), "0")?;
+        file.write_all_at(b"1", page * PAGE)?;
+        fs::write(self.dir.join(HOME).join("cgroup.procs"), "0")?;
+        fs::remove_dir(&dir)
+    }
+}
+
+impl Poll {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        pen.ready();
+        pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
+            let began = clock::now();
+            fs::read(&self.file)?;
+            pen.note(began, clock::now().saturating_sub(began));
+            pen.did_one();
+            Ok(())
+        })
+    }
+}
+
+impl FarEnd {
+    pub fn live(&self, pen: &Pen) -> io::Result<()> {
+        // Our /sys must show the network namespace that we live in.
+        sys::own_sysfs()?;
+        pen.ready();
+        let mask = Path::new("/sys/class/net").join(&self.device).join("queues/rx-0/rps_cpus");
+        while fs::write(&mask, format!("{:x}", 1_u64 << self.cpu.min(63))).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+impl Ping {
+    pub fn live(&self, pen: Pen) -> io::Result<()> {
+        let socket = sys::icmp_socket()?;
+        pen.ready();
+        let (mut due, mut sequence, mut into) = (clock::now(), 0_u64, [0_u8; 256]);
+        loop {
+            let now = clock::now();
+            if now >= due {
+                sequence += 1;
+                // Before the cable is laid there is no way there.
+                let _ = sys::send_to(&socket, &echo_request(sequence, now), self.to);
+                due = now.max(due + self.every_ns);
+            }
+            let length = sys::receive_until(&socket, &mut into, due, clock::now());
+            if let Some(sent) = length.and_then(|length| echo_reply(into.get(..length)?)) {
+                pen.note(sent, clock::now().saturating_sub(sent));
+            }
+        }
+    }
+}
+
+/// Type 8, our identifier, a sequence number, and when it was sent.
+fn echo_request(sequence: u64, now: u64) -> [u8; 24] {
+    let mut packet = [0_u8; 24];
+    packet[0] = 8;
+    packet[6..8].copy_from_slice(&(sequence as u16).to_be_bytes());
+    packet[8..16].copy_from_slice(&now.to_ne_bytes());
+    let sum: u32 = packet.chunks_exact(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    packet[2..4].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    packet
+}
+
+/// When the request was sent that this packet (with its IP header) answers.
+fn echo_reply(packet: &[u8]) -> Option<u64> {
+    let header = usize::from(packet.first()? & 15) * 4;
+    let icmp = packet.get(header..)?;
+    let sent = icmp.get(8..16)?.try_into().ok()?;
+    (*icmp.first()? == 0).then_some(u64::from_ne_bytes(sent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_sums_to_zero_and_its_answer_tells_when_it_was_sent() {
+        let mut packet = echo_request(7, 0x0102_0304_0506_0708);
+        let sum: u32 =
+            packet.chunks_exact(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        assert_eq!((folded & 0xffff) + (folded >> 16), 0xffff);
+        packet[0] = 0;
+        let mut with_header = vec![0x45; 20];
+        with_header.extend(packet);
+        assert_eq!(echo_reply(&with_header), Some(0x0102_0304_0506_0708));
+        assert_eq!(echo_reply(&[0x45; 30]), None);
+        assert_eq!(echo_reply(&[]), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! System calls of the cases that std does not have, each wrapped once, each with std's errors.
+
+use std::ffi::{CStr, CString, c_int, c_long};
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+/// `PERF_FLAG_FD_CLOEXEC` of linux/perf_event.h.
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn check_long(result: c_long) -> io::Result<c_long> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Die when the thread that started us does.
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: a number only.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
+}
+
+/// Be killed by SIGALRM after so many seconds.
+pub fn die_after(seconds: u32) {
+    // SAFETY: a number only.
+    unsafe { libc::alarm(seconds) };
+}
+
+/// Name the calling thread (at most 15 bytes are kept).
+pub fn set_name(name: &str) {
+    let Ok(name) = CString::new(name) else { return };
+    // SAFETY: the pointer is a C string that lives through the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Keep a descriptor open over exec.
+pub fn keep_over_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: a number only; a bad one gives EBADF.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
+}
+
+/// This thread's id.
+pub fn thread_id() -> u64 {
+    // SAFETY: no arguments, cannot fail.
+    unsafe { libc::gettid() as u64 }
+}
+
+/// The CPU that this thread runs on at the moment.
+pub fn this_cpu() -> usize {
+    // SAFETY: no arguments; -1 (no such call) becomes a CPU that nobody has.
+    unsafe { libc::sched_getcpu() as usize }
+}
+
+/// Leave at once, without running anybody's destructors.
+pub fn leave(status: i32) -> ! {
+    // SAFETY: does not return.
+    unsafe { libc::_exit(status) }
+}
+
+/// Fork. None in the child. Only for a process with one thread.
+pub fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: the caller has one thread, so the child's copy of everything is whole.
+    check(unsafe { libc::fork() }).map(|pid| (pid > 0).then_some(pid))
+}
+
+/// Wait for a child to end.
+pub fn wait_for(pid: i32) -> io::Result<i32> {
+    let mut status = 0;
+    // SAFETY: room for the status.
+    check(unsafe { libc::waitpid(pid, &mut status, 0) }).map(|_| status)
+}
+
+/// Namespaces of our own, for this thread (`CLONE_NEW*`).
+pub fn unshare(what: c_int) -> io::Result<()> {
+    // SAFETY: a number only.
+    check(unsafe { libc::unshare(what) }).map(drop)
+}
+
+/// Enter a network namespace, this thread only.
+pub fn enter_network(of: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as it is borrowed.
+    check(unsafe { libc::setns(of.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
+}
+
+/// A mount namespace of our own whose /sys shows this thread's network namespace.
+pub fn own_sysfs() -> io::Result<()> {
+    unshare(libc::CLONE_NEWNS)?;
+    mount(None, "/", None, libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(Some("lab"), "/sys", Some("sysfs"), 0)
+}
+
+fn mount(source: Option<&str>, on: &str, kind: Option<&str>, flags: libc::c_ulong) -> io::Result<()> {
+    let text = |text: &str| CString::new(text).map_err(io::Error::other);
+    let (source, kind) = (source.map(text).transpose()?, kind.map(text).transpose()?);
+    let on = text(on)?;
+    let pointer = |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
+    // SAFETY: C strings that live through the call, or null where nothing is to be said.
+    check(unsafe { libc::mount(pointer(&source), on.as_ptr(), pointer(&kind), flags, std::ptr::null()) })
+        .map(drop)
+}
+
+/// Let a thread (0: this one) run on these CPUs only.
+pub fn pin(tid: i32, cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: all zeroes is an empty set; CPU_SET gets what is in range only; the set outlives the call.
+    check(unsafe {
+        let mut set: libc::cpu_set_t = mem::zeroed();
+        let known = cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize);
+        known.for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
+        libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), &set)
+    })
+    .map(drop)
+}
+
+/// Be scheduled before all ordinary tasks (SCHED_FIFO).
+pub fn real_time(priority: i32) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: the parameter outlives the call.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }).map(drop)
+}
+
+/// A file of memory without a name: it goes with the last process that has it.
+pub fn memory_file(name: &str, size: u64) -> io::Result<File> {
+    let name = CString::new(name).map_err(io::Error::other)?;
+    // SAFETY: the name is a C string; the new descriptor is ours alone.
+    let file = unsafe {
+        let fd = check(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC))?;
+        File::from_raw_fd(fd)
+    };
+    file.set_len(size)?;
+    Ok(file)
+}
+
+/// Map all pages of a file at once, and unmap them again.
+pub fn map_and_unmap(file: &File, size: usize) -> io::Result<()> {
+    let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+    // SAFETY: the kernel picks an address where nothing is; nobody looks at it; unmapped with the same size.
+    unsafe {
+        let at = libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, flags, file.as_raw_fd(), 0);
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        check(libc::munmap(at, size)).map(drop)
+    }
+}
+
+/// A counter of CPU time of one CPU. Reading it from another CPU sends an interrupt there and spins until it answers.
+pub fn cpu_counter(cpu: usize) -> io::Result<File> {
+    // The first version of perf_event_attr: type (1: software), its size (64), config (0: cpu-clock).
+    let mut attr = [0_u8; 64];
+    attr[0] = 1;
+    attr[4] = 64;
+    // SAFETY: the attribute has the size that it says; the new descriptor is ours alone.
+    unsafe {
+        let fd = check_long(libc::syscall(
+            libc::SYS_perf_event_open,
+            attr.as_ptr(),
+            -1 as c_int,
+            cpu as c_int,
+            -1 as c_int,
+            PERF_FLAG_FD_CLOEXEC,
+        ))?;
+        Ok(File::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// CPU time that a process has used, by the kernel's CPU clock of that process.
+pub fn cpu_time_ns(pid: u32) -> io::Result<u64> {
+    let mut clock = 0;
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the clock's id and for the time.
+    unsafe {
+        match libc::clock_getcpuclockid(pid as i32, &mut clock) {
+            0 => check(libc::clock_gettime(clock, &mut ts))?,
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        };
+    }
+    Ok((ts.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(ts.tv_nsec as u64))
+}
+
+/// Sleep until a moment of CLOCK_MONOTONIC.
+pub fn sleep_until(ns: u64) {
+    let ts = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
+    // SAFETY: ts is valid, and with TIMER_ABSTIME nothing is written back. An early end only shortens the sleep.
+    unsafe {
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &ts, std::ptr::null_mut());
+    }
+}
+
+/// A raw socket for ICMP.
+pub fn icmp_socket() -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the new descriptor is ours alone.
+    unsafe {
+        let fd = check(libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_ICMP))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Send a packet.
+pub fn send_to(socket: &OwnedFd, packet: &[u8], to: Ipv4Addr) -> io::Result<()> {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as u16,
+        sin_port: 0,
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(to.octets()) },
+        sin_zero: [0; 8],
+    };
+    // SAFETY: the packet and the address outlive the call and have the sizes that are said.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            packet.as_ptr().cast(),
+            packet.len(),
+            libc::MSG_DONTWAIT,
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_in>() as libc::socklen_t,
+        )
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Wait until a packet is there or `ns` of CLOCK_MONOTONIC has come; its length.
+pub fn receive_until(socket: &OwnedFd, into: &mut [u8], ns: u64, now: u64) -> Option<usize> {
+    let left = ns.saturating_sub(now);
+    let timeout =
+        libc::timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid pollfd, a valid timeout, no signal mask; the buffer has the length that is said.
+    unsafe {
+        if libc::ppoll(&mut poll, 1, &timeout, std::ptr::null()) < 1 {
+            return None;
+        }
+        let got = libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT);
+        usize::try_from(got).ok()
+    }
+}
+
+/// The path of a file as C wants it.
+pub fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::other)
+}
+
+/// Write to a file that exists, without allocating: for use between fork and exec.
+pub fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
+    // SAFETY: the path is a C string, the text has the length that is said, the descriptor is ours alone.
+    unsafe {
+        let fd = check(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC))?;
+        let written = libc::write(fd, text.as_ptr().cast(), text.len());
+        let result = if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
+        libc::close(fd);
+        result
+    }
+}
+
+/// Run this program anew in the calling process; returns only if that fails.
+pub fn exec_self(name: &str, environment: &str) -> io::Error {
+    let (Ok(name), Ok(environment)) = (CString::new(name), CString::new(environment)) else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    let (words, variables) = ([name.as_ptr(), std::ptr::null()], [environment.as_ptr(), std::ptr::null()]);
+    // SAFETY: two lists of C strings that end in null and live through the call.
+    unsafe { libc::execve(c"/proc/self/exe".as_ptr(), words.as_ptr(), variables.as_ptr()) };
+    io::Error::last_os_error()
+}
