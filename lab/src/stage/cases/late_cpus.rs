@@ -163,7 +163,7 @@ impl Setting for Spec {
         }
         let folio = stage.folio.loaded(draw)?;
         if self.ask == Ask::Frequency {
-            folio.module.make(&Fault::PStateMsr)?;
+            folio.module.make(&Fault::PStateMsr { aperf: false })?;
             policies::load()?;
         }
         let group = stage.fence.group(&draw.word(6))?;

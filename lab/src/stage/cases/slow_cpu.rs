@@ -156,7 +156,7 @@ impl Setting for Spec {
 /// Emulated CPUs do not slow down with their P-state: the module sees to it.
 fn lowest_delivers_less(stage: &Stage, percent: u32, draw: &mut Draw) -> Result<(), Trouble> {
     let folio = stage.folio.loaded(draw)?;
-    folio.module.make(&Fault::PStateMsr)?;
+    folio.module.make(&Fault::PStateMsr { aperf: false })?;
     policies::load()?;
     policies::govern("performance")?;
     let cpus = host::cpus().into_iter().map(|cpu| cpu as u32).collect();
