@@ -156,7 +156,13 @@ impl Scene {
     /// What the victim lost in a window.
     #[must_use]
     pub fn truth(&self, window: Span) -> Truth {
-        Truth::told_by(self.victim.ledger(), window, &self.without)
+        self.truth_of(window, &self.without)
+    }
+
+    /// The same, with spans that somebody else knows to be without the fault.
+    #[must_use]
+    pub fn truth_of(&self, window: Span, without: &[Span]) -> Truth {
+        Truth::told_by(self.victim.ledger(), window, without)
     }
 
     /// The counter that rises with the fault and with the decoy, where the kernel has one.

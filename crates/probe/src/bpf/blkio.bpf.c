@@ -217,6 +217,7 @@ __noinline int step(struct walk *walk)
 {
 	struct blkio_row *row;
 	struct task_struct *t;
+	struct blkio_key key;
 	__u32 pid;
 
 	if (!walk)
@@ -240,7 +241,8 @@ __noinline int step(struct walk *walk)
 		return 1;
 	pid = BPF_CORE_READ(t, pid);
 	note_device(pid, walk->key.dev);
-	row = row_of(&walk->key);
+	key = walk->key; /* the verifier of 6.1 wants the key of a map on the stack */
+	row = row_of(&key);
 	if (row)
 		book(row, pid, walk->now);
 	return 1;

@@ -85,22 +85,33 @@ static __always_inline __u32 kind_of_sleep(struct task_struct *t)
 	return BPF_CORE_READ_BITFIELD(t, in_iowait) ? IO : BLOCKED;
 }
 
-/* End the interval that runs in a slot, at `now`; its length. */
-static __always_inline __u64 close_interval(struct sched_slot *s, __u32 state, __u64 now)
+/* How long the interval that runs in a slot is, at `now`. */
+static __always_inline __u64 interval(struct sched_slot *s, __u64 now)
 {
-	__u64 ns = now > s->since ? now - s->since : 0;
-	struct sched_sum *sum;
+	return now > s->since ? now - s->since : 0;
+}
 
-	if (s->state != state || state >= STATES) {
-		/* We missed how this state came about: its time is nobody's. */
-		s->unknown_ns += ns;
-		return 0;
-	}
-	sum = &s->sum[state];
+static __always_inline void add(struct sched_slot *s, __u32 state, __u64 ns)
+{
+	struct sched_sum *sum = &s->sum[state];
+
 	sum->ns += ns;
 	sum->count++;
 	if (ns > sum->worst_ns)
 		sum->worst_ns = ns;
+}
+
+/* End the interval that runs in a slot, at `now`; its length. */
+static __always_inline __u64 close_interval(struct sched_slot *s, __u32 state, __u64 now)
+{
+	__u64 ns = interval(s, now);
+
+	if (s->state != state) {
+		/* We missed how this state came about: its time is nobody's. */
+		s->unknown_ns += ns;
+		return 0;
+	}
+	add(s, state, ns);
 	return ns;
 }
 
@@ -151,6 +162,7 @@ static __always_inline void pay(struct sched_slot *s, __u32 state)
 
 static __always_inline bool is_due(struct sched_slot *s, __u32 state)
 {
+	state = bounded(state);
 	return is_sleep(state) && s->debt[state] >= s->owed[state];
 }
 
@@ -408,12 +420,13 @@ static __always_inline __u64 ready_since(struct task_struct *t, struct sched_slo
 	return queued < s->since + elsewhere ? s->since : queued - elsewhere;
 }
 
-/* Its sleep is over since `woken`. */
+/* Its sleep is over since `woken`, which ready_since() told: never before the sleep began. */
 static __always_inline void awake(struct sched_slot *s, __u64 woken)
 {
-	__u32 state = s->state;
-	__u64 ns = close_interval(s, state, woken);
+	__u32 state = bounded(s->state);
+	__u64 ns = woken - s->since;
 
+	add(s, state, ns);
 	if (state == ASLEEP)
 		end_cycle(s, ns);
 	else
@@ -572,8 +585,9 @@ int finish(struct bpf_iter__task *ctx)
 	s = &out->slot;
 	if (is_sleep(s->state) && task_state(t) == TASK_RUNNING && t->sched_info.last_queued)
 		awake(s, ready_since(t, s, now)); /* it has been woken, and waits for a CPU */
-	state = s->state;
-	ns = close_interval(s, state, now);
+	state = bounded(s->state);
+	ns = interval(s, now);
+	add(s, state, ns);
 	owe(s, state, ns);
 	if (is_sleep(state)) {
 		fill_span(&out->row.span, t, s, state, s->since, 0, 0, skew);

@@ -19,6 +19,15 @@ struct sched_sum {
 	__u64 count;
 };
 
+/* The compiler may know that a state is in range from a comparison that the verifier (of 6.1, of 6.12) does not follow: one
+ * of the number less three. Of what comes out of here it knows nothing, and leaves the mask in.
+ */
+static __always_inline __u32 bounded(__u32 state)
+{
+	asm("" : "+r"(state));
+	return state & 7;
+}
+
 /* Where a task's time went. Times are the run queue's clock. */
 struct sched_slot {
 	__u32 pid;

@@ -1,0 +1,89 @@
+//! What the stage is told: all that a play needs, and nothing of what whyslow must answer.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::stage::part::{FaultSpec, LoadSpec, Proof};
+
+/// The file in the share that tells the stage what to play.
+pub const PLAN: &str = "plan.json";
+/// The file in the share that tells what came of it.
+pub const PLAYED: &str = "facts.json";
+/// What whyslow said.
+pub const DOCUMENT: &str = "document.json";
+
+/// How whyslow looks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LookSpec {
+    /// Its arguments; `--json` is put behind them. `{key}`: a name that a fault has told.
+    pub args: Vec<String>,
+    /// Length of its window, in seconds, for the one who waits for it.
+    pub window_s: u64,
+    /// Work without the fault, before and after.
+    pub without_ms: u64,
+    /// From putting the fault on until it has its effect in full.
+    pub settle_ms: u64,
+}
+
+impl Default for LookSpec {
+    fn default() -> Self {
+        let args = ["--for", "4s"].map(str::to_owned).to_vec();
+        LookSpec { args, window_s: 4, without_ms: 2_000, settle_ms: 1_000 }
+    }
+}
+
+/// One play.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Gives the same draws again.
+    pub seed: u64,
+    /// "6.1", "6.12", "host".
+    pub kernel: String,
+    /// What is wrong.
+    pub faults: Vec<FaultSpec>,
+    /// What else goes on.
+    pub loads: Vec<LoadSpec>,
+    /// How whyslow looks.
+    pub look: LookSpec,
+    /// The program under test, as the stage sees it.
+    pub whyslow: PathBuf,
+    /// Where fault modules for this kernel are, if there are any.
+    pub modules: Option<PathBuf>,
+    /// The project's sources.
+    pub project: PathBuf,
+}
+
+/// What one fault or load did, by the clocks of its own victims.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Facts {
+    /// It came about.
+    pub proof: Proof,
+    /// What its victims lost in the window, task-seconds: bounds.
+    pub lost_s: Option<(f64, f64)>,
+    /// Names that an answer can ask for.
+    pub names: BTreeMap<String, String>,
+}
+
+/// What came of a play.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Played {
+    /// Why it broke down; whatever else is here does not count then.
+    pub trouble: Option<String>,
+    /// Why whyslow gave no document.
+    pub no_answer: Option<String>,
+    /// Whyslow's exit status.
+    pub status: Option<i32>,
+    /// Length of its window by its own account.
+    pub window_s: f64,
+    /// From asking whyslow until it had ended.
+    pub answered_s: f64,
+    /// Of each fault.
+    pub faults: Vec<Facts>,
+    /// Of each load.
+    pub loads: Vec<Facts>,
+}

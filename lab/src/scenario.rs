@@ -1,0 +1,292 @@
+//! A scenario: one file that says what is made, what whyslow must answer, and what it must not say.
+//!
+//! What is drawn stands under `[draw]`; `"$name"` anywhere else is replaced by it. A string that is nothing but
+//! `"$name"` takes the drawn value as it is, also a number or a list; in a longer string its text is put in.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+use whyslow_faults::Draw;
+
+use crate::plan::LookSpec;
+use crate::stage::part::{FaultSpec, LoadSpec};
+
+/// Letters of a drawn word: with a short prefix it fits in the name of a task.
+const WORD: usize = 7;
+/// What a guest has if the scenario does not say.
+const VCPUS: usize = 2;
+
+/// What a scenario is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sort {
+    /// One fault, to be found.
+    Fault,
+    /// Nothing is wrong: nothing may be accused.
+    Control,
+    /// Two faults at once, both to be found.
+    Double,
+}
+
+/// One file, not yet drawn.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// The file's name without its ending.
+    pub name: String,
+    /// What stands in it whatever is drawn.
+    pub head: Head,
+    body: Table,
+}
+
+/// What can be said of a scenario before anything is drawn.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Head {
+    /// One sentence.
+    pub about: String,
+    /// "6.1", "6.12", "host".
+    pub kernels: Vec<String>,
+    /// Must be found; else a miss is listed, and fails nobody.
+    #[serde(default = "yes")]
+    pub promised: bool,
+    /// May be drawn for CI.
+    #[serde(default)]
+    pub ci: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A scenario in which everything is drawn.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// The guest.
+    #[serde(default)]
+    pub hardware: Table,
+    /// What is wrong.
+    #[serde(default)]
+    pub fault: Vec<FaultSpec>,
+    /// What else goes on.
+    #[serde(default)]
+    pub load: Vec<LoadSpec>,
+    /// How whyslow looks.
+    #[serde(default)]
+    pub look: LookSpec,
+    /// What it must answer.
+    #[serde(default)]
+    pub answer: Vec<Answer>,
+    /// What it must not say.
+    #[serde(default)]
+    pub never: Never,
+    /// Rules whose causes are no false accusation here, asked for by no answer.
+    #[serde(default)]
+    pub may: Vec<String>,
+}
+
+/// One thing that whyslow must answer.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The fault that it is about, by its place in the file.
+    #[serde(default)]
+    pub of: usize,
+    /// Where it must stand.
+    #[serde(rename = "in", default)]
+    pub section: Section,
+    /// Among the first so many.
+    #[serde(default = "first")]
+    pub rank: usize,
+    /// By one of these rules; none: any.
+    #[serde(default)]
+    pub rules: Vec<String>,
+    /// Each must be in the item; `a|b`: one of them; `{key}`: a name that the fault has told.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Of a chain: one after the other on the way down.
+    #[serde(default)]
+    pub order: Vec<String>,
+    /// Bounds of the time it tells, times what the victims' clock says.
+    #[serde(default)]
+    pub lost: Option<[f64; 2]>,
+}
+
+fn first() -> usize {
+    1
+}
+
+/// A list of the document.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Section {
+    /// Findings that are causes.
+    #[default]
+    Causes,
+    /// Findings that are risks.
+    Risks,
+    /// Chains of waits.
+    Chains,
+    /// Parts of the wall time.
+    Wall,
+    /// Locks of the kernel.
+    Locks,
+    /// System calls.
+    Calls,
+}
+
+/// What whyslow must not say.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Never {
+    /// No cause by one of these rules.
+    #[serde(default)]
+    pub rules: Vec<String>,
+    /// None of these in a cause or a chain.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// No cause at all, not even one that an answer would cover.
+    #[serde(default)]
+    pub any_cause: bool,
+}
+
+impl Scenario {
+    /// From the text of a file.
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let body: Table = toml::from_str(text).map_err(|err| format!("{name}: {err}"))?;
+        let head = Head::deserialize(body.clone()).map_err(|err| format!("{name}: {err}"))?;
+        if head.kernels.is_empty() {
+            return Err(format!("{name}: it names no kernel"));
+        }
+        Ok(Scenario { name: name.to_owned(), head, body })
+    }
+
+    /// All in a folder, by name.
+    pub fn all(folder: &Path) -> Result<Vec<Self>, String> {
+        let entries =
+            fs::read_dir(folder).map_err(|err| format!("cannot read {}: {err}", folder.display()))?;
+        let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        files.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
+        files.sort();
+        let read = |path: &std::path::PathBuf| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            let text =
+                fs::read_to_string(path).map_err(|err| format!("cannot read {}: {err}", path.display()))?;
+            Scenario::parse(&name, &text)
+        };
+        files.iter().map(read).collect()
+    }
+
+    /// What it is for: by what it asks.
+    #[must_use]
+    pub fn sort(&self) -> Sort {
+        let answers = self.body.get("answer").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let of = |answer: &Value| answer.get("of").and_then(Value::as_integer).unwrap_or(0);
+        match answers.first().map(of) {
+            None => Sort::Control,
+            Some(one) if answers.iter().all(|answer| of(answer) == one) => Sort::Fault,
+            Some(_) => Sort::Double,
+        }
+    }
+
+    /// How many CPUs its guest has.
+    #[must_use]
+    pub fn vcpus(&self) -> usize {
+        let told = self.body.get("hardware").and_then(|hardware| hardware.get("vcpus")?.as_integer());
+        told.and_then(|n| usize::try_from(n).ok()).unwrap_or(VCPUS).max(1)
+    }
+
+    /// Draw all that is left open. The draws of a name do not depend on which other names there are.
+    pub fn drawn(&self, draw: &Draw, cpus: usize) -> Result<(Script, BTreeMap<String, Value>), String> {
+        let trouble = |what: String| format!("{}: {what}", self.name);
+        let asked = match self.body.get("draw") {
+            None => Table::new(),
+            Some(Value::Table(asked)) => asked.clone(),
+            Some(_) => return Err(trouble("draw is no table".into())),
+        };
+        let mut drawn = BTreeMap::new();
+        for (name, how) in &asked {
+            let value = draw_one(how, &mut draw.branch(name), cpus)
+                .ok_or_else(|| trouble(format!("cannot draw {name}: {how:?}")))?;
+            drawn.insert(name.clone(), value);
+        }
+        let mut body = Value::Table(self.body.clone());
+        for name in ["draw", "about", "kernels", "promised", "ci"] {
+            body.as_table_mut().map(|table| table.remove(name));
+        }
+        substitute(&mut body, &drawn).map_err(trouble)?;
+        let script = Script::deserialize(body).map_err(|err| trouble(err.to_string()))?;
+        match script.answer.iter().find(|answer| answer.of >= script.fault.len()) {
+            Some(answer) => {
+                Err(trouble(format!("an answer is about fault {}, which is not there", answer.of)))
+            }
+            None => Ok((script, drawn)),
+        }
+    }
+}
+
+/// `{ between = [a, b] }`, `{ of = [...] }`, `"word"`, `"cpu"`.
+fn draw_one(how: &Value, draw: &mut Draw, cpus: usize) -> Option<Value> {
+    match how {
+        Value::String(text) if text == "word" => Some(Value::String(draw.word(WORD))),
+        Value::String(text) if text == "cpu" => {
+            let last = u64::try_from(cpus.max(1)).ok()?.saturating_sub(1);
+            Some(Value::Integer(i64::try_from(draw.between(0, last)).ok()?))
+        }
+        Value::Table(table) if table.len() == 1 => {
+            let (key, value) = table.iter().next()?;
+            let list = value.as_array()?;
+            match (key.as_str(), list.as_slice()) {
+                ("between", [Value::Integer(low), Value::Integer(high)]) if low <= high => {
+                    let room = high.checked_sub(*low).and_then(|room| u64::try_from(room).ok())?;
+                    let above = i64::try_from(draw.between(0, room)).ok()?;
+                    Some(Value::Integer(low.checked_add(above)?))
+                }
+                ("between", [Value::Float(low), Value::Float(high)]) if low < high => {
+                    Some(Value::Float(draw.real(*low, *high)))
+                }
+                ("of", [_, ..]) => Some(draw.pick(list)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn substitute(value: &mut Value, drawn: &BTreeMap<String, Value>) -> Result<(), String> {
+    match value {
+        Value::String(text) if text.contains('$') => *value = filled(text, drawn)?,
+        Value::Array(list) => list.iter_mut().try_for_each(|one| substitute(one, drawn))?,
+        Value::Table(table) => table.iter_mut().try_for_each(|(_, one)| substitute(one, drawn))?,
+        _ => {}
+    }
+    Ok(())
+}
+
+fn filled(text: &str, drawn: &BTreeMap<String, Value>) -> Result<Value, String> {
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('$') {
+        let end = after.find(|c| !is_of_name(c)).unwrap_or(after.len());
+        let (name, left) = after.split_at(end);
+        let value = drawn.get(name).ok_or_else(|| format!("\"{text}\": ${name} is not drawn"))?;
+        if before.is_empty() && left.is_empty() && out.is_empty() {
+            return Ok(value.clone());
+        }
+        out.push_str(before);
+        match value {
+            Value::String(word) => out.push_str(word),
+            Value::Integer(number) => out.push_str(&number.to_string()),
+            Value::Float(number) => out.push_str(&number.to_string()),
+            other => return Err(format!("\"{text}\": {other:?} cannot stand in a text")),
+        }
+        rest = left;
+    }
+    out.push_str(rest);
+    Ok(Value::String(out))
+}
+
+#[cfg(test)]
+#[path = "scenario_tests.rs"]
+mod tests;

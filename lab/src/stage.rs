@@ -1,0 +1,154 @@
+//! The stage, in a guest or on the host: all parts are set healthy, the fault is put on, whyslow looks, it is lifted.
+
+pub mod part;
+pub mod scene;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use whyslow_faults::fence::Bounds;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, Fence, Span, clock};
+
+use crate::plan::{DOCUMENT, PLAYED, Plan, Played};
+use part::{Part, Setting as _};
+
+/// An emulated CPU does the work of an exam 5 to 10 times slower.
+const ANSWER_WITHIN: Duration = Duration::from_secs(45);
+/// A guest has less memory than a host, and is lost without harm.
+const GUEST_MUST_HAVE: u64 = 256 << 20;
+const GUEST_PLAY: Duration = Duration::from_secs(150);
+
+/// Where parts are set.
+pub struct Stage {
+    /// For files of the play.
+    pub dir: PathBuf,
+    /// What the host sees, too.
+    pub share: PathBuf,
+    /// Around all processes of the play.
+    pub fence: Fence,
+    /// "6.1", "6.12", "host".
+    pub kernel: String,
+    /// The program under test.
+    pub whyslow: PathBuf,
+    /// Where fault modules for this kernel are.
+    pub modules: Option<PathBuf>,
+    /// The project's sources.
+    pub project: PathBuf,
+}
+
+impl Stage {
+    /// For one plan.
+    pub fn enter(plan: &Plan, share: &Path) -> Result<Self, Trouble> {
+        let fence = if plan.kernel == "host" {
+            Fence::enter()?
+        } else {
+            Fence::within(&Bounds { must_be_available: GUEST_MUST_HAVE, lasts: GUEST_PLAY })?
+        };
+        Ok(Stage {
+            dir: fence.dir().to_owned(),
+            share: share.to_owned(),
+            fence,
+            kernel: plan.kernel.clone(),
+            whyslow: plan.whyslow.clone(),
+            modules: plan.modules.clone(),
+            project: plan.project.clone(),
+        })
+    }
+
+    /// It is a guest: all is allowed.
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
+        self.kernel != "host"
+    }
+}
+
+/// Play what the plan says, and leave in its folder what came of it.
+pub fn play(plan: &Path) -> Result<(), Trouble> {
+    let share = plan.parent().unwrap_or(Path::new("."));
+    let text = fs::read_to_string(plan).map_err(|err| format!("cannot read {}: {err}", plan.display()))?;
+    let plan: Plan = serde_json::from_str(&text)?;
+    let played = in_order(&plan, share)
+        .unwrap_or_else(|trouble| Played { trouble: Some(trouble.to_string()), ..Played::default() });
+    fs::write(share.join(PLAYED), serde_json::to_string_pretty(&played)?)?;
+    Ok(())
+}
+
+struct Cast {
+    faults: Vec<Box<dyn Part>>,
+    loads: Vec<Box<dyn Part>>,
+}
+
+impl Cast {
+    fn set(plan: &Plan, stage: &Stage) -> Result<Self, Trouble> {
+        let draw = Draw::with(plan.seed).branch(&plan.scenario);
+        let mut cast = Cast { faults: Vec::new(), loads: Vec::new() };
+        for (index, load) in plan.loads.iter().enumerate() {
+            cast.loads.push(load.set(stage, &mut draw.branch(&format!("load {index}")))?);
+        }
+        for (index, fault) in plan.faults.iter().enumerate() {
+            cast.faults.push(fault.set(stage, &mut draw.branch(&format!("fault {index}")))?);
+        }
+        Ok(cast)
+    }
+
+    fn names(&self) -> BTreeMap<String, String> {
+        // The first that has a name gives it.
+        self.loads.iter().chain(&self.faults).rev().flat_map(|part| part.names()).collect()
+    }
+}
+
+fn in_order(plan: &Plan, share: &Path) -> Result<Played, Trouble> {
+    let stage = Stage::enter(plan, share)?;
+    let mut cast = Cast::set(plan, &stage)?;
+    let without = Duration::from_millis(plan.look.without_ms);
+    let before = clock::span_of(without);
+    cast.faults.iter_mut().try_for_each(|fault| fault.impose())?;
+    std::thread::sleep(Duration::from_millis(plan.look.settle_ms));
+    let mut played = Played::default();
+    let asked = Instant::now();
+    let from = clock::now();
+    let look = look(plan, &stage, &cast.names());
+    played.answered_s = asked.elapsed().as_secs_f64();
+    let window = match look {
+        Ok(look) => {
+            played.status = look.status;
+            played.window_s = look.window.length().as_secs_f64();
+            look.window
+        }
+        Err(trouble) => {
+            played.no_answer = Some(trouble.to_string());
+            Span { from, to: clock::now() }
+        }
+    };
+    cast.faults.iter_mut().rev().try_for_each(|fault| fault.lift())?;
+    let without = [before, clock::span_of(without)];
+    stage.fence.check_time()?;
+    let facts = |part: &dyn Part| {
+        let mut facts = part.facts(window, &without)?;
+        for (key, name) in part.names() {
+            facts.names.entry(key).or_insert(name);
+        }
+        Ok::<_, Trouble>(facts)
+    };
+    played.faults = cast.faults.iter().map(|fault| facts(&**fault)).collect::<Result<_, _>>()?;
+    played.loads = cast.loads.iter().map(|load| facts(&**load)).collect::<Result<_, _>>()?;
+    Ok(played)
+}
+
+fn look(plan: &Plan, stage: &Stage, names: &BTreeMap<String, String>) -> Result<Look, Trouble> {
+    let args: Vec<String> = plan.look.args.iter().map(|arg| with_names(arg, names)).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(["--json"]).collect();
+    let length = Duration::from_secs(plan.look.window_s);
+    let kept = stage.share.join(DOCUMENT);
+    Look::within(stage.whyslow.as_os_str(), &args, length, length + ANSWER_WITHIN, &kept)
+}
+
+/// `{key}` is replaced by the name; what is unknown stays.
+#[must_use]
+pub fn with_names(text: &str, names: &BTreeMap<String, String>) -> String {
+    names.iter().fold(text.to_owned(), |text, (key, name)| text.replace(&format!("{{{key}}}"), name))
+}

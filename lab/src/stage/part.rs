@@ -1,0 +1,111 @@
+//! A part of a play: a fault or a load with its victims. To add one: a module with its `Spec` and one line below.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, Span};
+
+pub use crate::plan::Facts;
+use crate::stage::{Stage, scene};
+
+/// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
+pub trait Setting {
+    /// Start it, healthy.
+    fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble>;
+}
+
+/// A part that runs. It ends when it is dropped.
+pub trait Part {
+    /// Put the fault on. A load has none.
+    fn impose(&mut self) -> Result<(), Trouble>;
+
+    /// Lift it, and wait until its victims move again.
+    fn lift(&mut self) -> Result<(), Trouble>;
+
+    /// Names that are known from the beginning: `{key}` in the arguments of whyslow.
+    fn names(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// What it did, by its victims' own clock; never by a file that whyslow reads.
+    fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble>;
+}
+
+/// That a fault came about (or a load worked), by a clock that whyslow does not see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// What was measured.
+    pub what: String,
+    /// While the fault was on.
+    pub with: f64,
+    /// While it was not.
+    pub without: f64,
+    /// It is one if one is larger than the other by this factor.
+    pub least_ratio: f64,
+    /// It is one.
+    pub holds: bool,
+}
+
+impl Proof {
+    /// `with` is larger than `without` by at least `least_ratio`.
+    #[must_use]
+    pub fn rises(what: impl Into<String>, with: f64, without: f64, least_ratio: f64) -> Self {
+        let holds = with > 0.0 && with >= without * least_ratio;
+        Proof { what: what.into(), with, without, least_ratio, holds }
+    }
+
+    /// `with` is smaller than `without` by at least `least_ratio`.
+    #[must_use]
+    pub fn falls(what: impl Into<String>, with: f64, without: f64, least_ratio: f64) -> Self {
+        let holds = without > 0.0 && without >= with * least_ratio;
+        Proof { what: what.into(), with, without, least_ratio, holds }
+    }
+
+    /// `with` and `without` differ by less than `ratio`: of what is healthy.
+    #[must_use]
+    pub fn stays(what: impl Into<String>, with: f64, without: f64, ratio: f64) -> Self {
+        let holds = without > 0.0 && with * ratio >= without;
+        Proof { what: what.into(), with, without, least_ratio: ratio, holds }
+    }
+}
+
+impl std::fmt::Display for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let holds = if self.holds { "holds" } else { "does not hold" };
+        write!(f, "{}: {:.3} with, {:.3} without: {holds}", self.what, self.with, self.without)
+    }
+}
+
+macro_rules! parts {
+    ($(#[$about:meta])* $name:ident { $($variant:ident($spec:ty),)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Serialize, Deserialize)]
+        #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+        pub enum $name {
+            $(#[doc = concat!("See `", stringify!($spec), "`.")] $variant($spec),)*
+        }
+
+        impl Setting for $name {
+            fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+                match self {
+                    $($name::$variant(spec) => spec.set(stage, draw),)*
+                }
+            }
+        }
+    };
+}
+
+parts! {
+    /// What can be wrong.
+    FaultSpec {
+        Scene(scene::Spec),
+    }
+}
+
+parts! {
+    /// What else can go on.
+    LoadSpec {
+        Scene(scene::Spec),
+    }
+}

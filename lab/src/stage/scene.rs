@@ -1,0 +1,103 @@
+//! The scenes of the live tests (`whyslow_faults::Scene`), in a guest: limits of cgroups, queues, swap.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::scene::Stage as Place;
+use whyslow_faults::{Draw, Form, Kind, Scene, Span, bars};
+
+use crate::stage::Stage;
+use crate::stage::part::{Facts, Part, Proof, Setting};
+
+/// Of a whole guest of 1.5 GiB, which holds whyslow, too.
+const MEMORY_MIB: u64 = 384;
+/// Emulated CPUs share the host's with others: what loses less than this may have lost nothing.
+const NO_LOSS: f64 = 0.25;
+/// What whyslow itself and a noisy host take from a victim is not its fault's.
+const EXACT: f64 = 0.15;
+
+/// One scene.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Which, by the rule that should find it: "cpu-quota".
+    scene: String,
+    /// "fault", "twin" or "decoy".
+    #[serde(default)]
+    form: FormSpec,
+    /// Memory that its victims may use.
+    #[serde(default)]
+    memory_mib: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FormSpec {
+    #[default]
+    Fault,
+    Twin,
+    Decoy,
+}
+
+struct Playing {
+    scene: Scene,
+    form: FormSpec,
+    counted: u64,
+}
+
+impl Setting for Spec {
+    fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let kind = Kind::ALL.into_iter().find(|kind| kind.rule() == self.scene);
+        let kind = kind.ok_or_else(|| format!("there is no scene \"{}\"", self.scene))?;
+        let form = match self.form {
+            FormSpec::Fault => Form::Fault,
+            FormSpec::Twin => Form::Twin,
+            FormSpec::Decoy => Form::Decoy,
+        };
+        let memory = self.memory_mib.unwrap_or(MEMORY_MIB) << 20;
+        let scene = Scene::set(&Place { fence: &stage.fence, memory }, kind, form, draw)?;
+        Ok(Box::new(Playing { scene, form: self.form, counted: 0 }))
+    }
+}
+
+impl Part for Playing {
+    fn impose(&mut self) -> Result<(), Trouble> {
+        self.counted = self.scene.counter()?.unwrap_or(0);
+        Ok(self.scene.impose()?)
+    }
+
+    fn lift(&mut self) -> Result<(), Trouble> {
+        Ok(self.scene.lift()?)
+    }
+
+    fn names(&self) -> BTreeMap<String, String> {
+        let victim = self.scene.victim();
+        let known = [
+            ("group", self.scene.group().path().to_owned()),
+            ("comm", victim.comm().to_owned()),
+            ("pid", victim.pid().to_string()),
+        ];
+        known.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
+    }
+
+    fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
+        let truth = self.scene.truth_of(window, without);
+        let what = format!("{}; its victims' pieces of work a second", self.scene);
+        let proof = match self.form {
+            FormSpec::Fault => {
+                Proof::falls(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - bars::A_FAULT))
+            }
+            FormSpec::Twin | FormSpec::Decoy => {
+                Proof::stays(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - NO_LOSS))
+            }
+        };
+        let lost = truth.lost_s();
+        let slack = EXACT * truth.tasks as f64 * truth.window_s;
+        let mut names = self.names();
+        if let Some(counter) = self.scene.counter()? {
+            names.insert("counted".to_owned(), counter.saturating_sub(self.counted).to_string());
+        }
+        Ok(Facts { proof, lost_s: Some(((lost - slack).max(0.0), lost + slack)), names })
+    }
+}
