@@ -1,5 +1,24 @@
 //! The lab: boots real kernels under emulation, puts real faults into them, and runs programs of this project there.
+//!
+//! One binary is all of it: the driver on the host, PID 1 of the guest, the guest kernel's loader of modules, the stage
+//! and its victims.
 
+pub mod child;
+pub mod ci;
+pub mod guest_modules;
+pub mod image;
+pub mod init;
+pub mod interrupt;
+pub mod judge;
+pub mod kernels;
+pub mod machine;
+pub mod orders;
+pub mod place;
 pub mod plan;
+pub mod rounds;
 pub mod scenario;
 pub mod stage;
+pub mod table;
+pub mod trouble;
+
+pub use trouble::Trouble;

@@ -1,37 +1,148 @@
-//! Boots real kernels, makes real faults on them, and compares what whyslow says with what the victims' clocks say.
+//! `lab`: the driver's command line. The same binary is PID 1 of the guest and the guest kernel's loader of modules.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use lab::machine::{Ended, Hardware};
+use lab::{Trouble, guest_modules, init, interrupt, kernels, machine, place, rounds, stage};
 
 whyslow_faults::may_become_victim!();
 
-#[derive(Parser)]
-#[command(name = "lab", about)]
+/// What was asked for could not be run: neither passed nor failed.
+const NOT_RUN: u8 = 2;
+
+/// Real kernels in guests, for the tests of whyslow.
+#[derive(Debug, Parser)]
+#[command(name = "lab")]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 enum Verb {
-    /// Play what a plan says, here
+    /// Fetch kernels into the cache; all of them, unless some are named.
+    Fetch { kernels: Vec<String> },
+    /// Boot a kernel and run one command in it.
+    Boot(Boot),
+    /// Play scenarios, and compare what whyslow says with what the victims' clocks say.
+    Run(rounds::Asked),
+    /// Play what a plan says, here: what the driver has the guest do.
+    #[command(hide = true)]
     Stage {
-        /// The plan, in the folder that takes what came of it
+        /// The plan, in the folder that takes what came of it.
         plan: PathBuf,
     },
 }
 
+#[derive(Debug, Args)]
+struct Boot {
+    /// 5.10, 6.1 or 6.12.
+    kernel: String,
+    #[arg(long, default_value_t = 2)]
+    vcpus: u32,
+    /// MiB.
+    #[arg(long, default_value_t = 2048)]
+    memory: u32,
+    /// MiB of an ext4 disk in the place of /var/tmp.
+    #[arg(long)]
+    disk: Option<u64>,
+    /// The old cgroup hierarchies.
+    #[arg(long)]
+    cgroup_v1: bool,
+    /// A model of CPU that QEMU knows.
+    #[arg(long)]
+    cpu: Option<String>,
+    /// Time is the count of instructions, each 2^N ns (one CPU only).
+    #[arg(long, value_name = "N")]
+    icount: Option<u8>,
+    /// Two nodes of one CPU each.
+    #[arg(long)]
+    numa: bool,
+    /// More words for the kernel's command line.
+    #[arg(long, default_value = "")]
+    append: String,
+    /// Seconds until the guest is ended.
+    #[arg(long, default_value_t = 300)]
+    limit: u64,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().verb {
-        Verb::Stage { plan } => lab::stage::play(&plan),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(err) => {
-            eprintln!("lab: {err}");
-            ExitCode::from(2)
+    if init::is_first() {
+        init::main();
+    }
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(name) = init::asked_for_module(&args) {
+        return told(guest_modules::load(&name).map(|()| ExitCode::SUCCESS));
+    }
+    interrupt::listen();
+    told(match Cli::parse().verb {
+        Verb::Fetch { kernels } => Ok(fetch(&kernels)),
+        Verb::Boot(asked) => boot(asked),
+        Verb::Run(asked) => rounds::run(&asked),
+        Verb::Stage { plan } => stage::play(&plan)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|err| Trouble::new(format!("play {}", plan.display()), err)),
+    })
+}
+
+fn told(done: Result<ExitCode, Trouble>) -> ExitCode {
+    done.unwrap_or_else(|trouble| {
+        eprintln!("lab: {trouble}");
+        ExitCode::from(NOT_RUN)
+    })
+}
+
+fn fetch(asked: &[String]) -> ExitCode {
+    let all: Vec<String> = kernels::LABELS.map(str::to_owned).to_vec();
+    let mut absent = 0_u8;
+    for label in if asked.is_empty() { &all } else { asked } {
+        match kernels::fetch(label) {
+            Ok(kernel) => println!("{label}: Linux {}", kernel.release),
+            Err(reason) => {
+                println!("{label}: not run: {reason}");
+                absent = NOT_RUN;
+            }
         }
+    }
+    ExitCode::from(absent)
+}
+
+fn boot(asked: Boot) -> Result<ExitCode, Trouble> {
+    let what = format!("boot Linux {}", asked.kernel);
+    let kernel = kernels::fetch(&asked.kernel).map_err(|reason| Trouble::new(&what, reason))?;
+    let hardware = Hardware {
+        vcpus: asked.vcpus,
+        memory_mib: asked.memory,
+        cpu_model: asked.cpu,
+        icount_shift: asked.icount,
+        numa: asked.numa,
+        disk_mib: asked.disk,
+        cgroup_v1: asked.cgroup_v1,
+        append: asked.append,
+        ..Hardware::default()
+    };
+    let mut run = place::Run::new()?;
+    let ran =
+        machine::run(&kernel, &hardware, run.share(), &asked.command, Duration::from_secs(asked.limit))?;
+    print!("{}", ran.console);
+    let ratio = ran.clock_ratio.map_or("not judged".to_owned(), |ratio| format!("{ratio:.2} of the host's"));
+    println!("lab: {:.1} s here, {:.1} s there, its clock {ratio}", ran.seconds, ran.guest_seconds);
+    for complaint in &ran.complaints {
+        println!("lab: complaint: {complaint}");
+    }
+    let failed = |why: &str, run: &mut place::Run| {
+        Trouble::new(&what, format!("{why} (kept: {})", run.keep().display()))
+    };
+    match ran.status {
+        Ended::Exited(status) => Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))),
+        Ended::TimedOut => Err(failed("it did not end within its limit", &mut run)),
+        Ended::Died(_) => Err(failed("the guest died", &mut run)),
     }
 }

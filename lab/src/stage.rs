@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use whyslow_faults::fence::Bounds;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Fence, Span, clock};
@@ -16,11 +15,8 @@ use whyslow_faults::{Draw, Fence, Span, clock};
 use crate::plan::{DOCUMENT, PLAYED, Plan, Played};
 use part::{Part, Setting as _};
 
-/// An emulated CPU does the work of an exam 5 to 10 times slower.
-const ANSWER_WITHIN: Duration = Duration::from_secs(45);
 /// A guest has less memory than a host, and is lost without harm.
 const GUEST_MUST_HAVE: u64 = 256 << 20;
-const GUEST_PLAY: Duration = Duration::from_secs(150);
 
 /// Where parts are set.
 pub struct Stage {
@@ -43,11 +39,7 @@ pub struct Stage {
 impl Stage {
     /// For one plan.
     pub fn enter(plan: &Plan, share: &Path) -> Result<Self, Trouble> {
-        let fence = if plan.kernel == "host" {
-            Fence::enter()?
-        } else {
-            Fence::within(&Bounds { must_be_available: GUEST_MUST_HAVE, lasts: GUEST_PLAY })?
-        };
+        let fence = if plan.kernel == "host" { Fence::enter()? } else { Fence::with_room(GUEST_MUST_HAVE)? };
         Ok(Stage {
             dir: fence.dir().to_owned(),
             share: share.to_owned(),
@@ -144,7 +136,7 @@ fn look(plan: &Plan, stage: &Stage, names: &BTreeMap<String, String>) -> Result<
     let args: Vec<&str> = args.iter().map(String::as_str).chain(["--json"]).collect();
     let length = Duration::from_secs(plan.look.window_s);
     let kept = stage.share.join(DOCUMENT);
-    Look::within(stage.whyslow.as_os_str(), &args, length, length + ANSWER_WITHIN, &kept)
+    Look::now(stage.whyslow.as_os_str(), &args, length, &kept)
 }
 
 /// `{key}` is replaced by the name; what is unknown stays.

@@ -21,25 +21,9 @@ const MUST_BE_AVAILABLE: u64 = 2 << 30;
 /// A place on a disk: /tmp may be memory.
 const FILES: &str = "/var/tmp";
 
-/// What a fence asks of the host, and how long it stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    /// Bytes of memory that must be to be had: a host may have other work, a guest has none.
-    pub must_be_available: u64,
-    /// No longer.
-    pub lasts: Duration,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Bounds { must_be_available: MUST_BE_AVAILABLE, lasts: bars::patient(AT_MOST) }
-    }
-}
-
 /// The fence around one live test. Dropping it, also by a panic, ends and removes all that the test made.
 pub struct Fence {
     began: Instant,
-    lasts: Duration,
     dir: PathBuf,
     top: Group,
     hierarchies: Hierarchies,
@@ -52,21 +36,21 @@ pub struct Fence {
 impl Fence {
     /// Wait for other live tests to end, remove what dead ones left, check the host, make the groups.
     pub fn enter() -> io::Result<Self> {
-        Fence::within(&Bounds::default())
+        Fence::with_room(MUST_BE_AVAILABLE)
     }
 
-    /// The same, with bounds of its own.
-    pub fn within(bounds: &Bounds) -> io::Result<Self> {
+    /// The same, where less memory will do: a guest is there for the test alone.
+    pub fn with_room(must_be_available: u64) -> io::Result<Self> {
         if !sys::is_root() {
             return Err(io::Error::other("live tests make cgroups and swap: run them as root"));
         }
         let lock = wait_for_others()?;
         let available = host::available_memory()?;
-        if available < bounds.must_be_available {
+        if available < must_be_available {
             return Err(io::Error::other(format!(
                 "only {} MiB of memory are available; a live test wants {}",
                 available >> 20,
-                bounds.must_be_available >> 20
+                must_be_available >> 20
             )));
         }
         let hierarchies = Hierarchies::here()?;
@@ -78,8 +62,7 @@ impl Fence {
         let top = Group::make(&hierarchies, &format!("/{name}"))?;
         let turns_per_us = work::turns_per_us();
         let groups = RefCell::new(Vec::new());
-        let (began, lasts) = (Instant::now(), bounds.lasts);
-        let fence = Fence { began, lasts, dir, top, hierarchies, groups, turns_per_us, _lock: lock };
+        let fence = Fence { began: Instant::now(), dir, top, hierarchies, groups, turns_per_us, _lock: lock };
         fence.top.set_memory_limit(Some(MEMORY_LIMIT))?;
         fence.top.set_pids_limit(PIDS_LIMIT)?;
         Ok(fence)
@@ -107,13 +90,16 @@ impl Fence {
     /// Time that the test has left.
     #[must_use]
     pub fn left(&self) -> Duration {
-        self.lasts.saturating_sub(self.began.elapsed())
+        bars::patient(AT_MOST).saturating_sub(self.began.elapsed())
     }
 
     /// Fail if the test has had its time.
     pub fn check_time(&self) -> io::Result<()> {
         if self.left().is_zero() {
-            return Err(io::Error::other(format!("a live test may last {} s", self.lasts.as_secs())));
+            return Err(io::Error::other(format!(
+                "a live test may last {} s",
+                bars::patient(AT_MOST).as_secs()
+            )));
         }
         Ok(())
     }

@@ -27,17 +27,6 @@ pub struct Look {
 impl Look {
     /// Run `whyslow ARGS` now; its window is as long as it is told to be in `args`. What it says is kept in `kept`.
     pub fn now(whyslow: &OsStr, args: &[&str], length: Duration, kept: &Path) -> Result<Self, Trouble> {
-        Look::within(whyslow, args, length, length + bars::patient(bars::ANSWER_WITHIN), kept)
-    }
-
-    /// The same, for one who has `patience`: an emulated CPU is slow.
-    pub fn within(
-        whyslow: &OsStr,
-        args: &[&str],
-        length: Duration,
-        patience: Duration,
-        kept: &Path,
-    ) -> Result<Self, Trouble> {
         let mut child = Command::new(whyslow)
             .args(args)
             .stdin(Stdio::null())
@@ -49,7 +38,7 @@ impl Look {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            if began.elapsed() > patience {
+            if began.elapsed() > length + bars::patient(bars::ANSWER_WITHIN) {
                 child.kill()?;
                 child.wait()?;
                 return Err(format!("whyslow gave no answer in {:?}", began.elapsed()).into());

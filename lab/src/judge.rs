@@ -1,0 +1,285 @@
+//! What whyslow said beside what the victims' clocks say: found, missed, false, or no judgement at all.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::plan::{Facts, Played};
+use crate::scenario::{Answer, Never, Script, Section};
+use crate::stage::with_names;
+
+/// How one play ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// All that was asked was answered, and nobody was accused falsely.
+    Found,
+    /// Something that was asked was not answered.
+    Missed(String),
+    /// Somebody was accused who did nothing.
+    False(String),
+    /// The fault did not come about, or the guest died: nothing can be said of whyslow.
+    Failed(String),
+    /// It could not be played here.
+    NotRun(String),
+}
+
+impl Verdict {
+    /// In one word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Found => "found",
+            Verdict::Missed(_) => "missed",
+            Verdict::False(_) => "false",
+            Verdict::Failed(_) => "failed",
+            Verdict::NotRun(_) => "not run",
+        }
+    }
+
+    /// Why, where there is something to say.
+    #[must_use]
+    pub fn why(&self) -> Option<&str> {
+        match self {
+            Verdict::Found => None,
+            Verdict::Missed(why) | Verdict::False(why) | Verdict::Failed(why) | Verdict::NotRun(why) => {
+                Some(why)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why() {
+            Some(why) => write!(f, "{}: {why}", self.word()),
+            None => f.write_str(self.word()),
+        }
+    }
+}
+
+/// Judge one play.
+#[must_use]
+pub fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verdict {
+    if let Some(trouble) = &played.trouble {
+        return Verdict::Failed(trouble.clone());
+    }
+    if let Some(facts) = played.faults.iter().chain(&played.loads).find(|facts| !facts.proof.holds) {
+        return Verdict::Failed(facts.proof.to_string());
+    }
+    if played.faults.len() < script.fault.len() {
+        return Verdict::Failed("not every fault told its facts".into());
+    }
+    let document = match (document, &played.no_answer) {
+        (Some(document), None) => document,
+        (_, why) => {
+            return Verdict::Missed(why.clone().unwrap_or_else(|| "whyslow wrote no document".into()));
+        }
+    };
+    if let Some(what) = false_accusation(script, played, document) {
+        return Verdict::False(what);
+    }
+    let unanswered = script.answer.iter().find_map(|answer| {
+        let facts = played.faults.get(answer.of)?;
+        is_answered(answer, facts, document).err()
+    });
+    unanswered.map_or(Verdict::Found, Verdict::Missed)
+}
+
+/// The first cause that nobody asked for, and nobody allows.
+fn false_accusation(script: &Script, played: &Played, document: &Value) -> Option<String> {
+    let causes = items(Section::Causes, document);
+    let is_covered = |cause: &Value| {
+        let rule = rule_of(cause);
+        script.may.iter().any(|may| may == rule)
+            || script.answer.iter().any(|answer| {
+                let facts = played.faults.get(answer.of);
+                answer.section == Section::Causes && facts.is_some_and(|facts| is_it(answer, facts, cause))
+            })
+    };
+    let never = &script.never;
+    let accusation = causes.iter().find(|cause| {
+        never.any_cause || never.rules.iter().any(|rule| rule == rule_of(cause)) || !is_covered(cause)
+    });
+    match accusation {
+        Some(cause) => Some(told(Section::Causes, cause)),
+        None => never_named(never, played, document),
+    }
+}
+
+fn never_named(never: &Never, played: &Played, document: &Value) -> Option<String> {
+    let all = [Section::Causes, Section::Chains].map(|section| (section, items(section, document)));
+    let facts: Vec<&Facts> = played.faults.iter().chain(&played.loads).collect();
+    never.names.iter().find_map(|name| {
+        let name = facts.iter().fold(name.clone(), |name, facts| with_names(&name, &facts.names));
+        all.iter().find_map(|(section, items)| {
+            let item = items.iter().find(|item| has(&words_of(item), &name))?;
+            Some(format!("{name} is named: {}", told(*section, item)))
+        })
+    })
+}
+
+/// Where it stands and what it tells are right.
+fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), String> {
+    let all = items(answer.section, document);
+    let Some(rank) = all.iter().position(|item| is_it(answer, facts, item)) else {
+        let first: Vec<String> = all.iter().take(3).map(|item| told(answer.section, item)).collect();
+        return Err(format!("{} is in no item of {:?}: {first:?}", asked(answer, facts), answer.section));
+    };
+    if rank >= answer.rank {
+        let above = all.first().map(|item| told(answer.section, item)).unwrap_or_default();
+        return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
+    }
+    let (Some([least, most]), Some((low, high))) = (answer.lost, facts.lost_s) else { return Ok(()) };
+    // One loss may be told in parts: by victim, by the ways that a chain takes.
+    let alike = all.iter().filter(|item| is_it(answer, facts, item));
+    let lost: f64 = alike.filter_map(|item| time_of(answer.section, item)).sum();
+    if lost >= low * least && lost <= high * most {
+        return Ok(());
+    }
+    Err(format!("{}: {lost:.2} s told, {low:.2} to {high:.2} s by its victims' clock", asked(answer, facts)))
+}
+
+fn asked(answer: &Answer, facts: &Facts) -> String {
+    let names: Vec<String> =
+        answer.names.iter().chain(&answer.order).map(|name| with_names(name, &facts.names)).collect();
+    format!("{} [{}]", answer.rules.join(" or "), names.join(", "))
+}
+
+/// It is the item that is asked for, whatever it tells of time.
+fn is_it(answer: &Answer, facts: &Facts, item: &Value) -> bool {
+    let by_rule = answer.rules.is_empty() || answer.rules.iter().any(|rule| rule == rule_of(item));
+    let words = words_of(item);
+    let named = answer.names.iter().all(|name| has(&words, &with_names(name, &facts.names)));
+    by_rule && named && is_in_order(answer, facts, item)
+}
+
+fn is_in_order(answer: &Answer, facts: &Facts, item: &Value) -> bool {
+    let hops = item["hops"].as_array().or_else(|| item["chain"].as_array());
+    let mut hops = hops.into_iter().flatten().enumerate().map(|(at, hop)| {
+        let mut words = Vec::new();
+        gather(hop, &mut words);
+        gather(&item["tasks"][at], &mut words);
+        words
+    });
+    answer.order.iter().all(|name| {
+        let name = with_names(name, &facts.names);
+        hops.any(|words| has(&words, &name))
+    })
+}
+
+/// `a|b`: one of them. A number must be the whole of a word, other text may be a part.
+fn has(words: &[String], name: &str) -> bool {
+    name.split('|').any(|name| {
+        let is_number = name.parse::<u64>().is_ok();
+        words.iter().any(|word| {
+            if is_number {
+                word.split(|c: char| !c.is_ascii_digit()).any(|digits| digits == name)
+            } else {
+                word.contains(name)
+            }
+        })
+    })
+}
+
+fn items(section: Section, document: &Value) -> Vec<&Value> {
+    let at = match section {
+        Section::Causes | Section::Risks => &document["findings"],
+        Section::Chains => &document["chains"],
+        Section::Wall => &document["wall"]["parts"],
+        Section::Locks => &document["locks"],
+        Section::Calls => &document["calls"],
+    };
+    let kind = match section {
+        Section::Causes => Some("cause"),
+        Section::Risks => Some("risk"),
+        _ => None,
+    };
+    let all = at.as_array().into_iter().flatten();
+    all.filter(|item| kind.is_none_or(|kind| item["kind"] == kind)).collect()
+}
+
+fn rule_of(item: &Value) -> &str {
+    item["rule"].as_str().unwrap_or("")
+}
+
+/// Task-seconds that an item tells.
+fn time_of(section: Section, item: &Value) -> Option<f64> {
+    match section {
+        Section::Causes | Section::Risks => item["lost_s"].as_f64(),
+        Section::Locks => {
+            let side = |side: &str| item[side]["total_s"].as_f64().unwrap_or(0.0);
+            Some(side("read") + side("write"))
+        }
+        Section::Chains | Section::Wall | Section::Calls => item["time_s"].as_f64(),
+    }
+}
+
+/// All words of an item in which a reader would see blame: not how to check it, nor what would help.
+fn words_of(item: &Value) -> Vec<String> {
+    let mut words = Vec::new();
+    match item.as_object() {
+        Some(parts) => {
+            let told = parts.iter().filter(|(name, _)| !matches!(name.as_str(), "check" | "fixes" | "rule"));
+            told.for_each(|(_, part)| gather(part, &mut words));
+        }
+        None => gather(item, &mut words),
+    }
+    words
+}
+
+fn gather(value: &Value, words: &mut Vec<String>) {
+    match value {
+        Value::String(text) => words.push(text.clone()),
+        Value::Number(number) if number.is_u64() => words.push(number.to_string()),
+        Value::Array(list) => list.iter().for_each(|one| gather(one, words)),
+        Value::Object(map) => map.values().for_each(|one| gather(one, words)),
+        _ => {}
+    }
+}
+
+/// One item in one line.
+fn told(section: Section, item: &Value) -> String {
+    let time = time_of(section, item).map_or("?".to_owned(), |s| format!("{s:.2}"));
+    let text = match section {
+        Section::Causes | Section::Risks => {
+            format!("{}: {}", rule_of(item), item["title"].as_str().unwrap_or(""))
+        }
+        Section::Chains => {
+            let hops = item["hops"].as_array().into_iter().flatten();
+            let word = |hop: &Value, name: &str| hop[name].as_str().unwrap_or("").to_owned();
+            let hops = hops.map(|hop| {
+                format!("{} {} ({})", word(hop, "who"), word(hop, "edge"), word(hop, "waits_for"))
+            });
+            hops.collect::<Vec<_>>().join(" < ")
+        }
+        Section::Wall => format!("{} {}", item["kind"], item["what"]),
+        Section::Locks => item["name"].to_string(),
+        Section::Calls => format!("{} {}", item["syscall"], item["path"]),
+    };
+    format!("{text} ({time} s)")
+}
+
+/// What looking cost: CPU seconds of whyslow and of its BPF programs, and its memory in MiB.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cost {
+    /// CPU seconds of whyslow.
+    pub cpu_s: f64,
+    /// Run time of its BPF programs.
+    pub bpf_s: f64,
+    /// Peak resident memory, MiB.
+    pub rss_mib: f64,
+}
+
+impl Cost {
+    /// As the document has it.
+    #[must_use]
+    pub fn of(document: &Value) -> Self {
+        let number = |name: &str| document["own_cost"][name].as_f64().unwrap_or(0.0);
+        let rss_mib = number("rss_bytes") / f64::from(1 << 20);
+        Cost { cpu_s: number("cpu_s"), bpf_s: number("bpf_s"), rss_mib }
+    }
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

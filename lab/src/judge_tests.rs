@@ -1,0 +1,106 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use whyslow_faults::Draw;
+
+use super::*;
+use crate::scenario::Scenario;
+use crate::stage::part::Proof;
+
+fn script(more: &str) -> Script {
+    let text = format!(
+        "about = \"x\"\nkernels = [\"6.1\"]\n{more}\n[[fault]]\nkind = \"scene\"\nscene = \"cpu-quota\"\n"
+    );
+    Scenario::parse("a", &text).unwrap().drawn(&Draw::with(1), 2).unwrap().0
+}
+
+fn asks(more: &str) -> Script {
+    script(&format!(
+        "[[answer]]\nrules = [\"cpu-quota\"]\nnames = [\"{{group}}\"]\nlost = [0.8, 1.2]\n{more}"
+    ))
+}
+
+fn played(holds: bool) -> Played {
+    let names = BTreeMap::from([("group".to_owned(), "/abc/def".to_owned())]);
+    let (with, without) = if holds { (10.0, 20.0) } else { (20.0, 20.0) };
+    let proof = Proof::falls("pieces", with, without, 1.5);
+    Played { faults: vec![Facts { proof, lost_s: Some((9.0, 11.0)), names }], ..Played::default() }
+}
+
+fn cause(rule: &str, group: &str, lost: f64) -> Value {
+    json!({"kind": "cause", "rule": rule, "title": "t", "lost_s": lost, "check": [{"text": "/bad"}],
+        "victim": {"kind": "cgroup", "id": group, "name": group}})
+}
+
+fn said(causes: &[Value]) -> Value {
+    json!({"findings": causes, "chains": [{"time_s": 3.0, "tasks": [[[77, "cat"]], [[99, "bob"]]],
+        "hops": [{"edge": "lock", "who": "cat", "waits_for": "atlas"}, {"edge": "timer", "who": "bob"}]}]})
+}
+
+fn verdict(script: &Script, causes: &[Value]) -> Verdict {
+    judge(script, &played(true), Some(&said(causes)))
+}
+
+#[test]
+fn what_is_asked_is_found() {
+    assert_eq!(verdict(&asks(""), &[cause("cpu-quota", "/abc/def", 10.0)]), Verdict::Found);
+    // In parts.
+    let parts = [cause("cpu-quota", "/abc/def", 6.0), cause("cpu-quota", "/abc/def", 4.0)];
+    assert_eq!(verdict(&asks(""), &parts), Verdict::Found);
+}
+
+#[test]
+fn what_is_not_told_or_not_told_right_is_missed() {
+    let missed = |causes: &[Value]| verdict(&asks("\n[never]\n"), causes).word();
+    assert_eq!(missed(&[]), "missed");
+    assert_eq!(missed(&[cause("cpu-quota", "/abc/def", 5.0)]), "missed");
+    assert_eq!(missed(&[cause("cpu-quota", "/abc/def", 14.0)]), "missed");
+    let below = format!("may = [\"steal\"]\n{}", "[[answer]]\nrules = [\"cpu-quota\"]\n");
+    let causes = [cause("steal", "", 20.0), cause("cpu-quota", "/abc/def", 10.0)];
+    assert_eq!(verdict(&script(&below), &causes).word(), "missed");
+    assert_eq!(verdict(&script(&format!("{below}rank = 2\n")), &causes), Verdict::Found);
+    let nothing = Played { no_answer: Some("it hung".into()), ..played(true) };
+    assert_eq!(judge(&asks(""), &nothing, None), Verdict::Missed("it hung".into()));
+}
+
+#[test]
+fn a_cause_that_nobody_asked_for_is_false() {
+    let good = cause("cpu-quota", "/abc/def", 10.0);
+    assert_eq!(verdict(&asks(""), &[good.clone(), cause("steal", "", 1.0)]).word(), "false");
+    assert_eq!(verdict(&asks(""), &[good.clone(), cause("cpu-quota", "/other", 1.0)]).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nrules = [\"cpu-quota\"]\n"), &[good.clone()]).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nany_cause = true\n"), &[good.clone()]).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nnames = [\"bob\"]\n"), &[good.clone()]).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nnames = [\"99\"]\n"), &[good.clone()]).word(), "false");
+    // Part of a number is another number; how to check is no blame.
+    assert_eq!(verdict(&asks("[never]\nnames = [\"9\", \"/bad\"]\n"), &[good]), Verdict::Found);
+}
+
+#[test]
+fn a_fault_without_proof_is_failed_whatever_was_said() {
+    let document = said(&[cause("steal", "", 1.0)]);
+    assert_eq!(judge(&asks(""), &played(false), Some(&document)).word(), "failed");
+    let broke = Played { trouble: Some("no module".into()), ..played(true) };
+    assert_eq!(judge(&asks(""), &broke, Some(&document)), Verdict::Failed("no module".into()));
+    assert_eq!(judge(&asks(""), &Played::default(), Some(&document)).word(), "failed");
+}
+
+#[test]
+fn chains_are_read_from_the_waiter_down() {
+    let order =
+        |order: &str| verdict(&script(&format!("[[answer]]\nin = \"chains\"\norder = {order}\n")), &[]);
+    assert_eq!(order("[\"77\", \"bob\"]"), Verdict::Found);
+    assert_eq!(order("[\"atlas\", \"dog|99\"]"), Verdict::Found);
+    assert_eq!(order("[\"bob\", \"77\"]").word(), "missed");
+    assert_eq!(order("[\"cat\", \"atlas\"]").word(), "missed");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_document_makes_the_judge_panic(text in "\\PC{0,60}", number in -1e300..1e300_f64) {
+        let value = json!({"findings": [{"kind": "cause", "rule": text, "lost_s": number}, text, [number]],
+            "chains": {"hops": text}, "own_cost": number});
+        let _ = judge(&asks(""), &played(true), Some(&value));
+        let _ = Cost::of(&value);
+    }
+}

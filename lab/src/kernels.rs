@@ -1,0 +1,110 @@
+//! Kernels of the distribution, unpacked in the cache: fetched once through apt, then used without network.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{fmt, fs, io};
+
+use crate::{Trouble, child, place};
+
+mod apt;
+mod stamp;
+mod text;
+
+use stamp::Stamp;
+
+/// The kernels that the lab knows, oldest first.
+pub const LABELS: [&str; 3] = ["5.10", "6.1", "6.12"];
+/// Unpacking or indexing takes seconds; a disk that takes longer than this is stuck.
+const UNPACK: Duration = Duration::from_secs(300);
+
+/// A kernel that can be booted.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// "6.1".
+    pub label: String,
+    /// What uname says in it.
+    pub release: String,
+    /// vmlinuz.
+    pub image: PathBuf,
+    /// The directory with modules.dep and kernel/.
+    pub modules: PathBuf,
+    /// What modules are built against, if it could be had.
+    pub headers: Option<PathBuf>,
+}
+
+/// Why a kernel cannot be had: it is then "not run", never "passed".
+#[derive(Debug, Clone)]
+pub struct NotHere {
+    /// In words.
+    pub reason: String,
+}
+
+impl fmt::Display for NotHere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl From<Trouble> for NotHere {
+    fn from(trouble: Trouble) -> Self {
+        Self { reason: trouble.to_string() }
+    }
+}
+
+/// The newest kernel of that version: from the cache, else from the archive.
+pub fn fetch(label: &str) -> Result<Kernel, NotHere> {
+    if !LABELS.contains(&label) {
+        return Err(NotHere { reason: format!("there is no kernel {label}; known: {}", LABELS.join(", ")) });
+    }
+    let cache = place::cache("kernels")?;
+    match cached(&cache, label) {
+        Some(kernel) => Ok(kernel),
+        None => Ok(from_archive(&cache, label)?),
+    }
+}
+
+/// A whole one in the cache. What is torn is removed, and made anew by whoever asks.
+fn cached(cache: &Path, label: &str) -> Option<Kernel> {
+    let dirs = fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path());
+    let mut found: Vec<(Vec<u64>, Kernel)> = Vec::new();
+    for dir in dirs {
+        let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let Some(order) = text::order(&name, label) else { continue };
+        match Stamp::read(&dir) {
+            Ok(stamp) => found.push((order, stamp.kernel(&dir, label))),
+            Err(reason) => {
+                eprintln!("lab: {name} in the cache is torn ({reason}): it is fetched anew");
+                let _ = fs::remove_dir_all(&dir);
+            }
+        }
+    }
+    found.into_iter().max_by(|a, b| a.0.cmp(&b.0)).map(|(_, kernel)| kernel)
+}
+
+fn from_archive(cache: &Path, label: &str) -> Result<Kernel, Trouble> {
+    let archive = apt::Archive::of(label)?;
+    let release = archive.newest(label)?;
+    eprintln!("lab: fetches Linux {release}");
+    // On the same file system as the cache, so that the whole of it can be renamed into place.
+    let what = format!("unpack Linux {release}");
+    let trouble = |error: io::Error| Trouble::new(&what, error).or("the lab needs 2 GB below target/");
+    let work = tempfile::Builder::new().prefix("part-").tempdir_in(cache).map_err(trouble)?;
+    let root = work.path().join("root");
+    for package in archive.download(&release, work.path())? {
+        let mut unpack = Command::new("dpkg-deb");
+        child::output(&what, unpack.arg("-x").arg(&package).arg(&root), UNPACK)?;
+        fs::remove_file(&package).map_err(trouble)?;
+    }
+    // The archive's packages leave this to their installation.
+    let mut depmod = Command::new("depmod");
+    child::output(&what, depmod.arg("-b").arg(&root).arg(&release), UNPACK)?;
+    let stamp = Stamp::write(&root, &release).map_err(trouble)?;
+    let place = cache.join(&release);
+    match fs::rename(&root, &place) {
+        // Another driver was faster: its is as good.
+        Err(_) if Stamp::read(&place).is_ok() => {}
+        renamed => renamed.map_err(trouble)?,
+    }
+    Ok(stamp.kernel(&place, label))
+}

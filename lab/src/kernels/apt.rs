@@ -1,0 +1,111 @@
+//! The archive, through apt: its own keys verify what it fetches, and the host's configuration stays as it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::text;
+use crate::{Trouble, child, place};
+
+/// A mirror that takes longer for an answer does not answer.
+const LISTS: Duration = Duration::from_secs(180);
+/// 130 MB at 250 KB/s.
+const DOWNLOAD: Duration = Duration::from_secs(600);
+/// What is of the release before this one: the kernel's label, and the release's name.
+const BEFORE: (&str, &str) = ("5.10", "bullseye");
+
+/// Where packages come from.
+pub struct Archive {
+    /// What apt is told besides: nothing for the host's own sources.
+    options: Vec<String>,
+}
+
+impl Archive {
+    /// The archive that has kernels of `label`.
+    pub fn of(label: &str) -> Result<Self, Trouble> {
+        let host = Self { options: Vec::new() };
+        if label == BEFORE.0 { host.of_the_release_before() } else { Ok(host) }
+    }
+
+    /// The newest release that it offers. Its lists are read anew only if they hold none.
+    pub fn newest(&self, label: &str) -> Result<String, Trouble> {
+        let what = format!("find a kernel {label}");
+        let pattern = format!("^linux-image-{}[.].*-amd64-unsigned$", label.replace('.', "[.]"));
+        let look = || {
+            let mut search = self.command("apt-cache");
+            let said = child::output(&what, search.args(["search", "--names-only", &pattern]), LISTS)?;
+            Ok(text::newest(&said, label))
+        };
+        if let Some(release) = look()? {
+            return Ok(release);
+        }
+        self.update(&what)?;
+        look()?
+            .ok_or_else(|| Trouble::new(&what, "the archive has none").or("check the host's package sources"))
+    }
+
+    /// Fetch the kernel, its headers and what builds modules into `dir`.
+    pub fn download(&self, release: &str, dir: &Path) -> Result<Vec<PathBuf>, Trouble> {
+        let what = format!("fetch Linux {release}");
+        let headers = format!("linux-headers-{release}");
+        let depends = child::output(&what, self.command("apt-cache").args(["depends", &headers]), LISTS)?;
+        let mut packages = vec![format!("linux-image-{release}-unsigned"), headers];
+        packages.extend(text::needed(&depends));
+        let get = || {
+            let mut download = self.command("apt-get");
+            download.args(["-q", "download"]).args(&packages).current_dir(dir);
+            child::output(&what, &mut download, DOWNLOAD)
+        };
+        // Lists of last week name packages that are gone.
+        get().or_else(|_| self.update(&what).and_then(|()| get()))?;
+        let entries = fs::read_dir(dir).map_err(|error| Trouble::new(&what, error))?;
+        let files = entries.flatten().map(|entry| entry.path());
+        Ok(files.filter(|path| path.extension().is_some_and(|ending| ending == "deb")).collect())
+    }
+
+    fn update(&self, what: &str) -> Result<(), Trouble> {
+        // Without this option a mirror that is down is only a warning, and the old lists pass for new ones.
+        let mut update = self.command("apt-get");
+        child::output(what, update.args(["-q", "-o", "APT::Update::Error-Mode=any", "update"]), LISTS)
+            .map(drop)
+            .map_err(|trouble| trouble.or("the first run needs the package archive, and root for its lists"))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        // The cache may be where apt's own user must not write.
+        command.args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=2"]);
+        command.args(&self.options);
+        command
+    }
+
+    /// The security archive beside the host's own, but of the release before: lists and state in our cache.
+    fn of_the_release_before(&self) -> Result<Self, Trouble> {
+        let (label, before) = BEFORE;
+        let what = format!("find a kernel {label}");
+        let mut targets = self.command("apt-get");
+        targets.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"]);
+        let said = child::output(&what, &mut targets, LISTS)?;
+        let security = text::repositories(&said).into_iter().find(|one| one.release.ends_with("-security"));
+        let uri = security.map(|one| one.uri.to_owned()).ok_or_else(|| {
+            Trouble::new(&what, "the host's package sources have no security archive")
+                .or("this kernel is optional")
+        })?;
+        let dir = place::cache(&format!("apt-{before}"))?;
+        let trouble = |error| Trouble::new(&what, error);
+        for sub in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(dir.join(sub)).map_err(trouble)?;
+        }
+        let source = dir.join("sources.list");
+        fs::write(&source, format!("deb {uri} {before}-security main\n")).map_err(trouble)?;
+        let set = |key: &str, value: &Path| ["-o".to_owned(), format!("{key}={}", value.display())];
+        let options = [
+            set("Dir::Etc::SourceList", &source),
+            set("Dir::Etc::SourceParts", Path::new("/dev/null")),
+            set("Dir::State::Lists", &dir.join("lists")),
+            set("Dir::Cache", &dir.join("cache")),
+        ];
+        Ok(Self { options: options.into_iter().flatten().collect() })
+    }
+}

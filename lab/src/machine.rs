@@ -1,0 +1,166 @@
+//! One guest: boot it, run one command in it, and be rid of it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use crate::child::{Owned, Waited};
+use crate::kernels::Kernel;
+use crate::orders::{self, Orders, Outcome};
+use crate::{Trouble, image, place};
+
+mod clock;
+mod console;
+mod qemu;
+
+use console::Console;
+
+/// What the guest is made of.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Hardware {
+    /// CPUs.
+    pub vcpus: u32,
+    /// Memory.
+    pub memory_mib: u32,
+    /// A model that QEMU knows; else the most that emulation can do.
+    pub cpu_model: Option<String>,
+    /// Time is the count of instructions, each 2^shift ns. One CPU only: more of them hang.
+    pub icount_shift: Option<u8>,
+    /// Two nodes of one CPU each.
+    pub numa: bool,
+    /// Compiled tables to add to the machine's own.
+    pub acpi_tables: Vec<PathBuf>,
+    /// An ext4 disk of that size in the place of /var/tmp.
+    pub disk_mib: Option<u64>,
+    /// The old cgroup hierarchies.
+    pub cgroup_v1: bool,
+    /// More words for the kernel's command line.
+    pub append: String,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        Self {
+            vcpus: 2,
+            memory_mib: 2048,
+            cpu_model: None,
+            icount_shift: None,
+            numa: false,
+            acpi_tables: Vec::new(),
+            disk_mib: None,
+            cgroup_v1: false,
+            append: String::new(),
+        }
+    }
+}
+
+/// What became of a guest.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// How the command ended, or why it did not.
+    pub status: Ended,
+    /// All that the console said: the kernel, and the command's output.
+    pub console: String,
+    /// Lines in which the kernel says that something is wrong with it, and our own about its clock.
+    pub complaints: Vec<String>,
+    /// Seconds on the host's clock, from the start of the emulator to its end.
+    pub seconds: f64,
+    /// Seconds on the guest's clock since its boot, at the end of the command.
+    pub guest_seconds: f64,
+    /// Guest seconds for one second of the host while the command ran; none if it was too short to tell.
+    pub clock_ratio: Option<f64>,
+}
+
+/// How a guest ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The command ended with that status, and the guest was switched off in order.
+    Exited(i32),
+    /// The limit came first.
+    TimedOut,
+    /// The guest was gone without an answer: a panic, or an emulator that failed.
+    Died(String),
+}
+
+/// Boot `kernel`, run `command` with `share` as its /mnt, wait until the guest is off.
+///
+/// The host's root is the guest's, read-only; /tmp, /run and /var/tmp are its own, empty.
+pub fn run(
+    kernel: &Kernel,
+    hardware: &Hardware,
+    share: &Path,
+    command: &[OsString],
+    limit: Duration,
+) -> Result<Ran, Trouble> {
+    let what = format!("boot Linux {}", kernel.release);
+    give_orders(kernel, hardware, share, command).map_err(|error| Trouble::new(&what, error))?;
+    let parts = qemu::Parts::make(&what, hardware, &image::build(kernel, hardware.disk_mib.is_some())?)?;
+    let began = Instant::now();
+    let mut guest =
+        Owned::spawn(&mut qemu::command(&what, kernel, hardware, share, &parts)?).map_err(|error| {
+            Trouble::new(&what, format!("{}: {error}", qemu::PROGRAM)).or("install it: make lab-setup")
+        })?;
+    let console = Console::read(guest.child());
+    let waited = guest.wait(limit).map_err(|error| Trouble::new(&what, error))?;
+    drop(guest);
+    let seconds = began.elapsed().as_secs_f64();
+    let said = console.finish();
+    let dir = share.join(orders::DIR);
+    fs::write(dir.join(orders::CONSOLE), &said.text).map_err(|error| Trouble::new(&what, error))?;
+    let outcome = fs::read(dir.join(orders::OUTCOME))
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Outcome>(&text).ok());
+    let status = match (waited, outcome) {
+        (Waited::Interrupted, _) => return Err(Trouble::new(&what, "interrupted")),
+        (_, Some(Outcome { status })) => Ended::Exited(status),
+        (Waited::TimedOut, None) => Ended::TimedOut,
+        (Waited::Ended(_), None) => Ended::Died(said.last_words()),
+    };
+    let clock_ratio = said.clock_ratio();
+    let mut complaints = console::complaints(&said.text);
+    complaints.extend(clock::complaint(clock_ratio).filter(|_| hardware.icount_shift.is_none()));
+    Ok(Ran {
+        status,
+        complaints,
+        seconds,
+        guest_seconds: said.guest_seconds(),
+        clock_ratio,
+        console: said.text,
+    })
+}
+
+fn give_orders(
+    kernel: &Kernel,
+    hardware: &Hardware,
+    share: &Path,
+    command: &[OsString],
+) -> std::io::Result<()> {
+    let io = |trouble: Trouble| std::io::Error::other(trouble.to_string());
+    let project = place::project().map_err(io)?;
+    let directory = std::env::current_dir()?;
+    let orders = Orders {
+        command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        hostname: hostname()?,
+        keep: vec![project],
+        directory,
+        modules: kernel.modules.clone(),
+        lab: fs::canonicalize(std::env::current_exe()?)?,
+        disk: hardware.disk_mib.is_some(),
+        cgroup_v1: hardware.cgroup_v1,
+    };
+    let dir = share.join(orders::DIR);
+    fs::create_dir_all(&dir)?;
+    let _ = fs::remove_file(dir.join(orders::OUTCOME));
+    fs::write(dir.join(orders::ORDERS), serde_json::to_vec(&orders)?)
+}
+
+/// Another name for each guest: nothing may depend on it.
+fn hostname() -> std::io::Result<String> {
+    let drawn = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    Ok(format!("h{}", drawn.split('-').next().unwrap_or_default()))
+}

@@ -1,0 +1,87 @@
+//! Where things are: the project's directory, and what the lab keeps in it (all below target/lab).
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+use crate::Trouble;
+
+/// How many runs that went wrong are kept to be looked at.
+const KEPT: usize = 10;
+
+/// The project's directory: the nearest one above the binary, or above the working directory, that has a lab.
+pub fn project() -> Result<PathBuf, Trouble> {
+    let what = "find the project's directory";
+    let exe = env::current_exe().and_then(fs::canonicalize).map_err(|error| Trouble::new(what, error))?;
+    let here = env::current_dir().and_then(fs::canonicalize).map_err(|error| Trouble::new(what, error))?;
+    let is_it = |dir: &&Path| dir.join("lab/Cargo.toml").is_file() && dir.join("Cargo.lock").is_file();
+    exe.ancestors().chain(here.ancestors()).find(is_it).map(Path::to_path_buf).ok_or_else(|| {
+        Trouble::new(what, "no lab/Cargo.toml above the binary nor above the working directory")
+            .or("run the binary that make lab builds")
+    })
+}
+
+/// A directory of the lab, made if it is not there.
+pub fn cache(name: &str) -> Result<PathBuf, Trouble> {
+    let dir = project()?.join("target/lab").join(name);
+    fs::create_dir_all(&dir).map_err(|error| Trouble::new(format!("make {}", dir.display()), error))?;
+    Ok(dir)
+}
+
+/// The directory of one run in a guest: its share. Removed when it is dropped, unless it was kept.
+pub struct Run {
+    dir: PathBuf,
+    kept: bool,
+}
+
+impl Run {
+    /// A new, empty one.
+    pub fn new() -> Result<Self, Trouble> {
+        let runs = cache("runs")?;
+        let trouble =
+            |error: io::Error| Trouble::new(format!("make a directory in {}", runs.display()), error);
+        let numbers = numbers(&runs);
+        for (_, old) in numbers.iter().rev().skip(KEPT.saturating_sub(1)) {
+            fs::remove_dir_all(old).map_err(trouble)?;
+        }
+        let mut number = numbers.last().map_or(0, |(number, _)| *number);
+        loop {
+            number = number.saturating_add(1);
+            let dir = runs.join(number.to_string());
+            match fs::create_dir(&dir) {
+                Ok(()) => return Ok(Self { dir, kept: false }),
+                // Another driver was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(trouble(error)),
+            }
+        }
+    }
+
+    /// What the guest sees as /mnt.
+    pub fn share(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Leave it there, for somebody to look at.
+    pub fn keep(&mut self) -> &Path {
+        self.kept = true;
+        &self.dir
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Nothing can be done about what cannot be removed; the next runs trim it.
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+/// The runs that are there, oldest first.
+fn numbers(runs: &Path) -> Vec<(u64, PathBuf)> {
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    let mut found: Vec<_> =
+        entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))).collect();
+    found.sort();
+    found
+}

@@ -1,0 +1,252 @@
+//! `lab run`: draw, boot, play, judge, tell.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize as _;
+use serde_json::Value;
+use whyslow_faults::{Draw, draw, host};
+
+use crate::child::{Owned, Waited};
+use crate::judge::{Cost, Verdict, judge};
+use crate::machine::{Ended, Hardware};
+use crate::plan::{DOCUMENT, PLAN, PLAYED, Plan, Played};
+use crate::scenario::{Scenario, Script};
+use crate::table::{self, Row};
+use crate::{Trouble, ci, interrupt, kernels, machine, orders, place};
+
+/// A guest that has not played by then hangs.
+const GUEST_LIMIT: Duration = Duration::from_secs(240);
+/// No live test on the host lasts longer than 60 s; the one before may have to end first.
+const HOST_LIMIT: Duration = Duration::from_secs(180);
+/// The name of this host among the kernels.
+const HOST: &str = "host";
+
+/// What to play.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Asked {
+    /// What CI plays: some of all, drawn by the number of commits; whatever cannot be played fails.
+    #[arg(long)]
+    pub ci: bool,
+    /// Only these scenarios.
+    #[arg(long, value_name = "NAME")]
+    pub scenario: Vec<String>,
+    /// Only on these kernels: 6.1, 6.12, host.
+    #[arg(long, value_name = "K")]
+    pub kernel: Vec<String>,
+    /// Each so many times, drawn anew.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub times: u64,
+    /// Draw what the run with this seed drew.
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Keep the shares of all plays, not only of those that went wrong.
+    #[arg(long)]
+    pub keep: bool,
+    /// The program under test, if not the one that was built beside this one.
+    #[arg(long, value_name = "FILE")]
+    pub whyslow: Option<PathBuf>,
+}
+
+/// Play them all.
+pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
+    let project = place::project()?;
+    let all = Scenario::all(&project.join("lab/scenarios"))
+        .map_err(|reason| Trouble::new("read the scenarios", reason))?;
+    let seed =
+        asked.seed.unwrap_or_else(|| if asked.ci { number_of_run(&project) } else { draw::run_seed() });
+    let plays = chosen(&all, asked, seed)?;
+    println!("seed {seed}: lab run{} --seed {seed} plays the same", if asked.ci { " --ci" } else { "" });
+    if asked.ci {
+        let is_drawn = |scenario: &&Scenario| plays.iter().any(|(drawn, _)| drawn.name == scenario.name);
+        let names: Vec<&str> =
+            all.iter().filter(|one| !is_drawn(one)).map(|scenario| scenario.name.as_str()).collect();
+        println!("not drawn: {}", names.join(" "));
+    }
+    let theatre = Theatre::here(asked, project)?;
+    println!("{}", table::head());
+    let mut rows = Vec::new();
+    'all: for time in 0..asked.times.max(1) {
+        for (scenario, kernel) in &plays {
+            let row = theatre.play(scenario, kernel, &Draw::with(seed).branch(&format!("{time}")));
+            println!("{}", table::line(&row));
+            rows.push(row);
+            if interrupt::asked() {
+                break 'all;
+            }
+        }
+    }
+    println!("{}", table::sum(&rows));
+    let bad = interrupt::asked() || rows.iter().any(|row| table::is_bad(row, asked.ci));
+    Ok(ExitCode::from(u8::from(bad)))
+}
+
+fn chosen<'all>(
+    all: &'all [Scenario],
+    asked: &Asked,
+    seed: u64,
+) -> Result<Vec<(&'all Scenario, &'all str)>, Trouble> {
+    let unknown = asked.scenario.iter().find(|name| all.iter().all(|scenario| scenario.name != **name));
+    if let Some(name) = unknown {
+        let names: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
+        return Err(Trouble::new(
+            format!("play {name}"),
+            format!("no such scenario; there are: {}", names.join(" ")),
+        ));
+    }
+    let is_wanted = |(scenario, kernel): &(&Scenario, &str)| {
+        (asked.scenario.is_empty() || asked.scenario.contains(&scenario.name))
+            && (asked.kernel.is_empty() || asked.kernel.iter().any(|wanted| wanted == kernel))
+    };
+    let every =
+        all.iter().flat_map(|scenario| scenario.head.kernels.iter().map(move |k| (scenario, k.as_str())));
+    let plays: Vec<_> = if asked.ci { ci::drawn(all, seed) } else { every.collect() };
+    Ok(plays.into_iter().filter(is_wanted).collect())
+}
+
+/// Commits so far; where there is no history, days.
+fn number_of_run(project: &Path) -> u64 {
+    let git = Command::new("git").arg("-C").arg(project).args(["rev-list", "--count", "HEAD"]).output();
+    let count = git.ok().and_then(|done| String::from_utf8_lossy(&done.stdout).trim().parse().ok());
+    count.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |since| since.as_secs() / 86_400)
+    })
+}
+
+/// Where plays are put on.
+struct Theatre {
+    lab: PathBuf,
+    whyslow: PathBuf,
+    project: PathBuf,
+    keep: bool,
+}
+
+/// A play that cannot be judged.
+type Unjudged = Verdict;
+
+impl Theatre {
+    fn here(asked: &Asked, project: PathBuf) -> Result<Self, Trouble> {
+        let what = "find the programs";
+        let lab =
+            std::env::current_exe().and_then(fs::canonicalize).map_err(|err| Trouble::new(what, err))?;
+        let beside = asked.whyslow.clone().unwrap_or_else(|| lab.with_file_name("whyslow"));
+        let whyslow = fs::canonicalize(&beside).map_err(|err| {
+            Trouble::new(format!("find {}", beside.display()), err).or("build it: cargo build --release")
+        })?;
+        Ok(Theatre { lab, whyslow, project, keep: asked.keep })
+    }
+
+    fn play(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
+        let began = Instant::now();
+        let draw = draw.branch(&scenario.name).branch(kernel);
+        let mut cost = None;
+        let verdict = self.judged(scenario, kernel, &draw, &mut cost).unwrap_or_else(|unjudged| unjudged);
+        Row {
+            scenario: scenario.name.clone(),
+            kernel: kernel.to_owned(),
+            promised: scenario.head.promised,
+            verdict,
+            seconds: began.elapsed().as_secs_f64(),
+            cost,
+        }
+    }
+
+    fn judged(
+        &self,
+        scenario: &Scenario,
+        kernel: &str,
+        draw: &Draw,
+        cost: &mut Option<Cost>,
+    ) -> Result<Verdict, Unjudged> {
+        let failed = |what: &dyn std::fmt::Display| Verdict::Failed(what.to_string());
+        let cpus = if kernel == HOST { host::cpus().len() } else { scenario.vcpus() };
+        let (script, drawn) = scenario.drawn(draw, cpus).map_err(|what| failed(&what))?;
+        let mut share = place::Run::new().map_err(|err| failed(&err))?;
+        let plan = self.plan(scenario, kernel, draw, &script);
+        write_json(&share.share().join(PLAN), &plan).map_err(|err| failed(&err))?;
+        let verdict = if kernel == HOST {
+            self.on_host(share.share())
+        } else {
+            self.in_guest(kernel, &script, share.share())
+        };
+        let verdict = verdict.map(|()| {
+            let document = read_json::<Value>(&share.share().join(DOCUMENT));
+            *cost = document.as_ref().map(Cost::of);
+            match read_json::<Played>(&share.share().join(PLAYED)) {
+                Some(played) => judge(&script, &played, document.as_ref()),
+                None => Verdict::Failed("the stage left no facts".into()),
+            }
+        });
+        let verdict = verdict.unwrap_or_else(|unjudged| unjudged);
+        if self.keep || !matches!(verdict, Verdict::Found | Verdict::NotRun(_)) {
+            let kept = share.keep();
+            let drawn: Vec<String> =
+                drawn.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
+            eprintln!("    kept: {}; {}", kept.display(), drawn.join(", "));
+        }
+        Ok(verdict)
+    }
+
+    fn plan(&self, scenario: &Scenario, kernel: &str, draw: &Draw, script: &Script) -> Plan {
+        Plan {
+            scenario: scenario.name.clone(),
+            seed: draw.clone().any(),
+            kernel: kernel.to_owned(),
+            faults: script.fault.clone(),
+            loads: script.load.clone(),
+            look: script.look.clone(),
+            whyslow: self.whyslow.clone(),
+            modules: None,
+            project: self.project.clone(),
+        }
+    }
+
+    fn on_host(&self, share: &Path) -> Result<(), Unjudged> {
+        if !host::is_root() {
+            return Err(Verdict::NotRun("it needs root".into()));
+        }
+        let failed = |what: String| Verdict::Failed(what);
+        let mut stage = Command::new(&self.lab);
+        stage.arg("stage").arg(share.join(PLAN));
+        let mut stage = Owned::spawn(&mut stage).map_err(|err| failed(err.to_string()))?;
+        match stage.wait(HOST_LIMIT).map_err(|err| failed(err.to_string()))? {
+            Waited::Ended(status) if status.success() => Ok(()),
+            Waited::Ended(status) => Err(failed(format!("the stage ended with {status}"))),
+            Waited::TimedOut => Err(failed(format!("it did not end in {HOST_LIMIT:?}"))),
+            Waited::Interrupted => Err(Verdict::NotRun("interrupted".into())),
+        }
+    }
+
+    fn in_guest(&self, label: &str, script: &Script, share: &Path) -> Result<(), Unjudged> {
+        let kernel = kernels::fetch(label).map_err(|reason| Verdict::NotRun(reason.to_string()))?;
+        let hardware = Hardware::deserialize(script.hardware.clone())
+            .map_err(|err| Verdict::Failed(format!("[hardware]: {err}")))?;
+        let plan = Path::new(orders::SHARE).join(PLAN);
+        let words: [&dyn AsRef<std::ffi::OsStr>; 5] =
+            [&"/usr/bin/env", &"WHYSLOW_EMULATED=1", &self.lab, &"stage", &plan];
+        let command: Vec<OsString> = words.iter().map(|word| (*word).as_ref().to_owned()).collect();
+        let ran = machine::run(&kernel, &hardware, share, &command, GUEST_LIMIT)
+            .map_err(|trouble| Verdict::NotRun(trouble.to_string()))?;
+        if let Some(complaint) = ran.complaints.first() {
+            return Err(Verdict::Failed(format!("the guest complained: {complaint}")));
+        }
+        match ran.status {
+            Ended::Exited(0) => Ok(()),
+            Ended::Exited(status) => Err(Verdict::Failed(format!("the stage ended with {status}"))),
+            Ended::TimedOut => Err(Verdict::Failed(format!("the guest did not end in {GUEST_LIMIT:?}"))),
+            Ended::Died(words) => Err(Verdict::Failed(format!("the guest died: {words}"))),
+        }
+    }
+}
+
+fn write_json(path: &Path, what: &impl serde::Serialize) -> std::io::Result<()> {
+    fs::write(path, serde_json::to_vec_pretty(what)?)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}

@@ -1,0 +1,120 @@
+//! The table that people read: one line a play, then what it comes to.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::judge::{Cost, Verdict};
+
+/// What came of one play.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// The scenario's name.
+    pub scenario: String,
+    /// "6.1", "6.12", "host".
+    pub kernel: String,
+    /// A miss fails nobody if not.
+    pub promised: bool,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// On the host's clock, the boot included.
+    pub seconds: f64,
+    /// Of looking.
+    pub cost: Option<Cost>,
+}
+
+/// The first line.
+#[must_use]
+pub fn head() -> String {
+    format!(
+        "{:<26} {:<6} {:<9} {:>6}  {:>6} {:>6} {:>5}",
+        "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "MiB"
+    )
+}
+
+/// One line, and below it why, where there is something to say.
+#[must_use]
+pub fn line(row: &Row) -> String {
+    let cost = row.cost.map_or(String::new(), |cost| {
+        format!("{:>6.2} {:>6.2} {:>5.0}", cost.cpu_s, cost.bpf_s, cost.rss_mib)
+    });
+    let verdict = match (&row.verdict, row.promised) {
+        (Verdict::Missed(_), false) => "(missed)",
+        (verdict, _) => verdict.word(),
+    };
+    let mut text =
+        format!("{:<26} {:<6} {verdict:<9} {:>6.1}  {cost}", row.scenario, row.kernel, row.seconds);
+    text.truncate(text.trim_end().len());
+    if let Some(why) = row.verdict.why() {
+        let _ = write!(text, "\n    {}", why.trim_end().replace('\n', "\n    "));
+    }
+    text
+}
+
+/// How often each scenario was found, where it was played more than once; and how many ended how.
+#[must_use]
+pub fn sum(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut often: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
+    for row in rows {
+        let (found, all) = often.entry((&row.scenario, &row.kernel)).or_default();
+        *found += usize::from(row.verdict == Verdict::Found);
+        *all += 1;
+    }
+    for ((scenario, kernel), (found, all)) in often.iter().filter(|(_, (_, all))| *all > 1) {
+        let _ = writeln!(text, "{scenario:<26} {kernel:<6} found {found} of {all}");
+    }
+    let mut by_word: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in rows {
+        *by_word.entry(row.verdict.word()).or_default() += 1;
+    }
+    let words: Vec<String> = by_word.iter().map(|(word, n)| format!("{n} {word}")).collect();
+    let _ = write!(text, "{} played: {}", rows.len(), words.join(", "));
+    text
+}
+
+/// Somebody must see to it.
+#[must_use]
+pub fn is_bad(row: &Row, ci: bool) -> bool {
+    match row.verdict {
+        Verdict::Found => false,
+        Verdict::Missed(_) => row.promised,
+        Verdict::False(_) => true,
+        Verdict::Failed(_) | Verdict::NotRun(_) => ci,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(verdict: Verdict, promised: bool) -> Row {
+        let cost = Some(Cost { cpu_s: 4.25, bpf_s: 0.5, rss_mib: 31.0 });
+        Row { scenario: "held-mutex".into(), kernel: "6.12".into(), promised, verdict, seconds: 31.25, cost }
+    }
+
+    #[test]
+    fn a_line_tells_all_and_why() {
+        assert_eq!(
+            line(&row(Verdict::Found, true)),
+            "held-mutex                 6.12   found       31.2    4.25   0.50    31"
+        );
+        let missed = line(&row(Verdict::Missed("a\nb".into()), false));
+        assert!(missed.contains("(missed)") && missed.ends_with("\n    a\n    b"), "{missed}");
+    }
+
+    #[test]
+    fn only_a_promise_can_be_broken() {
+        let missed = Verdict::Missed(String::new());
+        assert!(is_bad(&row(missed.clone(), true), false) && !is_bad(&row(missed, false), true));
+        assert!(is_bad(&row(Verdict::False(String::new()), false), false));
+        let failed = Verdict::Failed(String::new());
+        assert!(is_bad(&row(failed.clone(), false), true) && !is_bad(&row(failed, true), false));
+    }
+
+    #[test]
+    fn rounds_are_summed() {
+        let rows = [row(Verdict::Found, true), row(Verdict::Missed(String::new()), true)];
+        let text = sum(&rows);
+        assert!(text.contains("found 1 of 2") && text.ends_with("2 played: 1 found, 1 missed"), "{text}");
+    }
+}

@@ -1,0 +1,44 @@
+//! What went wrong, in one form: cannot <verb> <object>: <reason>; <way out>.
+
+use std::fmt;
+
+/// Why something of the lab could not be done, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    what: String,
+    reason: String,
+    way_out: Option<&'static str>,
+}
+
+impl Trouble {
+    /// `what` is a verb and its object: "start qemu-system-x86_64".
+    pub fn new(what: impl Into<String>, reason: impl fmt::Display) -> Self {
+        Self { what: what.into(), reason: reason.to_string(), way_out: None }
+    }
+
+    /// The same with what the reader can do about it.
+    pub fn or(self, way_out: &'static str) -> Self {
+        Self { way_out: Some(way_out), ..self }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.what, self.reason)?;
+        self.way_out.map_or(Ok(()), |way_out| write!(f, "; {way_out}"))
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+#[cfg(test)]
+mod tests {
+    use super::Trouble;
+
+    #[test]
+    fn says_verb_object_reason_and_the_way_out() {
+        let plain = Trouble::new("start qemu", "no such file");
+        assert_eq!(plain.to_string(), "cannot start qemu: no such file");
+        assert_eq!(plain.or("run make setup").to_string(), "cannot start qemu: no such file; run make setup");
+    }
+}
