@@ -20,5 +20,6 @@ pub mod scenario;
 pub mod stage;
 pub mod table;
 pub mod trouble;
+pub mod truth;
 
 pub use trouble::Trouble;

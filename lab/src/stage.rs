@@ -1,5 +1,6 @@
 //! The stage, in a guest or on the host: all parts are set healthy, the fault is put on, whyslow looks, it is lifted.
 
+pub mod loads;
 pub mod part;
 pub mod scene;
 

@@ -39,8 +39,8 @@ pub const DRAWN_PAIRS: usize = 3;
 /// Draws of each cell in a soak.
 pub const SOAK_ROUNDS: u64 = 20;
 
-/// Emulated CPUs are some ten times slower than real ones: all that is waited for may take so many times as long.
-const PATIENCE: u32 = 6;
+/// Emulated CPUs are some ten times slower than real ones, and share theirs: all that is waited for may take so many times as long.
+const PATIENCE: u32 = 12;
 
 /// Whether this is a guest whose CPUs are emulated (`WHYSLOW_EMULATED=1`). There a thread begins some milliseconds after it
 /// was woken, and whyslow's own work takes as long as the ladder's: order, names and shares are what can be compared, not

@@ -7,7 +7,7 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
-use crate::stage::{Stage, scene};
+use crate::stage::{Stage, loads, scene};
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
@@ -107,5 +107,10 @@ parts! {
     /// What else can go on.
     LoadSpec {
         Scene(scene::Spec),
+        Compile(loads::compile::Spec),
+        Disk(loads::disk::Spec),
+        Network(loads::network::Spec),
+        Idle(loads::idle::Spec),
+        Forks(loads::forks::Spec),
     }
 }
