@@ -1,11 +1,13 @@
 # make run    examine this host          make test   everything that CI runs
 # make check  format, lints, unit tests  make bench  what looking costs
 # make soak   each live fault 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
+# make lab    every scenario, on real kernels in guests (ARGS="...": those of lab run)
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 TARGET := x86_64-unknown-linux-gnu
 BINARY := target/$(TARGET)/release/whyslow
+LAB := target/$(TARGET)/release/lab
 CARGO ?= cargo
 # Cargo.lock is part of the source: what was tested is what is built.
 LOCKED := --release --locked
@@ -13,6 +15,7 @@ AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || command -v sudo)
 ARGS ?=
 
 .PHONY: all build setup run check lints borders unit live test soak bench install uninstall clean
+.PHONY: lab lab-ci lab-setup lab-build
 
 all: build
 
@@ -47,13 +50,29 @@ stage-build: lints
 	$(CARGO) test $(LOCKED) --workspace --no-run
 
 # Minutes on 2 cores: ARCHITECTURE.md says who may use how many.
-test: setup
+test: setup lab-setup
 	@.ci/stage "build and lints" 12 $(MAKE) --no-print-directory stage-build
 	@.ci/stage "unit tests and fuzz smoke" 4 env PROPTEST_CASES=1024 $(MAKE) --no-print-directory unit
 	@.ci/stage "live tests" 10 $(MAKE) --no-print-directory live
+	@.ci/stage "lab" 12 $(MAKE) --no-print-directory lab-ci
 
 soak: setup
 	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test ladders -- --test-threads=1 --nocapture root_
+
+lab-setup:
+	@.ci/setup lab
+
+lab-build: setup lab-setup
+	$(CARGO) build $(LOCKED) -p whyslow -p whyslow-lab
+
+lab: lab-build
+	$(AS_ROOT) $(LAB) doctor
+	$(AS_ROOT) $(LAB) run $(ARGS)
+
+# Two kernels, and a part of the scenarios that is drawn.
+lab-ci: lab-build
+	$(AS_ROOT) $(LAB) doctor host 6.1 6.12
+	$(AS_ROOT) $(LAB) run --ci
 
 bench: build
 	$(CARGO) build $(LOCKED) -p whyslow-faults --bin bench

@@ -15,6 +15,8 @@ use stamp::Stamp;
 
 /// The kernels that the lab knows, oldest first.
 pub const LABELS: [&str; 3] = ["5.10", "6.1", "6.12"];
+/// May be absent: its archive is that of an older release, and need not answer.
+pub const OPTIONAL: &str = "5.10";
 /// Unpacking or indexing takes seconds; a disk that takes longer than this is stuck.
 const UNPACK: Duration = Duration::from_secs(300);
 
@@ -96,6 +98,7 @@ fn from_archive(cache: &Path, label: &str) -> Result<Kernel, Trouble> {
         child::output(&what, unpack.arg("-x").arg(&package).arg(&root), UNPACK)?;
         fs::remove_file(&package).map_err(trouble)?;
     }
+    relocate(&root, &release).map_err(trouble)?;
     // The archive's packages leave this to their installation.
     let mut depmod = Command::new("depmod");
     child::output(&what, depmod.arg("-b").arg(&root).arg(&release), UNPACK)?;
@@ -107,4 +110,11 @@ fn from_archive(cache: &Path, label: &str) -> Result<Kernel, Trouble> {
         renamed => renamed.map_err(trouble)?,
     }
     Ok(stamp.kernel(&place, label))
+}
+
+/// The headers' Makefile includes another by its installed place; here it is beside it.
+fn relocate(root: &Path, release: &str) -> io::Result<()> {
+    let makefile = root.join(format!("usr/src/linux-headers-{release}/Makefile"));
+    let text = fs::read_to_string(&makefile)?;
+    fs::write(makefile, text.replace("/usr/src/", "$(dir $(lastword $(MAKEFILE_LIST)))../"))
 }

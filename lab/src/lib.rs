@@ -3,8 +3,11 @@
 //! One binary is all of it: the driver on the host, PID 1 of the guest, the guest kernel's loader of modules, the stage
 //! and its victims.
 
+pub mod acpi;
 pub mod child;
 pub mod ci;
+pub mod doctor;
+pub mod guest;
 pub mod guest_modules;
 pub mod image;
 pub mod init;
@@ -12,12 +15,14 @@ pub mod interrupt;
 pub mod judge;
 pub mod kernels;
 pub mod machine;
+pub mod module;
 pub mod orders;
 pub mod place;
 pub mod plan;
 pub mod rounds;
 pub mod scenario;
 pub mod stage;
+pub mod stored;
 pub mod table;
 pub mod trouble;
 pub mod truth;

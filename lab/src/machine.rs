@@ -33,7 +33,7 @@ pub struct Hardware {
     pub icount_shift: Option<u8>,
     /// Two nodes of one CPU each.
     pub numa: bool,
-    /// Compiled tables to add to the machine's own.
+    /// Tables to add to the machine's own: compiled ones, or sources by their names in lab/acpi ("io.dsl").
     pub acpi_tables: Vec<PathBuf>,
     /// An ext4 disk of that size in the place of /var/tmp.
     pub disk_mib: Option<u64>,

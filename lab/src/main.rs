@@ -6,13 +6,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use lab::doctor::{self, Verdict};
 use lab::machine::{Ended, Hardware};
-use lab::{Trouble, guest_modules, init, interrupt, kernels, machine, place, rounds, stage, truth};
+use lab::{Trouble, guest_modules, init, interrupt, kernels, machine, module, place, rounds, stage, truth};
 
 whyslow_faults::may_become_victim!();
 
 /// What was asked for could not be run: neither passed nor failed.
 const NOT_RUN: u8 = 2;
+
+/// What was run did not come out as it must.
+const FAILED: u8 = 1;
 
 /// Real kernels in guests, for the tests of whyslow.
 #[derive(Debug, Parser)]
@@ -37,6 +41,22 @@ enum Verb {
     Stage {
         /// The plan, in the folder that takes what came of it.
         plan: PathBuf,
+    },
+    /// Build the fault module for a kernel, and print where it is.
+    Module {
+        /// 5.10, 6.1 or 6.12.
+        kernel: String,
+        /// The module's name.
+        #[arg(long, default_value = module::NAME)]
+        name: String,
+    },
+    /// Ask whyslow's doctor on the host and in guests; fails if something is lost that docs/doctor has.
+    Doctor {
+        /// host, 5.10, 6.1, 6.12; all, unless some are named.
+        kernels: Vec<String>,
+        /// Put the pages into docs/doctor instead of comparing with them.
+        #[arg(long)]
+        write: bool,
     },
 }
 
@@ -92,6 +112,8 @@ fn main() -> ExitCode {
         Verb::Stage { plan } => stage::play(&plan)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|err| Trouble::new(format!("play {}", plan.display()), err)),
+        Verb::Module { kernel, name } => build_module(&kernel, &name),
+        Verb::Doctor { kernels, write } => Ok(ask_doctor(&kernels, write)),
     })
 }
 
@@ -102,19 +124,57 @@ fn told(done: Result<ExitCode, Trouble>) -> ExitCode {
     })
 }
 
+/// `worst` of the two, and what was left out counts only if it may not be left out.
+fn left_out(label: &str, reason: &dyn std::fmt::Display, worst: u8) -> u8 {
+    let optional = if label == kernels::OPTIONAL { " (optional)" } else { "" };
+    println!("{label}: not run{optional}: {reason}");
+    if optional.is_empty() { NOT_RUN } else { worst }
+}
+
 fn fetch(asked: &[String]) -> ExitCode {
     let all: Vec<String> = kernels::LABELS.map(str::to_owned).to_vec();
-    let mut absent = 0_u8;
+    let mut worst = 0;
     for label in if asked.is_empty() { &all } else { asked } {
         match kernels::fetch(label) {
             Ok(kernel) => println!("{label}: Linux {}", kernel.release),
-            Err(reason) => {
-                println!("{label}: not run: {reason}");
-                absent = NOT_RUN;
+            Err(reason) => worst = left_out(label, &reason, worst),
+        }
+    }
+    ExitCode::from(worst)
+}
+
+fn build_module(label: &str, name: &str) -> Result<ExitCode, Trouble> {
+    let kernel = kernels::fetch(label)
+        .map_err(|reason| Trouble::new(format!("build the module for {label}"), reason))?;
+    println!("{}", module::build(&kernel, name)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask_doctor(asked: &[String], write: bool) -> ExitCode {
+    let all: Vec<String> =
+        [doctor::HOST].iter().chain(&kernels::LABELS).map(|label| (*label).to_owned()).collect();
+    let mut worst = 0;
+    for label in if asked.is_empty() { &all } else { asked } {
+        if label != doctor::HOST
+            && let Err(reason) = kernels::fetch(label)
+        {
+            worst = left_out(label, &reason, worst);
+            continue;
+        }
+        match doctor::examine(label, write) {
+            Ok((version, Verdict::Same(there))) => println!("{version}: {there} rungs, none lost"),
+            Ok((version, Verdict::New(there))) => println!("{version}: {there} rungs"),
+            Ok((version, Verdict::Lost(lost))) => {
+                println!("{version}: lost: {}", lost.join(", "));
+                worst = worst.max(FAILED);
+            }
+            Err(trouble) => {
+                println!("{label}: {trouble}");
+                worst = NOT_RUN;
             }
         }
     }
-    ExitCode::from(absent)
+    ExitCode::from(worst)
 }
 
 fn boot(asked: Boot) -> Result<ExitCode, Trouble> {

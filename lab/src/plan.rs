@@ -52,8 +52,8 @@ pub struct Plan {
     pub look: LookSpec,
     /// The program under test, as the stage sees it.
     pub whyslow: PathBuf,
-    /// Where fault modules for this kernel are, if there are any.
-    pub modules: Option<PathBuf>,
+    /// The fault module for this kernel, where one is needed.
+    pub module: Option<PathBuf>,
     /// The project's sources.
     pub project: PathBuf,
 }

@@ -15,8 +15,9 @@ use crate::judge::{Cost, Verdict, judge};
 use crate::machine::{Ended, Hardware};
 use crate::plan::{DOCUMENT, PLAN, PLAYED, Plan, Played};
 use crate::scenario::{Scenario, Script};
+use crate::stage::part::Setting;
 use crate::table::{self, Row};
-use crate::{Trouble, ci, interrupt, kernels, machine, orders, place};
+use crate::{Trouble, ci, interrupt, kernels, machine, module, orders, place};
 
 /// A guest that has not played by then hangs.
 const GUEST_LIMIT: Duration = Duration::from_secs(240);
@@ -166,7 +167,13 @@ impl Theatre {
         let cpus = if kernel == HOST { host::cpus().len() } else { scenario.vcpus() };
         let (script, drawn) = scenario.drawn(draw, cpus).map_err(|what| failed(&what))?;
         let mut share = place::Run::new().map_err(|err| failed(&err))?;
-        let plan = self.plan(scenario, kernel, draw, &script);
+        let mut plan = self.plan(scenario, kernel, draw, &script);
+        let wants_module = |part: &dyn Setting| part.needs_module();
+        if script.fault.iter().any(|part| wants_module(part))
+            || script.load.iter().any(|part| wants_module(part))
+        {
+            plan.module = Some(built_for(kernel)?);
+        }
         write_json(&share.share().join(PLAN), &plan).map_err(|err| failed(&err))?;
         let verdict = if kernel == HOST {
             self.on_host(share.share())
@@ -200,7 +207,7 @@ impl Theatre {
             loads: script.load.clone(),
             look: script.look.clone(),
             whyslow: self.whyslow.clone(),
-            modules: None,
+            module: None,
             project: self.project.clone(),
         }
     }
@@ -241,6 +248,12 @@ impl Theatre {
             Ended::Died(words) => Err(Verdict::Failed(format!("the guest died: {words}"))),
         }
     }
+}
+
+/// The fault module for a guest's kernel. The host is never given one.
+fn built_for(label: &str) -> Result<PathBuf, Unjudged> {
+    let kernel = kernels::fetch(label).map_err(|reason| Verdict::NotRun(reason.to_string()))?;
+    module::build(&kernel, module::NAME).map_err(|trouble| Verdict::NotRun(trouble.to_string()))
 }
 
 fn write_json(path: &Path, what: &impl serde::Serialize) -> std::io::Result<()> {

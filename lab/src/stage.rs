@@ -1,8 +1,14 @@
 //! The stage, in a guest or on the host: all parts are set healthy, the fault is put on, whyslow looks, it is lifted.
 
+pub mod folio;
+pub mod held_lock;
 pub mod loads;
+pub mod made;
 pub mod part;
+pub mod readers;
 pub mod scene;
+pub mod sleeping_work;
+pub mod slow_file;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +20,7 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Fence, Span, clock};
 
 use crate::plan::{DOCUMENT, PLAYED, Plan, Played};
+use folio::Folio;
 use part::{Part, Setting as _};
 
 /// A guest has less memory than a host, and is lost without harm.
@@ -31,8 +38,8 @@ pub struct Stage {
     pub kernel: String,
     /// The program under test.
     pub whyslow: PathBuf,
-    /// Where fault modules for this kernel are.
-    pub modules: Option<PathBuf>,
+    /// The fault module of this kernel.
+    pub folio: Folio,
     /// The project's sources.
     pub project: PathBuf,
 }
@@ -47,7 +54,7 @@ impl Stage {
             fence,
             kernel: plan.kernel.clone(),
             whyslow: plan.whyslow.clone(),
-            modules: plan.modules.clone(),
+            folio: Folio::of(plan.module.clone()),
             project: plan.project.clone(),
         })
     }

@@ -31,6 +31,12 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::new("use the lab's cache", error).or("the lab needs 3 GB below target/")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Trouble;

@@ -74,6 +74,8 @@ pub enum Work {
     Herd { tasks: u64, idle_us: u64, burst_us: u64, every_us: u64 },
     /// Start a process that computes for `burst_us` and ends, wait for it, and again.
     Fork { burst_us: u64 },
+    /// Read a small file, rest, and again; how long each read took is noted.
+    Read { file: PathBuf, rest_us: u64 },
     /// Wait for each other in a chain.
     Ladder(Box<Plan>),
 }

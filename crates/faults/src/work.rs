@@ -7,6 +7,7 @@ mod forks;
 mod herd;
 mod memory;
 mod net;
+mod read;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -74,6 +75,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Herd { tasks, idle_us, burst_us, every_us } => {
             herd::run(worker, [*tasks, *idle_us], *burst_us, *every_us)
         }
+        Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
     };

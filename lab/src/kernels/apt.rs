@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::text;
+use super::{OPTIONAL, text};
 use crate::{Trouble, child, place};
 
 /// A mirror that takes longer for an answer does not answer.
 const LISTS: Duration = Duration::from_secs(180);
 /// 130 MB at 250 KB/s.
 const DOWNLOAD: Duration = Duration::from_secs(600);
-/// What is of the release before this one: the kernel's label, and the release's name.
-const BEFORE: (&str, &str) = ("5.10", "bullseye");
+/// The release before this one, which has the optional kernel.
+const BEFORE: &str = "bullseye";
 
 /// Where packages come from.
 pub struct Archive {
@@ -25,14 +25,14 @@ impl Archive {
     /// The archive that has kernels of `label`.
     pub fn of(label: &str) -> Result<Self, Trouble> {
         let host = Self { options: Vec::new() };
-        if label == BEFORE.0 { host.of_the_release_before() } else { Ok(host) }
+        if label == OPTIONAL { host.of_the_release_before() } else { Ok(host) }
     }
 
     /// The newest release that it offers. Its lists are read anew only if they hold none.
     pub fn newest(&self, label: &str) -> Result<String, Trouble> {
         let what = format!("find a kernel {label}");
         let pattern = format!("^linux-image-{}[.].*-amd64-unsigned$", label.replace('.', "[.]"));
-        let look = || {
+        let look = || -> Result<Option<String>, Trouble> {
             let mut search = self.command("apt-cache");
             let said = child::output(&what, search.args(["search", "--names-only", &pattern]), LISTS)?;
             Ok(text::newest(&said, label))
@@ -82,7 +82,7 @@ impl Archive {
 
     /// The security archive beside the host's own, but of the release before: lists and state in our cache.
     fn of_the_release_before(&self) -> Result<Self, Trouble> {
-        let (label, before) = BEFORE;
+        let (label, before) = (OPTIONAL, BEFORE);
         let what = format!("find a kernel {label}");
         let mut targets = self.command("apt-get");
         targets.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"]);

@@ -19,7 +19,11 @@ pub fn newest(search: &str, label: &str) -> Option<String> {
 pub fn order(release: &str, label: &str) -> Option<Vec<u64>> {
     let version = release.strip_suffix("-amd64")?;
     let rest = version.strip_prefix(label)?.strip_prefix('.')?;
-    let numbers = rest.split_once('+').map_or(rest, |(numbers, _)| numbers);
+    let (numbers, origin) = rest.split_once('+').unwrap_or((rest, ""));
+    // A dash behind the origin is a flavour: 6.12.117+deb12-rt-amd64.
+    if origin.contains('-') {
+        return None;
+    }
     numbers.split(['.', '-']).map(|number| number.parse().ok()).collect()
 }
 
@@ -63,6 +67,7 @@ linux-image-6.1.0-57-rt-amd64-unsigned - Linux 6.1 for 64-bit PCs, PREEMPT_RT
 linux-image-6.12.107+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
 linux-image-6.12.99+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
 linux-image-6.12.117+deb12-cloud-amd64-unsigned - Linux 6.12 for x86-64 cloud
+linux-image-6.12.117+deb12-rt-amd64-unsigned - Linux 6.12 for 64-bit PCs, PREEMPT_RT
 linux-image-6.1.0-60-amd64 - Linux 6.1 for 64-bit PCs (signed)
 ";
 

@@ -14,11 +14,12 @@ const LAST_WORDS: usize = 1500;
 /// A command shorter than this tells nothing about a clock.
 const SHORTEST: f64 = 2.0;
 /// What the kernel says when it is in trouble, in its own words.
-const ALARMS: [&str; 14] = [
+const ALARMS: [&str; 15] = [
     "soft lockup",
     "hard LOCKUP",
     "blocked for more than",
-    "stall",
+    "detected stalls",
+    "detected expedited stalls",
     "BUG:",
     "kernel BUG at",
     "WARNING:",
@@ -28,7 +29,7 @@ const ALARMS: [&str; 14] = [
     "general protection fault",
     "workqueue lockup",
     "unregister_netdevice: waiting",
-    "Clocksource tsc skewed",
+    "detected stall on CPU",
 ];
 
 /// A console that is being read.

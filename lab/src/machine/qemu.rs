@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{Hardware, clock};
 use crate::kernels::Kernel;
-use crate::{Trouble, child, place};
+use crate::{Trouble, acpi, child, place};
 
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -25,11 +25,13 @@ pub struct Parts {
 impl Parts {
     /// Write the image, and make the disk if there is to be one.
     pub fn make(what: &str, hardware: &Hardware, image: &[u8]) -> Result<Self, Trouble> {
-        // SAFETY: a name that ends in zero; the descriptor is ours. Without CLOEXEC: the emulator opens it by its number.
-        let mut file = match unsafe { libc::memfd_create(c"initramfs".as_ptr(), 0) } {
-            fd if fd >= 0 => unsafe { File::from_raw_fd(fd) },
-            _ => return Err(Trouble::new(what, std::io::Error::last_os_error())),
-        };
+        // SAFETY: a name that ends in zero. Without CLOEXEC: the emulator opens it by its number.
+        let fd = unsafe { libc::memfd_create(c"initramfs".as_ptr(), 0) };
+        if fd < 0 {
+            return Err(Trouble::new(what, std::io::Error::last_os_error()));
+        }
+        // SAFETY: it was just opened, and nobody else has it.
+        let mut file = unsafe { File::from_raw_fd(fd) };
         file.write_all(image).map_err(|error| Trouble::new(what, error))?;
         let disk = hardware.disk_mib.map(|mib| disk(what, mib)).transpose()?;
         Ok(Self { image: file, disk })
@@ -96,7 +98,7 @@ pub fn command(
         qemu.args(["-drive", &format!("file={},format=raw,if=virtio,cache=unsafe", by_number(disk))]);
     }
     for table in &hardware.acpi_tables {
-        qemu.arg("-acpitable").arg(format!("file={}", plain(what, table)?));
+        qemu.arg("-acpitable").arg(format!("file={}", plain(what, &acpi::table(table)?)?));
     }
     qemu.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(qemu)

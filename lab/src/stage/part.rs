@@ -7,12 +7,17 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
-use crate::stage::{Stage, loads, scene};
+use crate::stage::{Stage, held_lock, loads, scene, sleeping_work, slow_file};
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
     /// Start it, healthy.
     fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble>;
+
+    /// The fault module must be built for the guest's kernel.
+    fn needs_module(&self) -> bool {
+        false
+    }
 }
 
 /// A part that runs. It ends when it is dropped.
@@ -92,6 +97,12 @@ macro_rules! parts {
                     $($name::$variant(spec) => spec.set(stage, draw),)*
                 }
             }
+
+            fn needs_module(&self) -> bool {
+                match self {
+                    $($name::$variant(spec) => spec.needs_module(),)*
+                }
+            }
         }
     };
 }
@@ -100,6 +111,9 @@ parts! {
     /// What can be wrong.
     FaultSpec {
         Scene(scene::Spec),
+        HeldLock(held_lock::Spec),
+        SleepingWork(sleeping_work::Spec),
+        SlowFile(slow_file::Spec),
     }
 }
 

@@ -9,13 +9,13 @@ use std::io;
 use std::time::Duration;
 
 use crate::cgroup::Group;
-use crate::clock::{self, Span};
+use crate::clock;
 use crate::scene::{Form, Kind, Scene, Stage, Switch};
 use crate::spec::Work;
 use crate::{Draw, Victim};
 
 /// The victim's CPU is taken over this time before the quota is set.
-const LOOK_BACK_NS: u64 = 800_000_000;
+const LOOK_BACK: Duration = Duration::from_millis(800);
 /// The kernel refuses less.
 const LEAST_QUOTA: Duration = Duration::from_millis(1);
 
@@ -54,9 +54,7 @@ fn busy(form: Form, period: Duration, group: &Group, draw: &mut Draw) -> Drawn {
         if sleepy { (draw.between(2_000, 6_000), draw.between(1_000, 5_000)) } else { (200, 0) };
     let bite = draw.real(0.25, 0.6);
     let (switch, what) = match form {
-        Form::Fault => {
-            (bitten(group.clone(), period, burst_us, bite), format!("{:.0} % of its CPU", bite * 100.0))
-        }
+        Form::Fault => (bitten(group.clone(), period, bite), format!("{:.0} % of its CPU", bite * 100.0)),
         // Each thread may use a CPU all the time, and what a CPU took in advance and lost does not matter.
         _ if draw.one_in(2) => {
             let ample = period * 2 * threads as u32;
@@ -84,19 +82,23 @@ fn fixed(group: Group, quota: Option<(Duration, Duration)>) -> Switch {
     Box::new(move |_, on| group.set_quota(if on { quota } else { None }))
 }
 
-/// A quota of `bite` times the CPU that the victim uses at the moment it is first set.
-fn bitten(group: Group, period: Duration, burst_us: u64, bite: f64) -> Switch {
+/// A quota of `bite` times the CPU that the victim uses just before it is first set. By the kernel's own account: that is what
+/// a quota limits, and on an emulated CPU a burst takes longer than it was meant to.
+fn bitten(group: Group, period: Duration, bite: f64) -> Switch {
     let mut quota = None;
-    Box::new(move |victim, on| {
+    Box::new(move |_, on| {
         if !on {
             return group.set_quota(None);
         }
-        let quota = *quota.get_or_insert_with(|| {
-            let now = clock::now();
-            let bursts = victim.ledger().rate(Span { from: now - LOOK_BACK_NS, to: now });
-            let cpus = bursts * burst_us as f64 / 1e6;
-            period.mul_f64(cpus * bite).max(LEAST_QUOTA)
-        });
+        let quota = match quota {
+            Some(quota) => quota,
+            None => {
+                let before = group.cpu_used()?;
+                let over = clock::span_of(LOOK_BACK).length();
+                let used = group.cpu_used()?.saturating_sub(before);
+                *quota.insert(period.mul_f64(used.as_secs_f64() / over.as_secs_f64() * bite).max(LEAST_QUOTA))
+            }
+        };
         group.set_quota(Some((quota, period)))
     })
 }

@@ -1,0 +1,29 @@
+//! Reading one small file again and again: what it costs is up to the kernel.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use super::Worker;
+use crate::ledger::Fact;
+use crate::sys;
+
+/// Open it, read it, rest, and again. Each read is noted with the moment of its end and how long it took.
+pub fn again(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
+    let mut byte = [0];
+    while w.goes_on() {
+        let began = sys::monotonic_ns();
+        match File::open(file).and_then(|mut file| file.read(&mut byte)) {
+            Ok(_) => {
+                let ended = sys::monotonic_ns();
+                w.ledger.note(w.slot, ended, ended.saturating_sub(began));
+                w.ledger.fact(w.slot, Fact::Count).fetch_add(1, Ordering::Release);
+            }
+            // It is taken away and put back with another meaning.
+            Err(err) => w.tally.failed(&err),
+        }
+        sys::sleep_us(rest_us.max(1));
+    }
+    Ok(())
+}

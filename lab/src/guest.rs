@@ -1,0 +1,3 @@
+//! What runs in a guest beside the stage: the fault module.
+
+pub mod module;

@@ -1,0 +1,348 @@
+//! The fault module (lab/module) as types: what it is told, and what it says it did.
+//!
+//! Its README has the protocol. All times go over the wire in microseconds, all counters come back in nanoseconds.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Its mutexes, in the order in which a holder may wait for the next one; the lock's symbol is its name.
+pub const MUTEXES: [&str; 4] = ["atlas", "codex", "ledger", "quire"];
+/// Its reader-writer semaphores; after the mutexes in that order.
+pub const RWSEMS: [&str; 4] = ["annex", "foyer", "gable", "porch"];
+/// Its per-CPU reader-writer semaphores; last in that order.
+pub const PERCPU_RWSEMS: [&str; 2] = ["stove", "trough"];
+/// Its work items; the item's function has the same name.
+pub const WORKS: [&str; 4] = ["bind_pages", "merge_notes", "print_cards", "stamp_rows"];
+/// The longest name of a kernel thread (TASK_COMM_LEN less the zero).
+pub const THREAD_NAME: usize = 15;
+
+/// The names under which the module is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// Of the folder in /proc.
+    pub folder: String,
+    /// Of the control file in it.
+    pub control: String,
+}
+
+impl Names {
+    /// The parameters for insmod.
+    pub fn parameters(&self) -> String {
+        format!("dir={} control={}", self.folder, self.control)
+    }
+}
+
+/// What somebody does while the time passes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Meanwhile {
+    /// Sleeps, uninterruptibly.
+    Sleep,
+    /// Stays on a CPU.
+    Spin,
+    /// Waits for another lock, later in the order of locks, and sleeps for the time when it has it no more.
+    Take(Grip),
+}
+
+/// A lock and how it is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grip {
+    /// One of `MUTEXES`, `RWSEMS`, `PERCPU_RWSEMS`.
+    pub lock: String,
+    /// As a reader: not for a mutex.
+    pub shared: bool,
+}
+
+/// Who keeps interrupts off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Interrupter {
+    /// A kernel thread of this name, bound to the CPU.
+    Thread(String),
+    /// A timer's interrupt.
+    Timer,
+}
+
+/// What reading a proc file does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Act {
+    /// Sleeps that long.
+    Sleep(Duration),
+    /// Stays on a CPU in the kernel that long.
+    Spin(Duration),
+    /// Takes the lock, sleeps with it that long, drops it.
+    Take(Grip, Duration),
+    /// Queues the work item and flushes it.
+    Flush(String),
+    /// Queues the work item and waits for a completion.
+    Await(String),
+    /// Waits in state D until the gate is opened.
+    Gate,
+}
+
+/// When a slow CPU is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum When {
+    /// While the frequency of its policy is the lowest.
+    Lowest,
+    /// Always.
+    Always,
+}
+
+/// One fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// Interrupts are off on a CPU again and again.
+    IrqsOff { cpu: u32, lasts: Duration, every: Duration, by: Interrupter },
+    /// Waking from the idle state `from` or a deeper one takes longer.
+    LateWake { cpus: Vec<u32>, from: u32, lasts: Duration },
+    /// A kernel thread keeps a lock again and again.
+    Held { grip: Grip, lasts: Duration, every: Duration, by: String, meanwhile: Meanwhile },
+    /// A work item on the system's work queue takes that long whenever it runs.
+    Work { work: String, lasts: Duration, spins: bool, label: String },
+    /// A proc file whose read does something.
+    File { name: String, act: Act },
+    /// An emulated P-state MSR. On before acpi-cpufreq is loaded, off when it is gone.
+    PStateMsr,
+    /// A share of the time, in percent, is burned in a timer's interrupt.
+    SlowCpu { cpus: Vec<u32>, percent: u32, every: Duration, when: When },
+}
+
+impl fmt::Display for Grip {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}{}", self.lock, if self.shared { ":read" } else { "" })
+    }
+}
+
+impl fmt::Display for Meanwhile {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sleep => to.write_str("sleep"),
+            Self::Spin => to.write_str("spin"),
+            Self::Take(grip) => write!(to, "take:{grip}"),
+        }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sleep(lasts) => write!(to, "sleep={}", lasts.as_micros()),
+            Self::Spin(lasts) => write!(to, "spin={}", lasts.as_micros()),
+            Self::Take(grip, lasts) => write!(to, "take={grip} for={}", lasts.as_micros()),
+            Self::Flush(work) => write!(to, "flush={work}"),
+            Self::Await(work) => write!(to, "await={work}"),
+            Self::Gate => to.write_str("gate"),
+        }
+    }
+}
+
+impl Fault {
+    /// The line that makes it.
+    pub fn on(&self) -> String {
+        match self {
+            Self::IrqsOff { cpu, lasts, every, by } => {
+                let by = match by {
+                    Interrupter::Thread(name) => format!("form=thread by={name}"),
+                    Interrupter::Timer => "form=timer".into(),
+                };
+                format!("irqs cpu={cpu} for={} every={} {by}", lasts.as_micros(), every.as_micros())
+            }
+            Self::LateWake { cpus, from, lasts } => {
+                format!("idle cpus={} from={from} for={}", list(cpus), lasts.as_micros())
+            }
+            Self::Held { grip, lasts, every, by, meanwhile } => {
+                let (lasts, every) = (lasts.as_micros(), every.as_micros());
+                format!("lock {grip} for={lasts} every={every} by={by} meanwhile={meanwhile}")
+            }
+            Self::Work { work, lasts, spins, label } => {
+                let meanwhile = if *spins { "spin" } else { "sleep" };
+                format!("work {work} for={} meanwhile={meanwhile} label={label}", lasts.as_micros())
+            }
+            Self::File { name, act } => format!("file {name} {act}"),
+            Self::PStateMsr => "msr on".into(),
+            Self::SlowCpu { cpus, percent, every, when } => {
+                let when = if *when == When::Lowest { "lowest" } else { "always" };
+                format!("pace cpus={} share={percent} every={} when={when}", list(cpus), every.as_micros())
+            }
+        }
+    }
+
+    /// The line that ends it.
+    pub fn off(&self) -> String {
+        match self {
+            Self::IrqsOff { cpu, .. } => format!("irqs cpu={cpu} off"),
+            Self::LateWake { .. } => "idle off".into(),
+            Self::Held { by, .. } => format!("lock off by={by}"),
+            Self::Work { work, .. } => format!("work {work} off"),
+            Self::File { name, .. } => format!("file {name} off"),
+            Self::PStateMsr => "msr off".into(),
+            Self::SlowCpu { .. } => "pace off".into(),
+        }
+    }
+
+    /// The function of the module in which the time passes: what a stack names.
+    pub fn function(&self) -> &str {
+        match self {
+            Self::IrqsOff { by: Interrupter::Thread(_), .. } => "sort_rows",
+            Self::IrqsOff { by: Interrupter::Timer, .. } => "sort_batch",
+            Self::LateWake { .. } => "mark_page",
+            Self::Held { .. } => "tend_shelf",
+            Self::Work { work, .. } => work,
+            Self::File { .. } => "page_read",
+            Self::PStateMsr => "amend_read",
+            Self::SlowCpu { .. } => "fold_rows",
+        }
+    }
+
+    /// What the module says of it: of all its CPUs together.
+    pub fn count(&self, counts: &[Count]) -> Count {
+        let mut sum = Count { what: self.verb().into(), ..Count::default() };
+        for count in counts.iter().filter(|count| self.is_in(count)) {
+            sum.times = sum.times.saturating_add(count.times);
+            sum.total = sum.total.saturating_add(count.total);
+            sum.longest = sum.longest.max(count.longest);
+            sum.inside = sum.inside.saturating_add(count.inside);
+        }
+        sum
+    }
+
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::IrqsOff { .. } => "irqs",
+            Self::LateWake { .. } => "idle",
+            Self::Held { .. } => "lock",
+            Self::Work { .. } => "work",
+            Self::File { .. } => "file",
+            Self::PStateMsr => "msr",
+            Self::SlowCpu { .. } => "pace",
+        }
+    }
+
+    fn is_in(&self, count: &Count) -> bool {
+        let named = match self {
+            Self::IrqsOff { cpu, .. } => count.cpu == Some(*cpu),
+            Self::Held { by, .. } => count.by.as_ref() == Some(by),
+            Self::Work { work: name, .. } | Self::File { name, .. } => count.name.as_ref() == Some(name),
+            Self::LateWake { .. } | Self::PStateMsr | Self::SlowCpu { .. } => true,
+        };
+        named && count.what == self.verb()
+    }
+}
+
+/// A list of CPUs as the kernel reads it.
+fn list(cpus: &[u32]) -> String {
+    cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// One line of the control file: how often a fault happened, and how long, by the module's own clock.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// The verb of its line: irqs, idle, lock, work, file, msr, pace.
+    pub what: String,
+    /// Of a lock, a work item or a file.
+    pub name: Option<String>,
+    /// The kernel thread.
+    pub by: Option<String>,
+    /// The CPU.
+    pub cpu: Option<u32>,
+    /// How many readers are in the file now.
+    pub inside: u64,
+    /// How often it has ended.
+    pub times: u64,
+    /// All times together.
+    pub total: Duration,
+    /// The longest time.
+    pub longest: Duration,
+}
+
+impl Count {
+    /// A line of the control file; nothing where it is none.
+    pub fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let mut count = Self { what: words.next()?.into(), ..Self::default() };
+        let mut counted = false;
+        for word in words {
+            let Some((key, value)) = word.split_once('=') else {
+                count.name = Some(word.into());
+                continue;
+            };
+            match key {
+                "by" => count.by = Some(value.into()),
+                "cpu" => count.cpu = Some(value.parse().ok()?),
+                "inside" => count.inside = value.parse().ok()?,
+                "count" => count.times = value.parse().ok()?,
+                "total_ns" => count.total = Duration::from_nanos(value.parse().ok()?),
+                "max_ns" => {
+                    count.longest = Duration::from_nanos(value.parse().ok()?);
+                    counted = true;
+                }
+                _ => {}
+            }
+        }
+        counted.then_some(count)
+    }
+}
+
+/// The loaded module.
+#[derive(Debug, Clone)]
+pub struct Module {
+    folder: PathBuf,
+    control: PathBuf,
+}
+
+impl Module {
+    /// Under the names it was loaded with; `proc` is /proc.
+    pub fn new(proc: &Path, names: &Names) -> Self {
+        let folder = proc.join(&names.folder);
+        Self { control: folder.join(&names.control), folder }
+    }
+
+    /// Where a file of that name is.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Makes the fault.
+    pub fn make(&self, fault: &Fault) -> io::Result<()> {
+        self.order(&fault.on())
+    }
+
+    /// Ends the fault.
+    pub fn end(&self, fault: &Fault) -> io::Result<()> {
+        self.order(&fault.off())
+    }
+
+    /// Opens a gate for good: those who wait there go on.
+    pub fn open(&self, file: &str) -> io::Result<()> {
+        self.order(&format!("file {file} open"))
+    }
+
+    /// Sets all counters to zero.
+    pub fn reset(&self) -> io::Result<()> {
+        self.order("reset")
+    }
+
+    /// Ends all faults.
+    pub fn off(&self) -> io::Result<()> {
+        self.order("off")
+    }
+
+    /// What it did since each fault was made, or since `reset`.
+    pub fn counts(&self) -> io::Result<Vec<Count>> {
+        Ok(fs::read_to_string(&self.control)?.lines().filter_map(Count::parse).collect())
+    }
+
+    /// One line a write: the error is that of this line.
+    fn order(&self, line: &str) -> io::Result<()> {
+        fs::write(&self.control, line)
+            .map_err(|error| io::Error::new(error.kind(), format!("the module refused {line:?}: {error}")))
+    }
+}
+
+#[cfg(test)]
+#[path = "module_tests.rs"]
+mod tests;
