@@ -6,6 +6,7 @@ pub mod loads;
 pub mod made;
 pub mod part;
 pub mod readers;
+pub mod reclaim;
 pub mod scene;
 pub mod sleeping_work;
 pub mod slow_file;

@@ -7,7 +7,7 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
-use crate::stage::{Stage, held_lock, loads, scene, sleeping_work, slow_file};
+use crate::stage::{Stage, held_lock, loads, reclaim, scene, sleeping_work, slow_file};
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
@@ -114,6 +114,7 @@ parts! {
         HeldLock(held_lock::Spec),
         SleepingWork(sleeping_work::Spec),
         SlowFile(slow_file::Spec),
+        Reclaim(reclaim::Spec),
     }
 }
 
