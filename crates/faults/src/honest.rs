@@ -66,20 +66,21 @@ pub struct Compile {
 }
 
 const FUNCTIONS: usize = 24;
+const LOOPS: usize = 12;
 
 impl Compile {
     /// Begin, with `jobs` compilers at a time.
     pub fn start(fence: &Fence, jobs: usize, draw: &mut Draw) -> io::Result<Self> {
-        Compile::of(fence, jobs, FUNCTIONS, draw)
+        Compile::of(fence, jobs, [FUNCTIONS, LOOPS], draw)
     }
 
-    /// The same of files with so many functions each.
-    pub fn of(fence: &Fence, jobs: usize, functions: usize, draw: &mut Draw) -> io::Result<Self> {
+    /// The same of files with so many functions, and so many loops in each.
+    pub fn of(fence: &Fence, jobs: usize, size: [usize; 2], draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(6))?;
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let threads = (0..jobs).map(|_| {
             let source = fence.dir().join(format!("{}.c", draw.word(8)));
-            fs::write(&source, program(functions, draw))?;
+            fs::write(&source, program(size, draw))?;
             let (stop, done, procs) = (stop.clone(), done.clone(), group.procs_files());
             Ok(std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -166,7 +167,7 @@ fn compiler(source: &PathBuf, procs: &[PathBuf]) -> io::Result<Child> {
 }
 
 /// A source that takes a compiler about a second.
-fn program(functions: usize, draw: &mut Draw) -> String {
+fn program([functions, loops]: [usize; 2], draw: &mut Draw) -> String {
     let mut text = String::new();
     for f in 0..functions {
         let _ = writeln!(
@@ -174,7 +175,7 @@ fn program(functions: usize, draw: &mut Draw) -> String {
             "int f{f}(int a, int *p, unsigned n) {{\n  unsigned i; int s = {};",
             draw.between(1, 99)
         );
-        for _ in 0..12 {
+        for _ in 0..loops {
             let (x, y, z) = (draw.between(1, 99), draw.between(1, 30), draw.between(0, 7));
             let _ = writeln!(
                 text,

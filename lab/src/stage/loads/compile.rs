@@ -19,13 +19,20 @@ pub struct Spec {
     jobs: u64,
     /// Functions in each file: what a compiler has to do.
     functions: u64,
+    /// Loops in each function.
+    loops: u64,
 }
 
 struct Building(Compile, String);
 
 impl Setting for Spec {
     fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
-        let compile = Compile::of(&stage.fence, self.jobs as usize, self.functions as usize, draw)?;
+        let compile = Compile::of(
+            &stage.fence,
+            self.jobs as usize,
+            [self.functions as usize, self.loops as usize],
+            draw,
+        )?;
         compile.until_one_is_done(stage.fence.left() / 2)?;
         let what = format!("{} compilers of {} functions each; files a second", self.jobs, self.functions);
         Ok(Box::new(Building(compile, what)))
