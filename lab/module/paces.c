@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pace: a CPU that delivers less: a share of each period is burned in a timer's interrupt, always or while the
+ * pace: a CPU that delivers less: a share of the time is burned in a timer's interrupt, always or while the
  * frequency of the CPU's policy is the lowest it can have (emulated CPUs do not slow down with their P-state).
  */
 #include <linux/cpufreq.h>
@@ -12,9 +12,15 @@
 
 #include "folio.h"
 
+/* A pause that took longer than this many times its length: the emulated CPU was not on its host's CPU all the time. */
+#define PAUSE_MAX_TIMES 4
+/* Between two looks at the clock, with interrupts off: a longer gap is the host's, not ours. */
+#define STEP_MAX_NS (20 * NSEC_PER_USEC)
+
 struct pace {
 	struct hrtimer timer;
 	unsigned int khz, lowest; /* 0: no policy */
+	u64 last; /* end of the last turn */
 	struct tally tally;
 };
 
@@ -30,17 +36,36 @@ static void note_speed(void *data, unsigned int khz, unsigned int cpu)
 	WRITE_ONCE(per_cpu(paces, cpu).khz, khz);
 }
 
+/* Burns the CPU's own time: what the host takes away meanwhile does not count. */
+static noinline void fold_rows(u64 ns)
+{
+	u64 last = ktime_get_mono_fast_ns();
+	u64 spent = 0;
+
+	while (spent < ns) {
+		u64 now = ktime_get_mono_fast_ns();
+
+		spent += min_t(u64, now - last, STEP_MAX_NS);
+		last = now;
+		cpu_relax();
+	}
+}
+
+/* The share is of the time that went by, not of the period: under TCG a timer fires late when the host is busy. */
 static enum hrtimer_restart fold_page(struct hrtimer *timer)
 {
 	struct pace *pace = container_of(timer, struct pace, timer);
 	unsigned int khz = READ_ONCE(pace->khz);
+	u64 pause = div_u64(pace_every_us * NSEC_PER_USEC * (100 - pace_share), 100);
 	u64 began = ktime_get_mono_fast_ns();
+	u64 ran = min_t(u64, began - pace->last, PAUSE_MAX_TIMES * pause);
 
 	if (pace_always || (khz && khz <= pace->lowest)) {
-		count_rows(div_u64(pace_every_us * pace_share, 100));
+		fold_rows(div_u64(ran * pace_share, 100 - pace_share));
 		tally_add(&pace->tally, began);
 	}
-	hrtimer_forward_now(timer, ns_to_ktime(pace_every_us * NSEC_PER_USEC));
+	pace->last = ktime_get_mono_fast_ns();
+	hrtimer_set_expires(timer, ktime_add_ns(ktime_get(), pause));
 	return HRTIMER_RESTART;
 }
 
@@ -48,6 +73,7 @@ static void start_folds(void *data)
 {
 	struct pace *pace = this_cpu_ptr(&paces);
 
+	pace->last = ktime_get_mono_fast_ns();
 	hrtimer_start(&pace->timer, ns_to_ktime(pace_every_us * NSEC_PER_USEC), HRTIMER_MODE_REL_PINNED_HARD);
 }
 

@@ -39,16 +39,17 @@ impl Owned {
 
     /// Wait for the end, the limit or a signal.
     pub fn wait(&mut self, limit: Duration) -> io::Result<Waited> {
-        let end = Instant::now() + limit;
+        let began = Instant::now();
         let fd = pidfd(self.0.id())?;
         loop {
-            if let Some(status) = self.0.try_wait()? {
-                return Ok(Waited::Ended(status));
-            }
+            // First: a terminal's signal reaches the child, too, and its end is then no answer.
             if interrupt::asked() {
                 return Ok(Waited::Interrupted);
             }
-            let left = end.saturating_duration_since(Instant::now());
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(Waited::Ended(status));
+            }
+            let left = limit.saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Ok(Waited::TimedOut);
             }

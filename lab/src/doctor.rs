@@ -1,10 +1,9 @@
 //! `whyslow doctor` on the host and in guests, compared with what docs/doctor says of the same kernel.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
-use std::{env, fs};
 
 use crate::machine::{self, Ended, Hardware};
 use crate::{Trouble, child, kernels, place};
@@ -77,18 +76,20 @@ fn name(rung: &str) -> Option<&str> {
 }
 
 fn on_host() -> Result<Page, Trouble> {
-    let mut doctor = Command::new(whyslow()?);
+    let mut doctor = Command::new(place::whyslow()?);
     let said = child::output("ask the doctor on this host", doctor.arg("doctor"), LIMIT)?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_err(|error| Trouble::new("ask for this kernel's release", error))?;
-    Ok(page(&version(&release), release.trim(), "not in a guest", &said))
+    // What stands behind the dash is the builder's, not the kernel's.
+    let plain = release.trim().split('-').next().unwrap_or_default();
+    Ok(page(&version(plain), plain, "not in a guest of the lab", &said))
 }
 
 fn in_guest(label: &str) -> Result<Page, Trouble> {
     let what = format!("ask the doctor on {label}");
     let kernel = kernels::fetch(label).map_err(|reason| Trouble::new(&what, reason))?;
     let script = format!("exec \"$0\" doctor >/mnt/{PAGE} 2>&1");
-    let command = [OsString::from("sh"), "-c".into(), script.into(), whyslow()?.into()];
+    let command = [OsString::from("sh"), "-c".into(), script.into(), place::whyslow()?.into()];
     let mut run = place::Run::new()?;
     let ran = machine::run(&kernel, &Hardware::default(), run.share(), &command, LIMIT)?;
     let said = fs::read_to_string(run.share().join(PAGE)).unwrap_or_default();
@@ -107,17 +108,6 @@ fn page(label: &str, release: &str, place: &str, said: &str) -> Page {
 /// "6.18.44-x" is a 6.18.
 fn version(release: &str) -> String {
     release.trim().splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
-}
-
-/// The program under test: the one that was built beside this one.
-pub fn whyslow() -> Result<PathBuf, Trouble> {
-    let what = "find whyslow";
-    let own = env::current_exe().map_err(|error| Trouble::new(what, error))?;
-    let beside = own.parent().unwrap_or(Path::new("/")).join("whyslow");
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    Err(Trouble::new(what, format!("there is no {}", beside.display())).or("run make build"))
 }
 
 #[cfg(test)]

@@ -198,6 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn files_are_decompressed_by_their_names() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut packed = Vec::new();
+        lzma_rs::xz_compress(&mut &b"module"[..], &mut packed).expect("memory");
+        let (plain, xz, torn) =
+            (dir.path().join("a.ko"), dir.path().join("a.ko.xz"), dir.path().join("b.ko.xz"));
+        fs::write(&plain, "module").expect("a file");
+        fs::write(&torn, packed.get(..packed.len() / 2).expect("half")).expect("a file");
+        fs::write(&xz, packed).expect("a file");
+        assert_eq!(bytes(&plain).expect("plain"), bytes(&xz).expect("packed"));
+        assert!(bytes(&torn).is_err_and(|error| error.to_string().contains("b.ko.xz")));
+    }
+
+    #[test]
     fn built_in_needs_nothing() {
         let index = Index { built_in: vec!["ext4".into()], ..Index::default() };
         assert_eq!(index.resolve("ext4"), Ok(Vec::new()));

@@ -27,9 +27,11 @@ pub struct Hardware {
     pub vcpus: u32,
     /// Memory.
     pub memory_mib: u32,
-    /// A model that QEMU knows; else the most that emulation can do.
+    /// A model that QEMU knows; else the most that emulation can do. acpi-cpufreq refuses that one; of those that it takes,
+    /// only Intel's (Skylake-Server) keep the counter as the clock.
     pub cpu_model: Option<String>,
-    /// Time is the count of instructions, each 2^shift ns. One CPU only: more of them hang.
+    /// Time is the count of instructions, each 2^shift ns. One CPU only: more of them hang. An idle CPU leaps to its next
+    /// timer, so that waiting for a file of the host, the first time it is read, may take seconds of the guest's clock.
     pub icount_shift: Option<u8>,
     /// Two nodes of one CPU each.
     pub numa: bool,
@@ -142,14 +144,15 @@ fn give_orders(
 ) -> std::io::Result<()> {
     let io = |trouble: Trouble| std::io::Error::other(trouble.to_string());
     let project = place::project().map_err(io)?;
-    let directory = std::env::current_dir()?;
+    let here = std::env::current_dir()?;
     let orders = Orders {
         command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
         hostname: hostname()?,
+        // What is not the project's may be hidden there.
+        directory: if here.starts_with(&project) { here } else { project.clone() },
         keep: vec![project],
-        directory,
         modules: kernel.modules.clone(),
-        lab: fs::canonicalize(std::env::current_exe()?)?,
+        lab: place::lab().map_err(io)?,
         disk: hardware.disk_mib.is_some(),
         cgroup_v1: hardware.cgroup_v1,
     };

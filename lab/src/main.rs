@@ -84,6 +84,9 @@ struct Boot {
     /// Two nodes of one CPU each.
     #[arg(long)]
     numa: bool,
+    /// A table to add to the machine's: a file, or the name of a source in lab/acpi.
+    #[arg(long, value_name = "TABLE")]
+    acpi: Vec<PathBuf>,
     /// More words for the kernel's command line.
     #[arg(long, default_value = "")]
     append: String,
@@ -189,7 +192,7 @@ fn boot(asked: Boot) -> Result<ExitCode, Trouble> {
         disk_mib: asked.disk,
         cgroup_v1: asked.cgroup_v1,
         append: asked.append,
-        ..Hardware::default()
+        acpi_tables: asked.acpi,
     };
     let mut run = place::Run::new()?;
     let ran =

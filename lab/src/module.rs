@@ -33,7 +33,7 @@ pub fn build_from(sources: &Path, kernel: &Kernel, name: &str) -> Result<PathBuf
     let shelf = place::cache(&format!("modules/{}", kernel.release))?;
     let file = format!("{name}.ko");
     let built = stored::directory(&shelf, &version, |dir| {
-        let work = tempfile::tempdir_in(&shelf).map_err(trouble)?;
+        let work = stored::workroom(&shelf).map_err(trouble)?;
         let mut make = Command::new("make");
         make.arg("-C").arg(sources).args([&format!("MODNAME={name}"), &format!("KCC={COMPILER}")]);
         make.arg(format!("KDIR={}", headers.display())).arg(format!("OUT={}", work.path().display()));

@@ -11,7 +11,7 @@ const KEPT: usize = 10;
 /// The project's directory: the nearest one above the binary, or above the working directory, that has a lab.
 pub fn project() -> Result<PathBuf, Trouble> {
     let what = "find the project's directory";
-    let exe = env::current_exe().and_then(fs::canonicalize).map_err(|error| Trouble::new(what, error))?;
+    let exe = lab()?;
     let here = env::current_dir().and_then(fs::canonicalize).map_err(|error| Trouble::new(what, error))?;
     let is_it = |dir: &&Path| dir.join("lab/Cargo.toml").is_file() && dir.join("Cargo.lock").is_file();
     exe.ancestors().chain(here.ancestors()).find(is_it).map(Path::to_path_buf).ok_or_else(|| {
@@ -25,6 +25,22 @@ pub fn cache(name: &str) -> Result<PathBuf, Trouble> {
     let dir = project()?.join("target/lab").join(name);
     fs::create_dir_all(&dir).map_err(|error| Trouble::new(format!("make {}", dir.display()), error))?;
     Ok(dir)
+}
+
+/// This binary: the guest sees it under the same name.
+pub fn lab() -> Result<PathBuf, Trouble> {
+    env::current_exe()
+        .and_then(fs::canonicalize)
+        .map_err(|error| Trouble::new("find the lab's binary", error))
+}
+
+/// The program under test: the one that was built beside this one.
+pub fn whyslow() -> Result<PathBuf, Trouble> {
+    let beside = lab()?.with_file_name("whyslow");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    Err(Trouble::new("find whyslow", format!("there is no {}", beside.display())).or("run make build"))
 }
 
 /// The directory of one run in a guest: its share. Removed when it is dropped, unless it was kept.

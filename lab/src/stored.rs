@@ -4,12 +4,14 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use std::{fs, io};
+use std::{fs, io, process};
 
 use tempfile::TempDir;
 
 /// How many versions of one thing are kept: sources change, names are drawn.
 const KEPT: usize = 12;
+/// Begins the name of what is not whole yet; the process that works on it follows.
+const PART: &str = "part-";
 
 /// A name for what is made of these files' contents and these words.
 pub fn name_of(files: &[PathBuf], words: &[&str]) -> io::Result<String> {
@@ -33,7 +35,7 @@ pub fn directory<E: From<io::Error>>(
         return Ok(place);
     }
     trim(shelf)?;
-    let work = TempDir::with_prefix_in("part-", shelf)?;
+    let work = workroom(shelf)?;
     let made = work.path().join("made");
     fs::create_dir(&made)?;
     fill(&made)?;
@@ -45,10 +47,22 @@ pub fn directory<E: From<io::Error>>(
     Ok(place)
 }
 
+/// A directory to work in, on the shelf's file system; gone when it is dropped. One whose driver was killed is removed here.
+pub fn workroom(shelf: &Path) -> io::Result<TempDir> {
+    let owner =
+        |path: &Path| path.file_name()?.to_str()?.strip_prefix(PART)?.split('-').next()?.parse::<u32>().ok();
+    for old in fs::read_dir(shelf)?.flatten().map(|entry| entry.path()) {
+        if owner(&old).is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            fs::remove_dir_all(old)?;
+        }
+    }
+    TempDir::with_prefix_in(format!("{PART}{}-", process::id()), shelf)
+}
+
 /// Remove the oldest, so that one more fits.
 fn trim(shelf: &Path) -> io::Result<()> {
     let whole =
-        |path: &PathBuf| path.file_name().is_some_and(|name| !name.to_string_lossy().starts_with("part-"));
+        |path: &PathBuf| path.file_name().is_some_and(|name| !name.to_string_lossy().starts_with(PART));
     let dirs = fs::read_dir(shelf)?.flatten().map(|entry| entry.path()).filter(whole);
     let mut dirs: Vec<(SystemTime, PathBuf)> =
         dirs.filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path))).collect();
@@ -75,6 +89,18 @@ mod tests {
             make(&number.to_string(), "");
         }
         assert_eq!(fs::read_dir(shelf.path()).expect("entries").count(), KEPT);
+    }
+
+    #[test]
+    fn what_a_killed_driver_left_is_removed() {
+        let shelf = tempfile::tempdir().expect("a directory");
+        // Above the highest pid that a kernel gives.
+        let dead = shelf.path().join(format!("{PART}4194305-x"));
+        let alive = shelf.path().join(format!("{PART}{}-x", process::id()));
+        fs::create_dir(&dead).expect("a directory");
+        fs::create_dir(&alive).expect("a directory");
+        let room = workroom(shelf.path()).expect("a directory");
+        assert!(!dead.exists() && alive.exists() && room.path().exists());
     }
 
     #[test]

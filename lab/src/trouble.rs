@@ -16,6 +16,13 @@ impl Trouble {
         Self { what: what.into(), reason: reason.to_string(), way_out: None }
     }
 
+    /// The same with only those lines of the reason, in one; with all of it if there is none of them.
+    pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
+        let lines: Vec<&str> = self.reason.lines().map(str::trim).filter(|line| wanted(line)).collect();
+        let reason = if lines.is_empty() { self.reason.clone() } else { lines.join(" ") };
+        Self { reason, ..self }
+    }
+
     /// The same with what the reader can do about it.
     pub fn or(self, way_out: &'static str) -> Self {
         Self { way_out: Some(way_out), ..self }
@@ -45,6 +52,12 @@ mod tests {
     fn says_verb_object_reason_and_the_way_out() {
         let plain = Trouble::new("start qemu", "no such file");
         assert_eq!(plain.to_string(), "cannot start qemu: no such file");
+        let long = Trouble::new("fetch", "status 100\nIgn: x\nE: no network\nE: none");
+        assert_eq!(
+            long.clone().only(|line| line.starts_with("E:")).to_string(),
+            "cannot fetch: E: no network E: none"
+        );
+        assert_eq!(long.clone().only(|line| line.starts_with("none")), long);
         assert_eq!(plain.or("run make setup").to_string(), "cannot start qemu: no such file; run make setup");
     }
 }

@@ -94,6 +94,7 @@ const ASKED: &[fn(&Wait<'_>) -> Option<WaitKind>] = &[
     time::ask_sleep,
     files::ask_call,
     process::ask_call,
+    time::ask_end,
 ];
 
 /// The innermost function is the best that can be said.

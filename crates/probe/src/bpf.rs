@@ -19,6 +19,7 @@ pub mod locks;
 pub mod memory;
 pub mod oncpu;
 pub mod programs;
+mod refusal;
 pub mod rows;
 pub mod sched;
 pub mod shared;
@@ -31,14 +32,17 @@ use std::io::Read as _;
 
 use whyslow_model::Missing;
 
-/// libbpf writes to stderr by itself. What it would say is in the error, and the error is in the report.
+/// libbpf writes to stderr by itself. What it would say is in the error, and in the reason that is heard here.
 pub(crate) fn hush() {
-    libbpf_rs::set_print(None);
+    refusal::listen();
 }
 
-/// Why a probe did not start, from libbpf's error.
+/// Why a probe did not start, from libbpf's error, and from what the verifier said to it.
 pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     use libbpf_rs::ErrorKind;
+    if let Some(refusal) = refusal::heard() {
+        return refusal.told(what);
+    }
     match err.kind() {
         ErrorKind::PermissionDenied => Missing::NotAllowed {
             what: what.to_owned(),
@@ -68,6 +72,15 @@ pub(crate) fn walk(what: &str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Missin
     let mut iter = libbpf_rs::Iter::new(link).map_err(|err| missing(what, &err))?;
     iter.read_to_end(&mut bytes).map_err(|err| Missing::broken(what, err))?;
     Ok(bytes)
+}
+
+/// Forget what a map of sums holds: the window begins. Who adds to a row at this very moment adds to no row, or to the next
+/// one that takes its place.
+pub(crate) fn clear(map: &libbpf_rs::MapMut<'_>) {
+    use libbpf_rs::MapCore as _;
+    for key in map.keys() {
+        let _ = map.delete(&key); // gone already
+    }
 }
 
 /// A C string in a fixed field. Bytes that are not UTF-8 are replaced; control characters stay (the report escapes them).

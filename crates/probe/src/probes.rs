@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -77,12 +78,14 @@ pub struct Probes<'slot> {
     calls: Option<calls::Calls<'slot>>,
     programs: Option<programs::Programs>,
     kallsyms: Kallsyms,
+    code: Vec<Range<u64>>,
     start: tasks::Snapshot,
 }
 
 /// What the probes saw.
 #[derive(Default)]
 pub struct Traced {
+    code: Vec<Range<u64>>,
     start: tasks::Snapshot,
     end: Option<tasks::Snapshot>,
     sched: Option<sched::Seen>,
@@ -138,12 +141,11 @@ impl<'slot> Probes<'slot> {
         }
         // Two long texts of the kernel are read while the first programs are loaded: the start is to be quick.
         let texts = std::thread::spawn(|| (Kallsyms::read(), KernelTypes::read()));
-        libbpf_rs::set_print(None); // what fails is told as `Missing`, not in libbpf's words
         let cpus = host::online_cpus(Path::new("/"));
         let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
-        probes.oncpu = keep(oncpu::OnCpu::start(&mut slots.oncpu, &cpus, pace), missing);
+        probes.oncpu = keep(oncpu::OnCpu::load(&mut slots.oncpu, &cpus, pace), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
         let (kallsyms, types) = texts.join().unwrap_or_default();
         probes.kallsyms = kallsyms;
@@ -163,6 +165,7 @@ impl<'slot> Probes<'slot> {
             threads.extend(members(follow, probes.tasks.as_mut(), missing));
             keep(sched.follow(&threads), missing);
         }
+        probes.code = programs::code();
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
     }
@@ -181,6 +184,7 @@ impl<'slot> Probes<'slot> {
             calls: None,
             programs: None,
             kallsyms: Kallsyms::default(),
+            code: Vec::new(),
             start: tasks::Snapshot::default(),
         }
     }
@@ -203,8 +207,26 @@ impl<'slot> Probes<'slot> {
         }
     }
 
-    /// All is read that is read before it: the window begins now.
-    pub fn count(&mut self) {
+    /// All is read that is read before it: the window begins now. What the probes counted since they were attached is
+    /// not of it: on a slow host that is seconds.
+    pub fn count(&mut self, missing: &mut Vec<MissingNote>) {
+        if let Some(irq) = &mut self.irq {
+            keep(irq.begin(), missing);
+        }
+        if let Some(blkio) = &self.blkio {
+            blkio.begin();
+        }
+        if let Some(memory) = &self.memory {
+            memory.begin();
+        }
+        if let Some(work) = &self.work {
+            work.begin();
+        }
+        if let Some(oncpu) = &mut self.oncpu
+            && keep(oncpu.begin(), missing).is_none()
+        {
+            self.oncpu = None;
+        }
         if let Some(locks) = &mut self.locks {
             locks.begin();
         }
@@ -234,9 +256,14 @@ impl<'slot> Probes<'slot> {
 
     /// The window ends: everything stops at about the same time.
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
-        let mut traced = Traced { start: std::mem::take(&mut self.start), ..Traced::default() };
+        let (start, code) = (std::mem::take(&mut self.start), std::mem::take(&mut self.code));
+        let mut traced = Traced { start, code, ..Traced::default() };
         if let Some(locks) = &mut self.locks {
             locks.end(window);
+        }
+        // The kernel's totals and ours are compared: nothing is done between these two that takes time.
+        if let Some(tasks) = &mut self.tasks {
+            traced.end = keep(tasks.snapshot(), missing);
         }
         if let Some(sched) = self.sched.take()
             && let Some((seen, lost)) = keep(sched.finish(), missing)
@@ -250,8 +277,7 @@ impl<'slot> Probes<'slot> {
             traced.note_lost(sched::WHAT, lost);
         }
         self.end_waits(&mut traced, missing);
-        if let Some(tasks) = &mut self.tasks {
-            traced.end = keep(tasks.snapshot(), missing);
+        if let Some(tasks) = &self.tasks {
             traced.note_lost(tasks::WHAT, tasks.lost());
         }
         if let Some(oncpu) = &mut self.oncpu {
@@ -390,7 +416,7 @@ impl Traced {
             tables.tasks = Some(task_table::tasks(&self.start, end, seen, window_ns));
             tables.cgroups = Some(task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size));
         }
-        let mut kernel = KernelNames::from(kallsyms);
+        let mut kernel = KernelNames::from(kallsyms).without(std::mem::take(&mut self.code));
         if let Some(seen) = &mut self.sched {
             let timelines = span_table::timelines(seen, window, &mut kernel);
             tables.waits = Some(sample_table::waits(&timelines));

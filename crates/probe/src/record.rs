@@ -75,7 +75,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     probes.begin(&mut seen.missing);
     let (started_at, began, start_ns) = (host::now_rfc3339(), Instant::now(), host::monotonic_ns());
-    probes.count();
+    probes.count(&mut seen.missing);
     audience.begun(began);
     let interrupted = wait_out(plan, began, stop, audience, &mut |at, second| {
         probes.poll(at, plan.window);

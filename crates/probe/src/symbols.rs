@@ -4,6 +4,7 @@
 //! with the start of its build id, so that it can still be looked up on another machine.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use blazesym::normalize::{Normalizer, UserMeta};
 use blazesym::symbolize::source::{Kernel, Process, Source};
@@ -19,6 +20,9 @@ const UNKNOWN: &str = "[unknown]";
 pub struct KernelNames {
     symbolizer: Symbolizer,
     source: Source<'static>,
+    /// Where BPF programs lie. Those loaded since the symbols were read, ours, are in none of them: the next symbol below
+    /// would pass for theirs.
+    programs: Vec<Range<u64>>,
     known: HashMap<u64, Vec<String>>,
 }
 
@@ -32,8 +36,16 @@ impl KernelNames {
         KernelNames {
             symbolizer: Symbolizer::builder().enable_code_info(false).build(),
             source: Source::Kernel(kernel),
+            programs: Vec::new(),
             known: HashMap::new(),
         }
+    }
+
+    /// What lies here is code of BPF programs.
+    #[must_use]
+    pub fn without(mut self, programs: Vec<Range<u64>>) -> Self {
+        self.programs = programs;
+        self
     }
 
     /// The names of a kernel stack, innermost first. Frames of BPF programs (ours) are left out.
@@ -48,7 +60,9 @@ impl KernelNames {
                 self.known.insert(*address, names);
             }
         }
-        addresses.iter().filter_map(|a| self.known.get(a)).flatten().cloned().collect()
+        let is_program = |a: &u64| self.programs.iter().any(|program| program.contains(a));
+        let others = addresses.iter().filter(|a| !is_program(a));
+        others.filter_map(|a| self.known.get(a)).flatten().cloned().collect()
     }
 }
 
@@ -132,6 +146,12 @@ mod tests {
         let names = UserNamer::default().names(std::process::id(), &[here]);
         let name = names.get(&here).expect("the test binary has a symbol or an offset").join(" ");
         assert!(name.contains("names_code_of_this_process") || name.contains("+0x"), "{name}");
+    }
+
+    #[test]
+    fn code_of_programs_is_left_out() {
+        let mut names = KernelNames::from(&Kallsyms::default()).without(vec![0x1000..0x1100]);
+        assert_eq!(names.stack(&[0x1000, 0x10ff, 0x1100]), [UNKNOWN]);
     }
 
     #[test]

@@ -10,6 +10,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+mod count;
+
+pub use count::Count;
+
 /// Its mutexes, in the order in which a holder may wait for the next one; the lock's symbol is its name.
 pub const MUTEXES: [&str; 4] = ["atlas", "codex", "ledger", "quire"];
 /// Its reader-writer semaphores; after the mutexes in that order.
@@ -96,19 +100,69 @@ pub enum When {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fault {
     /// Interrupts are off on a CPU again and again.
-    IrqsOff { cpu: u32, lasts: Duration, every: Duration, by: Interrupter },
-    /// Waking from the idle state `from` or a deeper one takes longer.
-    LateWake { cpus: Vec<u32>, from: u32, lasts: Duration },
+    IrqsOff {
+        /// Where; one fault of the kind for a CPU.
+        cpu: u32,
+        /// At most 1 s.
+        lasts: Duration,
+        /// From begin to begin.
+        every: Duration,
+        /// Who does it.
+        by: Interrupter,
+    },
+    /// Waking from an idle state takes longer. One fault of the kind at a time.
+    LateWake {
+        /// Where.
+        cpus: Vec<u32>,
+        /// The first state that is slow to leave.
+        from: u32,
+        /// At most 1 s.
+        lasts: Duration,
+    },
     /// A kernel thread keeps a lock again and again.
-    Held { grip: Grip, lasts: Duration, every: Duration, by: String, meanwhile: Meanwhile },
+    Held {
+        /// What it keeps.
+        grip: Grip,
+        /// At most 10 s.
+        lasts: Duration,
+        /// From begin to begin.
+        every: Duration,
+        /// The thread's name.
+        by: String,
+        /// What it does with the lock in hand.
+        meanwhile: Meanwhile,
+    },
     /// A work item on the system's work queue takes that long whenever it runs.
-    Work { work: String, lasts: Duration, spins: bool, label: String },
+    Work {
+        /// One of `WORKS`.
+        work: String,
+        /// At most 10 s.
+        lasts: Duration,
+        /// On a CPU instead of asleep.
+        spins: bool,
+        /// The worker's description while it runs.
+        label: String,
+    },
     /// A proc file whose read does something.
-    File { name: String, act: Act },
+    File {
+        /// In the module's folder.
+        name: String,
+        /// What reading does.
+        act: Act,
+    },
     /// An emulated P-state MSR. On before acpi-cpufreq is loaded, off when it is gone.
     PStateMsr,
-    /// A share of the time, in percent, is burned in a timer's interrupt.
-    SlowCpu { cpus: Vec<u32>, percent: u32, every: Duration, when: When },
+    /// A share of the time is burned in a timer's interrupt. One fault of the kind at a time.
+    SlowCpu {
+        /// Where.
+        cpus: Vec<u32>,
+        /// The share, 1 to 90: a loop takes 100 / (100 - percent) times as long.
+        percent: u32,
+        /// A burn each.
+        every: Duration,
+        /// When.
+        when: When,
+    },
 }
 
 impl fmt::Display for Grip {
@@ -238,55 +292,6 @@ fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// One line of the control file: how often a fault happened, and how long, by the module's own clock.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// The verb of its line: irqs, idle, lock, work, file, msr, pace.
-    pub what: String,
-    /// Of a lock, a work item or a file.
-    pub name: Option<String>,
-    /// The kernel thread.
-    pub by: Option<String>,
-    /// The CPU.
-    pub cpu: Option<u32>,
-    /// How many readers are in the file now.
-    pub inside: u64,
-    /// How often it has ended.
-    pub times: u64,
-    /// All times together.
-    pub total: Duration,
-    /// The longest time.
-    pub longest: Duration,
-}
-
-impl Count {
-    /// A line of the control file; nothing where it is none.
-    pub fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split_ascii_whitespace();
-        let mut count = Self { what: words.next()?.into(), ..Self::default() };
-        let mut counted = false;
-        for word in words {
-            let Some((key, value)) = word.split_once('=') else {
-                count.name = Some(word.into());
-                continue;
-            };
-            match key {
-                "by" => count.by = Some(value.into()),
-                "cpu" => count.cpu = Some(value.parse().ok()?),
-                "inside" => count.inside = value.parse().ok()?,
-                "count" => count.times = value.parse().ok()?,
-                "total_ns" => count.total = Duration::from_nanos(value.parse().ok()?),
-                "max_ns" => {
-                    count.longest = Duration::from_nanos(value.parse().ok()?);
-                    counted = true;
-                }
-                _ => {}
-            }
-        }
-        counted.then_some(count)
-    }
-}
-
 /// The loaded module.
 #[derive(Debug, Clone)]
 pub struct Module {
@@ -344,5 +349,4 @@ impl Module {
 }
 
 #[cfg(test)]
-#[path = "module_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::image::{HOST, KEEP, SHARE};
@@ -79,6 +79,9 @@ fn keep(orders: &Orders, host: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
 }
 
 fn kernel_files(cgroup_v1: bool) -> io::Result<()> {
+    for (name, number) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
+        symlink(format!("/proc/self/fd{number}"), Path::new("/dev").join(name))?;
+    }
     for dir in ["/dev/pts", "/dev/shm"] {
         fs::create_dir_all(dir)?;
     }

@@ -15,6 +15,9 @@ pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("TMPDIR", "/tmp"),
 ];
 
+/// Open files that a command may have: the kernel's own limit is 4,096, service managers give this many.
+const OPEN_FILES: libc::rlimit = libc::rlimit { rlim_cur: 1024, rlim_max: 524_288 };
+
 /// Name, home, loopback, modules.
 pub fn settle(orders: &Orders) -> io::Result<()> {
     fs::create_dir_all("/run/home")?;
@@ -22,6 +25,8 @@ pub fn settle(orders: &Orders) -> io::Result<()> {
     fs::write(orders::MODULES, orders.modules.as_os_str().as_bytes())?;
     fs::write("/proc/sys/kernel/modprobe", orders.lab.as_os_str().as_bytes())?;
     fs::write("/proc/sys/kernel/hostname", &orders.hostname)?;
+    // SAFETY: a valid limit, which the kernel copies.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &OPEN_FILES) };
     loopback()
 }
 

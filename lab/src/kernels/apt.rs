@@ -55,7 +55,7 @@ impl Archive {
         let get = || {
             let mut download = self.command("apt-get");
             download.args(["-q", "download"]).args(&packages).current_dir(dir);
-            child::output(&what, &mut download, DOWNLOAD)
+            child::output(&what, &mut download, DOWNLOAD).map_err(|trouble| trouble.only(is_error))
         };
         // Lists of last week name packages that are gone.
         get().or_else(|_| self.update(&what).and_then(|()| get()))?;
@@ -69,7 +69,9 @@ impl Archive {
         let mut update = self.command("apt-get");
         child::output(what, update.args(["-q", "-o", "APT::Update::Error-Mode=any", "update"]), LISTS)
             .map(drop)
-            .map_err(|trouble| trouble.or("the first run needs the package archive, and root for its lists"))
+            .map_err(|trouble| {
+                trouble.only(is_error).or("the first run needs the package archive, and root for its lists")
+            })
     }
 
     fn command(&self, program: &str) -> Command {
@@ -108,4 +110,9 @@ impl Archive {
         ];
         Ok(Self { options: options.into_iter().flatten().collect() })
     }
+}
+
+/// What apt says last, and in one line.
+fn is_error(line: &str) -> bool {
+    line.starts_with("E: ")
 }

@@ -9,12 +9,14 @@ use crate::{child, orders};
 
 /// More than this nobody reads; what comes later is dropped, so that a flood cannot fill the host's memory.
 const MOST: usize = 16 << 20;
+/// A line without an end is taken in pieces of this size.
+const LONGEST: usize = 64 << 10;
 /// How much of the end of a console tells why a guest died.
 const LAST_WORDS: usize = 1500;
 /// A command shorter than this tells nothing about a clock.
 const SHORTEST: f64 = 2.0;
 /// What the kernel says when it is in trouble, in its own words.
-const ALARMS: [&str; 15] = [
+const ALARMS: [&str; 14] = [
     "soft lockup",
     "hard LOCKUP",
     "blocked for more than",
@@ -22,7 +24,6 @@ const ALARMS: [&str; 15] = [
     "detected expedited stalls",
     "BUG:",
     "kernel BUG at",
-    "WARNING:",
     "Oops",
     "Kernel panic",
     "unable to handle",
@@ -31,6 +32,9 @@ const ALARMS: [&str; 15] = [
     "unregister_netdevice: waiting",
     "detected stall on CPU",
 ];
+
+/// A warning with a stack begins so; "RETBleed: WARNING: ..." is only about the CPU's model.
+const WARNING: &str = "WARNING: ";
 
 /// A console that is being read.
 pub struct Console {
@@ -99,7 +103,7 @@ fn listen(mut pipe: impl Read) -> Said {
         let now = Instant::now();
         for byte in buffer.iter().take(count).filter(|byte| **byte != b'\r') {
             line.push(*byte);
-            if *byte == b'\n' {
+            if *byte == b'\n' || line.len() >= LONGEST {
                 take_line(&mut said, &mut line, now);
             }
         }
@@ -121,9 +125,8 @@ fn take_line(said: &mut Said, line: &mut Vec<u8>, host: Instant) {
 
 /// The lines in which the kernel complains. Only its own: they begin with its clock, "[   12.345678] ".
 pub fn complaints(console: &str) -> Vec<String> {
-    let alarming =
-        |line: &&str| kernel_says(line).is_some_and(|said| ALARMS.iter().any(|alarm| said.contains(alarm)));
-    console.lines().filter(alarming).map(str::to_owned).collect()
+    let alarming = |said: &str| said.starts_with(WARNING) || ALARMS.iter().any(|alarm| said.contains(alarm));
+    console.lines().filter(|line| kernel_says(line).is_some_and(alarming)).map(str::to_owned).collect()
 }
 
 /// What stands behind the kernel's clock. Other output may stand before it on the same line.
@@ -144,7 +147,9 @@ mod tests {
     #[test]
     fn the_kernel_complains_and_programs_do_not() {
         let console = "\
+[    0.901135] RETBleed: WARNING: Spectre v2 mitigation leaves CPU vulnerable to RETBleed attacks
 [    1.000000] 9pnet: Installing 9P2000 support
+[    2.000000] WARNING: CPU: 0 PID: 1 at kernel/x.c:7 x+0x1/0x2
 [   44.123456] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [cc1:711]
 WARNING: this is a program that says BUG: and Oops
 [  250.000001] INFO: task dd:812 blocked for more than 120 seconds.
@@ -154,8 +159,8 @@ half a line[   60.000001] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
 [   71.000000] Kernel panic - not syncing: Attempted to kill init!
 ";
         let found = complaints(console);
-        assert_eq!(found.len(), 4, "{found:?}");
-        assert!(found.first().is_some_and(|line| line.contains("soft lockup")));
+        assert_eq!(found.len(), 5, "{found:?}");
+        assert!(found.first().is_some_and(|line| line.contains("kernel/x.c")));
     }
 
     #[test]

@@ -53,6 +53,8 @@ impl Graph<'_> {
             (Sort::Wait | Sort::Short, Some(Class::Limit)) => thing(SubjectKind::Limit),
             (Sort::Wait | Sort::Short, Some(Class::Peer)) => thing(SubjectKind::Socket),
             (Sort::Wait | Sort::Short, Some(Class::Voluntary | Class::Handed)) => task(None),
+            // It sleeps for a set time while others wait for it.
+            (Sort::Wait, _) if step.key.word == "sleep" => task(None),
             (Sort::Wait, _) if step.key.word == "rcu" => thing(SubjectKind::Kernel),
             _ => self.nobody(),
         }

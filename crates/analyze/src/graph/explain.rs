@@ -19,6 +19,10 @@ const CUT: u64 = 10_000;
 /// ... and those below this, whatever the stretch: rows are made for waits of 100 us and more.
 const SMALLEST: u64 = 20_000;
 
+/// Waits behind which there is nobody: who wakes up those that wait for a grace period is not who held it up, and who sleeps
+/// for a set time is woken by a timer.
+const ENDS: [&str; 2] = ["rcu", "sleep"];
+
 /// The way from the root to where we are.
 pub(super) struct Walk {
     /// Tasks whose stretch holds this one. Each waits for the next, so that to meet one again is a cycle.
@@ -113,7 +117,7 @@ impl Graph<'_> {
         let key = Key { sort: Sort::Wait, word: kind.word, who: who.key, what: kind.what };
         let mut node = Node::leaf(key, span.pid, piece.ns());
         let by_others = matches!(kind.class, Class::Unknown | Class::Held | Class::Needed);
-        node.unsaid = if by_others && kind.word != "rcu" { node.ns } else { 0 };
+        node.unsaid = if by_others && !ENDS.contains(&kind.word) { node.ns } else { 0 };
         node.shown = who.shown;
         node.count = 1;
         node.row = Some(row);
@@ -133,8 +137,7 @@ impl Graph<'_> {
         let kind = self.kind(row);
         let is_leaf = match kind.class {
             Class::Device | Class::Voluntary | Class::Peer | Class::Limit | Class::Cpu => true,
-            // Whoever wakes up those who wait for a grace period is not who held it up.
-            _ if kind.word == "rcu" => true,
+            _ if ENDS.contains(&kind.word) => true,
             Class::Handed => walk.served && walk.above.len() == 1,
             Class::Held | Class::Needed | Class::Unknown => false,
         };

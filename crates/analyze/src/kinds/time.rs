@@ -1,5 +1,7 @@
 //! Timers: a task's own sleep, and the kernel's on its behalf.
 
+use whyslow_model::timeline::State;
+
 use super::table::{Row, by};
 use super::{Class, Wait, WaitKind};
 
@@ -44,8 +46,26 @@ pub(super) fn timeout(what: &str) -> WaitKind {
 pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
     SLEEPS.contains(&wait.first()?).then_some(())?;
     let function = wait.beyond(SLEEPS).unwrap_or("the kernel");
-    if wait.is_kthread() && wait.span.work.is_none() && wait.frames.len() <= 4 {
+    if is_between_turns(wait) {
         return Some(WaitKind::new("idle", format!("its next turn ({function})"), Class::Voluntary));
     }
-    Some(WaitKind::new("sleep", format!("{function}, which sleeps"), Class::Needed))
+    Some(sleeps(function, Class::Needed))
+}
+
+/// The same, told by its end. `usleep_range_state` and `schedule_timeout*` are code of the scheduler (`__sched`), which the
+/// kernel leaves out of the stack of a task that sleeps (stack_trace_consume_entry_nosched, get_wchan): the caller is all that
+/// is seen. Uninterruptible, for nothing that is known, and ended by a timer: it slept.
+pub(super) fn ask_end(wait: &Wait<'_>) -> Option<WaitKind> {
+    let slept = wait.span.state == State::Blocked && wait.woken_by_timer();
+    let function = wait.first().filter(|_| slept)?;
+    Some(sleeps(function, if is_between_turns(wait) { Class::Voluntary } else { Class::Needed }))
+}
+
+fn sleeps(function: &str, class: Class) -> WaitKind {
+    WaitKind::new("sleep", format!("{function}, which sleeps"), class)
+}
+
+/// A kernel thread of its own, not far from its outermost function: it does nothing for anybody.
+fn is_between_turns(wait: &Wait<'_>) -> bool {
+    wait.is_kthread() && wait.span.work.is_none() && wait.frames.len() <= 4
 }

@@ -121,14 +121,20 @@ impl<'a> Wait<'a> {
     /// kernel/time/hrtimer.c, kernel/time/sleep_timeout.c.
     pub fn ended_by_timer(&self) -> bool {
         let Some(waker) = &self.span.waker else { return false };
+        if self.stacks.kernel(waker.stack).is_empty() {
+            // Block devices end I/O in hard interrupts, too: only asked where no I/O is waited for.
+            return waker.context == Context::Hardirq && !self.is_io();
+        }
+        self.woken_by_timer()
+    }
+
+    /// The same, only where the waker's stack shows it.
+    pub fn woken_by_timer(&self) -> bool {
+        let Some(waker) = &self.span.waker else { return false };
         if !matches!(waker.context, Context::Hardirq | Context::Softirq) {
             return false;
         }
         let stack = self.stacks.kernel(waker.stack);
-        if stack.is_empty() {
-            // Block devices end I/O in hard interrupts, too: only asked where no I/O is waited for.
-            return waker.context == Context::Hardirq && !self.is_io();
-        }
         const TIMERS: &[&str] =
             &["hrtimer_wakeup", "process_timeout", "hrtimer_run_queues", "__hrtimer_run_queues"];
         stack.iter().any(|frame| TIMERS.contains(&symbol(frame)))

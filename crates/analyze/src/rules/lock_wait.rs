@@ -4,6 +4,7 @@
 //! task, and end with somebody who is named. Lost: the part of the waits that the chain explains, less what the waiters'
 //! sleeps absorb. Not this rule: waits for a device, a CPU or a limit themselves; locks of programs (futexes).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whyslow_model::chain::Chain;
@@ -41,6 +42,9 @@ pub const RULE: Rule = Rule {
 
 /// Less than this share of one task's window is told among the chains, not as a cause: everybody waits for a lock some time.
 const WORTH_IT: f64 = 0.01;
+/// What is wanted goes from hand to hand, and each of those who have waited for it lets the others wait a little: beside one
+/// who causes so many times as much that is no cause of its own.
+const BESIDE: u32 = 10;
 /// Beyond these the chains tell the rest.
 const MOST: usize = 5;
 
@@ -54,7 +58,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             None => causes.push(Cause::of(told.chain)),
         }
     }
-    let found = causes.iter().filter_map(|cause| finding(ev, tasks, cause));
+    let is_beside = |cause: &Cause| causes.iter().any(|other| cause.is_beside(other));
+    let found = causes.iter().filter(|cause| !is_beside(cause)).filter_map(|cause| finding(ev, tasks, cause));
     Ok(found.take(MOST).collect())
 }
 
@@ -82,11 +87,18 @@ struct Cause {
     chain: Chain,
     time: Duration,
     victims: Vec<u32>,
+    /// What the victims waited for.
+    wanted: BTreeSet<String>,
 }
 
 impl Cause {
     fn of(chain: Chain) -> Self {
-        let mut cause = Cause { time: Duration::ZERO, victims: Vec::new(), chain: chain.clone() };
+        let mut cause = Cause {
+            time: Duration::ZERO,
+            victims: Vec::new(),
+            wanted: BTreeSet::new(),
+            chain: chain.clone(),
+        };
         cause.add(chain);
         cause
     }
@@ -96,8 +108,13 @@ impl Cause {
         (one.kind, &one.id, &one.function) == (other.kind, &other.id, &other.function)
     }
 
+    fn is_beside(&self, other: &Cause) -> bool {
+        self.time * BESIDE < other.time && self.wanted.is_subset(&other.wanted)
+    }
+
     fn add(&mut self, chain: Chain) {
         self.time += chain.time;
+        self.wanted.extend(chain.hops.into_iter().take(1).map(|hop| hop.waits_for));
         self.victims.extend(chain.tasks.iter().take(1).flatten().map(|(pid, _)| *pid));
         self.victims.sort_unstable();
         self.victims.dedup();

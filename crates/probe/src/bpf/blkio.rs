@@ -11,7 +11,7 @@ use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::shared::Shared;
-use super::{missing, value};
+use super::{clear, missing, value};
 use crate::kallsyms::Kallsyms;
 
 skeleton!("blkio");
@@ -76,6 +76,11 @@ impl<'slot> Blkio<'slot> {
     #[must_use]
     pub fn sees_holds(&self) -> bool {
         self.sees_sleepers && self.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.throttled != 0)
+    }
+
+    /// The window begins: sums start anew, requests at the device and what is held stay known.
+    pub fn begin(&self) {
+        clear(&self.skel.maps.rows);
     }
 
     /// One row a (device, cgroup, direction), what is still held or at the device counted up to now.

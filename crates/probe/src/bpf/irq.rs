@@ -24,7 +24,10 @@ const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 /// The running probe. Dropping it detaches it from the kernel.
-pub struct Irq<'slot>(skel::IrqSkel<'slot>);
+pub struct Irq<'slot> {
+    skel: skel::IrqSkel<'slot>,
+    before: Vec<table::Cpu>,
+}
 
 impl<'slot> Irq<'slot> {
     /// Load and attach.
@@ -35,15 +38,29 @@ impl<'slot> Irq<'slot> {
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut skel = skel::IrqSkelBuilder::default().open(slot)?.load()?;
         skel.attach()?;
-        Ok(Self(skel))
+        Ok(Self { skel, before: Vec::new() })
+    }
+
+    /// The window begins: what was counted before is not told.
+    pub fn begin(&mut self) -> Result<(), Missing> {
+        self.before = self.counted()?;
+        Ok(())
     }
 
     /// One row a possible CPU.
     pub fn rows(&self) -> Result<Vec<table::Cpu>, Missing> {
-        let soft = self.0.maps.soft.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let mut rows = self.counted()?;
+        for (row, before) in rows.iter_mut().zip(&self.before) {
+            since(row, before);
+        }
+        Ok(rows)
+    }
+
+    fn counted(&self) -> Result<Vec<table::Cpu>, Missing> {
+        let soft = self.skel.maps.soft.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let soft = soft.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
         let mut rows: Vec<_> = soft.iter().enumerate().map(|(cpu, bytes)| row(cpu, &value(bytes))).collect();
-        let hard = &self.0.maps.hard;
+        let hard = &self.skel.maps.hard;
         for key in hard.keys() {
             let irq = u32::from_ne_bytes(key.as_slice().try_into().unwrap_or_default());
             let per_cpu = hard.lookup_percpu(&key, MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
@@ -59,8 +76,26 @@ impl<'slot> Irq<'slot> {
 
     /// Handlers that the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
-        self.0.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
+}
+
+/// What came since `before`. Lines that were not heard of since are not told.
+fn since(now: &mut table::Cpu, before: &table::Cpu) {
+    for (name, ns, count) in &mut now.softirqs {
+        if let Some((_, ns_then, count_then)) = before.softirqs.iter().find(|line| line.0 == *name) {
+            *ns = ns.saturating_sub(*ns_then);
+            *count = count.saturating_sub(*count_then);
+        }
+    }
+    for (irq, _, ns, count) in &mut now.hardirqs {
+        if let Some((_, _, ns_then, count_then)) = before.hardirqs.iter().find(|line| line.0 == *irq) {
+            *ns = ns.saturating_sub(*ns_then);
+            *count = count.saturating_sub(*count_then);
+        }
+    }
+    now.softirqs.retain(|line| line.2 > 0);
+    now.hardirqs.retain(|line| line.3 > 0);
 }
 
 fn row(cpu: usize, soft: &irq_soft) -> table::Cpu {
@@ -74,6 +109,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn what_was_counted_before_the_window_is_not_told() {
+        let cpu = |timer: (u64, u64), disk: (u64, u64)| table::Cpu {
+            softirqs: vec![("TIMER".into(), timer.0, timer.1), ("RCU".into(), 7, 1)],
+            hardirqs: vec![(27, "virtio0".into(), disk.0, disk.1)],
+            ..table::Cpu::default()
+        };
+        let mut now = cpu((100, 10), (50, 5));
+        since(&mut now, &cpu((60, 4), (50, 5)));
+        assert_eq!(now.softirqs, [("TIMER".to_owned(), 40, 6)]);
+        assert!(now.hardirqs.is_empty());
+    }
 
     #[test]
     fn root_timer_softirqs_are_counted_and_shorter_than_the_window() {

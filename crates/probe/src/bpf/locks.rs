@@ -197,8 +197,9 @@ impl<'slot> Locks<'slot> {
 }
 
 fn not_started(err: &libbpf_rs::Error) -> Missing {
+    let why = missing(WHAT, err);
     if super::has_tracepoint("contention_begin") {
-        return missing(WHAT, err);
+        return why;
     }
     Missing::NotInKernel { what: "lock contention tracepoints".to_owned(), needs: "Linux 5.19".to_owned() }
 }

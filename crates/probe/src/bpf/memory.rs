@@ -12,7 +12,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::{missing, value};
+use super::{clear, missing, value};
 
 skeleton!("memory");
 use skel::types::{memory_inside, memory_key, memory_row};
@@ -72,6 +72,11 @@ impl<'slot> Memory<'slot> {
         };
         let clocks = skel.progs.clocks.attach()?;
         Ok(Self { skel, clocks })
+    }
+
+    /// The window begins: sums start anew, reclaims that go on stay known.
+    pub fn begin(&self) {
+        clear(&self.skel.maps.rows);
     }
 
     /// One row a task that did memory work, a reclaim that still goes on counted up to now.

@@ -49,6 +49,7 @@ impl Pace {
 pub struct OnCpu<'slot> {
     skel: skel::OncpuSkel<'slot>,
     links: Vec<Link>,
+    cpus: Vec<u32>,
     pace: Pace,
 }
 
@@ -65,12 +66,8 @@ pub struct Hit {
 }
 
 impl<'slot> OnCpu<'slot> {
-    /// Load, and start a timer on each of `cpus`.
-    pub fn start(
-        slot: &'slot mut MaybeUninit<OpenObject>,
-        cpus: &[u32],
-        pace: Pace,
-    ) -> Result<Self, Missing> {
+    /// Load it; it will look at `cpus`.
+    pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, cpus: &[u32], pace: Pace) -> Result<Self, Missing> {
         let load = |slot| -> libbpf_rs::Result<skel::OncpuSkel<'slot>> {
             let mut open = skel::OncpuSkelBuilder::default().open(slot)?;
             if let Some(rodata) = open.maps.rodata_data.as_mut() {
@@ -79,12 +76,28 @@ impl<'slot> OnCpu<'slot> {
             open.load()
         };
         let skel = load(slot).map_err(|err| missing(WHAT, &err))?;
-        let mut links = Vec::with_capacity(cpus.len());
-        for cpu in cpus {
-            let timer = open_timer(WHAT, *cpu, pace.hertz())?;
-            links.push(skel.progs.sampled.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?);
+        Ok(Self { skel, links: Vec::new(), cpus: cpus.to_vec(), pace })
+    }
+
+    /// Start a timer on each CPU: the window begins.
+    pub fn begin(&mut self) -> Result<(), Missing> {
+        for cpu in &self.cpus {
+            let timer = open_timer(WHAT, *cpu, self.pace.hertz())?;
+            let link = self.skel.progs.sampled.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?;
+            self.links.push(link);
         }
-        Ok(Self { skel, links, pace })
+        Ok(())
+    }
+
+    /// Load, and begin.
+    pub fn start(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        cpus: &[u32],
+        pace: Pace,
+    ) -> Result<Self, Missing> {
+        let mut probe = Self::load(slot, cpus, pace)?;
+        probe.begin()?;
+        Ok(probe)
     }
 
     /// Stop the timers and tell what they saw.

@@ -9,11 +9,12 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use libbpf_rs::libbpf_sys;
-use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use whyslow_model::{Missing, table};
 
 /// The name of this probe in reports.
@@ -102,6 +103,20 @@ impl Programs {
     }
 }
 
+/// Where the kernel keeps the code of all programs that are loaded; empty where it does not tell.
+#[must_use]
+pub fn code() -> Vec<Range<u64>> {
+    let wanted = ProgInfoQueryOptions::default().include_jited_ksyms(true).include_jited_func_lens(true);
+    let parts = ProgInfoIter::with_query_opts(wanted).flat_map(|program| {
+        let starts = program.jited_ksyms.into_iter().map(|at| at as u64);
+        starts.zip(program.jited_func_lens).collect::<Vec<_>>()
+    });
+    parts
+        .map(|(start, length)| start..start.saturating_add(length.into()))
+        .filter(|part| part.start != 0)
+        .collect()
+}
+
 fn refused(err: &io::Error) -> Missing {
     match err.raw_os_error() {
         Some(libc::EPERM) => Missing::NotAllowed {
@@ -188,6 +203,7 @@ mod tests {
         let connect = Connect::start(&mut slot).unwrap();
         let own = connect.programs();
         assert_eq!(own.len(), 3);
+        assert!(code().len() >= 3, "each has code");
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
 

@@ -6,7 +6,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::{missing, value, walk};
+use super::{clear, missing, value, walk};
 
 skeleton!("work");
 pub use skel::types::{work_row, work_running};
@@ -57,6 +57,11 @@ impl<'slot> Work<'slot> {
         Ok(Self { skel, walk })
     }
 
+    /// The window begins: sums start anew, items that wait or run stay known.
+    pub fn begin(&self) {
+        clear(&self.skel.maps.rows);
+    }
+
     /// The window ends: detach, and tell.
     pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
         let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
@@ -82,8 +87,9 @@ impl<'slot> Work<'slot> {
 }
 
 fn not_started(err: &libbpf_rs::Error) -> Missing {
+    let why = missing(WHAT, err);
     if super::has_tracepoint("workqueue_queue_work") {
-        return missing(WHAT, err);
+        return why;
     }
     Missing::NotInKernel { what: "workqueue tracepoints".to_owned(), needs: "CONFIG_TRACEPOINTS".to_owned() }
 }

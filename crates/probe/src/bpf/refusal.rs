@@ -1,0 +1,118 @@
+//! Why the verifier refused a program. To user space that is EACCES or EINVAL, as if a privilege were lacking; the reason
+//! is in the verifier's log, which libbpf asks for when a program did not load, and prints.
+
+use std::cell::RefCell;
+
+use libbpf_rs::PrintLevel;
+use whyslow_model::Missing;
+
+thread_local! {
+    /// Of the last program that this thread could not load.
+    static HEARD: RefCell<Option<Refusal>> = const { RefCell::new(None) };
+}
+
+/// Lines of the verifier's complaint, and bytes of it, that are told.
+const MOST_LINES: usize = 2;
+const MOST_BYTES: usize = 240;
+
+/// What a complaint of the verifier says of the kernel: (its words, what is lacking, since when it is there).
+///
+/// The numbers of helpers are from include/uapi/linux/bpf.h; kernels that do not know a helper call it `unknown#NUMBER`.
+const OLDER: [(&str, &str, &str); 6] = [
+    ("#141", "BPF helper bpf_get_task_stack", "Linux 5.9"),
+    ("#158", "BPF helper bpf_get_current_task_btf", "Linux 5.11"),
+    ("#175", "BPF helper bpf_task_pt_regs", "Linux 5.15"),
+    ("#181", "BPF helper bpf_loop", "Linux 5.17"),
+    ("BPF_STX uses reserved fields", "BPF atomic instructions", "Linux 5.12"),
+    ("type PTR in", "BPF functions that take pointers", "Linux 5.13"),
+];
+
+/// A program that the kernel did not take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    program: String,
+    complaint: String,
+}
+
+/// Listen to libbpf from now on, instead of having it write to stderr.
+pub(super) fn listen() {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, note)));
+}
+
+/// The last refusal of this thread, once.
+pub(super) fn heard() -> Option<Refusal> {
+    HEARD.with(|heard| heard.borrow_mut().take())
+}
+
+fn note(_level: PrintLevel, text: String) {
+    if let Some(refusal) = Refusal::of(&text) {
+        HEARD.with(|heard| *heard.borrow_mut() = Some(refusal));
+    }
+}
+
+impl Refusal {
+    /// From one message of libbpf: a log, or that a tracepoint is not there.
+    fn of(message: &str) -> Option<Self> {
+        let program = message.split('\'').nth(1)?.to_owned();
+        let refusal = |complaint| Some(Refusal { program: program.clone(), complaint });
+        if let Some((_, name)) = message.split_once("failed to find kernel BTF type ID of '") {
+            return refusal(format!("{NO_TRACEPOINT}{}", name.split('\'').next()?));
+        }
+        let (_, log) = message.split_once("-- BEGIN PROG LOAD LOG --")?;
+        let log = log.split("-- END PROG LOAD LOG --").next().unwrap_or(log);
+        refusal(complaint(log))
+    }
+
+    /// As the report says it.
+    pub(super) fn told(self, what: &str) -> Missing {
+        if let Some(name) = self.complaint.strip_prefix(NO_TRACEPOINT) {
+            return Missing::broken(what, format!("this kernel has no tracepoint {name}"));
+        }
+        let is_helper = self.complaint.contains("func ");
+        let older = OLDER.iter().find(|(words, ..)| {
+            if words.starts_with('#') {
+                is_helper && self.complaint.ends_with(words)
+            } else {
+                self.complaint.contains(words)
+            }
+        });
+        if let Some((_, lacking, needs)) = older {
+            return Missing::NotInKernel {
+                what: format!("{lacking}, for {what}"),
+                needs: (*needs).to_owned(),
+            };
+        }
+        let reason = format!("the kernel's verifier refused program {}: {}", self.program, self.complaint);
+        Missing::broken(what, reason)
+    }
+}
+
+const NO_TRACEPOINT: &str = "no tracepoint ";
+
+/// The end of a log: what is not an instruction, a line of our source, the state of the registers, or statistics.
+fn complaint(log: &str) -> String {
+    let is_words = |line: &&str| {
+        let first = line.split(' ').next().unwrap_or_default();
+        let number = first.trim_end_matches(':');
+        let is_code = number.len() < first.len() && number.parse::<u32>().is_ok();
+        let is_state = line.starts_with(' ') || first.starts_with("R0") || first.ends_with("_w=");
+        !(line.trim().is_empty() || is_code || is_state || line.starts_with(';') || first == "processed")
+    };
+    let mut lines: Vec<&str> =
+        log.lines().rev().skip_while(|line| !is_words(line)).take_while(is_words).take(MOST_LINES).collect();
+    lines.reverse();
+    let text: String = lines.join("; ").chars().filter(|c| !c.is_control()).collect();
+    let mut end = text.len().min(MOST_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if text.is_empty() {
+        "it did not say why".to_owned()
+    } else {
+        text.get(..end).unwrap_or_default().to_owned()
+    }
+}
+
+#[cfg(test)]
+#[path = "refusal_tests.rs"]
+mod tests;
