@@ -15,11 +15,10 @@ use whyslow_faults::{Span, Victim, truth};
 
 use crate::stage::part::{Facts, Part, Proof};
 
-/// What takes all that it can get may have twice as much at one time as at another: whyslow, the guest and the emulator share
-/// the same CPUs.
-const GREEDY: f64 = 2.5;
-/// What is done at each tick of a clock is done in time, or it is no healthy load.
-const PACED: f64 = 1.25;
+/// What takes all that it can get gets less while whyslow, the guest and the emulator want the same CPUs: it goes on.
+const GREEDY: f64 = 6.0;
+/// What is done at each tick of a clock is done in time, but for the ticks that an emulated CPU misses.
+const PACED: f64 = 2.0;
 
 /// Victims that do the same all the time.
 struct Steady {
