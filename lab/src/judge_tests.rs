@@ -68,10 +68,13 @@ fn a_cause_that_nobody_asked_for_is_false() {
     let good = cause("cpu-quota", "/abc/def", 10.0);
     assert_eq!(verdict(&asks(""), &[good.clone(), cause("steal", "", 1.0)]).word(), "false");
     assert_eq!(verdict(&asks(""), &[good.clone(), cause("cpu-quota", "/other", 1.0)]).word(), "false");
-    assert_eq!(verdict(&asks("[never]\nrules = [\"cpu-quota\"]\n"), &[good.clone()]).word(), "false");
-    assert_eq!(verdict(&asks("[never]\nany_cause = true\n"), &[good.clone()]).word(), "false");
-    assert_eq!(verdict(&asks("[never]\nnames = [\"bob\"]\n"), &[good.clone()]).word(), "false");
-    assert_eq!(verdict(&asks("[never]\nnames = [\"99\"]\n"), &[good.clone()]).word(), "false");
+    assert_eq!(
+        verdict(&asks("[never]\nrules = [\"cpu-quota\"]\n"), std::slice::from_ref(&good)).word(),
+        "false"
+    );
+    assert_eq!(verdict(&asks("[never]\nany_cause = true\n"), std::slice::from_ref(&good)).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nnames = [\"bob\"]\n"), std::slice::from_ref(&good)).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nnames = [\"99\"]\n"), std::slice::from_ref(&good)).word(), "false");
     // Part of a number is another number; how to check is no blame.
     assert_eq!(verdict(&asks("[never]\nnames = [\"9\", \"/bad\"]\n"), &[good]), Verdict::Found);
 }
