@@ -66,17 +66,15 @@ fn what_is_not_told_or_not_told_right_is_missed() {
 #[test]
 fn a_cause_that_nobody_asked_for_is_false() {
     let good = cause("cpu-quota", "/abc/def", 10.0);
+    let alone = std::slice::from_ref(&good);
     assert_eq!(verdict(&asks(""), &[good.clone(), cause("steal", "", 1.0)]).word(), "false");
     assert_eq!(verdict(&asks(""), &[good.clone(), cause("cpu-quota", "/other", 1.0)]).word(), "false");
-    assert_eq!(
-        verdict(&asks("[never]\nrules = [\"cpu-quota\"]\n"), std::slice::from_ref(&good)).word(),
-        "false"
-    );
-    assert_eq!(verdict(&asks("[never]\nany_cause = true\n"), std::slice::from_ref(&good)).word(), "false");
-    assert_eq!(verdict(&asks("[never]\nnames = [\"bob\"]\n"), std::slice::from_ref(&good)).word(), "false");
-    assert_eq!(verdict(&asks("[never]\nnames = [\"99\"]\n"), std::slice::from_ref(&good)).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nrules = [\"cpu-quota\"]\n"), alone).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nany_cause = true\n"), alone).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nnames = [\"bob\"]\n"), alone).word(), "false");
+    assert_eq!(verdict(&asks("[never]\nnames = [\"99\"]\n"), alone).word(), "false");
     // Part of a number is another number; how to check is no blame.
-    assert_eq!(verdict(&asks("[never]\nnames = [\"9\", \"/bad\"]\n"), &[good]), Verdict::Found);
+    assert_eq!(verdict(&asks("[never]\nnames = [\"9\", \"/bad\"]\n"), alone), Verdict::Found);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 pub mod folio;
 pub mod held_lock;
+pub mod irqs_off;
+pub mod late_wake;
 pub mod loads;
 pub mod made;
 pub mod part;
@@ -9,7 +11,9 @@ pub mod readers;
 pub mod reclaim;
 pub mod scene;
 pub mod sleeping_work;
+pub mod slow_cpu;
 pub mod slow_file;
+pub mod workers;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -39,7 +39,7 @@ pub const DRAWN_PAIRS: usize = 3;
 /// Draws of each cell in a soak.
 pub const SOAK_ROUNDS: u64 = 20;
 
-/// Emulated CPUs are some ten times slower than real ones, and share theirs: all that is waited for may take so many times as long.
+/// Emulated CPUs are some ten times slower than real ones, more so on a busy host: what is waited for may take so many times as long.
 const PATIENCE: u32 = 12;
 
 /// Whether this is a guest whose CPUs are emulated (`WHYSLOW_EMULATED=1`). There a thread begins some milliseconds after it

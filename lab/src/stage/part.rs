@@ -7,7 +7,9 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
-use crate::stage::{Stage, held_lock, loads, reclaim, scene, sleeping_work, slow_file};
+use crate::stage::{
+    Stage, held_lock, irqs_off, late_wake, loads, reclaim, scene, sleeping_work, slow_cpu, slow_file,
+};
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
@@ -115,6 +117,9 @@ parts! {
         SleepingWork(sleeping_work::Spec),
         SlowFile(slow_file::Spec),
         Reclaim(reclaim::Spec),
+        IrqsOff(irqs_off::Spec),
+        LateWake(late_wake::Spec),
+        SlowCpu(slow_cpu::Spec),
     }
 }
 

@@ -1,0 +1,38 @@
+//! A CPU that takes long to wake from an idle state.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::Draw;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::spec::Work;
+
+use crate::guest::module::Fault;
+use crate::stage::Stage;
+use crate::stage::part::{Part, Setting};
+use crate::stage::workers::Hindered;
+
+/// One CPU.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    cpu: u32,
+    /// From this idle state on.
+    from: u32,
+    /// Waking takes so long.
+    for_us: u64,
+}
+
+impl Setting for Spec {
+    fn needs_module(&self) -> bool {
+        true
+    }
+
+    fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let lasts = Duration::from_micros(self.for_us);
+        let fault = Fault::LateWake { cpus: vec![self.cpu], from: self.from, lasts };
+        // Its tick comes before it could be awake: a waking that takes longer than the pause costs ticks.
+        let work = Work::Paced { burst_us: 200, every_us: (self.for_us / 2).max(1_000) };
+        Ok(Box::new(Hindered::on(stage, draw, &[self.cpu], work, fault)?))
+    }
+}

@@ -1,0 +1,38 @@
+//! A CPU that does less in its time.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::Draw;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::spec::Work;
+
+use crate::guest::module::{Fault, When};
+use crate::stage::Stage;
+use crate::stage::part::{Part, Setting};
+use crate::stage::workers::Hindered;
+
+/// It burns its share in turns of this length.
+const EVERY: Duration = Duration::from_millis(2);
+
+/// One CPU.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    cpu: u32,
+    /// So much of its time is lost.
+    percent: u32,
+}
+
+impl Setting for Spec {
+    fn needs_module(&self) -> bool {
+        true
+    }
+
+    fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let fault =
+            Fault::SlowCpu { cpus: vec![self.cpu], percent: self.percent, every: EVERY, when: When::Always };
+        let work = Work::Spin { burst_us: 500, rest_us: 0 };
+        Ok(Box::new(Hindered::on(stage, draw, &[self.cpu], work, fault)?))
+    }
+}
