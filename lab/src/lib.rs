@@ -25,5 +25,6 @@ pub mod stage;
 pub mod stored;
 pub mod table;
 pub mod trouble;
+pub mod truth;
 
 pub use trouble::Trouble;

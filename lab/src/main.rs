@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use lab::doctor::{self, Verdict};
 use lab::machine::{Ended, Hardware};
-use lab::{Trouble, guest_modules, init, interrupt, kernels, machine, module, place, rounds, stage};
+use lab::{Trouble, guest_modules, init, interrupt, kernels, machine, module, place, rounds, stage, truth};
 
 whyslow_faults::may_become_victim!();
 
@@ -34,6 +34,8 @@ enum Verb {
     Boot(Boot),
     /// Play scenarios, and compare what whyslow says with what the victims' clocks say.
     Run(rounds::Asked),
+    /// Run the ground-truth programs of the wait chains in guests.
+    Truth(truth::Asked),
     /// Play what a plan says, here: what the driver has the guest do.
     #[command(hide = true)]
     Stage {
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
         Verb::Fetch { kernels } => Ok(fetch(&kernels)),
         Verb::Boot(asked) => boot(asked),
         Verb::Run(asked) => rounds::run(&asked),
+        Verb::Truth(asked) => truth::run(&asked),
         Verb::Stage { plan } => stage::play(&plan)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|err| Trouble::new(format!("play {}", plan.display()), err)),

@@ -57,6 +57,12 @@ pub fn patient(length: Duration) -> Duration {
     if is_emulated() { length * PATIENCE } else { length }
 }
 
+/// Busy processes of the crowd: on emulated CPUs fewer are as heavy a load.
+#[must_use]
+pub fn crowd() -> usize {
+    if is_emulated() { CROWD / 4 } else { CROWD }
+}
+
 /// What a time that is told may differ from the truth, in seconds: the larger of 10 % and 5 ms; of emulated CPUs, of 25 % and
 /// 40 ms.
 #[must_use]

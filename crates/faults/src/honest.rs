@@ -6,13 +6,14 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::cgroup::Group;
 use crate::spec::Work;
-use crate::{Draw, Fence, Span, Victim, sys};
+use crate::{Draw, Fence, Span, Victim, clock, sys};
 
 const BURST_US: u64 = 1_000;
 
@@ -59,26 +60,36 @@ impl Crowd {
 /// A C compiler that builds generated sources, so many at a time, as `make -jN` would.
 pub struct Compile {
     stop: Arc<AtomicBool>,
-    done: Arc<AtomicU64>,
+    done: Arc<Mutex<Vec<Span>>>,
     threads: Vec<JoinHandle<()>>,
     group: Group,
 }
 
 const FUNCTIONS: usize = 24;
+const LOOPS: usize = 12;
 
 impl Compile {
     /// Begin, with `jobs` compilers at a time.
     pub fn start(fence: &Fence, jobs: usize, draw: &mut Draw) -> io::Result<Self> {
+        Compile::of(fence, jobs, [FUNCTIONS, LOOPS], draw)
+    }
+
+    /// The same of files with so many functions, and so many loops in each.
+    pub fn of(fence: &Fence, jobs: usize, size: [usize; 2], draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(6))?;
-        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let threads = (0..jobs).map(|_| {
             let source = fence.dir().join(format!("{}.c", draw.word(8)));
-            fs::write(&source, program(draw))?;
+            fs::write(&source, program(size, draw))?;
             let (stop, done, procs) = (stop.clone(), done.clone(), group.procs_files());
             Ok(std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
+                    let from = clock::now();
                     match compiler(&source, &procs).and_then(|mut child| child.wait()) {
-                        Ok(status) if status.success() => drop(done.fetch_add(1, Ordering::Relaxed)),
+                        Ok(status) if status.success() => {
+                            let file = Span { from, to: clock::now() };
+                            done.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+                        }
                         _ => break,
                     }
                 }
@@ -90,8 +101,31 @@ impl Compile {
 
     /// Files compiled so far: 0 for long means that there is no compiler.
     #[must_use]
-    pub fn done(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+    pub fn done(&self) -> usize {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Wait until one file is compiled.
+    pub fn until_one_is_done(&self, within: Duration) -> io::Result<()> {
+        let began = Instant::now();
+        while self.done() == 0 {
+            if began.elapsed() > within {
+                return Err(io::Error::other("no file was compiled; install a C compiler (cc)"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Files a second: each counts by the part of its time that lies in the span.
+    #[must_use]
+    pub fn rate(&self, span: Span) -> f64 {
+        let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = |file: &Span| {
+            let inside = Span { from: file.from.max(span.from), to: file.to.min(span.to) };
+            inside.length().as_secs_f64() / file.length().as_secs_f64().max(1e-9)
+        };
+        done.iter().map(part).sum::<f64>() / span.length().as_secs_f64().max(1e-9)
     }
 
     /// Its cgroup.
@@ -133,15 +167,15 @@ fn compiler(source: &PathBuf, procs: &[PathBuf]) -> io::Result<Child> {
 }
 
 /// A source that takes a compiler about a second.
-fn program(draw: &mut Draw) -> String {
+fn program([functions, loops]: [usize; 2], draw: &mut Draw) -> String {
     let mut text = String::new();
-    for f in 0..FUNCTIONS {
+    for f in 0..functions {
         let _ = writeln!(
             text,
             "int f{f}(int a, int *p, unsigned n) {{\n  unsigned i; int s = {};",
             draw.between(1, 99)
         );
-        for _ in 0..12 {
+        for _ in 0..loops {
             let (x, y, z) = (draw.between(1, 99), draw.between(1, 30), draw.between(0, 7));
             let _ = writeln!(
                 text,

@@ -77,6 +77,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         }
         Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
+        Work::Churn { bytes, rest_us } => memory::churn(worker(), *bytes, *rest_us),
         Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
     };
     if let Err(err) = result {

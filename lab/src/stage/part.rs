@@ -7,7 +7,9 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
-use crate::stage::{Stage, cases, held_lock, irqs_off, late_wake, scene, sleeping_work, slow_cpu, slow_file};
+use crate::stage::{
+    Stage, cases, held_lock, irqs_off, late_wake, loads, reclaim, scene, sleeping_work, slow_cpu, slow_file,
+};
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
 pub trait Setting {
@@ -120,6 +122,7 @@ parts! {
         HeldLock(held_lock::Spec),
         SleepingWork(sleeping_work::Spec),
         SlowFile(slow_file::Spec),
+        Reclaim(reclaim::Spec),
         IrqsOff(irqs_off::Spec),
         LateWake(late_wake::Spec),
         SlowCpu(slow_cpu::Spec),
@@ -130,5 +133,10 @@ parts! {
     /// What else can go on.
     LoadSpec {
         Scene(scene::Spec),
+        Compile(loads::compile::Spec),
+        Disk(loads::disk::Spec),
+        Network(loads::network::Spec),
+        Idle(loads::idle::Spec),
+        Forks(loads::forks::Spec),
     }
 }

@@ -178,6 +178,8 @@ struct Fold {
     worst: u64,
     count: u64,
     notes: u8,
+    /// Of `time`: of ways whose holder is known from what readers leave in a lock's word alone.
+    stale: u64,
     hops: Vec<HopFold>,
     /// The longest of them decides who is its end.
     leaf: Option<whyslow_model::Culprit>,
@@ -213,9 +215,12 @@ impl Fold {
             if node.pid != 0 && hop.tasks.len() < MOST_TASKS && !hop.tasks.contains(&task) {
                 hop.tasks.push(task);
             }
-            self.notes |= node.notes;
+            self.notes |= node.notes & !note::STALE;
         }
         let ns = last.node.ns;
+        if way.iter().any(|step| step.node.notes & note::STALE != 0) {
+            self.stale = self.stale.saturating_add(ns);
+        }
         if ns >= self.worst {
             self.worst = ns;
             self.leaf = Some(graph.culprit(*last));
@@ -249,7 +254,8 @@ impl Fold {
             tasks: self.hops.iter().map(|hop| hop.tasks.iter().map(named).collect()).collect(),
             hops,
             leaf: self.leaf.unwrap_or_else(|| graph.nobody()),
-            notes: words(self.notes),
+            // A few waits that began with an old word do not make the others doubtful.
+            notes: words(self.notes | if self.stale.saturating_mul(2) > self.time { note::STALE } else { 0 }),
         }
     }
 }

@@ -69,3 +69,19 @@ pub fn hoard(mut w: Worker<'_>, [hot, cold, more]: [u64; 3], burst_us: u64, ever
         Region::filled(more, w).map(drop) // written once, never looked at again, not given back
     })
 }
+
+pub fn churn(mut w: Worker<'_>, bytes: u64, rest_us: u64) -> io::Result<()> {
+    let size = bytes.max(PAGE) as usize;
+    while w.goes_on() {
+        let region = Region { at: sys::map(None, size)?, pages: bytes / PAGE };
+        sys::no_huge_pages(region.at, size);
+        (0..region.pages).for_each(|page| region.touch(page));
+        // SAFETY: mapped above with this size; nothing else knows of it.
+        unsafe { sys::unmap(region.at, size) };
+        w.tally.did_one();
+        if rest_us > 0 {
+            sys::sleep_us(rest_us);
+        }
+    }
+    Ok(())
+}

@@ -105,7 +105,7 @@ fn until_it_is_one(
 }
 
 fn in_a_crowd(fence: &Fence, kind: Kind, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
-    let _crowd = Crowd::start(fence, bars::CROWD, draw.between(LEAST_LIGHT, LIGHTEST), draw)?;
+    let _crowd = Crowd::start(fence, bars::crowd(), draw.between(LEAST_LIGHT, LIGHTEST), draw)?;
     std::thread::sleep(bars::SETTLE);
     let ask = Ask { in_a_crowd: true, ..asked(kind) };
     climb::watched(fence, Verb::Run, ask, draw, label)

@@ -1,7 +1,7 @@
 //! Healthy ladders, an idle host and one that compiles: no chain of the test's tasks.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use whyslow_faults::honest::Compile;
 use whyslow_faults::host::Calm;
@@ -74,13 +74,7 @@ pub fn compile(jobs: usize, draw: &mut Draw, label: &str) -> Result<Outcome, Tro
     for attempt in 0..bars::TRIES {
         let fence = Fence::enter()?;
         let compile = Compile::start(&fence, jobs, draw)?;
-        let began = Instant::now();
-        while compile.done() == 0 {
-            if began.elapsed() > bars::patient(ONE_FILE_WITHIN) {
-                return Err("no file was compiled; install a C compiler (cc)".into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        compile.until_one_is_done(bars::patient(ONE_FILE_WITHIN))?;
         let calm = Calm::watch(Some(fence.top()))?;
         let look = look(&["chains"], &format!("{label}-{attempt}"))?;
         let disturbed = calm.disturbed(Some(fence.top()), own_cpu(&look))?;

@@ -100,6 +100,23 @@ fn who_only_read_is_a_hint_and_who_let_go_is_sure() {
 }
 
 #[test]
+fn a_few_waits_of_which_there_is_only_a_hint_do_not_make_the_others_doubtful() {
+    let notes = |sure, hinted| {
+        let mut wait = locked(7, 2, 2);
+        wait.lock.as_mut().unwrap().reader_owned = true;
+        let hint = Wait { open: true, waker: None, ..wait.clone() };
+        let mut host = Host::window(100);
+        host.task(1, "w", 0, &[Runs(10), Waits(sure, wait), Runs(10), Waits(hinted, hint)]);
+        host.task(2, "r", 0, &[Runs(100)]);
+        let chain = told(&mut host).remove(0);
+        assert_eq!((who(&chain), chain.count), (vec!["w", "r"], 2), "{chain:#?}");
+        chain.notes
+    };
+    assert_eq!(notes(50, 30), ["open"]);
+    assert_eq!(notes(30, 50), ["open", "stale-owner"]);
+}
+
+#[test]
 fn a_lock_that_changed_hands_unseen_is_nobodys() {
     let mut host = Host::window(100);
     host.task(1, "a", 0, &[Waits(60, locked(7, 2, 3)), Runs(40)]).task(2, "b", 0, &[Runs(100)]).task(
