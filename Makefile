@@ -62,17 +62,21 @@ soak: setup
 lab-setup:
 	@.ci/setup lab
 
+# `lab truth` runs the live tests of the wait chains.
 lab-build: setup lab-setup
 	$(CARGO) build $(LOCKED) -p whyslow -p whyslow-lab
+	$(CARGO) test $(LOCKED) -p whyslow --test ladders --no-run
 
 lab: lab-build
 	$(AS_ROOT) $(LAB) doctor
+	$(AS_ROOT) $(LAB) truth
 	$(AS_ROOT) $(LAB) run $(ARGS)
 
 # Two kernels, and a part of the scenarios that is drawn.
 lab-ci: lab-build
 	$(AS_ROOT) $(LAB) doctor host 6.1 6.12
 	$(AS_ROOT) $(LAB) run --ci
+	$(AS_ROOT) $(LAB) truth --ci
 
 bench: build
 	$(CARGO) build $(LOCKED) -p whyslow-faults --bin bench

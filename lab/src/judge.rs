@@ -17,8 +17,11 @@ pub enum Verdict {
     Missed(String),
     /// Somebody was accused who did nothing.
     False(String),
-    /// The fault did not come about, or the guest died: nothing can be said of whyslow.
+    /// The guest died, or the kernel complained: nothing can be said of whyslow.
     Failed(String),
+    /// By the victims' own clock the fault (or the load) did not come about, or the emulator broke the guest: there was
+    /// nothing to find. It is played again.
+    Unmade(String),
     /// It could not be played here.
     NotRun(String),
 }
@@ -31,7 +34,7 @@ impl Verdict {
             Verdict::Found => "found",
             Verdict::Missed(_) => "missed",
             Verdict::False(_) => "false",
-            Verdict::Failed(_) => "failed",
+            Verdict::Failed(_) | Verdict::Unmade(_) => "failed",
             Verdict::NotRun(_) => "not run",
         }
     }
@@ -41,9 +44,11 @@ impl Verdict {
     pub fn why(&self) -> Option<&str> {
         match self {
             Verdict::Found => None,
-            Verdict::Missed(why) | Verdict::False(why) | Verdict::Failed(why) | Verdict::NotRun(why) => {
-                Some(why)
-            }
+            Verdict::Missed(why)
+            | Verdict::False(why)
+            | Verdict::Failed(why)
+            | Verdict::Unmade(why)
+            | Verdict::NotRun(why) => Some(why),
         }
     }
 }
@@ -64,7 +69,7 @@ pub fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verd
         return Verdict::Failed(trouble.clone());
     }
     if let Some(facts) = played.faults.iter().chain(&played.loads).find(|facts| !facts.proof.holds) {
-        return Verdict::Failed(facts.proof.to_string());
+        return Verdict::Unmade(facts.proof.to_string());
     }
     if played.faults.len() < script.fault.len() {
         return Verdict::Failed("not every fault told its facts".into());
@@ -130,13 +135,30 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
         return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
     }
     let (Some([least, most]), Some((low, high))) = (answer.lost, facts.lost_s) else { return Ok(()) };
-    // One loss may be told in parts: by victim, by the ways that a chain takes.
-    let alike = all.iter().filter(|item| is_it(answer, facts, item));
-    let lost: f64 = alike.filter_map(|item| time_of(answer.section, item)).sum();
+    let lost = time_told(answer, facts, document);
     if lost >= low * least && lost <= high * most {
         return Ok(());
     }
     Err(format!("{}: {lost:.2} s told, {low:.2} to {high:.2} s by its victims' clock", asked(answer, facts)))
+}
+
+/// One loss may be told in parts: by victim, by the ways that a chain takes.
+fn time_told(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
+    let all = items(answer.section, document);
+    let alike = all.into_iter().filter(|item| is_it(answer, facts, item));
+    alike.filter_map(|item| time_of(answer.section, item)).sum()
+}
+
+/// Of each answer that asks for a time: what was told, by the middle of what the victims' clock says.
+#[must_use]
+pub fn told_to_true(script: &Script, played: &Played, document: &Value) -> Vec<f64> {
+    let one = |answer: &Answer| {
+        let facts = played.faults.get(answer.of)?;
+        let (low, high) = facts.lost_s.filter(|_| answer.lost.is_some())?;
+        let middle = (low + high) / 2.0;
+        (middle > 0.0).then(|| time_told(answer, facts, document) / middle)
+    };
+    script.answer.iter().filter_map(one).collect()
 }
 
 fn asked(answer: &Answer, facts: &Facts) -> String {

@@ -20,14 +20,16 @@ pub struct Row {
     pub seconds: f64,
     /// Of looking.
     pub cost: Option<Cost>,
+    /// Time that was told, by the time that the victims' clock says; one for each answer that asks for it.
+    pub told_to_true: Vec<f64>,
 }
 
 /// The first line.
 #[must_use]
 pub fn head() -> String {
     format!(
-        "{:<26} {:<6} {:<9} {:>6}  {:>6} {:>6} {:>5}",
-        "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "MiB"
+        "{:<26} {:<6} {:<9} {:>6}  {:>6} {:>6} {:>5}  {}",
+        "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "MiB", "told/true"
     )
 }
 
@@ -37,12 +39,14 @@ pub fn line(row: &Row) -> String {
     let cost = row.cost.map_or(String::new(), |cost| {
         format!("{:>6.2} {:>6.2} {:>5.0}", cost.cpu_s, cost.bpf_s, cost.rss_mib)
     });
+    let shares: Vec<String> = row.told_to_true.iter().map(|share| format!("{share:.2}")).collect();
     let verdict = match (&row.verdict, row.promised) {
         (Verdict::Missed(_), false) => "(missed)",
         (verdict, _) => verdict.word(),
     };
     let mut text =
-        format!("{:<26} {:<6} {verdict:<9} {:>6.1}  {cost}", row.scenario, row.kernel, row.seconds);
+        format!("{:<26} {:<6} {verdict:<9} {:>6.1}  {cost:<19}", row.scenario, row.kernel, row.seconds);
+    let _ = write!(text, "  {}", shares.join(" "));
     text.truncate(text.trim_end().len());
     if let Some(why) = row.verdict.why() {
         let _ = write!(text, "\n    {}", why.trim_end().replace('\n', "\n    "));
@@ -79,7 +83,7 @@ pub fn is_bad(row: &Row, ci: bool) -> bool {
         Verdict::Found => false,
         Verdict::Missed(_) => row.promised,
         Verdict::False(_) => true,
-        Verdict::Failed(_) | Verdict::NotRun(_) => ci,
+        Verdict::Failed(_) | Verdict::Unmade(_) | Verdict::NotRun(_) => ci,
     }
 }
 
@@ -89,14 +93,14 @@ mod tests {
 
     fn row(verdict: Verdict, promised: bool) -> Row {
         let cost = Some(Cost { cpu_s: 4.25, bpf_s: 0.5, rss_mib: 31.0 });
-        Row { scenario: "held-mutex".into(), kernel: "6.12".into(), promised, verdict, seconds: 31.25, cost }
+        Row { scenario: "held-mutex".into(), kernel: "6.12".into(), promised, verdict, seconds: 31.25, cost, told_to_true: vec![0.954] }
     }
 
     #[test]
     fn a_line_tells_all_and_why() {
         assert_eq!(
             line(&row(Verdict::Found, true)),
-            "held-mutex                 6.12   found       31.2    4.25   0.50    31"
+            "held-mutex                 6.12   found       31.2    4.25   0.50    31  0.95"
         );
         let missed = line(&row(Verdict::Missed("a\nb".into()), false));
         assert!(missed.contains("(missed)") && missed.ends_with("\n    a\n    b"), "{missed}");

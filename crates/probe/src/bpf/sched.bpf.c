@@ -191,7 +191,7 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 	for (__u32 i = IO; i <= ASLEEP; i++)
 		pay(s, i);
 	if (born) /* whoever makes a task lets it run first */
-		s->creator = bpf_get_current_task_btf()->pid;
+		s->creator = (__u32)bpf_get_current_pid_tgid();
 	s->pid = t->pid;
 }
 
