@@ -93,7 +93,15 @@ mod tests {
 
     fn row(verdict: Verdict, promised: bool) -> Row {
         let cost = Some(Cost { cpu_s: 4.25, bpf_s: 0.5, rss_mib: 31.0 });
-        Row { scenario: "held-mutex".into(), kernel: "6.12".into(), promised, verdict, seconds: 31.25, cost, told_to_true: vec![0.954] }
+        Row {
+            scenario: "held-mutex".into(),
+            kernel: "6.12".into(),
+            promised,
+            verdict,
+            seconds: 31.25,
+            cost,
+            told_to_true: vec![0.954],
+        }
     }
 
     #[test]
