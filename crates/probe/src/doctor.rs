@@ -4,6 +4,7 @@
 //! pass over kallsyms.
 
 mod ask;
+mod claim;
 
 use std::io::{self, BufReader, Read as _};
 use std::mem::MaybeUninit;
@@ -33,6 +34,12 @@ impl Rung {
         let ok = found.is_ok();
         Rung { what, ok, why: found.unwrap_or_else(|why| why), lost }
     }
+}
+
+/// What is claimed for the kernel that runs here.
+#[must_use]
+pub fn claim() -> String {
+    claim::of(&host::facts(Path::new("/")).kernel)
 }
 
 /// Ask this host for every rung.

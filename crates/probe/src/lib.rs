@@ -17,7 +17,7 @@ pub mod span_table;
 mod symbols;
 mod task_table;
 
-pub use doctor::{Rung, doctor};
+pub use doctor::{Rung, claim, doctor};
 pub use record::{Audience, Follow, Plan, record};
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub fn run(out: &mut dyn Write) -> Result<Outcome> {
     }
     let ok = rungs.iter().filter(|rung| rung.ok).count();
     page.push_str(&format!("\n{ok} of {} rungs are there.\n", rungs.len()));
+    page.push_str(&paragraph("", &whyslow_probe::claim()));
     say(out, &page)?;
     Ok(Outcome::Quiet)
 }
