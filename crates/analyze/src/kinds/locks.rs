@@ -173,6 +173,11 @@ pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
         (_, Some(seen)) => seen,
         _ => return None,
     };
+    // percpu_down_write() says that it contends before it waits for a grace period, seen on 6.1 (percpu-rwsem.c,
+    // rcu_sync_enter): until that is over nobody holds anything up.
+    if kind == LockKind::PercpuRwsem && write && wait.passes(&["rcu_sync_enter"]) {
+        return None;
+    }
     let mode = match kind {
         LockKind::Rwsem | LockKind::PercpuRwsem => {
             if write {

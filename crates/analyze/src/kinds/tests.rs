@@ -210,3 +210,18 @@ proptest! {
         prop_assert!(!kind.word.is_empty() && !kind.waits_for.is_empty());
     }
 }
+
+/// 6.1: `percpu_down_write()` has said that it contends, and waits for a grace period first.
+#[test]
+fn a_grace_period_on_the_way_to_a_lock_is_no_wait_for_its_holder() {
+    const WAY: &str =
+        "cgroup_procs_write_start __cgroup_procs_write cgroup_procs_write kernfs_fop_write_iter";
+    let lock = LockWait { address: 0x7000, kind: LockKind::PercpuRwsem, write: true, ..LockWait::default() };
+    let told = |inside: &str| {
+        let mut wait = waits(State::Blocked, &format!("{inside} percpu_down_write {WAY}"));
+        wait.0.lock = Some(lock.clone());
+        brief(&wait)
+    };
+    assert_eq!(told("__wait_rcu_gp synchronize_rcu rcu_sync_enter"), ("rcu", Needed));
+    assert_eq!(told(""), ("lock", Held));
+}
