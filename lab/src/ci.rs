@@ -11,7 +11,7 @@ use whyslow_faults::Draw;
 use crate::scenario::{Scenario, Sort};
 
 /// How many of each sort one run plays.
-const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 6), (Sort::Control, 2), (Sort::Double, 1)];
+const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 8), (Sort::Control, 2), (Sort::Double, 1)];
 
 /// What the run with this number plays: scenario and kernel.
 #[must_use]

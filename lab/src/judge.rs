@@ -146,7 +146,7 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
 fn time_told(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
     let all = items(answer.section, document);
     let alike = all.into_iter().filter(|item| is_it(answer, facts, item));
-    alike.filter_map(|item| time_of(answer.section, item)).sum()
+    alike.filter_map(|item| time_of(answer.section, item)).fold(0.0, |sum, time| sum + time)
 }
 
 /// Of each answer that asks for a time: what was told, by the middle of what the victims' clock says.

@@ -26,8 +26,8 @@ const A_GUEST: usize = 10;
 /// The boot, and the time of one cell at most: it may be made three times if the host disturbs it.
 const BOOT: Duration = Duration::from_secs(60);
 const A_CELL: Duration = Duration::from_secs(120);
-/// Cells of one run of CI, beside the heaviest load: what fits in 90 s.
-const OF_CI: usize = 1;
+/// Cells of one run of CI, beside the heaviest load: what fits in two minutes.
+const OF_CI: usize = 3;
 /// The heaviest load: a crowd of busy processes, and a ladder with locks of the kernel.
 const HEAVIEST: &str = "file::root_run_tells_the_chain_in_a_crowd";
 /// The live tests want 2 GiB, and a disk for what is read and throttled.

@@ -58,7 +58,12 @@ impl Foot {
                 }
             }
             ladder::Foot::Disk => self.read_until(end)?,
-            ladder::Foot::GracePeriod => sys::kernel::grace_period()?,
+            // One alone may be over before the threads above have come to wait.
+            ladder::Foot::GracePeriod => {
+                while sys::monotonic_ns() < end {
+                    sys::kernel::grace_period()?;
+                }
+            }
             ladder::Foot::Rung => above.hold_for(us)?,
         }
         Ok(())
