@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Mends the emulator, not the kernel: a CPU that meets a breakpoint which is no longer in memory executes that place again.
- * 6.12 dies of it otherwise; a 6.1 meets it again and again. On hardware text_poke_sync() makes it impossible.
+ * Mends the emulator, not the kernel: a CPU may meet a breakpoint which is no longer in memory, and keep its translation of
+ * it. On hardware text_poke_sync() makes it impossible. 6.12 dies of it; 6.1 (kprobe_int3_handler(), "the breakpoint
+ * instruction was removed right after we hit it") executes the place again, and again, with interrupts off for ever.
  */
+#include <linux/ftrace.h>
 #include <linux/kdebug.h>
 #include <linux/module.h>
 #include <linux/ptrace.h>
@@ -10,10 +12,17 @@
 #include <asm/processor-flags.h>
 #include <asm/special_insns.h>
 
+static bool is_gone(const struct pt_regs *regs)
+{
+	u8 now;
+
+	return !user_mode((struct pt_regs *)regs) &&
+	       !copy_from_kernel_nofault(&now, (void *)(regs->ip - 1), 1) && now != 0xcc;
+}
+
 /*
- * The emulator may have kept its translation of the breakpoint, and would then run it for ever. It drops what it has
- * translated of a place that is written to: with the byte that is there, and atomically, for the kernel may be patching
- * this very place. Called with interrupts off.
+ * The emulator drops what it has translated of a place that is written to: with the byte that is there, and atomically, for
+ * the kernel may be patching this very place. Called with interrupts off.
  */
 static void touch(u8 *place)
 {
@@ -24,30 +33,48 @@ static void touch(u8 *place)
 	asm volatile("mov %0, %%cr0" : : "r"(cr0) : "memory");
 }
 
+/* Before kprobe_int3_handler(regs), the first that the kernel asks about a breakpoint which it is not patching. */
+static void notrace met(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *at)
+{
+	struct pt_regs *call = ftrace_get_regs(at), *regs = call ? (struct pt_regs *)call->di : NULL;
+
+	if (regs && is_gone(regs))
+		touch((u8 *)(regs->ip - 1));
+}
+
+/* What 6.1 does by itself, and 6.12 does not. */
 static int again(struct notifier_block *nb, unsigned long what, void *data)
 {
 	struct die_args *args = data;
-	u8 now;
 
-	if (what != DIE_INT3 || !args->regs || user_mode(args->regs))
-		return NOTIFY_DONE;
-	if (copy_from_kernel_nofault(&now, (void *)(args->regs->ip - 1), 1) || now == 0xcc)
+	if (what != DIE_INT3 || !args->regs || !is_gone(args->regs))
 		return NOTIFY_DONE;
 	args->regs->ip--;
-	touch((u8 *)args->regs->ip);
 	return NOTIFY_STOP;
 }
 
+static struct ftrace_ops ops = { .func = met, .flags = FTRACE_OPS_FL_SAVE_REGS };
 static struct notifier_block block = { .notifier_call = again, .priority = INT_MAX };
+static char handler[] = "kprobe_int3_handler";
 
 static int __init begin(void)
 {
-	return register_die_notifier(&block);
+	int err = ftrace_set_filter(&ops, handler, sizeof(handler) - 1, 1);
+
+	if (!err)
+		err = register_ftrace_function(&ops);
+	if (err)
+		return err;
+	err = register_die_notifier(&block);
+	if (err)
+		unregister_ftrace_function(&ops);
+	return err;
 }
 
 static void __exit end(void)
 {
 	unregister_die_notifier(&block);
+	unregister_ftrace_function(&ops);
 }
 
 module_init(begin);
