@@ -85,8 +85,8 @@ mod tests {
         for number in 0..100 {
             let drawn = drawn(&all, number);
             let names: BTreeSet<&str> = drawn.iter().map(|(scenario, _)| scenario.name.as_str()).collect();
-            assert_eq!((drawn.len(), names.len()), (9, 9));
-            assert_eq!(names.iter().filter(|name| name.starts_with("fault")).count(), 6);
+            assert_eq!((drawn.len(), names.len()), (11, 11));
+            assert_eq!(names.iter().filter(|name| name.starts_with("fault")).count(), 8);
         }
     }
 
