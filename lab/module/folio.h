@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Names of functions and locks are neutral on purpose: they are seen in stacks by the tool under test and must
- * not give the answer away. What each does is said in README.md.
+ * not give the answer away (files are called after the orders that they obey). What each does is said in README.md.
  */
 #ifndef FOLIO_H
 #define FOLIO_H
@@ -53,7 +53,7 @@ int spend_word(const char *word, enum way *way);
 const char *spend_name(enum way way);
 void rest_until(u64 began, u64 every_us);
 
-/* shelves.c: locks by name. */
+/* lock.c: locks by name. */
 struct shelf;
 struct shelf *shelf_find(const char *name);
 const char *shelf_name(const struct shelf *shelf);
@@ -61,7 +61,7 @@ int shelf_parse(const char *text, struct shelf **shelf, bool *shared);
 void shelf_take(struct shelf *shelf, bool shared);
 void shelf_drop(struct shelf *shelf, bool shared);
 
-/* jobs.c: work items by name. */
+/* work.c: work items by name. */
 struct job;
 struct job *job_find(const char *name);
 const char *job_name(const struct job *job);

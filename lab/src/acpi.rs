@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::{Trouble, child, place, stored};
+use crate::{Trouble, cache, child, place};
 
 /// A table of a hundred lines.
 const COMPILE: Duration = Duration::from_secs(30);
@@ -17,8 +17,8 @@ pub fn table(path: &Path) -> Result<PathBuf, Trouble> {
     let what = format!("compile {}", path.display());
     let source = place::project()?.join("lab/acpi").join(path);
     let version =
-        stored::name_of(std::slice::from_ref(&source), &[]).map_err(|error| Trouble::new(&what, error))?;
-    let made = stored::directory(&place::cache("acpi")?, &version, |dir| {
+        cache::name_of(std::slice::from_ref(&source), &[]).map_err(|error| Trouble::new(&what, error))?;
+    let made = cache::directory(&place::cache("acpi")?, &version, |dir| {
         let mut iasl = Command::new("iasl");
         iasl.arg("-p").arg(dir.join("table")).arg(&source);
         child::output(&what, &mut iasl, COMPILE)

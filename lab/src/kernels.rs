@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::{fmt, fs, io};
 
-use crate::{Trouble, child, place, stored};
+use crate::{Trouble, cache, child, place};
 
 mod apt;
 mod stamp;
@@ -91,7 +91,7 @@ fn from_archive(cache: &Path, label: &str) -> Result<Kernel, Trouble> {
     // On the same file system as the cache, so that the whole of it can be renamed into place.
     let what = format!("unpack Linux {release}");
     let trouble = |error: io::Error| Trouble::new(&what, error).or("the lab needs 2 GB below target/");
-    let work = stored::workroom(cache).map_err(trouble)?;
+    let work = cache::workroom(cache).map_err(trouble)?;
     let root = work.path().join("root");
     for package in archive.download(&release, work.path())? {
         let mut unpack = Command::new("dpkg-deb");

@@ -4,6 +4,7 @@
 //! and its victims.
 
 pub mod acpi;
+pub mod cache;
 pub mod child;
 pub mod ci;
 pub mod doctor;
@@ -22,7 +23,6 @@ pub mod plan;
 pub mod rounds;
 pub mod scenario;
 pub mod stage;
-pub mod stored;
 pub mod table;
 pub mod trouble;
 pub mod truth;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use crate::kernels::Kernel;
-use crate::{Trouble, child, place, stored};
+use crate::{Trouble, cache, child, place};
 
 /// What it is called unless a name is drawn.
 pub const NAME: &str = "folio";
@@ -29,11 +29,11 @@ pub fn build_from(sources: &Path, kernel: &Kernel, name: &str) -> Result<PathBuf
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
         return Err(Trouble::new(&what, "a module's name has letters only"));
     }
-    let version = stored::name_of(&files(sources).map_err(trouble)?, &[name, COMPILER]).map_err(trouble)?;
+    let version = cache::name_of(&files(sources).map_err(trouble)?, &[name, COMPILER]).map_err(trouble)?;
     let shelf = place::cache(&format!("modules/{}", kernel.release))?;
     let file = format!("{name}.ko");
-    let built = stored::directory(&shelf, &version, |dir| {
-        let work = stored::workroom(&shelf).map_err(trouble)?;
+    let built = cache::directory(&shelf, &version, |dir| {
+        let work = cache::workroom(&shelf).map_err(trouble)?;
         let mut make = Command::new("make");
         make.arg("-C").arg(sources).args([&format!("MODNAME={name}"), &format!("KCC={COMPILER}")]);
         make.arg(format!("KDIR={}", headers.display())).arg(format!("OUT={}", work.path().display()));

@@ -1,20 +1,20 @@
 //! The stage, in a guest or on the host: all parts are set healthy, the fault is put on, whyslow looks, it is lifted.
 
 pub mod cases;
-pub mod folio;
+pub mod cpu_fault;
+pub mod fault_module;
 pub mod held_lock;
 pub mod irqs_off;
 pub mod late_wake;
 pub mod loads;
-pub mod made;
 pub mod part;
+pub mod read_fault;
 pub mod readers;
 pub mod reclaim;
 pub mod scene;
 pub mod sleeping_work;
 pub mod slow_cpu;
 pub mod slow_file;
-pub mod workers;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Fence, Span, clock};
 
 use crate::plan::{DOCUMENT, PLAYED, Plan, Played};
-use folio::Folio;
+use fault_module::Folio;
 use part::{Part, Setting as _};
 
 /// A guest has less memory than a host, and is lost without harm.

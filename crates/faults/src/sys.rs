@@ -1,8 +1,8 @@
 //! System calls that std does not have, each wrapped once, each with std's errors.
 
-pub mod futex;
-pub mod kernel;
-pub mod userfault;
+pub(crate) mod futex;
+pub(crate) mod kernel;
+pub(crate) mod userfault;
 
 use std::ffi::CString;
 use std::io;
@@ -15,10 +15,12 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-fn c_path(path: &Path) -> io::Result<CString> {
+/// The path of a file as C wants it.
+pub fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)
 }
 
+/// CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: ts is a valid place for the answer; this clock always exists.
@@ -35,10 +37,12 @@ pub fn sleep_until(ns: u64) {
     }
 }
 
+/// Sleep for so many microseconds.
 pub fn sleep_us(us: u64) {
     sleep_until(monotonic_ns() + us * 1000);
 }
 
+/// This thread's id.
 pub fn thread_id() -> u64 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::gettid() as u64 }
@@ -69,6 +73,7 @@ pub fn die_after(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
+/// Keep a descriptor open over exec.
 pub fn keep_over_exec(fd: RawFd) -> io::Result<()> {
     // SAFETY: a number only; a bad one gives EBADF.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
@@ -97,6 +102,7 @@ pub fn lock(fd: &impl AsRawFd) -> io::Result<()> {
     }
 }
 
+/// A file of memory without a name: it goes with the last process that has it.
 pub fn memory_file(name: &str, size: u64) -> io::Result<OwnedFd> {
     let name = CString::new(name).map_err(io::Error::other)?;
     // SAFETY: the name is a C string; the new descriptor is ours alone.
@@ -139,6 +145,7 @@ pub fn advise(fd: &impl AsRawFd, at: u64, length: u64, advice: i32) {
     unsafe { libc::posix_fadvise(fd.as_raw_fd(), at as i64, length as i64, advice) };
 }
 
+/// CPUs that this process may use.
 pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: all zeroes is an empty set; the kernel fills at most its size.
     let set = unsafe {
@@ -163,12 +170,14 @@ pub fn pin(tid: i32, cpus: &[usize]) -> io::Result<()> {
     .map(drop)
 }
 
+/// Swap to this file.
 pub fn swap_on(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: the path is a C string.
     check(unsafe { libc::swapon(path.as_ptr(), 0) }).map(drop)
 }
 
+/// No longer swap to this file.
 pub fn swap_off(path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: the path is a C string.
@@ -201,6 +210,7 @@ pub fn loopback_up() -> io::Result<()> {
     .map(drop)
 }
 
+/// An IPv4 socket of that kind.
 pub fn socket(kind: i32) -> io::Result<OwnedFd> {
     // SAFETY: numbers only; the new descriptor is ours alone.
     unsafe {
@@ -218,6 +228,7 @@ fn loopback(port: u16) -> libc::sockaddr_in {
     }
 }
 
+/// Listen on a port of the loopback.
 pub fn listen(socket: &OwnedFd, port: u16, backlog: i32) -> io::Result<()> {
     let address = loopback(port);
     // SAFETY: the address outlives the call and has the size that is said.
@@ -279,6 +290,7 @@ pub fn reset_on_close(socket: &OwnedFd) {
     }
 }
 
+/// End a process.
 pub fn kill(pid: i32) {
     // SAFETY: a number only. Callers pass pids found in cgroups of a test.
     unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -290,6 +302,7 @@ pub fn stop(pid: i32, stopped: bool) {
     unsafe { libc::kill(pid, if stopped { libc::SIGSTOP } else { libc::SIGCONT }) };
 }
 
+/// Whether all is allowed.
 pub fn is_root() -> bool {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() == 0 }

@@ -6,14 +6,14 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::ledger::{Fact, Ledger, Word};
+use crate::process::Process;
 use crate::spec::{Network, Spec};
 use crate::{bars, clock, sys, work};
 
@@ -110,9 +110,7 @@ pub struct Launch {
 
 /// A running victim. It ends when this is dropped, when the thread that started it ends, or when its time is up.
 pub struct Victim {
-    child: Child,
-    ledger: Arc<Ledger>,
-    comm: String,
+    process: Process,
 }
 
 impl Victim {
@@ -137,58 +135,48 @@ impl Victim {
         if let Some(stderr) = launch.stderr {
             command.stderr(stderr);
         }
-        let (descriptor, parent) = (spec.ledger, std::process::id());
-        // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
-        unsafe {
-            command.pre_exec(move || {
-                sys::die_with_parent()?;
-                if std::os::unix::process::parent_id() != parent {
-                    return Err(io::ErrorKind::NotFound.into());
-                }
-                sys::keep_over_exec(descriptor)
-            });
-        }
-        let mut victim = Victim { child: command.spawn()?, ledger, comm: spec.comm };
+        let mut victim = Victim { process: Process::start(&mut command, ledger, spec.comm)? };
         victim.until("get ready", |ledger, slot| ledger.fact(slot, Fact::Tid).load(Ordering::Acquire) > 0)?;
         Ok(victim)
     }
 
     /// Begin to work.
     pub fn go(&self) {
-        self.ledger.word(Word::Go).store(clock::now(), Ordering::Release);
+        self.ledger().word(Word::Go).store(clock::now(), Ordering::Release);
     }
 
     /// What it did.
     #[must_use]
     pub fn ledger(&self) -> &Arc<Ledger> {
-        &self.ledger
+        self.process.ledger()
     }
 
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// The name of its threads.
     #[must_use]
     pub fn comm(&self) -> &str {
-        &self.comm
+        self.process.comm()
     }
 
     /// Its thread ids.
     #[must_use]
     pub fn tids(&self) -> Vec<u32> {
-        (0..self.ledger.slots())
-            .map(|slot| self.ledger.fact(slot, Fact::Tid).load(Ordering::Acquire) as u32)
+        (0..self.ledger().slots())
+            .map(|slot| self.ledger().fact(slot, Fact::Tid).load(Ordering::Acquire) as u32)
             .collect()
     }
 
     /// Let all its threads run on these CPUs only.
     pub fn pin(&self, cpus: &[usize]) -> io::Result<()> {
         self.tids().into_iter().try_for_each(|tid| {
-            sys::pin(tid as i32, cpus)
-                .map_err(|err| io::Error::new(err.kind(), format!("cannot pin {} ({tid}): {err}", self.comm)))
+            sys::pin(tid as i32, cpus).map_err(|err| {
+                io::Error::new(err.kind(), format!("cannot pin {} ({tid}): {err}", self.comm()))
+            })
         })
     }
 
@@ -196,11 +184,11 @@ impl Victim {
     pub fn ended(&mut self, within: Duration) -> io::Result<ExitStatus> {
         let began = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.process.status()? {
                 return Ok(status);
             }
             if began.elapsed() > within {
-                return Err(io::Error::other(format!("victim {} did not end in {within:?}", self.comm)));
+                return Err(io::Error::other(format!("victim {} did not end in {within:?}", self.comm())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -209,44 +197,27 @@ impl Victim {
     /// Do something while none of its threads runs. A limit below what it uses can only be set so: v1 counts usage
     /// until it fits, and a victim that runs brings its pages back as fast as they are taken.
     pub fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
-        sys::stop(self.child.id() as i32, true);
+        sys::stop(self.pid() as i32, true);
         let done = act();
-        sys::stop(self.child.id() as i32, false);
+        sys::stop(self.pid() as i32, false);
         done
     }
 
     /// Have every thread touch its whole working set once, and wait for it.
     pub fn warm(&mut self) -> io::Result<()> {
-        let asked = self.ledger.word(Word::Warm).fetch_add(1, Ordering::AcqRel) + 1;
+        let asked = self.ledger().word(Word::Warm).fetch_add(1, Ordering::AcqRel) + 1;
         self.until("warm up", |ledger, slot| ledger.fact(slot, Fact::Warmed).load(Ordering::Acquire) >= asked)
     }
 
     /// Wait until every thread has done at least one more piece of work.
     pub fn until_it_moves(&mut self) -> io::Result<()> {
         let count = |ledger: &Ledger, slot| ledger.fact(slot, Fact::Count).load(Ordering::Acquire);
-        let before: Vec<u64> = (0..self.ledger.slots()).map(|slot| count(&self.ledger, slot)).collect();
+        let before: Vec<u64> = (0..self.ledger().slots()).map(|slot| count(self.ledger(), slot)).collect();
         self.until("go on", |ledger, slot| count(ledger, slot) > before[slot])
     }
 
     fn until(&mut self, what: &str, done: impl Fn(&Ledger, usize) -> bool) -> io::Result<()> {
-        let began = Instant::now();
-        while !(0..self.ledger.slots()).all(|slot| done(&self.ledger, slot)) {
-            if let Some(status) = self.child.try_wait()? {
-                return Err(io::Error::other(format!("victim {} ended early: {status}", self.comm)));
-            }
-            if began.elapsed() > bars::patient(READY_WITHIN) {
-                return Err(io::Error::other(format!("victim {} did not {what} in time", self.comm)));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        // Its own child, not yet waited for: the pid cannot be somebody else's.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let all = |ledger: &Ledger| (0..ledger.slots()).all(|slot| done(ledger, slot));
+        self.process.until(what, bars::patient(READY_WITHIN), all)
     }
 }

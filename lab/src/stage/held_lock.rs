@@ -6,8 +6,8 @@ use whyslow_faults::rounds::Trouble;
 
 use crate::guest::module::{Act, Fault, Grip, MUTEXES, Meanwhile, PERCPU_RWSEMS, RWSEMS};
 use crate::stage::Stage;
-use crate::stage::made::Made;
 use crate::stage::part::{Part, Setting};
+use crate::stage::read_fault::Made;
 use crate::stage::readers::Readers;
 
 use std::time::Duration;

@@ -9,8 +9,8 @@ use whyslow_faults::spec::Work;
 
 use crate::guest::module::{Fault, Interrupter};
 use crate::stage::Stage;
+use crate::stage::cpu_fault::Hindered;
 use crate::stage::part::{Part, Setting};
-use crate::stage::workers::Hindered;
 
 /// One CPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]

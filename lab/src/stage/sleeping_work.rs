@@ -8,8 +8,8 @@ use whyslow_faults::rounds::Trouble;
 
 use crate::guest::module::{Act, Fault, WORKS};
 use crate::stage::Stage;
-use crate::stage::made::Made;
 use crate::stage::part::{Part, Setting};
+use crate::stage::read_fault::Made;
 use crate::stage::readers::Readers;
 
 /// One work item.

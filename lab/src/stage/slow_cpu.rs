@@ -9,8 +9,8 @@ use whyslow_faults::spec::Work;
 
 use crate::guest::module::{Fault, When};
 use crate::stage::Stage;
+use crate::stage::cpu_fault::Hindered;
 use crate::stage::part::{Part, Setting};
-use crate::stage::workers::Hindered;
 
 /// It burns its share in turns of this length.
 const EVERY: Duration = Duration::from_millis(2);

@@ -8,8 +8,8 @@ use whyslow_faults::rounds::Trouble;
 
 use crate::guest::module::{Act, Fault};
 use crate::stage::Stage;
-use crate::stage::made::Made;
 use crate::stage::part::{Part, Setting};
+use crate::stage::read_fault::Made;
 use crate::stage::readers::Readers;
 
 /// A healthy read is as short as that.

@@ -104,7 +104,7 @@ fn a_torn_line_is_no_counter_and_no_text_makes_it_panic() {
 /// The lists here and the tables of the module's sources say the same.
 #[test]
 fn the_module_has_the_names() {
-    let shelves = include_str!("../../../module/shelves.c");
+    let shelves = include_str!("../../../module/lock.c");
     let kinds = [(&MUTEXES[..], "MUTEX"), (&RWSEMS[..], "RWSEM"), (&PERCPU_RWSEMS[..], "PERCPU")];
     for (names, kind) in kinds {
         for name in names {
@@ -112,20 +112,20 @@ fn the_module_has_the_names() {
         }
     }
     for name in WORKS {
-        assert!(include_str!("../../../module/jobs.c").contains(&format!("JOB({name})")), "{name}");
+        assert!(include_str!("../../../module/work.c").contains(&format!("JOB({name})")), "{name}");
     }
 }
 
 #[test]
 fn the_module_has_the_functions() {
     let sources = [
-        include_str!("../../../module/turns.c"),
-        include_str!("../../../module/rests.c"),
-        include_str!("../../../module/shelves.c"),
-        include_str!("../../../module/jobs.c"),
-        include_str!("../../../module/pages.c"),
-        include_str!("../../../module/speeds.c"),
-        include_str!("../../../module/paces.c"),
+        include_str!("../../../module/irqs.c"),
+        include_str!("../../../module/idle.c"),
+        include_str!("../../../module/lock.c"),
+        include_str!("../../../module/work.c"),
+        include_str!("../../../module/file.c"),
+        include_str!("../../../module/msr.c"),
+        include_str!("../../../module/pace.c"),
     ];
     for (fault, ..) in faults() {
         let function = fault.function();

@@ -8,14 +8,16 @@ mod pen;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::Ledger;
 use whyslow_faults::clock::Span;
 use whyslow_faults::ledger::{Fact, Word};
+use whyslow_faults::process::Process;
 
 pub use pen::Pen;
 
@@ -120,18 +122,7 @@ impl Order {
         let text = serde_json::to_string(&self).map_err(io::Error::other)?;
         let mut command = Command::new(std::env::current_exe()?);
         command.arg0(&self.comm).env_clear().env(ENV, text).stdin(Stdio::null()).stdout(Stdio::null());
-        let (descriptor, parent) = (self.ledger, std::process::id());
-        // SAFETY: between fork and exec only system calls are made, nothing is allocated or locked.
-        unsafe {
-            command.pre_exec(move || {
-                sys::die_with_parent()?;
-                if std::os::unix::process::parent_id() != parent {
-                    return Err(io::ErrorKind::NotFound.into());
-                }
-                sys::keep_over_exec(descriptor)
-            });
-        }
-        let mut actor = Actor { child: command.spawn()?, ledger, comm: self.comm };
+        let mut actor = Actor { process: Process::start(&mut command, Arc::new(ledger), self.comm)? };
         actor.until_ready()?;
         Ok(actor)
     }
@@ -139,33 +130,31 @@ impl Order {
 
 /// A process of a case. It ends when this is dropped, when the thread that started it ends, or when its time is up.
 pub struct Actor {
-    child: Child,
-    ledger: Ledger,
-    comm: String,
+    process: Process,
 }
 
 impl Actor {
     /// Behave like this from now on; 0 is healthy.
     pub fn set_mode(&self, mode: u64) {
-        self.ledger.word(Word::Mode).store(mode, Ordering::Release);
+        self.process.ledger().word(Word::Mode).store(mode, Ordering::Release);
     }
 
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Its name.
     #[must_use]
     pub fn comm(&self) -> &str {
-        &self.comm
+        self.process.comm()
     }
 
     /// What it noted in a span.
     #[must_use]
     pub fn notes(&self, span: Span) -> Vec<(u64, u64)> {
-        let mut all = self.ledger.notes(NOTES);
+        let mut all = self.process.ledger().notes(NOTES);
         all.retain(|(at, _)| (span.from..span.to).contains(at));
         all
     }
@@ -174,41 +163,20 @@ impl Actor {
     #[must_use]
     pub fn rate(&self, span: Span) -> f64 {
         // The slot of the notes holds no counts of work: only that of the work is asked.
-        let done = self.ledger.done_at(WORK, span.to) - self.ledger.done_at(WORK, span.from);
+        let ledger = self.process.ledger();
+        let done = ledger.done_at(WORK, span.to) - ledger.done_at(WORK, span.from);
         done / span.length().as_secs_f64().max(1e-9)
     }
 
     /// Wait until it has noted something after `since`.
     pub fn until_noted(&mut self, since: u64, within: Duration) -> io::Result<()> {
-        self.until("note anything", within, |ledger| {
+        self.process.until("note anything", within, |ledger| {
             ledger.notes(NOTES).last().is_some_and(|(at, _)| *at > since)
         })
     }
 
     fn until_ready(&mut self) -> io::Result<()> {
-        self.until("get ready", READY_WITHIN, |l| l.fact(WORK, Fact::Tid).load(Ordering::Acquire) > 0)
-    }
-
-    fn until(&mut self, what: &str, within: Duration, done: impl Fn(&Ledger) -> bool) -> io::Result<()> {
-        let began = Instant::now();
-        while !done(&self.ledger) {
-            if let Some(status) = self.child.try_wait()? {
-                return Err(io::Error::other(format!("{} ended early: {status}", self.comm)));
-            }
-            if began.elapsed() > within {
-                return Err(io::Error::other(format!("{} did not {what} in {within:?}", self.comm)));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Actor {
-    fn drop(&mut self) {
-        // Its own child, not yet waited for: the pid cannot be somebody else's.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.until("get ready", READY_WITHIN, |l| l.fact(WORK, Fact::Tid).load(Ordering::Acquire) > 0)
     }
 }
 

@@ -17,7 +17,7 @@ use whyslow_faults::clock::{self, Span};
 use whyslow_faults::rounds::Trouble;
 
 use super::actor::{Act, Actor, Order, Pen, to_burn};
-use super::room::Room;
+use super::memory_cgroup::Room;
 use super::{largest, named, steady, sys};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};

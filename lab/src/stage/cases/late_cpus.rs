@@ -16,7 +16,7 @@ use super::actor::{Act, Actor, Order, Pen};
 use super::{median, named, policies, steady, sys};
 use crate::guest::module::Fault;
 use crate::stage::Stage;
-use crate::stage::folio::Loaded;
+use crate::stage::fault_module::Loaded;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
 /// The late CPU's answers must take so many times as long.

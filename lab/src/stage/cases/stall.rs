@@ -21,8 +21,8 @@ use whyslow_faults::{Draw, host};
 pub use acts::{FarEnd, Ping, Poll, Remap};
 
 use super::actor::{Act, Actor, Order};
+use super::memory_cgroup::Room;
 use super::net::{self, End};
-use super::room::Room;
 use super::{largest, median, named, steady};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};

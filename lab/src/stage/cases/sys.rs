@@ -1,12 +1,15 @@
-//! System calls of the cases that std does not have, each wrapped once, each with std's errors.
+//! System calls that only the cases need; what victims need, too, is theirs (`whyslow_faults::sys`).
 
-use std::ffi::{CStr, CString, c_int, c_long};
+use std::ffi::{CString, c_int, c_long};
 use std::fs::File;
 use std::io;
-use std::mem;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::path::Path;
+
+pub use whyslow_faults::sys::{
+    c_path, die_after, die_with_parent, enter_network, leave, memory_file, pin, set_name, sleep_until,
+    thread_id, write_file,
+};
 
 /// `PERF_FLAG_FD_CLOEXEC` of linux/perf_event.h.
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
@@ -19,47 +22,10 @@ fn check_long(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Die when the thread that started us does.
-pub fn die_with_parent() -> io::Result<()> {
-    // SAFETY: a number only.
-    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
-}
-
-/// Be killed by SIGALRM after so many seconds.
-pub fn die_after(seconds: u32) {
-    // SAFETY: a number only.
-    unsafe { libc::alarm(seconds) };
-}
-
-/// Name the calling thread (at most 15 bytes are kept).
-pub fn set_name(name: &str) {
-    let Ok(name) = CString::new(name) else { return };
-    // SAFETY: the pointer is a C string that lives through the call.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-}
-
-/// Keep a descriptor open over exec.
-pub fn keep_over_exec(fd: RawFd) -> io::Result<()> {
-    // SAFETY: a number only; a bad one gives EBADF.
-    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
-}
-
-/// This thread's id.
-pub fn thread_id() -> u64 {
-    // SAFETY: no arguments, cannot fail.
-    unsafe { libc::gettid() as u64 }
-}
-
 /// The CPU that this thread runs on at the moment.
 pub fn this_cpu() -> usize {
     // SAFETY: no arguments; -1 (no such call) becomes a CPU that nobody has.
     unsafe { libc::sched_getcpu() as usize }
-}
-
-/// Leave at once, without running anybody's destructors.
-pub fn leave(status: i32) -> ! {
-    // SAFETY: does not return.
-    unsafe { libc::_exit(status) }
 }
 
 /// Fork. None in the child. Only for a process with one thread.
@@ -81,12 +47,6 @@ pub fn unshare(what: c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(what) }).map(drop)
 }
 
-/// Enter a network namespace, this thread only.
-pub fn enter_network(of: &impl AsRawFd) -> io::Result<()> {
-    // SAFETY: the descriptor is open as long as it is borrowed.
-    check(unsafe { libc::setns(of.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
-}
-
 /// A mount namespace of our own whose /sys shows this thread's network namespace.
 pub fn own_sysfs() -> io::Result<()> {
     unshare(libc::CLONE_NEWNS)?;
@@ -104,35 +64,11 @@ fn mount(source: Option<&str>, on: &str, kind: Option<&str>, flags: libc::c_ulon
         .map(drop)
 }
 
-/// Let a thread (0: this one) run on these CPUs only.
-pub fn pin(tid: i32, cpus: &[usize]) -> io::Result<()> {
-    // SAFETY: all zeroes is an empty set; CPU_SET gets what is in range only; the set outlives the call.
-    check(unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        let known = cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as usize);
-        known.for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
-        libc::sched_setaffinity(tid, size_of::<libc::cpu_set_t>(), &set)
-    })
-    .map(drop)
-}
-
 /// Be scheduled before all ordinary tasks (SCHED_FIFO).
 pub fn real_time(priority: i32) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter outlives the call.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }).map(drop)
-}
-
-/// A file of memory without a name: it goes with the last process that has it.
-pub fn memory_file(name: &str, size: u64) -> io::Result<File> {
-    let name = CString::new(name).map_err(io::Error::other)?;
-    // SAFETY: the name is a C string; the new descriptor is ours alone.
-    let file = unsafe {
-        let fd = check(libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC))?;
-        File::from_raw_fd(fd)
-    };
-    file.set_len(size)?;
-    Ok(file)
 }
 
 /// Map all pages of a file at once, and unmap them again.
@@ -182,15 +118,6 @@ pub fn cpu_time_ns(pid: u32) -> io::Result<u64> {
     Ok((ts.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(ts.tv_nsec as u64))
 }
 
-/// Sleep until a moment of CLOCK_MONOTONIC.
-pub fn sleep_until(ns: u64) {
-    let ts = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
-    // SAFETY: ts is valid, and with TIMER_ABSTIME nothing is written back. An early end only shortens the sleep.
-    unsafe {
-        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &ts, std::ptr::null_mut());
-    }
-}
-
 /// A raw socket for ICMP.
 pub fn icmp_socket() -> io::Result<OwnedFd> {
     // SAFETY: numbers only; the new descriptor is ours alone.
@@ -235,23 +162,6 @@ pub fn receive_until(socket: &OwnedFd, into: &mut [u8], ns: u64, now: u64) -> Op
         }
         let got = libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT);
         usize::try_from(got).ok()
-    }
-}
-
-/// The path of a file as C wants it.
-pub fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::other)
-}
-
-/// Write to a file that exists, without allocating: for use between fork and exec.
-pub fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
-    // SAFETY: the path is a C string, the text has the length that is said, the descriptor is ours alone.
-    unsafe {
-        let fd = check(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC))?;
-        let written = libc::write(fd, text.as_ptr().cast(), text.len());
-        let result = if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-        libc::close(fd);
-        result
     }
 }
 

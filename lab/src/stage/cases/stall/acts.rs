@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use whyslow_faults::clock;
 
 use super::super::actor::Pen;
-use super::super::room::HOME;
+use super::super::memory_cgroup::HOME;
 use super::super::sys;
 
 const PAGE: u64 = 4096;
@@ -48,7 +48,8 @@ pub struct Ping {
 impl Remap {
     pub fn live(&self, mut pen: Pen) -> io::Result<()> {
         let size = self.zombies * PAGE;
-        let (many, one) = (sys::memory_file("a", size)?, sys::memory_file("b", size)?);
+        let file = |name| sys::memory_file(name, size).map(fs::File::from);
+        let (many, one) = (file("a")?, file("b")?);
         (0..self.zombies).try_for_each(|page| one.write_all_at(b"1", page * PAGE))?;
         for page in 0..self.zombies {
             self.make_zombie(&many, page)?;

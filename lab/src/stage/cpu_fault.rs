@@ -10,7 +10,7 @@ use whyslow_faults::{Draw, Span, Truth, Victim};
 
 use crate::guest::module::Fault;
 use crate::stage::Stage;
-use crate::stage::folio::Loaded;
+use crate::stage::fault_module::Loaded;
 use crate::stage::part::{Facts, Part, Proof};
 use crate::stage::readers;
 

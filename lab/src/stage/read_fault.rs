@@ -8,7 +8,7 @@ use whyslow_faults::{Draw, Span, Victim};
 
 use crate::guest::module::Fault;
 use crate::stage::Stage;
-use crate::stage::folio::Loaded;
+use crate::stage::fault_module::Loaded;
 use crate::stage::part::{Facts, Part};
 use crate::stage::readers::{self, Readers};
 
