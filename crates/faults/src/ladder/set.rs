@@ -33,7 +33,7 @@ impl Ladder {
         match plan.foot {
             Foot::Disk => said = hold_back(&plan, &group, draw)?,
             Foot::Quota => {
-                let (of, text) = with_quota(fence, draw)?;
+                let (of, text) = with_quota(fence, draw, plan.healthy)?;
                 plan.foot_joins = of.procs_files();
                 said = text;
             }
@@ -117,10 +117,12 @@ fn hold_back(plan: &Plan, group: &Group, draw: &mut Draw) -> io::Result<String> 
 }
 
 /// A group that the foot's process moves to.
-fn with_quota(fence: &Fence, draw: &mut Draw) -> io::Result<(Group, String)> {
+/// A healthy foot has more than one thread can use: on an emulated CPU coming by is work.
+fn with_quota(fence: &Fence, draw: &mut Draw, is_ample: bool) -> io::Result<(Group, String)> {
     let group = fence.group(&draw.word(8))?;
     let period = Duration::from_millis(draw.between(20, 50));
-    let quota = period * draw.between(20, 50) as u32 / 100;
+    let percent = draw.between(20, 50) + if is_ample { 130 } else { 0 };
+    let quota = period * percent as u32 / 100;
     group.set_quota(Some((quota, period)))?;
     Ok((group, format!(" ({quota:?} of {period:?})")))
 }
