@@ -99,7 +99,7 @@ impl Loop {
 }
 
 /// So many instructions, each waiting for the last.
-fn run(instructions: u64) {
+pub fn run(instructions: u64) {
     // SAFETY: counts a register down to zero, two instructions a turn; touches no memory and no stack.
     unsafe {
         asm!("2:", "dec {n}", "jnz 2b", n = inout(reg) (instructions / 2).max(1) => _, options(nomem, nostack));
@@ -108,8 +108,9 @@ fn run(instructions: u64) {
 
 struct Play {
     spec: Spec,
-    sink: Actor,
+    // Ended before the one that it sends to.
     source: Actor,
+    sink: Actor,
     gauge: Actor,
 }
 
