@@ -75,6 +75,8 @@ pub struct Order {
     pub cpus: Vec<usize>,
     /// Its real-time priority, if it has one.
     pub real_time: Option<i32>,
+    /// Its nice value.
+    pub nice: i32,
     /// A network namespace of its own.
     pub own_network: bool,
     /// Its life ends after so many seconds, whatever happens.
@@ -92,6 +94,7 @@ impl Order {
             join: Vec::new(),
             cpus: Vec::new(),
             real_time: None,
+            nice: 0,
             own_network: false,
             lifetime_s: 300,
             ledger: -1,
@@ -226,6 +229,7 @@ fn live(order: &Order) -> io::Result<()> {
     if let Some(priority) = order.real_time {
         sys::real_time(priority)?;
     }
+    sys::nice(order.nice)?;
     sys::set_name(&order.comm);
     // For the rest of the process's life.
     let ledger: &'static Ledger = Box::leak(Box::new(Ledger::inherited(order.ledger, 2)?));

@@ -48,9 +48,7 @@ impl Setting for Spec {
             return Err(format!("node {} has CPUs {cpus:?}: this wants two nodes", self.node).into());
         }
         let group = stage.fence.group(&self.job)?;
-        let job = |_| {
-            Order::new(&self.job, Act::Busy(PIECE_US)).within(group.procs_files()).start()
-        };
+        let job = |_| Order::new(&self.job, Act::Busy(PIECE_US)).within(group.procs_files()).start();
         let jobs = (0..self.jobs).map(job).collect::<io::Result<_>>()?;
         Ok(Box::new(Play { spec: self.clone(), jobs, cpus }))
     }
