@@ -26,6 +26,8 @@ use super::{churn, late_cpus, slow_cpu, stall, sys};
 const ENV: &str = "LAB_ACT";
 const WORK: usize = 0;
 const NOTES: usize = 1;
+/// Between two looks at the CPU's clock: short beside a piece of work, long beside the look.
+const INSTRUCTIONS: u64 = 20_000;
 /// A process that makes thousands of cgroups in an emulated guest needs its time.
 const READY_WITHIN: Duration = Duration::from_secs(150);
 
@@ -56,6 +58,8 @@ pub enum Act {
     Source(slow_cpu::Source),
     /// Computes the same piece again and again, with rests.
     Loop(slow_cpu::Loop),
+    /// Computes; a piece of work is so many microseconds of CPU.
+    Busy(u64),
 }
 
 /// How a process is started.
@@ -71,6 +75,8 @@ pub struct Order {
     pub cpus: Vec<usize>,
     /// Its real-time priority, if it has one.
     pub real_time: Option<i32>,
+    /// Its nice value.
+    pub nice: i32,
     /// A network namespace of its own.
     pub own_network: bool,
     /// Its life ends after so many seconds, whatever happens.
@@ -88,6 +94,7 @@ impl Order {
             join: Vec::new(),
             cpus: Vec::new(),
             real_time: None,
+            nice: 0,
             own_network: false,
             lifetime_s: 300,
             ledger: -1,
@@ -222,6 +229,7 @@ fn live(order: &Order) -> io::Result<()> {
     if let Some(priority) = order.real_time {
         sys::real_time(priority)?;
     }
+    sys::nice(order.nice)?;
     sys::set_name(&order.comm);
     // For the rest of the process's life.
     let ledger: &'static Ledger = Box::leak(Box::new(Ledger::inherited(order.ledger, 2)?));
@@ -238,6 +246,7 @@ fn live(order: &Order) -> io::Result<()> {
         Act::Sink(act) => act.live(pen),
         Act::Source(act) => act.live(pen),
         Act::Loop(act) => act.live(pen),
+        Act::Busy(us) => busy(*us, pen),
         Act::Burn(_) => Ok(()),
     }
 }
@@ -246,5 +255,18 @@ fn burn(us: u64) {
     // CPU time, not time: a program that waits for a CPU has not done its work yet.
     while sys::cpu_time_ns(0).is_ok_and(|used| used < us.saturating_mul(1000)) {
         std::hint::black_box(us);
+    }
+}
+
+/// An emulated CPU does more or less in its time as the host is idle or busy; its time is what others can take from it.
+fn busy(us: u64, mut pen: Pen) -> io::Result<()> {
+    pen.ready();
+    let mut due = sys::cpu_time_ns(0)?;
+    loop {
+        due = due.saturating_add(us.saturating_mul(1000));
+        while sys::cpu_time_ns(0)? < due {
+            slow_cpu::run(INSTRUCTIONS);
+        }
+        pen.did_one();
     }
 }

@@ -24,7 +24,8 @@ pub struct End {
 pub fn cable(from: &End, to: &End) -> io::Result<()> {
     let add = ["link", "add", &from.device, "type", "veth", "peer", "name", &to.device, "netns"];
     run_in(from.pid, "ip", &[&add[..], &[&to.pid.to_string()]].concat())?;
-    for end in [from, to] {
+    // The far end first: what is sent as soon as there is a way arrives.
+    for end in [to, from] {
         let address = format!("{}/24", end.address);
         run_in(end.pid, "ip", &["addr", "add", &address, "dev", &end.device])?;
         run_in(end.pid, "ip", &["link", "set", "lo", "up"])?;

@@ -11,13 +11,14 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
 use super::actor::{Act, Actor, Order};
-use super::slow_cpu::Loop;
 use super::{named, sys};
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
 /// On half of the CPUs the jobs do half of their work.
 const LEAST_RATIO: f64 = 1.4;
+/// CPU time of a piece of work.
+const PIECE_US: u64 = 1_000;
 
 /// What is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,10 +48,7 @@ impl Setting for Spec {
             return Err(format!("node {} has CPUs {cpus:?}: this wants two nodes", self.node).into());
         }
         let group = stage.fence.group(&self.job)?;
-        let job = |_| {
-            let act = Act::Loop(Loop { instructions: 200_000, rest_us: 0 });
-            Order::new(&self.job, act).within(group.procs_files()).start()
-        };
+        let job = |_| Order::new(&self.job, Act::Busy(PIECE_US)).within(group.procs_files()).start();
         let jobs = (0..self.jobs).map(job).collect::<io::Result<_>>()?;
         Ok(Box::new(Play { spec: self.clone(), jobs, cpus }))
     }
@@ -91,12 +89,12 @@ impl Part for Play {
         let usual = without.iter().map(|span| self.rate(*span)).sum::<f64>() / without.len().max(1) as f64;
         let with = self.rate(window);
         if self.spec.twin {
-            let proof = Proof::stays("work of all jobs, a second", with, usual, LEAST_RATIO);
+            let proof = Proof::stays("CPU time of all jobs, ms a second", with, usual, LEAST_RATIO);
             return Ok(Facts { proof, lost_s: None, names: self.names() });
         }
         let lost =
             self.jobs.len() as f64 * window.length().as_secs_f64() * (1.0 - with / usual.max(1e-3)).max(0.0);
-        let proof = Proof::falls("work of all jobs, a second", with, usual, LEAST_RATIO);
+        let proof = Proof::falls("CPU time of all jobs, ms a second", with, usual, LEAST_RATIO);
         Ok(Facts { proof, lost_s: Some((lost * 0.7, lost * 1.3)), names: self.names() })
     }
 }

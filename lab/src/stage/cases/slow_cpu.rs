@@ -32,10 +32,13 @@ const LEAST_RATIO: f64 = 2.5;
 /// Short beside the time slices of others on the CPU: some of these loops are not interrupted.
 const INSTRUCTIONS: u64 = 20_000;
 /// Long beside `PACE`, also where an emulated timer fires late on a busy host.
-const INSTRUCTIONS_PACED: u64 = 20_000_000;
+const INSTRUCTIONS_PACED: u64 = 4_000_000;
 /// The module takes the CPU away this often.
 const PACE: Duration = Duration::from_micros(500);
-const REST_US: u64 = 20_000;
+/// The gauge leaves most of a CPU to others.
+const REST_US: u64 = 60_000;
+/// Nobody runs before it who is not a real-time task: it measures the CPU, not its share of it.
+const FIRST: i32 = -20;
 /// Let the time limit of a softirq be the only one that can be met.
 const BUDGET: &str = "4096";
 
@@ -99,7 +102,7 @@ impl Loop {
 }
 
 /// So many instructions, each waiting for the last.
-fn run(instructions: u64) {
+pub fn run(instructions: u64) {
     // SAFETY: counts a register down to zero, two instructions a turn; touches no memory and no stack.
     unsafe {
         asm!("2:", "dec {n}", "jnz 2b", n = inout(reg) (instructions / 2).max(1) => _, options(nomem, nostack));
@@ -108,8 +111,9 @@ fn run(instructions: u64) {
 
 struct Play {
     spec: Spec,
-    sink: Actor,
+    // Ended before the one that it sends to.
     source: Actor,
+    sink: Actor,
     gauge: Actor,
 }
 
@@ -148,7 +152,9 @@ impl Setting for Spec {
         let qdisc = ["qdisc", "add", "dev", &near.device, "root", "netem", "slot", &slot, &slot];
         net::run_in(source.pid(), "tc", &qdisc)?;
         let gauge = Act::Loop(Loop { instructions: self.instructions(), rest_us: REST_US });
-        let gauge = Order::new(&draw.word(6), gauge).start()?;
+        let mut gauge = Order::new(&draw.word(6), gauge);
+        gauge.nice = FIRST;
+        let gauge = gauge.start()?;
         Ok(Box::new(Play { spec: self.clone(), sink, source, gauge }))
     }
 }

@@ -116,16 +116,16 @@ fn pinger(far: &(Actor, String), cpu: usize, draw: &mut Draw) -> Result<Actor, T
     Ok(pinger)
 }
 
-/// One of fifty takes longer: a hiccup of a busy host makes one slow trip, a stall makes many.
-fn slow(mut trips: Vec<f64>) -> f64 {
-    trips.sort_by(f64::total_cmp);
-    let at = trips.len().saturating_sub(trips.len() / 50 + 1);
-    trips.get(at).copied().unwrap_or(0.0)
-}
-
 impl Stall {
     fn trips(&self, span: Span) -> Vec<f64> {
         self.pinger.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9).collect()
+    }
+
+    /// The longest trip in the time from one read of the agent to the next, the middle of these: a stall comes with each
+    /// read, a hiccup of a busy host once.
+    fn slow(&self, span: Span) -> f64 {
+        let slices = span.slices(Duration::from_millis(self.spec.read_every_ms.max(1)));
+        median(slices.into_iter().map(|slice| largest(self.trips(slice))))
     }
 
     /// Time in which a packet was held up.
@@ -164,13 +164,13 @@ impl Part for Stall {
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
-        let with = slow(self.trips(window));
+        let with = self.slow(window);
         // Once lifted, a last flush of what the fault has changed is still due, up to two seconds later.
         let before = without.first().copied().ok_or("there is no time without the fault")?;
-        let (usual, middle) = (slow(self.trips(before)), median(self.trips(before)));
+        let (usual, middle) = (self.slow(before), median(self.trips(before)));
         let read = |span: Span| largest(self.agent.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9));
         let what = format!(
-            "slow round trip (one of fifty), s (longest {:.4}, before {:.4}; longest read of memory.stat {:.4}, before {:.4}; middle trip {middle:.5}; {} trips, {} maps)",
+            "slow round trip (longest between two reads), s (longest {:.4}, before {:.4}; longest read of memory.stat {:.4}, before {:.4}; middle trip {middle:.5}; {} trips, {} maps)",
             largest(self.trips(window)),
             largest(self.trips(before)),
             read(window),

@@ -71,6 +71,12 @@ pub fn real_time(priority: i32) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }).map(drop)
 }
 
+/// The nice value of this process.
+pub fn nice(value: c_int) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) }).map(drop)
+}
+
 /// Map all pages of a file at once, and unmap them again.
 pub fn map_and_unmap(file: &File, size: usize) -> io::Result<()> {
     let flags = libc::MAP_SHARED | libc::MAP_POPULATE;

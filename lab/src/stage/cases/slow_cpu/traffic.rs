@@ -17,6 +17,9 @@ const RECEIVE_BUFFER: &str = "4096 16384 32768";
 const TICK_NS: u64 = 1_000_000;
 /// Messages that a connection may take in a tick.
 const AT_ONCE: usize = 4;
+/// A connection's first packet is sent again after 1 s, 3 s and 7 s: who gave up at just such a moment would be answered
+/// when nobody is there any more.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Takes messages and computes over each byte.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,15 +52,19 @@ impl Sink {
                 streams.push((stream, 0));
             }
             let mut idle = true;
-            for (stream, got) in &mut streams {
-                if let Some(length) = would_block(stream.read(&mut buffer))? {
+            streams.retain_mut(|(stream, got)| match would_block(stream.read(&mut buffer)) {
+                Ok(Some(length)) => {
                     idle = false;
                     self.compute(length);
                     *got += length;
                     (0..*got / MESSAGE).for_each(|_| pen.did_one());
                     *got %= MESSAGE;
+                    true
                 }
-            }
+                Ok(None) => true,
+                // The other end gave up a connection that was made too late for it.
+                Err(_) => false,
+            });
             if let Some(length) = would_block(datagrams.recv(&mut buffer))? {
                 idle = false;
                 self.compute(length);
@@ -102,7 +109,7 @@ impl Source {
 /// Until the cable is laid and the server listens there is no way there.
 fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     loop {
-        match TcpStream::connect_timeout(&to, Duration::from_secs(1)) {
+        match TcpStream::connect_timeout(&to, PATIENCE) {
             Ok(stream) => {
                 stream.set_nonblocking(true)?;
                 return Ok(stream);
