@@ -24,7 +24,7 @@ mod spread;
 pub mod syscalls;
 mod untraced;
 
-pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
+pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
