@@ -8,6 +8,7 @@ mod cpu_quota;
 mod dirty_throttling;
 mod disk_latency;
 mod file_handles;
+mod full_thread;
 mod irq_imbalance;
 mod leftover_debugging;
 mod listen_overflow;
@@ -65,6 +66,7 @@ pub const ALL: &[Rule] = &[
     dirty_throttling::RULE,
     disk_latency::RULE,
     file_handles::RULE,
+    full_thread::RULE,
     irq_imbalance::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
