@@ -17,11 +17,13 @@ pub mod kinds;
 pub mod locks;
 mod memory_loss;
 pub mod names;
+mod parameters;
 pub mod parse;
 pub mod rules;
 pub mod shell;
 mod spread;
 pub mod syscalls;
+mod unpreempted;
 mod untraced;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns};

@@ -80,6 +80,10 @@ pub enum Work {
     Churn { bytes: u64, rest_us: u64 },
     /// Wait for each other in a chain.
     Ladder(Box<Plan>),
+    /// Start a process that sleeps for `child_us` and ends, and stop until it has (vfork: in uninterruptible sleep), and again.
+    Vfork { child_us: u64 },
+    /// `busy` threads that compute without a break, beside `tasks` that wake once in `idle_us` and sleep again.
+    Few { busy: u64, tasks: u64, idle_us: u64 },
 }
 
 /// A way past the page cache.

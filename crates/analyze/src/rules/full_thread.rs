@@ -28,10 +28,10 @@ pub const RULE: Rule = Rule {
     what: "One thread can use one CPU and no more. A program whose work goes through one thread (an event loop, a single \
            writer, an interpreter with a global lock, one scheduler that got all the work) is at its limit when that thread \
            is, and on a host of many CPUs the averages show a few per cent. More CPUs do not help it.",
-    how: "CPU time of each thread by the kernel (sum_exec_runtime): 90 % of the window or more, on a host with at least a \
-          quarter of its CPU time left over. What it does is told by its samples. It is a cause only where others lose time \
-          to it: chains of waits for a lock of the program that end with this thread at work; time lost = those waits, less \
-          what the waiters' sleeps absorb.",
+    how: "CPU time of each thread by the kernel (sum_exec_runtime): on a CPU or ready for one for 90 % of the window or more, \
+          on a host with at least a quarter of its CPU time left over. What it does is told by its samples. It is a cause \
+          only where others lose time to it: chains of waits for a lock of the program that end with this thread at work; \
+          time lost = those waits, less what the waiters' sleeps absorb.",
     limits: "A thread that computes is no fault: without measured waits this is a statement about what bounds it. Who waits \
              for its answers through a socket or a pipe is told beside it, not as a loss: they may just have nothing to do. \
              Threads that hand work to each other so that none is full are not seen.",
@@ -41,8 +41,10 @@ pub const RULE: Rule = Rule {
     rules_out: Some(rules_out),
 };
 
-/// A thread with less to spare than this cannot be given much more to do.
+/// A thread that sleeps less than a tenth of the time cannot be given much more to do.
 const FULL: f64 = 0.90;
+/// One that got less than this of a CPU waits for CPUs as well: others are to be told first.
+const GOT: f64 = 0.80;
 /// With less than this part of the CPUs left over the averages show that the host is busy.
 const LOOKS_IDLE: f64 = 0.25;
 /// A loss below this part of one task's window is told beside the thread, not as a cause.
@@ -84,10 +86,10 @@ fn share(ev: &Evidence<'_>, task: &Task) -> Share {
 
 fn is_full(ev: &Evidence<'_>, task: &Task) -> bool {
     let own = &ev.recording().meta.own_pids;
-    share(ev, task).ratio() >= FULL
-        && task.folded == 0
-        && !own.contains(&task.pid)
-        && !own.contains(&task.tgid)
+    let wanted = task.exec_ns.saturating_add(task.runnable_ns);
+    let wants = Share::of(wanted as f64, ev.window().as_nanos() as f64).ratio();
+    let is_own = own.contains(&task.pid) || own.contains(&task.tgid);
+    wants >= FULL && share(ev, task).ratio() >= GOT && task.folded == 0 && !is_own
 }
 
 fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChain<'_>]) -> Option<Finding> {
@@ -222,7 +224,7 @@ fn woken(ev: &Evidence<'_>, threads: &[&Task]) -> Option<(String, Duration)> {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let own = &ev.recording().meta.own_pids;
     let others = ev.tasks()?.iter().filter(|task| !own.contains(&task.tgid) && !own.contains(&task.pid));
-    let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| share(ev, task).ratio() < FULL);
+    let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| !is_full(ev, task));
     Ok(busiest.map(|task| Not {
         what: "a thread that has no CPU time left".into(),
         evidence: format!("the busiest, {} ({}), used {} of a CPU", task.comm, task.pid, share(ev, task)),
