@@ -59,6 +59,8 @@ tables! {
     disk: Disk, "block I/O";
     /// What tasks did, in order.
     spans: Span, "off-CPU stacks";
+    /// Processes that want wake-ups to be quick.
+    latency_holders: LatencyHolder, "holders of wake-up limits";
 }
 
 impl<'r> Evidence<'r> {

@@ -23,7 +23,8 @@ pub const RULE: Rule = Rule {
            Each is invisible until somebody waits for a CPU that wakes up late.",
     how: "/proc/cmdline and /sys/module/*/parameters are compared with the driver in charge (cpuidle/current_driver, \
           scaling_driver) and the CPU's maker; the states that are enabled on each CPU with those of the others; use of states \
-          over the window (cpuidle/state*/time) with their exit latency.",
+          over the window (cpuidle/state*/time) with their exit latency; who holds /dev/cpu_dma_latency open, and at what \
+          value (the request of each open file).",
     limits: "Risks only: nobody's loss is measured here. Exit latencies are what the driver promises: firmware can take longer. \
              Isolated and nohz_full CPUs are set apart on purpose, and are not compared.",
     sources: "Documentation/admin-guide/pm/cpuidle.rst, intel_idle.rst, kernel-parameters.txt; drivers/idle/intel_idle.c, \
@@ -48,6 +49,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let states = ev.idle_states_by_cpu().unwrap_or_default();
     found.extend(differences(ev, &states));
     found.extend(slow(ev, &states));
+    found.extend(kept_awake(ev, &states));
     Ok(found)
 }
 
@@ -147,6 +149,31 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
             .fix(
                 "if wake-ups matter more than power: switch the state off (undo: echo 0)",
                 format!("for f in {files}; do echo 1 > $f; done"),
+            ),
+    )
+}
+
+/// Somebody wants wake-ups so quick that no CPU sleeps at all.
+fn kept_awake(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Finding> {
+    // What is not known is not said: it takes nothing from the other answers.
+    let holder = ev.latency_holders().ok()?.first()?;
+    let sleeps = |state: &&IdleState| !state.polls() && !state.disabled;
+    let quickest = states.values().flatten().filter(sleeps).map(|state| state.latency_us).min()?;
+    if holder.value_us >= quickest {
+        return None;
+    }
+    let title = format!(
+        "{} ({}) holds /dev/cpu_dma_latency at {} us, less than any idle state takes to leave ({quickest} us): idle CPUs poll, \
+         use full power, and take from the other thread of their core",
+        holder.comm, holder.pid, holder.value_us,
+    );
+    Some(
+        Finding::risk(RULE.id, Subject::host())
+            .titled(title)
+            .by(Culprit::new(SubjectKind::Task, holder.pid.to_string(), holder.comm.clone()))
+            .check("who has it open", "fuser -v /dev/cpu_dma_latency")
+            .advice(
+                "if it is not on purpose, let that process ask for more, or end it: its wish ends with it",
             ),
     )
 }

@@ -1,3 +1,4 @@
+use whyslow_model::table::LatencyHolder;
 use whyslow_model::{Kind, Recording};
 
 use super::*;
@@ -134,6 +135,19 @@ fn fires_when_cpus_sleep_in_a_state_that_is_slow_to_leave() {
     );
     let unused = with_states(host("HygonGenuine", "acpi_idle", "quiet\n"), &states(20));
     assert_eq!(titles(&unused), Vec::<String>::new());
+}
+
+#[test]
+fn fires_when_somebody_keeps_all_cpus_from_sleeping() {
+    let holder = |value_us| LatencyHolder { pid: 7, tgid: 7, comm: "tuner".into(), value_us };
+    let states = [(0, 0, "POLL", 0, 900, 0), (0, 1, "C1", 2, 0, 0), (0, 2, "C6", 170, 0, 0)];
+    let with = |value| {
+        with_states(host("GenuineIntel", "intel_idle", "quiet\n"), &states)
+            .with(|tables| tables.latency_holders = Some(vec![holder(value)]))
+    };
+    let told = titles(&with(0));
+    assert!(told[0].starts_with("tuner (7) holds /dev/cpu_dma_latency at 0 us"), "{told:?}");
+    assert_eq!(titles(&with(20)), Vec::<String>::new(), "C1 is still allowed: a usual wish");
 }
 
 #[test]
