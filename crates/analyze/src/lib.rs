@@ -13,6 +13,7 @@ pub mod flame;
 pub mod focus;
 mod frames;
 pub mod graph;
+mod hidden;
 pub mod kinds;
 pub mod locks;
 mod memory_loss;

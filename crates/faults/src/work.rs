@@ -81,7 +81,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Churn { bytes, rest_us } => memory::churn(worker(), *bytes, *rest_us),
         Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
         Work::Vfork { child_us } => vforks::run(worker(), *child_us),
-        Work::Few { busy, tasks, idle_us } => herd::few(worker, slot, [*busy, *tasks, *idle_us]),
+        Work::Few { tasks, idle_us } => herd::few(worker, if slot == 0 { *tasks } else { 0 }, *idle_us),
     };
     if let Err(err) = result {
         Tally::begin(ledger, slot).failed(&err);

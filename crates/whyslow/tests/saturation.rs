@@ -5,10 +5,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
 use whyslow_faults::host::Calm;
+use whyslow_faults::ledger::Word;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 use whyslow_faults::spec::Work;
@@ -80,15 +82,12 @@ fn threads(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Troub
         let fence = Fence::enter()?;
         let full = if cpus >= 4 { draw.between(1, 2) } else { 1 };
         let sleepers = draw.between(8, 40);
-        let work = Work::Few {
-            busy: if healthy { 0 } else { full },
-            tasks: sleepers,
-            idle_us: draw.between(50, 400) * 1000,
-        };
+        let work = Work::Few { tasks: sleepers, idle_us: draw.between(50, 400) * 1000 };
         let comm = format!("few-{}", draw.word(5));
         let said = format!("{full} of {sleepers} threads of {comm}, healthy {healthy}");
         let group = fence.group(&draw.word(6))?;
         let victim = Victim::spawn(fence.spec(&group, &comm, full, work))?;
+        victim.ledger().word(Word::Mode).store(u64::from(!healthy), Ordering::Release);
         victim.go();
         std::thread::sleep(bars::SETTLE);
         let (calm, before, began) =
@@ -149,9 +148,10 @@ fn waiters(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Troub
         let comm = format!("wait-{}", draw.word(5));
         let said = format!("{many} processes {comm}, children of {child_us} us, healthy {healthy}");
         let group = fence.group(&draw.word(6))?;
-        let mut spec = fence.spec(&group, &comm, many, work);
+        let mut spec = fence.spec(&group, &comm, many, Work::Vfork { child_us });
         spec.apart = true;
         let victim = Victim::spawn(spec)?;
+        victim.ledger().word(Word::Mode).store(u64::from(!healthy), Ordering::Release);
         victim.go();
         std::thread::sleep(bars::SETTLE);
         let look = look(&format!("{label}-{attempt}"))?;

@@ -18,7 +18,7 @@ pub struct IdleState {
     pub index: u32,
     /// "POLL", "C1", "C6", "haltpoll".
     pub name: String,
-    /// The driver's words for it, where read: "MWAIT 0x20", "ACPI HLT".
+    /// The driver's words for it, as CPU 0 has them: "MWAIT 0x20", "ACPI HLT".
     pub desc: String,
     /// Time to leave it, as the driver promises, in us.
     pub latency_us: u64,
@@ -65,8 +65,8 @@ impl<'r> Evidence<'r> {
 
     /// Idle states of one CPU, the shallowest first.
     pub fn idle_states(&self, cpu: u32) -> Result<Vec<IdleState>, Missing> {
-        let dir = format!("{CPUS}cpu{cpu}/cpuidle/");
-        let frames = self.rec.frames.iter().filter(|frame| frame.name.starts_with(&dir));
+        let dirs = [format!("{CPUS}cpu{cpu}/cpuidle/"), format!("{CPUS}cpu0/cpuidle/")];
+        let frames = self.rec.frames.iter().filter(|f| dirs.iter().any(|dir| f.name.starts_with(dir)));
         by_cpu(frames)?.remove(&cpu).ok_or_else(|| self.no_states())
     }
 
@@ -93,7 +93,7 @@ impl<'r> Evidence<'r> {
     }
 
     fn no_states(&self) -> Missing {
-        self.rec.why_missing(&format!("{CPUS}{{cpu}}/cpuidle/state*/{{name,desc,latency,residency,disable}}"))
+        self.rec.why_missing(&format!("{CPUS}{{cpu}}/cpuidle/state*/{{name,latency,residency,disable}}"))
     }
 }
 
@@ -114,6 +114,13 @@ fn by_cpu<'r>(frames: impl Iterator<Item = &'r Frame>) -> Result<BTreeMap<u32, V
     let mut cpus: BTreeMap<u32, Vec<IdleState>> = BTreeMap::new();
     for ((cpu, index), files) in files.into_iter().filter(|(_, files)| files.contains_key("latency")) {
         cpus.entry(cpu).or_default().push(state(index, &files)?);
+    }
+    let words: Vec<(u32, String)> =
+        cpus.get(&0).iter().flat_map(|states| states.iter().map(|s| (s.index, s.desc.clone()))).collect();
+    for state in cpus.values_mut().flatten().filter(|state| state.desc.is_empty()) {
+        if let Some((_, desc)) = words.iter().find(|(index, _)| *index == state.index) {
+            state.desc.clone_from(desc);
+        }
     }
     Ok(cpus)
 }
@@ -166,7 +173,9 @@ mod tests {
                 .end(&file("residency"), "600\n")
                 .end(&file("disable"), "0\n")
         };
-        let host = state(Fixture::second(), "cpu3/cpuidle/state1", "C1\n", "2\n");
+        let host = state(Fixture::second(), "cpu3/cpuidle/state1", "C1\n", "2\n")
+            .end(&format!("{CPUS}cpu0/cpuidle/state1/latency"), "2\n")
+            .end(&format!("{CPUS}cpu0/cpuidle/state1/desc"), "MWAIT 0x00\n");
         state(host, "cpu3/cpuidle/state10", "C10\n", "890\n")
             .end(&format!("{CPUS}cpuidle/current_driver"), "intel_idle\n")
             .end(&format!("{CPUS}cpuidle/current_governor_ro"), "menu\n")
@@ -179,7 +188,8 @@ mod tests {
         let told: Vec<_> = states.iter().map(|s| (s.index, s.name.as_str(), s.latency_us, s.used)).collect();
         assert_eq!(told, [(1, "C1", 2, Some(40)), (10, "C10", 890, Some(40))]);
         assert!((states[1].share(Duration::from_secs(1)) - 0.3).abs() < 1e-9);
-        assert_eq!(host.ev().idle_states_by_cpu().unwrap().keys().collect::<Vec<_>>(), [&3]);
+        assert_eq!((states[0].desc.as_str(), states[1].desc.as_str()), ("MWAIT 0x00", ""));
+        assert_eq!(host.ev().idle_states_by_cpu().unwrap().keys().collect::<Vec<_>>(), [&0, &3]);
         assert_eq!(host.ev().idle_driver().as_deref(), Ok("intel_idle"));
         assert_eq!(host.ev().idle_governor().as_deref(), Ok("menu"));
     }

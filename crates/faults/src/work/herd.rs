@@ -3,6 +3,7 @@
 use std::io;
 
 use super::Worker;
+use crate::ledger::Word;
 use crate::sys;
 
 /// A thread that sleeps needs next to no stack.
@@ -23,14 +24,12 @@ pub fn run<'l>(
     })
 }
 
-/// `few`: threads of the victim that never rest, threads that sleep, and how long each sleeps at a time. The first of the
-/// victim's threads brings up the sleepers; what is not among the first `few` rests at each tick, too.
-pub fn few<'l>(ready: impl FnOnce() -> Worker<'l>, slot: usize, few: [u64; 3]) -> io::Result<()> {
-    let [busy, tasks, idle_us] = few;
-    let mut w = with_sleepers(ready, if slot == 0 { tasks } else { 0 }, idle_us)?;
+/// `tasks` that sleep, and how long each sleeps at a time.
+pub fn few<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> io::Result<()> {
+    let mut w = with_sleepers(ready, tasks, idle_us)?;
     while w.goes_on() {
         w.compute(PIECE_US);
-        if slot as u64 >= busy {
+        if w.word(Word::Mode) == 0 {
             sys::sleep_us(PIECE_US * RESTS);
         }
         w.tally.did_one();
@@ -40,7 +39,7 @@ pub fn few<'l>(ready: impl FnOnce() -> Worker<'l>, slot: usize, few: [u64; 3]) -
 
 /// What a busy thread does before it looks whether it is to stop.
 const PIECE_US: u64 = 500;
-/// A thread that is not full rests so many times as long as it works.
+/// A healthy one rests so many times as long as it works.
 const RESTS: u64 = 3;
 
 fn with_sleepers<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> io::Result<Worker<'l>> {

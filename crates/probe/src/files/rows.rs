@@ -160,12 +160,14 @@ pub const ROWS: &[Row] = &[
         the driver keeps").ends().cap(PAGE).needs("an Intel CPU with thermal interrupts, not virtual"),
     Row::new("microcode", "sys/devices/system/cpu/{cpu}/microcode/version", "microcode").cap(PAGE)
         .needs("the microcode driver, not virtual"),
-    Row::new("cpuidle-use", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{usage,time}", "use of idle states").ends()
-        .cap(PAGE).needs(CPUIDLE),
-    Row::new("cpuidle-states", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{name,desc,latency,residency,disable}",
-        "idle states and their exit latency").cap(PAGE).needs(CPUIDLE),
     Row::new("wakeup-limits", "sys/devices/system/cpu/{cpu}/power/pm_qos_resume_latency_us", "wake-ups that somebody \
         wants to be quick").cap(PAGE).needs("CONFIG_PM"),
+    Row::new("cpuidle-words", "sys/devices/system/cpu/cpu0/cpuidle/state*/{desc,default_status}", "what the driver calls \
+        its idle states, of one CPU: they are alike").cap(PAGE).needs(CPUIDLE),
+    Row::new("cpuidle-use", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{usage,time}", "use of idle states").ends()
+        .cap(PAGE).needs(CPUIDLE),
+    Row::new("cpuidle-states", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{name,latency,residency,disable}",
+        "idle states and their exit latency").cap(PAGE).needs(CPUIDLE),
 
     // With a hazard: once, last, by the disposable child. First what is cheap and seldom waits: a read that waits costs
     // those after it. /proc/cpuinfo takes milliseconds on hundreds of CPUs.
