@@ -9,8 +9,8 @@ use crate::Evidence;
 
 /// With less than this part of the CPUs left over the averages show that the host is busy.
 const LOOKS_IDLE: Share = Share::percent(25);
-/// A thread or CPU with less than a tenth to spare cannot be given much more to do.
-const FULL: Share = Share::percent(90);
+/// A thread or CPU with less than a twentieth to spare has no room for more work.
+const FULL: Share = Share::percent(95);
 /// Threads, and CPUs, that are named: the largest first.
 const MOST: usize = 4;
 

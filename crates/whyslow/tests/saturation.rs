@@ -143,8 +143,6 @@ fn waiters(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Troub
         let fence = Fence::enter()?;
         let many = draw.between(40, 60);
         let child_us = draw.between(400, 900) * 1000;
-        let work =
-            if healthy { Work::Spin { burst_us: 50, rest_us: child_us } } else { Work::Vfork { child_us } };
         let comm = format!("wait-{}", draw.word(5));
         let said = format!("{many} processes {comm}, children of {child_us} us, healthy {healthy}");
         let group = fence.group(&draw.word(6))?;

@@ -28,7 +28,7 @@ pub const RULE: Rule = Rule {
     what: "One thread can use one CPU and no more. A program whose work goes through one thread (an event loop, a single \
            writer, an interpreter with a global lock, one scheduler that got all the work) is at its limit when that thread \
            is, and on a host of many CPUs the averages show a few per cent. More CPUs do not help it.",
-    how: "CPU time of each thread by the kernel (sum_exec_runtime): on a CPU or ready for one for 90 % of the window or more, \
+    how: "CPU time of each thread by the kernel (sum_exec_runtime): on a CPU or ready for one for 95 % of the window or more, \
           on a host with at least a quarter of its CPU time left over. What it does is told by its samples. It is a cause \
           only where others lose time to it: chains of waits for a lock of the program that end with this thread at work; \
           time lost = those waits, less what the waiters' sleeps absorb.",
@@ -41,8 +41,8 @@ pub const RULE: Rule = Rule {
     rules_out: Some(rules_out),
 };
 
-/// A thread that sleeps less than a tenth of the time cannot be given much more to do.
-const FULL: f64 = 0.90;
+/// A thread that sleeps less than a twentieth of the time has no room for more work.
+const FULL: f64 = 0.95;
 /// One that got less than this of a CPU waits for CPUs as well: others are to be told first.
 const GOT: f64 = 0.80;
 /// With less than this part of the CPUs left over the averages show that the host is busy.
