@@ -11,6 +11,7 @@ pub mod part;
 pub mod read_fault;
 pub mod readers;
 pub mod reclaim;
+pub mod saturated;
 pub mod scene;
 pub mod sleeping_work;
 pub mod slow_cpu;

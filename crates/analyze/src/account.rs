@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_model::table::Task;
 use whyslow_model::{Account, CgroupShare, Share, StateShare, seconds};
 
-use crate::{Evidence, names};
+use crate::{Evidence, hidden, names};
 
 /// Cgroups that are listed.
 const MOST_CGROUPS: usize = 8;
@@ -35,7 +35,7 @@ pub fn of(ev: &Evidence<'_>) -> Account {
         unexplained,
         by_state,
         by_cgroup: by_cgroup(ev),
-        notes: [full(ev, wall), mismatch(tasks)].into_iter().flatten().collect(),
+        notes: [full(ev, wall), hidden::note(ev), mismatch(tasks)].into_iter().flatten().collect(),
     }
 }
 

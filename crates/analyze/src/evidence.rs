@@ -14,11 +14,13 @@ mod cpu;
 mod disk;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod idle;
 mod kernel;
 mod memory;
 mod net;
 
 pub use cpu::CpuTime;
+pub use idle::IdleState;
 pub use kernel::Clocksource;
 pub use net::Netns;
 
@@ -57,6 +59,8 @@ tables! {
     disk: Disk, "block I/O";
     /// What tasks did, in order.
     spans: Span, "off-CPU stacks";
+    /// Processes that want wake-ups to be quick.
+    latency_holders: LatencyHolder, "holders of wake-up limits";
 }
 
 impl<'r> Evidence<'r> {

@@ -13,18 +13,21 @@ pub mod flame;
 pub mod focus;
 mod frames;
 pub mod graph;
+mod hidden;
 pub mod kinds;
 pub mod locks;
 mod memory_loss;
 pub mod names;
+mod parameters;
 pub mod parse;
 pub mod rules;
 pub mod shell;
 mod spread;
 pub mod syscalls;
+mod unpreempted;
 mod untraced;
 
-pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
+pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.

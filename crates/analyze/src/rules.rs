@@ -8,9 +8,12 @@ mod cpu_quota;
 mod dirty_throttling;
 mod disk_latency;
 mod file_handles;
+mod full_thread;
+mod idle_policy;
 mod irq_imbalance;
 mod leftover_debugging;
 mod listen_overflow;
+mod load_average;
 mod lock_wait;
 #[cfg(test)]
 mod memory_fixture;
@@ -25,7 +28,7 @@ mod steal;
 mod swap_in;
 mod zombie_cgroups;
 
-use whyslow_model::{Finding, Kind, Missing, Not};
+use whyslow_model::{Finding, Kind, Missing, Not, SubjectKind};
 
 use crate::Evidence;
 
@@ -65,9 +68,12 @@ pub const ALL: &[Rule] = &[
     dirty_throttling::RULE,
     disk_latency::RULE,
     file_handles::RULE,
+    full_thread::RULE,
+    idle_policy::RULE,
     irq_imbalance::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
+    load_average::RULE,
     lock_wait::RULE,
     memory_limit::RULE,
     monitoring_agent::RULE,
@@ -102,8 +108,19 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         answers.not.extend(ruled_out);
         answers.findings.extend(found);
     }
-    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost)));
+    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     answers
+}
+
+/// Of risks those about one thread or CPU come first, those about the host last: averages hide what is full.
+fn breadth(finding: &Finding) -> u8 {
+    match finding.victim.kind {
+        _ if finding.kind != Kind::Risk => 0,
+        SubjectKind::Task => 0,
+        SubjectKind::Cpu => 1,
+        SubjectKind::Host => 3,
+        _ => 2,
+    }
 }
 
 #[cfg(test)]

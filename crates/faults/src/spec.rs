@@ -80,6 +80,12 @@ pub enum Work {
     Churn { bytes: u64, rest_us: u64 },
     /// Wait for each other in a chain.
     Ladder(Box<Plan>),
+    /// `Word::Mode` 1: start a process that sleeps for `child_us` and ends, and stop until it has (vfork: in uninterruptible
+    /// sleep), and again. 0: sleep.
+    Vfork { child_us: u64 },
+    /// Compute beside `tasks` threads that wake once in `idle_us` and sleep again: `Word::Mode` 1 without a break, 0 a
+    /// quarter of the time.
+    Few { tasks: u64, idle_us: u64 },
 }
 
 /// A way past the page cache.

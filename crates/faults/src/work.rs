@@ -8,6 +8,7 @@ mod herd;
 mod memory;
 mod net;
 mod read;
+mod vforks;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -79,6 +80,8 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Churn { bytes, rest_us } => memory::churn(worker(), *bytes, *rest_us),
         Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
+        Work::Vfork { child_us } => vforks::run(worker(), *child_us),
+        Work::Few { tasks, idle_us } => herd::few(worker, if slot == 0 { *tasks } else { 0 }, *idle_us),
     };
     if let Err(err) = result {
         Tally::begin(ledger, slot).failed(&err);

@@ -45,6 +45,8 @@ pub struct Tables {
     pub slow_calls: Option<Vec<SlowCall>>,
     /// One row a work function.
     pub works: Option<Vec<Work>>,
+    /// One row a process that wants wake-ups to be quick.
+    pub latency_holders: Option<Vec<LatencyHolder>>,
 }
 
 /// A task over the window.
@@ -401,4 +403,18 @@ pub struct Program {
     pub runs: u64,
     /// Somebody else keeps the statistics on.
     pub counted_before: bool,
+}
+
+/// A process that holds /dev/cpu_dma_latency open, with what it wrote there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LatencyHolder {
+    /// Thread id.
+    pub pid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// No CPU is to take longer than this to wake up, in us.
+    pub value_us: u64,
 }

@@ -15,6 +15,7 @@ pub mod blkio;
 pub mod calls;
 pub mod connect;
 pub mod irq;
+pub mod latency;
 pub mod locks;
 pub mod memory;
 pub mod oncpu;

@@ -137,6 +137,11 @@ fn objects() -> Vec<Rung> {
         "which file a command's time went to, and its slow calls",
         bpf::calls::Calls::start(&mut MaybeUninit::uninit(), None, None, false).map(drop),
     );
+    object(
+        "BPF: holders of wake-up limits",
+        "which process keeps CPUs from sleeping deeply",
+        bpf::latency::Latency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
+    );
     rungs
 }
 

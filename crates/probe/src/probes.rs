@@ -11,7 +11,7 @@ use libbpf_rs::btf::Btf;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{blkio, calls, connect, irq, locks, memory, oncpu, programs, sched, tasks, work};
+use crate::bpf::{blkio, calls, connect, irq, latency, locks, memory, oncpu, programs, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
 use crate::record::Follow;
@@ -99,6 +99,7 @@ pub struct Traced {
     connects: Option<Vec<table::Connect>>,
     listeners: Option<Vec<table::Listener>>,
     programs: Option<Vec<table::Program>>,
+    latency_holders: Option<Vec<table::LatencyHolder>>,
     /// Run time of our BPF programs.
     pub own_bpf_ns: Option<u64>,
     /// Events seen and not noted, by probe.
@@ -335,6 +336,9 @@ impl<'slot> Probes<'slot> {
             traced.connects = keep(connect.rows(), missing);
             traced.note_lost(connect::WHAT, connect.lost());
         }
+        if self.programs.is_some() {
+            traced.latency_holders = keep(latency::holders(Path::new("/")), missing);
+        }
         if let Some(mut programs) = self.programs.take()
             && let Some((rows, own_ns)) = keep(programs.rows(window), missing)
         {
@@ -435,6 +439,7 @@ impl Traced {
         tables.connects = self.connects;
         tables.listeners = self.listeners;
         tables.programs = self.programs;
+        tables.latency_holders = self.latency_holders;
         tables
     }
 

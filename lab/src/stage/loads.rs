@@ -65,7 +65,7 @@ impl Part for Steady {
     }
 }
 
-fn names(group: &Group, comm: &str, pid: u32) -> BTreeMap<String, String> {
+pub(super) fn names(group: &Group, comm: &str, pid: u32) -> BTreeMap<String, String> {
     let known = [("group", group.path().to_owned()), ("comm", comm.to_owned()), ("pid", pid.to_string())];
     known.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
 }

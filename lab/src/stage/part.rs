@@ -8,7 +8,8 @@ use whyslow_faults::{Draw, Span};
 
 pub use crate::plan::Facts;
 use crate::stage::{
-    Stage, cases, held_lock, irqs_off, late_wake, loads, reclaim, scene, sleeping_work, slow_cpu, slow_file,
+    Stage, cases, held_lock, irqs_off, late_wake, loads, reclaim, saturated, scene, sleeping_work, slow_cpu,
+    slow_file,
 };
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
@@ -126,6 +127,8 @@ parts! {
         IrqsOff(irqs_off::Spec),
         LateWake(late_wake::Spec),
         SlowCpu(slow_cpu::Spec),
+        FullThreads(saturated::Threads),
+        Waiters(saturated::Waiters),
     }
 }
 

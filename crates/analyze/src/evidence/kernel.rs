@@ -5,6 +5,7 @@ use std::time::Duration;
 use whyslow_model::Missing;
 
 use super::Evidence;
+use crate::parse::cpulist::{self, CpuList};
 use crate::parse::kmsg::Record;
 use crate::parse::{choice, cmdline, cpuinfo, kmsg, single};
 
@@ -53,6 +54,19 @@ impl Evidence<'_> {
     /// The kernel's parameters.
     pub fn kernel_parameters(&self) -> Result<Vec<cmdline::Parameter>, Missing> {
         self.file("proc/cmdline", |text| Ok(cmdline::parse(text)))
+    }
+
+    /// NUMA nodes that have CPUs, with those CPUs.
+    pub fn nodes(&self) -> Result<Vec<(u32, CpuList)>, Missing> {
+        const DIR: &str = "sys/devices/system/node/node";
+        let mut nodes = Vec::new();
+        for frame in self.files_like(DIR, "/cpulist") {
+            let number = frame.name.strip_prefix(DIR).and_then(|rest| rest.split('/').next()?.parse().ok());
+            let cpus = super::parsed(frame, cpulist::parse)?;
+            nodes.extend(number.filter(|_| cpus.count() > 0).map(|number| (number, cpus)));
+        }
+        nodes.sort_by_key(|(number, _)| *number);
+        if nodes.is_empty() { Err(self.rec.why_missing(&format!("{DIR}*/cpulist"))) } else { Ok(nodes) }
     }
 
     /// CPU model and features.
@@ -111,6 +125,16 @@ mod tests {
             let host = Fixture::second().start("proc/uptime", text).end("dev/kmsg", "");
             assert!(host.ev().kernel_log_of_window().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn nodes_with_cpus_are_told_in_order() {
+        let file = |node: u32| format!("sys/devices/system/node/node{node}/cpulist");
+        let host = Fixture::second().end(&file(10), "8-15\n").end(&file(2), "0-7\n").end(&file(3), "\n");
+        let nodes = host.ev().nodes().unwrap();
+        assert_eq!(nodes.iter().map(|(n, cpus)| (*n, cpus.count())).collect::<Vec<_>>(), [(2, 8), (10, 8)]);
+        assert!(Fixture::second().ev().nodes().is_err());
+        assert!(Fixture::second().end(&file(1), "0-\n").ev().nodes().is_err());
     }
 
     #[test]

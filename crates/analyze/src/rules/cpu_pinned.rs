@@ -2,9 +2,10 @@
 //!
 //! Signal: tasks that may use fewer than all CPUs, were ready and not running, while CPU time was left over.
 //! Lost: what they would have got with the mask lifted (`cpu_loss.rs`). Not this rule: kernel threads that belong to
-//! their CPU, a mask on CPUs that are no fuller than the others, and CPUs that are all full.
+//! their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all full, and waits behind one that could
+//! not be preempted (`unpreempted.rs`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use whyslow_model::table::Task;
@@ -14,6 +15,8 @@ use super::Rule;
 use crate::Evidence;
 use crate::cpu_loss::{Lift, Loss, World};
 use crate::names;
+use crate::parse::cpulist;
+use crate::unpreempted;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -23,7 +26,9 @@ pub const RULE: Rule = Rule {
            others have nothing to do. Host averages look half idle.",
     how: "Affinity masks come from the task iterator, ready and running time from the scheduler tracepoints and the \
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
-          task time x (1 - CPU got / CPU it would have got), at most one CPU a task.",
+          task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Waits behind a run that could not be \
+          preempted (interrupts off, by late timers; a real-time task that waits for another one) are not the mask's, and \
+          are taken out.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
              Memory locality is not modelled.",
     sources: "kernel/sched/core.c (set_cpus_allowed_ptr); sched(7), cpuset(7).",
@@ -45,9 +50,10 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    for (mask, members) in bound(&world) {
+    let held_up = unpreempted::waits(ev, world.tasks());
+    for (mask, members) in bound(&world, &held_up) {
         let lift = Lift { masks: members.clone(), ..Lift::default() };
-        let loss = world.loss(&members, &lift);
+        let loss = of_the_mask(&world, &members, &held_up, world.loss(&members, &lift));
         if loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
             found.push(finding(ev, &world, &mask, &members, &loss)?);
         }
@@ -55,12 +61,30 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
+/// Time of a task that it was ready and held up by somebody who could not be preempted.
+type HeldUp = HashMap<u32, u64>;
+
+/// The part of a loss that is the mask's.
+fn of_the_mask(world: &World<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
+    let tasks = || members.iter().filter_map(|at| world.tasks().get(*at));
+    let raw: f64 = tasks().map(|task| task.runnable_ns as f64).sum();
+    let held: f64 = tasks().map(|task| held(held_up, task) as f64).sum();
+    let part = if raw > 0.0 { 1.0 - (held / raw).clamp(0.0, 1.0) } else { 1.0 };
+    let [likely, low, high] = [loss.likely, loss.low, loss.high].map(|lost| lost.mul_f64(part));
+    Loss { likely, low, high, ..loss }
+}
+
+fn held(held_up: &HeldUp, task: &Task) -> u64 {
+    held_up.get(&task.pid).copied().unwrap_or(0).min(task.runnable_ns)
+}
+
 /// Bound user tasks that wait, by who they are and by mask.
-fn bound(world: &World<'_>) -> BTreeMap<(u64, String), BTreeSet<usize>> {
+fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, String), BTreeSet<usize>> {
     let mut groups: BTreeMap<(u64, String), BTreeSet<usize>> = BTreeMap::new();
     for (at, task) in world.tasks().iter().enumerate() {
         let bound = !task.kthread && task.allowed_count < world.cpus() && !task.allowed.is_empty();
-        if bound && task.runnable_ns as f64 > HELD_BACK * task.lived_ns as f64 {
+        let waited = task.runnable_ns.saturating_sub(held(held_up, task));
+        if bound && waited as f64 > HELD_BACK * task.lived_ns as f64 {
             groups.entry((task.cpu_cgroup, task.allowed.clone())).or_default().insert(at);
         }
     }
@@ -81,16 +105,17 @@ fn finding(
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
     let all = format!("0-{}", world.cpus().saturating_sub(1));
+    let place = place(ev, mask);
     Ok(Finding::cause(RULE.id, victim.clone(), loss.likely)
-        .titled(format!("{busy} may use CPU {mask} only, while {} of CPU time was left idle", seconds(idle)))
+        .titled(format!("{busy} may use {place} only, while {} of CPU time was left idle", seconds(idle)))
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)
-        .by(Culprit::new(SubjectKind::Cpu, format!("cpu{mask}"), format!("affinity to CPU {mask}")))
+        .by(Culprit::new(SubjectKind::Cpu, format!("cpu{mask}"), format!("affinity to {place}")))
         .hop(Hop {
             edge: "runnable".into(),
             who: format!("{busy} of {}", victim.name),
-            waits_for: format!("CPU {mask}, behind others"),
+            waits_for: format!("{place}, behind others"),
             state: "runnable".into(),
             lost: loss.likely,
             worst: Some(loss.worst),
@@ -103,6 +128,16 @@ fn finding(
             format!("let them use all CPUs, if the binding is not deliberate (undo: taskset -acp {mask} PID; or the cpuset's cpus)"),
             format!("taskset -acp {all} {}", tasks.iter().map(|t| t.tgid).min().unwrap_or_default()),
         ))
+}
+
+/// The CPUs of a mask, and the NUMA node if they are all of one.
+fn place(ev: &Evidence<'_>, mask: &str) -> String {
+    let cpus = cpulist::parse(mask).ok();
+    let nodes = ev.nodes().unwrap_or_default();
+    match nodes.iter().find(|(_, of_node)| nodes.len() > 1 && Some(of_node) == cpus.as_ref()) {
+        Some((node, _)) => format!("CPU {mask} (all of NUMA node {node})"),
+        None => format!("CPU {mask}"),
+    }
 }
 
 /// The cgroup, or in the root cgroup the process or processes.
@@ -123,7 +158,8 @@ fn victim(ev: &Evidence<'_>, group: u64, tasks: &[&Task]) -> Result<Subject, Mis
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let world = World::of(ev)?;
     let waiting: Duration = world.tasks().iter().map(|t| Duration::from_nanos(t.runnable_ns)).sum();
-    let evidence = match bound(&world).is_empty() {
+    let held_up = unpreempted::waits(ev, world.tasks());
+    let evidence = match bound(&world, &held_up).is_empty() {
         true => format!(
             "no bound task waited for its CPUs (all tasks: {} ready and not running)",
             seconds(waiting)
@@ -135,8 +171,8 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::table::{Cgroup, CgroupCpu, Tables};
-    use whyslow_model::{Kind, Meta, Recording};
+    use whyslow_model::table::{Cgroup, CgroupCpu, Cpu, Run, Span, Tables};
+    use whyslow_model::{Frame, Kind, Meta, Recording};
 
     use super::*;
 
@@ -204,6 +240,38 @@ mod tests {
             (task.runnable_ns, task.sleep_ns) = (3_000_000, 987_000_000);
         }
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    }
+
+    #[test]
+    fn names_the_node_whose_cpus_they_are() {
+        let mut rec = host(4, "1", 1, 250);
+        let frame = |node: u32, cpus: &str| Frame {
+            at: Duration::from_secs(1),
+            name: format!("sys/devices/system/node/node{node}/cpulist"),
+            bytes: cpus.as_bytes().to_vec(),
+        };
+        rec.frames = vec![frame(0, "0\n"), frame(1, "1\n")];
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert!(found[0].title.contains("CPU 1 (all of NUMA node 1)"), "{}", found[0].title);
+        rec.frames = vec![frame(0, "0-1\n")];
+        assert!(!check(&Evidence::of(&rec)).unwrap()[0].title.contains("node"));
+    }
+
+    /// The task on CPU 1 waits 330 ms, of which 300 ms behind a worker that has interrupts off.
+    #[test]
+    fn is_quiet_when_they_waited_behind_one_that_could_not_be_preempted() {
+        const MS: u64 = 1_000_000;
+        let mut rec = host(1, "1", 1, 670);
+        let told = |rec: &Recording| check(&Evidence::of(rec)).unwrap().len();
+        assert_eq!(told(&rec), 1);
+        let ready =
+            |from: u64| Span { cpu: 1, woken_ns: from * MS, to_ns: (from + 150) * MS, ..Span::default() };
+        let run = |from: u64| Run { cpu: 1, pid: 9, from_ns: from * MS, to_ns: (from + 150) * MS };
+        rec.tables.spans = Some(vec![ready(100), ready(600)]);
+        rec.tables.runs = Some(vec![run(100), run(600)]);
+        assert_eq!(told(&rec), 1, "a long slice among equals is the mask's");
+        rec.tables.cpus = Some(vec![Cpu { cpu: 1, worst_gap_ns: 148 * MS, gaps: 2, ..Cpu::default() }]);
+        assert_eq!(told(&rec), 0);
     }
 
     #[test]

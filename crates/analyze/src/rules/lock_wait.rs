@@ -64,7 +64,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 }
 
 /// A chain that says who made somebody wait in the kernel.
-fn is_told(told: &HostChain<'_>) -> bool {
+pub(super) fn is_told(told: &HostChain<'_>) -> bool {
     let HostChain { chain, head, class, leaf } = told;
     let uninterruptible = matches!(head.state, State::Blocked | State::Io);
     let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);

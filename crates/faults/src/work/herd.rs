@@ -3,6 +3,7 @@
 use std::io;
 
 use super::Worker;
+use crate::ledger::Word;
 use crate::sys;
 
 /// A thread that sleeps needs next to no stack.
@@ -16,6 +17,32 @@ pub fn run<'l>(
     every_us: u64,
 ) -> io::Result<()> {
     let [tasks, idle_us] = idle;
+    let mut w = with_sleepers(ready, tasks, idle_us)?;
+    w.at_each_tick(every_us, |w| {
+        w.compute(burst_us);
+        Ok(())
+    })
+}
+
+/// `tasks` that sleep, and how long each sleeps at a time.
+pub fn few<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> io::Result<()> {
+    let mut w = with_sleepers(ready, tasks, idle_us)?;
+    while w.goes_on() {
+        w.compute(PIECE_US);
+        if w.word(Word::Mode) == 0 {
+            sys::sleep_us(PIECE_US * RESTS);
+        }
+        w.tally.did_one();
+    }
+    Ok(())
+}
+
+/// What a busy thread does before it looks whether it is to stop.
+const PIECE_US: u64 = 500;
+/// A healthy one rests so many times as long as it works.
+const RESTS: u64 = 3;
+
+fn with_sleepers<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> io::Result<Worker<'l>> {
     // Born before the work begins: what is wanted is the herd, not its birth. They end with the process.
     let began = sys::monotonic_ns();
     for task in 0..tasks {
@@ -23,11 +50,7 @@ pub fn run<'l>(
         let first = began + idle_us * 1000 * task / tasks;
         std::thread::Builder::new().stack_size(STACK).spawn(move || sleep_for_ever(first, idle_us * 1000))?;
     }
-    let mut w = ready();
-    w.at_each_tick(every_us, |w| {
-        w.compute(burst_us);
-        Ok(())
-    })
+    Ok(ready())
 }
 
 fn sleep_for_ever(first: u64, each_ns: u64) {

@@ -317,6 +317,7 @@ struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
 	unsigned short i_mode;
+	unsigned int i_rdev;
 };
 
 struct address_space {
@@ -828,6 +829,21 @@ struct css_set___members {
 
 struct task_struct___member {
 	struct list_head cg_list;
+};
+
+#pragma clang attribute pop
+
+/* ---- wishes for quick wake-ups (latency) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct plist_node {
+	int prio;
+};
+
+/* include/linux/pm_qos.h */
+struct pm_qos_request {
+	struct plist_node node;
 };
 
 #pragma clang attribute pop

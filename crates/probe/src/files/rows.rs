@@ -106,8 +106,8 @@ pub const ROWS: &[Row] = &[
         .cap(PAGE).needs("amd_pstate"),
     Row::new("boost", "sys/devices/system/cpu/cpufreq/boost", "turbo, where acpi-cpufreq or amd-pstate offers it")
         .cap(PAGE).needs(CPUFREQ),
-    Row::new("idle-parameters", "sys/module/{intel_idle,processor}/parameters/max_cstate", "C-state limits").cap(PAGE)
-        .needs("intel_idle or the ACPI processor driver"),
+    Row::new("idle-parameters", "sys/module/{intel_idle,processor}/parameters/{max_cstate,states_off,use_acpi,no_acpi,\
+        nocst,latency_factor}", "C-state limits").cap(PAGE).needs("intel_idle or the ACPI processor driver"),
     Row::new("cpuidle", "sys/devices/system/cpu/cpuidle/{current_driver,current_governor,current_governor_ro}",
         "who picks idle states").cap(PAGE).needs(CPUIDLE),
     Row::new("cpufreq", "sys/devices/system/cpu/cpufreq/policy*/{affected_cpus,scaling_driver,scaling_governor,\
@@ -160,6 +160,10 @@ pub const ROWS: &[Row] = &[
         the driver keeps").ends().cap(PAGE).needs("an Intel CPU with thermal interrupts, not virtual"),
     Row::new("microcode", "sys/devices/system/cpu/{cpu}/microcode/version", "microcode").cap(PAGE)
         .needs("the microcode driver, not virtual"),
+    Row::new("wakeup-limits", "sys/devices/system/cpu/{cpu}/power/pm_qos_resume_latency_us", "wake-ups that somebody \
+        wants to be quick").cap(PAGE).needs("CONFIG_PM"),
+    Row::new("cpuidle-words", "sys/devices/system/cpu/cpu0/cpuidle/state*/{desc,default_status}", "what the driver calls \
+        its idle states, of one CPU: they are alike").cap(PAGE).needs(CPUIDLE),
     Row::new("cpuidle-use", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{usage,time}", "use of idle states").ends()
         .cap(PAGE).needs(CPUIDLE),
     Row::new("cpuidle-states", "sys/devices/system/cpu/{cpu}/cpuidle/state*/{name,latency,residency,disable}",

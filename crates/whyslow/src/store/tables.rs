@@ -52,6 +52,7 @@ tables! {
     stacks Later,
     locks Later,
     works Later,
+    latency_holders First,
     calls Later,
     slow_calls Later,
     holds Later,

@@ -1,0 +1,236 @@
+//! One thread has a CPU all the time, while the host as a whole looks idle.
+//!
+//! Signal: threads that were on a CPU for nearly all of the window, while much of the CPUs' time was left over. Lost: the
+//! waits of others that end with this thread at work (chains of locks that it holds). Not this rule: CPUs that are all
+//! full, threads that share a CPU, and waits in the kernel, which `lock-wait` tells.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::chain::Chain;
+use whyslow_model::table::{Sample, Task};
+use whyslow_model::timeline::Context;
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, seconds};
+
+use super::{Rule, lock_wait};
+use crate::Evidence;
+use crate::cpu_loss::World;
+use crate::doing::OnCpu;
+use crate::frames::symbol;
+use crate::graph::{self, HostChain};
+use crate::kinds::Class;
+use crate::spread;
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "full-thread",
+    question: "Is a single thread on a CPU all the time, while the host looks idle?",
+    what: "One thread can use one CPU and no more. A program whose work goes through one thread (an event loop, a single \
+           writer, an interpreter with a global lock, one scheduler that got all the work) is at its limit when that thread \
+           is, and on a host of many CPUs the averages show a few per cent. More CPUs do not help it.",
+    how: "CPU time of each thread by the kernel (sum_exec_runtime): on a CPU or ready for one for 95 % of the window or more, \
+          on a host with at least a quarter of its CPU time left over. What it does is told by its samples. It is a cause \
+          only where others lose time to it: chains of waits for a lock of the program that end with this thread at work; \
+          time lost = those waits, less what the waiters' sleeps absorb.",
+    limits: "A thread that computes is no fault: without measured waits this is a statement about what bounds it. Who waits \
+             for its answers through a socket or a pipe is told beside it, not as a loss: they may just have nothing to do. \
+             Threads that hand work to each other so that none is full are not seen.",
+    sources: "kernel/sched/core.c (sum_exec_runtime), fs/proc/stat.c; Amdahl, AFIPS 1967.",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// A thread that sleeps less than a twentieth of the time has no room for more work.
+const FULL: f64 = 0.95;
+/// One that got less than this of a CPU waits for CPUs as well: others are to be told first.
+const GOT: f64 = 0.80;
+/// With less than this part of the CPUs left over the averages show that the host is busy.
+const LOOKS_IDLE: f64 = 0.25;
+/// A loss below this part of one task's window is told beside the thread, not as a cause.
+const WORTH_IT: f64 = 0.05;
+/// Processes that are told: with more of them full the averages are no longer far off.
+const MOST: usize = 5;
+/// Threads of one process that are named.
+const MOST_NAMED: usize = 4;
+/// Frames of its most frequent stack that are shown.
+const FRAMES: usize = 4;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let world = World::of(ev)?;
+    let whole = ev.window() * world.cpus();
+    if Share::of(world.idle().as_secs_f64(), whole.as_secs_f64()).ratio() < LOOKS_IDLE {
+        return Ok(Vec::new());
+    }
+    let idle = Share::of(world.idle().as_secs_f64(), whole.as_secs_f64());
+    let mut processes: BTreeMap<u32, Vec<&Task>> = BTreeMap::new();
+    for task in world.tasks().iter().filter(|task| is_full(ev, task)) {
+        processes.entry(task.tgid).or_default().push(task);
+    }
+    let mut processes: Vec<Vec<&Task>> = processes.into_values().collect();
+    for threads in &mut processes {
+        threads.sort_by_key(|task| (std::cmp::Reverse(task.exec_ns), task.pid));
+    }
+    let first = |threads: &Vec<&Task>| threads.first().map_or((0, 0), |task| (task.exec_ns, task.pid));
+    processes.sort_by_key(|threads| std::cmp::Reverse((threads.len(), first(threads))));
+    if processes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let chains = graph::host_chains(ev.recording());
+    Ok(processes.iter().take(MOST).filter_map(|threads| finding(ev, threads, idle, &chains)).collect())
+}
+
+fn share(ev: &Evidence<'_>, task: &Task) -> Share {
+    Share::of(task.exec_ns as f64, ev.window().as_nanos() as f64)
+}
+
+fn is_full(ev: &Evidence<'_>, task: &Task) -> bool {
+    let own = &ev.recording().meta.own_pids;
+    let wanted = task.exec_ns.saturating_add(task.runnable_ns);
+    let wants = Share::of(wanted as f64, ev.window().as_nanos() as f64).ratio();
+    let is_own = own.contains(&task.pid) || own.contains(&task.tgid);
+    wants >= FULL && share(ev, task).ratio() >= GOT && task.folded == 0 && !is_own
+}
+
+fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChain<'_>]) -> Option<Finding> {
+    let first = threads.first()?;
+    let all = ev.tasks().ok()?.iter().filter(|task| task.tgid == first.tgid).count();
+    let name = process_name(ev, first);
+    let named: Vec<String> = threads
+        .iter()
+        .take(MOST_NAMED)
+        .map(|task| format!("{} ({}, {} of a CPU)", task.comm, task.pid, share(ev, task)))
+        .collect();
+    let which = match (threads.len(), all) {
+        (1, 1) => "it".to_owned(),
+        (full, all) => format!("{full} of its {all} threads"),
+    };
+    let had = if threads.len() == 1 { "had a CPU" } else { "had a CPU each" };
+    let title = format!(
+        "{which} {had} all the time, while {idle} of the host's CPU time was left over: {}. {}It is bound by one CPU a \
+         thread: more CPUs do not help it",
+        named.join(", "),
+        work(ev, first),
+    );
+    let victim = Subject::new(SubjectKind::Task, first.tgid.to_string(), name);
+    let loss = lost(ev, threads, chains);
+    let finding = match loss {
+        Some((chain, loss)) => {
+            let mut cause = Finding::cause(RULE.id, loss.0, loss.1.likely)
+                .share_of(loss.1.lived)
+                .between(loss.1.low, loss.1.high);
+            cause.chain = chain.hops;
+            cause.titled(format!("waits end at {}: {title}", victim.name))
+        }
+        None => Finding::risk(RULE.id, victim).titled(title),
+    };
+    let function = OnCpu::of(ev.samples().unwrap_or_default()).did(first.pid).into_iter().next();
+    let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone());
+    let finding = finding
+        .by(Culprit { function: function.and_then(|(doing, _)| doing.function), ..culprit })
+        .check("its threads, the busiest first", format!("top -H -b -n 1 -p {}", first.tgid))
+        .advice(advice(ev, threads));
+    Some(finding)
+}
+
+/// The name of its process: of the first thread, where that is known.
+fn process_name(ev: &Evidence<'_>, task: &Task) -> String {
+    let tasks = ev.tasks().unwrap_or_default();
+    tasks.iter().find(|leader| leader.pid == task.tgid).unwrap_or(task).comm.clone()
+}
+
+/// What the busiest of them does, and its most frequent stack.
+fn work(ev: &Evidence<'_>, task: &Task) -> String {
+    let samples = ev.samples().unwrap_or_default();
+    let did = OnCpu::of(samples).did(task.pid);
+    let Some((doing, part)) = did.first() else { return String::new() };
+    let most = samples.iter().filter(|sample| sample.pid == task.pid).max_by_key(|sample| sample.count);
+    let stack = most.map(stack).filter(|stack| !stack.is_empty());
+    let seen = stack.map(|stack| format!(", most often {stack}")).unwrap_or_default();
+    format!("{} of that is {}{seen}. ", Share::of(*part, 1.0), doing.what)
+}
+
+/// "f < g < h", what has a name.
+fn stack(sample: &Sample) -> String {
+    let frames =
+        sample.kernel.iter().map(|frame| symbol(frame)).chain(sample.user.iter().map(String::as_str));
+    let named = frames.filter(|frame| !frame.is_empty() && !frame.starts_with(['[', '0']));
+    named.take(FRAMES).collect::<Vec<_>>().join(" < ")
+}
+
+/// What others lost to these threads: waits for locks of programs that end with one of them at work.
+fn lost(
+    ev: &Evidence<'_>,
+    threads: &[&Task],
+    chains: &[HostChain<'_>],
+) -> Option<(Chain, (Subject, spread::Loss))> {
+    let is_one = |id: &str| threads.iter().any(|task| task.pid.to_string() == id);
+    let ends_here = |told: &&HostChain<'_>| {
+        let last = told.chain.hops.last();
+        let runs = last.is_some_and(|hop| hop.state == "running");
+        told.class == Class::Held && told.leaf.is_none() && runs && is_one(&told.chain.leaf.id)
+    };
+    let mine: Vec<&HostChain<'_>> =
+        chains.iter().filter(ends_here).filter(|told| !lock_wait::is_told(told)).collect();
+    let worst = mine.first()?;
+    let waited: Duration = mine.iter().map(|told| told.chain.time).sum();
+    let pids: Vec<u32> =
+        mine.iter().flat_map(|told| told.chain.tasks.iter().take(1).flatten()).map(|(pid, _)| *pid).collect();
+    // A wait for a futex is a sleep to the scheduler: here it is the wait, and what is left of the sleeps may absorb it.
+    let victims: Vec<&Task> = ev.tasks().ok()?.iter().filter(|task| pids.contains(&task.pid)).collect();
+    let each = waited.as_nanos() as u64 / (victims.len().max(1) as u64);
+    let waiting = |task: &&Task| {
+        let ns = each.min(task.sleep_ns);
+        let blocked_ns = task.blocked_ns.saturating_add(ns);
+        Task { blocked_ns, sleep_ns: task.sleep_ns - ns, cycles: 0, ..(*task).clone() }
+    };
+    let shifted: Vec<Task> = victims.iter().map(waiting).collect();
+    let loss = spread::lost(&shifted.iter().collect::<Vec<_>>(), |_| 1, waited.as_nanos() as f64);
+    let victim = match victims[..] {
+        [one] => Subject::new(SubjectKind::Task, one.pid.to_string(), one.comm.clone()),
+        _ => Subject::host(),
+    };
+    let worth_it = loss.likely.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64();
+    worth_it.then(|| (worst.chain.clone(), (victim, loss)))
+}
+
+fn advice(ev: &Evidence<'_>, threads: &[&Task]) -> String {
+    let mut text = "if somebody waits for it: split its work over more threads or processes, or make that work cheaper; a \
+                    faster CPU helps, another CPU does not; if it just computes, nothing is wrong"
+        .to_owned();
+    if let Some((who, time)) = woken(ev, threads) {
+        text.push_str(&format!(
+            " (it ended {} of waiting by {who}: for its answers, or for something to do)",
+            seconds(time)
+        ));
+    }
+    text
+}
+
+/// Who waited longest for these threads to wake it, and how long.
+fn woken(ev: &Evidence<'_>, threads: &[&Task]) -> Option<(String, Duration)> {
+    let mut waited: BTreeMap<&str, u64> = BTreeMap::new();
+    for span in ev.spans().ok()? {
+        let by = span.waker.as_ref().filter(|waker| waker.context == Context::Task);
+        if by.is_some_and(|waker| threads.iter().any(|task| task.pid == waker.pid && task.pid != span.pid)) {
+            let sum = waited.entry(&span.comm).or_default();
+            *sum = sum.saturating_add(span.woken_ns.saturating_sub(span.at_ns));
+        }
+    }
+    let (who, ns) = waited.into_iter().max_by_key(|(_, ns)| *ns)?;
+    (ns > 0).then(|| (who.to_owned(), Duration::from_nanos(ns)))
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let own = &ev.recording().meta.own_pids;
+    let others = ev.tasks()?.iter().filter(|task| !own.contains(&task.tgid) && !own.contains(&task.pid));
+    let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| !is_full(ev, task));
+    Ok(busiest.map(|task| Not {
+        what: "a thread that has no CPU time left".into(),
+        evidence: format!("the busiest, {} ({}), used {} of a CPU", task.comm, task.pid, share(ev, task)),
+    }))
+}
+
+#[cfg(test)]
+#[path = "full_thread_tests.rs"]
+mod tests;

@@ -1,0 +1,198 @@
+//! How CPUs may idle: what was asked for and has no effect, CPUs that differ, states that are slow to leave.
+//!
+//! Signal: the command line and module parameters beside the driver that is in charge; idle states of each CPU with their
+//! exit latency and use; limits on wake-ups. Lost: not told here: what late wake-ups cost is for the rule that measures
+//! them. Not this rule: frequencies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind};
+
+use super::Rule;
+use crate::Evidence;
+use crate::evidence::IdleState;
+use crate::parameters::{self, Effect};
+use crate::parse::cpulist;
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "idle-policy",
+    question: "Is what was set about idle CPUs what runs, on all CPUs alike?",
+    what: "Parameters that were copied from another machine limit a driver that is not in charge here; one CPU has other idle \
+           states than its peers; CPUs sleep so deep that waking them takes milliseconds, or are kept from sleeping at all. \
+           Each is invisible until somebody waits for a CPU that wakes up late.",
+    how: "/proc/cmdline and /sys/module/*/parameters are compared with the driver in charge (cpuidle/current_driver, \
+          scaling_driver) and the CPU's maker; the states that are enabled on each CPU with those of the others; use of states \
+          over the window (cpuidle/state*/time) with their exit latency; who holds /dev/cpu_dma_latency open, and at what \
+          value (the request of each open file).",
+    limits: "Risks only: nobody's loss is measured here. Exit latencies are what the driver promises: firmware can take longer. \
+             Isolated and nohz_full CPUs are set apart on purpose, and are not compared.",
+    sources: "Documentation/admin-guide/pm/cpuidle.rst, intel_idle.rst, kernel-parameters.txt; drivers/idle/intel_idle.c, \
+              drivers/acpi/processor_idle.c.",
+    can_be_cause: false,
+    check,
+    rules_out: None,
+};
+
+/// Servers' deepest states take 50 to 900 us to leave: those that take longer are felt by every packet and lock hand-over.
+const SLOW_US: u64 = 1000;
+/// A state that a CPU is in for less of the window is not what it usually wakes from.
+const USED: f64 = 0.10;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let driver = ev.idle_driver()?;
+    let mut found: Vec<Finding> = parameters::judged(ev, &driver)?
+        .into_iter()
+        .filter_map(|(text, effect)| told(&text, effect))
+        .collect();
+    // A driver without states (idle=poll, "none") has no files of states: then there is nothing to compare.
+    let states = ev.idle_states_by_cpu().unwrap_or_default();
+    found.extend(differences(ev, &states));
+    found.extend(slow(ev, &states));
+    found.extend(kept_awake(ev, &states));
+    Ok(found)
+}
+
+fn risk(id: &str, title: String) -> Finding {
+    Finding::risk(RULE.id, Subject::host()).titled(title).by(Culprit::new(SubjectKind::Kernel, id, id))
+}
+
+/// What is to be said of one parameter.
+fn told(text: &str, effect: Effect) -> Option<Finding> {
+    let finding = match effect {
+        Effect::Has => return None,
+        Effect::None(why) => {
+            risk(text, format!("the kernel was started with {text:?}, which has no effect here: {why}"))
+                .advice("take it out of the boot entry, so that nobody counts on it (undo: put it back)")
+        }
+        Effect::Other(runs) => risk(
+            text,
+            format!("the kernel was started with {text:?}, and runs with something else: {runs}"),
+        )
+        .advice(
+            "make the boot entry and what runs equal: a reboot, or a module's options, undoes one of them",
+        ),
+        Effect::Price(price) => risk(text, format!("the kernel was started with {text:?}: {price}"))
+            .advice("undo: boot without it"),
+    };
+    Some(
+        finding
+            .check("what it was started with", "cat /proc/cmdline")
+            .check("who is in charge", "cat /sys/devices/system/cpu/cpuidle/current_driver"),
+    )
+}
+
+/// CPUs that may use other states, or have other limits on wake-ups, than most.
+fn differences(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Finding> {
+    let apart = apart(ev);
+    let limits = ev.wakeup_limits();
+    let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for (cpu, states) in states.iter().filter(|(cpu, _)| !apart.contains(cpu)) {
+        let enabled: Vec<&str> =
+            states.iter().filter(|state| !state.disabled).map(|state| state.name.as_str()).collect();
+        let limit = limits.get(cpu).map(|us| format!(", and wake-ups within {us} us")).unwrap_or_default();
+        groups.entry(format!("{}{limit}", enabled.join(" "))).or_default().push(*cpu);
+    }
+    let most = groups.iter().max_by_key(|(_, cpus)| cpus.len())?.0.clone();
+    if groups.len() < 2 {
+        return None;
+    }
+    let others: Vec<String> = groups
+        .iter()
+        .filter(|(how, _)| **how != most)
+        .map(|(how, cpus)| {
+            format!("{} may use {}", cpus_told(cpus), if how.is_empty() { "none" } else { how })
+        })
+        .collect();
+    let title = format!("CPUs differ in their idle states: {}; the others may use {most}", others.join("; "));
+    let files = "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable";
+    Some(
+        risk("idle states of CPUs", title)
+            .check("1: switched off", format!("grep . {files}"))
+            .advice("make them alike, if it is not on purpose: what runs on these CPUs wakes up later, or sooner, than elsewhere"),
+    )
+}
+
+/// CPUs that somebody has set apart.
+fn apart(ev: &Evidence<'_>) -> BTreeSet<u32> {
+    let list = |file| ev.file(file, cpulist::parse).unwrap_or_default();
+    let lists = ["sys/devices/system/cpu/isolated", "sys/devices/system/cpu/nohz_full"].map(list);
+    let most = ev.recording().meta.cpus.max(1).saturating_mul(4);
+    (0..most).filter(|cpu| lists.iter().any(|list| list.contains(*cpu))).collect()
+}
+
+/// States that are used much and take long to leave.
+fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Finding> {
+    let window = ev.window();
+    let mut used: BTreeMap<(u64, u32, &str), Vec<(u32, f64)>> = BTreeMap::new();
+    for (cpu, states) in states {
+        for state in states.iter().filter(|state| state.latency_us >= SLOW_US) {
+            let share = state.share(window);
+            if share >= USED {
+                used.entry((state.latency_us, state.index, &state.name)).or_default().push((*cpu, share));
+            }
+        }
+    }
+    let ((latency, index, name), cpus) = used.into_iter().max_by_key(|(state, _)| *state)?;
+    let share = cpus.iter().map(|(_, share)| share).sum::<f64>() / cpus.len().max(1) as f64;
+    let cpus: Vec<u32> = cpus.into_iter().map(|(cpu, _)| cpu).collect();
+    let title = format!(
+        "{} slept in idle state {name} {} of the time, which takes {latency} us to leave, by its driver's own account: all \
+         that they are woken for comes that much later",
+        cpus_told(&cpus),
+        Share::of(share.min(1.0), 1.0),
+    );
+    let files = format!("/sys/devices/system/cpu/cpu*/cpuidle/state{index}/disable");
+    Some(
+        risk(&format!("idle state {name}"), title)
+            .check("exit latencies in us", "grep . /sys/devices/system/cpu/cpu0/cpuidle/state*/latency")
+            .fix(
+                "if wake-ups matter more than power: switch the state off (undo: echo 0)",
+                format!("for f in {files}; do echo 1 > $f; done"),
+            ),
+    )
+}
+
+/// Somebody wants wake-ups so quick that no CPU sleeps at all.
+fn kept_awake(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Finding> {
+    // What is not known is not said: it takes nothing from the other answers.
+    let holder = ev.latency_holders().ok()?.first()?;
+    let sleeps = |state: &&IdleState| !state.polls() && !state.disabled;
+    let quickest = states.values().flatten().filter(sleeps).map(|state| state.latency_us).min()?;
+    if holder.value_us >= quickest {
+        return None;
+    }
+    let title = format!(
+        "{} ({}) holds /dev/cpu_dma_latency at {} us, less than any idle state takes to leave ({quickest} us): idle CPUs poll, \
+         use full power, and take from the other thread of their core",
+        holder.comm, holder.pid, holder.value_us,
+    );
+    Some(
+        Finding::risk(RULE.id, Subject::host())
+            .titled(title)
+            .by(Culprit::new(SubjectKind::Task, holder.pid.to_string(), holder.comm.clone()))
+            .check("who has it open", "fuser -v /dev/cpu_dma_latency")
+            .advice(
+                "if it is not on purpose, let that process ask for more, or end it: its wish ends with it",
+            ),
+    )
+}
+
+/// CPUs that are named; more are counted.
+const MOST_NAMED: usize = 6;
+
+fn cpus_told(cpus: &[u32]) -> String {
+    match cpus {
+        [one] => format!("CPU {one}"),
+        _ => {
+            let named: Vec<String> = cpus.iter().take(MOST_NAMED).map(u32::to_string).collect();
+            let more = cpus.len().saturating_sub(MOST_NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("CPUs {}{more}", named.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "idle_policy_tests.rs"]
+mod tests;

@@ -1,0 +1,229 @@
+//! The load average is far above what runs: tasks in uninterruptible sleep are counted, too.
+//!
+//! Signal: time of all tasks on a CPU or ready for one (R), and in uninterruptible sleep that counts as load (D), by what
+//! the sleeps were for. Lost: not told here: the rules for locks, disks and limits tell what each of these waits cost.
+//! Not this rule: a load of tasks that want CPUs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whyslow_model::timeline::{Span, State};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind};
+
+use super::Rule;
+use crate::Evidence;
+use crate::graph;
+use crate::kinds::{self, Stacks};
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "load-average",
+    question: "Is the load average far above what runs, and what do the others wait for?",
+    what: "Linux counts tasks in uninterruptible sleep (D) as load. A load of 40 on idle CPUs means 40 tasks that wait in the \
+           kernel: for a disk, a lock, a dead file server, another program. More CPUs do not help them, and nothing says what \
+           they wait for.",
+    how: "R and D are averages over the window: time of all tasks on a CPU or ready, and in uninterruptible sleep, divided by \
+          the window. Sleeps that the kernel does not count (TASK_NOLOAD: idle workers) are left out. D is split by what the \
+          tasks wait for, told from their stacks, and by who is at the end of the longest such waits. It is said when D is at \
+          least 5 and R + D at least twice R.",
+    limits: "A statement, never a cause: what the waits cost is told by the rules for what they wait for. The load average \
+             itself is damped over a minute and may lag behind.",
+    sources: "kernel/sched/loadavg.c (calc_load_fold_active), include/linux/sched.h (TASK_NOLOAD, v4.2, 80ed87c8a9ca).",
+    can_be_cause: false,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Fewer tasks in D than this are on any host that reads from its disks.
+const MANY: f64 = 5.0;
+/// The load is far above what runs when it is at least so many times as high.
+const FAR_ABOVE: f64 = 2.0;
+/// What is told apart at most: the rest are together.
+const MOST: usize = 4;
+/// A part of D below this is not worth a name.
+const WORTH_IT: f64 = 0.05;
+
+/// Averages over the window, in tasks.
+struct Load {
+    ready: f64,
+    waiting: f64,
+}
+
+impl Load {
+    fn of(ev: &Evidence<'_>) -> Result<Self, Missing> {
+        let window = ev.window().as_nanos() as f64;
+        if window <= 0.0 {
+            return Err(Missing::not_recorded("the length of the window"));
+        }
+        let (mut ready, mut waiting) = (0.0, 0.0);
+        for task in ev.tasks()? {
+            ready += task.exec_ns as f64 + task.runnable_ns as f64;
+            waiting += task.io_ns as f64 + task.blocked_ns as f64;
+        }
+        Ok(Load { ready: ready / window, waiting: waiting / window })
+    }
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let load = Load::of(ev)?;
+    if load.waiting < MANY || load.ready + load.waiting < FAR_ABOVE * load.ready {
+        return Ok(Vec::new());
+    }
+    Ok(vec![finding(ev, &load)?])
+}
+
+/// CPU time that no task used.
+fn idle(ev: &Evidence<'_>) -> Result<Share, Missing> {
+    let got: f64 = ev.tasks()?.iter().map(|task| task.exec_ns as f64).sum();
+    let all = ev.window().as_nanos() as f64 * f64::from(ev.recording().meta.cpus.max(1));
+    Ok(Share::of((all - got).max(0.0), all))
+}
+
+fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
+    let kinds = kinds_of_waits(ev, load.waiting)?;
+    let now = ev.load().map(|now| format!("the load average is {:.1}: ", now.one)).unwrap_or_default();
+    let parts: Vec<String> =
+        kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.told())).collect();
+    let waits = if parts.is_empty() {
+        "what for, was not seen".to_owned()
+    } else {
+        format!("they wait {}", parts.join(", "))
+    };
+    let title = format!(
+        "{now}on average {:.1} tasks were in uninterruptible sleep and {:.1} on a CPU or ready for one, with {} of CPU time \
+         left over; {waits}",
+        load.waiting,
+        load.ready,
+        idle(ev)?,
+    );
+    let window = ev.window();
+    let mut finding = Finding::risk(RULE.id, Subject::host())
+        .titled(title)
+        .raw_wait(time_of(window, load.waiting))
+        .check(
+            "who is in D state, and in which function of the kernel",
+            "ps -eLo pid,lwp,state,wchan:40,comm | awk '$3 == \"D\"'",
+        )
+        .check("whom they wait for, over some seconds", "whyslow chains --for 10s")
+        .advice("mend what they wait for: more CPUs do not help tasks that wait in the kernel");
+    if let Some(most) = kinds.first() {
+        finding = finding.by(Culprit::new(SubjectKind::Kernel, most.word, most.told()));
+    }
+    for kind in &kinds {
+        finding = finding.hop(kind.hop(window));
+    }
+    Ok(finding)
+}
+
+/// So many tasks through a window.
+fn time_of(window: Duration, tasks: f64) -> Duration {
+    // No host has more threads than this (PID_MAX_LIMIT, include/linux/threads.h).
+    window.mul_f64(tasks.clamp(0.0, 4_194_304.0))
+}
+
+/// Waits of one kind.
+#[derive(Default)]
+struct Kind {
+    word: &'static str,
+    what: String,
+    /// Tasks that waited so, on average.
+    tasks: f64,
+    worst: Duration,
+    pids: BTreeSet<u32>,
+    /// Time by name of the thread.
+    by: BTreeMap<String, u64>,
+    /// Who is at the end of the longest of these waits.
+    end: Option<String>,
+}
+
+impl Kind {
+    fn who(&self) -> &str {
+        self.by.iter().max_by_key(|(_, ns)| **ns).map_or("", |(who, _)| who)
+    }
+
+    fn told(&self) -> String {
+        match &self.end {
+            Some(end) if !self.what.contains(end.as_str()) => format!("{} (at the end: {end})", self.what),
+            _ => self.what.clone(),
+        }
+    }
+
+    fn hop(&self, window: Duration) -> Hop {
+        Hop {
+            edge: self.word.to_owned(),
+            who: format!("{} tasks, as {}", self.pids.len(), self.who()),
+            waits_for: self.told(),
+            state: "uninterruptible sleep".into(),
+            lost: time_of(window, self.tasks),
+            worst: Some(self.worst),
+            count: None,
+            per_call: None,
+            grows_with: None,
+        }
+    }
+}
+
+/// What the tasks in D waited for, the most first; `all`: how many they were on average.
+fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
+    let window = ev.window().as_nanos() as f64;
+    let stacks = Stacks::in_recording(ev.recording());
+    let mut kinds: BTreeMap<(&'static str, String), (u64, Kind)> = BTreeMap::new();
+    for span in ev.spans()?.iter().filter(|span| is_load(span)) {
+        let kind = kinds::of(span, &stacks);
+        let own = span.woken_ns.saturating_sub(span.at_ns);
+        // A stack stands for the short waits before it, too.
+        let ns = own.max(span.stands_ns);
+        let (sum, told) = kinds.entry((kind.word, kind.waits_for)).or_default();
+        *sum = sum.saturating_add(ns);
+        told.worst = told.worst.max(Duration::from_nanos(own));
+        told.pids.insert(span.pid);
+        let by = told.by.entry(span.comm.clone()).or_default();
+        *by = by.saturating_add(ns);
+    }
+    let ends = ends(ev, &stacks);
+    let seen: f64 = kinds.values().map(|(ns, _)| *ns as f64).sum::<f64>() / window;
+    let scale = if seen > all { all / seen } else { 1.0 };
+    let mut kinds: Vec<Kind> = kinds
+        .into_iter()
+        .map(|((word, what), (ns, kind))| {
+            let end = ends.get(&what).cloned();
+            Kind { word, what, tasks: ns as f64 / window * scale, end, ..kind }
+        })
+        .filter(|kind| kind.tasks >= WORTH_IT * all)
+        .collect();
+    kinds.sort_by(|a, b| b.tasks.total_cmp(&a.tasks));
+    kinds.truncate(MOST);
+    Ok(kinds)
+}
+
+fn is_load(span: &Span) -> bool {
+    matches!(span.state, State::Io | State::Blocked)
+}
+
+/// By what is waited for: who is at the end of the most expensive chain that begins with such a wait.
+fn ends(ev: &Evidence<'_>, stacks: &Stacks<'_>) -> BTreeMap<String, String> {
+    let mut ends = BTreeMap::new();
+    for told in graph::host_chains(ev.recording()).iter().filter(|told| is_load(told.head)) {
+        let leaf = &told.chain.leaf;
+        if told.chain.hops.len() > 1 && leaf.id != graph::UNKNOWN {
+            let who = match leaf.kind {
+                SubjectKind::Task => format!("{} ({})", leaf.name, leaf.id),
+                _ => leaf.name.clone(),
+            };
+            ends.entry(kinds::of(told.head, stacks).waits_for).or_insert(who);
+        }
+    }
+    ends
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let load = Load::of(ev)?;
+    Ok((load.waiting < MANY && load.waiting <= load.ready).then(|| Not {
+        what: "tasks in uninterruptible sleep".into(),
+        evidence: format!("{:.1} on average, and {:.1} on a CPU or ready for one", load.waiting, load.ready),
+    }))
+}
+
+#[cfg(test)]
+#[path = "load_average_tests.rs"]
+mod tests;

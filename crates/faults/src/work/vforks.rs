@@ -1,0 +1,25 @@
+//! Processes that stop until their child is done: D state without any device.
+
+use std::io;
+
+use super::Worker;
+use crate::ledger::Word;
+use crate::sys;
+
+pub fn run(mut w: Worker<'_>, child_us: u64) -> io::Result<()> {
+    while w.goes_on() {
+        if w.word(Word::Mode) == 0 {
+            sys::sleep_us(child_us);
+            continue;
+        }
+        let began = sys::monotonic_ns();
+        if sys::kernel::fork_and_stop()? {
+            sys::sleep_us(child_us);
+            sys::leave(0);
+        }
+        w.tally.took(sys::monotonic_ns().saturating_sub(began));
+        sys::kernel::wait_for_child();
+        w.tally.did_one();
+    }
+    Ok(())
+}
