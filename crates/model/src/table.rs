@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::speed::{Loop, Speed};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -45,6 +46,8 @@ pub struct Tables {
     pub slow_calls: Option<Vec<SlowCall>>,
     /// One row a work function.
     pub works: Option<Vec<Work>>,
+    /// One row an online CPU: loops of known length.
+    pub speeds: Option<Vec<Speed>>,
 }
 
 /// A task over the window.
