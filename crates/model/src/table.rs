@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::speed::{Loop, Speed};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -47,6 +48,8 @@ pub struct Tables {
     pub works: Option<Vec<Work>>,
     /// One row a process that wants wake-ups to be quick.
     pub latency_holders: Option<Vec<LatencyHolder>>,
+    /// One row an online CPU: loops of known length.
+    pub speeds: Option<Vec<Speed>>,
 }
 
 /// A task over the window.

@@ -64,6 +64,7 @@ pub fn doctor() -> Vec<Rung> {
     rungs.extend(symbols(root));
     rungs.push(ask::cgroups(&root.join("sys/fs/cgroup")));
     rungs.extend(optional(root));
+    rungs.extend(speed());
     rungs
 }
 
@@ -143,6 +144,18 @@ fn objects() -> Vec<Rung> {
         bpf::latency::Latency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
     );
     rungs
+}
+
+fn speed() -> [Rung; 2] {
+    let (speed, cycles) = crate::speed::ask();
+    [
+        Rung::new(crate::speed::WHAT, "whether a CPU is slow", speed),
+        Rung::new(
+            crate::speed::CYCLES,
+            "the frequency of busy CPUs; loops of known length tell it, too, but on an emulator",
+            cycles,
+        ),
+    ]
 }
 
 fn read(root: &Path, name: &str) -> io::Result<String> {

@@ -58,6 +58,7 @@ tables! {
     holds Later,
     runs Later,
     spans Later,
+    speeds First,
 }
 
 /// A table that can be written.
