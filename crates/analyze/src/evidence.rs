@@ -57,6 +57,14 @@ tables! {
     disk: Disk, "block I/O";
     /// What tasks did, in order.
     spans: Span, "off-CPU stacks";
+    /// Calls of other CPUs that came late.
+    cross_calls: CrossCall, "cross-CPU calls";
+    /// Timers that came late.
+    late_timers: LateTimer, "late CPUs";
+    /// Times in which a CPU took no interrupt.
+    gaps: Gap, "late CPUs";
+    /// How late each CPU was, by its state.
+    latenesses: Lateness, "late CPUs";
 }
 
 impl<'r> Evidence<'r> {

@@ -14,6 +14,7 @@ pub mod focus;
 mod frames;
 pub mod graph;
 pub mod kinds;
+mod late;
 pub mod locks;
 mod memory_loss;
 pub mod names;

@@ -9,6 +9,8 @@ mod dirty_throttling;
 mod disk_latency;
 mod file_handles;
 mod irq_imbalance;
+mod irqs_off;
+mod late_cpu;
 mod leftover_debugging;
 mod listen_overflow;
 mod lock_wait;
@@ -66,6 +68,8 @@ pub const ALL: &[Rule] = &[
     disk_latency::RULE,
     file_handles::RULE,
     irq_imbalance::RULE,
+    irqs_off::RULE,
+    late_cpu::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
     lock_wait::RULE,

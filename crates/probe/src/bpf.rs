@@ -14,7 +14,9 @@ macro_rules! skeleton {
 pub mod blkio;
 pub mod calls;
 pub mod connect;
+pub mod ipi;
 pub mod irq;
+pub mod late;
 pub mod locks;
 pub mod memory;
 pub mod oncpu;

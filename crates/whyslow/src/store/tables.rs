@@ -57,6 +57,10 @@ tables! {
     holds Later,
     runs Later,
     spans Later,
+    cross_calls Later,
+    late_timers Later,
+    gaps Later,
+    latenesses Later,
 }
 
 /// A table that can be written.
