@@ -19,7 +19,9 @@ const ENOUGH: u64 = 3;
 /// time between samples that is half.
 const OF_ITS_TIME: f64 = 0.4;
 /// ... and so many times the share that gaps have of all other time of that CPU.
-const ABOVE_OTHERS: f64 = 3.0;
+const ABOVE_OTHERS: f64 = 2.0;
+/// ... and so much of the time in gaps of that CPU while it ran: who is met at the end of some is not who makes them.
+const OF_ALL_GAPS: f64 = 0.3;
 
 /// Who keeps interrupts off on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,26 +48,30 @@ pub(crate) struct Keeper {
 pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
     let gaps = rec.tables.gaps.as_deref().unwrap_or_default();
     let mut by_place: BTreeMap<(u32, &str), Vec<&Gap>> = BTreeMap::new();
-    let mut others: BTreeMap<u32, u64> = BTreeMap::new();
-    for gap in gaps {
-        let found = interrupted(gap).and_then(|frames| function_at_work(&frames));
-        let rest = others.entry(gap.cpu).or_default();
-        match found.filter(|_| gap.state.is_none()) {
-            Some(function) => by_place.entry((gap.cpu, function)).or_default().push(gap),
-            None => *rest = rest.saturating_add(gap.ns),
+    let mut all: BTreeMap<u32, u64> = BTreeMap::new();
+    for gap in gaps.iter().filter(|gap| gap.state.is_none()) {
+        let sum = all.entry(gap.cpu).or_default();
+        *sum = sum.saturating_add(gap.ns);
+        let is_own = rec.meta.own_pids.contains(&gap.tgid);
+        if let Some(function) =
+            interrupted(gap).filter(|_| !is_own).and_then(|frames| function_at_work(&frames))
+        {
+            by_place.entry((gap.cpu, function)).or_default().push(gap);
         }
     }
     let window = rec.meta.window_ns.max(1) as f64;
-    let mut found: Vec<Keeper> = by_place
-        .into_iter()
-        .filter(|((cpu, function), gaps)| {
-            let held = total(gaps) as f64;
-            let seen = held + sampled(rec, function, gaps) as f64;
-            let elsewhere = others.get(cpu).copied().unwrap_or(0) as f64 / (window - held).max(1.0);
-            gaps.len() as u64 >= ENOUGH && held > OF_ITS_TIME * seen && held > ABOVE_OTHERS * elsewhere * seen
-        })
-        .map(|((cpu, function), gaps)| keeper(cpu, function, &gaps))
-        .collect();
+    let keeps = |(cpu, function): &(u32, &str), gaps: &[&Gap]| {
+        let held = total(gaps) as f64;
+        let seen = held + sampled(rec, function, gaps) as f64;
+        let all = all.get(cpu).copied().unwrap_or(0) as f64;
+        let elsewhere = (all - held) / (window - held).max(1.0);
+        gaps.len() as u64 >= ENOUGH
+            && held > OF_ALL_GAPS * all
+            && held > OF_ITS_TIME * seen
+            && held > ABOVE_OTHERS * elsewhere * seen
+    };
+    let places = by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps));
+    let mut found: Vec<Keeper> = places.map(|((cpu, function), gaps)| keeper(cpu, function, &gaps)).collect();
     found.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.cpu, &a.function).cmp(&(b.cpu, &b.function))));
     found
 }

@@ -71,14 +71,21 @@ impl Payers {
         Payers(calls.chain(timers).filter(|payer| wanted(payer.cpu, payer.state)).collect())
     }
 
-    /// All of it; of no thread more than the window.
+    /// All of it; of no thread more than the window, nor than it slept: a timer may have been set for a time that was past.
     pub fn time(&self, rec: &Recording, counts: impl Fn(&Payer) -> bool) -> Duration {
-        let mut by_pid: BTreeMap<u32, u64> = BTreeMap::new();
+        let slept: BTreeMap<u32, u64> =
+            rec.tables.tasks.iter().flatten().map(|t| (t.pid, t.sleep_ns)).collect();
+        let mut by_pid: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for payer in self.0.iter().filter(|payer| counts(payer)) {
-            let sum = by_pid.entry(payer.pid).or_default();
-            *sum = sum.saturating_add(payer.ns).min(rec.meta.window_ns);
+            let (asleep, awake) = by_pid.entry(payer.pid).or_default();
+            let sum = if payer.wait == Wait::Slept { asleep } else { awake };
+            *sum = sum.saturating_add(payer.ns);
         }
-        Duration::from_nanos(by_pid.values().fold(0, |sum, ns| sum.saturating_add(*ns)))
+        let of = |(pid, (asleep, awake)): (&u32, &(u64, u64))| {
+            let asleep = (*asleep).min(slept.get(pid).copied().unwrap_or(u64::MAX));
+            asleep.saturating_add(*awake).min(rec.meta.window_ns)
+        };
+        Duration::from_nanos(by_pid.iter().map(of).fold(0, u64::saturating_add))
     }
 
     /// Time of the window that those who paid lived.

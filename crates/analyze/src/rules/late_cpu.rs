@@ -22,8 +22,8 @@ pub const RULE: Rule = Rule {
     how: "Two clocks that nobody has to set: when a call was queued for a CPU and when it ran it; when a timer was due and \
           when it went off. By CPU and by the idle state it came from: a state is slow if three of four wakes out of it \
           take 2 ms or more. Time lost = the time threads spun for these CPUs (counted once where they waited for many at \
-          once), and the time their timers were late. The lower bound leaves out the timers: a sleep may be the better \
-          for being longer.",
+          once); the upper bound adds the time by which threads' timers were late. If nobody spun it is that, of the threads \
+          of the name that it hits most, and may be nothing: a sleep may be the better for being longer.",
     limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU that are waited for, where \
              functions can be traced. Wake-ups of threads by a call are not counted. In a virtual machine waking a CPU is the \
              hypervisor's work: then the state is told, and the delay is its. Isolated and nohz_full CPUs are called \
@@ -74,38 +74,17 @@ fn slow_wakes(ev: &Evidence<'_>) -> Vec<Finding> {
     groups.into_values().map(|(state, cpus, payers)| finding(ev, &state, &cpus, &payers)).collect()
 }
 
-fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, payers: &Payers) -> Finding {
-    let rec = ev.recording();
-    let lost = payers.time(rec, |_| true);
-    let which = list(cpus);
-    let words = state.words();
+fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Payers) -> Finding {
+    let (which, words) = (list(cpus), state.words());
     let wake = if cpus.len() == 1 { "wakes" } else { "wake" };
     let cpu = cpus.first().copied().unwrap_or_default();
-    let finding = match payers.first().filter(|_| lost.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64())
-    {
+    let finding = match paid(ev, all) {
         None => {
             let subject = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), which.clone());
-            Finding::risk(RULE.id, subject)
-                .titled(format!("{which} {wake} slowly from {words}; nobody was seen to pay for it"))
+            let title = format!("{which} {wake} slowly from {words}; nobody was seen to pay for it");
+            Finding::risk(RULE.id, subject).titled(title)
         }
-        Some(first) => {
-            let file = asked_through(rec, first.pid, first.tgid);
-            let read = file.as_deref().map_or_else(String::new, |file| format!(", reading {file},"));
-            let title = format!(
-                "{}{read} waited {} for {which}, which {wake} slowly from {words}, {} at worst",
-                first.comm,
-                seconds(lost),
-                seconds(Duration::from_nanos(first.worst))
-            );
-            let mut finding = Finding::cause(RULE.id, payers.subject(), lost)
-                .titled(title)
-                .share_of(payers.lived(rec))
-                .between(payers.time(rec, |payer| payer.wait == Wait::Spun), lost)
-                .raw_wait(lost)
-                .by(culprit(cpus, &which, first, file.clone()));
-            finding.chain = chain(payers, cpus, &words, file.as_deref());
-            finding
-        }
+        Some((payers, first)) => cause(ev, (&which, wake, &words), cpus, &payers, &first, all),
     };
     finding
         .check("idle states of this CPU, with their exit latency and use", format!("grep . /sys/devices/system/cpu/cpu{cpu}/cpuidle/state*/{{name,latency,usage,disable}}"))
@@ -118,6 +97,48 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, payers: &
             "switch the state off by its file `disable` in that folder (undo: write 0), and for good by processor.max_cstate= or \
              intel_idle.max_cstate= on the kernel's command line, or in the firmware's setup",
         )
+}
+
+/// Those who spun, if that was worth it: they did nothing else meanwhile. Else those whose timers were late; of these the
+/// threads of the name that it hits most: many sleep for no other reason than to look again. With the costliest.
+fn paid(ev: &Evidence<'_>, all: &Payers) -> Option<(Payers, Payer)> {
+    let least = WORTH_IT * ev.window().as_secs_f64();
+    [Wait::Spun, Wait::Slept].into_iter().find_map(|wait| {
+        let mut payers = Payers(all.0.iter().filter(|payer| payer.wait == wait).cloned().collect());
+        let first = payers.first().cloned()?;
+        payers.0.retain(|payer| wait == Wait::Spun || payer.comm == first.comm);
+        let lost = payers.time(ev.recording(), |_| true);
+        (lost.as_secs_f64() >= least).then_some((payers, first))
+    })
+}
+
+fn cause(
+    ev: &Evidence<'_>,
+    (which, wake, words): (&str, &str, &str),
+    cpus: &BTreeSet<u32>,
+    payers: &Payers,
+    first: &Payer,
+    all: &Payers,
+) -> Finding {
+    let rec = ev.recording();
+    let lost = payers.time(rec, |_| true);
+    let file = asked_through(rec, first.pid, first.tgid).filter(|_| first.wait == Wait::Spun);
+    let read = file.as_deref().map_or_else(String::new, |file| format!(", reading {file},"));
+    let title = format!(
+        "{}{read} waited {} for {which}, which {wake} slowly from {words}, {} at worst",
+        first.comm,
+        seconds(lost),
+        seconds(Duration::from_nanos(first.worst))
+    );
+    let spun = all.time(rec, |payer| payer.wait == Wait::Spun);
+    let mut finding = Finding::cause(RULE.id, payers.subject(), lost)
+        .titled(title)
+        .share_of(payers.lived(rec))
+        .between(spun.min(lost), all.time(rec, |_| true))
+        .raw_wait(lost)
+        .by(culprit(cpus, which, first, file.clone()));
+    finding.chain = chain(payers, cpus, words, file.as_deref());
+    finding
 }
 
 fn culprit(cpus: &BTreeSet<u32>, which: &str, first: &Payer, file: Option<String>) -> Culprit {

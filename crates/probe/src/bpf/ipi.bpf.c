@@ -43,7 +43,7 @@ int BPF_PROG(answered, int cpu, void *function, void *info, int wait)
 {
 	__u32 pid = bpf_get_current_pid_tgid();
 	struct ipi_asking *asked;
-	struct late_key key = { .function = (__u64)function, .pid = pid, .cpu = cpu, .kind = LATE_CALL };
+	struct late_key key = { .pid = pid, .cpu = cpu, .kind = LATE_CALL };
 	__u64 now, ns;
 
 	if (!wait)
@@ -56,6 +56,8 @@ int BPF_PROG(answered, int cpu, void *function, void *info, int wait)
 	key.state = asked->state;
 	bpf_map_delete_elem(&asking, &pid);
 	note_wake(cpu, key.state, ns);
+	/* The verifier lets nobody load a pointer to a function: the arguments lie where ctx points to. */
+	bpf_probe_read_kernel(&key.function, sizeof(key.function), ctx + 1);
 	if (ns >= late_ns)
 		note_row(&key, (struct task_struct *)bpf_get_current_task(), 0, now, ns);
 	return 0;

@@ -24,7 +24,8 @@ impl<'slot> Ipi<'slot> {
         shared: Option<[BorrowedFd<'_>; 4]>,
     ) -> Result<Self, Missing> {
         Self::load(slot, shared).map_err(|err| match missing(CALLS, &err) {
-            Missing::NotAllowed { .. } | Missing::Broken { .. } => Missing::NotInKernel {
+            // Kernels without it refuse to load the program.
+            Missing::NotAllowed { .. } => Missing::NotInKernel {
                 what: CALLS.to_owned(),
                 needs: "Linux 6.4, or function tracing (fentry)".to_owned(),
             },
