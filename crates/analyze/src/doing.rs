@@ -90,6 +90,25 @@ pub fn doing(sample: &Sample) -> Doing {
     }
 }
 
+/// The kernel function at work, where the frames have one that is more than entry code and what all code uses.
+#[must_use]
+pub(crate) fn function_at_work<'f>(frames: &[&'f str]) -> Option<&'f str> {
+    kernel::at_work(frames).map(|(function, _)| function).filter(|function| !kernel::is_anybodys(function))
+}
+
+/// Whether it spins until other CPUs have answered.
+#[must_use]
+pub(crate) fn asks_cpus(sample: &Sample) -> bool {
+    let frames: Vec<&str> = sample.kernel.iter().map(|f| symbol(f)).filter(|f| !f.is_empty()).collect();
+    spinning::of(&frames).is_some_and(|(_, whom)| whom == spinning::CPUS)
+}
+
+/// Whether this is what is said of one that spins until other CPUs have answered.
+#[must_use]
+pub(crate) fn is_asking(doing: &Doing) -> bool {
+    doing.word == "spinning" && doing.what.contains(spinning::CPUS)
+}
+
 /// The innermost function that has a name; without one, its file.
 fn in_user_mode(sample: &Sample) -> Doing {
     let named = |frame: &&String| !frame.is_empty() && !frame.starts_with('[');

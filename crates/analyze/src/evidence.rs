@@ -68,6 +68,14 @@ tables! {
     runs: Run, "off-CPU stacks";
     /// What each CPU delivered.
     speeds: Speed, "CPU speed";
+    /// Calls of other CPUs that came late.
+    cross_calls: CrossCall, "cross-CPU calls";
+    /// Timers that came late.
+    late_timers: LateTimer, "late CPUs";
+    /// Times in which a CPU took no interrupt.
+    gaps: Gap, "late CPUs";
+    /// How late each CPU was, by its state.
+    latenesses: Lateness, "late CPUs";
 }
 
 impl<'r> Evidence<'r> {

@@ -15,6 +15,7 @@ mod frames;
 pub mod graph;
 mod hidden;
 pub mod kinds;
+mod late;
 pub mod locks;
 mod memory_loss;
 pub mod names;

@@ -11,6 +11,8 @@ mod file_handles;
 mod full_thread;
 mod idle_policy;
 mod irq_imbalance;
+mod irqs_off;
+mod late_cpu;
 mod leftover_debugging;
 mod listen_overflow;
 mod load_average;
@@ -72,6 +74,8 @@ pub const ALL: &[Rule] = &[
     full_thread::RULE,
     idle_policy::RULE,
     irq_imbalance::RULE,
+    irqs_off::RULE,
+    late_cpu::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
     load_average::RULE,

@@ -5,6 +5,7 @@
 pub mod chain;
 mod document;
 mod finding;
+mod late;
 mod missing;
 mod recording;
 pub mod speed;

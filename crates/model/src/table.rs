@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use crate::speed::{Loop, Speed};
+pub use crate::late::{CrossCall, Gap, LateTimer, Lateness};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -50,6 +51,14 @@ pub struct Tables {
     pub latency_holders: Option<Vec<LatencyHolder>>,
     /// One row an online CPU: loops of known length.
     pub speeds: Option<Vec<Speed>>,
+    /// One row a (thread, CPU, function, state) of calls that came late.
+    pub cross_calls: Option<Vec<CrossCall>>,
+    /// One row a (thread, CPU, function, state) of timers that came late.
+    pub late_timers: Option<Vec<LateTimer>>,
+    /// One row each time that a CPU took no interrupt for long although one was due.
+    pub gaps: Option<Vec<Gap>>,
+    /// One row a (CPU, state).
+    pub latenesses: Option<Vec<Lateness>>,
 }
 
 /// A task over the window.

@@ -14,8 +14,10 @@ macro_rules! skeleton {
 pub mod blkio;
 pub mod calls;
 pub mod connect;
+pub mod ipi;
 pub mod irq;
 pub mod latency;
+pub mod late;
 pub mod locks;
 pub mod memory;
 pub mod oncpu;

@@ -142,6 +142,19 @@ fn objects() -> Vec<Rung> {
         "BPF: holders of wake-up limits",
         "which process keeps CPUs from sleeping deeply",
         bpf::latency::Latency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
+    let calls = types.as_ref().is_some_and(bpf::late::tells_calls);
+    object(
+        "BPF: late CPUs",
+        "which CPU comes late to its interrupts, from which idle state or with interrupts off by whom",
+        bpf::late::Late::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), calls).map(drop),
+    );
+    object(
+        "BPF: cross-CPU calls",
+        "which CPU a thread that spins waits for",
+        match calls {
+            true => Ok(()), // The object of late CPUs sees them.
+            false => bpf::ipi::Ipi::start(&mut MaybeUninit::uninit(), None).map(drop),
+        },
     );
     rungs
 }

@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod files;
 mod host;
 pub mod kallsyms;
+mod late_table;
 pub mod listeners;
 pub mod lock_table;
 mod probes;

@@ -12,13 +12,14 @@ use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
 use crate::bpf::{blkio, calls, connect, irq, latency, locks, memory, oncpu, programs, sched, tasks, work};
+use crate::bpf::{blkio, calls, connect, ipi, irq, late, locks, memory, oncpu, programs, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
 use crate::record::{Follow, Plan};
 use crate::span_table::{self, Window};
 use crate::speed::Speeds;
 use crate::symbols::KernelNames;
-use crate::{call_table, host, listeners, lock_table, sample_table, task_table};
+use crate::{call_table, host, late_table, listeners, lock_table, sample_table, task_table};
 
 /// Where the kernel's copies of the programs live.
 pub struct Slots {
@@ -32,6 +33,8 @@ pub struct Slots {
     locks: MaybeUninit<OpenObject>,
     work: MaybeUninit<OpenObject>,
     calls: MaybeUninit<OpenObject>,
+    late: MaybeUninit<OpenObject>,
+    ipi: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -47,6 +50,8 @@ impl Default for Slots {
             locks: MaybeUninit::uninit(),
             work: MaybeUninit::uninit(),
             calls: MaybeUninit::uninit(),
+            late: MaybeUninit::uninit(),
+            ipi: MaybeUninit::uninit(),
         }
     }
 }
@@ -56,12 +61,17 @@ impl Default for Slots {
 struct KernelTypes {
     pause_arguments: Option<usize>,
     layout: sched::Layout,
+    calls: bool,
 }
 
 impl KernelTypes {
     fn read() -> Self {
         let Ok(btf) = Btf::from_vmlinux() else { return KernelTypes::default() };
-        KernelTypes { pause_arguments: memory::pause_arguments(&btf), layout: sched::Layout::of(&btf) }
+        KernelTypes {
+            pause_arguments: memory::pause_arguments(&btf),
+            layout: sched::Layout::of(&btf),
+            calls: late::tells_calls(&btf),
+        }
     }
 }
 
@@ -77,6 +87,8 @@ pub struct Probes<'slot> {
     locks: Option<locks::Locks<'slot>>,
     work: Option<work::Work<'slot>>,
     calls: Option<calls::Calls<'slot>>,
+    late: Option<late::Late<'slot>>,
+    ipi: Option<ipi::Ipi<'slot>>,
     programs: Option<programs::Programs>,
     speeds: Option<Speeds>,
     kallsyms: Kallsyms,
@@ -94,6 +106,7 @@ pub struct Traced {
     locks: Option<locks::Seen>,
     work: Option<work::Seen>,
     calls: Option<calls::Seen>,
+    late: Option<late::Seen>,
     hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
     cpus: Option<Vec<table::Cpu>>,
     disk: Option<Vec<table::Disk>>,
@@ -163,6 +176,10 @@ impl<'slot> Probes<'slot> {
         probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms, shared), missing);
         probes.locks = keep(locks::Locks::start(&mut slots.locks, shared, &cpus), missing);
         probes.work = keep(work::Work::start(&mut slots.work), missing);
+        probes.late = keep(late::Late::start(&mut slots.late, &probes.kallsyms, types.calls), missing);
+        if let Some(late) = probes.late.as_ref().filter(|_| !types.calls) {
+            probes.ipi = keep(ipi::Ipi::start(&mut slots.ipi, Some(late.shared())), missing);
+        }
         if let Some(follow) = follow {
             let started = calls::Calls::start(&mut slots.calls, shared, follow.slow, follow.user_stacks);
             probes.calls = keep(started, missing);
@@ -189,6 +206,8 @@ impl<'slot> Probes<'slot> {
             locks: None,
             work: None,
             calls: None,
+            late: None,
+            ipi: None,
             programs: None,
             speeds: None,
             kallsyms: Kallsyms::default(),
@@ -237,6 +256,9 @@ impl<'slot> Probes<'slot> {
         }
         if let Some(locks) = &mut self.locks {
             locks.begin();
+        }
+        if let Some(late) = &mut self.late {
+            late.begin();
         }
     }
 
@@ -331,6 +353,22 @@ impl<'slot> Probes<'slot> {
         {
             traced.calls = Some(seen);
             traced.note_lost(calls::WHAT, lost);
+        }
+        self.end_late(traced, missing);
+    }
+
+    fn end_late(&mut self, traced: &mut Traced, missing: &mut Vec<MissingNote>) {
+        let ipi = self.ipi.take();
+        if let Some(late) = self.late.take()
+            && let Some((mut seen, lost)) = keep(late.finish(), missing)
+        {
+            seen.calls |= ipi.is_some();
+            if seen.unseen > 0 {
+                let reason = format!("{} were not looked at: a CPU made too many at once", seen.unseen);
+                missing.push(Missing::skipped("some cross-CPU calls", reason).into());
+            }
+            traced.late = Some(seen);
+            traced.note_lost(late::WHAT, lost + ipi.as_ref().map_or(0, ipi::Ipi::lost));
         }
     }
 
@@ -444,6 +482,13 @@ impl Traced {
             tables.runs = Some(timelines.runs);
         }
         self.name_waits(&mut tables, window, &mut kernel, missing);
+        if let Some(seen) = self.late.take() {
+            let told = late_table::tables(&seen, window, &mut kernel);
+            tables.cross_calls = seen.calls.then_some(told.calls);
+            tables.late_timers = Some(told.timers);
+            tables.gaps = Some(told.gaps);
+            tables.latenesses = Some(told.latenesses);
+        }
         tables.samples = sample_table::samples_of(self.hits, &mut kernel, missing);
         tables.cpus = self.cpus;
         tables.disk = self.disk;

@@ -84,6 +84,11 @@ pub(super) fn at_work<'a>(frames: &[&'a str]) -> Option<(&'a str, Option<&'a str
     Some((deepest, purpose.filter(|purpose| *purpose != plain(deepest))))
 }
 
+/// Whether it says nothing about who is at work.
+pub(super) fn is_anybodys(function: &str) -> bool {
+    is_generic(function) || ENTRY.contains(&function)
+}
+
 fn is_generic(function: &str) -> bool {
     GENERIC.contains(&function) || GENERIC_PREFIXES.iter().any(|prefix| function.starts_with(prefix))
 }

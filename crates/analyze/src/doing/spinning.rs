@@ -1,9 +1,12 @@
 //! Kernel code that burns CPU to wait for somebody: waiting, though the scheduler calls it running.
 
+/// Whom those wait for that have asked other CPUs.
+pub(super) const CPUS: &str = "CPUs to answer";
+
 /// For whom these functions spin. kernel/smp.c, kernel/locking/*.c, arch/x86/lib/delay.c, arch/x86/mm/tlb.c.
 const SPINS: &[(&str, &[&str])] = &[
     (
-        "CPUs to answer",
+        CPUS,
         &[
             "csd_lock_wait",
             "__csd_lock_wait",

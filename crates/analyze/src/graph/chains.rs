@@ -156,7 +156,9 @@ fn ways_down<'n>(
     ways: &mut Vec<Vec<Step<'n>>>,
 ) {
     way.push(Step::of(graph, node));
-    let parts = if node.key.sort == Sort::Ran { &[] } else { &*node.parts };
+    // What somebody did on a CPU is its leaf; who spins waits for what it spins for.
+    let is_leaf = node.key.sort == Sort::Ran && node.key.word != "spinning";
+    let parts = if is_leaf { &[] } else { &*node.parts };
     let worth_it =
         |ns: u64| ns.saturating_mul(BESIDE) >= whole || u128::from(ns) >= CHAIN_THRESHOLD.as_nanos();
     let followed = parts.iter().enumerate().filter(|(at, part)| *at == 0 || worth_it(part.ns));

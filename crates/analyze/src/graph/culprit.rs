@@ -22,7 +22,8 @@ pub(super) struct Step<'n> {
 impl<'n> Step<'n> {
     /// Of a node. Time on a CPU is called by what most of it was; a program's own code alike, whatever its function.
     pub fn of(graph: &Graph<'_>, node: &'n Node) -> Self {
-        let most = node.parts.first().filter(|_| node.key.sort == Sort::Ran);
+        let runs = node.key.sort == Sort::Ran && node.key.word != "spinning";
+        let most = node.parts.first().filter(|_| runs);
         let mut what = most.map_or(node.key.what, |most| most.key.what);
         if node.key.sort == Sort::Ran && graph.names.text(what).starts_with("user code (") {
             what = graph.names.id("user code");
@@ -49,6 +50,7 @@ impl Graph<'_> {
             (Sort::Ready, _) => self.cpu(node),
             (Sort::Quota, _) => self.quota(node.pid),
             (Sort::Event, _) => thing(SubjectKind::Kernel),
+            (Sort::LateCpu, _) => thing(SubjectKind::Cpu),
             (Sort::Wait | Sort::Short, Some(Class::Device)) => self.device(node, &what),
             (Sort::Wait | Sort::Short, Some(Class::Limit)) => thing(SubjectKind::Limit),
             (Sort::Wait | Sort::Short, Some(Class::Peer)) => thing(SubjectKind::Socket),

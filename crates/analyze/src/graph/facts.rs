@@ -8,6 +8,7 @@ use whyslow_model::Recording;
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 
+use super::asked::Asked;
 use super::names::{Name, Names, folded};
 use super::node::{Node, Rests};
 use super::timeline::Line;
@@ -56,6 +57,8 @@ pub(super) struct Graph<'r> {
     pub fuel: Cell<u64>,
     /// What was found to be behind a stretch of a wait: (row, from, to).
     pub known: RefCell<HashMap<(usize, u64, u64), Behind>>,
+    /// Whom those spin for that asked other CPUs.
+    pub asked: Asked<'r>,
     judge: Judge,
     on_cpu: OnCpu<'r>,
     runs: HashMap<u32, Vec<&'r Run>>,
@@ -94,6 +97,7 @@ impl<'r> Graph<'r> {
             rests,
             fuel: Cell::new(0),
             known: RefCell::default(),
+            asked: Asked::of(rec),
             judge,
             on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),
             runs: runs(tables.runs.as_deref().unwrap_or_default()),

@@ -6,6 +6,7 @@ use super::facts::{Graph, Who};
 use super::node::{Key, Node, Sort, merged};
 use super::split::split_many;
 use super::timeline::{Line, Piece};
+use crate::doing::is_asking;
 use crate::kinds::Class;
 
 /// More stacks that stand for short waits would not change what they are called.
@@ -50,6 +51,9 @@ impl Graph<'_> {
             let word = if spins { "spinning" } else { "running" };
             let mut node = self.node(Sort::Ran, word, who, self.names.id(&doing.what), part);
             node.function = doing.function.as_deref().map(|f| self.names.id(f));
+            if is_asking(doing) {
+                node = node.of(merged(self.asked.parts(self, who.pid, part), &self.rests));
+            }
             if spins { nodes.push(node) } else { ran.push(node) }
         }
         let ran = merged(ran, &self.rests);

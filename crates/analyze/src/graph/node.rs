@@ -23,6 +23,8 @@ pub(super) enum Sort {
     Unborn,
     /// Not a task's doing: a timer, a device, a grace period.
     Event,
+    /// A CPU that was asked and did not come.
+    LateCpu,
     /// They wait for each other.
     Cycle,
     /// Nobody ended the wait in the window.

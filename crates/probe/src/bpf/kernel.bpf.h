@@ -45,6 +45,15 @@ enum {
 	BPF_EXIST = 2,
 };
 
+/* include/linux/smp_types.h, the type in call_single_node.u_flags. v5.8, 545b8c8df41f ("smp: Cleanup smp_call_function*()"). */
+enum {
+	CSD_TYPE_SYNC = 0x10,
+	CSD_FLAG_TYPE_MASK = 0xf0,
+};
+
+/* include/trace/events/power.h: (u32)-1 ends an idle state. */
+#define PWR_EVENT_EXIT 0xffffffffU
+
 /* include/linux/sched.h */
 enum {
 	TASK_RUNNING = 0,
@@ -844,6 +853,41 @@ struct plist_node {
 /* include/linux/pm_qos.h */
 struct pm_qos_request {
 	struct plist_node node;
+/* ---- late CPUs ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct __call_single_node {
+	unsigned int u_flags;
+};
+
+/* v6.4, 949fa3f11ced ("trace: Add trace points for csd") and its followers: nobody asks for it before. */
+struct __call_single_data {
+	struct __call_single_node node;
+};
+
+struct timerqueue_node {
+	__s64 expires;
+};
+
+struct hrtimer_cpu_base {
+	unsigned int hres_active : 1;
+};
+
+struct hrtimer_clock_base {
+	struct hrtimer_cpu_base *cpu_base;
+};
+
+struct hrtimer {
+	struct timerqueue_node node;
+	void *function;
+	struct hrtimer_clock_base *base;
+	__u8 is_soft;
+};
+
+struct hrtimer_sleeper {
+	struct hrtimer timer;
+	struct task_struct *task;
 };
 
 #pragma clang attribute pop

@@ -59,6 +59,10 @@ tables! {
     runs Later,
     spans Later,
     speeds First,
+    cross_calls Later,
+    late_timers Later,
+    gaps Later,
+    latenesses Later,
 }
 
 /// A table that can be written.

@@ -1,0 +1,162 @@
+//! Who keeps interrupts off on a CPU: the functions at the end of gaps.
+//!
+//! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. They do so in proportion to time; where
+//! interrupts are off all time is gap. So a function is named if most of the time that was seen in it is gaps.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::Recording;
+use whyslow_model::table::Gap;
+
+use super::interrupted;
+use crate::doing::function_at_work;
+use crate::frames::symbol;
+
+/// Fewer are chance.
+const ENOUGH: u64 = 3;
+/// Of all time seen in a function. An interrupt that is held back counts one sample at its end: with gaps as long as the
+/// time between samples that is half.
+const OF_ITS_TIME: f64 = 0.4;
+/// ... and so many times the share that gaps have of all other time of that CPU.
+const ABOVE_OTHERS: f64 = 2.0;
+/// ... and so much of the time in gaps of that CPU while it ran: who is met at the end of some is not who makes them.
+const OF_ALL_GAPS: f64 = 0.3;
+
+/// Who keeps interrupts off on one CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keeper {
+    /// Where.
+    pub cpu: u32,
+    /// The function at the end of the gaps.
+    pub function: String,
+    /// The thread that was there most.
+    pub pid: u32,
+    /// Its name.
+    pub who: String,
+    /// How often.
+    pub count: u64,
+    /// How long, together: a lower bound, from the moment that something was due.
+    pub total: Duration,
+    /// The longest.
+    pub worst: Duration,
+    /// When: (from, to), since the window began.
+    pub times: Vec<(u64, u64)>,
+}
+
+/// Those who do, the longest first.
+pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
+    let gaps = rec.tables.gaps.as_deref().unwrap_or_default();
+    let mut by_place: BTreeMap<(u32, &str), Vec<&Gap>> = BTreeMap::new();
+    let mut all: BTreeMap<u32, u64> = BTreeMap::new();
+    for gap in gaps.iter().filter(|gap| gap.state.is_none()) {
+        let sum = all.entry(gap.cpu).or_default();
+        *sum = sum.saturating_add(gap.ns);
+        let is_own = rec.meta.own_pids.contains(&gap.tgid);
+        if let Some(function) =
+            interrupted(gap).filter(|_| !is_own).and_then(|frames| function_at_work(&frames))
+        {
+            by_place.entry((gap.cpu, function)).or_default().push(gap);
+        }
+    }
+    let window = rec.meta.window_ns.max(1) as f64;
+    let keeps = |(cpu, function): &(u32, &str), gaps: &[&Gap]| {
+        let held = total(gaps) as f64;
+        let seen = held + sampled(rec, function, gaps) as f64;
+        let all = all.get(cpu).copied().unwrap_or(0) as f64;
+        let elsewhere = (all - held) / (window - held).max(1.0);
+        gaps.len() as u64 >= ENOUGH
+            && held > OF_ALL_GAPS * all
+            && held > OF_ITS_TIME * seen
+            && held > ABOVE_OTHERS * elsewhere * seen
+    };
+    let places = by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps));
+    let mut found: Vec<Keeper> = places.map(|((cpu, function), gaps)| keeper(cpu, function, &gaps)).collect();
+    found.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.cpu, &a.function).cmp(&(b.cpu, &b.function))));
+    found
+}
+
+fn total(gaps: &[&Gap]) -> u64 {
+    gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.ns))
+}
+
+/// Time that samples saw in this function, of those who were there at the end of the gaps.
+fn sampled(rec: &Recording, function: &str, gaps: &[&Gap]) -> u64 {
+    let is_theirs = |pid: u32| gaps.iter().any(|gap| gap.pid == pid);
+    let samples = rec.tables.samples.iter().flatten().filter(|sample| is_theirs(sample.pid));
+    let within = samples.filter(|sample| {
+        let frames: Vec<&str> = sample.kernel.iter().map(|frame| symbol(frame)).collect();
+        function_at_work(&frames) == Some(function)
+    });
+    within.fold(0, |sum, sample| sum.saturating_add(sample.ns))
+}
+
+fn keeper(cpu: u32, function: &str, gaps: &[&Gap]) -> Keeper {
+    let mut by_pid: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
+    for gap in gaps {
+        let sum = by_pid.entry(gap.pid).or_insert((0, &gap.comm));
+        sum.0 = sum.0.saturating_add(gap.ns);
+    }
+    let (pid, who) =
+        by_pid.iter().max_by_key(|(_, (ns, _))| *ns).map_or((0, ""), |(pid, (_, who))| (*pid, *who));
+    Keeper {
+        cpu,
+        function: function.to_owned(),
+        pid,
+        who: who.to_owned(),
+        count: gaps.len() as u64,
+        total: Duration::from_nanos(total(gaps)),
+        worst: Duration::from_nanos(gaps.iter().map(|gap| gap.ns).max().unwrap_or(0)),
+        times: gaps.iter().map(|gap| (gap.at_ns.saturating_sub(gap.ns), gap.at_ns)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::Sample;
+
+    use super::super::fixture::{gap, host};
+    use super::*;
+
+    const OFF: [&str; 4] = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "sort_rows", "kthread"];
+
+    fn sampled_ms(ms: u64) -> Vec<Sample> {
+        let kernel = ["sort_rows", "kthread"].map(str::to_owned).to_vec();
+        vec![Sample { pid: 9, count: ms / 10, ns: ms * 1_000_000, kernel, ..Sample::default() }]
+    }
+
+    #[test]
+    fn whose_time_is_all_gaps_keeps_interrupts_off() {
+        let mut rec = host();
+        rec.tables.gaps = Some(vec![gap(1, 9, &OFF); 5]);
+        rec.tables.samples = Some(sampled_ms(50));
+        let found = keepers(&rec);
+        assert_eq!((found.len(), found[0].cpu, found[0].function.as_str()), (1, 1, "sort_rows"));
+        assert_eq!((found[0].pid, found[0].count, found[0].total), (9, 5, Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn who_is_mostly_sampled_in_time_is_only_stopped_by_others() {
+        let mut rec = host();
+        rec.tables.gaps = Some(vec![gap(1, 9, &OFF); 5]);
+        rec.tables.samples = Some(sampled_ms(800));
+        assert_eq!(keepers(&rec), []);
+    }
+
+    #[test]
+    fn user_code_the_idle_task_and_a_few_gaps_accuse_nobody() {
+        let mut rec = host();
+        rec.tables.gaps = Some(
+            [vec![gap(1, 9, &OFF[..2]); 9], vec![gap(1, 0, &OFF); 9], vec![gap(1, 9, &OFF); 2]].concat(),
+        );
+        assert_eq!(keepers(&rec), []);
+    }
+
+    #[test]
+    fn where_all_stand_still_nobody_does_it() {
+        let mut rec = host();
+        rec.tables.gaps = Some([vec![gap(1, 7, &OFF[..2]); 20], vec![gap(1, 9, &OFF); 3]].concat());
+        rec.tables.samples = Some(sampled_ms(30));
+        assert_eq!(keepers(&rec), []);
+    }
+}

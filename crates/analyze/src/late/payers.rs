@@ -1,0 +1,121 @@
+//! Who stood still because a CPU came late: threads that spun for it, and threads whose timer it was to serve.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::{Recording, Subject, SubjectKind};
+
+/// How somebody waited for a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wait {
+    /// On a CPU, until its call was taken.
+    Spun,
+    /// Asleep, beyond the time it had set.
+    Slept,
+    /// Ready to run there.
+    Ready,
+}
+
+/// One thread that waited for one CPU in one way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Payer {
+    pub pid: u32,
+    pub tgid: u32,
+    pub comm: String,
+    pub cpu: u32,
+    /// The idle state that the CPU was in.
+    pub state: Option<u32>,
+    pub wait: Wait,
+    /// What the CPU was to run, of the most of it.
+    pub function: String,
+    pub ns: u64,
+    pub count: u64,
+    pub worst: u64,
+}
+
+/// All who paid.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Payers(pub Vec<Payer>);
+
+impl Payers {
+    /// Those who waited for the CPUs and states that are wanted. Whyslow itself does not count.
+    pub fn of(rec: &Recording, wanted: impl Fn(u32, Option<u32>) -> bool) -> Self {
+        let tables = &rec.tables;
+        let is_one = |pid: u32, tgid: u32| pid != 0 && !rec.meta.own_pids.contains(&tgid);
+        let calls =
+            tables.cross_calls.iter().flatten().filter(|row| is_one(row.pid, row.tgid)).map(|row| Payer {
+                pid: row.pid,
+                tgid: row.tgid,
+                comm: row.comm.clone(),
+                cpu: row.cpu,
+                state: row.state,
+                wait: Wait::Spun,
+                function: row.function.clone(),
+                ns: row.paid_ns,
+                count: row.count,
+                worst: row.worst_ns,
+            });
+        let timers =
+            tables.late_timers.iter().flatten().filter(|row| is_one(row.pid, row.tgid)).map(|row| Payer {
+                pid: row.pid,
+                tgid: row.tgid,
+                comm: row.comm.clone(),
+                cpu: row.cpu,
+                state: row.state,
+                wait: Wait::Slept,
+                function: row.function.clone(),
+                ns: row.paid_ns,
+                count: row.count,
+                worst: row.worst_ns,
+            });
+        Payers(calls.chain(timers).filter(|payer| wanted(payer.cpu, payer.state)).collect())
+    }
+
+    /// All of it; of no thread more than the window, nor than it slept: a timer may have been set for a time that was past.
+    pub fn time(&self, rec: &Recording, counts: impl Fn(&Payer) -> bool) -> Duration {
+        let slept: BTreeMap<u32, u64> =
+            rec.tables.tasks.iter().flatten().map(|t| (t.pid, t.sleep_ns)).collect();
+        let mut by_pid: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for payer in self.0.iter().filter(|payer| counts(payer)) {
+            let (asleep, awake) = by_pid.entry(payer.pid).or_default();
+            let sum = if payer.wait == Wait::Slept { asleep } else { awake };
+            *sum = sum.saturating_add(payer.ns);
+        }
+        let of = |(pid, (asleep, awake)): (&u32, &(u64, u64))| {
+            let asleep = (*asleep).min(slept.get(pid).copied().unwrap_or(u64::MAX));
+            asleep.saturating_add(*awake).min(rec.meta.window_ns)
+        };
+        Duration::from_nanos(by_pid.iter().map(of).fold(0, u64::saturating_add))
+    }
+
+    /// Time of the window that those who paid lived.
+    pub fn lived(&self, rec: &Recording) -> Duration {
+        let mut pids: Vec<u32> = self.0.iter().map(|payer| payer.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let tasks: BTreeMap<u32, u64> =
+            rec.tables.tasks.iter().flatten().map(|t| (t.pid, t.lived_ns)).collect();
+        let lived = pids.iter().map(|pid| tasks.get(pid).copied().unwrap_or(rec.meta.window_ns));
+        Duration::from_nanos(lived.fold(0, u64::saturating_add))
+    }
+
+    /// The one that paid most.
+    pub fn first(&self) -> Option<&Payer> {
+        self.0.iter().max_by_key(|payer| payer.ns)
+    }
+
+    /// Who paid, as one subject: the thread that paid nearly all of it, else the host.
+    pub fn subject(&self) -> Subject {
+        let all = self.0.iter().fold(0u64, |sum, payer| sum.saturating_add(payer.ns));
+        let Some(first) = self.first() else { return Subject::host() };
+        let own = self
+            .0
+            .iter()
+            .filter(|payer| payer.pid == first.pid)
+            .fold(0u64, |sum, p| sum.saturating_add(p.ns));
+        match u128::from(own) * 10 >= u128::from(all) * 9 {
+            true => Subject::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone()),
+            false => Subject::host(),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+use whyslow_model::table::{CrossCall, Gap, LateTimer, Sample};
+use whyslow_model::timeline::Span;
+use whyslow_model::{Kind, Recording};
+
+use super::*;
+use crate::late::fixture::{gap, host};
+
+const OFF: [&str; 4] = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "sort_rows", "kthread"];
+const MS: u64 = 1_000_000;
+
+/// 5 x 20 ms without interrupts, by thread 9 of CPU 1; the sleeper 7 of that CPU was late by `ms`.
+fn kept(ms: u64) -> Recording {
+    let mut rec = host();
+    let at = |n: u64| Gap { at_ns: (100 + n * 100) * MS, ..gap(1, 9, &OFF) };
+    rec.tables.gaps = Some((0..5).map(at).collect());
+    let kernel = ["sort_rows", "kthread"].map(str::to_owned).to_vec();
+    rec.tables.samples = Some(vec![Sample { pid: 9, count: 5, ns: 50 * MS, kernel, ..Sample::default() }]);
+    let timer = |pid, cpu| LateTimer {
+        pid,
+        tgid: pid,
+        comm: "clock".into(),
+        cpu,
+        paid_ns: ms * MS,
+        ..LateTimer::default()
+    };
+    rec.tables.late_timers = Some(vec![timer(7, 1), timer(9, 1), timer(0, 1), timer(7, 0)]);
+    rec
+}
+
+#[test]
+fn fires_when_sleepers_of_that_cpu_are_late() {
+    let rec = kept(90);
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert_eq!(
+        (found.len(), found[0].kind, found[0].lost),
+        (1, Kind::Cause, Some(Duration::from_millis(90)))
+    );
+    assert!(
+        found[0].title.starts_with("t9 kept interrupts off on CPU 1 in sort_rows 5 times"),
+        "{}",
+        found[0].title
+    );
+    let culprit = found[0].culprit.as_ref().unwrap();
+    assert_eq!((culprit.id.as_str(), culprit.function.as_deref()), ("9", Some("sort_rows")));
+    assert_eq!(found[0].victim.id, "7");
+    assert_eq!(found[0].lost_range, Some((Duration::ZERO, Duration::from_millis(90))));
+}
+
+#[test]
+fn who_was_ready_and_who_spun_meanwhile_count_too() {
+    let mut rec = kept(0);
+    let call = CrossCall { pid: 5, comm: "asks".into(), cpu: 1, paid_ns: 30 * MS, ..CrossCall::default() };
+    rec.tables.cross_calls = Some(vec![call]);
+    // Ready from 190 ms on, on its CPU at 205 ms: the second gap is from 180 to 200 ms.
+    let row = Span { pid: 6, cpu: 1, woken_ns: 190 * MS, to_ns: 205 * MS, ..Span::default() };
+    rec.tables.spans = Some(vec![row]);
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert_eq!(found[0].lost, Some(Duration::from_millis(40)));
+    assert_eq!(found[0].chain.last().unwrap().edge, "irqs-off");
+}
+
+#[test]
+fn is_a_risk_if_nobody_pays() {
+    let found = check(&Evidence::of(&kept(1))).unwrap();
+    assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
+}
+
+#[test]
+fn is_quiet_when_cpus_take_their_interrupts() {
+    let mut rec = host();
+    rec.tables.gaps = Some(vec![]);
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    assert_eq!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().what, "interrupts kept off");
+    assert!(rules_out(&Evidence::of(&kept(1))).unwrap().is_none());
+}
+
+#[test]
+fn says_so_when_it_cannot_tell() {
+    assert_eq!(check(&Evidence::of(&host())).unwrap_err().to_string(), "late CPUs was not recorded");
+}

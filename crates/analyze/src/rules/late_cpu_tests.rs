@@ -1,0 +1,126 @@
+use whyslow_model::table::{CrossCall, LateTimer, Sample};
+use whyslow_model::{Frame, Kind, Recording};
+
+use super::*;
+use crate::late::fixture::{gap, host, lateness};
+
+const SLOW: [u64; 8] = [1, 0, 0, 0, 0, 0, 0, 30];
+const QUICK: [u64; 8] = [30, 0, 0, 0, 0, 0, 0, 1];
+
+fn call(cpu: u32, state: Option<u32>, ms: u64) -> CrossCall {
+    CrossCall {
+        pid: 7,
+        tgid: 7,
+        comm: "poem".into(),
+        cpu,
+        function: "do_drv_read".into(),
+        state,
+        count: 10,
+        total_ns: ms * 1_000_000,
+        paid_ns: ms * 1_000_000,
+        worst_ns: 25_000_000,
+        ..CrossCall::default()
+    }
+}
+
+fn reader(by_delay: &[u64], ms: u64) -> Recording {
+    let mut rec = host();
+    rec.tables.latenesses = Some(vec![lateness(1, Some(2), by_delay), lateness(0, Some(2), &QUICK)]);
+    rec.tables.cross_calls = Some(vec![call(1, Some(2), ms)]);
+    for (file, text) in [("name", "C3\n"), ("latency", "800\n")] {
+        let name = format!("sys/devices/system/cpu/cpu1/cpuidle/state2/{file}");
+        rec.frames.push(Frame { at: Duration::ZERO, name, bytes: text.into() });
+    }
+    let kernel =
+        ["smp_call_function_single", "smp_call_function_any", "show_cpuinfo_cur_freq", "show", "vfs_read"];
+    let kernel = kernel.map(str::to_owned).to_vec();
+    rec.tables.samples =
+        Some(vec![Sample { pid: 7, tgid: 7, count: 9, ns: 90_000_000, kernel, ..Sample::default() }]);
+    rec
+}
+
+#[test]
+fn fires_when_somebody_spins_for_a_cpu_that_wakes_slowly() {
+    let rec = reader(&SLOW, 250);
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert_eq!(
+        (found.len(), found[0].kind, found[0].lost),
+        (1, Kind::Cause, Some(Duration::from_millis(250)))
+    );
+    assert_eq!(
+        found[0].title,
+        "poem, reading cpuinfo_cur_freq, waited 250 ms for CPU 1, which wakes slowly from idle state C3 (800 us by its \
+         driver), 25 ms at worst"
+    );
+    let culprit = found[0].culprit.as_ref().unwrap();
+    assert_eq!((culprit.name.as_str(), culprit.file.as_deref()), ("CPU 1", Some("cpuinfo_cur_freq")));
+    assert_eq!(found[0].victim.id, "7");
+    assert!(rules_out(&Evidence::of(&rec)).unwrap().is_none());
+}
+
+#[test]
+fn a_late_timer_is_a_loss_that_may_be_none() {
+    let mut rec = reader(&SLOW, 0);
+    rec.tables.cross_calls = None;
+    let timer = LateTimer {
+        pid: 9,
+        comm: "clock".into(),
+        cpu: 1,
+        state: Some(3),
+        paid_ns: 300_000_000,
+        ..LateTimer::default()
+    };
+    rec.tables.late_timers = Some(vec![timer]);
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert_eq!(
+        found[0].lost_range,
+        Some((Duration::ZERO, Duration::from_millis(300))),
+        "a deeper state counts, too"
+    );
+}
+
+#[test]
+fn is_a_risk_if_nobody_pays() {
+    let found = check(&Evidence::of(&reader(&SLOW, 5))).unwrap();
+    assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
+}
+
+#[test]
+fn is_quiet_when_most_wakes_are_quick_or_the_cpu_ran() {
+    assert_eq!(check(&Evidence::of(&reader(&QUICK, 250))), Ok(vec![]));
+    let mut rec = reader(&QUICK, 0);
+    rec.tables.cross_calls = Some(vec![call(1, None, 500)]);
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    let mut calm = host();
+    calm.tables.latenesses = Some(vec![lateness(0, None, &[1000])]);
+    assert_eq!(rules_out(&Evidence::of(&calm)).unwrap().unwrap().what, "late CPUs");
+}
+
+#[test]
+fn whyslow_is_no_victim() {
+    let mut rec = reader(&SLOW, 250);
+    rec.meta.own_pids = vec![7];
+    assert_eq!(check(&Evidence::of(&rec)).unwrap()[0].kind, Kind::Risk);
+}
+
+#[test]
+fn a_cpu_that_stands_still_in_programs_is_told_without_a_name() {
+    let mut rec = reader(&QUICK, 0);
+    let frames = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt"];
+    rec.tables.gaps = Some(vec![gap(0, 5, &frames); 6]);
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert_eq!((found[0].kind, found[0].victim.name.as_str()), (Kind::Risk, "CPU 0"));
+    rec.tables.gaps = Some(vec![gap(0, 5, &frames); 2]);
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+}
+
+#[test]
+fn cpus_are_listed() {
+    assert_eq!(list(&BTreeSet::from([3])), "CPU 3");
+    assert_eq!(list(&BTreeSet::from([1, 2, 3, 5, u32::MAX])), "CPUs 1-3,5,4294967295");
+}
+
+#[test]
+fn says_so_when_it_cannot_tell() {
+    assert_eq!(check(&Evidence::of(&host())).unwrap_err().to_string(), "late CPUs was not recorded");
+}

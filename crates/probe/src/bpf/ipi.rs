@@ -1,0 +1,57 @@
+//! How long does a thread spin until a CPU has answered, on kernels that do not tell? The kernel half is `ipi.bpf.c`.
+
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+
+use libbpf_rs::OpenObject;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use whyslow_model::Missing;
+
+use super::late::CALLS;
+use super::missing;
+
+skeleton!("ipi");
+
+/// The running probe. Dropping it detaches it from the kernel. Its rows are those of `late`.
+pub struct Ipi<'slot> {
+    skel: skel::IpiSkel<'slot>,
+}
+
+impl<'slot> Ipi<'slot> {
+    /// Load and attach; it fills the maps of `late`, if that runs.
+    pub fn start(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        shared: Option<[BorrowedFd<'_>; 4]>,
+    ) -> Result<Self, Missing> {
+        Self::load(slot, shared).map_err(|err| match missing(CALLS, &err) {
+            // Kernels without it refuse to load the program.
+            Missing::NotAllowed { .. } => Missing::NotInKernel {
+                what: CALLS.to_owned(),
+                needs: "Linux 6.4, or function tracing (fentry)".to_owned(),
+            },
+            other => other,
+        })
+    }
+
+    fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        shared: Option<[BorrowedFd<'_>; 4]>,
+    ) -> libbpf_rs::Result<Self> {
+        let mut open = skel::IpiSkelBuilder::default().open(slot)?;
+        if let Some([cpus, rows, payers, wakes]) = shared {
+            open.maps.late_cpus.reuse_fd(cpus)?;
+            open.maps.late_rows.reuse_fd(rows)?;
+            open.maps.late_payers.reuse_fd(payers)?;
+            open.maps.late_wakes.reuse_fd(wakes)?;
+        }
+        let mut skel = open.load()?;
+        skel.attach()?;
+        Ok(Ipi { skel })
+    }
+
+    /// Calls that could not be noted.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+    }
+}

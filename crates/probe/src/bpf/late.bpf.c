@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Which CPU comes late to its interrupts, and what was it at?
+ *
+ * Two clocks are there for nothing: a timer's expiry, which its interrupt can
+ * only miss, and the moment at which another CPU queued a call for this one.
+ * What a CPU loses between being wanted and running its first handler (waking
+ * from a deep idle state, interrupts off, firmware, a hypervisor) is in both.
+ * The stack at the first late interrupt is that of who kept interrupts off: it
+ * falls on the instruction that lets them in again.
+ *
+ * Calls that nobody waits for are not counted; neither are wake-ups by call.
+ */
+#include "late.bpf.h"
+
+/* Calls under way that we can tell apart: places by hash of the call's data. 512 KiB. */
+#define QUEUED 8192
+#define MAX_GAPS 4096
+#define MAX_STACKS 2048
+#define MAX_DEPTH 64
+
+/* A call that waits for its CPU. */
+struct late_queued {
+	__u64 csd; /* 0: free */
+	__u64 at;
+	__u64 function;
+	__u64 site;
+	__u64 task;
+	__u32 pid;
+	__u32 state;
+};
+
+/* A CPU came late to an interrupt. */
+struct late_gap {
+	__u64 at; /* when it came */
+	__u64 ns;
+	__u32 cpu;
+	__u32 pid;
+	__u32 tgid;
+	__u32 state;
+	__s32 stack;
+	__u32 kind;
+	char comm[16];
+};
+
+/* What this CPU may still note before the next tick. */
+struct late_ration {
+	__u64 tick;
+	__u64 left;
+	__u64 unseen;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUED);
+	__type(key, __u32);
+	__type(value, struct late_queued);
+} queue SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_GAPS);
+	__type(key, __u32);
+	__type(value, struct late_gap);
+} gaps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, MAX_STACKS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, MAX_DEPTH * sizeof(__u64));
+} stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct late_ration);
+} ration SEC(".maps");
+
+/* Calls of one CPU in one tick beyond which it notes none: at 40 ns each that many are 0.4 % of a tick of 4 ms. */
+const volatile __u64 per_tick = 400;
+/* From here on a gap is told with its stack. */
+const volatile __u64 gap_ns = 1000000;
+/* hrtimer_wakeup(): a timer with this function wakes a thread that sleeps. 0: not known. */
+const volatile __u64 sleeper_function;
+/* Gaps so far; those beyond MAX_GAPS have no room. */
+__u64 gap_count;
+/* The window has begun. */
+__u32 counting;
+
+/* Later is no lateness: somebody set the clock. */
+#define LATEST 10000000000ULL
+
+static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __u32 kind)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct late_cpu *here = late_cpu_at(cpu);
+	struct late_gap *gap;
+	__u32 at;
+
+	/* All that fell due in a gap comes at its end: the first one tells. */
+	if (!here || now - ns < here->told)
+		return;
+	here->told = now;
+	at = __sync_fetch_and_add(&gap_count, 1);
+	gap = at < MAX_GAPS ? bpf_map_lookup_elem(&gaps, &at) : 0;
+	if (!gap) {
+		__sync_fetch_and_add(&lost, 1);
+		return;
+	}
+	gap->at = now;
+	gap->ns = ns;
+	gap->cpu = cpu;
+	gap->pid = id;
+	gap->tgid = id >> 32;
+	gap->state = state;
+	gap->kind = kind;
+	bpf_get_current_comm(gap->comm, sizeof(gap->comm));
+	/* Where an idle CPU was interrupted says nothing. */
+	gap->stack = (__u32)id ? (__s32)bpf_get_stackid(ctx, &stacks, 0) : -1;
+}
+
+SEC("tp_btf/cpu_idle")
+int BPF_PROG(idled, unsigned int state, unsigned int cpu)
+{
+	struct late_cpu *here = late_cpu_at(cpu);
+
+	if (!here)
+		return 0;
+	if (state == PWR_EVENT_EXIT) {
+		here->state = RUNS;
+		return 0;
+	}
+	here->state = here->last = state < RUNS ? state : RUNS - 1;
+	return 0;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(expired, struct hrtimer *timer, void *clock)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), pid = bpf_get_current_pid_tgid();
+	struct hrtimer_sleeper *sleeper = (void *)timer;
+	struct late_key key = { .cpu = cpu, .kind = LATE_TIMER };
+	struct task_struct *t = 0;
+	__s64 now = 0, ns;
+	__u64 mono;
+	struct late_cpu *here;
+
+	if (!counting || timer->is_soft || bpf_probe_read_kernel(&now, sizeof(now), clock))
+		return 0;
+	ns = now - timer->node.expires;
+	here = late_cpu_at(cpu);
+	if (!here || ns < 0 || ns > LATEST)
+		return 0;
+	key.state = pid ? RUNS : here->last;
+	if (ns >= late_ns) {
+		/* Without high resolution all timers come with the tick, up to its whole length late. */
+		if (!BPF_CORE_READ_BITFIELD_PROBED(timer->base->cpu_base, hres_active))
+			return 0;
+		key.function = (__u64)timer->function;
+		if (sleeper_function && key.function == sleeper_function)
+			t = BPF_CORE_READ(sleeper, task);
+		key.pid = t ? BPF_CORE_READ(t, pid) : 0;
+		mono = bpf_ktime_get_ns();
+		note_row(&key, t, 0, mono, ns);
+		if (ns >= gap_ns)
+			note_gap(ctx, mono, ns, cpu, key.state, LATE_TIMER);
+	}
+	note_wake(cpu, key.state, ns);
+	return 0;
+}
+
+static __always_inline struct late_queued *place(__u64 csd)
+{
+	/* The data of calls are cache lines apart: multiply, and take high bits (Knuth). */
+	__u32 at = ((__u32)(csd >> 5) * 2654435761U >> 19) & (QUEUED - 1);
+
+	return bpf_map_lookup_elem(&queue, &at);
+}
+
+static __always_inline bool may_note(void)
+{
+	__u32 zero = 0;
+	struct late_ration *r = bpf_map_lookup_elem(&ration, &zero);
+	__u64 tick = bpf_jiffies64();
+
+	if (!r)
+		return false;
+	if (r->tick != tick) {
+		r->tick = tick;
+		r->left = per_tick;
+	}
+	if (!r->left) {
+		r->unseen++;
+		return false;
+	}
+	r->left--;
+	return true;
+}
+
+/* Raw: the verifier knows no pointers to functions, and typed pointers could not be hashed. */
+SEC("raw_tp/csd_queue_cpu")
+int BPF_PROG(queued, unsigned int cpu, unsigned long site, void *function, struct __call_single_data *csd)
+{
+	struct late_queued *q;
+	struct late_cpu *there;
+
+	if (!counting || (BPF_CORE_READ(csd, node.u_flags) & CSD_FLAG_TYPE_MASK) != CSD_TYPE_SYNC || !may_note())
+		return 0;
+	q = place((__u64)csd);
+	there = late_cpu_at(cpu);
+	if (!q || !there)
+		return 0;
+	q->at = bpf_ktime_get_ns();
+	q->function = (__u64)function;
+	q->site = site;
+	q->task = bpf_get_current_task();
+	q->pid = bpf_get_current_pid_tgid();
+	q->state = there->state;
+	q->csd = (__u64)csd;
+	return 0;
+}
+
+SEC("raw_tp/csd_function_entry")
+int BPF_PROG(entered, void *function, struct __call_single_data *csd)
+{
+	struct late_queued *q = place((__u64)csd);
+	struct late_key key = { .kind = LATE_CALL };
+	__u64 now, ns;
+
+	if (!counting || !q || q->csd != (__u64)csd)
+		return 0;
+	q->csd = 0;
+	now = bpf_ktime_get_ns();
+	ns = now - q->at;
+	if (ns > LATEST)
+		return 0;
+	key.cpu = bpf_get_smp_processor_id();
+	key.state = q->state;
+	note_wake(key.cpu, q->state, ns);
+	if (ns < late_ns)
+		return 0;
+	key.function = q->function;
+	key.pid = q->pid;
+	/* It waits for us: it is there. */
+	note_row(&key, (struct task_struct *)q->task, q->site, now, ns);
+	if (ns >= gap_ns)
+		note_gap(ctx, now, ns, key.cpu, q->state, LATE_CALL);
+	return 0;
+}

@@ -1,0 +1,188 @@
+//! Which CPU comes late to its interrupts, and what was it at? The kernel half is `late.bpf.c`.
+//!
+//! Cost: 20 ns an idle state, 60 ns a timer, 100 ns a call that somebody waits for; a late one 2 to 10 us.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore, MapFlags, OpenObject};
+use whyslow_model::Missing;
+
+use super::{clear, missing, value};
+use crate::kallsyms::Kallsyms;
+
+skeleton!("late");
+pub use skel::types::{late_gap, late_key, late_row, late_wakes};
+
+// SAFETY: generated from the C struct; integers and bytes only.
+unsafe impl plain::Plain for late_gap {}
+// SAFETY: as above.
+unsafe impl plain::Plain for late_key {}
+// SAFETY: as above.
+unsafe impl plain::Plain for late_row {}
+// SAFETY: as above.
+unsafe impl plain::Plain for late_wakes {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = "late CPUs";
+/// Of its part that sees calls of other CPUs.
+pub const CALLS: &str = "cross-CPU calls";
+
+/// The number of the state of a CPU that runs, in late.bpf.h.
+pub const RUNS: u32 = 15;
+const STATES: u32 = 16;
+/// Kinds of rows, in late.bpf.h.
+pub const LATE_CALL: u32 = 0;
+
+/// Whether this kernel tells of calls of other CPUs.
+#[must_use]
+pub fn tells_calls(btf: &Btf<'_>) -> bool {
+    ["csd_queue_cpu", "csd_function_entry"]
+        .iter()
+        .all(|name| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some())
+}
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct Late<'slot> {
+    skel: skel::LateSkel<'slot>,
+}
+
+/// What the probe saw. Times are CLOCK_MONOTONIC.
+#[derive(Default)]
+pub struct Seen {
+    /// Calls and timers that came late.
+    pub rows: Vec<(late_key, late_row)>,
+    /// Gaps, with the stack at their end.
+    pub gaps: Vec<(late_gap, Vec<u64>)>,
+    /// By CPU and state.
+    pub wakes: Vec<Vec<late_wakes>>,
+    /// Calls were looked at.
+    pub calls: bool,
+    /// Calls that were not looked at, because a CPU made too many.
+    pub unseen: u64,
+}
+
+impl<'slot> Late<'slot> {
+    /// Load and attach; calls of other CPUs only where the kernel tells of them.
+    pub fn start(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        symbols: &Kallsyms,
+        calls: bool,
+    ) -> Result<Self, Missing> {
+        Self::load(slot, symbols, calls).map_err(|err| missing(WHAT, &err))
+    }
+
+    fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        symbols: &Kallsyms,
+        calls: bool,
+    ) -> libbpf_rs::Result<Self> {
+        let mut open = skel::LateSkelBuilder::default().open(slot)?;
+        open.progs.queued.set_autoload(calls);
+        open.progs.entered.set_autoload(calls);
+        let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
+        open.maps.late_cpus.set_max_entries(cpus)?;
+        open.maps.late_wakes.set_max_entries(cpus.saturating_mul(STATES))?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.sleeper_function = symbols.address("hrtimer_wakeup").unwrap_or(0);
+        }
+        let mut skel = open.load()?;
+        skel.attach()?;
+        Ok(Late { skel })
+    }
+
+    /// What CPUs are at, who waited, and until when: for those who see calls in another way.
+    #[must_use]
+    pub fn shared(&self) -> [BorrowedFd<'_>; 4] {
+        let maps = &self.skel.maps;
+        [maps.late_cpus.as_fd(), maps.late_rows.as_fd(), maps.late_payers.as_fd(), maps.late_wakes.as_fd()]
+    }
+
+    /// The window begins.
+    pub fn begin(&mut self) {
+        clear(&self.skel.maps.late_rows);
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.counting = 1;
+        }
+    }
+
+    /// The window ends: tell. With what could not be noted.
+    pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
+        let calls = self.skel.links.entered.is_some();
+        self.skel.links = skel::LateLinks::default();
+        let seen = Seen {
+            rows: rows(&self.skel.maps.late_rows)?,
+            gaps: self.gaps()?,
+            wakes: self.wakes()?,
+            calls,
+            unseen: self.unseen()?,
+        };
+        let lost = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost);
+        Ok((seen, lost))
+    }
+
+    fn gaps(&self) -> Result<Vec<(late_gap, Vec<u64>)>, Missing> {
+        let map = &self.skel.maps.gaps;
+        let count = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.gap_count);
+        let mut stacks: HashMap<i32, Vec<u64>> = HashMap::new();
+        let mut gaps = Vec::new();
+        for at in 0..map.max_entries().min(u32::try_from(count).unwrap_or(u32::MAX)) {
+            let bytes = map.lookup(&at.to_ne_bytes(), MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
+            let Some(gap) = bytes.map(|bytes| value::<late_gap>(&bytes)) else { continue };
+            let stack = stacks.entry(gap.stack).or_insert_with(|| self.stack(gap.stack).unwrap_or_default());
+            gaps.push((gap, stack.clone()));
+        }
+        Ok(gaps)
+    }
+
+    fn stack(&self, id: i32) -> Option<Vec<u64>> {
+        let id = u32::try_from(id).ok()?; // negative: no such stack
+        let bytes = self.skel.maps.stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
+        let words = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes));
+        Some(words.take_while(|address| *address != 0).collect())
+    }
+
+    fn wakes(&self) -> Result<Vec<Vec<late_wakes>>, Missing> {
+        let map = &self.skel.maps.late_wakes;
+        let mut by_cpu: Vec<Vec<late_wakes>> = Vec::new();
+        for at in 0..map.max_entries() {
+            if at % STATES == 0 {
+                by_cpu.push(Vec::new());
+            }
+            let bytes = map.lookup(&at.to_ne_bytes(), MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
+            if let (Some(states), Some(bytes)) = (by_cpu.last_mut(), bytes) {
+                states.push(value(&bytes));
+            }
+        }
+        Ok(by_cpu)
+    }
+
+    fn unseen(&self) -> Result<u64, Missing> {
+        let values = self.skel.maps.ration.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
+        let rations = values.iter().map(|bytes| value::<skel::types::late_ration>(bytes).unseen);
+        Ok(rations.fold(0, u64::saturating_add))
+    }
+}
+
+// SAFETY: generated from the C struct; integers only.
+unsafe impl plain::Plain for skel::types::late_ration {}
+
+fn rows(map: &impl MapCore) -> Result<Vec<(late_key, late_row)>, Missing> {
+    let mut rows = Vec::new();
+    for key in map.keys() {
+        let row = map.lookup(&key, MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
+        if let Some(row) = row {
+            rows.push((value(&key), value(&row)));
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+#[path = "late_tests.rs"]
+mod tests;

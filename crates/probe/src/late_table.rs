@@ -1,0 +1,98 @@
+//! From what the probe of late CPUs told to its tables: names for addresses, times since the window began.
+
+use std::collections::BTreeMap;
+
+use whyslow_model::table::{CrossCall, Gap, LateTimer, Lateness};
+
+use crate::bpf::late::{self, LATE_CALL, RUNS, Seen, late_wakes};
+use crate::bpf::text;
+use crate::span_table::Window;
+use crate::symbols::KernelNames;
+
+/// All tables.
+#[derive(Default)]
+pub struct Tables {
+    /// Calls that came late.
+    pub calls: Vec<CrossCall>,
+    /// Timers that came late.
+    pub timers: Vec<LateTimer>,
+    /// Times without interrupts.
+    pub gaps: Vec<Gap>,
+    /// By CPU and state.
+    pub latenesses: Vec<Lateness>,
+}
+
+/// Make them.
+#[must_use]
+pub fn tables(seen: &Seen, window: Window, kernel: &mut KernelNames) -> Tables {
+    let mut tables = Tables { latenesses: latenesses(&seen.wakes), ..Tables::default() };
+    let mut calls: BTreeMap<_, CrossCall> = BTreeMap::new();
+    for (key, row) in &seen.rows {
+        let function = name(key.function, kernel);
+        let (pid, tgid, comm, cpu, state) = (key.pid, row.tgid, text(&row.comm), key.cpu, idle(key.state));
+        if key.kind == LATE_CALL {
+            let call = calls.entry((pid, cpu, function.clone(), state)).or_default();
+            let before = std::mem::take(call);
+            *call = CrossCall {
+                pid,
+                tgid,
+                comm,
+                cpu,
+                function,
+                site: Some(row.site).filter(|site| *site != 0).map(|site| name(site, kernel)),
+                state,
+                count: before.count.saturating_add(row.count),
+                total_ns: before.total_ns.saturating_add(row.total_ns),
+                paid_ns: before.paid_ns.saturating_add(row.paid_ns),
+                worst_ns: before.worst_ns.max(row.worst_ns),
+            };
+        } else {
+            let (count, total_ns, paid_ns, worst_ns) = (row.count, row.total_ns, row.paid_ns, row.worst_ns);
+            let timer =
+                LateTimer { pid, tgid, comm, cpu, function, state, count, total_ns, paid_ns, worst_ns };
+            tables.timers.push(timer);
+        }
+    }
+    tables.calls = calls.into_values().collect();
+    tables
+        .timers
+        .sort_by(|a, b| (a.cpu, a.pid, a.state, &a.function).cmp(&(b.cpu, b.pid, b.state, &b.function)));
+    tables.gaps = seen.gaps.iter().map(|(gap, stack)| told(gap, stack, window, kernel)).collect();
+    tables.gaps.sort_by_key(|gap| (gap.at_ns, gap.cpu));
+    tables
+}
+
+fn told(gap: &late::late_gap, stack: &[u64], window: Window, kernel: &mut KernelNames) -> Gap {
+    Gap {
+        cpu: gap.cpu,
+        at_ns: window.at(gap.at),
+        ns: gap.ns,
+        pid: gap.pid,
+        tgid: gap.tgid,
+        comm: text(&gap.comm),
+        state: idle(gap.state),
+        kernel: kernel.stack(stack),
+    }
+}
+
+fn name(address: u64, kernel: &mut KernelNames) -> String {
+    kernel.stack(&[address]).into_iter().next().unwrap_or_default()
+}
+
+fn idle(state: u32) -> Option<u32> {
+    (state < RUNS).then_some(state)
+}
+
+fn latenesses(by_cpu: &[Vec<late_wakes>]) -> Vec<Lateness> {
+    let of = |cpu: u32, state: u32, wakes: &late_wakes| Lateness {
+        cpu,
+        state: idle(state),
+        count: wakes.count,
+        late: wakes.late,
+        late_ns: wakes.late_ns,
+        by_delay: wakes.by_delay.to_vec(),
+    };
+    let cpus = (0u32..).zip(by_cpu);
+    let all = cpus.flat_map(|(cpu, states)| (0u32..).zip(states).map(move |(state, w)| of(cpu, state, w)));
+    all.filter(|row| row.count > 0).collect()
+}
