@@ -57,6 +57,10 @@ tables! {
     disk: Disk, "block I/O";
     /// What tasks did, in order.
     spans: Span, "off-CPU stacks";
+    /// What the receive softirq did on each CPU.
+    polls: Poll, "received packets";
+    /// Sockets whose packets waited for a reader.
+    sockets: Socket, "receive queues";
 }
 
 impl<'r> Evidence<'r> {

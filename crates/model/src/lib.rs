@@ -6,6 +6,7 @@ pub mod chain;
 mod document;
 mod finding;
 mod missing;
+pub mod napi;
 mod recording;
 pub mod table;
 pub mod timeline;

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::napi::{Poll, Socket};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -45,6 +46,10 @@ pub struct Tables {
     pub slow_calls: Option<Vec<SlowCall>>,
     /// One row a work function.
     pub works: Option<Vec<Work>>,
+    /// One row a CPU that polled network devices.
+    pub polls: Option<Vec<Poll>>,
+    /// One row a socket whose packets waited for a reader.
+    pub sockets: Option<Vec<Socket>>,
 }
 
 /// A task over the window.

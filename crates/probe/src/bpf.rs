@@ -17,6 +17,7 @@ pub mod connect;
 pub mod irq;
 pub mod locks;
 pub mod memory;
+pub mod napi;
 pub mod oncpu;
 pub mod programs;
 mod refusal;

@@ -137,7 +137,18 @@ fn objects() -> Vec<Rung> {
         "which file a command's time went to, and its slow calls",
         bpf::calls::Calls::start(&mut MaybeUninit::uninit(), None, None, false).map(drop),
     );
+    object(
+        "BPF: received packets",
+        "which limit stops the receive softirq, and who reads too late",
+        packets(),
+    );
     rungs
+}
+
+fn packets() -> Result<(), Missing> {
+    let mut slots = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let irq = bpf::irq::Irq::start(&mut slots.0)?;
+    bpf::napi::Napi::start(&mut slots.1, Some(irq.soft())).map(drop)
 }
 
 fn read(root: &Path, name: &str) -> io::Result<String> {

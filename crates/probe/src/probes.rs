@@ -11,7 +11,7 @@ use libbpf_rs::btf::Btf;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{blkio, calls, connect, irq, locks, memory, oncpu, programs, sched, tasks, work};
+use crate::bpf::{blkio, calls, connect, irq, locks, memory, napi, oncpu, programs, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
 use crate::record::Follow;
@@ -31,6 +31,7 @@ pub struct Slots {
     locks: MaybeUninit<OpenObject>,
     work: MaybeUninit<OpenObject>,
     calls: MaybeUninit<OpenObject>,
+    napi: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -46,6 +47,7 @@ impl Default for Slots {
             locks: MaybeUninit::uninit(),
             work: MaybeUninit::uninit(),
             calls: MaybeUninit::uninit(),
+            napi: MaybeUninit::uninit(),
         }
     }
 }
@@ -76,6 +78,7 @@ pub struct Probes<'slot> {
     locks: Option<locks::Locks<'slot>>,
     work: Option<work::Work<'slot>>,
     calls: Option<calls::Calls<'slot>>,
+    napi: Option<napi::Napi<'slot>>,
     programs: Option<programs::Programs>,
     kallsyms: Kallsyms,
     code: Vec<Range<u64>>,
@@ -99,6 +102,8 @@ pub struct Traced {
     connects: Option<Vec<table::Connect>>,
     listeners: Option<Vec<table::Listener>>,
     programs: Option<Vec<table::Program>>,
+    polls: Option<Vec<table::Poll>>,
+    sockets: Option<Vec<table::Socket>>,
     /// Run time of our BPF programs.
     pub own_bpf_ns: Option<u64>,
     /// Events seen and not noted, by probe.
@@ -145,6 +150,8 @@ impl<'slot> Probes<'slot> {
         let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
+        let soft = probes.irq.as_ref().map(irq::Irq::soft);
+        probes.napi = keep(napi::Napi::start(&mut slots.napi, soft), missing);
         probes.oncpu = keep(oncpu::OnCpu::load(&mut slots.oncpu, &cpus, pace), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
         let (kallsyms, types) = texts.join().unwrap_or_default();
@@ -185,6 +192,7 @@ impl<'slot> Probes<'slot> {
             locks: None,
             work: None,
             calls: None,
+            napi: None,
             programs: None,
             kallsyms: Kallsyms::default(),
             code: Vec::new(),
@@ -215,6 +223,9 @@ impl<'slot> Probes<'slot> {
     pub fn count(&mut self, missing: &mut Vec<MissingNote>) {
         if let Some(irq) = &mut self.irq {
             keep(irq.begin(), missing);
+        }
+        if let Some(napi) = &mut self.napi {
+            keep(napi.begin(), missing);
         }
         if let Some(blkio) = &self.blkio {
             blkio.begin();
@@ -255,6 +266,9 @@ impl<'slot> Probes<'slot> {
         if let Some(calls) = &mut self.calls {
             let _ = calls.poll();
         }
+        if let Some(napi) = &mut self.napi {
+            napi.poll(at);
+        }
     }
 
     /// The window ends: everything stops at about the same time.
@@ -290,6 +304,11 @@ impl<'slot> Probes<'slot> {
         if let Some(irq) = &self.irq {
             traced.cpus = keep(irq.rows(), missing);
             traced.note_lost(irq::WHAT, irq.lost());
+        }
+        if let Some(napi) = &mut self.napi {
+            traced.polls = keep(napi.rows(), missing);
+            traced.sockets = keep(napi.sockets(window), missing);
+            traced.note_lost(napi::WHAT, napi.lost());
         }
         if let Some(oncpu) = &self.oncpu
             && let Some(seen) = keep(oncpu.cpus(), missing)
@@ -435,6 +454,8 @@ impl Traced {
         tables.connects = self.connects;
         tables.listeners = self.listeners;
         tables.programs = self.programs;
+        tables.polls = self.polls;
+        tables.sockets = self.sockets;
         tables
     }
 

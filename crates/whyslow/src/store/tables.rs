@@ -57,6 +57,8 @@ tables! {
     holds Later,
     runs Later,
     spans Later,
+    polls First,
+    sockets First,
 }
 
 /// A table that can be written.
