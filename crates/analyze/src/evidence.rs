@@ -14,11 +14,13 @@ mod cpu;
 mod disk;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod frequency;
 mod kernel;
 mod memory;
 mod net;
 
 pub use cpu::CpuTime;
+pub use frequency::Policy;
 pub use kernel::Clocksource;
 pub use net::Netns;
 
@@ -26,6 +28,7 @@ pub use net::Netns;
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'r> {
     rec: &'r Recording,
+    baseline: Option<&'r Recording>,
 }
 
 /// Accessors of tables, with the name of the probe that fills them.
@@ -61,13 +64,29 @@ tables! {
     polls: Poll, "received packets";
     /// Sockets whose packets waited for a reader.
     sockets: Socket, "receive queues";
+    /// Who had which CPU for long.
+    runs: Run, "off-CPU stacks";
+    /// What each CPU delivered.
+    speeds: Speed, "CPU speed";
 }
 
 impl<'r> Evidence<'r> {
     /// The facts of `rec`.
     #[must_use]
     pub fn of(rec: &'r Recording) -> Self {
-        Evidence { rec }
+        Evidence { rec, baseline: None }
+    }
+
+    /// Compared with `baseline`: a window of the same host, or of a twin, in which all was well.
+    #[must_use]
+    pub fn beside(self, baseline: Option<&'r Recording>) -> Self {
+        Evidence { baseline, ..self }
+    }
+
+    /// What it is compared with.
+    #[must_use]
+    pub fn baseline(&self) -> Option<&'r Recording> {
+        self.baseline
     }
 
     /// The recording itself.

@@ -20,17 +20,24 @@ pub mod names;
 pub mod parse;
 pub mod rules;
 pub mod shell;
+pub mod speed;
 mod spread;
 pub mod syscalls;
 mod untraced;
 
-pub use evidence::{Clocksource, CpuTime, Evidence, Netns};
+pub use evidence::{Clocksource, CpuTime, Evidence, Netns, Policy};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
 #[must_use]
 pub fn examine(recording: &Recording) -> Document {
-    let ev = Evidence::of(recording);
+    examine_beside(recording, None)
+}
+
+/// As [`examine`], compared with an earlier recording of the same host, or of a twin.
+#[must_use]
+pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Document {
+    let ev = Evidence::of(recording).beside(baseline);
     let answers = rules::ask_all(&ev);
     let meta = &recording.meta;
     Document {
@@ -49,6 +56,7 @@ pub fn examine(recording: &Recording) -> Document {
         locks: locks::locks(recording),
         calls: calls::calls(recording),
         slow_calls: calls::slow_calls(recording),
+        cpus: speed::rows(&ev),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),

@@ -20,6 +20,7 @@ mod oom_kill;
 mod pid_limit;
 mod reclaim;
 mod retransmits;
+mod slow_cpu;
 mod softnet_drops;
 mod steal;
 mod swap_in;
@@ -75,6 +76,7 @@ pub const ALL: &[Rule] = &[
     pid_limit::RULE,
     reclaim::RULE,
     retransmits::RULE,
+    slow_cpu::RULE,
     softnet_drops::RULE,
     steal::RULE,
     swap_in::RULE,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
-use crate::finding::in_seconds;
-use crate::{Finding, MissingNote, Not};
+use crate::finding::{in_seconds, in_seconds_or_null};
+use crate::{Finding, MissingNote, Not, Share};
 
 /// The version of the JSON document.
 pub const SCHEMA: u32 = 0;
@@ -52,6 +52,9 @@ pub struct Document {
     /// Slow system calls of the watched tasks, in order of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slow_calls: Vec<SlowCallAccount>,
+    /// The online CPUs, and what each delivered; only where that was measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<CpuAccount>,
     /// What could not be looked at, and why.
     pub missing: Vec<MissingNote>,
     /// What looking cost.
@@ -111,6 +114,50 @@ pub struct CgroupShare {
     /// Time its tasks were in uninterruptible sleep.
     #[serde(rename = "disk_s", serialize_with = "in_seconds")]
     pub disk: Duration,
+}
+
+/// What one CPU delivered in the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CpuAccount {
+    /// Its number.
+    pub cpu: u32,
+    /// Its NUMA node, where the kernel knows nodes.
+    pub node: Option<u32>,
+    /// Why it was not measured; `None`: it was.
+    pub not_measured: Option<String>,
+    /// Time that a task gets for a million additions, each waiting for the one before.
+    #[serde(rename = "million_s", serialize_with = "in_seconds_or_null")]
+    pub million: Option<Duration>,
+    /// That time by the median of the CPUs like it; `None`: it is the only one.
+    pub ratio: Option<f64>,
+    /// It is slow: so many times slower than `slow_against`.
+    pub slow: Option<f64>,
+    /// "the median CPU", "its nominal frequency", "the baseline", "when nothing interrupts it".
+    pub slow_against: Option<String>,
+    /// Why it is slow, as far as the evidence goes.
+    pub reasons: Vec<String>,
+    /// Share of the loops' time that something took in pieces.
+    pub taken: Option<Share>,
+    /// Frequency at which the loops ran when nothing interrupted them, in MHz; `None` on an emulator.
+    pub mhz: Option<f64>,
+    /// Nominal frequency in MHz.
+    pub nominal_mhz: Option<f64>,
+    /// Mean frequency while it was not idle, in MHz, where cycles can be counted.
+    pub busy_mhz: Option<f64>,
+    /// Share of the window in which it was busy.
+    pub busy: Option<Share>,
+    /// The idle state in which it was longest.
+    pub idle_state: Option<String>,
+    /// Share of the window in interrupt handlers that can be traced.
+    pub hardirq: Option<Share>,
+    /// ... in softirqs.
+    pub softirq: Option<Share>,
+    /// ... that the hypervisor says it took.
+    pub steal: Option<Share>,
+    /// The cpufreq governor.
+    pub governor: Option<String>,
+    /// The cpufreq driver.
+    pub driver: Option<String>,
 }
 
 /// What looking cost the host.

@@ -8,11 +8,12 @@ mod finding;
 mod missing;
 pub mod napi;
 mod recording;
+pub mod speed;
 pub mod table;
 pub mod timeline;
 mod units;
 
-pub use document::{Account, CgroupShare, Document, OwnCost, SCHEMA, StateShare};
+pub use document::{Account, CgroupShare, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
 pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, Subject, SubjectKind};
 pub use missing::{Missing, MissingNote};
 pub use recording::{FORMAT, Frame, Meta, Recording};

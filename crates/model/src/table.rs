@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use crate::napi::{Poll, Socket};
+pub use crate::speed::{Loop, Speed};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -50,6 +51,8 @@ pub struct Tables {
     pub polls: Option<Vec<Poll>>,
     /// One row a socket whose packets waited for a reader.
     pub sockets: Option<Vec<Socket>>,
+    /// One row an online CPU: loops of known length.
+    pub speeds: Option<Vec<Speed>>,
 }
 
 /// A task over the window.

@@ -64,6 +64,7 @@ pub fn doctor() -> Vec<Rung> {
     rungs.extend(symbols(root));
     rungs.push(ask::cgroups(&root.join("sys/fs/cgroup")));
     rungs.extend(optional(root));
+    rungs.extend(speed());
     rungs
 }
 
@@ -149,6 +150,18 @@ fn packets() -> Result<(), Missing> {
     let mut slots = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let irq = bpf::irq::Irq::start(&mut slots.0)?;
     bpf::napi::Napi::start(&mut slots.1, Some(irq.soft())).map(drop)
+}
+
+fn speed() -> [Rung; 2] {
+    let (speed, cycles) = crate::speed::ask();
+    [
+        Rung::new(crate::speed::WHAT, "whether a CPU is slow", speed),
+        Rung::new(
+            crate::speed::CYCLES,
+            "the frequency of busy CPUs; loops of known length tell it, too, but on an emulator",
+            cycles,
+        ),
+    ]
 }
 
 fn read(root: &Path, name: &str) -> io::Result<String> {

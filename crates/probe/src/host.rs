@@ -52,7 +52,13 @@ pub fn tick_ns() -> u64 {
 /// Online CPUs, as /sys lists them ("0-3,8").
 #[must_use]
 pub fn online_cpus(root: &Path) -> Vec<u32> {
-    let list = fs::read_to_string(root.join("sys/devices/system/cpu/online")).unwrap_or_default();
+    cpu_list(&root.join("sys/devices/system/cpu/online"))
+}
+
+/// The CPUs that a file lists ("0-3,8"); none if it cannot be read.
+#[must_use]
+pub fn cpu_list(file: &Path) -> Vec<u32> {
+    let list = fs::read_to_string(file).unwrap_or_default();
     let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         let (from, to) = (from.parse().ok()?, to.parse().ok()?);

@@ -14,8 +14,9 @@ use whyslow_model::{Missing, MissingNote};
 use crate::bpf::{blkio, calls, connect, irq, locks, memory, napi, oncpu, programs, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
-use crate::record::Follow;
+use crate::record::{Follow, Plan};
 use crate::span_table::{self, Window};
+use crate::speed::Speeds;
 use crate::symbols::KernelNames;
 use crate::{call_table, host, listeners, lock_table, sample_table, task_table};
 
@@ -80,6 +81,7 @@ pub struct Probes<'slot> {
     calls: Option<calls::Calls<'slot>>,
     napi: Option<napi::Napi<'slot>>,
     programs: Option<programs::Programs>,
+    speeds: Option<Speeds>,
     kallsyms: Kallsyms,
     code: Vec<Range<u64>>,
     start: tasks::Snapshot,
@@ -104,6 +106,7 @@ pub struct Traced {
     programs: Option<Vec<table::Program>>,
     polls: Option<Vec<table::Poll>>,
     sockets: Option<Vec<table::Socket>>,
+    speeds: Option<Vec<table::Speed>>,
     /// Run time of our BPF programs.
     pub own_bpf_ns: Option<u64>,
     /// Events seen and not noted, by probe.
@@ -194,6 +197,7 @@ impl<'slot> Probes<'slot> {
             calls: None,
             napi: None,
             programs: None,
+            speeds: None,
             kallsyms: Kallsyms::default(),
             code: Vec::new(),
             start: tasks::Snapshot::default(),
@@ -246,6 +250,13 @@ impl<'slot> Probes<'slot> {
         }
     }
 
+    /// Threads that measure the CPUs begin. Not where a command is followed: it pays for what we take.
+    pub fn measure(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
+        if plan.root == Path::new("/") && plan.follow.is_none() {
+            self.speeds = keep(Speeds::begin(plan.window, &self.start.tasks, plan.all_cpus), missing);
+        }
+    }
+
     /// A beat within the window.
     pub fn poll(&mut self, at: Duration, window: Duration) {
         if let Some(programs) = &mut self.programs {
@@ -275,6 +286,7 @@ impl<'slot> Probes<'slot> {
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let (start, code) = (std::mem::take(&mut self.start), std::mem::take(&mut self.code));
         let mut traced = Traced { start, code, ..Traced::default() };
+        traced.speeds = self.speeds.take().map(|speeds| speeds.end(missing));
         if let Some(locks) = &mut self.locks {
             locks.end(window);
         }
@@ -456,6 +468,7 @@ impl Traced {
         tables.programs = self.programs;
         tables.polls = self.polls;
         tables.sockets = self.sockets;
+        tables.speeds = self.speeds;
         tables
     }
 

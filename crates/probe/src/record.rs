@@ -36,6 +36,8 @@ pub struct Plan {
     pub follow: Option<Follow>,
     /// The window ends when this can be read: a pidfd.
     pub ends_with: Option<RawFd>,
+    /// Measure the speed of CPUs that are isolated or run real-time tasks, too.
+    pub all_cpus: bool,
 }
 
 /// Whom to follow in detail: their system calls, and waits of 100 us.
@@ -76,6 +78,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
     probes.begin(&mut seen.missing);
     let (started_at, began, start_ns) = (host::now_rfc3339(), Instant::now(), host::monotonic_ns());
     probes.count(&mut seen.missing);
+    probes.measure(plan, &mut seen.missing);
     audience.begun(began);
     let interrupted = wait_out(plan, began, stop, audience, &mut |at, second| {
         probes.poll(at, plan.window);

@@ -8,6 +8,7 @@ mod account;
 mod call;
 mod cells;
 mod chain;
+mod cpus;
 mod finding;
 mod lock;
 mod rest;
@@ -65,6 +66,24 @@ pub fn locks(document: &Document, style: &Style) -> String {
         }
     }
     lock::section(&mut page, document, style);
+    rest::unseen(&mut page, document, style);
+    page.finish()
+}
+
+/// What each CPU delivers, and what that costs whom.
+#[must_use]
+pub fn cpus(document: &Document, style: &Style) -> String {
+    let mut page = Page::new(style.colour);
+    when(&mut page, document);
+    let (answer, ink) = cpus::answer(document);
+    page.say("", &answer, ink);
+    cpus::section(&mut page, document, style);
+    let only = Document {
+        findings: document.findings.iter().filter(|f| f.rule == "slow-cpu").cloned().collect(),
+        ..document.clone()
+    };
+    causes(&mut page, &only);
+    risks(&mut page, &only);
     rest::unseen(&mut page, document, style);
     page.finish()
 }

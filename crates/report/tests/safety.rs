@@ -5,7 +5,7 @@ mod sample;
 use proptest::prelude::*;
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
-use whyslow_report::{Style, chains, json, json_line, locks, text};
+use whyslow_report::{Style, chains, cpus, json, json_line, locks, text};
 
 /// Names as processes choose them: any characters, many of them those that a terminal obeys.
 fn name() -> impl Strategy<Value = String> {
@@ -97,6 +97,11 @@ fn watched_with(names: &[String]) -> Document {
     for call in &mut doc.calls {
         (call.syscall, call.path) = (name(), Some(name()));
     }
+    doc.cpus = sample::full().cpus;
+    for cpu in &mut doc.cpus {
+        (cpu.governor, cpu.idle_state, cpu.reasons) = (Some(name()), Some(name()), vec![name(), name()]);
+        cpu.not_measured = cpu.not_measured.as_ref().map(|_| name());
+    }
     for call in &mut doc.slow_calls {
         (call.who, call.syscall, call.path) = (name(), name(), Some(name()));
         call.split.iter_mut().for_each(|part| (part.kind, part.what) = (name(), name()));
@@ -126,7 +131,7 @@ proptest! {
     fn waits_keep_to_the_page_without_exception(names in prop::collection::vec(name(), 1..40), verbose: bool) {
         let doc = watched_with(&names);
         let style = Style { colour: false, verbose };
-        for page in [text(&doc, &style), chains(&doc, &style), locks(&doc, &style)] {
+        for page in [text(&doc, &style), chains(&doc, &style), locks(&doc, &style), cpus(&doc, &style)] {
             for line in page.lines() {
                 prop_assert!(!line.chars().any(is_unsafe), "{line:?}");
                 prop_assert!(columns(line) <= 80, "{line:?}");

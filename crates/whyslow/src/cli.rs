@@ -1,5 +1,6 @@
 //! The command line: verbs, their arguments, and the help that teaches them.
 
+mod beside;
 mod following;
 mod keeping;
 mod subject;
@@ -11,6 +12,7 @@ use std::io::Write;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+pub use beside::BesideArg;
 pub use following::Following;
 pub use keeping::{FlameArg, Keeping, can_be_written};
 pub use subject::SubjectArgs;
@@ -18,7 +20,7 @@ pub use telling::{Telling, outcome};
 pub use window::{WindowArgs, slow};
 
 use crate::cmd::{
-    attach, chains, completions, doctor, exam, explain, locks, man, record, report, rules, run,
+    attach, chains, completions, cpu, doctor, exam, explain, locks, man, record, report, rules, run,
 };
 use crate::launch::OUR_FAILURE;
 use crate::outcome::Outcome;
@@ -32,6 +34,7 @@ Examples:
   sudo whyslow run -- git clone URL     where did its wall time go?
   sudo whyslow attach 4242 --for 30s    ... of one that runs already
   sudo whyslow chains                   who waits for whom on this host
+  sudo whyslow cpu                      what each CPU delivers
   sudo whyslow record --for 30s -o host.why
   whyslow report host.why               anywhere, later, without root
   whyslow explain cpu-quota             how a cause is found, and where it is blind
@@ -43,7 +46,8 @@ Exit status:
   0  looked, and found no cause (risks and \"cannot tell\" alone are 0)
   1  found at least one cause
   2  could not look, or could not do what was asked
-chains: 1 if a chain is told. attach, locks: 0 if they looked.
+chains: 1 if a chain is told; cpu: 1 if a slow CPU cost somebody time.
+attach, locks: 0 if they looked.
 run: the command's own; 128 + n if signal n ended it, 130 if a second
      Ctrl-C ended the waiting for it; 125 if whyslow failed, 126 if the
      command could not be executed, 127 if there is no such command";
@@ -82,6 +86,8 @@ enum Verb {
     Chains(chains::Args),
     /// Tell the kernel locks that tasks of this host wait for, and who holds them
     Locks(locks::Args),
+    /// Tell what each CPU delivers, which is slow, and why
+    Cpu(cpu::Args),
     /// Record a window of this host into a file, to be reported later
     Record(record::Args),
     /// Report a recording
@@ -108,6 +114,7 @@ impl Cli {
             Some(Verb::Attach(args)) => attach::run(args, out),
             Some(Verb::Chains(args)) => chains::run(args, out),
             Some(Verb::Locks(args)) => locks::run(args, out),
+            Some(Verb::Cpu(args)) => cpu::run(args, out),
             Some(Verb::Record(args)) => record::run(args, out),
             Some(Verb::Report(args)) => report::run(args, out),
             Some(Verb::Rules) => rules::run(out),

@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod chains;
 pub mod completions;
+pub mod cpu;
 pub mod doctor;
 pub mod exam;
 pub mod explain;

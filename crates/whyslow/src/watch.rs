@@ -20,13 +20,15 @@ pub struct Look {
     pub follow: Option<Follow>,
     /// It is over when this can be read.
     pub ends_with: Option<RawFd>,
+    /// Measure CPUs that others keep for themselves, too.
+    pub all_cpus: bool,
 }
 
 impl Look {
     /// At the whole host, at nobody in particular.
     #[must_use]
     pub fn at_the_host(window: Duration) -> Self {
-        Look { window, follow: None, ends_with: None }
+        Look { window, follow: None, ends_with: None, all_cpus: false }
     }
 
     /// What the probe is to do.
@@ -38,6 +40,7 @@ impl Look {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             follow: self.follow,
             ends_with: self.ends_with,
+            all_cpus: self.all_cpus,
         }
     }
 }

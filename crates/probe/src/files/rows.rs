@@ -76,6 +76,8 @@ pub const ROWS: &[Row] = &[
         dentries"),
     Row::new("cpus", "sys/devices/system/cpu/{online,possible,present,offline,isolated,nohz_full,smt/active,\
         smt/control}", "which CPUs there are and take part").cap(PAGE),
+    Row::new("core-types", "sys/devices/{cpu_core,cpu_atom}/cpus", "large and small cores").cap(PAGE)
+        .needs("an Intel CPU with cores of two sorts"),
     Row::new("clocksource", "sys/devices/system/clocksource/clocksource*/{current_clocksource,available_clocksource}",
         "what tells the time").cap(PAGE),
     Row::new("preempt", "sys/kernel/debug/sched/preempt", "the preemption model in force").cap(PAGE)
@@ -156,6 +158,8 @@ pub const ROWS: &[Row] = &[
     // Per CPU: many files on big machines, so last.
     Row::new("topology", "sys/devices/system/cpu/{cpu}/topology/{core_id,physical_package_id,die_id,cluster_id,\
         thread_siblings_list,core_cpus_list,package_cpus_list}", "cores, threads, packages").cap(PAGE),
+    Row::new("capacity", "sys/devices/system/cpu/{cpu}/cpu_capacity", "how much a core can do, where cores differ").cap(PAGE)
+        .needs("arm64, or x86 since Linux 6.12"),
     Row::new("thermal-throttle", "sys/devices/system/cpu/{cpu}/thermal_throttle/*", "throttled for heat: counts that \
         the driver keeps").ends().cap(PAGE).needs("an Intel CPU with thermal interrupts, not virtual"),
     Row::new("microcode", "sys/devices/system/cpu/{cpu}/microcode/version", "microcode").cap(PAGE)

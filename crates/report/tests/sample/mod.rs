@@ -29,6 +29,7 @@ pub fn empty() -> Document {
         locks: Vec::new(),
         calls: Vec::new(),
         slow_calls: Vec::new(),
+        cpus: Vec::new(),
         missing: Vec::new(),
         own_cost: OwnCost::default(),
     }
@@ -72,6 +73,41 @@ fn quota() -> Finding {
     finding.cpu = Some(s(0.5));
     finding.overlaps = vec!["run-queue".into()];
     finding
+}
+
+/// One as it should be, one that is slow, one that was left alone.
+fn cpus() -> Vec<CpuAccount> {
+    let well = CpuAccount {
+        cpu: 0,
+        node: Some(0),
+        million: Some(s(0.000_233)),
+        ratio: Some(1.0),
+        taken: Some(Share::percent(1)),
+        mhz: Some(4300.0),
+        nominal_mhz: Some(2600.0),
+        busy_mhz: Some(4211.0),
+        busy: Some(Share::percent(35)),
+        idle_state: Some("C1E".into()),
+        hardirq: Some(Share::percent(0)),
+        softirq: Some(Share::percent(2)),
+        steal: Some(Share::percent(0)),
+        governor: Some("performance".into()),
+        driver: Some("acpi-cpufreq".into()),
+        ..CpuAccount::default()
+    };
+    let slow = CpuAccount {
+        cpu: 1,
+        million: Some(s(0.000_986)),
+        ratio: Some(4.23),
+        slow: Some(4.23),
+        slow_against: Some("the median CPU".into()),
+        reasons: vec!["governor powersave of acpi-cpufreq keeps it at 1200 of 2000 MHz".into()],
+        governor: Some("powersave".into()),
+        ..well.clone()
+    };
+    let why = "it is isolated; --all-cpus measures it".to_owned();
+    let left = CpuAccount { cpu: 2, not_measured: Some(why), ..CpuAccount::default() };
+    vec![well, slow, left]
 }
 
 fn account() -> Account {
@@ -124,6 +160,7 @@ pub fn full() -> Document {
     doc.missing = vec![absent.into(), Missing::not_recorded("interrupts").into()];
     doc.missing.extend((0..4).map(|n| Missing::skipped(format!("file {n}"), "it took 6 ms").into()));
     doc.chains = waits::chains();
+    doc.cpus = cpus();
     doc.own_cost = OwnCost { cpu: s(0.31), rss_bytes: 38 << 20, bpf_s: Some(0.12), lost_events: 3 };
     doc
 }

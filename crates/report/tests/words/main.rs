@@ -1,5 +1,6 @@
 //! The words of the report. A golden text keeps them from drifting; after a change on purpose, copy what the test prints.
 
+mod cpus;
 mod ends;
 #[path = "../sample/mod.rs"]
 mod sample;

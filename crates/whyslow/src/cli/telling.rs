@@ -22,7 +22,47 @@ pub struct Telling {
     verbose: bool,
 }
 
+/// How to tell it, and what it is compared with.
+#[derive(Debug)]
+pub struct Beside<'t> {
+    telling: &'t Telling,
+    baseline: Option<&'t Recording>,
+}
+
+impl Beside<'_> {
+    /// As [`Telling::tell`].
+    pub fn tell(
+        &self,
+        recording: &Recording,
+        focus: Option<&Focus>,
+        out: &mut dyn Write,
+    ) -> Result<Document> {
+        self.tell_as(text, recording, focus, out)
+    }
+
+    /// As [`Telling::tell_as`].
+    pub fn tell_as(
+        &self,
+        text: fn(&Document, &Style) -> String,
+        recording: &Recording,
+        focus: Option<&Focus>,
+        out: &mut dyn Write,
+    ) -> Result<Document> {
+        let document = examine(recording, self.baseline, focus)?;
+        let how = self.telling;
+        let page = if how.json { json(&document) } else { text(&document, &how.style(&io::stdout())) };
+        say(out, &page)?;
+        Ok(document)
+    }
+}
+
 impl Telling {
+    /// Compared with `baseline`.
+    #[must_use]
+    pub fn beside<'t>(&'t self, baseline: Option<&'t Recording>) -> Beside<'t> {
+        Beside { telling: self, baseline }
+    }
+
     /// Examine and print. `focus`: about whom.
     pub fn tell(
         &self,
@@ -41,10 +81,7 @@ impl Telling {
         focus: Option<&Focus>,
         out: &mut dyn Write,
     ) -> Result<Document> {
-        let document = examine(recording, focus)?;
-        let page = if self.json { json(&document) } else { text(&document, &self.style(&io::stdout())) };
-        say(out, &page)?;
-        Ok(document)
+        self.beside(None).tell_as(text, recording, focus, out)
     }
 
     /// For a command whose standard output is its own: text to stderr, JSON as the last line of stdout.
@@ -52,7 +89,7 @@ impl Telling {
     /// Nobody can know whether the command's output ended with a newline. One is always written before the document,
     /// so that its line begins at its beginning, and that the command's output, byte for byte, is all before it.
     pub fn tell_beside(&self, recording: &Recording, out: &mut dyn Write) -> Result<()> {
-        let document = examine(recording, None)?;
+        let document = examine(recording, None, None)?;
         if self.json {
             return say(out, &format!("\n{}", json_line(&document)));
         }
@@ -75,8 +112,8 @@ pub fn outcome(recording: &Recording, document: &Document) -> Outcome {
     Outcome::of(document)
 }
 
-fn examine(recording: &Recording, focus: Option<&Focus>) -> Result<Document> {
-    let mut document = whyslow_analyze::examine(recording);
+fn examine(recording: &Recording, baseline: Option<&Recording>, focus: Option<&Focus>) -> Result<Document> {
+    let mut document = whyslow_analyze::examine_beside(recording, baseline);
     if let Some(focus) = focus {
         whyslow_analyze::focus::focus(recording, &mut document, focus)?;
     }

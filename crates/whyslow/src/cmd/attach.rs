@@ -64,7 +64,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     };
     let ends = target.ends()?;
     let ends_with = ends.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
-    let recording = watch(Look { window: args.window.window, follow: Some(follow), ends_with });
+    let recording =
+        watch(Look { window: args.window.window, follow: Some(follow), ends_with, all_cpus: false });
     let told = args.telling.tell(&recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;

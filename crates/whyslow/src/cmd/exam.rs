@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::cli::{Keeping, SubjectArgs, Telling, WindowArgs, outcome};
+use crate::cli::{BesideArg, Keeping, SubjectArgs, Telling, WindowArgs, outcome};
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 
@@ -16,6 +16,8 @@ pub struct Args {
     #[command(flatten)]
     telling: Telling,
     #[command(flatten)]
+    beside: BesideArg,
+    #[command(flatten)]
     subject: SubjectArgs,
     #[command(flatten)]
     keeping: Keeping,
@@ -25,8 +27,9 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.subject.must_be_here()?;
     args.keeping.must_be_writable()?;
+    let baseline = args.beside.open()?;
     let recording = watch(Look::at_the_host(args.window.window));
-    let told = args.telling.tell(&recording, args.subject.focus().as_ref(), out);
+    let told = args.telling.beside(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.keeping.keep(&recording)?;
     Ok(outcome(&recording, &told?))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::cli::{FlameArg, SubjectArgs, Telling, outcome};
+use crate::cli::{BesideArg, FlameArg, SubjectArgs, Telling, outcome};
 use crate::outcome::Outcome;
 use crate::store;
 
@@ -18,6 +18,8 @@ pub struct Args {
     #[command(flatten)]
     telling: Telling,
     #[command(flatten)]
+    beside: BesideArg,
+    #[command(flatten)]
     subject: SubjectArgs,
     #[command(flatten)]
     flame: FlameArg,
@@ -26,8 +28,9 @@ pub struct Args {
 /// Open, examine, print.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.flame.must_be_writable()?;
+    let baseline = args.beside.open()?;
     let recording = store::open(&args.recording)?;
-    let told = args.telling.tell(&recording, args.subject.focus().as_ref(), out);
+    let told = args.telling.beside(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.flame.keep(&recording)?;
     Ok(outcome(&recording, &told?))
 }

@@ -69,7 +69,8 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     let started = Started::start(&args.command, user.as_ref(), &signals).inspect_err(|_| signals.let_in())?;
     let stop = signals.catch(started.pidfd());
     let follow = Follow { pids: vec![started.pid()], ..args.following.follow(words(args).join(" ")) };
-    let look = Look { window: FOR_EVER, follow: Some(follow), ends_with: Some(started.pidfd()) };
+    let look =
+        Look { window: FOR_EVER, follow: Some(follow), ends_with: Some(started.pidfd()), all_cpus: false };
     let mut starter = Starter { command: started, from: Duration::ZERO };
 
     let mut recording = whyslow_probe::record(&look.plan(), stop, &mut starter);

@@ -59,6 +59,7 @@ tables! {
     spans Later,
     polls First,
     sockets First,
+    speeds First,
 }
 
 /// A table that can be written.

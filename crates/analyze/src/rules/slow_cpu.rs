@@ -1,0 +1,296 @@
+//! A CPU does less in its time than it should: less than the others, than its nominal frequency, or than before.
+//!
+//! Signal: loops of known length, run on each CPU in turn (`speed`). Lost: the time that tasks were on slow CPUs x (1 - what
+//! the loop should take / what it takes). Not this rule: waiting for a CPU, a quota's too, which is not in the loops' time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind};
+
+use super::Rule;
+use crate::Evidence;
+use crate::speed::{Against, Measured, Reason, Reasons, SLOW, Verdict, Victims, World, reasons, victims};
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "slow-cpu",
+    question: "Did a CPU do less in its time than it should?",
+    what: "A CPU runs below the speed that it was bought for: a governor or limit holds its clock down, heat or a power \
+           limit throttles it, or something that is no task takes its time in pieces. What runs there is slow, and queues \
+           that it serves fill.",
+    how: "A thread goes from CPU to CPU and runs loops of dependent additions, one cycle each: 12 loops of 2 ms a CPU, half of \
+          them in each half of the window. The fastest loop of each half must take 1.25 times longer than that of the \
+          median CPU, than its time stamp counter's frequency allows, than in the recording given by --baseline, or than its own \
+          fastest pieces. Time lost = time that tasks were on that CPU x (1 - time the loop should take / time it takes).",
+    limits: "Only what the loops' clock sees: slow memory, a busy sibling of the core and small caches do not slow them. All \
+             CPUs slow alike are seen only against nominal (not on an emulator, not on arm64) or a baseline. Isolated, \
+             nohz_full and real-time CPUs are measured with --all-cpus only; idle CPUs under a governor that raises the \
+             clock with load are not judged. Where whyslow follows a command, CPUs are not measured.",
+    sources: "Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst; drivers/cpufreq/{cpufreq_powersave,intel_pstate}.c; \
+              drivers/thermal/intel/therm_throt.c; kernel/sched/cputime.c.",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Less than this share of one CPU's window is not worth a line.
+const WORTH_IT: f64 = 0.05;
+/// Victims that are named.
+const NAMED: usize = 3;
+
+/// Slow CPUs of one kind: compared with the same, for the same reasons.
+struct Group {
+    cpus: Vec<(Measured, Verdict)>,
+    why: Reasons,
+}
+
+impl Group {
+    /// The middle one of their ratios.
+    fn ratio(&self) -> f64 {
+        let mut all: Vec<f64> = self.cpus.iter().map(|(_, verdict)| verdict.ratio).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(1.0)
+    }
+
+    fn against(&self) -> Against {
+        self.cpus.first().map_or(Against::Median, |(_, verdict)| verdict.against)
+    }
+
+    fn numbers(&self) -> Vec<u32> {
+        self.cpus.iter().map(|(seen, _)| seen.cpu).collect()
+    }
+
+    fn ratios(&self, pick: fn(&Verdict) -> f64) -> BTreeMap<u32, f64> {
+        self.cpus.iter().map(|(seen, verdict)| (seen.cpu, pick(verdict))).collect()
+    }
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let world = world(ev)?;
+    let mut groups: BTreeMap<(Against, Vec<&'static str>), Group> = BTreeMap::new();
+    for seen in &world.measured {
+        let Some(verdict) = world.judge(seen) else { continue };
+        let why = reasons(ev, seen, &verdict);
+        let group = groups.entry((verdict.against, why.key())).or_insert(Group { cpus: Vec::new(), why });
+        group.cpus.push((*seen, verdict));
+    }
+    let mut found = Vec::new();
+    for group in groups.values() {
+        found.push(finding(ev, group)?);
+    }
+    if found.is_empty() {
+        found.extend(pinned(ev));
+    }
+    Ok(found)
+}
+
+fn world(ev: &Evidence<'_>) -> Result<World, Missing> {
+    let world = World::of(ev)?;
+    match (world.measured.is_empty(), world.skipped.first()) {
+        (true, Some((cpu, why))) => {
+            Err(Missing::skipped("CPU speed", format!("CPU {cpu} and all others: {why}")))
+        }
+        (true, None) => Err(Missing::broken("CPU speed", "no CPU is online")),
+        _ => Ok(world),
+    }
+}
+
+/// "CPU 3", "CPUs 0-2, 5".
+fn named(cpus: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*cpu) => *last = *cpu,
+            _ => ranges.push((*cpu, *cpu)),
+        }
+    }
+    let one = |(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    let words: Vec<String> = ranges.iter().map(one).collect();
+    format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, words.join(", "))
+}
+
+fn slower(group: &Group) -> String {
+    let one = group.cpus.len() == 1;
+    let (is, its) = if one { ("is", "its") } else { ("are", "their") };
+    let ratio = group.ratio();
+    let who = named(&group.numbers());
+    match group.against() {
+        Against::Median => format!("{who} {is} {ratio:.1} times slower than the median CPU"),
+        Against::Nominal => {
+            let nominal = group.cpus.iter().find_map(|(seen, _)| seen.nominal_mhz).unwrap_or(0.0);
+            format!("{who} {is} {ratio:.1} times slower than {its} nominal {nominal:.0} MHz")
+        }
+        Against::Baseline => format!("{who} {is} {ratio:.1} times slower than in the baseline"),
+        Against::Itself => format!(
+            "{who} {is} {ratio:.1} times slower than when nothing interrupts {}",
+            if one { "it" } else { "them" }
+        ),
+    }
+}
+
+fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
+    let lost = victims(ev, &group.ratios(|verdict| verdict.ratio))?;
+    let least = victims(ev, &group.ratios(|verdict| verdict.least))?;
+    let title = format!("{}: {}", slower(group), group.why.words());
+    // Traced handlers are the host's own work: what they take is somebody's packets.
+    let is_work = group.against() == Against::Itself && group.why.key() == ["interrupts"];
+    let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;
+    let culprit = culprit(group);
+    let mut f = match noticed {
+        true => {
+            let (low, high) = (lost.lost.min(least.lost), lost.lost.max(least.lost));
+            Finding::cause(RULE.id, victim(&lost), lost.lost).between(low, high).share_of(lost.on_cpu)
+        }
+        false => Finding::risk(RULE.id, Subject::host()),
+    };
+    f = f.titled(title).by(culprit);
+    for hop in hops(group, &lost).into_iter().filter(|_| noticed) {
+        f = f.hop(hop);
+    }
+    f = f.check("the same measurement, CPU by CPU", "whyslow cpu --for 5s");
+    Ok(fixes(f, group))
+}
+
+/// Who lost most, if that is nearly all; else the host.
+fn victim(lost: &Victims) -> Subject {
+    const NEARLY: f64 = 0.6;
+    match lost.processes.first() {
+        Some((pid, name, time)) if time.as_secs_f64() >= NEARLY * lost.lost.as_secs_f64() => {
+            Subject::new(SubjectKind::Task, pid.to_string(), name)
+        }
+        _ => Subject::host(),
+    }
+}
+
+fn culprit(group: &Group) -> Culprit {
+    let cpus = group.numbers();
+    let set = group.why.hold.iter().find_map(|reason| Some((reason, reason.file.clone()?)));
+    match set {
+        Some((reason, file)) => {
+            Culprit::new(SubjectKind::Kernel, reason.kind, format!("{} of {}", reason.kind, named(&cpus)))
+                .at_file(file)
+        }
+        None => {
+            let id = cpus.first().map_or_else(String::new, |cpu| format!("cpu{cpu}"));
+            Culprit::new(SubjectKind::Cpu, id, named(&cpus))
+        }
+    }
+}
+
+fn hops(group: &Group, lost: &Victims) -> Vec<Hop> {
+    let who = named(&group.numbers());
+    let hop = |(pid, name, time): &(u32, String, Duration)| Hop {
+        edge: "slow-cpu".into(),
+        who: format!("{name} (pid {pid})"),
+        waits_for: format!("{who} to do what another does in 1/{:.1} of the time", group.ratio()),
+        state: "running".into(),
+        lost: *time,
+        worst: None,
+        count: None,
+        per_call: None,
+        grows_with: None,
+    };
+    lost.processes.iter().take(NAMED).map(hop).collect()
+}
+
+fn fixes(mut f: Finding, group: &Group) -> Finding {
+    for reason in &group.why.hold {
+        f = match (&reason.file, &reason.values) {
+            (Some(file), Some((is, better))) => set(f, reason, file, is, better),
+            _ => advice(f, reason.kind),
+        };
+    }
+    if group.why.hold.is_empty() {
+        f = f.advice(
+            "compare with the firmware's settings (power profile, speed limits) and with a host of the same model; on a \
+             virtual machine ask who runs the hypervisor for the speed that was promised",
+        );
+    }
+    f
+}
+
+/// A file of each policy or CPU: all are to be set alike.
+fn set(f: Finding, reason: &Reason, file: &str, is: &str, better: &str) -> Finding {
+    let every =
+        match file.split_once("/policy").and_then(|(above, below)| Some((above, below.split_once('/')?.1))) {
+            Some((above, name)) => format!("{above}/policy*/{name}"),
+            None => file.to_owned(),
+        };
+    let f = f.fix(
+        format!("let it run faster; it takes more power (undo: echo {is} | tee {every})"),
+        format!("echo {better} | tee {every}"),
+    );
+    match reason.kind {
+        "governor" | "epp" => f.advice(
+            "to make it last: the profile of tuned or power-profiles-daemon, cpupower.service, or cpufreq.default_governor=performance \
+             on the kernel's command line (undo: the old profile; remove it and boot)",
+        ),
+        _ => f,
+    }
+}
+
+fn advice(f: Finding, kind: &str) -> Finding {
+    match kind {
+        "bios" => f.advice("raise the limit in the firmware's power settings, or look for a failed power supply or fan"),
+        "thermal" => f.advice("look at fans, filters, heat sinks and the temperature of the room"),
+        "power" => f.advice("raise the power limit (RAPL, BMC), if supply and cooling allow it (undo: the old limit)"),
+        "steal" => f.advice("ask who runs the hypervisor for CPUs of your own, or a less crowded machine"),
+        "interrupts" => f.advice("spread its interrupts over more CPUs (undo: the old affinity)"),
+        "taken" => f.advice(
+            "look for timers and firmware interrupts on it: perf stat -a -A -e msr/smi/, the hwlat tracer, irq_vectors \
+             tracepoints",
+        ),
+        _ => f.advice("leave its sibling idle, or switch SMT off, if single threads matter more than throughput"),
+    }
+}
+
+/// A governor that pins the lowest frequency, where nobody could measure that it costs anything.
+fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
+    let policies = ev.cpufreq_policies();
+    let pinned: Vec<_> = policies.iter().filter_map(|policy| Some((policy, policy.pinned_low()?))).collect();
+    let (policy, (lowest, highest)) = pinned.first()?;
+    let mut cpus: Vec<u32> = pinned.iter().flat_map(|(policy, _)| policy.cpus.iter().copied()).collect();
+    cpus.sort_unstable();
+    let file = format!("{}/scaling_governor", policy.folder);
+    let words = format!(
+        "governor powersave of {} keeps {} at {} of {} MHz; no loss was measured",
+        policy.driver,
+        named(&cpus),
+        lowest / 1000,
+        highest / 1000
+    );
+    let reason = Reason { kind: "governor", text: words.clone(), file: None, values: None };
+    let f = Finding::risk(RULE.id, Subject::host()).titled(words);
+    let f = f.by(Culprit::new(SubjectKind::Kernel, "governor", "governor powersave").at_file(&file));
+    Some(set(f.check("governors", format!("grep . {file}")), &reason, &file, "powersave", "performance"))
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let world = world(ev)?;
+    if world.measured.iter().any(|seen| world.judge(seen).is_some()) {
+        return Ok(None);
+    }
+    let judged = world.measured.iter().filter(|seen| !world.is_idle(seen.cpu));
+    let slowest = judged.clone().max_by(|a, b| a.typical.total_cmp(&b.typical));
+    let Some(slowest) = slowest else { return Ok(None) };
+    let mut evidence = match world.ratio(slowest) {
+        Some(ratio) => {
+            format!("the slowest of {} is {ratio:.2} times the median, {SLOW} is slow", judged.count())
+        }
+        None => "the one CPU is not interrupted for long".to_owned(),
+    };
+    if let (Some(mhz), Some(nominal)) = (slowest.mhz, slowest.nominal_mhz) {
+        evidence.push_str(&format!("; it ran at {mhz:.0} MHz, nominal is {nominal:.0}"));
+    } else if !world.has_baseline() {
+        evidence.push_str("; whether all are slow alike only a baseline can tell");
+    }
+    if !world.skipped.is_empty() {
+        evidence.push_str(&format!("; {} not measured", world.skipped.len()));
+    }
+    Ok(Some(Not { what: "a slow CPU".into(), evidence }))
+}
+
+#[cfg(test)]
+#[path = "slow_cpu_tests.rs"]
+mod tests;

@@ -1,0 +1,151 @@
+//! Hosts with a slow CPU, and without.
+
+use whyslow_model::Kind;
+use whyslow_model::table::{Speed, Task};
+
+use super::*;
+use crate::evidence::fixture::Fixture;
+use crate::speed::measured_tests::{WINDOW, speed};
+
+/// A host of the CPUs in `rows`; a thread is bound to CPU 1 and ran all the time.
+fn host(rows: Vec<Speed>) -> Fixture {
+    let window = Duration::from_nanos(WINDOW);
+    let busy = Task {
+        pid: 7,
+        tgid: 7,
+        comm: "sink".into(),
+        exec_ns: WINDOW,
+        traced_ns: WINDOW,
+        allowed: "1".into(),
+        ..Task::default()
+    };
+    let idle = "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n";
+    let ran = "cpu  1000 0 0 0 0 0 0 0\ncpu0 0 0 0 1000 0 0 0 0\ncpu1 1000 0 0 0 0 0 0 0\n";
+    Fixture::window(window).start("proc/stat", idle).end("proc/stat", ran).with(|t| {
+        t.speeds = Some(rows);
+        t.tasks = Some(vec![busy]);
+    })
+}
+
+fn two(slow_mhz: u64, taken: f64) -> Vec<Speed> {
+    vec![speed(0, 4000, 0.0), speed(1, slow_mhz, taken)]
+}
+
+fn governed(host: Fixture, driver: &str) -> Fixture {
+    let folder = "sys/devices/system/cpu/cpufreq/policy1";
+    let file = |name: &str| format!("{folder}/{name}");
+    host.end(&file("affected_cpus"), "1\n")
+        .end(&file("scaling_driver"), driver)
+        .end(&file("scaling_governor"), "powersave\n")
+        .end(&file("scaling_min_freq"), "1000000\n")
+        .end(&file("cpuinfo_max_freq"), "4000000\n")
+}
+
+#[test]
+fn fires_on_a_cpu_whose_governor_pins_it_and_names_governor_victim_and_undo() {
+    let found = check(&governed(host(two(1000, 0.0)), "acpi-cpufreq\n").ev()).unwrap();
+    let f = &found[0];
+    assert_eq!((f.kind, f.victim.name.as_str(), found.len()), (Kind::Cause, "sink", 1));
+    assert!((f.lost.unwrap().as_secs_f64() - 7.5).abs() < 0.1, "{:?}", f.lost);
+    assert_eq!(
+        f.title,
+        "CPU 1 is 4.0 times slower than the median CPU: governor powersave of acpi-cpufreq keeps it at 1000 of 4000 MHz"
+    );
+    let fix = &f.fixes[0];
+    let every = "/sys/devices/system/cpu/cpufreq/policy*/scaling_governor";
+    assert_eq!(fix.command.as_deref(), Some(format!("echo performance | tee {every}").as_str()));
+    assert!(fix.text.contains(&format!("undo: echo powersave | tee {every}")));
+}
+
+#[test]
+fn says_what_it_is_not_where_no_reason_holds() {
+    let found = check(&host(two(1000, 0.0)).ev()).unwrap();
+    let words = "unknown: not frequency (no governor, limit or throttling holds it down here), not quota, not steal, \
+                 not interrupts";
+    assert!(found[0].title.ends_with(words), "{}", found[0].title);
+    assert_eq!(found[0].culprit.as_ref().unwrap().name, "CPU 1");
+}
+
+#[test]
+fn powersave_of_a_driver_that_picks_itself_is_no_reason() {
+    let found = check(&governed(host(two(1000, 0.0)), "intel_pstate\n").ev()).unwrap();
+    assert!(!found[0].title.contains("governor powersave"), "{}", found[0].title);
+    let leaning = vec![
+        speed(0, 4000, 0.0),
+        Speed { preference: Some("power".into()), bias: Some("15".into()), ..speed(1, 1000, 0.0) },
+    ];
+    let found = check(&governed(host(leaning), "intel_pstate\n").ev()).unwrap();
+    let said = "energy_performance_preference is power; energy_perf_bias is 15 of 15";
+    assert!(found[0].title.ends_with(said), "{}", found[0].title);
+}
+
+#[test]
+fn time_that_is_taken_in_pieces_is_told_with_its_share() {
+    let found = check(&host(two(4000, 0.6)).ev()).unwrap();
+    assert_eq!(found[0].kind, Kind::Cause);
+    assert!(
+        found[0]
+            .title
+            .starts_with("CPU 1 is 2.5 times slower than the median CPU: 60 % of its time is taken")
+    );
+    let low = found[0].lost.unwrap().as_secs_f64();
+    assert!((low - 6.0).abs() < 0.1, "{low}");
+}
+
+#[test]
+fn traced_interrupts_and_steal_are_named() {
+    let row = whyslow_model::table::Cpu {
+        cpu: 1,
+        softirqs: vec![("NET_RX".into(), WINDOW / 2, 9)],
+        ..whyslow_model::table::Cpu::default()
+    };
+    let found = check(&host(two(4000, 0.5)).with(|t| t.cpus = Some(vec![row])).ev()).unwrap();
+    assert!(
+        found[0].title.contains("interrupts take 50 % of its time, most of it NET_RX"),
+        "{}",
+        found[0].title
+    );
+    let stolen = host(two(4000, 0.5)).end("proc/stat", "cpu  0 0 0 0 0 0 0 500\ncpu1 500 0 0 0 0 0 0 500\n");
+    let found = check(&stolen.ev()).unwrap();
+    assert!(found[0].title.contains("the hypervisor took 50 %"), "{}", found[0].title);
+}
+
+#[test]
+fn is_a_risk_where_nobody_ran_on_it() {
+    let mut idle = host(two(1000, 0.0));
+    idle.0.tables.tasks = Some(vec![]);
+    let found = check(&idle.ev()).unwrap();
+    assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
+}
+
+#[test]
+fn is_quiet_on_healthy_cpus_and_says_how_alike_they_are() {
+    let healthy = host(vec![speed(0, 4000, 0.0), speed(1, 3900, 0.02)]);
+    assert_eq!(check(&healthy.ev()), Ok(vec![]));
+    let not = rules_out(&healthy.ev()).unwrap().unwrap();
+    assert!(not.evidence.starts_with("the slowest of 2 is 1.05 times the median"), "{}", not.evidence);
+    assert_eq!(rules_out(&host(two(1000, 0.0)).ev()), Ok(None));
+}
+
+#[test]
+fn a_governor_that_pins_without_a_measured_loss_is_a_risk() {
+    let found = check(&governed(host(vec![speed(0, 4000, 0.0), speed(1, 4000, 0.0)]), "acpi-cpufreq\n").ev())
+        .unwrap();
+    assert_eq!((found[0].kind, found.len()), (Kind::Risk, 1));
+    assert!(found[0].title.contains("keeps CPU 1 at 1000 of 4000 MHz"));
+}
+
+#[test]
+fn says_so_when_it_cannot_tell() {
+    assert_eq!(check(&Fixture::second().ev()).unwrap_err().to_string(), "CPU speed was not recorded");
+    let spared = Speed { cpu: 0, skipped: Some("it is isolated".into()), ..Speed::default() };
+    let why = check(&host(vec![spared]).ev()).unwrap_err().to_string();
+    assert_eq!(why, "CPU speed was skipped: CPU 0 and all others: it is isolated");
+}
+
+#[test]
+fn cpus_are_told_as_ranges() {
+    assert_eq!(named(&[3]), "CPU 3");
+    assert_eq!(named(&[0, 1, 2, 5]), "CPUs 0-2, 5");
+    assert_eq!(named(&[u32::MAX]), format!("CPU {}", u32::MAX));
+}

@@ -1,0 +1,168 @@
+//! Numbers of one CPU from its loops.
+
+use whyslow_model::table::{Loop, Speed};
+
+/// Loops that each half of the window must hold: of one alone nobody knows whether it was spoilt.
+const LEAST: usize = 2;
+/// Numbers are nanoseconds of so many additions.
+pub(crate) const ADDITIONS: f64 = 1000.0;
+
+/// What a CPU delivered. Times are nanoseconds of a thousand additions.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Measured {
+    /// Its number.
+    pub cpu: u32,
+    /// The fastest loop of each half of the window, as tasks get it.
+    pub halves: [f64; 2],
+    /// A quarter of the loops was faster: the fastest may have slipped in between two interrupts.
+    pub typical: f64,
+    /// The fastest piece of each half: nothing interrupted it.
+    pub pieces: [f64; 2],
+    /// The frequency at which it ran that piece, in MHz; `None` on an emulator.
+    pub mhz: Option<f64>,
+    /// ... at which its time stamp counter runs: the nominal one.
+    pub nominal_mhz: Option<f64>,
+    /// ... of the time in which it was busy, where cycles were counted.
+    pub busy_mhz: Option<f64>,
+}
+
+impl Measured {
+    /// `None`: too few loops.
+    pub fn of(row: &Speed, window_ns: u64) -> Option<Measured> {
+        let half = |at: usize| {
+            let inside = move |turn: &&Loop| (turn.at_ns < window_ns / 2) == (at == 0);
+            row.loops.iter().filter(inside).filter_map(|turn| Some((gained(turn)?, piece(turn)?)))
+        };
+        let halves = [0, 1].map(|at| half(at).collect::<Vec<_>>());
+        if halves.iter().any(|loops| loops.len() < LEAST) {
+            return None;
+        }
+        let least = |pick: fn(&(f64, f64)) -> f64| {
+            halves.each_ref().map(|loops| loops.iter().map(pick).fold(f64::INFINITY, f64::min))
+        };
+        let mut all: Vec<f64> = halves.iter().flatten().map(|(got, _)| *got).collect();
+        all.sort_by(f64::total_cmp);
+        let typical = *all.get(all.len() / 4)?;
+        let pieces = least(|(_, piece)| *piece);
+        let exact = |mhz: f64| (row.cycle_exact && mhz.is_finite()).then_some(mhz);
+        let nominal_mhz = exact(nominal(row)?).filter(|mhz| *mhz > 0.0);
+        let busy = (row.reference_cycles > 0).then(|| row.busy_cycles as f64 / row.reference_cycles as f64);
+        Some(Measured {
+            cpu: row.cpu,
+            halves: least(|(got, _)| *got),
+            typical,
+            pieces,
+            mhz: exact(ADDITIONS * 1000.0 / pieces[0].min(pieces[1])),
+            nominal_mhz,
+            busy_mhz: nominal_mhz.zip(busy).map(|(nominal, busy)| nominal * busy).filter(|mhz| *mhz > 0.0),
+        })
+    }
+
+    /// Part of the time that tasks think they run in which something else had the CPU.
+    pub fn taken(&self) -> f64 {
+        let undisturbed = self.pieces[0].min(self.pieces[1]);
+        (1.0 - undisturbed / self.typical).clamp(0.0, 1.0)
+    }
+}
+
+/// Time that the loop's thread got, for a thousand additions.
+///
+/// The wait is read outside the two looks at the clock, so that part of it may lie outside the wall time: the CPU time is
+/// a lower bound. Where the wait is not told, it is all there is.
+fn gained(turn: &Loop) -> Option<f64> {
+    let cpu = turn.cpu_ns.min(turn.wall_ns);
+    let got = turn.wait_ns.map_or(cpu, |wait| turn.wall_ns.saturating_sub(wait).max(cpu));
+    (got > 0 && turn.work > 0).then(|| got as f64 * ADDITIONS / turn.work as f64)
+}
+
+fn piece(turn: &Loop) -> Option<f64> {
+    let work = turn.work.checked_div(turn.pieces).filter(|work| *work > 0)?;
+    // A clock as coarse as the tick stands still over a piece: then the loop is all that is known.
+    let best = if turn.best_ns == 0 { gained(turn)? } else { turn.best_ns as f64 * ADDITIONS / work as f64 };
+    best.is_finite().then_some(best)
+}
+
+/// Ticks a microsecond: the median of the loops.
+fn nominal(row: &Speed) -> Option<f64> {
+    let mut all: Vec<f64> = row
+        .loops
+        .iter()
+        .filter(|l| l.wall_ns > 0)
+        .map(|l| l.ticks as f64 * 1000.0 / l.wall_ns as f64)
+        .collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub const WINDOW: u64 = 10_000_000_000;
+
+    /// Twelve loops of 2 ms: `mhz` additions a microsecond, of which `taken` is lost to interrupts.
+    pub fn speed(cpu: u32, mhz: u64, taken: f64) -> Speed {
+        let turn = |at: u64| {
+            let wall_ns = 2_000_000;
+            let work = (wall_ns as f64 * mhz as f64 / 1000.0 * (1.0 - taken)) as u64;
+            let pieces = (work / 65_536).max(1);
+            let best_ns = work / pieces * 1000 / mhz;
+            let (cpu_ns, ticks) = (wall_ns, wall_ns * 26 / 10);
+            Loop { at_ns: at * WINDOW / 12, wall_ns, cpu_ns, wait_ns: Some(0), work, pieces, best_ns, ticks }
+        };
+        Speed { cpu, loops: (0..12).map(turn).collect(), cycle_exact: true, ..Speed::default() }
+    }
+
+    #[test]
+    fn a_core_that_is_slow_is_told_from_one_that_is_interrupted() {
+        let slow = Measured::of(&speed(0, 1000, 0.0), WINDOW).unwrap();
+        let robbed = Measured::of(&speed(0, 4000, 0.75), WINDOW).unwrap();
+        assert!((slow.typical - 1000.0).abs() < 5.0 && (robbed.typical - 1000.0).abs() < 5.0);
+        assert!(slow.taken() < 0.01 && (robbed.taken() - 0.75).abs() < 0.01);
+        assert!((slow.mhz.unwrap() - 1000.0).abs() < 5.0 && (robbed.mhz.unwrap() - 4000.0).abs() < 5.0);
+        assert!((slow.nominal_mhz.unwrap() - 2600.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_wait_for_the_cpu_is_not_the_cpus() {
+        let mut row = speed(0, 4000, 0.0);
+        for turn in &mut row.loops {
+            turn.wall_ns += 30_000_000;
+            turn.wait_ns = Some(30_000_000);
+        }
+        assert!((Measured::of(&row, WINDOW).unwrap().typical - 250.0).abs() < 1.0);
+        // It began to wait before it looked at the clock.
+        let spoilt = Loop { wait_ns: Some(60_000_000), ..row.loops[0] };
+        assert!((gained(&spoilt).unwrap() - 250.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn of_too_few_loops_nothing_is_told() {
+        let mut row = speed(0, 4000, 0.0);
+        row.loops.truncate(7);
+        assert_eq!(Measured::of(&row, WINDOW), None);
+        assert_eq!(Measured::of(&Speed::default(), 0), None);
+    }
+
+    #[test]
+    fn an_emulator_has_no_frequency() {
+        let row = Speed { cycle_exact: false, ..speed(0, 4000, 0.0) };
+        let seen = Measured::of(&row, WINDOW).unwrap();
+        assert_eq!((seen.mhz, seen.nominal_mhz, seen.busy_mhz), (None, None, None));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_row_makes_it_panic(numbers in proptest::collection::vec(proptest::arbitrary::any::<u64>(), 8 * 8), window in proptest::arbitrary::any::<u64>()) {
+            let turn = |n: &[u64]| Loop {
+                at_ns: n[0], wall_ns: n[1], cpu_ns: n[2], wait_ns: Some(n[3]), work: n[4], pieces: n[5],
+                best_ns: n[6], ticks: n[7],
+            };
+            let loops = numbers.chunks_exact(8).map(turn).collect();
+            let row = Speed { loops, cycle_exact: true, busy_cycles: window, ..Speed::default() };
+            if let Some(seen) = Measured::of(&row, window) {
+                proptest::prop_assert!((0.0..=1.0).contains(&seen.taken()) || seen.taken().is_nan());
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Who ran on which CPU, and so what a slow one cost him.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whyslow_model::Missing;
+use whyslow_model::table::Task;
+
+use crate::Evidence;
+
+/// Long runs tell the CPU truly; where they hold less of a task's time than this, its rows of short ones tell more.
+const MOSTLY: f64 = 0.5;
+
+/// Time lost on slow CPUs, by process, the most first.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Victims {
+    /// (process, name of its busiest thread, time lost).
+    pub processes: Vec<(u32, String, Duration)>,
+    /// Of all together.
+    pub lost: Duration,
+    /// Time that they were on these CPUs.
+    pub on_cpu: Duration,
+}
+
+/// What tasks lost on CPUs that take `ratio` times longer than they should.
+pub(crate) fn victims(ev: &Evidence<'_>, slow: &BTreeMap<u32, f64>) -> Result<Victims, Missing> {
+    let tasks = ev.tasks()?;
+    let places = Places::of(ev);
+    let own: BTreeSet<u32> = ev.recording().meta.own_pids.iter().copied().collect();
+    let mut processes: BTreeMap<u32, (String, f64, f64)> = BTreeMap::new();
+    let mut on_cpu = 0.0;
+    for task in tasks.iter().filter(|task| !task.kthread && !own.contains(&task.tgid)) {
+        // By the wall clock: what an interrupt takes is not in its CPU time where the kernel accounts for interrupts.
+        let ran = task.exec_ns.max(task.traced_ns) as f64;
+        let mut lost = 0.0;
+        for (cpu, share) in places.of_task(task) {
+            let Some(ratio) = slow.get(&cpu) else { continue };
+            on_cpu += ran * share;
+            lost += ran * share * (1.0 - 1.0 / ratio.max(1.0));
+        }
+        let entry = processes.entry(task.tgid).or_default();
+        if lost > entry.2 || entry.0.is_empty() {
+            (entry.0, entry.2) = (task.comm.clone(), lost);
+        }
+        entry.1 += lost;
+    }
+    let time = |ns: f64| Duration::from_nanos(ns.max(0.0) as u64);
+    let lost = time(processes.values().map(|(_, lost, _)| *lost).sum());
+    let mut processes: Vec<_> =
+        processes.into_iter().map(|(pid, (name, lost, _))| (pid, name, time(lost))).collect();
+    processes.retain(|(_, _, lost)| !lost.is_zero());
+    processes.sort_by_key(|(pid, _, lost)| (std::cmp::Reverse(*lost), *pid));
+    Ok(Victims { processes, lost, on_cpu: time(on_cpu) })
+}
+
+/// Time of each task by CPU.
+struct Places {
+    long: BTreeMap<u32, BTreeMap<u32, u64>>,
+    rows: BTreeMap<u32, BTreeMap<u32, u64>>,
+}
+
+impl Places {
+    fn of(ev: &Evidence<'_>) -> Places {
+        let mut places = Places { long: BTreeMap::new(), rows: BTreeMap::new() };
+        let add = |to: &mut BTreeMap<u32, BTreeMap<u32, u64>>, pid, cpu, ns: u64| {
+            let time = to.entry(pid).or_default().entry(cpu).or_default();
+            *time = time.saturating_add(ns);
+        };
+        for run in ev.runs().unwrap_or_default() {
+            add(&mut places.long, run.pid, run.cpu, run.to_ns.saturating_sub(run.from_ns));
+        }
+        for span in ev.spans().unwrap_or_default() {
+            add(&mut places.rows, span.pid, span.cpu, span.mixed.running_ns);
+        }
+        places
+    }
+
+    /// Shares of its time on CPUs, as far as it is known where that was.
+    fn of_task(&self, task: &Task) -> Vec<(u32, f64)> {
+        if let Ok(only) = task.allowed.trim().parse::<u32>() {
+            return vec![(only, 1.0)];
+        }
+        let sum = |by_cpu: &BTreeMap<u32, u64>| {
+            by_cpu.values().fold(0, |sum: u64, ns| sum.saturating_add(*ns)) as f64
+        };
+        let (long, rows) = (self.long.get(&task.pid), self.rows.get(&task.pid));
+        let is_told = |by_cpu: &&BTreeMap<u32, u64>| sum(by_cpu) >= MOSTLY * task.traced_ns as f64;
+        let Some(by_cpu) = long.filter(is_told).or(rows).or(long) else { return Vec::new() };
+        let whole = sum(by_cpu).max(1.0);
+        by_cpu.iter().map(|(cpu, ns)| (*cpu, *ns as f64 / whole)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::{Run, Span};
+    use whyslow_model::timeline::Mix;
+
+    use super::*;
+    use crate::evidence::fixture::Fixture;
+
+    const S: u64 = 1_000_000_000;
+
+    fn task(pid: u32, ran: u64, allowed: &str) -> Task {
+        Task {
+            pid,
+            tgid: pid,
+            comm: format!("t{pid}"),
+            exec_ns: ran,
+            traced_ns: ran,
+            allowed: allowed.into(),
+            ..Task::default()
+        }
+    }
+
+    #[test]
+    fn time_on_a_slow_cpu_is_lost_by_its_ratio() {
+        let runs = vec![
+            Run { cpu: 1, pid: 8, from_ns: 0, to_ns: S / 2 },
+            Run { cpu: 0, pid: 8, from_ns: S / 2, to_ns: S },
+        ];
+        let short = |cpu, ns| Span {
+            pid: 9,
+            cpu,
+            mixed: Mix { running_ns: ns, ..Mix::default() },
+            ..Span::default()
+        };
+        let kernel = Task { kthread: true, ..task(5, S, "1") };
+        let ours = Task { tgid: 99, ..task(99, S, "1") };
+        let mut host = Fixture::second().with(|t| {
+            t.tasks = Some(vec![task(7, S, "1"), task(8, S, "0-1"), task(9, S, "0-1"), kernel, ours]);
+            t.runs = Some(runs);
+            t.spans = Some(vec![short(1, S / 8), short(0, S / 8)]);
+        });
+        host.0.meta.own_pids = vec![99];
+        let lost = victims(&host.ev(), &BTreeMap::from([(1, 4.0)])).unwrap();
+        let ms: Vec<_> = lost.processes.iter().map(|(pid, _, lost)| (*pid, lost.as_millis())).collect();
+        assert_eq!(ms, [(7, 750), (8, 375), (9, 375)]);
+        assert_eq!((lost.lost.as_millis(), lost.on_cpu.as_millis()), (1500, 2000));
+    }
+
+    #[test]
+    fn whose_cpu_is_not_known_has_lost_nothing() {
+        let host = Fixture::second().with(|t| t.tasks = Some(vec![task(7, S, "0-1")]));
+        assert_eq!(victims(&host.ev(), &BTreeMap::from([(1, 4.0)])).unwrap().lost, Duration::ZERO);
+        assert!(victims(&Fixture::second().ev(), &BTreeMap::new()).is_err());
+    }
+}

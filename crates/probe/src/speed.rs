@@ -1,0 +1,267 @@
+//! What does each CPU deliver? Loops of known length, by a thread that goes from CPU to CPU, a few milliseconds a CPU and
+//! visit, at an ordinary task's priority.
+//!
+//! The thread is never waited for: where it gets no CPU (a real-time task that does not let go), the window ends without it.
+
+mod cycles;
+mod turn;
+mod which;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use whyslow_model::table::Speed;
+use whyslow_model::{Missing, MissingNote};
+
+use crate::bpf::tasks::tasks_one;
+use crate::host;
+use cycles::{Cycles, Events};
+use turn::Clocks;
+
+/// The name of this probe in reports.
+pub const WHAT: &str = "CPU speed";
+/// The name of its counters.
+pub const CYCLES: &str = "busy frequency";
+
+/// Visits of a CPU in a window: three in each half, so that one that a burst of interrupts spoilt does not decide.
+const VISITS: u32 = 6;
+/// Loops at each visit: the first may meet a clock that has not risen yet.
+const LOOPS: usize = 2;
+/// Time of one visit at least: two loops of 2 ms, and the way to the CPU.
+const VISIT: Duration = Duration::from_micros(4_500);
+/// CPU time that a CPU is to give at most. On one that is ten times slow, a visit less is a small loss.
+const MOST_NS: u64 = 40_000_000;
+/// More threads than this would be a load of their own.
+const MOST_THREADS: usize = 16;
+/// Visits of a window without a known end: after 100 ms, 200 ms, 400 ms ...
+const FIRST_OF_ENDLESS: Duration = Duration::from_millis(100);
+const ENDLESS: Duration = Duration::from_secs(24 * 3600);
+
+/// The threads at work.
+pub struct Speeds {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rows: Mutex<Vec<Speed>>,
+    notes: Mutex<Vec<Missing>>,
+    stop: Mutex<bool>,
+    bell: Condvar,
+}
+
+/// A lock whose holder panicked still holds what was measured.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Speeds {
+    /// The window begins. `tasks`: who lives now. `all`: measure CPUs that others keep for themselves, too.
+    pub fn begin(window: Duration, tasks: &[tasks_one], all: bool) -> Result<Self, Missing> {
+        let root = Path::new("/");
+        if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+            let needs = "x86-64 or arm64".to_owned();
+            return Err(Missing::NotInKernel { what: WHAT.to_owned(), needs });
+        }
+        let mut cpus = host::online_cpus(root);
+        cpus.truncate(8192);
+        let spared = if all { BTreeMap::new() } else { which::spared(root, tasks) };
+        let cycle_exact = turn::is_cycle_exact();
+        let row = |cpu: &u32| Speed {
+            cpu: *cpu,
+            skipped: spared.get(cpu).cloned(),
+            loops: Vec::with_capacity(VISITS as usize * LOOPS),
+            cycle_exact,
+            ..Speed::default()
+        };
+        let shared = Arc::new(Shared {
+            rows: Mutex::new(cpus.iter().map(row).collect()),
+            notes: Mutex::new(Vec::new()),
+            stop: Mutex::new(false),
+            bell: Condvar::new(),
+        });
+        let measured: Vec<u32> = cpus.into_iter().filter(|cpu| !spared.contains_key(cpu)).collect();
+        let threads = threads(measured.len(), window);
+        let origin_ns = host::monotonic_ns();
+        for first in 0..threads.min(measured.len()) {
+            let cpus = measured.iter().copied().skip(first).step_by(threads).collect();
+            let round = Round { shared: shared.clone(), cpus, window, origin_ns };
+            let named = std::thread::Builder::new().name("whyslow-speed".to_owned());
+            named.spawn(move || round.run()).map_err(|err| Missing::broken(WHAT, err))?;
+        }
+        Ok(Speeds { shared })
+    }
+
+    /// The window ends: what was measured until now.
+    pub fn end(self, missing: &mut Vec<MissingNote>) -> Vec<Speed> {
+        *locked(&self.shared.stop) = true;
+        self.shared.bell.notify_all();
+        missing.extend(std::mem::take(&mut *locked(&self.shared.notes)).into_iter().map(MissingNote::from));
+        let mut rows = std::mem::take(&mut *locked(&self.shared.rows));
+        for row in rows.iter_mut().filter(|row| row.loops.is_empty()) {
+            row.skipped.get_or_insert_with(|| "our loops did not get to run on it in time".to_owned());
+        }
+        rows
+    }
+}
+
+/// So many that a round of visits is over long before the next begins.
+fn threads(cpus: usize, window: Duration) -> usize {
+    let fit = (window / 2 / VISITS).as_micros() / VISIT.as_micros();
+    cpus.div_ceil(usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, 64)).clamp(1, MOST_THREADS)
+}
+
+/// When visit `at` is; `None`: there are no more.
+fn moment(at: u32, window: Duration) -> Option<Duration> {
+    if window >= ENDLESS {
+        return FIRST_OF_ENDLESS.checked_mul(1u32.checked_shl(at).filter(|n| *n > 0)?);
+    }
+    (at < VISITS).then(|| window * (2 * at + 1) / (2 * VISITS))
+}
+
+/// One thread's work.
+struct Round {
+    shared: Arc<Shared>,
+    cpus: Vec<u32>,
+    window: Duration,
+    origin_ns: u64,
+}
+
+impl Round {
+    fn run(self) {
+        // As any task: who hurries lets others wait, and on a full CPU the loops are short enough to get their turn.
+        // SAFETY: plain numbers; 0 is this thread.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
+        let (clocks, events) = (Clocks::open(), Events::of(Path::new("/")));
+        let mut counters: BTreeMap<u32, (Cycles, (u64, u64))> = BTreeMap::new();
+        let mut spent: BTreeMap<u32, u64> = BTreeMap::new();
+        for at in 0.. {
+            let Some(moment) = moment(at, self.window) else { return };
+            if self.wait_until(moment) {
+                return;
+            }
+            for cpu in &self.cpus {
+                if *locked(&self.shared.stop) {
+                    return;
+                }
+                let spent = spent.entry(*cpu).or_default();
+                if *spent >= MOST_NS {
+                    continue;
+                }
+                if let Err(err) = go_to(*cpu) {
+                    self.note(*cpu, |row| row.skipped = Some(format!("it may not be used: {err}")));
+                    *spent = MOST_NS;
+                    continue;
+                }
+                let before = turn::cpu_ns();
+                if at == 0 {
+                    self.arrive(*cpu, events, &mut counters);
+                }
+                self.visit(*cpu, &clocks, counters.get_mut(cpu));
+                *spent = spent.saturating_add(turn::cpu_ns().saturating_sub(before));
+            }
+        }
+    }
+
+    /// True: the window is over.
+    fn wait_until(&self, moment: Duration) -> bool {
+        let gone = Duration::from_nanos(host::monotonic_ns().saturating_sub(self.origin_ns));
+        let stop = locked(&self.shared.stop);
+        let left = moment.saturating_sub(gone);
+        let waited = self.shared.bell.wait_timeout_while(stop, left, |stop| !*stop);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn note(&self, cpu: u32, what: impl FnOnce(&mut Speed)) {
+        if let Some(row) = locked(&self.shared.rows).iter_mut().find(|row| row.cpu == cpu) {
+            what(row);
+        }
+    }
+
+    /// What can only be asked without an interrupt by who is there: `rdmsr_on_cpu` of the own CPU is a plain call.
+    fn arrive(&self, cpu: u32, events: Events, counters: &mut BTreeMap<u32, (Cycles, (u64, u64))>) {
+        match Cycles::open(events, cpu) {
+            Ok(mut cycles) => {
+                if let Some(first) = cycles.read() {
+                    counters.insert(cpu, (cycles, first));
+                }
+            }
+            Err(err) => locked(&self.shared.notes).push(no_counters(&err)),
+        }
+        let folder = Path::new("/sys/devices/system/cpu");
+        let policy = folder.join(format!("cpufreq/policy{cpu}/energy_performance_preference"));
+        let bias = folder.join(format!("cpu{cpu}/power/energy_perf_bias"));
+        let (preference, bias) = (word(&policy), word(&bias));
+        self.note(cpu, |row| (row.preference, row.bias) = (preference, bias));
+    }
+
+    fn visit(&self, cpu: u32, clocks: &Clocks, counters: Option<&mut (Cycles, (u64, u64))>) {
+        let loops: [_; LOOPS] = std::array::from_fn(|_| clocks.turn(self.origin_ns));
+        let counted = counters.and_then(|(cycles, first)| {
+            let now = cycles.read()?;
+            Some((now.0.saturating_sub(first.0), now.1.saturating_sub(first.1)))
+        });
+        self.note(cpu, |row| {
+            row.loops.extend(loops);
+            if let Some((busy, reference)) = counted {
+                (row.busy_cycles, row.reference_cycles) = (busy, reference);
+            }
+        });
+    }
+}
+
+/// A file of one word.
+fn word(file: &Path) -> Option<String> {
+    let mut text = String::new();
+    std::fs::File::open(file).ok()?.take(64).read_to_string(&mut text).ok()?;
+    Some(text.trim().to_owned()).filter(|word| !word.is_empty())
+}
+
+fn no_counters(err: &std::io::Error) -> Missing {
+    match err.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
+            what: CYCLES.to_owned(),
+            way_out: "run as root, or grant CAP_PERFMON".to_owned(),
+        },
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => Missing::NotInKernel {
+            what: CYCLES.to_owned(),
+            needs: "a CPU with APERF and MPERF, or with a performance unit: few virtual ones have either"
+                .to_owned(),
+        },
+        _ => Missing::broken(CYCLES, err),
+    }
+}
+
+/// This thread runs on `cpu` alone.
+fn go_to(cpu: u32) -> std::io::Result<()> {
+    let mut mask = [0u64; 128]; // 8192 CPUs, the most that x86 and arm64 can have
+    let word = mask.get_mut(cpu as usize / 64).ok_or(std::io::ErrorKind::InvalidInput)?;
+    *word = 1 << (cpu % 64);
+    // SAFETY: the mask is as long as we say; 0 is this thread.
+    let failed = unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), mask.as_ptr()) };
+    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Whether loops can run: on how many of the online CPUs, and whether cycles can be counted there.
+pub fn ask() -> (Result<String, String>, Result<String, String>) {
+    let asked = std::thread::spawn(|| {
+        let cpus = host::online_cpus(Path::new("/"));
+        let usable = cpus.iter().filter(|cpu| go_to(**cpu).is_ok()).count();
+        let speed = match usable {
+            0 => Err("no CPU may be chosen".to_owned()),
+            n => Ok(format!("loops can run on {n} of {} CPUs", cpus.len())),
+        };
+        let cycles = cpus.iter().find(|cpu| go_to(**cpu).is_ok()).map(|cpu| {
+            Cycles::open(Events::of(Path::new("/")), *cpu).map_err(|err| no_counters(&err).to_string())
+        });
+        let cycles = cycles.unwrap_or_else(|| Err("no CPU may be chosen".to_owned()));
+        (speed, cycles.map(|_| "cycles can be counted while a CPU is busy".to_owned()))
+    });
+    asked.join().unwrap_or_else(|_| (Err("the thread died".to_owned()), Err("the thread died".to_owned())))
+}
+
+#[cfg(test)]
+#[path = "speed_tests.rs"]
+mod tests;

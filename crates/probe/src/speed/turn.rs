@@ -1,0 +1,180 @@
+//! One loop: additions, each waiting for the one before, by wall time, CPU time and the time stamp counter.
+//!
+//! An addition of two registers takes one cycle on every x86 and arm64 core of the last twenty years, whatever its width, and a
+//! busy hardware thread beside it leaves it that cycle: work by time is the frequency that the core runs at. Time is
+//! looked at after each piece, so that time that is taken in pieces (interrupts, firmware, a hypervisor) can be told from
+//! a core that is slow throughout.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use whyslow_model::table::Loop;
+
+use crate::host;
+
+/// Additions of a piece: 15 us at 4 GHz. The look at the clock behind it is 40 ns, and 1 us where the clock is a device.
+pub const PIECE: u64 = TURNS * UNROLLED;
+const TURNS: u64 = 1024;
+const UNROLLED: u64 = 64;
+/// A loop: longer than the pause between two interrupts of a busy device or timer, shorter than a time slice.
+const LENGTH_NS: u64 = 2_000_000;
+/// What a piece counts at most against that: one that was interrupted does not end the loop.
+const PIECE_MOST_NS: u64 = 500_000;
+/// However slow the CPU is: the loop ends.
+const LONGEST_NS: u64 = 50_000_000;
+
+/// The clocks of the thread that runs the loops.
+pub struct Clocks {
+    waits: Option<File>,
+}
+
+impl Clocks {
+    /// Of this thread.
+    pub fn open() -> Self {
+        Clocks { waits: File::open("/proc/thread-self/schedstat").ok() }
+    }
+
+    /// Time that this thread was ready and did not run, so far.
+    fn waited_ns(&self) -> Option<u64> {
+        let mut text = [0u8; 64];
+        let n = self.waits.as_ref()?.read_at(&mut text, 0).ok()?;
+        waited(std::str::from_utf8(text.get(..n)?).ok()?)
+    }
+
+    /// Run one loop. `origin_ns`: when the window began.
+    pub fn turn(&self, origin_ns: u64) -> Loop {
+        let (waited, cpu) = (self.waited_ns(), cpu_ns());
+        let (began, ticks) = (host::monotonic_ns(), ticks());
+        let (mut last, mut counted, mut pieces, mut best) = (began, 0, 0u64, u64::MAX);
+        while counted < LENGTH_NS && last.saturating_sub(began) < LONGEST_NS {
+            add(TURNS);
+            let now = host::monotonic_ns();
+            let took = now.saturating_sub(last);
+            (last, pieces, best) = (now, pieces + 1, best.min(took));
+            // A clock as coarse as the tick stands still over a piece: such a piece counts as one.
+            counted += took.clamp(1_000, PIECE_MOST_NS);
+        }
+        let ticks = self::ticks().saturating_sub(ticks);
+        let cpu = cpu_ns().saturating_sub(cpu);
+        let wait_ns = waited.and_then(|before| Some(self.waited_ns()?.saturating_sub(before)));
+        Loop {
+            at_ns: began.saturating_sub(origin_ns),
+            wall_ns: last.saturating_sub(began),
+            cpu_ns: cpu,
+            wait_ns,
+            work: pieces.saturating_mul(PIECE),
+            pieces,
+            best_ns: best,
+            ticks,
+        }
+    }
+}
+
+/// "run-time wait-time times-on-CPU"; where the scheduler keeps no such account, "0 0 0".
+fn waited(schedstat: &str) -> Option<u64> {
+    let mut words = schedstat.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+    let (_, wait, times) = (words.next()??, words.next()??, words.next()??);
+    (times > 0).then_some(wait)
+}
+
+/// CPU time of this thread.
+pub fn cpu_ns() -> u64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
+    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn add(turns: u64) {
+    // SAFETY: adds registers and counts one down to zero; touches no memory and no stack.
+    unsafe {
+        std::arch::asm!(
+            "2:", ".rept {unrolled}", "add {sum}, {one}", ".endr", "sub {n}, 1", "jnz 2b",
+            unrolled = const UNROLLED, n = inout(reg) turns.max(1) => _, sum = inout(reg) 1u64 => _,
+            one = in(reg) 1u64, options(nomem, nostack)
+        );
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn add(turns: u64) {
+    // SAFETY: as on x86.
+    unsafe {
+        std::arch::asm!(
+            "2:", ".rept {unrolled}", "add {sum}, {sum}, {one}", ".endr", "subs {n}, {n}, #1", "b.ne 2b",
+            unrolled = const UNROLLED, n = inout(reg) turns.max(1) => _, sum = inout(reg) 1u64 => _,
+            one = in(reg) 1u64, options(nomem, nostack)
+        );
+    }
+}
+
+/// The time stamp counter runs at the nominal frequency, near enough, on all that have a constant one.
+#[cfg(target_arch = "x86_64")]
+fn ticks() -> u64 {
+    // SAFETY: reads a counter.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The counter of other machines says nothing about their frequency.
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    0
+}
+
+/// Whether an addition takes a cycle here: not under QEMU's emulator, which says so in its signature.
+#[cfg(target_arch = "x86_64")]
+pub fn is_cycle_exact() -> bool {
+    const HYPERVISOR: u32 = 1 << 31;
+    const EMULATOR: [u8; 12] = *b"TCGTCGTCGTCG";
+    if std::arch::x86_64::__cpuid(1).ecx & HYPERVISOR == 0 {
+        return true;
+    }
+    let told = std::arch::x86_64::__cpuid(0x4000_0000);
+    [told.ebx, told.ecx, told.edx].map(u32::to_le_bytes).as_flattened() != EMULATOR
+}
+
+/// Others do not say whether they are emulated.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn is_cycle_exact() -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_tells_its_work_and_its_time() {
+        let clocks = Clocks::open();
+        let origin = host::monotonic_ns();
+        let turn = clocks.turn(origin);
+        assert!(turn.wall_ns >= LENGTH_NS / 2 && turn.pieces > 0, "{turn:?}");
+        assert_eq!(turn.work, turn.pieces * PIECE);
+        assert!(turn.best_ns * turn.pieces <= turn.wall_ns, "{turn:?}");
+        assert!(turn.cpu_ns <= turn.wall_ns + 1_000_000, "{turn:?}");
+    }
+
+    #[test]
+    fn twice_the_turns_take_twice_the_time() {
+        // The least of many: whoever else is on the machine.
+        let least = |turns: u64| {
+            let timed = |_| {
+                let began = cpu_ns();
+                add(turns);
+                cpu_ns() - began
+            };
+            (0..200).map(timed).min().unwrap_or(0) as f64
+        };
+        let ratio = least(8 * TURNS) / least(4 * TURNS);
+        assert!((1.7..2.3).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn an_account_that_is_not_kept_is_not_zero() {
+        assert_eq!(waited("0 10800953 1\n"), Some(10_800_953));
+        for none in ["0 0 0\n", "", "1", "a b c"] {
+            assert_eq!(waited(none), None, "{none}");
+        }
+    }
+}

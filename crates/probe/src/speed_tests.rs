@@ -1,0 +1,51 @@
+//! Loops on this host, whatever else runs on it.
+
+use super::*;
+
+#[test]
+fn visits_are_spread_over_the_window() {
+    let window = Duration::from_secs(10);
+    let moments: Vec<Duration> = (0..).map_while(|at| moment(at, window)).collect();
+    assert_eq!(moments.len(), VISITS as usize);
+    let early = moments.iter().filter(|at| **at < window / 2).count();
+    assert_eq!(early * 2, moments.len(), "as many in each half");
+    assert_eq!(moment(3, ENDLESS), Some(Duration::from_millis(800)));
+    assert_eq!(moment(32, ENDLESS), None);
+}
+
+#[test]
+fn a_round_is_over_before_the_next_begins() {
+    assert_eq!(threads(2, Duration::from_millis(200)), 1);
+    for (cpus, seconds) in [(2, 1), (128, 3), (128, 10), (1024, 10)] {
+        let window = Duration::from_secs(seconds);
+        let threads = threads(cpus, window);
+        let round = VISIT * u32::try_from(cpus.div_ceil(threads)).unwrap();
+        assert!(threads <= MOST_THREADS && round <= window / VISITS, "{cpus} CPUs, {window:?}: {threads}");
+    }
+    assert_eq!(threads(0, Duration::ZERO), 1);
+}
+
+#[test]
+fn a_cpu_that_cannot_be_is_refused() {
+    let asked = std::thread::spawn(|| (go_to(8191).is_err(), go_to(u32::MAX).is_err()));
+    assert_eq!(asked.join().unwrap(), (true, true));
+}
+
+/// On a CPU that hypervisor and neighbours let alone at times: loops are there, cost what they may, and tell the same as a
+/// plain clock around the same work.
+#[test]
+fn root_every_cpu_is_measured_and_it_costs_little() {
+    let window = Duration::from_millis(900);
+    let speeds = Speeds::begin(window, &[], false).expect("x86-64 or arm64");
+    std::thread::sleep(window); // the window itself
+    let mut missing = Vec::new();
+    let rows = speeds.end(&mut missing);
+    assert_eq!(rows.len(), host::online_cpus(Path::new("/")).len());
+    for row in rows.iter().filter(|row| row.skipped.is_none()) {
+        let cost: u64 = row.loops.iter().map(|turn| turn.cpu_ns).sum();
+        assert!(cost < 50_000_000, "CPU {} gave {cost} ns", row.cpu);
+        assert!(row.loops.iter().all(|turn| turn.work > 0 && turn.wall_ns > 0), "{row:?}");
+        println!("CPU {}: {} loops, {} us of CPU", row.cpu, row.loops.len(), cost / 1000);
+    }
+    println!("{missing:?}");
+}

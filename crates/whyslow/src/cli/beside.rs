@@ -1,0 +1,24 @@
+//! `--baseline`: compared with when all was well.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use whyslow_model::Recording;
+
+use crate::store;
+
+/// A recording to compare with.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BesideArg {
+    /// Compare the CPUs' speed with this recording, made earlier on this host or on a twin
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+}
+
+impl BesideArg {
+    /// Before the window: what cannot be opened is not found out after it.
+    pub fn open(&self) -> Result<Option<Recording>> {
+        let open = |file: &PathBuf| store::open(file).context("cannot use the baseline");
+        self.baseline.as_ref().map(open).transpose()
+    }
+}
