@@ -64,6 +64,10 @@ tables! {
     spans: Span, "off-CPU stacks";
     /// Processes that want wake-ups to be quick.
     latency_holders: LatencyHolder, "holders of wake-up limits";
+    /// What the receive softirq did on each CPU.
+    polls: Poll, "received packets";
+    /// Sockets whose packets waited for a reader.
+    sockets: Socket, "receive queues";
     /// Who had which CPU for long.
     runs: Run, "off-CPU stacks";
     /// What each CPU delivered.

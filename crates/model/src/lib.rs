@@ -7,6 +7,7 @@ mod document;
 mod finding;
 mod late;
 mod missing;
+pub mod napi;
 mod recording;
 pub mod speed;
 pub mod table;

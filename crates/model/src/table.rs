@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::napi::{Poll, Socket};
 pub use crate::speed::{Loop, Speed};
 pub use crate::late::{CrossCall, Gap, LateTimer, Lateness};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
@@ -49,6 +50,10 @@ pub struct Tables {
     pub works: Option<Vec<Work>>,
     /// One row a process that wants wake-ups to be quick.
     pub latency_holders: Option<Vec<LatencyHolder>>,
+    /// One row a CPU that polled network devices.
+    pub polls: Option<Vec<Poll>>,
+    /// One row a socket whose packets waited for a reader.
+    pub sockets: Option<Vec<Socket>>,
     /// One row an online CPU: loops of known length.
     pub speeds: Option<Vec<Speed>>,
     /// One row a (thread, CPU, function, state) of calls that came late.

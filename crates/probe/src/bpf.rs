@@ -20,6 +20,7 @@ pub mod latency;
 pub mod late;
 pub mod locks;
 pub mod memory;
+pub mod napi;
 pub mod oncpu;
 pub mod programs;
 mod refusal;

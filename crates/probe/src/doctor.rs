@@ -155,8 +155,17 @@ fn objects() -> Vec<Rung> {
             true => Ok(()), // The object of late CPUs sees them.
             false => bpf::ipi::Ipi::start(&mut MaybeUninit::uninit(), None).map(drop),
         },
+        "BPF: received packets",
+        "which limit stops the receive softirq, and who reads too late",
+        packets(),
     );
     rungs
+}
+
+fn packets() -> Result<(), Missing> {
+    let mut slots = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let irq = bpf::irq::Irq::start(&mut slots.0)?;
+    bpf::napi::Napi::start(&mut slots.1, Some(irq.soft())).map(drop)
 }
 
 fn speed() -> [Rung; 2] {

@@ -40,6 +40,15 @@ pub fn page_size() -> u64 {
     u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
+/// Length of a tick of the kernel (a jiffy): the coarse clocks go on once a tick, and say so.
+#[must_use]
+pub fn tick_ns() -> u64 {
+    let mut step = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a local; this clock always exists.
+    unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut step) };
+    u64::try_from(step.tv_nsec).unwrap_or(0).max(1)
+}
+
 /// Online CPUs, as /sys lists them ("0-3,8").
 #[must_use]
 pub fn online_cpus(root: &Path) -> Vec<u32> {

@@ -13,6 +13,7 @@ use whyslow_model::{Missing, MissingNote};
 
 use crate::bpf::{blkio, calls, connect, irq, latency, locks, memory, oncpu, programs, sched, tasks, work};
 use crate::bpf::{blkio, calls, connect, ipi, irq, late, locks, memory, oncpu, programs, sched, tasks, work};
+use crate::bpf::{blkio, calls, connect, irq, locks, memory, napi, oncpu, programs, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
 use crate::record::{Follow, Plan};
@@ -35,6 +36,7 @@ pub struct Slots {
     calls: MaybeUninit<OpenObject>,
     late: MaybeUninit<OpenObject>,
     ipi: MaybeUninit<OpenObject>,
+    napi: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -52,6 +54,7 @@ impl Default for Slots {
             calls: MaybeUninit::uninit(),
             late: MaybeUninit::uninit(),
             ipi: MaybeUninit::uninit(),
+            napi: MaybeUninit::uninit(),
         }
     }
 }
@@ -89,6 +92,7 @@ pub struct Probes<'slot> {
     calls: Option<calls::Calls<'slot>>,
     late: Option<late::Late<'slot>>,
     ipi: Option<ipi::Ipi<'slot>>,
+    napi: Option<napi::Napi<'slot>>,
     programs: Option<programs::Programs>,
     speeds: Option<Speeds>,
     kallsyms: Kallsyms,
@@ -115,6 +119,8 @@ pub struct Traced {
     listeners: Option<Vec<table::Listener>>,
     programs: Option<Vec<table::Program>>,
     latency_holders: Option<Vec<table::LatencyHolder>>,
+    polls: Option<Vec<table::Poll>>,
+    sockets: Option<Vec<table::Socket>>,
     speeds: Option<Vec<table::Speed>>,
     /// Run time of our BPF programs.
     pub own_bpf_ns: Option<u64>,
@@ -162,6 +168,8 @@ impl<'slot> Probes<'slot> {
         let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
         probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
         probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
+        let soft = probes.irq.as_ref().map(irq::Irq::soft);
+        probes.napi = keep(napi::Napi::start(&mut slots.napi, soft), missing);
         probes.oncpu = keep(oncpu::OnCpu::load(&mut slots.oncpu, &cpus, pace), missing);
         probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
         let (kallsyms, types) = texts.join().unwrap_or_default();
@@ -208,6 +216,7 @@ impl<'slot> Probes<'slot> {
             calls: None,
             late: None,
             ipi: None,
+            napi: None,
             programs: None,
             speeds: None,
             kallsyms: Kallsyms::default(),
@@ -239,6 +248,9 @@ impl<'slot> Probes<'slot> {
     pub fn count(&mut self, missing: &mut Vec<MissingNote>) {
         if let Some(irq) = &mut self.irq {
             keep(irq.begin(), missing);
+        }
+        if let Some(napi) = &mut self.napi {
+            keep(napi.begin(), missing);
         }
         if let Some(blkio) = &self.blkio {
             blkio.begin();
@@ -289,6 +301,9 @@ impl<'slot> Probes<'slot> {
         if let Some(calls) = &mut self.calls {
             let _ = calls.poll();
         }
+        if let Some(napi) = &mut self.napi {
+            napi.poll(at);
+        }
     }
 
     /// The window ends: everything stops at about the same time.
@@ -325,6 +340,11 @@ impl<'slot> Probes<'slot> {
         if let Some(irq) = &self.irq {
             traced.cpus = keep(irq.rows(), missing);
             traced.note_lost(irq::WHAT, irq.lost());
+        }
+        if let Some(napi) = &mut self.napi {
+            traced.polls = keep(napi.rows(), missing);
+            traced.sockets = keep(napi.sockets(window), missing);
+            traced.note_lost(napi::WHAT, napi.lost());
         }
         if let Some(oncpu) = &self.oncpu
             && let Some(seen) = keep(oncpu.cpus(), missing)
@@ -497,6 +517,8 @@ impl Traced {
         tables.listeners = self.listeners;
         tables.programs = self.programs;
         tables.latency_holders = self.latency_holders;
+        tables.polls = self.polls;
+        tables.sockets = self.sockets;
         tables.speeds = self.speeds;
         tables
     }

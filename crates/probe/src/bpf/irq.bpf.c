@@ -4,31 +4,15 @@
  * Per CPU, so each value has one writer; handlers nest (a hardirq in a
  * softirq), so a softirq's time contains that of the hardirqs inside it.
  */
-#include "kernel.bpf.h"
+#include "soft.bpf.h"
 
-/* There are ten. A power of two: what masks a number is a bound that every verifier follows, a comparison is not. */
-#define VECTORS 16
 #define MAX_IRQS 512
-
-struct irq_soft {
-	__u64 entered[VECTORS];
-	__u64 ns[VECTORS];
-	__u64 count[VECTORS];
-	__u64 hard_entered;
-};
 
 struct irq_hard {
 	__u64 ns;
 	__u64 count;
 	char name[32];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct irq_soft);
-} soft SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
@@ -52,8 +36,11 @@ int BPF_PROG(softirq_began, unsigned int vector)
 {
 	struct irq_soft *cpu = here();
 
-	if (cpu)
-		cpu->entered[vector & (VECTORS - 1)] = bpf_ktime_get_ns();
+	if (!cpu)
+		return 0;
+	cpu->entered[vector & (VECTORS - 1)] = bpf_ktime_get_ns();
+	if (vector == NET_RX)
+		cpu->net_rx_tick = bpf_jiffies64();
 	return 0;
 }
 

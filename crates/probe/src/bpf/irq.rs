@@ -1,6 +1,7 @@
 //! How long do softirqs and interrupt handlers hold each CPU? The kernel half is `irq.bpf.c`.
 
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
@@ -39,6 +40,11 @@ impl<'slot> Irq<'slot> {
         let mut skel = skel::IrqSkelBuilder::default().open(slot)?.load()?;
         skel.attach()?;
         Ok(Self { skel, before: Vec::new() })
+    }
+
+    /// What the kernel half notes of softirqs, for the napi object to read.
+    pub fn soft(&self) -> BorrowedFd<'_> {
+        self.skel.maps.soft.as_fd()
     }
 
     /// The window begins: what was counted before is not told.

@@ -891,3 +891,87 @@ struct hrtimer_sleeper {
 };
 
 #pragma clang attribute pop
+/* ---- received packets and full receive queues (napi) ---- */
+
+struct napi_struct;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sock___queue {
+	struct {
+		atomic_t rmem_alloc;
+	} sk_backlog;
+	int sk_rcvbuf;
+};
+
+struct numa_drop_counters {
+	atomic_t drops0;
+	atomic_t drops1;
+};
+
+/* v6.18, c51613fa276f ("net: add sk->sk_drop_counters"): where set, drops are counted there. */
+struct sock___drop_counters {
+	struct numa_drop_counters *sk_drop_counters;
+};
+
+struct tcp_sock___queue {
+	__u32 rcv_wnd;
+	__u32 chrono_start;   /* v4.10, 05b055e89121 ("tcp: instrument tcp sender limits chronographs") */
+	__u32 chrono_stat[3];
+	__u8 chrono_type : 2; /* no bit field any more in later stable kernels: CO-RE adjusts */
+};
+
+#pragma clang attribute pop
+
+/* include/net/tcp.h, linux/net.h: these numbers have not changed since they are there. */
+enum {
+	TCP_CHRONO_RWND_LIMITED = 2,
+	IPPROTO_UDP = 17,
+};
+
+/* Memory of the packets in a socket's receive queue, and how much it may be. */
+static __always_inline __u32 queue_used(const struct sock *sk)
+{
+	struct sock___queue *queue = (void *)sk;
+
+	return BPF_CORE_READ(queue, sk_backlog.rmem_alloc.counter);
+}
+
+static __always_inline __u32 queue_room(const struct sock *sk)
+{
+	struct sock___queue *queue = (void *)sk;
+
+	return BPF_CORE_READ(queue, sk_rcvbuf);
+}
+
+/* Packets that came for a socket and were dropped. 32 bits. */
+static __always_inline __u32 packets_dropped(const struct sock *sk)
+{
+	struct sock___drop_counters *with = (void *)sk;
+	struct numa_drop_counters *split = 0;
+
+	if (bpf_core_field_exists(with->sk_drop_counters))
+		split = BPF_CORE_READ(with, sk_drop_counters);
+	if (split)
+		return BPF_CORE_READ(split, drops0.counter) + BPF_CORE_READ(split, drops1.counter);
+	return BPF_CORE_READ(sk, sk_drops.counter);
+}
+
+/* How far its peer may send. */
+static __always_inline __u32 window_open(const struct sock *sk)
+{
+	struct tcp_sock___queue *tcp = (void *)sk;
+
+	return BPF_CORE_READ(tcp, rcv_wnd);
+}
+
+/* Ticks in which a TCP socket had data to send and its peer's window had no room for it (tcpi_rwnd_limited). */
+static __always_inline __u32 held_ticks(const struct sock *sk, __u32 now)
+{
+	struct tcp_sock___queue *tcp = (void *)sk;
+	__u32 held = BPF_CORE_READ(tcp, chrono_stat[TCP_CHRONO_RWND_LIMITED - 1]);
+
+	if (BPF_CORE_READ_BITFIELD_PROBED(tcp, chrono_type) == TCP_CHRONO_RWND_LIMITED)
+		held += now - BPF_CORE_READ(tcp, chrono_start);
+	return held;
+}

@@ -58,6 +58,8 @@ tables! {
     holds Later,
     runs Later,
     spans Later,
+    polls First,
+    sockets First,
     speeds First,
     cross_calls Later,
     late_timers Later,

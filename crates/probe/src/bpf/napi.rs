@@ -1,0 +1,172 @@
+//! How many packets does a run of the receive softirq take, which limit stops it, and whose receive queues are full? The
+//! kernel half is `napi.bpf.c`; when a run began is read from the irq object's map (`soft.bpf.h`).
+
+mod sockets;
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
+use whyslow_model::{Missing, table};
+
+use super::{missing, value};
+use crate::host;
+
+skeleton!("napi");
+use skel::types::{napi_cpu, napi_socket};
+
+// SAFETY: generated from the C struct; integers only.
+unsafe impl plain::Plain for napi_cpu {}
+// SAFETY: as above, and bytes; without padding.
+unsafe impl plain::Plain for napi_socket {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = "received packets";
+
+/// What the kernel has where nobody changed it.
+const USUAL_BUDGET: u64 = 300;
+/// Before v4.12 (7acf8a1e8a28) the limit was two ticks, without a setting.
+const USUAL_TICKS: u64 = 2;
+
+/// When net_rx_action stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limits {
+    budget: u64,
+    ticks: u64,
+    tick_ns: u64,
+}
+
+impl Limits {
+    fn read() -> Self {
+        let number = |name: &str| {
+            let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
+            text.trim().parse::<u64>().ok()
+        };
+        Limits::of(number("netdev_budget"), number("netdev_budget_usecs"), host::tick_ns())
+    }
+
+    /// usecs_to_jiffies() rounds up.
+    fn of(budget: Option<u64>, usecs: Option<u64>, tick_ns: u64) -> Self {
+        let ticks = usecs.map_or(USUAL_TICKS, |us| us.saturating_mul(1000).div_ceil(tick_ns.max(1)));
+        Limits { budget: budget.unwrap_or(USUAL_BUDGET), ticks, tick_ns }
+    }
+}
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct Napi<'slot> {
+    skel: skel::NapiSkel<'slot>,
+    walk: Link,
+    limits: Limits,
+    before: Vec<napi_cpu>,
+    queues: sockets::Queues,
+}
+
+impl<'slot> Napi<'slot> {
+    /// Load and attach. `soft`: the irq object's map.
+    pub fn start(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        soft: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, Missing> {
+        let Some(soft) = soft else {
+            return Err(Missing::skipped(
+                WHAT,
+                "when a softirq began is told by the interrupt probe, which did not start",
+            ));
+        };
+        Self::load(slot, soft, Limits::read()).map_err(|err| not_started(&err))
+    }
+
+    fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        soft: BorrowedFd<'_>,
+        limits: Limits,
+    ) -> libbpf_rs::Result<Self> {
+        let mut open = skel::NapiSkelBuilder::default().open(slot)?;
+        open.maps.soft.reuse_fd(soft)?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.budget = limits.budget;
+            rodata.tick_limit = limits.ticks;
+        }
+        let mut skel = open.load()?;
+        let walk = skel.progs.queues.attach()?;
+        skel.links.polled = Some(skel.progs.polled.attach()?);
+        Ok(Self { skel, walk, limits, before: Vec::new(), queues: sockets::Queues::default() })
+    }
+
+    /// The window begins: what was counted before is not told.
+    pub fn begin(&mut self) -> Result<(), Missing> {
+        self.before = self.counted()?;
+        self.queues.look(&self.walk, Duration::ZERO)
+    }
+
+    /// Look at the queues again, if it is time to, and costs little.
+    pub fn poll(&mut self, at: Duration) {
+        // What goes wrong now goes wrong at the end, too, which says so.
+        let _ = self.queues.look_again(&self.walk, at);
+    }
+
+    /// One row a CPU that polled.
+    pub fn rows(&self) -> Result<Vec<table::Poll>, Missing> {
+        let now = self.counted()?;
+        let rows = now.iter().enumerate().map(|(cpu, now)| {
+            let before = self.before.get(cpu).copied().unwrap_or_default();
+            row(cpu, now, &before, self.limits)
+        });
+        Ok(rows.filter(|row| row.polls > 0 || row.other_polls > 0).collect())
+    }
+
+    /// Sockets whose receive queue was seen full, that dropped packets, or that were held up by their peer's window.
+    pub fn sockets(&mut self, window: Duration) -> Result<Vec<table::Socket>, Missing> {
+        self.queues.look(&self.walk, window)?;
+        Ok(self.queues.rows(self.limits.tick_ns, window))
+    }
+
+    /// Sockets that were seen and not noted.
+    pub fn lost(&self) -> u64 {
+        self.queues.left
+    }
+
+    fn counted(&self) -> Result<Vec<napi_cpu>, Missing> {
+        let cpus = self.skel.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let cpus = cpus.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
+        Ok(cpus.iter().map(|bytes| value(bytes)).collect())
+    }
+}
+
+fn row(cpu: usize, now: &napi_cpu, before: &napi_cpu, limits: Limits) -> table::Poll {
+    let rise = |of: fn(&napi_cpu) -> u64| of(now).saturating_sub(of(before));
+    table::Poll {
+        cpu: cpu as u32,
+        runs: rise(|c| c.runs),
+        polls: rise(|c| c.polls),
+        packets: rise(|c| c.packets),
+        budget_stops: rise(|c| c.budget_stops),
+        budget_ns: rise(|c| c.budget_ns),
+        budget_packets: rise(|c| c.budget_packets),
+        time_stops: rise(|c| c.time_stops),
+        time_ns: rise(|c| c.time_ns),
+        time_packets: rise(|c| c.time_packets),
+        other_polls: rise(|c| c.other_polls),
+        other_packets: rise(|c| c.other_packets),
+        budget: limits.budget,
+        limit_ns: limits.ticks.saturating_mul(limits.tick_ns),
+    }
+}
+
+fn not_started(err: &libbpf_rs::Error) -> Missing {
+    let why = missing(WHAT, err);
+    if super::has_tracepoint("napi_poll") {
+        return why;
+    }
+    Missing::NotInKernel {
+        what: "tracepoint napi:napi_poll".to_owned(),
+        needs: "CONFIG_NET and tracepoints".to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "napi_tests.rs"]
+mod tests;
