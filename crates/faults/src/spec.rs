@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::Plan;
+use crate::spinners;
 
 /// One victim process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -80,6 +81,14 @@ pub enum Work {
     Churn { bytes: u64, rest_us: u64 },
     /// Wait for each other in a chain.
     Ladder(Box<Plan>),
+    /// Wait by spinning.
+    Spinner(Box<spinners::Plan>),
+    /// Compute, with `size` words of memory, and rest after each piece.
+    Loop { each: spinners::Loop, size: usize, rest_us: u64 },
+    /// Answer requests on a socket from an event loop.
+    Answer { path: PathBuf, burst_us: u64 },
+    /// Ask, wait for the answer, and ask again.
+    Ask { path: PathBuf },
 }
 
 /// A way past the page cache.
