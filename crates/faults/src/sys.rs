@@ -67,6 +67,12 @@ pub fn thread_id() -> u64 {
     unsafe { libc::gettid() as u64 }
 }
 
+/// Let the calling thread go before others.
+pub fn be_prompt() -> io::Result<()> {
+    // SAFETY: numbers only; 0 is the calling thread.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -15) }).map(drop)
+}
+
 /// Name the calling thread (at most 15 bytes are kept).
 pub fn set_name(name: &str) {
     let Ok(name) = CString::new(name) else { return };

@@ -1,7 +1,7 @@
 //! A spinner written by us: pairs of threads, one that waits and works, one that lets it wait.
 //!
 //! The giver reads the CPU clock of the one that waits, and gives when that has spent what the plan says: however busy the
-//! host is, each wait costs as much CPU.
+//! host is, each wait costs as much CPU. It goes before others, or a full host would make the waits as long as it likes.
 
 use std::io;
 use std::sync::OnceLock;
@@ -36,6 +36,9 @@ pub fn prepare(plan: &Plan) -> io::Result<()> {
 pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl FnOnce()) -> io::Result<()> {
     if slot > 0 {
         sys::set_name(if plan.waits(slot) { &plan.waiter } else { &plan.giver });
+    }
+    if !plan.waits(slot) {
+        sys::be_prompt()?;
     }
     let pair = PAIRS.get().and_then(|pairs| pairs.get(slot / 2)).ok_or(io::ErrorKind::NotFound)?;
     ready();
