@@ -14,8 +14,12 @@ use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::{Draw, Fence, work};
 
-/// The VM's CPU clock counts hundredths of a second: a reference shorter than this would be mostly its grain.
+/// The VM's CPU clock counts hundredths of a second: a reference with less CPU time would be mostly its grain.
+const REFERENCE_CPU_S: f64 = 0.3;
+/// It takes so long at least, to be alike.
 const REFERENCE: Duration = Duration::from_millis(1_500);
+/// And no longer than so many times that, however little a full host gives it.
+const REFERENCES: u32 = 3;
 /// Processes are made, code is loaded.
 const WARM: Duration = Duration::from_millis(400);
 
@@ -52,8 +56,7 @@ impl Erlang {
             Sbwt::VeryLong | Sbwt::Default => {
                 let vm = machine(fence, group, Sbwt::None, &game, draw)?;
                 std::thread::sleep(WARM);
-                let [cpu_s, trips] = played(&vm, clock::span_of(REFERENCE));
-                Some(cpu_s * 1e9 / trips.max(1.0))
+                Some(cost_of_a_trip(&vm))
             }
         };
         let vm = machine(fence, group, sbwt, &game, draw)?;
@@ -80,6 +83,19 @@ impl Erlang {
     pub fn trips(&self) -> u64 {
         self.vm.accounts().first().and_then(|account| account.rows.last()).map_or(0, |row| row[2])
     }
+}
+
+/// In ns of CPU.
+fn cost_of_a_trip(vm: &Outside) -> f64 {
+    let mut window = clock::span_of(REFERENCE);
+    for _ in 1..REFERENCES {
+        if played(vm, window)[0] >= REFERENCE_CPU_S {
+            break;
+        }
+        window.to = clock::span_of(REFERENCE).to;
+    }
+    let [cpu_s, trips] = played(vm, window);
+    cpu_s * 1e9 / trips.max(1.0)
 }
 
 /// CPU seconds and round trips in a window.

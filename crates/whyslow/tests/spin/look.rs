@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use whyslow_faults::honest::Crowd;
+use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 use whyslow_faults::spinners::{Running, Shape, Told};
@@ -49,19 +50,25 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         done => done?,
     };
     std::thread::sleep(SETTLE);
+    let calm = Calm::watch(Some(fence.top()))?;
     let before = running.progress();
     let look = exam(&format!("{cell}-{}", draw.seed()))?;
     let progress = running.progress() - before;
+    let disturbed = calm.disturbed(Some(fence.top()), own_cpu(&look))?;
     let told = running.told(look.window)?;
     if !cell.program.spins() && progress == 0 {
         return Ok(Outcome::HostNotIdle(format!("{} got nothing done while whyslow looked", cell.program)));
     }
-    if cell.program.spins() && told.share() < judge::MUST {
-        return Ok(Outcome::HostNotIdle(format!("it spun for {:.2} of its CPU time only", told.share())));
+    if cell.program.spins() && (told.share() < judge::MUST || told.spin_s < judge::MUST_S) {
+        return Ok(Outcome::HostNotIdle(format!(
+            "it spun for {:.3} s of {:.3} s of CPU only",
+            told.spin_s, told.cpu_s
+        )));
     }
-    let row = judged(cell, &look, &running, &fence, crowd.as_ref(), &told);
+    let made = Made { cell, running, fence, crowd, disturbed: disturbed.is_some() };
+    let row = made.judged(&look, &told);
     row.note();
-    fence.check_time()?;
+    made.fence.check_time()?;
     if row.wrong.is_empty() {
         return Ok(Outcome::Passed);
     }
@@ -77,43 +84,53 @@ fn exam(label: &str) -> Result<Look, Trouble> {
     Look::now(&whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
 }
 
-fn judged(
+/// CPU time of whyslow.
+fn own_cpu(look: &Look) -> Duration {
+    Duration::from_secs_f64(look.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0).clamp(0.0, 60.0))
+}
+
+/// A cell that was made. What comes first ends first.
+struct Made {
     cell: Cell,
-    look: &Look,
-    running: &Running,
-    fence: &Fence,
-    crowd: Option<&Crowd>,
-    told: &Told,
-) -> Row {
-    let all = accusations(&look.document);
-    let names: Vec<&str> = crowd.map(|crowd| crowd.all().comm()).into_iter().collect();
-    let about = |who: Whom| all.iter().find(|each| judge::whom(each, running, fence, &names) == who);
-    let (innocent, program) = (about(Whom::Innocent), about(Whom::Program));
-    let (verdict, wrong) = match (cell.program.spins(), program, innocent) {
-        (_, _, Some(innocent)) => (Verdict::False, format!("{} is accused", innocent.name())),
-        (false, Some(_), None) => (Verdict::False, "it is accused".to_owned()),
-        (false, None, None) => (Verdict::Quiet, String::new()),
-        (true, None, None) => {
-            (Verdict::Missed, why_not(&look.document).unwrap_or("nothing is said").to_owned())
+    running: Running,
+    crowd: Option<Crowd>,
+    fence: Fence,
+    disturbed: bool,
+}
+
+impl Made {
+    fn judged(&self, look: &Look, told: &Told) -> Row {
+        let all = accusations(&look.document);
+        let names: Vec<&str> = self.crowd.iter().map(|crowd| crowd.all().comm()).collect();
+        let about =
+            |who: Whom| all.iter().find(|each| judge::whom(each, &self.running, &self.fence, &names) == who);
+        let (innocent, program) = (about(Whom::Innocent), about(Whom::Program));
+        let exact = !self.cell.crowded && !self.disturbed;
+        let (verdict, wrong) = match (self.cell.program.spins(), program, innocent) {
+            (_, _, Some(innocent)) => (Verdict::False, format!("{} is accused", innocent.name())),
+            (false, Some(_), None) => (Verdict::False, "it is accused".to_owned()),
+            (false, None, None) => (Verdict::Quiet, String::new()),
+            (true, None, None) => {
+                (Verdict::Missed, why_not(&look.document).unwrap_or("nothing is said").to_owned())
+            }
+            (true, Some(said), None) => {
+                (Verdict::Found, judge::is_true(said, told, &self.running, exact).err().unwrap_or_default())
+            }
+        };
+        let is_named = |said: &Accusation<'_>, name: &str| name == self.running.comm() || said.says(name);
+        let named = |said| told.spinning.iter().filter(|name| is_named(said, name)).count();
+        let share = |cpu_s: [f64; 3]| cpu_s.map(|s| s / told.cpu_s.max(1e-9));
+        Row {
+            cell: self.cell,
+            disturbed: self.disturbed,
+            verdict,
+            told: program.and_then(Accusation::cpu_s).map(share),
+            truth: told.share(),
+            cpu_s: told.cpu_s,
+            function: program.map_or("-", Accusation::function).to_owned(),
+            named: [program.map_or(0, named), told.spinning.len()],
+            own: own_cpu(look),
+            wrong,
         }
-        (true, Some(said), None) => {
-            (Verdict::Found, judge::is_true(said, told, running, cell.crowded).err().unwrap_or_default())
-        }
-    };
-    let named = |said: &Accusation<'_>| {
-        told.spinning.iter().filter(|name| *name == running.comm() || said.says(name)).count()
-    };
-    Row {
-        cell,
-        verdict,
-        told: program.and_then(Accusation::cpu_s).map(|cpu_s| cpu_s.map(|s| s / told.cpu_s.max(1e-9))),
-        truth: told.share(),
-        cpu_s: told.cpu_s,
-        function: program.map_or("-", Accusation::function).to_owned(),
-        named: [program.map_or(0, named), told.spinning.len()],
-        own: Duration::from_secs_f64(
-            look.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0).clamp(0.0, 60.0),
-        ),
-        wrong,
     }
 }

@@ -1,4 +1,4 @@
-//! The table of all that was looked at, a row a run.
+//! The table of all that was looked at, a row a run. A star: others used the host meanwhile.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -16,6 +16,8 @@ use crate::judge::Verdict;
 pub struct Row {
     /// What was made.
     pub cell: Cell,
+    /// Others used the host meanwhile.
+    pub disturbed: bool,
     /// What came out.
     pub verdict: Verdict,
     /// Share of CPU that it spins, as told: the number and its bounds.
@@ -50,7 +52,7 @@ impl fmt::Display for Row {
             f,
             "{:<15} {:<6} {verdict:<7} {told:>16} {:>5.2} {:>6.2} {:>8} {:>6.3}  {:<32} {}",
             self.cell.program.to_string(),
-            self.cell.load(),
+            format!("{}{}", self.cell.load(), if self.disturbed { "*" } else { "" }),
             self.truth,
             self.cpu_s,
             format!("{named}/{all}"),
