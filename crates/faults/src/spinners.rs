@@ -7,6 +7,7 @@
 
 mod account;
 mod loops;
+mod meter;
 mod openmp;
 mod outside;
 mod pairs;
@@ -21,6 +22,7 @@ mod waits;
 
 pub use account::{Account, Told};
 pub use loops::Loop;
+pub use meter::Meter;
 pub use plan::{Plan, Shape};
 pub use programs::{Program, Sbwt, Tool};
 pub use running::Running;

@@ -59,6 +59,12 @@ impl Told {
         told
     }
 
+    /// Where the kernel's clock knows better how much CPU time it was: on a full host a thread seldom comes to note.
+    pub fn scale_to(&mut self, cpu_s: f64) {
+        self.spin_s = self.share() * cpu_s;
+        self.cpu_s = cpu_s;
+    }
+
     /// Of its CPU time, the part that it spun.
     #[must_use]
     pub fn share(&self) -> f64 {

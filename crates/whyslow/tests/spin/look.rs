@@ -7,7 +7,7 @@ use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
-use whyslow_faults::spinners::{Running, Shape, Told};
+use whyslow_faults::spinners::{Meter, Running, Shape, Told};
 use whyslow_faults::{Draw, Fence, bars};
 
 use crate::cell::{Cell, Set};
@@ -51,11 +51,15 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     };
     std::thread::sleep(SETTLE);
     let calm = Calm::watch(Some(fence.top()))?;
+    let meter = running.pid().map(Meter::of);
     let before = running.progress();
     let look = exam(&format!("{cell}-{}", draw.seed()))?;
     let progress = running.progress() - before;
     let disturbed = calm.disturbed(Some(fence.top()), own_cpu(&look))?;
-    let told = running.told(look.window)?;
+    let mut told = running.told(look.window)?;
+    if let Some(meter) = meter.filter(|_| cell.program.spins()) {
+        told.scale_to(meter.within(look.window));
+    }
     if !cell.program.spins() && progress == 0 {
         return Ok(Outcome::HostNotIdle(format!("{} got nothing done while whyslow looked", cell.program)));
     }
