@@ -57,7 +57,7 @@ test: setup lab-setup
 	@.ci/stage "lab" 12 $(MAKE) --no-print-directory lab-ci
 
 soak: setup
-	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test ladders -- --test-threads=1 --nocapture root_
+	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test ladders --test spin -- --test-threads=1 --nocapture root_
 
 lab-setup:
 	@.ci/setup lab

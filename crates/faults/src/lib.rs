@@ -21,6 +21,7 @@ pub mod rounds;
 pub mod scene;
 pub mod scenes;
 pub mod spec;
+pub mod spinners;
 pub mod swap;
 pub mod sys;
 pub mod truth;

@@ -33,6 +33,17 @@ pub fn run(
     cell: &dyn Display,
     is_drawn: impl Fn(u64) -> bool,
     dir: &Path,
+    make: impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
+) {
+    run_times(cell, bars::SOAK_ROUNDS, is_drawn, dir, make);
+}
+
+/// The same, with so many rounds of a soak.
+pub fn run_times(
+    cell: &dyn Display,
+    in_a_soak: u64,
+    is_drawn: impl Fn(u64) -> bool,
+    dir: &Path,
     mut make: impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
 ) {
     if !host::is_root() {
@@ -42,7 +53,7 @@ pub fn run(
     if !soak && !is_set("WHYSLOW_ALL") && !is_drawn(draw::run_seed()) {
         return say(&format!("not drawn: {cell}"));
     }
-    let rounds = if soak { bars::SOAK_ROUNDS } else { 1 };
+    let rounds = if soak { in_a_soak } else { 1 };
     let (mut passed, mut failed, mut not_idle) = (0, Vec::new(), Vec::new());
     for round in 0..rounds {
         let mut draw = Draw::of_run(&cell.to_string(), round);

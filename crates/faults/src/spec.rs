@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::Plan;
+use crate::spinners;
 
 /// One victim process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -86,6 +87,14 @@ pub enum Work {
     /// Compute beside `tasks` threads that wake once in `idle_us` and sleep again: `Word::Mode` 1 without a break, 0 a
     /// quarter of the time.
     Few { tasks: u64, idle_us: u64 },
+    /// Wait by spinning.
+    Spinner(Box<spinners::Plan>),
+    /// Compute, with `size` words of memory, and rest after each piece.
+    Loop { each: spinners::Loop, size: usize, rest_us: u64 },
+    /// Answer requests on a socket from an event loop.
+    Answer { path: PathBuf, burst_us: u64 },
+    /// Ask, wait for the answer, and ask again.
+    Ask { path: PathBuf },
 }
 
 /// A way past the page cache.

@@ -2,6 +2,7 @@
 
 pub(crate) mod futex;
 pub(crate) mod kernel;
+pub(crate) mod polls;
 pub(crate) mod userfault;
 
 use std::ffi::CString;
@@ -28,6 +29,30 @@ pub fn monotonic_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
+/// CPU time that this thread has used.
+pub fn cpu_ns() -> u64 {
+    cpu_clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time that a thread of this process has used; 0: there is none of that id.
+pub fn cpu_ns_of(tid: u64) -> u64 {
+    // The kernel's MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED).
+    cpu_clock((!(tid as i32) << 3) | 6)
+}
+
+/// CPU time that all threads of a process have used; 0: there is none of that id.
+pub fn cpu_ns_of_process(pid: u32) -> u64 {
+    // The kernel's MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED).
+    cpu_clock((!(pid as i32) << 3) | 2)
+}
+
+fn cpu_clock(clock: libc::clockid_t) -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: ts is a valid place for the answer; a bad clock leaves it as it is.
+    unsafe { libc::clock_gettime(clock, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
 /// Sleep until a moment of CLOCK_MONOTONIC.
 pub fn sleep_until(ns: u64) {
     let ts = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
@@ -46,6 +71,12 @@ pub fn sleep_us(us: u64) {
 pub fn thread_id() -> u64 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::gettid() as u64 }
+}
+
+/// Let the calling thread go before others.
+pub fn be_prompt() -> io::Result<()> {
+    // SAFETY: numbers only; 0 is the calling thread.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -15) }).map(drop)
 }
 
 /// Name the calling thread (at most 15 bytes are kept).

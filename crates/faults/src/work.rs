@@ -18,7 +18,7 @@ pub use disk::Buffer;
 
 use crate::ledger::{Fact, Ledger, Tally, Word};
 use crate::spec::{Spec, Work};
-use crate::{ladder, sys};
+use crate::{ladder, spinners, sys};
 
 /// One thread at work.
 pub struct Worker<'ledger> {
@@ -34,6 +34,7 @@ pub struct Worker<'ledger> {
 pub fn prepare(spec: &Spec) -> io::Result<()> {
     match &spec.work {
         Work::Ladder(plan) => ladder::prepare(plan),
+        Work::Spinner(plan) => spinners::prepare(plan),
         _ => Ok(()),
     }
 }
@@ -82,6 +83,10 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
         Work::Vfork { child_us } => vforks::run(worker(), *child_us),
         Work::Few { tasks, idle_us } => herd::few(worker, if slot == 0 { *tasks } else { 0 }, *idle_us),
+        Work::Spinner(plan) => spinners::run(spec, plan, ledger, slot, ready),
+        Work::Loop { each, size, rest_us } => spinners::run_loop(worker(), *each, *size, *rest_us),
+        Work::Answer { path, burst_us } => spinners::answer(worker, path, *burst_us),
+        Work::Ask { path } => spinners::ask(worker(), path),
     };
     if let Err(err) = result {
         Tally::begin(ledger, slot).failed(&err);
@@ -91,8 +96,13 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
 }
 
 impl Worker<'_> {
-    fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         self.ledger.word(Word::Stop).load(Ordering::Relaxed) == 0
+    }
+
+    /// One more piece is done.
+    pub(crate) fn did_one(&mut self) {
+        self.tally.did_one();
     }
 
     fn word(&self, word: Word) -> u64 {
@@ -118,7 +128,7 @@ impl Worker<'_> {
         self.seed % n.max(1)
     }
 
-    fn compute(&self, us: u64) {
+    pub(crate) fn compute(&self, us: u64) {
         cpu::turn((us as f64 * self.spec.turns_per_us) as u64);
     }
 

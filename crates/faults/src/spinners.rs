@@ -1,0 +1,33 @@
+//! Programs that wait by spinning, and programs that work as hard and get something done.
+//!
+//! The truth is told by the programs' own clocks: a spinner reads its threads' CPU clocks where its wait begins and
+//! ends, so that what it spent spinning is known to the microsecond, whatever else the host does ([`Account`]). Where a
+//! runtime spins inside itself (Erlang), the same load is run without spinning, and the difference is the truth.
+//! Honest programs count what they get done.
+
+mod account;
+mod loops;
+mod meter;
+mod openmp;
+mod outside;
+mod pairs;
+mod plan;
+mod programs;
+mod running;
+mod runtimes;
+mod server;
+mod tools;
+pub mod unseen;
+mod waits;
+
+pub use account::{Account, Told};
+pub use loops::Loop;
+pub use meter::Meter;
+pub use plan::{Plan, Shape};
+pub use programs::{Program, Sbwt, Tool};
+pub use running::Running;
+pub use waits::Wait;
+
+pub(crate) use loops::run as run_loop;
+pub(crate) use pairs::{prepare, run};
+pub(crate) use server::{answer, ask};

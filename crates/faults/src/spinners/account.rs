@@ -1,0 +1,202 @@
+//! CPU time that threads spent spinning and working, by their own clocks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use crate::clock::{self, Span};
+use crate::ledger::{Fact, Ledger};
+use crate::sys;
+
+/// Rows closer than this are not noted apart.
+const GRAIN_NS: u64 = 4_000_000;
+
+/// One thread.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    /// Its thread id; 0: it does not know.
+    pub tid: u32,
+    /// Its name; empty: that of the process.
+    pub name: String,
+    /// Moments, with the CPU time spent spinning and working until then, in ns. In their order.
+    pub rows: Vec<[u64; 3]>,
+}
+
+/// What a process did in a window.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// CPU time spent spinning.
+    pub spin_s: f64,
+    /// All of its CPU time.
+    pub cpu_s: f64,
+    /// Names of threads that spent a good part of their CPU time spinning.
+    pub spinning: Vec<String>,
+    /// Names of threads that did not spin.
+    pub others: Vec<String>,
+}
+
+/// A thread spins if it spends more of its CPU time so.
+const SPINS: f64 = 0.2;
+
+impl Told {
+    /// From its threads.
+    #[must_use]
+    pub fn of(accounts: &[Account], window: Span) -> Self {
+        let mut told = Told::default();
+        for account in accounts {
+            let [spin, work] = account.within(window);
+            told.spin_s += spin;
+            told.cpu_s += spin + work;
+            if spin > SPINS * (spin + work).max(1e-9) {
+                told.spinning.push(account.name.clone());
+            } else {
+                told.others.push(account.name.clone());
+            }
+        }
+        for names in [&mut told.spinning, &mut told.others] {
+            names.sort();
+            names.dedup();
+        }
+        told
+    }
+
+    /// Where the kernel's clock knows better how much CPU time it was: on a full host a thread seldom comes to note.
+    pub fn scale_to(&mut self, cpu_s: f64) {
+        self.spin_s = self.share() * cpu_s;
+        self.cpu_s = cpu_s;
+    }
+
+    /// Of its CPU time, the part that it spun.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.spin_s / self.cpu_s.max(1e-9)
+    }
+}
+
+impl Account {
+    fn at(&self, ns: u64) -> [f64; 2] {
+        let next = self.rows.partition_point(|row| row[0] <= ns);
+        let known = |index: usize| self.rows.get(index).map(|[at, a, b]| (*at, [*a as f64, *b as f64]));
+        match (next.checked_sub(1).and_then(known), known(next)) {
+            (Some((_, last)), None) => last,
+            (None, Some((_, first))) => first,
+            (Some((before, low)), Some((after, high))) => {
+                let part = ns.saturating_sub(before) as f64 / after.saturating_sub(before).max(1) as f64;
+                [low[0] + (high[0] - low[0]) * part, low[1] + (high[1] - low[1]) * part]
+            }
+            (None, None) => [0.0; 2],
+        }
+    }
+
+    /// Seconds of CPU spent spinning and working.
+    #[must_use]
+    pub fn within(&self, window: Span) -> [f64; 2] {
+        let (from, to) = (self.at(window.from), self.at(window.to));
+        [(to[0] - from[0]) * 1e-9, (to[1] - from[1]) * 1e-9]
+    }
+
+    /// The last moment that was noted.
+    #[must_use]
+    pub fn until(&self) -> u64 {
+        self.rows.last().map_or(0, |row| row[0])
+    }
+
+    /// From the two slots of a pair's ledger.
+    #[must_use]
+    pub fn of_pair(ledger: &Ledger, waiter: usize, name: &str) -> Self {
+        let (spun, worked) = (ledger.notes(waiter), ledger.notes(waiter ^ 1));
+        let rows = spun.iter().zip(&worked).map(|((at, spin), (_, work))| [*at, *spin, *work]);
+        Account {
+            tid: ledger.fact(waiter, Fact::Tid).load(Ordering::Acquire) as u32,
+            name: name.to_owned(),
+            rows: rows.collect(),
+        }
+    }
+
+    /// From the lines that a program printed: `thread SLOT TID NAME` and `MOMENT SLOT SPUN WORKED`.
+    #[must_use]
+    pub fn of_lines(text: &str) -> Vec<Self> {
+        let mut all: BTreeMap<u64, Account> = BTreeMap::new();
+        // The last line may be torn: it is still being written.
+        for line in text.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["thread", slot, tid, name] => {
+                    let account = all.entry(slot.parse().unwrap_or(u64::MAX)).or_default();
+                    (account.tid, account.name) = (tid.parse().unwrap_or(0), name.to_owned());
+                }
+                [at, slot, spun, worked] => {
+                    let [Ok(at), Ok(slot), Ok(spun), Ok(worked)] = [at, slot, spun, worked].map(str::parse)
+                    else {
+                        continue;
+                    };
+                    all.entry(slot).or_default().rows.push([at, spun, worked]);
+                }
+                _ => {}
+            }
+        }
+        all.into_values().collect()
+    }
+}
+
+/// A thread's pen: it notes in its own slot what it spun, in its partner's what it worked.
+pub struct Pen<'ledger> {
+    ledger: &'ledger Ledger,
+    slot: usize,
+    spun: u64,
+    worked: u64,
+    noted_at: u64,
+}
+
+impl<'ledger> Pen<'ledger> {
+    /// For one thread, which begins with nothing done.
+    pub fn begin(ledger: &'ledger Ledger, slot: usize) -> Self {
+        let mut pen = Pen { ledger, slot, spun: 0, worked: 0, noted_at: 0 };
+        pen.note(clock::now());
+        pen
+    }
+
+    /// So many more ns of CPU.
+    pub fn add(&mut self, spun: u64, worked: u64) {
+        self.spun += spun;
+        self.worked += worked;
+        let now = sys::monotonic_ns();
+        if now >= self.noted_at + GRAIN_NS {
+            self.note(now);
+        }
+    }
+
+    fn note(&mut self, now: u64) {
+        self.ledger.note(self.slot ^ 1, now, self.worked);
+        self.ledger.note(self.slot, now, self.spun);
+        self.noted_at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_takes_its_part_of_each_row() {
+        let text = "thread 0 7 abc\n1000 0 0 0\n2000 0 600 200\nnoise\n3000 0 800 1000\n4000 0 9";
+        let accounts = Account::of_lines(text);
+        assert_eq!((accounts[0].tid, accounts[0].name.as_str(), accounts[0].until()), (7, "abc", 3000));
+        let told = Told::of(&accounts, Span { from: 1500, to: 3000 });
+        assert!((told.spin_s - 500e-9).abs() < 1e-12 && (told.cpu_s - 1400e-9).abs() < 1e-12, "{told:?}");
+        assert_eq!(told.spinning, ["abc"]);
+        assert!(Account::default().within(Span { from: 0, to: 9 }) == [0.0; 2]);
+    }
+
+    #[test]
+    fn a_pair_is_read_as_written() {
+        let ledger = Ledger::new(4).unwrap();
+        let mut pen = Pen::begin(&ledger, 3);
+        let from = clock::now();
+        for _ in 0..10 {
+            sys::sleep_us(5_000);
+            pen.add(3_000, 1_000);
+        }
+        let told = Told::of(&[Account::of_pair(&ledger, 3, "x")], Span { from, to: clock::now() });
+        assert!((told.share() - 0.75).abs() < 1e-6, "{told:?}");
+    }
+}

@@ -1,0 +1,73 @@
+//! The CPU time of a process, read by the kernel's clock again and again while somebody else looks: then it is known for any
+//! window in between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::account::Account;
+use crate::clock::Span;
+use crate::sys;
+
+const EACH: Duration = Duration::from_millis(10);
+
+/// Reads it until it is asked.
+pub struct Meter {
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<Account>>,
+}
+
+impl Meter {
+    /// Begin to read that of a process.
+    #[must_use]
+    pub fn of(pid: u32) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let until = stop.clone();
+        let reader = std::thread::spawn(move || {
+            // On a full host it would be late; then it is less exact, no more.
+            let _ = sys::be_prompt();
+            let mut account = Account::default();
+            while !until.load(Ordering::Relaxed) {
+                account.rows.push([sys::monotonic_ns(), sys::cpu_ns_of_process(pid), 0]);
+                std::thread::sleep(EACH);
+            }
+            account
+        });
+        Meter { stop, reader: Some(reader) }
+    }
+
+    /// Seconds of CPU in a window that is over.
+    #[must_use]
+    pub fn within(mut self, window: Span) -> f64 {
+        self.end().map_or(0.0, |account| account.within(window)[0])
+    }
+
+    fn end(&mut self) -> Option<Account> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.reader.take()?.join().ok()
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn a_busy_process_is_seen_to_be_busy() {
+        let meter = Meter::of(std::process::id());
+        let (from, before) = (clock::now(), sys::cpu_ns());
+        while sys::cpu_ns() < before + 60_000_000 {}
+        let window = Span { from, to: clock::now() };
+        std::thread::sleep(EACH * 3);
+        let cpu_s = meter.within(window);
+        assert!(cpu_s > 0.04, "{cpu_s}");
+    }
+}

@@ -1,0 +1,237 @@
+//! A program of the zoo, running in the fence.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::outside::Outside;
+use super::plan::{Plan, Shape};
+use super::runtimes::{self, Erlang};
+use super::tools::{self, AtWork};
+use super::{Account, Loop, Program, Told, openmp};
+use crate::cgroup::Group;
+use crate::ledger::Fact;
+use crate::spec::Work;
+use crate::victim::Launch;
+use crate::{Draw, Fence, Span, Victim, bars, host};
+
+/// It ends when this is dropped.
+pub struct Running {
+    program: Program,
+    /// What its process is called.
+    comm: String,
+    body: Body,
+}
+
+enum Body {
+    Pairs(Victim, Box<Plan>),
+    Worker(Victim),
+    /// Clients first: they are ended in this order.
+    Server {
+        _clients: Victim,
+        server: Victim,
+    },
+    Threads(Outside),
+    Erlang(Erlang),
+    Tool(AtWork),
+}
+
+/// A round of a spinner takes some milliseconds of CPU, which on a busy host may take seconds.
+const NOTED_WITHIN: Duration = Duration::from_secs(20);
+/// CPU time of an answer.
+const ANSWER_US: [u64; 2] = [10, 80];
+/// Clients of a server: always one that asks.
+const CLIENTS: u64 = 6;
+/// Words of memory that a loop works on: from a first-level cache to beyond the second.
+const SIZES: [u64; 2] = [1 << 10, 1 << 18];
+
+impl Running {
+    /// Draw one and start it in `group`. `Unsupported`: what it needs is not here.
+    pub fn start(
+        fence: &Fence,
+        group: &Group,
+        program: Program,
+        shape: Shape,
+        draw: &mut Draw,
+    ) -> io::Result<Self> {
+        fence.check_time()?;
+        let mut comm = draw.word(10);
+        let body = match program {
+            Program::Wait(wait) => {
+                let pairs = draw.between(1, host::cpus().len().min(3) as u64);
+                let plan = Plan::draw(wait, shape, pairs as usize, draw);
+                let work = Work::Spinner(Box::new(plan.clone()));
+                let victim = ours(fence, group, &comm, 2 * pairs, work)?;
+                if pairs == 1 && draw.one_in(3) {
+                    victim.pin(&[draw.pick(&host::cpus())])?;
+                }
+                Body::Pairs(victim, Box::new(plan))
+            }
+            Program::Loop(each) => Body::Worker(looping(fence, group, each, &comm, draw)?),
+            Program::Server => {
+                let path = fence.dir().join(draw.word(6));
+                let work =
+                    Work::Answer { path: path.clone(), burst_us: draw.between(ANSWER_US[0], ANSWER_US[1]) };
+                let server = ours(fence, group, &comm, 1, work)?;
+                server.go();
+                let clients = ours(fence, group, &draw.word(8), CLIENTS, Work::Ask { path })?;
+                clients.go();
+                Body::Server { _clients: clients, server }
+            }
+            Program::OpenMp => {
+                let (team, name) = openmp::start(fence, group, draw)?;
+                comm = name;
+                Body::Threads(team)
+            }
+            Program::Java => {
+                "java".clone_into(&mut comm);
+                Body::Threads(runtimes::java(fence, group, shape, draw)?)
+            }
+            Program::Go => {
+                let go = runtimes::go(fence, group, shape, draw)?;
+                comm = name_of(go.pid());
+                Body::Threads(go)
+            }
+            Program::Erlang(sbwt) => {
+                let erlang = Erlang::start(fence, group, sbwt, draw)?;
+                comm = name_of(erlang.vm().pid());
+                Body::Erlang(erlang)
+            }
+            Program::Tool(tool) => {
+                let tool = tools::start(fence, group, tool, draw)?;
+                comm = match &tool {
+                    AtWork::One(one) => name_of(one.pid()),
+                    AtWork::Compile(_) => "cc1".to_owned(),
+                };
+                Body::Tool(tool)
+            }
+        };
+        let running = Running { program, comm, body };
+        if let Body::Pairs(victim, _) | Body::Worker(victim) = &running.body {
+            victim.go();
+        }
+        Ok(running)
+    }
+
+    /// Which one.
+    #[must_use]
+    pub fn program(&self) -> Program {
+        self.program
+    }
+
+    /// What its process is called.
+    #[must_use]
+    pub fn comm(&self) -> &str {
+        &self.comm
+    }
+
+    /// The process; `None`: it is many.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        match &self.body {
+            Body::Pairs(victim, _) | Body::Worker(victim) | Body::Server { server: victim, .. } => {
+                Some(victim.pid())
+            }
+            Body::Threads(outside) | Body::Tool(AtWork::One(outside)) => Some(outside.pid()),
+            Body::Erlang(erlang) => Some(erlang.vm().pid()),
+            Body::Tool(AtWork::Compile(_)) => None,
+        }
+    }
+
+    /// What it spent spinning in a window that is over, by its own clocks; an honest one: nothing. Waits until all its
+    /// threads have noted what they did up to the window's end.
+    pub fn told(&self, window: Span) -> io::Result<Told> {
+        let began = Instant::now();
+        loop {
+            let accounts = self.accounts();
+            if accounts.iter().all(|account| account.until() >= window.to) {
+                return Ok(self.told_by(&accounts, window));
+            }
+            if began.elapsed() > bars::patient(NOTED_WITHIN) {
+                return Err(io::Error::other(format!("{} does not go on", self.program)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn accounts(&self) -> Vec<Account> {
+        match &self.body {
+            Body::Pairs(victim, plan) => self.pairs(victim, plan),
+            Body::Threads(outside) => {
+                let mut accounts = outside.accounts();
+                for account in accounts.iter_mut().filter(|account| account.name == "-") {
+                    account.name.clone_from(&self.comm);
+                }
+                accounts
+            }
+            Body::Erlang(erlang) => erlang.vm().accounts(),
+            Body::Worker(_) | Body::Server { .. } | Body::Tool(_) => Vec::new(),
+        }
+    }
+
+    fn told_by(&self, accounts: &[Account], window: Span) -> Told {
+        match &self.body {
+            Body::Pairs(_, plan) => {
+                let mut told = Told::of(accounts, window);
+                let main = if plan.main_waits { None } else { Some(self.comm.clone()) };
+                told.others.extend(
+                    main.into_iter().chain((plan.pairs > 1 || plan.main_waits).then(|| plan.giver.clone())),
+                );
+                told
+            }
+            Body::Threads(_) => Told::of(accounts, window),
+            Body::Erlang(erlang) => {
+                let [cpu_s, spin_s] = erlang.cpu_and_spin(window);
+                let spinning = if spin_s > 0.0 { vec!["_scheduler".to_owned()] } else { Vec::new() };
+                Told { spin_s, cpu_s, spinning, others: Vec::new() }
+            }
+            Body::Worker(_) | Body::Server { .. } | Body::Tool(_) => Told::default(),
+        }
+    }
+
+    /// How far it has come: pieces, rounds, bytes.
+    #[must_use]
+    pub fn progress(&self) -> u64 {
+        match &self.body {
+            Body::Worker(victim) | Body::Server { server: victim, .. } => {
+                let ledger = victim.ledger();
+                (0..ledger.slots()).map(|slot| ledger.fact(slot, Fact::Count).load(Ordering::Acquire)).sum()
+            }
+            Body::Tool(tool) => tool.progress(),
+            Body::Erlang(erlang) => erlang.trips(),
+            Body::Pairs(..) | Body::Threads(_) => 0,
+        }
+    }
+
+    fn pairs(&self, victim: &Victim, plan: &Plan) -> Vec<Account> {
+        let waiters = (0..2 * plan.pairs).filter(|slot| plan.waits(*slot));
+        waiters
+            .map(|slot| {
+                let name = if slot == 0 { &self.comm } else { &plan.waiter };
+                Account::of_pair(victim.ledger(), slot, name)
+            })
+            .collect()
+    }
+}
+
+fn looping(fence: &Fence, group: &Group, each: Loop, comm: &str, draw: &mut Draw) -> io::Result<Victim> {
+    let size = draw.between(SIZES[0], SIZES[1]) as usize;
+    let rest_us = if draw.one_in(3) { draw.between(100, 2_000) } else { 0 };
+    let threads = draw.between(1, host::cpus().len().min(3) as u64);
+    ours(fence, group, comm, threads, Work::Loop { each, size, rest_us })
+}
+
+/// A victim under a path of its own: the name of its file tells nothing.
+fn ours(fence: &Fence, group: &Group, comm: &str, threads: u64, work: Work) -> io::Result<Victim> {
+    let program: PathBuf = fence.dir().join(comm);
+    std::fs::copy(std::env::current_exe()?, &program)?;
+    Victim::start(
+        fence.spec(group, comm, threads, work),
+        Launch { program: Some(program), ..Launch::default() },
+    )
+}
+
+fn name_of(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,164 @@
+//! Virtual machines that wait by spinning, and what they cost when they do not.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::account::Account;
+use super::outside::{self, Outside};
+use super::plan::{Plan, Shape};
+use super::programs::Sbwt;
+use super::{Wait, unseen};
+use crate::cgroup::Group;
+use crate::clock::{self, Span};
+use crate::{Draw, Fence, work};
+
+/// The VM's CPU clock counts hundredths of a second: a reference with less CPU time would be mostly its grain.
+const REFERENCE_CPU_S: f64 = 0.3;
+/// It takes so long at least, to be alike.
+const REFERENCE: Duration = Duration::from_millis(1_500);
+/// And no longer than so many times that, however little a full host gives it.
+const REFERENCES: u32 = 3;
+/// Processes are made, code is loaded.
+const WARM: Duration = Duration::from_millis(400);
+
+/// An Erlang VM under a load that is known.
+pub struct Erlang {
+    vm: Outside,
+    /// CPU time of a round trip where schedulers do not spin, in ns; `None`: this VM is one of those.
+    reference: Option<f64>,
+}
+
+/// What a VM plays.
+struct Game {
+    pairs: u64,
+    pause_us: u64,
+    schedulers: u64,
+}
+
+impl Erlang {
+    /// Start it; before that, if it spins, one that plays the same and does not.
+    pub fn start(fence: &Fence, group: &Group, sbwt: Sbwt, draw: &mut Draw) -> io::Result<Self> {
+        let game = Game {
+            pairs: draw.between(120, 260),
+            pause_us: draw.between(8_000, 14_000),
+            schedulers: draw.between(2, 4),
+        };
+        outside::build(
+            Command::new(outside::find("erlc")?)
+                .arg("-o")
+                .arg(fence.dir())
+                .arg(outside::source("erlang/pingpong.erl")),
+        )?;
+        let reference = match sbwt {
+            Sbwt::None => None,
+            Sbwt::VeryLong | Sbwt::Default => {
+                let vm = machine(fence, group, Sbwt::None, &game, draw)?;
+                std::thread::sleep(WARM);
+                Some(cost_of_a_trip(&vm))
+            }
+        };
+        let vm = machine(fence, group, sbwt, &game, draw)?;
+        std::thread::sleep(WARM);
+        Ok(Erlang { vm, reference })
+    }
+
+    /// The VM.
+    #[must_use]
+    pub fn vm(&self) -> &Outside {
+        &self.vm
+    }
+
+    /// Seconds of CPU that it used in a window, and those that it spun.
+    #[must_use]
+    pub fn cpu_and_spin(&self, window: Span) -> [f64; 2] {
+        let [cpu_s, trips] = played(&self.vm, window);
+        let spin = self.reference.map_or(0.0, |ns| (cpu_s - trips * ns * 1e-9).max(0.0));
+        [cpu_s, spin]
+    }
+
+    /// Round trips so far.
+    #[must_use]
+    pub fn trips(&self) -> u64 {
+        self.vm.accounts().first().and_then(|account| account.rows.last()).map_or(0, |row| row[2])
+    }
+}
+
+/// In ns of CPU.
+fn cost_of_a_trip(vm: &Outside) -> f64 {
+    let mut window = clock::span_of(REFERENCE);
+    for _ in 1..REFERENCES {
+        if played(vm, window)[0] >= REFERENCE_CPU_S {
+            break;
+        }
+        window.to = clock::span_of(REFERENCE).to;
+    }
+    let [cpu_s, trips] = played(vm, window);
+    cpu_s * 1e9 / trips.max(1.0)
+}
+
+/// CPU seconds and round trips in a window.
+fn played(vm: &Outside, window: Span) -> [f64; 2] {
+    let [cpu, trips] = vm.accounts().first().map_or([0.0; 2], |account| account.within(window));
+    [cpu, trips * 1e9]
+}
+
+fn machine(fence: &Fence, group: &Group, sbwt: Sbwt, game: &Game, draw: &mut Draw) -> io::Result<Outside> {
+    let mut command = Command::new(outside::find("erl")?);
+    match sbwt {
+        Sbwt::VeryLong => command.args(["+sbwt", "very_long"]),
+        Sbwt::Default => &mut command,
+        Sbwt::None => command.args(["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]),
+    };
+    command.args(["+S", &format!("{0}:{0}", game.schedulers), "-noshell", "-pa"]).arg(fence.dir()).args([
+        "-run",
+        "pingpong",
+        "start",
+        &game.pairs.to_string(),
+        &game.pause_us.to_string(),
+    ]);
+    let mut vm = Outside::start(fence, group, &mut command, &draw.word(7))?;
+    vm.until("the VM", |vm| vm.accounts().first().is_some_and(|account| account.rows.len() > 4))?;
+    Ok(vm)
+}
+
+/// Pairs of Java threads, one of which waits with `Thread.onSpinWait`.
+pub fn java(fence: &Fence, group: &Group, shape: Shape, draw: &mut Draw) -> io::Result<Outside> {
+    let java = outside::find("java")?;
+    outside::build(
+        Command::new(outside::find("javac")?)
+            .args(["-J-Xmx96m", "-d"])
+            .arg(fence.dir())
+            .arg(outside::source("java/Waiters.java")),
+    )?;
+    let mut command = Command::new(java);
+    command.args(["-Xmx64m", "-XX:+UseSerialGC", "-cp"]).arg(fence.dir()).arg("Waiters");
+    let plan = Plan::draw(Wait::FlagPause, shape, 1, draw);
+    pairs(fence, group, command, &plan, draw)
+}
+
+/// Pairs of goroutines, one of which waits for an atomic.
+pub fn go(fence: &Fence, group: &Group, shape: Shape, draw: &mut Draw) -> io::Result<Outside> {
+    let program = fence.dir().join(draw.word(9));
+    unseen::build_go(&program, Path::new(fence.dir()))?;
+    let plan = Plan::draw(Wait::FlagBare, shape, 1, draw);
+    pairs(fence, group, Command::new(program), &plan, draw)
+}
+
+fn pairs(
+    fence: &Fence,
+    group: &Group,
+    mut command: Command,
+    plan: &Plan,
+    draw: &mut Draw,
+) -> io::Result<Outside> {
+    command
+        .args([&plan.waiter, &plan.pairs.to_string()])
+        .args([plan.spin_us, plan.work_us, plan.rest_us].map(|us| us.to_string()))
+        .arg(work::turns_per_us().to_string());
+    let mut outside = Outside::start(fence, group, &mut command, &draw.word(7))?;
+    let moving = |account: &Account| account.rows.len() > 4;
+    outside.until("its threads", |outside| outside.accounts().iter().any(moving))?;
+    Ok(outside)
+}

@@ -1,0 +1,10 @@
+//! Spinners and honest loops on which nobody has tuned anything: for the first run after the thresholds are frozen.
+
+mod goroutines;
+mod loops;
+mod waits;
+
+pub use loops::Loop;
+pub use waits::Wait;
+
+pub(super) use goroutines::build as build_go;

@@ -1,0 +1,215 @@
+//! Ways to wait by spinning, each as programs do it. Runs in the victim process.
+
+use std::cell::UnsafeCell;
+use std::hint::spin_loop;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::unseen;
+use crate::sys::{self, polls};
+
+/// How a thread waits for another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Wait {
+    /// Read a word until it changes, with the processor's hint that this is a spin.
+    FlagPause,
+    /// The same without the hint.
+    FlagBare,
+    /// Look at a word, yield the CPU, look again.
+    Yield,
+    /// `pthread_spin_lock`.
+    SpinLock,
+    /// `epoll_wait` with a timeout of 0, until an event is there.
+    Epoll,
+    /// `recv` that does not wait, until a byte is there.
+    Recv,
+    /// One of the set that nobody has tuned anything on.
+    Unseen(unseen::Wait),
+}
+
+/// What one thread waits for and another one gives, round after round.
+pub trait Gift: Send + Sync {
+    /// Spin until it is given.
+    fn wait(&self, round: u32);
+    /// Before the first round, by who gives.
+    fn keep(&self) {}
+    /// Give it.
+    fn give(&self, round: u32);
+}
+
+impl Wait {
+    /// Those that detectors may be tuned on.
+    pub const ALL: [Wait; 6] =
+        [Wait::FlagPause, Wait::FlagBare, Wait::Yield, Wait::SpinLock, Wait::Epoll, Wait::Recv];
+
+    /// What is waited for so.
+    pub(crate) fn gift(self) -> io::Result<Box<dyn Gift>> {
+        Ok(match self {
+            Wait::FlagPause => Box::new(Flag { word: Word::default(), spin: until_equal_with_pause }),
+            Wait::FlagBare => Box::new(Flag { word: Word::default(), spin: until_equal_bare }),
+            Wait::Yield => Box::new(Flag { word: Word::default(), spin: until_equal_with_yield }),
+            Wait::SpinLock => Box::new(Held::<SpinLock>::default()),
+            Wait::Epoll => Box::new(Event::new()?),
+            Wait::Recv => Box::new(Byte { ends: sys::kernel::socket_pair()? }),
+            Wait::Unseen(wait) => wait.gift()?,
+        })
+    }
+}
+
+/// A word with a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Word(pub AtomicU32);
+
+/// A word that is set, and how it is looked at.
+pub struct Flag {
+    /// The word.
+    pub word: Word,
+    /// Spin until it is so.
+    pub spin: fn(&AtomicU32, u32),
+}
+
+impl Gift for Flag {
+    fn wait(&self, round: u32) {
+        (self.spin)(&self.word.0, round);
+    }
+
+    fn give(&self, round: u32) {
+        self.word.0.store(round, Ordering::Release);
+    }
+}
+
+#[inline(never)]
+fn until_equal_with_pause(word: &AtomicU32, round: u32) {
+    while word.load(Ordering::Acquire) != round {
+        spin_loop();
+    }
+}
+
+#[inline(never)]
+fn until_equal_bare(word: &AtomicU32, round: u32) {
+    while word.load(Ordering::Acquire) != round {}
+}
+
+#[inline(never)]
+fn until_equal_with_yield(word: &AtomicU32, round: u32) {
+    while word.load(Ordering::Acquire) != round {
+        std::thread::yield_now();
+    }
+}
+
+/// A lock.
+pub trait Lock: Default + Send + Sync {
+    /// Take it, by spinning.
+    fn lock(&self);
+    /// Let go of it.
+    fn unlock(&self);
+}
+
+/// A lock that the giver has, lets go of for a moment, and takes again.
+#[derive(Default)]
+pub struct Held<L> {
+    lock: L,
+    had: AtomicU32,
+    held: AtomicU32,
+}
+
+/// How often the giver looks whether the waiter had the lock.
+const LOOK_US: u64 = 50;
+
+impl<L: Lock> Gift for Held<L> {
+    fn wait(&self, round: u32) {
+        // The giver takes it again at the end of the round before.
+        while self.held.load(Ordering::Acquire) < round {
+            sys::sleep_us(LOOK_US);
+        }
+        self.lock.lock();
+        self.had.store(round, Ordering::Release);
+        self.lock.unlock();
+    }
+
+    fn keep(&self) {
+        self.lock.lock();
+        self.held.store(1, Ordering::Release);
+    }
+
+    fn give(&self, round: u32) {
+        self.lock.unlock();
+        while self.had.load(Ordering::Acquire) != round {
+            sys::sleep_us(LOOK_US);
+        }
+        self.lock.lock();
+        self.held.store(round + 1, Ordering::Release);
+    }
+}
+
+struct SpinLock(UnsafeCell<libc::pthread_spinlock_t>);
+
+// SAFETY: the lock is only used through pthread_spin_*, which is what it is for.
+unsafe impl Sync for SpinLock {}
+
+impl Default for SpinLock {
+    fn default() -> Self {
+        let lock = SpinLock(UnsafeCell::new(0));
+        // SAFETY: nobody else has it yet.
+        unsafe { libc::pthread_spin_init(lock.0.get(), libc::PTHREAD_PROCESS_PRIVATE) };
+        lock
+    }
+}
+
+impl Lock for SpinLock {
+    fn lock(&self) {
+        // SAFETY: it is initialised.
+        unsafe { libc::pthread_spin_lock(self.0.get()) };
+    }
+
+    fn unlock(&self) {
+        // SAFETY: by the thread that has locked it.
+        unsafe { libc::pthread_spin_unlock(self.0.get()) };
+    }
+}
+
+struct Event {
+    epoll: OwnedFd,
+    event: OwnedFd,
+}
+
+impl Event {
+    fn new() -> io::Result<Self> {
+        let event = polls::event()?;
+        let epoll = polls::epoll()?;
+        polls::watch(&epoll, &event, 0)?;
+        Ok(Event { epoll, event })
+    }
+}
+
+impl Gift for Event {
+    #[inline(never)]
+    fn wait(&self, _round: u32) {
+        while polls::ready(&self.epoll, 0).is_empty() {}
+        polls::take_event(&self.event);
+    }
+
+    fn give(&self, _round: u32) {
+        polls::raise_event(&self.event);
+    }
+}
+
+struct Byte {
+    ends: [OwnedFd; 2],
+}
+
+impl Gift for Byte {
+    #[inline(never)]
+    fn wait(&self, _round: u32) {
+        let mut bytes = [0; 64];
+        while polls::receive_now(&self.ends[0], &mut bytes) == 0 {}
+    }
+
+    fn give(&self, round: u32) {
+        polls::send(&self.ends[1], &round.to_ne_bytes()[..1]);
+    }
+}

@@ -1,0 +1,92 @@
+//! Looking for events and bytes, with and without waiting.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+const EVENTS: usize = 16;
+
+/// An event that can be raised and taken.
+pub fn event() -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the new descriptor is ours alone.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))?)) }
+}
+
+/// Raise it.
+pub fn raise_event(event: &OwnedFd) {
+    // SAFETY: eight bytes are there to be written.
+    unsafe { libc::write(event.as_raw_fd(), (&raw const ONE).cast(), 8) };
+}
+
+static ONE: u64 = 1;
+
+/// Take it, if it is raised.
+pub fn take_event(event: &OwnedFd) {
+    let mut count = 0_u64;
+    // SAFETY: room for eight bytes.
+    unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
+}
+
+/// A set of descriptors to look at.
+pub fn epoll() -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the new descriptor is ours alone.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?)) }
+}
+
+/// Watch a descriptor for something to read; `token` is what `ready` calls it.
+pub fn watch(epoll: &OwnedFd, fd: &impl AsRawFd, token: u64) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: token };
+    // SAFETY: the event outlives the call.
+    check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) })
+        .map(drop)
+}
+
+/// The tokens of what can be read. `timeout_ms`: 0 does not wait, -1 waits for ever.
+pub fn ready(epoll: &OwnedFd, timeout_ms: i32) -> Ready {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+    // SAFETY: room for so many events.
+    let n = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, timeout_ms) };
+    Ready { events, n: usize::try_from(n).unwrap_or(0), at: 0 }
+}
+
+/// Tokens of descriptors that can be read.
+pub struct Ready {
+    events: [libc::epoll_event; EVENTS],
+    n: usize,
+    at: usize,
+}
+
+impl Ready {
+    /// Nothing can be read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+}
+
+impl Iterator for Ready {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let event = self.events[..self.n].get(self.at)?;
+        self.at += 1;
+        Some(event.u64)
+    }
+}
+
+/// Receive what is there, without waiting. Returns how many bytes; 0 also for nothing and for an error.
+pub fn receive_now(socket: &OwnedFd, into: &mut [u8]) -> usize {
+    // SAFETY: room for as many bytes as are asked for.
+    let n =
+        unsafe { libc::recv(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(n).unwrap_or(0)
+}
+
+/// Send these bytes; what does not fit is lost.
+pub fn send(socket: &OwnedFd, bytes: &[u8]) {
+    // SAFETY: the bytes have the length that is said.
+    unsafe {
+        libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL);
+    }
+}

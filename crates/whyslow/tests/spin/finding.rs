@@ -1,0 +1,75 @@
+//! What whyslow said about spinning.
+
+use serde_json::Value;
+
+/// One finding that somebody spins. Names are those of the JSON contract; what is absent is "" or `None`.
+pub struct Accusation<'document> {
+    value: &'document Value,
+}
+
+/// Those of a document.
+pub fn accusations(document: &Value) -> Vec<Accusation<'_>> {
+    let all = document["findings"].as_array().into_iter().flatten();
+    all.filter(|value| value["rule"] == "spin" && value["kind"] != "cannot-tell")
+        .map(|value| Accusation { value })
+        .collect()
+}
+
+/// Why it could not be told, if that is what was said.
+pub fn why_not(document: &Value) -> Option<&str> {
+    let mut all = document["findings"].as_array()?.iter();
+    all.find(|value| value["rule"] == "spin" && value["kind"] == "cannot-tell")?["title"].as_str()
+}
+
+impl Accusation<'_> {
+    fn text(&self, name: &str) -> &str {
+        self.value["culprit"][name].as_str().unwrap_or("")
+    }
+
+    /// The process, if it is one.
+    pub fn pid(&self) -> Option<u32> {
+        (self.text("kind") == "task").then(|| self.text("id").parse().ok()).flatten()
+    }
+
+    /// What the process is called.
+    pub fn name(&self) -> &str {
+        self.text("name")
+    }
+
+    /// Where it spins.
+    pub fn function(&self) -> &str {
+        self.text("function")
+    }
+
+    /// CPU seconds that would come back, and their bounds.
+    pub fn cpu_s(&self) -> Option<[f64; 3]> {
+        let cpu = self.value["cpu_s"].as_f64()?;
+        let bound = |at: usize| self.value["cpu_range_s"][at].as_f64().unwrap_or(cpu);
+        Some([cpu, bound(0), bound(1)])
+    }
+
+    /// It says this word, anywhere but in the names of the process.
+    pub fn says(&self, word: &str) -> bool {
+        let mut value = self.value.clone();
+        for names in ["culprit", "victim"] {
+            for name in ["id", "name"] {
+                value[names][name] = Value::Null;
+            }
+        }
+        value.to_string().contains(word)
+    }
+}
+
+#[test]
+fn an_accusation_is_read_by_the_names_of_the_contract() {
+    let document = serde_json::json!({"findings": [
+        {"kind": "cannot-tell", "rule": "spin", "title": "no stacks"},
+        {"kind": "risk", "rule": "spin", "title": "threads abc", "victim": {"name": "p"}, "cpu_s": 1.5,
+            "cpu_range_s": [1.0, 2.0],
+            "culprit": {"kind": "task", "id": "12", "name": "xyz", "function": "do_spin"}}]});
+    let all = accusations(&document);
+    assert_eq!((all.len(), why_not(&document)), (1, Some("no stacks")));
+    assert_eq!((all[0].pid(), all[0].name(), all[0].function()), (Some(12), "xyz", "do_spin"));
+    assert_eq!(all[0].cpu_s(), Some([1.5, 1.0, 2.0]));
+    assert!(all[0].says("abc") && !all[0].says("xyz"));
+}
