@@ -14,15 +14,15 @@ mod cpu;
 mod disk;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod idle;
 mod frequency;
+mod idle;
 mod kernel;
 mod memory;
 mod net;
 
 pub use cpu::CpuTime;
-pub use idle::IdleState;
 pub use frequency::Policy;
+pub use idle::IdleState;
 pub use kernel::Clocksource;
 pub use net::Netns;
 

@@ -29,8 +29,7 @@ pub mod syscalls;
 mod unpreempted;
 mod untraced;
 
-pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns};
-pub use evidence::{Clocksource, CpuTime, Evidence, Netns, Policy};
+pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns, Policy};
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.

@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::late::{CrossCall, Gap, LateTimer, Lateness};
 pub use crate::napi::{Poll, Socket};
 pub use crate::speed::{Loop, Speed};
-pub use crate::late::{CrossCall, Gap, LateTimer, Lateness};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.

@@ -142,6 +142,7 @@ fn objects() -> Vec<Rung> {
         "BPF: holders of wake-up limits",
         "which process keeps CPUs from sleeping deeply",
         bpf::latency::Latency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
+    );
     let calls = types.as_ref().is_some_and(bpf::late::tells_calls);
     object(
         "BPF: late CPUs",
@@ -155,6 +156,8 @@ fn objects() -> Vec<Rung> {
             true => Ok(()), // The object of late CPUs sees them.
             false => bpf::ipi::Ipi::start(&mut MaybeUninit::uninit(), None).map(drop),
         },
+    );
+    object(
         "BPF: received packets",
         "which limit stops the receive softirq, and who reads too late",
         packets(),

@@ -11,9 +11,9 @@ use libbpf_rs::btf::Btf;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{blkio, calls, connect, irq, latency, locks, memory, oncpu, programs, sched, tasks, work};
-use crate::bpf::{blkio, calls, connect, ipi, irq, late, locks, memory, oncpu, programs, sched, tasks, work};
-use crate::bpf::{blkio, calls, connect, irq, locks, memory, napi, oncpu, programs, sched, tasks, work};
+use crate::bpf::{
+    blkio, calls, connect, ipi, irq, late, latency, locks, memory, napi, oncpu, programs, sched, tasks, work,
+};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
 use crate::record::{Follow, Plan};

@@ -853,6 +853,10 @@ struct plist_node {
 /* include/linux/pm_qos.h */
 struct pm_qos_request {
 	struct plist_node node;
+};
+
+#pragma clang attribute pop
+
 /* ---- late CPUs ---- */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -891,6 +895,7 @@ struct hrtimer_sleeper {
 };
 
 #pragma clang attribute pop
+
 /* ---- received packets and full receive queues (napi) ---- */
 
 struct napi_struct;
