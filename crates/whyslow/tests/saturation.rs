@@ -136,6 +136,13 @@ fn root_threads_with_time_to_spare_are_not_told() {
     run("threads-with-time-to-spare", |draw, label| threads(draw, label, true));
 }
 
+/// Tasks that run or are ready to: in the way of a load that is far above what runs.
+fn ready() -> Result<f64, Trouble> {
+    let text = fs::read_to_string("/proc/loadavg")?;
+    let ready = text.split(['/', ' ']).nth(3).and_then(|field| field.parse().ok());
+    Ok(ready.ok_or("expected <ready>/<tasks> in /proc/loadavg")?)
+}
+
 /// Many processes that wait for their children: in D state, or (healthy) in a sleep that is no load.
 fn waiters(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trouble> {
     let mut why = String::new();
@@ -152,7 +159,9 @@ fn waiters(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Troub
         victim.ledger().word(Word::Mode).store(u64::from(!healthy), Ordering::Release);
         victim.go();
         std::thread::sleep(bars::SETTLE);
+        let before = ready()?;
         let look = look(&format!("{label}-{attempt}"))?;
+        let others = before.max(ready()?);
         // What is going on when the window ends counts in parts only when it is over.
         std::thread::sleep(Duration::from_micros(child_us) * 2);
         fence.check_time()?;
@@ -168,13 +177,11 @@ fn waiters(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Troub
             continue;
         }
         let Some(hop) = told.first().and_then(|finding| finding["chain"].get(0)) else {
-            why = format!("not told: {}", context());
-            // The load of others may be as high: then it is not far above what runs.
-            let running = look.document["account"]["by_state"].to_string();
-            if attempt + 1 < bars::TRIES {
+            if others > asleep * ABOUT {
+                why = format!("as many others wanted CPUs, {others}: {}", context());
                 continue;
             }
-            return Err(format!("{why}: {running}").into());
+            return Err(format!("not told: {}", context()).into());
         };
         let (who, lost) = (hop["who"].as_str().unwrap_or(""), hop["lost_s"].as_f64().unwrap_or(0.0));
         let tasks = lost / look.document["window_s"].as_f64().unwrap_or(1.0).max(1e-3);
