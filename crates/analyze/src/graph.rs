@@ -29,6 +29,7 @@ pub use chains::CHAIN_THRESHOLD;
 pub(crate) use chains::HostChain;
 pub use culprit::UNKNOWN;
 use facts::Graph;
+pub(crate) use leaves::HAD_CPU;
 
 use crate::kinds;
 

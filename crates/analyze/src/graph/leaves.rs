@@ -9,6 +9,8 @@ use super::timeline::{Line, Piece};
 use crate::doing::is_asking;
 use crate::kinds::Class;
 
+/// What is said of one who ran while another wanted its CPU.
+pub(crate) const HAD_CPU: &str = "had the CPU";
 /// More stacks that stand for short waits would not change what they are called.
 const ENOUGH_STACKS: usize = 256;
 
@@ -164,7 +166,7 @@ impl Graph<'_> {
     fn had(&self, pid: u32, whole: u64, ns: u64) -> Node {
         let did = self.did(pid);
         let function = did.first().and_then(|(doing, _)| doing.function.as_deref());
-        let what = self.names.id("had the CPU");
+        let what = self.names.id(HAD_CPU);
         let mut node = self.node(Sort::HadCpu, "running", self.who_is(pid, None), what, ns);
         node.function = function.map(|f| self.names.id(f));
         (node.count, node.worst) = (1, whole);

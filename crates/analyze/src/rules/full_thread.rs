@@ -58,11 +58,11 @@ const FRAMES: usize = 4;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let world = World::of(ev)?;
-    let whole = ev.window() * world.cpus();
-    if Share::of(world.idle().as_secs_f64(), whole.as_secs_f64()).ratio() < LOOKS_IDLE {
+    let whole = ev.window().as_secs_f64() * f64::from(world.cpus());
+    let idle = Share::of(world.idle().as_secs_f64(), whole);
+    if idle.ratio() < LOOKS_IDLE {
         return Ok(Vec::new());
     }
-    let idle = Share::of(world.idle().as_secs_f64(), whole.as_secs_f64());
     let mut processes: BTreeMap<u32, Vec<&Task>> = BTreeMap::new();
     for task in world.tasks().iter().filter(|task| is_full(ev, task)) {
         processes.entry(task.tgid).or_default().push(task);
@@ -94,43 +94,43 @@ fn is_full(ev: &Evidence<'_>, task: &Task) -> bool {
 
 fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChain<'_>]) -> Option<Finding> {
     let first = threads.first()?;
-    let all = ev.tasks().ok()?.iter().filter(|task| task.tgid == first.tgid).count();
-    let name = process_name(ev, first);
-    let named: Vec<String> = threads
-        .iter()
-        .take(MOST_NAMED)
-        .map(|task| format!("{} ({}, {} of a CPU)", task.comm, task.pid, share(ev, task)))
-        .collect();
-    let which = match (threads.len(), all) {
-        (1, 1) => "it".to_owned(),
-        (full, all) => format!("{full} of its {all} threads"),
+    let title = title(ev, threads, idle)?;
+    let process = Subject::new(SubjectKind::Task, first.tgid.to_string(), process_name(ev, first));
+    let finding = match lost(ev, threads, chains) {
+        Some((chain, victim, loss)) => {
+            let mut cause = Finding::cause(RULE.id, victim, loss.likely)
+                .share_of(loss.lived)
+                .between(loss.low, loss.high)
+                .titled(format!("waits end at {}: {title}", process.name));
+            cause.chain = chain.hops;
+            cause
+        }
+        None => Finding::risk(RULE.id, process).titled(title),
     };
-    let had = if threads.len() == 1 { "had a CPU" } else { "had a CPU each" };
-    let title = format!(
-        "{which} {had} all the time, while {idle} of the host's CPU time was left over: {}. {}It is bound by one CPU a \
-         thread: more CPUs do not help it",
+    let did = OnCpu::of(ev.samples().unwrap_or_default()).did(first.pid).into_iter().next();
+    let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone());
+    let culprit = Culprit { function: did.and_then(|(doing, _)| doing.function), ..culprit };
+    let check = format!("top -H -b -n 1 -p {}", first.tgid);
+    Some(finding.by(culprit).check("its threads, the busiest first", check).advice(advice(ev, threads)))
+}
+
+/// Which threads of how many, their share, and what the busiest of them does.
+fn title(ev: &Evidence<'_>, threads: &[&Task], idle: Share) -> Option<String> {
+    let first = threads.first()?;
+    let all = ev.tasks().ok()?.iter().filter(|task| task.tgid == first.tgid).count();
+    let named = |task: &&Task| format!("{} ({}, {} of a CPU)", task.comm, task.pid, share(ev, task));
+    let named: Vec<String> = threads.iter().take(MOST_NAMED).map(named).collect();
+    let which = match (threads.len(), all) {
+        (1, 1) => "it had a CPU".to_owned(),
+        (1, all) => format!("1 of its {all} threads had a CPU"),
+        (full, all) => format!("{full} of its {all} threads had a CPU each"),
+    };
+    Some(format!(
+        "{which} all the time, while {idle} of the host's CPU time was left over: {}. {}It is bound by one CPU a thread: more \
+         CPUs do not help it",
         named.join(", "),
         work(ev, first),
-    );
-    let victim = Subject::new(SubjectKind::Task, first.tgid.to_string(), name);
-    let loss = lost(ev, threads, chains);
-    let finding = match loss {
-        Some((chain, loss)) => {
-            let mut cause = Finding::cause(RULE.id, loss.0, loss.1.likely)
-                .share_of(loss.1.lived)
-                .between(loss.1.low, loss.1.high);
-            cause.chain = chain.hops;
-            cause.titled(format!("waits end at {}: {title}", victim.name))
-        }
-        None => Finding::risk(RULE.id, victim).titled(title),
-    };
-    let function = OnCpu::of(ev.samples().unwrap_or_default()).did(first.pid).into_iter().next();
-    let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone());
-    let finding = finding
-        .by(Culprit { function: function.and_then(|(doing, _)| doing.function), ..culprit })
-        .check("its threads, the busiest first", format!("top -H -b -n 1 -p {}", first.tgid))
-        .advice(advice(ev, threads));
-    Some(finding)
+    ))
 }
 
 /// The name of its process: of the first thread, where that is known.
@@ -163,11 +163,12 @@ fn lost(
     ev: &Evidence<'_>,
     threads: &[&Task],
     chains: &[HostChain<'_>],
-) -> Option<(Chain, (Subject, spread::Loss))> {
+) -> Option<(Chain, Subject, spread::Loss)> {
     let is_one = |id: &str| threads.iter().any(|task| task.pid.to_string() == id);
     let ends_here = |told: &&HostChain<'_>| {
         let last = told.chain.hops.last();
-        let runs = last.is_some_and(|hop| hop.state == "running");
+        // Who only had the CPU that the holder wanted held nobody's lock.
+        let runs = last.is_some_and(|hop| hop.state == "running" && hop.waits_for != graph::HAD_CPU);
         told.class == Class::Held && told.leaf.is_none() && runs && is_one(&told.chain.leaf.id)
     };
     let mine: Vec<&HostChain<'_>> =
@@ -191,7 +192,7 @@ fn lost(
         _ => Subject::host(),
     };
     let worth_it = loss.likely.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64();
-    worth_it.then(|| (worst.chain.clone(), (victim, loss)))
+    worth_it.then(|| (worst.chain.clone(), victim, loss))
 }
 
 fn advice(ev: &Evidence<'_>, threads: &[&Task]) -> String {

@@ -83,12 +83,8 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
     let kinds = kinds_of_waits(ev, load.waiting)?;
     let now = ev.load().map(|now| format!("the load average is {:.1}: ", now.one)).unwrap_or_default();
     let parts: Vec<String> =
-        kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.told())).collect();
-    let waits = if parts.is_empty() {
-        "what for, was not seen".to_owned()
-    } else {
-        format!("they wait {}", parts.join(", "))
-    };
+        kinds.iter().map(|kind| format!("{:.1} wait for {}", kind.tasks, kind.told())).collect();
+    let waits = if parts.is_empty() { "what for, was not seen".to_owned() } else { parts.join(", ") };
     let title = format!(
         "{now}on average {:.1} tasks were in uninterruptible sleep and {:.1} on a CPU or ready for one, with {} of CPU time \
          left over; {waits}",

@@ -108,8 +108,8 @@ pub const ROWS: &[Row] = &[
         .cap(PAGE).needs("amd_pstate"),
     Row::new("boost", "sys/devices/system/cpu/cpufreq/boost", "turbo, where acpi-cpufreq or amd-pstate offers it")
         .cap(PAGE).needs(CPUFREQ),
-    Row::new("idle-parameters", "sys/module/{intel_idle,processor}/parameters/{max_cstate,states_off,use_acpi,no_acpi,\
-        nocst,latency_factor}", "C-state limits").cap(PAGE).needs("intel_idle or the ACPI processor driver"),
+    Row::new("idle-parameters", "sys/module/{intel_idle,processor}/parameters/*", "C-state limits").cap(PAGE)
+        .needs("intel_idle or the ACPI processor driver"),
     Row::new("cpuidle", "sys/devices/system/cpu/cpuidle/{current_driver,current_governor,current_governor_ro}",
         "who picks idle states").cap(PAGE).needs(CPUIDLE),
     Row::new("cpufreq", "sys/devices/system/cpu/cpufreq/policy*/{affected_cpus,scaling_driver,scaling_governor,\
