@@ -1,6 +1,7 @@
-//! What does each CPU deliver? Loops of known length, by a thread that goes from CPU to CPU, a few milliseconds a CPU and
-//! visit, at an ordinary task's priority.
+//! What does each CPU deliver? Loops of known length, by a thread that goes from CPU to CPU, 4 ms a CPU and visit.
 //!
+//! It has whyslow's own priority, the highest that an ordinary task can have: as any task it waits for whoever runs to use up
+//! his slice, and takes one itself. At a lower one whyslow's own work keeps it from a full CPU.
 //! The thread is never waited for: where it gets no CPU (a real-time task that does not let go), the window ends without it.
 
 mod cycles;
@@ -131,9 +132,6 @@ struct Round {
 
 impl Round {
     fn run(self) {
-        // As any task: who hurries lets others wait, and on a full CPU the loops are short enough to get their turn.
-        // SAFETY: plain numbers; 0 is this thread.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
         let (clocks, events) = (Clocks::open(), Events::of(Path::new("/")));
         let mut counters: BTreeMap<u32, (Cycles, (u64, u64))> = BTreeMap::new();
         let mut spent: BTreeMap<u32, u64> = BTreeMap::new();
