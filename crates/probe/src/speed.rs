@@ -33,8 +33,6 @@ const VISITS: u32 = 6;
 const LOOPS: usize = 2;
 /// Time of one visit at least: two loops of 2 ms, and the way to the CPU.
 const VISIT: Duration = Duration::from_micros(4_500);
-/// CPU time that a CPU is to give at most. On one that is ten times slow, a visit less is a small loss.
-const MOST_NS: u64 = 40_000_000;
 /// More threads than this would be a load of their own.
 const MOST_THREADS: usize = 16;
 /// Visits of a window without a known end: after 100 ms, 200 ms, 400 ms ...
@@ -134,7 +132,6 @@ impl Round {
     fn run(self) {
         let (clocks, events) = (Clocks::open(), Events::of(Path::new("/")));
         let mut counters: BTreeMap<u32, (Cycles, (u64, u64))> = BTreeMap::new();
-        let mut spent: BTreeMap<u32, u64> = BTreeMap::new();
         for at in 0.. {
             let Some(moment) = moment(at, self.window) else { return };
             if self.wait_until(moment) {
@@ -144,21 +141,14 @@ impl Round {
                 if *locked(&self.shared.stop) {
                     return;
                 }
-                let spent = spent.entry(*cpu).or_default();
-                if *spent >= MOST_NS {
-                    continue;
-                }
                 if let Err(err) = go_to(*cpu) {
                     self.note(*cpu, |row| row.skipped = Some(format!("it may not be used: {err}")));
-                    *spent = MOST_NS;
                     continue;
                 }
-                let before = turn::cpu_ns();
                 if at == 0 {
                     self.arrive(*cpu, events, &mut counters);
                 }
                 self.visit(*cpu, &clocks, counters.get_mut(cpu));
-                *spent = spent.saturating_add(turn::cpu_ns().saturating_sub(before));
             }
         }
     }

@@ -19,7 +19,7 @@ const UNROLLED: u64 = 64;
 const TURNS: [(u64, u64); 3] = [(300, 256), (1500, 1024), (u64::MAX, 4096)];
 /// A loop: longer than the pause between two interrupts of a busy device or timer, shorter than a time slice.
 const LENGTH_NS: u64 = 2_000_000;
-/// What a piece counts at most against that: one that was interrupted does not end the loop.
+/// What a piece counts at most against that: one that was interrupted does not end the loop, and is not our cost.
 const PIECE_MOST_NS: u64 = 500_000;
 /// However slow the CPU is: the loop ends.
 const LONGEST_NS: u64 = 50_000_000;
