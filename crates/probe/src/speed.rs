@@ -1,6 +1,7 @@
-//! What does each CPU deliver? Loops of known length, by a thread that goes from CPU to CPU, a few milliseconds a CPU and
-//! visit, at an ordinary task's priority.
+//! What does each CPU deliver? Loops of known length, by a thread that goes from CPU to CPU, 4 ms a CPU and visit.
 //!
+//! It has whyslow's own priority, the highest that an ordinary task can have: as any task it waits for whoever runs to use up
+//! his slice, and takes one itself. At a lower one whyslow's own work keeps it from a full CPU.
 //! The thread is never waited for: where it gets no CPU (a real-time task that does not let go), the window ends without it.
 
 mod cycles;
@@ -32,8 +33,6 @@ const VISITS: u32 = 6;
 const LOOPS: usize = 2;
 /// Time of one visit at least: two loops of 2 ms, and the way to the CPU.
 const VISIT: Duration = Duration::from_micros(4_500);
-/// CPU time that a CPU is to give at most. On one that is ten times slow, a visit less is a small loss.
-const MOST_NS: u64 = 40_000_000;
 /// More threads than this would be a load of their own.
 const MOST_THREADS: usize = 16;
 /// Visits of a window without a known end: after 100 ms, 200 ms, 400 ms ...
@@ -131,12 +130,8 @@ struct Round {
 
 impl Round {
     fn run(self) {
-        // As any task: who hurries lets others wait, and on a full CPU the loops are short enough to get their turn.
-        // SAFETY: plain numbers; 0 is this thread.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 0) };
         let (clocks, events) = (Clocks::open(), Events::of(Path::new("/")));
         let mut counters: BTreeMap<u32, (Cycles, (u64, u64))> = BTreeMap::new();
-        let mut spent: BTreeMap<u32, u64> = BTreeMap::new();
         for at in 0.. {
             let Some(moment) = moment(at, self.window) else { return };
             if self.wait_until(moment) {
@@ -146,21 +141,14 @@ impl Round {
                 if *locked(&self.shared.stop) {
                     return;
                 }
-                let spent = spent.entry(*cpu).or_default();
-                if *spent >= MOST_NS {
-                    continue;
-                }
                 if let Err(err) = go_to(*cpu) {
                     self.note(*cpu, |row| row.skipped = Some(format!("it may not be used: {err}")));
-                    *spent = MOST_NS;
                     continue;
                 }
-                let before = turn::cpu_ns();
                 if at == 0 {
                     self.arrive(*cpu, events, &mut counters);
                 }
                 self.visit(*cpu, &clocks, counters.get_mut(cpu));
-                *spent = spent.saturating_add(turn::cpu_ns().saturating_sub(before));
             }
         }
     }

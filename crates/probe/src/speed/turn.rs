@@ -12,13 +12,14 @@ use whyslow_model::table::Loop;
 
 use crate::host;
 
-/// Additions of a piece: 15 us at 4 GHz. The look at the clock behind it is 40 ns, and 1 us where the clock is a device.
-pub const PIECE: u64 = TURNS * UNROLLED;
-const TURNS: u64 = 1024;
+/// Additions between two tests of the count: the test costs nothing beside so many.
 const UNROLLED: u64 = 64;
+/// Turns of a piece, by what a look at the clock costs, in ns: a piece is to be short beside what interrupts it (4 us at
+/// 4 GHz), and long beside the look at the clock behind it (40 ns; 1 us and more where the clock is a device).
+const TURNS: [(u64, u64); 3] = [(300, 256), (1500, 1024), (u64::MAX, 4096)];
 /// A loop: longer than the pause between two interrupts of a busy device or timer, shorter than a time slice.
 const LENGTH_NS: u64 = 2_000_000;
-/// What a piece counts at most against that: one that was interrupted does not end the loop.
+/// What a piece counts at most against that: one that was interrupted does not end the loop, and is not our cost.
 const PIECE_MOST_NS: u64 = 500_000;
 /// However slow the CPU is: the loop ends.
 const LONGEST_NS: u64 = 50_000_000;
@@ -26,12 +27,19 @@ const LONGEST_NS: u64 = 50_000_000;
 /// The clocks of the thread that runs the loops.
 pub struct Clocks {
     waits: Option<File>,
+    turns: u64,
 }
 
 impl Clocks {
     /// Of this thread.
     pub fn open() -> Self {
-        Clocks { waits: File::open("/proc/thread-self/schedstat").ok() }
+        let look = |_| {
+            let began = host::monotonic_ns();
+            host::monotonic_ns().saturating_sub(began)
+        };
+        let cost = (0..64).map(look).min().unwrap_or(0);
+        let turns = TURNS.iter().find(|(most, _)| cost < *most).map_or(4096, |(_, turns)| *turns);
+        Clocks { waits: File::open("/proc/thread-self/schedstat").ok(), turns }
     }
 
     /// Time that this thread was ready and did not run, so far.
@@ -47,7 +55,7 @@ impl Clocks {
         let (began, ticks) = (host::monotonic_ns(), ticks());
         let (mut last, mut counted, mut pieces, mut best) = (began, 0, 0u64, u64::MAX);
         while counted < LENGTH_NS && last.saturating_sub(began) < LONGEST_NS {
-            add(TURNS);
+            add(self.turns);
             let now = host::monotonic_ns();
             let took = now.saturating_sub(last);
             (last, pieces, best) = (now, pieces + 1, best.min(took));
@@ -62,7 +70,7 @@ impl Clocks {
             wall_ns: last.saturating_sub(began),
             cpu_ns: cpu,
             wait_ns,
-            work: pieces.saturating_mul(PIECE),
+            work: pieces.saturating_mul(self.turns).saturating_mul(UNROLLED),
             pieces,
             best_ns: best,
             ticks,
@@ -150,7 +158,7 @@ mod tests {
         let origin = host::monotonic_ns();
         let turn = clocks.turn(origin);
         assert!(turn.wall_ns >= LENGTH_NS / 2 && turn.pieces > 0, "{turn:?}");
-        assert_eq!(turn.work, turn.pieces * PIECE);
+        assert_eq!(turn.work, turn.pieces * clocks.turns * UNROLLED);
         assert!(turn.best_ns * turn.pieces <= turn.wall_ns, "{turn:?}");
         assert!(turn.cpu_ns <= turn.wall_ns + 1_000_000, "{turn:?}");
     }
@@ -166,7 +174,7 @@ mod tests {
             };
             (0..200).map(timed).min().unwrap_or(0) as f64
         };
-        let ratio = least(8 * TURNS) / least(4 * TURNS);
+        let ratio = least(8192) / least(4096);
         assert!((1.7..2.3).contains(&ratio), "{ratio}");
     }
 
