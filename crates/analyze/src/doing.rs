@@ -103,6 +103,12 @@ pub(crate) fn asks_cpus(sample: &Sample) -> bool {
     spinning::of(&frames).is_some_and(|(_, whom)| whom == spinning::CPUS)
 }
 
+/// Whether who is at the innermost of these frames burns CPU to wait.
+#[must_use]
+pub(crate) fn spins(frames: &[&str]) -> bool {
+    spinning::of(frames).is_some()
+}
+
 /// Whether this is what is said of one that spins until other CPUs have answered.
 #[must_use]
 pub(crate) fn is_asking(doing: &Doing) -> bool {

@@ -35,8 +35,14 @@ pub(crate) fn idle_state(rec: &Recording, cpu: u32, state: u32) -> IdleState {
         let text = parse::text(&rec.last(&name).ok()?.bytes).trim().to_owned();
         Some(text).filter(|text| !text.is_empty())
     };
-    let exit = read("latency").and_then(|us| us.parse().ok()).map(Duration::from_micros);
-    IdleState { name: read("name").unwrap_or_else(|| format!("number {state}")), exit }
+    let rows = rec.tables.latenesses.iter().flatten();
+    let row = rows.into_iter().find(|row| (row.cpu, row.state) == (cpu, Some(state)));
+    let exit = row.and_then(|row| row.exit_us).or_else(|| read("latency")?.parse().ok());
+    let name = row.and_then(|row| row.name.clone()).or_else(|| read("name"));
+    IdleState {
+        name: name.unwrap_or_else(|| format!("number {state}")),
+        exit: exit.map(Duration::from_micros),
+    }
 }
 
 impl IdleState {

@@ -74,6 +74,9 @@ pub struct Gap {
     pub comm: String,
     /// The idle state that the CPU came from, by number; `None`: it ran.
     pub state: Option<u32>,
+    /// The instruction before lets interrupts in: they had been kept out. `None`: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub let_in: Option<bool>,
     /// Kernel frames there, innermost first, those of the interrupt included. Empty: not known.
     pub kernel: Vec<String>,
 }
@@ -92,6 +95,12 @@ pub struct Lateness {
     pub late: u64,
     /// Their lateness, summed.
     pub late_ns: u64,
+    /// What the idle driver calls the state, of those that were late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How long leaving it takes, by the driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_us: Option<u64>,
     /// How many by lateness: below 128 us, 256 us, 512 us, ... 32 ms, and more.
     pub by_delay: Vec<u64>,
 }

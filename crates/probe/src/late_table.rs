@@ -71,8 +71,20 @@ fn told(gap: &late::late_gap, stack: &[u64], window: Window, kernel: &mut Kernel
         tgid: gap.tgid,
         comm: text(&gap.comm),
         state: idle(gap.state),
+        let_in: let_in(gap, stack, kernel),
         kernel: kernel.stack(stack),
     }
+}
+
+/// Of the frame that was interrupted: the first one behind the entry code of the interrupt, the outermost if several came.
+fn let_in(gap: &late::late_gap, stack: &[u64], kernel: &mut KernelNames) -> Option<bool> {
+    if !cfg!(target_arch = "x86_64") {
+        return None; // other instructions
+    }
+    let is_entry = |address: &u64| kernel.stack(&[*address]).iter().any(|name| name.starts_with("asm_"));
+    let entries: Vec<bool> = stack.iter().map(is_entry).collect();
+    let at = u32::try_from(entries.iter().rposition(|entry| *entry)?).ok()?.checked_add(1)?;
+    Some(gap.let_in.checked_shr(at)? & 1 == 1).filter(|_| (at as usize) < stack.len())
 }
 
 fn name(address: u64, kernel: &mut KernelNames) -> String {
@@ -90,9 +102,30 @@ fn latenesses(by_cpu: &[Vec<late_wakes>]) -> Vec<Lateness> {
         count: wakes.count,
         late: wakes.late,
         late_ns: wakes.late_ns,
+        name: None,
+        exit_us: None,
         by_delay: wakes.by_delay.to_vec(),
     };
     let cpus = (0u32..).zip(by_cpu);
     let all = cpus.flat_map(|(cpu, states)| (0u32..).zip(states).map(move |(state, w)| of(cpu, state, w)));
-    all.filter(|row| row.count > 0).collect()
+    let mut rows: Vec<Lateness> = all.filter(|row| row.count > 0).collect();
+    rows.iter_mut().filter(|row| row.late >= WORTH_A_NAME).take(MOST_NAMES).for_each(name_state);
+    rows
+}
+
+/// Below it nobody asks what the state is called.
+const WORTH_A_NAME: u64 = 3;
+/// Two small files each; neither asks another CPU.
+const MOST_NAMES: usize = 64;
+
+/// The folder of all states of all CPUs is read last, and not at all on a host that is too slow: exactly there these matter.
+fn name_state(row: &mut Lateness) {
+    let Some(state) = row.state else { return };
+    let read = |file: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu{}/cpuidle/state{state}/{file}", row.cpu);
+        let text = std::fs::read_to_string(path).ok()?.trim().to_owned();
+        Some(text).filter(|text| !text.is_empty())
+    };
+    let (name, exit) = (read("name"), read("latency"));
+    (row.name, row.exit_us) = (name, exit.and_then(|us| us.parse().ok()));
 }

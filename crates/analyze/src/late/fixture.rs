@@ -19,6 +19,7 @@ pub(crate) fn gap(cpu: u32, pid: u32, frames: &[&str]) -> Gap {
         tgid: pid,
         comm: format!("t{pid}"),
         state: None,
+        let_in: None,
         kernel,
     }
 }
@@ -27,5 +28,13 @@ pub(crate) fn gap(cpu: u32, pid: u32, frames: &[&str]) -> Gap {
 pub(crate) fn lateness(cpu: u32, state: Option<u32>, by_delay: &[u64]) -> Lateness {
     let count = by_delay.iter().sum();
     let late = by_delay.iter().skip(3).sum();
-    Lateness { cpu, state, count, late, late_ns: late * 20_000_000, by_delay: by_delay.to_vec() }
+    Lateness {
+        cpu,
+        state,
+        count,
+        late,
+        late_ns: late * 20_000_000,
+        by_delay: by_delay.to_vec(),
+        ..Lateness::default()
+    }
 }

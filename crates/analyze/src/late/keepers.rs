@@ -1,7 +1,9 @@
 //! Who keeps interrupts off on a CPU: the functions at the end of gaps.
 //!
-//! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. They do so in proportion to time; where
-//! interrupts are off all time is gap. So a function is named if most of the time that was seen in it is gaps.
+//! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. An interrupt that was kept out comes right
+//! behind the instruction that lets it in. Where that cannot be told: what stops a CPU from outside does so in proportion to
+//! time; where interrupts are off all time is gap. And a function is named only if most of the time seen in it is gaps.
+//! Who spins waits for somebody himself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use whyslow_model::Recording;
 use whyslow_model::table::Gap;
 
 use super::interrupted;
-use crate::doing::function_at_work;
+use crate::doing::{function_at_work, spins};
 use crate::frames::symbol;
 
 /// Fewer are chance.
@@ -18,7 +20,7 @@ const ENOUGH: u64 = 3;
 /// Of all time seen in a function. An interrupt that is held back counts one sample at its end: with gaps as long as the
 /// time between samples that is half.
 const OF_ITS_TIME: f64 = 0.4;
-/// ... and so many times the share that gaps have of all other time of that CPU.
+/// ... and, where the instruction is not known, so many times the share that gaps have of all other time of that CPU.
 const ABOVE_OTHERS: f64 = 2.0;
 /// ... and so much of the time in gaps of that CPU while it ran: who is met at the end of some is not who makes them.
 const OF_ALL_GAPS: f64 = 0.3;
@@ -53,9 +55,8 @@ pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
         let sum = all.entry(gap.cpu).or_default();
         *sum = sum.saturating_add(gap.ns);
         let is_own = rec.meta.own_pids.contains(&gap.tgid);
-        if let Some(function) =
-            interrupted(gap).filter(|_| !is_own).and_then(|frames| function_at_work(&frames))
-        {
+        let frames = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false)).unwrap_or_default();
+        if let Some(function) = function_at_work(&frames).filter(|_| !spins(&frames)) {
             by_place.entry((gap.cpu, function)).or_default().push(gap);
         }
     }
@@ -68,7 +69,7 @@ pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
         gaps.len() as u64 >= ENOUGH
             && held > OF_ALL_GAPS * all
             && held > OF_ITS_TIME * seen
-            && held > ABOVE_OTHERS * elsewhere * seen
+            && (gaps.iter().all(|gap| gap.let_in == Some(true)) || held > ABOVE_OTHERS * elsewhere * seen)
     };
     let places = by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps));
     let mut found: Vec<Keeper> = places.map(|((cpu, function), gaps)| keeper(cpu, function, &gaps)).collect();
@@ -149,6 +150,25 @@ mod tests {
         rec.tables.gaps = Some(
             [vec![gap(1, 9, &OFF[..2]); 9], vec![gap(1, 0, &OFF); 9], vec![gap(1, 9, &OFF); 2]].concat(),
         );
+        assert_eq!(keepers(&rec), []);
+    }
+
+    #[test]
+    fn who_was_stopped_elsewhere_than_where_interrupts_are_let_in_did_not_keep_them_out() {
+        let mut rec = host();
+        let told = |let_in| Gap { let_in: Some(let_in), ..gap(1, 9, &OFF) };
+        rec.tables.gaps = Some(vec![told(false); 9]);
+        assert_eq!(keepers(&rec), []);
+        // Others stand still, too; these were let in.
+        rec.tables.gaps = Some([vec![told(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
+        assert_eq!(keepers(&rec).len(), 1);
+    }
+
+    #[test]
+    fn who_spins_waits_himself() {
+        let mut rec = host();
+        let spins = ["asm_sysvec_apic_timer_interrupt", "smp_call_function_single", "vfs_read"];
+        rec.tables.gaps = Some(vec![gap(1, 9, &spins); 9]);
         assert_eq!(keepers(&rec), []);
     }
 

@@ -22,10 +22,11 @@ pub const RULE: Rule = Rule {
            is ready there waits, and who called it from elsewhere spins. A profile does not show it: its timer is an \
            interrupt, too.",
     how: "A timer that goes off, or a call that is taken, a millisecond late or more on a CPU that ran: the stack there is \
-          that of who has just let interrupts in again. A function is named if it was met three times or more and if most \
-          of the time that was seen in it is such gaps, twice as much as elsewhere on that CPU, and a third of all of that \
-          CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Time lost = lateness of threads' timers and of calls that were waited for \
-          there, in proportion to this function's share of that CPU's gaps, and the wait of threads that were ready for \
+          that of who has just let interrupts in again. A function is named if it was met three times or more, right behind the \
+          instruction that lets interrupts in (x86), if most of the time that was seen in it is such gaps, and a third of \
+          all of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
+          known it must be twice as much as elsewhere. Time lost = lateness of \
+          threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's gaps, and the wait of threads that were ready for \
           this CPU during them. The lower bound leaves out the timers: a sleep may be the better for being longer.",
     limits: "A gap begins when something is due: what is told is a lower bound. A handler of an interrupt that is long itself \
              is over before the next one is taken: the stack is that of whom it interrupted. Where a hypervisor takes \

@@ -38,8 +38,15 @@ struct late_gap {
 	__u32 tgid;
 	__u32 state;
 	__s32 stack;
-	__u32 kind;
+	__u32 let_in; /* by frame: an instruction that lets interrupts in is right before it */
 	char comm[16];
+};
+
+/* Frames that are looked at for that. */
+#define LOOKED_AT 32
+
+struct late_frames {
+	__u64 at[LOOKED_AT];
 };
 
 /* What this CPU may still note before the next tick. */
@@ -77,6 +84,13 @@ struct {
 	__type(value, struct late_ration);
 } ration SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct late_frames);
+} frames SEC(".maps");
+
 /* Calls of one CPU in one tick beyond which it notes none: at 40 ns each that many are 0.4 % of a tick of 4 ms. */
 const volatile __u64 per_tick = 400;
 /* From here on a gap is told with its stack. */
@@ -91,7 +105,41 @@ __u32 counting;
 /* Later is no lateness: somebody set the clock. */
 #define LATEST 10000000000ULL
 
-static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __u32 kind)
+/* x86: STI (0xfb) holds interrupts back for one more instruction, for which there is often a NOP; POPF (0x9d) does not. So one
+ * of them is among the eight bytes before the place at which an interrupt came that had been kept out.
+ */
+static __always_inline bool lets_in(__u64 bytes)
+{
+	bool found = false;
+	int i;
+
+	for (i = 0; i < 8; i++, bytes >>= 8)
+		found |= (bytes & 0xff) == 0xfb || (bytes & 0xff) == 0x9d;
+	return found;
+}
+
+static __always_inline __u32 let_in(void *ctx)
+{
+	__u32 zero = 0, bits = 0;
+	struct late_frames *f = bpf_map_lookup_elem(&frames, &zero);
+	long size;
+	int i;
+
+	if (!f)
+		return 0;
+	size = bpf_get_stack(ctx, f->at, sizeof(f->at), 0);
+	for (i = 0; i < LOOKED_AT; i++) {
+		__u64 bytes = 0;
+
+		if ((long)((i + 1) * sizeof(__u64)) > size)
+			break;
+		bpf_probe_read_kernel(&bytes, sizeof(bytes), (void *)(f->at[i] - sizeof(bytes)));
+		bits |= (__u32)lets_in(bytes) << i;
+	}
+	return bits;
+}
+
+static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	struct late_cpu *here = late_cpu_at(cpu);
@@ -114,10 +162,14 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	gap->pid = id;
 	gap->tgid = id >> 32;
 	gap->state = state;
-	gap->kind = kind;
 	bpf_get_current_comm(gap->comm, sizeof(gap->comm));
 	/* Where an idle CPU was interrupted says nothing. */
-	gap->stack = (__u32)id ? (__s32)bpf_get_stackid(ctx, &stacks, 0) : -1;
+	if (!(__u32)id) {
+		gap->stack = -1;
+		return;
+	}
+	gap->stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
+	gap->let_in = let_in(ctx);
 }
 
 SEC("tp_btf/cpu_idle")
@@ -164,7 +216,7 @@ int BPF_PROG(expired, struct hrtimer *timer, void *clock)
 		mono = bpf_ktime_get_ns();
 		note_row(&key, t, 0, mono, ns);
 		if (ns >= gap_ns)
-			note_gap(ctx, mono, ns, cpu, key.state, LATE_TIMER);
+			note_gap(ctx, mono, ns, cpu, key.state);
 	}
 	note_wake(cpu, key.state, ns);
 	return 0;
@@ -245,6 +297,6 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 	/* It waits for us: it is there. */
 	note_row(&key, (struct task_struct *)q->task, q->site, now, ns);
 	if (ns >= gap_ns)
-		note_gap(ctx, now, ns, key.cpu, q->state, LATE_CALL);
+		note_gap(ctx, now, ns, key.cpu, q->state);
 	return 0;
 }
