@@ -18,6 +18,7 @@ pub mod locks;
 mod memory_loss;
 pub mod names;
 pub mod parse;
+mod receive;
 pub mod rules;
 pub mod shell;
 pub mod speed;

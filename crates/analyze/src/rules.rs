@@ -21,6 +21,7 @@ mod pid_limit;
 mod reclaim;
 mod retransmits;
 mod slow_cpu;
+mod slow_receiver;
 mod softnet_drops;
 mod steal;
 mod swap_in;
@@ -77,6 +78,7 @@ pub const ALL: &[Rule] = &[
     reclaim::RULE,
     retransmits::RULE,
     slow_cpu::RULE,
+    slow_receiver::RULE,
     softnet_drops::RULE,
     steal::RULE,
     swap_in::RULE,
@@ -104,6 +106,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         answers.not.extend(ruled_out);
         answers.findings.extend(found);
     }
+    slow_receiver::fold(ev, &mut answers.findings);
     answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost)));
     answers
 }
