@@ -5,6 +5,7 @@ use std::time::Duration;
 use whyslow_model::{Missing, Share, table};
 
 use crate::Evidence;
+use crate::parse::softnet::Softnet;
 
 /// The receive softirq of one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -58,7 +59,7 @@ impl Receiving {
                 &format!(", {} of {} at the budget of {} packets", self.by_budget, self.stops(), self.budget);
         }
         if self.unseen > 0 {
-            words += &format!(", {} not seen", self.unseen);
+            words += &format!(", {} at a limit that was not seen", self.unseen);
         }
         words
     }
@@ -69,9 +70,15 @@ impl Receiving {
     }
 }
 
-/// Of every CPU that polled.
+/// Of every CPU that polled; where polls were not seen, what the kernel counted.
 pub(crate) fn receiving(ev: &Evidence<'_>) -> Result<Vec<Receiving>, Missing> {
-    let (softnet, cpus) = (ev.softnet().unwrap_or_default(), ev.cpus().unwrap_or_default());
+    let softnet = ev.softnet();
+    let polls = match (ev.polls(), &softnet) {
+        (Ok(rows), _) => rows.to_vec(),
+        (Err(_), Ok(cpus)) => cpus.iter().filter(|cpu| cpu.processed > 0).map(counted).collect(),
+        (Err(missing), Err(_)) => return Err(missing),
+    };
+    let (softnet, cpus) = (softnet.unwrap_or_default(), ev.cpus().unwrap_or_default());
     let one = |row: &table::Poll| {
         let cpu = cpus.iter().find(|cpu| cpu.cpu == row.cpu);
         let took = cpu.and_then(|cpu| cpu.softirqs.iter().find(|(name, _, _)| name == "NET_RX"));
@@ -88,7 +95,11 @@ pub(crate) fn receiving(ev: &Evidence<'_>) -> Result<Vec<Receiving>, Missing> {
             limit: Duration::from_nanos(row.limit_ns),
         }
     };
-    Ok(ev.polls()?.iter().map(one).collect())
+    Ok(polls.iter().map(one).collect())
+}
+
+fn counted(cpu: &Softnet) -> table::Poll {
+    table::Poll { cpu: cpu.cpu, packets: cpu.processed.into(), ..table::Poll::default() }
 }
 
 #[cfg(test)]
@@ -125,7 +136,7 @@ mod tests {
     fn what_only_the_kernel_counted_is_told() {
         let all = receiving(&host("3e8 0 8\n").ev()).unwrap();
         assert_eq!((all[0].stops(), all[0].unseen), (8, 3));
-        assert!(all[0].stops_words(Duration::from_secs(1)).ends_with(", 3 not seen"));
+        assert!(all[0].stops_words(Duration::from_secs(1)).ends_with(", 3 at a limit that was not seen"));
         assert_eq!(Receiving::default().per_packet(), None);
         assert!(receiving(&Fixture::second().ev()).is_err());
     }

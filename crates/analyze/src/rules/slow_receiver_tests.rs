@@ -57,7 +57,7 @@ fn sockets(full: u64, held_ns: u64) -> Vec<Socket> {
 
 /// A window of ten seconds in which the reader's thread did this, and the counters rose so.
 fn host(reader: Task, prune: u64, closed: u64) -> Fixture {
-    let softnet = |squeezed: u64| format!("0 0 0\n0 0 {squeezed:x}\n");
+    let softnet = |squeezed: u64| format!("0 0 0\n{squeezed:x} 0 {squeezed:x}\n");
     let polls = Poll {
         cpu: 1,
         packets: 20_000,
@@ -126,7 +126,7 @@ fn is_one_finding_not_four() {
     let host = slow(host(computing(), 27, 58))
         .start("netns/10/net/snmp", &again(100))
         .end("netns/10/net/snmp", &again(300))
-        .end("netns/9/net/softnet_stat", "0 0 0\n0 99 eb\n");
+        .end("netns/9/net/softnet_stat", "0 0 0\neb 99 eb\n");
     let told: Vec<_> = [rules::softnet_drops::RULE, rules::retransmits::RULE, rules::slow_cpu::RULE]
         .iter()
         .map(|rule| (rule.check)(&host.ev()).unwrap().len())
@@ -219,8 +219,12 @@ fn is_quiet_where_nothing_runs_over() {
 #[test]
 fn says_so_when_it_cannot_tell() {
     assert!(check(&Fixture::second().ev()).is_err());
-    let blind = host(computing(), 27, 58).with(|t| t.sockets = None);
-    assert_eq!(check(&blind.ev()).unwrap_err().to_string(), "receive queues was not recorded");
+    let blind = host(computing(), 27, 58).with(|t| (t.sockets, t.polls) = (None, None));
+    let found = check(&blind.ev()).unwrap().remove(0);
+    assert_eq!(found.kind, Kind::Risk);
+    assert!(found.title.contains("whose queue is not known, sockets were not looked at"), "{}", found.title);
+    let said = "23 stops a second, 230 at a limit that was not seen";
+    assert!(found.chain[0].waits_for.ends_with(said), "{}", found.chain[0].waits_for);
 }
 
 #[test]
@@ -229,7 +233,8 @@ fn rules_out_late_readers_only_where_enough_came() {
     let not = rules_out(&calm.ev()).unwrap().unwrap();
     assert_eq!(not.evidence, "20000 packets were received, and no receive queue ran over");
     assert_eq!(rules_out(&host(computing(), 27, 0).ev()).unwrap(), None);
-    let few = host(computing(), 0, 0).with(|t| t.polls = Some(Vec::new()));
+    let few =
+        host(computing(), 0, 0).with(|t| t.polls = Some(vec![Poll { packets: 900, ..Poll::default() }]));
     assert_eq!(rules_out(&few.ev()).unwrap(), None);
 }
 

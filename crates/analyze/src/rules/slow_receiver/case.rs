@@ -32,6 +32,8 @@ pub(super) struct Case<'r> {
     pub slow: Option<slow_cpu::Group>,
     /// The CPUs were measured.
     pub speed_known: bool,
+    /// Sockets were looked at.
+    pub sockets_known: bool,
     /// TCP as a whole is short of memory: (pages, limit).
     pub memory: Option<(u64, u64)>,
 }
@@ -67,7 +69,8 @@ pub(super) fn cases<'r>(ev: &Evidence<'r>) -> Result<Vec<Case<'r>>, Missing> {
         if !spilled && !closed {
             continue;
         }
-        let readers = readers(ev.sockets()?, &symptoms.netns);
+        // In a recording without sockets the symptoms are still there.
+        let readers = readers(ev.sockets().unwrap_or_default(), &symptoms.netns);
         if readers.is_empty() && spilled {
             found.push(of(ev, &symptoms, None, &cpus)?);
         }
@@ -96,6 +99,7 @@ fn of<'r>(
     Ok(Case {
         slow: world.as_ref().and_then(|world| slowness(ev, world, &below)),
         speed_known: world.is_some_and(|world| !world.measured.is_empty()),
+        sockets_known: ev.sockets().is_ok(),
         memory: ev.tcp_memory_short(),
         symptoms: symptoms.clone(),
         reader,

@@ -16,7 +16,8 @@ const TELLING: f64 = 0.05;
 pub(super) fn title(case: &Case<'_>) -> String {
     let symptoms = case.symptoms.words();
     let Some(reader) = &case.reader else {
-        return format!("{symptoms}: whose queue is not known, none was seen full{}", ruled_out(case));
+        let whose = if case.sockets_known { "none was seen full" } else { "sockets were not looked at" };
+        return format!("{symptoms}: whose queue is not known, {whose}{}", ruled_out(case));
     };
     let end = match (&case.slow, &case.memory) {
         (Some(slow), _) => format!("{}: {}", slow_cpu::slower(slow), slow.why.words()),
