@@ -21,6 +21,7 @@ mod memory_loss;
 pub mod names;
 mod parameters;
 pub mod parse;
+mod receive;
 pub mod rules;
 pub mod shell;
 pub mod speed;

@@ -26,6 +26,7 @@ mod pid_limit;
 mod reclaim;
 mod retransmits;
 mod slow_cpu;
+mod slow_receiver;
 mod softnet_drops;
 mod steal;
 mod swap_in;
@@ -87,6 +88,7 @@ pub const ALL: &[Rule] = &[
     reclaim::RULE,
     retransmits::RULE,
     slow_cpu::RULE,
+    slow_receiver::RULE,
     softnet_drops::RULE,
     steal::RULE,
     swap_in::RULE,
@@ -115,6 +117,8 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         answers.findings.extend(found);
     }
     answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
+    slow_receiver::fold(ev, &mut answers.findings);
+    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost)));
     answers
 }
 

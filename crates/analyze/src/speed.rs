@@ -15,4 +15,4 @@ pub(crate) use measure::Measured;
 pub(crate) use measure::tests as measured_tests;
 pub(crate) use reasons::{Reason, Reasons, reasons};
 pub use rows::rows;
-pub(crate) use victims::{Victims, victims};
+pub(crate) use victims::{Places, Victims, victims};

@@ -79,6 +79,10 @@ pub enum Work {
     Read { file: PathBuf, rest_us: u64 },
     /// Get `bytes` of memory, write to each page, give all back, sleep `rest_us`, and again.
     Churn { bytes: u64, rest_us: u64 },
+    /// Read messages of `bytes` from one connection, and compute or sleep between two reads (`Word::AcceptPause`).
+    Pull { port: u16, bytes: u64, sleeps: bool },
+    /// Send a message of `bytes` over one connection at each tick.
+    Push { port: u16, bytes: u64, every_us: u64 },
     /// Wait for each other in a chain.
     Ladder(Box<Plan>),
     /// `Word::Mode` 1: start a process that sleeps for `child_us` and ends, and stop until it has (vfork: in uninterruptible

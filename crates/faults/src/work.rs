@@ -9,6 +9,7 @@ mod memory;
 mod net;
 mod read;
 mod vforks;
+mod stream;
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -77,6 +78,8 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Herd { tasks, idle_us, burst_us, every_us } => {
             herd::run(worker, [*tasks, *idle_us], *burst_us, *every_us)
         }
+        Work::Pull { port, bytes, sleeps } => stream::pull(worker, *port, *bytes, *sleeps),
+        Work::Push { port, bytes, every_us } => stream::push(worker(), *port, *bytes, *every_us),
         Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Churn { bytes, rest_us } => memory::churn(worker(), *bytes, *rest_us),

@@ -40,14 +40,14 @@ const WORTH_IT: f64 = 0.05;
 const NAMED: usize = 3;
 
 /// Slow CPUs of one kind: compared with the same, for the same reasons.
-struct Group {
-    cpus: Vec<(Measured, Verdict)>,
-    why: Reasons,
+pub(super) struct Group {
+    pub(super) cpus: Vec<(Measured, Verdict)>,
+    pub(super) why: Reasons,
 }
 
 impl Group {
     /// The middle one of their ratios.
-    fn ratio(&self) -> f64 {
+    pub(super) fn ratio(&self) -> f64 {
         let mut all: Vec<f64> = self.cpus.iter().map(|(_, verdict)| verdict.ratio).collect();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied().unwrap_or(1.0)
@@ -57,7 +57,7 @@ impl Group {
         self.cpus.first().map_or(Against::Median, |(_, verdict)| verdict.against)
     }
 
-    fn numbers(&self) -> Vec<u32> {
+    pub(super) fn numbers(&self) -> Vec<u32> {
         self.cpus.iter().map(|(seen, _)| seen.cpu).collect()
     }
 
@@ -110,7 +110,7 @@ fn named(cpus: &[u32]) -> String {
     format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, words.join(", "))
 }
 
-fn slower(group: &Group) -> String {
+pub(super) fn slower(group: &Group) -> String {
     let one = group.cpus.len() == 1;
     let (is, its) = if one { ("is", "its") } else { ("are", "their") };
     let ratio = group.ratio();
@@ -163,7 +163,7 @@ fn victim(lost: &Victims) -> Subject {
     }
 }
 
-fn culprit(group: &Group) -> Culprit {
+pub(super) fn culprit(group: &Group) -> Culprit {
     let cpus = group.numbers();
     let set = group.why.hold.iter().find_map(|reason| Some((reason, reason.file.clone()?)));
     match set {
@@ -194,7 +194,7 @@ fn hops(group: &Group, lost: &Victims) -> Vec<Hop> {
     lost.processes.iter().take(NAMED).map(hop).collect()
 }
 
-fn fixes(mut f: Finding, group: &Group) -> Finding {
+pub(super) fn fixes(mut f: Finding, group: &Group) -> Finding {
     for reason in &group.why.hold {
         f = match (&reason.file, &reason.values) {
             (Some(file), Some((is, better))) => set(f, reason, file, is, better),

@@ -1,10 +1,9 @@
 //! A CPU could not keep up with received packets.
 //!
 //! Signal: `/proc/net/softnet_stat`, differences over the window. `dropped`: the CPU's backlog (packets from RPS,
-//! loopback, tunnels and old drivers, not the NIC's ring) was full, the packet is gone. `squeezed`: the softirq used
-//! up its budget and left packets waiting.
+//! loopback, tunnels and old drivers, not the NIC's ring) was full, the packet is gone.
 //! Lost: not measured: who waited for the packets is not known. A risk.
-//! Not this rule: packets that the NIC dropped in its own ring.
+//! Not this rule: packets that the NIC dropped in its own ring; softirqs that stop at a limit (`slow-receiver`).
 
 use whyslow_model::{Finding, Missing, Subject, SubjectKind};
 
@@ -14,10 +13,9 @@ use crate::parse::softnet::Softnet;
 
 pub const RULE: Rule = Rule {
     id: "softnet-drops",
-    question: "Did a CPU drop received packets, or fall behind them?",
-    what: "Each CPU has a backlog of received packets and a budget for working on them. A full backlog drops packets \
-           (TCP sends them again later); a budget that runs out makes them wait for the next softirq.",
-    how: "Differences of softnet_stat over the window, per CPU: any 10 drops, or more than 10 squeezes a second.",
+    question: "Did a CPU drop received packets?",
+    what: "Each CPU has a backlog of received packets. A full backlog drops packets (TCP sends them again later).",
+    how: "Differences of softnet_stat over the window, per CPU: any 10 drops.",
     limits: "Packets dropped by the NIC itself do not show here, nor who waited for them: it makes risks only.",
     sources: "net/core/net-procfs.c, net/core/dev.c (enqueue_to_backlog, net_rx_action); netdata softnet.conf",
     can_be_cause: false,
@@ -27,17 +25,10 @@ pub const RULE: Rule = Rule {
 
 /// Fewer drops than this in a window are a burst that TCP mends unnoticed.
 const LEAST_DROPS: u32 = 10;
-/// netdata warns above 10 squeezes a second; a busy but healthy NIC shows single ones.
-const SQUEEZES_PER_SECOND: f64 = 10.0;
-
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let cpus = ev.softnet()?;
-    let window = ev.window().as_secs_f64();
     let dropped: Vec<_> = cpus.iter().filter(|c| c.dropped >= LEAST_DROPS).collect();
-    let squeezed = |c: &&Softnet| f64::from(c.squeezed) > SQUEEZES_PER_SECOND * window;
-    let squeezed: Vec<_> = cpus.iter().filter(squeezed).collect();
     let drops: u64 = dropped.iter().map(|c| u64::from(c.dropped)).sum();
-    let squeezes: u64 = squeezed.iter().map(|c| u64::from(c.squeezed)).sum();
     let mut found = Vec::new();
     if drops > 0 {
         let title = format!("{drops} received packets dropped: the backlog of {} was full", names(&dropped));
@@ -46,22 +37,13 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             "sysctl net.core.netdev_max_backlog; sysctl -w net.core.netdev_max_backlog=4096",
         ));
     }
-    if squeezes > 0 {
-        let title = format!(
-            "{} left received packets waiting {squeezes} times: its budget ran out",
-            names(&squeezed)
-        );
-        found.push(risk(&squeezed).titled(title).advice(
-            "find what makes a packet expensive (samples in softirq, a slow CPU clock) before raising netdev_budget",
-        ));
-    }
     Ok(found)
 }
 
 fn risk(cpus: &[&Softnet]) -> Finding {
     let id = cpus.first().map_or(0, |c| c.cpu).to_string();
     Finding::risk(RULE.id, Subject::new(SubjectKind::Cpu, id, names(cpus)))
-        .check("columns 2 (dropped) and 3 (squeezed), in hex, must rise", "cat /proc/net/softnet_stat")
+        .check("column 2 (dropped), in hex, must rise", "cat /proc/net/softnet_stat")
 }
 
 fn names(cpus: &[&Softnet]) -> String {
@@ -99,9 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn fires_when_the_budget_runs_out_all_the_time() {
-        let found = asked(&second("10 0 0\n", "90 0 3a\n")).unwrap();
-        assert_eq!(found[0].title, "CPU 0 left received packets waiting 58 times: its budget ran out");
+    fn is_quiet_about_limits_that_are_met_without_symptoms() {
+        assert_eq!(asked(&second("10 0 0\n", "90 0 3a\n")), Ok(vec![]));
     }
 
     #[test]

@@ -54,13 +54,14 @@ pub(crate) fn victims(ev: &Evidence<'_>, slow: &BTreeMap<u32, f64>) -> Result<Vi
 }
 
 /// Time of each task by CPU.
-struct Places {
+pub(crate) struct Places {
     long: BTreeMap<u32, BTreeMap<u32, u64>>,
     rows: BTreeMap<u32, BTreeMap<u32, u64>>,
 }
 
 impl Places {
-    fn of(ev: &Evidence<'_>) -> Places {
+    /// From rows of who ran where.
+    pub(crate) fn of(ev: &Evidence<'_>) -> Places {
         let mut places = Places { long: BTreeMap::new(), rows: BTreeMap::new() };
         let add = |to: &mut BTreeMap<u32, BTreeMap<u32, u64>>, pid, cpu, ns: u64| {
             let time = to.entry(pid).or_default().entry(cpu).or_default();
@@ -76,7 +77,7 @@ impl Places {
     }
 
     /// Shares of its time on CPUs, as far as it is known where that was.
-    fn of_task(&self, task: &Task) -> Vec<(u32, f64)> {
+    pub(crate) fn of_task(&self, task: &Task) -> Vec<(u32, f64)> {
         if let Ok(only) = task.allowed.trim().parse::<u32>() {
             return vec![(only, 1.0)];
         }

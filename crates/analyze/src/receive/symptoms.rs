@@ -1,0 +1,119 @@
+//! What a network namespace's counters say of queues that ran over, in the window.
+
+use whyslow_model::Missing;
+
+use crate::Evidence;
+use crate::evidence::Netns;
+use crate::parse::{single, sockstat};
+
+/// Counters of one namespace. net/ipv4/tcp_input.c (tcp_prune_queue, tcp_collapse), tcp_output.c (tcp_select_window), udp.c.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Symptoms {
+    /// The namespace's inode, as text.
+    pub netns: String,
+    /// A receive queue was over its memory: pruned, and out-of-order packets thrown away.
+    pub pruned: u64,
+    /// Packets in queues that were copied together to save memory.
+    pub collapsed: u64,
+    /// TCP packets dropped at a full receive queue, backlog or closed window.
+    pub dropped: u64,
+    /// Datagrams dropped at a full receive queue.
+    pub datagrams: u64,
+    /// Windows that were closed for want of room.
+    pub closed: u64,
+    /// Retransmission timeouts of senders here.
+    pub timeouts: u64,
+    /// Times that TCP as a whole met its memory limit.
+    pub pressure: u64,
+}
+
+impl Symptoms {
+    fn of(net: &Netns) -> Self {
+        let tcp = |names: &[&str]| {
+            let rises = names.iter().map(|name| net.rise("TcpExt", name).unwrap_or(0));
+            rises.fold(0, u64::saturating_add)
+        };
+        Symptoms {
+            netns: net.inode.clone(),
+            pruned: tcp(&["PruneCalled", "RcvPruned", "OfoPruned"]),
+            collapsed: tcp(&["TCPRcvCollapsed"]),
+            dropped: tcp(&["TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop"]),
+            datagrams: net.rise("Udp", "RcvbufErrors").unwrap_or(0),
+            closed: tcp(&["TCPToZeroWindowAdv"]),
+            timeouts: tcp(&["TCPTimeouts"]),
+            pressure: tcp(&["TCPMemoryPressures"]),
+        }
+    }
+
+    /// What ran over. A window that closes is not in it: that is how TCP holds back a sender that is faster than its reader.
+    pub fn spilled(&self) -> u64 {
+        [self.pruned, self.collapsed, self.dropped, self.datagrams].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// "TCP queues were pruned 27 times, windows closed 58 times".
+    pub fn words(&self) -> String {
+        let parts = [
+            (self.pruned, "TCP queues were pruned", "times"),
+            (self.collapsed, "collapsed", "packets"),
+            (self.dropped, "dropped", "TCP packets"),
+            (self.datagrams, "dropped", "datagrams"),
+            (self.closed, "windows closed", "times"),
+            (self.timeouts, "senders timed out", "times"),
+            (self.pressure, "TCP met its memory limit", "times"),
+        ];
+        let told = parts.iter().filter(|(count, _, _)| *count > 0);
+        told.map(|(count, what, of)| format!("{what} {count} {of}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Of every namespace once. Its own the host is told of twice, under its inode and as "host".
+pub(crate) fn symptoms(ev: &Evidence<'_>) -> Result<Vec<Symptoms>, Missing> {
+    let mut nets = ev.netns()?;
+    if nets.len() > 1 {
+        nets.retain(|net| net.inode != "host");
+    }
+    Ok(nets.iter().map(Symptoms::of).collect())
+}
+
+impl Evidence<'_> {
+    /// Pages that all TCP buffers hold, if that is past the limit at which TCP begins to save: (pages, limit).
+    pub(crate) fn tcp_memory_short(&self) -> Option<(u64, u64)> {
+        let held = self.file("proc/net/sockstat", sockstat::parse).ok()?.tcp_pages;
+        let limits = self.file("proc/sys/net/ipv4/tcp_mem", single::integers).ok()?;
+        limits.get(1).copied().filter(|limit| held >= *limit).map(|limit| (held, limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::fixture::Fixture;
+
+    #[test]
+    fn rises_are_told_by_namespace_and_totals_are_not() {
+        let text =
+            |prune, closed| format!("TcpExt: PruneCalled TCPToZeroWindowAdv\nTcpExt: {prune} {closed}\n");
+        let host = Fixture::second()
+            .start("netns/7/net/netstat", &text(1000, 5))
+            .end("netns/7/net/netstat", &text(1027, 63))
+            .start("proc/net/netstat", &text(9, 9))
+            .end("proc/net/netstat", &text(9, 9));
+        let found = symptoms(&host.ev()).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].netns.as_str(), found[0].pruned, found[0].spilled()), ("7", 27, 27));
+        assert_eq!(found[0].words(), "TCP queues were pruned 27 times, windows closed 58 times");
+        assert!(symptoms(&Fixture::second().ev()).is_err());
+    }
+
+    #[test]
+    fn memory_is_short_from_the_second_limit_on() {
+        let host = |mem: u64| {
+            let sockets = format!("TCP: inuse 5 orphan 0 tw 2 alloc 9 mem {mem}\n");
+            Fixture::second()
+                .end("proc/net/sockstat", &sockets)
+                .end("proc/sys/net/ipv4/tcp_mem", "10 20 30\n")
+        };
+        assert_eq!(host(19).ev().tcp_memory_short(), None);
+        assert_eq!(host(25).ev().tcp_memory_short(), Some((25, 20)));
+    }
+}

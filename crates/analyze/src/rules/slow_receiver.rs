@@ -1,0 +1,186 @@
+//! Packets waited for a reader that reads too late: what spilled, whose queue it is, why he is late, down to the CPU's speed.
+//!
+//! Signal: counters of queues that ran over, by network namespace; sockets whose receive queue was seen full, with their owner;
+//! what his thread did instead; the receive softirq's time a packet, and which limit stopped it; the CPU's speed.
+//! Lost: time in which senders on this host had data and the reader's window had no room (the kernel's own clock of each
+//! connection); without such, on a slow CPU, what the reader lost by it. Not this rule: a window that closes while nothing runs
+//! over: TCP holds back a sender that is faster than its reader. Nor limits of the softirq that are met without symptoms.
+
+mod case;
+mod words;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use whyslow_model::{Culprit, Finding, Missing, Not, Subject, SubjectKind};
+
+use self::case::{Case, cases};
+use super::Rule;
+use crate::Evidence;
+use crate::receive::{State, receiving, symptoms};
+
+pub const RULE: Rule = Rule {
+    id: "slow-receiver",
+    question: "Did packets wait for a reader that reads too late?",
+    what: "Between the network and a program lie queues: the softirq's backlog, the socket's receive queue. When the program, or \
+           the CPU below it, is too slow, they fill one after the other: TCP prunes queues and closes windows, datagrams are \
+           dropped, senders stand still. It looks like the network, and is not.",
+    how: "Rises of TcpExt and Udp counters over the window (at least 5 packets or queues that ran over; or 10 closed windows with 10 \
+          runs a second of the receive softirq that stopped at a limit), sockets that were full at half of the looks or at which a sender waited, \
+          and what their owner's busiest thread did. Runs of the softirq are split into those that used up netdev_budget and those that \
+          met netdev_budget_usecs, poll by poll. Lost: for each sending process the time of its connection that waited longest for the \
+          reader's window; on a slow CPU without such senders, the reader's time on it x (1 - time a loop should take / time it takes).",
+    limits: "Senders on other hosts are not seen: then it is a risk. Of a process with several threads the busiest is taken for the \
+             reader. Sockets are looked at a few times a window: a queue that is full for moments may be missed. Where the host hides tasks \
+             from tracing, softirqs that interrupt these are counted by the kernel only.",
+    sources: "net/ipv4/tcp_input.c (tcp_prune_queue, tcp_collapse), tcp_output.c (tcp_chrono_start, tcp_select_window), \
+              net/core/dev.c (net_rx_action), net/core/net-procfs.c; Documentation/networking/napi.rst",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Less than this is a moment, and the edge of the window.
+const LEAST_LOST: Duration = Duration::from_millis(100);
+/// Less than this share of one task's window is not worth a line.
+const WORTH_IT: f64 = 0.05;
+/// Fewer packets than this rule nothing out.
+const LEAST_PACKETS: u64 = 1000;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    Ok(cases(ev)?.iter().map(|case| finding(ev, case)).collect())
+}
+
+fn finding(ev: &Evidence<'_>, case: &Case<'_>) -> Finding {
+    let title = words::title(case);
+    let lost = lost(case);
+    let worth = WORTH_IT * ev.window().as_secs_f64();
+    let is_cause = case.is_explained() && lost >= LEAST_LOST && lost.as_secs_f64() >= worth;
+    let mut found = if is_cause {
+        let high = case.reader.as_ref().map_or(lost, |reader| reader.senders.iter().map(|s| s.sum).sum());
+        let victims = case.reader.as_ref().map_or(1, |reader| reader.senders.len().max(1));
+        let wall = ev.window().saturating_mul(u32::try_from(victims).unwrap_or(u32::MAX));
+        let found = Finding::cause(RULE.id, victim(case), lost).share_of(wall);
+        if high > lost { found.between(lost, high.min(wall).max(lost)) } else { found }
+    } else {
+        Finding::risk(RULE.id, reader(case))
+    };
+    found = found.titled(title);
+    if let Some(culprit) = culprit(case) {
+        found = found.by(culprit);
+    }
+    for hop in words::hops(ev, case, lost) {
+        found = found.hop(hop);
+    }
+    if case.slow.is_some() {
+        found.overlaps = vec!["slow-cpu".to_owned()];
+    }
+    words::advice(found, case)
+}
+
+/// What the senders lost, or the reader by its slow CPU.
+fn lost(case: &Case<'_>) -> Duration {
+    let held = case.reader.as_ref().map_or(Duration::ZERO, |reader| reader.held());
+    if held >= LEAST_LOST { held } else { case.lost_by_speed() }
+}
+
+fn victim(case: &Case<'_>) -> Subject {
+    let senders = case.reader.as_ref().map_or(&[][..], |reader| &reader.senders);
+    match senders.first().filter(|sender| sender.held >= LEAST_LOST) {
+        Some(sender) => {
+            let others = senders.len() - 1;
+            let name = match others {
+                0 => sender.comm.clone(),
+                _ => format!("{} and {others} other senders", sender.comm),
+            };
+            Subject::new(SubjectKind::Task, sender.tgid.to_string(), name)
+        }
+        None => reader(case),
+    }
+}
+
+fn reader(case: &Case<'_>) -> Subject {
+    match &case.reader {
+        Some(reader) => Subject::new(SubjectKind::Task, reader.tgid.to_string(), reader.comm.clone()),
+        None => {
+            let netns = &case.symptoms.netns;
+            Subject::new(SubjectKind::Kernel, netns.clone(), format!("network namespace {netns}"))
+        }
+    }
+}
+
+/// The end of the chain.
+fn culprit(case: &Case<'_>) -> Option<Culprit> {
+    if let Some(slow) = &case.slow {
+        return Some(super::slow_cpu::culprit(slow));
+    }
+    if case.memory.is_some() {
+        return Some(
+            Culprit::new(SubjectKind::Limit, "tcp_mem", "TCP memory").at_file("/proc/sys/net/ipv4/tcp_mem"),
+        );
+    }
+    let (reader, why) = (case.reader.as_ref()?, case.why.as_ref()?);
+    let itself = Culprit::new(SubjectKind::Task, reader.tgid.to_string(), reader.comm.clone());
+    match (why.state, &why.function) {
+        (State::Unknown, _) => None,
+        (State::Runnable, _) => {
+            let cpu = why.cpu.map_or_else(|| "cpu".to_owned(), |cpu| format!("cpu{cpu}"));
+            Some(Culprit::new(SubjectKind::Cpu, cpu, why.what.clone()))
+        }
+        (State::Running, Some(function)) => Some(itself.in_function(function)),
+        _ => Some(itself),
+    }
+}
+
+/// Symptoms of a told chain are no findings of their own: drops of the same CPU's backlog, segments sent again in the same
+/// namespaces, and the slow CPU where the chain's tasks are those that paid for it.
+pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
+    if !findings.iter().any(|found| found.rule == RULE.id) {
+        return;
+    }
+    let Ok(cases) = cases(ev) else { return };
+    let is_told = |found: &Finding| {
+        cases.iter().any(|case| match found.rule.as_str() {
+            "softnet-drops" => case.cpus().iter().any(|cpu| found.victim.id == cpu.to_string()),
+            "retransmits" => case.namespaces().contains(&found.victim.id),
+            "slow-cpu" => case.slow.as_ref().is_some_and(|slow| {
+                let same = found.culprit.as_ref() == Some(&super::slow_cpu::culprit(slow));
+                same && case.processes().contains(&found.victim.id)
+            }),
+            _ => false,
+        })
+    };
+    findings.retain(|found| !is_told(found));
+}
+
+impl Case<'_> {
+    fn cpus(&self) -> BTreeSet<u32> {
+        let reading = self.why.as_ref().and_then(|why| why.cpu);
+        reading.into_iter().chain(self.receiving.map(|receiving| receiving.cpu)).collect()
+    }
+
+    fn namespaces(&self) -> BTreeSet<String> {
+        let senders = self.reader.iter().flat_map(|reader| &reader.senders).flat_map(|s| &s.netns);
+        senders.map(u32::to_string).chain([self.symptoms.netns.clone()]).collect()
+    }
+
+    fn processes(&self) -> BTreeSet<String> {
+        let senders = self.reader.iter().flat_map(|reader| &reader.senders).map(|sender| sender.tgid);
+        let reader = self.reader.as_ref().map(|reader| reader.tgid);
+        senders.chain(reader).map(|pid| pid.to_string()).collect()
+    }
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    let spilled: u64 = symptoms(ev)?.iter().map(|net| net.spilled()).fold(0, u64::saturating_add);
+    let packets: u64 = receiving(ev)?.iter().map(|cpu| cpu.packets).fold(0, u64::saturating_add);
+    let clean = spilled == 0 && packets >= LEAST_PACKETS;
+    Ok(clean.then(|| Not {
+        what: "readers of packets that are late".to_owned(),
+        evidence: format!("{packets} packets were received, and no receive queue ran over"),
+    }))
+}
+
+#[cfg(test)]
+#[path = "slow_receiver_tests.rs"]
+mod tests;

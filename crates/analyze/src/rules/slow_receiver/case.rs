@@ -1,0 +1,124 @@
+//! One slow reader, with all that is known on the way down.
+
+use std::time::Duration;
+
+use whyslow_model::Missing;
+
+use crate::Evidence;
+use crate::receive::{Reader, Receiving, State, Symptoms, Why, readers, receiving, symptoms, why};
+use crate::rules::slow_cpu;
+use crate::speed::{World, reasons};
+
+/// Fewer queues and packets that ran over in a window are a burst.
+const LEAST_SPILLED: u64 = 5;
+/// A window closes now and then on any busy connection.
+const LEAST_CLOSED: u64 = 10;
+/// netdata warns above 10 squeezes a second; a busy but healthy NIC shows single ones.
+const STOPS_PER_SECOND: f64 = 10.0;
+/// Readers that are told of one namespace.
+const MOST_READERS: usize = 3;
+
+/// One slow reader.
+pub(super) struct Case<'r> {
+    /// What ran over in its namespace.
+    pub symptoms: Symptoms,
+    /// Whose queues were full; `None`: nobody's was seen so.
+    pub reader: Option<Reader<'r>>,
+    /// What it did instead.
+    pub why: Option<Why<'r>>,
+    /// The receive softirq that stopped most often, or that of the reader's CPU.
+    pub receiving: Option<Receiving>,
+    /// A slow CPU under the reader or that softirq.
+    pub slow: Option<slow_cpu::Group>,
+    /// The CPUs were measured.
+    pub speed_known: bool,
+    /// Sockets were looked at.
+    pub sockets_known: bool,
+    /// TCP as a whole is short of memory: (pages, limit).
+    pub memory: Option<(u64, u64)>,
+}
+
+impl Case<'_> {
+    /// The chain has an end.
+    pub fn is_explained(&self) -> bool {
+        let known = self.why.as_ref().is_some_and(|why| why.state != State::Unknown);
+        self.reader.is_some() && (known || self.slow.is_some() || self.memory.is_some())
+    }
+
+    /// What the reader lost because its CPU is slow.
+    pub fn lost_by_speed(&self) -> Duration {
+        let (Some(slow), Some(why)) = (&self.slow, &self.why) else { return Duration::ZERO };
+        if !why.cpu.is_some_and(|cpu| slow.numbers().contains(&cpu)) {
+            return Duration::ZERO;
+        }
+        let ran = why.thread.exec_ns.max(why.thread.traced_ns) as f64;
+        Duration::from_nanos((ran * (1.0 - 1.0 / slow.ratio().max(1.0))) as u64)
+    }
+}
+
+/// All of them.
+pub(super) fn cases<'r>(ev: &Evidence<'r>) -> Result<Vec<Case<'r>>, Missing> {
+    let all = symptoms(ev)?;
+    let cpus = receiving(ev).unwrap_or_default();
+    let rate = |cpu: &Receiving| cpu.stops() as f64 / ev.window().as_secs_f64().max(1e-3);
+    let stops = cpus.iter().any(|cpu| rate(cpu) >= STOPS_PER_SECOND);
+    let mut found = Vec::new();
+    for symptoms in all {
+        let spilled = symptoms.spilled() >= LEAST_SPILLED;
+        let closed = stops && symptoms.closed >= LEAST_CLOSED;
+        if !spilled && !closed {
+            continue;
+        }
+        // In a recording without sockets the symptoms are still there.
+        let readers = readers(ev.sockets().unwrap_or_default(), &symptoms.netns);
+        if readers.is_empty() && spilled {
+            found.push(of(ev, &symptoms, None, &cpus)?);
+        }
+        for reader in readers.into_iter().take(MOST_READERS) {
+            found.push(of(ev, &symptoms, Some(reader), &cpus)?);
+        }
+    }
+    Ok(found)
+}
+
+fn of<'r>(
+    ev: &Evidence<'r>,
+    symptoms: &Symptoms,
+    reader: Option<Reader<'r>>,
+    cpus: &[Receiving],
+) -> Result<Case<'r>, Missing> {
+    let why = match &reader {
+        Some(reader) => why(ev, reader)?,
+        None => None,
+    };
+    let reading = why.as_ref().and_then(|why| why.cpu);
+    let most = cpus.iter().filter(|cpu| cpu.stops() > 0).max_by_key(|cpu| cpu.stops());
+    let receiving = most.or_else(|| cpus.iter().find(|cpu| Some(cpu.cpu) == reading)).copied();
+    let below: Vec<u32> = reading.into_iter().chain(receiving.map(|receiving| receiving.cpu)).collect();
+    let world = World::of(ev).ok();
+    Ok(Case {
+        slow: world.as_ref().and_then(|world| slowness(ev, world, &below)),
+        speed_known: world.is_some_and(|world| !world.measured.is_empty()),
+        sockets_known: ev.sockets().is_ok(),
+        memory: ev.tcp_memory_short(),
+        symptoms: symptoms.clone(),
+        reader,
+        why,
+        receiving,
+    })
+}
+
+/// How slow the CPUs are on which a chain ends, and why. The reader's comes first.
+fn slowness(ev: &Evidence<'_>, world: &World, below: &[u32]) -> Option<slow_cpu::Group> {
+    let measured = |cpu: &u32| world.measured.iter().find(|seen| seen.cpu == *cpu).copied();
+    let (seen, verdict) =
+        below.iter().filter_map(measured).find_map(|seen| Some((seen, world.judge(&seen)?)))?;
+    let why = reasons(ev, &seen, &verdict);
+    // The same slowness of other CPUs is one: it is told once, and lifted by one setting.
+    let alike = |other: &crate::speed::Measured| {
+        let judged = world.judge(other).filter(|judged| judged.against == verdict.against)?;
+        (reasons(ev, other, &judged).key() == why.key()).then_some((*other, judged))
+    };
+    let cpus = world.measured.iter().filter_map(alike).collect();
+    Some(slow_cpu::Group { cpus, why })
+}

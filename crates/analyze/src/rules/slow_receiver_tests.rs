@@ -1,0 +1,245 @@
+//! Hosts whose queues run over, for each reason, and hosts that only look so.
+
+use whyslow_model::Kind;
+use whyslow_model::table::{Cpu, Poll, Run, Sample, Socket, Speed, Task};
+use whyslow_model::timeline::{Span, Stack, State as Was};
+
+use super::*;
+use crate::evidence::fixture::Fixture;
+use crate::rules;
+use crate::speed::measured_tests::{WINDOW, speed};
+
+const SECOND: u64 = 1_000_000_000;
+const READER: u32 = 7;
+const SENDER: u32 = 8;
+
+fn counters(prune: u64, closed: u64) -> String {
+    format!("TcpExt: PruneCalled TCPToZeroWindowAdv TCPTimeouts\nTcpExt: {prune} {closed} 0\n")
+}
+
+fn task(pid: u32, ran: u64, waited: u64, slept: u64) -> Task {
+    Task {
+        pid,
+        tgid: pid,
+        comm: if pid == READER { "sink" } else { "source" }.into(),
+        lived_ns: WINDOW,
+        exec_ns: ran,
+        traced_ns: ran,
+        run_delay_ns: waited,
+        sleep_ns: slept,
+        allowed: "1".into(),
+        ..Task::default()
+    }
+}
+
+fn sockets(full: u64, held_ns: u64) -> Vec<Socket> {
+    let base = Socket { netns: 9, tcp: true, looks: 8, room_bytes: 32768, ..Socket::default() };
+    let reader = Socket {
+        tgid: READER,
+        comm: "sink".into(),
+        local: "10.0.0.2:80".into(),
+        peer: "10.0.0.1:999".into(),
+        full,
+        closed: full,
+        ..base.clone()
+    };
+    let sender = Socket {
+        netns: 10,
+        tgid: SENDER,
+        comm: "source".into(),
+        local: "10.0.0.1:999".into(),
+        peer: "10.0.0.2:80".into(),
+        held_ns,
+        ..base
+    };
+    vec![reader, sender]
+}
+
+/// A window of ten seconds in which the reader's thread did this, and the counters rose so.
+fn host(reader: Task, prune: u64, closed: u64) -> Fixture {
+    let softnet = |squeezed: u64| format!("0 0 0\n{squeezed:x} 0 {squeezed:x}\n");
+    let polls = Poll {
+        cpu: 1,
+        packets: 20_000,
+        time_stops: 230,
+        time_packets: 23_000,
+        budget: 300,
+        limit_ns: 8_000_000,
+        ..Poll::default()
+    };
+    let cpu = Cpu { cpu: 1, softirqs: vec![("NET_RX".into(), 820_000_000, 900)], ..Cpu::default() };
+    Fixture::window(Duration::from_nanos(WINDOW))
+        .start("netns/9/net/netstat", &counters(1000, 1000))
+        .end("netns/9/net/netstat", &counters(1000 + prune, 1000 + closed))
+        .start("netns/9/net/softnet_stat", &softnet(5))
+        .end("netns/9/net/softnet_stat", &softnet(235))
+        .with(|t| {
+            t.tasks = Some(vec![reader, task(SENDER, SECOND, 0, 9 * SECOND)]);
+            t.sockets = Some(sockets(7, 6 * SECOND));
+            (t.polls, t.cpus) = (Some(vec![polls]), Some(vec![cpu]));
+        })
+}
+
+fn computing() -> Task {
+    task(READER, WINDOW * 97 / 100, 0, 0)
+}
+
+fn slow(host: Fixture) -> Fixture {
+    let folder = "sys/devices/system/cpu/cpufreq/policy1";
+    let file = |name: &str| format!("{folder}/{name}");
+    let idle = "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\n";
+    let ran = "cpu  1000 0 0 0 0 0 0 0\ncpu0 0 0 0 1000 0 0 0 0\ncpu1 1000 0 0 0 0 0 0 0\n";
+    host.start("proc/stat", idle)
+        .end("proc/stat", ran)
+        .end(&file("affected_cpus"), "1\n")
+        .end(&file("scaling_driver"), "acpi-cpufreq\n")
+        .end(&file("scaling_governor"), "powersave\n")
+        .end(&file("scaling_min_freq"), "1000000\n")
+        .end(&file("cpuinfo_max_freq"), "4000000\n")
+        .with(|t| t.speeds = Some(vec![speed(0, 4000, 0.0), speed(1, 1000, 0.0)]))
+}
+
+#[test]
+fn fires_with_the_whole_chain_down_to_the_governor() {
+    let host = slow(host(computing(), 27, 58));
+    let found = check(&host.ev()).unwrap();
+    let f = &found[0];
+    assert_eq!((f.kind, found.len(), f.victim.name.as_str()), (Kind::Cause, 1, "source"));
+    assert_eq!(f.lost, Some(Duration::from_secs(6)));
+    let governor = "governor powersave of acpi-cpufreq keeps it at 1000 of 4000 MHz";
+    let slow = format!("CPU 1 is 4.0 times slower than the median CPU: {governor}");
+    let symptoms = "TCP queues were pruned 27 times, windows closed 58 times";
+    assert_eq!(f.title, format!("sink reads too late: {slow}; {symptoms}"));
+    let edges: Vec<_> = f.chain.iter().map(|hop| hop.edge.as_str()).collect();
+    assert_eq!(edges, ["receive-queue", "work", "softirq", "slow-cpu"]);
+    let softirq = &f.chain[2].waits_for;
+    let said = "41 us a packet, 8 % of its time, 23 stops a second, 230 of 230 at the time limit (8 ms, after 100 of 300 packets)";
+    assert!(softirq.ends_with(said), "{softirq}");
+    assert!(f.culprit.as_ref().unwrap().file.as_ref().unwrap().ends_with("scaling_governor"));
+    assert!(f.fixes[0].command.as_ref().unwrap().starts_with("echo performance"));
+    assert!(f.fixes.last().unwrap().text.contains("mask"));
+}
+
+#[test]
+fn is_one_finding_not_four() {
+    let again = |n| format!("Tcp: OutSegs RetransSegs\nTcp: {} {n}\n", n * 10);
+    let host = slow(host(computing(), 27, 58))
+        .start("netns/10/net/snmp", &again(100))
+        .end("netns/10/net/snmp", &again(300))
+        .end("netns/9/net/softnet_stat", "0 0 0\neb 99 eb\n");
+    let told: Vec<_> = [rules::softnet_drops::RULE, rules::retransmits::RULE, rules::slow_cpu::RULE]
+        .iter()
+        .map(|rule| (rule.check)(&host.ev()).unwrap().len())
+        .collect();
+    assert_eq!(told, [1, 1, 1], "each would be told");
+    let all = rules::ask_all(&host.ev()).findings;
+    let network = ["slow-receiver", "softnet-drops", "retransmits", "slow-cpu"];
+    let told: Vec<_> =
+        all.iter().filter(|f| network.contains(&f.rule.as_str()) && f.kind != Kind::CannotTell).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].rule, "slow-receiver");
+}
+
+#[test]
+fn fires_on_a_reader_that_computes_and_says_what_it_is_not() {
+    let host = host(computing(), 27, 58).with(|t| {
+        t.polls = Some(vec![Poll { cpu: 1, packets: 20_000, ..Poll::default() }]);
+        t.speeds = Some(vec![speed(0, 4000, 0.0), speed(1, 4000, 0.0)]);
+        let at_work = vec!["parse".into()];
+        t.samples =
+            Some(vec![Sample { pid: READER, tgid: READER, count: 9, user: at_work, ..Sample::default() }]);
+    });
+    let mut host = host;
+    host.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
+    let found = check(&host.ev()).unwrap();
+    assert_eq!((found[0].kind, found.len()), (Kind::Cause, 1));
+    let doing = "it is on CPU 1 for 97 % of its time: user code (parse)";
+    let not =
+        "not the CPU's speed, not the packet budget, not the softirq's time limit, not TCP's memory limit";
+    assert!(
+        found[0].title.starts_with(&format!("sink reads too late: {doing}, {not}; ")),
+        "{}",
+        found[0].title
+    );
+    let culprit = found[0].culprit.as_ref().unwrap();
+    assert_eq!((culprit.name.as_str(), culprit.function.as_deref()), ("sink", Some("parse")));
+}
+
+#[test]
+fn fires_on_a_reader_that_sleeps_or_waits_for_a_cpu() {
+    let sleeps = host(task(READER, SECOND, 0, 9 * SECOND), 27, 58).with(|t| {
+        let kernel = vec!["do_nanosleep".into(), "hrtimer_nanosleep".into()];
+        t.stacks = Some(vec![Stack { id: 1, kernel, ..Stack::default() }]);
+        let nap =
+            Span { pid: READER, woken_ns: SECOND, state: Was::Sleep, stack: Some(1), ..Span::default() };
+        t.spans = Some(vec![nap]);
+    });
+    let title = check(&sleeps.ev()).unwrap().remove(0).title;
+    assert!(
+        title.starts_with("sink reads too late: it sleeps for 90 % of its time: its own sleep"),
+        "{title}"
+    );
+    let waits = host(task(READER, SECOND, 8 * SECOND, 0), 27, 58)
+        .with(|t| t.runs = Some(vec![Run { cpu: 1, pid: SENDER, from_ns: 0, to_ns: SECOND }]));
+    let found = check(&waits.ev()).unwrap();
+    let said =
+        "ready and not running for 80 % of its time: it waits for CPU 1, which source (pid 8) had most";
+    assert!(found[0].title.contains(said), "{}", found[0].title);
+    assert_eq!(found[0].culprit.as_ref().unwrap().id, "cpu1");
+}
+
+#[test]
+fn is_a_risk_where_nobody_here_was_seen_to_wait_or_the_reader_waits_for_data() {
+    let remote = host(computing(), 27, 58).with(|t| t.sockets = Some(vec![sockets(7, 0).remove(0)]));
+    assert_eq!(check(&remote.ev()).unwrap()[0].kind, Kind::Risk);
+    let idle = host(task(READER, SECOND, 0, 9 * SECOND), 27, 58).with(|t| {
+        let kernel = vec!["do_epoll_wait".into(), "ep_poll".into()];
+        t.stacks = Some(vec![Stack { id: 1, kernel, ..Stack::default() }]);
+        let nap =
+            Span { pid: READER, woken_ns: SECOND, state: Was::Sleep, stack: Some(1), ..Span::default() };
+        t.spans = Some(vec![nap]);
+    });
+    let found = check(&idle.ev()).unwrap();
+    assert_eq!(found[0].kind, Kind::Risk);
+    assert!(found[0].title.contains("why is not seen"), "{}", found[0].title);
+    let unseen = host(computing(), 27, 58).with(|t| t.sockets = Some(Vec::new()));
+    let found = check(&unseen.ev()).unwrap();
+    assert!(found[0].title.contains("whose queue is not known"), "{}", found[0].title);
+}
+
+#[test]
+fn is_quiet_where_nothing_runs_over() {
+    let squeezed = host(computing(), 0, 0);
+    assert_eq!(check(&squeezed.ev()), Ok(vec![]), "limits that are met without symptoms");
+    let mut held_back = host(computing(), 0, 58).with(|t| t.polls = Some(Vec::new()));
+    held_back.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
+    assert_eq!(check(&held_back.ev()), Ok(vec![]), "that is how TCP holds back a sender");
+}
+
+#[test]
+fn says_so_when_it_cannot_tell() {
+    assert!(check(&Fixture::second().ev()).is_err());
+    let blind = host(computing(), 27, 58).with(|t| (t.sockets, t.polls) = (None, None));
+    let found = check(&blind.ev()).unwrap().remove(0);
+    assert_eq!(found.kind, Kind::Risk);
+    assert!(found.title.contains("whose queue is not known, sockets were not looked at"), "{}", found.title);
+    let said = "23 stops a second, 230 at a limit that was not seen";
+    assert!(found.chain[0].waits_for.ends_with(said), "{}", found.chain[0].waits_for);
+}
+
+#[test]
+fn rules_out_late_readers_only_where_enough_came() {
+    let calm = host(computing(), 0, 0);
+    let not = rules_out(&calm.ev()).unwrap().unwrap();
+    assert_eq!(not.evidence, "20000 packets were received, and no receive queue ran over");
+    assert_eq!(rules_out(&host(computing(), 27, 0).ev()).unwrap(), None);
+    let few =
+        host(computing(), 0, 0).with(|t| t.polls = Some(vec![Poll { packets: 900, ..Poll::default() }]));
+    assert_eq!(rules_out(&few.ev()).unwrap(), None);
+}
+
+#[test]
+fn speeds_without_rows_are_no_slow_cpu() {
+    let host = host(computing(), 27, 58).with(|t| t.speeds = Some(vec![Speed::default()]));
+    assert!(check(&host.ev()).unwrap()[0].chain.iter().all(|hop| hop.edge != "slow-cpu"));
+}
