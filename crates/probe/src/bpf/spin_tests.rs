@@ -45,8 +45,8 @@ fn seen_of(work: fn()) -> (Seen, Vec<usize>) {
     STOP.store(false, Ordering::Relaxed);
     let mut slot = MaybeUninit::uninit();
     let mut probe = OnCpu::start(&mut slot, &[0, 1], Pace::Close).expect("root may sample");
+    let (tell, hear) = mpsc::channel();
     std::thread::scope(|scope| {
-        let (tell, hear) = mpsc::channel();
         scope.spawn(|| {
             // SAFETY: no arguments; the thread lives on until it is told to stop.
             let _ = tell.send(unsafe { libc::pthread_self() });
