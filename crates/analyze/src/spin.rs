@@ -17,8 +17,10 @@ mod runtime;
 mod step;
 #[cfg(test)]
 mod tests;
+mod words;
 mod x86;
 
 pub use process::{Process, Sum, Thread, processes};
 pub use purpose::Purpose;
 pub use runtime::{Hints, Runtime, runtime};
+pub use words::{folded, place};

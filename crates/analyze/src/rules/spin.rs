@@ -12,7 +12,8 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 use crate::cpu_loss::{Lift, Loss, World};
-use crate::spin::{Hints, Process, Runtime, Thread, processes, runtime};
+use crate::parse::cpulist;
+use crate::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
 
 #[cfg(test)]
 #[path = "spin_tests.rs"]
@@ -115,7 +116,7 @@ impl<'r> Spinner<'r> {
         let leader = tasks.iter().find(|task| task.pid == process.tgid).copied();
         // A process that ended before the end was counted has its samples only.
         let used = Duration::from_nanos(if used > 0 { used } else { sampled });
-        let deliberate = deliberate(&process, &tasks);
+        let deliberate = deliberate(ev, &process, &tasks);
         Ok(Spinner { leader, runtime, used, deliberate, process })
     }
 
@@ -212,7 +213,8 @@ impl<'r> Spinner<'r> {
             if task.tgid != self.process.tgid && !own.contains(&task.tgid) && !task.kthread {
                 others.insert(at);
             } else if let Some(share) = shares.get(&task.pid) {
-                lift.wants.insert(at, share.clamp(0.0, 1.0) * (1.0 - COST_OF_WAKING));
+                let useful = 1.0 - share.clamp(0.0, 1.0) * (1.0 - COST_OF_WAKING);
+                lift.beyond.insert(at, task.exec_ns as f64 * useful);
             }
         }
         let (with, without) = (world.loss(&others, &Lift::default()), world.loss(&others, &lift));
@@ -222,65 +224,34 @@ impl<'r> Spinner<'r> {
             high: without.high.saturating_sub(with.high),
             ..without
         };
-        // No more comes back to others than was spun.
-        let loss = Loss { likely: loss.likely.min(self.spun()), low: loss.low.min(self.spun()), ..loss };
         let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
         worth_it.then(|| (waiters(world, &others), loss))
     }
 }
 
-fn deliberate(process: &Process, tasks: &[&Task]) -> Option<&'static str> {
-    let is = |name: &str| process.places.first().is_some_and(|(_, place, ..)| place == name);
-    let policy = |thread: &Thread| tasks.iter().find(|task| task.pid == thread.pid).map(|task| task.policy);
+fn deliberate(ev: &Evidence<'_>, process: &Process, tasks: &[&Task]) -> Option<&'static str> {
+    if process.places.first().is_some_and(|(_, place, ..)| place == "io_sq_thread") {
+        return Some("SQPOLL");
+    }
     let first = process.threads.first()?;
-    match policy(first) {
-        _ if is("io_sq_thread") => Some("SQPOLL"),
+    let task = tasks.iter().find(|task| task.pid == first.pid)?;
+    match task.policy {
         // sched(7): 1 is FIFO, 2 RR, 6 DEADLINE.
-        Some(1 | 2 | 6) => Some("real-time priority"),
+        1 | 2 | 6 => Some("real-time priority"),
+        _ if on_isolated_cpus(ev, task) => Some("isolated CPUs"),
         _ => None,
     }
 }
 
-/// Where, as people look it up.
-fn place(name: &str, module: &str) -> String {
-    match (name, module) {
-        ("", "") => "code whose name is not known".to_owned(),
-        ("", module) => module.to_owned(),
-        (name, module) if module.is_empty() || name.starts_with(module) => name.to_owned(),
-        (name, module) => format!("{name} ({module})"),
-    }
-}
-
-/// Threads by name, with numbers folded: "4 threads 1_scheduler, 2_scheduler ...".
-fn folded(threads: &[&Thread]) -> String {
-    let mut kinds: BTreeMap<String, (u64, u64, &str)> = BTreeMap::new();
-    for thread in threads {
-        let kind = kinds.entry(without_digits(&thread.comm)).or_insert((0, 0, &thread.comm));
-        *kind = (kind.0.saturating_add(thread.sum.spun), kind.1.saturating_add(1), kind.2);
-    }
-    let mut kinds: Vec<_> = kinds.into_iter().collect();
-    kinds.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
-    let told = kinds.iter().take(2).map(|(folded, (_, count, name))| match count {
-        1 => format!("thread {name}"),
-        count => format!("{count} threads {folded}"),
-    });
-    let told: Vec<String> = told.collect();
-    match kinds.len() {
-        0..=2 => told.join(" and "),
-        n => format!("{} and {} others", told.join(", "), n - 2),
-    }
-}
-
-fn without_digits(name: &str) -> String {
-    let mut folded = String::with_capacity(name.len());
-    for c in name.chars() {
-        match c {
-            '0'..='9' if folded.ends_with('*') => {}
-            '0'..='9' => folded.push('*'),
-            c => folded.push(c),
-        }
-    }
-    folded
+/// Bound to CPUs that are kept free of other tasks.
+fn on_isolated_cpus(ev: &Evidence<'_>, task: &Task) -> bool {
+    // CONFIG_NR_CPUS is 8192 at most on x86 and arm64.
+    const MOST: u32 = 8192;
+    // Without the file, or the mask, it is not known to be on purpose.
+    let Ok(isolated) = ev.file("sys/devices/system/cpu/isolated", cpulist::parse) else { return false };
+    let Ok(allowed) = cpulist::parse(&task.allowed) else { return false };
+    let mut allowed = (0..MOST).filter(|cpu| allowed.contains(*cpu)).peekable();
+    allowed.peek().is_some() && allowed.all(|cpu| isolated.contains(cpu))
 }
 
 fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {

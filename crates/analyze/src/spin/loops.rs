@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::step::{Flow, Step};
+use super::step::{Effect, Flow, Step};
 
 /// Instructions of one window of code, decoded where somebody asks.
 pub struct Code<F> {
@@ -30,6 +30,10 @@ impl Loop {
     pub fn end(&self) -> usize {
         self.steps.last().map_or(0, |step| step.next)
     }
+
+    fn length(&self) -> usize {
+        self.end().saturating_sub(self.start())
+    }
 }
 
 impl<F: FnMut(usize) -> Option<Step>> Code<F> {
@@ -47,7 +51,23 @@ impl<F: FnMut(usize) -> Option<Step>> Code<F> {
     ///
     /// Jumps back are looked for after it: what a thread was met at is the beginning of an instruction, and all behind it
     /// can be decoded. A loop is believed only if decoding from its own start comes by this instruction, too.
+    ///
+    /// A pause that lies in a loop of its own, further in, is that one's: here it is an instruction like others.
     pub fn around(&mut self, at: usize) -> Option<Loop> {
+        let mut found = self.innermost(at)?;
+        for at in 0..found.steps.len() {
+            let pause = found.steps.get(at).filter(|step| step.effect == Effect::Pause).map(|step| step.at);
+            let Some(inner) = pause.and_then(|pause| self.innermost(pause)) else { continue };
+            if inner.length() < found.length()
+                && let Some(step) = found.steps.get_mut(at)
+            {
+                step.effect = Effect::Compute;
+            }
+        }
+        Some(found)
+    }
+
+    fn innermost(&mut self, at: usize) -> Option<Loop> {
         let mut ends: Vec<(usize, usize)> = Vec::new();
         let mut next = at;
         while let Some(step) = self.step(next) {

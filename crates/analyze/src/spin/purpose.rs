@@ -36,6 +36,8 @@ struct Value {
     step: Option<u32>,
     /// Memory that others may write to, or a clock, is in it.
     outside: bool,
+    /// A clock is in it.
+    clock: bool,
 }
 
 type Values = BTreeMap<u32, Value>;
@@ -67,8 +69,8 @@ struct Turn {
     /// What addresses and stored values follow from.
     addressed: Places,
     stored: Places,
-    /// What decides whether there is one more turn: (follows from, outside).
-    decisions: Vec<(Places, bool)>,
+    /// What decides whether there is one more turn.
+    decisions: Vec<Value>,
 }
 
 fn bits(places: Places) -> impl Iterator<Item = u32> {
@@ -81,7 +83,7 @@ fn owner(place: u32) -> u32 {
 }
 
 fn held(values: &Values, place: u32) -> Value {
-    let begin = Value { from: 1 << place, step: Some(owner(place)), outside: false };
+    let begin = Value { from: 1 << place, step: Some(owner(place)), ..Value::default() };
     values.get(&place).copied().unwrap_or(begin)
 }
 
@@ -91,6 +93,7 @@ fn all(values: &Values, places: Places) -> Value {
         from: a.from | b.from,
         step: None,
         outside: a.outside | b.outside,
+        clock: a.clock | b.clock,
     })
 }
 
@@ -99,7 +102,8 @@ fn merged(a: &Values, b: &Values) -> Values {
     let one = |place: u32| {
         let (a, b) = (held(a, place), held(b, place));
         let step = a.step.filter(|step| b.step == Some(*step));
-        (place, Value { from: a.from | b.from, step, outside: a.outside | b.outside })
+        let (outside, clock) = (a.outside | b.outside, a.clock | b.clock);
+        (place, Value { from: a.from | b.from, step, outside, clock })
     };
     places.into_iter().map(one).collect()
 }
@@ -133,13 +137,14 @@ impl Turn {
             self.stored |= all(values, stored).from;
         }
         if let Flow::Branch(_) = step.flow {
-            let on = all(values, step.reads);
-            let outside = on.outside || step.loads || is_unwritten_slot(step, self.written);
+            let mut on = all(values, step.reads);
+            on.outside |= step.loads || is_unwritten_slot(step, self.written);
             if decides(around, step) || step.target() == Some(around.start()) {
-                self.decisions.push((on.from, outside));
+                self.decisions.push(on);
             } else {
                 branched.from |= on.from;
-                branched.outside |= outside;
+                branched.outside |= on.outside;
+                branched.clock |= on.clock;
             }
         }
     }
@@ -165,9 +170,11 @@ impl Turn {
             return Purpose::Works("it stores what it has computed");
         }
         let clock = around.steps.iter().any(|step| step.effect == Effect::Clock);
-        let outside = self.decisions.iter().any(|(from, outside)| *outside && from & counters == 0);
+        let outside = self.decisions.iter().any(|on| on.outside && on.from & counters == 0);
         match (clock, outside, counters != 0) {
-            (true, ..) => Purpose::Clock,
+            (true, ..) if self.decisions.iter().any(|on| on.clock) => Purpose::Clock,
+            // How the kernel's vDSO tells the time: again only if the kernel changed it meanwhile.
+            (true, ..) => Purpose::Works("it reads a clock, and does not wait for it"),
             (_, true, false) => Purpose::Polls,
             (_, true, true) => Purpose::PollsCounted,
             (_, false, true) => Purpose::Works("it counts"),
@@ -206,11 +213,12 @@ fn after(step: &Step, values: &mut Values, written: Places, branched: Value) {
             Value { step, ..all(values, from) }
         }
         Effect::Exchange { .. } => Value { outside: true, ..all(values, step.address) },
-        Effect::Clock => Value { outside: true, ..Value::default() },
+        Effect::Clock => Value { outside: true, clock: true, ..Value::default() },
         _ => all(values, step.reads),
     };
     let outside = of.outside || step.loads || is_unwritten_slot(step, written);
-    let value = Value { from: of.from | branched.from, outside: outside || branched.outside, ..of };
+    let (outside, clock) = (outside || branched.outside, of.clock || branched.clock);
+    let value = Value { from: of.from | branched.from, outside, clock, ..of };
     for place in bits(step.writes) {
         let step = if 1 << place == FLAGS { None } else { value.step };
         values.insert(place, Value { step, ..value });

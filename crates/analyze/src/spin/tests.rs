@@ -11,6 +11,7 @@ use super::{Process, Purpose, arm64, processes};
 use crate::evidence::fixture::Fixture;
 
 fn bytes(hex: &str) -> Vec<u8> {
+    let hex = hex.replace(' ', "");
     (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap()).collect()
 }
 
@@ -48,13 +49,16 @@ const FLOATS: &str = "660f28d8f20f59daf20f5ccb660f28d9f20f59daf20f58c3660f2fc476
 const CHASE: &str = "488b004885c075f8c3";
 const CHASE_O0: &str = "488b45f0488b00488945f048837df00075eec3";
 /// `for (i = 0; i < n; i++);` with n in the stack frame: it counts, and reads memory, but nobody else will write there in vain.
-const COUNT_TO_N_O0: &str = "8345fc018b45fc3b45f87cf5c3";
+const COUNT_TO_N_O0: &str = "8345fc018b45fc3b45f87cf4c3";
 /// `while (*a == *b) a++, b++;`
 const COMPARE: &str = "48ffc048ffc18a103a1174f6c3";
 /// A ticket taken with `lock xadd`, again and again.
 const TICKETS: &str = "b801000000f00fc10785c075f3c3";
 /// `do { old = *p; } while (!cas(p, old, old + 1))`: others get on while it does not.
 const INCREMENT: &str = "8b078d4801f00fb10f75f8c3";
+
+/// `do { while ((seq = *s) & 1) pause; t = rdtsc; } while (*s != seq);`, as in the vDSO
+const READS_TIME: &str = "eb02f3908b0f f6c10175f7 0f31 8b37 39ce 75ef c3";
 
 #[test]
 fn loops_that_wait() {
@@ -93,6 +97,7 @@ fn loops_that_work() {
         ("list -O0", CHASE_O0, 4),
         ("compare strings", COMPARE, 6),
         ("tickets", TICKETS, 5),
+        ("sequence count around a clock", READS_TIME, 11),
     ] {
         let found = x86(code, at);
         assert!(matches!(found, Some(Purpose::Works(_))), "{name}: {found:?}");
