@@ -72,7 +72,7 @@ struct Spinner<'r> {
 }
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let spinners = spinners(ev)?;
+    let spinners = spinners(ev, processes(ev)?)?;
     if spinners.is_empty() {
         return Ok(Vec::new());
     }
@@ -80,11 +80,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(spinners.iter().map(|spinner| spinner.finding(ev, &world)).collect())
 }
 
-fn spinners<'r>(ev: &Evidence<'r>) -> Result<Vec<Spinner<'r>>, Missing> {
+fn spinners<'r>(ev: &Evidence<'r>, all: Vec<Process>) -> Result<Vec<Spinner<'r>>, Missing> {
     let own = &ev.recording().meta.own_pids;
     let window = ev.window().as_secs_f64();
     let mut spinners = Vec::new();
-    for process in processes(ev)?.into_iter().filter(|process| !own.contains(&process.tgid)) {
+    for process in all.into_iter().filter(|process| !own.contains(&process.tgid)) {
         let spinner = Spinner::of(ev, process)?;
         let (_, share, _) = spinner.process.sum.share();
         let worth_it = spinner.spun().as_secs_f64() > NOTICEABLE * window && share > OF_PROCESS;
@@ -286,11 +286,11 @@ fn waiters(world: &World<'_>, others: &BTreeSet<usize>) -> Subject {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    if !check(ev)?.is_empty() {
+    let all = processes(ev)?;
+    let spun = all.iter().map(|p| p.sum.spun.saturating_mul(p.period_ns)).fold(0, u64::saturating_add);
+    if !spinners(ev, all)?.is_empty() {
         return Ok(None);
     }
-    let spun =
-        processes(ev)?.iter().map(|p| p.sum.spun.saturating_mul(p.period_ns)).fold(0, u64::saturating_add);
     let samples: u64 = ev.samples()?.iter().map(|s| s.count).fold(0, u64::saturating_add);
     let evidence = format!(
         "no process spins noticeably ({} of CPU time in loops that wait, of {samples} samples)",
