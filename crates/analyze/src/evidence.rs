@@ -80,6 +80,8 @@ tables! {
     gaps: Gap, "late CPUs";
     /// How late each CPU was, by its state.
     latenesses: Lateness, "late CPUs";
+    /// Code in which busy threads were met.
+    spins: Spin, "on-CPU samples";
 }
 
 impl<'r> Evidence<'r> {

@@ -25,6 +25,7 @@ mod receive;
 pub mod rules;
 pub mod shell;
 pub mod speed;
+pub mod spin;
 mod spread;
 pub mod syscalls;
 mod unpreempted;

@@ -28,6 +28,7 @@ mod retransmits;
 mod slow_cpu;
 mod slow_receiver;
 mod softnet_drops;
+mod spin;
 mod steal;
 mod swap_in;
 mod zombie_cgroups;
@@ -90,6 +91,7 @@ pub const ALL: &[Rule] = &[
     slow_cpu::RULE,
     slow_receiver::RULE,
     softnet_drops::RULE,
+    spin::RULE,
     steal::RULE,
     swap_in::RULE,
     zombie_cgroups::RULE,

@@ -10,6 +10,7 @@ mod missing;
 pub mod napi;
 mod recording;
 pub mod speed;
+pub mod spin;
 pub mod table;
 pub mod timeline;
 mod units;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::late::{CrossCall, Gap, LateTimer, Lateness};
 pub use crate::napi::{Poll, Socket};
 pub use crate::speed::{Loop, Speed};
+pub use crate::spin::{Met, Spin};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -64,6 +65,8 @@ pub struct Tables {
     pub gaps: Option<Vec<Gap>>,
     /// One row a (CPU, state).
     pub latenesses: Option<Vec<Lateness>>,
+    /// One row a block of user code in which a thread was met often, with the code.
+    pub spins: Option<Vec<Spin>>,
 }
 
 /// A task over the window.

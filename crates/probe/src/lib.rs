@@ -16,6 +16,7 @@ mod record;
 mod sample_table;
 pub mod span_table;
 pub mod speed;
+mod spin_table;
 mod symbols;
 mod task_table;
 

@@ -574,7 +574,7 @@ enum {
 
 /* arch/x86: the arguments of a system call, in this order. */
 struct pt_regs {
-	unsigned long di, si, dx, r10, r8, r9, orig_ax;
+	unsigned long di, si, dx, r10, r8, r9, orig_ax, ip;
 };
 
 struct qstr {
@@ -980,3 +980,20 @@ static __always_inline __u32 held_ticks(const struct sock *sk, __u32 now)
 		held += now - BPF_CORE_READ(tcp, chrono_start);
 	return held;
 }
+/* ---- samples (oncpu, spin) ---- */
+
+enum {
+	EAGAIN = 11, /* include/uapi/asm-generic/errno-base.h */
+};
+
+/* arch/x86/include/uapi/asm/ptrace.h: the whole of it, in an order that never changes. The verifier turns a load from the
+ * context into one from the registers of the interrupted code.
+ */
+struct bpf_perf_event_data {
+	struct {
+		unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8;
+		unsigned long ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+	} regs;
+	__u64 sample_period;
+	__u64 addr;
+};

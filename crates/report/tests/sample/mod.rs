@@ -71,6 +71,7 @@ fn quota() -> Finding {
         )
         .advice("run fewer threads; no undo is needed");
     finding.cpu = Some(s(0.5));
+    finding.cpu_range = Some((s(0.4), s(0.6)));
     finding.overlaps = vec!["run-queue".into()];
     finding
 }

@@ -53,6 +53,7 @@ tables! {
     locks Later,
     works Later,
     latency_holders First,
+    spins Later,
     calls Later,
     slow_calls Later,
     holds Later,
