@@ -77,6 +77,7 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         return Ok(Outcome::HostNotIdle(format!("{} got nothing done while whyslow looked", cell.program)));
     }
     if cell.program.spins() && (told.share() < judge::MUST || told.spin_s < judge::MUST_S) {
+        // Beside 20 others, who yields gets its CPU time for a microsecond in a hundred milliseconds.
         return Ok(Outcome::HostNotIdle(format!(
             "it spun for {:.3} s of {:.3} s of CPU only",
             told.spin_s, told.cpu_s
