@@ -20,6 +20,8 @@ pub struct Lift {
     pub quotas: BTreeSet<u64>,
     /// Affinity masks of these tasks (index into the task table).
     pub masks: BTreeSet<usize>,
+    /// This share of what these tasks want.
+    pub wants: BTreeMap<usize, f64>,
 }
 
 /// A task that lost less than this share of its time is not counted among the victims.
@@ -123,7 +125,7 @@ impl<'r> World<'r> {
             let free = lift.masks.contains(&at) || task.allowed_count >= self.cpus || task.allowed.is_empty();
             Want {
                 group: task.cpu_cgroup,
-                wants: wanted(task, absorbed[at]),
+                wants: wanted(task, absorbed[at]) * (1.0 - lift.wants.get(&at).copied().unwrap_or(0.0)),
                 weight: task.weight.max(1) as f64,
                 mask: if free { String::new() } else { task.allowed.clone() },
                 mask_cpus: if free { f64::from(self.cpus) } else { f64::from(task.allowed_count) },

@@ -57,6 +57,8 @@ tables! {
     disk: Disk, "block I/O";
     /// What tasks did, in order.
     spans: Span, "off-CPU stacks";
+    /// Code in which busy threads were met.
+    spins: Spin, "on-CPU samples";
 }
 
 impl<'r> Evidence<'r> {

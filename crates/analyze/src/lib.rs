@@ -20,6 +20,7 @@ pub mod names;
 pub mod parse;
 pub mod rules;
 pub mod shell;
+pub mod spin;
 mod spread;
 pub mod syscalls;
 mod untraced;

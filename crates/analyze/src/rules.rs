@@ -21,6 +21,7 @@ mod pid_limit;
 mod reclaim;
 mod retransmits;
 mod softnet_drops;
+mod spin;
 mod steal;
 mod swap_in;
 mod zombie_cgroups;
@@ -76,6 +77,7 @@ pub const ALL: &[Rule] = &[
     reclaim::RULE,
     retransmits::RULE,
     softnet_drops::RULE,
+    spin::RULE,
     steal::RULE,
     swap_in::RULE,
     zombie_cgroups::RULE,

@@ -198,6 +198,13 @@ pub struct Finding {
         serialize_with = "in_seconds_or_null"
     )]
     pub cpu: Option<Duration>,
+    /// Bounds of `cpu`, where it is not one number.
+    #[serde(
+        rename = "cpu_range_s",
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "range_in_seconds"
+    )]
+    pub cpu_range: Option<(Duration, Duration)>,
     /// Rules whose losses are in part the same time; not to be added.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overlaps: Vec<String>,
@@ -241,6 +248,7 @@ impl Finding {
             lost_range: None,
             raw_wait: None,
             cpu: None,
+            cpu_range: None,
             overlaps: Vec::new(),
             share: None,
             culprit: None,
@@ -275,6 +283,13 @@ impl Finding {
     #[must_use]
     pub fn between(mut self, low: Duration, high: Duration) -> Self {
         self.lost_range = Some((low, high));
+        self
+    }
+
+    /// CPU time that would come back, with bounds.
+    #[must_use]
+    pub fn gives_back(mut self, cpu: Duration, low: Duration, high: Duration) -> Self {
+        (self.cpu, self.cpu_range) = (Some(cpu), Some((low, high)));
         self
     }
 

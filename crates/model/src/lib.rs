@@ -7,6 +7,7 @@ mod document;
 mod finding;
 mod missing;
 mod recording;
+pub mod spin;
 pub mod table;
 pub mod timeline;
 mod units;

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::spin::{Met, Spin};
 pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -45,6 +46,8 @@ pub struct Tables {
     pub slow_calls: Option<Vec<SlowCall>>,
     /// One row a work function.
     pub works: Option<Vec<Work>>,
+    /// One row a block of user code in which a thread was met often, with the code.
+    pub spins: Option<Vec<Spin>>,
 }
 
 /// A task over the window.

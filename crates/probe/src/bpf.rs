@@ -23,6 +23,8 @@ mod refusal;
 pub mod rows;
 pub mod sched;
 pub mod shared;
+#[cfg(test)]
+mod spin_tests;
 pub mod tasks;
 pub mod work;
 

@@ -89,7 +89,7 @@ fn objects() -> Vec<Rung> {
     object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(types.as_ref()));
     object(
         "BPF: on-CPU samples",
-        "which function burns the CPU",
+        "which function burns the CPU, and who only waits there",
         bpf::oncpu::OnCpu::start(
             &mut MaybeUninit::uninit(),
             &host::online_cpus(Path::new("/")),

@@ -14,6 +14,7 @@ mod probes;
 mod record;
 mod sample_table;
 pub mod span_table;
+mod spin_table;
 mod symbols;
 mod task_table;
 

@@ -92,7 +92,7 @@ pub struct Traced {
     locks: Option<locks::Seen>,
     work: Option<work::Seen>,
     calls: Option<calls::Seen>,
-    hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
+    seen_on_cpu: Option<(oncpu::Seen, oncpu::Pace)>,
     cpus: Option<Vec<table::Cpu>>,
     disk: Option<Vec<table::Disk>>,
     memory: Option<Vec<table::Memory>>,
@@ -284,7 +284,7 @@ impl<'slot> Probes<'slot> {
             traced.note_lost(tasks::WHAT, tasks.lost());
         }
         if let Some(oncpu) = &mut self.oncpu {
-            traced.hits = keep(oncpu.finish(), missing).map(|hits| (hits, oncpu.pace()));
+            traced.seen_on_cpu = keep(oncpu.finish(), missing).map(|seen| (seen, oncpu.pace()));
             traced.note_lost(oncpu::WHAT, oncpu.lost());
         }
         if let Some(irq) = &self.irq {
@@ -428,7 +428,8 @@ impl Traced {
             tables.runs = Some(timelines.runs);
         }
         self.name_waits(&mut tables, window, &mut kernel, missing);
-        tables.samples = sample_table::samples_of(self.hits, &mut kernel, missing);
+        (tables.samples, tables.spins) =
+            sample_table::samples_of(self.seen_on_cpu, &mut kernel, missing).unzip();
         tables.cpus = self.cpus;
         tables.disk = self.disk;
         tables.memory = self.memory;

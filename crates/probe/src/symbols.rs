@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 
 use blazesym::normalize::{Normalizer, UserMeta};
 use blazesym::symbolize::source::{Kernel, Process, Source};
@@ -76,6 +77,15 @@ fn kernel_name(sym: &Sym<'_>) -> Vec<String> {
     }
 }
 
+/// User code that has a name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Its frames, innermost first.
+    pub frames: Vec<String>,
+    /// The file it is mapped from; "" where that is not known (just-in-time compiled code).
+    pub module: String,
+}
+
 /// Names user addresses; what processes share (libc) is read once.
 pub struct UserNamer {
     symbolizer: Symbolizer,
@@ -94,25 +104,30 @@ impl UserNamer {
     ///
     /// Reads /proc/PID/maps, which takes the process's mmap_lock: only to be called where waiting does no harm.
     #[must_use]
-    pub fn names(&self, tgid: u32, addresses: &[u64]) -> HashMap<u64, Vec<String>> {
+    pub fn names(&self, tgid: u32, addresses: &[u64]) -> HashMap<u64, Named> {
         let mut names = HashMap::new();
         let source = Source::Process(Process::new(Pid::from(tgid)));
         if let Ok(all) = self.symbolizer.symbolize(&source, Input::AbsAddr(addresses)) {
             for (address, one) in addresses.iter().zip(&all) {
                 if let Some(sym) = one.as_sym() {
-                    names.insert(*address, with_inlined(sym));
+                    let path = sym.module.as_deref().map(Path::new);
+                    let module = path.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+                    names.insert(*address, Named { frames: with_inlined(sym), module: module.into_owned() });
                 }
             }
         }
         let unnamed: Vec<u64> = addresses.iter().copied().filter(|a| !names.contains_key(a)).collect();
         if !unnamed.is_empty() {
-            self.places(tgid, &unnamed, &mut names);
+            names.extend(self.places(tgid, &unnamed));
         }
         names
     }
 
-    fn places(&self, tgid: u32, unnamed: &[u64], names: &mut HashMap<u64, Vec<String>>) {
-        let Ok(places) = self.normalizer.normalize_user_addrs(Pid::from(tgid), unnamed) else { return };
+    /// File and offset of each address that lies in a file. Reads /proc/PID/maps, as above, but no symbols.
+    #[must_use]
+    pub fn places(&self, tgid: u32, unnamed: &[u64]) -> HashMap<u64, Named> {
+        let mut names = HashMap::new();
+        let Ok(places) = self.normalizer.normalize_user_addrs(Pid::from(tgid), unnamed) else { return names };
         for (address, (offset, meta)) in unnamed.iter().zip(&places.outputs) {
             if let Some(UserMeta::Elf(elf)) = places.meta.get(*meta) {
                 let file = elf.path.file_name().unwrap_or_default().to_string_lossy();
@@ -123,9 +138,11 @@ impl UserNamer {
                     .take(6)
                     .map(|b| format!("{b:02x}"))
                     .collect();
-                names.insert(*address, vec![format!("{file}+{offset:#x} (build id {id})")]);
+                let frames = vec![format!("{file}+{offset:#x} (build id {id})")];
+                names.insert(*address, Named { frames, module: file.into_owned() });
             }
         }
+        names
     }
 }
 
@@ -144,7 +161,9 @@ mod tests {
     fn names_code_of_this_process() {
         let here = names_code_of_this_process as *const () as u64 + 4;
         let names = UserNamer::default().names(std::process::id(), &[here]);
-        let name = names.get(&here).expect("the test binary has a symbol or an offset").join(" ");
+        let name = names.get(&here).expect("the test binary has a symbol or an offset");
+        assert!(!name.module.is_empty(), "it lies in the test binary");
+        let name = name.frames.join(" ");
         assert!(name.contains("names_code_of_this_process") || name.contains("+0x"), "{name}");
     }
 

@@ -28,7 +28,7 @@ pub const RULE: Rule = Rule {
           Time lost = that time, less what the tasks' sleeps absorb.",
     limits: "Pages evicted before the window are of unknown history: if they are the smaller part, they are taken to be \
              like the rest. A file larger than the host's memory would be read again with any limit. Reclaim of one \
-             cgroup that evicts the pages of another is not counted. CPU time comes from samples at 99 Hz.",
+             cgroup that evicts the pages of another is not counted. CPU time comes from samples at 199 Hz.",
     sources: "mm/vmscan.c (try_to_free_mem_cgroup_pages), mm/filemap.c (filemap_get_pages), mm/readahead.c, \
               mm/workingset.c; Documentation/admin-guide/cgroup-v2.rst (memory.max, workingset_refault_file).",
     can_be_cause: true,

@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
            wait for.",
     how: "On-CPU samples whose kernel stack is inside the code that makes or lists such files, summed by process (and by name for \
           processes that come and go): more than 5 % of one CPU. whyslow itself is left out; its cost is told apart.",
-    limits: "Never a cause by itself: it may be worth its price. Needs on-CPU samples (root). Samples are 10 ms apart: a rare reader \
+    limits: "Never a cause by itself: it may be worth its price. Needs on-CPU samples (root). Samples are 5 ms apart: a rare reader \
              is seen roughly. A program that reads such files as its work (top, ps, this kind of tool) is named too.",
     sources: "fs/seq_file.c, fs/proc/, fs/kernfs/file.c, mm/memcontrol.c (memory_stat_show, memcg_stat_show); \
               google/cadvisor#1774 and #2259 (reads of memory.stat).",

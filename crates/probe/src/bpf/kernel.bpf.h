@@ -564,7 +564,7 @@ enum {
 
 /* arch/x86: the arguments of a system call, in this order. */
 struct pt_regs {
-	unsigned long di, si, dx, r10, r8, r9, orig_ax;
+	unsigned long di, si, dx, r10, r8, r9, orig_ax, ip;
 };
 
 struct qstr {
@@ -831,3 +831,21 @@ struct task_struct___member {
 };
 
 #pragma clang attribute pop
+
+/* ---- samples (oncpu, spin) ---- */
+
+enum {
+	EAGAIN = 11, /* include/uapi/asm-generic/errno-base.h */
+};
+
+/* arch/x86/include/uapi/asm/ptrace.h: the whole of it, in an order that never changes. The verifier turns a load from the
+ * context into one from the registers of the interrupted code.
+ */
+struct bpf_perf_event_data {
+	struct {
+		unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8;
+		unsigned long ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+	} regs;
+	__u64 sample_period;
+	__u64 addr;
+};

@@ -4,8 +4,12 @@
  * A cpu-clock timer on each CPU takes the stack it interrupts. With interrupts
  * off the timer is late and its sample falls on the instruction that enables
  * them: a gap between two samples is evidence of its own, and is noted.
+ *
+ * Whether a busy thread works or only waits shows in its code and in its
+ * registers: both are kept, in spin.bpf.h.
  */
 #include "kernel.bpf.h"
+#include "spin.bpf.h"
 
 #define MAX_STACKS 16384
 #define MAX_DEPTH 64
@@ -16,6 +20,14 @@ struct oncpu_key {
 	__s32 kernel;
 	__s32 user;
 	char comm[16];
+	__u64 ip;     /* user address: where it is, or in the kernel where it will return to; 0: none */
+	__s32 call;   /* in a system call: its number; else -1 */
+	__u32 kernel_mode;
+};
+
+struct oncpu_count {
+	__u64 samples;
+	struct spin_signs signs;
 };
 
 struct oncpu_cpu {
@@ -36,7 +48,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_STACKS);
 	__type(key, struct oncpu_key);
-	__type(value, __u64);
+	__type(value, struct oncpu_count);
 } counts SEC(".maps");
 
 struct {
@@ -69,9 +81,10 @@ static __always_inline void note_gap(void)
 }
 
 SEC("perf_event")
-int sampled(void *ctx)
+int sampled(struct bpf_perf_event_data *ctx)
 {
-	__u64 id = bpf_get_current_pid_tgid(), one = 1, *count;
+	struct oncpu_count first = { .samples = 1 }, *count;
+	__u64 id = bpf_get_current_pid_tgid();
 	struct oncpu_key key = {};
 
 	note_gap();
@@ -82,10 +95,22 @@ int sampled(void *ctx)
 	bpf_get_current_comm(key.comm, sizeof(key.comm));
 	key.kernel = bpf_get_stackid(ctx, &stacks, 0);
 	key.user = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
+	key.call = -1;
+	key.kernel_mode = !is_user_mode(ctx);
+	if (key.kernel_mode) {
+		user_side(&key.ip, &key.call);
+	} else {
+		key.ip = ctx->regs.ip;
+		note_signs(ctx, id, &first.signs);
+	}
+	if (key.ip)
+		keep_code(key.tgid, key.ip);
 	count = bpf_map_lookup_elem(&counts, &key);
-	if (count)
-		__sync_fetch_and_add(count, 1);
-	else if (bpf_map_update_elem(&counts, &key, &one, BPF_NOEXIST))
+	if (count) {
+		__sync_fetch_and_add(&count->samples, 1);
+		add_signs(&count->signs, &first.signs);
+	} else if (bpf_map_update_elem(&counts, &key, &first, BPF_NOEXIST)) {
 		__sync_fetch_and_add(&lost, 1);
+	}
 	return 0;
 }

@@ -11,12 +11,19 @@ use whyslow_model::Missing;
 use super::{missing, value};
 
 skeleton!("oncpu");
+use skel::types::{oncpu_count, spin_code, spin_place};
 pub use skel::types::{oncpu_cpu, oncpu_key};
 
 // SAFETY: generated from the C struct; integers and bytes only.
 unsafe impl plain::Plain for oncpu_key {}
 // SAFETY: as above.
 unsafe impl plain::Plain for oncpu_cpu {}
+// SAFETY: as above.
+unsafe impl plain::Plain for oncpu_count {}
+// SAFETY: as above.
+unsafe impl plain::Plain for spin_place {}
+// SAFETY: as above.
+unsafe impl plain::Plain for spin_code {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = "on-CPU samples";
@@ -33,7 +40,8 @@ pub enum Pace {
 impl Pace {
     fn hertz(self) -> u64 {
         match self {
-            Pace::Calm => 99,
+            // A thread that gets a twentieth of two CPUs for 3 s is met 60 times: its time is told to a quarter. 0.04 % of a CPU.
+            Pace::Calm => 199,
             Pace::Close => 499,
         }
     }
@@ -59,10 +67,40 @@ pub struct Hit {
     pub key: oncpu_key,
     /// How often.
     pub count: u64,
+    /// Of these: the registers were all as in the thread's sample before.
+    pub same: u64,
+    /// ... a system call that had just returned would have given back 0.
+    pub zero: u64,
+    /// ... -EAGAIN.
+    pub again: u64,
     /// Kernel addresses, innermost first.
     pub kernel: Vec<u64>,
     /// User addresses, innermost first.
     pub user: Vec<u64>,
+}
+
+/// Code around an address at which somebody was met.
+pub struct Code {
+    /// Whose.
+    pub tgid: u32,
+    /// The block of addresses that it was kept for.
+    pub block: u64,
+    /// Address of the first byte.
+    pub start: u64,
+    /// The code.
+    pub bytes: Vec<u8>,
+}
+
+/// Addresses of one block have all but this many low bits in common (SPIN_BLOCK in spin.bpf.h).
+pub const BLOCK_BITS: u32 = 6;
+
+/// All that was seen on the CPUs.
+#[derive(Default)]
+pub struct Seen {
+    /// Stacks.
+    pub hits: Vec<Hit>,
+    /// The code that was run, by blocks.
+    pub codes: Vec<Code>,
 }
 
 impl<'slot> OnCpu<'slot> {
@@ -101,8 +139,12 @@ impl<'slot> OnCpu<'slot> {
     }
 
     /// Stop the timers and tell what they saw.
-    pub fn finish(&mut self) -> Result<Vec<Hit>, Missing> {
+    pub fn finish(&mut self) -> Result<Seen, Missing> {
         self.links.clear();
+        Ok(Seen { hits: self.hits()?, codes: self.codes()? })
+    }
+
+    fn hits(&self) -> Result<Vec<Hit>, Missing> {
         let map = &self.skel.maps.counts;
         let mut stacks = HashMap::new();
         let mut hits = Vec::new();
@@ -115,14 +157,33 @@ impl<'slot> OnCpu<'slot> {
                 stacks.entry(id).or_insert_with(|| self.stack(id).unwrap_or_default()).clone()
             };
             let (kernel, user) = (frames(key.kernel), frames(key.user));
+            let oncpu_count { samples: count, signs } = value(&count);
             hits.push(Hit {
                 key,
-                count: u64::from_ne_bytes(count.try_into().unwrap_or_default()),
+                count,
+                same: signs.same,
+                zero: signs.zero,
+                again: signs.again,
                 kernel,
                 user,
             });
         }
         Ok(hits)
+    }
+
+    fn codes(&self) -> Result<Vec<Code>, Missing> {
+        let map = &self.skel.maps.spin_codes;
+        let mut codes = Vec::new();
+        for bytes in map.keys() {
+            let Some(code) = map.lookup(&bytes, MapFlags::ANY).map_err(|err| missing(WHAT, &err))? else {
+                continue;
+            };
+            let (place, code): (spin_place, spin_code) = (value(&bytes), value(&code));
+            let length = usize::try_from(code.length).unwrap_or(0).min(code.bytes.len());
+            let bytes = code.bytes.get(..length).unwrap_or_default().to_vec();
+            codes.push(Code { tgid: place.tgid, block: place.block, start: code.start, bytes });
+        }
+        Ok(codes)
     }
 
     fn stack(&self, id: i32) -> Option<Vec<u64>> {
@@ -215,7 +276,7 @@ mod tests {
         let burned = thread_cpu() - before;
         // SAFETY: gettid has no arguments and cannot fail.
         let me = unsafe { libc::gettid() } as u32;
-        let hits = probe.finish().unwrap();
+        let hits = probe.finish().unwrap().hits;
         let mine: u64 = hits.iter().filter(|hit| hit.key.pid == me).map(|hit| hit.count).sum();
         let seen = Pace::Calm.period() * u32::try_from(mine).unwrap();
         assert_eq!(probe.lost(), 0);

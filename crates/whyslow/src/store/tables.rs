@@ -52,6 +52,7 @@ tables! {
     stacks Later,
     locks Later,
     works Later,
+    spins Later,
     calls Later,
     slow_calls Later,
     holds Later,

@@ -1,0 +1,329 @@
+//! CPU time that is burned waiting.
+//!
+//! Signal: the code in which busy threads were met, and what their system calls returned (`analyze/src/spin`). A risk with its
+//! price; a cause where others waited for the CPUs that spinners had.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whyslow_model::table::Task;
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind, seconds};
+
+use super::Rule;
+use crate::Evidence;
+use crate::cpu_loss::{Lift, Loss, World};
+use crate::spin::{Hints, Process, Runtime, Thread, processes, runtime};
+
+#[cfg(test)]
+#[path = "spin_tests.rs"]
+mod tests;
+
+/// The rule.
+pub const RULE: Rule = Rule {
+    id: "spin",
+    question: "Does anybody burn CPU to wait?",
+    what: "A thread that has nothing to do can sleep until it is woken, or look again and again whether there is something to \
+           do: it spins. A top, the load and a program's own statistics show it as busy. Some spin for microseconds because waking \
+           up costs as much; where many do, or where the one they wait for needs their CPU, it is lost time.",
+    how: "On-CPU samples with registers and the code around them. A loop counts as waiting if its code shows it: it has a pause \
+          instruction (near 20 % of its samples), or it stores nothing and carries nothing from turn to turn but counters, and the \
+          registers were the same as in the sample before (half of its samples), or all it does is to read a clock. System calls: \
+          sched_yield over 1000 times a second and 10 times a real sleep; 80 % of a thread's samples in calls at one site that \
+          returns nothing. The price is the spun share of the process's CPU time; its lower bound allows for the cost of \
+          sleeping and waking instead. Told from 2 % of one CPU and 10 % of the process on. Time lost by others: an ideal fair \
+          scheduler with and without the spun time.",
+    limits: "What is spun by calling functions in a loop without a pause (try_lock) is not seen, nor is an interpreter's loop. Whether \
+             the cure helps is to be judged by the user's latency: some spin on purpose and answer sooner for it. Real-time pollers \
+             and those of io_uring are told as such, and never as a cause.",
+    sources: "Intel SDM, PAUSE; erl(1) +sbwt; GOMP_SPINCOUNT and OMP_WAIT_POLICY in libgomp's manual; sched_yield(2): \"intended for use \
+              with real-time scheduling policies\"; io_uring/sqpoll.c; rabbitmq/rabbitmq-common#414.",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+};
+
+/// Of one CPU. Less is the price of an idle loop here and there, and not worth a line. On a full host a spinner that yields
+/// gets no more than that.
+const NOTICEABLE: f64 = 0.02;
+/// Of the process: locks that spin for a moment before they sleep take some percent of a busy program, and are worth it.
+const OF_PROCESS: f64 = 0.1;
+/// With fewer samples in it a loop may be a place that somebody came by: of so many, at most one in five is elsewhere by luck.
+const ENOUGH: u64 = 12;
+/// A thread is named if so much of its time is spun: all threads wait for a lock now and then.
+const OF_THREAD: f64 = 0.1;
+/// So many are named.
+const NAMED: usize = 32;
+/// Who sleeps instead of spinning pays for each wake-up, and works with colder caches: of what an Erlang VM spun on a full
+/// host, a fifth did not come back.
+const COST_OF_WAKING: f64 = 0.2;
+/// Less than this share of one task's window is not worth a cause.
+const WORTH_IT: f64 = 0.05;
+
+/// A process that spins noticeably.
+struct Spinner<'r> {
+    process: Process,
+    leader: Option<&'r Task>,
+    runtime: Option<&'static Runtime>,
+    /// CPU time of the process, by the kernel.
+    used: Duration,
+    /// On purpose: why we think so.
+    deliberate: Option<&'static str>,
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let spinners = spinners(ev)?;
+    if spinners.is_empty() {
+        return Ok(Vec::new());
+    }
+    let world = World::of(ev)?;
+    Ok(spinners.iter().map(|spinner| spinner.finding(ev, &world)).collect())
+}
+
+fn spinners<'r>(ev: &Evidence<'r>) -> Result<Vec<Spinner<'r>>, Missing> {
+    let own = &ev.recording().meta.own_pids;
+    let window = ev.window().as_secs_f64();
+    let mut spinners = Vec::new();
+    for process in processes(ev)?.into_iter().filter(|process| !own.contains(&process.tgid)) {
+        let spinner = Spinner::of(ev, process)?;
+        let (_, share, _) = spinner.process.sum.share();
+        let worth_it = spinner.spun().as_secs_f64() > NOTICEABLE * window && share > OF_PROCESS;
+        if worth_it && spinner.process.sum.spun >= ENOUGH {
+            spinners.push(spinner);
+        }
+    }
+    spinners.sort_by_key(|spinner| (std::cmp::Reverse(spinner.spun()), spinner.process.tgid));
+    Ok(spinners)
+}
+
+impl<'r> Spinner<'r> {
+    fn of(ev: &Evidence<'r>, process: Process) -> Result<Self, Missing> {
+        let all = ev.tasks()?;
+        let tasks: Vec<&Task> = all.iter().filter(|task| task.tgid == process.tgid).collect();
+        let frames = ev.samples()?.iter().filter(|sample| sample.tgid == process.tgid);
+        let hints = Hints {
+            places: process
+                .places
+                .iter()
+                .map(|(_, name, module, _)| (name.as_str(), module.as_str()))
+                .collect(),
+            frames: frames.flat_map(|sample| &sample.user).map(String::as_str).collect(),
+            threads: tasks.iter().map(|task| task.comm.as_str()).collect(),
+        };
+        let used: u64 = tasks.iter().map(|task| task.exec_ns).fold(0, u64::saturating_add);
+        let sampled = process.sum.all.saturating_mul(process.period_ns);
+        let runtime = runtime(&hints);
+        let leader = tasks.iter().find(|task| task.pid == process.tgid).copied();
+        // A process that ended before the end was counted has its samples only.
+        let used = Duration::from_nanos(if used > 0 { used } else { sampled });
+        let deliberate = deliberate(&process, &tasks);
+        Ok(Spinner { leader, runtime, used, deliberate, process })
+    }
+
+    fn spun(&self) -> Duration {
+        self.used.mul_f64(self.process.sum.share().1.clamp(0.0, 1.0))
+    }
+
+    fn name(&self) -> &str {
+        let thread = self.process.threads.first().map_or("", |thread| thread.comm.as_str());
+        self.leader.map_or(thread, |task| task.comm.as_str())
+    }
+
+    fn finding(&self, ev: &Evidence<'_>, world: &World<'_>) -> Finding {
+        let (low, _, high) = self.process.sum.share();
+        let of = |share: f64| self.used.mul_f64(share.clamp(0.0, 1.0));
+        let (spun, low, high) = (self.spun(), of(low * (1.0 - COST_OF_WAKING)), of(high));
+        let victims = self.deliberate.is_none().then(|| self.victims(ev, world)).flatten();
+        let tgid = self.process.tgid.to_string();
+        let found = match &victims {
+            Some((victim, loss)) => Finding::cause(RULE.id, victim.clone(), loss.likely)
+                .share_of(loss.lived)
+                .between(loss.low, loss.high)
+                .raw_wait(loss.raw)
+                .hop(waited(victim, loss, self.name())),
+            None => Finding::risk(RULE.id, Subject::new(SubjectKind::Task, &tgid, self.name())),
+        };
+        let mut culprit = Culprit::new(SubjectKind::Task, &tgid, self.name());
+        if let Some((_, name, module, _)) = self.process.places.first() {
+            culprit = culprit.in_function(place(name, module));
+            culprit.file = Some(module.clone()).filter(|module| !module.is_empty());
+        }
+        let found = found.titled(self.title(spun, low, high)).by(culprit).gives_back(spun, low, high);
+        self.remedies(found)
+    }
+
+    /// Threads that spin much of their time.
+    fn named(&self) -> impl Iterator<Item = &Thread> {
+        self.process.threads.iter().filter(|thread| thread.sum.share().1 > OF_THREAD).take(NAMED)
+    }
+
+    fn title(&self, spun: Duration, low: Duration, high: Duration) -> String {
+        let of = |time: Duration| Share::of(time.as_secs_f64(), self.used.as_secs_f64());
+        let (how, name, module) =
+            self.process.places.first().map_or(("", "", ""), |(how, name, module, _)| {
+                (how.as_str(), name.as_str(), module.as_str())
+            });
+        let threads: Vec<&Thread> = self.named().collect();
+        let verb = if threads.len() == 1 { "spins" } else { "spin" };
+        let purpose = self.deliberate.map_or(String::new(), |why| format!(" by configuration ({why})"));
+        let whose = self.runtime.map_or(String::new(), |runtime| format!("; this is {}", runtime.name));
+        format!(
+            "{} of {} (pid {}) {verb}{purpose}: {} ({}, between {} and {}) of {} of CPU time went into waiting; it {how}, in {}{whose}",
+            folded(&threads),
+            self.name(),
+            self.process.tgid,
+            seconds(spun),
+            of(spun),
+            of(low),
+            of(high),
+            seconds(self.used),
+            place(name, module),
+        )
+    }
+
+    fn remedies(&self, found: Finding) -> Finding {
+        let tgid = self.process.tgid;
+        let thread = self.process.threads.first().map_or(tgid, |thread| thread.pid);
+        let names: Vec<&str> = self.named().map(|thread| thread.comm.as_str()).collect();
+        let found = found
+            .check(
+                format!("the threads that spin: {}", names.join(", ")),
+                format!("top -H -b -n 1 -p {tgid} | head -30"),
+            )
+            .check("where one of them is, some times", format!("timeout 5 perf top -t {thread}"));
+        let judge = "Judge it by the answer times of what it serves, before and after, not by its CPU use alone: spinning may \
+                     have bought shorter answers";
+        match self.runtime {
+            Some(runtime) => found.advice(format!("{}. {judge} (undo: the old setting)", runtime.knob)),
+            None => found.advice(format!(
+                "the code is its own: let it sleep until it is woken (a condition variable, a futex, an eventfd, a poll with a \
+                 timeout), at least after some tries. {judge}"
+            )),
+        }
+    }
+
+    /// Who waited for the CPUs meanwhile, and what they would have had.
+    fn victims(&self, ev: &Evidence<'_>, world: &World<'_>) -> Option<(Subject, Loss)> {
+        let own = &ev.recording().meta.own_pids;
+        let mut lift = Lift::default();
+        let mut others = BTreeSet::new();
+        let shares: BTreeMap<u32, f64> =
+            self.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
+        for (at, task) in world.tasks().iter().enumerate() {
+            if task.tgid != self.process.tgid && !own.contains(&task.tgid) && !task.kthread {
+                others.insert(at);
+            } else if let Some(share) = shares.get(&task.pid) {
+                lift.wants.insert(at, share.clamp(0.0, 1.0) * (1.0 - COST_OF_WAKING));
+            }
+        }
+        let (with, without) = (world.loss(&others, &Lift::default()), world.loss(&others, &lift));
+        let loss = Loss {
+            likely: without.likely.saturating_sub(with.likely),
+            low: without.low.saturating_sub(with.low),
+            high: without.high.saturating_sub(with.high),
+            ..without
+        };
+        // No more comes back to others than was spun.
+        let loss = Loss { likely: loss.likely.min(self.spun()), low: loss.low.min(self.spun()), ..loss };
+        let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
+        worth_it.then(|| (waiters(world, &others), loss))
+    }
+}
+
+fn deliberate(process: &Process, tasks: &[&Task]) -> Option<&'static str> {
+    let is = |name: &str| process.places.first().is_some_and(|(_, place, ..)| place == name);
+    let policy = |thread: &Thread| tasks.iter().find(|task| task.pid == thread.pid).map(|task| task.policy);
+    let first = process.threads.first()?;
+    match policy(first) {
+        _ if is("io_sq_thread") => Some("SQPOLL"),
+        // sched(7): 1 is FIFO, 2 RR, 6 DEADLINE.
+        Some(1 | 2 | 6) => Some("real-time priority"),
+        _ => None,
+    }
+}
+
+/// Where, as people look it up.
+fn place(name: &str, module: &str) -> String {
+    match (name, module) {
+        ("", "") => "code whose name is not known".to_owned(),
+        ("", module) => module.to_owned(),
+        (name, module) if module.is_empty() || name.starts_with(module) => name.to_owned(),
+        (name, module) => format!("{name} ({module})"),
+    }
+}
+
+/// Threads by name, with numbers folded: "4 threads 1_scheduler, 2_scheduler ...".
+fn folded(threads: &[&Thread]) -> String {
+    let mut kinds: BTreeMap<String, (u64, u64, &str)> = BTreeMap::new();
+    for thread in threads {
+        let kind = kinds.entry(without_digits(&thread.comm)).or_insert((0, 0, &thread.comm));
+        *kind = (kind.0.saturating_add(thread.sum.spun), kind.1.saturating_add(1), kind.2);
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
+    let told = kinds.iter().take(2).map(|(folded, (_, count, name))| match count {
+        1 => format!("thread {name}"),
+        count => format!("{count} threads {folded}"),
+    });
+    let told: Vec<String> = told.collect();
+    match kinds.len() {
+        0..=2 => told.join(" and "),
+        n => format!("{} and {} others", told.join(", "), n - 2),
+    }
+}
+
+fn without_digits(name: &str) -> String {
+    let mut folded = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '0'..='9' if folded.ends_with('*') => {}
+            '0'..='9' => folded.push('*'),
+            c => folded.push(c),
+        }
+    }
+    folded
+}
+
+fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
+    Hop {
+        edge: "runnable".into(),
+        who: victim.name.clone(),
+        waits_for: format!("a CPU, which {spinner} has and spins"),
+        state: "runnable".into(),
+        lost: loss.likely,
+        worst: Some(loss.worst),
+        count: Some(loss.waits),
+        per_call: None,
+        grows_with: None,
+    }
+}
+
+/// Who waited for CPUs, after the process that waited most.
+fn waiters(world: &World<'_>, others: &BTreeSet<usize>) -> Subject {
+    let mut waited: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
+    for task in others.iter().filter_map(|at| world.tasks().get(*at)).filter(|task| task.runnable_ns > 0) {
+        let of = waited.entry(task.tgid).or_insert((0, &task.comm));
+        *of = (of.0.saturating_add(task.runnable_ns), if task.pid == task.tgid { &task.comm } else { of.1 });
+    }
+    let Some((tgid, (_, comm))) = waited.iter().max_by_key(|(_, (ns, _))| *ns) else {
+        return Subject::host();
+    };
+    let name = match waited.len() {
+        1 => (*comm).to_owned(),
+        n => format!("{comm} and others ({n} processes)"),
+    };
+    Subject::new(SubjectKind::Task, tgid.to_string(), name)
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    if !check(ev)?.is_empty() {
+        return Ok(None);
+    }
+    let spun =
+        processes(ev)?.iter().map(|p| p.sum.spun.saturating_mul(p.period_ns)).fold(0, u64::saturating_add);
+    let samples: u64 = ev.samples()?.iter().map(|s| s.count).fold(0, u64::saturating_add);
+    let evidence = format!(
+        "no process spins noticeably ({} of CPU time in loops that wait, of {samples} samples)",
+        seconds(Duration::from_nanos(spun))
+    );
+    Ok(Some(Not { what: "busy waiting".into(), evidence }))
+}

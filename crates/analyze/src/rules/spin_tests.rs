@@ -1,0 +1,168 @@
+use whyslow_model::Kind;
+use whyslow_model::table::{Met, Sample, Spin};
+
+use super::*;
+use crate::evidence::fixture::Fixture;
+
+/// `1: pause; mov eax, [rip+...]; test eax, eax; je 1b`
+const PAUSE: &str = "f3908b05682c000085c074f4c3";
+/// `1: imul rax, rcx; add rax, rdx; cmp rax, 12345; jne 1b`
+const LCG: &str = "480fafc14801d0483d3930000075f1";
+
+struct Busy {
+    code: &'static str,
+    threads: u32,
+    policy: u32,
+    others_wait_ms: u64,
+}
+
+const ONE: Busy = Busy { code: PAUSE, threads: 1, policy: 0, others_wait_ms: 0 };
+
+/// Two CPUs for 10 s. Process 7 has busy threads, 8 and up, that get a CPU together, and 10 % of their samples elsewhere;
+/// 20 others share the other CPU, and wait.
+fn host(busy: &Busy) -> Fixture {
+    let mut tasks = vec![Task { pid: 7, tgid: 7, comm: "beam.smp".into(), ..Task::default() }];
+    let (mut samples, mut met) = (Vec::new(), Vec::new());
+    let window = 10_000_000_000;
+    let each = 1000 / u64::from(busy.threads);
+    let weight = 1024;
+    for at in 0..busy.threads {
+        let (pid, comm) = (8 + at, format!("{}_scheduler", at + 1));
+        tasks.push(Task {
+            pid,
+            tgid: 7,
+            comm: comm.clone(),
+            exec_ns: each * 10_000_000,
+            lived_ns: window,
+            runnable_ns: window - each * 10_000_000,
+            policy: busy.policy,
+            weight,
+            ..Task::default()
+        });
+        samples.push(Sample { pid, tgid: 7, comm, count: each, ns: each * 10_000_000, ..Sample::default() });
+        met.push(Met { pid, offset: 2, count: each * 9 / 10, ..Met::default() });
+    }
+    for pid in 100..120 {
+        tasks.push(Task {
+            pid,
+            tgid: pid,
+            comm: "worker".into(),
+            exec_ns: 500_000_000,
+            lived_ns: window,
+            runnable_ns: busy.others_wait_ms * 1_000_000,
+            sleep_ns: window - 500_000_000 - busy.others_wait_ms * 1_000_000,
+            weight,
+            ..Task::default()
+        });
+    }
+    let row = Spin {
+        tgid: 7,
+        code: busy.code.into(),
+        arch: "x86_64".into(),
+        place: "beam.smp+0x1234 (build id 001122334455)".into(),
+        module: "beam.smp".into(),
+        met,
+        ..Spin::default()
+    };
+    Fixture::window(Duration::from_nanos(window)).with(|t| {
+        t.tasks = Some(tasks);
+        t.cgroups = Some(Vec::new());
+        t.samples = Some(samples);
+        t.spins = Some(vec![row]);
+    })
+}
+
+fn found(busy: &Busy) -> Vec<Finding> {
+    check(&host(busy).ev()).unwrap()
+}
+
+#[test]
+fn fires_with_threads_place_runtime_price_and_knob() {
+    let found = &found(&Busy { threads: 4, ..ONE })[0];
+    assert_eq!((found.kind, found.lost), (Kind::Risk, None));
+    assert!(
+        found.title.starts_with("4 threads *_scheduler of beam.smp (pid 7) spin: 9.0 s (90 %"),
+        "{}",
+        found.title
+    );
+    let culprit = found.culprit.as_ref().unwrap();
+    assert_eq!(
+        (culprit.kind, culprit.id.as_str(), culprit.name.as_str()),
+        (SubjectKind::Task, "7", "beam.smp")
+    );
+    assert_eq!(culprit.function.as_deref(), Some("beam.smp+0x1234 (build id 001122334455)"));
+    let (low, high) = found.cpu_range.unwrap();
+    let cpu = found.cpu.unwrap();
+    assert!(low < cpu && cpu < high && (high - low).as_secs_f64() < 4.0, "{low:?} {cpu:?} {high:?}");
+    assert!(found.fixes[0].text.contains("+sbwt none") && found.fixes[0].text.contains("answer times"));
+}
+
+#[test]
+fn is_a_cause_where_others_wait_for_these_cpus() {
+    let found = &found(&Busy { others_wait_ms: 9_400, ..ONE })[0];
+    assert_eq!(found.kind, Kind::Cause, "{found:?}");
+    let lost = found.lost.unwrap().as_secs_f64();
+    assert!(lost > 0.5 && lost <= 9.0, "{lost}");
+    assert!(found.chain[0].who.contains("worker"));
+}
+
+#[test]
+fn spinning_with_real_time_priority_is_a_risk_by_configuration() {
+    let found = &found(&Busy { others_wait_ms: 9_400, policy: 1, ..ONE })[0];
+    assert_eq!(found.kind, Kind::Risk);
+    assert!(found.title.contains("by configuration (real-time priority)"), "{}", found.title);
+}
+
+#[test]
+fn is_quiet_about_work() {
+    let host = host(&Busy { code: LCG, others_wait_ms: 9_400, ..ONE });
+    assert_eq!(check(&host.ev()), Ok(vec![]));
+    assert_eq!(rules_out(&host.ev()).unwrap().unwrap().what, "busy waiting");
+}
+
+#[test]
+fn is_quiet_about_locks_that_spin_a_moment_and_about_itself() {
+    let mut busy = host(&ONE);
+    for met in busy.0.tables.spins.iter_mut().flatten().flat_map(|row| &mut row.met) {
+        met.count = 50; // of 1000
+    }
+    assert_eq!(check(&busy.ev()), Ok(vec![]));
+    let mut own = host(&ONE);
+    own.0.meta.own_pids = vec![7];
+    assert_eq!(check(&own.ev()), Ok(vec![]));
+}
+
+#[test]
+fn a_polling_thread_of_io_uring_is_by_configuration() {
+    let mut host = host(&Busy { code: LCG, ..ONE });
+    for sample in host.0.tables.samples.iter_mut().flatten() {
+        sample.kernel = vec!["io_sq_thread".into(), "ret_from_fork".into()];
+    }
+    let found = check(&host.ev()).unwrap();
+    assert!(found[0].title.contains("by configuration (SQPOLL)"), "{}", found[0].title);
+    assert!(found[0].fixes[0].text.contains("sq_thread_idle"));
+    for sample in host.0.tables.samples.iter_mut().flatten() {
+        sample.kernel = vec!["io_submit_sqes".into(), "io_sq_thread".into()];
+    }
+    assert_eq!(check(&host.ev()), Ok(vec![]), "it submits");
+}
+
+#[test]
+fn says_so_when_it_cannot_tell() {
+    let why = check(&Fixture::second().ev()).unwrap_err();
+    assert_eq!(why.to_string(), "on-CPU samples was not recorded");
+}
+
+#[test]
+fn names_are_folded() {
+    let thread = |pid, comm: &str| Thread {
+        pid,
+        comm: comm.into(),
+        sum: crate::spin::Sum { all: 1, spun: 1, unsure: 0 },
+    };
+    let one = [thread(1, "a-1"), thread(2, "a-23"), thread(3, "b")];
+    let folded = |threads: &[Thread]| folded(&threads.iter().collect::<Vec<_>>());
+    assert_eq!(folded(&one), "2 threads a-* and thread b");
+    let many = [thread(1, "a"), thread(2, "b"), thread(3, "c"), thread(4, "d")];
+    assert_eq!(folded(&many), "thread a, thread b and 2 others");
+}

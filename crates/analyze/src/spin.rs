@@ -1,0 +1,24 @@
+//! Who burns CPU to wait? Threads that spin, told by their code and by what their system calls return.
+//!
+//! | sign | what |
+//! |---|---|
+//! | loop | the innermost loop around where a thread was met only waits (`purpose.rs`) |
+//! | yields | sched_yield so often that it cannot be for anybody's good (`calls.rs`) |
+//! | empty calls | one system call that again and again returns nothing (`calls.rs`) |
+//! | clock | nothing but readings of a clock (`calls.rs`) |
+
+mod arm64;
+mod calls;
+mod loops;
+mod places;
+mod process;
+mod purpose;
+mod runtime;
+mod step;
+#[cfg(test)]
+mod tests;
+mod x86;
+
+pub use process::{Process, Sum, Thread, processes};
+pub use purpose::Purpose;
+pub use runtime::{Hints, Runtime, runtime};

@@ -1,0 +1,180 @@
+//! Threads that wait by system calls: they yield, poll without a timeout, or read a clock all the time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whyslow_model::table::Spin;
+
+/// sched_yield, and calls for which 0 means that nothing was there: a poll without events, a read at the end of a file, a child
+/// that has not ended, nobody woken, a time that is told or has passed.
+const YIELD: u32 = 24;
+#[rustfmt::skip] // a table of numbers
+const NOTHING: &[u32] = &[
+    0, 17, 19,          // read, pread64, readv
+    7, 271, 23, 270,    // poll, ppoll, select, pselect6
+    232, 281, 441,      // epoll_wait, epoll_pwait, epoll_pwait2
+    45, 47, 299,        // recvfrom, recvmsg, recvmmsg
+    61, 247,            // wait4, waitid
+    202, 208, 333, 426, // futex, io_getevents, io_pgetevents, io_uring_enter
+    35, 230,            // nanosleep, clock_nanosleep
+    96, 201, 228,       // gettimeofday, time, clock_gettime
+];
+/// Of a thread's samples in system calls, at one and the same call site: it does nothing else there.
+const ONE_SITE: f64 = 0.8;
+/// With fewer samples in the kernel the share above is a matter of luck.
+const ENOUGH: u64 = 20;
+/// Samples right behind the call whose result can be seen: the timer's interrupt waits while the kernel leaves the call, and
+/// fires there. One may be the odd one.
+const RESULTS: u64 = 2;
+/// ... of these, empty.
+const EMPTY: f64 = 0.9;
+/// A call of sched_yield takes no longer than this, with a switch to another task and back to user mode: from samples in it,
+/// how many there were at least.
+const YIELD_NS: u64 = 5_000;
+/// Yields a second that no program needs to be polite, and how many for one real sleep.
+const YIELDS_A_SECOND: f64 = 1_000.0;
+const YIELDS_A_SLEEP: f64 = 10.0;
+/// The code around a call site: the C library's wrapper.
+const WRAPPER: u64 = 64;
+/// Of a thread's samples: in the clock's code and in the few places that read it.
+const NOTHING_ELSE: f64 = 0.9;
+const IN_CLOCK: f64 = 0.4;
+const READERS: usize = 2;
+const VDSO: &str = "[vdso]";
+
+/// What the samples say about one thread's system calls.
+#[derive(Debug, Default)]
+pub struct Calls {
+    /// In the kernel, by (address it returns to, call).
+    sites: BTreeMap<(u64, u32), u64>,
+    /// In user mode: by address, (samples, 0, -EAGAIN).
+    user: BTreeMap<u64, (u64, u64, u64)>,
+    /// Samples in the code of the kernel's clock (vDSO), and elsewhere by row.
+    clock: u64,
+    elsewhere: BTreeMap<u64, u64>,
+}
+
+/// How a thread waits by system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// sched_yield.
+    Yields,
+    /// This call, which returns nothing.
+    Empty(u32),
+    /// It reads a clock.
+    Clock,
+}
+
+/// A thread that waits by system calls: how, at which address, and the addresses whose samples in user mode go with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waits {
+    /// How.
+    pub how: How,
+    /// Where the call returns to; of a clock, the row that reads it.
+    pub site: u64,
+    /// Samples in the kernel.
+    pub kernel: u64,
+    /// Addresses in user mode that are part of it.
+    pub user: Vec<u64>,
+}
+
+/// What is known of the thread beside its samples.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct About {
+    /// All its samples.
+    pub samples: u64,
+    /// CPU time that one sample stands for.
+    pub period_ns: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// Its real sleeps in the window.
+    pub sleeps: u64,
+    /// It spins in a loop, too: then its yields are a part of that, however many.
+    pub loops: bool,
+}
+
+impl Calls {
+    /// What one row says, by thread.
+    pub fn note(by_thread: &mut BTreeMap<u32, Calls>, row: &Spin) {
+        for met in &row.met {
+            let calls = by_thread.entry(met.pid).or_default();
+            let at = row.at.saturating_add(u64::from(met.offset));
+            let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+            if let Some(call) = met.call {
+                add(calls.sites.entry((at, call)).or_default(), met.count);
+                continue;
+            }
+            let user = calls.user.entry(at).or_default();
+            add(&mut user.0, met.count);
+            add(&mut user.1, met.zero);
+            add(&mut user.2, met.again);
+            if row.module == VDSO {
+                add(&mut calls.clock, met.count);
+            } else {
+                add(calls.elsewhere.entry(row.at).or_default(), met.count);
+            }
+        }
+    }
+
+    /// Samples in user mode at these addresses.
+    #[must_use]
+    pub fn in_user_mode(&self, wanted: &BTreeSet<u64>) -> u64 {
+        let met = |at| self.user.get(at).map_or(0, |(samples, ..)| *samples);
+        wanted.iter().map(met).fold(0, u64::saturating_add)
+    }
+
+    /// Samples in calls that threads wait with: a spinner that gives up now and then goes through them.
+    #[must_use]
+    pub fn in_waiting_calls(&self) -> u64 {
+        let waits = self.sites.iter().filter(|((_, call), _)| *call == YIELD || NOTHING.contains(call));
+        waits.map(|(_, count)| *count).fold(0, u64::saturating_add)
+    }
+
+    /// How the thread waits, if it does.
+    #[must_use]
+    pub fn waits(&self, about: &About) -> Vec<Waits> {
+        let mut waits: Vec<Waits> = self.yields(about).into_iter().collect();
+        waits.extend(self.empty());
+        if waits.is_empty() {
+            waits.extend(self.clock(about));
+        }
+        waits
+    }
+
+    fn near(&self, site: u64) -> Vec<u64> {
+        let around = site.saturating_sub(WRAPPER)..site.saturating_add(WRAPPER);
+        self.user.range(around).map(|(at, _)| *at).collect()
+    }
+
+    fn yields(&self, about: &About) -> Option<Waits> {
+        let yields = || self.sites.iter().filter(|((_, call), _)| *call == YIELD);
+        let (&(site, _), _) = yields().max_by_key(|(_, n)| **n)?;
+        let kernel = yields().map(|(_, n)| *n).fold(0, u64::saturating_add);
+        let at_least = (kernel.saturating_mul(about.period_ns) / YIELD_NS) as f64;
+        let seconds = about.window_ns as f64 / 1e9;
+        let often = at_least > YIELDS_A_SECOND * seconds && at_least > YIELDS_A_SLEEP * about.sleeps as f64;
+        (often || about.loops).then(|| Waits { how: How::Yields, site, kernel, user: self.near(site) })
+    }
+
+    fn empty(&self) -> Option<Waits> {
+        let all = self.sites.values().copied().fold(0, u64::saturating_add);
+        let (&(site, call), &kernel) = self.sites.iter().max_by_key(|(_, n)| **n)?;
+        let (seen, zero, again) = self.user.get(&site).copied()?;
+        let nothing = again.saturating_add(if NOTHING.contains(&call) { zero } else { 0 });
+        let one_site = all >= ENOUGH && kernel as f64 >= ONE_SITE * all as f64 && call != YIELD;
+        let empty = seen >= RESULTS && nothing as f64 >= EMPTY * seen as f64;
+        (one_site && empty).then(|| Waits { how: How::Empty(call), site, kernel, user: self.near(site) })
+    }
+
+    fn clock(&self, about: &About) -> Option<Waits> {
+        let mut readers: Vec<(u64, u64)> = self.elsewhere.iter().map(|(row, n)| (*n, *row)).collect();
+        readers.sort_unstable_by(|a, b| b.cmp(a));
+        readers.truncate(READERS);
+        let read = readers.iter().map(|(n, _)| *n).fold(self.clock, u64::saturating_add);
+        let all = about.samples as f64;
+        if self.clock < ENOUGH || (self.clock as f64) < IN_CLOCK * all || (read as f64) < NOTHING_ELSE * all {
+            return None;
+        }
+        let site = readers.first().map_or(0, |(_, row)| *row);
+        Some(Waits { how: How::Clock, site, kernel: 0, user: self.user.keys().copied().collect() })
+    }
+}

@@ -1,0 +1,112 @@
+//! The innermost loop around an address, from the code alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::step::{Flow, Step};
+
+/// Instructions of one window of code, decoded where somebody asks.
+pub struct Code<F> {
+    decode: F,
+    length: usize,
+    known: BTreeMap<usize, Option<Step>>,
+}
+
+/// A loop: its instructions, in order of address. All of them can be reached from its first, and lead back to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Loop {
+    /// The instructions of the cycle.
+    pub steps: Vec<Step>,
+}
+
+impl Loop {
+    /// Where it begins.
+    #[must_use]
+    pub fn start(&self) -> usize {
+        self.steps.first().map_or(0, |step| step.at)
+    }
+
+    /// Where it ends.
+    #[must_use]
+    pub fn end(&self) -> usize {
+        self.steps.last().map_or(0, |step| step.next)
+    }
+}
+
+impl<F: FnMut(usize) -> Option<Step>> Code<F> {
+    /// A window of `length` bytes; `decode` tells the instruction at an offset.
+    pub fn new(length: usize, decode: F) -> Self {
+        Code { decode, length, known: BTreeMap::new() }
+    }
+
+    fn step(&mut self, at: usize) -> Option<Step> {
+        let decode = &mut self.decode;
+        *self.known.entry(at).or_insert_with(|| decode(at))
+    }
+
+    /// The innermost loop that holds the instruction at `at`.
+    ///
+    /// Jumps back are looked for after it: what a thread was met at is the beginning of an instruction, and all behind it
+    /// can be decoded. A loop is believed only if decoding from its own start comes by this instruction, too.
+    pub fn around(&mut self, at: usize) -> Option<Loop> {
+        let mut ends: Vec<(usize, usize)> = Vec::new();
+        let mut next = at;
+        while let Some(step) = self.step(next) {
+            if let Some(start) = step.target().filter(|target| *target <= at) {
+                ends.push((start, step.at));
+            }
+            next = step.next;
+        }
+        ends.sort_by_key(|(start, end)| (end.saturating_sub(*start), *end));
+        ends.into_iter().find_map(|(start, end)| {
+            let found = self.cycle(start, end)?;
+            found.steps.iter().any(|step| step.at == at).then_some(found)
+        })
+    }
+
+    /// The instructions between `start` and the jump back at `end` that are on a way from one to the other.
+    fn cycle(&mut self, start: usize, end: usize) -> Option<Loop> {
+        let mut steps = Vec::new();
+        let mut at = start;
+        while at <= end && at < self.length {
+            let step = self.step(at)?;
+            at = step.next;
+            steps.push(step);
+        }
+        if steps.last()?.at != end {
+            return None; // the jump back is not where decoding from the start has an instruction
+        }
+        let forward = reached(&steps, start, end);
+        // Without a way back, from the end on against the flow, it is code that leaves the loop.
+        let mut lead = BTreeSet::from([end]);
+        for step in steps.iter().rev() {
+            if follow(step).into_iter().flatten().any(|next| next > step.at && lead.contains(&next)) {
+                lead.insert(step.at);
+            }
+        }
+        steps.retain(|step| forward.contains(&step.at) && lead.contains(&step.at));
+        (steps.first()?.at == start).then_some(Loop { steps })
+    }
+}
+
+fn follow(step: &Step) -> [Option<usize>; 2] {
+    [step.goes_on().then_some(step.next), step.target()]
+}
+
+/// What can be reached from `start` without going back.
+fn reached(steps: &[Step], start: usize, end: usize) -> BTreeSet<usize> {
+    let mut seen = BTreeSet::from([start]);
+    for step in steps {
+        if seen.contains(&step.at) && step.at != end {
+            seen.extend(follow(step).into_iter().flatten().filter(|next| *next > step.at));
+        }
+    }
+    seen
+}
+
+/// Whether a step can leave the loop, and stay in it: what decides how long it lasts.
+#[must_use]
+pub fn decides(inside: &Loop, step: &Step) -> bool {
+    let Flow::Branch(target) = step.flow else { return false };
+    let within = |at: Option<usize>| at.is_some_and(|at| inside.steps.iter().any(|other| other.at == at));
+    !(within(target) && within(Some(step.next)))
+}
