@@ -96,10 +96,8 @@ impl Fence {
     /// Fail if the test has had its time.
     pub fn check_time(&self) -> io::Result<()> {
         if self.left().is_zero() {
-            return Err(io::Error::other(format!(
-                "a live test may last {} s",
-                bars::patient(AT_MOST).as_secs()
-            )));
+            let why = format!("a live test may last {} s", bars::patient(AT_MOST).as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         Ok(())
     }

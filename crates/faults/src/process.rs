@@ -64,7 +64,8 @@ impl Process {
                 return Err(io::Error::other(format!("{} ended early: {status}", self.comm)));
             }
             if began.elapsed() > within {
-                return Err(io::Error::other(format!("{} did not {what} in {within:?}", self.comm)));
+                let why = format!("{} did not {what} in {within:?}", self.comm);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             std::thread::sleep(Duration::from_millis(1));
         }

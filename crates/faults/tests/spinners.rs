@@ -107,6 +107,7 @@ fn check(programs: &[Program]) {
         let group = fence.group(&draw.word(6)).unwrap();
         let told = match Running::start(&fence, &group, *program, Shape::Pure, &mut draw) {
             Err(err) if err.kind() == io::ErrorKind::Unsupported => Ok(format!("not run: {err}")),
+            Err(err) if err.kind() == io::ErrorKind::TimedOut => Ok(format!("HOST NOT IDLE: {err}")),
             Err(err) => Err(err.to_string()),
             Ok(running) if program.spins() => is_spinner(&running),
             Ok(running) => is_honest(&running),

@@ -19,7 +19,7 @@ pub struct Outside {
 }
 
 /// A runtime needs some seconds to start on a busy host.
-const READY_WITHIN: Duration = Duration::from_secs(25);
+const READY_WITHIN: Duration = Duration::from_secs(20);
 
 impl Outside {
     /// Start it in a cgroup of the fence.
@@ -59,16 +59,18 @@ impl Outside {
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> io::Result<()> {
         let began = Instant::now();
         while !done(self) {
-            let trouble = match self.child.try_wait()? {
-                Some(status) => format!("ended early: {status}"),
-                None if began.elapsed() > bars::patient(READY_WITHIN) => "takes too long".to_owned(),
+            let (kind, trouble) = match self.child.try_wait()? {
+                Some(status) => (io::ErrorKind::Other, format!("ended early: {status}")),
+                None if began.elapsed() > bars::patient(READY_WITHIN) => {
+                    (io::ErrorKind::TimedOut, "takes too long".to_owned())
+                }
                 None => {
                     std::thread::sleep(Duration::from_millis(5));
                     continue;
                 }
             };
             let said = fs::read_to_string(self.printed.with_extension("err")).unwrap_or_default();
-            return Err(io::Error::other(format!("{what}: {trouble}: {}", said.trim())));
+            return Err(io::Error::new(kind, format!("{what}: {trouble}: {}", said.trim())));
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ static PAIRS: OnceLock<Vec<Pair>> = OnceLock::new();
 
 /// A giver does not look at a clock more often.
 const LOOK_US: u64 = 100;
+/// So many times the CPU time of a wait it may last: who yields on a full host gets next to no CPU.
+const LASTS: u64 = 40;
 
 /// What the threads share, made before they are born.
 pub fn prepare(plan: &Plan) -> io::Result<()> {
@@ -82,8 +84,11 @@ fn give(plan: &Plan, pair: &Pair, waiter: u64, going: impl Fn() -> bool) {
             continue;
         }
         round = asked;
-        let until = sys::cpu_ns_of(waiter) + (plan.spin_us as f64 * draw.real(0.5, 1.5) * 1e3) as u64;
-        while let left @ 1.. = until.saturating_sub(sys::cpu_ns_of(waiter)) {
+        let spin_ns = (plan.spin_us as f64 * draw.real(0.5, 1.5) * 1e3) as u64;
+        let (until, last) = (sys::cpu_ns_of(waiter) + spin_ns, sys::monotonic_ns() + LASTS * spin_ns);
+        while let left @ 1.. = until.saturating_sub(sys::cpu_ns_of(waiter))
+            && sys::monotonic_ns() < last
+        {
             sys::sleep_us((left / 1000).max(LOOK_US));
         }
         pair.gift.give(round);

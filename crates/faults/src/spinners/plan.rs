@@ -10,6 +10,8 @@ use crate::Draw;
 pub enum Shape {
     /// Drawn.
     Drawn,
+    /// Drawn, and it spins for most of its time: in a crowd little of it is left.
+    Mostly,
     /// It does nothing but spin.
     Pure,
 }
@@ -39,6 +41,7 @@ pub struct Plan {
 const SPIN_US: [u64; 2] = [1_000, 8_000];
 /// Of its CPU time, a spinner's part that it spins. Less is no fault that anybody would look for.
 const SPINS: [f64; 2] = [0.5, 0.95];
+const MOSTLY: f64 = 0.75;
 /// Of a CPU, without others: the part that it sleeps, if it does.
 const RESTS: [f64; 2] = [0.1, 0.6];
 
@@ -56,12 +59,14 @@ impl Plan {
             work_us: 0,
             rest_us: 0,
         };
-        if shape == Shape::Drawn {
-            let (spins, rests) = (draw.real(SPINS[0], SPINS[1]), draw.real(RESTS[0], RESTS[1]));
-            plan.work_us = (spin_us as f64 * (1.0 - spins) / spins) as u64;
-            if draw.one_in(2) {
-                plan.rest_us = ((spin_us + plan.work_us) as f64 * rests / (1.0 - rests)) as u64;
-            }
+        if shape == Shape::Pure {
+            return plan;
+        }
+        let least = if shape == Shape::Mostly { MOSTLY } else { SPINS[0] };
+        let (spins, rests) = (draw.real(least, SPINS[1]), draw.real(RESTS[0], RESTS[1]));
+        plan.work_us = (spin_us as f64 * (1.0 - spins) / spins) as u64;
+        if shape == Shape::Drawn && draw.one_in(2) {
+            plan.rest_us = ((spin_us + plan.work_us) as f64 * rests / (1.0 - rests)) as u64;
         }
         plan
     }

@@ -149,7 +149,8 @@ impl Running {
                 return Ok(self.told_by(&accounts, window));
             }
             if began.elapsed() > bars::patient(NOTED_WITHIN) {
-                return Err(io::Error::other(format!("{} does not go on", self.program)));
+                let why = format!("{} does not go on", self.program);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             std::thread::sleep(Duration::from_millis(5));
         }

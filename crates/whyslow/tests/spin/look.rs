@@ -12,7 +12,7 @@ use whyslow_faults::{Draw, Fence, bars};
 
 use crate::cell::{Cell, Set};
 use crate::finding::{Accusation, accusations, why_not};
-use crate::judge::{self, Verdict, Whom};
+use crate::judge::{self, Beside, Verdict, Whom};
 use crate::table::{self, Row};
 
 /// Busy processes of the crowd: ten a CPU of the machine that the table is about.
@@ -38,6 +38,18 @@ pub fn run(cell: Cell) {
 }
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
+    match made(cell, draw) {
+        // Nothing is wrong with a program that gets no CPU.
+        Err(trouble) if is_timeout(&trouble) => Ok(Outcome::HostNotIdle(trouble.to_string())),
+        done => done,
+    }
+}
+
+fn is_timeout(trouble: &Trouble) -> bool {
+    trouble.downcast_ref::<std::io::Error>().is_some_and(|err| err.kind() == ErrorKind::TimedOut)
+}
+
+fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     let fence = Fence::enter()?;
     let crowd = if cell.crowded { Some(Crowd::start(&fence, CROWD, 1, draw)?) } else { None };
     // In the crowd's own group: a group of its own would have half of the machine.
@@ -45,7 +57,8 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         Some(crowd) => crowd.group().clone(),
         None => fence.group(&draw.word(7))?,
     };
-    let running = match Running::start(&fence, &group, cell.program, Shape::Drawn, draw) {
+    let shape = if cell.crowded { Shape::Mostly } else { Shape::Drawn };
+    let running = match Running::start(&fence, &group, cell.program, shape, draw) {
         Err(err) if err.kind() == ErrorKind::Unsupported => return Ok(Outcome::NotRun(err.to_string())),
         done => done?,
     };
@@ -64,6 +77,7 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         return Ok(Outcome::HostNotIdle(format!("{} got nothing done while whyslow looked", cell.program)));
     }
     if cell.program.spins() && (told.share() < judge::MUST || told.spin_s < judge::MUST_S) {
+        // Beside 20 others, who yields gets its CPU time for a microsecond in a hundred milliseconds.
         return Ok(Outcome::HostNotIdle(format!(
             "it spun for {:.3} s of {:.3} s of CPU only",
             told.spin_s, told.cpu_s
@@ -109,7 +123,11 @@ impl Made {
         let about =
             |who: Whom| all.iter().find(|each| judge::whom(each, &self.running, &self.fence, &names) == who);
         let (innocent, program) = (about(Whom::Innocent), about(Whom::Program));
-        let exact = !self.cell.crowded && !self.disturbed;
+        let beside = match (self.disturbed, self.cell.crowded) {
+            (true, _) => Beside::Others,
+            (false, true) => Beside::Crowd,
+            (false, false) => Beside::Nobody,
+        };
         let (verdict, wrong) = match (self.cell.program.spins(), program, innocent) {
             (_, _, Some(innocent)) => (Verdict::False, format!("{} is accused", innocent.name())),
             (false, Some(_), None) => (Verdict::False, "it is accused".to_owned()),
@@ -118,7 +136,7 @@ impl Made {
                 (Verdict::Missed, why_not(&look.document).unwrap_or("nothing is said").to_owned())
             }
             (true, Some(said), None) => {
-                (Verdict::Found, judge::is_true(said, told, &self.running, exact).err().unwrap_or_default())
+                (Verdict::Found, judge::is_true(said, told, &self.running, beside).err().unwrap_or_default())
             }
         };
         let is_named = |said: &Accusation<'_>, name: &str| name == self.running.comm() || said.says(name);
