@@ -4,9 +4,13 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::plan::{Facts, Played};
+use crate::plan::{Facts, Played, RATIO};
 use crate::scenario::{Answer, Never, Script, Section};
 use crate::stage::with_names;
+
+mod document;
+
+use document::{gather, has, items, ratio_of, rule_of, time_of, told, words_of};
 
 /// How one play ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +111,22 @@ fn false_accusation(script: &Script, played: &Played, document: &Value) -> Optio
     });
     match accusation {
         Some(cause) => Some(told(Section::Causes, cause)),
-        None => never_named(never, played, document),
+        None => never_named(never, played, document).or_else(|| other_cpu(script, played, document)),
     }
+}
+
+/// A CPU that is said to be slow, and nobody asked for.
+fn other_cpu(script: &Script, played: &Played, document: &Value) -> Option<String> {
+    let is_asked = |cpu: &Value| {
+        script
+            .answer
+            .iter()
+            .filter(|answer| answer.section == Section::Cpus)
+            .any(|answer| played.faults.get(answer.of).is_some_and(|facts| is_it(answer, facts, cpu)))
+    };
+    let cpus = items(Section::Cpus, document);
+    let other = cpus.into_iter().find(|cpu| script.never.other_cpus && !is_asked(cpu))?;
+    Some(told(Section::Cpus, other))
 }
 
 fn never_named(never: &Never, played: &Played, document: &Value) -> Option<String> {
@@ -134,12 +152,29 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
         let above = all.first().map(|item| told(answer.section, item)).unwrap_or_default();
         return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
     }
+    right_ratio(answer, facts, document)?;
     let (Some([least, most]), Some((low, high))) = (answer.lost, facts.lost_s) else { return Ok(()) };
     let lost = time_told(answer, facts, document);
     if lost >= low * least && lost <= high * most {
         return Ok(());
     }
     Err(format!("{}: {lost:.2} s told, {low:.2} to {high:.2} s by its victims' clock", asked(answer, facts)))
+}
+
+/// The middle one, where several CPUs are slow alike.
+fn right_ratio(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), String> {
+    let Some([least, most]) = answer.ratio else { return Ok(()) };
+    let truth = facts.names.get(RATIO).and_then(|text| text.parse::<f64>().ok());
+    let truth = truth.ok_or("its fault tells no ratio")?;
+    let all = items(answer.section, document);
+    let mut told: Vec<f64> =
+        all.into_iter().filter(|item| is_it(answer, facts, item)).filter_map(ratio_of).collect();
+    told.sort_by(f64::total_cmp);
+    let told = told.get(told.len() / 2).copied().unwrap_or(0.0);
+    if told >= truth * least && told <= truth * most {
+        return Ok(());
+    }
+    Err(format!("{}: {told:.2} times slower is told, {truth:.2} by its own clock", asked(answer, facts)))
 }
 
 /// One loss may be told in parts: by victim, by the ways that a chain takes.
@@ -187,98 +222,6 @@ fn is_in_order(answer: &Answer, facts: &Facts, item: &Value) -> bool {
         let name = with_names(name, &facts.names);
         hops.any(|words| has(&words, &name))
     })
-}
-
-/// `a|b`: one of them. A number must be the whole of a word, other text may be a part.
-fn has(words: &[String], name: &str) -> bool {
-    name.split('|').any(|name| {
-        let is_number = name.parse::<u64>().is_ok();
-        words.iter().any(|word| {
-            if is_number {
-                word.split(|c: char| !c.is_ascii_digit()).any(|digits| digits == name)
-            } else {
-                word.contains(name)
-            }
-        })
-    })
-}
-
-fn items(section: Section, document: &Value) -> Vec<&Value> {
-    let at = match section {
-        Section::Causes | Section::Risks => &document["findings"],
-        Section::Chains => &document["chains"],
-        Section::Wall => &document["wall"]["parts"],
-        Section::Locks => &document["locks"],
-        Section::Calls => &document["calls"],
-    };
-    let kind = match section {
-        Section::Causes => Some("cause"),
-        Section::Risks => Some("risk"),
-        _ => None,
-    };
-    let all = at.as_array().into_iter().flatten();
-    all.filter(|item| kind.is_none_or(|kind| item["kind"] == kind)).collect()
-}
-
-fn rule_of(item: &Value) -> &str {
-    item["rule"].as_str().unwrap_or("")
-}
-
-/// Task-seconds that an item tells.
-fn time_of(section: Section, item: &Value) -> Option<f64> {
-    match section {
-        Section::Causes | Section::Risks => item["lost_s"].as_f64(),
-        Section::Locks => {
-            let side = |side: &str| item[side]["total_s"].as_f64().unwrap_or(0.0);
-            Some(side("read") + side("write"))
-        }
-        Section::Chains | Section::Wall | Section::Calls => item["time_s"].as_f64(),
-    }
-}
-
-/// All words of an item in which a reader would see blame: not how to check it, nor what would help.
-fn words_of(item: &Value) -> Vec<String> {
-    let mut words = Vec::new();
-    match item.as_object() {
-        Some(parts) => {
-            let told = parts.iter().filter(|(name, _)| !matches!(name.as_str(), "check" | "fixes" | "rule"));
-            told.for_each(|(_, part)| gather(part, &mut words));
-        }
-        None => gather(item, &mut words),
-    }
-    words
-}
-
-fn gather(value: &Value, words: &mut Vec<String>) {
-    match value {
-        Value::String(text) => words.push(text.clone()),
-        Value::Number(number) if number.is_u64() => words.push(number.to_string()),
-        Value::Array(list) => list.iter().for_each(|one| gather(one, words)),
-        Value::Object(map) => map.values().for_each(|one| gather(one, words)),
-        _ => {}
-    }
-}
-
-/// One item in one line.
-fn told(section: Section, item: &Value) -> String {
-    let time = time_of(section, item).map_or("?".to_owned(), |s| format!("{s:.2}"));
-    let text = match section {
-        Section::Causes | Section::Risks => {
-            format!("{}: {}", rule_of(item), item["title"].as_str().unwrap_or(""))
-        }
-        Section::Chains => {
-            let hops = item["hops"].as_array().into_iter().flatten();
-            let word = |hop: &Value, name: &str| hop[name].as_str().unwrap_or("").to_owned();
-            let hops = hops.map(|hop| {
-                format!("{} {} ({})", word(hop, "who"), word(hop, "edge"), word(hop, "waits_for"))
-            });
-            hops.collect::<Vec<_>>().join(" < ")
-        }
-        Section::Wall => format!("{} {}", item["kind"], item["what"]),
-        Section::Locks => item["name"].to_string(),
-        Section::Calls => format!("{} {}", item["syscall"], item["path"]),
-    };
-    format!("{text} ({time} s)")
 }
 
 /// What looking cost: CPU seconds of whyslow and of its BPF programs, and its memory in MiB.

@@ -96,11 +96,46 @@ fn chains_are_read_from_the_waiter_down() {
     assert_eq!(order("[\"cat\", \"atlas\"]").word(), "missed");
 }
 
+#[test]
+fn slow_cpus_are_rows_of_their_own() {
+    let cpu =
+        |cpu: u32, slow: Option<f64>| json!({"cpu": cpu, "node": 3, "slow": slow, "reasons": ["powersave"]});
+    let verdict = |more: &str, cpus: &[Value]| {
+        let mut played = played(true);
+        for (key, name) in [("cpu", "1"), ("ratio", "4.0")] {
+            played.faults[0].names.insert(key.to_owned(), name.to_owned());
+        }
+        let script = script(&format!("[[answer]]\nin = \"cpus\"\n{more}"));
+        judge(&script, &played, Some(&json!({"cpus": cpus}))).word()
+    };
+    let one = "names = [\"CPU {cpu}\", \"powersave\"]\n";
+    let rows = [cpu(0, None), cpu(1, Some(3.8)), cpu(2, None)];
+    assert_eq!(verdict(one, &rows), "found");
+    // The node of a CPU is not its number, and who is not said to be slow is no row.
+    assert_eq!(verdict(one, &[cpu(1, None), cpu(3, Some(4.0))]), "missed");
+    let exact = format!("{one}ratio = [0.9, 1.1]\n");
+    assert_eq!(verdict(&exact, &rows), "found");
+    assert_eq!(verdict(&exact, &[cpu(1, Some(3.5))]), "missed");
+    let alone = format!("{one}[never]\nother_cpus = true\n");
+    assert_eq!(verdict(&alone, &rows), "found");
+    assert_eq!(verdict(&alone, &[cpu(1, Some(4.0)), cpu(2, Some(1.3))]), "false");
+    // All alike: the middle one counts.
+    let all = "names = [\"powersave\"]\nratio = [0.9, 1.1]\n[never]\nother_cpus = true\n";
+    assert_eq!(verdict(all, &[cpu(0, Some(9.0)), cpu(1, Some(4.1)), cpu(2, Some(3.9))]), "found");
+}
+
+#[test]
+fn a_ratio_is_not_asked_of_a_fault_that_tells_none() {
+    let script = script("[[answer]]\nin = \"cpus\"\nratio = [0.9, 1.1]\n");
+    let document = json!({"cpus": [{"cpu": 0, "slow": 4.0}]});
+    assert_eq!(judge(&script, &played(true), Some(&document)).word(), "missed");
+}
+
 proptest::proptest! {
     #[test]
     fn no_document_makes_the_judge_panic(text in "\\PC{0,60}", number in -1e300..1e300_f64) {
         let value = json!({"findings": [{"kind": "cause", "rule": text, "lost_s": number}, text, [number]],
-            "chains": {"hops": text}, "own_cost": number});
+            "chains": {"hops": text}, "cpus": [{"slow": number}, text], "own_cost": number});
         let _ = judge(&asks(""), &played(true), Some(&value));
         let _ = Cost::of(&value);
     }

@@ -11,6 +11,8 @@ use crate::stage::part::{FaultSpec, LoadSpec, Proof};
 pub const PLAN: &str = "plan.json";
 /// The file in the share that tells what came of it.
 pub const PLAYED: &str = "facts.json";
+/// The recording of a boot before this one, if there was one.
+pub const BASELINE: &str = "baseline.why";
 /// What whyslow said.
 pub const DOCUMENT: &str = "document.json";
 
@@ -18,7 +20,8 @@ pub const DOCUMENT: &str = "document.json";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LookSpec {
-    /// Its arguments; `--json` is put behind them. `{key}`: a name that a fault has told.
+    /// Its arguments; `--json` is put behind them unless it is among them. `{key}`: a name that a fault has told; one of many
+    /// lines is as many arguments.
     pub args: Vec<String>,
     /// Length of its window, in seconds, for the one who waits for it.
     pub window_s: u64,
@@ -50,6 +53,8 @@ pub struct Plan {
     pub loads: Vec<LoadSpec>,
     /// How whyslow looks.
     pub look: LookSpec,
+    /// Nothing is imposed, and whyslow only makes a recording of so many seconds.
+    pub records_s: Option<u64>,
     /// The program under test, as the stage sees it.
     pub whyslow: PathBuf,
     /// The fault module for this kernel, where one is needed.
@@ -68,6 +73,9 @@ pub struct Facts {
     /// Names that an answer can ask for.
     pub names: BTreeMap<String, String>,
 }
+
+/// The name under which a fault tells how many times slower its CPU was, by a loop of the play's own.
+pub const RATIO: &str = "ratio";
 
 /// What came of a play.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -188,11 +188,16 @@ impl Theatre {
         {
             plan.module = Some(built_for(kernel)?);
         }
+        if let Some(before) = &script.baseline {
+            plan.records_s = Some(before.window_s);
+            self.boot_before(kernel, &script, &plan, share.share())?;
+            plan.records_s = None;
+        }
         write_json(&share.share().join(PLAN), &plan).map_err(|err| failed(&err))?;
         let verdict = if kernel == HOST {
             self.on_host(share.share())
         } else {
-            self.in_guest(kernel, &script, share.share())
+            self.in_guest(kernel, &script.hardware, share.share())
         };
         let verdict = verdict.map(|()| {
             let document = read_json::<Value>(&share.share().join(DOCUMENT));
@@ -222,6 +227,7 @@ impl Theatre {
             faults: script.fault.clone(),
             loads: script.load.clone(),
             look: script.look.clone(),
+            records_s: None,
             whyslow: self.whyslow.clone(),
             module: None,
             project: self.project.clone(),
@@ -244,9 +250,24 @@ impl Theatre {
         }
     }
 
-    fn in_guest(&self, label: &str, script: &Script, share: &Path) -> Result<(), Unjudged> {
+    /// The guest in which whyslow records what the next one is compared with.
+    fn boot_before(&self, label: &str, script: &Script, plan: &Plan, share: &Path) -> Result<(), Unjudged> {
+        let failed = |what: &dyn std::fmt::Display| Verdict::Failed(format!("the boot before: {what}"));
+        write_json(&share.join(PLAN), plan).map_err(|err| failed(&err))?;
+        self.in_guest(label, &script.hardware_before().unwrap_or_default(), share)?;
+        let played = read_json::<Played>(&share.join(PLAYED));
+        // Of this boot, not of the one that is looked at.
+        fs::remove_file(share.join(PLAYED)).map_err(|err| failed(&err))?;
+        match played {
+            None => Err(failed(&"the stage left no facts")),
+            Some(Played { trouble: Some(trouble), .. }) => Err(failed(&trouble)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn in_guest(&self, label: &str, hardware: &toml::Table, share: &Path) -> Result<(), Unjudged> {
         let kernel = kernels::fetch(label).map_err(|reason| Verdict::NotRun(reason.to_string()))?;
-        let hardware = Hardware::deserialize(script.hardware.clone())
+        let hardware = Hardware::deserialize(hardware.clone())
             .map_err(|err| Verdict::Failed(format!("[hardware]: {err}")))?;
         let plan = Path::new(orders::SHARE).join(PLAN);
         let words: [&dyn AsRef<std::ffi::OsStr>; 5] =

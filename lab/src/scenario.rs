@@ -14,6 +14,10 @@ use whyslow_faults::Draw;
 use crate::plan::LookSpec;
 use crate::stage::part::{FaultSpec, LoadSpec};
 
+mod answer;
+
+pub use answer::{Answer, Never, Section};
+
 /// Letters of a drawn word: with a short prefix it fits in the name of a task.
 const WORD: usize = 7;
 /// What a guest has if the scenario does not say.
@@ -84,71 +88,30 @@ pub struct Script {
     /// Rules whose causes are no false accusation here, asked for by no answer.
     #[serde(default)]
     pub may: Vec<String>,
+    /// A boot before, in which whyslow makes a recording to compare with.
+    #[serde(default)]
+    pub baseline: Option<Baseline>,
 }
 
-/// One thing that whyslow must answer.
-#[derive(Debug, Clone, Default, Deserialize)]
+/// A boot of another guest with the same faults and loads, none imposed. What whyslow records there is `{baseline}` in the
+/// arguments of the look.
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Answer {
-    /// The fault that it is about, by its place in the file.
-    #[serde(default)]
-    pub of: usize,
-    /// Where it must stand.
-    #[serde(rename = "in", default)]
-    pub section: Section,
-    /// Among the first so many.
-    #[serde(default = "first")]
-    pub rank: usize,
-    /// By one of these rules; none: any.
-    #[serde(default)]
-    pub rules: Vec<String>,
-    /// Each must be in the item; `a|b`: one of them; `{key}`: a name that the fault has told.
-    #[serde(default)]
-    pub names: Vec<String>,
-    /// Of a chain: one after the other on the way down.
-    #[serde(default)]
-    pub order: Vec<String>,
-    /// Bounds of the time it tells, times what the victims' clock says.
-    #[serde(default)]
-    pub lost: Option<[f64; 2]>,
+pub struct Baseline {
+    /// In what it differs from the guest that is looked at.
+    pub hardware: Table,
+    /// Length of the recording, in seconds.
+    pub window_s: u64,
 }
 
-fn first() -> usize {
-    1
-}
-
-/// A list of the document.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Section {
-    /// Findings that are causes.
-    #[default]
-    Causes,
-    /// Findings that are risks.
-    Risks,
-    /// Chains of waits.
-    Chains,
-    /// Parts of the wall time.
-    Wall,
-    /// Locks of the kernel.
-    Locks,
-    /// System calls.
-    Calls,
-}
-
-/// What whyslow must not say.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Never {
-    /// No cause by one of these rules.
-    #[serde(default)]
-    pub rules: Vec<String>,
-    /// None of these in a cause or a chain.
-    #[serde(default)]
-    pub names: Vec<String>,
-    /// No cause at all, not even one that an answer would cover.
-    #[serde(default)]
-    pub any_cause: bool,
+impl Script {
+    /// The guest of the boot before.
+    #[must_use]
+    pub fn hardware_before(&self) -> Option<Table> {
+        let mut hardware = self.hardware.clone();
+        hardware.extend(self.baseline.as_ref()?.hardware.clone());
+        Some(hardware)
+    }
 }
 
 impl Scenario {

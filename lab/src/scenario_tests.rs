@@ -70,6 +70,21 @@ fn what_is_not_known_is_refused() {
 }
 
 #[test]
+fn the_guest_of_a_boot_before_differs_in_what_is_said() {
+    let drawn = |more: &str| {
+        let text =
+            format!("about = \"x\"\nkernels = [\"6.1\"]\n[hardware]\nvcpus = 1\nicount_shift = 3\n{more}");
+        Scenario::parse("a", &text).unwrap().drawn(&Draw::with(1), 1).unwrap().0
+    };
+    let script = drawn("[baseline]\nhardware = { icount_shift = 1 }\nwindow_s = 4\n");
+    let before = script.hardware_before().unwrap();
+    assert_eq!(before["icount_shift"].as_integer(), Some(1));
+    assert_eq!(before["vcpus"].as_integer(), Some(1));
+    assert_eq!(script.hardware["icount_shift"].as_integer(), Some(3));
+    assert_eq!(drawn("").hardware_before(), None);
+}
+
+#[test]
 fn sorts_are_told_by_what_is_asked() {
     let sort = |more: &str| {
         Scenario::parse("a", &format!("about = \"x\"\nkernels = [\"6.1\"]\n{more}")).unwrap().sort()

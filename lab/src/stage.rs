@@ -20,13 +20,14 @@ pub mod slow_file;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Fence, Span, clock};
 
-use crate::plan::{DOCUMENT, PLAYED, Plan, Played};
+use crate::plan::{BASELINE, DOCUMENT, PLAYED, Plan, Played};
 use fault_module::Folio;
 use part::{Part, Setting as _};
 
@@ -111,6 +112,9 @@ impl Cast {
 fn in_order(plan: &Plan, share: &Path) -> Result<Played, Trouble> {
     let stage = Stage::enter(plan, share)?;
     let mut cast = Cast::set(plan, &stage)?;
+    if let Some(seconds) = plan.records_s {
+        return record(&stage, seconds);
+    }
     let without = Duration::from_millis(plan.look.without_ms);
     let before = clock::span_of(without);
     cast.faults.iter_mut().try_for_each(|fault| fault.impose())?;
@@ -147,15 +151,54 @@ fn in_order(plan: &Plan, share: &Path) -> Result<Played, Trouble> {
 }
 
 fn look(plan: &Plan, stage: &Stage, names: &BTreeMap<String, String>) -> Result<Look, Trouble> {
-    let args: Vec<String> = plan.look.args.iter().map(|arg| with_names(arg, names)).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).chain(["--json"]).collect();
+    let mut names = names.clone();
+    names.insert("baseline".to_owned(), stage.share.join(BASELINE).display().to_string());
+    let args = arguments(&plan.look.args, &names);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let length = Duration::from_secs(plan.look.window_s);
     let kept = stage.share.join(DOCUMENT);
     Look::now(stage.whyslow.as_os_str(), &args, length, &kept)
+}
+
+/// What whyslow is told: with names, and to answer as JSON.
+fn arguments(args: &[String], names: &BTreeMap<String, String>) -> Vec<String> {
+    let is_json = args.iter().any(|arg| arg == "--json");
+    let args = args.iter().map(|arg| with_names(arg, names));
+    let split = args.flat_map(|arg| arg.lines().map(str::to_owned).collect::<Vec<_>>());
+    split.chain((!is_json).then(|| "--json".to_owned())).collect()
+}
+
+/// The boot before: whyslow makes a recording, and nothing is judged.
+fn record(stage: &Stage, seconds: u64) -> Result<Played, Trouble> {
+    let file = stage.share.join(BASELINE);
+    let mut whyslow = Command::new(&stage.whyslow);
+    whyslow.args(["record", "--for", &format!("{seconds}s"), "-o"]).arg(&file).stdin(Stdio::null());
+    let done = whyslow.output()?;
+    if file.exists() {
+        return Ok(Played::default());
+    }
+    Err(format!("no recording ({}): {}", done.status, String::from_utf8_lossy(&done.stderr)).into())
 }
 
 /// `{key}` is replaced by the name; what is unknown stays.
 #[must_use]
 pub fn with_names(text: &str, names: &BTreeMap<String, String>) -> String {
     names.iter().fold(text.to_owned(), |text, (key, name)| text.replace(&format!("{{{key}}}"), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_named_split_and_end_in_json_once() {
+        let names = BTreeMap::from([("pid", "7"), ("files", "/a\n/b")]);
+        let names = names.into_iter().map(|(key, name)| (key.to_owned(), name.to_owned())).collect();
+        let told = |args: &[&str]| {
+            arguments(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(), &names).join(" ")
+        };
+        assert_eq!(told(&["attach", "{pid}"]), "attach 7 --json");
+        assert_eq!(told(&["run", "--json", "--", "cat", "{files}"]), "run --json -- cat /a /b");
+        assert_eq!(told(&["{nobody}"]), "{nobody} --json");
+    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod actor;
 pub(crate) mod busy_wait;
 pub(crate) mod churn;
+pub(crate) mod idle_states;
 pub(crate) mod late_cpus;
 pub(crate) mod memory_cgroup;
 pub(crate) mod net;

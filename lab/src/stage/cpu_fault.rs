@@ -18,11 +18,16 @@ use crate::stage::readers;
 const LEAST: f64 = 1.25;
 const EXACT: f64 = 0.15;
 
+/// A healthy one does so much of its work: whyslow wants emulated CPUs, too.
+const ALIKE: f64 = 3.0;
+
 /// What it is made of.
 pub struct Hindered {
     victim: Victim,
     folio: Rc<Loaded>,
     fault: Fault,
+    /// The fault is never put on.
+    twin: bool,
     names: BTreeMap<String, String>,
 }
 
@@ -46,7 +51,14 @@ impl Hindered {
         names.insert("cpu".to_owned(), cpus.join("|"));
         names.insert("group".to_owned(), group.path().to_owned());
         names.insert("function".to_owned(), fault.function().to_owned());
-        Ok(Hindered { victim, folio, fault, names })
+        Ok(Hindered { victim, folio, fault, twin: false, names })
+    }
+
+    /// The same work, and nothing that hinders it.
+    #[must_use]
+    pub fn or_twin(mut self, twin: bool) -> Self {
+        self.twin = twin;
+        self
     }
 
     /// A name that an answer can ask for.
@@ -57,11 +69,16 @@ impl Hindered {
 
 impl Part for Hindered {
     fn impose(&mut self) -> Result<(), Trouble> {
+        if self.twin {
+            return Ok(());
+        }
         Ok(self.folio.module.make(&self.fault)?)
     }
 
     fn lift(&mut self) -> Result<(), Trouble> {
-        self.folio.module.end(&self.fault)?;
+        if !self.twin {
+            self.folio.module.end(&self.fault)?;
+        }
         Ok(self.victim.until_it_moves()?)
     }
 
@@ -71,8 +88,12 @@ impl Part for Hindered {
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let truth = Truth::told_by(self.victim.ledger(), window, without);
-        let proof =
-            Proof::falls("its victims' pieces of work a second", truth.rate_with, truth.rate_without, LEAST);
+        let what = "its victims' pieces of work a second";
+        if self.twin {
+            let proof = Proof::stays(what, truth.rate_with, truth.rate_without, ALIKE);
+            return Ok(Facts { proof, lost_s: None, names: self.names.clone() });
+        }
+        let proof = Proof::falls(what, truth.rate_with, truth.rate_without, LEAST);
         let (lost, slack) = (truth.lost_s(), EXACT * truth.tasks as f64 * truth.window_s);
         let lost_s = Some(((lost - slack).max(0.0), lost + slack));
         Ok(Facts { proof, lost_s, names: self.names.clone() })

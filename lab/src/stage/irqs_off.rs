@@ -24,6 +24,9 @@ pub struct Spec {
     /// The kernel thread that does it; none: a timer does.
     #[serde(default)]
     by: Option<String>,
+    /// The same work, and nothing that hinders it.
+    #[serde(default)]
+    twin: bool,
 }
 
 impl Setting for Spec {
@@ -39,7 +42,7 @@ impl Setting for Spec {
             by: self.by.clone().map_or(Interrupter::Timer, Interrupter::Thread),
         };
         let work = Work::Paced { burst_us: 300, every_us: 5_000 };
-        let mut hindered = Hindered::on(stage, draw, &[self.cpu], work, fault)?;
+        let mut hindered = Hindered::on(stage, draw, &[self.cpu], work, fault)?.or_twin(self.twin);
         hindered.name("by", self.by.as_deref().unwrap_or("sort_batch"));
         Ok(Box::new(hindered))
     }

@@ -9,6 +9,7 @@ use whyslow_faults::spec::Work;
 
 use crate::guest::module::Fault;
 use crate::stage::Stage;
+use crate::stage::cases::idle_states;
 use crate::stage::cpu_fault::Hindered;
 use crate::stage::part::{Part, Setting};
 
@@ -21,6 +22,9 @@ pub struct Spec {
     from: u32,
     /// Waking takes so long.
     for_us: u64,
+    /// The same work, and nothing that hinders it.
+    #[serde(default)]
+    twin: bool,
 }
 
 impl Setting for Spec {
@@ -33,6 +37,8 @@ impl Setting for Spec {
         let fault = Fault::LateWake { cpus: vec![self.cpu], from: self.from, lasts };
         // Its tick comes before it could be awake: a waking that takes longer than the pause costs ticks.
         let work = Work::Paced { burst_us: 200, every_us: (self.for_us / 2).max(1_000) };
-        Ok(Box::new(Hindered::on(stage, draw, &[self.cpu], work, fault)?))
+        let mut hindered = Hindered::on(stage, draw, &[self.cpu], work, fault)?.or_twin(self.twin);
+        hindered.name("state", &idle_states::from(self.cpu, self.from)?.join("|"));
+        Ok(Box::new(hindered))
     }
 }

@@ -22,6 +22,9 @@ pub struct Spec {
     cpu: u32,
     /// So much of its time is lost.
     percent: u32,
+    /// The same work, and nothing that hinders it.
+    #[serde(default)]
+    twin: bool,
 }
 
 impl Setting for Spec {
@@ -33,6 +36,6 @@ impl Setting for Spec {
         let fault =
             Fault::SlowCpu { cpus: vec![self.cpu], percent: self.percent, every: EVERY, when: When::Always };
         let work = Work::Spin { burst_us: 500, rest_us: 0 };
-        Ok(Box::new(Hindered::on(stage, draw, &[self.cpu], work, fault)?))
+        Ok(Box::new(Hindered::on(stage, draw, &[self.cpu], work, fault)?.or_twin(self.twin)))
     }
 }

@@ -1,5 +1,5 @@
 //! A program asks every CPU in turn, by an interrupt, and spins until it answers; one CPU answers late, because it
-//! wakes slowly from a deep idle state.
+//! wakes slowly from a deep idle state, or because somebody keeps interrupts off there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,14 +13,19 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
 use super::actor::{Act, Actor, Order, Pen};
-use super::{median, named, policies, steady, sys};
-use crate::guest::module::Fault;
+use super::{idle_states, median, named, policies, steady, sys};
+use crate::guest::module::{Fault, Interrupter};
 use crate::stage::Stage;
 use crate::stage::fault_module::Loaded;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
 /// The late CPU's answers must take so many times as long.
 const LEAST_RATIO: f64 = 3.0;
+
+/// Asks all CPUs at once.
+const CPUINFO: &str = "/proc/cpuinfo";
+/// What reads files and ends, in a file of its own so that it can have any name.
+const READS: &str = "/bin/cat";
 
 /// Answers faster than this are nobody's trouble.
 const QUIET_S: f64 = 0.003;
@@ -39,13 +44,44 @@ pub struct Spec {
     pub other: String,
     /// The CPU that is late.
     pub cpu: usize,
-    /// From this idle state on.
-    pub state: u32,
-    /// By so much.
-    pub wake_us: u64,
+    /// Why.
+    pub by: By,
+    /// Name of a program that reads each CPU's frequency so many times and ends: `{program}` of `{files}`.
+    #[serde(default)]
+    pub program: Option<Program>,
     /// Same load, and the CPU is not late.
     #[serde(default)]
     pub twin: bool,
+}
+
+/// Why a CPU is late.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum By {
+    /// It takes long to wake.
+    Idle {
+        /// From this idle state on.
+        state: u32,
+        /// So long.
+        wake_us: u64,
+    },
+    /// A kernel thread keeps interrupts off.
+    IrqsOff {
+        /// So long each time ...
+        for_us: u64,
+        /// ... so often.
+        every_us: u64,
+        /// Its name.
+        thread: String,
+    },
+}
+
+/// A program that whyslow runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    name: String,
+    rounds: usize,
 }
 
 /// What sends an interrupt to a CPU and spins until it is answered.
@@ -56,6 +92,8 @@ pub enum Ask {
     Frequency,
     /// A counter of it (perf).
     Counter,
+    /// /proc/cpuinfo, which asks all CPUs at once: on 5.10, of CPUs that count their real cycles.
+    Cpuinfo,
 }
 
 /// Reads something of every CPU in turn; notes how long each took, and whose it was.
@@ -93,7 +131,7 @@ impl Answer {
 impl AskCpus {
     pub fn live(&self, mut pen: Pen) -> io::Result<()> {
         let counters = match self.ask {
-            Ask::Frequency => Vec::new(),
+            Ask::Frequency | Ask::Cpuinfo => Vec::new(),
             Ask::Counter => {
                 self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?
             }
@@ -104,6 +142,7 @@ impl AskCpus {
                 let (began, from) = (clock::now(), sys::this_cpu());
                 match counters.get(place) {
                     Some(mut counter) => drop(counter.read(&mut [0; 8])?),
+                    None if self.ask == Ask::Cpuinfo => drop(fs::read(CPUINFO)?),
                     None => drop(fs::read(policies::present_frequency(*cpu))?),
                 }
                 pen.note(
@@ -133,8 +172,40 @@ impl Calls {
 
 impl Spec {
     fn fault(&self) -> Fault {
-        let lasts = Duration::from_micros(self.wake_us);
-        Fault::LateWake { cpus: vec![self.cpu as u32], from: self.state, lasts }
+        let (cpu, us) = (self.cpu as u32, Duration::from_micros);
+        match &self.by {
+            By::Idle { state, wake_us } => {
+                Fault::LateWake { cpus: vec![cpu], from: *state, lasts: us(*wake_us) }
+            }
+            By::IrqsOff { for_us, every_us, thread } => Fault::IrqsOff {
+                cpu,
+                lasts: us(*for_us),
+                every: us(*every_us),
+                by: Interrupter::Thread(thread.clone()),
+            },
+        }
+    }
+
+    /// What an answer can ask for, beside what is asked for always.
+    fn told(&self, stage: &Stage, cpus: &[usize]) -> Result<BTreeMap<String, String>, Trouble> {
+        let mut names = named([
+            ("reader", self.reader.clone()),
+            ("cpu", self.cpu.to_string()),
+            ("file", policies::present_frequency(self.cpu).display().to_string()),
+            ("function", self.fault().function().to_owned()),
+        ]);
+        if let By::Idle { state, .. } = self.by {
+            names.insert("state".to_owned(), idle_states::from(self.cpu as u32, state)?.join("|"));
+        }
+        if let Some(program) = &self.program {
+            let path = stage.dir.join(&program.name);
+            fs::copy(READS, &path).map_err(|err| format!("copy {READS}: {err}"))?;
+            let files = cpus.iter().map(|cpu| policies::present_frequency(*cpu).display().to_string());
+            let round: Vec<String> = files.collect();
+            names.insert("program".to_owned(), path.display().to_string());
+            names.insert("files".to_owned(), vec![round.join("\n"); program.rounds].join("\n"));
+        }
+        Ok(names)
     }
 }
 
@@ -149,6 +220,7 @@ struct Play {
     reader: Actor,
     _other: Actor,
     folio: Rc<Loaded>,
+    names: BTreeMap<String, String>,
 }
 
 impl Setting for Spec {
@@ -162,17 +234,20 @@ impl Setting for Spec {
             return Err("this wants two CPUs: one does not ask itself".into());
         }
         let folio = stage.folio.loaded(draw)?;
-        if self.ask == Ask::Frequency {
-            folio.module.make(&Fault::PStateMsr { aperf: false })?;
+        if self.ask != Ask::Counter {
+            folio.module.make(&Fault::PStateMsr { aperf: self.ask == Ask::Cpuinfo })?;
             policies::load()?;
         }
+        let names = self.told(stage, &cpus)?;
+        // Who asks all at once waits for the late one.
+        let cpus = if self.ask == Ask::Cpuinfo { vec![self.cpu] } else { cpus };
         let group = stage.fence.group(&draw.word(6))?;
         let ask = Act::AskCpus(AskCpus { ask: self.ask, cpus, every_ms: self.every_ms });
         let calls =
             Act::Calls(Calls { busy_us: draw.between(500, 2_000), every_us: draw.between(100_000, 200_000) });
         let reader = Order::new(&self.reader, ask).within(group.procs_files()).start()?;
         let other = Order::new(&self.other, calls).within(group.procs_files()).start()?;
-        Ok(Box::new(Play { spec: self.clone(), reader, _other: other, folio }))
+        Ok(Box::new(Play { spec: self.clone(), reader, _other: other, folio, names }))
     }
 }
 
@@ -201,11 +276,7 @@ impl Part for Play {
     }
 
     fn names(&self) -> BTreeMap<String, String> {
-        named([
-            ("reader", self.spec.reader.clone()),
-            ("cpu", self.spec.cpu.to_string()),
-            ("file", policies::present_frequency(self.spec.cpu).display().to_string()),
-        ])
+        self.names.clone()
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {

@@ -24,6 +24,7 @@ use super::actor::{Act, Actor, Order, Pen};
 use super::net::{self, End};
 use super::{median, named, policies, steady};
 use crate::guest::module::{Fault, When};
+use crate::plan::RATIO;
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
@@ -214,6 +215,8 @@ impl Part for Play {
         } else {
             Proof::rises(what, with, usual, LEAST_RATIO)
         };
-        Ok(Facts { proof, lost_s: None, names: self.names() })
+        let mut names = self.names();
+        names.insert(RATIO.to_owned(), format!("{:.3}", with / usual.max(1e-9)));
+        Ok(Facts { proof, lost_s: None, names })
     }
 }

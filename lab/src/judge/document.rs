@@ -1,0 +1,108 @@
+//! The lists of a document, and the words and numbers of their items.
+
+use serde_json::Value;
+
+use crate::scenario::Section;
+
+/// `a|b`: one of them. A number must be the whole of a word, other text may be a part.
+pub fn has(words: &[String], name: &str) -> bool {
+    name.split('|').any(|name| {
+        let is_number = name.parse::<u64>().is_ok();
+        words.iter().any(|word| {
+            if is_number {
+                word.split(|c: char| !c.is_ascii_digit()).any(|digits| digits == name)
+            } else {
+                word.contains(name)
+            }
+        })
+    })
+}
+
+pub fn items(section: Section, document: &Value) -> Vec<&Value> {
+    let at = match section {
+        Section::Causes | Section::Risks => &document["findings"],
+        Section::Chains => &document["chains"],
+        Section::Wall => &document["wall"]["parts"],
+        Section::Locks => &document["locks"],
+        Section::Calls => &document["calls"],
+        Section::Cpus => &document["cpus"],
+    };
+    let kind = match section {
+        Section::Causes => Some("cause"),
+        Section::Risks => Some("risk"),
+        _ => None,
+    };
+    let all = at.as_array().into_iter().flatten();
+    let is_told = |item: &&Value| section != Section::Cpus || ratio_of(item).is_some();
+    all.filter(|item| kind.is_none_or(|kind| item["kind"] == kind)).filter(is_told).collect()
+}
+
+pub fn rule_of(item: &Value) -> &str {
+    item["rule"].as_str().unwrap_or("")
+}
+
+/// How many times slower a CPU is said to be; none if it is not said to be slow.
+pub fn ratio_of(cpu: &Value) -> Option<f64> {
+    cpu["slow"].as_f64()
+}
+
+/// Task-seconds that an item tells.
+pub fn time_of(section: Section, item: &Value) -> Option<f64> {
+    match section {
+        Section::Causes | Section::Risks => item["lost_s"].as_f64(),
+        Section::Locks => {
+            let side = |side: &str| item[side]["total_s"].as_f64().unwrap_or(0.0);
+            Some(side("read") + side("write"))
+        }
+        Section::Chains | Section::Wall | Section::Calls | Section::Cpus => item["time_s"].as_f64(),
+    }
+}
+
+/// All words of an item in which a reader would see blame: not how to check it, nor what would help.
+pub fn words_of(item: &Value) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(cpu) = item["cpu"].as_u64() {
+        words.push(format!("CPU {cpu}"));
+    }
+    match item.as_object() {
+        Some(parts) => {
+            let told = parts.iter().filter(|(name, _)| !matches!(name.as_str(), "check" | "fixes" | "rule"));
+            told.for_each(|(_, part)| gather(part, &mut words));
+        }
+        None => gather(item, &mut words),
+    }
+    words
+}
+
+pub fn gather(value: &Value, words: &mut Vec<String>) {
+    match value {
+        Value::String(text) => words.push(text.clone()),
+        Value::Number(number) if number.is_u64() => words.push(number.to_string()),
+        Value::Array(list) => list.iter().for_each(|one| gather(one, words)),
+        Value::Object(map) => map.values().for_each(|one| gather(one, words)),
+        _ => {}
+    }
+}
+
+/// One item in one line.
+pub fn told(section: Section, item: &Value) -> String {
+    let time = time_of(section, item).map_or("?".to_owned(), |s| format!("{s:.2}"));
+    let text = match section {
+        Section::Causes | Section::Risks => {
+            format!("{}: {}", rule_of(item), item["title"].as_str().unwrap_or(""))
+        }
+        Section::Chains => {
+            let hops = item["hops"].as_array().into_iter().flatten();
+            let word = |hop: &Value, name: &str| hop[name].as_str().unwrap_or("").to_owned();
+            let hops = hops.map(|hop| {
+                format!("{} {} ({})", word(hop, "who"), word(hop, "edge"), word(hop, "waits_for"))
+            });
+            hops.collect::<Vec<_>>().join(" < ")
+        }
+        Section::Wall => format!("{} {}", item["kind"], item["what"]),
+        Section::Locks => item["name"].to_string(),
+        Section::Calls => format!("{} {}", item["syscall"], item["path"]),
+        Section::Cpus => format!("CPU {}, {} times slower: {}", item["cpu"], item["slow"], item["reasons"]),
+    };
+    format!("{text} ({time} s)")
+}

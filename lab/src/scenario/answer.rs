@@ -1,0 +1,76 @@
+//! What a scenario asks of whyslow, and what it forbids.
+
+use serde::Deserialize;
+
+/// One thing that whyslow must answer.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// The fault that it is about, by its place in the file.
+    #[serde(default)]
+    pub of: usize,
+    /// Where it must stand.
+    #[serde(rename = "in", default)]
+    pub section: Section,
+    /// Among the first so many.
+    #[serde(default = "first")]
+    pub rank: usize,
+    /// By one of these rules; none: any.
+    #[serde(default)]
+    pub rules: Vec<String>,
+    /// Each must be in the item; `a|b`: one of them; `{key}`: a name that the fault has told.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Of a chain: one after the other on the way down.
+    #[serde(default)]
+    pub order: Vec<String>,
+    /// Bounds of the time it tells, times what the victims' clock says.
+    #[serde(default)]
+    pub lost: Option<[f64; 2]>,
+    /// Of slow CPUs: bounds of how many times slower they are said to be, times what a clock of the play says.
+    #[serde(default)]
+    pub ratio: Option<[f64; 2]>,
+}
+
+fn first() -> usize {
+    1
+}
+
+/// A list of the document.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Section {
+    /// Findings that are causes.
+    #[default]
+    Causes,
+    /// Findings that are risks.
+    Risks,
+    /// Chains of waits.
+    Chains,
+    /// Parts of the wall time.
+    Wall,
+    /// Locks of the kernel.
+    Locks,
+    /// System calls.
+    Calls,
+    /// CPUs that are said to be slow, "CPU 3".
+    Cpus,
+}
+
+/// What whyslow must not say.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Never {
+    /// No cause by one of these rules.
+    #[serde(default)]
+    pub rules: Vec<String>,
+    /// None of these in a cause or a chain.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// No cause at all, not even one that an answer would cover.
+    #[serde(default)]
+    pub any_cause: bool,
+    /// No CPU is said to be slow that no answer asks for.
+    #[serde(default)]
+    pub other_cpus: bool,
+}
