@@ -118,9 +118,8 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         answers.not.extend(ruled_out);
         answers.findings.extend(found);
     }
-    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     slow_receiver::fold(ev, &mut answers.findings);
-    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost)));
+    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     answers
 }
 

@@ -8,8 +8,8 @@ mod herd;
 mod memory;
 mod net;
 mod read;
-mod vforks;
 mod stream;
+mod vforks;
 
 use std::io;
 use std::sync::atomic::Ordering;

@@ -111,7 +111,6 @@ pub struct Traced {
     work: Option<work::Seen>,
     calls: Option<calls::Seen>,
     late: Option<late::Seen>,
-    hits: Option<(Vec<oncpu::Hit>, oncpu::Pace)>,
     seen_on_cpu: Option<(oncpu::Seen, oncpu::Pace)>,
     cpus: Option<Vec<table::Cpu>>,
     disk: Option<Vec<table::Disk>>,
@@ -510,7 +509,6 @@ impl Traced {
             tables.gaps = Some(told.gaps);
             tables.latenesses = Some(told.latenesses);
         }
-        tables.samples = sample_table::samples_of(self.hits, &mut kernel, missing);
         (tables.samples, tables.spins) =
             sample_table::samples_of(self.seen_on_cpu, &mut kernel, missing).unzip();
         tables.cpus = self.cpus;
