@@ -81,7 +81,9 @@ pub(super) fn is_told(told: &HostChain<'_>) -> bool {
     // Who had a CPU that the holder wanted took his turn.
     let a_turn = |last: &Hop| last.waits_for == graph::HAD_CPU && last.worst < Some(graph::WITHOUT_A_BREAK);
     let by_somebody = by_somebody && !chain.hops.last().is_some_and(a_turn);
-    kernel && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
+    // Its sleep was over, and it was ready: a wait for a CPU is not this rule's, whatever the sleep before it was for.
+    let for_cpu = chain.hops.first().is_some_and(|hop| hop.edge == "runnable");
+    kernel && !for_cpu && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
 }
 
 /// Chains with one end.
