@@ -26,7 +26,7 @@ use whyslow_model::Recording;
 use whyslow_model::chain::{Chain, WallAccount};
 
 pub use chains::CHAIN_THRESHOLD;
-pub(crate) use chains::HostChain;
+pub(crate) use chains::{HostChain, WITHOUT_A_BREAK};
 pub use culprit::UNKNOWN;
 use facts::Graph;
 pub(crate) use leaves::HAD_CPU;

@@ -75,7 +75,7 @@ mod tests {
 
     /// A second of four CPUs of which CPU 2 was busy for `busy` ticks of 100, all of it with thread 7.
     fn host(busy: u64, others: u64) -> Fixture {
-        let zero = "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0\ncpu1 0 0 0 0\ncpu2 0 0 0 0\ncpu3 0 0 0 0\n";
+        let zero = "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\ncpu2 0 0 0 0 0 0 0 0\ncpu3 0 0 0 0 0 0 0 0\n";
         let line = |name: &str, user: u64, idle: u64| format!("{name} {user} 0 0 {idle} 0 0 0 0\n");
         let sum = busy + 3 * others;
         let end = [

@@ -136,7 +136,7 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
 
 /// On a CPU that tasks share each waits for the others, and slices of 32 ms were seen at load 18 on two CPUs; one that had
 /// it without a break for several of those is another matter.
-const WITHOUT_A_BREAK: Duration = Duration::from_millis(100);
+pub(crate) const WITHOUT_A_BREAK: Duration = Duration::from_millis(100);
 
 /// Whether a wait for a CPU was more than that.
 fn was_kept_off(node: &Node) -> bool {

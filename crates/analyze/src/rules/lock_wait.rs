@@ -10,7 +10,7 @@ use std::time::Duration;
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
 use whyslow_model::timeline::State;
-use whyslow_model::{Finding, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::{Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -78,7 +78,12 @@ pub(super) fn is_told(told: &HostChain<'_>) -> bool {
         // A timer, a packet, a CPU that all want: nobody is to blame.
         _ => false,
     };
-    kernel && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
+    // Who had a CPU that the holder wanted took his turn.
+    let a_turn = |last: &Hop| last.waits_for == graph::HAD_CPU && last.worst < Some(graph::WITHOUT_A_BREAK);
+    let by_somebody = by_somebody && !chain.hops.last().is_some_and(a_turn);
+    // Its sleep was over, and it was ready: a wait for a CPU is not this rule's, whatever the sleep before it was for.
+    let for_cpu = chain.hops.first().is_some_and(|hop| hop.edge == "runnable");
+    kernel && !for_cpu && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
 }
 
 /// Chains with one end.
@@ -192,7 +197,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Span, Waker};
+    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Run, Span, Waker};
     use whyslow_model::{Kind, Meta, Recording};
 
     use super::*;
@@ -273,6 +278,26 @@ mod tests {
             }
             assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "owner {owner}");
         }
+    }
+
+    /// The holder is ready all the time, and others have its CPU for `turn` ms each.
+    fn behind_others(turn: u64) -> Recording {
+        let mut rec = host(400);
+        for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 9) {
+            (span.at_ns, span.woken_ns, span.to_ns) = (5 * MS, 5 * MS, 1000 * MS);
+            (span.state, span.mixed) = (State::Runnable, Mix::default());
+        }
+        let run = |at: u64| Run { cpu: 0, pid: 5, from_ns: at * turn * MS, to_ns: (at + 1) * turn * MS };
+        rec.tables.runs = Some((0..1000 / turn).map(run).collect());
+        rec
+    }
+
+    #[test]
+    fn accuses_nobody_who_took_his_turn_on_a_cpu() {
+        let found = |turn| check(&Evidence::of(&behind_others(turn))).unwrap();
+        assert_eq!(found(40), vec![]);
+        let hog = found(500);
+        assert_eq!(hog.first().and_then(|f| f.culprit.clone()).map(|c| c.id).as_deref(), Some("5"));
     }
 
     #[test]

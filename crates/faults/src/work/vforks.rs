@@ -12,6 +12,8 @@ pub fn run(mut w: Worker<'_>, child_us: u64) -> io::Result<()> {
             sys::sleep_us(child_us);
             continue;
         }
+        // Of different lengths: children that are all born at one moment wait for each other.
+        let child_us = child_us / 2 + w.below(child_us);
         let began = sys::monotonic_ns();
         if sys::kernel::fork_and_stop()? {
             sys::sleep_us(child_us);
