@@ -14,7 +14,11 @@ pub(crate) struct Measured {
     pub cpu: u32,
     /// The fastest loop of each half of the window, as tasks get it.
     pub halves: [f64; 2],
-    /// A quarter of the loops was faster: the fastest may have slipped in between two interrupts.
+    /// The second fastest of each half: one may have slipped in between two interrupts.
+    pub seconds: [f64; 2],
+    /// The middle one of each half: more than half of them slip in nowhere.
+    pub middles: [f64; 2],
+    /// A quarter of the loops was faster.
     pub typical: f64,
     /// The fastest piece of each half: nothing interrupted it.
     pub pieces: [f64; 2],
@@ -40,8 +44,16 @@ impl Measured {
         let least = |pick: fn(&(f64, f64)) -> f64| {
             halves.each_ref().map(|loops| loops.iter().map(pick).fold(f64::INFINITY, f64::min))
         };
-        let mut all: Vec<f64> = halves.iter().flatten().map(|(got, _)| *got).collect();
-        all.sort_by(f64::total_cmp);
+        let sorted = |loops: &mut dyn Iterator<Item = &(f64, f64)>| {
+            let mut all: Vec<f64> = loops.map(|(got, _)| *got).collect();
+            all.sort_by(f64::total_cmp);
+            all
+        };
+        let ordered = halves.each_ref().map(|loops| sorted(&mut loops.iter()));
+        let nth = |at: fn(usize) -> usize| ordered.each_ref().map(|half| half.get(at(half.len())).copied());
+        let [Some(second), Some(second_late)] = nth(|_| 1) else { return None };
+        let [Some(middle), Some(middle_late)] = nth(|of| of / 2) else { return None };
+        let all = sorted(&mut halves.iter().flatten());
         let typical = *all.get(all.len() / 4)?;
         let pieces = least(|(_, piece)| *piece);
         let exact = |mhz: f64| (row.cycle_exact && mhz.is_finite()).then_some(mhz);
@@ -50,6 +62,8 @@ impl Measured {
         Some(Measured {
             cpu: row.cpu,
             halves: least(|(got, _)| *got),
+            seconds: [second, second_late],
+            middles: [middle, middle_late],
             typical,
             pieces,
             mhz: exact(ADDITIONS * 1000.0 / pieces[0].min(pieces[1])),

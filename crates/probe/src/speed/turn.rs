@@ -14,12 +14,15 @@ use crate::host;
 
 /// Additions between two tests of the count: the test costs nothing beside so many.
 const UNROLLED: u64 = 64;
-/// Turns of a piece, by what a look at the clock costs, in ns: a piece is to be short beside what interrupts it (4 us at
-/// 4 GHz), and long beside the look at the clock behind it (40 ns; 1 us and more where the clock is a device).
-const TURNS: [(u64, u64); 3] = [(300, 256), (1500, 1024), (u64::MAX, 4096)];
+/// Turns of a piece: it is to be short beside what interrupts it (4 us at 4 GHz), and long beside the look at the clock behind
+/// it (40 ns). Where that look is dear, because the clock is a device (1 us and more), pieces are longer.
+const TURNS: u64 = 256;
+const TURNS_DEAR: u64 = 1024;
+const DEAR_NS: u64 = 300;
 /// A loop: longer than the pause between two interrupts of a busy device or timer, shorter than a time slice.
 const LENGTH_NS: u64 = 2_000_000;
-/// What a piece counts at most against that: one that was interrupted does not end the loop, and is not our cost.
+/// What a piece counts at most against that, unless all take longer: one that was interrupted does not end the loop, and is
+/// not our cost.
 const PIECE_MOST_NS: u64 = 500_000;
 /// However slow the CPU is: the loop ends.
 const LONGEST_NS: u64 = 50_000_000;
@@ -38,7 +41,7 @@ impl Clocks {
             host::monotonic_ns().saturating_sub(began)
         };
         let cost = (0..64).map(look).min().unwrap_or(0);
-        let turns = TURNS.iter().find(|(most, _)| cost < *most).map_or(4096, |(_, turns)| *turns);
+        let turns = if cost < DEAR_NS { TURNS } else { TURNS_DEAR };
         Clocks { waits: File::open("/proc/thread-self/schedstat").ok(), turns }
     }
 
@@ -60,7 +63,7 @@ impl Clocks {
             let took = now.saturating_sub(last);
             (last, pieces, best) = (now, pieces + 1, best.min(took));
             // A clock as coarse as the tick stands still over a piece: such a piece counts as one.
-            counted += took.clamp(1_000, PIECE_MOST_NS);
+            counted += took.clamp(4_000, PIECE_MOST_NS.max(best.saturating_mul(2)));
         }
         let ticks = self::ticks().saturating_sub(ticks);
         let cpu = cpu_ns().saturating_sub(cpu);
