@@ -26,8 +26,9 @@ pub const RULE: Rule = Rule {
           instruction that lets interrupts in (x86), if most of the time that was seen in it is such gaps, and a third of \
           all of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
           known it must be twice as much as elsewhere. Time lost = lateness of \
-          threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's gaps, and the wait of threads that were ready for \
-          this CPU during them. The lower bound leaves out the timers: a sleep may be the better for being longer.",
+          threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's \
+          gaps, and the wait of threads that were ready for this CPU during them. The lower bound leaves out the timers: a \
+          sleep may be the better for being longer.",
     limits: "A gap begins when something is due: what is told is a lower bound. A handler of an interrupt that is long itself \
              is over before the next one is taken: the stack is that of whom it interrupted. Where a hypervisor takes \
              CPUs often, only long times with interrupts off stand out.",
