@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whyslow_model::table::Socket;
+use whyslow_model::table::{Socket, Wait};
+
+use crate::frames::symbol;
 
 /// Drops at one socket below this are chance.
 const LEAST_DROPS: u64 = 5;
@@ -53,6 +55,19 @@ impl Reader<'_> {
     /// Time that its senders waited, all together.
     pub fn held(&self) -> Duration {
         self.senders.iter().map(|sender| sender.held).fold(Duration::ZERO, Duration::saturating_add)
+    }
+}
+
+impl Sender {
+    /// Time in which its threads slept in the call, for room in a socket: a sender that does not block has lost nothing by
+    /// a window that is closed.
+    pub fn slept(&self, waits: &[Wait]) -> Duration {
+        const FOR_ROOM: &str = "sk_stream_wait_memory";
+        let for_room = |wait: &&Wait| {
+            wait.tgid == self.tgid && wait.kernel.iter().any(|frame| symbol(frame) == FOR_ROOM)
+        };
+        let ns = waits.iter().filter(for_room).map(|wait| wait.ns).fold(0, u64::saturating_add);
+        Duration::from_nanos(ns).min(self.sum)
     }
 }
 

@@ -4,7 +4,8 @@
 //! what his thread did instead; the receive softirq's time a packet, and which limit stopped it; the CPU's speed.
 //! Lost: time in which senders on this host had data and the reader's window had no room (the kernel's own clock of each
 //! connection); without such, on a slow CPU, what the reader lost by it. Not this rule: a window that closes while nothing runs
-//! over: TCP holds back a sender that is faster than its reader. Nor limits of the softirq that are met without symptoms.
+//! over and nobody sleeps for room: TCP holds back a sender that is faster than its reader. Nor limits of the softirq that are met
+//! without symptoms.
 
 mod case;
 mod words;
@@ -26,10 +27,11 @@ pub const RULE: Rule = Rule {
            the CPU below it, is too slow, they fill one after the other: TCP prunes queues and closes windows, datagrams are \
            dropped, senders stand still. It looks like the network, and is not.",
     how: "Rises of TcpExt and Udp counters over the window (at least 5 packets or queues that ran over; or 10 closed windows with 10 \
-          runs a second of the receive softirq that stopped at a limit), sockets that were full at half of the looks or at which a sender waited, \
-          and what their owner's busiest thread did. Runs of the softirq are split into those that used up netdev_budget and those that \
-          met netdev_budget_usecs, poll by poll. Lost: for each sending process the time of its connection that waited longest for the \
-          reader's window; on a slow CPU without such senders, the reader's time on it x (1 - time a loop should take / time it takes).",
+          runs a second of the receive softirq that stopped at a limit; or a closed window and a sender that slept for room), sockets that were \
+          full at half of the looks or at which a sender waited, and what their owner's busiest thread did. Runs of the softirq are split \
+          into those that used up netdev_budget and those that met netdev_budget_usecs, poll by poll. Lost: for each sending process the \
+          time of its connection that waited longest for the reader's window, or, if nothing ran over, what it slept for room; on a slow CPU \
+          without such senders, the reader's time on it x (1 - time a loop should take / time it takes).",
     limits: "Senders on other hosts are not seen: then it is a risk. Of a process with several threads the busiest is taken for the \
              reader. Sockets are looked at a few times a window: a queue that is full for moments may be missed. Where the host hides tasks \
              from tracing, softirqs that interrupt these are counted by the kernel only.",
@@ -80,8 +82,7 @@ fn finding(ev: &Evidence<'_>, case: &Case<'_>) -> Finding {
 
 /// What the senders lost, or the reader by its slow CPU.
 fn lost(case: &Case<'_>) -> Duration {
-    let held = case.reader.as_ref().map_or(Duration::ZERO, |reader| reader.held());
-    if held >= LEAST_LOST { held } else { case.lost_by_speed() }
+    if case.held >= LEAST_LOST { case.held } else { case.lost_by_speed() }
 }
 
 fn victim(case: &Case<'_>) -> Subject {

@@ -1,7 +1,7 @@
 //! Hosts whose queues run over, for each reason, and hosts that only look so.
 
 use whyslow_model::Kind;
-use whyslow_model::table::{Cpu, Poll, Run, Sample, Socket, Speed, Task};
+use whyslow_model::table::{Cpu, Poll, Run, Sample, Socket, Speed, Task, Wait};
 use whyslow_model::timeline::{Span, Stack, State as Was};
 
 use super::*;
@@ -214,6 +214,16 @@ fn is_quiet_where_nothing_runs_over() {
     let mut held_back = host(computing(), 0, 58).with(|t| t.polls = Some(Vec::new()));
     held_back.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
     assert_eq!(check(&held_back.ev()), Ok(vec![]), "that is how TCP holds back a sender");
+    let sleeps = |ms: u64| {
+        let kernel = vec!["wait_woken".into(), "sk_stream_wait_memory".into()];
+        let wait = Wait { pid: SENDER, tgid: SENDER, ns: ms * 1_000_000, kernel, ..Wait::default() };
+        let mut host = host(computing(), 0, 1).with(|t| t.waits = Some(vec![wait]));
+        host.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
+        check(&host.ev()).unwrap()
+    };
+    assert!(sleeps(90).is_empty(), "a moment");
+    let found = sleeps(4000);
+    assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_secs(4))));
 }
 
 #[test]

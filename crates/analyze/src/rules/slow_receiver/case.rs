@@ -13,6 +13,8 @@ use crate::speed::{World, reasons};
 const LEAST_SPILLED: u64 = 5;
 /// A window closes now and then on any busy connection.
 const LEAST_CLOSED: u64 = 10;
+/// Where a sender was seen to sleep for room, a window that closed once and stayed so is enough.
+const ONCE: u64 = 1;
 /// netdata warns above 10 squeezes a second; a busy but healthy NIC shows single ones.
 const STOPS_PER_SECOND: f64 = 10.0;
 /// Readers that are told of one namespace.
@@ -30,6 +32,8 @@ pub(super) struct Case<'r> {
     pub receiving: Option<Receiving>,
     /// A slow CPU under the reader or that softirq.
     pub slow: Option<slow_cpu::Group>,
+    /// What the senders lost: of queues that ran over the time that their windows were closed, else what they slept for room.
+    pub held: Duration,
     /// The CPUs were measured.
     pub speed_known: bool,
     /// Sockets were looked at.
@@ -66,11 +70,11 @@ pub(super) fn cases<'r>(ev: &Evidence<'r>) -> Result<Vec<Case<'r>>, Missing> {
     for symptoms in all {
         let spilled = symptoms.spilled() >= LEAST_SPILLED;
         let closed = stops && symptoms.closed >= LEAST_CLOSED;
-        if !spilled && !closed {
-            continue;
-        }
         // In a recording without sockets the symptoms are still there.
-        let readers = readers(ev.sockets().unwrap_or_default(), &symptoms.netns);
+        let mut readers = readers(ev.sockets().unwrap_or_default(), &symptoms.netns);
+        if !spilled && !closed {
+            readers.retain(|reader| symptoms.closed >= ONCE && slept(ev, reader) >= super::LEAST_LOST);
+        }
         if readers.is_empty() && spilled {
             found.push(of(ev, &symptoms, None, &cpus)?);
         }
@@ -101,11 +105,22 @@ fn of<'r>(
         speed_known: world.is_some_and(|world| !world.measured.is_empty()),
         sockets_known: ev.sockets().is_ok(),
         memory: ev.tcp_memory_short(),
+        held: match &reader {
+            Some(reader) if symptoms.spilled() >= LEAST_SPILLED => reader.held(),
+            Some(reader) => slept(ev, reader),
+            None => Duration::ZERO,
+        },
         symptoms: symptoms.clone(),
         reader,
         why,
         receiving,
     })
+}
+
+/// What those who send to it slept for room.
+fn slept(ev: &Evidence<'_>, reader: &Reader<'_>) -> Duration {
+    let waits = ev.waits().unwrap_or_default();
+    reader.senders.iter().map(|sender| sender.slept(waits)).fold(Duration::ZERO, Duration::saturating_add)
 }
 
 /// How slow the CPUs are on which a chain ends, and why. The reader's comes first.

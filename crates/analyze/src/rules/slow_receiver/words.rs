@@ -86,7 +86,7 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
             reader.place()
         );
         let closed = Some(case.symptoms.closed).filter(|closed| *closed > 0);
-        hops.push(Hop { count: closed, ..hop("receive-queue", who, room, "window closed", reader.held()) });
+        hops.push(Hop { count: closed, ..hop("receive-queue", who, room, "window closed", case.held) });
     }
     if let (Some(reader), Some(why)) = (&case.reader, &case.why) {
         let (state, edge) = match why.state {
