@@ -27,8 +27,8 @@ pub const RULE: Rule = Rule {
            do: it spins. A top, the load and a program's own statistics show it as busy. Some spin for microseconds because waking \
            up costs as much; where many do, or where the one they wait for needs their CPU, it is lost time.",
     how: "On-CPU samples with registers and the code around them. A loop counts as waiting if its code shows it: it has a pause \
-          instruction (near 20 % of its samples), or it stores nothing and carries nothing from turn to turn but counters, and the \
-          registers were the same as in the sample before (half of its samples), or all it does is to read a clock. System calls: \
+          instruction (near 20 % of its samples), or it stores nothing and carries nothing from turn to turn but counters (of \
+          lock instructions the registers must be the same, too, from sample to sample), or it waits for a clock. System calls: \
           sched_yield over 1000 times a second and 10 times a real sleep; 80 % of a thread's samples in calls at one site that \
           returns nothing. The price is the spun share of the process's CPU time; its lower bound allows for the cost of \
           sleeping and waking instead. Told from 2 % of one CPU and 10 % of the process on. Time lost by others: an ideal fair \

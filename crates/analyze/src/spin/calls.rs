@@ -35,6 +35,9 @@ const YIELDS_A_SECOND: f64 = 1_000.0;
 const YIELDS_A_SLEEP: f64 = 10.0;
 /// The code around a call site: the C library's wrapper.
 const WRAPPER: u64 = 64;
+/// The loop that calls, with the wrappers between, lies in so few rows of code, and takes no longer than the calls: all that the
+/// thread does is to call.
+const CALLERS: usize = 4;
 /// Of a thread's samples: in the clock's code and in the few places that read it.
 const NOTHING_ELSE: f64 = 0.9;
 const IN_CLOCK: f64 = 0.4;
@@ -162,7 +165,18 @@ impl Calls {
         let nothing = again.saturating_add(if NOTHING.contains(&call) { zero } else { 0 });
         let one_site = all >= ENOUGH && kernel as f64 >= ONE_SITE * all as f64 && call != YIELD;
         let empty = seen >= RESULTS && nothing as f64 >= EMPTY * seen as f64;
-        (one_site && empty).then(|| Waits { how: How::Empty(call), site, kernel, user: self.near(site) })
+        let user =
+            if self.only_calls(kernel) { self.user.keys().copied().collect() } else { self.near(site) };
+        (one_site && empty).then_some(Waits { how: How::Empty(call), site, kernel, user })
+    }
+
+    fn only_calls(&self, kernel: u64) -> bool {
+        let outside = self.user.values().map(|(samples, ..)| *samples).fold(0, u64::saturating_add);
+        let mut rows: Vec<u64> = self.elsewhere.values().copied().collect();
+        rows.sort_unstable_by(|a, b| b.cmp(a));
+        rows.truncate(CALLERS);
+        let near = rows.into_iter().fold(0, u64::saturating_add);
+        outside <= kernel && near as f64 >= NOTHING_ELSE * outside as f64
     }
 
     fn clock(&self, about: &About) -> Option<Waits> {

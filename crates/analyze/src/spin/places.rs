@@ -15,8 +15,8 @@ use super::x86::X86;
 const AT_PAUSE: f64 = 0.2;
 /// ... so many bytes from it.
 const NEAR: usize = 16;
-/// A flag that is polled stays as it is nearly always: the registers are the same from sample to sample. This is a second
-/// opinion on the code: bytes that were decoded wrongly do not pass it.
+/// Who finds a lock taken again and again has the same registers from sample to sample. Who takes it at the first try is met in
+/// the same few instructions, but with other work in its registers.
 const UNCHANGED: f64 = 0.5;
 
 /// A loop that waits, or a place right behind a PAUSE.
@@ -32,6 +32,7 @@ pub struct Place {
     pub by_thread: BTreeMap<u32, u64>,
     near: u64,
     same: u64,
+    exchanges: bool,
     most: u64,
 }
 
@@ -65,8 +66,8 @@ impl Place {
         let all = self.samples() as f64;
         match self.purpose {
             Purpose::Pauses => self.near as f64 >= AT_PAUSE * all,
-            Purpose::Polls => self.same as f64 >= UNCHANGED * all,
-            Purpose::PollsCounted | Purpose::Clock | Purpose::Empty => true,
+            Purpose::Polls | Purpose::PollsCounted if self.exchanges => self.same as f64 >= UNCHANGED * all,
+            Purpose::Polls | Purpose::PollsCounted | Purpose::Clock | Purpose::Empty => true,
             Purpose::Works(_) => false,
         }
     }
@@ -85,12 +86,12 @@ fn note<F: FnMut(usize) -> Option<Step>>(
             let around = code.around(at)?;
             Some((purpose(&around), around))
         });
-        let (purpose, from, to, near) = match found {
+        let (purpose, from, to, near, exchanges) = match found {
             Some((purpose, around)) if !matches!(purpose, Purpose::Works(_)) => {
-                (*purpose, around.start(), around.end(), is_near_pause(around, at))
+                (*purpose, around.start(), around.end(), is_near_pause(around, at), exchanges(around))
             }
             // A function that only holds a PAUSE is called from a loop that may be anywhere.
-            _ if is_behind_pause(at) => (Purpose::Pauses, at, at, true),
+            _ if is_behind_pause(at) => (Purpose::Pauses, at, at, true, false),
             _ => continue,
         };
         let absolute = |at: usize| row.at.saturating_add(at as u64);
@@ -101,6 +102,7 @@ fn note<F: FnMut(usize) -> Option<Step>>(
             by_thread: BTreeMap::new(),
             near: 0,
             same: 0,
+            exchanges,
             most: 0,
         });
         let of_thread = place.by_thread.entry(met.pid).or_default();
@@ -115,6 +117,10 @@ fn note<F: FnMut(usize) -> Option<Step>>(
 
 fn is_near_pause(around: &Loop, at: usize) -> bool {
     around.steps.iter().any(|step| step.effect == Effect::Pause && step.at.abs_diff(at) <= NEAR)
+}
+
+fn exchanges(around: &Loop) -> bool {
+    around.steps.iter().any(|step| matches!(step.effect, Effect::Exchange { .. }))
 }
 
 fn is_behind_pause(code: &[u8], at: usize) -> bool {

@@ -151,7 +151,12 @@ fn a_loop_is_believed_only_with_the_second_opinion() {
     let found = waiting(&[&unchanged]);
     let place = found.values().next().unwrap();
     assert_eq!((place.purpose, place.by_thread[&8], place.by_thread[&9]), (Purpose::Polls, 60, 40));
-    assert!(waiting(&[&row(FLAG, vec![met(8, 0, 60, 3)])]).is_empty(), "registers changed");
+    assert!(
+        !waiting(&[&row(FLAG, vec![met(8, 0, 60, 3)])]).is_empty(),
+        "it waits for another value each time"
+    );
+    assert!(waiting(&[&row(TEST_AND_SET, vec![met(8, 12, 60, 3)])]).is_empty(), "it takes the lock at once");
+    assert!(!waiting(&[&row(TEST_AND_SET, vec![met(8, 12, 60, 59)])]).is_empty(), "it does not get it");
     let far = format!("f390{}eb{:02x}", "90".repeat(60), 256 - 64);
     assert!(
         waiting(&[&row(&far, vec![met(8, 50, 90, 0), met(8, 2, 3, 0)])]).is_empty(),
@@ -199,6 +204,12 @@ fn empty_calls_are_told_by_what_they_return() {
     let (epoll, read, write) = (232, 0, 1);
     let found = one(&host(vec![called(epoll, 50, (10, 10, 0))], 20, 60)).expect("epoll_wait that returns 0");
     assert_eq!((found.sum.spun, found.sum.all), (60, 80));
+    let around = Spin { at: 70_000, ..row("", vec![met(8, 3, 18, 0)]) };
+    let found = one(&host(vec![called(epoll, 50, (10, 10, 0)), around], 28, 52)).unwrap();
+    assert_eq!(found.sum.spun, 78, "with the little code around it");
+    let work = Spin { at: 70_000, ..row("", vec![met(8, 3, 180, 0)]) };
+    let found = one(&host(vec![called(epoll, 50, (10, 10, 0)), work], 190, 52)).unwrap();
+    assert_eq!(found.sum.spun, 60, "without its work");
     assert!(found.places[0].0.contains("epoll_wait"), "{:?}", found.places);
     assert!(one(&host(vec![called(45, 50, (10, 0, 10))], 20, 60)).is_some(), "recv that returns EAGAIN");
     assert_eq!(one(&host(vec![called(epoll, 50, (10, 0, 0))], 20, 60)), None, "it finds events");

@@ -122,12 +122,15 @@ static __always_inline void add_signs(struct spin_signs *sum, struct spin_signs 
 /* Where the current task, met in the kernel, will go on in user mode, and its system call. */
 static __always_inline void user_side(__u64 *ip, __s32 *call)
 {
-	struct task_struct *t = (void *)bpf_get_current_task_btf();
+	struct task_struct *t = (void *)bpf_get_current_task();
 	struct pt_regs *regs;
 
-	if (t->flags & PF_KTHREAD)
+	if (BPF_CORE_READ(t, flags) & PF_KTHREAD)
 		return;
-	regs = registers_of(t);
+	if (has_helper(get_current_task_btf))
+		regs = registers_of((void *)bpf_get_current_task_btf());
+	else /* as in registers_of, for a task that BTF does not know */
+		regs = BPF_CORE_READ(t, stack) + (4 << 12) - bpf_core_type_size(struct pt_regs);
 	*ip = BPF_CORE_READ(regs, ip);
 	*call = BPF_CORE_READ(regs, orig_ax); /* interrupts and faults: negative */
 	if (*call < 0)

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use super::oncpu::{BLOCK_BITS, Hit, OnCpu, Pace, Seen};
 
-/// CPU time of each kind of thread: some 150 samples.
-const BUSY: Duration = Duration::from_millis(300);
+/// CPU time of each kind of thread: some 60 samples.
+const BUSY: Duration = Duration::from_millis(120);
+/// Who yields on a busy host has to wait for each bit of it.
+const BUSY_YIELDING: Duration = Duration::from_millis(40);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -39,8 +41,8 @@ fn computes() {
     }
 }
 
-/// What was seen of one thread that ran `work` for `BUSY` of CPU time.
-fn seen_of(work: fn()) -> (Seen, Vec<usize>) {
+/// What was seen of one thread that ran `work` for so much CPU time.
+fn seen_of(work: fn(), busy: Duration) -> (Seen, Vec<usize>) {
     let pid = AtomicU32::new(0);
     STOP.store(false, Ordering::Relaxed);
     let mut slot = MaybeUninit::uninit();
@@ -55,7 +57,7 @@ fn seen_of(work: fn()) -> (Seen, Vec<usize>) {
             work();
         });
         let worker = hear.recv().expect("it says who it is");
-        while cpu_time(worker) < BUSY {
+        while cpu_time(worker) < busy {
             std::thread::sleep(Duration::from_millis(10));
         }
         STOP.store(true, Ordering::Relaxed);
@@ -99,20 +101,20 @@ fn code_of(seen: &Seen, mine: &[usize]) -> Vec<u8> {
 /// One test, as they share the flag.
 #[test]
 fn root_registers_and_code_tell_waiting_from_working() {
-    let (seen, mine) = seen_of(polls);
+    let (seen, mine) = seen_of(polls, BUSY);
     let (all, same) = (sum(&seen, &mine, user), sum(&seen, &mine, |hit| hit.same));
     assert!(all > 20.0 && same > 0.5 * all, "a flag is polled with the same registers: {same} of {all}");
     code_of(&seen, &mine);
 
-    let (seen, mine) = seen_of(pauses);
+    let (seen, mine) = seen_of(pauses, BUSY);
     let code = code_of(&seen, &mine);
     assert!(code.windows(2).any(|pair| pair == [0xf3, 0x90]), "the pause is in the code: {code:02x?}");
 
-    let (seen, mine) = seen_of(computes);
+    let (seen, mine) = seen_of(computes, BUSY);
     let (all, same) = (sum(&seen, &mine, user), sum(&seen, &mine, |hit| hit.same));
     assert!(all > 20.0 && same < 0.1 * all, "what computes changes its registers: {same} of {all}");
 
-    let (seen, mine) = seen_of(yields);
+    let (seen, mine) = seen_of(yields, BUSY_YIELDING);
     let all = sum(&seen, &mine, |hit| hit.count);
     let yields = |hit: &Hit| if hit.key.call == libc::SYS_sched_yield as i32 { hit.count } else { 0 };
     let inside = sum(&seen, &mine, yields);
