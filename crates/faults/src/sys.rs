@@ -1,5 +1,6 @@
 //! System calls that std does not have, each wrapped once, each with std's errors.
 
+mod cpu_clock;
 pub(crate) mod futex;
 pub(crate) mod kernel;
 pub(crate) mod polls;
@@ -11,6 +12,8 @@ use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+
+pub use cpu_clock::{cpu_ns, cpu_ns_of, cpu_ns_of_process};
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -26,30 +29,6 @@ pub fn monotonic_ns() -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: ts is a valid place for the answer; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
-    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
-}
-
-/// CPU time that this thread has used.
-pub fn cpu_ns() -> u64 {
-    cpu_clock(libc::CLOCK_THREAD_CPUTIME_ID)
-}
-
-/// CPU time that a thread of this process has used; 0: there is none of that id.
-pub fn cpu_ns_of(tid: u64) -> u64 {
-    // The kernel's MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED).
-    cpu_clock((!(tid as i32) << 3) | 6)
-}
-
-/// CPU time that all threads of a process have used; 0: there is none of that id.
-pub fn cpu_ns_of_process(pid: u32) -> u64 {
-    // The kernel's MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED).
-    cpu_clock((!(pid as i32) << 3) | 2)
-}
-
-fn cpu_clock(clock: libc::clockid_t) -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: ts is a valid place for the answer; a bad clock leaves it as it is.
-    unsafe { libc::clock_gettime(clock, &mut ts) };
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 

@@ -9,7 +9,7 @@ use super::outside::Outside;
 use super::plan::{Plan, Shape};
 use super::runtimes::{self, Erlang};
 use super::tools::{self, AtWork};
-use super::{Account, Loop, Program, Told, openmp};
+use super::{Account, Loop, Program, Told, Wait, openmp};
 use crate::cgroup::Group;
 use crate::ledger::Fact;
 use crate::spec::Work;
@@ -56,62 +56,34 @@ impl Running {
         draw: &mut Draw,
     ) -> io::Result<Self> {
         fence.check_time()?;
-        let mut comm = draw.word(10);
-        let body = match program {
-            Program::Wait(wait) => {
-                let pairs = draw.between(1, host::cpus().len().min(3) as u64);
-                let plan = Plan::draw(wait, shape, pairs as usize, draw);
-                let work = Work::Spinner(Box::new(plan.clone()));
-                let victim = ours(fence, group, &comm, 2 * pairs, work)?;
-                if pairs == 1 && draw.one_in(3) {
-                    victim.pin(&[draw.pick(&host::cpus())])?;
-                }
-                Body::Pairs(victim, Box::new(plan))
-            }
-            Program::Loop(each) => Body::Worker(looping(fence, group, each, &comm, draw)?),
-            Program::Server => {
-                let path = fence.dir().join(draw.word(6));
-                let work =
-                    Work::Answer { path: path.clone(), burst_us: draw.between(ANSWER_US[0], ANSWER_US[1]) };
-                let server = ours(fence, group, &comm, 1, work)?;
-                server.go();
-                let clients = ours(fence, group, &draw.word(8), CLIENTS, Work::Ask { path })?;
-                clients.go();
-                Body::Server { _clients: clients, server }
-            }
+        let stage = Stage { fence, group, shape };
+        let (comm, body) = match program {
+            Program::Wait(wait) => stage.pairs(wait, draw)?,
+            Program::Loop(each) => stage.looping(each, draw)?,
+            Program::Server => stage.server(draw)?,
             Program::OpenMp => {
                 let (team, name) = openmp::start(fence, group, draw)?;
-                comm = name;
-                Body::Threads(team)
+                (name, Body::Threads(team))
             }
-            Program::Java => {
-                "java".clone_into(&mut comm);
-                Body::Threads(runtimes::java(fence, group, shape, draw)?)
-            }
+            Program::Java => ("java".to_owned(), Body::Threads(runtimes::java(fence, group, shape, draw)?)),
             Program::Go => {
                 let go = runtimes::go(fence, group, shape, draw)?;
-                comm = name_of(go.pid());
-                Body::Threads(go)
+                (name_of(go.pid()), Body::Threads(go))
             }
             Program::Erlang(sbwt) => {
                 let erlang = Erlang::start(fence, group, sbwt, draw)?;
-                comm = name_of(erlang.vm().pid());
-                Body::Erlang(erlang)
+                (name_of(erlang.vm().pid()), Body::Erlang(erlang))
             }
             Program::Tool(tool) => {
                 let tool = tools::start(fence, group, tool, draw)?;
-                comm = match &tool {
+                let name = match &tool {
                     AtWork::One(one) => name_of(one.pid()),
                     AtWork::Compile(_) => "cc1".to_owned(),
                 };
-                Body::Tool(tool)
+                (name, Body::Tool(tool))
             }
         };
-        let running = Running { program, comm, body };
-        if let Body::Pairs(victim, _) | Body::Worker(victim) = &running.body {
-            victim.go();
-        }
-        Ok(running)
+        Ok(Running { program, comm, body })
     }
 
     /// Which one.
@@ -216,21 +188,50 @@ impl Running {
     }
 }
 
-fn looping(fence: &Fence, group: &Group, each: Loop, comm: &str, draw: &mut Draw) -> io::Result<Victim> {
-    let size = draw.between(SIZES[0], SIZES[1]) as usize;
-    let rest_us = if draw.one_in(3) { draw.between(100, 2_000) } else { 0 };
-    let threads = draw.between(1, host::cpus().len().min(3) as u64);
-    ours(fence, group, comm, threads, Work::Loop { each, size, rest_us })
+/// Where a program of ours is started.
+struct Stage<'a> {
+    fence: &'a Fence,
+    group: &'a Group,
+    shape: Shape,
 }
 
-/// A victim under a path of its own: the name of its file tells nothing.
-fn ours(fence: &Fence, group: &Group, comm: &str, threads: u64, work: Work) -> io::Result<Victim> {
-    let program: PathBuf = fence.dir().join(comm);
-    std::fs::copy(std::env::current_exe()?, &program)?;
-    Victim::start(
-        fence.spec(group, comm, threads, work),
-        Launch { program: Some(program), ..Launch::default() },
-    )
+impl Stage<'_> {
+    fn pairs(&self, wait: Wait, draw: &mut Draw) -> io::Result<(String, Body)> {
+        let pairs = draw.between(1, host::cpus().len().min(3) as u64);
+        let plan = Box::new(Plan::draw(wait, self.shape, pairs as usize, draw));
+        let victim = self.ours(2 * pairs, Work::Spinner(plan.clone()), draw)?;
+        if pairs == 1 && draw.one_in(3) {
+            victim.pin(&[draw.pick(&host::cpus())])?;
+        }
+        Ok((victim.comm().to_owned(), Body::Pairs(victim, plan)))
+    }
+
+    fn looping(&self, each: Loop, draw: &mut Draw) -> io::Result<(String, Body)> {
+        let size = draw.between(SIZES[0], SIZES[1]) as usize;
+        let rest_us = if draw.one_in(3) { draw.between(100, 2_000) } else { 0 };
+        let threads = draw.between(1, host::cpus().len().min(3) as u64);
+        let victim = self.ours(threads, Work::Loop { each, size, rest_us }, draw)?;
+        Ok((victim.comm().to_owned(), Body::Worker(victim)))
+    }
+
+    fn server(&self, draw: &mut Draw) -> io::Result<(String, Body)> {
+        let path = self.fence.dir().join(draw.word(6));
+        let burst_us = draw.between(ANSWER_US[0], ANSWER_US[1]);
+        let server = self.ours(1, Work::Answer { path: path.clone(), burst_us }, draw)?;
+        let clients = self.ours(CLIENTS, Work::Ask { path }, draw)?;
+        Ok((server.comm().to_owned(), Body::Server { _clients: clients, server }))
+    }
+
+    /// A victim at work, under a path of its own: the name of its file tells nothing.
+    fn ours(&self, threads: u64, work: Work, draw: &mut Draw) -> io::Result<Victim> {
+        let name = draw.word(10);
+        let program: PathBuf = self.fence.dir().join(&name);
+        std::fs::copy(std::env::current_exe()?, &program)?;
+        let spec = self.fence.spec(self.group, &name, threads, work);
+        let victim = Victim::start(spec, Launch { program: Some(program), ..Launch::default() })?;
+        victim.go();
+        Ok(victim)
+    }
 }
 
 fn name_of(pid: u32) -> String {

@@ -1,0 +1,25 @@
+//! CPU time by the kernel's clocks.
+
+/// CPU time that this thread has used.
+pub fn cpu_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time that a thread of this process has used; 0: there is none of that id.
+pub fn cpu_ns_of(tid: u64) -> u64 {
+    // The kernel's MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED).
+    read((!(tid as i32) << 3) | 6)
+}
+
+/// CPU time that all threads of a process have used; 0: there is none of that id.
+pub fn cpu_ns_of_process(pid: u32) -> u64 {
+    // The kernel's MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED).
+    read((!(pid as i32) << 3) | 2)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: ts is a valid place for the answer; a bad clock leaves it as it is.
+    unsafe { libc::clock_gettime(clock, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
