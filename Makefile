@@ -58,6 +58,10 @@ test: setup lab-setup
 
 soak: setup
 	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test ladders --test spin -- --test-threads=1 --nocapture root_
+# Then four CPUs alike, ten boots on each of two kernels: none is said to be slow.
+soak: lab-build
+	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test ladders -- --test-threads=1 --nocapture root_
+	$(AS_ROOT) $(LAB) run --scenario slow-cpu-of-four-twin --times 10
 
 lab-setup:
 	@.ci/setup lab

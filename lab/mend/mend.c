@@ -9,8 +9,14 @@
 #include <linux/module.h>
 #include <linux/ptrace.h>
 #include <linux/uaccess.h>
+#include <linux/version.h>
 #include <asm/processor-flags.h>
 #include <asm/special_insns.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
+#define ftrace_regs pt_regs /* a type of its own since d19ad0775dcd */
+#define ftrace_get_regs(regs) (regs)
+#endif
 
 static bool is_gone(const struct pt_regs *regs)
 {

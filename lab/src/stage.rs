@@ -157,7 +157,10 @@ fn look(plan: &Plan, stage: &Stage, names: &BTreeMap<String, String>) -> Result<
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let length = Duration::from_secs(plan.look.window_s);
     let kept = stage.share.join(DOCUMENT);
-    Look::now(stage.whyslow.as_os_str(), &args, length, &kept)
+    let look = Look::now(stage.whyslow.as_os_str(), &args, length, &kept)?;
+    // A command's own output stands before the document.
+    fs::write(&kept, serde_json::to_vec(&look.document)?)?;
+    Ok(look)
 }
 
 /// What whyslow is told: with names, and to answer as JSON.

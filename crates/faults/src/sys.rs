@@ -46,6 +46,26 @@ pub fn sleep_us(us: u64) {
     sleep_until(monotonic_ns() + us * 1000);
 }
 
+/// Wait until a child of ours has ended, for so long at most; it is not reaped.
+pub fn ends_within(pid: u32, limit: std::time::Duration) -> io::Result<bool> {
+    let deadline = monotonic_ns().saturating_add(limit.as_nanos() as u64);
+    // SAFETY: numbers only; the new descriptor is ours alone.
+    let end = unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid as libc::c_long, 0 as libc::c_long);
+        OwnedFd::from_raw_fd(check(fd as libc::c_int)?)
+    };
+    loop {
+        let left = deadline.saturating_sub(monotonic_ns()) / 1_000_000;
+        let mut poll = libc::pollfd { fd: end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd.
+        match check(unsafe { libc::poll(&mut poll, 1, left.min(i32::MAX as u64) as libc::c_int) }) {
+            Ok(ended) => return Ok(ended > 0),
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+}
+
 /// This thread's id.
 pub fn thread_id() -> u64 {
     // SAFETY: no arguments, cannot fail.
@@ -322,4 +342,21 @@ pub fn is_root() -> bool {
 pub fn leave(status: i32) -> ! {
     // SAFETY: does not return.
     unsafe { libc::_exit(status) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_child_is_waited_for_and_not_longer_than_asked() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!ends_within(child.id(), Duration::from_millis(1)).unwrap());
+        child.kill().unwrap();
+        assert!(ends_within(child.id(), Duration::from_secs(60)).unwrap());
+        child.wait().unwrap();
+    }
 }

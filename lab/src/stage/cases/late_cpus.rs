@@ -1,29 +1,34 @@
 //! A program asks every CPU in turn, by an interrupt, and spins until it answers; one CPU answers late, because it
 //! wakes slowly from a deep idle state, or because somebody keeps interrupts off there.
 
+mod acts;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
 use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use whyslow_faults::clock::{self, Span};
+use whyslow_faults::clock::Span;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, host};
 
-use super::actor::{Act, Actor, Order, Pen};
-use super::{idle_states, median, named, policies, steady, sys};
+use super::actor::{Act, Actor, Order};
+use super::{idle_states, median, named, policies, steady};
 use crate::guest::module::{Fault, Interrupter};
 use crate::stage::Stage;
 use crate::stage::fault_module::Loaded;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
+pub use acts::{AskCpus, Calls};
+
+use acts::Answer;
+
 /// The late CPU's answers must take so many times as long.
 const LEAST_RATIO: f64 = 3.0;
+/// ... of all CPUs at once, where the kernel itself sleeps 10 ms to count their cycles.
+const LEAST_RATIO_OF_ALL: f64 = 1.5;
 
-/// Asks all CPUs at once.
-const CPUINFO: &str = "/proc/cpuinfo";
 /// What reads files and ends, in a file of its own so that it can have any name.
 const READS: &str = "/bin/cat";
 
@@ -96,80 +101,6 @@ pub enum Ask {
     Cpuinfo,
 }
 
-/// Reads something of every CPU in turn; notes how long each took, and whose it was.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct AskCpus {
-    pub ask: Ask,
-    pub cpus: Vec<usize>,
-    pub every_ms: u64,
-}
-
-/// System calls for a while, sleep for a while.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Calls {
-    pub busy_us: u64,
-    pub every_us: u64,
-}
-
-/// How long a CPU took to answer, and whom.
-struct Answer {
-    ns: u64,
-    of: usize,
-    to: usize,
-}
-
-impl Answer {
-    fn packed(&self) -> u64 {
-        self.ns << 16 | (self.of as u64 & 0xff) << 8 | (self.to as u64 & 0xff)
-    }
-
-    fn unpacked(what: u64) -> Self {
-        Answer { ns: what >> 16, of: (what >> 8 & 0xff) as usize, to: (what & 0xff) as usize }
-    }
-}
-
-impl AskCpus {
-    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
-        let counters = match self.ask {
-            Ask::Frequency | Ask::Cpuinfo => Vec::new(),
-            Ask::Counter => {
-                self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?
-            }
-        };
-        pen.ready();
-        pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
-            for (place, cpu) in self.cpus.iter().enumerate() {
-                let (began, from) = (clock::now(), sys::this_cpu());
-                match counters.get(place) {
-                    Some(mut counter) => drop(counter.read(&mut [0; 8])?),
-                    None if self.ask == Ask::Cpuinfo => drop(fs::read(CPUINFO)?),
-                    None => drop(fs::read(policies::present_frequency(*cpu))?),
-                }
-                pen.note(
-                    began,
-                    Answer { ns: clock::now().saturating_sub(began), of: *cpu, to: from }.packed(),
-                );
-            }
-            pen.did_one();
-            Ok(())
-        })
-    }
-}
-
-impl Calls {
-    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
-        pen.ready();
-        pen.at_each_tick(self.every_us * 1000, |pen| {
-            let until = clock::now() + self.busy_us * 1000;
-            while clock::now() < until {
-                fs::metadata("/proc/self/mountinfo")?;
-            }
-            pen.did_one();
-            Ok(())
-        })
-    }
-}
-
 impl Spec {
     fn fault(&self) -> Fault {
         let (cpu, us) = (self.cpu as u32, Duration::from_micros);
@@ -207,6 +138,11 @@ impl Spec {
         }
         Ok(names)
     }
+}
+
+/// A CPU with interrupts off is late for part of the time only.
+fn mean(answers: &[f64]) -> f64 {
+    answers.iter().sum::<f64>() / answers.len().max(1) as f64
 }
 
 /// Every fifth is faster: a late CPU has no fast answers, and an emulated one has slow ones whenever the host is busy.
@@ -252,6 +188,18 @@ impl Setting for Spec {
 }
 
 impl Play {
+    /// What stands for all of the answers.
+    fn typical(&self, answers: Vec<f64>) -> f64 {
+        match self.spec.by {
+            By::Idle { .. } => fast(answers),
+            By::IrqsOff { .. } => mean(&answers),
+        }
+    }
+
+    fn least_ratio(&self) -> f64 {
+        if self.spec.ask == Ask::Cpuinfo { LEAST_RATIO_OF_ALL } else { LEAST_RATIO }
+    }
+
     /// Times of the answers of the late CPU to another, or of all others, in seconds.
     fn answers(&self, span: Span, late: bool) -> Vec<f64> {
         let answers = self.reader.notes(span).into_iter().map(|(_, what)| Answer::unpacked(what));
@@ -281,24 +229,24 @@ impl Part for Play {
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let usual: Vec<f64> = without.iter().flat_map(|span| self.answers(*span, true)).collect();
-        let (with, middle) = (fast(self.answers(window, true)), median(usual.iter().copied()));
-        let usual = fast(usual);
+        let (with, middle) = (self.typical(self.answers(window, true)), median(usual.iter().copied()));
+        let usual = self.typical(usual);
         let what = format!(
-            "answer of CPU {}, s, of the faster ones (of the others {:.6}; usual middle {middle:.6}; {} rounds a second, {} without)",
+            "answer of CPU {}, s (of the others {:.6}; usual middle {middle:.6}; {} rounds a second, {} without)",
             self.spec.cpu,
-            fast(self.answers(window, false)),
+            self.typical(self.answers(window, false)),
             self.reader.rate(window).round(),
             without.first().map_or(0.0, |span| self.reader.rate(*span)).round()
         );
         if self.spec.twin {
             return Ok(Facts {
-                proof: steady(what, with, usual.max(QUIET_S), LEAST_RATIO),
+                proof: steady(what, with, usual.max(QUIET_S), self.least_ratio()),
                 lost_s: None,
                 names: self.names(),
             });
         }
         let lost: f64 = self.answers(window, true).iter().map(|took| (took - middle).max(0.0)).sum();
-        let proof = Proof::rises(what, with, usual, LEAST_RATIO);
+        let proof = Proof::rises(what, with, usual, self.least_ratio());
         Ok(Facts { proof, lost_s: Some((lost * 0.7, lost * 1.3)), names: self.names() })
     }
 }

@@ -1,0 +1,87 @@
+//! What the processes of a late CPU's case do.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::clock;
+
+use super::super::actor::Pen;
+use super::super::{policies, sys};
+use super::Ask;
+
+/// Asks all CPUs at once.
+const CPUINFO: &str = "/proc/cpuinfo";
+/// Reads something of every CPU in turn; notes how long each took, and whose it was.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AskCpus {
+    pub ask: Ask,
+    pub cpus: Vec<usize>,
+    pub every_ms: u64,
+}
+
+/// System calls for a while, sleep for a while.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Calls {
+    pub busy_us: u64,
+    pub every_us: u64,
+}
+
+/// How long a CPU took to answer, and whom.
+pub struct Answer {
+    pub ns: u64,
+    pub of: usize,
+    pub to: usize,
+}
+
+impl Answer {
+    fn packed(&self) -> u64 {
+        self.ns << 16 | (self.of as u64 & 0xff) << 8 | (self.to as u64 & 0xff)
+    }
+
+    pub fn unpacked(what: u64) -> Self {
+        Answer { ns: what >> 16, of: (what >> 8 & 0xff) as usize, to: (what & 0xff) as usize }
+    }
+}
+
+impl AskCpus {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        let counters = match self.ask {
+            Ask::Frequency | Ask::Cpuinfo => Vec::new(),
+            Ask::Counter => {
+                self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?
+            }
+        };
+        pen.ready();
+        pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
+            for (place, cpu) in self.cpus.iter().enumerate() {
+                let (began, from) = (clock::now(), sys::this_cpu());
+                match counters.get(place) {
+                    Some(mut counter) => drop(counter.read(&mut [0; 8])?),
+                    None if self.ask == Ask::Cpuinfo => drop(fs::read(CPUINFO)?),
+                    None => drop(fs::read(policies::present_frequency(*cpu))?),
+                }
+                pen.note(
+                    began,
+                    Answer { ns: clock::now().saturating_sub(began), of: *cpu, to: from }.packed(),
+                );
+            }
+            pen.did_one();
+            Ok(())
+        })
+    }
+}
+
+impl Calls {
+    pub fn live(&self, mut pen: Pen) -> io::Result<()> {
+        pen.ready();
+        pen.at_each_tick(self.every_us * 1000, |pen| {
+            let until = clock::now() + self.busy_us * 1000;
+            while clock::now() < until {
+                fs::metadata("/proc/self/mountinfo")?;
+            }
+            pen.did_one();
+            Ok(())
+        })
+    }
+}
