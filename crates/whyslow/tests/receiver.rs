@@ -107,8 +107,8 @@ fn judge(kind: Reader, document: &Value, reader: &Victim, sender: &Victim, lost:
     if found["kind"] != "cause" || found["rule"] != "slow-receiver" {
         return Err("no cause by slow-receiver".into());
     }
-    if found["victim"]["id"] != sender.pid().to_string() || found["culprit"]["id"] != reader.pid().to_string()
-    {
+    let is = |whom: &str, pid: u32| found[whom]["id"].as_str() == Some(pid.to_string().as_str());
+    if !is("victim", sender.pid()) || !is("culprit", reader.pid()) {
         return Err(format!("victim {}, culprit {}", found["victim"], found["culprit"]).into());
     }
     let state = if kind == Reader::Sleeps { "sleep" } else { "work" };

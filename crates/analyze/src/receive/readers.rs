@@ -162,7 +162,7 @@ pub(crate) mod tests {
     #[test]
     fn a_queue_that_is_full_now_and_then_is_nobodys_fault_unless_somebody_waits() {
         let once = Socket { full: 1, ..socket(1, "a:80", "b:999") };
-        assert!(readers(&[once.clone()], "7").is_empty());
+        assert!(readers(std::slice::from_ref(&once), "7").is_empty());
         let waits = Socket { held_ns: 1, ..socket(2, "b:999", "a:80") };
         assert_eq!(readers(&[once, waits], "7").len(), 1);
         let drops = Socket { tcp: false, drops: 5, ..socket(1, "a:53", "*:0") };

@@ -30,7 +30,7 @@ pub(super) fn section(page: &mut Page, doc: &Document, style: &Style) {
     }
     page.say("", "What each CPU delivers (1M: time that a task gets for a million additions)", Ink::Heading);
     let heading = format!(
-        "{:>7}{:>9}{:>6}{:>6}{:>6}{:>6}{:>6}{:>6}{:>6} {:<IDLE$} {:<GOVERNOR$}{:>4}",
+        "{:>7}{:>8}{:>6}{:>6}{:>6}{:>6}{:>6}{:>6}{:>6} {:<IDLE$} {:<GOVERNOR$}{:>4}",
         "CPU", "1M", "ratio", "MHz", "busy", "C0", "hi", "si", "st", "idle", "governor", "node"
     );
     page.row(&heading, Ink::Faint);
@@ -87,7 +87,7 @@ fn row(page: &mut Page, fold: &Fold<'_>) {
     let governor = padded(cpu.governor.as_deref(), GOVERNOR);
     let node = cpu.node.map_or_else(|| "-".to_owned(), |node| node.to_string());
     let shares: String = [cpu.busy, cpu.hardirq, cpu.softirq, cpu.steal].into_iter().map(percent).collect();
-    let numbers = format!("{million:>9}{ratio:>6}{:>6}{:>6}{shares}", mhz(cpu.mhz), mhz(cpu.busy_mhz));
+    let numbers = format!("{million:>8}{ratio:>6}{:>6}{:>6}{shares}", mhz(cpu.mhz), mhz(cpu.busy_mhz));
     page.row(&format!("{mark}{name:>6}{numbers} {idle} {governor}{node:>4}"), ink);
 }
 
