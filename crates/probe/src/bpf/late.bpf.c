@@ -47,7 +47,8 @@ struct late_gap {
 
 struct late_frames {
 	__u64 at[LOOKED_AT];
-	__u64 bits; /* Here, not in a register: a verifier that knew them would follow each combination (6.1 did). */
+	__u64 size; /* of what of them is filled, in bytes */
+	__u64 bits;
 };
 
 /* What this CPU may still note before the next tick. */
@@ -119,25 +120,38 @@ static __always_inline bool lets_in(__u64 bytes)
 	return found;
 }
 
+static __always_inline int look_at(__u32 i, struct late_frames *f)
+{
+	__u64 bytes = 0;
+
+	if (i >= LOOKED_AT || (i + 1) * sizeof(__u64) > f->size)
+		return 1;
+	bpf_probe_read_kernel(&bytes, sizeof(bytes), (void *)(f->at[i] - sizeof(bytes)));
+	f->bits |= (__u64)lets_in(bytes) << i;
+	return 0;
+}
+
+static int look(__u32 i, void *unused)
+{
+	__u32 zero = 0;
+	struct late_frames *f = bpf_map_lookup_elem(&frames, &zero);
+
+	return f ? look_at(i, f) : 1;
+}
+
+/* As a callback: followed once. 6.1's verifier gave up on a loop. */
 static __always_inline __u32 let_in(void *ctx)
 {
 	__u32 zero = 0;
 	struct late_frames *f = bpf_map_lookup_elem(&frames, &zero);
 	long size;
-	int i;
 
 	if (!f)
 		return 0;
-	f->bits = 0;
 	size = bpf_get_stack(ctx, f->at, sizeof(f->at), 0);
-	for (i = 0; i < LOOKED_AT; i++) {
-		__u64 bytes = 0;
-
-		if ((long)((i + 1) * sizeof(__u64)) > size)
-			break;
-		bpf_probe_read_kernel(&bytes, sizeof(bytes), (void *)(f->at[i] - sizeof(bytes)));
-		f->bits |= (__u64)lets_in(bytes) << i;
-	}
+	f->size = size > 0 ? size : 0;
+	f->bits = 0;
+	bpf_loop(LOOKED_AT, look, 0, 0);
 	return f->bits;
 }
 
