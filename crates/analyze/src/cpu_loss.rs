@@ -30,6 +30,19 @@ const NOTICEABLE: f64 = 0.01;
 /// A task that lived for this share of the window met the same competitors as the window did.
 const RESIDENT: f64 = 0.5;
 
+/// Who is due less than this share of what another is due yields to him: five nice levels, or a group of a third of
+/// the weight. Between tasks that are due about the same, CPU time only changes hands.
+const YIELDS: f64 = 1.0 / 3.0;
+
+/// CPU time that tasks could have had without taking it from their equals.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Room {
+    /// Nobody used it.
+    pub idle: Duration,
+    /// Tasks used it that are due a fraction of what these are.
+    pub of_lesser: Duration,
+}
+
 /// Time lost by a set of tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Loss {
@@ -118,6 +131,20 @@ impl<'r> World<'r> {
             }
         }
         loss
+    }
+
+    /// What there was to be had for the tasks `members` with `lift`.
+    #[must_use]
+    pub fn room(&self, members: &BTreeSet<usize>, lift: &Lift) -> Room {
+        let absorbed: Vec<f64> = self.tasks.iter().map(|task| absorbed(task).likely).collect();
+        let would = self.would(&absorbed, lift);
+        let due = members.iter().filter_map(|at| would.get(*at)).sum::<f64>() / members.len().max(1) as f64;
+        let taken = |(at, (task, would)): (usize, (&Task, &f64))| {
+            let yields = !members.contains(&at) && *would < YIELDS * due;
+            if yields { (task.exec_ns as f64 - would).max(0.0) } else { 0.0 }
+        };
+        let lesser: f64 = self.tasks.iter().zip(&would).enumerate().map(taken).sum();
+        Room { idle: self.idle(), of_lesser: Duration::from_nanos(lesser as u64) }
     }
 
     fn would(&self, absorbed: &[f64], lift: &Lift) -> Vec<f64> {

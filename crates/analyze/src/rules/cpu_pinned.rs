@@ -1,6 +1,7 @@
 //! Busy tasks were held to few CPUs by their affinity mask, while other CPUs idled.
 //!
-//! Signal: tasks that may use fewer than all CPUs, were ready and not running, while CPU time was left over.
+//! Signal: tasks that may use fewer than all CPUs, were ready and not running, while CPU time was left over or went to
+//! tasks of lesser weight.
 //! Lost: what they would have got with the mask lifted (`cpu_loss.rs`). Not this rule: kernel threads that belong to
 //! their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all full, and waits behind one that could
 //! not be preempted (`unpreempted.rs`).
@@ -13,7 +14,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, s
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::{Lift, Loss, World};
+use crate::cpu_loss::{Lift, Loss, Room, World};
 use crate::names;
 use crate::parse::cpulist;
 use crate::unpreempted;
@@ -39,23 +40,22 @@ pub const RULE: Rule = Rule {
 
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.05;
-/// With less of one CPU left idle there was nothing to be had: whoever is let out of its mask takes it from others.
+/// With less of one CPU to be had there was nothing to gain: whoever is let out of its mask takes it from his equals.
 const ROOM: f64 = 0.05;
 /// A task that waits less than this share of its time is not held back.
 const HELD_BACK: f64 = 0.02;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let world = World::of(ev)?;
-    if world.idle().as_secs_f64() < ROOM * ev.window().as_secs_f64() {
-        return Ok(Vec::new());
-    }
     let mut found = Vec::new();
     let held_up = unpreempted::waits(ev, world.tasks());
     for (mask, members) in bound(&world, &held_up) {
         let lift = Lift { masks: members.clone(), ..Lift::default() };
         let loss = of_the_mask(&world, &members, &held_up, world.loss(&members, &lift));
-        if loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
-            found.push(finding(ev, &world, &mask, &members, &loss)?);
+        let room = world.room(&members, &lift);
+        let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
+        if worth_it && enough(room.idle + room.of_lesser, ev) {
+            found.push(finding(ev, &world, &mask, &members, &loss, room)?);
         }
     }
     Ok(found)
@@ -78,6 +78,10 @@ fn held(held_up: &HeldUp, task: &Task) -> u64 {
     held_up.get(&task.pid).copied().unwrap_or(0).min(task.runnable_ns)
 }
 
+fn enough(room: Duration, ev: &Evidence<'_>) -> bool {
+    room.as_secs_f64() >= ROOM * ev.window().as_secs_f64()
+}
+
 /// Bound user tasks that wait, by who they are and by mask.
 fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, String), BTreeSet<usize>> {
     let mut groups: BTreeMap<(u64, String), BTreeSet<usize>> = BTreeMap::new();
@@ -97,17 +101,21 @@ fn finding(
     (group, mask): &(u64, String),
     members: &BTreeSet<usize>,
     loss: &Loss,
+    room: Room,
 ) -> Result<Finding, Missing> {
     let tasks: Vec<&Task> = members.iter().map(|at| &world.tasks()[*at]).collect();
     let victim = victim(ev, *group, &tasks)?;
     let pid = tasks.iter().map(|t| t.pid).min().unwrap_or_default();
-    let idle = world.idle();
+    let free = match enough(room.idle, ev) {
+        true => format!("{} of CPU time was left idle", seconds(room.idle)),
+        false => format!("tasks of lesser weight had {} of the other CPUs", seconds(room.of_lesser)),
+    };
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
     let all = format!("0-{}", world.cpus().saturating_sub(1));
     let place = place(ev, mask);
     Ok(Finding::cause(RULE.id, victim.clone(), loss.likely)
-        .titled(format!("{busy} may use {place} only, while {} of CPU time was left idle", seconds(idle)))
+        .titled(format!("{busy} may use {place} only, while {free}"))
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)
@@ -231,6 +239,18 @@ mod tests {
         let other = host(2, "0", 1, 500).tables.tasks.unwrap();
         rec.tables.tasks.as_mut().unwrap().extend(other);
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    }
+
+    /// The same two at nice 19: the sixteen would have most of CPU 0 but for the mask.
+    #[test]
+    fn fires_when_the_other_cpu_went_to_tasks_of_lesser_weight() {
+        let mut rec = host(16, "1", 1, 62);
+        let other = host(2, "0", 1, 500).tables.tasks.unwrap();
+        rec.tables.tasks.as_mut().unwrap().extend(other.into_iter().map(|task| Task { weight: 15, ..task }));
+        let found = check(&Evidence::of(&rec)).unwrap();
+        let lost = found[0].lost.unwrap().as_secs_f64();
+        assert!(found.len() == 1 && (lost - 8.0).abs() < 0.3, "{lost}");
+        assert!(found[0].title.contains("lesser weight had 1.0 s"), "{}", found[0].title);
     }
 
     #[test]
