@@ -206,7 +206,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 #[cfg(test)]
 mod tests {
     use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Run, Span, Waker};
-    use whyslow_model::{Kind, Meta, Recording};
+    use whyslow_model::{Culprit, Kind, Meta, Recording};
 
     use super::*;
 
@@ -306,6 +306,36 @@ mod tests {
         assert_eq!(found(40), vec![]);
         let hog = found(500);
         assert_eq!(hog.first().and_then(|f| f.culprit.clone()).map(|c| c.id).as_deref(), Some("5"));
+    }
+
+    /// A writer waits for an idle worker, which waits to be given work by the writer; and two who hold a lock each.
+    #[test]
+    fn a_circle_by_way_of_an_idle_worker_is_no_deadlock() {
+        let hop = |edge: &str, who: &str| Hop {
+            edge: edge.into(),
+            who: who.into(),
+            waits_for: String::new(),
+            state: "blocked".into(),
+            lost: Duration::from_secs(1),
+            worst: None,
+            count: None,
+            per_call: None,
+            grows_with: None,
+        };
+        let head = Span { state: State::Blocked, ..row(1, "writer", 0, 1000) };
+        let told = |between: &str| {
+            let chain = Chain {
+                time: Duration::from_secs(1),
+                count: 1,
+                worst: Duration::from_secs(1),
+                hops: vec![hop("unknown", "writer"), hop(between, "kworker/0:1"), hop("cycle", "writer")],
+                tasks: vec![vec![(1, "writer".into())]],
+                leaf: Culprit::new(SubjectKind::Task, "1", "writer"),
+                notes: vec!["cycle".into()],
+            };
+            is_told(&HostChain { chain, head: &head, class: Class::Unknown, leaf: Some(Class::Unknown) })
+        };
+        assert!(told("mutex") && !told("idle"));
     }
 
     #[test]

@@ -30,7 +30,9 @@ const LEAST_RATIO: f64 = 3.0;
 const LEAST_RATIO_OF_ALL: f64 = 1.5;
 
 /// What reads files and ends, and writes nothing; in a file of its own so that it can have any name.
-const READS: &str = "/usr/bin/grep";
+const READS: &str = "/bin/dash";
+/// Between two rounds, in seconds: time enough for a CPU to go idle.
+const PAUSE: &str = "0.05";
 
 /// Answers faster than this are nobody's trouble.
 const QUIET_S: f64 = 0.003;
@@ -51,7 +53,7 @@ pub struct Spec {
     pub cpu: usize,
     /// Why.
     pub by: By,
-    /// Name of a program that reads each CPU's frequency so many times and ends: `{program}` of `{files}`.
+    /// Name of a program that reads each CPU's frequency so many times and ends: `{program} -c {script}`.
     #[serde(default)]
     pub program: Option<Program>,
     /// Same load, and the CPU is not late.
@@ -132,9 +134,12 @@ impl Spec {
             let path = stage.dir.join(&program.name);
             fs::copy(READS, &path).map_err(|err| format!("copy {READS}: {err}"))?;
             let files = cpus.iter().map(|cpu| policies::present_frequency(*cpu).display().to_string());
-            let round: Vec<String> = files.collect();
+            let round: Vec<String> = files.map(|file| format!("read answer < {file}")).collect();
             names.insert("program".to_owned(), path.display().to_string());
-            names.insert("files".to_owned(), vec![round.join("\n"); program.rounds].join("\n"));
+            let (round, rounds) = (round.join("; "), program.rounds);
+            let script =
+                format!("n={rounds}; while [ $n -gt 0 ]; do {round}; sleep {PAUSE}; n=$((n - 1)); done");
+            names.insert("script".to_owned(), script);
         }
         Ok(names)
     }
