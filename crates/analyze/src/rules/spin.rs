@@ -67,6 +67,8 @@ struct Spinner<'r> {
     runtime: Option<&'static Runtime>,
     /// CPU time of the process, by the kernel.
     used: Duration,
+    /// How many threads it has.
+    tasks: usize,
     /// On purpose: why we think so.
     deliberate: Option<&'static str>,
 }
@@ -117,7 +119,7 @@ impl<'r> Spinner<'r> {
         // A process that ended before the end was counted has its samples only.
         let used = Duration::from_nanos(if used > 0 { used } else { sampled });
         let deliberate = deliberate(ev, &process, &tasks);
-        Ok(Spinner { leader, runtime, used, deliberate, process })
+        Ok(Spinner { leader, runtime, used, tasks: tasks.len(), deliberate, process })
     }
 
     fn spun(&self) -> Duration {
@@ -148,7 +150,8 @@ impl<'r> Spinner<'r> {
             culprit = culprit.in_function(place(name, module));
             culprit.file = Some(module.clone()).filter(|module| !module.is_empty());
         }
-        let found = found.titled(self.title(spun, low, high)).by(culprit).gives_back(spun, low, high);
+        let title = self.title(victims.is_none(), spun, low, high);
+        let found = found.titled(title).by(culprit).gives_back(spun, low, high);
         self.remedies(found)
     }
 
@@ -157,21 +160,19 @@ impl<'r> Spinner<'r> {
         self.process.threads.iter().filter(|thread| thread.sum.share().1 > OF_THREAD).take(NAMED)
     }
 
-    fn title(&self, spun: Duration, low: Duration, high: Duration) -> String {
+    /// `is_subject`: the process is named before the title.
+    fn title(&self, is_subject: bool, spun: Duration, low: Duration, high: Duration) -> String {
         let of = |time: Duration| Share::of(time.as_secs_f64(), self.used.as_secs_f64());
         let (how, name, module) =
             self.process.places.first().map_or(("", "", ""), |(how, name, module, _)| {
                 (how.as_str(), name.as_str(), module.as_str())
             });
-        let threads: Vec<&Thread> = self.named().collect();
-        let verb = if threads.len() == 1 { "spins" } else { "spin" };
         let purpose = self.deliberate.map_or(String::new(), |why| format!(" by configuration ({why})"));
+        let each = if self.named().count() == 1 { "it" } else { "each" };
         let whose = self.runtime.map_or(String::new(), |runtime| format!("; this is {}", runtime.name));
         format!(
-            "{} of {} (pid {}) {verb}{purpose}: {} ({}, between {} and {}) of {} of CPU time went into waiting; it {how}, in {}{whose}",
-            folded(&threads),
-            self.name(),
-            self.process.tgid,
+            "{}{purpose}: {} ({}, between {} and {}) of its {} of CPU time went into waiting; {each} {how}, in {}{whose}",
+            self.who_spins(is_subject),
             seconds(spun),
             of(spun),
             of(low),
@@ -179,6 +180,20 @@ impl<'r> Spinner<'r> {
             seconds(self.used),
             place(name, module),
         )
+    }
+
+    /// "4 threads *_scheduler spin"; of another's loss with the process: "thread poll of db (pid 7) spins".
+    fn who_spins(&self, is_subject: bool) -> String {
+        let (name, pid) = (self.name(), self.process.tgid);
+        let threads: Vec<&Thread> = self.named().collect();
+        let verb = if threads.len() == 1 { "spins" } else { "spin" };
+        let are_one = threads.len() == 1 && self.tasks == 1;
+        match (is_subject, are_one) {
+            (true, true) => format!("it {verb}"),
+            (true, false) => format!("{} {verb}", folded(&threads, name)),
+            (false, true) => format!("{name} (pid {pid}) {verb}"),
+            (false, false) => format!("{} of {name} (pid {pid}) {verb}", folded(&threads, name)),
+        }
     }
 
     fn remedies(&self, found: Finding) -> Finding {
@@ -190,7 +205,7 @@ impl<'r> Spinner<'r> {
                 format!("the threads that spin: {}", names.join(", ")),
                 format!("top -H -b -n 1 -p {tgid} | head -30"),
             )
-            .check("where one of them is, some times", format!("timeout 5 perf top -t {thread}"));
+            .check("the code that one of them runs", format!("timeout 5 perf top -t {thread}"));
         let judge = "Judge it by the answer times of what it serves, before and after, not by its CPU use alone: spinning may \
                      have bought shorter answers";
         match self.runtime {
@@ -255,17 +270,8 @@ fn on_isolated_cpus(ev: &Evidence<'_>, task: &Task) -> bool {
 }
 
 fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
-    Hop {
-        edge: "runnable".into(),
-        who: victim.name.clone(),
-        waits_for: format!("a CPU, which {spinner} has and spins"),
-        state: "runnable".into(),
-        lost: loss.likely,
-        worst: Some(loss.worst),
-        count: Some(loss.waits),
-        per_call: None,
-        grows_with: None,
-    }
+    let waits_for = format!("a CPU, while {spinner} spins on one");
+    Hop::new("runnable", &victim.name, waits_for, "runnable", loss.likely).times(loss.waits, loss.worst)
 }
 
 /// Who waited for CPUs, after the process that waited most.
