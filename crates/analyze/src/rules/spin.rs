@@ -15,9 +15,12 @@ use crate::cpu_loss::{Lift, Loss, World};
 use crate::parse::cpulist;
 use crate::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
 
+mod full;
 #[cfg(test)]
 #[path = "spin_tests.rs"]
 mod tests;
+
+pub(super) use full::fold;
 
 /// The rule.
 pub const RULE: Rule = Rule {

@@ -111,6 +111,7 @@ fn verb(edge: &str) -> &'static str {
         "irqs-off" => "kept interrupts off in",
         "slow-cpu" => "ran on",
         "softirq" => "handled",
+        "spin" => "spun on",
         "work" => "was busy with",
         _ => "waited for",
     }
