@@ -12,7 +12,7 @@ mod clients;
 
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds, table};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, table};
 
 use self::clients::{Paid, awaited, clients, paid, wall};
 use super::Rule;
