@@ -34,7 +34,8 @@ pub const RULE: Rule = Rule {
           time lost = those waits, less what the waiters' sleeps absorb.",
     limits: "A thread that computes is no fault: without measured waits this is a statement about what bounds it. Who waits \
              for its answers through a socket or a pipe is told beside it, not as a loss: they may just have nothing to do. \
-             Threads that hand work to each other so that none is full are not seen.",
+             Threads that hand work to each other so that none is full are not seen. Threads that are full because they spin \
+             are told by the rule spin, which sees them only where their samples show it.",
     sources: "kernel/sched/core.c (sum_exec_runtime), fs/proc/stat.c; Amdahl, AFIPS 1967.",
     can_be_cause: true,
     check,

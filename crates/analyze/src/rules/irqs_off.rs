@@ -24,8 +24,8 @@ pub const RULE: Rule = Rule {
            interrupt, too.",
     how: "A timer that goes off, or a call that is taken, a millisecond late or more on a CPU that ran: the stack there is \
           that of who has just let interrupts in again. A function is named if it was met three times or more, right behind the \
-          instruction that lets interrupts in (x86), if most of the time that was seen in it is such gaps, and a third of \
-          all of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
+          instruction that lets interrupts in (x86), if such gaps are more than 40 % of the time that was seen in it, and more \
+          than 30 % of all gaps of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
           known it must be twice as much as elsewhere. Time lost = lateness of \
           threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's \
           gaps, and the wait of threads that were ready for this CPU during them. The lower bound leaves out the timers: a \

@@ -21,9 +21,10 @@ pub const RULE: Rule = Rule {
            limit throttles it, or something that is no task takes its time in pieces. What runs there is slow, and queues \
            that it serves fill.",
     how: "A thread goes from CPU to CPU and runs loops of dependent additions, one cycle each: 12 loops of 2 ms a CPU, half of \
-          them in each half of the window. The fastest loop of each half must take 1.25 times longer than that of the \
-          median CPU, than its time stamp counter's frequency allows, than in the recording given by --baseline, or than its own \
-          fastest pieces (or all but one, than most of the median CPU's). Time lost = time that tasks were on that CPU x (1 - time the loop should take / time it takes).",
+          them in each half of the window. The fastest loop of each half must take at least 1.25 times as long as that of the \
+          median CPU, as the time stamp counter's frequency would have it, as in the recording given by --baseline, or as the sum \
+          of its own fastest pieces. (One loop may slip in between two interrupts: it is left out where nothing interrupts the \
+          loops of the median CPU.) Time lost = time that tasks were on that CPU x (1 - time the loop should take / time it takes).",
     limits: "Only what the loops' clock sees: slow memory, a busy sibling of the core and small caches do not slow them. All \
              CPUs slow alike are seen only against nominal (not on an emulator, not on arm64) or a baseline. Isolated, \
              nohz_full and real-time CPUs are measured with --all-cpus only; idle CPUs under a governor that raises the \
