@@ -89,7 +89,7 @@ pub enum Work {
     /// sleep), and again. 0: sleep.
     Vfork { child_us: u64 },
     /// Compute beside `tasks` threads that wake once in `idle_us` and sleep again: `Word::Mode` 1 without a break, 0 a
-    /// quarter of the time.
+    /// tenth of the time.
     Few { tasks: u64, idle_us: u64 },
     /// Wait by spinning.
     Spinner(Box<spinners::Plan>),

@@ -1,11 +1,12 @@
 //! Kernel files of a window, as text: what to read when is the table (`files/rows.rs`), how is here.
 //!
-//! Harmless rows are read at the window's ends, some each second through descriptors kept open; rows with a hazard are
+//! Harmless rows are read at the window's ends or once, some each second through descriptors kept open; rows with a hazard are
 //! read once, last, by a disposable child. Nothing here parses what it reads, but to find CPUs, devices and cgroups.
 //! Names of frames are paths below the root, escaped as `name.rs` says; a network namespace's files are
 //! `netns/<inode>/net/...`.
 
 mod absent;
+mod ahead;
 mod budget;
 mod cgroups;
 mod child;
@@ -118,6 +119,8 @@ pub struct Files {
     buffer: Vec<u8>,
     /// Seconds still to leave out, because the last reading was too dear.
     rest: u32,
+    /// Rows before this one were read while the window lasted, if they could be.
+    ahead: usize,
     only_one: Option<Vec<u8>>,
     strays: Vec<libc::pid_t>,
 }
@@ -144,6 +147,7 @@ impl Files {
             early: Vec::new(),
             buffer: Vec::new(),
             rest: 0,
+            ahead: 0,
             strays: Vec::new(),
         };
         let mut seen = Seen::default();
@@ -166,7 +170,10 @@ impl Files {
         seen.missing.append(&mut self.early);
         match moment {
             Moment::Start => self.read_rows(Rate::Ends, at, seen),
-            Moment::Second => self.read_second(at, seen),
+            Moment::Second => {
+                self.read_second(at, seen);
+                self.read_ahead(at, seen);
+            }
             Moment::End => {
                 let pids = busiest.iter().take(self.limits.processes);
                 let things = pids.map(|pid| Thing::new(pid.to_string().as_bytes(), true)).collect();
@@ -181,23 +188,40 @@ impl Files {
 
     /// All harmless rows that are read at least as often as `least`.
     fn read_rows(&mut self, least: Rate, at: Duration, seen: &mut Seen) {
-        let budget = Budget::new(self.limits.moment, self.limits.moment * 10);
+        let budget = self.whole_moment();
         let mut late = false;
-        for row in ROWS.iter().filter(|row| !row.hazardous() && row.read >= least) {
-            let mut tally = Tally::of(row);
-            let places = self.places(row);
-            let found = !places.is_empty();
-            for (count, place) in places.into_iter().enumerate() {
-                late = late || (count % 16 == 0 && budget.spent());
-                if late {
-                    tally.skip(place.name, "reading took too long on this host");
-                    break;
-                }
-                let reader = Reader { root: &self.root, namespaces: &self.namespaces };
-                read_place(&reader, place, row, at, &mut self.buffer, &mut tally, &mut self.noted, seen);
+        for (number, row) in ROWS.iter().enumerate() {
+            if !row.hazardous() && row.read >= least && !self.was_early(number, row) {
+                self.read_row(row, budget, &mut late, at, seen);
             }
-            tally.settle(self.root.live, found, &mut self.noted, seen);
         }
+    }
+
+    fn whole_moment(&self) -> Budget {
+        Budget::new(self.limits.moment, self.limits.moment * 10)
+    }
+
+    fn read_row(
+        &mut self,
+        row: &'static Row,
+        budget: Budget,
+        late: &mut bool,
+        at: Duration,
+        seen: &mut Seen,
+    ) {
+        let mut tally = Tally::of(row);
+        let places = self.places(row);
+        let found = !places.is_empty();
+        for (count, place) in places.into_iter().enumerate() {
+            *late = *late || (count % 16 == 0 && budget.spent());
+            if *late {
+                tally.skip(place.name, "reading took too long on this host");
+                break;
+            }
+            let reader = Reader { root: &self.root, namespaces: &self.namespaces };
+            read_place(&reader, place, row, at, &mut self.buffer, &mut tally, &mut self.noted, seen);
+        }
+        tally.settle(self.root.live, found, &mut self.noted, seen);
     }
 
     /// The rows of each second, through descriptors kept open. After a reading over the budget it rests: on a host of

@@ -13,7 +13,7 @@ use super::loads;
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
 
-/// A full thread does four times the work of one that rests; others want their part of emulated CPUs, too.
+/// A full thread does ten times the work of one that rests; others want their part of emulated CPUs, too.
 const LEAST_RATIO: f64 = 2.0;
 /// Births of children cost time: those that are in D all the time but for that do this part of what they could.
 const MOST_OF_IT: f64 = 0.5;

@@ -81,9 +81,16 @@ pub(super) fn is_told(told: &HostChain<'_>) -> bool {
     // Who had a CPU that the holder wanted took his turn.
     let a_turn = |last: &Hop| last.waits_for == graph::HAD_CPU && last.worst < Some(graph::WITHOUT_A_BREAK);
     let by_somebody = by_somebody && !chain.hops.last().is_some_and(a_turn);
+    // Nor does who waits for the waiter by way of somebody who had nothing to do: that is a hand-over, not a deadlock.
+    let idle = |hop: &Hop| hop.edge == "idle";
+    let by_somebody = by_somebody && !(is_cycle(chain) && chain.hops.iter().any(idle));
     // Its sleep was over, and it was ready: a wait for a CPU is not this rule's, whatever the sleep before it was for.
     let for_cpu = chain.hops.first().is_some_and(|hop| hop.edge == "runnable");
     kernel && !for_cpu && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
+}
+
+fn is_cycle(chain: &Chain) -> bool {
+    chain.hops.last().is_some_and(|hop| hop.edge == "cycle")
 }
 
 /// Chains with one end.
@@ -136,6 +143,7 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
     let (head, leaf) = (cause.chain.hops.first()?, cause.chain.hops.last()?);
     let at = match leaf.state.as_str() {
         "running" | "runnable" => format!("{} ({})", leaf.who, leaf.waits_for),
+        _ if is_cycle(&cause.chain) => format!("{}, which {}", leaf.who, leaf.waits_for),
         _ => format!("{}, which waits for {}", leaf.who, leaf.waits_for),
     };
     let title =

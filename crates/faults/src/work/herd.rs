@@ -40,7 +40,7 @@ pub fn few<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> 
 /// What a busy thread does before it looks whether it is to stop.
 const PIECE_US: u64 = 500;
 /// A healthy one rests so many times as long as it works.
-const RESTS: u64 = 3;
+const RESTS: u64 = 9;
 
 fn with_sleepers<'l>(ready: impl FnOnce() -> Worker<'l>, tasks: u64, idle_us: u64) -> io::Result<Worker<'l>> {
     // Born before the work begins: what is wanted is the herd, not its birth. They end with the process.

@@ -57,7 +57,7 @@ impl fmt::Display for Hazard {
 pub enum Rate {
     /// Not at all: it sends IPIs on every kernel. It stands here so that nobody adds it again.
     Never,
-    /// Once a window, at its end.
+    /// Once a window: while it lasts, or at its end.
     Once,
     /// At both ends of the window.
     Ends,

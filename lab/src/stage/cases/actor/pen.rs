@@ -14,12 +14,14 @@ use super::{NOTES, WORK};
 pub struct Pen {
     ledger: &'static Ledger,
     tally: Tally<'static>,
+    /// How late the last tick came.
+    late: u64,
 }
 
 impl Pen {
     /// For the rest of the process's life.
     pub fn of(ledger: &'static Ledger) -> Self {
-        Pen { ledger, tally: Tally::begin(ledger, WORK) }
+        Pen { ledger, tally: Tally::begin(ledger, WORK), late: 0 }
     }
 
     /// How to behave; 0 is healthy.
@@ -43,6 +45,11 @@ impl Pen {
         self.ledger.note(NOTES, at, what);
     }
 
+    /// Note how late this tick came, as an answer that is waited for.
+    pub fn note_lateness(&self, what: impl Fn(u64) -> u64) {
+        self.note(clock::now(), what(self.late));
+    }
+
     /// Do `piece` every `ns`; a tick that is missed is not made up.
     pub fn at_each_tick(
         &mut self,
@@ -55,6 +62,7 @@ impl Pen {
             piece(self)?;
             due = (due + ns).max(clock::now());
             sys::sleep_until(due);
+            self.late = clock::now().saturating_sub(due);
         }
     }
 }

@@ -34,7 +34,19 @@ pub struct Answer {
     pub to: usize,
 }
 
+/// No CPU: its timer's answer.
+const TIMER: usize = 0xff;
+
 impl Answer {
+    /// How late a tick came.
+    fn late(ns: u64) -> u64 {
+        Answer { ns, of: TIMER, to: TIMER }.packed()
+    }
+
+    pub fn is_of_timer(&self) -> bool {
+        self.of == TIMER
+    }
+
     fn packed(&self) -> u64 {
         self.ns << 16 | (self.of as u64 & 0xff) << 8 | (self.to as u64 & 0xff)
     }
@@ -54,6 +66,7 @@ impl AskCpus {
         };
         pen.ready();
         pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
+            pen.note_lateness(Answer::late);
             for (place, cpu) in self.cpus.iter().enumerate() {
                 let (began, from) = (clock::now(), sys::this_cpu());
                 match counters.get(place) {
@@ -76,6 +89,7 @@ impl Calls {
     pub fn live(&self, mut pen: Pen) -> io::Result<()> {
         pen.ready();
         pen.at_each_tick(self.every_us * 1000, |pen| {
+            pen.note_lateness(Answer::late);
             let until = clock::now() + self.busy_us * 1000;
             while clock::now() < until {
                 fs::metadata("/proc/self/mountinfo")?;
