@@ -5,6 +5,7 @@
 mod account;
 pub mod calls;
 mod cpu_loss;
+mod cpus;
 mod demand;
 pub mod doing;
 mod evidence;

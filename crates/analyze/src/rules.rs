@@ -119,6 +119,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         answers.findings.extend(found);
     }
     slow_receiver::fold(ev, &mut answers.findings);
+    spin::fold(ev, &mut answers.findings);
     answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     answers
 }

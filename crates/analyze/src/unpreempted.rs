@@ -1,14 +1,16 @@
 //! Waits for a CPU behind one that could not be made to let go of it: the kernel ran there with interrupts off, or with
 //! preemption off. Whoever was ready there waited for that, whatever its mask, weight or quota.
 //!
-//! Known from who had a CPU without a break (`runs`), and from late sampling timers on that CPU.
+//! Known from the times in which a CPU took no interrupt although one was due (`gaps`). Where a CPU has none of these rows:
+//! from who had it without a break (`runs`), and late sampling timers there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use whyslow_model::table::{Run, Task};
+use whyslow_model::table::{Gap, Run, Task};
 use whyslow_model::timeline::Span;
 
 use crate::Evidence;
+use crate::parse::cpulist;
 
 /// A task of a real-time class takes the CPU from others within microseconds; with emulated CPUs within some milliseconds.
 const REAL_TIME_NS: u64 = 10_000_000;
@@ -16,53 +18,122 @@ const REAL_TIME_NS: u64 = 10_000_000;
 const WITHOUT_A_BREAK_NS: u64 = 50_000_000;
 /// A sampling timer that is as late as this was held up by interrupts that were off (or by a stolen CPU).
 const LATE_TIMER_NS: u64 = 50_000_000;
+/// A gap begins when an interrupt was due. They had been off before that, on a busy CPU since its last tick at most: 4 ms
+/// on most kernels. Never more than the gap itself, so that short ones are not blown up.
+const TICK_NS: u64 = 4_000_000;
 /// include/uapi/linux/sched.h: SCHED_FIFO, SCHED_RR, SCHED_DEADLINE.
 const REAL_TIME: [u32; 3] = [1, 2, 6];
 
-/// Time, by thread, in which it was ready and waited behind such a run.
+/// From, to.
+type Stretch = (u64, u64);
+
+/// Time, by thread, in which it was ready and waited behind such a stretch.
 pub fn waits(ev: &Evidence<'_>, tasks: &[Task]) -> HashMap<u32, u64> {
-    let (Ok(spans), Some(runs)) = (ev.spans(), ev.recording().tables.runs.as_deref()) else {
-        return HashMap::new();
-    };
-    let tasks: HashMap<u32, &Task> = tasks.iter().map(|task| (task.pid, task)).collect();
-    let mut by_cpu: HashMap<u32, Vec<&Run>> = HashMap::new();
-    for run in runs.iter().filter(|run| run.to_ns.saturating_sub(run.from_ns) >= REAL_TIME_NS) {
-        by_cpu.entry(run.cpu).or_default().push(run);
+    let spans = ev.spans().unwrap_or_default();
+    let mut waits = by_spans(ev, tasks, spans, &closed(ev, |_| true));
+    // Nobody queues on a CPU that is idle.
+    let closed = closed(ev, |gap| gap.state.is_none());
+    for task in tasks.iter().filter(|task| task.runnable_ns > 0) {
+        // Short waits have no rows of their own: of these no more is known than where they were.
+        let ns = match waits.get(&task.pid) {
+            Some(_) => continue,
+            None => on_its_cpus(task, &closed).min(task.runnable_ns),
+        };
+        if ns > 0 {
+            waits.insert(task.pid, ns);
+        }
     }
-    let late = |cpu: u32| {
-        let rows = ev.cpus().unwrap_or_default();
-        rows.iter().any(|row| row.cpu == cpu && row.worst_gap_ns >= LATE_TIMER_NS)
-    };
-    let late: HashMap<u32, bool> = by_cpu.keys().map(|cpu| (*cpu, late(*cpu))).collect();
+    waits
+}
+
+/// When each CPU took no interrupts: in order, without overlaps.
+fn closed(ev: &Evidence<'_>, counts: impl Fn(&Gap) -> bool) -> BTreeMap<u32, Vec<Stretch>> {
+    let mut closed: BTreeMap<u32, Vec<Stretch>> = BTreeMap::new();
+    for gap in ev.gaps().unwrap_or_default().iter().filter(|gap| counts(gap)) {
+        let from = gap.at_ns.saturating_sub(gap.ns).saturating_sub(gap.ns.min(TICK_NS));
+        closed.entry(gap.cpu).or_default().push((from, gap.at_ns));
+    }
+    closed.into_iter().map(|(cpu, stretches)| (cpu, merged(stretches))).collect()
+}
+
+fn merged(mut stretches: Vec<Stretch>) -> Vec<Stretch> {
+    stretches.sort_unstable();
+    let mut merged: Vec<Stretch> = Vec::with_capacity(stretches.len());
+    for (from, to) in stretches.into_iter().filter(|(from, to)| from < to) {
+        match merged.last_mut().filter(|last| from <= last.1) {
+            Some(last) => last.1 = last.1.max(to),
+            None => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
+fn length(stretches: &[Stretch]) -> u64 {
+    stretches.iter().map(|(from, to)| to.saturating_sub(*from)).fold(0, u64::saturating_add)
+}
+
+fn on_its_cpus(task: &Task, closed: &BTreeMap<u32, Vec<Stretch>>) -> u64 {
+    let Ok(allowed) = cpulist::parse(&task.allowed) else { return 0 };
+    let its = closed.iter().filter(|(cpu, _)| allowed.contains(**cpu));
+    its.map(|(_, stretches)| length(stretches)).fold(0, u64::saturating_add)
+}
+
+/// Of threads that have rows of their waits.
+fn by_spans(
+    ev: &Evidence<'_>,
+    tasks: &[Task],
+    spans: &[Span],
+    closed: &BTreeMap<u32, Vec<Stretch>>,
+) -> HashMap<u32, u64> {
+    let tasks: HashMap<u32, &Task> = tasks.iter().map(|task| (task.pid, task)).collect();
+    let runs = long_runs(ev);
     let mut waits: HashMap<u32, u64> = HashMap::new();
-    for span in spans {
-        let runs = by_cpu.get(&span.cpu).map_or(&[][..], Vec::as_slice);
+    for span in spans.iter().filter(|span| span.to_ns > span.woken_ns) {
+        let own = closed.get(&span.cpu).map_or(&[][..], Vec::as_slice);
+        let mut stretches: Vec<Stretch> = own.iter().filter_map(|stretch| within(span, *stretch)).collect();
         let real_time = is_real_time(&tasks, span.pid);
-        let is_late = late.get(&span.cpu).copied().unwrap_or(false);
+        let (late, runs) = runs.get(&span.cpu).map_or((false, &[][..]), |(late, runs)| (*late, runs));
         for run in runs.iter().filter(|run| run.pid != span.pid) {
-            let ns = overlap(span, run);
+            let Some((from, to)) = within(span, (run.from_ns, run.to_ns)) else { continue };
+            let ns = to.saturating_sub(from);
             let held = match (real_time, is_real_time(&tasks, run.pid)) {
                 (true, false) => ns >= REAL_TIME_NS,
                 // It had the right to keep the CPU.
                 (false, true) => false,
-                _ => ns >= WITHOUT_A_BREAK_NS && is_late,
+                _ => ns >= WITHOUT_A_BREAK_NS && late && own.is_empty(),
             };
             if held {
-                let sum = waits.entry(span.pid).or_default();
-                *sum = sum.saturating_add(ns);
+                stretches.push((from, to));
             }
         }
+        let sum = waits.entry(span.pid).or_default();
+        *sum = sum.saturating_add(length(&merged(stretches)));
     }
     waits
+}
+
+/// By CPU: whether its sampling timer was late, and who had it for long without a break.
+fn long_runs<'r>(ev: &Evidence<'r>) -> HashMap<u32, (bool, Vec<&'r Run>)> {
+    let late = |cpu: u32| {
+        let rows = ev.cpus().unwrap_or_default();
+        rows.iter().any(|row| row.cpu == cpu && row.worst_gap_ns >= LATE_TIMER_NS)
+    };
+    let mut by_cpu: HashMap<u32, (bool, Vec<&Run>)> = HashMap::new();
+    let runs = ev.runs().unwrap_or_default().iter();
+    for run in runs.filter(|run| run.to_ns.saturating_sub(run.from_ns) >= REAL_TIME_NS) {
+        by_cpu.entry(run.cpu).or_insert_with(|| (late(run.cpu), Vec::new())).1.push(run);
+    }
+    by_cpu
 }
 
 fn is_real_time(tasks: &HashMap<u32, &Task>, pid: u32) -> bool {
     tasks.get(&pid).is_some_and(|task| REAL_TIME.contains(&task.policy))
 }
 
-/// How long the thread of `span` was ready while the other had the CPU.
-fn overlap(span: &Span, run: &Run) -> u64 {
-    span.to_ns.min(run.to_ns).saturating_sub(span.woken_ns.max(run.from_ns))
+/// The part of a stretch in which the thread of `span` was ready.
+fn within(span: &Span, (from, to): Stretch) -> Option<Stretch> {
+    let (from, to) = (from.max(span.woken_ns), to.min(span.to_ns));
+    (from < to).then_some((from, to))
 }
 
 #[cfg(test)]
@@ -107,21 +178,75 @@ mod tests {
         assert_eq!(waited([1, 1], 150), Some(190 * MS));
     }
 
+    fn gap(cpu: u32, from_ms: u64, to_ms: u64) -> Gap {
+        Gap { cpu, at_ns: to_ms * MS, ns: (to_ms - from_ms) * MS, ..Gap::default() }
+    }
+
+    fn waited_in(host: &Fixture) -> Option<u64> {
+        waits(&host.ev(), host.ev().tasks().unwrap()).get(&1).copied()
+    }
+
+    #[test]
+    fn gaps_of_the_cpu_tell_to_the_moment() {
+        // Two rows of one stretch, one on another CPU, and one before it was ready.
+        let gaps =
+            vec![gap(1, 124, 150), gap(1, 130, 150), gap(1, 180, 200), gap(0, 100, 300), gap(1, 60, 90)];
+        let told = host([0, 0], 150).with(|t| t.gaps = Some(gaps));
+        // Of each up to a tick before.
+        assert_eq!(waited_in(&told), Some((30 + 24) * MS));
+        let none = host([0, 0], 0).with(|t| t.gaps = Some(vec![gap(0, 100, 300)]));
+        assert_eq!(waited_in(&none), Some(0));
+    }
+
+    #[test]
+    fn a_cpu_without_gaps_is_judged_by_who_had_it() {
+        let host = host([0, 0], 150).with(|t| t.gaps = Some(vec![gap(0, 100, 300)]));
+        assert_eq!(waited_in(&host), Some(190 * MS));
+    }
+
+    #[test]
+    fn waits_without_rows_are_bounded_by_the_gaps_of_its_cpus() {
+        let allowed = |mask: &str| {
+            let mut host = host([0, 0], 0).with(|t| {
+                t.spans = Some(Vec::new());
+                let idle = Gap { state: Some(2), ..gap(1, 200, 400) };
+                t.gaps = Some(vec![gap(1, 100, 120), gap(2, 100, 110), gap(3, 0, 900), idle]);
+            });
+            let task = &mut host.0.tables.tasks.as_mut().unwrap()[0];
+            (task.allowed, task.runnable_ns) = (mask.into(), 30 * MS);
+            waited_in(&host)
+        };
+        assert_eq!(
+            (allowed("1"), allowed("1-2"), allowed("0"), allowed("x")),
+            (Some(24 * MS), Some(30 * MS), None, None)
+        );
+    }
+
+    #[test]
+    fn no_stretch_of_time_counts_twice() {
+        assert_eq!(merged(vec![(5, 9), (0, 3), (2, 4), (6, 7), (9, 9)]), [(0, 4), (5, 9)]);
+        // A real-time task behind one that has interrupts off for a part of its run.
+        let host = host([1, 0], 0).with(|t| t.gaps = Some(vec![gap(1, 150, 200)]));
+        assert_eq!(waited_in(&host), Some(190 * MS));
+    }
+
     #[test]
     fn a_long_slice_is_not_interrupts_off() {
-        assert_eq!(waited([0, 0], 8), None);
+        assert_eq!(waited([0, 0], 8), Some(0));
     }
 
     #[test]
     fn a_task_of_a_real_time_class_waits_for_nobody_else() {
         assert_eq!(waited([1, 0], 0), Some(190 * MS));
-        assert_eq!(waited([0, 1], 150), None, "that one had the right to keep it");
+        assert_eq!(waited([0, 1], 150), Some(0), "that one had the right to keep it");
     }
 
     #[test]
     fn without_timelines_nothing_is_known() {
         let mut host = host([0, 0], 150);
         host.0.tables.runs = None;
+        assert_eq!(waited_in(&host), Some(0));
+        host.0.tables.spans = None;
         assert!(waits(&host.ev(), &[]).is_empty());
     }
 }

@@ -134,6 +134,35 @@ pub struct Hop {
     pub grows_with: Option<String>,
 }
 
+impl Hop {
+    /// `who` waited so long for `waits_for`.
+    pub fn new(
+        edge: &str,
+        who: impl Into<String>,
+        waits_for: impl Into<String>,
+        state: &str,
+        lost: Duration,
+    ) -> Self {
+        Hop {
+            edge: edge.to_owned(),
+            who: who.into(),
+            waits_for: waits_for.into(),
+            state: state.to_owned(),
+            lost,
+            worst: None,
+            count: None,
+            per_call: None,
+            grows_with: None,
+        }
+    }
+
+    /// So many times, the longest of them so long.
+    #[must_use]
+    pub fn times(self, count: u64, worst: Duration) -> Self {
+        Hop { count: Some(count), worst: Some(worst), ..self }
+    }
+}
+
 /// How to check by hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {

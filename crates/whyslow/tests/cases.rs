@@ -70,6 +70,13 @@ fn expect(case: &Path) -> Expect {
     expect
 }
 
+/// A title follows the name of who lost, and need not say it again.
+fn said_twice(finding: &Finding) -> Option<String> {
+    let name = finding.victim.name.as_str();
+    let names_it = finding.kind != Kind::CannotTell && !name.is_empty() && finding.title.starts_with(name);
+    names_it.then(|| format!("{name}: {}", finding.title))
+}
+
 /// All words of findings and of what is missing: what a reader may see.
 fn words(document: &Document) -> String {
     serde_json::to_string(&(&document.findings, &document.missing)).unwrap()
@@ -112,6 +119,7 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
         None => Vec::new(),
     };
     wrong.extend(must.iter().filter(|rule| !unknown.contains(rule)).map(|rule| format!("{rule} could tell")));
+    wrong.extend(document.findings.iter().filter_map(said_twice));
     let (words, accusations) = (words(document), accusations(document));
     wrong.extend(expect.says.iter().filter(|w| !words.contains(*w)).map(|w| format!("does not say {w:?}")));
     wrong

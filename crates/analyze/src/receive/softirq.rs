@@ -42,7 +42,7 @@ impl Receiving {
         Some(Duration::from_nanos(ns)).filter(|each| !each.is_zero())
     }
 
-    /// "8 of 10 stops at the time limit of 8 ms, with 212 of 300 packets done".
+    /// "5 stops a second, 4 of 5 at the time limit (8 ms, after 200 of 300 packets)".
     pub fn stops_words(&self, window: Duration) -> String {
         let rate = self.stops() as f64 / window.as_secs_f64().max(1e-3);
         let mut words = format!("{rate:.0} stops a second");

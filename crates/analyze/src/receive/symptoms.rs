@@ -50,19 +50,27 @@ impl Symptoms {
         [self.pruned, self.collapsed, self.dropped, self.datagrams].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// "TCP queues were pruned 27 times, windows closed 58 times".
+    /// "TCP queues were pruned 27 times, windows were closed 58 times".
     pub fn words(&self) -> String {
+        let times = |n: u64, what: &str| match n {
+            1 => format!("{what} once"),
+            n => format!("{what} {n} times"),
+        };
+        let things = |n: u64, what: &str, how: &str| match n {
+            1 => format!("1 {what} was {how}"),
+            n => format!("{n} {what}s were {how}"),
+        };
         let parts = [
-            (self.pruned, "TCP queues were pruned", "times"),
-            (self.collapsed, "collapsed", "packets"),
-            (self.dropped, "dropped", "TCP packets"),
-            (self.datagrams, "dropped", "datagrams"),
-            (self.closed, "windows closed", "times"),
-            (self.timeouts, "senders timed out", "times"),
-            (self.pressure, "TCP met its memory limit", "times"),
+            (self.pruned, times(self.pruned, "TCP queues were pruned")),
+            (self.collapsed, things(self.collapsed, "packet", "collapsed")),
+            (self.dropped, things(self.dropped, "TCP packet", "dropped")),
+            (self.datagrams, things(self.datagrams, "datagram", "dropped")),
+            (self.closed, times(self.closed, "windows were closed")),
+            (self.timeouts, times(self.timeouts, "senders timed out")),
+            (self.pressure, times(self.pressure, "TCP met its memory limit")),
         ];
-        let told = parts.iter().filter(|(count, _, _)| *count > 0);
-        told.map(|(count, what, of)| format!("{what} {count} {of}")).collect::<Vec<_>>().join(", ")
+        let told = parts.into_iter().filter(|(count, _)| *count > 0);
+        told.map(|(_, words)| words).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -101,7 +109,9 @@ mod tests {
         let found = symptoms(&host.ev()).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].netns.as_str(), found[0].pruned, found[0].spilled()), ("7", 27, 27));
-        assert_eq!(found[0].words(), "TCP queues were pruned 27 times, windows closed 58 times");
+        assert_eq!(found[0].words(), "TCP queues were pruned 27 times, windows were closed 58 times");
+        let few = Symptoms { datagrams: 1, collapsed: 2, timeouts: 1, ..Symptoms::default() };
+        assert_eq!(few.words(), "2 packets were collapsed, 1 datagram was dropped, senders timed out once");
         assert!(symptoms(&Fixture::second().ev()).is_err());
     }
 

@@ -27,9 +27,9 @@ pub const RULE: Rule = Rule {
            others have nothing to do. Host averages look half idle.",
     how: "Affinity masks come from the task iterator, ready and running time from the scheduler tracepoints and the \
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
-          task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Waits behind a run that could not be \
-          preempted (interrupts off, by late timers; a real-time task that waits for another one) are not the mask's, and \
-          are taken out.",
+          task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Waits behind one that could not be \
+          preempted (times in which the CPU took no interrupt although one was due; a real-time task that waits for another \
+          one) are not the mask's, and are taken out.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
              Memory locality is not modelled.",
     sources: "kernel/sched/core.c (set_cpus_allowed_ptr); sched(7), cpuset(7).",
@@ -178,124 +178,5 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 }
 
 #[cfg(test)]
-mod tests {
-    use whyslow_model::table::{Cgroup, CgroupCpu, Cpu, Run, Span, Tables};
-    use whyslow_model::{Frame, Kind, Meta, Recording};
-
-    use super::*;
-
-    /// `n` busy threads of /batch for 1 s on two CPUs, allowed on `mask`; each got `got_ms`.
-    fn host(n: usize, mask: &str, allowed_count: u32, got_ms: u64) -> Recording {
-        let batch = Cgroup {
-            id: 9,
-            path: "/batch".into(),
-            cpu: Some(CgroupCpu { weight: 1024, ..CgroupCpu::default() }),
-            ..Cgroup::default()
-        };
-        let task = Task {
-            cpu_cgroup: 9,
-            lived_ns: 1_000_000_000,
-            exec_ns: got_ms * 1_000_000,
-            runnable_ns: 1_000_000_000 - got_ms * 1_000_000,
-            weight: 1024,
-            allowed: mask.into(),
-            allowed_count,
-            ..Task::default()
-        };
-        Recording {
-            meta: Meta { window_ns: 1_000_000_000, cpus: 2, ..Meta::default() },
-            tables: Tables { tasks: Some(vec![task; n]), cgroups: Some(vec![batch]), ..Tables::default() },
-            ..Recording::default()
-        }
-    }
-
-    #[test]
-    fn fires_when_sixteen_share_one_cpu_and_the_other_idles() {
-        let rec = host(16, "1", 1, 62);
-        let found = check(&Evidence::of(&rec)).unwrap();
-        assert_eq!((found[0].kind, found[0].victim.id.as_str()), (Kind::Cause, "/batch"));
-        let lost = found[0].lost.unwrap().as_secs_f64();
-        assert!((lost - 8.0).abs() < 0.3, "{lost}");
-        assert_eq!(found[0].culprit.as_ref().unwrap().id, "cpu1");
-    }
-
-    #[test]
-    fn is_quiet_when_all_cpus_are_allowed() {
-        assert_eq!(check(&Evidence::of(&host(16, "0-1", 2, 125))), Ok(vec![]));
-    }
-
-    #[test]
-    fn is_quiet_when_the_other_cpu_is_as_full() {
-        let mut rec = host(8, "1", 1, 125);
-        let other = host(8, "0", 1, 125).tables.tasks.unwrap();
-        rec.tables.tasks.as_mut().unwrap().extend(other);
-        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
-    }
-
-    /// Sixteen crowd on one CPU and two have the other: a mask lifted would shift the queue, not shorten it.
-    #[test]
-    fn is_quiet_when_no_cpu_idled() {
-        let mut rec = host(16, "1", 1, 62);
-        let other = host(2, "0", 1, 500).tables.tasks.unwrap();
-        rec.tables.tasks.as_mut().unwrap().extend(other);
-        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
-    }
-
-    /// The same two at nice 19: the sixteen would have most of CPU 0 but for the mask.
-    #[test]
-    fn fires_when_the_other_cpu_went_to_tasks_of_lesser_weight() {
-        let mut rec = host(16, "1", 1, 62);
-        let other = host(2, "0", 1, 500).tables.tasks.unwrap();
-        rec.tables.tasks.as_mut().unwrap().extend(other.into_iter().map(|task| Task { weight: 15, ..task }));
-        let found = check(&Evidence::of(&rec)).unwrap();
-        let lost = found[0].lost.unwrap().as_secs_f64();
-        assert!(found.len() == 1 && (lost - 8.0).abs() < 0.3, "{lost}");
-        assert!(found[0].title.contains("lesser weight had 1.0 s"), "{}", found[0].title);
-    }
-
-    #[test]
-    fn is_quiet_about_pinned_tasks_that_need_little() {
-        let mut rec = host(16, "1", 1, 10);
-        for task in rec.tables.tasks.iter_mut().flatten() {
-            (task.runnable_ns, task.sleep_ns) = (3_000_000, 987_000_000);
-        }
-        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
-    }
-
-    #[test]
-    fn names_the_node_whose_cpus_they_are() {
-        let mut rec = host(4, "1", 1, 250);
-        let frame = |node: u32, cpus: &str| Frame {
-            at: Duration::from_secs(1),
-            name: format!("sys/devices/system/node/node{node}/cpulist"),
-            bytes: cpus.as_bytes().to_vec(),
-        };
-        rec.frames = vec![frame(0, "0\n"), frame(1, "1\n")];
-        let found = check(&Evidence::of(&rec)).unwrap();
-        assert!(found[0].title.contains("CPU 1 (all of NUMA node 1)"), "{}", found[0].title);
-        rec.frames = vec![frame(0, "0-1\n")];
-        assert!(!check(&Evidence::of(&rec)).unwrap()[0].title.contains("node"));
-    }
-
-    /// The task on CPU 1 waits 330 ms, of which 300 ms behind a worker that has interrupts off.
-    #[test]
-    fn is_quiet_when_they_waited_behind_one_that_could_not_be_preempted() {
-        const MS: u64 = 1_000_000;
-        let mut rec = host(1, "1", 1, 670);
-        let told = |rec: &Recording| check(&Evidence::of(rec)).unwrap().len();
-        assert_eq!(told(&rec), 1);
-        let ready =
-            |from: u64| Span { cpu: 1, woken_ns: from * MS, to_ns: (from + 150) * MS, ..Span::default() };
-        let run = |from: u64| Run { cpu: 1, pid: 9, from_ns: from * MS, to_ns: (from + 150) * MS };
-        rec.tables.spans = Some(vec![ready(100), ready(600)]);
-        rec.tables.runs = Some(vec![run(100), run(600)]);
-        assert_eq!(told(&rec), 1, "a long slice among equals is the mask's");
-        rec.tables.cpus = Some(vec![Cpu { cpu: 1, worst_gap_ns: 148 * MS, gaps: 2, ..Cpu::default() }]);
-        assert_eq!(told(&rec), 0);
-    }
-
-    #[test]
-    fn says_so_when_it_cannot_tell() {
-        assert!(check(&Evidence::of(&Recording::default())).is_err());
-    }
-}
+#[path = "cpu_pinned_tests.rs"]
+mod tests;

@@ -34,7 +34,8 @@ pub const RULE: Rule = Rule {
           time lost = those waits, less what the waiters' sleeps absorb.",
     limits: "A thread that computes is no fault: without measured waits this is a statement about what bounds it. Who waits \
              for its answers through a socket or a pipe is told beside it, not as a loss: they may just have nothing to do. \
-             Threads that hand work to each other so that none is full are not seen.",
+             Threads that hand work to each other so that none is full are not seen. Threads that are full because they spin \
+             are told by the rule spin, which sees them only where their samples show it.",
     sources: "kernel/sched/core.c (sum_exec_runtime), fs/proc/stat.c; Amdahl, AFIPS 1967.",
     can_be_cause: true,
     check,
@@ -56,12 +57,31 @@ const MOST_NAMED: usize = 4;
 /// Frames of its most frequent stack that are shown.
 const FRAMES: usize = 4;
 
+/// Full threads, while the host looks idle.
+#[derive(Default)]
+pub(super) struct Full<'r> {
+    /// The part of all CPU time that was left over.
+    pub idle: Share,
+    /// By process, the one with the most of them first; of each the busiest first.
+    pub processes: Vec<Vec<&'r Task>>,
+}
+
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let Full { idle, processes } = full(ev)?;
+    if processes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let chains = graph::host_chains(ev.recording());
+    Ok(processes.iter().filter_map(|threads| finding(ev, threads, idle, &chains)).collect())
+}
+
+/// Those that are told.
+pub(super) fn full<'r>(ev: &Evidence<'r>) -> Result<Full<'r>, Missing> {
     let world = World::of(ev)?;
     let whole = ev.window().as_secs_f64() * f64::from(world.cpus());
     let idle = Share::of(world.idle().as_secs_f64(), whole);
     if idle.ratio() < LOOKS_IDLE {
-        return Ok(Vec::new());
+        return Ok(Full::default());
     }
     let mut processes: BTreeMap<u32, Vec<&Task>> = BTreeMap::new();
     for task in world.tasks().iter().filter(|task| is_full(ev, task)) {
@@ -73,11 +93,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     let first = |threads: &Vec<&Task>| threads.first().map_or((0, 0), |task| (task.exec_ns, task.pid));
     processes.sort_by_key(|threads| std::cmp::Reverse((threads.len(), first(threads))));
-    if processes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let chains = graph::host_chains(ev.recording());
-    Ok(processes.iter().take(MOST).filter_map(|threads| finding(ev, threads, idle, &chains)).collect())
+    processes.truncate(MOST);
+    Ok(Full { idle, processes })
 }
 
 fn share(ev: &Evidence<'_>, task: &Task) -> Share {
@@ -94,8 +111,8 @@ fn is_full(ev: &Evidence<'_>, task: &Task) -> bool {
 
 fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChain<'_>]) -> Option<Finding> {
     let first = threads.first()?;
-    let title = title(ev, threads, idle)?;
     let process = Subject::new(SubjectKind::Task, first.tgid.to_string(), process_name(ev, first));
+    let title = title(ev, threads, &process, idle)?;
     let finding = match lost(ev, threads, chains) {
         Some((chain, victim, loss)) => {
             let mut cause = Finding::cause(RULE.id, victim, loss.likely)
@@ -115,21 +132,27 @@ fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChai
 }
 
 /// Which threads of how many, their share, and what the busiest of them does.
-fn title(ev: &Evidence<'_>, threads: &[&Task], idle: Share) -> Option<String> {
+fn title(ev: &Evidence<'_>, threads: &[&Task], process: &Subject, idle: Share) -> Option<String> {
     let first = threads.first()?;
     let all = ev.tasks().ok()?.iter().filter(|task| task.tgid == first.tgid).count();
-    let named = |task: &&Task| format!("{} ({}, {} of a CPU)", task.comm, task.pid, share(ev, task));
+    let named = |task: &&Task| match task.comm == process.name {
+        true => format!("{} ({} of a CPU)", task.pid, share(ev, task)),
+        false => format!("{} ({}, {} of a CPU)", task.comm, task.pid, share(ev, task)),
+    };
     let named: Vec<String> = threads.iter().take(MOST_NAMED).map(named).collect();
-    let which = match (threads.len(), all) {
-        (1, 1) => "it had a CPU".to_owned(),
-        (1, all) => format!("1 of its {all} threads had a CPU"),
-        (full, all) => format!("{full} of its {all} threads had a CPU each"),
+    let noun = if first.comm == process.name { "thread " } else { "" };
+    let named = format!("{noun}{}", named.join(", "));
+    let (which, bound) = match (threads.len(), all) {
+        (1, 1) => (format!("it had {} of a CPU", share(ev, first)), "what one CPU does"),
+        (1, all) => (format!("1 of its {all} threads had a CPU all the time: {named}"), "what one CPU does"),
+        (full, all) => (
+            format!("{full} of its {all} threads had a CPU each all the time: {named}"),
+            "what one CPU does for each",
+        ),
     };
     Some(format!(
-        "{which} all the time, while {idle} of the host's CPU time was left over: {}. {}It is bound by one CPU a thread: more \
-         CPUs do not help it",
-        named.join(", "),
-        work(ev, first),
+        "{which}; {idle} of the host's CPU time was left over. {}It is bound by {bound}: more CPUs do not help it",
+        work(ev, first)
     ))
 }
 
@@ -145,17 +168,22 @@ fn work(ev: &Evidence<'_>, task: &Task) -> String {
     let did = OnCpu::of(samples).did(task.pid);
     let Some((doing, part)) = did.first() else { return String::new() };
     let most = samples.iter().filter(|sample| sample.pid == task.pid).max_by_key(|sample| sample.count);
-    let stack = most.map(stack).filter(|stack| !stack.is_empty());
+    let stack = most.map(|most| stack(most, doing.function.as_deref())).filter(|stack| !stack.is_empty());
     let seen = stack.map(|stack| format!(", most often {stack}")).unwrap_or_default();
-    format!("{} of that is {}{seen}. ", Share::of(*part, 1.0), doing.what)
+    format!("{} of that was {}{seen}. ", Share::of(*part, 1.0), doing.what)
 }
 
-/// "f < g < h", what has a name.
-fn stack(sample: &Sample) -> String {
+/// "in f, called by g, called by h", what has a name; without the first if that is `told` already.
+fn stack(sample: &Sample, told: Option<&str>) -> String {
     let frames =
         sample.kernel.iter().map(|frame| symbol(frame)).chain(sample.user.iter().map(String::as_str));
     let named = frames.filter(|frame| !frame.is_empty() && !frame.starts_with(['[', '0']));
-    named.take(FRAMES).collect::<Vec<_>>().join(" < ")
+    let words = named.take(FRAMES).enumerate().map(|(at, frame)| match at {
+        0 if Some(frame) == told => String::new(),
+        0 => format!("in {frame}"),
+        _ => format!("called by {frame}"),
+    });
+    words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// What others lost to these threads: waits for locks of programs that end with one of them at work.

@@ -10,6 +10,7 @@ use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind};
 
 use super::Rule;
 use crate::Evidence;
+use crate::cpus;
 use crate::evidence::IdleState;
 use crate::parameters::{self, Effect};
 use crate::parse::cpulist;
@@ -101,14 +102,14 @@ fn differences(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opt
         .iter()
         .filter(|(how, _)| **how != most)
         .map(|(how, cpus)| {
-            format!("{} may use {}", cpus_told(cpus), if how.is_empty() { "none" } else { how })
+            format!("{} may use {}", cpus::named(cpus), if how.is_empty() { "none" } else { how })
         })
         .collect();
     let title = format!("CPUs differ in their idle states: {}; the others may use {most}", others.join("; "));
     let files = "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable";
     Some(
         risk("idle states of CPUs", title)
-            .check("1: switched off", format!("grep . {files}"))
+            .check("the states that are switched off (1)", format!("grep . {files}"))
             .advice("make them alike, if it is not on purpose: what runs on these CPUs wakes up later, or sooner, than elsewhere"),
     )
 }
@@ -137,9 +138,9 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
     let share = cpus.iter().map(|(_, share)| share).sum::<f64>() / cpus.len().max(1) as f64;
     let cpus: Vec<u32> = cpus.into_iter().map(|(cpu, _)| cpu).collect();
     let title = format!(
-        "{} slept in idle state {name} {} of the time, which takes {latency} us to leave, by its driver's own account: all \
-         that they are woken for comes that much later",
-        cpus_told(&cpus),
+        "{} slept in idle state {name} for {} of the time; by its driver's own account it takes {latency} us to leave: \
+         whatever they are woken for comes that much later",
+        cpus::named(&cpus),
         Share::of(share.min(1.0), 1.0),
     );
     let files = format!("/sys/devices/system/cpu/cpu*/cpuidle/state{index}/disable");
@@ -147,7 +148,7 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
         risk(&format!("idle state {name}"), title)
             .check("exit latencies in us", "grep . /sys/devices/system/cpu/cpu0/cpuidle/state*/latency")
             .fix(
-                "if wake-ups matter more than power: switch the state off (undo: echo 0)",
+                "if wake-ups matter more than power: switch the state off (undo: the same with echo 0)",
                 format!("for f in {files}; do echo 1 > $f; done"),
             ),
     )
@@ -163,8 +164,8 @@ fn kept_awake(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opti
         return None;
     }
     let title = format!(
-        "{} ({}) holds /dev/cpu_dma_latency at {} us, less than any idle state takes to leave ({quickest} us): idle CPUs poll, \
-         use full power, and take from the other thread of their core",
+        "{} ({}) holds /dev/cpu_dma_latency at {} us, less than any idle state takes to leave ({quickest} us): idle CPUs poll \
+         at full power, and slow down the other hardware thread of their core",
         holder.comm, holder.pid, holder.value_us,
     );
     Some(
@@ -176,21 +177,6 @@ fn kept_awake(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opti
                 "if it is not on purpose, let that process ask for more, or end it: its wish ends with it",
             ),
     )
-}
-
-/// CPUs that are named; more are counted.
-const MOST_NAMED: usize = 6;
-
-fn cpus_told(cpus: &[u32]) -> String {
-    match cpus {
-        [one] => format!("CPU {one}"),
-        _ => {
-            let named: Vec<String> = cpus.iter().take(MOST_NAMED).map(u32::to_string).collect();
-            let more = cpus.len().saturating_sub(MOST_NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("CPUs {}{more}", named.join(", "))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ fn imbalance(shares: &[(u32, Share)]) -> Option<(u32, Share, Share)> {
 fn finding(ev: &Evidence<'_>, cpu: u32, share: Share, median: Share) -> Finding {
     let vector = busiest_vector(ev, cpu).map_or_else(String::new, |name| format!(", most of it {name}"));
     let f = Finding::risk(RULE.id, Subject::new(SubjectKind::Cpu, cpu.to_string(), format!("CPU {cpu}")))
-        .titled(format!("CPU {cpu} spent {share} of the window on interrupts{vector}; the others {median}"))
+        .titled(format!("it spent {share} of the window on interrupts{vector}; the others {median}"))
         .check("soft and irq columns by CPU", "mpstat -P ALL 1 5")
         .check("which line rises on that CPU", "cat /proc/interrupts; sleep 5; cat /proc/interrupts");
     match busiest_line(ev, cpu) {
@@ -131,7 +131,7 @@ mod tests {
                 " CPU0 CPU1\n 36: 9000 0 PCI-MSI 1-edge eth0-rx-0\nLOC: 90000 5 Local timer\n",
             );
         let found = check(&host.ev()).unwrap();
-        assert_eq!(found[0].title, "CPU 0 spent 92 % of the window on interrupts; the others 3 %");
+        assert_eq!(found[0].title, "it spent 92 % of the window on interrupts; the others 3 %");
         assert_eq!(found[0].culprit.as_ref().unwrap().name, "eth0-rx-0");
         assert_eq!(found[0].fixes[0].command.as_deref(), Some("echo 0-1 > /proc/irq/36/smp_affinity_list"));
         assert_eq!(found[0].lost, None);
@@ -148,7 +148,7 @@ mod tests {
         let found = check(&host.ev()).unwrap();
         assert_eq!(
             found[0].title,
-            "CPU 1 spent 90 % of the window on interrupts, most of it NET_RX; the others 0 %"
+            "it spent 90 % of the window on interrupts, most of it NET_RX; the others 0 %"
         );
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
 
 use super::Rule;
+use super::late_cpu::waited;
 use crate::Evidence;
 use crate::late::{Keeper, Payer, Payers, Wait, asked_through, keepers};
 
@@ -23,8 +24,8 @@ pub const RULE: Rule = Rule {
            interrupt, too.",
     how: "A timer that goes off, or a call that is taken, a millisecond late or more on a CPU that ran: the stack there is \
           that of who has just let interrupts in again. A function is named if it was met three times or more, right behind the \
-          instruction that lets interrupts in (x86), if most of the time that was seen in it is such gaps, and a third of \
-          all of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
+          instruction that lets interrupts in (x86), if such gaps are more than 40 % of the time that was seen in it, and more \
+          than 30 % of all gaps of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
           known it must be twice as much as elsewhere. Time lost = lateness of \
           threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's \
           gaps, and the wait of threads that were ready for this CPU during them. The lower bound leaves out the timers: a \
@@ -55,23 +56,26 @@ fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
     let rec = ev.recording();
     let payers = payers(ev, keeper);
     let lost = payers.time(rec, |_| true);
-    let Keeper { cpu, function, who, count, total, worst, .. } = keeper;
+    let Keeper { cpu, function, who, pid, count, total, worst, .. } = keeper;
     let (total, worst) = (seconds(*total), seconds(*worst));
-    let kept = format!(
-        "{who} kept interrupts off on CPU {cpu} in {function} {count} times, {total} together, {worst} at worst"
-    );
-    let culprit =
-        Culprit::new(SubjectKind::Task, keeper.pid.to_string(), who.clone()).in_function(function.clone());
+    let times = format!("in {function} {count} times, {total} together, {worst} at worst");
+    let culprit = Culprit::new(SubjectKind::Task, pid.to_string(), who.clone()).in_function(function.clone());
     let first = payers.first().filter(|_| lost.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64());
     let finding = match first {
         None if keeper.worst < LONG => return None,
         None => {
             let subject = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}"));
-            Finding::risk(RULE.id, subject).titled(format!("{kept}; nobody was seen to pay for it"))
+            let kept = format!("{who} (pid {pid}) kept interrupts off {times}");
+            Finding::risk(RULE.id, subject).titled(format!("{kept}; nobody was seen to lose time by it"))
         }
         Some(first) => {
-            let title = format!("{kept}: {} and others there lost {}", first.comm, seconds(lost));
-            let mut finding = Finding::cause(RULE.id, payers.subject(), lost)
+            let subject = payers.subject();
+            let most = match subject.kind {
+                SubjectKind::Task => String::new(),
+                _ => format!("; {} (pid {}) lost most by it", first.comm, first.pid),
+            };
+            let title = format!("{who} kept interrupts off on CPU {cpu} {times}{most}");
+            let mut finding = Finding::cause(RULE.id, subject, lost)
                 .titled(title)
                 .share_of(payers.lived(rec))
                 .between(payers.time(rec, |payer| payer.wait != Wait::Slept), lost)
@@ -80,11 +84,10 @@ fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
             finding
         }
     };
-    let pid = keeper.pid;
     Some(
         finding
             .by(culprit)
-            .check("who keeps interrupts off, by the kernel's own tracer", format!("rtla timerlat top -c {cpu} -d 10s"))
+            .check("how long interrupts are off, by the kernel's own tracer", format!("rtla timerlat top -c {cpu} -d 10s"))
             .check("what it does in the kernel", format!("cat /proc/{pid}/stack"))
             .advice(format!(
                 "let {who} do this less often, in smaller steps, or on a CPU that nobody else needs (taskset; undo: the mask as \
@@ -144,41 +147,14 @@ fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     let mut rows: Vec<&Payer> = payers.0.iter().filter(|payer| payer.ns > 0).collect();
     rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.wait));
     let hop = |payer: &&Payer| {
-        let (edge, state) = match payer.wait {
-            Wait::Spun => ("cross-call", "running"),
-            Wait::Slept => ("timer", "sleep"),
-            Wait::Ready => ("runnable", "runnable"),
-        };
-        let cpu = keeper.cpu;
-        let waits_for = match payer.wait {
-            Wait::Spun => {
-                let file = asked_through(ev.recording(), payer.pid, payer.tgid);
-                let read = file.map_or_else(String::new, |file| format!(", reading {file}"));
-                format!("CPU {cpu} to run {}{read}", payer.function)
-            }
-            Wait::Slept => format!("its timer on CPU {cpu}"),
-            Wait::Ready => format!("CPU {cpu}"),
-        };
-        told(edge, payer.comm.clone(), waits_for, state, (payer.ns, payer.count, payer.worst))
+        let file = asked_through(ev.recording(), payer.pid, payer.tgid);
+        waited(payer, file.filter(|_| payer.wait == Wait::Spun).as_deref())
     };
     let mut hops: Vec<Hop> = rows.iter().take(MOST).map(hop).collect();
-    let sums = (keeper.total.as_nanos() as u64, keeper.count, keeper.worst.as_nanos() as u64);
-    hops.push(told("irqs-off", keeper.who.clone(), format!("{} (kernel)", keeper.function), "running", sums));
+    let who = format!("{} (pid {})", keeper.who, keeper.pid);
+    let place = &keeper.function;
+    hops.push(Hop::new("irqs-off", who, place, "running", keeper.total).times(keeper.count, keeper.worst));
     hops
-}
-
-fn told(edge: &str, who: String, waits_for: String, state: &str, (ns, count, worst): (u64, u64, u64)) -> Hop {
-    Hop {
-        edge: edge.to_owned(),
-        who,
-        waits_for,
-        state: state.to_owned(),
-        lost: Duration::from_nanos(ns),
-        worst: Some(Duration::from_nanos(worst)),
-        count: Some(count),
-        per_call: None,
-        grows_with: None,
-    }
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {

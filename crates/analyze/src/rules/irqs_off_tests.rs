@@ -35,10 +35,9 @@ fn fires_when_sleepers_of_that_cpu_are_late() {
         (found.len(), found[0].kind, found[0].lost),
         (1, Kind::Cause, Some(Duration::from_millis(90)))
     );
-    assert!(
-        found[0].title.starts_with("t9 kept interrupts off on CPU 1 in sort_rows 5 times"),
-        "{}",
-        found[0].title
+    assert_eq!(
+        found[0].title,
+        "t9 kept interrupts off on CPU 1 in sort_rows 5 times, 100 ms together, 20 ms at worst"
     );
     let culprit = found[0].culprit.as_ref().unwrap();
     assert_eq!((culprit.id.as_str(), culprit.function.as_deref()), ("9", Some("sort_rows")));
@@ -56,6 +55,7 @@ fn who_was_ready_and_who_spun_meanwhile_count_too() {
     rec.tables.spans = Some(vec![row]);
     let found = check(&Evidence::of(&rec)).unwrap();
     assert_eq!(found[0].lost, Some(Duration::from_millis(40)));
+    assert!(found[0].title.ends_with("; asks (pid 5) lost most by it"), "{}", found[0].title);
     assert_eq!(found[0].chain.last().unwrap().edge, "irqs-off");
 }
 
@@ -63,6 +63,7 @@ fn who_was_ready_and_who_spun_meanwhile_count_too() {
 fn is_a_risk_if_nobody_pays() {
     let found = check(&Evidence::of(&kept(1))).unwrap();
     assert_eq!((found[0].kind, found[0].lost), (Kind::Risk, None));
+    assert!(found[0].title.ends_with("; nobody was seen to lose time by it"), "{}", found[0].title);
 }
 
 #[test]

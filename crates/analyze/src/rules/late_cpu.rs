@@ -10,6 +10,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, s
 
 use super::Rule;
 use crate::Evidence;
+use crate::cpus;
 use crate::late::{IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, slow_states};
 
 /// The rule.
@@ -75,22 +76,26 @@ fn slow_wakes(ev: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Payers) -> Finding {
-    let (which, words) = (list(cpus), state.words());
-    let wake = if cpus.len() == 1 { "wakes" } else { "wake" };
+    let (which, words) = (cpus::named(cpus), state.words());
+    let is_one = cpus.len() == 1;
     let cpu = cpus.first().copied().unwrap_or_default();
     let finding = match paid(ev, all) {
         None => {
             let subject = Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), which.clone());
-            let title = format!("{which} {wake} slowly from {words}; nobody was seen to pay for it");
+            let they = if is_one { "it wakes" } else { "they wake" };
+            let title = format!("{they} slowly from {words}; nobody was seen to wait for it");
             Finding::risk(RULE.id, subject).titled(title)
         }
-        Some((payers, first)) => cause(ev, (&which, wake, &words), cpus, &payers, &first, all),
+        Some((payers, first)) => {
+            let wake = if is_one { "wakes" } else { "wake" };
+            cause(ev, (&which, wake, &words), cpus, &payers, &first, all)
+        }
     };
     finding
-        .check("idle states of this CPU, with their exit latency and use", format!("grep . /sys/devices/system/cpu/cpu{cpu}/cpuidle/state*/{{name,latency,usage,disable}}"))
+        .check(format!("idle states of CPU {cpu}, with their exit latency in us and their use"), format!("grep . /sys/devices/system/cpu/cpu{cpu}/cpuidle/state*/{{name,latency,usage,disable}}"))
         .fix(
-            "keep all CPUs out of slow states as long as this command runs (undo: end it); costs power and, on some machines, \
-             turbo of other cores",
+            "keep all CPUs out of slow states as long as this command runs (undo: end it); it costs power and, on some machines, \
+             the turbo of other cores",
             "sh -c 'exec 3>/dev/cpu_dma_latency; printf \"\\\\012\\\\0\\\\0\\\\0\" >&3; sleep 3600'",
         )
         .advice(
@@ -123,15 +128,18 @@ fn cause(
     let rec = ev.recording();
     let lost = payers.time(rec, |_| true);
     let file = asked_through(rec, first.pid, first.tgid).filter(|_| first.wait == Wait::Spun);
-    let read = file.as_deref().map_or_else(String::new, |file| format!(", reading {file},"));
-    let title = format!(
-        "{}{read} waited {} for {which}, which {wake} slowly from {words}, {} at worst",
-        first.comm,
-        seconds(lost),
-        seconds(Duration::from_nanos(first.worst))
-    );
+    let subject = payers.subject();
+    let read = file.as_deref().map_or_else(String::new, |file| format!("reading {file}, "));
+    let worst = seconds(Duration::from_nanos(first.worst));
+    let who = match (subject.kind, first.wait) {
+        (SubjectKind::Task, Wait::Slept) => "its timers were late on".to_owned(),
+        (SubjectKind::Task, _) => format!("{read}it waited for"),
+        (_, Wait::Slept) => format!("timers of threads like {} (pid {}) were late on", first.comm, first.pid),
+        (_, _) => format!("{read}{} (pid {}) and others waited for", first.comm, first.pid),
+    };
+    let title = format!("{who} {which}, which {wake} slowly from {words}, {worst} at worst");
     let spun = all.time(rec, |payer| payer.wait == Wait::Spun);
-    let mut finding = Finding::cause(RULE.id, payers.subject(), lost)
+    let mut finding = Finding::cause(RULE.id, subject, lost)
         .titled(title)
         .share_of(payers.lived(rec))
         .between(spun.min(lost), all.time(rec, |_| true))
@@ -157,54 +165,24 @@ fn chain(payers: &Payers, cpus: &BTreeSet<u32>, words: &str, file: Option<&str>)
         let (ns, count, worst) = own.fold((0u64, 0u64, 0u64), |(ns, count, worst), p| {
             (ns.saturating_add(p.ns), count.saturating_add(p.count), worst.max(p.worst))
         });
-        hops.push(hop(
-            "idle-state",
-            format!("CPU {cpu}"),
-            format!("to wake from {words}"),
-            "idle",
-            (ns, count, worst),
-        ));
+        let (lost, worst) = (Duration::from_nanos(ns), Duration::from_nanos(worst));
+        hops.push(Hop::new("idle-state", format!("CPU {cpu}"), words, "idle", lost).times(count, worst));
     }
     hops
 }
 
-fn waited(payer: &Payer, file: Option<&str>) -> Hop {
+/// How `payer` waited; `file`: what it read meanwhile.
+pub(super) fn waited(payer: &Payer, file: Option<&str>) -> Hop {
+    let cpu = payer.cpu;
     let read = file.map_or_else(String::new, |file| format!(", reading {file}"));
-    let sums = (payer.ns, payer.count, payer.worst);
     let (edge, what, state) = match payer.wait {
-        Wait::Spun => ("cross-call", format!("CPU {} to run {}{read}", payer.cpu, payer.function), "running"),
-        Wait::Slept => ("timer", format!("its timer on CPU {}", payer.cpu), "sleep"),
-        Wait::Ready => ("runnable", format!("CPU {}", payer.cpu), "runnable"),
+        Wait::Spun => ("cross-call", format!("CPU {cpu} to run {}{read}", payer.function), "running"),
+        Wait::Slept => ("timer", format!("its timer on CPU {cpu}"), "sleep"),
+        Wait::Ready => ("runnable", format!("CPU {cpu}"), "runnable"),
     };
-    hop(edge, payer.comm.clone(), what, state, sums)
-}
-
-fn hop(edge: &str, who: String, waits_for: String, state: &str, (ns, count, worst): (u64, u64, u64)) -> Hop {
-    Hop {
-        edge: edge.to_owned(),
-        who,
-        waits_for,
-        state: state.to_owned(),
-        lost: Duration::from_nanos(ns),
-        worst: Some(Duration::from_nanos(worst)),
-        count: Some(count),
-        per_call: None,
-        grows_with: None,
-    }
-}
-
-/// "CPU 3", "CPUs 1-3,5".
-fn list(cpus: &BTreeSet<u32>) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for cpu in cpus {
-        match ranges.last_mut().filter(|(_, last)| last.checked_add(1) == Some(*cpu)) {
-            Some((_, last)) => *last = *cpu,
-            None => ranges.push((*cpu, *cpu)),
-        }
-    }
-    let text: Vec<String> =
-        ranges.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
-    format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, text.join(","))
+    let (lost, worst) = (Duration::from_nanos(payer.ns), Duration::from_nanos(payer.worst));
+    let who = format!("{} (pid {})", payer.comm, payer.pid);
+    Hop::new(edge, who, what, state, lost).times(payer.count, worst)
 }
 
 /// CPUs that stood still in user code: nobody in this kernel can do that. Steal, where it is told, is another rule's.
@@ -225,12 +203,15 @@ fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     told.map(|(cpu, (ns, times, worst))| {
         Finding::risk(RULE.id, Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}")))
             .titled(format!(
-                "CPU {cpu} stood still in programs {times} times, {} together, {} at worst: firmware (SMI) or a hypervisor \
-                 that does not tell",
+                "it stood still {times} times in the middle of programs, {} together, {} at worst: firmware (SMI), or a \
+                 hypervisor that does not tell",
                 seconds(Duration::from_nanos(ns)),
                 seconds(Duration::from_nanos(worst))
             ))
-            .check("times in which the hardware took the CPU (needs the hwlat tracer)", "rtla hwnoise -c 0 -d 10s")
+            .check(
+                "times in which the hardware took the CPU (needs the hwlat tracer)",
+                format!("rtla hwnoise -c {cpu} -d 10s"),
+            )
     })
     .collect()
 }
@@ -243,7 +224,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     if all == 0 || late.saturating_mul(100) > all {
         return Ok(None);
     }
-    let evidence = format!("of {all} timers and calls {late} came half a millisecond late or more");
+    let evidence = format!("of {all} timers and calls, {late} were half a millisecond late or more");
     Ok(Some(Not { what: "late CPUs".into(), evidence }))
 }
 

@@ -12,7 +12,7 @@ mod clients;
 
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds, table};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, table};
 
 use self::clients::{Paid, awaited, clients, paid, wall};
 use super::Rule;
@@ -68,8 +68,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
     if lost < LEAST_LOST {
         let who = Subject::new(SubjectKind::Socket, l.local.clone(), server(l));
         let title = format!(
-            "{} turned connections away {} times; nobody on this host was seen to wait",
-            server(l),
+            "connections were turned away {} times; nobody on this host was seen to wait",
             l.overflows
         );
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
@@ -77,9 +76,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
     let retried: u64 = paid.clients.iter().map(|c| awaited(c)).fold(0, u64::saturating_add);
     let worst = paid.clients.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos);
     let title = format!(
-        "{} waited {} for {retried} connects: the listen queue of {} was full ({} of {}, {} turned away)",
-        clients(paid).name,
-        seconds(lost),
+        "{retried} connects had to be tried again: the listen queue of {} was full ({} of {}, {} turned away)",
         server(l),
         l.queue,
         l.limit,

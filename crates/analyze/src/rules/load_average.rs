@@ -83,11 +83,11 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
     let kinds = kinds_of_waits(ev, load.waiting)?;
     let now = ev.load().map(|now| format!("the load average is {:.1}: ", now.one)).unwrap_or_default();
     let parts: Vec<String> =
-        kinds.iter().map(|kind| format!("{:.1} wait for {}", kind.tasks, kind.told())).collect();
-    let waits = if parts.is_empty() { "what for, was not seen".to_owned() } else { parts.join(", ") };
+        kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.told())).collect();
+    let waits = if parts.is_empty() { "for what, was not seen".to_owned() } else { parts.join(", ") };
     let title = format!(
-        "{now}on average {:.1} tasks were in uninterruptible sleep and {:.1} on a CPU or ready for one, with {} of CPU time \
-         left over; {waits}",
+        "{now}in the window {:.1} tasks on average were in uninterruptible sleep, and {:.1} on a CPU or ready for one; {} \
+         of CPU time was left over. They waited: {waits}",
         load.waiting,
         load.ready,
         idle(ev)?,
@@ -145,17 +145,13 @@ impl Kind {
     }
 
     fn hop(&self, window: Duration) -> Hop {
-        Hop {
-            edge: self.word.to_owned(),
-            who: format!("{} tasks, as {}", self.pids.len(), self.who()),
-            waits_for: self.told(),
-            state: "uninterruptible sleep".into(),
-            lost: time_of(window, self.tasks),
-            worst: Some(self.worst),
-            count: None,
-            per_call: None,
-            grows_with: None,
-        }
+        let who = match self.pids.len() {
+            1 => format!("one task, {}", self.who()),
+            all => format!("{all} tasks, most of them {}", self.who()),
+        };
+        let time = time_of(window, self.tasks);
+        let hop = Hop::new(self.word, who, self.told(), "uninterruptible sleep", time);
+        Hop { worst: Some(self.worst), ..hop }
     }
 }
 

@@ -10,6 +10,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind};
 
 use super::Rule;
 use crate::Evidence;
+use crate::cpus;
 use crate::speed::{Against, Measured, Reason, Reasons, SLOW, Verdict, Victims, World, reasons, victims};
 
 /// The rule.
@@ -20,9 +21,10 @@ pub const RULE: Rule = Rule {
            limit throttles it, or something that is no task takes its time in pieces. What runs there is slow, and queues \
            that it serves fill.",
     how: "A thread goes from CPU to CPU and runs loops of dependent additions, one cycle each: 12 loops of 2 ms a CPU, half of \
-          them in each half of the window. The fastest loop of each half must take 1.25 times longer than that of the \
-          median CPU, than its time stamp counter's frequency allows, than in the recording given by --baseline, or than its own \
-          fastest pieces (or all but one, than most of the median CPU's). Time lost = time that tasks were on that CPU x (1 - time the loop should take / time it takes).",
+          them in each half of the window. The fastest loop of each half must take at least 1.25 times as long as that of the \
+          median CPU, as the time stamp counter's frequency would have it, as in the recording given by --baseline, or as the sum \
+          of its own fastest pieces. (One loop may slip in between two interrupts: it is left out where nothing interrupts the \
+          loops of the median CPU.) Time lost = time that tasks were on that CPU x (1 - time the loop should take / time it takes).",
     limits: "Only what the loops' clock sees: slow memory, a busy sibling of the core and small caches do not slow them. All \
              CPUs slow alike are seen only against nominal (not on an emulator, not on arm64) or a baseline. Isolated, \
              nohz_full and real-time CPUs are measured with --all-cpus only; idle CPUs under a governor that raises the \
@@ -96,43 +98,40 @@ fn world(ev: &Evidence<'_>) -> Result<World, Missing> {
     }
 }
 
-/// "CPU 3", "CPUs 0-2, 5".
-fn named(cpus: &[u32]) -> String {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for cpu in cpus {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(*cpu) => *last = *cpu,
-            _ => ranges.push((*cpu, *cpu)),
-        }
-    }
-    let one = |(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
-    let words: Vec<String> = ranges.iter().map(one).collect();
-    format!("{} {}", if cpus.len() == 1 { "CPU" } else { "CPUs" }, words.join(", "))
+/// "CPU 3 is 1.5 times slower than the median CPU: governor powersave keeps it at ...".
+pub(super) fn slower(group: &Group) -> String {
+    let is = if group.cpus.len() == 1 { "is" } else { "are" };
+    format!("{} {is} {}{}", cpus::named(&group.numbers()), compared(group), because(group))
 }
 
-pub(super) fn slower(group: &Group) -> String {
+/// The same as a place: "CPU 3, which is 1.5 times slower than ...".
+pub(super) fn slow_place(group: &Group) -> String {
+    let is = if group.cpus.len() == 1 { "is" } else { "are" };
+    format!("{}, which {is} {}", cpus::named(&group.numbers()), compared(group))
+}
+
+fn compared(group: &Group) -> String {
     let one = group.cpus.len() == 1;
-    let (is, its) = if one { ("is", "its") } else { ("are", "their") };
-    let ratio = group.ratio();
-    let who = named(&group.numbers());
-    match group.against() {
-        Against::Median => format!("{who} {is} {ratio:.1} times slower than the median CPU"),
+    let than = match group.against() {
+        Against::Median => "the median CPU".to_owned(),
         Against::Nominal => {
             let nominal = group.cpus.iter().find_map(|(seen, _)| seen.nominal_mhz).unwrap_or(0.0);
-            format!("{who} {is} {ratio:.1} times slower than {its} nominal {nominal:.0} MHz")
+            format!("{} nominal {nominal:.0} MHz", if one { "its" } else { "their" })
         }
-        Against::Baseline => format!("{who} {is} {ratio:.1} times slower than in the baseline"),
-        Against::Itself => format!(
-            "{who} {is} {ratio:.1} times slower than when nothing interrupts {}",
-            if one { "it" } else { "them" }
-        ),
-    }
+        Against::Baseline => "in the baseline".to_owned(),
+        Against::Itself => format!("when nothing interrupts {}", if one { "it" } else { "them" }),
+    };
+    format!("{:.1} times slower than {than}", group.ratio())
+}
+
+fn because(group: &Group) -> String {
+    let words = group.why.words();
+    if group.why.hold.is_empty() { format!(", for a reason that is {words}") } else { format!(": {words}") }
 }
 
 fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
     let lost = victims(ev, &group.ratios(|verdict| verdict.ratio))?;
     let least = victims(ev, &group.ratios(|verdict| verdict.least))?;
-    let title = format!("{}: {}", slower(group), group.why.words());
     // Traced handlers are the host's own work: what they take is somebody's packets.
     let is_work = group.against() == Against::Itself && group.why.key() == ["interrupts"];
     let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;
@@ -144,7 +143,7 @@ fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
         }
         false => Finding::risk(RULE.id, Subject::host()),
     };
-    f = f.titled(title).by(culprit);
+    f = f.titled(slower(group)).by(culprit);
     for hop in hops(group, &lost).into_iter().filter(|_| noticed) {
         f = f.hop(hop);
     }
@@ -167,29 +166,23 @@ pub(super) fn culprit(group: &Group) -> Culprit {
     let cpus = group.numbers();
     let set = group.why.hold.iter().find_map(|reason| Some((reason, reason.file.clone()?)));
     match set {
-        Some((reason, file)) => {
-            Culprit::new(SubjectKind::Kernel, reason.kind, format!("{} of {}", reason.kind, named(&cpus)))
-                .at_file(file)
-        }
+        Some((reason, file)) => Culprit::new(
+            SubjectKind::Kernel,
+            reason.kind,
+            format!("{} of {}", reason.kind, cpus::named(&cpus)),
+        )
+        .at_file(file),
         None => {
             let id = cpus.first().map_or_else(String::new, |cpu| format!("cpu{cpu}"));
-            Culprit::new(SubjectKind::Cpu, id, named(&cpus))
+            Culprit::new(SubjectKind::Cpu, id, cpus::named(&cpus))
         }
     }
 }
 
 fn hops(group: &Group, lost: &Victims) -> Vec<Hop> {
-    let who = named(&group.numbers());
-    let hop = |(pid, name, time): &(u32, String, Duration)| Hop {
-        edge: "slow-cpu".into(),
-        who: format!("{name} (pid {pid})"),
-        waits_for: format!("{who} to do what another does in 1/{:.1} of the time", group.ratio()),
-        state: "running".into(),
-        lost: *time,
-        worst: None,
-        count: None,
-        per_call: None,
-        grows_with: None,
+    let place = slow_place(group);
+    let hop = |(pid, name, time): &(u32, String, Duration)| {
+        Hop::new("slow-cpu", format!("{name} (pid {pid})"), place.clone(), "running", *time)
     };
     lost.processes.iter().take(NAMED).map(hop).collect()
 }
@@ -256,7 +249,7 @@ fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
     let words = format!(
         "governor powersave of {} keeps {} at {} of {} MHz; no loss was measured",
         policy.driver,
-        named(&cpus),
+        cpus::named(&cpus),
         lowest / 1000,
         highest / 1000
     );

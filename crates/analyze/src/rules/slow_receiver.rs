@@ -54,7 +54,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 }
 
 fn finding(ev: &Evidence<'_>, case: &Case<'_>) -> Finding {
-    let title = words::title(case);
     let lost = lost(case);
     let worth = WORTH_IT * ev.window().as_secs_f64();
     let is_cause = case.is_explained() && lost >= LEAST_LOST && lost.as_secs_f64() >= worth;
@@ -67,7 +66,8 @@ fn finding(ev: &Evidence<'_>, case: &Case<'_>) -> Finding {
     } else {
         Finding::risk(RULE.id, reader(case))
     };
-    found = found.titled(title);
+    let is_subject = found.victim == reader(case);
+    found = found.titled(words::title(case, is_subject));
     if let Some(culprit) = culprit(case) {
         found = found.by(culprit);
     }

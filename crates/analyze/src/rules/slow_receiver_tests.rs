@@ -108,12 +108,12 @@ fn fires_with_the_whole_chain_down_to_the_governor() {
     assert_eq!(f.lost, Some(Duration::from_secs(6)));
     let governor = "governor powersave of acpi-cpufreq keeps it at 1000 of 4000 MHz";
     let slow = format!("CPU 1 is 4.0 times slower than the median CPU: {governor}");
-    let symptoms = "TCP queues were pruned 27 times, windows closed 58 times";
-    assert_eq!(f.title, format!("sink reads too late: {slow}; {symptoms}"));
+    let symptoms = "TCP queues were pruned 27 times, windows were closed 58 times";
+    assert_eq!(f.title, format!("sink (pid 7) reads too late: {slow}; {symptoms}"));
     let edges: Vec<_> = f.chain.iter().map(|hop| hop.edge.as_str()).collect();
     assert_eq!(edges, ["receive-queue", "work", "softirq", "slow-cpu"]);
     let softirq = &f.chain[2].waits_for;
-    let said = "41 us a packet, 8 % of its time, 23 stops a second, 230 of 230 at the time limit (8 ms, after 100 of 300 packets)";
+    let said = "20000 packets at 41 us each, 8 % of the CPU's time; 23 stops a second, 230 of 230 at the time limit (8 ms, after 100 of 300 packets)";
     assert!(softirq.ends_with(said), "{softirq}");
     assert!(f.culprit.as_ref().unwrap().file.as_ref().unwrap().ends_with("scaling_governor"));
     assert!(f.fixes[0].command.as_ref().unwrap().starts_with("echo performance"));
@@ -153,11 +153,11 @@ fn fires_on_a_reader_that_computes_and_says_what_it_is_not() {
     host.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
     let found = check(&host.ev()).unwrap();
     assert_eq!((found[0].kind, found.len()), (Kind::Cause, 1));
-    let doing = "it is on CPU 1 for 97 % of its time: user code (parse)";
+    let doing = "it was busy with user code (parse) for 97 % of its time, on CPU 1";
     let not =
         "not the CPU's speed, not the packet budget, not the softirq's time limit, not TCP's memory limit";
     assert!(
-        found[0].title.starts_with(&format!("sink reads too late: {doing}, {not}; ")),
+        found[0].title.starts_with(&format!("sink (pid 7) reads too late: {doing} ({not}); ")),
         "{}",
         found[0].title
     );
@@ -176,14 +176,13 @@ fn fires_on_a_reader_that_sleeps_or_waits_for_a_cpu() {
     });
     let title = check(&sleeps.ev()).unwrap().remove(0).title;
     assert!(
-        title.starts_with("sink reads too late: it sleeps for 90 % of its time: its own sleep"),
+        title.starts_with("sink (pid 7) reads too late: it slept for 90 % of its time (its own sleep)"),
         "{title}"
     );
     let waits = host(task(READER, SECOND, 8 * SECOND, 0), 27, 58)
         .with(|t| t.runs = Some(vec![Run { cpu: 1, pid: SENDER, from_ns: 0, to_ns: SECOND }]));
     let found = check(&waits.ev()).unwrap();
-    let said =
-        "ready and not running for 80 % of its time: it waits for CPU 1, which source (pid 8) had most";
+    let said = "it was ready, and waited 80 % of its time for CPU 1, which source (pid 8) had most";
     assert!(found[0].title.contains(said), "{}", found[0].title);
     assert_eq!(found[0].culprit.as_ref().unwrap().id, "cpu1");
 }
@@ -201,10 +200,10 @@ fn is_a_risk_where_nobody_here_was_seen_to_wait_or_the_reader_waits_for_data() {
     });
     let found = check(&idle.ev()).unwrap();
     assert_eq!(found[0].kind, Kind::Risk);
-    assert!(found[0].title.contains("why is not seen"), "{}", found[0].title);
+    assert!(found[0].title.contains("it reads too late: why was not seen"), "{}", found[0].title);
     let unseen = host(computing(), 27, 58).with(|t| t.sockets = Some(Vec::new()));
     let found = check(&unseen.ev()).unwrap();
-    assert!(found[0].title.contains("whose queue is not known"), "{}", found[0].title);
+    assert!(found[0].title.contains("whose queues these are is not known"), "{}", found[0].title);
 }
 
 #[test]
@@ -232,7 +231,11 @@ fn says_so_when_it_cannot_tell() {
     let blind = host(computing(), 27, 58).with(|t| (t.sockets, t.polls) = (None, None));
     let found = check(&blind.ev()).unwrap().remove(0);
     assert_eq!(found.kind, Kind::Risk);
-    assert!(found.title.contains("whose queue is not known, sockets were not looked at"), "{}", found.title);
+    assert!(
+        found.title.contains("whose queues these are is not known: sockets were not looked at"),
+        "{}",
+        found.title
+    );
     let said = "23 stops a second, 230 at a limit that was not seen";
     assert!(found.chain[0].waits_for.ends_with(said), "{}", found.chain[0].waits_for);
 }

@@ -3,21 +3,24 @@
 //! Signal: the code in which busy threads were met, and what their system calls returned (`analyze/src/spin`). A risk with its
 //! price; a cause where others waited for the CPUs that spinners had.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whyslow_model::table::Task;
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::{Lift, Loss, World};
+use crate::cpu_loss::World;
 use crate::parse::cpulist;
 use crate::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
 
+mod full;
 #[cfg(test)]
 #[path = "spin_tests.rs"]
 mod tests;
+mod victims;
+
+pub(super) use full::fold;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -32,7 +35,8 @@ pub const RULE: Rule = Rule {
           sched_yield over 1000 times a second and 10 times a real sleep; 80 % of a thread's samples in calls at one site that \
           returns nothing. The price is the spun share of the process's CPU time; its lower bound allows for the cost of \
           sleeping and waking instead. Told from 2 % of one CPU and 10 % of the process on. Time lost by others: an ideal fair \
-          scheduler with and without the spun time.",
+          scheduler with and without the spun time. That such a thread fills a CPU while the host looks idle is told here, and \
+          not a second time by full-thread.",
     limits: "What is spun by calling functions in a loop without a pause (try_lock) is not seen, nor is an interpreter's loop. Whether \
              the cure helps is to be judged by the user's latency: some spin on purpose and answer sooner for it. Real-time pollers \
              and those of io_uring are told as such, and never as a cause.",
@@ -57,8 +61,6 @@ const NAMED: usize = 32;
 /// Who sleeps instead of spinning pays for each wake-up, and works with colder caches: of what an Erlang VM spun on a full
 /// host, a fifth did not come back.
 const COST_OF_WAKING: f64 = 0.2;
-/// Less than this share of one task's window is not worth a cause.
-const WORTH_IT: f64 = 0.05;
 
 /// A process that spins noticeably.
 struct Spinner<'r> {
@@ -67,6 +69,8 @@ struct Spinner<'r> {
     runtime: Option<&'static Runtime>,
     /// CPU time of the process, by the kernel.
     used: Duration,
+    /// How many threads it has.
+    tasks: usize,
     /// On purpose: why we think so.
     deliberate: Option<&'static str>,
 }
@@ -117,7 +121,7 @@ impl<'r> Spinner<'r> {
         // A process that ended before the end was counted has its samples only.
         let used = Duration::from_nanos(if used > 0 { used } else { sampled });
         let deliberate = deliberate(ev, &process, &tasks);
-        Ok(Spinner { leader, runtime, used, deliberate, process })
+        Ok(Spinner { leader, runtime, used, tasks: tasks.len(), deliberate, process })
     }
 
     fn spun(&self) -> Duration {
@@ -133,14 +137,14 @@ impl<'r> Spinner<'r> {
         let (low, _, high) = self.process.sum.share();
         let of = |share: f64| self.used.mul_f64(share.clamp(0.0, 1.0));
         let (spun, low, high) = (self.spun(), of(low * (1.0 - COST_OF_WAKING)), of(high));
-        let victims = self.deliberate.is_none().then(|| self.victims(ev, world)).flatten();
+        let victims = self.deliberate.is_none().then(|| victims::of(self, ev, world)).flatten();
         let tgid = self.process.tgid.to_string();
         let found = match &victims {
             Some((victim, loss)) => Finding::cause(RULE.id, victim.clone(), loss.likely)
                 .share_of(loss.lived)
                 .between(loss.low, loss.high)
                 .raw_wait(loss.raw)
-                .hop(waited(victim, loss, self.name())),
+                .hop(victims::waited(victim, loss, self.name())),
             None => Finding::risk(RULE.id, Subject::new(SubjectKind::Task, &tgid, self.name())),
         };
         let mut culprit = Culprit::new(SubjectKind::Task, &tgid, self.name());
@@ -148,7 +152,8 @@ impl<'r> Spinner<'r> {
             culprit = culprit.in_function(place(name, module));
             culprit.file = Some(module.clone()).filter(|module| !module.is_empty());
         }
-        let found = found.titled(self.title(spun, low, high)).by(culprit).gives_back(spun, low, high);
+        let title = self.title(victims.is_none(), spun, low, high);
+        let found = found.titled(title).by(culprit).gives_back(spun, low, high);
         self.remedies(found)
     }
 
@@ -157,21 +162,19 @@ impl<'r> Spinner<'r> {
         self.process.threads.iter().filter(|thread| thread.sum.share().1 > OF_THREAD).take(NAMED)
     }
 
-    fn title(&self, spun: Duration, low: Duration, high: Duration) -> String {
+    /// `is_subject`: the process is named before the title.
+    fn title(&self, is_subject: bool, spun: Duration, low: Duration, high: Duration) -> String {
         let of = |time: Duration| Share::of(time.as_secs_f64(), self.used.as_secs_f64());
         let (how, name, module) =
             self.process.places.first().map_or(("", "", ""), |(how, name, module, _)| {
                 (how.as_str(), name.as_str(), module.as_str())
             });
-        let threads: Vec<&Thread> = self.named().collect();
-        let verb = if threads.len() == 1 { "spins" } else { "spin" };
         let purpose = self.deliberate.map_or(String::new(), |why| format!(" by configuration ({why})"));
+        let each = if self.named().count() == 1 { "it" } else { "each" };
         let whose = self.runtime.map_or(String::new(), |runtime| format!("; this is {}", runtime.name));
         format!(
-            "{} of {} (pid {}) {verb}{purpose}: {} ({}, between {} and {}) of {} of CPU time went into waiting; it {how}, in {}{whose}",
-            folded(&threads),
-            self.name(),
-            self.process.tgid,
+            "{}{purpose}: {} ({}, between {} and {}) of its {} of CPU time went into waiting; {each} {how}, in {}{whose}",
+            self.who_spins(is_subject),
             seconds(spun),
             of(spun),
             of(low),
@@ -179,6 +182,20 @@ impl<'r> Spinner<'r> {
             seconds(self.used),
             place(name, module),
         )
+    }
+
+    /// "4 threads *_scheduler spin"; of another's loss with the process: "thread poll of db (pid 7) spins".
+    fn who_spins(&self, is_subject: bool) -> String {
+        let (name, pid) = (self.name(), self.process.tgid);
+        let threads: Vec<&Thread> = self.named().collect();
+        let verb = if threads.len() == 1 { "spins" } else { "spin" };
+        let are_one = threads.len() == 1 && self.tasks == 1;
+        match (is_subject, are_one) {
+            (true, true) => format!("it {verb}"),
+            (true, false) => format!("{} {verb}", folded(&threads, name)),
+            (false, true) => format!("{name} (pid {pid}) {verb}"),
+            (false, false) => format!("{} of {name} (pid {pid}) {verb}", folded(&threads, name)),
+        }
     }
 
     fn remedies(&self, found: Finding) -> Finding {
@@ -190,7 +207,7 @@ impl<'r> Spinner<'r> {
                 format!("the threads that spin: {}", names.join(", ")),
                 format!("top -H -b -n 1 -p {tgid} | head -30"),
             )
-            .check("where one of them is, some times", format!("timeout 5 perf top -t {thread}"));
+            .check("the code that one of them runs", format!("timeout 5 perf top -t {thread}"));
         let judge = "Judge it by the answer times of what it serves, before and after, not by its CPU use alone: spinning may \
                      have bought shorter answers";
         match self.runtime {
@@ -200,32 +217,6 @@ impl<'r> Spinner<'r> {
                  timeout), at least after some tries. {judge}"
             )),
         }
-    }
-
-    /// Who waited for the CPUs meanwhile, and what they would have had.
-    fn victims(&self, ev: &Evidence<'_>, world: &World<'_>) -> Option<(Subject, Loss)> {
-        let own = &ev.recording().meta.own_pids;
-        let mut lift = Lift::default();
-        let mut others = BTreeSet::new();
-        let shares: BTreeMap<u32, f64> =
-            self.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
-        for (at, task) in world.tasks().iter().enumerate() {
-            if task.tgid != self.process.tgid && !own.contains(&task.tgid) && !task.kthread {
-                others.insert(at);
-            } else if let Some(share) = shares.get(&task.pid) {
-                let useful = 1.0 - share.clamp(0.0, 1.0) * (1.0 - COST_OF_WAKING);
-                lift.beyond.insert(at, task.exec_ns as f64 * useful);
-            }
-        }
-        let (with, without) = (world.loss(&others, &Lift::default()), world.loss(&others, &lift));
-        let loss = Loss {
-            likely: without.likely.saturating_sub(with.likely),
-            low: without.low.saturating_sub(with.low),
-            high: without.high.saturating_sub(with.high),
-            ..without
-        };
-        let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
-        worth_it.then(|| (waiters(world, &others), loss))
     }
 }
 
@@ -252,37 +243,6 @@ fn on_isolated_cpus(ev: &Evidence<'_>, task: &Task) -> bool {
     let Ok(allowed) = cpulist::parse(&task.allowed) else { return false };
     let mut allowed = (0..MOST).filter(|cpu| allowed.contains(*cpu)).peekable();
     allowed.peek().is_some() && allowed.all(|cpu| isolated.contains(cpu))
-}
-
-fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
-    Hop {
-        edge: "runnable".into(),
-        who: victim.name.clone(),
-        waits_for: format!("a CPU, which {spinner} has and spins"),
-        state: "runnable".into(),
-        lost: loss.likely,
-        worst: Some(loss.worst),
-        count: Some(loss.waits),
-        per_call: None,
-        grows_with: None,
-    }
-}
-
-/// Who waited for CPUs, after the process that waited most.
-fn waiters(world: &World<'_>, others: &BTreeSet<usize>) -> Subject {
-    let mut waited: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
-    for task in others.iter().filter_map(|at| world.tasks().get(*at)).filter(|task| task.runnable_ns > 0) {
-        let of = waited.entry(task.tgid).or_insert((0, &task.comm));
-        *of = (of.0.saturating_add(task.runnable_ns), if task.pid == task.tgid { &task.comm } else { of.1 });
-    }
-    let Some((tgid, (_, comm))) = waited.iter().max_by_key(|(_, (ns, _))| *ns) else {
-        return Subject::host();
-    };
-    let name = match waited.len() {
-        1 => (*comm).to_owned(),
-        n => format!("{comm} and others ({n} processes)"),
-    };
-    Subject::new(SubjectKind::Task, tgid.to_string(), name)
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {

@@ -1,5 +1,5 @@
 use whyslow_model::Kind;
-use whyslow_model::table::{Met, Sample, Spin};
+use whyslow_model::table::{Met, Run, Sample, Spin};
 
 use super::*;
 use crate::evidence::fixture::Fixture;
@@ -85,11 +85,7 @@ fn found(busy: &Busy) -> Vec<Finding> {
 fn fires_with_threads_place_runtime_price_and_knob() {
     let found = &found(&Busy { threads: 4, ..ONE })[0];
     assert_eq!((found.kind, found.lost), (Kind::Risk, None));
-    assert!(
-        found.title.starts_with("4 threads *_scheduler of beam.smp (pid 7) spin: 9.0 s (90 %"),
-        "{}",
-        found.title
-    );
+    assert!(found.title.starts_with("4 threads *_scheduler spin: 9.0 s (90 %"), "{}", found.title);
     let culprit = found.culprit.as_ref().unwrap();
     assert_eq!(
         (culprit.kind, culprit.id.as_str(), culprit.name.as_str()),
@@ -106,6 +102,8 @@ fn fires_with_threads_place_runtime_price_and_knob() {
 fn is_a_cause_where_others_wait_for_these_cpus() {
     let found = &found(&CROWDED)[0];
     assert_eq!(found.kind, Kind::Cause, "{found:?}");
+    let whose = "thread 1_scheduler of beam.smp (pid 7) spins: ";
+    assert!(found.title.starts_with(whose), "{}", found.title);
     // 0.7 s of CPU come back, 3.6 % of what the others had: 20 x 10 s x 3.5 %.
     let lost = found.lost.unwrap().as_secs_f64();
     assert!((5.0..9.0).contains(&lost), "{lost}");
@@ -170,4 +168,78 @@ fn a_polling_thread_of_io_uring_is_by_configuration() {
 fn says_so_when_it_cannot_tell() {
     let why = check(&Fixture::second().ev()).unwrap_err();
     assert_eq!(why.to_string(), "on-CPU samples was not recorded");
+}
+
+/// A thread of process 7 besides that is full, but works.
+fn with_a_worker(mut host: Fixture) -> Fixture {
+    let tasks = host.0.tables.tasks.as_mut().unwrap();
+    let full = tasks.iter().find(|task| task.pid == 8).cloned().unwrap();
+    tasks.push(Task { pid: 20, comm: "worker".into(), ..full });
+    host
+}
+
+/// One thread of eight CPUs is full, and nine tenths of it are spun; 20 others have little to do.
+fn full() -> Fixture {
+    let mut host = host(&ONE);
+    host.0.meta.cpus = 8;
+    host
+}
+
+fn told(host: &Fixture) -> Vec<(String, Finding)> {
+    let all = crate::rules::ask_all(&host.ev()).findings;
+    let ours = all.into_iter().filter(|f| f.kind != Kind::CannotTell);
+    ours.map(|found| (found.rule.clone(), found))
+        .filter(|(rule, _)| ["spin", "full-thread"].contains(&rule.as_str()))
+        .collect()
+}
+
+fn rules_told(host: &Fixture) -> Vec<String> {
+    told(host).into_iter().map(|(rule, _)| rule).collect()
+}
+
+#[test]
+fn a_full_thread_that_spins_is_one_finding() {
+    let mut host = full();
+    host.0.tables.runs = Some(vec![Run { cpu: 3, pid: 8, from_ns: 0, to_ns: 10_000_000_000 }]);
+    let told = told(&host);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let (rule, found) = &told[0];
+    let hop = found.chain.last().unwrap();
+    assert_eq!(
+        (rule.as_str(), hop.who.as_str(), hop.lost),
+        ("spin", "1_scheduler (pid 8)", Duration::from_secs(9))
+    );
+    let words = "CPU 3, which it had all the time, while 75 % of the host's CPU time was left over";
+    assert_eq!(hop.waits_for, words);
+}
+
+#[test]
+fn a_full_thread_that_works_beside_one_that_spins_is_a_finding_of_its_own() {
+    let mut told = rules_told(&with_a_worker(full()));
+    told.sort();
+    assert_eq!(told, ["full-thread", "spin"]);
+}
+
+#[test]
+fn a_full_thread_that_spins_a_small_part_of_its_time_is_a_finding_of_its_own() {
+    let mut host = full();
+    for met in host.0.tables.spins.iter_mut().flatten().flat_map(|row| &mut row.met) {
+        met.count = 300; // of 1000
+    }
+    let mut told = rules_told(&host);
+    told.sort();
+    assert_eq!(told, ["full-thread", "spin"]);
+}
+
+#[test]
+fn a_full_thread_that_others_lose_time_to_is_a_finding_of_its_own() {
+    let host = full();
+    let mut findings = vec![
+        Finding::risk(RULE.id, Subject::host()).by(Culprit::new(SubjectKind::Task, "7", "beam.smp")),
+        Finding::cause("full-thread", Subject::new(SubjectKind::Task, "7", "x"), Duration::from_secs(5)),
+        Finding::risk("full-thread", Subject::new(SubjectKind::Task, "9", "x")),
+    ];
+    let before = findings.clone();
+    fold(&host.ev(), &mut findings);
+    assert_eq!(findings, before);
 }

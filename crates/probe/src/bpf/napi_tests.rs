@@ -76,9 +76,10 @@ fn simulate(runs: &[Run], budget: u64, limit: u64, lines: &mut String) -> [u64; 
     sums
 }
 
-fn harness() -> &'static Path {
-    static BUILT: std::sync::OnceLock<std::path::PathBuf> = std::sync::OnceLock::new();
-    BUILT.get_or_init(|| {
+/// The built harness: a file without a name, which is gone with us, however we end.
+fn harness() -> String {
+    static BUILT: std::sync::OnceLock<std::fs::File> = std::sync::OnceLock::new();
+    let built = BUILT.get_or_init(|| {
         let to = std::env::temp_dir().join(format!("whyslow-test-{}-split", std::process::id()));
         let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang-19".into());
         let mut compiler = Command::new(clang)
@@ -98,9 +99,13 @@ fn harness() -> &'static Path {
             .spawn()
             .unwrap();
         compiler.stdin.take().unwrap().write_all(HARNESS.as_bytes()).unwrap();
-        assert!(compiler.wait().unwrap().success());
-        to
-    })
+        let ended = compiler.wait();
+        let built = std::fs::File::open(&to);
+        let _ = std::fs::remove_file(&to); // there is none if the compiler failed, which is told next
+        assert!(ended.unwrap().success());
+        built.unwrap()
+    });
+    format!("/proc/self/fd/{}", built.as_raw_fd())
 }
 
 fn run_c(budget: u64, limit: u64, lines: &str) -> Vec<u64> {

@@ -9,8 +9,10 @@ const INDENT: usize = 12;
 
 pub(super) fn cause(page: &mut Page, number: usize, finding: &Finding) {
     page.say(&format!("{number}. "), &format!("{} [{}]", headline(finding), finding.rule), Ink::Cause);
-    if let Some((low, high)) = finding.lost_range {
-        part(page, "lost", &format!("between {} and {}", seconds(low), seconds(high)));
+    if let Some((low, high)) = finding.lost_range.map(|(low, high)| (seconds(low), seconds(high)))
+        && low != high
+    {
+        part(page, "lost", &format!("between {low} and {high}"));
     }
     if let Some(culprit) = &finding.culprit {
         part(page, "due to", &culprit_words(culprit));
@@ -19,9 +21,7 @@ pub(super) fn cause(page: &mut Page, number: usize, finding: &Finding) {
     if let Some(raw) = finding.raw_wait {
         part(page, "raw wait", &format!("{} of waiting in all", seconds(raw)));
     }
-    if let Some(cpu) = finding.cpu {
-        part(page, "CPU", &format!("{} would come back", seconds(cpu)));
-    }
+    cpu_time(page, finding);
     if !finding.overlaps.is_empty() {
         part(page, "overlaps", &format!("in part the same time as {}", finding.overlaps.join(", ")));
     }
@@ -38,9 +38,19 @@ pub(super) fn risk(page: &mut Page, finding: &Finding) {
     if let Some(raw) = finding.raw_wait {
         part(page, "raw wait", &format!("{} of waiting in all", seconds(raw)));
     }
+    cpu_time(page, finding);
     chain(page, &finding.chain);
     checks(page, &finding.check);
     fixes(page, &finding.fixes);
+}
+
+/// CPU time that would come back.
+fn cpu_time(page: &mut Page, finding: &Finding) {
+    let bounds = |(low, high)| format!(", between {} and {}", seconds(low), seconds(high));
+    if let Some(cpu) = finding.cpu {
+        let range = finding.cpu_range.map(bounds).unwrap_or_default();
+        part(page, "CPU", &format!("{} would come back{range}", seconds(cpu)));
+    }
 }
 
 /// "web.service lost 3.2 s, 23 % of its time: its quota ran out".
@@ -74,8 +84,12 @@ pub(super) fn culprit_words(c: &Culprit) -> String {
     if let Some(function) = &c.function {
         words.push_str(&format!(", in {function}"));
     }
-    if let Some(file) = &c.file {
-        words.push_str(&format!(", set by {file}"));
+    let is_said = |file: &&String| c.function.as_ref().is_none_or(|function| !function.contains(*file));
+    match (c.kind, &c.file) {
+        (SubjectKind::Quota | SubjectKind::Limit | SubjectKind::Kernel, Some(file)) => {
+            words.push_str(&format!(", set by {file}"));
+        }
+        (_, file) => file.iter().filter(is_said).for_each(|file| words.push_str(&format!(", at {file}"))),
     }
     words
 }
@@ -90,22 +104,31 @@ fn chain(page: &mut Page, hops: &[Hop]) {
     }
 }
 
+/// What somebody does at this hop: at most of them he waits.
+fn verb(edge: &str) -> &'static str {
+    match edge {
+        "idle-state" => "woke slowly from",
+        "irqs-off" => "kept interrupts off in",
+        "slow-cpu" => "ran on",
+        "softirq" => "handled",
+        "spin" => "spun on",
+        "work" => "was busy with",
+        _ => "waited for",
+    }
+}
+
 fn hop_words(hop: &Hop) -> String {
-    let mut words =
-        format!("{} waited for {} ({}): {}", hop.who, hop.waits_for, hop.state, seconds(hop.lost));
-    if let Some(count) = hop.count {
-        words.push_str(&format!(", {count} times"));
-    }
-    if let Some(worst) = hop.worst {
-        words.push_str(&format!(", worst {}", seconds(worst)));
-    }
-    if let Some(per_call) = hop.per_call {
-        words.push_str(&format!(", {} a call", seconds(per_call)));
-    }
-    if let Some(count) = &hop.grows_with {
-        words.push_str(&format!(", growing with {count}"));
-    }
-    words
+    let words = format!("{} {} {} ({})", hop.who, verb(&hop.edge), hop.waits_for, hop.state);
+    let parts = [
+        // No time is no measurement: nobody is told for having waited 0 s.
+        (!hop.lost.is_zero()).then(|| seconds(hop.lost)),
+        hop.count.map(|count| format!("{count} times")),
+        hop.worst.map(|worst| format!("worst {}", seconds(worst))),
+        hop.per_call.map(|per_call| format!("{} a call", seconds(per_call))),
+        hop.grows_with.as_ref().map(|count| format!("growing with {count}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { words } else { format!("{words}: {}", parts.join(", ")) }
 }
 
 fn checks(page: &mut Page, checks: &[Check]) {

@@ -30,7 +30,7 @@ pub struct Beside<'t> {
 }
 
 impl Beside<'_> {
-    /// As [`Telling::tell`].
+    /// Examine and print. `focus`: about whom.
     pub fn tell(
         &self,
         recording: &Recording,
@@ -40,7 +40,7 @@ impl Beside<'_> {
         self.tell_as(text, recording, focus, out)
     }
 
-    /// As [`Telling::tell_as`].
+    /// The same, with the text made by `text`.
     pub fn tell_as(
         &self,
         text: fn(&Document, &Style) -> String,
@@ -61,27 +61,6 @@ impl Telling {
     #[must_use]
     pub fn beside<'t>(&'t self, baseline: Option<&'t Recording>) -> Beside<'t> {
         Beside { telling: self, baseline }
-    }
-
-    /// Examine and print. `focus`: about whom.
-    pub fn tell(
-        &self,
-        recording: &Recording,
-        focus: Option<&Focus>,
-        out: &mut dyn Write,
-    ) -> Result<Document> {
-        self.tell_as(text, recording, focus, out)
-    }
-
-    /// As [`Telling::tell`], with the text made by `text`.
-    pub fn tell_as(
-        &self,
-        text: fn(&Document, &Style) -> String,
-        recording: &Recording,
-        focus: Option<&Focus>,
-        out: &mut dyn Write,
-    ) -> Result<Document> {
-        self.beside(None).tell_as(text, recording, focus, out)
     }
 
     /// For a command whose standard output is its own: text to stderr, JSON as the last line of stdout.

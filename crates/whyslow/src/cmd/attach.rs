@@ -66,7 +66,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let ends_with = ends.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
     let recording =
         watch(Look { window: args.window.window, follow: Some(follow), ends_with, all_cpus: false });
-    let told = args.telling.tell(&recording, None, out);
+    let told = args.telling.beside(None).tell(&recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;
     // Without the scheduler's events nothing is known of anybody's waits.

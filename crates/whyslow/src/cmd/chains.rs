@@ -24,7 +24,7 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.keeping.must_be_writable()?;
     let recording = watch(Look::at_the_host(args.window.window));
-    let told = args.telling.tell_as(chains, &recording, None, out);
+    let told = args.telling.beside(None).tell_as(chains, &recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;
     Ok(match outcome(&recording, &document) {

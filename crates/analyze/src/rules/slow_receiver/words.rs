@@ -12,62 +12,52 @@ use crate::rules::slow_cpu;
 /// A softirq that takes less of its CPU, and is never stopped, is no part of the chain.
 const TELLING: f64 = 0.05;
 
-/// "sink reads too late: ...; TCP queues were pruned 27 times, ..."
-pub(super) fn title(case: &Case<'_>) -> String {
+/// "sink (pid 7) reads too late: ...; TCP queues were pruned 27 times, ..."; `is_subject`: the reader is named before it.
+pub(super) fn title(case: &Case<'_>, is_subject: bool) -> String {
     let symptoms = case.symptoms.words();
     let Some(reader) = &case.reader else {
-        let whose = if case.sockets_known { "none was seen full" } else { "sockets were not looked at" };
-        return format!("{symptoms}: whose queue is not known, {whose}{}", ruled_out(case));
+        let why = if case.sockets_known { "none was seen full" } else { "sockets were not looked at" };
+        let not = ruled_out(case).map_or_else(String::new, |not| format!("; it is {not}"));
+        return format!("{symptoms}; whose queues these are is not known: {why}{not}");
     };
     let end = match (&case.slow, &case.memory) {
-        (Some(slow), _) => format!("{}: {}", slow_cpu::slower(slow), slow.why.words()),
+        (Some(slow), _) => slow_cpu::slower(slow),
         (None, Some((held, limit))) => {
             format!("all TCP sockets together hold {held} pages of memory, and TCP saves from {limit} on")
         }
-        (None, None) => format!("{}{}", doing(case), ruled_out(case)),
+        (None, None) => {
+            let not = ruled_out(case).map_or_else(String::new, |not| format!(" ({not})"));
+            format!("{}{not}", doing(case))
+        }
     };
-    format!("{} reads too late: {end}; {symptoms}", reader.comm)
+    let who = if is_subject { "it".to_owned() } else { format!("{} (pid {})", reader.comm, reader.tgid) };
+    format!("{who} reads too late: {end}; {symptoms}")
 }
 
-/// "it is on CPU 1 for 97 % of its time: user code (parse)"
+/// "it was busy with user code (parse) for 97 % of its time, on CPU 1"
 fn doing(case: &Case<'_>) -> String {
     let Some(why) = &case.why else { return "what it does was not seen".to_owned() };
     let (share, what) = (why.share, &why.what);
-    let cpu = why.cpu.map_or_else(|| "a CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+    let on = why.cpu.map(|cpu| format!(", on CPU {cpu}")).unwrap_or_default();
     match why.state {
-        State::Running => format!("it is on {cpu} for {share} of its time: {what}"),
-        State::Runnable => {
-            format!("it is ready and not running for {share} of its time: it waits for {what}")
-        }
-        State::Blocked => format!("it is blocked for {share} of its time: it waits for {what}"),
-        State::Asleep => format!("it sleeps for {share} of its time: {what}"),
-        State::Unknown => "why is not seen".to_owned(),
+        State::Running => format!("it was busy with {what} for {share} of its time{on}"),
+        State::Runnable => format!("it was ready, and waited {share} of its time for {what}"),
+        State::Blocked => format!("it was blocked for {share} of its time, waiting for {what}"),
+        State::Asleep => format!("it slept for {share} of its time ({what})"),
+        State::Unknown => "why was not seen".to_owned(),
     }
 }
 
-/// ", not the CPU's speed, not the packet budget": what was asked and is not.
-fn ruled_out(case: &Case<'_>) -> String {
+/// "not the CPU's speed, not the packet budget": what was asked and is not.
+fn ruled_out(case: &Case<'_>) -> Option<String> {
     let speed = (case.speed_known && case.slow.is_none()).then_some("the CPU's speed");
     let never = |of: fn(&Receiving) -> u64| case.receiving.is_some_and(|r| of(&r) == 0 && r.unseen == 0);
     let budget = never(|r| r.by_budget).then_some("the packet budget");
     let time = never(|r| r.by_time).then_some("the softirq's time limit");
     let memory = (case.symptoms.pressure == 0 && case.memory.is_none()).then_some("TCP's memory limit");
     let not: Vec<_> = [speed, budget, time, memory].into_iter().flatten().collect();
-    not.iter().map(|what| format!(", not {what}")).collect()
-}
-
-fn hop(edge: &str, who: String, waits_for: String, state: &str, lost: Duration) -> Hop {
-    Hop {
-        edge: edge.to_owned(),
-        who,
-        waits_for,
-        state: state.to_owned(),
-        lost,
-        worst: None,
-        count: None,
-        per_call: None,
-        grows_with: None,
-    }
+    let not: Vec<String> = not.iter().map(|what| format!("not {what}")).collect();
+    (!not.is_empty()).then(|| not.join(", "))
 }
 
 /// From the senders down.
@@ -77,7 +67,7 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
         let (full, looks) = reader.full();
         let who = match reader.senders.first() {
             Some(sender) => format!("{} (pid {})", sender.comm, sender.tgid),
-            None => "who sends".to_owned(),
+            None => "senders that were not seen".to_owned(),
         };
         let room = format!(
             "room in the receive queue of {} (pid {}) at {}, full at {full} of {looks} looks",
@@ -86,7 +76,7 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
             reader.place()
         );
         let closed = Some(case.symptoms.closed).filter(|closed| *closed > 0);
-        hops.push(Hop { count: closed, ..hop("receive-queue", who, room, "window closed", case.held) });
+        hops.push(Hop { count: closed, ..Hop::new("receive-queue", who, room, "window closed", case.held) });
     }
     if let (Some(reader), Some(why)) = (&case.reader, &case.why) {
         let (state, edge) = match why.state {
@@ -97,16 +87,37 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
             State::Unknown => ("unknown", "unknown"),
         };
         let at = why.cpu.map(|cpu| format!(" on CPU {cpu}")).unwrap_or_default();
-        let what = if why.what.is_empty() { "what was not seen" } else { why.what.as_str() };
+        let what = if why.what.is_empty() { "something that was not seen" } else { why.what.as_str() };
         let words = format!("{what}, {} of its time{at}", why.share);
-        hops.push(hop(edge, format!("{} (pid {})", reader.comm, reader.tgid), words, state, lost));
+        hops.push(Hop::new(edge, format!("{} (pid {})", reader.comm, reader.tgid), words, state, lost));
     }
     hops.extend(case.receiving.and_then(|receiving| softirq(ev.window(), &receiving)));
     if let Some(slow) = &case.slow {
-        let words = format!("what a CPU of full speed does at once: it {}", slow.why.words());
-        hops.push(hop("slow-cpu", slow_cpu::slower(slow), words, "slow", case.lost_by_speed()));
+        hops.push(Hop::new(
+            "slow-cpu",
+            on_slow(case),
+            slow_cpu::slow_place(slow),
+            "running",
+            case.lost_by_speed(),
+        ));
     }
     hops
+}
+
+/// Who runs on the slow CPU: the reader, or the softirq alone.
+fn on_slow(case: &Case<'_>) -> String {
+    match (&case.reader, case.receiving) {
+        (Some(reader), _) if !case.lost_by_speed().is_zero() => {
+            format!("{} (pid {})", reader.comm, reader.tgid)
+        }
+        (_, Some(receiving)) => softirq_of(&receiving),
+        (Some(reader), None) => format!("{} (pid {})", reader.comm, reader.tgid),
+        (None, None) => "the receive softirq".to_owned(),
+    }
+}
+
+fn softirq_of(receiving: &Receiving) -> String {
+    format!("the receive softirq of CPU {}", receiving.cpu)
 }
 
 fn softirq(window: Duration, receiving: &Receiving) -> Option<Hop> {
@@ -114,11 +125,12 @@ fn softirq(window: Duration, receiving: &Receiving) -> Option<Hop> {
     if receiving.stops() == 0 && share.ratio() < TELLING {
         return None;
     }
-    let each = receiving.per_packet().map(|each| format!("{} a packet, ", seconds(each))).unwrap_or_default();
-    let words = format!("the CPU: {each}{share} of its time, {}", receiving.stops_words(window));
-    let who = format!("softirqs of CPU {}", receiving.cpu);
-    let count = Some(receiving.packets);
-    Some(Hop { count, ..hop("softirq", who, words, "running", receiving.took) })
+    // Without the time of handlers the kernel's counts of packets and stops are all there is.
+    let took =
+        receiving.per_packet().map(|each| format!(" at {} each, {share} of the CPU's time", seconds(each)));
+    let took = took.unwrap_or_default();
+    let words = format!("{} packets{took}; {}", receiving.packets, receiving.stops_words(window));
+    Some(Hop::new("softirq", softirq_of(receiving), words, "running", receiving.took))
 }
 
 /// How to check, and what would help.

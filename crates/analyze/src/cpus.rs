@@ -1,0 +1,36 @@
+//! CPUs by their numbers, as people write them.
+
+/// Ranges that are named; what more there are is counted.
+const NAMED: usize = 8;
+
+/// "CPU 3", "CPUs 0-2, 5"; `cpus` are in order.
+#[must_use]
+pub fn named<'a>(cpus: impl IntoIterator<Item = &'a u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*cpu) => *last = *cpu,
+            _ => ranges.push((*cpu, *cpu)),
+        }
+    }
+    let one = |(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    let words: Vec<String> = ranges.iter().take(NAMED).map(one).collect();
+    let others = ranges.iter().skip(NAMED).map(|(a, b)| u64::from(b - a) + 1).sum::<u64>();
+    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+    let is_one = matches!(ranges[..], [(a, b)] if a == b);
+    format!("{} {}{more}", if is_one { "CPU" } else { "CPUs" }, words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_told_as_ranges() {
+        assert_eq!(named(&[3]), "CPU 3");
+        assert_eq!(named(&[0, 1, 2, 5]), "CPUs 0-2, 5");
+        assert_eq!(named(&[u32::MAX]), format!("CPU {}", u32::MAX));
+        let every_second: Vec<u32> = (0..40).step_by(2).collect();
+        assert_eq!(named(&every_second), "CPUs 0, 2, 4, 6, 8, 10, 12, 14 and 12 more");
+    }
+}

@@ -1,0 +1,78 @@
+//! A thread that spins and fills its CPU is one finding: that it is full (`full-thread`) is told with that it spins.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use whyslow_model::table::Task;
+use whyslow_model::{Finding, Hop, Kind, Share};
+
+use super::{RULE, Spinner, processes, spinners};
+use crate::Evidence;
+use crate::rules::full_thread;
+use crate::speed::Places;
+
+/// A thread that spins for less of its time is full of something else.
+const MOSTLY: f64 = 0.5;
+/// A thread that was on one CPU for less of its time was on several.
+const ON_ONE_CPU: f64 = 0.5;
+/// Threads of one process that are told.
+const MOST: usize = 4;
+
+/// Full threads that all spin, and that nobody was seen to wait for, are told by the finding of their process that spins.
+pub(crate) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
+    let is_told = |rule: &str, kind: Option<Kind>| {
+        findings.iter().any(|found| found.rule == rule && kind.is_none_or(|kind| found.kind == kind))
+    };
+    if !is_told(RULE.id, None) || !is_told(full_thread::RULE.id, Some(Kind::Risk)) {
+        return;
+    }
+    let (Ok(full), Ok(spinners)) =
+        (full_thread::full(ev), processes(ev).and_then(|processes| spinners(ev, processes)))
+    else {
+        return;
+    };
+    let places = Places::of(ev);
+    for threads in &full.processes {
+        let Some(spinner) = spinners.iter().find(|spinner| all_spin(spinner, threads)) else { continue };
+        let tgid = spinner.process.tgid.to_string();
+        let Some(told) = findings.iter().position(|found| is_of(found, full_thread::RULE.id, &tgid)) else {
+            continue;
+        };
+        findings.remove(told);
+        let of_spin = findings
+            .iter_mut()
+            .find(|found| found.rule == RULE.id && found.culprit.as_ref().is_some_and(|c| c.id == tgid));
+        if let Some(finding) = of_spin {
+            let hops = threads.iter().take(MOST).map(|task| filled(spinner, task, &places, full.idle));
+            finding.chain.extend(hops);
+        }
+    }
+}
+
+/// It was told as nobody's loss: a measured one is a finding of its own.
+fn is_of(found: &Finding, rule: &str, tgid: &str) -> bool {
+    found.rule == rule && found.kind == Kind::Risk && found.victim.id == tgid
+}
+
+fn share(spinner: &Spinner<'_>, pid: u32) -> f64 {
+    let thread = spinner.process.threads.iter().find(|thread| thread.pid == pid);
+    thread.map_or(0.0, |thread| thread.sum.share().1)
+}
+
+fn all_spin(spinner: &Spinner<'_>, threads: &[&Task]) -> bool {
+    let pids: BTreeSet<u32> = threads.iter().map(|task| task.pid).collect();
+    let is_its = threads.first().is_some_and(|task| task.tgid == spinner.process.tgid);
+    is_its && pids.iter().all(|pid| share(spinner, *pid) >= MOSTLY)
+}
+
+fn filled(spinner: &Spinner<'_>, task: &Task, places: &Places, idle: Share) -> Hop {
+    let most = places.of_task(task).into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let place = match most.filter(|(_, part)| *part >= ON_ONE_CPU) {
+        Some((cpu, _)) => format!("CPU {cpu}"),
+        None => "a CPU".to_owned(),
+    };
+    let words =
+        format!("{place}, which it had all the time, while {idle} of the host's CPU time was left over");
+    let spun = Duration::from_nanos(task.exec_ns).mul_f64(share(spinner, task.pid).clamp(0.0, 1.0));
+    Hop::new("spin", format!("{} (pid {})", task.comm, task.pid), words, "running", spun)
+}

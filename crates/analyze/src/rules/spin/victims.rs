@@ -1,0 +1,61 @@
+//! Who waited for the CPUs that a process spun on, and what they would have had.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whyslow_model::{Hop, Subject, SubjectKind};
+
+use super::{COST_OF_WAKING, Spinner};
+use crate::Evidence;
+use crate::cpu_loss::{Lift, Loss, World};
+
+/// Less than this share of one task's window is not worth a cause.
+const WORTH_IT: f64 = 0.05;
+
+/// Who waited for the CPUs meanwhile, and what they would have had.
+pub(super) fn of(spinner: &Spinner<'_>, ev: &Evidence<'_>, world: &World<'_>) -> Option<(Subject, Loss)> {
+    let own = &ev.recording().meta.own_pids;
+    let mut lift = Lift::default();
+    let mut others = BTreeSet::new();
+    let shares: BTreeMap<u32, f64> =
+        spinner.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
+    for (at, task) in world.tasks().iter().enumerate() {
+        if task.tgid != spinner.process.tgid && !own.contains(&task.tgid) && !task.kthread {
+            others.insert(at);
+        } else if let Some(share) = shares.get(&task.pid) {
+            let useful = 1.0 - share.clamp(0.0, 1.0) * (1.0 - COST_OF_WAKING);
+            lift.beyond.insert(at, task.exec_ns as f64 * useful);
+        }
+    }
+    let (with, without) = (world.loss(&others, &Lift::default()), world.loss(&others, &lift));
+    let loss = Loss {
+        likely: without.likely.saturating_sub(with.likely),
+        low: without.low.saturating_sub(with.low),
+        high: without.high.saturating_sub(with.high),
+        ..without
+    };
+    let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
+    worth_it.then(|| (waiters(world, &others), loss))
+}
+
+/// Their wait, as a hop.
+pub(super) fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
+    let waits_for = format!("a CPU, while {spinner} spins on one");
+    Hop::new("runnable", &victim.name, waits_for, "runnable", loss.likely).times(loss.waits, loss.worst)
+}
+
+/// Who waited for CPUs, after the process that waited most.
+fn waiters(world: &World<'_>, others: &BTreeSet<usize>) -> Subject {
+    let mut waited: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
+    for task in others.iter().filter_map(|at| world.tasks().get(*at)).filter(|task| task.runnable_ns > 0) {
+        let of = waited.entry(task.tgid).or_insert((0, &task.comm));
+        *of = (of.0.saturating_add(task.runnable_ns), if task.pid == task.tgid { &task.comm } else { of.1 });
+    }
+    let Some((tgid, (_, comm))) = waited.iter().max_by_key(|(_, (ns, _))| *ns) else {
+        return Subject::host();
+    };
+    let name = match waited.len() {
+        1 => (*comm).to_owned(),
+        n => format!("{comm} and others ({n} processes)"),
+    };
+    Subject::new(SubjectKind::Task, tgid.to_string(), name)
+}
