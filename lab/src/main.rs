@@ -42,6 +42,9 @@ enum Verb {
         /// The plan, in the folder that takes what came of it.
         plan: PathBuf,
     },
+    /// Read files in turn, so many rounds: a program of a case, under a name that was drawn.
+    #[command(hide = true)]
+    Ask { rounds: usize, files: Vec<PathBuf> },
     /// Build the fault module for a kernel, and print where it is.
     Module {
         /// 5.10, 6.1 or 6.12.
@@ -116,6 +119,9 @@ fn main() -> ExitCode {
         Verb::Stage { plan } => stage::play(&plan)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|err| Trouble::new(format!("play {}", plan.display()), err)),
+        Verb::Ask { rounds, files } => stage::cases::ask(rounds, &files)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|err| Trouble::new("read the files of a case", err)),
         Verb::Module { kernel, name } => build_module(&kernel, &name),
         Verb::Doctor { kernels, write } => Ok(ask_doctor(&kernels, write)),
     })

@@ -16,6 +16,7 @@ mod sys;
 use std::collections::BTreeMap;
 
 pub use actor::become_if_asked;
+pub use late_cpus::ask;
 
 use crate::stage::part::Proof;
 

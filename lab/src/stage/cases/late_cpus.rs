@@ -5,6 +5,8 @@ mod acts;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -29,10 +31,8 @@ const LEAST_RATIO: f64 = 3.0;
 /// ... of all CPUs at once, where the kernel itself sleeps 10 ms to count their cycles.
 const LEAST_RATIO_OF_ALL: f64 = 1.5;
 
-/// What reads files and ends, and writes nothing; in a file of its own so that it can have any name.
-const READS: &str = "/bin/dash";
-/// Between two rounds, in seconds: time enough for a CPU to go idle.
-const PAUSE: &str = "0.05";
+/// Between two rounds of a program: time enough for a CPU to go idle.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Answers faster than this are nobody's trouble.
 const QUIET_S: f64 = 0.003;
@@ -53,7 +53,7 @@ pub struct Spec {
     pub cpu: usize,
     /// Why.
     pub by: By,
-    /// Name of a program that reads each CPU's frequency so many times and ends: `{program} -c {script}`.
+    /// Name of a program that reads each CPU's frequency so many times and ends: `{program}`, told `{words}`.
     #[serde(default)]
     pub program: Option<Program>,
     /// Same load, and the CPU is not late.
@@ -132,17 +132,24 @@ impl Spec {
         }
         if let Some(program) = &self.program {
             let path = stage.dir.join(&program.name);
-            fs::copy(READS, &path).map_err(|err| format!("copy {READS}: {err}"))?;
+            // In a file of its own it can have any name.
+            fs::copy(std::env::current_exe()?, &path).map_err(|err| format!("copy this program: {err}"))?;
             let files = cpus.iter().map(|cpu| policies::present_frequency(*cpu).display().to_string());
-            let round: Vec<String> = files.map(|file| format!("read answer < {file}")).collect();
             names.insert("program".to_owned(), path.display().to_string());
-            let (round, rounds) = (round.join("; "), program.rounds);
-            let script =
-                format!("n={rounds}; while [ $n -gt 0 ]; do {round}; sleep {PAUSE}; n=$((n - 1)); done");
-            names.insert("script".to_owned(), script);
+            let words = ["ask".to_owned(), program.rounds.to_string()].into_iter().chain(files);
+            names.insert("words".to_owned(), words.collect::<Vec<_>>().join("\n"));
         }
         Ok(names)
     }
+}
+
+/// Read files in turn, so many rounds: what a program of a case does.
+pub fn ask(rounds: usize, files: &[PathBuf]) -> io::Result<()> {
+    for _ in 0..rounds {
+        files.iter().try_for_each(|file| fs::read(file).map(drop))?;
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// A CPU with interrupts off is late for part of the time only, and so is one that has other work, too.
