@@ -6,6 +6,12 @@ use serde::{Serialize, Serializer};
 
 use crate::Share;
 
+mod hop;
+mod subject;
+
+pub use hop::Hop;
+pub use subject::{Culprit, Subject, SubjectKind};
+
 /// How sure a finding is, and whether somebody paid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -16,151 +22,6 @@ pub enum Kind {
     Risk,
     /// The question could not be answered.
     CannotTell,
-}
-
-/// What sort of thing a victim or culprit is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the variants are their own words")]
-pub enum SubjectKind {
-    Host,
-    Cgroup,
-    Task,
-    Cpu,
-    Device,
-    Socket,
-    Quota,
-    Limit,
-    Kernel,
-    Hypervisor,
-}
-
-/// Who paid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Subject {
-    /// What sort of thing.
-    pub kind: SubjectKind,
-    /// A stable id: a cgroup's path, a task's pid, a device's name.
-    pub id: String,
-    /// As people call it.
-    pub name: String,
-    /// The systemd unit, where the cgroup path gives it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unit: Option<String>,
-    /// The container or pod, where the cgroup path gives it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-}
-
-impl Subject {
-    /// A subject known by `id`, called `name`.
-    pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
-        Subject { kind, id: id.into(), name: name.into(), unit: None, container: None }
-    }
-
-    /// The machine as a whole.
-    #[must_use]
-    pub fn host() -> Self {
-        Subject::new(SubjectKind::Host, "host", "this host")
-    }
-}
-
-/// Who or what made them pay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Culprit {
-    /// What sort of thing.
-    pub kind: SubjectKind,
-    /// A stable id.
-    pub id: String,
-    /// As people call it.
-    pub name: String,
-    /// The kernel or user function at work, where known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub function: Option<String>,
-    /// The file concerned, where known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
-}
-
-impl Culprit {
-    /// A culprit known by `id`, called `name`.
-    pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
-        Culprit { kind, id: id.into(), name: name.into(), function: None, file: None }
-    }
-
-    /// With the file concerned.
-    #[must_use]
-    pub fn at_file(mut self, file: impl Into<String>) -> Self {
-        self.file = Some(file.into());
-        self
-    }
-
-    /// With the function at work.
-    #[must_use]
-    pub fn in_function(mut self, function: impl Into<String>) -> Self {
-        self.function = Some(function.into());
-        self
-    }
-}
-
-/// One hop of the chain from the victim to the culprit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Hop {
-    /// What sort of wait: "runnable", "block-io", "reclaim", "throttled", ...
-    pub edge: String,
-    /// Who waited.
-    pub who: String,
-    /// For what.
-    pub waits_for: String,
-    /// The waiter's state: "runnable", "disk sleep", "sleep", "running".
-    pub state: String,
-    /// Time lost in this hop, all victims together.
-    #[serde(rename = "lost_s", serialize_with = "in_seconds")]
-    pub lost: Duration,
-    /// The longest single wait, where measured.
-    #[serde(rename = "worst_s", serialize_with = "in_seconds_or_null")]
-    pub worst: Option<Duration>,
-    /// How many waits, where counted.
-    pub count: Option<u64>,
-    /// Time per call, where calls were counted.
-    #[serde(
-        rename = "per_call_s",
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "in_seconds_or_null"
-    )]
-    pub per_call: Option<Duration>,
-    /// The count that the time per call grows with, where known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grows_with: Option<String>,
-}
-
-impl Hop {
-    /// `who` waited so long for `waits_for`.
-    pub fn new(
-        edge: &str,
-        who: impl Into<String>,
-        waits_for: impl Into<String>,
-        state: &str,
-        lost: Duration,
-    ) -> Self {
-        Hop {
-            edge: edge.to_owned(),
-            who: who.into(),
-            waits_for: waits_for.into(),
-            state: state.to_owned(),
-            lost,
-            worst: None,
-            count: None,
-            per_call: None,
-            grows_with: None,
-        }
-    }
-
-    /// So many times, the longest of them so long.
-    #[must_use]
-    pub fn times(self, count: u64, worst: Duration) -> Self {
-        Hop { count: Some(count), worst: Some(worst), ..self }
-    }
 }
 
 /// How to check by hand.

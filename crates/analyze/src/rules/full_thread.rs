@@ -255,7 +255,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let others = ev.tasks()?.iter().filter(|task| !own.contains(&task.tgid) && !own.contains(&task.pid));
     let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| !is_full(ev, task));
     Ok(busiest.map(|task| Not {
-        what: "a thread that has no CPU time left".into(),
+        what: "a single full thread".into(),
         evidence: format!("the busiest, {} ({}), used {} of a CPU", task.comm, task.pid, share(ev, task)),
     }))
 }

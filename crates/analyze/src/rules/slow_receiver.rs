@@ -177,7 +177,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let packets: u64 = receiving(ev)?.iter().map(|cpu| cpu.packets).fold(0, u64::saturating_add);
     let clean = spilled == 0 && packets >= LEAST_PACKETS;
     Ok(clean.then(|| Not {
-        what: "readers of packets that are late".to_owned(),
+        what: "slow readers of packets".to_owned(),
         evidence: format!("{packets} packets were received, and no receive queue ran over"),
     }))
 }

@@ -149,3 +149,37 @@ fn advise(page: &mut Page, label: &str, text: &str, command: Option<&str>) {
         page.command(INDENT, command);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn told(edge: &str, waits_for: &str, lost_ms: u64) -> String {
+        hop_words(&Hop::new(edge, "db (pid 7)", waits_for, "running", Duration::from_millis(lost_ms)))
+    }
+
+    #[test]
+    fn who_does_not_wait_is_not_said_to_wait() {
+        assert_eq!(told("cross-call", "CPU 1", 30), "db (pid 7) waited for CPU 1 (running): 30 ms");
+        assert_eq!(told("irqs-off", "sort", 30), "db (pid 7) kept interrupts off in sort (running): 30 ms");
+        assert_eq!(told("spin", "CPU 1", 30), "db (pid 7) spun on CPU 1 (running): 30 ms");
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_time() {
+        assert_eq!(told("work", "its own work", 0), "db (pid 7) was busy with its own work (running)");
+        let counted = Hop { count: Some(3), ..Hop::new("timer", "a", "b", "sleep", Duration::ZERO) };
+        assert_eq!(hop_words(&counted), "a waited for b (sleep): 3 times");
+    }
+
+    #[test]
+    fn a_file_sets_limits_and_is_a_place_of_tasks() {
+        let of = |kind| culprit_words(&Culprit::new(kind, "7", "db").at_file("/f"));
+        assert_eq!(of(SubjectKind::Limit), "db, set by /f");
+        assert_eq!(of(SubjectKind::Task), "db (pid 7), at /f");
+        let named = Culprit::new(SubjectKind::Task, "7", "db").in_function("wait (/f)").at_file("/f");
+        assert_eq!(culprit_words(&named), "db (pid 7), in wait (/f)");
+    }
+}

@@ -1,0 +1,88 @@
+//! Who paid, and who or what made them pay.
+
+use serde::Serialize;
+
+/// What sort of thing a victim or culprit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the variants are their own words")]
+pub enum SubjectKind {
+    Host,
+    Cgroup,
+    Task,
+    Cpu,
+    Device,
+    Socket,
+    Quota,
+    Limit,
+    Kernel,
+    Hypervisor,
+}
+
+/// Who paid.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Subject {
+    /// What sort of thing.
+    pub kind: SubjectKind,
+    /// A stable id: a cgroup's path, a task's pid, a device's name.
+    pub id: String,
+    /// As people call it.
+    pub name: String,
+    /// The systemd unit, where the cgroup path gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// The container or pod, where the cgroup path gives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+}
+
+impl Subject {
+    /// A subject known by `id`, called `name`.
+    pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
+        Subject { kind, id: id.into(), name: name.into(), unit: None, container: None }
+    }
+
+    /// The machine as a whole.
+    #[must_use]
+    pub fn host() -> Self {
+        Subject::new(SubjectKind::Host, "host", "this host")
+    }
+}
+
+/// Who or what made them pay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Culprit {
+    /// What sort of thing.
+    pub kind: SubjectKind,
+    /// A stable id.
+    pub id: String,
+    /// As people call it.
+    pub name: String,
+    /// The kernel or user function at work, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The file concerned, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+impl Culprit {
+    /// A culprit known by `id`, called `name`.
+    pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
+        Culprit { kind, id: id.into(), name: name.into(), function: None, file: None }
+    }
+
+    /// With the file concerned.
+    #[must_use]
+    pub fn at_file(mut self, file: impl Into<String>) -> Self {
+        self.file = Some(file.into());
+        self
+    }
+
+    /// With the function at work.
+    #[must_use]
+    pub fn in_function(mut self, function: impl Into<String>) -> Self {
+        self.function = Some(function.into());
+        self
+    }
+}
