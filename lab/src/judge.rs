@@ -130,15 +130,14 @@ fn other_cpu(script: &Script, played: &Played, document: &Value) -> Option<Strin
 }
 
 fn never_named(never: &Never, played: &Played, document: &Value) -> Option<String> {
-    let all = [Section::Causes, Section::Chains].map(|section| (section, items(section, document)));
     let facts: Vec<&Facts> = played.faults.iter().chain(&played.loads).collect();
-    never.names.iter().find_map(|name| {
+    let is_in = |name: &String, section: Section| {
         let name = facts.iter().fold(name.clone(), |name, facts| with_names(&name, &facts.names));
-        all.iter().find_map(|(section, items)| {
-            let item = items.iter().find(|item| has(&words_of(item), &name))?;
-            Some(format!("{name} is named: {}", told(*section, item)))
-        })
-    })
+        let item = items(section, document).into_iter().find(|item| has(&words_of(item), &name))?;
+        Some(format!("{name} is named: {}", told(section, item)))
+    };
+    let in_causes = never.in_causes.iter().chain(&never.names).find_map(|name| is_in(name, Section::Causes));
+    in_causes.or_else(|| never.names.iter().find_map(|name| is_in(name, Section::Chains)))
 }
 
 /// Where it stands and what it tells are right.

@@ -67,6 +67,9 @@ pub struct Never {
     /// None of these in a cause or a chain.
     #[serde(default)]
     pub names: Vec<String>,
+    /// None of these in a cause; who loses may be in a chain.
+    #[serde(default)]
+    pub in_causes: Vec<String>,
     /// No cause at all, not even one that an answer would cover.
     #[serde(default)]
     pub any_cause: bool,
