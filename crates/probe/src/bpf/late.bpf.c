@@ -158,6 +158,7 @@ int BPF_PROG(idled, unsigned int state, unsigned int cpu)
 		return 0;
 	if (state == PWR_EVENT_EXIT) {
 		here->state = RUNS;
+		here->woke = bpf_ktime_get_ns();
 		return 0;
 	}
 	here->state = here->last = state < RUNS ? state : RUNS - 1;
@@ -204,6 +205,9 @@ int BPF_PROG(expired, struct hrtimer *timer)
 			t = BPF_CORE_READ(sleeper, task);
 		key.pid = t ? BPF_CORE_READ(t, pid) : 0;
 		mono = bpf_ktime_get_ns();
+		/* It was due in an idle state that something else ended: who came to run since keeps nothing out. */
+		if (here->woke > mono - ns)
+			key.state = here->last;
 		note_row(&key, t, 0, mono, ns);
 		if (ns >= gap_ns)
 			note_gap(ctx, mono, ns, cpu, key.state);

@@ -1,6 +1,6 @@
 //! Which CPU comes late to its interrupts, and what was it at? The kernel half is `late.bpf.c`.
 //!
-//! Cost: 20 ns an idle state, 60 ns a timer, 100 ns a call that somebody waits for; a late one 2 to 10 us.
+//! Cost: 40 ns an idle state, 60 ns a timer, 100 ns a call that somebody waits for; a late one 2 to 10 us.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
