@@ -27,7 +27,7 @@ pub const RULE: Rule = Rule {
           once); the upper bound adds the time by which threads' timers were late. Where a command or a process is watched, and it \
           lost enough, its threads alone count. If nobody spun it is that, of the threads \
           of the name that it hits most, and may be nothing: a sleep may be the better for being longer.",
-    limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU that are waited for, where \
+    limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU, where \
              functions can be traced. Wake-ups of threads by a call are not counted. In a virtual machine waking a CPU is the \
              hypervisor's work: then the state is told, and the delay is its. Isolated and nohz_full CPUs are called \
              seldom, and late by design only while they are in the kernel.",

@@ -166,14 +166,17 @@ int BPF_PROG(idled, unsigned int state, unsigned int cpu)
 }
 
 /* Argument 1, a pointer to a number: these may be loaded since v5.17 (bb6728d75611, of the same series as the helper that is asked
- * for), before only what lies in the context can be read.
+ * for), before only what lies in the context can be read. In assembly: the address of both would be computed once, and the verifier
+ * takes loads through the context itself only.
  */
 static __always_inline void *second_argument(unsigned long long *ctx)
 {
 	void *at = 0;
 
-	if (has_helper(get_func_arg))
-		return *(void *volatile *)&ctx[1];
+	if (has_helper(get_func_arg)) {
+		asm volatile("%0 = *(u64 *)(%1 + 8)" : "=r"(at) : "r"(ctx));
+		return at;
+	}
 	bpf_probe_read_kernel(&at, sizeof(at), ctx + 1);
 	return at;
 }
