@@ -687,6 +687,16 @@ static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
 	return file;
 }
 
+/* The socket of an open file that an iterator gives out; NULL: it is none. */
+static __always_inline struct socket *socket_of(struct file *file)
+{
+	if (has_helper(sock_from_file))
+		return bpf_sock_from_file(file);
+	if (file->f_inode->i_sb->s_magic != SOCKFS_MAGIC)
+		return 0;
+	return file->private_data;
+}
+
 /* What tells one open file from the next at the same address. */
 struct file_mark {
 	__u64 dentry;

@@ -162,6 +162,7 @@ int BPF_PROG(idled, unsigned int state, unsigned int cpu)
 		return 0;
 	}
 	here->state = here->last = state < RUNS ? state : RUNS - 1;
+	here->counted = 0;
 	return 0;
 }
 
@@ -215,6 +216,9 @@ int BPF_PROG(expired, struct hrtimer *timer)
 		if (ns >= gap_ns)
 			note_gap(ctx, mono, ns, cpu, key.state);
 	}
+	/* Those that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
+	if (key.state != RUNS && here->counted++)
+		return 0;
 	note_wake(cpu, key.state, ns);
 	return 0;
 }

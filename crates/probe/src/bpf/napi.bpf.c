@@ -94,15 +94,6 @@ static void tell(struct seq_file *seq, struct task_struct *t, const struct sock 
 	bpf_seq_write(seq, s, sizeof(*s));
 }
 
-static __always_inline struct socket *socket_of(struct file *file)
-{
-	if (has_helper(sock_from_file))
-		return bpf_sock_from_file(file);
-	if (file->f_inode->i_sb->s_magic != SOCKFS_MAGIC)
-		return 0;
-	return file->private_data;
-}
-
 /* Sockets of which there is something to tell: a queue that is half full, packets dropped, a sender held up. */
 SEC("iter/task_file")
 int queues(struct bpf_iter__task_file *ctx)
