@@ -270,8 +270,8 @@ impl Theatre {
         let hardware = Hardware::deserialize(hardware.clone())
             .map_err(|err| Verdict::Failed(format!("[hardware]: {err}")))?;
         let plan = Path::new(orders::SHARE).join(PLAN);
-        let words: [&dyn AsRef<std::ffi::OsStr>; 5] =
-            [&"/usr/bin/env", &"WHYSLOW_EMULATED=1", &self.lab, &"stage", &plan];
+        let words: [&dyn AsRef<std::ffi::OsStr>; 6] =
+            [&"/usr/bin/env", &"WHYSLOW_EMULATED=1", &"LC_ALL=C", &self.lab, &"stage", &plan];
         let command: Vec<OsString> = words.iter().map(|word| (*word).as_ref().to_owned()).collect();
         let ran = machine::run(&kernel, &hardware, share, &command, GUEST_LIMIT)
             .map_err(|trouble| Verdict::NotRun(trouble.to_string()))?;

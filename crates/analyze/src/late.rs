@@ -15,7 +15,7 @@ pub(crate) mod fixture;
 mod keepers;
 mod payers;
 
-pub(crate) use file::asked_through;
+pub(crate) use file::{asked_through, spun_in};
 pub(crate) use keepers::{Keeper, keepers};
 pub(crate) use payers::{Payer, Payers, Wait};
 

@@ -80,6 +80,16 @@ pub(crate) fn walk(what: &str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Missin
     Ok(bytes)
 }
 
+/// Take all that waits in a ring buffer.
+pub(crate) fn consume(ring: &dyn libbpf_rs::MapCore, mut note: impl FnMut(&[u8])) -> libbpf_rs::Result<()> {
+    let mut builder = libbpf_rs::RingBufferBuilder::new();
+    builder.add(ring, move |record: &[u8]| {
+        note(record);
+        0
+    })?;
+    builder.build()?.consume()
+}
+
 /// Forget what a map of sums holds: the window begins. Who adds to a row at this very moment adds to no row, or to the next
 /// one that takes its place.
 pub(crate) fn clear(map: &libbpf_rs::MapMut<'_>) {

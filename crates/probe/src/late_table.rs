@@ -83,8 +83,14 @@ fn let_in(gap: &late::late_gap, stack: &[u64], kernel: &mut KernelNames) -> Opti
     }
     let is_entry = |address: &u64| kernel.stack(&[*address]).iter().any(|name| name.starts_with("asm_"));
     let entries: Vec<bool> = stack.iter().map(is_entry).collect();
-    let at = u32::try_from(entries.iter().rposition(|entry| *entry)?).ok()?.checked_add(1)?;
-    Some(gap.let_in.checked_shr(at)? & 1 == 1).filter(|_| (at as usize) < stack.len())
+    let at = entries.iter().rposition(|entry| *entry)?.checked_add(1)?;
+    Some(lets_in(*gap.before.get(at)?)).filter(|_| at < stack.len())
+}
+
+/// x86: STI (0xfb) holds interrupts back for one more instruction, for which there is often a NOP; POPF (0x9d) does not. So one
+/// of them is among the eight bytes before the place at which an interrupt came that had been kept out.
+fn lets_in(before: u64) -> bool {
+    before.to_ne_bytes().iter().any(|byte| [0xfb, 0x9d].contains(byte))
 }
 
 fn name(address: u64, kernel: &mut KernelNames) -> String {

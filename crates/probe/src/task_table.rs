@@ -117,7 +117,11 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
         switches_in: since(exit.switches_in, then.map(|t| t.switches_in)),
         voluntary: since(exit.voluntary, then.map(|t| t.voluntary)),
         involuntary: since(exit.involuntary, then.map(|t| t.involuntary)),
-        allowed: then.map(|t| cpu_list(&t.allowed, possible)).unwrap_or_default(),
+        // Its end tells the number only: where that has changed, which CPUs they were is not known.
+        allowed: then
+            .filter(|t| t.allowed_count == exit.allowed_count)
+            .map(|t| cpu_list(&t.allowed, possible))
+            .unwrap_or_default(),
         allowed_count: exit.allowed_count,
         policy: exit.policy,
         weight: exit.weight / WEIGHT_SCALE,
@@ -284,5 +288,17 @@ mod tests {
         assert_eq!(rows.len(), MAX_ENDED + 1);
         assert_eq!(rows.iter().map(|r| r.exec_ns).sum::<u64>(), 3 * exits.len() as u64);
         assert_eq!(rows.last().unwrap().folded, 9);
+    }
+
+    #[test]
+    fn the_mask_of_a_task_that_ended_is_known_only_if_it_has_not_changed() {
+        let mut then = tasks_one { pid: 5, allowed_count: 2, ..tasks_one::default() };
+        then.allowed[0] = 0b11;
+        let before = HashMap::from([((5, 0), &then)]);
+        let of = |allowed_count| {
+            let exit = sched_exit { pid: 5, allowed_count, ..sched_exit::default() };
+            ended(&before, &[exit], 2).remove(0).allowed
+        };
+        assert_eq!((of(2).as_str(), of(1).as_str()), ("0-1", ""));
     }
 }

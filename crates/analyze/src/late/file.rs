@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use whyslow_model::Recording;
 
-use crate::doing::asks_cpus;
+use crate::doing::{asks_cpus, doing};
 use crate::frames::symbol;
 
 /// Kernel functions that are behind one file whose name is not in theirs. arch/x86/kernel/cpu/proc.c, msr.c, cpuid.c.
@@ -28,6 +28,19 @@ pub(crate) fn asked_through(rec: &Recording, pid: u32, tgid: u32) -> Option<Stri
         Some(name) if !path.ends_with(name.as_str()) => by_stack,
         _ => Some(path),
     }
+}
+
+/// The kernel function in which thread `pid` spun most until CPUs had answered.
+pub(crate) fn spun_in(rec: &Recording, pid: u32) -> Option<String> {
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    for sample in rec.tables.samples.iter().flatten().filter(|sample| sample.pid == pid && asks_cpus(sample))
+    {
+        if let Some(function) = doing(sample).function {
+            let count = seen.entry(function).or_default();
+            *count = count.saturating_add(sample.count);
+        }
+    }
+    seen.into_iter().max_by_key(|(_, count)| *count).map(|(function, _)| function)
 }
 
 /// By the function that shows it: a file of sysfs has the name of its function.
@@ -86,6 +99,13 @@ mod tests {
         assert_eq!(asked_through(&asking(&["smp_call_function_single", "dev_attr_show"]), 7, 7), None);
         assert_eq!(asked_through(&asking(&["msleep", "show_cpuinfo"]), 7, 7), None, "it asks nobody");
         assert_eq!(asked_through(&asking(&READ), 8, 8), None);
+    }
+
+    #[test]
+    fn who_asks_spins_in_the_function_that_its_samples_show() {
+        assert_eq!(spun_in(&asking(&READ), 7).as_deref(), Some("smp_call_function_single"));
+        assert_eq!(spun_in(&asking(&READ), 8), None);
+        assert_eq!(spun_in(&asking(&["msleep", "show_cpuinfo"]), 7), None);
     }
 
     #[test]

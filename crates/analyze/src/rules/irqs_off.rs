@@ -148,7 +148,7 @@ fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.wait));
     let hop = |payer: &&Payer| {
         let file = asked_through(ev.recording(), payer.pid, payer.tgid);
-        waited(payer, file.filter(|_| payer.wait == Wait::Spun).as_deref())
+        waited(ev.recording(), payer, file.filter(|_| payer.wait == Wait::Spun).as_deref())
     };
     let mut hops: Vec<Hop> = rows.iter().take(MOST).map(hop).collect();
     let who = format!("{} (pid {})", keeper.who, keeper.pid);

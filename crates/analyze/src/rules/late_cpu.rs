@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Recording, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
 use crate::cpus;
-use crate::late::{IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, slow_states};
+use crate::late::{
+    IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, slow_states, spun_in,
+};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -23,9 +25,10 @@ pub const RULE: Rule = Rule {
     how: "Two clocks that nobody has to set: when a call was queued for a CPU and when it ran it; when a timer was due and \
           when it went off. By CPU and by the idle state it came from: a state is slow if three of four wakes out of it \
           take 2 ms or more. Time lost = the time threads spun for these CPUs (counted once where they waited for many at \
-          once); the upper bound adds the time by which threads' timers were late. If nobody spun it is that, of the threads \
+          once); the upper bound adds the time by which threads' timers were late. Where a command or a process is watched, and it \
+          lost enough, its threads alone count. If nobody spun it is that, of the threads \
           of the name that it hits most, and may be nothing: a sleep may be the better for being longer.",
-    limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU that are waited for, where \
+    limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU, where \
              functions can be traced. Wake-ups of threads by a call are not counted. In a virtual machine waking a CPU is the \
              hypervisor's work: then the state is told, and the delay is its. Isolated and nohz_full CPUs are called \
              seldom, and late by design only while they are in the kernel.",
@@ -76,6 +79,8 @@ fn slow_wakes(ev: &Evidence<'_>) -> Vec<Finding> {
 }
 
 fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Payers) -> Finding {
+    let watched = watched(ev, all);
+    let all = watched.as_ref().unwrap_or(all);
     let (which, words) = (cpus::named(cpus), state.words());
     let is_one = cpus.len() == 1;
     let cpu = cpus.first().copied().unwrap_or_default();
@@ -102,6 +107,13 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Pay
             "switch the state off by its file `disable` in that folder (undo: write 0), and for good by processor.max_cstate= or \
              intel_idle.max_cstate= on the kernel's command line, or in the firmware's setup",
         )
+}
+
+/// Of those who paid, whom the user asked about, if it was worth it to them: what others lost there is not their time.
+fn watched(ev: &Evidence<'_>, all: &Payers) -> Option<Payers> {
+    let pids: BTreeSet<u32> = ev.recording().meta.watched.as_ref()?.pids.iter().copied().collect();
+    let own = Payers(all.0.iter().filter(|payer| pids.contains(&payer.pid)).cloned().collect());
+    paid(ev, &own).is_some().then_some(own)
 }
 
 /// Those who spun, if that was worth it: they did nothing else meanwhile. Else those whose timers were late; of these the
@@ -145,7 +157,7 @@ fn cause(
         .between(spun.min(lost), all.time(rec, |_| true))
         .raw_wait(lost)
         .by(culprit(cpus, which, first, file.clone()));
-    finding.chain = chain(payers, cpus, words, file.as_deref());
+    finding.chain = chain(rec, payers, cpus, words, file.as_deref());
     finding
 }
 
@@ -156,10 +168,16 @@ fn culprit(cpus: &BTreeSet<u32>, which: &str, first: &Payer, file: Option<String
 }
 
 /// Who waits for each CPU, the costliest first, and what that CPU does.
-fn chain(payers: &Payers, cpus: &BTreeSet<u32>, words: &str, file: Option<&str>) -> Vec<Hop> {
+fn chain(
+    rec: &Recording,
+    payers: &Payers,
+    cpus: &BTreeSet<u32>,
+    words: &str,
+    file: Option<&str>,
+) -> Vec<Hop> {
     let mut rows: Vec<&Payer> = payers.0.iter().collect();
     rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.cpu));
-    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| waited(payer, file)).collect();
+    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| waited(rec, payer, file)).collect();
     for cpu in cpus.iter().take(MOST) {
         let own = payers.0.iter().filter(|payer| payer.cpu == *cpu);
         let (ns, count, worst) = own.fold((0u64, 0u64, 0u64), |(ns, count, worst), p| {
@@ -172,9 +190,11 @@ fn chain(payers: &Payers, cpus: &BTreeSet<u32>, words: &str, file: Option<&str>)
 }
 
 /// How `payer` waited; `file`: what it read meanwhile.
-pub(super) fn waited(payer: &Payer, file: Option<&str>) -> Hop {
+pub(super) fn waited(rec: &Recording, payer: &Payer, file: Option<&str>) -> Hop {
     let cpu = payer.cpu;
-    let read = file.map_or_else(String::new, |file| format!(", reading {file}"));
+    let spins =
+        spun_in(rec, payer.pid).map_or_else(String::new, |function| format!(", spinning in {function}"));
+    let read = file.map_or(spins.clone(), |file| format!("{spins}, reading {file}"));
     let (edge, what, state) = match payer.wait {
         Wait::Spun => ("cross-call", format!("CPU {cpu} to run {}{read}", payer.function), "running"),
         Wait::Slept => ("timer", format!("its timer on CPU {cpu}"), "sleep"),

@@ -1,4 +1,5 @@
 use whyslow_model::table::{CrossCall, LateTimer, Sample};
+use whyslow_model::timeline::Watched;
 use whyslow_model::{Frame, Kind, Recording};
 
 use super::*;
@@ -55,7 +56,26 @@ fn fires_when_somebody_spins_for_a_cpu_that_wakes_slowly() {
     let culprit = found[0].culprit.as_ref().unwrap();
     assert_eq!((culprit.name.as_str(), culprit.file.as_deref()), ("CPU 1", Some("cpuinfo_cur_freq")));
     assert_eq!(found[0].victim.id, "7");
+    let waits_for =
+        "CPU 1 to run do_drv_read, spinning in smp_call_function_single, reading cpuinfo_cur_freq";
+    assert_eq!(found[0].chain[0].waits_for, waits_for);
     assert!(rules_out(&Evidence::of(&rec)).unwrap().is_none());
+}
+
+#[test]
+fn who_is_watched_comes_before_others_who_lost_more() {
+    let mut rec = reader(&SLOW, 250);
+    let other =
+        CrossCall { pid: 8, tgid: 8, comm: "lines".into(), paid_ns: 60_000_000, ..call(1, Some(2), 60) };
+    rec.tables.cross_calls.as_mut().unwrap().push(other);
+    assert!(check(&Evidence::of(&rec)).unwrap()[0].title.starts_with("poem, "));
+    rec.meta.watched = Some(Watched { pids: vec![8], ..Watched::default() });
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert!(found[0].title.starts_with("lines waited 60 ms for CPU 1"), "{}", found[0].title);
+    assert_eq!((found[0].victim.id.as_str(), found[0].lost), ("8", Some(Duration::from_millis(60))));
+    // Nothing that the watched lost is worth a word: others did.
+    rec.tables.cross_calls.as_mut().unwrap()[1].paid_ns = 1_000_000;
+    assert!(check(&Evidence::of(&rec)).unwrap()[0].title.starts_with("poem, "));
 }
 
 #[test]

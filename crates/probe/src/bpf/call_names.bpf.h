@@ -21,10 +21,14 @@ static __always_inline struct call_scratch *my_scratch(__u32 what)
 static __always_inline __u32 known(struct call_scratch *s)
 {
 	__u32 *id = bpf_map_lookup_elem(&names, &s->key);
+	struct call_own *own;
 
 	if (id)
 		return *id;
-	s->name.id = __sync_fetch_and_add(&last_name, 1);
+	own = own_numbers_here();
+	if (!own)
+		return OTHER_FILES;
+	s->name.id = FIRST_NAME + new_number(&own->names);
 	return 0;
 }
 
@@ -83,7 +87,7 @@ static __always_inline bool step(struct call_scratch *s, struct dentry *root, st
  */
 __noinline int walk(__u64 dentry, __u64 mnt)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
+	struct task_struct *t = (void *)bpf_get_current_task();
 	struct call_scratch *s = my_scratch(FOR_FILE);
 	struct vfsmount *root_mnt = BPF_CORE_READ(t, fs, root.mnt);
 	struct dentry *root = BPF_CORE_READ(t, fs, root.dentry);

@@ -9,16 +9,32 @@
 /* Beside OPENS in call_task.after: the path could not be read when the call began. */
 #define AGAIN 1
 
-/* 0: there are no more. */
-static __always_inline __u32 free_entry(__u32 limit)
+/* The next of a run, or of a fresh one. 0: there are no more. */
+static __always_inline __u32 next_of(struct entry_run *run, void *more, __u32 *taken)
 {
-	__u32 at;
+	struct entry_run fresh = {};
 
-	if (used < limit) {
-		at = __sync_fetch_and_add(&used, 1);
-		if (at < limit)
-			return at;
+	if (run->next >= run->end) {
+		if (bpf_map_pop_elem(more, &fresh))
+			return 0;
+		*run = fresh;
+		__sync_fetch_and_add(taken, 1);
 	}
+	return run->next++;
+}
+
+/* 0: there are no more. */
+static __always_inline __u32 free_entry(bool is_named)
+{
+	struct call_own *own = own_numbers_here();
+	__u32 at = 0;
+
+	if (own && !is_named)
+		at = next_of(&own->last_run, &last_runs, &last_runs_taken);
+	if (own && !at)
+		at = next_of(&own->run, &free_runs, &runs_taken);
+	if (at)
+		return at;
 	if (bpf_map_pop_elem(&spare_entries, &at))
 		return 0;
 	__sync_fetch_and_add(&reused, 1);
@@ -27,14 +43,14 @@ static __always_inline __u32 free_entry(__u32 limit)
 
 static __noinline __u32 entry_of(struct call_task *ct, __u32 nr, __u32 file)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
+	__u64 task = bpf_get_current_pid_tgid();
 	struct entry_key key = { .life = ct->life, .nr = nr, .file = file };
 	__u32 *at = bpf_map_lookup_elem(&entry_index, &key), fresh;
 	struct call_entry *e;
 
 	if (at)
 		return *at;
-	fresh = free_entry(file < FIRST_NAME ? entry_limit : entry_limit - (entry_limit - SPARE) / 4);
+	fresh = free_entry(file >= FIRST_NAME);
 	e = bpf_map_lookup_elem(&entries, &fresh);
 	if (!fresh || !e)
 		return 0;
@@ -42,8 +58,8 @@ static __noinline __u32 entry_of(struct call_task *ct, __u32 nr, __u32 file)
 	e->life = ct->life;
 	e->nr = nr;
 	e->file = file;
-	e->pid = t->pid;
-	e->tgid = t->tgid;
+	e->pid = task;
+	e->tgid = task >> 32;
 	bpf_get_current_comm(e->comm, sizeof(e->comm));
 	bpf_map_update_elem(&entry_index, &key, &fresh, BPF_ANY);
 	return fresh;

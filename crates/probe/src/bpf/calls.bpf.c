@@ -18,24 +18,28 @@
 /* In the number: a call by the 32-bit table. */
 #define COMPAT (1U << 31)
 
-static __noinline void begin_life(struct call_task *ct, struct task_struct *t)
+static __noinline void begin_life(struct call_task *ct, struct task_struct *t, __u32 pid)
 {
+	struct call_own *own = own_numbers_here();
+
+	if (!own)
+		return;
 	__builtin_memset(ct, 0, sizeof(*ct));
-	ct->pid = t->pid;
-	ct->life = __sync_add_and_fetch(&lives, 1);
+	ct->pid = pid;
+	ct->life = 1 + new_number(&own->lives);
 	ct->task = (__u64)t;
 }
 
 static __always_inline struct call_task *task_of(struct task_struct *t)
 {
-	__u32 pid = t->pid, at = pid & (SLOTS - 1);
+	__u32 pid = of_current(t, pid), at = pid & (SLOTS - 1);
 	struct call_task *ct;
 
 	if (!is_followed(pid))
 		return 0;
 	ct = bpf_map_lookup_elem(&call_tasks, &at);
 	if (ct && ct->task != (__u64)t)
-		begin_life(ct, t);
+		begin_life(ct, t, pid);
 	return ct;
 }
 
@@ -57,7 +61,7 @@ static __noinline void off_cpu(struct call_task *ct, struct sched_slot *s, __u64
 SEC("tp_btf/sys_enter")
 int BPF_PROG(entered, struct pt_regs *regs, long id)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
+	struct task_struct *t = current_task();
 	struct call_task *ct = task_of(t);
 	struct sched_slot *s;
 	__u32 nr = id, what, fd;
@@ -65,7 +69,7 @@ int BPF_PROG(entered, struct pt_regs *regs, long id)
 	if (!ct)
 		return 0;
 	what = call_file(nr);
-	if (t->thread_info.status & TS_COMPAT) {
+	if (of_current(t, thread_info.status) & TS_COMPAT) {
 		nr |= COMPAT;
 		what = NO_FILE;
 	}
@@ -122,8 +126,8 @@ static __always_inline void fill_slow(struct call_slow *slow, struct call_task *
 	slow->ns = ns;
 	for (i = 0; i < SPLITS; i++)
 		slow->split[i] = split[i];
-	slow->pid = t->pid;
-	slow->tgid = t->tgid;
+	slow->pid = BPF_CORE_READ(t, pid);
+	slow->tgid = BPF_CORE_READ(t, tgid);
 	slow->nr = ct->nr;
 	slow->file = e && ct->entry >= SPARE ? e->file : NO_NAME;
 	slow->depth = 0;
@@ -137,7 +141,7 @@ static __noinline void tell_slow(void *ctx, struct call_task *ct, __u64 ns, cons
 
 	if (!slow || (ns < slow_ns && !may_take_stack(ct->start + ns)))
 		return;
-	fill_slow(slow, ct, bpf_get_current_task_btf(), ns, split);
+	fill_slow(slow, ct, (void *)bpf_get_current_task(), ns, split);
 	slow->open = 0;
 	if (user_stacks) {
 		slow->depth = bpf_get_stack(ctx, slow->frames, sizeof(slow->frames), BPF_F_USER_STACK);
@@ -202,7 +206,7 @@ static __noinline void sum_rest(void *ctx, struct call_task *ct, struct call_ent
 SEC("tp_btf/sys_exit")
 int BPF_PROG(left, struct pt_regs *regs, long ret)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
+	struct task_struct *t = current_task();
 	struct call_task *ct = task_of(t);
 	struct call_entry *e;
 	struct sched_slot *s;

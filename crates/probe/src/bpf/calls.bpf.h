@@ -124,6 +124,40 @@ struct {
 	__type(value, __u32);
 } entry_index SEC(".maps");
 
+/* Entries that nobody has had, by runs: a CPU takes one, and gives them out one by one. Filled by calls.rs. */
+struct entry_run {
+	__u32 next;
+	__u32 end;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, ENTRIES);
+	__uint(value_size, sizeof(struct entry_run));
+} free_runs SEC(".maps");
+
+/* The last quarter: for calls of which only the number is noted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, ENTRIES / 4);
+	__uint(value_size, sizeof(struct entry_run));
+} last_runs SEC(".maps");
+
+/* What a CPU gives out by itself. Adding that also tells the sum is there since v5.12 only. One writer: preemption is off. */
+struct call_own {
+	struct entry_run run;
+	struct entry_run last_run;
+	__u32 lives;
+	__u32 names;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct call_own);
+} own_numbers SEC(".maps");
+
 /* Entries that user space has taken from ended tasks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK);
@@ -195,12 +229,25 @@ struct {
 const volatile __u64 slow_ns = ~0ULL;
 /* ... with the caller's stack, and the stack of calls that wait. */
 const volatile __u32 user_stacks = 0;
-/* Entries that may be used: fewer in tests. The last quarter is for calls of which only the number is noted. */
-const volatile __u32 entry_limit = ENTRIES;
+/* CPUs that may be there. */
+const volatile __u32 cpus = 1;
 /* Single calls and names that we saw but could not note. */
 __u64 lost;
-/* Entries given out the first time, and again. */
-__u32 used = SPARE;
+/* Runs of entries that CPUs took, and entries given out again. */
+__u32 runs_taken;
+__u32 last_runs_taken;
 __u32 reused;
-__u32 lives;
-__u32 last_name = FIRST_NAME;
+
+static __always_inline struct call_own *own_numbers_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&own_numbers, &zero);
+}
+
+/* A number that no other CPU gives out, from this CPU's count. It comes again after 2^32 / cpus. */
+static __always_inline __u32 new_number(__u32 *count)
+{
+	return (*count)++ * cpus + bpf_get_smp_processor_id();
+}
+

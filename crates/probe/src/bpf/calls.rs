@@ -1,6 +1,7 @@
 //! Time of system calls of followed tasks, by file. The kernel half is `calls.bpf.c`.
 
 mod names;
+mod runs;
 mod seen;
 mod taken;
 #[cfg(test)]
@@ -9,17 +10,19 @@ mod tests;
 use std::collections::{BTreeSet, HashMap, hash_map};
 use std::io::Read as _;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
 pub use self::names::OTHER_FILES;
+use self::runs::Runs;
 pub use self::seen::{Row, Seen, Single};
 use self::taken::Taken;
 use super::shared::Shared;
-use super::{missing, text, value};
+use super::{consume, missing, text, value};
 
 skeleton!("calls");
 use skel::types::{call_entry, call_slow, call_task};
@@ -42,7 +45,9 @@ pub struct Calls<'slot> {
     skel: skel::CallsSkel<'slot>,
     still: Link,
     slow_ns: Option<u64>,
-    entry_limit: u32,
+    runs: Runs,
+    /// Entries for single tasks, in all.
+    all: u32,
     names: names::Names,
     slow: Vec<call_slow>,
     taken: Taken,
@@ -72,18 +77,21 @@ impl<'slot> Calls<'slot> {
         user_stacks: bool,
         entry_limit: u32,
     ) -> libbpf_rs::Result<Self> {
+        let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         let mut open = skel::CallsSkelBuilder::default().open(slot)?;
         let slow_ns = slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.slow_ns = slow_ns.unwrap_or(u64::MAX);
             rodata.user_stacks = user_stacks.into();
-            rodata.entry_limit = entry_limit;
+            rodata.cpus = cpus;
         }
         open.maps.call_tasks.set_max_entries(pids())?;
         if let Some(shared) = shared {
             shared.lend(open.open_object_mut())?;
         }
         let mut skel = open.load()?;
+        let runs = Runs::of(SPARE..entry_limit, cpus);
+        runs.fill(&skel.maps.free_runs, &skel.maps.last_runs)?;
         let still = skel.progs.still.attach()?;
         skel.links = skel::CallsLinks {
             entered: Some(skel.progs.entered.attach()?),
@@ -96,7 +104,8 @@ impl<'slot> Calls<'slot> {
             skel,
             still,
             slow_ns,
-            entry_limit,
+            runs,
+            all: entry_limit.saturating_sub(SPARE),
             names: names::Names::default(),
             slow: Vec::new(),
             taken: Taken::default(),
@@ -125,12 +134,11 @@ impl<'slot> Calls<'slot> {
     /// task remembers few. What nobody remembers at the next beat is taken then.
     fn make_room(&mut self) -> libbpf_rs::Result<()> {
         self.take_detached()?;
-        let (all, in_use) = (self.entry_limit - SPARE, self.in_use());
-        if in_use < (all / 2).max(self.next_scan) {
+        if self.in_use() < (self.all / 2).max(self.next_scan) {
             return Ok(());
         }
         let mut tasks = HashMap::new();
-        for at in SPARE..self.used() {
+        for at in self.used().into_iter().flatten() {
             let Some(entry) = self.entry(at)?.filter(|entry| entry.life != 0) else { continue };
             if self.detached.contains(&at) {
                 continue;
@@ -143,7 +151,7 @@ impl<'slot> Calls<'slot> {
             }
         }
         // Looking again costs, too: not before there is something new to find.
-        self.next_scan = self.in_use() + all / 16;
+        self.next_scan = self.in_use() + self.all / 16;
         Ok(())
     }
 
@@ -200,14 +208,18 @@ impl<'slot> Calls<'slot> {
         Ok(bytes.map(|bytes| value(&bytes)))
     }
 
-    fn used(&self) -> u32 {
-        let used = self.skel.maps.data_data.as_ref().map_or(SPARE, |data| data.used);
-        used.min(self.entry_limit)
+    /// Entries that CPUs have taken, the first time.
+    fn used(&self) -> [Range<u32>; 2] {
+        let runs =
+            self.skel.maps.bss_data.as_ref().map_or((0, 0), |bss| (bss.runs_taken, bss.last_runs_taken));
+        self.runs.taken(runs.0, runs.1)
     }
 
     fn in_use(&self) -> u32 {
         let reused = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.reused);
-        self.used().saturating_add(reused).saturating_sub(SPARE).saturating_sub(self.given_back)
+        let used =
+            self.used().iter().map(|run| run.end.saturating_sub(run.start)).fold(reused, u32::saturating_add);
+        used.saturating_sub(self.given_back)
     }
 
     /// The window ends: detach and tell.
@@ -222,7 +234,7 @@ impl<'slot> Calls<'slot> {
         self.drain()?;
         let mut seen = Seen { slow_ns: self.slow_ns, ..Seen::default() };
         seen.rows = self.taken.rows().map(|entry| Row::of(SPARE, entry, &self.names)).collect();
-        for at in 1..self.used().max(SPARE) {
+        for at in (1..SPARE).chain(self.used().into_iter().flatten()) {
             if let Some(entry) = self.entry(at)?.filter(|entry| entry.count > 0) {
                 seen.rows.push(Row::of(at, &entry, &self.names));
             }
@@ -252,13 +264,4 @@ fn pids() -> u32 {
         .ok()
         .and_then(|text| text.trim().parse::<u32>().ok());
     most.map_or(SLOTS, |most| most.min(SLOTS).next_power_of_two())
-}
-
-fn consume(ring: &dyn MapCore, mut note: impl FnMut(&[u8])) -> libbpf_rs::Result<()> {
-    let mut builder = RingBufferBuilder::new();
-    builder.add(ring, move |record: &[u8]| {
-        note(record);
-        0
-    })?;
-    builder.build()?.consume()
 }

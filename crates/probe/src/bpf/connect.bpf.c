@@ -159,14 +159,14 @@ static void note(__u64 sk, struct connect_pending *p)
 
 static void opened(const struct sock *sk)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
+	struct task_struct *t = current_task();
 	struct connect_pending p = {};
 
 	p.start_ns = p.looked_ns = bpf_ktime_get_ns();
-	p.key.pid = t->pid;
-	p.key.tgid = t->tgid;
+	p.key.pid = of_current(t, pid);
+	p.key.tgid = of_current(t, tgid);
 	p.task = (__u64)t;
-	p.switches = t->nvcsw;
+	p.switches = of_current(t, nvcsw);
 	bpf_get_current_comm(p.comm, sizeof(p.comm));
 	name_peer(&p.key, sk);
 	note((__u64)sk, &p);
@@ -348,7 +348,7 @@ int walk(struct bpf_iter__task_file *ctx)
 
 	if (!t || !file)
 		return 0;
-	socket = bpf_sock_from_file(file);
+	socket = socket_of(file);
 	if (!socket)
 		return 0;
 	sk = BPF_CORE_READ(socket, sk);

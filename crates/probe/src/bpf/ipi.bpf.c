@@ -4,15 +4,24 @@
  * The function itself, at both ends: smp_call_function_single() returns when
  * the CPU has done what it was asked. So the time that the work takes there is
  * in it, too; calls of many CPUs at once are not seen.
+ *
+ * Who does not wait for the answer waits for the one before: the data of such calls has one place for each CPU that sends
+ * (csd_data in kernel/smp.c), which is free when the last one that was asked from there has come.
  */
 #include "late.bpf.h"
 
 #define MAX_ASKING 1024
 
+/* Whom a call was sent to, in which state it was then, and to do what. */
+struct ipi_sent {
+	__u64 function;
+	__u32 cpu;
+	__u32 state;
+};
+
 struct ipi_asking {
 	__u64 at;
-	__u32 state;
-	__u32 unused;
+	struct ipi_sent waits_for;
 };
 
 struct {
@@ -22,17 +31,39 @@ struct {
 	__type(value, struct ipi_asking);
 } asking SEC(".maps");
 
+/* The last call that nobody waits for; without a function: none yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ipi_sent);
+} sent SEC(".maps");
+
 SEC("fentry/smp_call_function_single")
 int BPF_PROG(asked, int cpu, void *function, void *info, int wait)
 {
-	__u32 pid = bpf_get_current_pid_tgid();
+	__u32 zero = 0, pid = bpf_get_current_pid_tgid();
 	struct late_cpu *there = late_cpu_at(cpu);
+	struct ipi_sent *before = bpf_map_lookup_elem(&sent, &zero);
+	bool is_own = cpu == bpf_get_smp_processor_id();
 	struct ipi_asking now = {};
 
-	if (!wait || !there || cpu == bpf_get_smp_processor_id())
+	if (!there || !before || (wait && is_own))
 		return 0;
+	now.waits_for.cpu = cpu;
+	now.waits_for.state = there->state;
+	/* The verifier lets nobody load a pointer to a function: the arguments lie where ctx points to. */
+	bpf_probe_read_kernel(&now.waits_for.function, sizeof(now.waits_for.function), ctx + 1);
+	if (!wait) {
+		struct ipi_sent last = *before;
+
+		if (!is_own)
+			*before = now.waits_for;
+		if (!last.function)
+			return 0;
+		now.waits_for = last;
+	}
 	now.at = bpf_ktime_get_ns();
-	now.state = there->state;
 	if (bpf_map_update_elem(&asking, &pid, &now, BPF_ANY))
 		__sync_fetch_and_add(&lost, 1);
 	return 0;
@@ -43,21 +74,21 @@ int BPF_PROG(answered, int cpu, void *function, void *info, int wait)
 {
 	__u32 pid = bpf_get_current_pid_tgid();
 	struct ipi_asking *asked;
-	struct late_key key = { .pid = pid, .cpu = cpu, .kind = LATE_CALL };
+	struct late_key key = { .pid = pid, .kind = LATE_CALL };
 	__u64 now, ns;
 
-	if (!wait)
-		return 0;
 	asked = bpf_map_lookup_elem(&asking, &pid);
 	if (!asked)
 		return 0;
 	now = bpf_ktime_get_ns();
 	ns = now - asked->at;
-	key.state = asked->state;
+	key.cpu = asked->waits_for.cpu;
+	key.state = asked->waits_for.state;
+	key.function = asked->waits_for.function;
 	bpf_map_delete_elem(&asking, &pid);
-	note_wake(cpu, key.state, ns);
-	/* The verifier lets nobody load a pointer to a function: the arguments lie where ctx points to. */
-	bpf_probe_read_kernel(&key.function, sizeof(key.function), ctx + 1);
+	/* One that finds the place free says nothing of how quickly that came about. */
+	if (wait)
+		note_wake(key.cpu, key.state, ns);
 	if (ns >= late_ns)
 		note_row(&key, (struct task_struct *)bpf_get_current_task(), 0, now, ns);
 	return 0;

@@ -438,10 +438,26 @@ static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
 /* Values are fixed (include/uapi/linux/bpf.h); whether a kernel has them tells which helpers it has. */
 enum bpf_func_id___known {
 	BPF_FUNC_get_current_task_btf___known = 158, /* v5.11, 3ca1032ab7ab */
+	BPF_FUNC_sock_from_file___known = 162,	     /* v5.11, 4f19cab76136 */
 	BPF_FUNC_task_pt_regs___known = 175,	     /* v5.15, dd6e10fbd9fb */
+	BPF_FUNC_get_func_arg___known = 183,	     /* v5.17, f92c1e183604 */
 };
 
 #define has_helper(name) bpf_core_enum_value_exists(enum bpf_func_id___known, BPF_FUNC_##name##___known)
+
+/* The current task. Before v5.11 the verifier knows it as a number: fields are asked for with of_current(). */
+static __always_inline struct task_struct *current_task(void)
+{
+	if (has_helper(get_current_task_btf))
+		return bpf_get_current_task_btf();
+	return (void *)bpf_get_current_task();
+}
+
+/* A field of the current task: a load where the verifier knows the task, else a read with checks. The way that is not taken is
+ * cut off when the program is loaded.
+ */
+#define of_current(t, field)                                                                              \
+	(has_helper(get_current_task_btf) ? (t)->field : BPF_CORE_READ((t), field))
 
 /* Where the last entry into the kernel left the registers of a task: at the top of its stack. THREAD_SIZE of x86-64 has been
  * 16 kB since v3.15, 6538b8ea886e, but with KASAN, which nobody runs in earnest.
@@ -647,16 +663,38 @@ extern void *bpf_rdonly_cast(const void *at, __u32 btf_id) __ksym __weak;
 /* What the current task has open as `fd`; NULL: nothing. The table may change under us: only compare and read with checks. */
 static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
 {
-	struct fdtable *table = t->files->fdt;
-	unsigned long at = (unsigned long)table->fd + fd * 8ULL;
 	struct file *file = 0;
+	unsigned long at;
+	__u32 room;
 
-	if (fd >= table->max_fds)
+	if (has_helper(get_current_task_btf)) {
+		struct fdtable *table = t->files->fdt;
+
+		at = (unsigned long)table->fd;
+		room = table->max_fds;
+	} else {
+		struct fdtable *table = BPF_CORE_READ(t, files, fdt);
+
+		at = (unsigned long)BPF_CORE_READ(table, fd);
+		room = BPF_CORE_READ(table, max_fds);
+	}
+	if (fd >= room)
 		return 0;
+	at += fd * 8ULL;
 	if (bpf_ksym_exists(bpf_rdonly_cast))
 		return (void *)as(struct list_head, at)->next; /* as good as any struct that begins with a pointer */
 	bpf_probe_read_kernel(&file, sizeof(file), (void *)at);
 	return file;
+}
+
+/* The socket of an open file that an iterator gives out; NULL: it is none. */
+static __always_inline struct socket *socket_of(struct file *file)
+{
+	if (has_helper(sock_from_file))
+		return bpf_sock_from_file(file);
+	if (file->f_inode->i_sb->s_magic != SOCKFS_MAGIC)
+		return 0;
+	return file->private_data;
 }
 
 /* What tells one open file from the next at the same address. */
@@ -800,19 +838,18 @@ static __always_inline __u64 work_of(struct task_struct *t)
 	return worker ? (__u64)BPF_CORE_READ(worker, current_func) : 0;
 }
 
-/* Raise a maximum that several CPUs raise. */
+/* Raise a maximum that several CPUs raise. Without a compare-and-swap, which BPF has since v5.12 (5ffa25502b5a): before it a program
+ * that has one is refused. Who is overtaken looks again, and raises it again. Lost is a maximum that a smaller one overwrites
+ * after that: two CPUs end their longest within the same few nanoseconds, and one stands still between its load and its
+ * store. What is told then is too small by the difference of these two; sums are exact.
+ */
 static __always_inline void worsen(__u64 *worst, __u64 ns)
 {
-	__u64 old = *worst;
+	volatile __u64 *now = worst;
 	int i;
 
-	for (i = 0; i < 4 && ns > old; i++) {
-		__u64 seen = __sync_val_compare_and_swap(worst, old, ns);
-
-		if (seen == old)
-			return;
-		old = seen;
-	}
+	for (i = 0; i < 4 && ns > *now; i++)
+		*now = ns;
 }
 
 /* ---- the tasks of a cgroup (blkio) ---- */

@@ -14,7 +14,8 @@
 
 /* Calls under way that we can tell apart: places by hash of the call's data. 512 KiB. */
 #define QUEUED 8192
-#define MAX_GAPS 4096
+/* Some 3000 gaps. */
+#define GAP_BYTES (1 << 20)
 #define MAX_STACKS 2048
 #define MAX_DEPTH 64
 
@@ -29,6 +30,9 @@ struct late_queued {
 	__u32 state;
 };
 
+/* Frames whose instructions are told. */
+#define LOOKED_AT 32
+
 /* A CPU came late to an interrupt. */
 struct late_gap {
 	__u64 at; /* when it came */
@@ -38,17 +42,14 @@ struct late_gap {
 	__u32 tgid;
 	__u32 state;
 	__s32 stack;
-	__u32 let_in; /* by frame: an instruction that lets interrupts in is right before it */
+	__u32 unused;
 	char comm[16];
+	__u64 before[LOOKED_AT]; /* by frame: the eight bytes of code before it; 0: not read */
 };
 
-/* Frames that are looked at for that. */
-#define LOOKED_AT 32
-
-struct late_frames {
-	__u64 at[LOOKED_AT];
-	__u64 size; /* of what of them is filled, in bytes */
-	__u64 bits;
+struct late_told {
+	struct late_gap gap;
+	__u64 frames[LOOKED_AT];
 };
 
 /* What this CPU may still note before the next tick. */
@@ -65,11 +66,10 @@ struct {
 	__type(value, struct late_queued);
 } queue SEC(".maps");
 
+/* Taken at the end. */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_GAPS);
-	__type(key, __u32);
-	__type(value, struct late_gap);
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, GAP_BYTES);
 } gaps SEC(".maps");
 
 struct {
@@ -90,8 +90,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct late_frames);
-} frames SEC(".maps");
+	__type(value, struct late_told);
+} scratch SEC(".maps");
 
 /* Calls of one CPU in one tick beyond which it notes none: at 40 ns each that many are 0.4 % of a tick of 4 ms. */
 const volatile __u64 per_tick = 400;
@@ -99,93 +99,54 @@ const volatile __u64 per_tick = 400;
 const volatile __u64 gap_ns = 1000000;
 /* hrtimer_wakeup(): a timer with this function wakes a thread that sleeps. 0: not known. */
 const volatile __u64 sleeper_function;
-/* Gaps so far; those beyond MAX_GAPS have no room. */
-__u64 gap_count;
 /* The window has begun. */
 __u32 counting;
 
 /* Later is no lateness: somebody set the clock. */
 #define LATEST 10000000000ULL
 
-/* x86: STI (0xfb) holds interrupts back for one more instruction, for which there is often a NOP; POPF (0x9d) does not. So one
- * of them is among the eight bytes before the place at which an interrupt came that had been kept out.
+/* Interrupts are off here: nobody else of this CPU writes there meanwhile. What the bytes mean is for user space: a verifier
+ * would follow each of their values.
  */
-static __always_inline bool lets_in(__u64 bytes)
+static __always_inline void look(void *ctx, struct late_told *told)
 {
-	bool found = false;
-	int i;
+	long size = bpf_get_stack(ctx, told->frames, sizeof(told->frames), 0);
+	__u32 i;
 
-	for (i = 0; i < 8; i++, bytes >>= 8)
-		found |= (bytes & 0xff) == 0xfb || (bytes & 0xff) == 0x9d;
-	return found;
-}
-
-static __always_inline int look_at(__u32 i, struct late_frames *f)
-{
-	__u64 bytes = 0;
-
-	if (i >= LOOKED_AT || (i + 1) * sizeof(__u64) > f->size)
-		return 1;
-	bpf_probe_read_kernel(&bytes, sizeof(bytes), (void *)(f->at[i] - sizeof(bytes)));
-	f->bits |= (__u64)lets_in(bytes) << i;
-	return 0;
-}
-
-static int look(__u32 i, void *unused)
-{
-	__u32 zero = 0;
-	struct late_frames *f = bpf_map_lookup_elem(&frames, &zero);
-
-	return f ? look_at(i, f) : 1;
-}
-
-/* As a callback: followed once. 6.1's verifier gave up on a loop. */
-static __always_inline __u32 let_in(void *ctx)
-{
-	__u32 zero = 0;
-	struct late_frames *f = bpf_map_lookup_elem(&frames, &zero);
-	long size;
-
-	if (!f)
-		return 0;
-	size = bpf_get_stack(ctx, f->at, sizeof(f->at), 0);
-	f->size = size > 0 ? size : 0;
-	f->bits = 0;
-	bpf_loop(LOOKED_AT, look, 0, 0);
-	return f->bits;
+	for (i = 0; i < LOOKED_AT; i++) {
+		told->gap.before[i] = 0;
+		if ((long)((i + 1) * sizeof(__u64)) <= size)
+			bpf_probe_read_kernel(&told->gap.before[i], sizeof(__u64), (void *)(told->frames[i] - sizeof(__u64)));
+	}
 }
 
 static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	struct late_cpu *here = late_cpu_at(cpu);
-	struct late_gap *gap;
-	__u32 at;
+	__u32 zero = 0, size = __builtin_offsetof(struct late_gap, before);
+	struct late_told *told = bpf_map_lookup_elem(&scratch, &zero);
 
 	/* All that fell due in a gap comes at its end: the first one tells. */
-	if (!here || now - ns < here->told)
+	if (!here || !told || now - ns < here->told)
 		return;
 	here->told = now;
-	at = __sync_fetch_and_add(&gap_count, 1);
-	gap = at < MAX_GAPS ? bpf_map_lookup_elem(&gaps, &at) : 0;
-	if (!gap) {
-		__sync_fetch_and_add(&lost, 1);
-		return;
-	}
-	gap->at = now;
-	gap->ns = ns;
-	gap->cpu = cpu;
-	gap->pid = id;
-	gap->tgid = id >> 32;
-	gap->state = state;
-	bpf_get_current_comm(gap->comm, sizeof(gap->comm));
+	told->gap.at = now;
+	told->gap.ns = ns;
+	told->gap.cpu = cpu;
+	told->gap.pid = id;
+	told->gap.tgid = id >> 32;
+	told->gap.state = state;
+	told->gap.stack = -1;
+	bpf_get_current_comm(told->gap.comm, sizeof(told->gap.comm));
 	/* Where an idle CPU was interrupted says nothing. */
-	if (!(__u32)id) {
-		gap->stack = -1;
-		return;
+	if ((__u32)id) {
+		told->gap.stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
+		look(ctx, told);
+		size = sizeof(told->gap);
 	}
-	gap->stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
-	gap->let_in = let_in(ctx);
+	if (bpf_ringbuf_output(&gaps, &told->gap, size, BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&lost, 1);
 }
 
 SEC("tp_btf/cpu_idle")
@@ -197,14 +158,32 @@ int BPF_PROG(idled, unsigned int state, unsigned int cpu)
 		return 0;
 	if (state == PWR_EVENT_EXIT) {
 		here->state = RUNS;
+		here->woke = bpf_ktime_get_ns();
 		return 0;
 	}
 	here->state = here->last = state < RUNS ? state : RUNS - 1;
+	here->counted = 0;
 	return 0;
 }
 
+/* Argument 1, a pointer to a number: these may be loaded since v5.17 (bb6728d75611, of the same series as the helper that is asked
+ * for), before only what lies in the context can be read. In assembly: the address of both would be computed once, and the verifier
+ * takes loads through the context itself only.
+ */
+static __always_inline void *second_argument(unsigned long long *ctx)
+{
+	void *at = 0;
+
+	if (has_helper(get_func_arg)) {
+		asm volatile("%0 = *(u64 *)(%1 + 8)" : "=r"(at) : "r"(ctx));
+		return at;
+	}
+	bpf_probe_read_kernel(&at, sizeof(at), ctx + 1);
+	return at;
+}
+
 SEC("tp_btf/hrtimer_expire_entry")
-int BPF_PROG(expired, struct hrtimer *timer, void *clock)
+int BPF_PROG(expired, struct hrtimer *timer)
 {
 	__u32 cpu = bpf_get_smp_processor_id(), pid = bpf_get_current_pid_tgid();
 	struct hrtimer_sleeper *sleeper = (void *)timer;
@@ -214,7 +193,7 @@ int BPF_PROG(expired, struct hrtimer *timer, void *clock)
 	__u64 mono;
 	struct late_cpu *here;
 
-	if (!counting || timer->is_soft || bpf_probe_read_kernel(&now, sizeof(now), clock))
+	if (!counting || timer->is_soft || bpf_probe_read_kernel(&now, sizeof(now), second_argument(ctx)))
 		return 0;
 	ns = now - timer->node.expires;
 	here = late_cpu_at(cpu);
@@ -230,10 +209,16 @@ int BPF_PROG(expired, struct hrtimer *timer, void *clock)
 			t = BPF_CORE_READ(sleeper, task);
 		key.pid = t ? BPF_CORE_READ(t, pid) : 0;
 		mono = bpf_ktime_get_ns();
+		/* It was due in an idle state that something else ended: who came to run since keeps nothing out. */
+		if (here->woke > mono - ns)
+			key.state = here->last;
 		note_row(&key, t, 0, mono, ns);
 		if (ns >= gap_ns)
 			note_gap(ctx, mono, ns, cpu, key.state);
 	}
+	/* Those that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
+	if (key.state != RUNS && here->counted++)
+		return 0;
 	note_wake(cpu, key.state, ns);
 	return 0;
 }

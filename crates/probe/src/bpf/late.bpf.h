@@ -42,7 +42,9 @@ struct late_cpu {
 	__u32 state;
 	__u32 last;      /* the last idle state */
 	__u64 told;      /* the last gap that was told ended here */
-	__u64 unused[6];
+	__u64 woke;      /* from the last idle state */
+	__u64 counted;   /* a timer told how late it woke */
+	__u64 unused[4];
 };
 
 /* How late a CPU was, by its state. Mostly written by the CPU itself: no atomics. */

@@ -108,7 +108,7 @@ int queues(struct bpf_iter__task_file *ctx)
 
 	if (!t || !file)
 		return 0;
-	socket = bpf_sock_from_file(file);
+	socket = socket_of(file);
 	if (!socket)
 		return 0;
 	sk = BPF_CORE_READ(socket, sk);
