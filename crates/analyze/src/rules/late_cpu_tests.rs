@@ -68,14 +68,14 @@ fn who_is_watched_comes_before_others_who_lost_more() {
     let other =
         CrossCall { pid: 8, tgid: 8, comm: "lines".into(), paid_ns: 60_000_000, ..call(1, Some(2), 60) };
     rec.tables.cross_calls.as_mut().unwrap().push(other);
-    assert!(check(&Evidence::of(&rec)).unwrap()[0].title.starts_with("poem, "));
+    assert!(check(&Evidence::of(&rec)).unwrap()[0].chain[0].who.starts_with("poem "));
     rec.meta.watched = Some(Watched { pids: vec![8], ..Watched::default() });
     let found = check(&Evidence::of(&rec)).unwrap();
-    assert!(found[0].title.starts_with("lines waited 60 ms for CPU 1"), "{}", found[0].title);
+    assert!(found[0].chain[0].who.starts_with("lines "), "{:?}", found[0].chain);
     assert_eq!((found[0].victim.id.as_str(), found[0].lost), ("8", Some(Duration::from_millis(60))));
     // Nothing that the watched lost is worth a word: others did.
     rec.tables.cross_calls.as_mut().unwrap()[1].paid_ns = 1_000_000;
-    assert!(check(&Evidence::of(&rec)).unwrap()[0].title.starts_with("poem, "));
+    assert!(check(&Evidence::of(&rec)).unwrap()[0].chain[0].who.starts_with("poem "));
 }
 
 #[test]
