@@ -25,6 +25,9 @@ const ABOVE_OTHERS: f64 = 2.0;
 /// ... and so much of the time in gaps of that CPU while it ran: who is met at the end of some is not who makes them.
 const OF_ALL_GAPS: f64 = 0.3;
 
+/// Here a thread comes to run, with interrupts off until then: what kept them out was before it, and is not its doing.
+const SWITCHED_IN: [&str; 3] = ["__schedule", "finish_task_switch", "schedule_tail"];
+
 /// Who keeps interrupts off on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keeper {
@@ -56,7 +59,8 @@ pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
         *sum = sum.saturating_add(gap.ns);
         let is_own = rec.meta.own_pids.contains(&gap.tgid);
         let frames = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false)).unwrap_or_default();
-        if let Some(function) = function_at_work(&frames).filter(|_| !spins(&frames)) {
+        let was_switched_in = frames.first().is_some_and(|frame| SWITCHED_IN.contains(frame));
+        if let Some(function) = function_at_work(&frames).filter(|_| !was_switched_in && !spins(&frames)) {
             by_place.entry((gap.cpu, function)).or_default().push(gap);
         }
     }
@@ -162,6 +166,15 @@ mod tests {
         // Others stand still, too; these were let in.
         rec.tables.gaps = Some([vec![told(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
         assert_eq!(keepers(&rec).len(), 1);
+    }
+
+    #[test]
+    fn who_was_just_switched_in_kept_nothing_out() {
+        let mut rec = host();
+        let switched =
+            ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "__schedule", "rcu_gp_kthread"];
+        rec.tables.gaps = Some(vec![Gap { let_in: Some(true), ..gap(1, 9, &switched) }; 9]);
+        assert_eq!(keepers(&rec), []);
     }
 
     #[test]

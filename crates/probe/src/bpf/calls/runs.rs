@@ -96,6 +96,6 @@ mod tests {
         assert_eq!(of.taken(0, 0), [513..513, 573..573]);
         assert_eq!(of.taken(3, 1), [513..519, 573..575]);
         assert_eq!(of.taken(1000, 1000), [513..573, 573..593]);
-        assert_eq!(Runs::of(513..64, 0).taken(u32::MAX, 1).iter().flat_map(Clone::clone).count(), 0);
+        assert_eq!(Runs::of(64..64, 0).taken(u32::MAX, 1), [64..64, 64..64]);
     }
 }

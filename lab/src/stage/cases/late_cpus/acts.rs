@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 
 use serde::{Deserialize, Serialize};
-use whyslow_faults::clock;
+use whyslow_faults::{clock, host};
 
 use super::super::actor::Pen;
 use super::super::{policies, sys};
@@ -64,6 +64,12 @@ impl AskCpus {
                 self.cpus.iter().map(|cpu| sys::cpu_counter(*cpu)).collect::<io::Result<Vec<File>>>()?
             }
         };
+        if self.ask == Ask::Cpuinfo {
+            // Who runs on the CPU in question asks nobody.
+            let elsewhere: Vec<usize> =
+                host::cpus().into_iter().filter(|cpu| !self.cpus.contains(cpu)).collect();
+            whyslow_faults::sys::pin(0, &elsewhere)?;
+        }
         pen.ready();
         pen.at_each_tick(self.every_ms * 1_000_000, |pen| {
             pen.note_lateness(Answer::late);
