@@ -82,7 +82,10 @@ impl<'r> World<'r> {
         let got: f64 = tasks.iter().map(|t| t.exec_ns as f64).sum();
         let stolen = ev.steal().map_or(0.0, |d| d.as_nanos() as f64);
         let capacity = (cpu * f64::from(cpus) - stolen).max(got);
-        let groups = ev.cgroups()?.iter().filter_map(|c| group_of(c, cpu)).collect();
+        let cgroups = ev.cgroups()?;
+        let mut groups: BTreeMap<u64, Group> = cgroups.iter().filter_map(|c| group_of(c, cpu)).collect();
+        let root = cgroups.iter().find(|c| c.path == "/" && groups.contains_key(&c.id)).map_or(0, |c| c.id);
+        groups.extend(tasks.iter().filter_map(|task| autogroup(task, root)));
         Ok(World { tasks, groups, capacity, cpu, cpus })
     }
 
@@ -151,7 +154,7 @@ impl<'r> World<'r> {
         let want = |(at, task): (usize, &Task)| {
             let free = lift.masks.contains(&at) || task.allowed_count >= self.cpus || task.allowed.is_empty();
             Want {
-                group: task.cpu_cgroup,
+                group: scheduled_in(task),
                 wants: lift.beyond.get(&at).copied().unwrap_or_else(|| wanted(task, absorbed[at])),
                 weight: task.weight.max(1) as f64,
                 mask: if free { String::new() } else { task.allowed.clone() },
@@ -197,6 +200,19 @@ fn group_of(cgroup: &Cgroup, window_ns: f64) -> Option<(u64, Group)> {
     let cpu = cgroup.cpu.as_ref()?;
     let cap = cpu.quota_ns.map(|q| window_ns * q as f64 / cpu.period_ns.max(1) as f64);
     Some((cgroup.id, Group { parent: cgroup.parent, weight: cpu.weight.max(2) as f64, cap }))
+}
+
+/// Ids of autogroups count from 1, like those of cgroups: theirs have this bit.
+const AUTOGROUP: u64 = 1 << 63;
+
+fn scheduled_in(task: &Task) -> u64 {
+    if task.autogroup == 0 { task.cpu_cgroup } else { AUTOGROUP | task.autogroup }
+}
+
+/// Beside the cgroups below the root.
+fn autogroup(task: &Task, root: u64) -> Option<(u64, Group)> {
+    let group = Group { parent: root, weight: task.autogroup_weight.max(2) as f64, cap: None };
+    (task.autogroup != 0).then(|| (scheduled_in(task), group))
 }
 
 /// The cgroups of the subtree below `root`, itself included.

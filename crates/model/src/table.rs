@@ -95,6 +95,10 @@ pub struct Task {
     pub io_cgroup: u64,
     /// ... the unified (v2) hierarchy.
     pub unified_cgroup: u64,
+    /// The group of its session, in which it is scheduled if its CPU cgroup is the root (sched(7), autogrouping); 0: none.
+    pub autogroup: u64,
+    /// The weight of that group.
+    pub autogroup_weight: u64,
     /// Time of the window in which it existed.
     pub lived_ns: u64,
     /// It was born in the window.

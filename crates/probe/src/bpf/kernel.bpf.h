@@ -111,8 +111,13 @@ struct cfs_bandwidth {
 	__u64 throttled_time;
 };
 
+struct autogroup {
+	unsigned long id; /* 0: the one of those who have none */
+};
+
 struct task_group {
 	struct cgroup_subsys_state css;
+	struct autogroup *autogroup;
 	unsigned long shares;
 	struct task_group *parent;
 	struct cfs_bandwidth cfs_bandwidth;
@@ -429,6 +434,30 @@ static __always_inline __u64 parent_key(struct cgroup *cg)
 		}                                                                                  \
 		__css;                                                                             \
 	})
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct task_struct___grouped {
+	struct task_group *sched_task_group;
+};
+
+#pragma clang attribute pop
+
+/* The group that a task of the root cgroup is scheduled in: that of its session (kernel/sched/autogroup.c, v2.6.38,
+ * 5091faa449ee). 0: none.
+ */
+static __always_inline __u64 autogroup_of(struct task_struct *t, __u64 *shares)
+{
+	struct task_struct___grouped *grouped = (void *)t;
+	struct task_group *tg = 0;
+
+	*shares = 0;
+	if (!bpf_core_field_exists(grouped->sched_task_group) || !bpf_core_field_exists(tg->autogroup))
+		return 0;
+	tg = BPF_CORE_READ(grouped, sched_task_group);
+	*shares = BPF_CORE_READ(tg, shares);
+	return BPF_CORE_READ(tg, autogroup, id);
+}
 
 static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
 {

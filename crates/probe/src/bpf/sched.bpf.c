@@ -27,6 +27,8 @@ struct sched_exit {
 	__u64 memory_cgroup;
 	__u64 io_cgroup;
 	__u64 unified_cgroup;
+	__u64 autogroup;
+	__u64 autogroup_shares;
 	__u32 pid;
 	__u32 tgid;
 	__u32 ppid;
@@ -414,6 +416,7 @@ static __noinline int ended(struct task_struct *t, struct sched_slot *s, __u64 n
 	e->memory_cgroup = css_cgroup_key(task_css(t, memory_cgrp_id));
 	e->io_cgroup = css_cgroup_key(task_css(t, io_cgrp_id));
 	e->unified_cgroup = cgroup_key(BPF_CORE_READ(t, cgroups, dfl_cgrp));
+	e->autogroup = autogroup_of(t, &e->autogroup_shares);
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 	return 0;
 }

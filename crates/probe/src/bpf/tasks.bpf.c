@@ -25,6 +25,8 @@ struct tasks_one {
 	__u64 memory_cgroup;
 	__u64 io_cgroup;
 	__u64 unified_cgroup;
+	__u64 autogroup;
+	__u64 autogroup_shares;
 	__u64 allowed[CPU_WORDS];
 	__u32 pid;
 	__u32 tgid;
@@ -223,6 +225,7 @@ int walk(struct bpf_iter__task *ctx)
 	one->memory_cgroup = climb(task_css(t, memory_cgrp_id), MEMORY);
 	one->io_cgroup = climb(task_css(t, io_cgrp_id), IO);
 	one->unified_cgroup = climb_unified(BPF_CORE_READ(t, cgroups, dfl_cgrp));
+	one->autogroup = autogroup_of(t, &one->autogroup_shares);
 	bpf_seq_write(ctx->meta->seq, one, sizeof(*one)); /* if it does not fit the kernel asks again for this task */
 	return 0;
 }
