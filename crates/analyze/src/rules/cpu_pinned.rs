@@ -29,7 +29,8 @@ pub const RULE: Rule = Rule {
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
           task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Waits behind one that could not be \
           preempted (times in which the CPU took no interrupt although one was due; a real-time task that waits for another \
-          one) are not the mask's, and are taken out.",
+          one) are not the mask's, and are taken out. Where nothing was left over that equals did not use, a third of the time \
+          must be lost.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
              Memory locality is not modelled.",
     sources: "kernel/sched/core.c (set_cpus_allowed_ptr); sched(7), cpuset(7).",
@@ -40,8 +41,11 @@ pub const RULE: Rule = Rule {
 
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.05;
-/// With less of one CPU to be had there was nothing to gain: whoever is let out of its mask takes it from his equals.
+/// With less of one CPU to be had, whoever is let out of its mask takes it from his equals.
 const ROOM: f64 = 0.05;
+/// ... which is worth a word if it would give him half as much again: a third of his time is lost. Below that, CPUs that are
+/// all full are about as full as others.
+const UNEVEN: f64 = 1.0 / 3.0;
 /// A task that waits less than this share of its time is not held back.
 const HELD_BACK: f64 = 0.02;
 
@@ -54,7 +58,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let loss = of_the_mask(&world, &members, &held_up, world.loss(&members, &lift));
         let room = world.room(&members, &lift);
         let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
-        if worth_it && enough(room.idle + room.of_lesser, ev) {
+        if worth_it && (enough(room.idle + room.of_lesser, ev) || is_uneven(&loss)) {
             found.push(finding(ev, &world, &mask, &members, &loss, room)?);
         }
     }
@@ -82,6 +86,11 @@ fn enough(room: Duration, ev: &Evidence<'_>) -> bool {
     room.as_secs_f64() >= ROOM * ev.window().as_secs_f64()
 }
 
+/// Even the least that they may have lost: on CPUs that are all full the guess is the finding.
+fn is_uneven(loss: &Loss) -> bool {
+    loss.tasks > 0 && loss.low.as_secs_f64() >= UNEVEN * loss.lived.as_secs_f64()
+}
+
 /// Bound user tasks that wait, by who they are and by mask.
 fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, String), BTreeSet<usize>> {
     let mut groups: BTreeMap<(u64, String), BTreeSet<usize>> = BTreeMap::new();
@@ -106,9 +115,10 @@ fn finding(
     let tasks: Vec<&Task> = members.iter().map(|at| &world.tasks()[*at]).collect();
     let victim = victim(ev, *group, &tasks)?;
     let pid = tasks.iter().map(|t| t.pid).min().unwrap_or_default();
-    let free = match enough(room.idle, ev) {
-        true => format!("{} of CPU time was left idle", seconds(room.idle)),
-        false => format!("tasks of lesser weight had {} of the other CPUs", seconds(room.of_lesser)),
+    let free = match [room.idle, room.of_lesser].map(|time| enough(time, ev)) {
+        [true, _] => format!("{} of CPU time was left idle", seconds(room.idle)),
+        [_, true] => format!("tasks of lesser weight had {} of the other CPUs", seconds(room.of_lesser)),
+        _ => "fewer shared each of the others".to_owned(),
     };
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
@@ -172,7 +182,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
             "no bound task waited for its CPUs (all tasks: {} ready and not running)",
             seconds(waiting)
         ),
-        false => "bound tasks waited, but other CPUs had no time left for them".to_owned(),
+        false => "bound tasks waited, but the other CPUs were about as full as theirs".to_owned(),
     };
     Ok(Some(Not { what: "an affinity mask".into(), evidence }))
 }

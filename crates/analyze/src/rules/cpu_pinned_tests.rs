@@ -51,13 +51,21 @@ fn is_quiet_when_the_other_cpu_is_as_full() {
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
 }
 
-/// Sixteen crowd on one CPU and two have the other: a mask lifted would shift the queue, not shorten it.
+/// Three share one CPU and two the other: a mask lifted would shift the queue, not shorten it. Sixteen and two are
+/// another matter.
 #[test]
-fn is_quiet_when_no_cpu_idled() {
-    let mut rec = host(16, "1", 1, 62);
-    let other = host(2, "0", 1, 500).tables.tasks.unwrap();
-    rec.tables.tasks.as_mut().unwrap().extend(other);
-    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+fn of_full_cpus_only_a_gross_difference_is_told() {
+    let full = |n: usize, ms: u64| {
+        let mut rec = host(n, "1", 1, ms);
+        let other = host(2, "0-1", 2, 500).tables.tasks.unwrap();
+        rec.tables.tasks.as_mut().unwrap().extend(other);
+        check(&Evidence::of(&rec)).unwrap()
+    };
+    assert_eq!(full(3, 333), vec![]);
+    let found = full(16, 62);
+    let lost = found[0].lost.unwrap().as_secs_f64();
+    assert!((lost - 16.0 * (1.0 - 62.0 / 111.0)).abs() < 0.2, "{lost}");
+    assert!(found[0].title.contains("fewer shared each of the others"), "{}", found[0].title);
 }
 
 /// The same two at nice 19: the sixteen would have most of CPU 0 but for the mask.
@@ -70,6 +78,26 @@ fn fires_when_the_other_cpu_went_to_tasks_of_lesser_weight() {
     let lost = found[0].lost.unwrap().as_secs_f64();
     assert!(found.len() == 1 && (lost - 8.0).abs() < 0.3, "{lost}");
     assert!(found[0].title.contains("lesser weight had 1.0 s"), "{}", found[0].title);
+}
+
+/// Sixteen have a cgroup and CPU 1, eight of one session have CPU 0: half of the host each is what they are due, unless
+/// the session is nice.
+#[test]
+fn a_session_of_the_root_cgroup_shares_as_one() {
+    let beside = |weight| {
+        let mut rec = host(16, "1", 1, 62);
+        let of_session = |task| Task {
+            cpu_cgroup: 0,
+            autogroup: 7,
+            autogroup_weight: weight,
+            exec_ns: 125_000_000,
+            ..task
+        };
+        let others = host(8, "0-1", 2, 125).tables.tasks.unwrap();
+        rec.tables.tasks.as_mut().unwrap().extend(others.into_iter().map(of_session));
+        check(&Evidence::of(&rec)).unwrap().len()
+    };
+    assert_eq!((beside(1024), beside(15)), (0, 1));
 }
 
 #[test]
