@@ -119,7 +119,7 @@ pub struct Files {
     buffer: Vec<u8>,
     /// Seconds still to leave out, because the last reading was too dear.
     rest: u32,
-    /// Rows before this one were read while the window lasted, if they could be.
+    /// So many rows were read while the window lasted.
     ahead: usize,
     only_one: Option<Vec<u8>>,
     strays: Vec<libc::pid_t>,
@@ -190,8 +190,8 @@ impl Files {
     fn read_rows(&mut self, least: Rate, at: Duration, seen: &mut Seen) {
         let budget = self.whole_moment();
         let mut late = false;
-        for (number, row) in ROWS.iter().enumerate() {
-            if !row.hazardous() && row.read >= least && !self.was_early(number, row) {
+        for row in ROWS {
+            if !row.hazardous() && row.read >= least && !self.was_early(row) {
                 self.read_row(row, budget, &mut late, at, seen);
             }
         }
