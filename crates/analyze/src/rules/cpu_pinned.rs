@@ -1,9 +1,9 @@
-//! Busy tasks were held to few CPUs by their affinity mask, while other CPUs idled.
+//! Busy tasks were held to few CPUs by their affinity mask, while other CPUs idled or had lesser work.
 //!
 //! Signal: tasks that may use fewer than all CPUs, were ready and not running, while CPU time was left over or went to
 //! tasks of lesser weight.
 //! Lost: what they would have got with the mask lifted (`cpu_loss.rs`). Not this rule: kernel threads that belong to
-//! their CPU, a mask on CPUs that are no fuller than the others, and CPUs that are all full.
+//! their CPU, a mask on CPUs that are no fuller than the others, and CPUs that are all full of work of about their weight.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +24,8 @@ pub const RULE: Rule = Rule {
            others have nothing to do. Host averages look half idle.",
     how: "Affinity masks come from the task iterator, ready and running time from the scheduler tracepoints and the \
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
-          task time x (1 - CPU got / CPU it would have got), at most one CPU a task.",
+          task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Told only if CPU time was left over, or if \
+          more of them than their CPUs can take waited there while others, due less than a third of what they are, had the rest.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
              Memory locality is not modelled.",
     sources: "kernel/sched/core.c (set_cpus_allowed_ptr); sched(7), cpuset(7).",
@@ -46,9 +47,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     for (mask, members) in bound(&world) {
         let lift = Lift { masks: members.clone(), ..Lift::default() };
         let loss = world.loss(&members, &lift);
+        if loss.low.as_secs_f64() <= WORTH_IT * ev.window().as_secs_f64() {
+            continue;
+        }
         let room = world.room(&members, &lift);
-        let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
-        if worth_it && enough(room.idle + room.of_lesser, ev) {
+        if enough(room.idle + room.of_lesser, ev) {
             found.push(finding(ev, &world, &mask, &members, &loss, room)?);
         }
     }
@@ -136,7 +139,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
             "no bound task waited for its CPUs (all tasks: {} ready and not running)",
             seconds(waiting)
         ),
-        false => "bound tasks waited, but other CPUs had no time left for them".to_owned(),
+        false => "bound tasks waited, but other CPUs had no time to spare for them".to_owned(),
     };
     Ok(Some(Not { what: "an affinity mask".into(), evidence }))
 }
@@ -205,7 +208,19 @@ mod tests {
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
     }
 
-    /// The same two at nice 19: the sixteen would have most of CPU 0 but for the mask.
+    /// It shares its CPU with half of a crowd, whose group weighs as much as its own; on the other CPU is the other half.
+    #[test]
+    fn is_quiet_about_one_task_that_would_meet_as_many_on_the_other_cpu() {
+        let mut rec = host(1, "1", 1, 667);
+        let crowd =
+            Cgroup { id: 8, path: "/crowd".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
+        rec.tables.cgroups.as_mut().unwrap().push(crowd);
+        let others = host(40, "0-1", 2, 33).tables.tasks.unwrap().into_iter();
+        rec.tables.tasks.as_mut().unwrap().extend(others.map(|task| Task { cpu_cgroup: 8, ..task }));
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    }
+
+    /// Sixteen crowd on one CPU and two at nice 19 have the other: the sixteen would have most of CPU 0 but for the mask.
     #[test]
     fn fires_when_the_other_cpu_went_to_tasks_of_lesser_weight() {
         let mut rec = host(16, "1", 1, 62);
