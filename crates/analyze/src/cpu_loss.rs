@@ -39,8 +39,10 @@ const YIELDS: f64 = 1.0 / 3.0;
 pub struct Room {
     /// Nobody used it.
     pub idle: Duration,
-    /// Tasks used it that are due a fraction of what these are.
+    /// Tasks used it that are due a fraction of what these are, while these waited for each other or for their equals.
     pub of_lesser: Duration,
+    /// More of these and of their equals are bound to this mask than its CPUs can take.
+    pub crowded: bool,
 }
 
 /// Time lost by a set of tasks.
@@ -136,18 +138,26 @@ impl<'r> World<'r> {
         loss
     }
 
-    /// What there was to be had for the tasks `members` with `lift`.
+    /// What there was to be had for the tasks `members`, all of one affinity mask, were it lifted.
+    ///
+    /// Who meets none but lesser tasks on the CPUs of its mask meets as many on the others: the scheduler spreads them, and
+    /// the shares over all CPUs do not know it. So beside lesser tasks a mask costs time only where more than its CPUs
+    /// can take are bound to it.
     #[must_use]
     pub fn room(&self, members: &BTreeSet<usize>, lift: &Lift) -> Room {
         let absorbed: Vec<f64> = self.tasks.iter().map(|task| absorbed(task).likely).collect();
         let would = self.would(&absorbed, lift);
         let due = members.iter().filter_map(|at| would.get(*at)).sum::<f64>() / members.len().max(1) as f64;
-        let taken = |(at, (task, would)): (usize, (&Task, &f64))| {
-            let yields = !members.contains(&at) && *would < YIELDS * due;
-            if yields { (task.exec_ns as f64 - would).max(0.0) } else { 0.0 }
-        };
-        let lesser: f64 = self.tasks.iter().zip(&would).enumerate().map(taken).sum();
-        Room { idle: self.idle(), of_lesser: Duration::from_nanos(lesser as u64) }
+        let yields = |at: usize, would: f64| !members.contains(&at) && would < YIELDS * due;
+        let all = || self.tasks.iter().zip(&would).enumerate();
+        let mask = members.first().and_then(|at| self.tasks.get(*at));
+        let bound = all().filter(|(at, (task, would))| {
+            mask.is_some_and(|member| task.allowed == member.allowed) && !yields(*at, **would)
+        });
+        let crowded = bound.count() > mask.map_or(0, |member| member.allowed_count as usize);
+        let taken = all().filter(|(at, (_, would))| crowded && yields(*at, **would));
+        let lesser: f64 = taken.map(|(_, (task, would))| (task.exec_ns as f64 - would).max(0.0)).sum();
+        Room { idle: self.idle(), of_lesser: Duration::from_nanos(lesser as u64), crowded }
     }
 
     fn would(&self, absorbed: &[f64], lift: &Lift) -> Vec<f64> {

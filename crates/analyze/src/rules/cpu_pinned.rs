@@ -1,10 +1,10 @@
-//! Busy tasks were held to few CPUs by their affinity mask, while other CPUs idled.
+//! Busy tasks were held to few CPUs by their affinity mask, while other CPUs idled or had lesser work.
 //!
 //! Signal: tasks that may use fewer than all CPUs, were ready and not running, while CPU time was left over or went to
 //! tasks of lesser weight.
 //! Lost: what they would have got with the mask lifted (`cpu_loss.rs`). Not this rule: kernel threads that belong to
-//! their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all full, and waits behind one that could
-//! not be preempted (`unpreempted.rs`).
+//! their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all about as full, and waits behind one
+//! that could not be preempted (`unpreempted.rs`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -29,8 +29,9 @@ pub const RULE: Rule = Rule {
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
           task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Waits behind one that could not be \
           preempted (times in which the CPU took no interrupt although one was due; a real-time task that waits for another \
-          one) are not the mask's, and are taken out. Where nothing was left over that equals did not use, a third of the time \
-          must be lost.",
+          one) are not the mask's, and are taken out. Where no CPU time was left over it is told only if more of them than \
+          their CPUs can take waited there, while others, due less than a third of what they are, had the rest, or a third \
+          of their time was lost.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
              Memory locality is not modelled.",
     sources: "kernel/sched/core.c (set_cpus_allowed_ptr); sched(7), cpuset(7).",
@@ -58,7 +59,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let loss = of_the_mask(&world, &members, &held_up, world.loss(&members, &lift));
         let room = world.room(&members, &lift);
         let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
-        if worth_it && (enough(room.idle + room.of_lesser, ev) || is_uneven(&loss)) {
+        let uneven = room.crowded && is_uneven(&loss);
+        if worth_it && (enough(room.idle + room.of_lesser, ev) || uneven) {
             found.push(finding(ev, &world, &mask, &members, &loss, room)?);
         }
     }

@@ -68,6 +68,19 @@ fn of_full_cpus_only_a_gross_difference_is_told() {
     assert!(found[0].title.contains("fewer shared each of the others"), "{}", found[0].title);
 }
 
+/// It shares its CPU with half of a crowd, whose group weighs as much as its own; on the other CPU is the other half.
+#[test]
+fn is_quiet_about_one_task_that_would_meet_as_many_on_the_other_cpu() {
+    for got in [667, 500] {
+        let mut rec = host(1, "1", 1, got);
+        let crowd = Cgroup { id: 8, path: "/crowd".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
+        rec.tables.cgroups.as_mut().unwrap().push(crowd);
+        let others = host(40, "0-1", 2, (2000 - got) / 40).tables.tasks.unwrap().into_iter();
+        rec.tables.tasks.as_mut().unwrap().extend(others.map(|task| Task { cpu_cgroup: 8, ..task }));
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "{got} ms of CPU");
+    }
+}
+
 /// The same two at nice 19: the sixteen would have most of CPU 0 but for the mask.
 #[test]
 fn fires_when_the_other_cpu_went_to_tasks_of_lesser_weight() {
