@@ -73,7 +73,8 @@ fn of_full_cpus_only_a_gross_difference_is_told() {
 fn is_quiet_about_one_task_that_would_meet_as_many_on_the_other_cpu() {
     for got in [667, 500] {
         let mut rec = host(1, "1", 1, got);
-        let crowd = Cgroup { id: 8, path: "/crowd".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
+        let crowd =
+            Cgroup { id: 8, path: "/crowd".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
         rec.tables.cgroups.as_mut().unwrap().push(crowd);
         let others = host(40, "0-1", 2, (2000 - got) / 40).tables.tasks.unwrap().into_iter();
         rec.tables.tasks.as_mut().unwrap().extend(others.map(|task| Task { cpu_cgroup: 8, ..task }));
