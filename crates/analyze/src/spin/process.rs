@@ -18,8 +18,8 @@ const SQ_WORK: &[&str] = &["io_submit_sqes", "io_do_iopoll", "io_issue_sqe"];
 /// Of a spinner's samples, one in so many at most is counted as unsure: most of its sleeps are real ones, and it would sleep
 /// more often if it did not spin.
 const UNSURE: u64 = 10;
-/// A sample's 95 % bounds: 1.96 standard deviations.
-const Z: f64 = 1.96;
+/// Each bound holds in 99 of 100 windows: 2.33 standard deviations.
+const Z: f64 = 2.33;
 
 /// Samples of somebody.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
-use whyslow_faults::spinners::{Meter, Running, Shape, Told};
+use whyslow_faults::spinners::{Meter, Program, Running, Shape, Told, Wait};
 use whyslow_faults::{Draw, Fence, bars};
 
 use crate::cell::{Cell, Set};
@@ -52,10 +52,9 @@ fn is_timeout(trouble: &Trouble) -> bool {
 fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     let fence = Fence::enter()?;
     let crowd = if cell.crowded { Some(Crowd::start(&fence, CROWD, 1, draw)?) } else { None };
-    // In the crowd's own group: a group of its own would have half of the machine.
     let group = match &crowd {
-        Some(crowd) => crowd.group().clone(),
-        None => fence.group(&draw.word(7))?,
+        Some(crowd) if !waits_for_its_turn(cell.program) => crowd.group().clone(),
+        _ => fence.group(&draw.word(7))?,
     };
     let shape = if cell.crowded { Shape::Mostly } else { Shape::Drawn };
     let running = match Running::start(&fence, &group, cell.program, shape, draw) {
@@ -77,7 +76,6 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         return Ok(Outcome::HostNotIdle(format!("{} got nothing done while whyslow looked", cell.program)));
     }
     if cell.program.spins() && (told.share() < judge::MUST || told.spin_s < judge::MUST_S) {
-        // Beside 20 others, who yields gets its CPU time for a microsecond in a hundred milliseconds.
         return Ok(Outcome::HostNotIdle(format!(
             "it spun for {:.3} s of {:.3} s of CPU only",
             told.spin_s, told.cpu_s
@@ -91,6 +89,12 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         return Ok(Outcome::Passed);
     }
     Err(format!("{row}; true: {told:?}; all that was said: {}", look.kept.display()).into())
+}
+
+/// Most programs are in the crowd's own group: in one of their own they have half of the machine. Who yields has next to
+/// nothing there, and who spins only when it has no work always has some: they would not spin.
+fn waits_for_its_turn(program: Program) -> bool {
+    matches!(program, Program::Erlang(_) | Program::Wait(Wait::Yield))
 }
 
 fn exam(label: &str) -> Result<Look, Trouble> {
