@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -102,23 +101,7 @@ pub fn command(
         qemu.arg("-acpitable").arg(format!("file={}", plain(what, &acpi::table(table)?)?));
     }
     qemu.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    timers_first(&mut qemu);
     Ok(qemu)
-}
-
-/// The emulator's first thread fires the guest's timers and shall not wait for the time slice of an emulated CPU to end: a timer
-/// of 0.5 ms came each 5 ms. Its other threads, the CPUs among them, start as ordinary ones.
-fn timers_first(qemu: &mut Command) {
-    let first = || {
-        let lowest = libc::sched_param { sched_priority: 1 };
-        // SAFETY: plain system call. Where it is refused, timers are late as they would have been.
-        unsafe {
-            libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const lowest)
-        };
-        Ok(())
-    };
-    // SAFETY: a system call on a local is all that it does between fork and exec.
-    unsafe { qemu.pre_exec(first) };
 }
 
 fn check(what: &str, hardware: &Hardware) -> Result<(), Trouble> {

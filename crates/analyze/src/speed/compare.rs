@@ -112,8 +112,9 @@ impl World {
         let comparisons =
             [self.to_median(seen), self.to_nominal(seen), self.to_baseline(seen), Some(to_itself(seen))];
         let slow = comparisons.into_iter().flatten().filter(|v| v.least >= SLOW && v.ratio.is_finite());
-        // Interrupts are found by two comparisons, nearly alike: what others see comes first.
-        slow.reduce(|best, next| if next.ratio > best.ratio * 1.1 { next } else { best })
+        // What interrupts a slow CPU makes it slower still against itself than against others, which are interrupted, too: what
+        // others see comes first, unless the rest would be a finding of its own.
+        slow.reduce(|best, next| if next.ratio > best.ratio * SLOW { next } else { best })
     }
 
     /// How many times longer than the median of its like; `None`: there is no other.

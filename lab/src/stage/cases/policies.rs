@@ -23,6 +23,12 @@ pub fn govern(by: &str) -> Result<(), Trouble> {
     Ok(governors()?.iter().try_for_each(|file| set(file))?)
 }
 
+/// Set the governor of one CPU's policy.
+pub fn govern_one(cpu: usize, by: &str) -> Result<(), Trouble> {
+    let file = of(cpu).join("scaling_governor");
+    Ok(fs::write(&file, by).map_err(|err| format!("{}: {err}", file.display()))?)
+}
+
 /// The file in which a CPU's present frequency can be read.
 #[must_use]
 pub fn present_frequency(cpu: usize) -> PathBuf {
