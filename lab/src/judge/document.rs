@@ -49,7 +49,9 @@ pub fn ratio_of(cpu: &Value) -> Option<f64> {
 /// Task-seconds that an item tells.
 pub fn time_of(section: Section, item: &Value) -> Option<f64> {
     match section {
-        Section::Causes | Section::Risks => item["lost_s"].as_f64(),
+        Section::Causes => item["lost_s"].as_f64(),
+        // Of CPU time that is burned nobody may have lost any.
+        Section::Risks => item["lost_s"].as_f64().or_else(|| item["cpu_s"].as_f64()),
         Section::Locks => {
             let side = |side: &str| item[side]["total_s"].as_f64().unwrap_or(0.0);
             Some(side("read") + side("write"))
