@@ -11,6 +11,7 @@ pub mod kallsyms;
 mod late_table;
 pub mod listeners;
 pub mod lock_table;
+mod perf_event;
 mod probes;
 mod record;
 mod sample_table;

@@ -111,7 +111,10 @@ impl World {
         }
         let comparisons =
             [self.to_median(seen), self.to_nominal(seen), self.to_baseline(seen), Some(to_itself(seen))];
-        let slow = comparisons.into_iter().flatten().filter(|v| v.least >= SLOW && v.ratio.is_finite());
+        let slow = comparisons
+            .into_iter()
+            .flatten()
+            .filter(|v| v.least >= SLOW && v.ratio >= SLOW && v.ratio.is_finite());
         // What interrupts a slow CPU makes it slower still against itself than against others, which are interrupted, too: what
         // others see comes first, unless the rest would be a finding of its own.
         slow.reduce(|best, next| if next.ratio > best.ratio * SLOW { next } else { best })
@@ -137,8 +140,8 @@ impl World {
         self.medians.get(self.class.get(&seen.cpu)?)
     }
 
-    /// A loop may slip in between two interrupts that take the CPU for long. Where most loops of the others are let alone, all
-    /// but one of this CPU's tell it, too; where they are not, only the fastest can.
+    /// Loops may slip in between two interrupts that take the CPU for long. Where most loops of the others are let alone, all
+    /// visits but one of this CPU tell it, too; where they are not, only the fastest can.
     fn to_median(&self, seen: &Measured) -> Option<Verdict> {
         let median = self.median(seen).filter(|median| median.of > 1)?;
         let verdict = versus(Against::Median, seen, median);

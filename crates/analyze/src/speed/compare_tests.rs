@@ -77,6 +77,22 @@ fn one_loop_that_slips_in_between_interrupts_hides_nothing_but_where_the_others_
     assert_eq!(flagged(&all), []);
 }
 
+/// Two loops of 2 ms at each visit: both slip in, once in each half.
+#[test]
+fn a_visit_that_slips_in_hides_nothing_unless_it_does_so_in_each_half() {
+    let in_pairs = |let_alone: &[usize]| {
+        let mut row = speed(1, 4000, 0.7);
+        for (at, turn) in row.loops.iter_mut().enumerate() {
+            let source = if let_alone.contains(&at) { 0.0 } else { 0.7 };
+            let at_ns = (at as u64 / 2) * WINDOW / 6 + (at as u64 % 2) * 2_000_000;
+            *turn = Loop { at_ns, ..speed(1, 4000, source).loops[at] };
+        }
+        flagged(&host(vec![speed(0, 4000, 0.0), row]))
+    };
+    assert_eq!(in_pairs(&[2, 3]), [(1, Against::Median)]);
+    assert_eq!(in_pairs(&[2, 3, 8, 9]), [], "a third of its loops is let alone");
+}
+
 #[test]
 fn a_burst_in_one_half_flags_nobody() {
     let mut row = speed(1, 4000, 0.0);

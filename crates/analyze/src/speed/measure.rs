@@ -14,7 +14,7 @@ pub(crate) struct Measured {
     pub cpu: u32,
     /// The fastest loop of each half of the window, as tasks get it.
     pub halves: [f64; 2],
-    /// The second fastest of each half: one may have slipped in between two interrupts.
+    /// The fastest loop of each half but for one visit: its loops may have slipped in between two interrupts.
     pub seconds: [f64; 2],
     /// The middle one of each half: more than half of them slip in nowhere.
     pub middles: [f64; 2],
@@ -35,14 +35,17 @@ impl Measured {
     pub fn of(row: &Speed, window_ns: u64) -> Option<Measured> {
         let half = |at: usize| {
             let inside = move |turn: &&Loop| (turn.at_ns < window_ns / 2) == (at == 0);
-            row.loops.iter().filter(inside).filter_map(|turn| Some((gained(turn)?, piece(turn)?)))
+            row.loops.iter().filter(inside)
         };
-        let halves = [0, 1].map(|at| half(at).collect::<Vec<_>>());
+        let told = |turn: &Loop| Some((gained(turn)?, piece(turn)?));
+        let halves = [0, 1].map(|at| half(at).filter_map(told).collect::<Vec<_>>());
         if halves.iter().any(|loops| loops.len() < LEAST) {
             return None;
         }
         let least = |pick: fn(&(f64, f64)) -> f64| {
-            halves.each_ref().map(|loops| loops.iter().map(pick).fold(f64::INFINITY, f64::min))
+            halves
+                .each_ref()
+                .map(|loops: &Vec<(f64, f64)>| loops.iter().map(pick).fold(f64::INFINITY, f64::min))
         };
         let sorted = |loops: &mut dyn Iterator<Item = &(f64, f64)>| {
             let mut all: Vec<f64> = loops.map(|(got, _)| *got).collect();
@@ -51,7 +54,8 @@ impl Measured {
         };
         let ordered = halves.each_ref().map(|loops| sorted(&mut loops.iter()));
         let nth = |at: fn(usize) -> usize| ordered.each_ref().map(|half| half.get(at(half.len())).copied());
-        let [Some(second), Some(second_late)] = nth(|_| 1) else { return None };
+        let [second, second_late] = [0, 1].map(|at| but_one_visit(half(at), window_ns));
+        let [Some(second), Some(second_late)] = [second, second_late] else { return None };
         let [Some(middle), Some(middle_late)] = nth(|of| of / 2) else { return None };
         let all = sorted(&mut halves.iter().flatten());
         let typical = *all.get(all.len() / 4)?;
@@ -77,6 +81,32 @@ impl Measured {
         let undisturbed = self.pieces[0].min(self.pieces[1]);
         (1.0 - undisturbed / self.typical).clamp(0.0, 1.0)
     }
+}
+
+/// Loops of one visit follow upon each other; visits are a part of the window apart.
+const VISIT_APART: u64 = 24;
+
+/// The fastest loop but for those of the best visit; of one visit, its second fastest loop.
+fn but_one_visit<'l>(loops: impl Iterator<Item = &'l Loop>, window_ns: u64) -> Option<f64> {
+    let mut visits: Vec<Vec<f64>> = Vec::new();
+    let mut ended = None;
+    for turn in loops {
+        let follows = |ended: u64| turn.at_ns.saturating_sub(ended) < window_ns / VISIT_APART;
+        if !ended.is_some_and(follows) {
+            visits.push(Vec::new());
+        }
+        ended = Some(turn.at_ns.saturating_add(turn.wall_ns));
+        if let Some(visit) = visits.last_mut() {
+            visit.extend(gained(turn));
+        }
+    }
+    for visit in &mut visits {
+        visit.sort_by(f64::total_cmp);
+    }
+    visits.retain(|visit| !visit.is_empty());
+    visits.sort_by(|a, b| f64::total_cmp(&a[0], &b[0]));
+    let alone = || visits.first()?.get(1).copied();
+    visits.get(1).and_then(|visit| visit.first().copied()).or_else(alone)
 }
 
 /// Time that the loop's thread got, for a thousand additions.

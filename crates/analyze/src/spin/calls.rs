@@ -18,6 +18,8 @@ const NOTHING: &[u32] = &[
     35, 230,            // nanosleep, clock_nanosleep
     96, 201, 228,       // gettimeofday, time, clock_gettime
 ];
+/// Who asks one of these, works, and asks again does not wait for it: a CPU clock is read by a system call.
+const CLOCKS: &[u32] = &[96, 201, 228];
 /// Of a thread's samples in system calls, at one and the same call site: it does nothing else there.
 const ONE_SITE: f64 = 0.8;
 /// With fewer samples in the kernel the share above is a matter of luck.
@@ -167,9 +169,10 @@ impl Calls {
         let nothing = again.saturating_add(if NOTHING.contains(&call) { zero } else { 0 });
         let one_site = all >= ENOUGH && kernel as f64 >= ONE_SITE * all as f64 && call != YIELD;
         let empty = seen >= RESULTS && nothing as f64 >= EMPTY * seen as f64;
-        let user =
-            if self.only_calls(kernel) { self.user.keys().copied().collect() } else { self.near(site) };
-        (one_site && empty).then_some(Waits { how: How::Empty(call), site, kernel, user })
+        let only_calls = self.only_calls(kernel);
+        let waits = one_site && empty && (only_calls || !CLOCKS.contains(&call));
+        let user = if only_calls { self.user.keys().copied().collect() } else { self.near(site) };
+        waits.then_some(Waits { how: How::Empty(call), site, kernel, user })
     }
 
     fn only_calls(&self, kernel: u64) -> bool {

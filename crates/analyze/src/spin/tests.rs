@@ -222,6 +222,16 @@ fn empty_calls_are_told_by_what_they_return() {
 }
 
 #[test]
+fn a_program_that_times_its_work_does_not_wait() {
+    let (clock_gettime, work) = (228, Spin { at: 70_000, ..row("", vec![met(8, 3, 400, 0)]) });
+    assert_eq!(one(&host(vec![called(clock_gettime, 50, (10, 10, 0)), work], 410, 50)), None);
+    assert!(
+        one(&host(vec![called(clock_gettime, 50, (10, 10, 0))], 10, 50)).is_some(),
+        "it does nothing else"
+    );
+}
+
+#[test]
 fn yields_are_told_by_how_many_there_must_have_been() {
     assert!(one(&host(vec![called(24, 50, (10, 10, 0))], 20, 60)).is_some(), "half a second of yields");
     let rare = called(24, 1, (0, 0, 0));

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
+use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
@@ -9,6 +10,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
 use super::{missing, value};
+use crate::perf_event::{self, Attr};
 
 skeleton!("oncpu");
 use skel::types::{oncpu_count, spin_code, spin_place};
@@ -213,48 +215,24 @@ impl<'slot> OnCpu<'slot> {
     }
 }
 
-/// `struct perf_event_attr`, as far as we set it (PERF_ATTR_SIZE_VER0, 64 bytes).
-#[repr(C)]
-#[derive(Default)]
-struct PerfEventAttr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_freq: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    bp_type: u32,
-    config1: u64,
-}
-
 /// A cpu-clock event on one CPU, for the probe called `what`: a program attached to it runs `hertz` times a second.
 pub(super) fn open_timer(what: &str, cpu: u32, hertz: u64) -> Result<i32, Missing> {
     const PERF_TYPE_SOFTWARE: u32 = 1;
     const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
     const FREQ: u64 = 1 << 10;
-    const CLOEXEC: libc::c_ulong = 8;
-    let attr = PerfEventAttr {
+    let attr = Attr {
         kind: PERF_TYPE_SOFTWARE,
-        size: 64,
         config: PERF_COUNT_SW_CPU_CLOCK,
         sample_freq: hertz,
         flags: FREQ,
-        ..PerfEventAttr::default()
+        ..Attr::default()
     };
-    // SAFETY: the attribute outlives the call and says its own size; the other arguments are plain numbers.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu as i32, -1, CLOEXEC) };
-    i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(|| {
-        let err = std::io::Error::last_os_error();
-        match err.raw_os_error() {
-            Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
-                what: what.to_owned(),
-                way_out: "run as root, or grant CAP_PERFMON".to_owned(),
-            },
-            _ => Missing::broken(what, err),
-        }
+    perf_event::open(attr, cpu, -1).map(IntoRawFd::into_raw_fd).map_err(|err| match err.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
+            what: what.to_owned(),
+            way_out: "run as root, or grant CAP_PERFMON".to_owned(),
+        },
+        _ => Missing::broken(what, err),
     })
 }
 

@@ -5,8 +5,9 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::FromRawFd as _;
 use std::path::Path;
+
+use crate::perf_event::{self, Attr};
 
 /// Which events: (type, cycles, reference cycles).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,34 +63,9 @@ impl Cycles {
     }
 }
 
-/// `struct perf_event_attr` (PERF_ATTR_SIZE_VER0, 64 bytes).
-#[repr(C)]
-#[derive(Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    bp_type: u32,
-    config1: u64,
-}
-
 fn open(kind: u32, config: u64, cpu: u32, group: i32) -> std::io::Result<File> {
     const GROUP: u64 = 1 << 3;
-    const CLOEXEC: libc::c_ulong = 8;
-    let attr = Attr { kind, size: 64, config, read_format: GROUP, ..Attr::default() };
-    // SAFETY: the attribute outlives the call and says its own size; the other arguments are plain numbers.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu as i32, group, CLOEXEC) };
-    match i32::try_from(fd) {
-        // SAFETY: the kernel just made this descriptor for us; nobody else has it.
-        Ok(fd) if fd >= 0 => Ok(unsafe { File::from_raw_fd(fd) }),
-        _ => Err(std::io::Error::last_os_error()),
-    }
+    perf_event::open(Attr { kind, config, read_format: GROUP, ..Attr::default() }, cpu, group)
 }
 
 #[cfg(test)]
