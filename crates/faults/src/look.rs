@@ -37,9 +37,10 @@ impl Look {
         let patience = length + bars::patient(bars::ANSWER_WITHIN);
         // Not by looking again and again: a timer of ours would be one more that a late CPU is late for.
         if !sys::ends_within(child.id(), patience)? {
+            let where_it_is = threads(child.id());
             child.kill()?;
             child.wait()?;
-            return Err(format!("whyslow gave no answer in {patience:?}").into());
+            return Err(format!("whyslow gave no answer in {patience:?}: {where_it_is}").into());
         }
         let status = child.wait()?;
         Look::read(kept, status.code(), length)
@@ -62,6 +63,22 @@ impl Look {
         };
         Ok(Look { document, window, status, kept: kept.to_owned() })
     }
+}
+
+/// What each of its threads does: its name, its state, and the system call that it is in.
+fn threads(pid: u32) -> String {
+    let all = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let one = |task: fs::DirEntry| {
+        let text = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let stat = text("stat");
+        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?');
+        format!(
+            "{} {state} in {}",
+            text("comm").trim(),
+            text("syscall").split(' ').next().unwrap_or("?").trim()
+        )
+    };
+    all.map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// RFC 3339 with a fraction of a second, in UTC or with an offset.

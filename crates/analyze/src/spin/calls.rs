@@ -37,10 +37,11 @@ const YIELDS_A_SECOND: f64 = 1_000.0;
 const YIELDS_A_SLEEP: f64 = 10.0;
 /// The code around a call site: the C library's wrapper.
 const WRAPPER: u64 = 64;
-/// The loop that calls, with the wrappers between, lies in so few rows of code, and takes a small part of what the calls take:
-/// all that the thread does is to call. A call of the kernel takes ten times as long as the way to it; what is handled
-/// between two calls may lie in few rows, too.
-const CALLERS: usize = 4;
+/// The loop that calls, with the wrappers between (and what they do about cancellation), lies in so few rows of code, and takes a small part of what the calls take.
+/// What is handled between two calls may lie in few rows, too: loops that compute are not the way from one call to the next, nor
+/// is what takes longer than the calls.
+const CALLERS: usize = 8;
+/// With less than this part of the calls' time outside them, all that the thread does is to call.
 const WAY_TO_IT: u64 = 4;
 /// Of a thread's samples: in the clock's code and in the few places that read it.
 const NOTHING_ELSE: f64 = 0.9;
@@ -82,6 +83,8 @@ pub struct Waits {
     pub kernel: u64,
     /// Addresses in user mode that are part of it.
     pub user: Vec<u64>,
+    /// Samples elsewhere in user mode that are the way from one call to the next.
+    pub way: u64,
 }
 
 /// What is known of the thread beside its samples.
@@ -97,6 +100,8 @@ pub struct About {
     pub sleeps: u64,
     /// It spins in a loop, too: then its yields are a part of that, however many.
     pub loops: bool,
+    /// Samples in loops that are at work and call nobody.
+    pub computing: u64,
 }
 
 impl Calls {
@@ -140,7 +145,7 @@ impl Calls {
     #[must_use]
     pub fn waits(&self, about: &About) -> Vec<Waits> {
         let mut waits: Vec<Waits> = self.yields(about).into_iter().collect();
-        waits.extend(self.empty());
+        waits.extend(self.empty(about));
         if waits.is_empty() {
             waits.extend(self.clock(about));
         }
@@ -159,29 +164,49 @@ impl Calls {
         let at_least = (kernel.saturating_mul(about.period_ns) / YIELD_NS) as f64;
         let seconds = about.window_ns as f64 / 1e9;
         let often = at_least > YIELDS_A_SECOND * seconds && at_least > YIELDS_A_SLEEP * about.sleeps as f64;
-        (often || about.loops).then(|| Waits { how: How::Yields, site, kernel, user: self.near(site) })
+        (often || about.loops).then(|| Waits {
+            how: How::Yields,
+            site,
+            kernel,
+            user: self.near(site),
+            way: 0,
+        })
     }
 
-    fn empty(&self) -> Option<Waits> {
+    fn empty(&self, about: &About) -> Option<Waits> {
         let all = self.sites.values().copied().fold(0, u64::saturating_add);
         let (&(site, call), &kernel) = self.sites.iter().max_by_key(|(_, n)| **n)?;
         let (seen, zero, again) = self.user.get(&site).copied()?;
         let nothing = again.saturating_add(if NOTHING.contains(&call) { zero } else { 0 });
         let one_site = all >= ENOUGH && kernel as f64 >= ONE_SITE * all as f64 && call != YIELD;
         let empty = seen >= RESULTS && nothing as f64 >= EMPTY * seen as f64;
-        let only_calls = self.only_calls(kernel);
-        let waits = one_site && empty && (only_calls || !CLOCKS.contains(&call));
-        let user = if only_calls { self.user.keys().copied().collect() } else { self.near(site) };
-        waits.then_some(Waits { how: How::Empty(call), site, kernel, user })
+        let waits = one_site && empty && (self.only_calls(kernel) || !CLOCKS.contains(&call));
+        let user = self.near(site);
+        let way = self.way(kernel, &user, about);
+        waits.then_some(Waits { how: How::Empty(call), site, kernel, user, way })
+    }
+
+    fn outside(&self) -> u64 {
+        self.user.values().map(|(samples, ..)| *samples).fold(0, u64::saturating_add)
     }
 
     fn only_calls(&self, kernel: u64) -> bool {
-        let outside = self.user.values().map(|(samples, ..)| *samples).fold(0, u64::saturating_add);
+        self.outside().saturating_mul(WAY_TO_IT) <= kernel && self.is_in_few_rows()
+    }
+
+    fn is_in_few_rows(&self) -> bool {
         let mut rows: Vec<u64> = self.elsewhere.values().copied().collect();
         rows.sort_unstable_by(|a, b| b.cmp(a));
         rows.truncate(CALLERS);
         let near = rows.into_iter().fold(0, u64::saturating_add);
-        outside.saturating_mul(WAY_TO_IT) <= kernel && near as f64 >= NOTHING_ELSE * outside as f64
+        near as f64 >= NOTHING_ELSE * self.outside() as f64
+    }
+
+    fn way(&self, kernel: u64, near: &[u64], about: &About) -> u64 {
+        let near = self.in_user_mode(&near.iter().copied().collect());
+        let rest = self.outside().saturating_sub(near).saturating_sub(about.computing);
+        let is_way = !about.loops && rest <= kernel && self.is_in_few_rows();
+        if is_way { rest } else { 0 }
     }
 
     fn clock(&self, about: &About) -> Option<Waits> {
@@ -194,6 +219,6 @@ impl Calls {
             return None;
         }
         let site = readers.first().map_or(0, |(_, row)| *row);
-        Some(Waits { how: How::Clock, site, kernel: 0, user: self.user.keys().copied().collect() })
+        Some(Waits { how: How::Clock, site, kernel: 0, user: self.user.keys().copied().collect(), way: 0 })
     }
 }

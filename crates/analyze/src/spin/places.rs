@@ -7,7 +7,7 @@ use whyslow_model::table::Spin;
 use super::arm64;
 use super::loops::{Code, Loop};
 use super::purpose::{Purpose, purpose};
-use super::step::{Effect, Step};
+use super::step::{Effect, Flow, Step};
 use super::x86::X86;
 
 /// PAUSE takes most of its loop's time (some 40 cycles on Zen, 140 since Skylake), and a sample falls on it or right behind
@@ -39,10 +39,19 @@ pub struct Place {
 /// Places by (begin, end), from the lowest address met in the process.
 pub type Places = BTreeMap<(u64, u64), Place>;
 
-/// Places of the rows of one process in which its threads wait; each sample in user mode belongs to one at most.
+/// What the code around the samples of one process shows.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Places in which its threads wait; each sample in user mode belongs to one at most.
+    pub waiting: Places,
+    /// By thread: samples in loops that are at work and call nobody.
+    pub computing: BTreeMap<u32, u64>,
+}
+
+/// Look at the code of one process's rows.
 #[must_use]
-pub fn waiting(rows: &[&Spin]) -> Places {
-    let mut places = Places::new();
+pub fn seen(rows: &[&Spin]) -> Seen {
+    let mut places = Seen::default();
     for row in rows {
         let Some(code) = bytes(&row.code) else { continue };
         if row.arch == "aarch64" {
@@ -53,7 +62,7 @@ pub fn waiting(rows: &[&Spin]) -> Places {
             note(&mut places, row, Code::new(code.len(), |at| x86.step(at)), |at| is_behind_pause(&code, at));
         }
     }
-    places.retain(|_, place| place.is_believed());
+    places.waiting.retain(|_, place| place.is_believed());
     places
 }
 
@@ -74,7 +83,7 @@ impl Place {
 }
 
 fn note<F: FnMut(usize) -> Option<Step>>(
-    places: &mut Places,
+    places: &mut Seen,
     row: &Spin,
     mut code: Code<F>,
     is_behind_pause: impl Fn(usize) -> bool,
@@ -92,10 +101,15 @@ fn note<F: FnMut(usize) -> Option<Step>>(
             }
             // A function that only holds a PAUSE is called from a loop that may be anywhere.
             _ if is_behind_pause(at) => (Purpose::Pauses, at, at, true, false),
+            Some((_, around)) if !calls(around) => {
+                let of_thread = places.computing.entry(met.pid).or_default();
+                *of_thread = of_thread.saturating_add(met.count);
+                continue;
+            }
             _ => continue,
         };
         let absolute = |at: usize| row.at.saturating_add(at as u64);
-        let place = places.entry((absolute(from), absolute(to))).or_insert_with(|| Place {
+        let place = places.waiting.entry((absolute(from), absolute(to))).or_insert_with(|| Place {
             purpose,
             name: String::new(),
             module: String::new(),
@@ -117,6 +131,12 @@ fn note<F: FnMut(usize) -> Option<Step>>(
 
 fn is_near_pause(around: &Loop, at: usize) -> bool {
     around.steps.iter().any(|step| step.effect == Effect::Pause && step.at.abs_diff(at) <= NEAR)
+}
+
+fn calls(around: &Loop) -> bool {
+    let leaves =
+        |step: &Step| step.flow == Flow::Call || matches!(step.effect, Effect::Work("it calls" | "it traps"));
+    around.steps.iter().any(leaves)
 }
 
 fn exchanges(around: &Loop) -> bool {

@@ -6,7 +6,7 @@ use whyslow_model::Missing;
 use whyslow_model::table::{Sample, Spin, Task};
 
 use super::calls::{About, Calls, How};
-use super::places::{Places, waiting};
+use super::places::{Places, seen};
 use super::purpose::Purpose;
 use crate::Evidence;
 use crate::frames::symbol;
@@ -14,6 +14,22 @@ use crate::syscalls::syscall_name;
 
 /// The kernel's thread of an io_uring that polls its submission queue, and what it does when there is something in it.
 const SQ_THREAD: &str = "io_sq_thread";
+/// Below these the kernel does what the task asked for, by a call or by touching a page; in other samples it was
+/// interrupted, or is being switched to, in the middle of whatever it does.
+const ASKED: &[&str] = &[
+    "do_syscall_64",
+    "do_syscall_x64",
+    "x64_sys_call",
+    "entry_SYSCALL_64_after_hwframe",
+    "do_fast_syscall_32",
+    "do_int80_emulation",
+    "exc_page_fault",
+    "asm_exc_page_fault",
+    "invoke_syscall",
+    "el0_svc",
+    "do_mem_abort",
+    "ret_from_fork",
+];
 const SQ_WORK: &[&str] = &["io_submit_sqes", "io_do_iopoll", "io_issue_sqe"];
 /// Of a spinner's samples, one in so many at most is counted as unsure: most of its sleeps are real ones, and it would sleep
 /// more often if it did not spin.
@@ -40,6 +56,13 @@ impl Sum {
         let (low, _) = wilson(self.spun, self.all);
         let (_, high) = wilson(self.spun.saturating_add(self.unsure).min(self.all), self.all);
         (low, of(self.spun), high)
+    }
+
+    /// Interrupts hit a spinner as often as they do when it works.
+    fn with_its_part_of(&self, interrupted: u64) -> u64 {
+        let let_alone = self.all.saturating_sub(interrupted).max(1);
+        let part = self.spun.min(let_alone) as f64 / let_alone as f64;
+        self.spun.saturating_add((interrupted as f64 * part).round() as u64).min(self.all)
     }
 
     fn add(&mut self, other: &Sum) {
@@ -117,6 +140,8 @@ struct Tally {
     threads: BTreeMap<u32, Thread>,
     /// Samples of threads in calls that one waits with.
     waiting: BTreeMap<u32, u64>,
+    /// ... in which they were interrupted.
+    interrupted: BTreeMap<u32, u64>,
     places: BTreeMap<Where, u64>,
 }
 
@@ -133,12 +158,14 @@ impl Tally {
             period_ns: about.period_ns,
             threads: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            interrupted: BTreeMap::new(),
             places: BTreeMap::new(),
         };
         for sample in samples {
             tally.note_sample(sample);
         }
-        let loops = waiting(rows);
+        let seen = seen(rows);
+        let loops = seen.waiting;
         tally.note_loops(&loops);
         let mut calls = BTreeMap::new();
         for row in rows {
@@ -146,7 +173,8 @@ impl Tally {
         }
         for (pid, calls) in &calls {
             let sum = tally.threads.get(pid).map_or(Sum::default(), |thread| thread.sum);
-            let about = About { samples: sum.all, loops: sum.spun > 0, ..about };
+            let computing = seen.computing.get(pid).copied().unwrap_or(0);
+            let about = About { samples: sum.all, loops: sum.spun > 0, computing, ..about };
             let sleeps = sleeps.get(pid).copied().unwrap_or(0);
             tally.waiting.insert(*pid, calls.in_waiting_calls());
             tally.note_calls(*pid, calls, &About { sleeps, ..about }, rows, &loops);
@@ -159,6 +187,10 @@ impl Tally {
         let thread = self.threads.entry(sample.pid).or_insert_with(fresh);
         thread.sum.all = thread.sum.all.saturating_add(sample.count);
         let is = |names: &[&str]| sample.kernel.iter().any(|frame| names.contains(&symbol(frame)));
+        if !sample.kernel.is_empty() && !is(ASKED) {
+            let interrupted = self.interrupted.entry(sample.pid).or_default();
+            *interrupted = interrupted.saturating_add(sample.count);
+        }
         if is(&[SQ_THREAD]) && !is(SQ_WORK) {
             self.spun(sample.pid, sample.count, ("polls an io_uring", SQ_THREAD, "the kernel"));
         }
@@ -194,12 +226,15 @@ impl Tally {
             let inside = |at: u64| loops.keys().any(|(from, to)| *from <= at && at <= *to);
             let wanted: BTreeSet<u64> = waits.user.iter().copied().filter(|at| !inside(*at)).collect();
             let user = calls.in_user_mode(&wanted);
-            self.spun(pid, waits.kernel.saturating_add(user), (&how, name, module));
+            let spun = waits.kernel.saturating_add(user).saturating_add(waits.way);
+            self.spun(pid, spun, (&how, name, module));
         }
     }
 
     fn process(mut self) -> Process {
         for thread in self.threads.values_mut().filter(|thread| thread.sum.spun > 0) {
+            let interrupted = self.interrupted.get(&thread.pid).copied().unwrap_or(0);
+            thread.sum.spun = thread.sum.with_its_part_of(interrupted);
             let left = thread.sum.all.saturating_sub(thread.sum.spun);
             thread.sum.unsure =
                 self.waiting.get(&thread.pid).copied().unwrap_or(0).min(left).min(thread.sum.all / UNSURE);
@@ -231,6 +266,12 @@ fn in_words(purpose: Purpose) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interrupts_are_shared_out_as_the_rest_is() {
+        let of = |spun| Sum { all: 100, spun, unsure: 0 }.with_its_part_of(20);
+        assert_eq!((of(0), of(40), of(80)), (0, 50, 100));
+    }
 
     #[test]
     fn bounds_hold_the_share_and_narrow_with_samples() {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use whyslow_model::table::{Met, Sample, Spin, Task};
 
 use super::loops::Code;
-use super::places::waiting;
+use super::places::seen;
 use super::purpose::purpose;
 use super::x86::X86;
 use super::{Process, Purpose, arm64, processes};
@@ -148,26 +148,29 @@ fn row(code: &str, met: Vec<Met>) -> Spin {
 #[test]
 fn a_loop_is_believed_only_with_the_second_opinion() {
     let unchanged = row(FLAG, vec![met(8, 0, 60, 58), met(9, 6, 40, 40)]);
-    let found = waiting(&[&unchanged]);
+    let found = seen(&[&unchanged]).waiting;
     let place = found.values().next().unwrap();
     assert_eq!((place.purpose, place.by_thread[&8], place.by_thread[&9]), (Purpose::Polls, 60, 40));
     assert!(
-        !waiting(&[&row(FLAG, vec![met(8, 0, 60, 3)])]).is_empty(),
+        !seen(&[&row(FLAG, vec![met(8, 0, 60, 3)])]).waiting.is_empty(),
         "it waits for another value each time"
     );
-    assert!(waiting(&[&row(TEST_AND_SET, vec![met(8, 12, 60, 3)])]).is_empty(), "it takes the lock at once");
-    assert!(!waiting(&[&row(TEST_AND_SET, vec![met(8, 12, 60, 59)])]).is_empty(), "it does not get it");
+    assert!(
+        seen(&[&row(TEST_AND_SET, vec![met(8, 12, 60, 3)])]).waiting.is_empty(),
+        "it takes the lock at once"
+    );
+    assert!(!seen(&[&row(TEST_AND_SET, vec![met(8, 12, 60, 59)])]).waiting.is_empty(), "it does not get it");
     let far = format!("f390{}eb{:02x}", "90".repeat(60), 256 - 64);
     assert!(
-        waiting(&[&row(&far, vec![met(8, 50, 90, 0), met(8, 2, 3, 0)])]).is_empty(),
+        seen(&[&row(&far, vec![met(8, 50, 90, 0), met(8, 2, 3, 0)])]).waiting.is_empty(),
         "far from its pause"
     );
-    assert!(!waiting(&[&row(PAUSE, vec![met(8, 10, 9, 0)])]).is_empty());
+    assert!(!seen(&[&row(PAUSE, vec![met(8, 10, 9, 0)])]).waiting.is_empty());
 }
 
 #[test]
 fn a_function_that_only_pauses_is_seen() {
-    let found = waiting(&[&row("f390c3", vec![met(8, 2, 9, 0)])]);
+    let found = seen(&[&row("f390c3", vec![met(8, 2, 9, 0)])]).waiting;
     assert_eq!(found.values().next().map(|place| place.purpose), Some(Purpose::Pauses));
 }
 
@@ -207,6 +210,12 @@ fn empty_calls_are_told_by_what_they_return() {
     let around = Spin { at: 70_000, ..row("", vec![met(8, 3, 2, 0)]) };
     let found = one(&host(vec![called(epoll, 50, (10, 10, 0)), around], 12, 52)).unwrap();
     assert_eq!(found.sum.spun, 62, "with the little code around it");
+    let some = Spin { at: 70_000, ..row("", vec![met(8, 3, 25, 0)]) };
+    let found = one(&host(vec![called(epoll, 50, (10, 10, 0)), some], 35, 52)).unwrap();
+    assert_eq!(found.sum.spun, 85, "the way from call to call");
+    let computes = Spin { at: 70_000, ..row(CHASE, vec![met(8, 0, 25, 0)]) };
+    let found = one(&host(vec![called(epoll, 50, (10, 10, 0)), computes], 35, 52)).unwrap();
+    assert_eq!(found.sum.spun, 60, "a loop that computes is none");
     let work = Spin { at: 70_000, ..row("", vec![met(8, 3, 180, 0)]) };
     let found = one(&host(vec![called(epoll, 50, (10, 10, 0)), work], 190, 52)).unwrap();
     assert_eq!(found.sum.spun, 60, "without its work");

@@ -59,10 +59,11 @@ impl Told {
         told
     }
 
-    /// Where the kernel's clock knows better how much CPU time it was: on a full host a thread seldom comes to note.
-    pub fn scale_to(&mut self, cpu_s: f64) {
-        self.spin_s = self.share() * cpu_s;
-        self.cpu_s = cpu_s;
+    /// Where the kernel's clock knows better how much CPU time it was, of the process and of the threads that told their part: on a
+    /// full host a thread seldom comes to note.
+    pub fn scale_to(&mut self, [of_all, of_them]: [f64; 2]) {
+        self.spin_s = self.share() * if of_them > 0.0 { of_them.min(of_all) } else { of_all };
+        self.cpu_s = of_all;
     }
 
     /// Of its CPU time, the part that it spun.

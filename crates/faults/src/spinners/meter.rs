@@ -1,5 +1,5 @@
-//! The CPU time of a process, read by the kernel's clock again and again while somebody else looks: then it is known for any
-//! window in between.
+//! The CPU time of a process and of some of its threads, read by the kernel's clock again and again while somebody else looks:
+//! then it is known for any window in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +19,9 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begin to read that of a process.
+    /// Begin to read that of a process, and of some of its threads.
     #[must_use]
-    pub fn of(pid: u32) -> Self {
+    pub fn of(pid: u32, threads: Vec<u32>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let until = stop.clone();
         let reader = std::thread::spawn(move || {
@@ -29,7 +29,8 @@ impl Meter {
             let _ = sys::be_prompt();
             let mut account = Account::default();
             while !until.load(Ordering::Relaxed) {
-                account.rows.push([sys::monotonic_ns(), sys::cpu_ns_of_process(pid), 0]);
+                let of_threads = threads.iter().map(|tid| of_thread(pid, *tid)).sum();
+                account.rows.push([sys::monotonic_ns(), sys::cpu_ns_of_process(pid), of_threads]);
                 std::thread::sleep(EACH);
             }
             account
@@ -37,16 +38,22 @@ impl Meter {
         Meter { stop, reader: Some(reader) }
     }
 
-    /// Seconds of CPU in a window that is over.
+    /// Seconds of CPU in a window that is over: of the process, of the threads.
     #[must_use]
-    pub fn within(mut self, window: Span) -> f64 {
-        self.end().map_or(0.0, |account| account.within(window)[0])
+    pub fn within(mut self, window: Span) -> [f64; 2] {
+        self.end().map_or([0.0; 2], |account| account.within(window))
     }
 
     fn end(&mut self) -> Option<Account> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.take()?.join().ok()
     }
+}
+
+/// A thread's CPU clock can be read by its own process only; the scheduler's account of it by all. 0: it is not kept.
+fn of_thread(pid: u32, tid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Meter {
@@ -62,12 +69,12 @@ mod tests {
 
     #[test]
     fn a_busy_process_is_seen_to_be_busy() {
-        let meter = Meter::of(std::process::id());
+        let meter = Meter::of(std::process::id(), vec![std::process::id()]);
         let (from, before) = (clock::now(), sys::cpu_ns());
         while sys::cpu_ns() < before + 60_000_000 {}
         let window = Span { from, to: clock::now() };
         std::thread::sleep(EACH * 3);
-        let cpu_s = meter.within(window);
+        let [cpu_s, _] = meter.within(window);
         assert!(cpu_s > 0.04, "{cpu_s}");
     }
 }

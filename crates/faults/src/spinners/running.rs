@@ -128,6 +128,13 @@ impl Running {
         }
     }
 
+    /// Its threads that tell what they spend: their ids, if they all know them.
+    #[must_use]
+    pub fn tellers(&self) -> Vec<u32> {
+        let tids: Vec<u32> = self.accounts().iter().map(|account| account.tid).collect();
+        if tids.contains(&0) { Vec::new() } else { tids }
+    }
+
     fn accounts(&self) -> Vec<Account> {
         match &self.body {
             Body::Pairs(victim, plan) => self.pairs(victim, plan),

@@ -63,7 +63,7 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     };
     std::thread::sleep(SETTLE);
     let calm = Calm::watch(Some(fence.top()))?;
-    let meter = running.pid().map(Meter::of);
+    let meter = running.pid().map(|pid| Meter::of(pid, running.tellers()));
     let before = running.progress();
     let look = exam(&format!("{cell}-{}", draw.seed()))?;
     let progress = running.progress() - before;
