@@ -169,12 +169,6 @@ fn mean(answers: &[f64]) -> f64 {
     answers.iter().sum::<f64>() / answers.len().max(1) as f64
 }
 
-/// Every fifth is faster: a late CPU has no fast answers, and an emulated one has slow ones whenever the host is busy.
-fn fast(mut answers: Vec<f64>) -> f64 {
-    answers.sort_by(f64::total_cmp);
-    answers.get(answers.len() / 5).copied().unwrap_or(0.0)
-}
-
 struct Play {
     spec: Spec,
     reader: Actor,
@@ -215,14 +209,6 @@ impl Setting for Spec {
 }
 
 impl Play {
-    /// What stands for all of the answers.
-    fn typical(&self, answers: Vec<f64>) -> f64 {
-        match self.spec.by {
-            By::Idle { .. } if self.spec.program.is_none() => fast(answers),
-            _ => mean(&answers),
-        }
-    }
-
     /// How late the ticks of both came, in seconds.
     fn ticks(&self, span: Span) -> Vec<f64> {
         let notes = [&self.reader, &self.other].into_iter().flat_map(|actor| actor.notes(span));
@@ -279,12 +265,12 @@ impl Part for Play {
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let usual: Vec<f64> = without.iter().flat_map(|span| self.answers(*span, true)).collect();
-        let (with, middle) = (self.typical(self.answers(window, true)), median(usual.iter().copied()));
-        let usual = self.typical(usual);
+        let (with, middle) = (mean(&self.answers(window, true)), median(usual.iter().copied()));
+        let usual = mean(&usual);
         let what = format!(
             "answer of CPU {}, s (of the others {:.6}; usual middle {middle:.6}; {} rounds a second, {} without)",
             self.spec.cpu,
-            self.typical(self.answers(window, false)),
+            mean(&self.answers(window, false)),
             self.reader.rate(window).round(),
             without.first().map_or(0.0, |span| self.reader.rate(*span)).round()
         );
