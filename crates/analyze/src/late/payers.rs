@@ -104,6 +104,24 @@ impl Payers {
         self.0.iter().max_by_key(|payer| payer.ns)
     }
 
+    /// The waits of one thread for one function of a CPU as one, whatever state the CPU was in; the costliest first.
+    pub fn by_call(&self) -> Vec<Payer> {
+        let mut rows: BTreeMap<(u32, u32, Wait, &str), Payer> = BTreeMap::new();
+        for payer in &self.0 {
+            let key = (payer.pid, payer.cpu, payer.wait, payer.function.as_str());
+            let Some(row) = rows.get_mut(&key) else {
+                rows.insert(key, payer.clone());
+                continue;
+            };
+            row.ns = row.ns.saturating_add(payer.ns);
+            row.count = row.count.saturating_add(payer.count);
+            row.worst = row.worst.max(payer.worst);
+        }
+        let mut rows: Vec<Payer> = rows.into_values().collect();
+        rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.cpu));
+        rows
+    }
+
     /// Who paid, as one subject: the thread that paid nearly all of it, else the host.
     pub fn subject(&self) -> Subject {
         let all = self.0.iter().fold(0u64, |sum, payer| sum.saturating_add(payer.ns));

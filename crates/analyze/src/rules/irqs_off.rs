@@ -146,11 +146,7 @@ fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
 fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     let mut rows: Vec<&Payer> = payers.0.iter().filter(|payer| payer.ns > 0).collect();
     rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.wait));
-    let hop = |payer: &&Payer| {
-        let file = asked_through(ev.recording(), payer.pid, payer.tgid);
-        waited(ev.recording(), payer, file.filter(|_| payer.wait == Wait::Spun).as_deref())
-    };
-    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(hop).collect();
+    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| waited(ev.recording(), payer)).collect();
     let who = format!("{} (pid {})", keeper.who, keeper.pid);
     let place = &keeper.function;
     hops.push(Hop::new("irqs-off", who, place, "running", keeper.total).times(keeper.count, keeper.worst));

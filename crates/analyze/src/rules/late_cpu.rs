@@ -141,13 +141,16 @@ fn cause(
     let lost = payers.time(rec, |_| true);
     let file = asked_through(rec, first.pid, first.tgid).filter(|_| first.wait == Wait::Spun);
     let subject = payers.subject();
-    let read = file.as_deref().map_or_else(String::new, |file| format!("reading {file}, "));
+    let read = |file: &str| format!("reading {file}, ");
     let worst = seconds(Duration::from_nanos(first.worst));
     let who = match (subject.kind, first.wait) {
         (SubjectKind::Task, Wait::Slept) => "its timers were late on".to_owned(),
-        (SubjectKind::Task, _) => format!("{read}it waited for"),
+        (SubjectKind::Task, _) => format!("{}it waited for", file.as_deref().map_or_else(String::new, read)),
         (_, Wait::Slept) => format!("timers of threads like {} (pid {}) were late on", first.comm, first.pid),
-        (_, _) => format!("{read}{} (pid {}) and others waited for", first.comm, first.pid),
+        (_, _) => {
+            let read = file.as_deref().map_or(String::from(" "), |file| format!(", {}", read(file)));
+            format!("{} (pid {}){read}and others waited for", first.comm, first.pid)
+        }
     };
     let title = format!("{who} {which}, which {wake} slowly from {words}, {worst} at worst");
     let spun = all.time(rec, |payer| payer.wait == Wait::Spun);
@@ -157,7 +160,7 @@ fn cause(
         .between(spun.min(lost), all.time(rec, |_| true))
         .raw_wait(lost)
         .by(culprit(cpus, which, first, file.clone()));
-    finding.chain = chain(rec, payers, cpus, words, file.as_deref());
+    finding.chain = chain(rec, payers, cpus, words);
     finding
 }
 
@@ -168,16 +171,11 @@ fn culprit(cpus: &BTreeSet<u32>, which: &str, first: &Payer, file: Option<String
 }
 
 /// Who waits for each CPU, the costliest first, and what that CPU does.
-fn chain(
-    rec: &Recording,
-    payers: &Payers,
-    cpus: &BTreeSet<u32>,
-    words: &str,
-    file: Option<&str>,
-) -> Vec<Hop> {
-    let mut rows: Vec<&Payer> = payers.0.iter().collect();
-    rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.cpu));
-    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| waited(rec, payer, file)).collect();
+fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) -> Vec<Hop> {
+    let rows = payers.by_call();
+    // What hit somebody once is in the sums: it says nothing of what that one does.
+    let told = rows.iter().enumerate().filter(|(n, payer)| *n == 0 || payer.count > 1);
+    let mut hops: Vec<Hop> = told.take(MOST).map(|(_, payer)| waited(rec, payer)).collect();
     for cpu in cpus.iter().take(MOST) {
         let own = payers.0.iter().filter(|payer| payer.cpu == *cpu);
         let (ns, count, worst) = own.fold((0u64, 0u64, 0u64), |(ns, count, worst), p| {
@@ -189,14 +187,16 @@ fn chain(
     hops
 }
 
-/// How `payer` waited; `file`: what it read meanwhile.
-pub(super) fn waited(rec: &Recording, payer: &Payer, file: Option<&str>) -> Hop {
+/// How `payer` waited, and what it read meanwhile.
+pub(super) fn waited(rec: &Recording, payer: &Payer) -> Hop {
     let cpu = payer.cpu;
-    let spins =
-        spun_in(rec, payer.pid).map_or_else(String::new, |function| format!(", spinning in {function}"));
-    let read = file.map_or(spins.clone(), |file| format!("{spins}, reading {file}"));
+    let and = |doing: &str, what: Option<String>| what.map_or_else(String::new, |w| format!(", {doing} {w}"));
     let (edge, what, state) = match payer.wait {
-        Wait::Spun => ("cross-call", format!("CPU {cpu} to run {}{read}", payer.function), "running"),
+        Wait::Spun => {
+            let spins = and("spinning in", spun_in(rec, payer.pid));
+            let reads = and("reading", asked_through(rec, payer.pid, payer.tgid));
+            ("cross-call", format!("CPU {cpu} to run {}{spins}{reads}", payer.function), "running")
+        }
         Wait::Slept => ("timer", format!("its timer on CPU {cpu}"), "sleep"),
         Wait::Ready => ("runnable", format!("CPU {cpu}"), "runnable"),
     };

@@ -79,6 +79,36 @@ fn who_is_watched_comes_before_others_who_lost_more() {
 }
 
 #[test]
+fn what_one_reads_is_not_told_of_another() {
+    let mut rec = reader(&SLOW, 250);
+    let flush = |pid: u32, comm: &str, state: u32, count: u64| CrossCall {
+        pid,
+        tgid: pid,
+        comm: comm.into(),
+        function: "flush_tlb_func".into(),
+        count,
+        ..call(1, Some(state), 60)
+    };
+    let more = [flush(8, "lines", 2, 1), flush(8, "lines", 3, 1), flush(9, "verse", 2, 1)];
+    rec.tables.cross_calls.as_mut().unwrap().extend(more);
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert!(
+        found[0].title.starts_with("poem (pid 7), reading cpuinfo_cur_freq, and others waited for CPU 1"),
+        "{}",
+        found[0].title
+    );
+    let hops: Vec<(&str, &str, u64)> =
+        found[0].chain.iter().map(|hop| (hop.who.as_str(), hop.waits_for.as_str(), hop.count.unwrap())).collect();
+    let reads = "CPU 1 to run do_drv_read, spinning in smp_call_function_single, reading cpuinfo_cur_freq";
+    let state = "idle state C3 (800 us by its driver)";
+    assert_eq!(
+        hops,
+        [("poem (pid 7)", reads, 10), ("lines (pid 8)", "CPU 1 to run flush_tlb_func", 2), ("CPU 1", state, 13)],
+        "verse waited once: that is in the sum"
+    );
+}
+
+#[test]
 fn a_late_timer_is_a_loss_that_may_be_none() {
     let mut rec = reader(&SLOW, 0);
     rec.tables.cross_calls = None;
