@@ -12,7 +12,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, s
 use super::Rule;
 use super::late_cpu::waited;
 use crate::Evidence;
-use crate::late::{Keeper, Payer, Payers, Wait, asked_through, keepers};
+use crate::late::{Keeper, Payer, Payers, Wait, keepers};
 
 /// The rule.
 pub const RULE: Rule = Rule {

@@ -97,13 +97,20 @@ fn what_one_reads_is_not_told_of_another() {
         "{}",
         found[0].title
     );
-    let hops: Vec<(&str, &str, u64)> =
-        found[0].chain.iter().map(|hop| (hop.who.as_str(), hop.waits_for.as_str(), hop.count.unwrap())).collect();
+    let hops: Vec<(&str, &str, u64)> = found[0]
+        .chain
+        .iter()
+        .map(|hop| (hop.who.as_str(), hop.waits_for.as_str(), hop.count.unwrap()))
+        .collect();
     let reads = "CPU 1 to run do_drv_read, spinning in smp_call_function_single, reading cpuinfo_cur_freq";
     let state = "idle state C3 (800 us by its driver)";
     assert_eq!(
         hops,
-        [("poem (pid 7)", reads, 10), ("lines (pid 8)", "CPU 1 to run flush_tlb_func", 2), ("CPU 1", state, 13)],
+        [
+            ("poem (pid 7)", reads, 10),
+            ("lines (pid 8)", "CPU 1 to run flush_tlb_func", 2),
+            ("CPU 1", state, 13)
+        ],
         "verse waited once: that is in the sum"
     );
 }
