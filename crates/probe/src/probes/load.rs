@@ -1,10 +1,14 @@
-//! The start: what this kernel takes is loaded, in the order that is quickest.
+//! The start: what this kernel takes is loaded, on two CPUs if there are two: libbpf searches the kernel's types for
+//! each object, and the verifier walks each program.
 
 use std::path::Path;
+use std::sync::OnceLock;
+use std::thread;
 
 use libbpf_rs::btf::Btf;
 use whyslow_model::MissingNote;
 
+use super::slots::{AloneSlots, LinkedSlots};
 use super::{Probes, Slots, keep};
 use crate::bpf::{
     blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, programs, sched, tasks, work,
@@ -44,36 +48,22 @@ impl<'slot> Probes<'slot> {
         if !live {
             return probes;
         }
-        // Two long texts of the kernel are read while the first programs are loaded: the start is to be quick.
-        let texts = std::thread::spawn(|| (Kallsyms::read(), KernelTypes::read()));
         let cpus = host::online_cpus(Path::new("/"));
-        let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
-        probes.tasks = keep(tasks::Tasks::start(&mut slots.tasks), missing);
-        probes.irq = keep(irq::Irq::start(&mut slots.irq), missing);
-        let soft = probes.irq.as_ref().map(irq::Irq::soft);
-        probes.napi = keep(napi::Napi::start(&mut slots.napi, soft), missing);
-        probes.oncpu = keep(oncpu::OnCpu::load(&mut slots.oncpu, &cpus, pace), missing);
-        probes.connect = keep(connect::Connect::start(&mut slots.connect), missing);
-        let (kallsyms, types) = texts.join().unwrap_or_default();
-        probes.kallsyms = kallsyms;
-        let budget = sched::Budget::of(cpus.len(), follow.is_some());
-        probes.sched = keep(
-            sched::Sched::load(&mut slots.sched, types.layout.or_from(&probes.kallsyms), budget),
-            missing,
-        );
-        probes.memory = keep(memory::Memory::start(&mut slots.memory, types.pause_arguments), missing);
-        let shared = probes.sched.as_ref().map(sched::Sched::shared);
-        probes.blkio = keep(blkio::Blkio::start(&mut slots.blkio, &probes.kallsyms, shared), missing);
-        probes.locks = keep(locks::Locks::start(&mut slots.locks, shared, &cpus), missing);
-        probes.work = keep(work::Work::start(&mut slots.work), missing);
-        probes.late = keep(late::Late::start(&mut slots.late, &probes.kallsyms, types.calls), missing);
-        if let Some(late) = probes.late.as_ref().filter(|_| !types.calls) {
-            probes.ipi = keep(ipi::Ipi::start(&mut slots.ipi, Some(late.shared())), missing);
-        }
-        if let Some(follow) = follow {
-            let started = calls::Calls::start(&mut slots.calls, shared, follow.slow, follow.user_stacks);
-            probes.calls = keep(started, missing);
-        }
+        let types = OnceLock::new();
+        let (alone, linked) = slots.halves();
+        thread::scope(|scope| {
+            let symbols = scope.spawn(Kallsyms::read);
+            let (cpus, types) = (&cpus, &types);
+            let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
+            let alone = scope.spawn(move || Alone::load(alone, cpus, pace, types));
+            let types = types.get_or_init(KernelTypes::read);
+            probes.kallsyms = symbols.join().unwrap_or_default();
+            probes.load_linked(linked, cpus, types, follow, missing);
+            match alone.join() {
+                Ok(alone) => probes.take(alone, missing),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
         if let (Some(sched), Some(follow)) = (&probes.sched, follow) {
             let mut threads = host::threads_of(&follow.pids);
             threads.extend(members(follow, probes.tasks.as_mut(), missing));
@@ -82,6 +72,42 @@ impl<'slot> Probes<'slot> {
         probes.code = programs::code();
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
+    }
+
+    /// Load those that share maps, or need what others do not: the kernel's symbols.
+    fn load_linked(
+        &mut self,
+        slots: LinkedSlots<'slot>,
+        cpus: &[u32],
+        types: &KernelTypes,
+        follow: Option<&Follow>,
+        missing: &mut Vec<MissingNote>,
+    ) {
+        let budget = sched::Budget::of(cpus.len(), follow.is_some());
+        let layout = types.layout.or_from(&self.kallsyms);
+        self.sched = keep(sched::Sched::load(slots.sched, layout, budget), missing);
+        let shared = self.sched.as_ref().map(sched::Sched::shared);
+        self.blkio = keep(blkio::Blkio::start(slots.blkio, &self.kallsyms, shared), missing);
+        self.locks = keep(locks::Locks::start(slots.locks, shared, cpus), missing);
+        self.late = keep(late::Late::start(slots.late, &self.kallsyms, types.calls), missing);
+        if let Some(late) = self.late.as_ref().filter(|_| !types.calls) {
+            self.ipi = keep(ipi::Ipi::start(slots.ipi, Some(late.shared())), missing);
+        }
+        if let Some(follow) = follow {
+            let started = calls::Calls::start(slots.calls, shared, follow.slow, follow.user_stacks);
+            self.calls = keep(started, missing);
+        }
+    }
+
+    fn take(&mut self, alone: Alone<'slot>, missing: &mut Vec<MissingNote>) {
+        self.tasks = alone.tasks;
+        self.irq = alone.irq;
+        self.oncpu = alone.oncpu;
+        self.connect = alone.connect;
+        self.memory = alone.memory;
+        self.work = alone.work;
+        self.napi = alone.napi;
+        missing.extend(alone.missing);
     }
 
     fn none() -> Self {
@@ -105,6 +131,39 @@ impl<'slot> Probes<'slot> {
             code: Vec::new(),
             start: tasks::Snapshot::default(),
         }
+    }
+}
+
+/// The probes that need nothing of the others.
+struct Alone<'slot> {
+    tasks: Option<tasks::Tasks<'slot>>,
+    irq: Option<irq::Irq<'slot>>,
+    oncpu: Option<oncpu::OnCpu<'slot>>,
+    connect: Option<connect::Connect<'slot>>,
+    memory: Option<memory::Memory<'slot>>,
+    work: Option<work::Work<'slot>>,
+    napi: Option<napi::Napi<'slot>>,
+    missing: Vec<MissingNote>,
+}
+
+impl<'slot> Alone<'slot> {
+    fn load(
+        slots: AloneSlots<'slot>,
+        cpus: &[u32],
+        pace: oncpu::Pace,
+        types: &OnceLock<KernelTypes>,
+    ) -> Self {
+        let mut missing = Vec::new();
+        let irq = keep(irq::Irq::start(slots.irq), &mut missing);
+        let soft = irq.as_ref().map(irq::Irq::soft);
+        let napi = keep(napi::Napi::start(slots.napi, soft), &mut missing);
+        let oncpu = keep(oncpu::OnCpu::load(slots.oncpu, cpus, pace), &mut missing);
+        let connect = keep(connect::Connect::start(slots.connect), &mut missing);
+        let work = keep(work::Work::start(slots.work), &mut missing);
+        let tasks = keep(tasks::Tasks::start(slots.tasks), &mut missing);
+        let pauses = types.get_or_init(KernelTypes::read).pause_arguments;
+        let memory = keep(memory::Memory::start(slots.memory, pauses), &mut missing);
+        Alone { tasks, irq, oncpu, connect, memory, work, napi, missing }
     }
 }
 

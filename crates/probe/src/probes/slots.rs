@@ -40,3 +40,36 @@ impl Default for Slots {
         }
     }
 }
+
+/// Those of the probes that need nothing of the others.
+pub(super) struct AloneSlots<'slot> {
+    pub tasks: &'slot mut MaybeUninit<OpenObject>,
+    pub irq: &'slot mut MaybeUninit<OpenObject>,
+    pub oncpu: &'slot mut MaybeUninit<OpenObject>,
+    pub connect: &'slot mut MaybeUninit<OpenObject>,
+    pub memory: &'slot mut MaybeUninit<OpenObject>,
+    pub work: &'slot mut MaybeUninit<OpenObject>,
+    pub napi: &'slot mut MaybeUninit<OpenObject>,
+}
+
+/// Those of the others.
+pub(super) struct LinkedSlots<'slot> {
+    pub sched: &'slot mut MaybeUninit<OpenObject>,
+    pub blkio: &'slot mut MaybeUninit<OpenObject>,
+    pub locks: &'slot mut MaybeUninit<OpenObject>,
+    pub calls: &'slot mut MaybeUninit<OpenObject>,
+    pub late: &'slot mut MaybeUninit<OpenObject>,
+    pub ipi: &'slot mut MaybeUninit<OpenObject>,
+}
+
+impl Slots {
+    /// For two threads.
+    pub(super) fn halves(&mut self) -> (AloneSlots<'_>, LinkedSlots<'_>) {
+        let Slots { tasks, sched, oncpu, irq, blkio, connect, memory, locks, work, calls, late, ipi, napi } =
+            self;
+        (
+            AloneSlots { tasks, irq, oncpu, connect, memory, work, napi },
+            LinkedSlots { sched, blkio, locks, calls, late, ipi },
+        )
+    }
+}
