@@ -34,7 +34,8 @@ impl Look {
             .stdout(File::create(kept)?)
             .stderr(File::create(kept.with_extension("stderr"))?)
             .spawn()?;
-        let patience = length + bars::patient(bars::ANSWER_WITHIN);
+        // Before its window it has to get the CPUs that it needs to start.
+        let patience = length + 2 * bars::patient(bars::ANSWER_WITHIN);
         // Not by looking again and again: a timer of ours would be one more that a late CPU is late for.
         if !sys::ends_within(child.id(), patience)? {
             let where_it_is = threads(child.id());
@@ -43,7 +44,13 @@ impl Look {
             return Err(format!("whyslow gave no answer in {patience:?}: {where_it_is}").into());
         }
         let status = child.wait()?;
-        Look::read(kept, status.code(), length)
+        let ended = clock::now();
+        let look = Look::read(kept, status.code(), length)?;
+        let late = Duration::from_nanos(ended.saturating_sub(look.window.to));
+        if late > bars::patient(bars::ANSWER_WITHIN) {
+            return Err(format!("whyslow answered {late:?} after its window").into());
+        }
+        Ok(look)
     }
 
     /// Read what a whyslow that has just ended wrote into `kept`: its last line, if it ran a command, else all.
@@ -65,17 +72,22 @@ impl Look {
     }
 }
 
-/// What each of its threads does: its name, its state, and the system call that it is in.
+/// What each of its threads does: its name, its state, the system call that it is in, the CPU that it has had and has
+/// waited for, and where it is in the kernel.
 fn threads(pid: u32) -> String {
     let all = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let one = |task: fs::DirEntry| {
         let text = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
         let stat = text("stat");
         let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?');
+        let first = |name: &str| text(name).split(' ').next().unwrap_or("?").trim().to_owned();
+        let seconds = |ns: &str| ns.parse::<f64>().unwrap_or(0.0) / 1e9;
+        let times: Vec<f64> = text("schedstat").split(' ').take(2).map(seconds).collect();
+        let stack: Vec<String> = text("stack").lines().take(6).map(str::to_owned).collect();
         format!(
-            "{} {state} in {}",
+            "{} {state} in {}, ran and waited for {times:.2?} s {stack:?}",
             text("comm").trim(),
-            text("syscall").split(' ').next().unwrap_or("?").trim()
+            first("syscall")
         )
     };
     all.map(one).collect::<Vec<_>>().join(", ")

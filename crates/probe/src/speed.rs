@@ -49,6 +49,41 @@ struct Shared {
     notes: Mutex<Vec<Missing>>,
     stop: Mutex<bool>,
     bell: Condvar,
+    /// The threads that live.
+    threads: Mutex<Vec<libc::pid_t>>,
+}
+
+impl Shared {
+    /// Nothing ends before its last thread, and who reads our answer from a pipe waits for that. A thread that goes to a CPU
+    /// can be ready there for seconds and not run: with fair scheduling by lag (Linux 6.6 and newer) a group of tasks that
+    /// shrank may be deep in debt on one CPU. At the lowest real-time priority it runs now, sees that it is to stop, and ends.
+    fn hurry(&self) {
+        let first = libc::sched_param { sched_priority: 1 };
+        for thread in locked(&self.threads).iter() {
+            // SAFETY: plain numbers; it lives, for it takes itself off the list. Refused: it ends when it can.
+            unsafe { libc::sched_setscheduler(*thread, libc::SCHED_FIFO, &raw const first) };
+        }
+    }
+
+    /// This thread lives until what is returned is dropped.
+    fn enlist(&self) -> Enlisted<'_> {
+        // SAFETY: no arguments, cannot fail.
+        let thread = unsafe { libc::gettid() };
+        locked(&self.threads).push(thread);
+        Enlisted { shared: self, thread }
+    }
+}
+
+/// A thread on the list.
+struct Enlisted<'a> {
+    shared: &'a Shared,
+    thread: libc::pid_t,
+}
+
+impl Drop for Enlisted<'_> {
+    fn drop(&mut self) {
+        locked(&self.shared.threads).retain(|thread| *thread != self.thread);
+    }
 }
 
 /// A lock whose holder panicked still holds what was measured.
@@ -80,6 +115,7 @@ impl Speeds {
             notes: Mutex::new(Vec::new()),
             stop: Mutex::new(false),
             bell: Condvar::new(),
+            threads: Mutex::new(Vec::new()),
         });
         let measured: Vec<u32> = cpus.into_iter().filter(|cpu| !spared.contains_key(cpu)).collect();
         let threads = threads(measured.len(), window);
@@ -97,6 +133,7 @@ impl Speeds {
     pub fn end(self, missing: &mut Vec<MissingNote>) -> Vec<Speed> {
         *locked(&self.shared.stop) = true;
         self.shared.bell.notify_all();
+        self.shared.hurry();
         missing.extend(std::mem::take(&mut *locked(&self.shared.notes)).into_iter().map(MissingNote::from));
         let mut rows = std::mem::take(&mut *locked(&self.shared.rows));
         for row in rows.iter_mut().filter(|row| row.loops.is_empty()) {
@@ -130,6 +167,7 @@ struct Round {
 
 impl Round {
     fn run(self) {
+        let _enlisted = self.shared.enlist();
         let (clocks, events) = (Clocks::open(), Events::of(Path::new("/")));
         let mut counters: BTreeMap<u32, (Cycles, (u64, u64))> = BTreeMap::new();
         for at in 0.. {

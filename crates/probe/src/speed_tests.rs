@@ -50,3 +50,45 @@ fn root_every_cpu_is_measured_and_it_costs_little() {
     }
     println!("{missing:?}");
 }
+
+/// This thread spins on `cpu` at the highest priority of ordinary tasks until it is told to stop.
+fn keep_busy(cpu: u32, stop: &std::sync::atomic::AtomicBool) {
+    go_to(cpu).expect("it is online");
+    // SAFETY: plain numbers.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn root_threads_that_get_no_cpu_do_not_hold_up_the_end() {
+    let (stop, cpus) = (std::sync::atomic::AtomicBool::new(false), host::online_cpus(Path::new("/")));
+    std::thread::scope(|scope| {
+        for cpu in &cpus {
+            scope.spawn(|| keep_busy(*cpu, &stop));
+        }
+        let speeds = Speeds::begin(Duration::from_millis(60), &[], true).expect("x86-64 or arm64");
+        let shared = speeds.shared.clone();
+        let until = |what: &str, is_so: &dyn Fn(&[libc::pid_t]) -> bool| {
+            let began = std::time::Instant::now();
+            while !is_so(&locked(&shared.threads)) {
+                assert!(began.elapsed() < Duration::from_secs(20), "{what}: never");
+                std::thread::yield_now();
+            }
+            began.elapsed()
+        };
+        until("a thread", &|threads| !threads.is_empty());
+        let last = libc::sched_param { sched_priority: 0 };
+        for thread in locked(&shared.threads).iter() {
+            // SAFETY: plain numbers; it lives.
+            let done = unsafe { libc::sched_setscheduler(*thread, libc::SCHED_IDLE, &raw const last) };
+            assert_eq!(done, 0, "anybody may");
+        }
+        speeds.end(&mut Vec::new());
+        let took = until("no thread", &|threads| threads.is_empty());
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        // A task of SCHED_IDLE has 3 of 88764 shares beside such a one: its next 4 ms come in a minute.
+        assert!(took < Duration::from_secs(1), "{took:?}");
+    });
+}

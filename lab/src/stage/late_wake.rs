@@ -35,8 +35,9 @@ impl Setting for Spec {
     fn set(&self, stage: &Stage, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
         let lasts = Duration::from_micros(self.for_us);
         let fault = Fault::LateWake { cpus: vec![self.cpu], from: self.from, lasts };
-        // Its tick comes before it could be awake: a waking that takes longer than the pause costs ticks.
-        let work = Work::Paced { burst_us: 200, every_us: (self.for_us / 2).max(1_000) };
+        // It rests for half as long as waking takes, counted from when it has done its piece: at a tick of a clock, being
+        // late by a little more or less than whole ticks would cost one tick more or less.
+        let work = Work::Spin { burst_us: 200, rest_us: (self.for_us / 2).max(1_000) };
         let mut hindered = Hindered::on(stage, draw, &[self.cpu], work, fault)?.or_twin(self.twin);
         hindered.name("state", &idle_states::from(self.cpu, self.from)?.join("|"));
         Ok(Box::new(hindered))
