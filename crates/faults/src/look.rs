@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -38,10 +39,15 @@ impl Look {
         let patience = length + 2 * bars::patient(bars::ANSWER_WITHIN);
         // Not by looking again and again: a timer of ours would be one more that a late CPU is late for.
         if !sys::ends_within(child.id(), patience)? {
-            let where_it_is = threads(child.id());
+            let (where_it_is, starved) = (threads(child.id()), is_starved(child.id()));
             child.kill()?;
             child.wait()?;
-            return Err(format!("whyslow gave no answer in {patience:?}: {where_it_is}").into());
+            let why = format!("whyslow gave no answer in {patience:?}: {where_it_is}");
+            return Err(if starved {
+                io::Error::new(io::ErrorKind::TimedOut, why).into()
+            } else {
+                why.into()
+            });
         }
         let status = child.wait()?;
         let ended = clock::now();
@@ -70,6 +76,19 @@ impl Look {
         };
         Ok(Look { document, window, status, kept: kept.to_owned() })
     }
+}
+
+/// Whether a thread of it was ready for longer than it had for all of its answer, and got next to nothing: on Linux 6.18
+/// all that is ready on a CPU can wait for ten seconds there, kernel threads with it, while one task yields it again and again.
+fn is_starved(pid: u32) -> bool {
+    let all = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let starved = |task: fs::DirEntry| {
+        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+        let mut times = text.split(' ').map(|ns| Duration::from_nanos(ns.parse().unwrap_or(0)));
+        let (ran, waited) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
+        waited > bars::patient(bars::ANSWER_WITHIN) && ran < bars::patient(bars::ANSWER_WITHIN) / 5
+    };
+    all.into_iter().any(starved)
 }
 
 /// What each of its threads does: its name, its state, the system call that it is in, the CPU that it has had and has
