@@ -1,7 +1,7 @@
 //! A server does not accept fast enough, its queue is full, and clients wait for a second and more to connect.
 //!
 //! All in a network namespace of its own. Fault: 4 to 12 clients that connect, close and think; the server stops
-//! accepting, or accepts a few times a second. Twin: the server accepts at once. Decoy: the same full queue, met by
+//! accepting, or accepts a few times a second. Twin: the server accepts at once, and its queue has room for all. Decoy: the same full queue, met by
 //! connects that a task sends off and never waits for, while its work goes on.
 
 use std::io;
@@ -27,6 +27,8 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         }
     };
     let pause_us = if form == Form::Twin { 0 } else { pause_us };
+    // Clients that come at the same moment fill a shorter one, however soon they are let in: then a second is lost.
+    let backlog = if form == Form::Twin { backlog.max(threads as u32) } else { backlog };
     let said = format!(
         "port {port}, backlog {backlog}, {threads} x {work:?}, the server {}",
         match pause_us {
