@@ -54,9 +54,9 @@ struct Shared {
 }
 
 impl Shared {
-    /// Nothing ends before its last thread, and who reads our answer from a pipe waits for that. A thread that goes to a CPU
-    /// can be ready there for seconds and not run: with fair scheduling by lag (Linux 6.6 and newer) a group of tasks that
-    /// shrank may be deep in debt on one CPU. At the lowest real-time priority it runs now, sees that it is to stop, and ends.
+    /// Nothing ends before its last thread, and who reads our answer from a pipe waits for that. A thread that has just gone
+    /// to a busy CPU was seen to be ready there for seconds and not to run (Linux 6.18, in affine_move_task, at load 20). At
+    /// the lowest real-time priority it runs now, sees that it is to stop, and ends.
     fn hurry(&self) {
         let first = libc::sched_param { sched_priority: 1 };
         for thread in locked(&self.threads).iter() {
