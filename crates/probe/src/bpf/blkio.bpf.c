@@ -185,9 +185,8 @@ static __always_inline void book(struct blkio_row *row, __u32 pid, __u64 now)
 	}
 	if (now <= held->until)
 		return;
-	__sync_fetch_and_add(&row->held_ns, now - held->until);
-	if (now - since > row->held_worst_ns)
-		row->held_worst_ns = now - since;
+	__sync_fetch_and_add(&row->held_ns, elapsed(held->until, now));
+	worsen(&row->held_worst_ns, elapsed(since, now));
 	held->until = now;
 }
 
@@ -329,7 +328,7 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 	if (row) {
 		__sync_fetch_and_add(&row->requests, 1);
 		__sync_fetch_and_add(&row->bytes, flight->bytes);
-		add(&row->device_ns, &row->device_worst_ns, now - flight->issued);
+		add(&row->device_ns, &row->device_worst_ns, elapsed(flight->issued, now));
 	}
 	bpf_map_delete_elem(&flights, &at);
 	return 0;

@@ -52,7 +52,7 @@ static __noinline void off_cpu(struct call_task *ct, struct sched_slot *s, __u64
 		__u64 now = s->sum[READY + i].ns;
 
 		if (split)
-			split[i] = now > ct->off[i] ? now - ct->off[i] : 0;
+			split[i] = elapsed(ct->off[i], now);
 		ct->off[i] = now;
 	}
 	ct->since = s->since;
@@ -109,20 +109,20 @@ static __always_inline bool may_take_stack(__u64 now)
 
 	if (!rate)
 		return false;
-	if (now - rate->slice > SLICE) {
+	if (elapsed(rate->slice, now) > SLICE) {
 		rate->slice = now;
 		rate->taken = 0;
 	}
 	return rate->taken++ < STACKS_PER_SLICE;
 }
 
-static __always_inline void fill_slow(struct call_slow *slow, struct call_task *ct, struct task_struct *t, __u64 ns,
-				      const __u64 *split)
+static __always_inline void fill_slow(struct call_slow *slow, struct call_task *ct, struct task_struct *t, __u64 start,
+				      __u64 ns, const __u64 *split)
 {
 	struct call_entry *e = bpf_map_lookup_elem(&entries, &ct->entry);
 	int i;
 
-	slow->start = ct->start;
+	slow->start = start;
 	slow->ns = ns;
 	for (i = 0; i < SPLITS; i++)
 		slow->split[i] = split[i];
@@ -141,7 +141,7 @@ static __noinline void tell_slow(void *ctx, struct call_task *ct, __u64 ns, cons
 
 	if (!slow || (ns < slow_ns && !may_take_stack(ct->start + ns)))
 		return;
-	fill_slow(slow, ct, (void *)bpf_get_current_task(), ns, split);
+	fill_slow(slow, ct, (void *)bpf_get_current_task(), ct->start, ns, split);
 	slow->open = 0;
 	if (user_stacks) {
 		slow->depth = bpf_get_stack(ctx, slow->frames, sizeof(slow->frames), BPF_F_USER_STACK);
@@ -215,7 +215,7 @@ int BPF_PROG(left, struct pt_regs *regs, long ret)
 
 	if (!ct || !ct->start)
 		return 0; /* it began before us, or in the parent of a fork */
-	ns = bpf_ktime_get_ns() - ct->start;
+	ns = elapsed(ct->start, bpf_ktime_get_ns());
 	if (ct->after)
 		look_again(ct, t, regs, ret);
 	e = bpf_map_lookup_elem(&entries, &ct->entry);
@@ -273,7 +273,9 @@ int BPF_PROG(ended, struct task_struct *t)
 	return 0;
 }
 
-/* At the end: the calls that tasks are in. */
+/* At the end, when no call is seen to begin or to end any more: those that tasks were in. A program that had begun before may
+ * write still: what is read twice would not agree.
+ */
 SEC("iter/task")
 int still(struct bpf_iter__task *ctx)
 {
@@ -281,23 +283,30 @@ int still(struct bpf_iter__task *ctx)
 	__u32 zero = 0, at = t ? t->pid & (SLOTS - 1) : 0;
 	struct call_slow *slow = bpf_map_lookup_elem(&still_scratch, &zero);
 	struct call_task *ct = t && is_followed(t->pid) ? bpf_map_lookup_elem(&call_tasks, &at) : 0;
-	__u64 split[SPLITS] = {}, now = bpf_ktime_get_ns(), left;
+	__u64 split[SPLITS] = {}, start, ns, left;
 	struct sched_slot *s;
 	int i;
 
-	if (!slow || !ct || ct->task != (__u64)t || !ct->start)
+	if (!slow || !ct || ct->task != (__u64)t)
 		return 0;
-	left = now - ct->start;
+	start = *(volatile __u64 *)&ct->start;
+	if (!start)
+		return 0;
+	ns = left = elapsed(start, ended_at);
 	s = slot_of(t);
 	for (i = 0; s && i < SPLITS; i++) {
-		split[i] = s->sum[READY + i].ns > ct->off[i] ? s->sum[READY + i].ns - ct->off[i] : 0;
-		left -= split[i] < left ? split[i] : left;
+		split[i] = elapsed(ct->off[i], s->sum[READY + i].ns);
+		split[i] = split[i] < left ? split[i] : left;
+		left -= split[i];
 	}
 	/* The state that it is in has lasted since the slot's time, by a clock that differs by a little. */
 	i = s ? s->state - READY : -1;
-	if (i >= 0 && i < SPLITS && now > s->since)
-		split[i & 3] += now - s->since < left ? now - s->since : left;
-	fill_slow(slow, ct, t, now - ct->start, split);
+	if (i >= 0 && i < SPLITS) {
+		__u64 lasts = elapsed(s->since, ended_at);
+
+		split[i & 3] += lasts < left ? lasts : left;
+	}
+	fill_slow(slow, ct, t, start, ns, split);
 	slow->open = 1;
 	bpf_seq_write(ctx->meta->seq, slow, __builtin_offsetof(struct call_slow, frames));
 	return 0;

@@ -229,6 +229,8 @@ struct {
 const volatile __u64 slow_ns = ~0ULL;
 /* ... with the caller's stack, and the stack of calls that wait. */
 const volatile __u32 user_stacks = 0;
+/* When calls were last seen to end. Set by calls.rs before the closing walk. */
+__u64 ended_at;
 /* CPUs that may be there. */
 const volatile __u32 cpus = 1;
 /* Single calls and names that we saw but could not note. */

@@ -23,6 +23,7 @@ pub use self::seen::{Row, Seen, Single};
 use self::taken::Taken;
 use super::shared::Shared;
 use super::{consume, missing, text, value};
+use crate::host;
 
 skeleton!("calls");
 use skel::types::{call_entry, call_slow, call_task};
@@ -228,9 +229,10 @@ impl<'slot> Calls<'slot> {
     }
 
     fn end(&mut self) -> libbpf_rs::Result<(Seen, u64)> {
-        let mut open = Vec::new();
-        Iter::new(&self.still)?.read_to_end(&mut open).map_err(libbpf_rs::Error::from)?;
+        self.skel.links.entered = None;
+        let ended_at = host::monotonic_ns();
         self.skel.links = skel::CallsLinks::default();
+        let open = self.open_at(ended_at)?;
         self.drain()?;
         let mut seen = Seen { slow_ns: self.slow_ns, ..Seen::default() };
         seen.rows = self.taken.rows().map(|entry| Row::of(SPARE, entry, &self.names)).collect();
@@ -239,10 +241,19 @@ impl<'slot> Calls<'slot> {
                 seen.rows.push(Row::of(at, &entry, &self.names));
             }
         }
-        let open = open.chunks_exact(seen::SINGLE_BYTES).map(seen::single);
         seen.singles = self.slow.drain(..).chain(open).map(|one| Single::of(&one, &self.names)).collect();
         seen.rows.extend(seen.singles.iter().filter(|one| one.open).map(Single::row));
         Ok((seen, self.lost()))
+    }
+
+    /// The calls that tasks are in, up to `ended_at`: since then none was seen to begin.
+    fn open_at(&mut self, ended_at: u64) -> libbpf_rs::Result<Vec<call_slow>> {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.ended_at = ended_at;
+        }
+        let mut open = Vec::new();
+        Iter::new(&self.still)?.read_to_end(&mut open).map_err(libbpf_rs::Error::from)?;
+        Ok(open.chunks_exact(seen::SINGLE_BYTES).map(seen::single).collect())
     }
 
     /// Single calls, names and sums that could not be noted as what they are.

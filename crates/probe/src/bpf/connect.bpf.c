@@ -188,7 +188,7 @@ static void ended(const struct sock *sk, bool done)
 		return;
 	p->end_ns = bpf_ktime_get_ns();
 	p->done = done;
-	ns = p->end_ns - p->start_ns;
+	ns = elapsed(p->start_ns, p->end_ns);
 	sums = bpf_map_lookup_elem(&peers, &p->key);
 	if (sums) {
 		if (done)
@@ -293,7 +293,7 @@ int BPF_PROG(sent_again, const struct sock *sk, const struct sk_buff *skb)
 		return 0;
 	now = bpf_ktime_get_ns();
 	p->retries++;
-	p->gap_ns = now - p->looked_ns;
+	p->gap_ns = elapsed(p->looked_ns, now);
 	p->looked_ns = now;
 	if (p->unanswered && p->retries == 1 && p->gap_ns > FIRST_TIMEOUT_NS)
 		p->start_ns = now - FIRST_TIMEOUT_NS; /* it had nothing to say at first */

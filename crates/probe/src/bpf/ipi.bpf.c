@@ -81,7 +81,7 @@ int BPF_PROG(answered, int cpu, void *function, void *info, int wait)
 	if (!asked)
 		return 0;
 	now = bpf_ktime_get_ns();
-	ns = now - asked->at;
+	ns = elapsed(asked->at, now);
 	key.cpu = asked->waits_for.cpu;
 	key.state = asked->waits_for.state;
 	key.function = asked->waits_for.function;

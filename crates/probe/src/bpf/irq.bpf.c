@@ -52,7 +52,7 @@ int BPF_PROG(softirq_ended, unsigned int vector)
 	vector &= VECTORS - 1;
 	if (!cpu || !cpu->entered[vector])
 		return 0;
-	cpu->ns[vector] += bpf_ktime_get_ns() - cpu->entered[vector];
+	cpu->ns[vector] += elapsed(cpu->entered[vector], bpf_ktime_get_ns());
 	cpu->count[vector]++;
 	cpu->entered[vector] = 0;
 	return 0;
@@ -89,7 +89,7 @@ int BPF_PROG(handler_ended, int irq, struct irqaction *action)
 	}
 	if (!line->count)
 		bpf_probe_read_kernel_str(line->name, sizeof(line->name), action->name);
-	line->ns += bpf_ktime_get_ns() - cpu->hard_entered;
+	line->ns += elapsed(cpu->hard_entered, bpf_ktime_get_ns());
 	line->count++;
 	cpu->hard_entered = 0;
 	return 0;

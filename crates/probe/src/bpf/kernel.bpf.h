@@ -1046,6 +1046,18 @@ static __always_inline __u32 held_ticks(const struct sock *sk, __u32 now)
 		held += now - BPF_CORE_READ(tcp, chrono_start);
 	return held;
 }
+
+/* ---- time ---- */
+
+/* Nanoseconds between two readings of a clock; 0 if the later one is behind. bpf_ktime_get_ns() does not promise that of two CPUs'
+ * readings, nor of one CPU's across an update of the timekeeper (kernel/time/timekeeping.c, ktime_get_mono_fast_ns()), and the
+ * clocks of two run queues differ.
+ */
+static __always_inline __u64 elapsed(__u64 from, __u64 to)
+{
+	return to > from ? to - from : 0;
+}
+
 /* ---- samples (oncpu, spin) ---- */
 
 enum {

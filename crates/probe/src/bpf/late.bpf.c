@@ -285,7 +285,7 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 		return 0;
 	q->csd = 0;
 	now = bpf_ktime_get_ns();
-	ns = now - q->at;
+	ns = elapsed(q->at, now);
 	if (ns > LATEST)
 		return 0;
 	key.cpu = bpf_get_smp_processor_id();

@@ -82,7 +82,7 @@ static __always_inline bool may(__u64 now, bool hold)
 
 	if (!rate)
 		return false;
-	if (now - rate->slice > SLICE) {
+	if (elapsed(rate->slice, now) > SLICE) {
 		rate->slice = now;
 		rate->stacks = 0;
 		rate->holds = 0;
@@ -132,7 +132,7 @@ static __always_inline void tell_hold(__u64 lock, __u64 at, __u64 now, struct ta
 /* Who is in the word of a hot lock: told when it changes, and now and then if it stays. */
 static __always_inline void note_word(struct locks_hot *h, __u64 lock, struct lock_word *word, __u64 now)
 {
-	if (now - h->told_at < (h->owner == word->pid ? TELL_AGAIN : TELL_EVERY))
+	if (elapsed(h->told_at, now) < (h->owner == word->pid ? TELL_AGAIN : TELL_EVERY))
 		return;
 	h->owner = word->pid;
 	h->told_at = now;
@@ -149,7 +149,7 @@ static __always_inline struct locks_hot *heat(__u64 lock, __u64 now, bool waited
 	if (h->lock == lock) {
 		if (waited)
 			h->waited_at = now;
-		return now - h->waited_at < COOLS_AFTER ? h : 0;
+		return elapsed(h->waited_at, now) < COOLS_AFTER ? h : 0;
 	}
 	if (!waited)
 		return 0;

@@ -210,14 +210,14 @@ static __always_inline void sum(struct locks_key *key, __u64 ns)
 /* A wait is over: who held the lock when it began, and who has it now. */
 static __always_inline void tell_holders(struct lock_wait *w, struct locks_begun *b, __u64 now, bool got_it)
 {
-	bool waited = now - w->since >= HOT_FROM;
+	bool waited = elapsed(w->since, now) >= HOT_FROM;
 	struct locks_hot *h = heat(w->lock, now, waited);
 
 	if (!h)
 		return;
 	if (waited)
 		tell_hold(w->lock, w->since, now, b->owner, w->owner, false, b->reader);
-	if (!got_it || (!waited && now - h->told_at < TELL_EVERY))
+	if (!got_it || (!waited && elapsed(h->told_at, now) < TELL_EVERY))
 		return;
 	h->owner = w->pid;
 	h->told_at = now;
@@ -249,7 +249,7 @@ int BPF_PROG(ends, void *lock_pointer, int ret)
 	if (!b)
 		return 0;
 	now = bpf_ktime_get_ns();
-	ns = now - w->since;
+	ns = elapsed(w->since, now);
 	unlist_wait(pid, b);
 	key.lock = w->lock;
 	key.kind = w->kind;
@@ -309,7 +309,7 @@ int again(void *ctx)
 {
 	__u64 now = bpf_ktime_get_ns(), last = last_walk;
 
-	if (now - last < WALK_EVERY || __sync_val_compare_and_swap(&last_walk, last, now) != last)
+	if (elapsed(last, now) < WALK_EVERY || __sync_val_compare_and_swap(&last_walk, last, now) != last)
 		return 0;
 	bpf_loop(LISTED / 2, look_at_two, &now, 0);
 	return 0;

@@ -123,7 +123,7 @@ static int leave(__u64 kind)
 
 	if (!in || in->kind != kind)
 		return 0; /* in reclaim since before we attached */
-	ns = bpf_ktime_get_ns() - in->since;
+	ns = elapsed(in->since, bpf_ktime_get_ns());
 	row = row_of(&in->key);
 	bpf_map_delete_elem(&inside, &pid);
 	if (!row)

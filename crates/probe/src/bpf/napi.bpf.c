@@ -64,7 +64,7 @@ int BPF_PROG(polled, struct napi_struct *napi, int work, int weight)
 		return 0;
 	}
 	if (napi_polled(cpu, run, work, budget, bpf_jiffies64() - now->net_rx_tick, tick_limit))
-		napi_stopped(cpu, bpf_ktime_get_ns() - run);
+		napi_stopped(cpu, elapsed(run, bpf_ktime_get_ns()));
 	return 0;
 }
 

@@ -71,7 +71,7 @@ static __always_inline void note_gap(void)
 
 	if (!cpu)
 		return;
-	gap = cpu->last_ns ? now - cpu->last_ns : 0;
+	gap = cpu->last_ns ? elapsed(cpu->last_ns, now) : 0;
 	if (gap > 3 * period_ns)
 		cpu->gaps++;
 	if (gap > cpu->worst_gap_ns)

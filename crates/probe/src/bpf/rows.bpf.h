@@ -141,7 +141,7 @@ static __always_inline struct sched_rate *rate_at(__u64 now)
 	__u32 zero = 0;
 	struct sched_rate *rate = bpf_map_lookup_elem(&rates, &zero);
 
-	if (rate && now - rate->slice > SLICE) {
+	if (rate && elapsed(rate->slice, now) > SLICE) {
 		rate->slice = now;
 		rate->rows = 0;
 		rate->stacks = 0;
@@ -322,8 +322,8 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	span->syscall = -1;
 	bpf_probe_read_kernel(span->comm, sizeof(span->comm), t->comm);
 	for (int i = RUNNING; i < STATES; i++)
-		span->mixed[i] = s->sum[i].ns - s->base[i];
-	span->unknown = s->unknown_ns - s->base_unknown;
+		span->mixed[i] = elapsed(s->base[i], s->sum[i].ns);
+	span->unknown = elapsed(s->base_unknown, s->unknown_ns);
 	if (state == NONE)
 		return;
 	span->throttled = s->throttled;

@@ -90,7 +90,7 @@ static __always_inline __u32 kind_of_sleep(struct task_struct *t)
 /* How long the interval that runs in a slot is, at `now`. */
 static __always_inline __u64 interval(struct sched_slot *s, __u64 now)
 {
-	return now > s->since ? now - s->since : 0;
+	return elapsed(s->since, now);
 }
 
 static __always_inline void add(struct sched_slot *s, __u32 state, __u64 ns)
@@ -248,7 +248,7 @@ int BPF_PROG(waking, struct task_struct *t)
 	}
 	s->context = context_on(rq);
 	now = s->limit < MSEC || !s->waker ? bpf_ktime_get_ns() - skew : clock;
-	ns = now > s->since ? now - s->since : 0;
+	ns = elapsed(s->since, now);
 	if (ns < s->limit && s->debt[s->state & 7] + ns < s->owed[s->state & 7])
 		return 0;
 	s->told = 1;
@@ -268,7 +268,7 @@ static __always_inline int tell_with_stack(struct task_struct *t, struct sched_s
 	row->span.debt = s->debt[state];
 	row->span.peak = s->peak[state];
 	row->span.depth = bpf_get_task_stack(t, row->frames, sizeof(row->frames), 0);
-	take_out(&row->span, ready - s->at, now - ready);
+	take_out(&row->span, elapsed(s->at, ready), elapsed(ready, now));
 	bpf_ringbuf_submit(row, BPF_RB_NO_WAKEUP);
 	pay(s, state);
 	return 0;
@@ -281,9 +281,9 @@ static __always_inline int tell_bare(struct task_struct *t, struct sched_slot *s
 
 	if (!span)
 		return -1;
-	if (now - at >= s->limit) {
+	if (elapsed(at, now) >= s->limit) {
 		fill_span(span, t, s, s->slept ? s->slept : READY, at, ready, now, shift);
-		take_out(span, ready - at, now - ready);
+		take_out(span, elapsed(at, ready), elapsed(ready, now));
 	} else {
 		fill_span(span, t, s, NONE, now, now, now, shift);
 	}
@@ -305,14 +305,14 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 	if (!rate)
 		return 0;
 	with_stack = is_due(s, s->slept) && rate->stacks < max_stacks;
-	if (!with_stack && now - at < s->limit && now - s->from < STRETCH)
+	if (!with_stack && elapsed(at, now) < s->limit && elapsed(s->from, now) < STRETCH)
 		return 0;
 	if (rate->rows >= max_rows) {
 		__sync_fetch_and_add(&shed, 1);
 		return 0;
 	}
 	rate->rows++;
-	if (s->slept && !s->told && s->context && now - at >= s->limit)
+	if (s->slept && !s->told && s->context && elapsed(at, now) >= s->limit)
 		tell_waker(s);
 	if (with_stack) {
 		rate->stacks++;
@@ -334,7 +334,7 @@ static __noinline int tell_late(struct task_struct *t, struct sched_slot *s, __u
 	struct sched_span *span;
 	__s64 shift = skew;
 
-	if (now - at < s->limit)
+	if (elapsed(at, now) < s->limit)
 		return 0;
 	span = bpf_ringbuf_reserve(&rows, sizeof(*span), 0);
 	if (!span) {
@@ -343,7 +343,7 @@ static __noinline int tell_late(struct task_struct *t, struct sched_slot *s, __u
 	}
 	fill_span(span, t, s, NONE, at, ready, now, shift);
 	span->state = s->slept ? s->slept : READY;
-	take_out(span, ready - at, now - ready);
+	take_out(span, elapsed(at, ready), elapsed(ready, now));
 	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
 	begin_stretch(s, now, now + shift);
 	return 0;
@@ -370,7 +370,7 @@ static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s
 {
 	struct sched_span *span;
 
-	if (s->limit >= MSEC && now - s->from < MSEC)
+	if (s->limit >= MSEC && elapsed(s->from, now) < MSEC)
 		return;
 	span = bpf_ringbuf_reserve(&rows, sizeof(*span), 0);
 	if (!span) {
@@ -555,7 +555,7 @@ int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_stru
 	s->state = RUNNING;
 	s->since = now;
 	s->cpu = bpf_get_smp_processor_id();
-	if (s->told || now - (s->slept ? s->at : ready) >= s->limit || now - s->from >= STRETCH)
+	if (s->told || elapsed(s->slept ? s->at : ready, now) >= s->limit || elapsed(s->from, now) >= STRETCH)
 		tell_span(on, s, ready, now);
 	return 0;
 }
@@ -609,7 +609,7 @@ int finish(struct bpf_iter__task *ctx)
 		__u64 at = s->slept ? s->at : s->since;
 
 		fill_span(&out->row.span, t, s, s->slept ? s->slept : READY, at, s->since, 0, skew);
-		take_out(&out->row.span, s->since - at, ns);
+		take_out(&out->row.span, elapsed(at, s->since), ns);
 	} else {
 		fill_span(&out->row.span, t, s, NONE, now, now, now, skew);
 	}

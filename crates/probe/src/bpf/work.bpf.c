@@ -111,7 +111,7 @@ int BPF_PROG(starts, struct work_struct *item)
 	r->queued = q->work == (__u64)item;
 	r->queued_ns = 0;
 	if (r->queued) {
-		r->queued_ns = now > q->at ? now - q->at : 0;
+		r->queued_ns = elapsed(q->at, now);
 		q->work = 0;
 	}
 	r->pid = pid;
@@ -123,7 +123,7 @@ int BPF_PROG(starts, struct work_struct *item)
 static __always_inline void sum(struct work_running *r, __u64 now)
 {
 	static const struct work_row none;
-	__u64 function = r->function, ns = now > r->since ? now - r->since : 0;
+	__u64 function = r->function, ns = elapsed(r->since, now);
 	struct work_row *row = bpf_map_lookup_elem(&rows, &function);
 
 	if (!row) {

@@ -265,6 +265,36 @@ fn root_slow_calls_are_told_once_and_open_ones_too() {
     ends.into_iter().for_each(close);
 }
 
+/// Calls that begin on another CPU after the closing walk's time was taken, and before it came to their task.
+#[test]
+fn root_a_call_that_begins_during_the_closing_walk_has_no_length() {
+    let mut slot = MaybeUninit::uninit();
+    let mut calls = started(&mut slot, None);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            tell.send(tid()).unwrap();
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                thread::yield_now();
+            }
+        });
+        let pid = told.recv().unwrap();
+        calls.follow(pid).unwrap();
+        let began = host::monotonic_ns();
+        let mut open = Vec::new();
+        for _ in 0..2000 {
+            let all = calls.open_at(host::monotonic_ns()).unwrap();
+            let since = host::monotonic_ns() - began;
+            open.extend(all.into_iter().map(|one| (one.pid, one.ns, since)));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let wrong: Vec<_> = open.iter().filter(|(of, ns, since)| *of != pid || ns > since).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        assert!(!open.is_empty(), "none of 2000 walks met a call");
+    });
+}
+
 fn unread(fd: i32) -> bool {
     let mut bytes = 0i32;
     // SAFETY: FIONREAD fills one int.
