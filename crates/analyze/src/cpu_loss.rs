@@ -34,6 +34,9 @@ const RESIDENT: f64 = 0.5;
 /// the weight. Between tasks that are due about the same, CPU time only changes hands.
 const YIELDS: f64 = 1.0 / 3.0;
 
+/// Less of one CPU than this share of the window is what idle CPUs always have between two tasks.
+pub const LEFT_OVER: f64 = 0.05;
+
 /// CPU time that tasks could have had without taking it from their equals.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Room {
@@ -161,11 +164,19 @@ impl<'r> World<'r> {
     }
 
     fn would(&self, absorbed: &[f64], lift: &Lift) -> Vec<f64> {
+        // CPU time was left over, and who may use any CPU could have had it: what he waited for was not that. So it is there
+        // for those who are let out of their mask.
+        let could_have_had = !lift.masks.is_empty() && self.idle().as_nanos() as f64 >= LEFT_OVER * self.cpu;
         let want = |(at, task): (usize, &Task)| {
-            let free = lift.masks.contains(&at) || task.allowed_count >= self.cpus || task.allowed.is_empty();
+            let unbound = task.allowed_count >= self.cpus || task.allowed.is_empty();
+            let free = lift.masks.contains(&at) || unbound;
+            let would_want = || match could_have_had && unbound {
+                true => task.exec_ns as f64,
+                false => wanted(task, absorbed[at]),
+            };
             Want {
                 group: scheduled_in(task),
-                wants: lift.beyond.get(&at).copied().unwrap_or_else(|| wanted(task, absorbed[at])),
+                wants: lift.beyond.get(&at).copied().unwrap_or_else(would_want),
                 weight: task.weight.max(1) as f64,
                 mask: if free { String::new() } else { task.allowed.clone() },
                 mask_cpus: if free { f64::from(self.cpus) } else { f64::from(task.allowed_count) },

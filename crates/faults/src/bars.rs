@@ -11,6 +11,8 @@ pub const A_FAULT_IN_CROWD: f64 = 0.15;
 pub const NO_FAULT: f64 = 0.05;
 /// How often noise of the host may spoil a measurement before the test gives up.
 pub const TRIES: u32 = 3;
+/// How often a scene that breaks down before whyslow is judged is made.
+pub const TRIES_OF_THE_BROKEN: u32 = 8;
 
 /// Work without the fault, before and after the window.
 pub const WITHOUT: Duration = Duration::from_millis(1_200);

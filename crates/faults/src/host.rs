@@ -100,6 +100,13 @@ impl Calm {
         }
         Ok(None)
     }
+
+    /// CPUs' worth of time that nobody used since.
+    pub fn left_over(&self) -> io::Result<f64> {
+        let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
+        let busy = busy_but_for(None)?.saturating_sub(self.busy).as_secs_f64();
+        Ok((cpus().len() as f64 - busy / wall).max(0.0))
+    }
 }
 
 /// CPU time that all tasks used, less that of the test's own groups.

@@ -14,7 +14,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, s
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::{Lift, Loss, Room, World};
+use crate::cpu_loss::{LEFT_OVER, Lift, Loss, Room, World};
 use crate::names;
 use crate::parse::cpulist;
 use crate::unpreempted;
@@ -42,9 +42,7 @@ pub const RULE: Rule = Rule {
 
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.05;
-/// With less of one CPU to be had, whoever is let out of its mask takes it from his equals.
-const ROOM: f64 = 0.05;
-/// ... which is worth a word if it would give him half as much again: a third of his time is lost. Below that, CPUs that are
+/// With less than `LEFT_OVER` to be had, whoever is let out of its mask takes it from his equals. That is worth a word if it would give him half as much again: a third of his time is lost. Below that, CPUs that are
 /// all full are about as full as others.
 const UNEVEN: f64 = 1.0 / 3.0;
 /// A task that waits less than this share of its time is not held back.
@@ -85,7 +83,7 @@ fn held(held_up: &HeldUp, task: &Task) -> u64 {
 }
 
 fn enough(room: Duration, ev: &Evidence<'_>) -> bool {
-    room.as_secs_f64() >= ROOM * ev.window().as_secs_f64()
+    room.as_secs_f64() >= LEFT_OVER * ev.window().as_secs_f64()
 }
 
 /// Even the least that they may have lost: on CPUs that are all full the guess is the finding.

@@ -68,6 +68,25 @@ fn of_full_cpus_only_a_gross_difference_is_told() {
     assert!(found[0].title.contains("fewer shared each of the others"), "{}", found[0].title);
 }
 
+/// Two that wait for a disk, and now and then for each other, leave a sixth of their CPU idle: they may use it, and do not.
+#[test]
+fn what_others_left_idle_is_there_for_the_pinned() {
+    let mut rec = host(13, "1", 1, 76);
+    let swaps = Cgroup { id: 8, path: "/swaps".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
+    rec.tables.cgroups.as_mut().unwrap().push(swaps);
+    let mut others = host(2, "0-1", 2, 400).tables.tasks.unwrap();
+    for task in &mut others {
+        (task.cpu_cgroup, task.runnable_ns, task.io_ns) = (8, 350_000_000, 250_000_000);
+    }
+    rec.tables.tasks.as_mut().unwrap().extend(others);
+    let found = check(&Evidence::of(&rec)).unwrap();
+    let lost = found[0].lost.unwrap().as_secs_f64();
+    let gained = 2.0 - 0.8 - 13.0 * 0.076;
+    let true_loss = 13.0 * (1.0 - 13.0 * 0.076 / (13.0 * 0.076 + gained));
+    assert!((lost - true_loss).abs() < 0.1 * true_loss, "{lost} of {true_loss}");
+    assert_eq!(found[0].victim.id, "/batch");
+}
+
 /// It shares its CPU with half of a crowd, whose group weighs as much as its own; on the other CPU is the other half.
 #[test]
 fn is_quiet_about_one_task_that_would_meet_as_many_on_the_other_cpu() {

@@ -1,5 +1,6 @@
 //! Two faults at once: both found, ranked as the victims' clocks rank them.
 
+use whyslow_faults::host::Calm;
 use whyslow_faults::rounds::{Outcome, Trouble};
 use whyslow_faults::scene::Stage;
 use whyslow_faults::{Draw, Fence, Form, Kind, Scene, bars, clock};
@@ -21,7 +22,9 @@ pub fn check(kinds: [Kind; 2], draw: &mut Draw, label: &str) -> Result<Outcome, 
         without_the_second(&mut b, &mut a)?;
         a.impose()?;
         std::thread::sleep(bars::SETTLE);
+        let calm = Calm::watch(None)?;
         let exam = Exam::look(&format!("{label}-{attempt}"))?;
+        let left_over = calm.left_over()?;
         without_the_second(&mut a, &mut b)?;
         without_the_second(&mut b, &mut a)?;
         fence.check_time()?;
@@ -29,6 +32,10 @@ pub fn check(kinds: [Kind; 2], draw: &mut Draw, label: &str) -> Result<Outcome, 
         let context = format!("{a}\n  truth: {x}\n{b}\n  truth: {y}\n  {}", exam.summary());
         if x.share().min(y.share()) < bars::A_FAULT_IN_CROWD {
             why = format!("a fault did not come about: {context}");
+            continue;
+        }
+        if kinds.contains(&Kind::CpuPinned) && left_over < bars::A_FAULT_IN_CROWD {
+            why = format!("the other fault left no CPU to threads that are pinned to one: {context}");
             continue;
         }
         let (Some((rank_a, _)), Some((rank_b, _))) = (told(&exam, &a), told(&exam, &b)) else {
