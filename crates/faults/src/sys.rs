@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-pub use cpu_clock::{cpu_ns, cpu_ns_of, cpu_ns_of_process};
+pub use cpu_clock::{ReadyClock, cpu_ns, cpu_ns_of, cpu_ns_of_process};
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }

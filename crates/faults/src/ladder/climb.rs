@@ -7,7 +7,7 @@ use super::things::{Taken, Thing, Things};
 use super::{Plan, Rung, foot, told::Note};
 use crate::ledger::{Fact, Ledger, Word};
 use crate::spec::Spec;
-use crate::sys;
+use crate::sys::{self, ReadyClock};
 
 /// Looked at so often whether another thread has come so far: a sleep, so that no wait comes about that nobody meant.
 const LOOK_US: u64 = 300;
@@ -25,6 +25,7 @@ struct Climber<'a> {
     slots: Vec<usize>,
     position: usize,
     began: u64,
+    ready: ReadyClock,
 }
 
 /// One thread: say "ready", wait for the start, climb until the rounds are over or it is told to stop.
@@ -40,7 +41,8 @@ pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl F
     let mut foot = foot::ready(plan, position, spec.turns_per_us)?;
     ready();
     let began = ledger.word(Word::Go).load(Ordering::Acquire);
-    let me = Climber { spec, plan, things, ledger, slots: plan.slots(), position, began };
+    let ready = ReadyClock::of_this_thread();
+    let me = Climber { spec, plan, things, ledger, slots: plan.slots(), position, began, ready };
     if plan.healthy {
         me.walk()?;
     } else {
@@ -113,6 +115,7 @@ impl Climber<'_> {
             Some((rung, thing)) if !rung.is_of_kernel() => thing.take()?,
             _ => Taken::Nothing,
         };
+        let ready = self.ready.ns();
         self.say(Fact::Began, round);
         let cpu = sys::kernel::cpu_ns();
         self.note(Note::Wants, round, sys::monotonic_ns());
@@ -123,6 +126,7 @@ impl Climber<'_> {
         }
         self.note(Note::Got, round, sys::monotonic_ns());
         self.note(Note::Cpu, round, sys::kernel::cpu_ns() - cpu);
+        self.note(Note::Ready, round, self.ready.ns() - ready);
         if let Some((_, thing)) = self.above() {
             self.until(|| thing.is_wanted());
             thing.give(taken)?;

@@ -18,6 +18,8 @@ pub(crate) enum Note {
     Got = 2,
     /// CPU time in between, in the place of the moment.
     Cpu = 3,
+    /// Time in between that it was ready and had no CPU, likewise.
+    Ready = 4,
 }
 
 impl Note {
@@ -31,9 +33,15 @@ impl Note {
 pub struct Round {
     /// Each thread's wait, by position; the last is what the foot did.
     pub waits: Vec<Span>,
+    /// Time of each wait in which the thread was ready and had no CPU.
+    pub ready: Vec<Duration>,
     /// CPU time of the foot in it.
     pub foot_cpu: Duration,
 }
+
+/// A round of which a thread was ready for more than this part waited for a CPU there, not for the next thread: a foot that
+/// computes in the kernel may keep the CPU that somebody needs in order to wait.
+const BROKEN: f64 = 0.2;
 
 impl Round {
     /// While all waited and the foot acted: what the chain of all of them explains of the first one's wait.
@@ -49,6 +57,14 @@ impl Round {
         let from = waits.iter().map(|wait| wait.from).max().unwrap_or(0);
         let to = waits.iter().map(|wait| wait.to).min().unwrap_or(0);
         Span { from, to: to.max(from) }
+    }
+
+    /// Whether a thread from this position on, but the foot, waited for a CPU instead.
+    #[must_use]
+    pub fn is_broken(&self, position: usize) -> bool {
+        let all = self.from(position).length().as_secs_f64();
+        let waiters = self.ready.len().saturating_sub(1);
+        self.ready[..waiters].iter().skip(position).any(|ready| ready.as_secs_f64() > BROKEN * all)
     }
 
     /// Each began to wait after the one below it had. Their ends say less: the kernel lets go of a lock before the system
@@ -116,8 +132,12 @@ impl Told {
                 Some(Span { from: at(Note::Wants)?, to: at(Note::Got)? })
             };
             let waits = notes.iter().map(wait).collect::<Option<Vec<_>>>()?;
+            let ready = |notes: &BTreeMap<u64, u64>| {
+                notes.get(&Note::Ready.code(round)).copied().map(Duration::from_nanos)
+            };
             let cpu = notes.last()?.get(&Note::Cpu.code(round)).copied()?;
-            Some(Round { waits, foot_cpu: Duration::from_nanos(cpu) })
+            let ready = notes.iter().map(ready).collect::<Option<Vec<_>>>()?;
+            Some(Round { waits, ready, foot_cpu: Duration::from_nanos(cpu) })
         };
         Told {
             rounds: (0..plan.rounds.len()).map_while(round).collect(),
@@ -126,11 +146,12 @@ impl Told {
         }
     }
 
-    fn bounds(&self, window: Span, span: impl Fn(&Round) -> [Span; 2]) -> Bounds {
+    fn bounds(&self, top: usize, window: Span, span: impl Fn(&Round) -> [Span; 2]) -> Bounds {
         let mut bounds = Bounds { least: 0.0, most: 0.0, rounds: 0 };
-        for [least, most] in self.rounds.iter().map(span) {
+        for round in &self.rounds {
+            let [least, most] = span(round);
             if most.from >= window.from && most.to <= window.to {
-                bounds.least += least.length().as_secs_f64();
+                bounds.least += if round.is_broken(top) { 0.0 } else { least.length().as_secs_f64() };
                 bounds.rounds += 1;
             }
             let inside = Span { from: most.from.max(window.from), to: most.to.min(window.to) };
@@ -142,13 +163,13 @@ impl Told {
     /// Time that the chain from this position to the foot explains.
     #[must_use]
     pub fn chain(&self, position: usize, window: Span) -> Bounds {
-        self.bounds(window, |round| [round.from(position), round.from(position)])
+        self.bounds(position, window, |round| [round.from(position), round.from(position)])
     }
 
     /// Time of one hop in the chain from `top`: not less than while all below `top` waited, not more than it waited itself.
     #[must_use]
     pub fn hop(&self, top: usize, position: usize, window: Span) -> Bounds {
-        self.bounds(window, |round| {
+        self.bounds(top, window, |round| {
             let all = round.from(top);
             [all, round.waits.get(position).copied().unwrap_or(all)]
         })
@@ -199,6 +220,7 @@ mod tests {
     fn told() -> Told {
         let round = |at: u64| Round {
             waits: vec![ms(at + 2, at + 52), ms(at + 1, at + 51), ms(at, at + 50)],
+            ready: vec![Duration::ZERO; 3],
             foot_cpu: Duration::from_millis(5),
         };
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
@@ -223,6 +245,18 @@ mod tests {
             "{cut}"
         );
         assert!(cut.hold(0.044) && cut.hold(0.100) && !cut.hold(0.042) && !cut.hold(0.107));
+    }
+
+    #[test]
+    fn a_round_in_which_a_waiter_had_no_cpu_may_be_told_or_not() {
+        let mut broken = told();
+        broken.rounds[1].ready[1] = Duration::from_millis(30);
+        broken.rounds[2].ready = vec![Duration::from_millis(4), Duration::ZERO, Duration::from_millis(40)];
+        for bounds in [broken.chain(0, ms(0, 1_000)), broken.chain(1, ms(0, 1_000))] {
+            assert!((bounds.most - 1.5 * bounds.least).abs() < 1e-9, "{bounds}");
+        }
+        let of_the_foot = broken.chain(2, ms(0, 1_000));
+        assert!(of_the_foot.most == of_the_foot.least, "{of_the_foot}");
     }
 
     #[test]

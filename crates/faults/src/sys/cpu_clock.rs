@@ -1,4 +1,25 @@
-//! CPU time by the kernel's clocks.
+//! CPU time, and time without it, by the kernel's clocks.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+/// How long a thread has been ready and had no CPU, by the kernel's account (the second number of schedstat).
+pub struct ReadyClock(Option<File>);
+
+impl ReadyClock {
+    /// Of this thread.
+    pub fn of_this_thread() -> Self {
+        ReadyClock(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    /// Until now, in ns; 0 on kernels that do not say (no CONFIG_SCHED_INFO). Takes no memory: it may be locked.
+    pub fn ns(&self) -> u64 {
+        let mut text = [0; 80];
+        let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        let text = std::str::from_utf8(&text[..read]).unwrap_or("");
+        text.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    }
+}
 
 /// CPU time that this thread has used.
 pub fn cpu_ns() -> u64 {

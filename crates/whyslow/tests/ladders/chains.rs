@@ -64,7 +64,11 @@ pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
     }
     let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == main.top).collect();
     for (hop, position) in main.positions.iter().enumerate() {
-        let bounds = climbed.told.hop(main.top, *position, climbed.window);
+        let mut bounds = climbed.told.hop(main.top, *position, climbed.window);
+        // A foot that computes: its time without a CPU is another way, and only the largest are told.
+        if position + 1 == climbed.plan.len() && ends_right(climbed, &["running"]) {
+            bounds.least *= climbed.told.foot_on_cpu();
+        }
         let (least, most) = time_of_hop(&ways, hop);
         if !bounds.meet(least, most) {
             return Err(trouble(format!(
