@@ -128,8 +128,10 @@ impl Kind {
     }
 }
 
-/// `n` rungs: such as `draw_one` gives, each with a page below it; and others, where it gives none or no two have room.
+/// `n` rungs: such as `draw_one` gives, each with a page below it; and others, where it gives none or no two have room. One at
+/// least is a lock: on a whole host a chain begins where somebody waits for one.
 fn stopped(n: usize, draw: &mut Draw, draw_one: impl Fn(&mut Draw) -> Option<Rung>) -> Vec<Rung> {
+    const LOCKS: [Rung; 2] = [Rung::Futex, Rung::Std];
     const OTHERS: [Rung; 4] = [Rung::Futex, Rung::Std, Rung::Pipe, Rung::Unix];
     let (mut rungs, mut odd) = (Vec::new(), n % 2 == 1);
     while rungs.len() < n {
@@ -143,6 +145,9 @@ fn stopped(n: usize, draw: &mut Draw, draw_one: impl Fn(&mut Draw) -> Option<Run
                 rungs.push(draw.pick(&OTHERS));
             }
         }
+    }
+    if rungs.iter().all(|rung| matches!(rung, Rung::Pipe | Rung::Unix)) {
+        rungs[0] = draw.pick(&LOCKS);
     }
     rungs
 }
@@ -244,6 +249,8 @@ mod tests {
                 assert!(on_page || on_foot, "{rung:?}: {plan:?}");
             }
             assert!(!plan.apart || plan.rungs.iter().all(|rung| rung.is_shared()), "{plan:?}");
+            let is_lock = |rung: &Rung| !matches!(rung, Rung::Pipe | Rung::Unix | Rung::Page);
+            assert!(kind != Kind::Mixed || plan.rungs.iter().any(is_lock), "{plan:?}");
             assert!(!kind.has_kernel_lock() || plan.rungs.iter().any(|rung| rung.is_of_kernel()), "{plan:?}");
             let mut positions = plan.positions.clone();
             positions.sort_unstable();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::Plan;
+use super::{Plan, Rung};
 use crate::bars::slack_s;
 use crate::clock::Span;
 use crate::ledger::Ledger;
@@ -33,7 +33,7 @@ impl Note {
 pub struct Round {
     /// Each thread's wait, by position; the last is what the foot did.
     pub waits: Vec<Span>,
-    /// Time of each wait in which the thread was ready and had no CPU.
+    /// Time of each wait in which the thread was ready and had no CPU, where the foot may have kept it from it; else 0.
     pub ready: Vec<Duration>,
     /// CPU time of the foot in it.
     pub foot_cpu: Duration,
@@ -41,7 +41,7 @@ pub struct Round {
 
 /// A round of which a thread was ready for more than this part waited for a CPU there, not for the next thread: a foot that
 /// computes in the kernel may keep the CPU that somebody needs in order to wait.
-const BROKEN: f64 = 0.2;
+const BROKEN: f64 = 0.5;
 
 impl Round {
     /// While all waited and the foot acted: what the chain of all of them explains of the first one's wait.
@@ -126,6 +126,8 @@ impl Told {
             .iter()
             .map(|slot| ledger.notes(*slot).into_iter().map(|(at, what)| (what, at)).collect())
             .collect();
+        // In one long system call over addresses, on kernels that do not preempt it.
+        let keeps_its_cpu = matches!(plan.rungs.last(), Some(Rung::AddressSpace { .. }));
         let round = |round: usize| {
             let wait = |notes: &BTreeMap<u64, u64>| {
                 let at = |note: Note| notes.get(&note.code(round)).copied();
@@ -133,10 +135,11 @@ impl Told {
             };
             let waits = notes.iter().map(wait).collect::<Option<Vec<_>>>()?;
             let ready = |notes: &BTreeMap<u64, u64>| {
-                notes.get(&Note::Ready.code(round)).copied().map(Duration::from_nanos)
+                let ns = notes.get(&Note::Ready.code(round)).filter(|_| keeps_its_cpu);
+                Duration::from_nanos(ns.copied().unwrap_or(0))
             };
             let cpu = notes.last()?.get(&Note::Cpu.code(round)).copied()?;
-            let ready = notes.iter().map(ready).collect::<Option<Vec<_>>>()?;
+            let ready = notes.iter().map(ready).collect();
             Some(Round { waits, ready, foot_cpu: Duration::from_nanos(cpu) })
         };
         Told {

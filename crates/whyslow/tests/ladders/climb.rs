@@ -54,7 +54,7 @@ impl Climbed {
         let is_whole = |round: &&&ladder::Round| {
             let acted = round.waits.last().map_or(0.0, |foot| foot.length().as_secs_f64());
             let is_long = round.together().length().as_secs_f64() >= SHARE * acted;
-            round.is_in_order() && !round.is_broken(0) && is_long
+            round.is_in_order() && is_long
         };
         let whole = rounds.iter().filter(is_whole).count();
         if whole < 3 || (whole as f64) < MOST * rounds.len() as f64 {
