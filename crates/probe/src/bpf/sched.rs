@@ -217,6 +217,23 @@ impl<'slot> Sched<'slot> {
         }
     }
 
+    /// A thread that ends tells its pidfd so, and gives its number back, before it leaves its CPU for the last time
+    /// (kernel/exit.c, do_exit): whoever woke up by that must wait for the switch that tells what became of it. In between it
+    /// may have to wait for a CPU, and no walk over tasks meets it.
+    pub fn let_the_dead_leave(&self) {
+        let patience = Instant::now() + Duration::from_millis(100);
+        while self.is_any_dead_here() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn is_any_dead_here(&self) -> bool {
+        let all = self.skel.maps.followed.lookup_batch(SLOTS, MapFlags::ANY, MapFlags::ANY);
+        let pid = |value: Vec<u8>| value.first_chunk().map_or(0, |pid| u32::from_ne_bytes(*pid));
+        let mut pids = all.into_iter().flatten().map(|(_, value)| pid(value)).filter(|pid| *pid != 0);
+        pids.any(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    }
+
     /// The window ends: detach, close all open intervals, and tell.
     pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
         let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link))?;

@@ -20,6 +20,10 @@ impl Probes<'_> {
         if let Some(locks) = &mut self.locks {
             locks.end(window);
         }
+        // Of a whole host nobody waits for one task's end.
+        if let Some(sched) = self.sched.as_ref().filter(|_| self.calls.is_some()) {
+            sched.let_the_dead_leave();
+        }
         // The kernel's totals and ours are compared: nothing is done between these two that takes time.
         if let Some(tasks) = &mut self.tasks {
             traced.end = keep(tasks.snapshot(), missing);
