@@ -11,7 +11,7 @@ use whyslow_faults::Draw;
 use crate::scenario::{Scenario, Sort};
 
 /// How many of each sort one run plays.
-const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 8), (Sort::Control, 2), (Sort::Double, 1)];
+const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 8), (Sort::Control, 5), (Sort::Double, 1)];
 
 /// What the run with this number plays: scenario and kernel.
 #[must_use]
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn nothing_goes_undrawn_for_ten_runs_in_a_row() {
-        for (faults, controls, doubles) in [(6, 2, 1), (12, 5, 3), (23, 5, 4), (30, 10, 5)] {
+        for (faults, controls, doubles) in [(6, 2, 1), (12, 5, 3), (27, 22, 3), (30, 25, 5)] {
             let all = many(faults, controls, doubles);
             for from in 0..60 {
                 let names: BTreeSet<&str> = (from..from + 10)
@@ -81,18 +81,18 @@ mod tests {
 
     #[test]
     fn each_run_draws_as_many_of_each_sort_and_none_twice() {
-        let all = many(23, 5, 4);
+        let all = many(27, 22, 3);
         for number in 0..100 {
             let drawn = drawn(&all, number);
             let names: BTreeSet<&str> = drawn.iter().map(|(scenario, _)| scenario.name.as_str()).collect();
-            assert_eq!((drawn.len(), names.len()), (11, 11));
+            assert_eq!((drawn.len(), names.len()), (14, 14));
             assert_eq!(names.iter().filter(|name| name.starts_with("fault")).count(), 8);
         }
     }
 
     #[test]
     fn steps_of_any_size_leave_nothing_out_for_ever() {
-        let all = many(23, 5, 4);
+        let all = many(27, 22, 3);
         for step in 1..40 {
             let names: BTreeSet<&str> = (0..60)
                 .flat_map(|run| drawn(&all, 7 + run * step))

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use serde_json::Value;
+use whyslow_faults::said::{self, Verb};
+use whyslow_faults::story;
 
 use crate::plan::{Facts, Played, RATIO};
 use crate::scenario::{Answer, Never, Script, Section};
@@ -23,8 +25,8 @@ pub enum Verdict {
     False(String),
     /// The guest died, or the kernel complained: nothing can be said of whyslow.
     Failed(String),
-    /// By the victims' own clock the fault (or the load) did not come about, or the emulator broke the guest: there was
-    /// nothing to find. It is played again.
+    /// By the victims' own clock the fault (or the load) did not come about, the emulator broke the guest, or whyslow itself says
+    /// that it could not look: nothing was proven. It is played again.
     Unmade(String),
     /// It could not be played here.
     NotRun(String),
@@ -84,6 +86,12 @@ pub fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verd
             return Verdict::Missed(why.clone().unwrap_or_else(|| "whyslow wrote no document".into()));
         }
     };
+    if let Err(what) = is_sound(script, played, document) {
+        return Verdict::Missed(what);
+    }
+    if let Some(what) = story::broken(document).into_iter().next() {
+        return Verdict::False(what);
+    }
     if let Some(what) = false_accusation(script, played, document) {
         return Verdict::False(what);
     }
@@ -91,7 +99,33 @@ pub fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verd
         let facts = played.faults.get(answer.of)?;
         is_answered(answer, facts, document).err()
     });
-    unanswered.map_or(Verdict::Found, Verdict::Missed)
+    match (unanswered, could_look(script, document)) {
+        (Some(what), _) => Verdict::Missed(what),
+        (None, Err(why)) => Verdict::Unmade(why),
+        (None, Ok(())) => Verdict::Found,
+    }
+}
+
+/// The document is whole, and of the time in which it was asked for.
+fn is_sound(script: &Script, played: &Played, document: &Value) -> Result<(), String> {
+    said::is_whole(document, Verb::of(&script.look.args), played.status)?;
+    said::rules_out(document)?;
+    played.unsound.clone().map_or(Ok(()), Err)
+}
+
+/// An emulated CPU may have too little time for what these need, beside honest load: CPUs are measured, and files are read that are
+/// given up where that takes too long. They are asked where they are named.
+const COSTLY: [&str; 2] = ["slow-cpu", "slow-receiver"];
+
+/// Silence counts only of somebody who could look: its probes were attached, and of no rule that must not accuse here it says
+/// that it cannot tell. An emulated host may be too slow for that; so it is played again, and never found.
+fn could_look(script: &Script, document: &Value) -> Result<(), String> {
+    said::has_its_probes(document)?;
+    let never = &script.never;
+    let can_look = |rule: &&str| !never.blind.iter().any(|blind| blind == rule);
+    let of_any = said::RULES.into_iter().filter(|rule| never.any_cause && !COSTLY.contains(rule));
+    let rules: Vec<&str> = of_any.chain(never.rules.iter().map(String::as_str)).filter(can_look).collect();
+    said::could_tell(document, &rules)
 }
 
 /// The first cause that nobody asked for, and nobody allows.
@@ -107,12 +141,28 @@ fn false_accusation(script: &Script, played: &Played, document: &Value) -> Optio
     };
     let never = &script.never;
     let accusation = causes.iter().find(|cause| {
-        never.any_cause || never.rules.iter().any(|rule| rule == rule_of(cause)) || !is_covered(cause)
+        let is_allowed = script.may.iter().any(|may| may == rule_of(cause));
+        let is_refused = never.rules.iter().any(|rule| rule == rule_of(cause));
+        (never.any_cause && !is_allowed) || is_refused || !is_covered(cause)
     });
     match accusation {
-        Some(cause) => Some(told(Section::Causes, cause)),
+        Some(cause) => Some(told(Section::Causes, cause) + &not_asked(script, played, cause)),
         None => never_named(never, played, document).or_else(|| other_cpu(script, played, document)),
     }
+}
+
+/// What it lacks of an answer by its rule: whether it is another one, or the same in other words.
+fn not_asked(script: &Script, played: &Played, cause: &Value) -> String {
+    let by_rule =
+        script.answer.iter().filter(|answer| answer.rules.iter().any(|rule| rule == rule_of(cause)));
+    let lacks = by_rule.filter_map(|answer| {
+        let facts = played.faults.get(answer.of)?;
+        let words = words_of(cause);
+        let names = answer.names.iter().map(|name| with_names(name, &facts.names));
+        let lacking: Vec<String> = names.filter(|name| !has(&words, name)).collect();
+        Some(format!("; it lacks {lacking:?}: {}", words.join(" | ")))
+    });
+    lacks.collect()
 }
 
 /// A CPU that is said to be slow, and nobody asked for.
@@ -152,7 +202,8 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
         return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
     }
     right_ratio(answer, facts, document)?;
-    let (Some([least, most]), Some((low, high))) = (answer.lost, facts.lost_s) else { return Ok(()) };
+    let Some([least, most]) = answer.lost else { return Ok(()) };
+    let (low, high) = facts.lost_s.ok_or("its fault tells no time")?;
     let lost = time_told(answer, facts, document);
     if lost >= low * least && lost <= high * most {
         return Ok(());
@@ -247,3 +298,6 @@ impl Cost {
 #[cfg(test)]
 #[path = "judge_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod stand_ins;

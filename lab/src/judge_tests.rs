@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use whyslow_faults::Draw;
+use whyslow_faults::{Draw, stand_in};
 
 use super::*;
 use crate::scenario::Scenario;
@@ -24,17 +24,35 @@ fn played(holds: bool) -> Played {
     let names = BTreeMap::from([("group".to_owned(), "/abc/def".to_owned())]);
     let (with, without) = if holds { (10.0, 20.0) } else { (20.0, 20.0) };
     let proof = Proof::falls("pieces", with, without, 1.5);
-    Played { faults: vec![Facts { proof, lost_s: Some((9.0, 11.0)), names }], ..Played::default() }
+    let faults = vec![Facts { proof, lost_s: Some((9.0, 11.0)), names }];
+    Played { faults, status: Some(0), ..Played::default() }
 }
 
 fn cause(rule: &str, group: &str, lost: f64) -> Value {
     json!({"kind": "cause", "rule": rule, "title": "t", "lost_s": lost, "check": [{"text": "/bad"}],
-        "victim": {"kind": "cgroup", "id": group, "name": group}})
+        "victim": {"kind": "cgroup", "id": group, "name": group}, "chain": [], "fixes": []})
 }
 
 fn said(causes: &[Value]) -> Value {
-    json!({"findings": causes, "chains": [{"time_s": 3.0, "tasks": [[[77, "cat"]], [[99, "bob"]]],
-        "hops": [{"edge": "lock", "who": "cat", "waits_for": "atlas"}, {"edge": "timer", "who": "bob"}]}]})
+    whole(json!({"findings": causes, "chains": [{"time_s": 3.0, "tasks": [[[77, "cat"]], [[99, "bob"]]],
+        "hops": [{"edge": "lock", "who": "cat", "waits_for": "atlas"}, {"edge": "timer", "who": "bob"}]}]}))
+}
+
+/// With all else that a document has.
+fn whole(parts: Value) -> Value {
+    let mut document = stand_in::whole();
+    document["not"] =
+        json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
+    document.as_object_mut().unwrap().extend(parts.as_object().unwrap().clone());
+    document
+}
+
+/// As `super::judge`, of a whyslow whose exit status says what its document says.
+fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verdict {
+    let is_cause = |finding: &Value| finding["kind"] == "cause";
+    let all = document.and_then(|document| document["findings"].as_array());
+    let status = all.map(|all| i32::from(all.iter().any(is_cause)));
+    super::judge(script, &Played { status, ..played.clone() }, document)
 }
 
 fn verdict(script: &Script, causes: &[Value]) -> Verdict {
@@ -106,7 +124,7 @@ fn slow_cpus_are_rows_of_their_own() {
             played.faults[0].names.insert(key.to_owned(), name.to_owned());
         }
         let script = script(&format!("[[answer]]\nin = \"cpus\"\n{more}"));
-        judge(&script, &played, Some(&json!({"cpus": cpus}))).word()
+        judge(&script, &played, Some(&whole(json!({"cpus": cpus})))).word()
     };
     let one = "names = [\"CPU {cpu}\", \"powersave\"]\n";
     let rows = [cpu(0, None), cpu(1, Some(3.8)), cpu(2, None)];
@@ -125,9 +143,25 @@ fn slow_cpus_are_rows_of_their_own() {
 }
 
 #[test]
+fn where_no_cause_is_asked_for_what_a_scenario_allows_is_none_of_whyslows() {
+    let control = |head: &str| script(&format!("{head}[never]\nany_cause = true\n"));
+    let verdict = |head: &str| verdict(&control(head), &[cause("steal", "host", 1.0)]).word();
+    assert_eq!(verdict(""), "false");
+    assert_ne!(verdict("may = [\"steal\"]\n"), "false");
+}
+
+#[test]
+fn a_time_that_is_asked_of_a_fault_that_tells_none_proves_nothing() {
+    let mut play = played(true);
+    play.faults[0].lost_s = None;
+    let said = said(&[cause("cpu-quota", "/abc/def", 20.0)]);
+    assert_eq!(judge(&asks(""), &play, Some(&said)), Verdict::Missed("its fault tells no time".into()));
+}
+
+#[test]
 fn a_ratio_is_not_asked_of_a_fault_that_tells_none() {
     let script = script("[[answer]]\nin = \"cpus\"\nratio = [0.9, 1.1]\n");
-    let document = json!({"cpus": [{"cpu": 0, "slow": 4.0}]});
+    let document = whole(json!({"cpus": [{"cpu": 0, "slow": 4.0}]}));
     assert_eq!(judge(&script, &played(true), Some(&document)).word(), "missed");
 }
 
@@ -137,6 +171,7 @@ proptest::proptest! {
         let value = json!({"findings": [{"kind": "cause", "rule": text, "lost_s": number}, text, [number]],
             "chains": {"hops": text}, "cpus": [{"slow": number}, text], "own_cost": number});
         let _ = judge(&asks(""), &played(true), Some(&value));
+        let _ = judge(&asks(""), &played(true), Some(&whole(value.clone())));
         let _ = Cost::of(&value);
     }
 }

@@ -20,6 +20,7 @@ pub mod module;
 pub mod orders;
 pub mod place;
 pub mod plan;
+pub mod proven;
 pub mod rounds;
 pub mod scenario;
 pub mod stage;

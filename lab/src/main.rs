@@ -8,7 +8,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use lab::doctor::{self, Verdict};
 use lab::machine::{Ended, Hardware};
-use lab::{Trouble, guest_modules, init, interrupt, kernels, machine, module, place, rounds, stage, truth};
+use lab::{
+    Trouble, guest_modules, init, interrupt, kernels, machine, module, place, proven, rounds, stage, truth,
+};
 
 whyslow_faults::may_become_victim!();
 
@@ -36,6 +38,8 @@ enum Verb {
     Run(rounds::Asked),
     /// Run the ground-truth programs of the wait chains in guests.
     Truth(truth::Asked),
+    /// What all tests of a run have proven, and whether that is enough.
+    Proven(proven::Asked),
     /// Play what a plan says, here: what the driver has the guest do.
     #[command(hide = true)]
     Stage {
@@ -116,6 +120,7 @@ fn main() -> ExitCode {
         Verb::Boot(asked) => boot(asked),
         Verb::Run(asked) => rounds::run(&asked),
         Verb::Truth(asked) => truth::run(&asked),
+        Verb::Proven(asked) => proven::run(&asked),
         Verb::Stage { plan } => stage::play(&plan)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|err| Trouble::new(format!("play {}", plan.display()), err)),

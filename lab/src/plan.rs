@@ -86,6 +86,8 @@ pub struct Played {
     pub no_answer: Option<String>,
     /// Whyslow's exit status.
     pub status: Option<i32>,
+    /// Why what it said cannot be of the time in which it was asked, or not by a program that used what it did.
+    pub unsound: Option<String>,
     /// Length of its window by its own account.
     pub window_s: f64,
     /// From asking whyslow until it had ended.

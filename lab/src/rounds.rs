@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use serde_json::Value;
+use whyslow_faults::proven;
 use whyslow_faults::{Draw, draw, host};
 
 use crate::child::{Owned, Waited};
@@ -68,6 +69,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         let names: Vec<&str> =
             all.iter().filter(|one| !is_drawn(one)).map(|scenario| scenario.name.as_str()).collect();
         println!("not drawn: {}", names.join(" "));
+        names.iter().for_each(|name| note(name, "", proven::Ended::NotDrawn, 0, None));
     }
     let theatre = Theatre::here(asked, project)?;
     println!("{}", table::head());
@@ -76,6 +78,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         for (scenario, kernel) in &plays {
             let row = theatre.play(scenario, kernel, &Draw::with(seed).branch(&format!("{time}")));
             println!("{}", table::line(&row));
+            note(&row.scenario, &row.kernel, table::ended(&row), row.redrawn, row.verdict.why());
             rows.push(row);
             if interrupt::asked() {
                 break 'all;
@@ -85,6 +88,12 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     println!("{}", table::sum(&rows));
     let bad = interrupt::asked() || rows.iter().any(|row| table::is_bad(row, asked.ci));
     Ok(ExitCode::from(u8::from(bad)))
+}
+
+fn note(scenario: &str, kernel: &str, ended: proven::Ended, redrawn: u64, why: Option<&str>) {
+    let why = why.and_then(|why| why.lines().next()).unwrap_or("").to_owned();
+    let cell = format!("{scenario} {kernel}").trim_end().to_owned();
+    proven::Row { suite: "lab".to_owned(), cell, ended, redrawn, why }.write();
 }
 
 fn chosen<'all>(
@@ -150,6 +159,7 @@ impl Theatre {
             let Verdict::Unmade(why) = &row.verdict else { break };
             println!("{:<26} {kernel:<6} not made, once more: {why}", scenario.name);
             row = self.played(scenario, kernel, &draw.branch(&format!("try {time}")));
+            row.redrawn = time as u64;
         }
         row
     }
@@ -163,6 +173,7 @@ impl Theatre {
             verdict: Verdict::Found,
             seconds: 0.0,
             cost: None,
+            redrawn: 0,
             told_to_true: Vec::new(),
         };
         row.verdict = self.judged(scenario, kernel, draw, &mut row).unwrap_or_else(|unjudged| unjudged);

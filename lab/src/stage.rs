@@ -127,6 +127,7 @@ fn in_order(plan: &Plan, share: &Path) -> Result<Played, Trouble> {
     let window = match look {
         Ok(look) => {
             played.status = look.status;
+            played.unsound = look.is_of_its_time().err();
             played.window_s = look.window.length().as_secs_f64();
             look.window
         }

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use whyslow_faults::proven::Ended;
+
 use crate::judge::{Cost, Verdict};
+use crate::kernels::OPTIONAL;
 
 /// What came of one play.
 #[derive(Debug, Clone)]
@@ -20,6 +23,8 @@ pub struct Row {
     pub seconds: f64,
     /// Of looking.
     pub cost: Option<Cost>,
+    /// How often it was played again, because the fault did not come about.
+    pub redrawn: u64,
     /// Time that was told, by the time that the victims' clock says; one for each answer that asks for it.
     pub told_to_true: Vec<f64>,
 }
@@ -76,14 +81,27 @@ pub fn sum(rows: &[Row]) -> String {
     text
 }
 
-/// Somebody must see to it.
+/// Somebody must see to it. In CI all must be played, but what needs the kernel that may be absent.
 #[must_use]
 pub fn is_bad(row: &Row, ci: bool) -> bool {
     match row.verdict {
         Verdict::Found => false,
         Verdict::Missed(_) => row.promised,
-        Verdict::False(_) => true,
-        Verdict::Failed(_) | Verdict::Unmade(_) | Verdict::NotRun(_) => ci,
+        Verdict::False(_) | Verdict::Failed(_) | Verdict::Unmade(_) => true,
+        Verdict::NotRun(_) => ci && row.kernel != OPTIONAL,
+    }
+}
+
+/// As the table of all stages counts it. A miss that nobody promised proves as much as a play that was not required.
+#[must_use]
+pub fn ended(row: &Row) -> Ended {
+    match row.verdict {
+        Verdict::Found => Ended::Passed,
+        Verdict::Missed(_) if !row.promised => Ended::NotDrawn,
+        Verdict::Missed(_) | Verdict::False(_) | Verdict::Failed(_) => Ended::Failed,
+        Verdict::Unmade(_) => Ended::NotIdle,
+        Verdict::NotRun(_) if row.kernel == OPTIONAL => Ended::NotDrawn,
+        Verdict::NotRun(_) => Ended::NotRun,
     }
 }
 
@@ -100,6 +118,7 @@ mod tests {
             verdict,
             seconds: 31.25,
             cost,
+            redrawn: 0,
             told_to_true: vec![0.954],
         }
     }
@@ -120,7 +139,12 @@ mod tests {
         assert!(is_bad(&row(missed.clone(), true), false) && !is_bad(&row(missed, false), true));
         assert!(is_bad(&row(Verdict::False(String::new()), false), false));
         let failed = Verdict::Failed(String::new());
-        assert!(is_bad(&row(failed.clone(), false), true) && !is_bad(&row(failed, true), false));
+        assert!(is_bad(&row(failed.clone(), false), true) && is_bad(&row(failed, true), false));
+        assert!(is_bad(&row(Verdict::Unmade(String::new()), true), false));
+        let not_run = Verdict::NotRun(String::new());
+        assert!(is_bad(&row(not_run.clone(), true), true) && !is_bad(&row(not_run.clone(), true), false));
+        let optional = Row { kernel: OPTIONAL.to_owned(), ..row(not_run, true) };
+        assert!(!is_bad(&optional, true));
     }
 
     #[test]

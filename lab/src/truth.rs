@@ -82,6 +82,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
                 for part in cells.chunks(A_GUEST) {
                     let told = programs.in_guest(&kernel, part)?;
                     told.iter().for_each(|cell| println!("{}", cell.line(label)));
+                    told.iter().for_each(|cell| cell.note(label));
                     rows.extend(told);
                     if interrupt::asked() {
                         return Ok(ExitCode::FAILURE);

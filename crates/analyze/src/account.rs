@@ -21,7 +21,7 @@ pub fn of(ev: &Evidence<'_>) -> Account {
     let tasks = ev.tasks().unwrap_or_default();
     let sum =
         |field: fn(&Task) -> u64| Duration::from_nanos(tasks.iter().map(field).fold(0, u64::saturating_add));
-    let wall = ev.window() * ev.recording().meta.cpus;
+    let wall = ev.window().checked_mul(ev.recording().meta.cpus).unwrap_or(Duration::MAX);
     let mut by_state = cpu_states(ev);
     let known: Duration = by_state.iter().map(|s| s.time).sum();
     let unexplained = if by_state.is_empty() { Duration::ZERO } else { wall.saturating_sub(known) };

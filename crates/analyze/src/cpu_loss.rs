@@ -3,6 +3,7 @@
 //! `would` runs the ideal scheduler of `fair.rs` on what the tasks wanted (`demand.rs`), with the rule lifted.
 //! A task's loss is its time x (1 - CPU time got / CPU time it would have got), never more than it really waited.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -10,8 +11,11 @@ use whyslow_model::Missing;
 use whyslow_model::table::{Cgroup, Task};
 
 use crate::Evidence;
-use crate::demand::{absorbed, wanted};
-use crate::fair::{Group, Want, share_out};
+use crate::allowed::Allowed;
+use crate::cpu_room::Times;
+use crate::demand::{Absorbed, absorbed, wanted};
+use crate::fair::{BEFORE_ALL, Change, Group, Shares, Want};
+use crate::spin::Spun;
 
 /// What is lifted in the counterfactual.
 #[derive(Debug, Clone, Default)]
@@ -69,13 +73,60 @@ pub struct Loss {
     pub tasks: u64,
 }
 
+impl Loss {
+    /// A part of it, 0 to 1.
+    #[must_use]
+    pub fn part(self, part: f64) -> Loss {
+        let [likely, low, high] =
+            [self.likely, self.low, self.high].map(|lost| lost.mul_f64(part.clamp(0.0, 1.0)));
+        Loss { likely, low, high, ..self }
+    }
+}
+
+impl Loss {
+    /// No more of it than this.
+    #[must_use]
+    pub fn at_most(self, most: Duration) -> Loss {
+        let part = |lost: Duration| if lost > most { most.as_secs_f64() / lost.as_secs_f64() } else { 1.0 };
+        let high = self.high.min(most);
+        let loss = self.part(part(self.likely));
+        Loss { high, low: loss.low.min(high), likely: loss.likely.min(high), ..loss }
+    }
+}
+
+/// One of the guesses at what sleeps absorb.
+type Pick = fn(&Absorbed) -> f64;
+
+/// For the loss that is likely, for the highest (sleeps absorb least), for the lowest.
+const PICKS: [Pick; 3] = [|a| a.likely, |a| a.low, |a| a.high];
+const LIKELY: usize = 0;
+
 /// The scheduler's world of one window.
 pub struct World<'r> {
     tasks: &'r [Task],
     groups: BTreeMap<u64, Group>,
     capacity: f64,
+    idle: f64,
     cpu: f64,
     cpus: u32,
+    allowed: Allowed,
+    times: Times,
+    /// Why nobody here has a fair share, if so.
+    unfair: Option<Missing>,
+    /// What tasks spun, where it was asked for.
+    spun: Spun,
+    absorption: OnceCell<Vec<Absorbed>>,
+    /// Shares as they are, by guess; with the masks as they are, and where CPU time that was left over is there for those
+    /// who are let out of theirs.
+    shares: [OnceCell<AsIs>; 6],
+}
+
+/// Shares without anything lifted.
+struct AsIs {
+    shares: Shares,
+    /// What visitors (see `bound_visitors`) would gain together, and each.
+    gains: f64,
+    gain_of: Vec<f64>,
 }
 
 impl<'r> World<'r> {
@@ -86,12 +137,67 @@ impl<'r> World<'r> {
         let cpus = ev.recording().meta.cpus.max(1);
         let got: f64 = tasks.iter().map(|t| t.exec_ns as f64).sum();
         let stolen = ev.steal().map_or(0.0, |d| d.as_nanos() as f64);
-        let capacity = (cpu * f64::from(cpus) - stolen).max(got);
+        let allowed = Allowed::of(ev, tasks);
+        let times = Times::of(ev, tasks, &allowed, cpu);
+        // CPUs that are kept for somebody are idle on purpose: that time is nobody's. What interrupts had is not to be had.
+        let kept = allowed.online().without(allowed.common());
+        let to_be_had = match times.idle(allowed.common()) {
+            Some(counted) => got + counted,
+            None => cpu * f64::from(cpus) - stolen - times.idle_at_most(&kept, &allowed),
+        };
+        let capacity = to_be_had.min(cpu * f64::from(cpus) - stolen).max(got);
         let cgroups = ev.cgroups()?;
         let mut groups: BTreeMap<u64, Group> = cgroups.iter().filter_map(|c| group_of(c, cpu)).collect();
         let root = cgroups.iter().find(|c| c.path == "/" && groups.contains_key(&c.id)).map_or(0, |c| c.id);
         groups.extend(tasks.iter().filter_map(|task| autogroup(task, root)));
-        Ok(World { tasks, groups, capacity, cpu, cpus })
+        let idle = (capacity - got).max(0.0);
+        let (absorption, shares) = (OnceCell::new(), Default::default());
+        let (unfair, spun) = (unfair(ev, tasks), Spun::default());
+        Ok(World {
+            tasks,
+            groups,
+            capacity,
+            idle,
+            cpu,
+            cpus,
+            allowed,
+            times,
+            unfair,
+            spun,
+            absorption,
+            shares,
+        })
+    }
+
+    /// The same, where it is asked what tasks lose: an error if nobody here has a fair share. Who waits for a CPU to spin on
+    /// loses nothing.
+    pub fn of_losses(ev: &Evidence<'r>) -> Result<Self, Missing> {
+        let mut world = World::of(ev)?;
+        if let Some(why) = world.unfair.take() {
+            return Err(why);
+        }
+        world.spun = Spun::of(ev);
+        Ok(world)
+    }
+
+    /// Which CPUs tasks may use.
+    #[must_use]
+    pub fn allowed(&self) -> &Allowed {
+        &self.allowed
+    }
+
+    /// What tasks spun.
+    #[must_use]
+    pub fn spun(&self) -> &Spun {
+        &self.spun
+    }
+
+    /// The time that a task was ready and others had its CPUs: at most.
+    #[must_use]
+    pub fn behind_others(&self, at: usize) -> u64 {
+        let Some(task) = self.tasks.get(at) else { return 0 };
+        let Some(mask) = self.allowed.number(at) else { return task.runnable_ns };
+        (self.times.behind_others(mask, task.exec_ns, &self.allowed) as u64).min(task.runnable_ns)
     }
 
     /// The tasks.
@@ -109,36 +215,55 @@ impl<'r> World<'r> {
     /// CPU time that nobody used.
     #[must_use]
     pub fn idle(&self) -> Duration {
-        let got: f64 = self.tasks.iter().map(|t| t.exec_ns as f64).sum();
-        Duration::from_nanos((self.capacity - got).max(0.0) as u64)
+        Duration::from_nanos(self.idle as u64)
+    }
+
+    fn absorption(&self) -> &[Absorbed] {
+        self.absorption.get_or_init(|| self.tasks.iter().map(absorbed).collect())
     }
 
     /// What the tasks `victims` lose to what `lift` would lift.
     #[must_use]
     pub fn loss(&self, victims: &BTreeSet<usize>, lift: &Lift) -> Loss {
-        let absorption: Vec<_> = self.tasks.iter().map(absorbed).collect();
-        let would = |pick: fn(&crate::demand::Absorbed) -> f64| {
-            let parts: Vec<f64> = absorption.iter().map(pick).collect();
-            (self.would(&parts, lift), parts)
-        };
-        let (likely, high, low) = (would(|a| a.likely), would(|a| a.low), would(|a| a.high));
+        let absorption = self.absorption();
+        let would = |pick: usize| (self.would(pick, lift, victims.iter().copied()), PICKS[pick]);
+        let [likely, high, low] = [0, 1, 2].map(would);
         let mut loss = Loss::default();
-        for at in victims {
-            let task = &self.tasks[*at];
-            let by = |(would, absorbed): &(Vec<f64>, Vec<f64>)| lost_ns(task, would[*at], absorbed[*at]);
-            let lost = by(&likely);
+        for (place, at) in victims.iter().enumerate() {
+            let Some(task) = self.tasks.get(*at) else { continue };
+            let by = |(would, pick): &(Vec<f64>, Pick)| {
+                lost_ns(task, would.get(place).copied().unwrap_or(0.0), pick(&absorption[*at]))
+            };
+            let (least, spun, most) = self.spun.of_task(task.pid);
+            let (lost, low, high) = (by(&likely), by(&low), by(&high));
+            let useful = |lost: Duration, spun: f64| lost.mul_f64(1.0 - spun.clamp(0.0, 1.0));
+            let (low, high) = (useful(low.min(lost), most), useful(high.max(lost), least));
+            let lost = useful(lost, spun);
             loss.likely += lost;
-            loss.low += by(&low).min(lost);
-            loss.high += by(&high).max(lost);
+            loss.low += low;
+            loss.high += high;
             loss.raw += Duration::from_nanos(task.runnable_ns);
             loss.worst = loss.worst.max(Duration::from_nanos(task.runnable_worst_ns));
-            loss.waits += task.runnable_count;
+            loss.waits = loss.waits.saturating_add(task.runnable_count);
             if lost.as_nanos() as f64 > NOTICEABLE * task.lived_ns as f64 {
                 loss.lived += Duration::from_nanos(task.lived_ns);
                 loss.tasks += 1;
             }
         }
         loss
+    }
+
+    /// The length of the window.
+    #[must_use]
+    pub fn window_ns(&self) -> f64 {
+        self.cpu
+    }
+
+    /// The CPU time that `tasks` would get together, if their sleeps absorb nothing that they need not.
+    #[must_use]
+    pub fn would_get(&self, tasks: &BTreeSet<usize>, lift: &Lift) -> f64 {
+        const ABSORB_LEAST: usize = 1;
+        self.would(ABSORB_LEAST, lift, tasks.iter().copied()).iter().sum()
     }
 
     /// What there was to be had for the tasks `members`, all of one affinity mask, were it lifted.
@@ -148,65 +273,121 @@ impl<'r> World<'r> {
     /// can take are bound to it.
     #[must_use]
     pub fn room(&self, members: &BTreeSet<usize>, lift: &Lift) -> Room {
-        let absorbed: Vec<f64> = self.tasks.iter().map(|task| absorbed(task).likely).collect();
-        let would = self.would(&absorbed, lift);
+        let would = self.would(LIKELY, lift, 0..self.tasks.len());
         let due = members.iter().filter_map(|at| would.get(*at)).sum::<f64>() / members.len().max(1) as f64;
-        let yields = |at: usize, would: f64| !members.contains(&at) && would < YIELDS * due;
+        let yields = |at: usize, would: f64| would < YIELDS * due && !members.contains(&at);
         let all = || self.tasks.iter().zip(&would).enumerate();
-        let mask = members.first().and_then(|at| self.tasks.get(*at));
-        let bound = all().filter(|(at, (task, would))| {
-            mask.is_some_and(|member| task.allowed == member.allowed) && !yields(*at, **would)
+        let number = members.first().and_then(|at| self.allowed.number(*at));
+        let mask = number.and_then(|number| self.allowed.masks().get(number)).cloned().unwrap_or_default();
+        let bound = all().filter(|(at, (_, would))| {
+            number.is_some() && self.allowed.number(*at) == number && !yields(*at, **would)
         });
-        let crowded = bound.count() > mask.map_or(0, |member| member.allowed_count as usize);
+        let crowded = bound.count() > mask.count() as usize;
         let taken = all().filter(|(at, (_, would))| crowded && yields(*at, **would));
         let lesser: f64 = taken.map(|(_, (task, would))| (task.exec_ns as f64 - would).max(0.0)).sum();
-        Room { idle: self.idle(), of_lesser: Duration::from_nanos(lesser as u64), crowded }
+        let common = self.allowed.common();
+        let (outside, inside) = (common.without(&mask), common.and(&mask));
+        let idle = self.times.idle_at_least(&outside, &inside, self.idle, &self.allowed);
+        let [idle, of_lesser] = [idle, lesser].map(|ns| Duration::from_nanos(ns as u64));
+        Room { idle, of_lesser, crowded }
     }
 
-    fn would(&self, absorbed: &[f64], lift: &Lift) -> Vec<f64> {
+    /// Shares as they are. `let_out`: somebody is let out of his mask.
+    fn as_is(&self, pick: usize, let_out: bool) -> &AsIs {
         // CPU time was left over, and who may use any CPU could have had it: what he waited for was not that. So it is there
         // for those who are let out of their mask.
-        let could_have_had = !lift.masks.is_empty() && self.idle().as_nanos() as f64 >= LEFT_OVER * self.cpu;
-        let want = |(at, task): (usize, &Task)| {
-            let unbound = task.allowed_count >= self.cpus || task.allowed.is_empty();
-            let free = lift.masks.contains(&at) || unbound;
-            let would_want = || match could_have_had && unbound {
-                true => task.exec_ns as f64,
-                false => wanted(task, absorbed[at]),
+        let could_have_had = let_out && self.idle >= LEFT_OVER * self.cpu;
+        self.shares[pick + if could_have_had { 3 } else { 0 }].get_or_init(|| {
+            let texts: Vec<String> = self.allowed.masks().iter().map(crate::allowed::Cpus::list).collect();
+            let want = |(at, (task, absorbed)): (usize, (&'r Task, &Absorbed))| {
+                let number = self.allowed.number(at).filter(|_| self.allowed.is_bound(at));
+                let unbound = number.is_none();
+                let mask = number.and_then(|number| self.allowed.masks().get(number));
+                let urgent = task.is_real_time();
+                Want {
+                    group: if urgent { 0 } else { scheduled_in(task) },
+                    wants: match could_have_had && unbound {
+                        true => task.exec_ns as f64,
+                        false => wanted(task, PICKS[pick](absorbed)),
+                    },
+                    weight: if urgent { BEFORE_ALL } else { task.weight.max(1) as f64 },
+                    mask: number.and_then(|number| texts.get(number)).map_or("", String::as_str),
+                    mask_cpus: f64::from(mask.map_or(self.cpus, crate::allowed::Cpus::count)),
+                }
             };
-            Want {
-                group: scheduled_in(task),
-                wants: lift.beyond.get(&at).copied().unwrap_or_else(would_want),
-                weight: task.weight.max(1) as f64,
-                mask: if free { String::new() } else { task.allowed.clone() },
-                mask_cpus: if free { f64::from(self.cpus) } else { f64::from(task.allowed_count) },
-            }
+            let wants: Vec<Want<'_>> =
+                self.tasks.iter().zip(self.absorption()).enumerate().map(want).collect();
+            let shares = Shares::of(&wants, &self.groups, self.capacity, self.cpu);
+            let all = shares.all().into_iter().enumerate();
+            let gain_of: Vec<f64> =
+                all.map(|(at, would)| self.visitors_gain(at, would).unwrap_or(0.0)).collect();
+            AsIs { shares, gains: gain_of.iter().sum(), gain_of }
+        })
+    }
+
+    /// CPU time of the tasks `whom` (in order, each once).
+    fn would(&self, pick: usize, lift: &Lift, whom: impl Iterator<Item = usize>) -> Vec<f64> {
+        let as_is = self.as_is(pick, !lift.masks.is_empty());
+        // Who is let out of his mask wants what he wanted in it.
+        let change = Change {
+            uncapped: lift.quotas.clone(),
+            unmasked: lift.masks.clone(),
+            wants: lift.beyond.clone(),
         };
-        let wants: Vec<Want> = self.tasks.iter().enumerate().map(want).collect();
-        let lifted = |(id, group): (&u64, &Group)| {
-            let cap = group.cap.filter(|_| !lift.quotas.contains(id));
-            (*id, Group { cap, ..*group })
-        };
-        let groups: BTreeMap<u64, Group> = self.groups.iter().map(lifted).collect();
-        let mut would = share_out(&wants, &groups, self.capacity, self.cpu);
-        self.bound_visitors(&mut would);
-        would
+        let whom: Vec<usize> = whom.collect();
+        // And of those whose wants change: what they gain is nobody else's.
+        let changed: BTreeSet<usize> = lift.masks.iter().chain(lift.beyond.keys()).copied().collect();
+        let others = changed.into_iter().filter(|at| whom.binary_search(at).is_err());
+        let all: Vec<usize> = whom.iter().copied().chain(others).collect();
+        let mut would = as_is.shares.with(&change, all);
+        self.bound_visitors(as_is, &mut would);
+        would.into_iter().take(whom.len()).map(|(_, would)| would).collect()
     }
 
     /// A task that lived for a part of the window only met those who ran just then, of which the shares over the whole
-    /// window know nothing: all that such tasks can gain for sure is CPU time that nobody used.
-    fn bound_visitors(&self, would: &mut [f64]) {
-        let visitors = |(_, (task, _)): &(usize, (&Task, f64))| (task.lived_ns as f64) < RESIDENT * self.cpu;
-        let gain = |(task, would): (&Task, f64)| (would - task.exec_ns as f64).max(0.0);
-        let pairs: Vec<(usize, (&Task, f64))> =
-            self.tasks.iter().zip(would.iter().copied()).enumerate().filter(visitors).collect();
-        let gains: f64 = pairs.iter().map(|(_, pair)| gain(*pair)).sum();
-        let idle = self.idle().as_nanos() as f64;
-        let scale = if gains > idle { idle / gains } else { 1.0 };
-        for (at, (task, wanted)) in pairs {
-            would[at] = task.exec_ns as f64 + scale * gain((task, wanted));
+    /// window know nothing: all that such tasks can gain for sure is CPU time that nobody used. Who is not among `would`
+    /// gains what he does with nothing lifted.
+    fn bound_visitors(&self, as_is: &AsIs, would: &mut [(usize, f64)]) {
+        let gains: Vec<(usize, usize, f64)> = would
+            .iter()
+            .enumerate()
+            .filter_map(|(place, (at, would))| Some((place, *at, self.visitors_gain(*at, *would)?)))
+            .collect();
+        let before: f64 = gains.iter().filter_map(|(_, at, _)| as_is.gain_of.get(*at)).sum();
+        let all = (as_is.gains - before).max(0.0) + gains.iter().map(|(.., gain)| gain).sum::<f64>();
+        let scale = if all > self.idle { self.idle / all } else { 1.0 };
+        for (place, at, gain) in gains {
+            let got = self.tasks.get(at).map_or(0.0, |task| task.exec_ns as f64);
+            if let Some((_, would)) = would.get_mut(place) {
+                *would = got + scale * gain;
+            }
         }
     }
+
+    /// If the task is a visitor: what it gains.
+    fn visitors_gain(&self, at: usize, would: f64) -> Option<f64> {
+        let task = self.tasks.get(at).filter(|task| (task.lived_ns as f64) < RESIDENT * self.cpu)?;
+        Some((would - task.exec_ns as f64).max(0.0))
+    }
+}
+
+/// With a sched_ext scheduler who runs when is a program's own decision (since Linux 6.12).
+fn unfair(ev: &Evidence<'_>, tasks: &[Task]) -> Option<Missing> {
+    const EXT: u32 = 7; // include/uapi/linux/sched.h: SCHED_EXT
+    let read =
+        |file: &str| ev.file(&format!("sys/kernel/sched_ext/{file}"), |text| Ok(text.trim().to_owned()));
+    let some_are = || tasks.iter().any(|task| task.policy == EXT);
+    let decides = match read("state").as_deref() {
+        Ok("disabled") => false, // then SCHED_EXT is treated as SCHED_OTHER
+        // Not all tasks are its own: those that chose it.
+        Ok(_) => some_are() || read("switch_all").as_deref() != Ok("0"),
+        Err(_) => some_are(),
+    };
+    let named = read("root/ops").map_or_else(|_| String::new(), |name| format!(" ({name})"));
+    decides.then(|| Missing::NotInKernel {
+        what: "fair share of CPU for each task".into(),
+        needs: format!("the kernel's own scheduler: here a sched_ext program{named} decides who runs"),
+    })
 }
 
 fn lost_ns(task: &Task, would: f64, absorbed: f64) -> Duration {
@@ -234,20 +415,4 @@ fn scheduled_in(task: &Task) -> u64 {
 fn autogroup(task: &Task, root: u64) -> Option<(u64, Group)> {
     let group = Group { parent: root, weight: task.autogroup_weight.max(2) as f64, cap: None };
     (task.autogroup != 0).then(|| (scheduled_in(task), group))
-}
-
-/// The cgroups of the subtree below `root`, itself included.
-#[must_use]
-pub fn subtree(cgroups: &[Cgroup], root: u64) -> BTreeSet<u64> {
-    let mut inside = BTreeSet::from([root]);
-    // Parents need not come before their children; depth is bounded by the kernel's nesting, 64 is beyond use.
-    for _ in 0..64 {
-        let before = inside.len();
-        inside
-            .extend(cgroups.iter().filter(|c| inside.contains(&c.parent)).map(|c| c.id).collect::<Vec<_>>());
-        if inside.len() == before {
-            break;
-        }
-    }
-    inside
 }

@@ -6,6 +6,21 @@ const NAMED: usize = 8;
 /// "CPU 3", "CPUs 0-2, 5"; `cpus` are in order.
 #[must_use]
 pub fn named<'a>(cpus: impl IntoIterator<Item = &'a u32>) -> String {
+    let ranges = ranges(cpus);
+    let words: Vec<String> = ranges.iter().take(NAMED).map(one).collect();
+    let others = ranges.iter().skip(NAMED).map(|(a, b)| u64::from(b - a) + 1).sum::<u64>();
+    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+    let is_one = matches!(ranges[..], [(a, b)] if a == b);
+    format!("{} {}{more}", if is_one { "CPU" } else { "CPUs" }, words.join(", "))
+}
+
+/// "0-2,5", as the kernel writes them; `cpus` are in order.
+#[must_use]
+pub fn list<'a>(cpus: impl IntoIterator<Item = &'a u32>) -> String {
+    ranges(cpus).iter().map(one).collect::<Vec<_>>().join(",")
+}
+
+fn ranges<'a>(cpus: impl IntoIterator<Item = &'a u32>) -> Vec<(u32, u32)> {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {
         match ranges.last_mut() {
@@ -13,12 +28,11 @@ pub fn named<'a>(cpus: impl IntoIterator<Item = &'a u32>) -> String {
             _ => ranges.push((*cpu, *cpu)),
         }
     }
-    let one = |(a, b): &(u32, u32)| if a == b { a.to_string() } else { format!("{a}-{b}") };
-    let words: Vec<String> = ranges.iter().take(NAMED).map(one).collect();
-    let others = ranges.iter().skip(NAMED).map(|(a, b)| u64::from(b - a) + 1).sum::<u64>();
-    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-    let is_one = matches!(ranges[..], [(a, b)] if a == b);
-    format!("{} {}{more}", if is_one { "CPU" } else { "CPUs" }, words.join(", "))
+    ranges
+}
+
+fn one((a, b): &(u32, u32)) -> String {
+    if a == b { a.to_string() } else { format!("{a}-{b}") }
 }
 
 #[cfg(test)]

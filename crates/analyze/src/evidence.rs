@@ -1,8 +1,9 @@
 //! Typed facts of one window. Every accessor is a `Result`: `?` in a rule means "cannot tell", never "fine".
 //!
 //! Rates are the last frame minus the first: never totals since boot. A counter that went down (they wrap, and idle times
-//! are not monotonic) counts as unchanged.
+//! are not monotonic) counts as unchanged. What only the last frame has is not known: it may be as old as the host.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use whyslow_model::{Frame, Missing, Recording, table};
@@ -16,21 +17,27 @@ mod disk;
 pub(crate) mod fixture;
 mod frequency;
 mod idle;
+mod index;
 mod kernel;
+pub(crate) mod losses;
 mod memory;
 mod net;
 
 pub use cpu::CpuTime;
 pub use frequency::Policy;
 pub use idle::IdleState;
+use index::Index;
 pub use kernel::Clocksource;
+use losses::Asked;
 pub use net::Netns;
 
 /// The facts of a recording.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Evidence<'r> {
     rec: &'r Recording,
     baseline: Option<&'r Recording>,
+    index: Rc<Index<'r>>,
+    asked: Rc<Asked>,
 }
 
 /// Accessors of tables, with the name of the probe that fills them.
@@ -39,6 +46,7 @@ macro_rules! tables {
         impl<'r> Evidence<'r> {$(
             $(#[$doc])*
             pub fn $name(&self) -> Result<&'r [table::$row], Missing> {
+                self.asked.note($probe);
                 self.rec.tables.$name.as_deref().ok_or_else(|| self.rec.why_missing($probe))
             }
         )*}
@@ -88,7 +96,7 @@ impl<'r> Evidence<'r> {
     /// The facts of `rec`.
     #[must_use]
     pub fn of(rec: &'r Recording) -> Self {
-        Evidence { rec, baseline: None }
+        Evidence { rec, baseline: None, index: Rc::default(), asked: Rc::default() }
     }
 
     /// Compared with `baseline`: a window of the same host, or of a twin, in which all was well.
@@ -117,12 +125,12 @@ impl<'r> Evidence<'r> {
 
     /// A file as it was at the end of the window.
     pub fn file<T>(&self, name: &str, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<T, Missing> {
-        parsed(self.rec.last(name)?, parse)
+        parsed(self.last(name)?, parse)
     }
 
     /// A file as it was at both ends of the window.
     pub fn ends<T>(&self, name: &str, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<(T, T), Missing> {
-        let (first, last) = (self.rec.first(name)?, self.rec.last(name)?);
+        let (first, last) = (self.first(name)?, self.last(name)?);
         if std::ptr::eq(first, last) {
             return Err(Missing::not_recorded(format!("a second reading of {name}")));
         }
@@ -137,6 +145,11 @@ impl<'r> Evidence<'r> {
         like.dedup_by(|a, b| a.name == b.name);
         like
     }
+}
+
+/// A counter that only the last reading has.
+fn not_at_first(name: &str, file: &str) -> Missing {
+    Missing::not_recorded(format!("the first reading of {name} in {file}"))
 }
 
 fn parsed<T>(frame: &Frame, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<T, Missing> {

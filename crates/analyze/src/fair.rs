@@ -3,12 +3,17 @@
 //! This is what CFS and EEVDF aim at over a window (kernel: Documentation/scheduler/sched-design-CFS.rst): at each level of
 //! the tree siblings share by weight, nobody gets more than he wants, and what one leaves the others take. Affinity is
 //! kept by giving the tasks of one mask no more than the CPUs of the mask. Not modelled: caches, SMT, wake-up latency.
+//!
+//! A host has thousands of groups, and the question "what if" is asked of hundreds of them: the tree is built and sorted
+//! once (`Shares::of`), and a question looks at what it changes and at whom it asks about, not at everybody.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A task that wants CPU.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Want {
+pub struct Want<'t> {
     /// Cgroup it sits in.
     pub group: u64,
     /// CPU time it would use if it never waited.
@@ -16,7 +21,7 @@ pub struct Want {
     /// Its weight among its siblings (1024 at nice 0).
     pub weight: f64,
     /// CPUs it may use, as any text that is equal for equal masks; empty: all.
-    pub mask: String,
+    pub mask: &'t str,
     /// How many CPUs that is.
     pub mask_cpus: f64,
 }
@@ -32,99 +37,347 @@ pub struct Group {
     pub cap: Option<f64>,
 }
 
-/// Levels of cgroups that are followed; deeper ones count for the last.
-const MAX_DEPTH: usize = 64;
+/// Levels of cgroups that are followed; tasks below get nothing. The kernel's own groups are some ten levels deep.
+pub const MAX_DEPTH: usize = 64;
 
-/// CPU time for each of `wants`, of `capacity` in all. `cpu` is what one CPU can give.
-#[must_use]
-pub fn share_out(wants: &[Want], groups: &BTreeMap<u64, Group>, capacity: f64, cpu: f64) -> Vec<f64> {
-    let limited = limit_by_mask(wants, cpu);
-    let mut tree =
-        Tree { wants, limited: &limited, groups, children: BTreeMap::new(), members: BTreeMap::new() };
-    for (id, group) in groups {
-        let parent = if groups.contains_key(&group.parent) && group.parent != *id { group.parent } else { 0 };
-        tree.children.entry(parent).or_default().push(*id);
-    }
-    for (at, want) in wants.iter().enumerate() {
-        let group = if groups.contains_key(&want.group) { want.group } else { 0 };
-        tree.members.entry(group).or_default().push(at);
-    }
-    let mut got = vec![0.0; wants.len()];
-    tree.divide(0, capacity.max(0.0), &mut got, 0);
-    got
+/// The weight of who is served before all others, in group 0, above all groups: beside it those of a thousand groups are a
+/// millionth, and sums of both are still exact.
+pub const BEFORE_ALL: f64 = 1e12;
+
+/// What is different from how it is.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// These groups have no cap.
+    pub uncapped: BTreeSet<u64>,
+    /// These tasks (places in the list) may use any CPU.
+    pub unmasked: BTreeSet<usize>,
+    /// These tasks want so much.
+    pub wants: BTreeMap<usize, f64>,
 }
 
-/// What each task can use at most, given that the tasks of one mask share its CPUs.
-fn limit_by_mask(wants: &[Want], cpu: f64) -> Vec<f64> {
-    let mut limited: Vec<f64> = wants.iter().map(|w| w.wants.clamp(0.0, cpu)).collect();
-    let mut masks: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, want) in wants.iter().enumerate().filter(|(_, w)| !w.mask.is_empty()) {
-        masks.entry(&want.mask).or_default().push(at);
+/// A node of the tree: the root, above all groups, is the first.
+#[derive(Debug, Default)]
+struct Node {
+    parent: usize,
+    depth: usize,
+    weight: f64,
+    cap: Option<f64>,
+    children: Vec<usize>,
+    members: Vec<usize>,
+    /// What its children and members want together; no more than the cap is asked for.
+    wanted: f64,
+    queue: Queue,
+}
+
+impl Node {
+    fn demand(&self, wanted: f64, uncapped: bool) -> f64 {
+        self.cap.filter(|_| !uncapped).map_or(wanted, |cap| wanted.min(cap)).max(0.0)
     }
-    for members in masks.values() {
-        let claims: Vec<(f64, f64)> = members.iter().map(|at| (limited[*at], wants[*at].weight)).collect();
-        let filled = fill(&claims, wants[members[0]].mask_cpus * cpu);
-        for (at, most) in members.iter().zip(filled) {
-            limited[*at] = most;
+}
+
+/// Claims (amount, weight) of those who share something, sorted by amount for their weight, as running sums.
+#[derive(Debug, Default)]
+struct Queue {
+    levels: Vec<f64>,
+    /// Of the first n claims: amount, weight.
+    sums: Vec<(f64, f64)>,
+}
+
+impl Queue {
+    fn of(claims: impl Iterator<Item = (f64, f64)>) -> Self {
+        let mut sorted: Vec<(f64, f64, f64)> = claims.map(|(c, w)| (c / w, c, w)).collect();
+        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut sums = Vec::with_capacity(sorted.len() + 1);
+        let (mut amount, mut weight) = (0.0, 0.0);
+        sums.push((amount, weight));
+        for (_, c, w) in &sorted {
+            (amount, weight) = (amount + c, weight + w);
+            sums.push((amount, weight));
+        }
+        Queue { levels: sorted.into_iter().map(|(level, ..)| level).collect(), sums }
+    }
+
+    fn all(&self) -> (f64, f64) {
+        self.sums.last().copied().unwrap_or_default()
+    }
+
+    /// What all take together if nobody gets more than `level` for a weight of one.
+    fn taken(&self, level: f64) -> f64 {
+        let below = self.levels.partition_point(|at| *at <= level);
+        let (amount, weight) = self.sums.get(below).copied().unwrap_or_default();
+        amount + level * (self.all().1 - weight).max(0.0)
+    }
+
+    /// The level at which `capacity` is used up, where claims are changed: (amount before, amount now, weight).
+    fn level(&self, changed: &[(f64, f64, f64)], capacity: f64) -> f64 {
+        let differs: f64 = changed.iter().map(|(before, now, _)| now - before).sum();
+        if self.all().0 + differs <= capacity {
+            return f64::INFINITY;
+        }
+        let taken = |level: f64| {
+            let one = |(before, now, weight): &(f64, f64, f64)| {
+                now.min(level * weight) - before.min(level * weight)
+            };
+            self.taken(level) + changed.iter().map(one).sum::<f64>()
+        };
+        let highest = changed.iter().map(|(_, now, weight)| now / weight);
+        let (mut low, mut high) = (0.0, highest.fold(self.levels.last().copied().unwrap_or(0.0), f64::max));
+        // Halved so often, what is left is beyond the precision of the sums.
+        for _ in 0..60 {
+            let middle = low + (high - low) / 2.0;
+            if taken(middle) <= capacity { low = middle } else { high = middle }
+        }
+        low
+    }
+}
+
+/// Who gets how much.
+#[derive(Debug)]
+pub struct Shares {
+    capacity: f64,
+    cpu: f64,
+    nodes: Vec<Node>,
+    by_id: HashMap<u64, usize>,
+    /// For each task: its node, its weight, what it can use at most.
+    tasks: Vec<(usize, f64, f64)>,
+    wants: Vec<f64>,
+    /// Tasks of one mask, and how many CPUs it has.
+    masks: Vec<(Vec<usize>, f64)>,
+    /// For each task its mask, if any.
+    mask_of: Vec<Option<usize>>,
+    known: RefCell<Levels>,
+}
+
+/// Levels that one question has found, by node: kept from question to question, so that none has to clear them all.
+#[derive(Debug, Default)]
+struct Levels {
+    question: u64,
+    of: Vec<(u64, f64)>,
+}
+
+impl Levels {
+    fn get(&self, node: usize) -> Option<f64> {
+        self.of.get(node).filter(|(question, _)| *question == self.question).map(|(_, level)| *level)
+    }
+
+    fn set(&mut self, node: usize, level: f64) {
+        if let Some(known) = self.of.get_mut(node) {
+            *known = (self.question, level);
         }
     }
-    limited
 }
 
-struct Tree<'a> {
-    wants: &'a [Want],
-    limited: &'a [f64],
-    groups: &'a BTreeMap<u64, Group>,
-    children: BTreeMap<u64, Vec<u64>>,
-    members: BTreeMap<u64, Vec<usize>>,
+impl Shares {
+    /// Of `capacity` in all. `cpu` is what one CPU can give.
+    #[must_use]
+    pub fn of(wants: &[Want<'_>], groups: &BTreeMap<u64, Group>, capacity: f64, cpu: f64) -> Self {
+        let (mut masks, mut mask_of) = (Vec::<(Vec<usize>, f64)>::new(), vec![None; wants.len()]);
+        let mut by_mask: HashMap<&str, usize> = HashMap::new();
+        for (at, want) in wants.iter().enumerate().filter(|(_, w)| !w.mask.is_empty()) {
+            let mask = *by_mask.entry(want.mask).or_insert_with(|| {
+                masks.push((Vec::new(), want.mask_cpus));
+                masks.len() - 1
+            });
+            masks[mask].0.push(at);
+            mask_of[at] = Some(mask);
+        }
+        let mut by_id = HashMap::with_capacity(groups.len());
+        by_id.extend(groups.keys().enumerate().map(|(at, id)| (*id, at + 1)));
+        let (nodes, order) = tree(groups, &by_id);
+        let task = |w: &Want<'_>| (by_id.get(&w.group).copied().unwrap_or(0), w.weight.max(1.0), 0.0);
+        let mut shares = Shares {
+            capacity: capacity.max(0.0),
+            cpu,
+            tasks: wants.iter().map(task).collect(),
+            wants: wants.iter().map(|w| w.wants).collect(),
+            nodes,
+            by_id,
+            masks,
+            mask_of,
+            known: RefCell::default(),
+        };
+        shares.known.get_mut().of = vec![(0, 0.0); shares.nodes.len()];
+        shares.limit();
+        shares.sum_up(&order);
+        shares
+    }
+
+    /// What each task can use at most, given that the tasks of one mask share its CPUs.
+    fn limit(&mut self) {
+        let Shares { tasks, wants, masks, cpu, .. } = self;
+        for (task, wants) in tasks.iter_mut().zip(wants.iter()) {
+            task.2 = wants.clamp(0.0, *cpu);
+        }
+        for (members, cpus) in masks {
+            let level =
+                Queue::of(members.iter().map(|at| (tasks[*at].2, tasks[*at].1))).level(&[], *cpus * *cpu);
+            for at in members.iter() {
+                tasks[*at].2 = tasks[*at].2.min(level * tasks[*at].1);
+            }
+        }
+    }
+
+    /// Demands, from the leaves up: `order` has parents before their children.
+    fn sum_up(&mut self, order: &[usize]) {
+        for (at, (node, ..)) in self.tasks.iter().enumerate() {
+            self.nodes[*node].members.push(at);
+        }
+        for at in order.iter().rev() {
+            let node = &self.nodes[*at];
+            let members = node.members.iter().map(|at| (self.tasks[*at].2, self.tasks[*at].1));
+            let children = node.children.iter().map(|at| {
+                let child = &self.nodes[*at];
+                (child.demand(child.wanted, false), child.weight)
+            });
+            let queue = Queue::of(members.chain(children));
+            let node = &mut self.nodes[*at];
+            node.wanted = queue.all().0;
+            node.queue = queue;
+        }
+    }
+
+    /// CPU time for each task.
+    #[must_use]
+    pub fn all(&self) -> Vec<f64> {
+        self.with(&Change::default(), 0..self.tasks.len()).into_iter().map(|(_, got)| got).collect()
+    }
+
+    /// CPU time for the tasks `whom` if `change` were so.
+    pub fn with(&self, change: &Change, whom: impl IntoIterator<Item = usize>) -> Vec<(usize, f64)> {
+        let limits = self.changed_limits(change);
+        let changes = self.changed_nodes(change, &limits);
+        let mut levels = self.known.borrow_mut();
+        levels.question += 1;
+        let mut got = |at: usize| {
+            let (node, weight, most) = *self.tasks.get(at)?;
+            let most = if limits.is_empty() { most } else { limits.get(&at).copied().unwrap_or(most) };
+            let level = levels.get(node).unwrap_or_else(|| self.level(node, &changes, &mut levels));
+            Some(most.min(level * weight))
+        };
+        whom.into_iter().map(|at| (at, got(at).unwrap_or(0.0))).collect()
+    }
+
+    /// Tasks that can use another amount than they could.
+    fn changed_limits(&self, change: &Change) -> HashMap<usize, f64> {
+        let wants = |at: usize| {
+            let wants = change.wants.get(&at).or(self.wants.get(at)).copied().unwrap_or(0.0);
+            wants.clamp(0.0, self.cpu)
+        };
+        let mut limits: HashMap<usize, f64> = HashMap::new();
+        let mut masks = BTreeSet::new();
+        for at in change.unmasked.iter().chain(change.wants.keys()) {
+            limits.insert(*at, wants(*at));
+            masks.extend(self.mask_of.get(*at).copied().flatten());
+        }
+        for (members, cpus) in masks.into_iter().filter_map(|mask| self.masks.get(mask)) {
+            let left = || members.iter().copied().filter(|at| !change.unmasked.contains(at));
+            let queue = Queue::of(left().map(|at| (wants(at), self.tasks[at].1)));
+            let level = queue.level(&[], cpus * self.cpu);
+            limits.extend(left().map(|at| (at, wants(at).min(level * self.tasks[at].1))));
+        }
+        limits.retain(|at, most| self.tasks.get(*at).is_some_and(|task| task.2 != *most));
+        limits
+    }
+
+    /// For each node with a changed claim in it: those claims, and what it asks for in all.
+    fn changed_nodes(&self, change: &Change, limits: &HashMap<usize, f64>) -> HashMap<usize, Changed> {
+        let mut waiting: BTreeMap<(Reverse<usize>, usize), Changed> = BTreeMap::new();
+        let place = |node: usize| {
+            let depth = self.nodes.get(node).map(|node| node.depth).filter(|depth| *depth <= MAX_DEPTH);
+            depth.map(|depth| (Reverse(depth), node))
+        };
+        let mut sorted: Vec<(&usize, &f64)> = limits.iter().collect();
+        sorted.sort_unstable_by_key(|(at, _)| **at); // sums of floats depend on their order
+        for (at, now) in sorted {
+            let (node, weight, before) = self.tasks[*at];
+            if let Some(place) = place(node) {
+                waiting.entry(place).or_default().claims.push((before, *now, weight));
+            }
+        }
+        for id in &change.uncapped {
+            if let Some(place) = self.by_id.get(id).and_then(|node| place(*node)) {
+                waiting.entry(place).or_default().uncapped = true;
+            }
+        }
+        let mut changed = HashMap::new();
+        while let Some(((depth, at), here)) = waiting.pop_first() {
+            let node = &self.nodes[at];
+            let differs: f64 = here.claims.iter().map(|(before, now, _)| now - before).sum();
+            let (before, now) =
+                (node.demand(node.wanted, false), node.demand(node.wanted + differs, here.uncapped));
+            if depth.0 > 0 && before != now {
+                let above = waiting.entry((Reverse(depth.0 - 1), node.parent)).or_default();
+                above.claims.push((before, now, node.weight));
+            }
+            changed.insert(at, Changed { demand: now, ..here });
+        }
+        changed
+    }
+
+    /// How much a node gives for a weight of one; nothing if it does not hang on the root.
+    fn level(&self, of: usize, changes: &HashMap<usize, Changed>, known: &mut Levels) -> f64 {
+        let (mut way, mut at, mut above) = (vec![], of, None);
+        // From the node up to one that is known, and down again.
+        while let Some(node) = self.nodes.get(at).filter(|node| node.depth <= MAX_DEPTH) {
+            above = known.get(at);
+            if above.is_some() {
+                break;
+            }
+            way.push((at, node));
+            if at == 0 {
+                break;
+            }
+            at = node.parent;
+        }
+        for (at, node) in way.into_iter().rev() {
+            let change = changes.get(&at);
+            let demand = change.map_or_else(|| node.demand(node.wanted, false), |change| change.demand);
+            let own = if at == 0 { self.capacity } else { demand.min(above.unwrap_or(0.0) * node.weight) };
+            let level = node.queue.level(change.map_or(&[], |change| &change.claims), own);
+            known.set(at, level);
+            above = Some(level);
+        }
+        above.unwrap_or(0.0)
+    }
 }
 
-impl Tree<'_> {
-    fn divide(&self, group: u64, capacity: f64, got: &mut [f64], depth: usize) {
+/// What is different in one node.
+#[derive(Debug, Default)]
+struct Changed {
+    /// Amount before, amount now, weight.
+    claims: Vec<(f64, f64, f64)>,
+    uncapped: bool,
+    demand: f64,
+}
+
+/// The nodes, and those of them that hang on the root, parents before their children. What hangs on itself gets nothing.
+fn tree(groups: &BTreeMap<u64, Group>, by_id: &HashMap<u64, usize>) -> (Vec<Node>, Vec<usize>) {
+    let mut nodes = vec![Node { weight: 1.0, ..Node::default() }];
+    nodes.extend(groups.iter().map(|(id, group)| Node {
+        parent: by_id.get(&group.parent).copied().filter(|_| group.parent != *id).unwrap_or(0),
+        depth: usize::MAX,
+        weight: group.weight.max(1.0),
+        cap: group.cap,
+        ..Node::default()
+    }));
+    for at in 1..nodes.len() {
+        let parent = nodes[at].parent;
+        nodes[parent].children.push(at);
+    }
+    let mut order = vec![0];
+    let mut next = 0;
+    while let Some(at) = order.get(next).copied() {
+        next += 1;
+        let depth = nodes[at].depth + 1;
         if depth > MAX_DEPTH {
-            return;
+            continue;
         }
-        let tasks = self.members.get(&group).map_or(&[][..], Vec::as_slice);
-        let children = self.children.get(&group).map_or(&[][..], Vec::as_slice);
-        let mut claims: Vec<(f64, f64)> =
-            tasks.iter().map(|at| (self.limited[*at], self.wants[*at].weight)).collect();
-        claims.extend(children.iter().map(|id| (self.demand(*id, depth + 1), self.groups[id].weight)));
-        let filled = fill(&claims, capacity);
-        for (at, most) in tasks.iter().zip(&filled) {
-            got[*at] = *most;
-        }
-        for (id, most) in children.iter().zip(&filled[tasks.len()..]) {
-            self.divide(*id, *most, got, depth + 1);
+        for child in nodes[at].children.clone() {
+            nodes[child].depth = depth;
+            order.push(child);
         }
     }
-
-    fn demand(&self, group: u64, depth: usize) -> f64 {
-        if depth > MAX_DEPTH {
-            return 0.0;
-        }
-        let tasks = self.members.get(&group).map_or(&[][..], Vec::as_slice);
-        let children = self.children.get(&group).map_or(&[][..], Vec::as_slice);
-        let all = tasks.iter().map(|at| self.limited[*at]).sum::<f64>()
-            + children.iter().map(|id| self.demand(*id, depth + 1)).sum::<f64>();
-        self.groups.get(&group).and_then(|g| g.cap).map_or(all, |cap| all.min(cap))
-    }
-}
-
-/// Weighted water-filling: nobody gets more than his claim (amount, weight), the rest is shared by weight.
-fn fill(claims: &[(f64, f64)], capacity: f64) -> Vec<f64> {
-    let mut got = vec![0.0; claims.len()];
-    let mut order: Vec<usize> = (0..claims.len()).collect();
-    let level = |at: &usize| claims[*at].0 / claims[*at].1.max(1.0);
-    order.sort_by(|a, b| level(a).total_cmp(&level(b)));
-    let mut left = capacity;
-    let mut weight: f64 = claims.iter().map(|c| c.1.max(1.0)).sum();
-    for at in order {
-        let (claim, own) = (claims[at].0, claims[at].1.max(1.0));
-        got[at] = claim.min(left.max(0.0) * own / weight);
-        left -= got[at];
-        weight = (weight - own).max(1.0);
-    }
-    got
+    (nodes, order)
 }
 
 #[cfg(test)]
@@ -133,8 +386,12 @@ mod tests {
 
     use super::*;
 
-    fn want(group: u64, wants: f64) -> Want {
-        Want { group, wants, weight: 1024.0, mask: String::new(), mask_cpus: 2.0 }
+    fn want(group: u64, wants: f64) -> Want<'static> {
+        Want { group, wants, weight: 1024.0, mask: "", mask_cpus: 2.0 }
+    }
+
+    fn share_out(wants: &[Want<'_>], groups: &BTreeMap<u64, Group>, capacity: f64, cpu: f64) -> Vec<f64> {
+        Shares::of(wants, groups, capacity, cpu).all()
     }
 
     #[test]
@@ -147,7 +404,8 @@ mod tests {
     #[test]
     fn a_group_gets_its_share_however_many_its_neighbours_are() {
         let group = |cap| Group { parent: 0, weight: 1024.0, cap };
-        let wants: Vec<Want> = (0..4).map(|_| want(1, 1.0)).chain((0..40).map(|_| want(2, 1.0))).collect();
+        let wants: Vec<Want<'_>> =
+            (0..4).map(|_| want(1, 1.0)).chain((0..40).map(|_| want(2, 1.0))).collect();
         let free = share_out(&wants, &BTreeMap::from([(1, group(None)), (2, group(None))]), 2.0, 1.0);
         assert!((free[0] - 0.25).abs() < 1e-9, "{free:?}");
         let held = share_out(&wants, &BTreeMap::from([(1, group(Some(0.2))), (2, group(None))]), 2.0, 1.0);
@@ -156,11 +414,31 @@ mod tests {
 
     #[test]
     fn a_mask_holds_its_tasks_to_its_cpus() {
-        let pinned = Want { mask: "1".into(), mask_cpus: 1.0, ..want(0, 1.0) };
+        let pinned = Want { mask: "1", mask_cpus: 1.0, ..want(0, 1.0) };
         let got = share_out(&vec![pinned; 16], &BTreeMap::new(), 2.0, 1.0);
         assert!((got.iter().sum::<f64>() - 1.0).abs() < 1e-9);
         let freed = share_out(&vec![want(0, 1.0); 16], &BTreeMap::new(), 2.0, 1.0);
         assert!((freed.iter().sum::<f64>() - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn who_is_served_before_all_gets_what_he_wants_and_the_rest_share_what_is_left() {
+        let group = Group { parent: 0, weight: 1024.0, cap: None };
+        let urgent = |wants| Want { weight: BEFORE_ALL, ..want(0, wants) };
+        let mut wants: Vec<Want<'_>> = (0..8).map(|_| want(1, 1.0)).collect();
+        wants.extend([urgent(0.9), urgent(0.3)]);
+        let got = share_out(&wants, &BTreeMap::from([(1, group)]), 2.0, 1.0);
+        assert!(
+            (got[8] - 0.9).abs() < 1e-6 && (got[9] - 0.3).abs() < 1e-6 && (got[0] - 0.1).abs() < 1e-6,
+            "{got:?}"
+        );
+        // More of them than there are CPUs, and one that shares a CPU of its mask with others.
+        let got =
+            share_out(&[urgent(1.0), urgent(1.0), want(1, 1.0)], &BTreeMap::from([(1, group)]), 1.0, 1.0);
+        assert!((got[0] - 0.5).abs() < 1e-6 && got[2] < 1e-6, "{got:?}");
+        let bound = |w: Want<'static>| Want { mask: "1", mask_cpus: 1.0, ..w };
+        let got = share_out(&[bound(urgent(0.75)), bound(want(0, 1.0))], &BTreeMap::new(), 2.0, 1.0);
+        assert!((got[0] - 0.75).abs() < 1e-6 && (got[1] - 0.25).abs() < 1e-6, "{got:?}");
     }
 
     proptest! {
@@ -170,13 +448,45 @@ mod tests {
             parents in prop::collection::vec(0u64..4, 3),
             capacity in 0.0f64..8.0,
         ) {
-            let wants: Vec<Want> = wants.into_iter().map(|(g, w, weight)| Want { weight, ..want(g, w) }).collect();
+            let wants: Vec<Want<'_>> = wants.into_iter().map(|(g, w, weight)| Want { weight, ..want(g, w) }).collect();
             let groups: BTreeMap<u64, Group> = parents.iter().enumerate()
                 .map(|(at, parent)| (at as u64 + 1, Group { parent: *parent, weight: 100.0, cap: None })).collect();
             let got = share_out(&wants, &groups, capacity, 1.0);
             prop_assert!(got.iter().sum::<f64>() <= capacity + 1e-6);
             for (got, want) in got.iter().zip(&wants) {
                 prop_assert!(*got >= 0.0 && *got <= want.wants + 1e-9);
+            }
+        }
+
+        #[test]
+        fn a_change_is_as_a_tree_built_that_way(
+            tasks in prop::collection::vec((0u64..9, 0.0f64..1.0, 1.0f64..90000.0, 0usize..3), 1..60),
+            groups in prop::collection::vec((0u64..9, 2.0f64..9000.0, prop::option::of(0.0f64..2.0)), 8),
+            uncapped in prop::collection::btree_set(1u64..9, 0..3),
+            unmasked in prop::collection::btree_set(0usize..60, 0..9),
+            others in prop::collection::btree_map(0usize..60, 0.0f64..1.0, 0..9),
+            capacity in 0.0f64..8.0,
+        ) {
+            let build = |changed: bool| {
+                let want = |(at, (group, wants, weight, mask)): (usize, &(u64, f64, f64, usize))| Want {
+                    group: *group,
+                    wants: others.get(&at).filter(|_| changed).copied().unwrap_or(*wants),
+                    weight: *weight,
+                    mask: if changed && unmasked.contains(&at) { "" } else { ["", "0", "1-2"][*mask] },
+                    mask_cpus: [3.0, 1.0, 2.0][*mask],
+                };
+                let wants: Vec<Want<'_>> = tasks.iter().enumerate().map(want).collect();
+                let group = |(at, (parent, weight, cap)): (usize, &(u64, f64, Option<f64>))| {
+                    let id = at as u64 + 1;
+                    (id, Group { parent: *parent, weight: *weight, cap: cap.filter(|_| !changed || !uncapped.contains(&id)) })
+                };
+                let groups: BTreeMap<u64, Group> = groups.iter().enumerate().map(group).collect();
+                Shares::of(&wants, &groups, capacity, 1.0)
+            };
+            let change = Change { uncapped: uncapped.clone(), unmasked: unmasked.clone(), wants: others.clone() };
+            let asked = build(false).with(&change, 0..tasks.len());
+            for ((at, got), want) in asked.into_iter().zip(build(true).all()) {
+                prop_assert!((got - want).abs() < 1e-6, "task {at}: {got}, not {want}");
             }
         }
     }

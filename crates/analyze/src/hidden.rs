@@ -62,7 +62,7 @@ fn longest(ev: &Evidence<'_>, cpu: u32) -> Option<String> {
         *sum = sum.saturating_add(run.to_ns.saturating_sub(run.from_ns));
     }
     let (pid, ns) = had.into_iter().max_by_key(|(_, ns)| *ns)?;
-    let task = ev.tasks().ok()?.iter().find(|task| task.pid == pid)?;
+    let task = ev.task(pid)?;
     (u128::from(ns) * 2 > ev.window().as_nanos()).then(|| format!("{} ({pid})", task.comm))
 }
 

@@ -8,16 +8,19 @@ use whyslow_model::table::{Gap, Lateness};
 
 use crate::frames::symbol;
 use crate::parse;
+use stolen::Stolen;
 
 mod file;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod keepers;
 mod payers;
+mod stolen;
 
 pub(crate) use file::{asked_through, spun_in};
-pub(crate) use keepers::{Keeper, keepers};
+pub(crate) use keepers::{Doubt, Keeper, judged, keepers};
 pub(crate) use payers::{Payer, Payers, Wait};
+pub(crate) use stolen::own_ns;
 
 /// An idle state as its driver describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -72,10 +75,12 @@ pub(crate) fn is_slow(row: &Lateness) -> bool {
         && u128::from(row.quantile_ns(OF_ALL)) >= SLOW.as_nanos()
 }
 
-/// Idle states out of which CPUs wake slowly: (CPU, state).
+/// Idle states out of which CPUs wake slowly: (CPU, state). Not those whose lateness may be what the hypervisor took.
 pub(crate) fn slow_states(rec: &Recording) -> Vec<(u32, u32)> {
     let rows = rec.tables.latenesses.as_deref().unwrap_or_default();
-    rows.iter().filter(|row| is_slow(row)).filter_map(|row| Some((row.cpu, row.state?))).collect()
+    let stolen = Stolen::of(rec);
+    let slow = rows.iter().filter(|row| is_slow(row) && !stolen.took_as_much(row.cpu, row.late_ns));
+    slow.filter_map(|row| Some((row.cpu, row.state?))).collect()
 }
 
 /// What was interrupted at the end of a gap, innermost first; `None`: the frames do not tell, or belong to the idle task.

@@ -3,8 +3,10 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod allowed;
 pub mod calls;
 mod cpu_loss;
+mod cpu_room;
 mod cpus;
 mod demand;
 pub mod doing;
@@ -20,11 +22,12 @@ mod late;
 pub mod locks;
 mod memory_loss;
 pub mod names;
+mod one_story;
+mod own_work;
 mod parameters;
 pub mod parse;
 mod receive;
 pub mod rules;
-pub mod shell;
 pub mod speed;
 pub mod spin;
 mod spread;
@@ -33,6 +36,8 @@ mod unpreempted;
 mod untraced;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns, Policy};
+use whyslow_model::chain::Chain;
+pub use whyslow_model::shell;
 use whyslow_model::{Document, Missing, MissingNote, OwnCost, Recording, SCHEMA};
 
 /// Examine a recording: all rules, ranked, with the account of the window.
@@ -47,7 +52,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
     let ev = Evidence::of(recording).beside(baseline);
     let answers = rules::ask_all(&ev);
     let meta = &recording.meta;
-    Document {
+    let mut document = Document {
         schema: SCHEMA,
         whyslow: meta.whyslow.clone(),
         host: meta.host.clone(),
@@ -56,10 +61,11 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         started_at: meta.started_at.clone(),
         window: recording.window(),
         findings: answers.findings,
-        not: answers.not,
+        not: Vec::new(),
+        contradictions: Vec::new(),
         account: account::of(&ev),
         wall: graph::account(recording).or_else(|| untraced::wall(recording)),
-        chains: graph::chains(recording),
+        chains: chains(&ev),
         locks: locks::locks(recording),
         calls: calls::calls(recording),
         slow_calls: calls::slow_calls(recording),
@@ -71,11 +77,22 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
             bpf_s: meta.own_bpf_ns.map(|ns| ns as f64 / 1e9),
             lost_events: meta.lost_events.iter().map(|(_, n)| *n).fold(0, u64::saturating_add),
         },
+    };
+    one_story::told(&mut document, answers.not);
+    document
+}
+
+/// Chains of waits: of the watched tasks, else of the whole host.
+fn chains(ev: &Evidence<'_>) -> Vec<Chain> {
+    match ev.recording().meta.watched {
+        Some(_) => graph::chains(ev.recording()),
+        None => ev.host_chains().iter().map(|told| told.chain.clone()).collect(),
     }
 }
 
 /// What could not be looked at. A torn recording lacks more than it says: that comes first.
 fn missing(recording: &Recording) -> Vec<MissingNote> {
     let torn = recording.torn.iter().map(|why| Missing::broken("the rest of this recording", why).into());
-    torn.chain(recording.missing.iter().cloned()).collect()
+    let in_part = evidence::losses::all_in_part(recording).map(MissingNote::from);
+    torn.chain(recording.missing.iter().cloned()).chain(in_part).collect()
 }

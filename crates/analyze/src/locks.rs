@@ -66,7 +66,7 @@ fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -
     let mut account = LockAccount {
         name,
         named_by: by.to_owned(),
-        address: format!("{address:#x}"),
+        address: address.to_string(),
         kind: lock_sort(kind).to_owned(),
         ..LockAccount::default()
     };

@@ -6,10 +6,10 @@
 //! pages: it is shared out by where the time of the misses went. Ready time is lost in proportion: CPU time not needed is not
 //! waited for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use whyslow_model::Missing;
-use whyslow_model::table::{Cgroup, Memory, Task};
+use whyslow_model::table::{Cgroup, Memory, Task, Wait};
 
 use crate::Evidence;
 use crate::frames::{self, Doing};
@@ -84,13 +84,22 @@ pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
             by_limit.entry(limiter.id).or_default().push(row);
         }
     }
+    let mut under: BTreeMap<u64, Vec<&Task>> = BTreeMap::new();
+    for task in tasks {
+        if let Some(limiter) = limiter_of(task.memory_cgroup, &by_id) {
+            under.entry(limiter.id).or_default().push(task);
+        }
+    }
+    if by_limit.is_empty() {
+        return Ok(Vec::new());
+    }
+    let seen = Seen::of(ev)?;
     let mut found = Vec::new();
     for (id, rows) in by_limit {
         let Some((cgroup, (limit, high))) = by_id.get(&id).and_then(|c| Some((*c, limit_of(c)?))) else {
             continue;
         };
-        let under = |t: &&Task| limiter_of(t.memory_cgroup, &by_id).is_some_and(|c| c.id == id);
-        let tasks: Vec<&Task> = tasks.iter().filter(under).collect();
+        let tasks = under.remove(&id).unwrap_or_default();
         let mut limited = Limited {
             cgroup,
             limit,
@@ -102,7 +111,7 @@ pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
         };
         let pids = rows.iter().map(|r| r.pid).chain(limited.tasks.iter().map(|t| t.pid)).collect();
         count_refaults(ev, rows_refaulted, &mut limited.work);
-        measure(ev, &pids, &mut limited)?;
+        measure(&seen, &pids, &mut limited);
         found.push(limited);
     }
     Ok(found)
@@ -138,7 +147,7 @@ fn limiter_of<'r>(id: u64, by_id: &BTreeMap<u64, &'r Cgroup>) -> Option<&'r Cgro
 }
 
 /// Its limit, and whether it is memory.high: the lower of the two holds.
-fn limit_of(cgroup: &Cgroup) -> Option<(u64, bool)> {
+pub fn limit_of(cgroup: &Cgroup) -> Option<(u64, bool)> {
     let memory = cgroup.memory.as_ref()?;
     match (memory.limit, memory.high) {
         (Some(limit), Some(high)) if high < limit => Some((high, true)),
@@ -160,24 +169,48 @@ fn sum(rows: &[&Memory]) -> Memory {
     })
 }
 
-fn measure(ev: &Evidence<'_>, pids: &BTreeSet<u32>, limited: &mut Limited<'_>) -> Result<(), Missing> {
-    let cpu = |doing: Doing| -> Result<f64, Missing> {
-        let of =
-            ev.samples()?.iter().filter(|s| pids.contains(&s.pid) && frames::running(&s.kernel) == doing);
-        Ok(of.map(|s| s.ns as f64).sum())
-    };
+/// What samples and stacks say of each thread.
+struct Seen<'r> {
+    on_cpu: HashMap<u32, Vec<(Doing, u64)>>,
+    waiting: HashMap<u32, Vec<(Doing, &'r Wait)>>,
+}
+
+impl<'r> Seen<'r> {
+    fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
+        let mut seen = Seen { on_cpu: HashMap::new(), waiting: HashMap::new() };
+        for sample in ev.samples()? {
+            seen.on_cpu.entry(sample.pid).or_default().push((frames::running(&sample.kernel), sample.ns));
+        }
+        for wait in ev.waits()? {
+            seen.waiting.entry(wait.pid).or_default().push((frames::waiting(&wait.kernel), wait));
+        }
+        Ok(seen)
+    }
+
+    fn cpu(&self, pids: &BTreeSet<u32>, doing: Doing) -> f64 {
+        let all = pids.iter().filter_map(|pid| self.on_cpu.get(pid)).flatten();
+        all.filter(|(what, _)| *what == doing).map(|(_, ns)| *ns as f64).sum()
+    }
+
+    fn waits(&self, pids: &BTreeSet<u32>) -> impl Iterator<Item = &(Doing, &'r Wait)> {
+        pids.iter().filter_map(|pid| self.waiting.get(pid)).flatten()
+    }
+}
+
+fn measure(seen: &Seen<'_>, pids: &BTreeSet<u32>, limited: &mut Limited<'_>) {
+    let cpu = |doing: Doing| seen.cpu(pids, doing);
     let all = |pick: fn(&Task) -> u64| limited.tasks.iter().map(|t| pick(t) as f64).sum::<f64>();
     let (exec, ready, io) = (all(|t| t.exec_ns), all(|t| t.runnable_ns), all(|t| t.io_ns));
     let (again, swapped) = (limited.work.pages_refaulted as f64, limited.work.swapped_in as f64);
     let by_pages = if again + swapped > 0.0 { again / (again + swapped) } else { 0.0 };
-    let (file_wait, swap_wait) = wait_shares(ev, pids, by_pages)?;
+    let (file_wait, swap_wait) = wait_shares(seen, pids, by_pages);
     let reclaim = limited.work.limit_reclaim_ns as f64;
-    let (file_cpu, swap_cpu) = (cpu(Doing::Refill)?, cpu(Doing::SwapIn)?);
+    let (file_cpu, swap_cpu) = (cpu(Doing::Refill), cpu(Doing::SwapIn));
     let (file, swap) = (file_cpu + io * file_wait, swap_cpu + io * swap_wait);
     let for_files = if file + swap > 0.0 { file / (file + swap) } else { by_pages };
     // Ready time within reclaim is in its wall time already; the rest goes with the CPU time outside it.
-    let reclaim_cpu = cpu(Doing::LimitReclaim)?.min(exec);
-    let inside = (reclaim - reclaim_cpu - waited_in_reclaim(ev, pids)?).clamp(0.0, ready);
+    let reclaim_cpu = cpu(Doing::LimitReclaim).min(exec);
+    let inside = (reclaim - reclaim_cpu - waited_in_reclaim(seen, pids)).clamp(0.0, ready);
     let ready_for = |cpu: f64| (ready - inside) * (cpu / (exec - reclaim_cpu).max(1.0)).min(1.0);
     let miss = |cpu: f64, wait: f64, part: f64| {
         let cpu = cpu.min(exec - reclaim_cpu);
@@ -185,25 +218,24 @@ fn measure(ev: &Evidence<'_>, pids: &BTreeSet<u32>, limited: &mut Limited<'_>) -
     };
     limited.refill = miss(file_cpu, file_wait, for_files);
     limited.swap = miss(swap_cpu, swap_wait, 1.0 - for_files);
-    Ok(())
 }
 
 /// Time that these tasks slept within reclaim.
-fn waited_in_reclaim(ev: &Evidence<'_>, pids: &BTreeSet<u32>) -> Result<f64, Missing> {
-    let own = ev.waits()?.iter().filter(|w| pids.contains(&w.pid));
-    Ok(own.filter(|w| frames::waiting(&w.kernel) == Doing::LimitReclaim).map(|w| w.ns as f64).sum())
+fn waited_in_reclaim(seen: &Seen<'_>, pids: &BTreeSet<u32>) -> f64 {
+    let own = seen.waits(pids).filter(|(doing, _)| *doing == Doing::LimitReclaim);
+    own.map(|(_, wait)| wait.ns as f64).sum()
 }
 
 /// Of these tasks' I/O wait: the part for pages of files, and for swap. Stacks are a sample; without any, pages decide.
-fn wait_shares(ev: &Evidence<'_>, pids: &BTreeSet<u32>, by_pages: f64) -> Result<(f64, f64), Missing> {
+fn wait_shares(seen: &Seen<'_>, pids: &BTreeSet<u32>, by_pages: f64) -> (f64, f64) {
     let (mut file, mut swap, mut whole) = (0.0, 0.0, 0.0);
-    for wait in ev.waits()?.iter().filter(|w| w.state == "io" && pids.contains(&w.pid)) {
+    for (doing, wait) in seen.waits(pids).filter(|(_, wait)| wait.state == "io") {
         whole += wait.ns as f64;
-        match frames::waiting(&wait.kernel) {
+        match doing {
             Doing::Refill => file += wait.ns as f64,
             Doing::SwapIn => swap += wait.ns as f64,
             _ => {}
         }
     }
-    Ok(if whole > 0.0 { (file / whole, swap / whole) } else { (by_pages, 1.0 - by_pages) })
+    if whole > 0.0 { (file / whole, swap / whole) } else { (by_pages, 1.0 - by_pages) }
 }

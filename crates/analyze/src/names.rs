@@ -1,9 +1,11 @@
-//! A cgroup as people call it: from its path to a systemd unit, a container, a pod.
+//! A cgroup as people call it: from its path to a systemd unit, a container, a pod. Tasks together: by their processes.
 //!
 //! The path itself stays the id, as raw as the kernel gave it; what is unsafe to print is escaped by who prints.
 
-use whyslow_model::table::Cgroup;
-use whyslow_model::{Subject, SubjectKind};
+use std::collections::BTreeMap;
+
+use whyslow_model::table::{Cgroup, Task};
+use whyslow_model::{Share, Subject, SubjectKind};
 
 /// Container ids are 64 hex digits; this many tell them apart, and fit in a line.
 const ID_SHOWN: usize = 12;
@@ -39,6 +41,50 @@ pub fn subject(path: &str) -> Subject {
         None => path.to_owned(),
     };
     Subject { unit: known.unit, container, ..Subject::new(SubjectKind::Cgroup, path, name) }
+}
+
+/// Processes that are named; what more there are is counted.
+const NAMED: usize = 3;
+
+/// Those of `tasks` (by place) that have a part in something, by their processes: the one with the largest part first, each
+/// with its share. One with the least part may be the first by any other order. `None`: nobody has one.
+#[must_use]
+pub fn processes(tasks: &[Task], parts: impl IntoIterator<Item = (usize, u64)>) -> Option<Subject> {
+    let mut by_process: BTreeMap<u32, (u64, u64, &Task)> = BTreeMap::new();
+    for (task, part) in parts.into_iter().filter_map(|(at, part)| Some((tasks.get(at)?, part))) {
+        let sum = by_process.entry(task.tgid).or_insert((0, 0, task));
+        let most = if part > sum.1 { (part, task) } else { (sum.1, sum.2) };
+        *sum = (sum.0.saturating_add(part), most.0, most.1);
+    }
+    let whole = by_process.values().map(|(part, ..)| *part as f64).sum::<f64>();
+    let mut sorted: Vec<(u32, u64, &Task)> =
+        by_process.into_iter().map(|(id, (sum, _, task))| (id, sum, task)).collect();
+    sorted.sort_by_key(|(tgid, part, _)| (std::cmp::Reverse(*part), *tgid));
+    let id = sorted.first()?.0;
+    // Threads have names of their own: a process is called after its first.
+    let name = |tgid: u32, most: &Task| {
+        let leader = tasks.iter().find(|task| task.pid == tgid && task.tgid == tgid);
+        leader.map_or_else(|| most.comm.clone(), |task| task.comm.clone())
+    };
+    let one = |(tgid, part, most): &(u32, u64, &Task)| {
+        let share =
+            if whole > 0.0 { format!(" ({})", Share::of(*part as f64, whole)) } else { String::new() };
+        format!("{}{share}", name(*tgid, most))
+    };
+    let named = match &sorted[..] {
+        [(tgid, _, most)] => name(*tgid, most),
+        all => {
+            let mut words: Vec<String> = all.iter().take(NAMED).map(one).collect();
+            match all.len().saturating_sub(NAMED) {
+                0 => {}
+                1 => words.push("1 other process".to_owned()),
+                others => words.push(format!("{others} other processes")),
+            }
+            let last = words.pop().unwrap_or_default();
+            format!("{} and {last}", words.join(", "))
+        }
+    };
+    Some(Subject::new(SubjectKind::Task, id.to_string(), named))
 }
 
 /// Reads the path from its root down: what is named deeper wins, and slices count only if nothing else is known.
@@ -214,6 +260,37 @@ mod tests {
             assert_eq!(named(path), (path.to_owned(), None, None));
         }
         assert_eq!(named("/").0, "the root cgroup");
+    }
+
+    fn task(pid: u32, tgid: u32, comm: &str) -> Task {
+        Task { pid, tgid, comm: comm.into(), ..Task::default() }
+    }
+
+    /// One thread of 19 is a process of its own; the others are a pool, which has nearly all.
+    #[test]
+    fn processes_are_named_by_their_shares() {
+        let mut tasks = vec![task(5, 5, "vilamogu79")];
+        tasks.extend((0..18).map(|n| task(7 + n, 7, if n == 0 { "pool" } else { "worker" })));
+        let of =
+            |part: fn(usize) -> u64| processes(&tasks, (0..tasks.len()).map(|at| (at, part(at)))).unwrap();
+        let all = of(|_| 10);
+        assert_eq!((all.id.as_str(), all.name.as_str()), ("7", "pool (95 %) and vilamogu79 (5 %)"));
+        assert_eq!(processes(&tasks, [(3, 1), (2, 1)]).unwrap().name, "pool", "one process needs no share");
+        assert_eq!(of(|at| if at == 0 { 90 } else { 1 }).id, "5");
+        assert_eq!(processes(&tasks, [(99, 1)]), None);
+    }
+
+    #[test]
+    fn of_many_processes_the_largest_are_named_and_the_others_counted() {
+        let tasks: Vec<Task> = (1..=7).map(|n| task(n, n, &format!("p{n}"))).collect();
+        let parts = |n: usize| processes(&tasks, (0..n).map(|at| (at, at as u64 + 1))).unwrap().name;
+        assert_eq!(parts(3), "p3 (50 %), p2 (33 %) and p1 (17 %)");
+        assert_eq!(parts(4), "p4 (40 %), p3 (30 %), p2 (20 %) and 1 other process");
+        assert!(parts(7).ends_with("and 4 other processes"), "{}", parts(7));
+        let nothing = processes(&tasks, [(0, 0), (1, 0)]).unwrap();
+        assert_eq!((nothing.id.as_str(), nothing.name.as_str()), ("1", "p1 and p2"));
+        // The leader has ended: its busiest thread's name is all there is.
+        assert_eq!(processes(&[task(9, 8, "a"), task(10, 8, "b")], [(0, 1), (1, 2)]).unwrap().name, "b");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod interrupts;
 pub mod io_limits;
 pub mod keyed;
 pub mod kmsg;
+pub mod kubelet;
 pub mod loadavg;
 pub mod modules;
 pub mod mountinfo;
@@ -51,6 +52,7 @@ pub const ALL: &[(&str, Feed)] = &[
     ("io_limits", |b| drop(io_limits::of_device(&text(b), "254:0", b.len() % 2 == 0, b.len() % 3 == 0))),
     ("keyed", |b| drop(keyed::parse(&text(b)))),
     ("kmsg", |b| drop(kmsg::parse(&text(b)))),
+    ("kubelet", |b| drop(kubelet::shared_cpus(&text(b)))),
     ("loadavg", |b| drop(loadavg::parse(&text(b)))),
     ("modules", |b| drop(modules::parse(&text(b)))),
     ("mountinfo", |b| drop(mountinfo::parse(&text(b)))),

@@ -4,7 +4,7 @@ mod blkio_throttle;
 mod clocksource;
 mod conntrack;
 mod cpu_pinned;
-mod cpu_quota;
+pub(crate) mod cpu_quota;
 mod dirty_throttling;
 mod disk_latency;
 mod file_handles;
@@ -33,7 +33,7 @@ mod steal;
 mod swap_in;
 mod zombie_cgroups;
 
-use whyslow_model::{Finding, Kind, Missing, Not, SubjectKind};
+use whyslow_model::{Check, Finding, Kind, Missing, Not, SubjectKind};
 
 use crate::Evidence;
 
@@ -55,8 +55,25 @@ pub struct Rule {
     pub can_be_cause: bool,
     /// Found (causes, risks), quiet (empty), or cannot tell.
     pub check: fn(&Evidence<'_>) -> Result<Vec<Finding>, Missing>,
-    /// What a quiet answer rules out, with the evidence: asked only if the rule found no cause.
+    /// What a quiet answer rules out, with the evidence: asked only if the rule found nothing, no risk either.
     pub rules_out: Option<RulesOut>,
+    /// Which waits of a report are waits for just this: where they are there, it is not ruled out. [`NOTHING`] where no wait,
+    /// account or chain can show it.
+    pub shows: Shows,
+}
+
+/// Whether an edge of a chain or part of an account, by its word and what it waits for, is a wait for what a rule looks for.
+pub type Shows = fn(&str, &str) -> bool;
+
+/// No wait can show it.
+const NOTHING: Shows = |_, _| false;
+
+/// What a rule rules out.
+pub struct RuledOut {
+    /// The rule.
+    pub rule: &'static Rule,
+    /// In words.
+    pub not: Not,
 }
 
 /// What a quiet answer rules out.
@@ -102,7 +119,7 @@ pub struct Answers {
     /// Causes by time lost, then risks, then "cannot tell".
     pub findings: Vec<Finding>,
     /// What the evidence rules out.
-    pub not: Vec<Not>,
+    pub not: Vec<RuledOut>,
 }
 
 /// Ask every rule.
@@ -110,18 +127,34 @@ pub struct Answers {
 pub fn ask_all(ev: &Evidence<'_>) -> Answers {
     let mut answers = Answers { findings: Vec::new(), not: Vec::new() };
     for rule in ALL {
+        ev.ask_anew();
         let found = (rule.check)(ev).unwrap_or_else(|missing| vec![Finding::cannot_tell(rule.id, missing)]);
+        let in_part = ev.asked_in_part();
         let ruled_out = match rule.rules_out {
-            Some(ask) if found.iter().all(|f| f.kind == Kind::Risk) => ask(ev).ok().flatten(),
+            Some(ask) if found.is_empty() => ask(ev).ok().flatten(),
             _ => None,
         };
-        answers.not.extend(ruled_out);
-        answers.findings.extend(found);
+        // What rests on a table that was full is not ruled out.
+        let ruled_out = ruled_out.filter(|_| ev.asked_in_part().is_none());
+        answers.not.extend(ruled_out.map(|not| RuledOut { rule, not }));
+        answers.findings.extend(touched(rule, found, in_part));
     }
     slow_receiver::fold(ev, &mut answers.findings);
     spin::fold(ev, &mut answers.findings);
     answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     answers
+}
+
+/// A loss that could change an answer is told with it: what was found may be more, and nothing may be something.
+fn touched(rule: &Rule, mut found: Vec<Finding>, in_part: Option<Missing>) -> Vec<Finding> {
+    let Some(missing) = in_part else { return found };
+    if found.is_empty() {
+        return vec![Finding::cannot_tell(rule.id, missing)];
+    }
+    for finding in found.iter_mut().filter(|finding| finding.kind != Kind::CannotTell) {
+        finding.check.push(Check { text: format!("it may be more than is told: {missing}"), command: None });
+    }
+    found
 }
 
 /// Of risks those about one thread or CPU come first, those about the host last: averages hide what is full.
@@ -138,6 +171,42 @@ fn breadth(finding: &Finding) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_table_touches_the_answers_that_rest_on_it() {
+        use crate::evidence::fixture::Fixture;
+        use whyslow_model::table::{Disk, Task};
+
+        let answers = |io_ns, lost| {
+            let disk = Disk {
+                device: "vda".into(),
+                op: "read".into(),
+                requests: 100,
+                device_ns: 100 * 50_000_000,
+                ..Disk::default()
+            };
+            let mut host = Fixture::window(std::time::Duration::from_secs(10)).with(|tables| {
+                tables.disk = Some(vec![disk]);
+                tables.tasks = Some(vec![Task { io_ns, ..Task::default() }]);
+            });
+            host.0.meta.lost_events = vec![("block I/O".into(), lost)];
+            let answers = ask_all(&host.ev());
+            let of: Vec<Finding> =
+                answers.findings.into_iter().filter(|f| f.rule == "disk-latency").collect();
+            (of, answers.not.iter().any(|not| not.not.what == "a disk"))
+        };
+        let (quiet, ruled_out) = answers(0, 0);
+        assert!(quiet.is_empty() && ruled_out);
+        let (unsure, ruled_out) = answers(0, 400);
+        assert!(unsure.iter().all(|f| f.kind == Kind::CannotTell) && unsure.len() == 1 && !ruled_out);
+        let (found, _) = answers(5_000_000_000, 400);
+        let said = found[0].check.last().map(|check| check.text.as_str());
+        assert_eq!(found[0].kind, Kind::Risk);
+        assert!(
+            said.is_some_and(|said| said.starts_with("it may be more") && said.contains("400 of 500")),
+            "{said:?}"
+        );
+    }
 
     #[test]
     fn every_rule_has_its_words_and_a_unique_id() {

@@ -14,6 +14,7 @@ mod places;
 mod process;
 mod purpose;
 mod runtime;
+mod spun;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -23,4 +24,5 @@ mod x86;
 pub use process::{Process, Sum, Thread, processes};
 pub use purpose::Purpose;
 pub use runtime::{Hints, Runtime, runtime};
+pub use spun::Spun;
 pub use words::{folded, place};

@@ -4,7 +4,7 @@
 //! Known from the times in which a CPU took no interrupt although one was due (`gaps`). Where a CPU has none of these rows:
 //! from who had it without a break (`runs`), and late sampling timers there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use whyslow_model::table::{Gap, Run, Task};
 use whyslow_model::timeline::Span;
@@ -33,11 +33,17 @@ pub fn waits(ev: &Evidence<'_>, tasks: &[Task]) -> HashMap<u32, u64> {
     let mut waits = by_spans(ev, tasks, spans, &closed(ev, |_| true));
     // Nobody queues on a CPU that is idle.
     let closed = closed(ev, |gap| gap.state.is_none());
+    let lengths = Lengths::of(&closed);
+    // Masks are few, tasks are many.
+    let mut by_mask: HashMap<&str, u64> = HashMap::new();
     for task in tasks.iter().filter(|task| task.runnable_ns > 0) {
         // Short waits have no rows of their own: of these no more is known than where they were.
         let ns = match waits.get(&task.pid) {
             Some(_) => continue,
-            None => on_its_cpus(task, &closed).min(task.runnable_ns),
+            None => {
+                let on_its = by_mask.entry(&task.allowed).or_insert_with(|| lengths.on_cpus(&task.allowed));
+                (*on_its).min(task.runnable_ns)
+            }
         };
         if ns > 0 {
             waits.insert(task.pid, ns);
@@ -72,10 +78,71 @@ fn length(stretches: &[Stretch]) -> u64 {
     stretches.iter().map(|(from, to)| to.saturating_sub(*from)).fold(0, u64::saturating_add)
 }
 
-fn on_its_cpus(task: &Task, closed: &BTreeMap<u32, Vec<Stretch>>) -> u64 {
-    let Ok(allowed) = cpulist::parse(&task.allowed) else { return 0 };
-    let its = closed.iter().filter(|(cpu, _)| allowed.contains(**cpu));
-    its.map(|(_, stretches)| length(stretches)).fold(0, u64::saturating_add)
+/// How long CPUs took no interrupts, in order of their numbers, as running sums: each mask asks for ranges of them.
+struct Lengths {
+    cpus: Vec<u32>,
+    /// Of the first n.
+    sums: Vec<u128>,
+}
+
+impl Lengths {
+    fn of(closed: &BTreeMap<u32, Vec<Stretch>>) -> Self {
+        let mut sums = vec![0u128];
+        for stretches in closed.values() {
+            let before = sums.last().copied().unwrap_or(0);
+            sums.push(before.saturating_add(u128::from(length(stretches))));
+        }
+        Lengths { cpus: closed.keys().copied().collect(), sums }
+    }
+
+    fn on_cpus(&self, allowed: &str) -> u64 {
+        let Ok(allowed) = cpulist::parse(allowed) else { return 0 };
+        let before = |at: usize| self.sums.get(at).copied().unwrap_or(0);
+        let of = |(first, last): (u32, u32)| {
+            let from = self.cpus.partition_point(|cpu| *cpu < first);
+            let to = self.cpus.partition_point(|cpu| *cpu <= last);
+            before(to).saturating_sub(before(from))
+        };
+        let sum = allowed.ranges().into_iter().map(of).fold(0, u128::saturating_add);
+        u64::try_from(sum).unwrap_or(u64::MAX)
+    }
+}
+
+/// Runs that are compared with waits. A CPU runs one task at a time, so each of the tasks that wait for one at a time is
+/// compared with each run there: at a load of 500 on each CPU 100,000 runs fit. Only rows that make no sense have more.
+const MOST_LOOKS: usize = 50_000_000;
+
+/// Who had a CPU for long without a break.
+struct Long<'r> {
+    /// Its sampling timer was late.
+    late: bool,
+    /// By their begin.
+    runs: Vec<&'r Run>,
+    /// The latest end of the first n + 1.
+    ends: Vec<u64>,
+}
+
+impl<'r> Long<'r> {
+    fn new(late: bool) -> Self {
+        Long { late, runs: Vec::new(), ends: Vec::new() }
+    }
+
+    fn sort(&mut self) {
+        self.runs.sort_by_key(|run| (run.from_ns, run.to_ns));
+        let mut latest = 0;
+        self.ends = Vec::with_capacity(self.runs.len());
+        for run in &self.runs {
+            latest = latest.max(run.to_ns);
+            self.ends.push(latest);
+        }
+    }
+
+    /// Those that overlap the time in which this thread was ready, and with rows that overlap each other a few more.
+    fn during(&self, span: &Span) -> &[&'r Run] {
+        let begin = self.ends.partition_point(|end| *end <= span.woken_ns);
+        let end = self.runs.partition_point(|run| run.from_ns < span.to_ns);
+        self.runs.get(begin..end).unwrap_or_default()
+    }
 }
 
 /// Of threads that have rows of their waits.
@@ -88,11 +155,20 @@ fn by_spans(
     let tasks: HashMap<u32, &Task> = tasks.iter().map(|task| (task.pid, task)).collect();
     let runs = long_runs(ev);
     let mut waits: HashMap<u32, u64> = HashMap::new();
+    let mut looks = MOST_LOOKS;
     for span in spans.iter().filter(|span| span.to_ns > span.woken_ns) {
         let own = closed.get(&span.cpu).map_or(&[][..], Vec::as_slice);
-        let mut stretches: Vec<Stretch> = own.iter().filter_map(|stretch| within(span, *stretch)).collect();
+        let near = during(own, span);
+        let long = runs.get(&span.cpu);
+        let (late, runs) = long.map_or((false, &[][..]), |long| (long.late, long.during(span)));
+        let sum = waits.entry(span.pid).or_default();
+        let Some(left) = looks.checked_sub(near.len().saturating_add(runs.len())) else {
+            *sum = sum.saturating_add(span.to_ns.saturating_sub(span.woken_ns)); // it may have been all of it
+            continue;
+        };
+        looks = left;
+        let mut stretches: Vec<Stretch> = near.iter().filter_map(|stretch| within(span, *stretch)).collect();
         let real_time = is_real_time(&tasks, span.pid);
-        let (late, runs) = runs.get(&span.cpu).map_or((false, &[][..]), |(late, runs)| (*late, runs));
         for run in runs.iter().filter(|run| run.pid != span.pid) {
             let Some((from, to)) = within(span, (run.from_ns, run.to_ns)) else { continue };
             let ns = to.saturating_sub(from);
@@ -106,28 +182,34 @@ fn by_spans(
                 stretches.push((from, to));
             }
         }
-        let sum = waits.entry(span.pid).or_default();
         *sum = sum.saturating_add(length(&merged(stretches)));
     }
     waits
 }
 
 /// By CPU: whether its sampling timer was late, and who had it for long without a break.
-fn long_runs<'r>(ev: &Evidence<'r>) -> HashMap<u32, (bool, Vec<&'r Run>)> {
-    let late = |cpu: u32| {
-        let rows = ev.cpus().unwrap_or_default();
-        rows.iter().any(|row| row.cpu == cpu && row.worst_gap_ns >= LATE_TIMER_NS)
-    };
-    let mut by_cpu: HashMap<u32, (bool, Vec<&Run>)> = HashMap::new();
+fn long_runs<'r>(ev: &Evidence<'r>) -> HashMap<u32, Long<'r>> {
+    let cpus = ev.cpus().unwrap_or_default().iter();
+    let late: HashSet<u32> =
+        cpus.filter(|row| row.worst_gap_ns >= LATE_TIMER_NS).map(|row| row.cpu).collect();
+    let mut by_cpu: HashMap<u32, Long<'_>> = HashMap::new();
     let runs = ev.runs().unwrap_or_default().iter();
     for run in runs.filter(|run| run.to_ns.saturating_sub(run.from_ns) >= REAL_TIME_NS) {
-        by_cpu.entry(run.cpu).or_insert_with(|| (late(run.cpu), Vec::new())).1.push(run);
+        by_cpu.entry(run.cpu).or_insert_with(|| Long::new(late.contains(&run.cpu))).runs.push(run);
     }
+    by_cpu.values_mut().for_each(Long::sort);
     by_cpu
 }
 
 fn is_real_time(tasks: &HashMap<u32, &Task>, pid: u32) -> bool {
     tasks.get(&pid).is_some_and(|task| REAL_TIME.contains(&task.policy))
+}
+
+/// Those of `stretches` (in order, without overlaps) in which the thread of `span` was ready.
+fn during<'s>(stretches: &'s [Stretch], span: &Span) -> &'s [Stretch] {
+    let begin = stretches.partition_point(|(_, to)| *to <= span.woken_ns);
+    let end = stretches.partition_point(|(from, _)| *from < span.to_ns);
+    stretches.get(begin..end).unwrap_or_default()
 }
 
 /// The part of a stretch in which the thread of `span` was ready.

@@ -86,10 +86,8 @@ impl Calm {
     /// What disturbed the host since; `None`: nothing did. `ours`: CPU time of whyslow itself.
     pub fn disturbed(&self, test: Option<&Group>, ours: Duration) -> io::Result<Option<String>> {
         let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
-        let others = busy_but_for(test)?.saturating_sub(self.busy).saturating_sub(ours).as_secs_f64();
-        let share = others / wall / cpus().len().max(1) as f64;
-        if share > IDLE {
-            return Ok(Some(format!("others used {:.0} % of the CPUs", share * 100.0)));
+        if let Some(why) = self.crowded(test, ours, IDLE)? {
+            return Ok(Some(why));
         }
         let stalled = stalled().saturating_sub(self.stalled).as_secs_f64() / wall;
         if test.is_none() && stalled > CALM {
@@ -99,6 +97,14 @@ impl Calm {
             )));
         }
         Ok(None)
+    }
+
+    /// Whether others than the test's own groups and whyslow used more than this share of the CPUs since.
+    pub fn crowded(&self, test: Option<&Group>, ours: Duration, most: f64) -> io::Result<Option<String>> {
+        let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
+        let others = busy_but_for(test)?.saturating_sub(self.busy).saturating_sub(ours).as_secs_f64();
+        let share = others / wall / cpus().len().max(1) as f64;
+        Ok((share > most).then(|| format!("others used {:.0} % of the CPUs", share * 100.0)))
     }
 
     /// CPUs' worth of time that nobody used since.

@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::bars;
 use crate::clock::{self, Span};
 use crate::rounds::Trouble;
-use crate::sys;
+use crate::said::{self, Verb};
+use crate::{story, sys};
 
 /// One look of whyslow at the host.
 pub struct Look {
@@ -24,11 +25,16 @@ pub struct Look {
     pub status: Option<i32>,
     /// Where the document is kept.
     pub kept: PathBuf,
+    /// From asking it until it had ended, where we did both.
+    pub asked: Option<Span>,
+    /// CPU time that it used until then, by the kernel.
+    pub used: Option<Duration>,
 }
 
 impl Look {
     /// Run `whyslow ARGS` now; its window is as long as it is told to be in `args`. What it says is kept in `kept`.
     pub fn now(whyslow: &OsStr, args: &[&str], length: Duration, kept: &Path) -> Result<Self, Trouble> {
+        let began = clock::now();
         let mut child = Command::new(whyslow)
             .args(args)
             .stdin(Stdio::null())
@@ -49,9 +55,10 @@ impl Look {
                 why.into()
             });
         }
-        let status = child.wait()?;
+        let (status, used) = sys::reap(child.id())?;
         let ended = clock::now();
-        let look = Look::read(kept, status.code(), length)?;
+        let mut look = Look::read(kept, status.code(), length)?;
+        (look.asked, look.used) = (Some(Span { from: began, to: ended }), Some(used));
         let late = Duration::from_nanos(ended.saturating_sub(look.window.to));
         if late > bars::patient(bars::ANSWER_WITHIN) {
             return Err(format!("whyslow answered {late:?} after its window").into());
@@ -68,15 +75,58 @@ impl Look {
             let stderr = fs::read_to_string(kept.with_extension("stderr")).unwrap_or_default();
             format!("whyslow ({status:?}) printed no document: {err}\n{text}\n{stderr}")
         })?;
+        let broken = story::broken(&document);
+        if !broken.is_empty() {
+            return Err(format!("a report that does not hold together: {broken:#?}").into());
+        }
         let length = document["window_s"].as_f64().map_or(length, Duration::from_secs_f64);
         let window = match document["started_at"].as_str().and_then(seconds_since_1970) {
             Some(wall) => Span::at_wall(wall, length),
             // A start to the second is no start; the window cannot have ended later than the program.
             None => Span { from: ended.saturating_sub(length.as_nanos() as u64), to: ended },
         };
-        Ok(Look { document, window, status, kept: kept.to_owned() })
+        Ok(Look { document, window, status, kept: kept.to_owned(), asked: None, used: None })
+    }
+
+    /// The document is whole, all probes were attached, and it is about the time in which it was asked for.
+    pub fn is_sound(&self, verb: Verb) -> Result<(), String> {
+        said::is_whole(&self.document, verb, self.status)?;
+        said::has_its_probes(&self.document)?;
+        self.is_of_its_time()
+    }
+
+    /// It is about the time in which it was asked for, by a program that used what it says it used.
+    pub fn is_of_its_time(&self) -> Result<(), String> {
+        if let Some(asked) = self.asked {
+            let edge = EDGE.as_nanos() as u64;
+            if self.window.from + edge < asked.from || self.window.to > asked.to + edge {
+                return Err(format!(
+                    "its window is not of the time in which it was asked: {:?}",
+                    self.window
+                ));
+            }
+        }
+        let told = self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
+        match self.used.map(|used| used.as_secs_f64()) {
+            Some(used) if told > used + EDGE.as_secs_f64() || told < used * OWN_COST => {
+                Err(format!("it used {used:.3} s of CPU by the kernel, and tells {told:.3} s"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// CPU time that whyslow itself used: by the kernel, where we know; else as it says.
+    #[must_use]
+    pub fn own_cpu(&self) -> Duration {
+        let told = || self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
+        self.used.unwrap_or_else(|| Duration::from_secs_f64(told().clamp(0.0, 60.0)))
     }
 }
+
+/// The wall clock is set in small steps, and both clocks are read one after the other.
+const EDGE: Duration = Duration::from_millis(200);
+/// Of what it used it must tell so much: the document is written before all is printed and taken down.
+const OWN_COST: f64 = 0.5;
 
 /// Whether a thread of it was ready for longer than it had for all of its answer, and got next to nothing: on Linux 6.18
 /// all that is ready on a CPU can wait for ten seconds there, kernel threads with it, while one task yields it again and again.

@@ -7,6 +7,7 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use crate::proven::{self, Ended};
 use crate::{Draw, bars, draw, host};
 
 /// Why a cell failed.
@@ -20,6 +21,38 @@ pub enum Outcome {
     HostNotIdle(String),
     /// It cannot be made here, because of this.
     NotRun(String),
+}
+
+/// What a judge says of one making of a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// All was asserted, and held.
+    Passed,
+    /// It did not come about, or others used the host, by the test's own clocks: nothing more was asserted than what must
+    /// hold on any host.
+    Again(String),
+    /// What was said is wrong.
+    Wrong(String),
+}
+
+/// Make a cell until it came about on a host that nobody else used, and judge what was said of it then. Whether it is made
+/// again is said by the clocks of the test alone; what is wrong fails at once. `make` is told which attempt it is.
+pub fn until_judged(
+    cell: &dyn Display,
+    mut make: impl FnMut(u32) -> Result<Verdict, Trouble>,
+) -> Result<Outcome, Trouble> {
+    let mut why = String::new();
+    for attempt in 0..bars::TRIES {
+        match make(attempt)? {
+            Verdict::Passed => return Ok(Outcome::Passed),
+            Verdict::Wrong(what) => return Err(what.into()),
+            Verdict::Again(reason) => {
+                redrawn(cell, &reason);
+                why = reason;
+            }
+        }
+    }
+    Ok(Outcome::HostNotIdle(why))
 }
 
 /// Whether somebody asked for something: `NAME=1`.
@@ -49,8 +82,11 @@ pub fn run_times(
     if !host::is_root() {
         return say(&format!("not run: {cell} needs root"));
     }
+    let suite = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let noted = |ended: Ended, why: &str| proven::note(&suite, cell, ended, why);
     let soak = is_set("WHYSLOW_SOAK");
     if !soak && !is_set("WHYSLOW_ALL") && !is_drawn(draw::run_seed()) {
+        noted(Ended::NotDrawn, "");
         return say(&format!("not drawn: {cell}"));
     }
     let rounds = if soak { in_a_soak } else { 1 };
@@ -61,17 +97,23 @@ pub fn run_times(
         match catch_unwind(AssertUnwindSafe(|| until_whole(cell, &mut draw, &mut make))) {
             Ok(Ok(Outcome::Passed)) => {
                 passed += 1;
+                noted(Ended::Passed, "");
                 say(&format!("passed: {cell} WHYSLOW_SEED={seed}"));
             }
             Ok(Ok(Outcome::HostNotIdle(why))) => {
                 not_idle.push(seed);
+                noted(Ended::NotIdle, &why);
                 say(&format!("HOST NOT IDLE, not passed: {cell} WHYSLOW_SEED={seed}: {why}"));
             }
-            Ok(Ok(Outcome::NotRun(why))) => return say(&format!("not run: {cell}: {why}")),
+            Ok(Ok(Outcome::NotRun(why))) => {
+                noted(Ended::NotRun, &why);
+                return say(&format!("not run: {cell}: {why}"));
+            }
             Ok(Err(trouble)) => failed.push((seed, trouble.to_string())),
             Err(_) => failed.push((seed, "it panicked".to_owned())),
         }
         if let Some((seed, trouble)) = failed.last().filter(|(failed_seed, _)| *failed_seed == seed) {
+            noted(Ended::Failed, trouble);
             say(&format!("FAILED: {cell} WHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}"));
         }
     }
@@ -100,6 +142,7 @@ fn until_whole(
     for _ in 1..bars::TRIES_OF_THE_BROKEN {
         match make(draw) {
             Err(trouble) if trouble.is::<std::io::Error>() => {
+                proven::count_redrawn();
                 say(&format!("broke down, made again: {cell}: {trouble}"));
             }
             done => return done,
@@ -111,6 +154,12 @@ fn until_whole(
 /// Not println!: what was drawn, not drawn or not idle must be seen also when all tests pass.
 pub fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "live: {text}");
+}
+
+/// It is made once more, because of this.
+fn redrawn(cell: &dyn Display, why: &str) {
+    proven::count_redrawn();
+    say(&format!("made again: {cell}: {why}"));
 }
 
 fn note(dir: &Path, row: &str) {

@@ -109,6 +109,8 @@ pub struct Scene {
     /// Names of its resources that a finding could mention.
     pub(crate) resources: Vec<String>,
     pub(crate) without: Vec<Span>,
+    /// Cgroups whose limit must change, where it is not just the victim's: the one that binds first, then the others.
+    pub(crate) limits: Vec<String>,
     /// Swap and the like: taken back after the victims have ended.
     pub(crate) _belongings: Vec<Box<dyn Any>>,
 }
@@ -186,6 +188,18 @@ impl Scene {
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group
+    }
+
+    /// The cgroup whose limit binds: the victim's or one above it.
+    #[must_use]
+    pub fn binding(&self) -> &str {
+        self.limits.first().map_or(self.group.path(), String::as_str)
+    }
+
+    /// Cgroups whose limit must change, where that is known.
+    #[must_use]
+    pub fn limits(&self) -> &[String] {
+        &self.limits
     }
 
     /// All processes of the scene.

@@ -86,7 +86,7 @@ pub enum Work {
     /// Wait for each other in a chain.
     Ladder(Box<Plan>),
     /// `Word::Mode` 1: start a process that sleeps for `child_us` and ends, and stop until it has (vfork: in uninterruptible
-    /// sleep), and again. 0: sleep.
+    /// sleep), and again. 2: the same, and the process computes. 0: sleep.
     Vfork { child_us: u64 },
     /// Compute beside `tasks` threads that wake once in `idle_us` and sleep again: `Word::Mode` 1 without a break, 0 a
     /// tenth of the time.

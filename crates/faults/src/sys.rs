@@ -66,6 +66,26 @@ pub fn ends_within(pid: u32, limit: std::time::Duration) -> io::Result<bool> {
     }
 }
 
+/// Take what is left of a child of ours that has ended: how, and the CPU time that it and its own children used.
+pub fn reap(pid: u32) -> io::Result<(std::process::ExitStatus, std::time::Duration)> {
+    let mut status = 0;
+    // SAFETY: all zeros is a valid rusage.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    loop {
+        // SAFETY: both places are valid for the answer.
+        match check(unsafe { libc::wait4(pid as libc::pid_t, &mut status, 0, &mut usage) }) {
+            Ok(_) => break,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+    let of = |time: libc::timeval| {
+        std::time::Duration::from_secs(time.tv_sec as u64)
+            + std::time::Duration::from_micros(time.tv_usec as u64)
+    };
+    Ok((std::os::unix::process::ExitStatusExt::from_raw(status), of(usage.ru_utime) + of(usage.ru_stime)))
+}
+
 /// This thread's id.
 pub fn thread_id() -> u64 {
     // SAFETY: no arguments, cannot fail.

@@ -79,11 +79,13 @@ pub struct Chain {
 /// Contention on one lock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LockAccount {
-    /// By symbol, or inferred from who waits for it: "cgroup_mutex", "mmap_lock of postgres (4242)".
+    /// By symbol, or told by who waits for it: "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo, probably
+    /// cgroup_mutex".
     pub name: String,
-    /// How the name is known: "symbol", "call sites", "address".
+    /// How the name is known: "symbol", "call sites" (the function that takes it), "inferred" (from a caller further up),
+    /// "number".
     pub named_by: String,
-    /// Its address in the kernel.
+    /// Its number: kernel addresses are not recorded. The same number is the same lock; 0 are those without a row.
     pub address: String,
     /// "mutex", "rwsem", ...
     pub kind: String,

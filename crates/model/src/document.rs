@@ -35,6 +35,9 @@ pub struct Document {
     pub findings: Vec<Finding>,
     /// What the evidence rules out.
     pub not: Vec<Not>,
+    /// Where the report shows what a rule rules out: one of both is wrong.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contradictions: Vec<Contradiction>,
     /// Where the time went.
     pub account: Account,
     /// Wall time of the watched tasks or of a command, explained; only where somebody is watched.
@@ -59,6 +62,20 @@ pub struct Document {
     pub missing: Vec<MissingNote>,
     /// What looking cost.
     pub own_cost: OwnCost,
+}
+
+/// Something that one line of a report shows, and another rules out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Contradiction {
+    /// The rule whose evidence rules it out.
+    pub rule: String,
+    /// What it is about: "a CPU quota".
+    pub what: String,
+    /// Waits for it that the report shows.
+    #[serde(rename = "shown_s", serialize_with = "in_seconds")]
+    pub shown: Duration,
+    /// Both sides in a sentence.
+    pub text: String,
 }
 
 /// Where the time of the window went. Seconds are task-seconds, all tasks together.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::Share;
+use crate::shell::Command;
 
 mod hop;
 mod subject;
@@ -31,7 +32,7 @@ pub struct Check {
     pub text: String,
     /// A command that shows it and changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub command: Option<Command>,
 }
 
 /// What would help.
@@ -41,7 +42,7 @@ pub struct Fix {
     pub text: String,
     /// A command that does it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub command: Option<Command>,
 }
 
 /// What the evidence rules out.
@@ -169,10 +170,11 @@ impl Finding {
         self
     }
 
-    /// Bounds of the loss.
+    /// Bounds of the loss. Guess and bounds may come of different models: the guess is within them.
     #[must_use]
     pub fn between(mut self, low: Duration, high: Duration) -> Self {
-        self.lost_range = Some((low, high));
+        let lost = self.lost.unwrap_or(low);
+        self.lost_range = Some((low.min(lost), high.max(lost)));
         self
     }
 
@@ -199,14 +201,14 @@ impl Finding {
 
     /// How to check by hand, with a command.
     #[must_use]
-    pub fn check(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
+    pub fn check(mut self, text: impl Into<String>, command: impl Into<Command>) -> Self {
         self.check.push(Check { text: text.into(), command: Some(command.into()) });
         self
     }
 
     /// What would help, with a command.
     #[must_use]
-    pub fn fix(mut self, text: impl Into<String>, command: impl Into<String>) -> Self {
+    pub fn fix(mut self, text: impl Into<String>, command: impl Into<Command>) -> Self {
         self.fixes.push(Fix { text: text.into(), command: Some(command.into()) });
         self
     }

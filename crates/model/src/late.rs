@@ -77,6 +77,9 @@ pub struct Gap {
     /// The instruction before lets interrupts in: they had been kept out. `None`: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub let_in: Option<bool>,
+    /// Of it, time in which the hypervisor did not run this CPU. `None`: it does not tell, or not here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stolen_ns: Option<u64>,
     /// Kernel frames there, innermost first, those of the interrupt included. Empty: not known.
     pub kernel: Vec<String>,
 }

@@ -9,13 +9,14 @@ mod late;
 mod missing;
 pub mod napi;
 mod recording;
+pub mod shell;
 pub mod speed;
 pub mod spin;
 pub mod table;
 pub mod timeline;
 mod units;
 
-pub use document::{Account, CgroupShare, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
+pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
 pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, Subject, SubjectKind};
 pub use missing::{Missing, MissingNote};
 pub use recording::{FORMAT, Frame, Meta, Recording};

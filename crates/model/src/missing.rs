@@ -36,6 +36,14 @@ pub enum Missing {
         /// What went wrong.
         reason: String,
     },
+    /// It was seen, and may be two things.
+    #[error("cannot tell {what}: {reason}")]
+    Unclear {
+        /// What is missing.
+        what: String,
+        /// Why it cannot be told.
+        reason: String,
+    },
     /// We chose not to look: too slow, too dangerous, too many.
     #[error("{what} was skipped: {reason}")]
     Skipped {
@@ -57,6 +65,11 @@ impl Missing {
         Missing::Broken { what: what.into(), reason: reason.to_string() }
     }
 
+    /// It was seen, and may be two things.
+    pub fn unclear(what: impl Into<String>, reason: impl ToString) -> Self {
+        Missing::Unclear { what: what.into(), reason: reason.to_string() }
+    }
+
     /// We chose not to look.
     pub fn skipped(what: impl Into<String>, reason: impl ToString) -> Self {
         Missing::Skipped { what: what.into(), reason: reason.to_string() }
@@ -70,6 +83,7 @@ impl Missing {
             | Missing::NotInKernel { what, .. }
             | Missing::NotAllowed { what, .. }
             | Missing::Broken { what, .. }
+            | Missing::Unclear { what, .. }
             | Missing::Skipped { what, .. } => what,
         }
     }

@@ -83,6 +83,9 @@ pub struct Task {
     pub creator: u32,
     /// The thread's name.
     pub comm: String,
+    /// The name of its parent, of a task that ended.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub parent: String,
     /// The process's command line, where it could be read in time.
     pub cmdline: Option<String>,
     /// A kernel thread.
@@ -109,6 +112,8 @@ pub struct Task {
     pub folded: u64,
     /// Time of which our tracer missed the beginning.
     pub unknown_ns: u64,
+    /// There was no place to note its waits, or it was never seen to leave a CPU: they are not known, and not zero.
+    pub unseen: bool,
     /// CPU time, by the kernel (`sum_exec_runtime`).
     pub exec_ns: u64,
     /// Time ready and not running, by the kernel (`sched_info.run_delay`); a throttled group's time is in it.
@@ -121,7 +126,7 @@ pub struct Task {
     pub involuntary: u64,
     /// CPUs it may use, as a list ("0-1,3").
     pub allowed: String,
-    /// How many online CPUs it may use.
+    /// How many CPUs it may use; offline ones may be among them.
     pub allowed_count: u32,
     /// Scheduling policy (0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline).
     pub policy: u32,
@@ -167,6 +172,14 @@ pub struct Task {
     pub rest_rest: u64,
 }
 
+impl Task {
+    /// sched(7): FIFO, RR and DEADLINE are served before all others, whatever their weights, groups and quotas.
+    #[must_use]
+    pub fn is_real_time(&self) -> bool {
+        matches!(self.policy, 1 | 2 | 6)
+    }
+}
+
 /// A cgroup at the end of the window, with what changed in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -187,6 +200,10 @@ pub struct Cgroup {
     pub cpu: Option<CgroupCpu>,
     /// Memory facts, if it has the memory controller.
     pub memory: Option<CgroupMemory>,
+    /// It is older than the window, and nobody was in it when that began: how often its limits were met since is not known,
+    /// and the counters here are zero.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uncounted: bool,
 }
 
 /// What a cgroup's CPU controller says.
@@ -217,7 +234,7 @@ pub struct CgroupMemory {
     pub limit: Option<u64>,
     /// Soft throttle limit (memory.high); `None`: none.
     pub high: Option<u64>,
-    /// Times an allocation met the limit, in the window.
+    /// Times an allocation met this very limit, in the window (before Linux 5.3: or one below it).
     pub limit_hits: u64,
     /// OOM kills in the window.
     pub oom_kills: u64,
@@ -243,6 +260,8 @@ pub struct Sample {
     pub kernel: Vec<String>,
     /// User frames, innermost first.
     pub user: Vec<String>,
+    /// There was no room for its stacks: only whose it is is known (thread 4294967295: not even that, but the name).
+    pub bare: bool,
 }
 
 /// A stack that waited, with how long.

@@ -148,7 +148,7 @@ pub enum LockKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LockWait {
-    /// Address of the lock.
+    /// Which lock: a number of this recording, the same wherever it is that lock's. No address of the kernel is kept.
     pub address: u64,
     /// What sort of lock.
     #[serde(skip_serializing_if = "is_default")]
@@ -223,7 +223,8 @@ pub struct Span {
     /// The system call it waited in, by number (x86-64).
     #[serde(skip_serializing_if = "is_default")]
     pub syscall: Option<u32>,
-    /// That call's first four arguments.
+    /// That call's first four arguments: numbers below 65,536 and errors as they are, else 1. Of futexes the first is a
+    /// number that tells words of a process apart, the next two are kept. No address is.
     #[serde(skip_serializing_if = "is_default")]
     pub args: [u64; 4],
     /// The file of the call's first argument, if that is a file descriptor.
@@ -251,6 +252,9 @@ pub struct Stack {
     /// User frames, innermost first, where asked for.
     pub user: Vec<String>,
 }
+
+/// What is missing where rows of [`Run`] were let go for want of room.
+pub const RUNS_IN_PART: &str = "some runs on CPUs";
 
 /// A task had a CPU for long without a break (shorter runs are only in the sums).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,7 +285,7 @@ pub enum HoldSeen {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Hold {
-    /// Address of the lock.
+    /// Which lock: as in `LockWait`.
     pub lock: u64,
     /// When.
     pub at_ns: u64,
@@ -305,7 +309,7 @@ pub struct Hold {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lock {
-    /// Address of the lock.
+    /// Which lock: as in `LockWait`. 0: several, for which there was no row.
     pub address: u64,
     /// What sort of lock.
     pub kind: LockKind,

@@ -46,7 +46,9 @@ fn traced(argv: &[String]) -> (Duration, Seen) {
         Calls::start(&mut slot, Some(sched.shared()), None, false).expect("root may trace system calls");
     let child = start(argv);
     calls.follow(child.id()).expect("the map is there");
-    let spent = finish(child, || calls.poll().expect("it is attached"));
+    let spent = finish(child, || {
+        calls.poll().expect("it is attached");
+    });
     (spent, calls.finish().expect("it was attached").0)
 }
 

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::query::ProgInfoIter;
-use whyslow_probe::bpf::late::{Late, tells_calls};
+use whyslow_probe::bpf::late::{Kernel, Late};
 use whyslow_probe::kallsyms::Kallsyms;
 
 const LASTS: Duration = Duration::from_secs(3);
 const OURS: [&str; 4] = ["idled", "expired", "queued", "entered"];
 
 fn main() {
-    let calls = Btf::from_vmlinux().is_ok_and(|btf| tells_calls(&btf));
+    let kernel = Btf::from_vmlinux().map(|btf| Kernel::of(&btf)).unwrap_or_default();
     let symbols = Kallsyms::read();
-    measure("host as it is", &symbols, calls, || std::thread::sleep(LASTS));
-    measure("200 sleepers of 1 ms", &symbols, calls, sleepers);
+    measure("host as it is", &symbols, kernel, || std::thread::sleep(LASTS));
+    measure("200 sleepers of 1 ms", &symbols, kernel, sleepers);
     println!("{:>12.0} membarrier calls a second without the probe", storm() as f64 / LASTS.as_secs_f64());
     let made = AtomicU64::new(0);
-    measure("calls without a pause", &symbols, calls, || made.store(storm(), Ordering::Relaxed));
+    measure("calls without a pause", &symbols, kernel, || made.store(storm(), Ordering::Relaxed));
     println!("{:>12.0} membarrier calls a second", made.load(Ordering::Relaxed) as f64 / LASTS.as_secs_f64());
 }
 
-fn measure(what: &str, symbols: &Kallsyms, calls: bool, load: impl FnOnce()) {
+fn measure(what: &str, symbols: &Kallsyms, kernel: Kernel, load: impl FnOnce()) {
     let mut slot = MaybeUninit::uninit();
     let began = Instant::now();
-    let mut late = match Late::start(&mut slot, symbols, calls) {
+    let mut late = match Late::start(&mut slot, symbols, kernel) {
         Ok(late) => late,
         Err(why) => return println!("{why}"),
     };

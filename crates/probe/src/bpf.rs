@@ -14,6 +14,7 @@ macro_rules! skeleton {
 pub mod blkio;
 pub mod calls;
 pub mod connect;
+pub mod exits;
 pub mod ipi;
 pub mod irq;
 pub mod late;
@@ -22,19 +23,25 @@ pub mod locks;
 pub mod memory;
 pub mod napi;
 pub mod oncpu;
+mod percpu;
+pub mod pidns;
 pub mod programs;
 mod refusal;
+mod ring;
+pub(crate) mod room;
 pub mod rows;
 pub mod sched;
 pub mod shared;
 #[cfg(test)]
 mod spin_tests;
 pub mod tasks;
+mod thinned;
 pub mod work;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Typedef;
-use std::io::Read as _;
+use std::io;
+use std::time::{Duration, Instant};
 
 use whyslow_model::Missing;
 
@@ -49,11 +56,21 @@ pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     if let Some(refusal) = refusal::heard() {
         return refusal.told(what);
     }
+    if std::iter::successors(Some(err as &dyn std::error::Error), |err| err.source())
+        .any(|err| err.to_string().contains(&format!("(os error {})", libc::EMFILE)))
+    {
+        let way_out = crate::open_files::WAY_OUT.to_owned();
+        return Missing::NotAllowed { what: what.to_owned(), way_out };
+    }
+    let rights = crate::rights::Rights::own();
     match err.kind() {
-        ErrorKind::PermissionDenied => Missing::NotAllowed {
-            what: what.to_owned(),
-            way_out: "run as root, or grant CAP_BPF and CAP_PERFMON".to_owned(),
-        },
+        // What a seccomp filter does not know it may tell as absent.
+        ErrorKind::Unsupported if rights.is_filtered() => {
+            Missing::NotAllowed { what: what.to_owned(), way_out: rights.way_out_for_bpf() }
+        }
+        ErrorKind::PermissionDenied => {
+            Missing::NotAllowed { what: what.to_owned(), way_out: rights.way_out_for_bpf() }
+        }
         _ => Missing::broken(what, format!("{err:#}")),
     }
 }
@@ -74,20 +91,65 @@ pub(crate) fn value<T: plain::Plain + Default>(bytes: &[u8]) -> T {
 
 /// All that an iterator of the probe `what` has to tell.
 pub(crate) fn walk(what: &str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Missing> {
-    let mut bytes = Vec::new();
-    let mut iter = libbpf_rs::Iter::new(link).map_err(|err| missing(what, &err))?;
-    iter.read_to_end(&mut bytes).map_err(|err| Missing::broken(what, err))?;
-    Ok(bytes)
+    walk_within(what, link, Duration::MAX)
 }
 
-/// Take all that waits in a ring buffer.
-pub(crate) fn consume(ring: &dyn libbpf_rs::MapCore, mut note: impl FnMut(&[u8])) -> libbpf_rs::Result<()> {
+/// ... unless it takes longer than `patience`.
+pub(crate) fn walk_within(
+    what: &str,
+    link: &libbpf_rs::Link,
+    patience: Duration,
+) -> Result<Vec<u8>, Missing> {
+    let mut iter = libbpf_rs::Iter::new(link).map_err(|err| missing(what, &err))?;
+    read_through(what, &mut iter, patience)
+}
+
+/// Of a million objects that it has nothing to tell of an iterator says EAGAIN (kernel/bpf/bpf_iter.c, MAX_ITER_OBJECTS), and
+/// goes on from there when it is read again.
+fn read_through(what: &str, from: &mut dyn io::Read, patience: Duration) -> Result<Vec<u8>, Missing> {
+    let began = Instant::now();
+    let (mut bytes, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        match from.read(&mut chunk) {
+            Ok(0) => return Ok(bytes),
+            Ok(n) => bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+            Err(err) if matches!(err.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(err) => return Err(Missing::broken(what, err)),
+        }
+        if began.elapsed() > patience {
+            return Err(Missing::skipped(what, "the walk took too long"));
+        }
+    }
+}
+
+/// Records that are taken from a ring buffer before the caller looks whether it is to stop: some ten milliseconds of work.
+/// Who fills the ring faster than we empty it must not keep us for ever.
+const A_TURN: usize = 10_000;
+/// A record has a head of 8 bytes, and sizes are rounded up to 8 (kernel/bpf/ringbuf.c): a ring holds no more records than
+/// one for so many of its bytes.
+const LEAST_RECORD: u32 = 16;
+
+/// Take some of what waits in a ring buffer. True: there may be more.
+pub(crate) fn consume_some(
+    ring: &dyn libbpf_rs::MapCore,
+    note: impl FnMut(&[u8]),
+) -> libbpf_rs::Result<bool> {
+    take(ring, A_TURN, note).map(|taken| taken >= A_TURN)
+}
+
+/// Take what waits in a ring buffer, and no more than it can hold: for the end, when nobody fills it any longer.
+pub(crate) fn consume(ring: &dyn libbpf_rs::MapCore, note: impl FnMut(&[u8])) -> libbpf_rs::Result<()> {
+    take(ring, (ring.max_entries() / LEAST_RECORD) as usize, note).map(drop)
+}
+
+fn take(ring: &dyn libbpf_rs::MapCore, most: usize, mut note: impl FnMut(&[u8])) -> libbpf_rs::Result<usize> {
     let mut builder = libbpf_rs::RingBufferBuilder::new();
     builder.add(ring, move |record: &[u8]| {
         note(record);
         0
     })?;
-    builder.build()?.consume()
+    let taken = builder.build()?.consume_raw_n(most);
+    usize::try_from(taken).map_err(|_| libbpf_rs::Error::from_raw_os_error(-taken))
 }
 
 /// Forget what a map of sums holds: the window begins. Who adds to a row at this very moment adds to no row, or to the next
@@ -110,6 +172,31 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use super::*;
+
+    /// Answers one after another, then the end.
+    struct Answers(Vec<io::Result<&'static [u8]>>);
+
+    impl io::Read for Answers {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if self.0.is_empty() {
+                return Ok(0);
+            }
+            self.0.remove(0).map(|mut bytes| bytes.read(into).unwrap())
+        }
+    }
+
+    #[test]
+    fn an_iterator_that_has_passed_a_million_objects_is_read_on() {
+        let again = || Err(io::ErrorKind::WouldBlock.into());
+        let read = |answers| read_through("files", &mut Answers(answers), Duration::from_secs(9));
+        assert_eq!(read(vec![again(), Ok(&b"ab"[..]), again(), again(), Ok(&b"c"[..])]), Ok(b"abc".to_vec()));
+        let failed = read(vec![Ok(&b"ab"[..]), Err(io::ErrorKind::InvalidData.into())]);
+        assert_eq!(failed, Err(Missing::broken("files", "invalid data")));
+        let late = read_through("files", &mut Answers(vec![again(), again()]), Duration::ZERO);
+        assert_eq!(late, Err(Missing::skipped("files", "the walk took too long")));
+    }
+
     /// Before v6.4 task storage, and in all kernels a map that is not preallocated, allocates where it inserts: under a
     /// run queue's lock that can deadlock.
     #[test]
@@ -131,5 +218,30 @@ mod tests {
             }
         }
         assert!(hooked >= 2, "the scheduler and lock probes have such hooks");
+    }
+
+    /// What a report says of a table that is full stands in docs/tables.md.
+    #[test]
+    fn every_table_that_can_be_full_is_in_the_documents() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let told = fs::read_to_string(folder.join("../../docs/tables.md")).unwrap();
+        let words: Vec<&str> = told.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let mut tables = 0;
+        for entry in fs::read_dir(folder.join("src/bpf")).unwrap() {
+            let source = fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+            // Maps end so; `max_entries, 1` of what is each CPU's own, or only makes a type known, is never full.
+            for (body, _) in source.match_indices(" SEC(\".maps\")").map(|(at, _)| source.split_at(at)) {
+                let (fields, name) = body.rsplit_once("} ").unwrap_or((body, ""));
+                let fields = fields.rsplit_once("struct {").map_or(fields, |(_, fields)| fields);
+                let is_small =
+                    ["max_entries, 1)", "max_entries, 2)"].iter().any(|small| fields.contains(small));
+                if name.is_empty() || name.contains(' ') || is_small {
+                    continue;
+                }
+                assert!(words.contains(&name), "{name} is not in docs/tables.md");
+                tables += 1;
+            }
+        }
+        assert!(tables > 30, "{tables}");
     }
 }

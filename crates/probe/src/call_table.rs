@@ -51,7 +51,7 @@ pub fn tables(
     let slow_ns = seen.slow_ns.unwrap_or(u64::MAX);
     seen.singles.retain(|one| one.ns >= slow_ns || !one.frames.is_empty());
     seen.singles.sort_by_key(|one| std::cmp::Reverse(one.ns));
-    let untold = seen.singles.len().saturating_sub(MOST_SINGLES) as u64;
+    let untold = (seen.singles.len().saturating_sub(MOST_SINGLES) as u64).saturating_add(seen.untold);
     seen.singles.truncate(MOST_SINGLES);
     seen.singles.sort_by_key(|one| (one.at_ns, one.pid));
     let mut stacks = Stacks::new(first_stack, &seen.singles, missing);
@@ -213,7 +213,7 @@ mod tests {
         };
         let singles =
             vec![single(150, 40, &[]), single(90, 60, &[]), single(200, 1, &[]), single(300, 2, &[1, 2])];
-        let seen = Seen { rows: Vec::new(), singles, slow_ns: Some(30) };
+        let seen = Seen { rows: Vec::new(), singles, slow_ns: Some(30), untold: 0 };
         let tables = tables(seen, 100, 1000, 5, &mut Vec::new());
         let told: Vec<_> = tables.slow_calls.iter().map(|slow| (slow.at_ns, slow.ns, slow.stack)).collect();
         assert_eq!(told, [(0, 60, None), (50, 40, None)]);

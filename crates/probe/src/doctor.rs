@@ -5,6 +5,7 @@
 
 mod ask;
 mod claim;
+mod own;
 
 use std::io::{self, BufReader, Read as _};
 use std::mem::MaybeUninit;
@@ -13,7 +14,10 @@ use std::path::Path;
 use libbpf_rs::btf::Btf;
 use whyslow_model::Missing;
 
+use crate::files::own_limits::OwnLimits;
 use crate::kallsyms::Kallsyms;
+use crate::numbers::{OUTSIDE, Scope};
+use crate::rights::Rights;
 use crate::{bpf, host};
 
 /// One thing that whyslow can use.
@@ -46,13 +50,17 @@ pub fn claim() -> String {
 #[must_use]
 pub fn doctor() -> Vec<Rung> {
     bpf::hush();
+    crate::open_files::raise_limit();
     let root = Path::new("/");
     let mut rungs = vec![privilege(read(root, "proc/self/status")), btf(root)];
+    rungs.push(pid_namespace(Scope::of(root)));
     rungs.extend(objects());
     rungs.push(Rung::new(
         "perf event cpu-clock",
         "on-CPU stacks: which function burns the CPU",
-        ask::cpu_clock().map(|()| "can be opened on CPU 0".to_owned()),
+        ask::cpu_clock()
+            .map(|()| "can be opened on CPU 0".to_owned())
+            .map_err(|why| format!("{why}; {}", Rights::own().way_out_for_perf())),
     ));
     rungs.push(Rung::new(
         "BPF run time statistics",
@@ -63,6 +71,7 @@ pub fn doctor() -> Vec<Rung> {
     rungs.push(schedstat(read(root, "proc/schedstat")));
     rungs.extend(symbols(root));
     rungs.push(ask::cgroups(&root.join("sys/fs/cgroup")));
+    rungs.extend(own::limits(&OwnLimits::read()));
     rungs.extend(optional(root));
     rungs.extend(speed());
     rungs
@@ -72,6 +81,17 @@ fn scheduler(types: Option<&Btf<'_>>) -> Result<(), Missing> {
     use bpf::sched::{Budget, Layout, Sched};
     let mut slot = MaybeUninit::uninit();
     Sched::load(&mut slot, types.map(Layout::of).unwrap_or_default(), Budget::of(1, false))?.begin()
+}
+
+/// Whether processes can be called by the ids that the user knows.
+fn pid_namespace(scope: Scope) -> Rung {
+    let found = match scope {
+        Scope::Initial => Ok("the host's own: ids are those that BPF tells".to_owned()),
+        Scope::Own { above } => bpf::pidns::PidNamespace::start(&mut MaybeUninit::uninit(), above)
+            .map(|_| format!("one of its own: ids are translated, tasks outside have {OUTSIDE} and theirs"))
+            .map_err(|why| why.to_string()),
+    };
+    Rung::new("pid namespace", "whom `run` and `attach` follow, and the ids of processes", found)
 }
 
 /// Every BPF object, loaded and attached once, then let go.
@@ -143,16 +163,16 @@ fn objects() -> Vec<Rung> {
         "which process keeps CPUs from sleeping deeply",
         bpf::latency::Latency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
     );
-    let calls = types.as_ref().is_some_and(bpf::late::tells_calls);
+    let kernel = types.as_ref().map(bpf::late::Kernel::of).unwrap_or_default();
     object(
         "BPF: late CPUs",
         "which CPU comes late to its interrupts, from which idle state or with interrupts off by whom",
-        bpf::late::Late::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), calls).map(drop),
+        bpf::late::Late::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), kernel).map(drop),
     );
     object(
         "BPF: cross-CPU calls",
         "which CPU a thread that spins waits for",
-        match calls {
+        match kernel.calls {
             true => Ok(()), // The object of late CPUs sees them.
             false => bpf::ipi::Ipi::start(&mut MaybeUninit::uninit(), None).map(drop),
         },
@@ -195,9 +215,10 @@ const CAPABILITIES: [(&str, u32); 5] =
     [("CAP_SYS_PTRACE", 19), ("CAP_SYS_ADMIN", 21), ("CAP_SYSLOG", 34), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
 fn privilege(status: io::Result<String>) -> Rung {
-    let found = match status {
-        Err(err) => Err(format!("cannot read /proc/self/status: {err}")),
-        Ok(text) => held(&text),
+    let found = match (status, Rights::own().obstacle()) {
+        (Err(err), _) => Err(format!("cannot read /proc/self/status: {err}")),
+        (Ok(_), Some(obstacle)) => Err(obstacle),
+        (Ok(text), None) => held(&text),
     };
     Rung::new("privilege", "BPF, and the files of other people's processes", found)
 }

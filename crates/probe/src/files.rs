@@ -18,6 +18,7 @@ mod kmsg;
 mod live_tests;
 mod name;
 mod namespaces;
+pub(crate) mod own_limits;
 mod quiet;
 mod root;
 mod rows;

@@ -1,6 +1,7 @@
 //! Facts about the machine that a recording begins with.
 
 use std::fs;
+use std::os::fd::RawFd;
 use std::path::Path;
 
 use time::OffsetDateTime;
@@ -76,12 +77,26 @@ pub fn monotonic_ns() -> u64 {
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
-/// The threads of these processes that live now; a process that is gone has none.
+/// The threads of these processes that live now; a process that is gone has none. Whose number has a pidfd is asked
+/// afterwards whether it has not ended: else the number may have become a stranger's.
 #[must_use]
-pub fn threads_of(pids: &[u32]) -> Vec<u32> {
-    let of = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let threads = pids.iter().flat_map(of);
-    threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+pub fn threads_of(pids: &[u32], pidfds: &[(u32, RawFd)]) -> Vec<u32> {
+    let list = |pid: &u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut threads: Vec<u32> = Vec::new();
+    for pid in pids {
+        let its: Vec<_> =
+            list(pid).filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).collect();
+        let ended = pidfds.iter().any(|(whose, pidfd)| whose == pid && has_ended(*pidfd));
+        threads.extend(its.into_iter().filter(|_| !ended));
+    }
+    threads
+}
+
+/// A pidfd can be read when its process has ended.
+fn has_ended(pidfd: RawFd) -> bool {
+    let mut asked = libc::pollfd { fd: pidfd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one local pollfd; no time to wait.
+    unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
 }
 
 #[cfg(test)]
@@ -93,6 +108,23 @@ mod tests {
         let meta = facts(Path::new("/"));
         assert!(!meta.kernel.is_empty() && meta.cpus > 0 && meta.page_size >= 4096);
         assert!(now_rfc3339().ends_with('Z'));
+    }
+
+    #[test]
+    fn whose_number_has_become_a_strangers_has_no_threads() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        // SAFETY: our own child, not waited for.
+        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) } as RawFd;
+        let of = |pid| threads_of(&[pid], &[(pid, pidfd)]);
+        assert_eq!(of(child.id()), [child.id()]);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        // As if this process had been given its number.
+        assert!(of(std::process::id()).is_empty());
+        assert!(!threads_of(&[std::process::id()], &[]).is_empty());
+        // SAFETY: ours alone.
+        unsafe { libc::close(pidfd) };
     }
 
     #[test]

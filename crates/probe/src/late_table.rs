@@ -72,6 +72,7 @@ fn told(gap: &late::late_gap, stack: &[u64], window: Window, kernel: &mut Kernel
         comm: text(&gap.comm),
         state: idle(gap.state),
         let_in: let_in(gap, stack, kernel),
+        stolen_ns: u64::try_from(gap.stolen).ok().map(|ns| ns.min(gap.ns)),
         kernel: kernel.stack(stack),
     }
 }

@@ -1,19 +1,24 @@
 //! The hands that look: BPF programs, kernel files, clocks. Nothing here changes the host, and nothing here judges.
 
+mod addresses;
 pub mod bpf;
 pub mod call_table;
 pub mod child;
 mod cost;
 pub mod doctor;
 pub mod files;
+mod fit;
 mod host;
 pub mod kallsyms;
 mod late_table;
 pub mod listeners;
 pub mod lock_table;
+mod numbers;
+mod open_files;
 mod perf_event;
 mod probes;
 mod record;
+mod rights;
 mod sample_table;
 pub mod span_table;
 pub mod speed;
@@ -22,6 +27,8 @@ mod symbols;
 mod task_table;
 
 pub use doctor::{Rung, claim, doctor};
+pub use fit::{DoesNotFit, Fit};
+pub use numbers::why_ambiguous;
 pub use record::{Audience, Follow, Plan, record};
 
 #[cfg(test)]

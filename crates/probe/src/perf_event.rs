@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::FromRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _};
 
 /// `struct perf_event_attr`, as far as anybody here sets it (PERF_ATTR_SIZE_VER0, 64 bytes).
 #[repr(C)]
@@ -40,4 +40,17 @@ pub fn open(attr: Attr, cpu: u32, group: i32) -> io::Result<File> {
         Ok(fd) if fd >= 0 => Ok(unsafe { File::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Have a program run at each sample, until the event is closed. A link would do the same, and is one more descriptor a CPU.
+pub fn run(event: &File, program: BorrowedFd<'_>) -> io::Result<()> {
+    const SET_BPF: libc::c_ulong = 0x4004_2408;
+    const ENABLE: libc::c_ulong = 0x2400;
+    // SAFETY: both take a number, and the descriptors are open.
+    let set = unsafe { libc::ioctl(event.as_raw_fd(), SET_BPF as _, program.as_raw_fd()) };
+    // SAFETY: as above.
+    if set < 0 || unsafe { libc::ioctl(event.as_raw_fd(), ENABLE as _, 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use whyslow_model::{Missing, MissingNote};
 
 use crate::bpf::{
-    blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, programs, sched, tasks, work,
+    blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, pidns, programs, sched, tasks, work,
 };
 use crate::kallsyms::Kallsyms;
-use crate::record::Plan;
-use crate::speed::Speeds;
+use crate::record::{Follow, Plan};
+use crate::speed::{Speeds, which};
 
 pub use slots::Slots;
 pub use traced::Traced;
@@ -38,8 +38,16 @@ pub struct Probes<'slot> {
     napi: Option<napi::Napi<'slot>>,
     programs: Option<programs::Programs>,
     speeds: Option<Speeds>,
+    /// `None`: ids are those of the initial namespace, or cannot be told.
+    pidns: Option<pidns::PidNamespace<'slot>>,
+    /// They cannot be told, and BPF's are not ours.
+    is_untranslated: bool,
+    /// What few ask for is left out.
+    is_thrifty: bool,
     kallsyms: Kallsyms,
     code: Vec<Range<u64>>,
+    /// Who is followed from the begin of the window on, as BPF calls them.
+    followed: Vec<u32>,
     start: tasks::Snapshot,
 }
 
@@ -73,7 +81,10 @@ impl Probes<'_> {
     }
 
     /// The window begins.
-    pub fn begin(&mut self, missing: &mut Vec<MissingNote>) {
+    pub fn begin(&mut self, follow: Option<&Follow>, missing: &mut Vec<MissingNote>) {
+        if let Some(follow) = follow {
+            self.follow(follow, missing);
+        }
         if let Some(sched) = &mut self.sched
             && keep(sched.begin(), missing).is_none()
         {
@@ -82,6 +93,16 @@ impl Probes<'_> {
         if let Some(tasks) = &mut self.tasks {
             self.start = keep(tasks.snapshot(), missing).unwrap_or_default();
         }
+    }
+
+    /// No sampler on a CPU that a process has for itself.
+    pub fn spare_owned(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
+        let Some(oncpu) = self.oncpu.as_mut().filter(|_| !plan.all_cpus) else { return };
+        let isolated = which::isolated(Path::new("/"));
+        let owned: Vec<u32> = which::owned(&self.start.tasks).into_keys().collect();
+        oncpu.spare(&owned);
+        let told: Vec<u32> = owned.into_iter().filter(|cpu| !isolated.contains_key(cpu)).collect();
+        missing.extend(oncpu::spared(&told, "each one process's own"));
     }
 
     /// All is read that is read before it: the window begins now. What the probes counted since they were attached is
@@ -117,16 +138,37 @@ impl Probes<'_> {
 
     /// Threads that measure the CPUs begin. Not where a command is followed: it pays for what we take.
     pub fn measure(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
-        if plan.root == Path::new("/") && plan.follow.is_none() {
-            self.speeds = keep(Speeds::begin(plan.window, &self.start.tasks, plan.all_cpus), missing);
+        if plan.root == Path::new("/") && plan.follow.is_none() && (plan.needs_speeds || !self.is_thrifty) {
+            let tasks = self.shown(&self.start.tasks, missing);
+            self.speeds = keep(Speeds::begin(plan.window, &tasks, plan.all_cpus), missing);
         }
     }
 
-    /// A beat within the window.
-    pub fn poll(&mut self, at: Duration, window: Duration) {
+    /// Our own process, as the recording's tables call it.
+    #[must_use]
+    pub fn own_pid(&self) -> u32 {
+        let shown = self.pidns.as_ref().and_then(|pidns| pidns.numbers().ok()?.inside(pidns.own()));
+        shown.unwrap_or_else(std::process::id)
+    }
+
+    /// These tasks with the ids by which /proc knows them.
+    fn shown(&self, tasks: &[tasks::tasks_one], missing: &mut Vec<MissingNote>) -> Vec<tasks::tasks_one> {
+        let mut tasks = tasks.to_vec();
+        if let Some(numbers) = self.pidns.as_ref().and_then(|pidns| keep(pidns.numbers(), missing)) {
+            tasks.iter_mut().for_each(|task| numbers.show([&mut task.pid, &mut task.tgid]));
+        }
+        tasks
+    }
+
+    /// A beat within the window: so much work and no more. True: there may be more to take.
+    pub fn poll(&mut self, at: Duration, window: Duration) -> bool {
+        let mut more = false;
         if let Some(programs) = &mut self.programs {
             match (is_sampled(at, window), programs.is_counting()) {
-                (false, true) => programs.disable(),
+                (false, true) => {
+                    programs.disable();
+                    programs.knows_entry(|| self.tasks.as_ref()?.entry_cost());
+                }
                 // Refused: then the rows say so at the end.
                 (true, false) => drop(programs.enable()),
                 _ => {}
@@ -134,17 +176,21 @@ impl Probes<'_> {
         }
         if let Some(sched) = &mut self.sched {
             // A ring buffer that cannot be read now is read at the end, which says so if it still cannot.
-            let _ = sched.poll();
+            more |= sched.poll().unwrap_or_default();
         }
         if let Some(locks) = &mut self.locks {
-            let _ = locks.poll();
+            more |= locks.poll().unwrap_or_default();
         }
         if let Some(calls) = &mut self.calls {
-            let _ = calls.poll();
+            more |= calls.poll().unwrap_or_default();
+        }
+        if let Some(oncpu) = &mut self.oncpu {
+            let _ = oncpu.poll();
         }
         if let Some(napi) = &mut self.napi {
             napi.poll(at);
         }
+        more
     }
 }
 

@@ -1,8 +1,9 @@
 //! One window, from start to end: load the probes, read the files, wait, read again, put it all into a recording.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use whyslow_model::{FORMAT, Meta, MissingNote, Recording};
 
 use crate::cost;
 use crate::files::{Files, Moment, Seen};
+use crate::fit::Fit;
 use crate::host;
 use crate::probes::{Probes, Slots};
 use crate::span_table::Window;
@@ -36,6 +38,10 @@ pub struct Plan {
     pub follow: Option<Follow>,
     /// The window ends when this can be read: a pidfd.
     pub ends_with: Option<RawFd>,
+    /// What of us fits into the limits that hold us.
+    pub fit: Fit,
+    /// The speed of CPUs is what was asked for: it is measured however scarce CPU time is.
+    pub needs_speeds: bool,
     /// Measure the speed of CPUs that are isolated or run real-time tasks, too.
     pub all_cpus: bool,
 }
@@ -47,6 +53,8 @@ pub struct Follow {
     pub subject: String,
     /// These processes, with all their threads, and those they start.
     pub pids: Vec<u32>,
+    /// Descriptors (pidfds) of those whose number may become another's before they are followed.
+    pub pidfds: Vec<(u32, RawFd)>,
     /// The tasks that are in this cgroup (`Cgroup::id`) when the window begins, and those they start.
     pub cgroup: Option<u64>,
     /// Tell single system calls slower than this.
@@ -61,35 +69,50 @@ pub trait Audience {
     fn left(&mut self, _left: Duration) {}
     /// Everything is attached: the window has begun.
     fn begun(&mut self, _at: Instant) {}
+    /// The window is over.
+    fn ended(&mut self) {}
+    /// It goes on, with this. A few times a second in the window, and between the parts of the work before and after it:
+    /// who hears nothing for long knows that it is stuck.
+    fn step(&mut self, _doing: &'static CStr) {}
 }
 
 /// Record one window. `stop` ends it early.
 pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Recording {
-    go_first();
+    audience.step(c"loading the probes");
+    crate::open_files::raise_limit();
     crate::bpf::hush();
     let before = cost::so_far();
     let mut seen = Seen { frames: Vec::new(), missing: Vec::new() };
     let mut files = Files::open(&plan.root);
+    crate::bpf::room::halve(plan.fit.halvings);
+    seen.missing.extend(plan.fit.notes(plan.needs_speeds).into_iter().map(MissingNote::from));
     let mut slots = Slots::default();
-    let mut probes =
-        Probes::load(&mut slots, plan.root == Path::new("/"), plan.follow.as_ref(), &mut seen.missing);
+    let mut probes = Probes::load(&mut slots, plan, &mut seen.missing);
 
+    audience.step(c"reading the kernel's files");
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
-    probes.begin(&mut seen.missing);
+    probes.begin(plan.follow.as_ref(), &mut seen.missing);
+    probes.spare_owned(plan, &mut seen.missing);
     let (started_at, began, start_ns) = (host::now_rfc3339(), Instant::now(), host::monotonic_ns());
     probes.count(&mut seen.missing);
     probes.measure(plan, &mut seen.missing);
     audience.begun(began);
     let interrupted = wait_out(plan, began, stop, audience, &mut |at, second| {
-        probes.poll(at, plan.window);
+        let more = probes.poll(at, plan.window);
         if second {
             files.read(Moment::Second, at, &[], &mut seen);
         }
+        more
     });
     let window = began.elapsed();
+    audience.ended();
+    audience.step(c"taking what the probes saw");
     let traced = probes.end(window, &mut seen.missing);
+    audience.step(c"reading the kernel's files again");
     files.read(Moment::End, window, &traced.busiest(BUSIEST), &mut seen);
 
+    let own_pid = probes.own_pid();
+    audience.step(c"giving names to what was seen");
     let lost_events = traced.lost.clone();
     let own_bpf_ns = traced.own_bpf_ns;
     let tables = traced.into_tables(
@@ -98,6 +121,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
         Window { start_ns, ns: window.as_nanos() as u64 },
         &mut seen.missing,
     );
+    audience.step(c"reading files that may block");
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
     let spent = cost::so_far();
@@ -106,7 +130,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
         whyslow: plan.version.clone(),
         started_at,
         window_ns: window.as_nanos() as u64,
-        own_pids: vec![std::process::id()],
+        own_pids: vec![own_pid],
         own_cpu_ns: spent.cpu.saturating_sub(before.cpu).as_nanos() as u64,
         own_rss_bytes: spent.rss_bytes,
         own_bpf_ns,
@@ -145,7 +169,7 @@ fn wait_out(
     began: Instant,
     stop: &AtomicBool,
     audience: &mut dyn Audience,
-    beat: &mut dyn FnMut(Duration, bool),
+    beat: &mut dyn FnMut(Duration, bool) -> bool,
 ) -> bool {
     let window = plan.window;
     let mut next_second = Duration::from_secs(1);
@@ -163,8 +187,10 @@ fn wait_out(
             next_second = at + pace(at);
             audience.left(window.saturating_sub(at));
         }
-        beat(at, second);
-        if nap(BEAT.min(window.saturating_sub(began.elapsed())), plan.ends_with) {
+        audience.step(c"looking");
+        let more = beat(at, second);
+        let rest = if more { Duration::ZERO } else { BEAT.min(window.saturating_sub(began.elapsed())) };
+        if nap(rest, plan.ends_with) {
             return false;
         }
     }
@@ -175,12 +201,6 @@ fn wait_out(
 fn pace(at: Duration) -> Duration {
     const EVERY_SECOND: Duration = Duration::from_secs(600);
     Duration::from_secs(1).max(at / EVERY_SECOND.as_secs() as u32)
-}
-
-/// On a host with forty tasks a CPU our quarter second of work would take ten: the answer is wanted while it matters.
-fn go_first() {
-    // SAFETY: plain numbers; refused without CAP_SYS_NICE, and then we wait like everybody.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
 }
 
 /// Sleep, but let a signal (Ctrl-C) end it: `std::thread::sleep` would go on. True: what ends the window has come.

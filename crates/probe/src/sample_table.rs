@@ -40,17 +40,20 @@ fn samples(
     user: &UserNames,
 ) -> Vec<table::Sample> {
     let period = period.as_nanos() as u64;
-    let mut rows: BTreeMap<(u32, Vec<String>, Vec<String>), table::Sample> = BTreeMap::new();
+    let mut rows: BTreeMap<(u32, bool, Vec<String>, Vec<String>), table::Sample> = BTreeMap::new();
     for hit in hits {
         let stack = kernel.stack(&hit.kernel);
         let frames: Vec<String> = hit.user.iter().flat_map(|at| user.of(hit.key.tgid, *at)).collect();
-        let row = rows.entry((hit.key.pid, stack.clone(), frames.clone())).or_insert_with(|| table::Sample {
-            pid: hit.key.pid,
-            tgid: hit.key.tgid,
-            comm: text(&hit.key.comm),
-            kernel: stack,
-            user: frames,
-            ..table::Sample::default()
+        let row = rows.entry((hit.key.pid, hit.bare, stack.clone(), frames.clone())).or_insert_with(|| {
+            table::Sample {
+                pid: hit.key.pid,
+                tgid: hit.key.tgid,
+                comm: text(&hit.key.comm),
+                kernel: stack,
+                user: frames,
+                bare: hit.bare,
+                ..table::Sample::default()
+            }
         });
         row.count += hit.count;
         row.ns += hit.count.saturating_mul(period);

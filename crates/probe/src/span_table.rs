@@ -99,7 +99,7 @@ impl Used {
 /// What a task was doing when the window ended.
 fn open_row(live: &sched_live, rows: &mut Rows) -> SpanRow {
     let stack = rows.stack_of(live.row.span.depth, &live.row.frames);
-    SpanRow { span: live.row.span, stack }
+    SpanRow { stack, ..SpanRow::of(live.row.span) }
 }
 
 fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, used: &mut Used) -> Span {
@@ -122,9 +122,9 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         open: told.woken == 0 && state != State::None,
         ended: told.ended != 0,
         cpu: told.cpu,
-        waker: wake.map(|wake| waker(wake, kernel, used)),
+        waker: wake.map(|wake| waker(wake, rows, kernel, used)),
         stack: used.note(row.stack),
-        stands_ns: if row.stack.is_some() { told.debt } else { 0 },
+        stands_ns: row.stands,
         work: function(told.work, kernel),
         syscall: u32::try_from(told.syscall).ok(),
         args: told.args,
@@ -135,19 +135,21 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
     }
 }
 
-fn waker(row: &WakeRow, kernel: &mut KernelNames, used: &mut Used) -> Waker {
+fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Waker {
+    let unnamed = row.comm[0] == 0;
+    let named = rows.name_of(row.waker).filter(|_| unnamed).unwrap_or(&row.comm);
     Waker {
-        pid: row.wake.waker,
-        tgid: row.wake.waker_tgid,
-        comm: text(&row.wake.comm),
-        context: match row.wake.context {
+        pid: row.waker,
+        tgid: row.tgid,
+        comm: text(named),
+        context: match row.context {
             1 => Context::Task,
             2 => Context::Softirq,
             3 => Context::Hardirq,
             4 => Context::Nmi,
             _ => Context::Unknown,
         },
-        work: function(row.wake.work, kernel),
+        work: function(row.work, kernel),
         stack: used.note(row.stack),
     }
 }

@@ -6,7 +6,7 @@
 
 mod cycles;
 mod turn;
-mod which;
+pub mod which;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -249,7 +249,7 @@ fn no_counters(err: &std::io::Error) -> Missing {
     match err.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
             what: CYCLES.to_owned(),
-            way_out: "run as root, or grant CAP_PERFMON".to_owned(),
+            way_out: crate::rights::Rights::own().way_out_for_perf(),
         },
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => Missing::NotInKernel {
             what: CYCLES.to_owned(),

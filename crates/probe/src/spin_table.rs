@@ -95,7 +95,16 @@ mod tests {
     fn hit(pid: u32, ip: u64, call: i32, count: u64) -> Hit {
         let kernel_mode = u32::from(call >= 0);
         let key = oncpu_key { pid, tgid: 7, ip, call, kernel_mode, ..oncpu_key::default() };
-        Hit { key, count, same: count / 2, zero: 0, again: 0, kernel: Vec::new(), user: vec![ip] }
+        Hit {
+            key,
+            count,
+            same: count / 2,
+            zero: 0,
+            again: 0,
+            bare: false,
+            kernel: Vec::new(),
+            user: vec![ip],
+        }
     }
 
     #[test]

@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use whyslow_model::table;
+use whyslow_model::{Missing, table};
 
+use crate::bpf::exits::Exits;
 use crate::bpf::sched::{self, sched_exit, sched_slot};
 use crate::bpf::tasks::{CONTROLLERS, Snapshot, tasks_cgroup, tasks_one};
 use crate::bpf::text;
 
 /// include/linux/sched.h
 const PF_KTHREAD: u32 = 0x0020_0000;
-/// Rows of ended tasks before those of one parent and name are folded into one.
-const MAX_ENDED: usize = 20_000;
 /// 64-bit kernels count weights and shares 1024-fold (SCHED_FIXEDPOINT_SHIFT, v4.7, 2159197d6677).
 const WEIGHT_SCALE: u64 = 1024;
+
+/// `enum tasks_controller` of the kernel half.
+const CPU: u64 = 1;
+const MEMORY: u64 = 2;
 
 /// One row a task: those that live at the end, then those that ended.
 #[must_use]
@@ -23,13 +26,26 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Seen, window_ns: u6
     let before: HashMap<(u32, u64), &tasks_one> =
         start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
     let slots: HashMap<u32, &sched_slot> = seen.live.iter().map(|l| (l.slot.pid, &l.slot)).collect();
-    let live = end.tasks.iter().filter(|t| t.pid != 0).map(|now| {
+    let gone: HashMap<(u32, u64), u64> = seen.exits.late().iter().map(|end| (end.key, end.exec_ns)).collect();
+    // Who ended between this walk and the probe's is told by his end. A thread that executed has its leader's number and
+    // begin (fs/exec.c, de_thread), but not what that one had used when it ended.
+    let has_ended = |now: &tasks_one| {
+        let end = gone.get(&(now.pid, now.start_ns));
+        !slots.contains_key(&now.pid) && end.is_some_and(|exec_ns| *exec_ns >= now.exec_ns)
+    };
+    let looked = !slots.is_empty();
+    let live = end.tasks.iter().filter(|t| t.pid != 0 && !has_ended(t)).map(|now| {
         let then = before.get(&(now.pid, now.start_ns)).copied();
-        let mut row = row_of(now, then, possible);
-        if let Some(slot) = slots.get(&now.pid) {
+        let slot = slots.get(&now.pid);
+        // Who has taken its pid over in the window is another than whom we met there at its begin.
+        let mut row = row_of(now, then.filter(|_| slot.is_none_or(|slot| slot.taken_over == 0)), possible);
+        if let Some(slot) = slot {
             add_trace(&mut row, slot);
         } else {
             row.lived_ns = window_ns;
+            if looked {
+                not_seen(&mut row);
+            }
         }
         row
     });
@@ -38,38 +54,19 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Seen, window_ns: u6
     rows
 }
 
-fn ended(
-    before: &HashMap<(u32, u64), &tasks_one>,
-    exits: &[sched_exit],
-    possible: usize,
-) -> Vec<table::Task> {
-    let mut rows: Vec<table::Task> = Vec::new();
-    let mut folded: BTreeMap<(u32, u64, String), table::Task> = BTreeMap::new();
-    for exit in exits {
-        let row = row_of_exit(exit, before.get(&(exit.pid, exit.start_ns)).copied(), possible);
-        if rows.len() < MAX_ENDED {
-            rows.push(row);
-            continue;
-        }
-        match folded.entry((row.ppid, row.cpu_cgroup, row.comm.clone())) {
-            std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(row)),
-            std::collections::btree_map::Entry::Occupied(mut known) => fold(known.get_mut(), &row),
-        }
-    }
-    rows.extend(folded.into_values());
-    rows
-}
-
-fn fold(into: &mut table::Task, row: &table::Task) {
-    into.folded += 1;
-    into.exec_ns += row.exec_ns;
-    into.run_delay_ns += row.run_delay_ns;
-    into.lived_ns += row.lived_ns;
-    into.runnable_ns += row.runnable_ns;
-    into.io_ns += row.io_ns;
-    into.blocked_ns += row.blocked_ns;
-    into.sleep_ns += row.sleep_ns;
-    into.traced_ns += row.traced_ns;
+/// Those that ended: one by one, and the sums of those that are told together.
+fn ended(before: &HashMap<(u32, u64), &tasks_one>, exits: &Exits, possible: usize) -> Vec<table::Task> {
+    let row = |exit: &sched_exit| {
+        // Who took its pid over in the window is another than whom we met there at its begin.
+        let then = before.get(&(exit.pid, exit.start_ns)).copied().filter(|_| exit.slot.taken_over == 0);
+        row_of_exit(exit, then, possible)
+    };
+    let single = exits.single().into_iter().map(row);
+    let folded = |(sum, count): (&sched_exit, u64)| table::Task {
+        folded: count.saturating_sub(1),
+        ..row_of_exit(sum, None, possible)
+    };
+    single.chain(exits.together().into_iter().map(folded)).collect()
 }
 
 fn row_of(now: &tasks_one, then: Option<&tasks_one>, possible: usize) -> table::Task {
@@ -107,6 +104,7 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
         tgid: exit.tgid,
         ppid: exit.ppid,
         comm: text(&exit.comm),
+        parent: text(&exit.parent),
         kthread: exit.flags & PF_KTHREAD != 0,
         cpu_cgroup: exit.cpu_cgroup,
         memory_cgroup: exit.memory_cgroup,
@@ -131,13 +129,45 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
         weight: exit.weight / WEIGHT_SCALE,
         ..table::Task::default()
     };
-    add_trace(&mut row, &exit.slot);
+    if exit.slot.task == 0 {
+        row.lived_ns = row.exec_ns.saturating_add(row.run_delay_ns);
+        not_seen(&mut row);
+    } else {
+        add_trace(&mut row, &exit.slot);
+    }
     row
+}
+
+/// Of a task that we could not note the kernel knows how long it ran and was ready, and nobody how long it waited.
+fn not_seen(row: &mut table::Task) {
+    row.unseen = true;
+    row.runnable_ns = row.run_delay_ns;
+    row.unknown_ns = row.lived_ns.saturating_sub(row.exec_ns).saturating_sub(row.run_delay_ns);
+}
+
+/// What to say of tasks that had no place: how many, and the largest of them.
+#[must_use]
+pub fn unseen(rows: &[table::Task]) -> Option<Missing> {
+    /// So many are named.
+    const NAMED: usize = 3;
+    let mut unseen: Vec<&table::Task> = rows.iter().filter(|row| row.unseen).collect();
+    unseen.sort_by_key(|row| (std::cmp::Reverse(row.exec_ns.saturating_add(row.run_delay_ns)), row.pid));
+    let names: Vec<String> =
+        unseen.iter().take(NAMED).map(|row| format!("{} ({})", row.comm, row.pid)).collect();
+    let more = if unseen.len() > NAMED { " and others" } else { "" };
+    let reason = format!("there was no place left for {} ({}{more})", count(unseen.len()), names.join(", "));
+    (!unseen.is_empty()).then(|| Missing::skipped("what some tasks waited for", reason))
+}
+
+fn count(tasks: usize) -> String {
+    if tasks == 1 { "one task".to_owned() } else { format!("{tasks} tasks") }
 }
 
 fn add_trace(row: &mut table::Task, slot: &sched_slot) {
     let sum = |state: usize| &slot.sum[state];
     row.creator = slot.creator;
+    row.exec_ns = row.exec_ns.saturating_sub(slot.exec_base);
+    row.run_delay_ns = row.run_delay_ns.saturating_sub(slot.delay_base);
     row.traced_ns = sum(sched::RUNNING).ns;
     row.unknown_ns = slot.unknown_ns;
     (row.runnable_ns, row.runnable_worst_ns, row.runnable_count) = all_of(sum(sched::READY));
@@ -203,6 +233,7 @@ pub fn cgroups(
                     .map(|m| m.join(Path::new(path.trim_start_matches('/'))).to_string_lossy().into_owned()),
                 cpu: cpu_facts(start.cgroups.get(id), now),
                 memory: memory_facts(*id, start.cgroups.get(id), now, page_size),
+                uncounted: !has_begin(start.cgroups.get(id), now, CPU | MEMORY),
                 controllers,
                 path,
             }
@@ -210,6 +241,40 @@ pub fn cgroups(
         .collect();
     rows.sort_by_key(|row| row.id);
     rows
+}
+
+/// What to say of cgroups whose counters have no begin.
+#[must_use]
+pub fn uncounted(rows: &[table::Cgroup]) -> Option<Missing> {
+    /// So many are named.
+    const NAMED: usize = 3;
+    let counts = |row: &&table::Cgroup| {
+        let limited = |memory: &table::CgroupMemory| memory.limit.is_some() || memory.high.is_some();
+        row.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some()) || row.memory.as_ref().is_some_and(limited)
+    };
+    let old: Vec<&str> =
+        rows.iter().filter(|row| row.uncounted).filter(counts).map(|row| row.path.as_str()).collect();
+    let more = if old.len() > NAMED { " and others" } else { "" };
+    let named = old.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let reason = format!("nobody was in it when the window began ({named}{more})");
+    (!old.is_empty()).then(|| Missing::skipped("how often the limits of a cgroup were met", reason))
+}
+
+/// Whether it is known what its counters were when the window began, or that they began later. Who was not met by the first
+/// walk may be as old as the host, and nobody was in it: its counters are those of its life.
+fn has_begin(then: Option<&tasks_cgroup>, now: &tasks_cgroup, controllers: u64) -> bool {
+    then.is_some() || now.controllers & controllers & !now.fresh == 0
+}
+
+/// What a counter rose by, if that is known; else nothing.
+fn risen(
+    then: Option<&tasks_cgroup>,
+    now: &tasks_cgroup,
+    controller: u64,
+    field: fn(&tasks_cgroup) -> u64,
+) -> u64 {
+    let is_known = has_begin(then, now, controller);
+    if is_known { field(now).saturating_sub(then.map_or(0, field)) } else { 0 }
 }
 
 fn path_of(id: u64, all: &HashMap<u64, &tasks_cgroup>) -> String {
@@ -230,8 +295,8 @@ fn path_of(id: u64, all: &HashMap<u64, &tasks_cgroup>) -> String {
 }
 
 fn cpu_facts(then: Option<&tasks_cgroup>, now: &tasks_cgroup) -> Option<table::CgroupCpu> {
-    let since = |field: fn(&tasks_cgroup) -> u64| field(now).saturating_sub(then.map_or(0, field));
-    (now.controllers & 1 != 0).then(|| table::CgroupCpu {
+    let since = |field| risen(then, now, CPU, field);
+    (now.controllers & CPU != 0).then(|| table::CgroupCpu {
         weight: now.shares / WEIGHT_SCALE,
         // RUNTIME_INF is ~0; 0 is a kernel without CONFIG_CFS_BANDWIDTH.
         quota_ns: Some(now.quota_ns).filter(|q| *q != u64::MAX && *q != 0),
@@ -250,10 +315,10 @@ fn memory_facts(
 ) -> Option<table::CgroupMemory> {
     // PAGE_COUNTER_MAX is LONG_MAX / PAGE_SIZE: anything near it is "no limit".
     let limit = |pages: u64| Some(pages).filter(|p| *p < i64::MAX as u64 / page_size).map(|p| p * page_size);
-    let since = |field: fn(&tasks_cgroup) -> u64| field(now).saturating_sub(then.map_or(0, field));
+    let since = |field| risen(then, now, MEMORY, field);
     // `swap` and `memsw` are one counter (a union): on v1, whose hierarchies have a number, it is memory plus swap.
     let swap = if id >> 56 == 0 { now.swap_pages } else { now.swap_pages.saturating_sub(now.usage_pages) };
-    (now.controllers & 2 != 0).then(|| table::CgroupMemory {
+    (now.controllers & MEMORY != 0).then(|| table::CgroupMemory {
         usage: now.usage_pages.saturating_mul(page_size),
         limit: limit(now.limit_pages),
         high: limit(now.high_pages),
@@ -284,14 +349,111 @@ mod tests {
         assert_eq!(path_of(8, &all), "/");
     }
 
+    fn quota(fresh: u64, throttled_periods: u64) -> tasks_cgroup {
+        let (controllers, quota_ns) = (CPU | MEMORY | 8, 20_000_000);
+        tasks_cgroup {
+            controllers,
+            fresh,
+            quota_ns,
+            throttled_periods,
+            periods: 900,
+            limit_hits: 7,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn counters_of_a_cgroup_that_was_empty_are_not_told_as_the_windows() {
+        let rows = |then: Option<tasks_cgroup>, now: tasks_cgroup| {
+            let walk = |one: Option<tasks_cgroup>| Snapshot {
+                cgroups: one.into_iter().map(|one| (9, one)).collect(),
+                ..Snapshot::default()
+            };
+            cgroups(&walk(then), &walk(Some(now)), &BTreeMap::new(), 4096)
+        };
+        let told = |rows: &[table::Cgroup]| {
+            let (cpu, memory) = (rows[0].cpu.clone().unwrap(), rows[0].memory.clone().unwrap());
+            (cpu.throttled_periods, cpu.periods, memory.limit_hits, rows[0].uncounted)
+        };
+        assert_eq!(told(&rows(None, quota(0, 800))), (0, 0, 0, true));
+        assert_eq!(
+            told(&rows(None, quota(CPU | MEMORY, 8))),
+            (8, 900, 7, false),
+            "it was made in the window"
+        );
+        assert_eq!(told(&rows(Some(quota(0, 790)), quota(0, 800))), (10, 0, 0, false));
+        let said = uncounted(&rows(None, quota(0, 800))).unwrap().to_string();
+        assert!(said.contains("nobody was in it when the window began (/)"), "{said}");
+        assert_eq!(uncounted(&rows(None, quota(CPU | MEMORY, 8))), None);
+    }
+
     #[test]
     fn many_ended_tasks_are_folded_by_name_and_none_is_lost() {
-        let exit = |exec_ns| sched_exit { exec_ns, pid: 5, ..sched_exit::default() };
-        let exits: Vec<_> = (0..MAX_ENDED + 10).map(|_| exit(3)).collect();
+        let mut exits = Exits::default();
+        for pid in 0..crate::bpf::exits::MOST as u32 + 10 {
+            let mut exit = sched_exit { exec_ns: 3, pid, tgid: pid, ..sched_exit::default() };
+            exit.slot.creator = 1;
+            exits.note(exit);
+        }
         let rows = ended(&HashMap::new(), &exits, 2);
-        assert_eq!(rows.len(), MAX_ENDED + 1);
-        assert_eq!(rows.iter().map(|r| r.exec_ns).sum::<u64>(), 3 * exits.len() as u64);
+        assert_eq!(rows.len(), crate::bpf::exits::MOST + 1);
+        let total: u64 = rows.iter().map(|r| r.exec_ns).sum();
+        assert_eq!(total, 3 * (crate::bpf::exits::MOST as u64 + 10));
         assert_eq!(rows.last().unwrap().folded, 9);
+    }
+
+    #[test]
+    fn of_a_task_without_a_place_the_kernels_sums_are_told_and_its_waits_are_unknown() {
+        let one =
+            |pid, exec_ns| tasks_one { pid, exec_ns, run_delay_ns: 2 * exec_ns, ..tasks_one::default() };
+        let end = Snapshot { tasks: vec![one(7, 10), one(8, 5)], ..Snapshot::default() };
+        let mut noted = sched::sched_live::default();
+        (noted.slot.pid, noted.slot.task) = (7, 1);
+        let seen = sched::Seen { live: vec![noted], ..sched::Seen::default() };
+        let rows = tasks(&Snapshot::default(), &end, &seen, 100);
+        assert_eq!((rows[0].unseen, rows[1].unseen), (false, true));
+        assert_eq!((rows[1].runnable_ns, rows[1].unknown_ns, rows[1].lived_ns), (10, 85, 100));
+        let said = unseen(&rows).unwrap().to_string();
+        assert_eq!(
+            said,
+            "what some tasks waited for was skipped: there was no place left for one task ( (8))"
+        );
+        let untraced = tasks(&Snapshot::default(), &end, &sched::Seen::default(), 100);
+        assert_eq!(unseen(&untraced), None, "nobody looked: that is said elsewhere");
+    }
+
+    #[test]
+    fn who_ended_between_the_walks_is_told_once() {
+        let one = |pid, start_ns| tasks_one { pid, start_ns, exec_ns: 10, ..tasks_one::default() };
+        // 7 is told with others, 9 by itself, 3 lives on; 8 had no place, and an older 8 ended.
+        let end = Snapshot { tasks: vec![one(3, 5), one(7, 5), one(8, 5), one(9, 5)], ..Snapshot::default() };
+        let mut noted = sched::sched_live::default();
+        (noted.slot.pid, noted.slot.task) = (3, 1);
+        let mut seen = sched::Seen { live: vec![noted], ..sched::Seen::default() };
+        seen.exits.mark();
+        let mut ends = |pid, start_ns, lived| {
+            let mut exit = sched_exit { pid, start_ns, exec_ns: 12, ..sched_exit::default() };
+            (exit.slot.creator, exit.slot.task, exit.slot.unknown_ns) = (1, 1, lived);
+            seen.exits.note(exit);
+        };
+        (100..99 + crate::bpf::exits::MOST as u32).for_each(|pid| ends(pid, 5, 20));
+        ends(8, 4, 30);
+        ends(9, 5, 30);
+        ends(7, 5, 10);
+        let rows = tasks(&Snapshot::default(), &end, &seen, 100);
+        let of = |pid| {
+            rows.iter().filter(|row| row.pid == pid).map(|row| (row.ended, row.unseen)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(9), [(true, false)]);
+        assert_eq!(of(8), [(false, true), (true, false)], "an older task of its number hides nobody");
+        assert_eq!(of(3), [(false, false)]);
+        assert!(unseen(&rows).unwrap().to_string().ends_with("no place left for one task ( (8))"));
+        let used: u64 = rows.iter().filter(|row| row.ended).map(|row| row.exec_ns).sum();
+        assert_eq!(
+            used,
+            12 * (crate::bpf::exits::MOST as u64 + 2),
+            "7 is in the sum of many, and nowhere else"
+        );
     }
 
     #[test]
@@ -301,7 +463,9 @@ mod tests {
         let before = HashMap::from([((5, 0), &then)]);
         let of = |allowed_count| {
             let exit = sched_exit { pid: 5, allowed_count, ..sched_exit::default() };
-            ended(&before, &[exit], 2).remove(0).allowed
+            let mut exits = Exits::default();
+            exits.note(exit);
+            ended(&before, &exits, 2).remove(0).allowed
         };
         assert_eq!((of(2).as_str(), of(1).as_str()), ("0-1", ""));
     }

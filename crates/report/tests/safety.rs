@@ -3,6 +3,7 @@
 mod sample;
 
 use proptest::prelude::*;
+use whyslow_model::shell::Command;
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, cpus, json, json_line, locks, text};
@@ -45,11 +46,14 @@ fn with(names: &[String]) -> Document {
             };
         }
         for c in &mut f.check {
-            (c.text, c.command) = (name(), Some(name()));
+            (c.text, c.command) = (name(), Some(Command::of_quoted(name())));
         }
         for x in &mut f.fixes {
-            (x.text, x.command) = (name(), Some(name()));
+            (x.text, x.command) = (name(), Some(Command::of_quoted(name())));
         }
+    }
+    for c in &mut doc.contradictions {
+        (c.rule, c.what, c.text) = (name(), name(), name());
     }
     for n in &mut doc.not {
         (n.what, n.evidence) = (name(), name());

@@ -5,7 +5,7 @@ mod sample;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use whyslow_model::Missing;
+use whyslow_model::{Contradiction, Missing};
 use whyslow_report::json;
 
 const DOC: &str = include_str!("../../../docs/json.md");
@@ -38,6 +38,12 @@ fn documented() -> BTreeSet<String> {
 fn every_emitted_name_is_documented_and_no_other() {
     let mut doc = sample::full();
     doc.missing.push(Missing::NotAllowed { what: "kallsyms".into(), way_out: "run as root".into() }.into());
+    doc.contradictions = vec![Contradiction {
+        rule: "swap-in".into(),
+        what: "swap".into(),
+        shown: std::time::Duration::from_secs(3),
+        text: "both are said".into(),
+    }];
     let mut names = BTreeSet::new();
     emitted(&serde_json::from_str(&json(&doc)).unwrap(), "", &mut names);
     emitted(&serde_json::from_str(&json(&sample::waits::watched())).unwrap(), "", &mut names);

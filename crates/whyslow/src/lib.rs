@@ -2,11 +2,13 @@
 
 pub mod cli;
 pub mod cmd;
+mod ending;
 mod flame;
 mod interrupt;
 mod launch;
 mod out;
 pub mod outcome;
+mod priority;
 mod progress;
 pub mod store;
 mod watch;

@@ -1,8 +1,11 @@
 //! How long it still takes, on stderr: one line that is rewritten on a terminal, a line every few seconds elsewhere.
 
 use std::env;
+use std::ffi::CStr;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::{ending, priority};
 
 /// Between two lines in a log.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -46,6 +49,19 @@ impl Progress {
 impl whyslow_probe::Audience for Progress {
     fn left(&mut self, left: Duration) {
         self.tick(left);
+    }
+
+    fn begun(&mut self, _at: Instant) {
+        priority::as_it_was();
+    }
+
+    fn ended(&mut self) {
+        priority::raise();
+        priority::for_a_while();
+    }
+
+    fn step(&mut self, doing: &'static CStr) {
+        ending::step(doing);
     }
 }
 

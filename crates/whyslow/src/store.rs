@@ -43,7 +43,7 @@ impl From<io::Error> for Halt {
 mod limit {
     /// Unpacked bytes read from one recording.
     pub const TOTAL: u64 = 1 << 30;
-    /// Memory for what is kept of it, about. 100,000 tasks take 350 MB by this count.
+    /// Memory for what is kept of it, about. 100,000 tasks and as many cgroups take 250 MB by this count.
     pub const KEPT: u64 = 512 << 20;
     /// One kernel file. The largest that is recorded (/proc/interrupts with 4096 CPUs) has some 10 MB.
     pub const FRAME: u64 = 64 << 20;

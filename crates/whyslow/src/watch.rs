@@ -4,12 +4,14 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Result;
 use whyslow_model::Recording;
-use whyslow_probe::{Follow, Plan};
+use whyslow_probe::{Fit, Follow, Plan};
 
-use crate::interrupt;
 use crate::out::note;
+use crate::outcome::Outcome;
 use crate::progress::Progress;
+use crate::{ending, interrupt, priority};
 
 /// How to look.
 #[derive(Debug)]
@@ -22,19 +24,23 @@ pub struct Look {
     pub ends_with: Option<RawFd>,
     /// Measure CPUs that others keep for themselves, too.
     pub all_cpus: bool,
+    /// The speed of CPUs is what was asked for.
+    pub needs_speeds: bool,
 }
 
 impl Look {
     /// At the whole host, at nobody in particular.
     #[must_use]
     pub fn at_the_host(window: Duration) -> Self {
-        Look { window, follow: None, ends_with: None, all_cpus: false }
+        Look { window, follow: None, ends_with: None, all_cpus: false, needs_speeds: false }
     }
 
     /// What the probe is to do.
     #[must_use]
-    pub fn plan(self) -> Plan {
+    pub fn plan(self, fit: Fit) -> Plan {
         Plan {
+            fit,
+            needs_speeds: self.needs_speeds,
             window: self.window,
             root: PathBuf::from("/"),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -45,19 +51,30 @@ impl Look {
     }
 }
 
+/// What of us fits into the limits that hold us: said, if it is not all. An error: not the least of us does.
+pub fn fit(follows: bool) -> Result<Fit> {
+    let fit = Fit::here(follows)?;
+    if let Some(warning) = fit.warning() {
+        note(&warning);
+    }
+    Ok(fit)
+}
+
 /// Look at this host.
-#[must_use]
-pub fn watch(look: Look) -> Recording {
+pub fn watch(look: Look) -> Result<Recording> {
+    let fit = fit(look.follow.is_some())?;
     if !is_root() {
         note(
             "not root: what BPF and other people's files tell may be missing; the way out is `sudo whyslow`",
         );
     }
     let stop = interrupt::catch();
+    priority::raise();
+    ending::begin(Outcome::CouldNotLook.status());
     let mut progress = Progress::new();
-    let recording = whyslow_probe::record(&look.plan(), stop, &mut progress);
+    let recording = whyslow_probe::record(&look.plan(fit), stop, &mut progress);
     progress.done();
-    recording
+    Ok(recording)
 }
 
 /// Whether we are root.

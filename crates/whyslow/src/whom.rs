@@ -3,9 +3,15 @@
 mod cgroup;
 
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+
+/// A process is named by its number: it must be the same to /proc and to us.
+pub fn numbers_are_ours() -> Result<()> {
+    whyslow_probe::why_ambiguous().map_or(Ok(()), |why| Err(anyhow!("cannot follow a process: {why}")))
+}
 
 /// Processes that run.
 #[derive(Debug)]
@@ -17,13 +23,13 @@ pub struct Target {
     /// Their cgroup (`Cgroup::id`).
     pub cgroup: Option<u64>,
     /// Readable when one has ended; of a cgroup none: others may come.
-    pidfds: Vec<OwnedFd>,
+    pidfds: Arc<Vec<OwnedFd>>,
 }
 
 impl Target {
     /// These processes.
     pub fn processes(pids: &[u32]) -> Result<Self> {
-        let pidfds = pids.iter().map(|pid| open(*pid)).collect::<Result<_>>()?;
+        let pidfds = Arc::new(pids.iter().map(|pid| open(*pid)).collect::<Result<_>>()?);
         let subject = pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         Ok(Target { subject, pids: pids.to_vec(), cgroup: None, pidfds })
     }
@@ -61,19 +67,24 @@ impl Target {
             );
         }
         let cgroup = folders.iter().find_map(|folder| cgroup::id(folder));
-        Ok(Target { subject: subject.to_owned(), pids, cgroup, pidfds: Vec::new() })
+        Ok(Target { subject: subject.to_owned(), pids, cgroup, pidfds: Arc::default() })
+    }
+
+    /// Each process with its descriptor, which lives as long as this.
+    pub fn pidfds(&self) -> Vec<(u32, RawFd)> {
+        self.pids.iter().copied().zip(self.pidfds.iter().map(AsRawFd::as_raw_fd)).collect()
     }
 
     /// What becomes readable when all have ended; `None`: the window does not depend on them.
-    pub fn ends(&mut self) -> Result<Option<OwnedFd>> {
-        let mut pidfds = std::mem::take(&mut self.pidfds);
-        if pidfds.len() <= 1 {
-            return Ok(pidfds.pop());
+    pub fn ends(&self) -> Result<Option<OwnedFd>> {
+        if let [] | [_] = self.pidfds.as_slice() {
+            return self.pidfds.first().map(OwnedFd::try_clone).transpose().context("cannot watch a process");
         }
+        let pidfds = Arc::clone(&self.pidfds);
         let (all, ended) = io::pipe().context("cannot watch processes")?;
         // It ends with them or with us. A pipe without a writer is readable.
         std::thread::spawn(move || {
-            for pidfd in &pidfds {
+            for pidfd in pidfds.iter() {
                 ready(pidfd.as_raw_fd(), -1);
             }
             drop(ended);

@@ -7,7 +7,19 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use whyslow::store;
 use whyslow_analyze::{examine, rules};
+use whyslow_faults::story;
 use whyslow_model::{Document, Finding, Kind};
+
+#[path = "story/drawn.rs"]
+mod drawn;
+#[path = "story/drawn_short.rs"]
+mod drawn_short;
+#[path = "hosts/scheduler.rs"]
+mod scheduler;
+#[path = "hosts/shapes.rs"]
+mod shapes;
+#[path = "hosts/write.rs"]
+mod write;
 
 /// What a case must be told.
 #[derive(Debug, Deserialize)]
@@ -120,6 +132,7 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     };
     wrong.extend(must.iter().filter(|rule| !unknown.contains(rule)).map(|rule| format!("{rule} could tell")));
     wrong.extend(document.findings.iter().filter_map(said_twice));
+    wrong.extend(story::broken(&serde_json::to_value(document).unwrap()));
     let (words, accusations) = (words(document), accusations(document));
     wrong.extend(expect.says.iter().filter(|w| !words.contains(*w)).map(|w| format!("does not say {w:?}")));
     wrong
@@ -262,4 +275,63 @@ fn no_torn_file_makes_a_rule_panic() {
             recording.frames[at].bytes = whole;
         }
     }
+}
+
+/// Folders of simulated hosts are those that the simulator makes (`examples/hosts.rs`), and what is expected of them is what it
+/// knows to be true.
+#[test]
+fn simulated_hosts_are_as_the_simulator_makes_them() {
+    let folder =
+        |shape: &shapes::Shape| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(shape.name);
+    for shape in shapes::all().into_iter().filter(|shape| folder(shape).exists()) {
+        let case = folder(&shape);
+        let kept = store::open(&case.join("host")).unwrap();
+        let made = write::recording(&shape);
+        assert!(
+            kept.tables.tasks == made.tables.tasks && kept.tables.cgroups == made.tables.cgroups,
+            "{}",
+            shape.name
+        );
+        let bounds: Vec<(f64, f64)> = expect(&case).causes.iter().map(|cause| cause.lost_s).collect();
+        match (&shape.without, &bounds[..]) {
+            (None, []) => {}
+            (Some((without, whom)), [(low, high)]) => {
+                let lost = shape.host.lost(without, whom);
+                assert!((low..=high).contains(&&lost), "{}: {lost} s, not {low} to {high}", shape.name);
+            }
+            _ => panic!("{}: as many causes as faults", shape.name),
+        }
+    }
+}
+
+#[test]
+fn of_a_hundred_thousand_threads_that_sleep_nobody_is_accused() {
+    let made = shapes::all().into_iter().find(|shape| shape.name == "fast-and-slow-cores").unwrap();
+    let mut recording = write::recording(&made);
+    let asleep = |n: u32| whyslow_model::table::Task {
+        pid: 10_000 + n,
+        tgid: 10_000,
+        ppid: 1,
+        comm: "session".to_owned(),
+        cpu_cgroup: 2,
+        lived_ns: recording.meta.window_ns,
+        sleep_ns: recording.meta.window_ns,
+        allowed: "0-23".to_owned(),
+        allowed_count: 24,
+        weight: 1024,
+        ..whyslow_model::table::Task::default()
+    };
+    let more: Vec<_> = (0..100_000).map(asleep).collect();
+    recording.tables.tasks.as_mut().unwrap().extend(more);
+    let document = examine(&recording);
+    let told: Vec<_> = document
+        .findings
+        .iter()
+        .filter(|f| f.kind != Kind::CannotTell)
+        .map(|f| (&f.rule, &f.title))
+        .collect();
+    assert!(told.is_empty(), "{told:?}");
+    let unknown = rules_of(&document, Kind::CannotTell);
+    let could_look = ["cpu-quota", "cpu-pinned", "full-thread", "steal"];
+    assert!(could_look.iter().all(|rule| !unknown.contains(rule)), "{unknown:?}");
 }

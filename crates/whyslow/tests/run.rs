@@ -2,8 +2,12 @@
 
 #[path = "run/attach.rs"]
 mod attach;
+#[path = "run/births.rs"]
+mod births;
 #[path = "run/launched.rs"]
 mod launched;
+#[path = "run/namespaces.rs"]
+mod namespaces;
 #[path = "run/signals.rs"]
 mod signals;
 #[path = "run/user.rs"]
@@ -71,7 +75,14 @@ fn last_line(output: &[u8]) -> Value {
     let page = text(output);
     let line = page.strip_suffix('\n').expect("the line is whole").rsplit('\n').next().unwrap();
     assert!(line.starts_with("{\"schema\""), "{line}");
-    serde_json::from_str(line).expect("it is JSON")
+    document(line)
+}
+
+/// What was printed is one document, and it holds together.
+fn document(line: &str) -> Value {
+    let document = serde_json::from_str(line).expect("it is JSON");
+    whyslow_faults::story::must_hold(&document);
+    document
 }
 
 fn rest(mut from: impl Read) -> String {

@@ -225,3 +225,37 @@ fn root_a_load_of_tasks_in_uninterruptible_sleep_is_explained() {
 fn root_sleepers_are_no_load() {
     run("sleepers", |draw, label| waiters(draw, label, true));
 }
+
+/// A process that stops until its child has computed: what the child does is its own work.
+fn own_children(draw: &mut Draw, label: &str) -> Result<Outcome, Trouble> {
+    const COMPUTES: u64 = 2;
+    let fence = Fence::enter()?;
+    let child_us = draw.between(60, 160) * 1000;
+    let comm = format!("parent-{}", draw.word(5));
+    let group = fence.group(&draw.word(6))?;
+    let victim = Victim::spawn(fence.spec(&group, &comm, 1, Work::Vfork { child_us }))?;
+    victim.ledger().word(Word::Mode).store(COMPUTES, Ordering::Release);
+    victim.go();
+    std::thread::sleep(bars::SETTLE);
+    let look = look(label)?;
+    fence.check_time()?;
+    let context = || format!("{comm}, children of {child_us} us (all of it: {})", look.kept.display());
+    let of_comm = |value: &Value| value.to_string().contains(&comm);
+    let list = |name: &str| look.document[name].as_array().map_or(&[][..], Vec::as_slice);
+    // It could be seen: else that nobody is accused would prove nothing.
+    if !list("chains").iter().any(|chain| chain["hops"][0]["edge"] == "vfork" && of_comm(chain)) {
+        return Err(format!("its waits are in no chain: {}", context()).into());
+    }
+    if of_rule(&look, "lock-wait").iter().any(|finding| finding["kind"] == "cannot_tell") {
+        return Err(format!("it could not be told: {}", context()).into());
+    }
+    let accused = findings(&look).iter().find(|finding| finding["rule"] == "lock-wait" && of_comm(finding));
+    accused.map_or(Ok(Outcome::Passed), |finding| {
+        Err(format!("told as a loss, {finding}: {}", context()).into())
+    })
+}
+
+#[test]
+fn root_the_work_of_own_children_is_no_loss() {
+    run("own-children", own_children);
+}

@@ -73,6 +73,9 @@ pub struct Never {
     /// No cause at all, not even one that an answer would cover.
     #[serde(default)]
     pub any_cause: bool,
+    /// With `any_cause`: rules that cannot look in such a guest, and may say so.
+    #[serde(default)]
+    pub blind: Vec<String>,
     /// No CPU is said to be slow that no answer asks for.
     #[serde(default)]
     pub other_cpus: bool,

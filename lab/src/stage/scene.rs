@@ -74,7 +74,7 @@ impl Part for Playing {
     fn names(&self) -> BTreeMap<String, String> {
         let victim = self.scene.victim();
         let known = [
-            ("group", self.scene.group().path().to_owned()),
+            ("group", self.scene.binding().to_owned()),
             ("comm", victim.comm().to_owned()),
             ("pid", victim.pid().to_string()),
         ];

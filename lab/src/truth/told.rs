@@ -1,5 +1,7 @@
 //! What the live tests printed, a row a cell.
 
+use whyslow_faults::proven::{Ended, Row};
+
 /// How a cell ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -32,6 +34,19 @@ impl Cell {
     /// Whatever it said does not count.
     pub fn fail(&mut self, why: &str) {
         self.verdict = Verdict::Failed(why.to_owned());
+    }
+
+    /// For the table of all stages.
+    pub fn note(&self, kernel: &str) {
+        let (ended, why) = match &self.verdict {
+            Verdict::Passed => (Ended::Passed, ""),
+            Verdict::Failed(why) => (Ended::Failed, why.as_str()),
+            Verdict::NotIdle(why) => (Ended::NotIdle, why.as_str()),
+            Verdict::NotRun(why) => (Ended::NotRun, why.as_str()),
+        };
+        let why = why.lines().next().unwrap_or("").to_owned();
+        let cell = format!("{} {kernel}", self.name);
+        Row { suite: "lab".to_owned(), cell, ended, redrawn: 0, why }.write();
     }
 
     /// One line of the table.

@@ -1,18 +1,11 @@
 //! Cgroups: by id, how many there are, and how many removed ones are still there.
 
 use whyslow_model::Missing;
-use whyslow_model::table::Cgroup;
 
 use super::Evidence;
 use crate::parse::{cgroups, flat};
 
-impl<'r> Evidence<'r> {
-    /// A cgroup by its id.
-    #[must_use]
-    pub fn cgroup(&self, id: u64) -> Option<&'r Cgroup> {
-        self.rec.tables.cgroups.iter().flatten().find(|group| group.id == id)
-    }
-
+impl Evidence<'_> {
     /// Cgroups with memory control that were removed and not yet freed.
     pub fn dying_memory_cgroups(&self) -> Result<u64, Missing> {
         let controllers = self.file("proc/cgroups", cgroups::parse);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whyslow_model::Missing;
+use whyslow_model::{Missing, seconds};
 
 use super::Evidence;
 use crate::parse::interrupts::{self, Interrupt, Interrupts};
@@ -57,17 +57,23 @@ impl Evidence<'_> {
 
     /// Time that the hypervisor took from the online CPUs.
     pub fn steal(&self) -> Result<Duration, Missing> {
-        if self.file("proc/stat", stat::parse)?.all.steal.is_none() {
-            return Err(Missing::NotInKernel { what: "steal time".into(), needs: "Linux 2.6.11".into() });
+        let (first, last) = self.ends("proc/stat", stat::parse)?;
+        match (first.all.steal, last.all.steal) {
+            (Some(_), Some(_)) => Ok(self.cpu_time()?.steal),
+            (_, None) => {
+                Err(Missing::NotInKernel { what: "steal time".into(), needs: "Linux 2.6.11".into() })
+            }
+            (None, _) => Err(super::not_at_first("steal", "proc/stat")),
         }
-        Ok(self.cpu_time()?.steal)
     }
 
     /// Tasks made and context switches.
     pub fn forks_and_switches(&self) -> Result<(u64, u64), Missing> {
         let (first, last) = self.ends("proc/stat", stat::parse)?;
-        let rise = |a: Option<u64>, b: Option<u64>| b.unwrap_or(0).saturating_sub(a.unwrap_or(0));
-        Ok((rise(first.forks, last.forks), rise(first.switches, last.switches)))
+        let rise = |name: &str, a: Option<u64>, b: Option<u64>| {
+            b.zip(a).map(|(b, a)| b.saturating_sub(a)).ok_or_else(|| super::not_at_first(name, "proc/stat"))
+        };
+        Ok((rise("processes", first.forks, last.forks)?, rise("ctxt", first.switches, last.switches)?))
     }
 
     /// Load averages and the number of tasks at the end of the window.
@@ -83,6 +89,20 @@ impl Evidence<'_> {
     /// Softirqs of the window by vector and CPU: how often, not how long.
     pub fn softirqs(&self) -> Result<Interrupts, Missing> {
         self.ends("proc/softirqs", interrupts::parse).map(|(first, last)| rise(&first, last))
+    }
+
+    /// That the window has so many clock ticks, in which the kernel counts `what` in `/proc/stat`.
+    pub fn has_ticks(&self, least: u32, what: &str) -> Result<(), Missing> {
+        let tick = self.tick()?;
+        if self.window() >= tick * least {
+            return Ok(());
+        }
+        let counted = format!(
+            "it is counted in ticks of {}, and the window was {}",
+            seconds(tick),
+            seconds(self.window())
+        );
+        Err(Missing::unclear(what, counted))
     }
 
     fn tick(&self) -> Result<Duration, Missing> {
@@ -107,31 +127,35 @@ fn between(first: &stat::Ticks, last: &stat::Ticks, tick: Duration) -> CpuTime {
         iowait: nanos(first.iowait, last.iowait),
         irq: nanos(first.irq, last.irq),
         softirq: nanos(first.softirq, last.softirq),
-        steal: nanos(first.steal.unwrap_or(0), last.steal.unwrap_or(0)),
+        steal: first.steal.zip(last.steal).map_or(Duration::ZERO, |(first, last)| nanos(first, last)),
     }
 }
 
-/// What was added. A line or CPU that was not there at first counts from zero: its handler came in the window.
+/// What was added, on the CPUs that were online at both ends: what another one counted before it went offline is not of the
+/// window. A line that was not there at first counts from zero on those: the kernel leaves out only lines without a handler
+/// that have not counted yet (kernel/irq/proc.c, show_interrupts).
 fn rise(first: &Interrupts, last: Interrupts) -> Interrupts {
     let before: BTreeMap<&str, &Interrupt> =
         first.lines.iter().map(|line| (line.id.as_str(), line)).collect();
-    let column: Vec<Option<usize>> =
-        last.cpus.iter().map(|cpu| first.cpus.iter().position(|c| c == cpu)).collect();
-    let lines = last.lines.into_iter().map(|mut line| {
+    let both: Vec<(usize, usize, u32)> = last
+        .cpus
+        .iter()
+        .enumerate()
+        .filter_map(|(at, cpu)| Some((at, first.cpus.iter().position(|c| c == cpu)?, *cpu)))
+        .collect();
+    let lines = last.lines.into_iter().map(|line| {
         let old = before.get(line.id.as_str()).map_or(&[][..], |old| &old.counts[..]);
-        for (at, count) in line.counts.iter_mut().enumerate() {
-            // These two are of the host, not of the CPU above them.
-            let here = if matches!(line.id.as_str(), "ERR" | "MIS") {
-                Some(at)
-            } else {
-                column.get(at).copied().flatten()
-            };
-            let was = here.and_then(|at| old.get(at)).copied().unwrap_or(0);
-            *count = count.saturating_sub(was);
-        }
-        line
+        let count = |(at, was): (usize, usize)| {
+            Some(line.counts.get(at)?.saturating_sub(old.get(was).copied().unwrap_or(0)))
+        };
+        // These two are of the host, not of the CPU above them.
+        let counts = match line.id.as_str() {
+            "ERR" | "MIS" => count((0, 0)).into_iter().collect(),
+            _ => both.iter().filter_map(|(at, was, _)| count((*at, *was))).collect(),
+        };
+        Interrupt { counts, ..line }
     });
-    Interrupts { lines: lines.collect(), cpus: last.cpus }
+    Interrupts { lines: lines.collect(), cpus: both.iter().map(|(_, _, cpu)| *cpu).collect() }
 }
 
 #[cfg(test)]
@@ -139,8 +163,8 @@ mod tests {
     use super::super::fixture::Fixture;
     use super::*;
 
-    const FIRST: &str = "cpu  100 0 50 1000 10 1 2 5 0 0\ncpu0 100 0 50 500 10 1 2 5 0 0\ncpu1 0 0 0 500 0 0 0 0 0 0\nprocesses 10\n";
-    const LAST: &str = "cpu  150 0 60 1130 8 1 4 10 0 0\ncpu0 150 0 60 530 8 1 4 10 0 0\ncpu1 0 0 0 600 0 0 0 0 0 0\nprocesses 25\n";
+    const FIRST: &str = "cpu  100 0 50 1000 10 1 2 5 0 0\ncpu0 100 0 50 500 10 1 2 5 0 0\ncpu1 0 0 0 500 0 0 0 0 0 0\nctxt 7\nprocesses 10\n";
+    const LAST: &str = "cpu  150 0 60 1130 8 1 4 10 0 0\ncpu0 150 0 60 530 8 1 4 10 0 0\ncpu1 0 0 0 600 0 0 0 0 0 0\nctxt 9\nprocesses 25\n";
 
     #[test]
     fn times_are_of_the_window_and_never_negative() {
@@ -149,7 +173,7 @@ mod tests {
         assert_eq!((cpu.user, cpu.steal), (Duration::from_millis(500), Duration::from_millis(50)));
         assert_eq!(cpu.iowait, Duration::ZERO, "it went down");
         assert_eq!(host.ev().cpu_time_by_cpu().unwrap()[1].1.idle, Duration::from_secs(1));
-        assert_eq!(host.ev().forks_and_switches(), Ok((15, 0)));
+        assert_eq!(host.ev().forks_and_switches(), Ok((15, 2)));
         assert_eq!(host.ev().steal(), Ok(Duration::from_millis(50)));
     }
 
@@ -174,5 +198,21 @@ mod tests {
         let found = host.ev().interrupts().unwrap();
         let counts: Vec<_> = found.lines.iter().map(|l| (l.id.as_str(), l.counts[0])).collect();
         assert_eq!(counts, [("36", 30), ("40", 7), ("ERR", 0)]);
+    }
+
+    #[test]
+    fn what_a_cpu_counted_before_it_came_online_is_not_of_the_window() {
+        let first = "   CPU0\n 36: 5 virtio\n";
+        let last = "   CPU0 CPU1\n 36: 7 900000 virtio\n";
+        let host = Fixture::second().start("proc/interrupts", first).end("proc/interrupts", last);
+        let found = host.ev().interrupts().unwrap();
+        assert_eq!((found.cpus, found.lines[0].counts.clone()), (vec![0], vec![2]));
+    }
+
+    #[test]
+    fn steal_that_was_not_told_at_first_is_not_known() {
+        let host = Fixture::second().start("proc/stat", "cpu  1 0 0 5 0 0 0\n").end("proc/stat", LAST);
+        assert!(host.ev().steal().is_err());
+        assert_eq!(host.ev().cpu_time().unwrap().steal, Duration::ZERO);
     }
 }

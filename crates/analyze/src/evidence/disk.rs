@@ -8,12 +8,13 @@ use super::Evidence;
 use crate::parse::diskstats::{self, DiskStat};
 
 impl Evidence<'_> {
-    /// What each disk and partition did in the window; `in_flight` is at its end.
+    /// What each disk and partition did in the window; `in_flight` is at its end. A device that was not there at first is
+    /// left out: one that changed its size from zero is shown for the first time with all that it ever did
+    /// (block/genhd.c, diskstats_show).
     pub fn disks(&self) -> Result<Vec<DiskStat>, Missing> {
         let (first, last) = self.ends("proc/diskstats", diskstats::parse)?;
         let first: BTreeMap<String, DiskStat> = first.into_iter().map(|d| (d.dev.clone(), d)).collect();
-        let none = DiskStat::default();
-        Ok(last.into_iter().map(|end| rise(first.get(&end.dev).unwrap_or(&none), end)).collect())
+        Ok(last.into_iter().filter_map(|end| Some(rise(first.get(&end.dev)?, end))).collect())
     }
 }
 
@@ -47,10 +48,12 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_came_in_the_window_counts_from_zero() {
-        let host = Fixture::second()
-            .start("proc/diskstats", "")
-            .end("proc/diskstats", " 7 0 loop0 3 0 8 5 0 0 0 0 0 2 5\n");
-        assert_eq!(host.ev().disks().unwrap()[0].reads, 3);
+    fn a_disk_that_was_not_there_at_first_has_no_rate() {
+        let host = Fixture::second().start("proc/diskstats", " 254 0 vda 1 0 80 5 0 0 0 0 1 2 10\n").end(
+            "proc/diskstats",
+            " 254 0 vda 4 0 80 5 0 0 0 0 1 2 10\n 7 0 loop0 9000 0 8 5 0 0 0 0 0 2 5\n",
+        );
+        let disks = host.ev().disks().unwrap();
+        assert_eq!(disks.iter().map(|d| (d.name.as_str(), d.reads)).collect::<Vec<_>>(), [("vda", 3)]);
     }
 }

@@ -55,7 +55,9 @@ impl Evidence<'_> {
         let folders = self.files_like("sys/devices/system/cpu/cpufreq/policy", "/scaling_driver");
         folders
             .into_iter()
-            .filter_map(|f| Some(self.policy(f.name.strip_suffix("/scaling_driver")?)))
+            .filter_map(|f| f.name.strip_suffix("/scaling_driver"))
+            .filter(|folder| is_policy(folder))
+            .map(|folder| self.policy(folder))
             .collect()
     }
 
@@ -76,7 +78,7 @@ impl Evidence<'_> {
 
     /// A file of one line.
     fn word(&self, name: &str) -> Option<String> {
-        let frame = self.recording().last(name).ok()?;
+        let frame = self.last(name).ok()?;
         Some(text(&frame.bytes).trim().to_owned()).filter(|word| !word.is_empty())
     }
 
@@ -133,6 +135,13 @@ impl Evidence<'_> {
     }
 }
 
+/// "policy0": drivers/cpufreq/cpufreq.c names them so (kobject_init_and_add, "policy%u"). A recording's file may be called
+/// anything.
+fn is_policy(folder: &str) -> bool {
+    let number = folder.rsplit('/').next().and_then(|name| name.strip_prefix("policy"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::fixture::Fixture;
@@ -161,6 +170,17 @@ mod tests {
         assert_eq!(policy("acpi-cpufreq\n", "performance\n").pinned_low(), None);
         let read = policy("acpi-cpufreq\n", "schedutil\n");
         assert!(read.rises_with_load() && read.cpus == [0, 1] && read.bios_limit.is_none());
+    }
+
+    #[test]
+    fn a_folder_of_another_name_is_no_policy() {
+        for name in ["policy0/x; id #", "policy0;id", "policy", "policy1a"] {
+            let file = format!("sys/devices/system/cpu/cpufreq/{name}/scaling_driver");
+            assert!(
+                Fixture::second().end(&file, "acpi-cpufreq\n").ev().cpufreq_policies().is_empty(),
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Evidence<'_> {
 
     /// Records of the log that were written in the window; needs `/proc/uptime` at the window's start.
     pub fn kernel_log_of_window(&self) -> Result<Vec<Record>, Missing> {
-        let first = self.rec.first("proc/uptime")?;
+        let first = self.first("proc/uptime")?;
         let text = crate::parse::text(&first.bytes);
         let uptime = text.split_ascii_whitespace().next().and_then(|s| s.parse::<f64>().ok());
         let uptime = uptime.and_then(|s| Duration::try_from_secs_f64(s).ok());

@@ -15,13 +15,15 @@ impl Evidence<'_> {
         self.flat_delta("proc/vmstat", name)
     }
 
-    /// How much a counter of a file of names and numbers (`memory.events`, `pids.events`) rose.
+    /// How much a counter of a file of names and numbers (`memory.events`, `pids.events`) rose. One that was not there at
+    /// first may be as old as the host: what it counted in the window is not known.
     pub fn flat_delta(&self, file: &str, name: &str) -> Result<u64, Missing> {
         let (first, last) = self.ends(file, flat::parse)?;
         let absent =
             || Missing::NotInKernel { what: format!("{name} in {file}"), needs: "a newer kernel".into() };
         let last = last.get(name).ok_or_else(absent)?;
-        Ok(last.saturating_sub(first.get(name).copied().unwrap_or(0)))
+        let first = first.get(name).ok_or_else(|| super::not_at_first(name, file))?;
+        Ok(last.saturating_sub(*first))
     }
 
     /// A line of `/proc/meminfo` at the end of the window ("MemTotal").
@@ -47,8 +49,7 @@ impl Evidence<'_> {
     /// The same of a cgroup's file ("sys/fs/cgroup/web/io.pressure").
     pub fn pressure_of(&self, file: &str) -> Result<Pressure, Missing> {
         let (first, last) = self.ends(file, pressure::parse)?;
-        let rise =
-            |a: Option<Duration>, b: Option<Duration>| b.map(|b| b.saturating_sub(a.unwrap_or_default()));
+        let rise = |a: Option<Duration>, b: Option<Duration>| Some(b?.saturating_sub(a?));
         Ok(Pressure { some: rise(first.some, last.some), full: rise(first.full, last.full) })
     }
 }
@@ -66,6 +67,20 @@ mod tests {
         assert_eq!(host.ev().vmstat_delta("oom_kill"), Ok(2));
         let why = host.ev().vmstat_delta("nosuch").unwrap_err().to_string();
         assert!(why.contains("this kernel has no nosuch in proc/vmstat"), "{why}");
+    }
+
+    #[test]
+    fn a_counter_that_was_not_there_at_first_is_no_total_since_boot() {
+        let host = Fixture::second()
+            .start("proc/vmstat", "pswpin 2\n")
+            .end("proc/vmstat", "pswpin 2\noom_kill 5000000\n");
+        let why = host.ev().vmstat_delta("oom_kill").unwrap_err().to_string();
+        assert_eq!(why, "the first reading of oom_kill in proc/vmstat was not recorded");
+        let text = |full: &str| format!("some avg10=0.00 avg60=0.00 avg300=0.00 total=5\n{full}");
+        let host = Fixture::second()
+            .start("proc/pressure/cpu", &text(""))
+            .end("proc/pressure/cpu", &text("full avg10=0.00 avg60=0.00 avg300=0.00 total=9000000\n"));
+        assert_eq!(host.ev().pressure("cpu").unwrap().full, None);
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl<'r> Evidence<'r> {
 
     /// The last text of a file, without white space around it.
     pub(crate) fn line(&self, name: &str) -> Result<String, Missing> {
-        Ok(text(self.recording().last(name)?).trim().to_owned())
+        Ok(text(self.last(name)?).trim().to_owned())
     }
 }
 

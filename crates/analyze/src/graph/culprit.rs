@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use whyslow_model::table::Cgroup;
 use whyslow_model::timeline::State;
 use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
+use crate::fair::MAX_DEPTH;
 use crate::kinds::Class;
 
 /// The id of a culprit that nobody saw.
@@ -78,19 +80,37 @@ impl Graph<'_> {
         Culprit::new(SubjectKind::Device, dev.unwrap_or_else(|| what.to_owned()), what)
     }
 
-    /// The quota of a task's cgroup, or of the nearest above it that has one.
+    /// The quota of a task's cgroup, or of one above it. Of several the one that binds first, as the rule names it; where that
+    /// cannot be told, the nearest that ran out.
     fn quota(&self, pid: u32) -> Culprit {
-        let groups = self.rec.tables.cgroups.as_deref().unwrap_or_default();
-        let mut id = self.tasks.get(&pid).map_or(0, |task| task.cpu_cgroup);
-        for _ in 0..groups.len().min(64) {
-            let Some(group) = groups.iter().find(|group| group.id == id) else { break };
-            if group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some()) {
-                let name = format!("CPU quota of {}", crate::names::cgroup_subject(group).name);
-                return Culprit::new(SubjectKind::Quota, group.path.clone(), name);
-            }
+        let own = self.tasks.get(&pid).map_or(0, |task| task.cpu_cgroup);
+        let mut above: Vec<&Cgroup> = Vec::new();
+        let mut id = own;
+        for _ in 0..MAX_DEPTH {
+            let Some(group) = self.groups.get(&id) else { break };
+            above.extend(group.cpu.as_ref().filter(|cpu| cpu.quota_ns.is_some()).map(|_| *group));
             id = group.parent;
         }
-        Culprit::new(SubjectKind::Quota, "cpu", "a CPU quota")
+        let ran_out = |group: &&&Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.throttled_periods > 0);
+        let group = match &above[..] {
+            [] => return Culprit::new(SubjectKind::Quota, "cpu", "a CPU quota"),
+            [only] => *only,
+            [nearest, ..] => {
+                let first = self.binding_quota(own);
+                let named = above.iter().find(|group| Some(group.id) == first);
+                named.or_else(|| above.iter().find(ran_out)).unwrap_or(nearest)
+            }
+        };
+        let name = format!("CPU quota of {}", crate::names::cgroup_subject(group).name);
+        Culprit::new(SubjectKind::Quota, group.path.clone(), name)
+    }
+
+    /// Asked for once: the rule lets its scheduler run.
+    fn binding_quota(&self, group: u64) -> Option<u64> {
+        let binding = self.binding.get_or_init(|| {
+            crate::rules::cpu_quota::binding(&crate::Evidence::of(self.rec)).unwrap_or_default()
+        });
+        binding.get(&group).copied()
     }
 
     /// The waiter's (or the leaf's) state in words.

@@ -73,7 +73,10 @@ impl Graph<'_> {
             walk.here_only |= left == 0;
             match piece.what {
                 What::Mixed(row) => self.add_mixed(&mut sums, row, piece, work),
-                What::Wait(row) => nodes.extend(self.wait(walk, row, piece, follow)),
+                What::Wait(row) => {
+                    let follow = follow || (left > 0 && piece.ns() >= SMALLEST && self.is_for_little(row));
+                    nodes.extend(self.wait(walk, row, piece, follow));
+                }
                 What::Ready(row) => nodes.extend(self.ready(row, piece, follow)),
                 What::Unborn => nodes.push(self.unborn(walk, pid, piece)),
                 What::Gone => {
@@ -89,6 +92,16 @@ impl Graph<'_> {
             self.told(line, *who, *mix, (from, to), &mut nodes);
         }
         merged(nodes, &self.rests)
+    }
+
+    /// Ended by somebody who has done little: a parent of thousands of short children says for which of them it waited.
+    fn is_for_little(&self, row: usize) -> bool {
+        let Some(span) = self.spans.get(row) else { return false };
+        let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Task);
+        waker.is_some_and(|waker| {
+            self.lines.get(&waker.pid).is_some_and(super::timeline::Line::is_little)
+                || self.is_told_by_sums(waker, span.at_ns, span.woken_ns)
+        })
     }
 
     fn add_mixed(&self, sums: &mut Sums, row: usize, piece: Piece, work: Option<&str>) {
@@ -173,6 +186,7 @@ impl Graph<'_> {
         let leaf = |node: Node, notes| (Rc::from([node]), notes);
         let ns = to.saturating_sub(from);
         match &span.waker {
+            Some(waker) if self.is_told_by_sums(waker, from, to) => (self.by_sums(waker, ns), 0),
             Some(waker) if waker.context == Context::Task && waker.pid != 0 && waker.pid != span.pid => {
                 self.follow(walk, waker.pid, from, to, waker.work.as_deref())
             }

@@ -1,14 +1,16 @@
 //! A recording's rows, sorted for questions: who did what when, who had which CPU, who held which lock.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use whyslow_model::Recording;
-use whyslow_model::table::Task;
+use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 
 use super::asked::Asked;
+use super::ended::Ended;
+use super::leaves::HAD_CPU;
 use super::names::{Name, Names, folded};
 use super::node::{Node, Rests};
 use super::timeline::Line;
@@ -51,6 +53,7 @@ pub(super) struct Graph<'r> {
     pub window: u64,
     pub lines: HashMap<u32, Line>,
     pub tasks: HashMap<u32, &'r Task>,
+    pub groups: HashMap<u64, &'r Cgroup>,
     pub names: Names,
     pub rests: Rests,
     /// Pieces of timelines that may still be looked at: bounds the work, whatever the rows.
@@ -59,9 +62,15 @@ pub(super) struct Graph<'r> {
     pub known: RefCell<HashMap<(usize, u64, u64), Behind>>,
     /// Whom those spin for that asked other CPUs.
     pub asked: Asked<'r>,
+    /// Those that ended, by name: of many no rows are left.
+    pub ended: Ended<'r>,
+    /// The quota that binds first, by group; found when it is asked for.
+    pub binding: OnceCell<HashMap<u64, u64>>,
     judge: Judge,
     on_cpu: OnCpu<'r>,
-    runs: HashMap<u32, Vec<&'r Run>>,
+    runs: HashMap<u32, Vec<LongRun>>,
+    /// Runs that may still be looked at: any number of waits may be for one CPU.
+    looks: Cell<usize>,
     sights: HashMap<u64, Vec<Sight>>,
     comms: HashMap<u32, &'r str>,
     kinds: RefCell<Vec<Option<Kind>>>,
@@ -85,6 +94,7 @@ impl<'r> Graph<'r> {
             nobody: names.id(""),
             smaller: names.id("smaller parts"),
             unseen: names.id("not explained"),
+            had_cpu: names.id(HAD_CPU),
         };
         Some(Graph {
             rec,
@@ -93,14 +103,18 @@ impl<'r> Graph<'r> {
             window,
             lines: lines(spans, &tasks, window),
             tasks,
+            groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,
             rests,
             fuel: Cell::new(0),
             known: RefCell::default(),
             asked: Asked::of(rec),
+            ended: Ended::of(tables.tasks.as_deref().unwrap_or_default()),
+            binding: OnceCell::new(),
             judge,
             on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
+            looks: Cell::new(MOST_LOOKS),
             sights: sights(tables.holds.as_deref().unwrap_or_default(), spans, window),
             comms,
             kinds: RefCell::new(vec![None; spans.len()]),
@@ -146,7 +160,7 @@ impl<'r> Graph<'r> {
         Who { key: self.rests.nobody, shown: self.rests.nobody, pid: 0 }
     }
 
-    fn called(&self, pid: u32, comm: &str, work: Option<&str>) -> Who {
+    pub fn called(&self, pid: u32, comm: &str, work: Option<&str>) -> Who {
         let shown = match work {
             Some(work) => self.names.id(&format!("{comm} ({work})")),
             None => self.names.id(comm),
@@ -174,17 +188,42 @@ impl<'r> Graph<'r> {
         did
     }
 
-    /// Who had a CPU for long, in order, around `from..to`.
-    pub fn runs(&self, cpu: u32, from: u64, to: u64) -> impl Iterator<Item = &'r Run> + '_ {
+    /// Who had a CPU for long, in order, around `from..to`. `None`: too many rows were looked at.
+    pub fn runs(&self, cpu: u32, from: u64, to: u64) -> Option<&[LongRun]> {
         let all = self.runs.get(&cpu).map_or(&[][..], Vec::as_slice);
-        let begin = all.partition_point(|run| run.to_ns <= from);
-        all.get(begin..).unwrap_or_default().iter().copied().take_while(move |run| run.from_ns < to)
+        let begin = all.partition_point(|run| run.to <= from);
+        let end = all.partition_point(|run| run.from < to);
+        let runs = all.get(begin..end).unwrap_or_default();
+        self.looks.set(self.looks.get().checked_sub(runs.len())?);
+        Some(runs)
+    }
+
+    /// Whose run it is, and the function at work in it.
+    pub fn who_ran(&self, run: &LongRun) -> (Who, Option<Name>) {
+        *run.who.get_or_init(|| {
+            let did = self.did(run.pid);
+            let function = did.first().and_then(|(doing, _)| doing.function.as_deref());
+            (self.who_is(run.pid, None), function.map(|function| self.names.id(function)))
+        })
     }
 
     /// Who was seen to hold a lock, in order.
     pub fn sights(&self, lock: u64) -> &[Sight] {
         self.sights.get(&lock).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Runs that are looked at beside waits for a CPU: 0.3 s of CPU.
+const MOST_LOOKS: usize = 10_000_000;
+
+/// A time in which a thread had a CPU.
+#[derive(Debug)]
+pub(super) struct LongRun {
+    pub pid: u32,
+    pub from: u64,
+    pub to: u64,
+    /// Once it was asked for.
+    who: OnceCell<(Who, Option<Name>)>,
 }
 
 /// One sight of a lock's holder.
@@ -209,12 +248,12 @@ fn lines(spans: &[Span], tasks: &HashMap<u32, &Task>, window: u64) -> HashMap<u3
 }
 
 /// By CPU, in order; of runs that overlap the earlier wins: a CPU runs one task at a time.
-fn runs(rows: &[Run]) -> HashMap<u32, Vec<&Run>> {
+fn runs(rows: &[Run]) -> HashMap<u32, Vec<LongRun>> {
     let mut by_cpu: HashMap<u32, Vec<&Run>> = HashMap::new();
     for run in rows.iter().filter(|run| run.from_ns < run.to_ns) {
         by_cpu.entry(run.cpu).or_default().push(run);
     }
-    for runs in by_cpu.values_mut() {
+    let one_at_a_time = |mut runs: Vec<&Run>| {
         runs.sort_by_key(|run| (run.from_ns, run.to_ns, run.pid));
         let mut done = 0;
         runs.retain(|run| {
@@ -222,8 +261,11 @@ fn runs(rows: &[Run]) -> HashMap<u32, Vec<&Run>> {
             done = if fits { run.to_ns } else { done };
             fits
         });
-    }
-    by_cpu
+        let long =
+            |run: &Run| LongRun { pid: run.pid, from: run.from_ns, to: run.to_ns, who: OnceCell::new() };
+        runs.into_iter().map(long).collect()
+    };
+    by_cpu.into_iter().map(|(cpu, runs)| (cpu, one_at_a_time(runs))).collect()
 }
 
 /// By lock, in order. Whoever waited for a lock has it when its wait is over, unless it then goes on waiting.

@@ -2,7 +2,7 @@
 
 use whyslow_model::timeline::{Context, Mix, State};
 
-use super::facts::{Graph, Who};
+use super::facts::{Graph, LongRun, Who};
 use super::node::{Key, Node, Sort, merged};
 use super::split::split_many;
 use super::timeline::{Line, Piece};
@@ -12,7 +12,9 @@ use crate::kinds::Class;
 /// What is said of one who ran while another wanted its CPU.
 pub(crate) const HAD_CPU: &str = "had the CPU";
 /// More stacks that stand for short waits would not change what they are called.
-const ENOUGH_STACKS: usize = 256;
+const ENOUGH_STACKS: usize = 1_024;
+/// ... nor would more rows, of which few stand for others.
+const MOST_LOOKS: usize = 8_192;
 
 impl Graph<'_> {
     /// The sums of a task's mixed stretches in `within`, as nodes.
@@ -60,7 +62,8 @@ impl Graph<'_> {
         }
         let ran = merged(ran, &self.rests);
         match &*ran {
-            [one] => nodes.push(one.clone()),
+            // Of many short lives each has a sample or none: what one of them did says nothing of the others.
+            [one] if !self.is_brief(who.pid) => nodes.push(one.clone()),
             [] => {}
             [most, ..] => {
                 let sum = ran.iter().map(|node| node.ns).sum();
@@ -74,12 +77,14 @@ impl Graph<'_> {
     /// Short waits in one state, called by the waits whose stacks stand for them. They are not followed: two tasks that
     /// hand each other a byte a million times would never end.
     fn short(&self, line: &Line, who: Who, state: State, ns: u64, within: (u64, u64)) -> Vec<Node> {
-        let mut rows = Vec::new();
+        let (mut rows, mut looked) = (Vec::new(), 0);
         for (row, after) in line.waits_around(within.0, within.1) {
             let Some(span) = self.spans.get(row).filter(|span| span.state == state) else { continue };
             let own = span.woken_ns.saturating_sub(span.at_ns);
-            rows.push((row, span.stands_ns.saturating_sub(own)));
-            if after || rows.len() >= ENOUGH_STACKS {
+            // A row that stands for itself alone says nothing of others.
+            rows.extend(Some((row, span.stands_ns.saturating_sub(own))).filter(|(_, weight)| *weight > 0));
+            looked += 1;
+            if after || rows.len() >= ENOUGH_STACKS || looked >= MOST_LOOKS {
                 break;
             }
         }
@@ -111,7 +116,11 @@ impl Graph<'_> {
         let mut node = self.node(Sort::Short, kind.word, who, self.names.id(&what), ns);
         node.row = Some(row);
         node.unsaid = if kind.class == Class::Unknown { ns } else { 0 };
-        node
+        let (from, to) = self.spans.get(row).map_or((0, 0), |span| (span.at_ns, span.woken_ns));
+        match partner.filter(|waker| self.is_told_by_sums(waker, from, to)) {
+            Some(waker) => node.of(self.by_sums(waker, ns)),
+            None => node,
+        }
     }
 
     /// Ready for a CPU: who had it.
@@ -140,19 +149,24 @@ impl Graph<'_> {
             let what = self.names.id("its cgroup's CPU quota");
             nodes.push(self.node(Sort::Quota, "quota", self.who(span, None), what, throttled));
         }
-        let runs: Vec<(u32, u64)> = self
-            .runs(span.cpu, piece.from, piece.to)
+        let left = piece.ns() - throttled;
+        let Some(all) = self.runs(span.cpu, piece.from, piece.to) else {
+            nodes.push(self.unexplained(self.no_one(), "not followed any further", left));
+            return nodes;
+        };
+        let runs: Vec<(&LongRun, u64)> = all
+            .iter()
             .filter(|run| run.pid != span.pid)
-            .map(|run| (run.pid, run.to_ns.min(piece.to).saturating_sub(run.from_ns.max(piece.from))))
+            .map(|run| (run, run.to.min(piece.to).saturating_sub(run.from.max(piece.from))))
             .collect();
         let ran: u64 = runs.iter().map(|(_, ns)| ns).sum();
-        let left = piece.ns() - throttled;
         // While the quota had run out, others had the CPU, too: they are not to be blamed for that.
         let mut weights: Vec<u64> = runs.iter().map(|(_, ns)| *ns).collect();
         weights.push(left.saturating_sub(ran));
         let parts = split_many(left, &weights);
-        for ((pid, whole), part) in runs.iter().zip(&parts) {
-            nodes.push(self.had(*pid, *whole, *part));
+        nodes.reserve(runs.len() + 1);
+        for ((run, whole), part) in runs.iter().zip(&parts) {
+            nodes.push(self.had(run, *whole, *part));
         }
         let named: u64 = parts.iter().take(runs.len()).sum();
         if left > named {
@@ -163,12 +177,10 @@ impl Graph<'_> {
         nodes
     }
 
-    fn had(&self, pid: u32, whole: u64, ns: u64) -> Node {
-        let did = self.did(pid);
-        let function = did.first().and_then(|(doing, _)| doing.function.as_deref());
-        let what = self.names.id(HAD_CPU);
-        let mut node = self.node(Sort::HadCpu, "running", self.who_is(pid, None), what, ns);
-        node.function = function.map(|f| self.names.id(f));
+    fn had(&self, run: &LongRun, whole: u64, ns: u64) -> Node {
+        let (who, function) = self.who_ran(run);
+        let mut node = self.node(Sort::HadCpu, "running", who, self.rests.had_cpu, ns);
+        node.function = function;
         (node.count, node.worst) = (1, whole);
         node
     }

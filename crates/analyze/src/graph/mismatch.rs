@@ -30,7 +30,9 @@ pub(super) fn mismatches(graph: &Graph<'_>, pids: &[u32]) -> Vec<String> {
 }
 
 fn of_task(graph: &Graph<'_>, task: &Task) -> Vec<String> {
-    let Some((running, ready)) = on_and_for_cpu(graph, task.pid) else { return Vec::new() };
+    let Some((running, ready)) = on_and_for_cpu(graph, task.pid).filter(|_| is_same(graph, task)) else {
+        return Vec::new();
+    };
     let who = format!("{} ({})", task.comm, task.pid);
     let mut said = Vec::new();
     let times = [("on CPU", running, task.exec_ns), ("ready for a CPU", ready, task.run_delay_ns)];
@@ -49,6 +51,14 @@ fn of_task(graph: &Graph<'_>, task: &Task) -> Vec<String> {
         ));
     }
     said
+}
+
+/// Whether the timeline is that of this row: an id is used again, and of short lives one or the other is told by sums alone.
+fn is_same(graph: &Graph<'_>, task: &Task) -> bool {
+    let Some(line) = graph.lines.get(&task.pid).filter(|line| line.is_one()) else { return false };
+    let lived = line.life().map_or(0, |(from, to)| to.saturating_sub(from));
+    let tolerated = (TOLERATED.as_nanos() as u64).max(lived / TOLERATED_PART);
+    !(task.born && task.ended) || lived.abs_diff(task.lived_ns) <= tolerated
 }
 
 /// Time on a CPU and ready for one, by the timeline.

@@ -91,7 +91,25 @@ pub(super) struct Node {
     pub unsaid: u64,
     /// See [`note`].
     pub notes: u8,
-    pub parts: Rc<[Node]>,
+    pub parts: Parts,
+}
+
+/// Parts of a node. Most nodes are leaves, and there are millions: none allocates for it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Parts(Option<Rc<[Node]>>);
+
+impl std::ops::Deref for Parts {
+    type Target = [Node];
+
+    fn deref(&self) -> &[Node] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<Rc<[Node]>> for Parts {
+    fn from(parts: Rc<[Node]>) -> Self {
+        Parts(Some(parts).filter(|parts| !parts.is_empty()))
+    }
 }
 
 impl Node {
@@ -109,7 +127,7 @@ impl Node {
             worst: 0,
             unsaid,
             notes: 0,
-            parts: Rc::new([]),
+            parts: Parts::default(),
         }
     }
 
@@ -117,7 +135,7 @@ impl Node {
     pub fn of(mut self, parts: Rc<[Node]>) -> Self {
         if !parts.is_empty() {
             self.unsaid = parts.iter().map(|part| part.unsaid).sum();
-            self.parts = parts;
+            self.parts = parts.into();
         }
         self
     }
@@ -149,7 +167,7 @@ impl Node {
             sum.unsaid = sum.unsaid.saturating_add(node.unsaid);
             sum.notes |= node.notes;
         }
-        sum.parts = merged(parts, rests);
+        sum.parts = if parts.is_empty() { Parts::default() } else { merged(parts, rests).into() };
         Some(sum)
     }
 
@@ -168,6 +186,8 @@ pub(super) struct Rests {
     pub nobody: Name,
     pub smaller: Name,
     pub unseen: Name,
+    /// What is said of one who ran while another wanted its CPU.
+    pub had_cpu: Name,
 }
 
 /// A node has at most so many parts: the smallest of more are one.
@@ -208,7 +228,8 @@ pub(super) fn rest(ns: u64, unsaid: u64, rests: &Rests) -> impl Iterator<Item = 
 mod tests {
     use super::*;
 
-    const RESTS: Rests = Rests { nobody: Name::of(0), smaller: Name::of(1), unseen: Name::of(2) };
+    const RESTS: Rests =
+        Rests { nobody: Name::of(0), smaller: Name::of(1), unseen: Name::of(2), had_cpu: Name::of(3) };
 
     fn node(what: u32, ns: u64) -> Node {
         let key = Key { sort: Sort::Wait, word: "w", who: Name::of(7), what: Name::of(what) };

@@ -47,6 +47,8 @@ pub(super) struct Line {
     born: bool,
     /// Its last row ended it.
     ended: bool,
+    /// Lives that ended: the id was used again if there are several.
+    ends: usize,
 }
 
 impl Line {
@@ -54,7 +56,7 @@ impl Line {
     pub fn of(spans: &[Span], mut rows: Vec<usize>, born: bool, window: u64) -> Self {
         let row = |at: &usize| spans.get(*at).map_or((0, 0), |s| (s.from_ns, s.to_ns));
         rows.sort_by_key(|at| (row(at), *at));
-        let mut line = Line { pieces: Vec::with_capacity(rows.len() * 3), born, ended: false };
+        let mut line = Line { pieces: Vec::with_capacity(rows.len() * 3), born, ended: false, ends: 0 };
         let (mut done, mut gap) = (None, What::Hole);
         for at in rows {
             let Some(span) = spans.get(at) else { continue };
@@ -68,6 +70,7 @@ impl Line {
             if span.ended && done.is_some_and(|done| done <= span.to_ns) {
                 gap = What::Unborn; // should the id be used again
                 line.ended = true;
+                line.ends += 1;
             } else if from < to {
                 gap = What::Hole;
                 line.ended = false;
@@ -95,6 +98,22 @@ impl Line {
         if piece.from < piece.to {
             self.pieces.push(piece);
         }
+    }
+
+    /// It has so few pieces that looking at all of them costs next to nothing.
+    pub fn is_little(&self) -> bool {
+        const LITTLE: usize = 16;
+        self.pieces.len() <= LITTLE
+    }
+
+    /// Whether any row tells of this stretch.
+    pub fn tells_of(&self, from: u64, to: u64) -> bool {
+        self.clip(from, to).any(|piece| matches!(piece.what, What::Mixed(_) | What::Wait(_) | What::Ready(_)))
+    }
+
+    /// Its rows are of one task.
+    pub fn is_one(&self) -> bool {
+        self.ends <= usize::from(self.ended)
     }
 
     /// From its first row to its last.

@@ -124,6 +124,11 @@ pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
         232 | 281 | 441 => Some(epoll(wait)),
         35 | 230 => Some(time::own_sleep()),
         426 => Some(io_uring(wait)),
+        // msync, fsync, fdatasync, sync, sync_file_range, syncfs: whatever of it they wait for, it is for that.
+        26 | 74 | 75 | 162 | 277 | 306 if wait.span.state == State::Blocked => {
+            let call = wait.call_name().unwrap_or_default();
+            Some(WaitKind::new("writeback", format!("its data to be written ({call}())"), Class::Needed))
+        }
         _ => None,
     }
 }

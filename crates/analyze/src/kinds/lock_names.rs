@@ -13,16 +13,21 @@ use super::{Stacks, Wait};
 /// A lock's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LockName {
-    /// "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo".
+    /// "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo", "taken by foo, probably cgroup_mutex".
     pub name: String,
-    /// "call sites", "address".
+    /// "call sites", "inferred" (from callers further up), "number".
     pub by: &'static str,
-    /// How sure it is: 3 a known name ([`SURE`]), 2 without saying whose, 1 the function that takes it, 0 an address.
+    /// How sure it is: 4 a known name ([`SURE`]), 3 without saying whose, 2 a name that is probable, 1 the function that
+    /// takes it, 0 a number.
     pub rank: u8,
 }
 
 /// No waiter could name it better.
-const SURE: u8 = 3;
+const SURE: u8 = 4;
+/// A known lock, of an unknown one.
+const SOMEBODYS: u8 = 3;
+/// Of a caller further up.
+const PROBABLE: u8 = 2;
 
 /// Where somebody waited for a lock.
 pub(crate) struct Site<'a> {
@@ -34,19 +39,77 @@ pub(crate) struct Site<'a> {
     pub target: Option<&'a Target>,
 }
 
-/// A lock is taken by the function outside of the slow path or, where that is a wrapper, by one of its nearest callers.
+/// A lock is taken by the function outside of the slow path. Where that is not known it may be a wrapper: then one of its
+/// nearest callers names the lock, probably.
 const NEAR: usize = 6;
+
+/// Functions that call whatever a driver, a file system or a module has put into a table. What is taken below them is as
+/// likely a lock of its own as theirs: they name only what they take themselves.
+const CALLS_ANYTHING: &[&str] = &[
+    "seq_read_iter",
+    "seq_read",
+    "seq_lseek",
+    "traverse",
+    "kernfs_fop_read_iter",
+    "kernfs_fop_write_iter",
+    "kernfs_file_read_iter",
+    "kernfs_seq_start",
+    "kernfs_fop_open",
+    "kernfs_fop_release",
+    "queue_attr_store",
+    "queue_attr_show",
+    "show",
+    "store",
+    "vfs_write",
+    "iterate_dir",
+    "path_openat",
+    "do_epoll_ctl",
+    "ep_send_events",
+    "ep_poll",
+    "eventpoll_release_file",
+    "__ep_eventpoll_poll",
+    "ep_eventpoll_poll",
+    "iterate_supers",
+    "__driver_attach",
+    "__device_attach",
+    "device_del",
+    "device_release_driver",
+    "device_release_driver_internal",
+    "blkdev_get_whole",
+    "bdev_open",
+    "blkdev_get_by_dev",
+    "bdev_release",
+    "blkdev_put",
+    "do_user_addr_fault",
+    "exc_page_fault",
+    "asm_exc_page_fault",
+    "shrink_slab",
+    "shrink_slab_memcg",
+    "dev_ioctl",
+    "genl_rcv_msg",
+    "netlink_dump",
+    "ops_exit_list",
+    "setup_net",
+    "cleanup_net",
+    "do_exit_mm",
+    "exit_mm",
+];
 
 /// The best name that one call site gives.
 pub(crate) fn name(site: &Site<'_>, address: u64) -> LockName {
     let taken = outside(site.frames);
-    let known = taken.iter().take(NEAR).find_map(|function| known(site, function));
-    if let Some((name, rank)) = known {
+    let Some(first) = taken.first() else {
+        return LockName { name: format!("no. {address}"), by: "number", rank: 0 };
+    };
+    if let Some((name, rank)) = known(site, first) {
         return LockName { name, by: "call sites", rank };
     }
-    match taken.first() {
-        Some(function) => LockName { name: format!("taken by {function}"), by: "call sites", rank: 1 },
-        None => LockName { name: format!("at {address:#x}"), by: "address", rank: 0 },
+    let further = taken.iter().take(NEAR).skip(1).filter(|function| !CALLS_ANYTHING.contains(function));
+    match further.filter_map(|function| known(site, function)).next() {
+        Some((name, _)) => {
+            LockName { name: format!("taken by {first}, probably {name}"), by: "inferred", rank: PROBABLE }
+        }
+        None => LockName { name: format!("taken by {first}"), by: "call sites", rank: 1 },
     }
 }
 
@@ -58,19 +121,19 @@ fn known(site: &Site<'_>, function: &str) -> Option<(String, u8)> {
     Some(match row.of {
         Of::Host => (row.name.to_owned(), SURE),
         Of::Process => (format!("{} of {} ({})", row.name, site.process, site.tgid), SURE),
-        Of::OtherProcess => (format!("{} of another process", row.name), 2),
+        Of::OtherProcess => (format!("{} of another process", row.name), SOMEBODYS),
         Of::Directory => match file.filter(|target| target.kind == "dir") {
             Some(target) => (format!("{} of directory {}", row.name, target.name), SURE),
-            None => (format!("{} of a directory", row.name), 2),
+            None => (format!("{} of a directory", row.name), SOMEBODYS),
         },
         Of::File => match file.filter(|target| target.kind == "file") {
             Some(target) => (format!("{} of {}", row.name, target.name), SURE),
-            None => (format!("{} of a file", row.name), 2),
+            None => (format!("{} of a file", row.name), SOMEBODYS),
         },
         // /proc/PID/maps and /proc/PID/mountinfo begin with functions of the same name, as do two modules' lists.
         Of::SequenceFile => match file.map(|target| target.name.as_str()) {
             Some("mountinfo" | "mounts" | "mountstats") => ("namespace_sem".to_owned(), SURE),
-            _ => ("mmap_lock of another process".to_owned(), 2),
+            _ => ("mmap_lock of another process".to_owned(), SOMEBODYS),
         },
         Of::CpufreqFile => {
             file.filter(|target| target.name.starts_with("scaling_") || target.name.starts_with("cpuinfo_"))?;
@@ -82,6 +145,10 @@ fn known(site: &Site<'_>, function: &str) -> Option<(String, u8)> {
 /// The name of the lock at an address, from all its waiters.
 pub(crate) fn lock_name(stacks: &Stacks<'_>, address: u64, kind: LockKind) -> LockName {
     let nameless = || name(&Site { kind, frames: &[], tgid: 0, process: "", target: None }, address);
+    if address == 0 {
+        let name = "of several, for which there was no room".to_owned();
+        return LockName { name, by: "number", rank: 0 };
+    }
     stacks.lock(address).cloned().unwrap_or_else(nameless)
 }
 
@@ -124,13 +191,13 @@ impl LockNames {
                 // A row of contention does not say whose process it was; who waits for an mmap_lock is of it, as a rule.
                 let process =
                     waiting.get(&lock.address).and_then(|by| by.iter().max_by_key(|(_, count)| **count));
-                (name.name, name.rank) = match process {
-                    Some((tgid, _)) => (
-                        format!("{of_whom} of {} ({tgid})", stacks.process(*tgid).unwrap_or("a process")),
-                        SURE,
-                    ),
-                    None => (format!("{of_whom} of a process"), 2),
+                let (whose, rank) = match process {
+                    Some((tgid, _)) => {
+                        (format!("{} ({tgid})", stacks.process(*tgid).unwrap_or("a process")), SURE)
+                    }
+                    None => ("a process".to_owned(), SOMEBODYS),
                 };
+                (name.name, name.rank) = (format!("{of_whom} of {whose}"), name.rank.min(rank));
             }
             names.better(lock.address, name);
         }

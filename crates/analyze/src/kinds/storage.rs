@@ -89,7 +89,7 @@ pub(super) fn queue_throttle(wait: &Wait<'_>) -> WaitKind {
     if wait.passes(&["ioc_rqos_throttle", "blkcg_iolatency_throttle"]) {
         return throttle(wait);
     }
-    WaitKind::new("io-throttle", format!("{} (writes held back by wbt)", wait.device()), Class::Device)
+    WaitKind::new("wbt", format!("{} (writes held back by wbt)", wait.device()), Class::Device)
 }
 
 pub(super) fn throttle(wait: &Wait<'_>) -> WaitKind {

@@ -181,7 +181,7 @@ fn the_lock_that_was_traced_needs_no_stack() {
     let lock = LockWait { address: 0xffff_8881, kind: LockKind::Rwsem, write: true, ..LockWait::default() };
     let span = Span { state: State::Blocked, lock: Some(lock), ..Span::default() };
     let kind = of(&span, &Stacks::default());
-    assert_eq!((kind.waits_for.as_str(), kind.class), ("rwsem at 0xffff8881, to write", Held));
+    assert_eq!((kind.waits_for.as_str(), kind.class), ("rwsem no. 4294936705, to write", Held));
 }
 
 proptest! {

@@ -20,6 +20,7 @@ pub(crate) fn gap(cpu: u32, pid: u32, frames: &[&str]) -> Gap {
         comm: format!("t{pid}"),
         state: None,
         let_in: None,
+        stolen_ns: None,
         kernel,
     }
 }

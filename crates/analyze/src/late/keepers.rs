@@ -1,7 +1,7 @@
 //! Who keeps interrupts off on a CPU: the functions at the end of gaps.
 //!
 //! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. An interrupt that was kept out comes right
-//! behind the instruction that lets it in. Where that cannot be told: what stops a CPU from outside does so in proportion to
+//! behind the instruction that lets it in; but on virtual machines (`stolen`) that is no proof. Where that cannot be told: what stops a CPU from outside does so in proportion to
 //! time; where interrupts are off all time is gap. And a function is named only if most of the time seen in it is gaps.
 //! Who spins waits for somebody himself.
 
@@ -12,6 +12,7 @@ use whyslow_model::Recording;
 use whyslow_model::table::Gap;
 
 use super::interrupted;
+use super::stolen::{Stolen, own};
 use crate::doing::{function_at_work, spins};
 use crate::frames::symbol;
 
@@ -49,9 +50,24 @@ pub(crate) struct Keeper {
     pub times: Vec<(u64, u64)>,
 }
 
+/// Somebody whose gaps may be the hypervisor's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    /// Who it would be.
+    pub keeper: Keeper,
+    /// Why it cannot be told.
+    pub why: String,
+}
+
 /// Those who do, the longest first.
 pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
-    let gaps = rec.tables.gaps.as_deref().unwrap_or_default();
+    judged(rec).0
+}
+
+/// Those who do, and those of whom it cannot be told; the longest first.
+pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
+    let stolen = Stolen::of(rec);
+    let gaps: Vec<Gap> = rec.tables.gaps.iter().flatten().filter_map(own).collect();
     let mut by_place: BTreeMap<(u32, &str), Vec<&Gap>> = BTreeMap::new();
     let mut all: BTreeMap<u32, u64> = BTreeMap::new();
     for gap in gaps.iter().filter(|gap| gap.state.is_none()) {
@@ -75,10 +91,20 @@ pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
             && held > OF_ITS_TIME * seen
             && (gaps.iter().all(|gap| gap.let_in == Some(true)) || held > ABOVE_OTHERS * elsewhere * seen)
     };
-    let places = by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps));
-    let mut found: Vec<Keeper> = places.map(|((cpu, function), gaps)| keeper(cpu, function, &gaps)).collect();
-    found.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| (a.cpu, &a.function).cmp(&(b.cpu, &b.function))));
-    found
+    let (mut found, mut doubts) = (Vec::new(), Vec::new());
+    for ((cpu, function), gaps) in by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps)) {
+        let keeper = keeper(cpu, function, &gaps);
+        match stolen.doubt(cpu, &gaps) {
+            Some(why) => doubts.push(Doubt { keeper, why }),
+            None => found.push(keeper),
+        }
+    }
+    let longest = |a: &Keeper, b: &Keeper| {
+        b.total.cmp(&a.total).then_with(|| (a.cpu, &a.function).cmp(&(b.cpu, &b.function)))
+    };
+    found.sort_by(longest);
+    doubts.sort_by(|a, b| longest(&a.keeper, &b.keeper));
+    (found, doubts)
 }
 
 fn total(gaps: &[&Gap]) -> u64 {
@@ -118,6 +144,7 @@ fn keeper(cpu: u32, function: &str, gaps: &[&Gap]) -> Keeper {
 
 #[cfg(test)]
 mod tests {
+    use whyslow_model::Frame;
     use whyslow_model::table::Sample;
 
     use super::super::fixture::{gap, host};
@@ -163,9 +190,38 @@ mod tests {
         let told = |let_in| Gap { let_in: Some(let_in), ..gap(1, 9, &OFF) };
         rec.tables.gaps = Some(vec![told(false); 9]);
         assert_eq!(keepers(&rec), []);
-        // Others stand still, too; these were let in.
+        // Others stand still, too; these were let in, and the machine is a real one.
         rec.tables.gaps = Some([vec![told(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
+        let info = b"processor : 0\nflags : fpu tsc\n".to_vec();
+        rec.frames.push(Frame { at: Duration::from_secs(1), name: "proc/cpuinfo".into(), bytes: info });
         assert_eq!(keepers(&rec).len(), 1);
+    }
+
+    #[test]
+    fn what_the_hypervisor_took_is_nobodys() {
+        let mut rec = host();
+        let told = |stolen_ms: u64| Gap {
+            let_in: Some(true),
+            stolen_ns: Some(stolen_ms * 1_000_000),
+            ..gap(1, 9, &OFF)
+        };
+        rec.tables.gaps = Some(vec![told(20); 49]);
+        assert_eq!(judged(&rec), (vec![], vec![]));
+        // Among them some that were kept off, and one that was both.
+        rec.tables.gaps = Some([vec![told(20); 9], vec![told(0); 3], vec![told(15)]].concat());
+        let (found, doubts) = judged(&rec);
+        assert_eq!((found[0].count, found[0].total), (4, Duration::from_millis(65)));
+        assert!(found.len() == 1 && doubts.is_empty());
+    }
+
+    #[test]
+    fn where_it_may_have_been_the_hypervisor_nobody_is_accused() {
+        let mut rec = host();
+        let kept = Gap { let_in: Some(true), ..gap(1, 9, &OFF) };
+        rec.tables.gaps = Some([vec![kept; 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
+        let (found, doubts) = judged(&rec);
+        assert_eq!((found, doubts.len()), (vec![], 1));
+        assert_eq!((doubts[0].keeper.function.as_str(), doubts[0].keeper.count), ("sort_rows", 5));
     }
 
     #[test]

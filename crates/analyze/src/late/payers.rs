@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::table::Task;
 use whyslow_model::{Recording, Subject, SubjectKind};
 
 /// How somebody waited for a CPU.
@@ -31,6 +32,12 @@ pub(crate) struct Payer {
     pub ns: u64,
     pub count: u64,
     pub worst: u64,
+}
+
+/// Time of the window in which a task lived; all of it where its row does not tell.
+fn lived(rec: &Recording, task: &Task) -> u64 {
+    let window = rec.meta.window_ns;
+    if task.lived_ns == 0 { window } else { task.lived_ns.min(window) }
 }
 
 /// All who paid.
@@ -73,8 +80,8 @@ impl Payers {
 
     /// All of it; of no thread more than the window, nor than it slept: a timer may have been set for a time that was past.
     pub fn time(&self, rec: &Recording, counts: impl Fn(&Payer) -> bool) -> Duration {
-        let slept: BTreeMap<u32, u64> =
-            rec.tables.tasks.iter().flatten().map(|t| (t.pid, t.sleep_ns)).collect();
+        let tasks: BTreeMap<u32, (u64, u64)> =
+            rec.tables.tasks.iter().flatten().map(|t| (t.pid, (t.sleep_ns, lived(rec, t)))).collect();
         let mut by_pid: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for payer in self.0.iter().filter(|payer| counts(payer)) {
             let (asleep, awake) = by_pid.entry(payer.pid).or_default();
@@ -82,8 +89,9 @@ impl Payers {
             *sum = sum.saturating_add(payer.ns);
         }
         let of = |(pid, (asleep, awake)): (&u32, &(u64, u64))| {
-            let asleep = (*asleep).min(slept.get(pid).copied().unwrap_or(u64::MAX));
-            asleep.saturating_add(*awake).min(rec.meta.window_ns)
+            // What was late had begun before the window, or before the task did.
+            let (slept, lived) = tasks.get(pid).copied().unwrap_or((u64::MAX, rec.meta.window_ns));
+            (*asleep).min(slept).saturating_add(*awake).min(lived)
         };
         Duration::from_nanos(by_pid.iter().map(of).fold(0, u64::saturating_add))
     }
@@ -94,7 +102,7 @@ impl Payers {
         pids.sort_unstable();
         pids.dedup();
         let tasks: BTreeMap<u32, u64> =
-            rec.tables.tasks.iter().flatten().map(|t| (t.pid, t.lived_ns)).collect();
+            rec.tables.tasks.iter().flatten().map(|t| (t.pid, lived(rec, t))).collect();
         let lived = pids.iter().map(|pid| tasks.get(pid).copied().unwrap_or(rec.meta.window_ns));
         Duration::from_nanos(lived.fold(0, u64::saturating_add))
     }
@@ -134,6 +142,33 @@ impl Payers {
         match u128::from(own) * 10 >= u128::from(all) * 9 {
             true => Subject::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone()),
             false => Subject::host(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::LateTimer;
+
+    use super::*;
+
+    /// A window of 9 ms that ended with its last process; a timer was due before that process's last thread was born.
+    #[test]
+    fn nobody_pays_more_than_he_lived() {
+        let mut rec = crate::late::fixture::host();
+        rec.meta.window_ns = 9_000_000;
+        let task = Task { pid: 7, tgid: 7, lived_ns: 2_000_000, sleep_ns: 2_000_000, ..Task::default() };
+        rec.tables.tasks = Some(vec![task]);
+        let paid = LateTimer { pid: 7, tgid: 7, count: 1, paid_ns: 8_000_000, ..LateTimer::default() };
+        let mut spun = Payers::of(&rec, |_, _| true);
+        assert!(spun.0.is_empty());
+        rec.tables.late_timers = Some(vec![paid]);
+        spun.0.extend(
+            Payers::of(&rec, |_, _| true).0.into_iter().map(|payer| Payer { wait: Wait::Spun, ..payer }),
+        );
+        for payers in [Payers::of(&rec, |_, _| true), spun] {
+            assert_eq!(payers.time(&rec, |_| true), payers.lived(&rec));
+            assert_eq!(payers.lived(&rec), Duration::from_millis(2));
         }
     }
 }

@@ -22,6 +22,21 @@ impl CpuList {
             .fold(0, u64::saturating_add)
     }
 
+    /// Those that overlap or touch as one, in order: whatever the text, each CPU is in one of them at most.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<(u32, u32)> {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let mut ranges: Vec<(u32, u32)> = Vec::with_capacity(sorted.len());
+        for (first, last) in sorted {
+            match ranges.last_mut().filter(|before| first <= before.1.saturating_add(1)) {
+                Some(before) => before.1 = before.1.max(last),
+                None => ranges.push((first, last)),
+            }
+        }
+        ranges
+    }
+
     /// It is one of them.
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
@@ -57,6 +72,14 @@ pub(super) mod tests {
         assert!(list.contains(8) && list.contains(23) && !list.contains(4));
         assert_eq!(parse("\n").unwrap().count(), 0);
         assert_eq!(parse("0-4294967295,0-4294967295").unwrap().count(), 1 << 33);
+    }
+
+    #[test]
+    fn ranges_are_told_once_and_in_order() {
+        let ranges = |text| parse(text).unwrap().ranges();
+        assert_eq!(ranges("8-9,0-3,2,3-5,10"), [(0, 5), (8, 10)]);
+        assert_eq!(ranges("7,0-4294967295,5"), [(0, u32::MAX)]);
+        assert_eq!(ranges(""), []);
     }
 
     #[test]

@@ -25,6 +25,7 @@ const TEXTS: &[&str] = &[
     keyed::tests::IO,
     kmsg::tests::HERE,
     kmsg::tests::WITH_MORE,
+    kubelet::tests::STATIC,
     loadavg::tests::HERE,
     modules::tests::DEBIAN,
     mountinfo::tests::ESCAPED,

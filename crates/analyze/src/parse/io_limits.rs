@@ -16,6 +16,10 @@ use super::Bad;
 pub struct Limit {
     /// "1.0 MiB/s", "120 requests/s", or both.
     pub words: String,
+    /// Bytes a second.
+    pub bytes: Option<u64>,
+    /// Requests a second.
+    pub requests: Option<u64>,
     /// Its line as it stands.
     pub line: String,
 }
@@ -28,19 +32,30 @@ pub fn of_device(text: &str, dev: &str, write: bool, iops: bool) -> Result<Optio
             continue;
         }
         let op = if write { 'w' } else { 'r' };
-        let mut words = Vec::new();
+        let (mut words, mut bytes, mut requests) = (Vec::new(), None, None);
         for field in fields {
-            words.extend(one(field, op, iops).ok_or_else(|| Bad::new("<major:minor> <limits>", line))?);
+            match one(field, op, iops).ok_or_else(|| Bad::new("<major:minor> <limits>", line))? {
+                Some(("iops", number)) => {
+                    words.push(format!("{number} requests/s"));
+                    requests = Some(number);
+                }
+                Some((_, number)) => {
+                    words.push(format!("{}/s", Bytes(number)));
+                    bytes = Some(number);
+                }
+                None => {}
+            }
         }
         if !words.is_empty() {
-            return Ok(Some(Limit { words: words.join(" and "), line: line.to_owned() }));
+            let words = words.join(" and ");
+            return Ok(Some(Limit { words, bytes, requests, line: line.to_owned() }));
         }
     }
     Ok(None)
 }
 
-/// The words of one field; nothing if it is no limit or that of the other direction; `None` if it makes no sense.
-fn one(field: &str, op: char, iops: bool) -> Option<Option<String>> {
+/// Unit and number of one field; nothing if it is no limit or that of the other direction; `None` if it makes no sense.
+fn one(field: &str, op: char, iops: bool) -> Option<Option<(&str, u64)>> {
     let (unit, value) = match field.split_once('=') {
         Some((key, value)) if key.starts_with(op) => (key.get(1..)?, value),
         Some(_) => return Some(None),
@@ -49,8 +64,7 @@ fn one(field: &str, op: char, iops: bool) -> Option<Option<String>> {
     if value == "max" {
         return Some(None);
     }
-    let number: u64 = value.parse().ok()?;
-    Some(Some(if unit == "iops" { format!("{number} requests/s") } else { format!("{}/s", Bytes(number)) }))
+    Some(Some((unit, value.parse().ok()?)))
 }
 
 #[cfg(test)]

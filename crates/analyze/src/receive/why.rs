@@ -86,7 +86,7 @@ fn place(ev: &Evidence<'_>, thread: &Task) -> Option<u32> {
 
 /// Who else had that CPU longest.
 fn competitor(ev: &Evidence<'_>, thread: &Task, cpu: Option<u32>) -> String {
-    let (Some(cpu), Ok(runs), Ok(tasks)) = (cpu, ev.runs(), ev.tasks()) else {
+    let (Some(cpu), Ok(runs)) = (cpu, ev.runs()) else {
         return "a CPU".to_owned();
     };
     let mut by_pid: BTreeMap<u32, u64> = BTreeMap::new();
@@ -95,7 +95,7 @@ fn competitor(ev: &Evidence<'_>, thread: &Task, cpu: Option<u32>) -> String {
         *time = time.saturating_add(run.to_ns.saturating_sub(run.from_ns));
     }
     let most = by_pid.into_iter().max_by_key(|(_, ns)| *ns).map(|(pid, _)| pid);
-    match tasks.iter().find(|task| Some(task.pid) == most) {
+    match most.and_then(|pid| ev.task(pid)) {
         Some(task) => format!("CPU {cpu}, which {} (pid {}) had most", task.comm, task.pid),
         None => format!("CPU {cpu}"),
     }

@@ -4,16 +4,16 @@
 //! ends before the request is queued, so that the device has no part in it. Lost: that time, less what the tasks'
 //! sleeps absorb. Not this rule: a slow device (`disk-latency`); a limit that is there and holds nobody up.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Disk, Task};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
 use crate::names;
 use crate::parse::io_limits::{self, Limit};
-use crate::shell::quoted;
 use crate::spread::{self, Loss};
 
 /// The rule.
@@ -34,6 +34,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| edge == "io-throttle",
 };
 
 /// Less than this share of one task's window is not worth a line.
@@ -41,13 +42,20 @@ const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let (disk, tasks, cgroups) = (ev.disk()?, ev.tasks()?, ev.cgroups()?);
+    let mut held_rows: HashMap<u64, Vec<&Disk>> = HashMap::new();
+    for row in disk.iter().filter(|row| row.held_ns > 0) {
+        held_rows.entry(row.cgroup).or_default().push(row);
+    }
+    let mut waiters: HashMap<u64, Vec<&Task>> = HashMap::new();
+    for task in tasks.iter().filter(|task| task.io_ns > 0 && held_rows.contains_key(&task.io_cgroup)) {
+        waiters.entry(task.io_cgroup).or_default().push(task);
+    }
     let mut found = Vec::new();
     for group in cgroups {
-        let mut rows: Vec<&Disk> =
-            disk.iter().filter(|row| row.cgroup == group.id && row.held_ns > 0).collect();
+        let Some(mut rows) = held_rows.remove(&group.id) else { continue };
         rows.sort_by_key(|row| std::cmp::Reverse(row.held_ns));
         let held: u64 = rows.iter().fold(0, |sum, row| sum.saturating_add(row.held_ns));
-        let victims: Vec<&Task> = tasks.iter().filter(|t| t.io_cgroup == group.id && t.io_ns > 0).collect();
+        let victims = waiters.remove(&group.id).unwrap_or_default();
         // Nobody was held longer than he waited for I/O.
         let waited: u64 = victims.iter().fold(0, |sum, task| sum.saturating_add(task.io_ns));
         let loss = spread::lost(&victims, |t| t.io_ns, held.min(waited) as f64);
@@ -75,12 +83,12 @@ fn finding(ev: &Evidence<'_>, group: &Cgroup, rows: &[&Disk], loss: &Loss) -> Fi
             seconds(held)
         ))
     };
-    let limit = limit_of(ev, group, most);
-    let (file, lift) = (quoted(&limit.file), quoted(&limit.lift));
-    let undo = limit
-        .line
-        .as_ref()
-        .map_or_else(|| "the limit as it was".to_owned(), |line| format!("echo {} > {file}", quoted(line)));
+    let (limit, others) = limits_of(ev, group, most);
+    let (file, lift) = (limit.file.clone(), limit.lift.clone());
+    let undo = limit.line.as_ref().map_or_else(
+        || "the limit as it was".to_owned(),
+        |line| command!("echo {} > {}", line, file).to_string(),
+    );
     let hop = |edge: &str, waits_for: String, lost, worst_ns, count, per_call| Hop {
         edge: edge.into(),
         who: format!("{} tasks of {}", loss.tasks, victim.name),
@@ -94,7 +102,8 @@ fn finding(ev: &Evidence<'_>, group: &Cgroup, rows: &[&Disk], loss: &Loss) -> Fi
     };
     let served = Duration::from_nanos(most.device_ns.saturating_add(most.queue_ns));
     let each = served.checked_div(u32::try_from(most.requests).unwrap_or(u32::MAX));
-    f.by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file))
+    let f = f
+        .by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file))
         .hop(hop(
             "io-throttle",
             format!("its I/O budget on {}", most.device),
@@ -113,9 +122,16 @@ fn finding(ev: &Evidence<'_>, group: &Cgroup, rows: &[&Disk], loss: &Loss) -> Fi
         ))
         .check(
             "the limit of each device (major:minor) is in it",
-            format!("cat {file}; lsblk -o NAME,MAJ:MIN"),
+            command!("cat {}; lsblk -o NAME,MAJ:MIN", file),
         )
-        .fix(format!("raise or lift the limit (undo: {undo})"), format!("echo {lift} > {file}"))
+        .fix(format!("raise or lift the limit (undo: {undo})"), command!("echo {} > {}", lift, file));
+    others.into_iter().fold(f, |f, other| {
+        let undo = other.line.map_or_else(String::new, |line| {
+            format!(" (undo: {})", &*command!("echo {} > {}", line, other.file))
+        });
+        let text = format!("with it raise or lift the {} there, which would hold it next{undo}", other.words);
+        f.fix(text, command!("echo {} > {}", other.lift, other.file))
+    })
 }
 
 /// The limit that held a cgroup's I/O.
@@ -126,8 +142,12 @@ struct Named {
     lift: String,
 }
 
-/// From the limit files of the group and, on v2, of its ancestors; where none was recorded, the file it must be.
-fn limit_of(ev: &Evidence<'_>, group: &Cgroup, row: &Disk) -> Named {
+/// A limit so many times as wide as the one that holds is not the next to hold.
+const WIDE: f64 = 10.0;
+
+/// From the limit files of the group and, on v2, of its ancestors: the tightest for what was done, and others that are not much
+/// wider. Where none was recorded, the file it must be. On v1 the limits of ancestors hold nobody below.
+fn limits_of(ev: &Evidence<'_>, group: &Cgroup, row: &Disk) -> (Named, Vec<Named>) {
     // v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
     let v1 = group.id >> 56 != 0;
     let write = row.op == "write";
@@ -140,34 +160,39 @@ fn limit_of(ev: &Evidence<'_>, group: &Cgroup, row: &Disk) -> Named {
         let up = |n: usize| files.rsplitn(n + 1, '/').last().unwrap_or_default().to_owned();
         (0..depth.max(1)).map(|n| format!("{}/io.max", up(n))).collect()
     };
-    let found = names.iter().find_map(|name| {
-        let frame = ev.recording().last(name.trim_start_matches('/')).ok()?;
-        let text = String::from_utf8_lossy(&frame.bytes);
-        Some((
-            name.clone(),
-            io_limits::of_device(&text, &row.dev, write, name.ends_with("iops_device")).ok()??,
-        ))
-    });
-    let lift = if v1 {
-        format!("{} 0", row.dev)
-    } else {
-        format!("{} rbps=max wbps=max riops=max wiops=max", row.dev)
+    let lift = match v1 {
+        true => format!("{} 0", row.dev),
+        false => format!("{} rbps=max wbps=max riops=max wiops=max", row.dev),
     };
     let verb = if write { "write" } else { "read" };
-    match found {
-        Some((file, Limit { words, line })) => Named {
-            file,
-            words: format!("{verb} limit of {words} on {}", row.device),
-            line: Some(line),
-            lift,
-        },
-        None => Named {
-            file: names.first().cloned().unwrap_or_default(),
-            words: format!("{verb} limit on {}", row.device),
-            line: None,
-            lift,
-        },
+    let read = |name: &String| {
+        let frame = ev.last(name.trim_start_matches('/')).ok()?;
+        let text = String::from_utf8_lossy(&frame.bytes);
+        let limit = io_limits::of_device(&text, &row.dev, write, name.ends_with("iops_device")).ok()??;
+        let words = format!("{verb} limit of {} on {}", limit.words, row.device);
+        let takes = takes(&limit, row);
+        Some((takes, Named { file: name.clone(), words, line: Some(limit.line), lift: lift.clone() }))
+    };
+    let mut found: Vec<(f64, Named)> = names.iter().filter_map(read).collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0)); // stable: of equals the nearest is first
+    let mut found = found.into_iter();
+    match found.next() {
+        Some((most, first)) => {
+            (first, found.filter(|(takes, _)| takes * WIDE >= most).map(|(_, named)| named).collect())
+        }
+        None => {
+            let words = format!("{verb} limit on {}", row.device);
+            let file = names.first().cloned().unwrap_or_default();
+            (Named { file, words, line: None, lift }, Vec::new())
+        }
     }
+}
+
+/// The time that all these requests take under a limit, in s.
+fn takes(limit: &Limit, row: &Disk) -> f64 {
+    let at =
+        |amount: u64, rate: Option<u64>| rate.map_or(0.0, |rate| amount.max(1) as f64 / rate.max(1) as f64);
+    at(row.bytes, limit.bytes).max(at(row.requests, limit.requests))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
@@ -272,6 +297,37 @@ mod tests {
         let culprit = check(&Evidence::of(&rec)).unwrap()[0].culprit.clone().unwrap();
         assert_eq!(culprit.file.as_deref(), Some("/sys/fs/cgroup/a.slice/io.max"));
         assert_eq!(culprit.name, "read limit of 20 requests/s on vda");
+    }
+
+    /// As a pod and its container have them; the one above them is ample.
+    #[test]
+    fn of_nested_v2_limits_all_that_hold_are_named_the_tightest_first() {
+        let fixes = |of: [(&str, u64); 3]| {
+            let mut rec = host(16 * SECOND, 0);
+            rec.frames = of
+                .iter()
+                .map(|(folder, riops)| Frame {
+                    name: format!("sys/fs/cgroup/{folder}/io.max"),
+                    bytes: format!("254:0 rbps=max wbps=max riops={riops} wiops=max\n").into_bytes(),
+                    ..rec.frames[0].clone()
+                })
+                .collect();
+            let group = &mut rec.tables.cgroups.as_mut().unwrap()[0];
+            (group.id, group.path, group.files) = (5, "/a/b/c".into(), Some("/sys/fs/cgroup/a/b/c".into()));
+            rec.tables.disk.as_mut().unwrap()[0].cgroup = 5;
+            for task in rec.tables.tasks.iter_mut().flatten() {
+                task.io_cgroup = 5;
+            }
+            let found = check(&Evidence::of(&rec)).unwrap();
+            assert_eq!(found.len(), 1);
+            let files = found[0].fixes.iter().filter_map(|fix| fix.command.as_ref()?.split("cgroup").nth(1));
+            (found[0].culprit.clone().unwrap().id, files.map(str::to_owned).collect::<Vec<_>>())
+        };
+        let alike = fixes([("a/b/c", 20), ("a/b", 20), ("a", 2000)]);
+        assert_eq!(alike.0, "/sys/fs/cgroup/a/b/c/io.max");
+        assert_eq!(alike.1, ["/a/b/c/io.max", "/a/b/io.max"]);
+        let above = fixes([("a/b/c", 40), ("a/b", 2000), ("a", 20)]);
+        assert_eq!(above.1, ["/a/io.max", "/a/b/c/io.max"]);
     }
 
     #[test]

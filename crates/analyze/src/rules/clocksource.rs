@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
+use crate::shell::quoted;
 use crate::{Clocksource, Evidence};
 
 /// The rule.
@@ -26,6 +27,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Clocks that are read from a device (x86), have no fast path in user space, or are as coarse as the tick.
@@ -73,7 +75,7 @@ fn finding(clock: &Clocksource, why: Option<String>, cpu: Option<Duration>) -> F
         .by(Culprit::new(SubjectKind::Kernel, current, format!("clocksource {current}")).at_file(FILE))
         .check(
             "which clock is in use, which are on offer",
-            format!("grep . {}", FILE.replace("current", "*")),
+            "grep . /sys/devices/system/clocksource/clocksource0/*_clocksource",
         )
         .check("why the kernel left the tsc", "dmesg | grep -i -e clocksource -e tsc");
     f.cpu = cpu.filter(|time| !time.is_zero());
@@ -82,8 +84,8 @@ fn finding(clock: &Clocksource, why: Option<String>, cpu: Option<Duration>) -> F
     }
     if clock.available.iter().any(|name| name == "tsc") {
         return f.fix(
-            format!("go back to the tsc (undo: echo {current} > {FILE})"),
-            format!("echo tsc > {FILE}"),
+            format!("go back to the tsc (undo: echo {} > {FILE})", quoted(current)),
+            command!("echo tsc > {}", FILE),
         );
     }
     f.advice(

@@ -22,6 +22,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: None,
+    shows: super::NOTHING,
 };
 
 /// netdata warns at 85 %: above it, one burst fills the table.

@@ -10,13 +10,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use whyslow_model::table::Task;
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
+use crate::allowed::Cpus;
 use crate::cpu_loss::{LEFT_OVER, Lift, Loss, Room, World};
 use crate::names;
 use crate::parse::cpulist;
+use crate::shell::quoted;
 use crate::unpreempted;
 
 /// The rule.
@@ -27,17 +29,22 @@ pub const RULE: Rule = Rule {
            others have nothing to do. Host averages look half idle.",
     how: "Affinity masks come from the task iterator, ready and running time from the scheduler tracepoints and the \
           kernel's own totals. Counterfactual: an ideal fair scheduler with the masks of these tasks lifted; time lost = \
-          task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Waits behind one that could not be \
+          task time x (1 - CPU got / CPU it would have got), at most one CPU a task. Idle time counts on CPUs outside the mask \
+          only, and not on those that are kept for somebody (isolcpus, nohz_full, partitions of cpusets, exclusive CPUs of the \
+          kubelet): a mask that leaves out none but these is no binding. A wait counts as far as all CPUs of the mask were \
+          busy with others. Who waits for a CPU to spin on loses nothing. Waits behind one that could not be \
           preempted (times in which the CPU took no interrupt although one was due; a real-time task that waits for another \
           one) are not the mask's, and are taken out. Where no CPU time was left over it is told only if more of them than \
           their CPUs can take waited there, while others, due less than a third of what they are, had the rest, or a third \
           of their time was lost.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
-             Memory locality is not modelled.",
+             Memory locality is not modelled. Where rows of who had the CPUs were let go for want of room, room is what must have \
+             been idle while they waited. With a sched_ext scheduler it cannot tell.",
     sources: "kernel/sched/core.c (set_cpus_allowed_ptr); sched(7), cpuset(7).",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Less than this share of one task's window is not worth a line.
@@ -45,24 +52,88 @@ const WORTH_IT: f64 = 0.05;
 /// With less than `LEFT_OVER` to be had, whoever is let out of its mask takes it from his equals. That is worth a word if it would give him half as much again: a third of his time is lost. Below that, CPUs that are
 /// all full are about as full as others.
 const UNEVEN: f64 = 1.0 / 3.0;
+/// A thread that spins for more of its CPU time than this has no other work.
+const SPINS: f64 = 0.5;
+/// Why it may not be known who had the other CPUs meanwhile.
+const LET_GO: &str = "runs on CPUs were more than there was room for, and the shorter ones were let go";
+/// Groups of tasks that are looked at: those that waited longest. Nobody reads more findings.
+const MOST_GROUPS: usize = 64;
 /// A task that waits less than this share of its time is not held back.
 const HELD_BACK: f64 = 0.02;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let world = World::of(ev)?;
-    let mut found = Vec::new();
+    let world = World::of_losses(ev)?;
+    let (mut found, mut unclear) = (Vec::new(), None);
     let held_up = unpreempted::waits(ev, world.tasks());
-    for (mask, members) in bound(&world, &held_up) {
-        let lift = Lift { masks: members.clone(), ..Lift::default() };
-        let loss = of_the_mask(&world, &members, &held_up, world.loss(&members, &lift));
-        let room = world.room(&members, &lift);
-        let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
-        let uneven = room.crowded && is_uneven(&loss);
-        if worth_it && (enough(room.idle + room.of_lesser, ev) || uneven) {
-            found.push(finding(ev, &world, &mask, &members, &loss, room)?);
+    let mut elsewhere = None;
+    for (key, members) in groups(ev, &world, &held_up).into_iter().take(MOST_GROUPS) {
+        let judged = judged(ev, &world, &held_up, &members, &mut elsewhere);
+        let Judged { loss, told, room, is_free } = judged;
+        if worth_it(ev, loss.low) && is_free {
+            found.push(finding(ev, &world, key, &members, &loss, room)?);
+        } else if worth_it(ev, told.low) && is_free {
+            unclear = Some(Missing::unclear("whether other CPUs were free while bound tasks waited", LET_GO));
         }
     }
+    match unclear {
+        Some(why) if found.is_empty() => return Err(why),
+        Some(why) => found.push(Finding::cannot_tell(RULE.id, why)),
+        None => {}
+    }
     Ok(found)
+}
+
+/// Cgroup and mask (`Allowed::masks`), and the tasks.
+type Group = ((u64, usize), BTreeSet<usize>);
+
+fn worth_it(ev: &Evidence<'_>, lost: Duration) -> bool {
+    lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64()
+}
+
+/// Bound tasks that waited for long, those that waited longest first.
+fn groups(ev: &Evidence<'_>, world: &World<'_>, held_up: &HeldUp) -> Vec<Group> {
+    let mut groups: Vec<Group> = bound(world, held_up).into_iter().collect();
+    // Nobody loses more than he waited.
+    let waited = |members: &BTreeSet<usize>| {
+        members.iter().map(|at| for_others(world, held_up, *at)).fold(0, u64::saturating_add)
+    };
+    groups.retain(|(_, members)| worth_it(ev, Duration::from_nanos(waited(members))));
+    groups.sort_by_key(|(key, members)| (std::cmp::Reverse(waited(members)), *key));
+    groups
+}
+
+/// What the tasks of a mask lose to it.
+struct Judged {
+    loss: Loss,
+    /// As far as rows of who had the CPUs tell.
+    told: Loss,
+    room: Room,
+    /// Other CPUs were free, or far less full.
+    is_free: bool,
+}
+
+fn judged(
+    ev: &Evidence<'_>,
+    world: &World<'_>,
+    held_up: &HeldUp,
+    members: &BTreeSet<usize>,
+    elsewhere: &mut Option<Elsewhere>,
+) -> Judged {
+    let lift = Lift { masks: members.clone(), ..Lift::default() };
+    let loss = of_the_mask(world, members, held_up, world.loss(members, &lift));
+    let room = world.room(members, &lift);
+    let uneven = room.crowded && is_uneven(&loss);
+    let (loss, told) = match enough(room.idle, ev) && !enough(room.of_lesser, ev) && !uneven {
+        true => {
+            let elsewhere = elsewhere.get_or_insert_with(|| Elsewhere::of(ev));
+            let part = elsewhere.part_with_room(world, members, room.idle);
+            let told = loss.part(part.told);
+            (Loss { high: told.high, ..loss.part(part.least) }, told)
+        }
+        false => (loss, loss),
+    };
+    let is_free = enough(room.idle + room.of_lesser, ev) || uneven;
+    Judged { loss, told, room, is_free }
 }
 
 /// Time of a task that it was ready and held up by somebody who could not be preempted.
@@ -70,16 +141,17 @@ type HeldUp = HashMap<u32, u64>;
 
 /// The part of a loss that is the mask's.
 fn of_the_mask(world: &World<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
-    let tasks = || members.iter().filter_map(|at| world.tasks().get(*at));
-    let raw: f64 = tasks().map(|task| task.runnable_ns as f64).sum();
-    let held: f64 = tasks().map(|task| held(held_up, task) as f64).sum();
-    let part = if raw > 0.0 { 1.0 - (held / raw).clamp(0.0, 1.0) } else { 1.0 };
-    let [likely, low, high] = [loss.likely, loss.low, loss.high].map(|lost| lost.mul_f64(part));
-    Loss { likely, low, high, ..loss }
+    let raw: f64 =
+        members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
+    let waited: f64 = members.iter().map(|at| for_others(world, held_up, *at) as f64).sum();
+    loss.part(if raw > 0.0 { waited / raw } else { 1.0 })
 }
 
-fn held(held_up: &HeldUp, task: &Task) -> u64 {
-    held_up.get(&task.pid).copied().unwrap_or(0).min(task.runnable_ns)
+/// The time that a task was ready because others had its CPUs, who could be preempted.
+fn for_others(world: &World<'_>, held_up: &HeldUp, at: usize) -> u64 {
+    let Some(task) = world.tasks().get(at) else { return 0 };
+    let held = held_up.get(&task.pid).copied().unwrap_or(0);
+    task.runnable_ns.saturating_sub(held).min(world.behind_others(at))
 }
 
 fn enough(room: Duration, ev: &Evidence<'_>) -> bool {
@@ -91,14 +163,16 @@ fn is_uneven(loss: &Loss) -> bool {
     loss.tasks > 0 && loss.low.as_secs_f64() >= UNEVEN * loss.lived.as_secs_f64()
 }
 
-/// Bound user tasks that wait, by who they are and by mask.
-fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, String), BTreeSet<usize>> {
-    let mut groups: BTreeMap<(u64, String), BTreeSet<usize>> = BTreeMap::new();
-    for (at, task) in world.tasks().iter().enumerate() {
-        let bound = !task.kthread && task.allowed_count < world.cpus() && !task.allowed.is_empty();
-        let waited = task.runnable_ns.saturating_sub(held(held_up, task));
-        if bound && waited as f64 > HELD_BACK * task.lived_ns as f64 {
-            groups.entry((task.cpu_cgroup, task.allowed.clone())).or_default().insert(at);
+/// Bound user tasks that wait, by who they are and by mask. Who waits to spin is kept from nothing.
+fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet<usize>> {
+    let mut groups: BTreeMap<(u64, usize), BTreeSet<usize>> = BTreeMap::new();
+    for (at, task) in world.tasks().iter().enumerate().filter(|(_, task)| !task.kthread) {
+        let Some(mask) = world.allowed().number(at).filter(|_| world.allowed().is_bound(at)) else {
+            continue;
+        };
+        let spins = world.spun().of_task(task.pid).1 >= SPINS;
+        if !spins && for_others(world, held_up, at) as f64 > HELD_BACK * task.lived_ns as f64 {
+            groups.entry((task.cpu_cgroup, mask)).or_default().insert(at);
         }
     }
     groups
@@ -107,14 +181,17 @@ fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, String), BTreeSe
 fn finding(
     ev: &Evidence<'_>,
     world: &World<'_>,
-    (group, mask): &(u64, String),
+    (group, mask): (u64, usize),
     members: &BTreeSet<usize>,
     loss: &Loss,
     room: Room,
 ) -> Result<Finding, Missing> {
-    let tasks: Vec<&Task> = members.iter().map(|at| &world.tasks()[*at]).collect();
-    let victim = victim(ev, *group, &tasks)?;
-    let pid = tasks.iter().map(|t| t.pid).min().unwrap_or_default();
+    let tasks: Vec<&Task> = members.iter().filter_map(|at| world.tasks().get(*at)).collect();
+    let victim = victim(ev, world, group, members)?;
+    let most = tasks.iter().max_by_key(|task| (task.runnable_ns, std::cmp::Reverse(task.pid)));
+    let (pid, tgid) = most.map_or((0, 0), |task| (task.pid, task.tgid));
+    let cpus = world.allowed().masks().get(mask).cloned().unwrap_or_default();
+    let mask = &cpus.list();
     let free = match [room.idle, room.of_lesser].map(|time| enough(time, ev)) {
         [true, _] => format!("{} of CPU time was left idle", seconds(room.idle)),
         [_, true] => format!("tasks of lesser weight had {} of the other CPUs", seconds(room.of_lesser)),
@@ -122,7 +199,6 @@ fn finding(
     };
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
-    let all = format!("0-{}", world.cpus().saturating_sub(1));
     let place = place(ev, mask);
     Ok(Finding::cause(RULE.id, victim.clone(), loss.likely)
         .titled(format!("{busy} may use {place} only, while {free}"))
@@ -133,7 +209,10 @@ fn finding(
         .hop(Hop {
             edge: "runnable".into(),
             who: format!("{busy} of {}", victim.name),
-            waits_for: format!("{place}, behind others"),
+            waits_for: match had(world, &cpus) {
+                Some(who) => format!("{place}, which {} had", who.name),
+                None => format!("{place}, behind others"),
+            },
             state: "runnable".into(),
             lost: loss.likely,
             worst: Some(loss.worst),
@@ -141,10 +220,10 @@ fn finding(
             per_call: None,
             grows_with: None,
         })
-        .check("the mask of one of the tasks", format!("taskset -cp {pid}"))
+        .check("the mask of one of the tasks", command!("taskset -cp {}", pid))
         .fix(
-            format!("let them use all CPUs, if the binding is not deliberate (undo: taskset -acp {mask} PID; or the cpuset's cpus)"),
-            format!("taskset -acp {all} {}", tasks.iter().map(|t| t.tgid).min().unwrap_or_default()),
+            format!("let them use all CPUs, if the binding is not deliberate (undo: taskset -acp {} PID; or the cpuset's cpus)", quoted(mask)),
+            command!("taskset -acp {} {}", world.allowed().common().list(), tgid),
         ))
 }
 
@@ -158,25 +237,42 @@ fn place(ev: &Evidence<'_>, mask: &str) -> String {
     }
 }
 
-/// The cgroup, or in the root cgroup the process or processes.
-fn victim(ev: &Evidence<'_>, group: u64, tasks: &[&Task]) -> Result<Subject, Missing> {
-    if let Some(cgroup) = ev.cgroups()?.iter().find(|c| c.id == group && c.path != "/") {
+/// The cgroup, or in the root cgroup the process or processes, those that waited most first.
+fn victim(
+    ev: &Evidence<'_>,
+    world: &World<'_>,
+    group: u64,
+    members: &BTreeSet<usize>,
+) -> Result<Subject, Missing> {
+    ev.cgroups()?;
+    if let Some(cgroup) = ev.cgroup(group).filter(|c| c.path != "/") {
         return Ok(names::cgroup_subject(cgroup));
     }
-    let processes: BTreeSet<u32> = tasks.iter().map(|t| t.tgid).collect();
-    let (first, comm) =
-        (processes.first().copied().unwrap_or_default(), tasks.first().map_or("", |t| t.comm.as_str()));
-    let name = match processes.len() {
-        1 => comm.to_owned(),
-        n => format!("{comm} and others ({n} processes)"),
-    };
-    Ok(Subject::new(SubjectKind::Task, first.to_string(), name))
+    let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns));
+    Ok(names::processes(world.tasks(), members.iter().filter_map(waited)).unwrap_or_else(Subject::host))
+}
+
+/// Who had these CPUs, of those that may use no others.
+fn had(world: &World<'_>, cpus: &Cpus) -> Option<Subject> {
+    let within = |at: &usize| world.allowed().mask(*at).is_some_and(|mask| mask.are_in(cpus));
+    let all = world.tasks().iter().enumerate().map(|(at, task)| (at, task.exec_ns));
+    names::processes(world.tasks(), all.filter(|(at, ns)| *ns > 0 && within(at)))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    let world = World::of(ev)?;
+    let world = World::of_losses(ev)?;
     let waiting: Duration = world.tasks().iter().map(|t| Duration::from_nanos(t.runnable_ns)).sum();
     let held_up = unpreempted::waits(ev, world.tasks());
+    let groups = groups(ev, &world, &held_up);
+    let mut elsewhere = None;
+    // Their sleeps may have absorbed what they waited, or not.
+    let mut may_have_lost = |members: &BTreeSet<usize>| {
+        let judged = judged(ev, &world, &held_up, members, &mut elsewhere);
+        judged.is_free && worth_it(ev, judged.loss.high)
+    };
+    if groups.len() > MOST_GROUPS || groups.iter().any(|(_, members)| may_have_lost(members)) {
+        return Ok(None);
+    }
     let evidence = match bound(&world, &held_up).is_empty() {
         true => format!(
             "no bound task waited for its CPUs (all tasks: {} ready and not running)",
@@ -187,6 +283,10 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     Ok(Some(Not { what: "an affinity mask".into(), evidence }))
 }
 
+mod elsewhere;
+use elsewhere::Elsewhere;
+#[cfg(test)]
+mod spinners_tests;
 #[cfg(test)]
 #[path = "cpu_pinned_tests.rs"]
 mod tests;

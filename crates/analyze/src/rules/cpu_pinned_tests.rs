@@ -157,11 +157,17 @@ fn names_the_node_whose_cpus_they_are() {
     assert!(!check(&Evidence::of(&rec)).unwrap()[0].title.contains("node"));
 }
 
+/// It had CPU 1 while the task that is bound to it waited.
+fn worker() -> Task {
+    Task { pid: 9, exec_ns: 330_000_000, kthread: true, ..host(1, "1", 1, 0).tables.tasks.unwrap().remove(0) }
+}
+
 /// The task on CPU 1 waits 330 ms, of which 300 ms behind a worker that has interrupts off.
 #[test]
 fn is_quiet_when_they_waited_behind_one_that_could_not_be_preempted() {
     const MS: u64 = 1_000_000;
     let mut rec = host(1, "1", 1, 670);
+    rec.tables.tasks.as_mut().unwrap().push(worker());
     let told = |rec: &Recording| check(&Evidence::of(rec)).unwrap().len();
     assert_eq!(told(&rec), 1);
     let ready = |from: u64| Span { cpu: 1, woken_ns: from * MS, to_ns: (from + 150) * MS, ..Span::default() };
@@ -187,6 +193,7 @@ fn gaps(times: u64, each_ms: u64) -> Vec<Gap> {
 fn is_quiet_when_interrupts_were_off_there_for_short_times() {
     const MS: u64 = 1_000_000;
     let mut rec = host(1, "1", 1, 670);
+    rec.tables.tasks.as_mut().unwrap().push(worker());
     rec.tables.gaps = Some(gaps(15, 20));
     let ready = |n: u64| Span { cpu: 1, woken_ns: n * 66 * MS, to_ns: (n * 66 + 24) * MS, ..Span::default() };
     rec.tables.spans = Some((0..15).map(ready).collect());
@@ -217,4 +224,203 @@ fn fires_when_gaps_are_a_small_part_of_the_queue() {
 #[test]
 fn says_so_when_it_cannot_tell() {
     assert!(check(&Evidence::of(&Recording::default())).is_err());
+}
+
+/// One task is bound to each CPU: one is always busy, the other for 60 % of its time, in short pieces of work; when it is woken it waits
+/// for its CPU to come out of idle. There is time left over, on its own CPU.
+#[test]
+fn idle_time_of_their_own_cpus_is_no_room() {
+    let mut rec = host(1, "0", 1, 600);
+    for task in rec.tables.tasks.iter_mut().flatten() {
+        (task.runnable_ns, task.runnable_count, task.sleep_ns) = (100_000_000, 900, 300_000_000);
+    }
+    rec.tables.tasks.as_mut().unwrap().extend(host(1, "1", 1, 1000).tables.tasks.unwrap());
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    // The same where the other CPU idles, too: there it would have waited as long.
+    rec.tables.tasks.as_mut().unwrap()[1].exec_ns = 100_000_000;
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+}
+
+fn with_stat(mut rec: Recording, idle_ms: [u64; 2]) -> Recording {
+    rec.meta.clock_ticks = 1000;
+    let stat = |idle: [u64; 2]| {
+        let row = |name: &str, idle: u64| format!("{name} {} 0 0 {idle} 0 0 0 0 0 0\n", 1000 - idle);
+        row("cpu ", (idle[0] + idle[1]).min(1000)) + &row("cpu0", idle[0]) + &row("cpu1", idle[1])
+    };
+    let frame = |at, bytes: String| Frame { at, name: "proc/stat".into(), bytes: bytes.into_bytes() };
+    let zero = "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0 0 0\n".to_owned();
+    rec.frames.extend([frame(Duration::ZERO, zero), frame(Duration::from_secs(1), stat(idle_ms))]);
+    rec
+}
+
+/// Four share CPU 1, which is full; that of CPU 0 is what counts.
+#[test]
+fn room_is_counted_on_the_cpus_outside_the_mask() {
+    let told = |idle: [u64; 2]| check(&Evidence::of(&with_stat(host(4, "1", 1, 250), idle))).unwrap();
+    assert!(
+        told([900, 0])[0].title.contains("while 900 ms of CPU time was left idle"),
+        "{:?}",
+        told([900, 0])[0].title
+    );
+    assert_eq!(told([20, 0]), vec![], "CPU 0 was full of interrupts");
+}
+
+/// All CPUs outside were taken just while they waited: idle time came after.
+#[test]
+fn room_must_have_been_there_while_they_waited() {
+    const MS: u64 = 1_000_000;
+    let mut rec = host(2, "1", 1, 250);
+    for task in rec.tables.tasks.iter_mut().flatten() {
+        (task.runnable_ns, task.sleep_ns) = (250 * MS, 0);
+    }
+    let wait = Span { woken_ns: 0, to_ns: 250 * MS, ..Span::default() };
+    rec.tables.spans = Some(vec![wait]);
+    assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);
+    rec.tables.runs = Some(vec![Run { cpu: 0, pid: 7, from_ns: 0, to_ns: 400 * MS }]);
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+}
+
+/// Of the runs that are told none was on CPU 0. Some were let go: for all that is known they had it just while they waited.
+#[test]
+fn runs_that_were_let_go_are_not_taken_for_room() {
+    const MS: u64 = 1_000_000;
+    let mut rec = host(2, "1", 1, 250);
+    for task in rec.tables.tasks.iter_mut().flatten() {
+        (task.runnable_ns, task.sleep_ns) = (250 * MS, 0);
+    }
+    rec.tables.spans = Some(vec![Span { woken_ns: 0, to_ns: 250 * MS, ..Span::default() }]);
+    let idle = |ms: u64, mut rec: Recording| {
+        let of_all = with_stat(rec.clone(), [ms, 500]);
+        (rec.frames, rec.meta) = (of_all.frames, of_all.meta);
+        check(&Evidence::of(&rec))
+    };
+    assert_eq!(idle(400, rec.clone()).unwrap().len(), 1);
+    let why = whyslow_model::Missing::skipped(whyslow_model::timeline::RUNS_IN_PART, "too many");
+    rec.missing = vec![why.into()];
+    let told = idle(400, rec.clone()).unwrap_err().to_string();
+    assert!(told.starts_with("cannot tell whether other CPUs were free"), "{told}");
+    // It idled for so long that it did while they waited.
+    let found = idle(950, rec.clone()).unwrap();
+    let (low, high) = found[0].lost_range.unwrap();
+    assert!(found[0].kind == Kind::Cause && low < high, "{found:?}");
+    rec.tables.runs = Some(vec![Run { cpu: 0, pid: 7, from_ns: 0, to_ns: 400 * MS }]);
+    assert_eq!(idle(400, rec), Ok(vec![]), "rows that are left tell that it was taken");
+}
+
+/// 16 on CPU 1 of which CPU 0 is isolated, a partition's, or the kubelet's: nobody is bound, and nobody is sent there.
+#[test]
+fn cpus_that_are_kept_for_somebody_are_no_room() {
+    let frame = |name: &str, text: &str| Frame {
+        at: Duration::from_secs(1),
+        name: name.into(),
+        bytes: text.as_bytes().to_vec(),
+    };
+    for (file, text) in [
+        ("sys/devices/system/cpu/isolated", "0\n"),
+        ("sys/devices/system/cpu/nohz_full", "0\n"),
+        ("var/lib/kubelet/cpu_manager_state", r#"{"policyName":"static","defaultCpuSet":"1"}"#),
+    ] {
+        let mut rec = host(16, "1", 1, 62);
+        rec.frames = vec![frame(file, text)];
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "{file}");
+        assert!(World::of(&Evidence::of(&rec)).unwrap().idle() < Duration::from_millis(20), "{file}");
+    }
+    let mut rec = host(16, "1", 1, 62);
+    for (task, pid) in rec.tables.tasks.iter_mut().flatten().zip(1..) {
+        task.pid = pid;
+    }
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "pid 1 has that mask, and handed it down");
+}
+
+/// Four of eight CPUs are offline, and in masks: 2-5 is two of four.
+#[test]
+fn offline_cpus_of_a_mask_do_not_count() {
+    let mut rec = host(8, "2-5", 4, 250);
+    rec.meta.cpus = 4;
+    let online = Frame {
+        at: Duration::from_secs(1),
+        name: "sys/devices/system/cpu/online".into(),
+        bytes: b"0-3\n".to_vec(),
+    };
+    rec.frames = vec![online];
+    let found = check(&Evidence::of(&rec)).unwrap();
+    assert!(found[0].title.contains("may use CPU 2-3 only, while 2.0 s"), "{}", found[0].title);
+    assert!(
+        found[0].fixes[0].command.as_deref().unwrap().starts_with("taskset -acp 0-3 "),
+        "{:?}",
+        found[0].fixes
+    );
+}
+
+/// Real-time tasks have what they want; nobody's nice value or group counts against them.
+#[test]
+fn what_real_time_tasks_have_is_no_room() {
+    let mut rec = host(4, "1", 1, 250);
+    let other = Task { policy: 1, weight: 15, ..host(1, "0", 1, 1000).tables.tasks.unwrap().remove(0) };
+    rec.tables.tasks.as_mut().unwrap().push(other);
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+    rec.tables.tasks.as_mut().unwrap()[4].policy = 0;
+    assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1, "at nice 19 it would give way");
+}
+
+#[test]
+fn cannot_tell_where_a_program_decides_who_runs() {
+    let mut rec = host(16, "1", 1, 62);
+    let frame = |file: &str, text: &str| Frame {
+        at: Duration::from_secs(1),
+        name: format!("sys/kernel/sched_ext/{file}"),
+        bytes: text.as_bytes().to_vec(),
+    };
+    rec.frames = vec![frame("state", "enabled\n"), frame("root/ops", "rusty\n")];
+    let why = check(&Evidence::of(&rec)).unwrap_err().to_string();
+    assert!(why.contains("sched_ext program (rusty) decides who runs"), "{why}");
+    rec.frames.push(frame("switch_all", "0\n"));
+    assert!(check(&Evidence::of(&rec)).is_ok(), "nobody chose it");
+    rec.tables.tasks.as_mut().unwrap()[0].policy = 7;
+    assert!(check(&Evidence::of(&rec)).is_err());
+    rec.frames = vec![frame("state", "disabled\n")];
+    assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);
+}
+
+#[test]
+fn times_that_no_clock_counts_make_no_sum_overflow() {
+    let mut rec = host(16, "1", 1, 62);
+    rec.meta.window_ns = u64::MAX;
+    for task in rec.tables.tasks.iter_mut().flatten() {
+        (task.runnable_ns, task.lived_ns) = (u64::MAX, u64::MAX);
+    }
+    // Whatever it says of them.
+    drop(check(&Evidence::of(&rec)));
+}
+
+/// Two event loops on one CPU: their sleeps may have absorbed what they waited, or not. The other CPU idles.
+#[test]
+fn what_sleeps_may_have_absorbed_is_not_ruled_out() {
+    let mut rec = host(2, "1", 1, 400);
+    for task in rec.tables.tasks.iter_mut().flatten() {
+        (task.runnable_ns, task.sleep_ns) = (300_000_000, 300_000_000);
+    }
+    let idle = with_stat(rec.clone(), [1000, 200]);
+    assert_eq!(check(&Evidence::of(&idle)), Ok(vec![]));
+    assert_eq!(rules_out(&Evidence::of(&idle)), Ok(None));
+    let full = with_stat(rec, [0, 200]);
+    let said = rules_out(&Evidence::of(&full)).unwrap().unwrap().evidence;
+    assert!(said.contains("about as full as theirs"), "{said}");
+}
+
+/// One task a group on each of two full CPUs.
+#[test]
+fn groups_that_nobody_looked_at_are_not_ruled_out() {
+    let of = |groups: usize| {
+        let mut rec = host(0, "1", 1, 0);
+        for at in 0..groups {
+            let mask = if at % 2 == 0 { "0" } else { "1" };
+            let task = host(1, mask, 1, 2000 / groups as u64).tables.tasks.unwrap().remove(0);
+            let task = Task { cpu_cgroup: 100 + at as u64, ..task };
+            rec.tables.tasks.as_mut().unwrap().push(task);
+        }
+        rules_out(&Evidence::of(&with_stat(rec, [0, 0]))).unwrap()
+    };
+    assert!(of(MOST_GROUPS).is_some());
+    assert_eq!(of(MOST_GROUPS + 2), None);
 }

@@ -4,17 +4,21 @@
 //! flushes statistics on cgroup v2. Lost: what its tasks would have got without the quota (`cpu_loss.rs`), not
 //! `throttled_usec`, which counts run queues. Not this rule: a group that shares full CPUs with others.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use whyslow_model::table::Cgroup;
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, SubjectKind, seconds};
+use whyslow_model::shell::Command;
+use whyslow_model::table::{Cgroup, CgroupCpu};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::{Lift, Loss, World, subtree};
+use crate::cpu_loss::{Loss, World};
+use crate::fair::MAX_DEPTH;
 use crate::names;
-use crate::shell::quoted;
+
+mod nested;
+use nested::Held;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -25,100 +29,198 @@ pub const RULE: Rule = Rule {
     how: "cfs_bandwidth of each task's cgroup is read from kernel memory at both ends of the window (nothing is \
           flushed). Counterfactual: an ideal fair scheduler with this quota lifted, given what each task wanted; time \
           lost = task time x (1 - CPU got / CPU it would have got), at most one CPU a task, never more than it was \
-          ready and not running. Sleeps that get shorter when the wait before them gets longer absorb it: a task that \
-          meets its timer's deadlines all the same has lost nothing.",
+          ready and not running, nor than the periods in which the quota ran out. Sleeps that get shorter when the wait before them gets longer absorb it: a task that \
+          meets its timer's deadlines all the same has lost nothing. Of nested quotas all that hold its tasks are lifted \
+          together; those without which as much would be gained are not named.",
     limits: "If the waits of a task never vary, its sleeps could have absorbed them or not: then a range is given, and \
-             a cause only if its lower end is above the threshold. cpu.max.burst is in the kernel's counters already.",
+             a cause only if its lower end is above the threshold. cpu.max.burst is in the kernel's counters already. Real-time tasks have no quota of this \
+             sort; with a sched_ext scheduler it cannot tell.",
     sources: "kernel/sched/fair.c (throttle_cfs_rq, sched_cfs_period_timer); Documentation/scheduler/sched-bwc.rst; \
               since v6.18 tasks are throttled on their way to user space (e1fad12dcb66): they count as runnable there, too.",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| matches!(edge, "quota" | "cpu-quota"),
 };
 
-/// A quota that runs out less often than this is doing its job unnoticed.
-const NOTICEABLE: Share = Share::percent(5);
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let cgroups = ev.cgroups()?;
-    let world = World::of(ev)?;
+    let world = World::of_losses(ev)?;
+    let least = WORTH_IT * ev.window().as_nanos() as f64;
     let mut found = Vec::new();
-    for group in cgroups {
-        let Some((quota, bitten)) = quota_that_bit(group) else { continue };
-        let inside = subtree(cgroups, group.id);
-        let in_it = |(at, task): (usize, &whyslow_model::table::Task)| {
-            inside.contains(&task.cpu_cgroup).then_some(at)
-        };
-        let victims: BTreeSet<usize> = world.tasks().iter().enumerate().filter_map(in_it).collect();
-        let lift = Lift { quotas: BTreeSet::from([group.id]), ..Lift::default() };
-        let loss = world.loss(&victims, &lift);
-        if loss.high.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
-            found.push(finding(group, quota, bitten, &loss, ev.window()));
+    for held in nested::held(&world, cgroups, least) {
+        let loss = world.loss(&held.tasks, &held.lift());
+        let loss = loss.at_most(standing(ev, &world, &held));
+        if loss.high.as_nanos() as f64 > least {
+            found.push(finding(&held, &loss, ev.window()));
         }
     }
     Ok(found)
 }
 
-fn quota_that_bit(group: &Cgroup) -> Option<(Duration, Share)> {
-    let cpu = group.cpu.as_ref()?;
-    let bitten = Share::of(cpu.throttled_periods as f64, cpu.periods as f64);
-    (bitten >= NOTICEABLE).then_some((Duration::from_nanos(cpu.quota_ns?), bitten))
+/// The time that these tasks can have stood still for quotas: whose quota runs out stands until its next period begins, so for
+/// less than one period each time. One may have begun before the window. The rest of their waits is for CPUs that others had.
+fn standing(ev: &Evidence<'_>, world: &World<'_>, held: &Held<'_>) -> Duration {
+    let mut by_group: HashMap<u64, u64> = HashMap::new();
+    let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
+    tasks
+        .map(|task| {
+            let group = task.cpu_cgroup;
+            let most = *by_group.entry(group).or_insert_with(|| standing_below(ev, group));
+            Duration::from_nanos(most.min(task.lived_ns))
+        })
+        .sum()
 }
 
-fn finding(group: &Cgroup, quota: Duration, bitten: Share, loss: &Loss, window: Duration) -> Finding {
-    let cpu = group.cpu.clone().unwrap_or_default();
-    let period = Duration::from_nanos(cpu.period_ns);
-    let files = group.files.clone().unwrap_or_else(|| format!("<cpu cgroup>{}", group.path));
-    // v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
-    let v1 = group.id >> 56 != 0;
-    let file = format!("{files}/{}", if v1 { "cpu.cfs_quota_us" } else { "cpu.max" });
-    let shown = quoted(&file);
-    let victim = names::cgroup_subject(group);
-    let limit = format!("{} of CPU time each {}", seconds(quota), seconds(period));
-    let noticed = loss.low.as_secs_f64() > WORTH_IT * window.as_secs_f64();
-    let mut f = if noticed {
-        Finding::cause(RULE.id, victim, loss.likely)
-            .titled(format!("its CPU quota ran out in {bitten} of its periods"))
-    } else {
-        Finding::risk(RULE.id, victim).titled(format!(
-            "its CPU quota ran out in {bitten} of its periods; its tasks sleep enough to have absorbed the delay"
-        ))
-    };
-    if noticed {
-        f = f.share_of(loss.lived).between(loss.low, loss.high);
+/// The periods in which a quota above a group ran out, together.
+fn standing_below(ev: &Evidence<'_>, group: u64) -> u64 {
+    let (mut sum, mut id) = (0u64, group);
+    for _ in 0..MAX_DEPTH {
+        let Some(group) = ev.cgroup(id) else { break };
+        if let Some(cpu) = group.cpu.as_ref().filter(|cpu| cpu.quota_ns.is_some()) {
+            if group.uncounted {
+                return u64::MAX;
+            }
+            sum = sum.saturating_add(cpu.throttled_periods.saturating_add(1).saturating_mul(cpu.period_ns));
+        }
+        id = group.parent;
     }
-    let quota_text = |us: u128| if v1 { format!("{us}") } else { format!("'{us} {}'", period.as_micros()) };
-    let undo = quota_text(quota.as_micros());
-    let none = if v1 { "-1".to_owned() } else { format!("'max {}'", period.as_micros()) };
-    f.raw_wait(loss.raw)
-        .by(Culprit::new(SubjectKind::Quota, file.clone(), limit.clone()).at_file(file.clone()))
-        .hop(Hop {
-            edge: "cpu-quota".into(),
-            who: format!("{} tasks of {}", loss.tasks, names::cgroup_subject(group).name),
-            waits_for: format!("the next period: quota {limit}"),
-            state: "runnable".into(),
-            lost: loss.likely,
-            worst: Some(loss.worst),
-            count: Some(loss.waits),
-            per_call: None,
-            grows_with: None,
-        })
+    sum
+}
+
+/// The share of its periods in which a group's quota ran out.
+fn bitten(group: &Cgroup) -> Share {
+    let cpu = group.cpu.clone().unwrap_or_default();
+    match cpu.quota_ns {
+        Some(_) => Share::of(cpu.throttled_periods as f64, cpu.periods as f64),
+        None => Share::default(),
+    }
+}
+
+/// A quota, and how to lift it.
+struct Quota {
+    files: String,
+    file: String,
+    /// "20 ms of CPU time each 100 ms".
+    words: String,
+    lift: Command,
+    undo: Command,
+}
+
+impl Quota {
+    fn of(group: &Cgroup) -> Self {
+        let cpu = group.cpu.clone().unwrap_or_default();
+        let (quota, period) =
+            (Duration::from_nanos(cpu.quota_ns.unwrap_or_default()), Duration::from_nanos(cpu.period_ns));
+        let files = group.files.clone().unwrap_or_else(|| format!("<cpu cgroup>{}", group.path));
+        // v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
+        let v1 = group.id >> 56 != 0;
+        let file = format!("{files}/{}", if v1 { "cpu.cfs_quota_us" } else { "cpu.max" });
+        let value = |us: u128| if v1 { format!("{us}") } else { format!("{us} {}", period.as_micros()) };
+        let none = if v1 { "-1".to_owned() } else { format!("max {}", period.as_micros()) };
+        Quota {
+            words: format!("{} of CPU time each {}", seconds(quota), seconds(period)),
+            lift: command!("echo {} > {}", none, file),
+            undo: command!("echo {} > {}", value(quota.as_micros()), file),
+            files,
+            file,
+        }
+    }
+}
+
+fn finding(held: &Held<'_>, loss: &Loss, window: Duration) -> Finding {
+    let victim = names::cgroup_subject(held.group);
+    let quota = Quota::of(held.group);
+    // Of quotas that are alike any may be the one that runs out.
+    let most = std::iter::once(held.group)
+        .chain(held.with.iter().copied())
+        .max_by(|a, b| bitten(a).ratio().total_cmp(&bitten(b).ratio()));
+    let most = most.unwrap_or(held.group);
+    let noticed = loss.low.as_secs_f64() > WORTH_IT * window.as_secs_f64();
+    let title = title(held, most);
+    let f = if noticed {
+        Finding::cause(RULE.id, victim.clone(), loss.likely)
+            .titled(title)
+            .share_of(loss.lived)
+            .between(loss.low, loss.high)
+    } else {
+        Finding::risk(RULE.id, victim.clone())
+            .titled(format!("{title}; its tasks sleep enough to have absorbed the delay"))
+    };
+    let who = format!("{} tasks of {}", loss.tasks, victim.name);
+    let first = format!("the next period: quota {}", quota.words);
+    let mut f = f
+        .raw_wait(loss.raw)
+        .by(Culprit::new(SubjectKind::Quota, quota.file.clone(), quota.words.clone()).at_file(quota.file))
+        .hop(Hop::new("cpu-quota", &who, first, "runnable", loss.likely).times(loss.waits, loss.worst))
         .check(
             "nr_throttled rises against nr_periods",
-            format!("cat {}", quoted(&format!("{files}/cpu.stat"))),
+            command!("cat {}", format!("{}/cpu.stat", Quota::of(most).files)),
         )
         .fix(
-            format!("raise or lift the quota, or run fewer threads in it (undo: echo {undo} > {shown})"),
-            format!("echo {none} > {shown}"),
-        )
+            format!("raise or lift the quota, or run fewer threads in it (undo: {})", &*quota.undo),
+            quota.lift,
+        );
+    for group in &held.with {
+        let (name, quota) = (names::cgroup_subject(group).name, Quota::of(group));
+        let next = format!("the quota of {name}, which holds them as well: {}", quota.words);
+        f = f.hop(Hop::new("cpu-quota", &who, next, "runnable", Duration::ZERO)).fix(
+            format!(
+                "with it raise or lift that of {name}, which would hold them next (undo: {})",
+                &*quota.undo
+            ),
+            quota.lift,
+        );
+    }
+    f
+}
+
+fn title(held: &Held<'_>, most: &Cgroup) -> String {
+    let whose = match most.id == held.group.id {
+        true => "its CPU quota".to_owned(),
+        false => format!("its CPU quota, or that of {},", names::cgroup_subject(most).name),
+    };
+    let names: Vec<String> = held.with.iter().map(|group| names::cgroup_subject(group).name).collect();
+    let with = match &names[..] {
+        [] => String::new(),
+        [one] => format!("; that of {one} must change with it"),
+        [others @ .., last] => format!("; those of {} and {last} must change with it", others.join(", ")),
+    };
+    format!("{whose} ran out in {} of its periods{with}", bitten(most))
+}
+
+/// The quota that binds first, by the group of the tasks that it holds: as the rule's findings name it.
+pub(crate) fn binding(ev: &Evidence<'_>) -> Result<HashMap<u64, u64>, Missing> {
+    let (cgroups, world) = (ev.cgroups()?, World::of_losses(ev)?);
+    let least = WORTH_IT * ev.window().as_nanos() as f64;
+    let held = nested::held(&world, cgroups, least);
+    let of = |held: &Held<'_>| {
+        let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
+        tasks.map(|task| (task.cpu_cgroup, held.group.id)).collect::<Vec<_>>()
+    };
+    Ok(held.iter().flat_map(of).collect())
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+    // Whoever waited for one, if not for long, or in a group that has gone since: that is not to be ruled out.
+    let groups = ev.cgroups()?;
+    let counted =
+        |cpu: &CgroupCpu| cpu.quota_ns.is_some() && (cpu.throttled_periods > 0 || cpu.throttled_ns > 0);
+    let seen = ev.recording().tables.spans.iter().flatten().any(|span| span.throttled_ns > 0);
+    let uncounted =
+        |group: &Cgroup| group.uncounted && group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
+    if seen
+        || groups.iter().any(uncounted)
+        || groups.iter().filter_map(|group| group.cpu.as_ref()).any(counted)
+    {
+        return Ok(None);
+    }
     let with_quota =
-        ev.cgroups()?.iter().filter(|c| c.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some()));
-    let evidence = match with_quota.count() {
+        groups.iter().filter(|c| c.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some())).count();
+    let evidence = match with_quota {
         0 => "no cgroup with a task in it has one".to_owned(),
         n => format!("{n} cgroups have one, and none lost time to it"),
     };
@@ -127,7 +229,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::table::{CgroupCpu, Tables, Task};
+    use whyslow_model::table::{Span, Tables, Task};
     use whyslow_model::{Kind, Meta, Recording};
 
     use super::*;
@@ -178,6 +280,56 @@ mod tests {
         let rec = host(Some(300), 0, 2000);
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence.contains("none lost time"));
+    }
+
+    #[test]
+    fn a_quota_that_ran_out_once_is_no_cause_and_not_ruled_out() {
+        let mut rec = host(Some(300), 0, 2000);
+        let quota = |rec: &mut Recording, periods, throttled_periods| {
+            let cpu = rec
+                .tables
+                .cgroups
+                .iter_mut()
+                .flatten()
+                .filter_map(|group| group.cpu.as_mut())
+                .next()
+                .unwrap();
+            (cpu.periods, cpu.throttled_periods) = (periods, throttled_periods);
+        };
+        quota(&mut rec, 45, 1);
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+        assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
+        // The group has gone since; its task's row tells.
+        quota(&mut rec, 45, 0);
+        assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
+        rec.tables.spans = Some(vec![Span { throttled_ns: 1, ..Span::default() }]);
+        assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
+    }
+
+    /// It ran out once. What its tasks waited beyond that they waited for CPUs that others had, or each other.
+    #[test]
+    fn no_more_is_lost_than_the_periods_in_which_it_ran_out() {
+        let lost = |throttled, uncounted| {
+            let mut rec = host(Some(190), throttled, 800);
+            rec.tables.cgroups.as_mut().unwrap()[0].uncounted = uncounted;
+            let found = check(&Evidence::of(&rec)).unwrap();
+            (found[0].lost.unwrap().as_secs_f64(), found[0].lost_range.unwrap().1.as_secs_f64())
+        };
+        // The period in which it ran out, and a part of the one before the window.
+        let (likely, high) = lost(1, false);
+        assert!((likely - 4.0 * 0.2).abs() < 0.01 && high < 4.0 * 0.2 + 0.01, "{likely} {high}");
+        assert!(lost(9, false).0 > 1.5);
+        // How often it ran out is not known.
+        assert!(lost(1, true).0 > 1.5);
+    }
+
+    /// It was empty when the window began: what its counters say is of its whole life, and they are not told.
+    #[test]
+    fn a_group_whose_counters_have_no_begin_is_not_ruled_out() {
+        let mut rec = host(Some(20), 0, 200);
+        assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
+        rec.tables.cgroups.as_mut().unwrap()[0].uncounted = true;
+        assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
     }
 
     #[test]

@@ -7,11 +7,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
-use crate::shell::quoted;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -27,6 +26,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| edge == "dirty-throttling",
 };
 
 /// Shorter pauses are the kernel's usual pacing: it aims at 10 to 200 ms each (MAX_PAUSE, mm/page-writeback.c).
@@ -37,13 +37,12 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     for row in ev.memory()? {
         *by_process.entry(row.tgid).or_default() += Duration::from_nanos(row.dirty_pause_ns);
     }
-    let tasks = ev.tasks().unwrap_or_default();
     let told = by_process.into_iter().filter(|(_, paused)| *paused >= WORTH_TELLING);
-    Ok(told.map(|(pid, paused)| finding(pid, paused, tasks)).collect())
+    Ok(told.map(|(pid, paused)| finding(ev, pid, paused)).collect())
 }
 
-fn finding(pid: u32, paused: Duration, tasks: &[whyslow_model::table::Task]) -> Finding {
-    let task = tasks.iter().find(|t| t.pid == pid).or_else(|| tasks.iter().find(|t| t.tgid == pid));
+fn finding(ev: &Evidence<'_>, pid: u32, paused: Duration) -> Finding {
+    let task = ev.task(pid).or_else(|| ev.threads(pid).first().copied());
     let name = task.map_or_else(|| format!("process {pid}"), |t| t.comm.clone());
     let hop = Hop {
         edge: "dirty-throttling".into(),
@@ -67,9 +66,9 @@ fn finding(pid: u32, paused: Duration, tasks: &[whyslow_model::table::Task]) -> 
         .hop(hop)
         .check(
             "Dirty is near the threshold",
-            format!(
-                "grep -E 'Dirty|Writeback:' /proc/meminfo; grep nr_dirty_ /proc/vmstat; cat {}",
-                quoted(&format!("/proc/{pid}/io"))
+            command!(
+                "grep -E 'Dirty|Writeback:' /proc/meminfo; grep nr_dirty_ /proc/vmstat; cat /proc/{}/io",
+                pid
             ),
         )
         .advice("a faster disk or fewer writes; more dirty memory (vm.dirty_bytes) only moves the pause")

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Disk;
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::timeline::State;
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
-use crate::shell::quoted;
+use crate::kinds::{self, Stacks};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -27,6 +28,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| edge == "block-io",
 };
 
 /// A spinning disk seeks in about 10 ms; ten in a row is a queue, or trouble.
@@ -65,13 +67,25 @@ fn mean_of(sum: &Disk) -> Option<Duration> {
 
 /// Where the kernel does not say, it does not spin: most disks today do not.
 fn is_spinning(ev: &Evidence<'_>, device: &str) -> bool {
-    let frame = ev.recording().last(&format!("sys/block/{device}/queue/rotational"));
+    let frame = ev.last(&format!("sys/block/{device}/queue/rotational"));
     frame.is_ok_and(|frame| frame.bytes.first() == Some(&b'1'))
 }
 
+/// Time in `in_iowait`, and other uninterruptible waits that were for a disk: some paths (wait_on_buffer of a journal, a
+/// driver's own queue) sleep without io_schedule().
 fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let waited: u64 = ev.tasks()?.iter().map(|t| t.io_ns).fold(0, u64::saturating_add);
+    let waited = waited.saturating_add(blocked_by_disks(ev));
     Ok(Duration::from_nanos(waited) > ev.window().mul_f64(WAITED))
+}
+
+fn blocked_by_disks(ev: &Evidence<'_>) -> u64 {
+    let stacks = Stacks::in_recording(ev.recording());
+    let rows = ev.recording().tables.spans.iter().flatten().filter(|span| span.state == State::Blocked);
+    let disks = rows.filter(|span| kinds::of(span, &stacks).word == "block-io");
+    disks
+        .map(|span| span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns))
+        .fold(0, u64::saturating_add)
 }
 
 fn finding(device: &str, op: &str, sum: &Disk, mean: Duration) -> Finding {
@@ -93,7 +107,7 @@ fn finding(device: &str, op: &str, sum: &Disk, mean: Duration) -> Finding {
         .raw_wait(Duration::from_nanos(sum.device_ns))
         .by(Culprit::new(SubjectKind::Device, device, device))
         .hop(hop)
-        .check("r_await and w_await are this high", format!("iostat -x 1 3 {}", quoted(device)))
+        .check("r_await and w_await are this high", command!("iostat -x 1 3 {}", device))
         .advice("find who keeps it busy (the account by cgroup); check its health, or the volume behind it")
 }
 
@@ -153,6 +167,22 @@ mod tests {
         assert_eq!(rules_out(&Evidence::of(&host(2, 5000))), Ok(None));
         assert_eq!(check(&Evidence::of(&host(20, 50))), Ok(vec![]));
         assert!(rules_out(&Evidence::of(&host(20, 50))).unwrap().is_some());
+    }
+
+    /// Its sleep is plain D: no counter of I/O waits has it, and the chains show it.
+    #[test]
+    fn a_wait_for_a_disk_that_no_counter_calls_io_is_one() {
+        use whyslow_model::table::{Span, Stack};
+        let mut rec = host(20, 0);
+        let kernel = "schedule bit_wait __wait_on_bit out_of_line_wait_on_bit __wait_on_buffer ext4_read_bh";
+        let kernel = kernel.split(' ').map(str::to_owned).collect();
+        rec.tables.stacks = Some(vec![Stack { id: 1, kernel, ..Stack::default() }]);
+        let wait = Span { state: State::Blocked, stack: Some(1), woken_ns: 5_000_000_000, ..Span::default() };
+        let stacks = Stacks::in_recording(&rec);
+        assert_eq!(kinds::of(&wait, &stacks).word, "block-io");
+        rec.tables.spans = Some(vec![wait]);
+        assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
+        assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);
     }
 
     #[test]

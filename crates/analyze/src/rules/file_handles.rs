@@ -2,7 +2,7 @@
 //!
 //! Signal: `/proc/sys/fs/file-nr`: open files, (unused), limit. A risk: an open that fails costs an error, not time.
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -20,6 +20,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Servers open files in bursts of thousands: with less than a tenth left, one burst may fail.
@@ -46,7 +47,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             .check("who has them open", "for p in /proc/[0-9]*; do echo \"$(ls $p/fd | wc -l) $(cat $p/comm)\"; done 2>/dev/null | sort -rn | head")
             .fix(
                 format!("double the limit; find out who leaves files open (undo: echo {limit} > {FILE})"),
-                format!("echo {} > {FILE}", limit.saturating_mul(2)),
+                command!("echo {} > {}", limit.saturating_mul(2), FILE),
             ),
     ])
 }

@@ -4,13 +4,13 @@
 //! waits of others that end with this thread at work (chains of locks that it holds). Not this rule: CPUs that are all
 //! full, threads that share a CPU, and waits in the kernel, which `lock-wait` tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use whyslow_model::chain::Chain;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::Context;
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command, seconds};
 
 use super::{Rule, lock_wait};
 use crate::Evidence;
@@ -40,6 +40,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// A thread that sleeps less than a twentieth of the time has no room for more work.
@@ -71,8 +72,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     if processes.is_empty() {
         return Ok(Vec::new());
     }
-    let chains = graph::host_chains(ev.recording());
-    Ok(processes.iter().filter_map(|threads| finding(ev, threads, idle, &chains)).collect())
+    let chains = ev.host_chains();
+    Ok(processes.iter().filter_map(|threads| finding(ev, threads, idle, chains)).collect())
 }
 
 /// Those that are told.
@@ -127,14 +128,14 @@ fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChai
     let did = OnCpu::of(ev.samples().unwrap_or_default()).did(first.pid).into_iter().next();
     let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone());
     let culprit = Culprit { function: did.and_then(|(doing, _)| doing.function), ..culprit };
-    let check = format!("top -H -b -n 1 -p {}", first.tgid);
+    let check = command!("top -H -b -n 1 -p {}", first.tgid);
     Some(finding.by(culprit).check("its threads, the busiest first", check).advice(advice(ev, threads)))
 }
 
 /// Which threads of how many, their share, and what the busiest of them does.
 fn title(ev: &Evidence<'_>, threads: &[&Task], process: &Subject, idle: Share) -> Option<String> {
     let first = threads.first()?;
-    let all = ev.tasks().ok()?.iter().filter(|task| task.tgid == first.tgid).count();
+    let all = ev.threads(first.tgid).len();
     let named = |task: &&Task| match task.comm == process.name {
         true => format!("{} ({} of a CPU)", task.pid, share(ev, task)),
         false => format!("{} ({}, {} of a CPU)", task.comm, task.pid, share(ev, task)),
@@ -158,8 +159,7 @@ fn title(ev: &Evidence<'_>, threads: &[&Task], process: &Subject, idle: Share) -
 
 /// The name of its process: of the first thread, where that is known.
 fn process_name(ev: &Evidence<'_>, task: &Task) -> String {
-    let tasks = ev.tasks().unwrap_or_default();
-    tasks.iter().find(|leader| leader.pid == task.tgid).unwrap_or(task).comm.clone()
+    ev.task(task.tgid).unwrap_or(task).comm.clone()
 }
 
 /// What the busiest of them does, and its most frequent stack.
@@ -203,7 +203,7 @@ fn lost(
         chains.iter().filter(ends_here).filter(|told| !lock_wait::is_told(told)).collect();
     let worst = mine.first()?;
     let waited: Duration = mine.iter().map(|told| told.chain.time).sum();
-    let pids: Vec<u32> =
+    let pids: HashSet<u32> =
         mine.iter().flat_map(|told| told.chain.tasks.iter().take(1).flatten()).map(|(pid, _)| *pid).collect();
     // A wait for a futex is a sleep to the scheduler: here it is the wait, and what is left of the sleeps may absorb it.
     let victims: Vec<&Task> = ev.tasks().ok()?.iter().filter(|task| pids.contains(&task.pid)).collect();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -33,6 +33,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: None,
+    shows: super::NOTHING,
 };
 
 /// Servers' deepest states take 50 to 900 us to leave: those that take longer are felt by every packet and lock hand-over.
@@ -106,10 +107,9 @@ fn differences(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opt
         })
         .collect();
     let title = format!("CPUs differ in their idle states: {}; the others may use {most}", others.join("; "));
-    let files = "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable";
     Some(
         risk("idle states of CPUs", title)
-            .check("the states that are switched off (1)", format!("grep . {files}"))
+            .check("the states that are switched off (1)", "grep . /sys/devices/system/cpu/cpu*/cpuidle/state*/disable")
             .advice("make them alike, if it is not on purpose: what runs on these CPUs wakes up later, or sooner, than elsewhere"),
     )
 }
@@ -143,13 +143,15 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
         cpus::named(&cpus),
         Share::of(share.min(1.0), 1.0),
     );
-    let files = format!("/sys/devices/system/cpu/cpu*/cpuidle/state{index}/disable");
     Some(
         risk(&format!("idle state {name}"), title)
             .check("exit latencies in us", "grep . /sys/devices/system/cpu/cpu0/cpuidle/state*/latency")
             .fix(
                 "if wake-ups matter more than power: switch the state off (undo: the same with echo 0)",
-                format!("for f in {files}; do echo 1 > $f; done"),
+                command!(
+                    "for f in /sys/devices/system/cpu/cpu*/cpuidle/state{}/disable; do echo 1 > $f; done",
+                    index
+                ),
             ),
     )
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -26,6 +26,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// A CPU with less has room for more packets.
@@ -74,7 +75,7 @@ fn finding(ev: &Evidence<'_>, cpu: u32, share: Share, median: Share) -> Finding 
                     "let other CPUs serve interrupt {irq} (note the old mask first: cat /proc/irq/{irq}/smp_affinity_list; undo: write \
                      it back); irqbalance, if it runs, may change it again"
                 ),
-                format!("echo 0-{} > /proc/irq/{irq}/smp_affinity_list", ev.recording().meta.cpus.saturating_sub(1)),
+                command!("echo 0-{} > /proc/irq/{}/smp_affinity_list", ev.recording().meta.cpus.saturating_sub(1), irq),
             ),
         None => f.advice(
             "spread the device's queues over CPUs (smp_affinity_list of its interrupts), or let other CPUs do the packets of \

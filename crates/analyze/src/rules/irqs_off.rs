@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use super::late_cpu::waited;
 use crate::Evidence;
-use crate::late::{Keeper, Payer, Payers, Wait, keepers};
+use crate::late::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -26,17 +26,20 @@ pub const RULE: Rule = Rule {
           that of who has just let interrupts in again. A function is named if it was met three times or more, right behind the \
           instruction that lets interrupts in (x86), if such gaps are more than 40 % of the time that was seen in it, and more \
           than 30 % of all gaps of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
-          known it must be twice as much as elsewhere. Time lost = lateness of \
+          known it must be twice as much as elsewhere. What the hypervisor says it took is taken off each gap (KVM), else it must be \
+          less than half of them, as must be the times in which a virtual CPU stood still where interrupts are on; or nobody is named. Time lost = lateness of \
           threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's \
           gaps, and the wait of threads that were ready for this CPU during them. The lower bound leaves out the timers: a \
           sleep may be the better for being longer.",
     limits: "A gap begins when something is due: what is told is a lower bound. A handler of an interrupt that is long itself \
              is over before the next one is taken: the stack is that of whom it interrupted. Where a hypervisor takes \
-             CPUs often, only long times with interrupts off stand out.",
+             CPUs often and does not tell, or not when, only long times with interrupts off stand out. One that does not tell, \
+             and stops CPUs only where the kernel has interrupts off, cannot be told from the kernel.",
     sources: "kernel/time/hrtimer.c (hrtimer_expire_entry); kernel/smp.c (csd_function_entry); arch/x86/entry/entry_64.S.",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Less than this share of one task's window is nobody's trouble.
@@ -48,8 +51,19 @@ const MOST: usize = 5;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.gaps()?;
-    let found = keepers(ev.recording());
+    let (found, doubts) = judged(ev.recording());
+    if let Some(doubt) = doubts.first().filter(|_| found.is_empty()) {
+        return Err(untold(doubt));
+    }
     Ok(found.iter().filter_map(|keeper| finding(ev, keeper)).take(MOST).collect())
+}
+
+fn untold(Doubt { keeper, why }: &Doubt) -> Missing {
+    let Keeper { cpu, function, count, total, .. } = keeper;
+    let what = format!("whether somebody kept interrupts off on CPU {cpu}");
+    let reason =
+        format!("it took none {count} times, {} together, up to {function}, but {why}", seconds(*total));
+    Missing::unclear(what, reason)
 }
 
 fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
@@ -87,8 +101,8 @@ fn finding(ev: &Evidence<'_>, keeper: &Keeper) -> Option<Finding> {
     Some(
         finding
             .by(culprit)
-            .check("how long interrupts are off, by the kernel's own tracer", format!("rtla timerlat top -c {cpu} -d 10s"))
-            .check("what it does in the kernel", format!("cat /proc/{pid}/stack"))
+            .check("how long interrupts are off, by the kernel's own tracer", command!("rtla timerlat top -c {} -d 10s", cpu))
+            .check("what it does in the kernel", command!("cat /proc/{}/stack", pid))
             .advice(format!(
                 "let {who} do this less often, in smaller steps, or on a CPU that nobody else needs (taskset; undo: the mask as \
                  it was); if {function} is a driver's, look for a newer one"
@@ -154,7 +168,7 @@ fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    let worst = ev.gaps()?.iter().filter(|gap| gap.state.is_none()).map(|gap| gap.ns).max().unwrap_or(0);
+    let worst = ev.gaps()?.iter().filter(|gap| gap.state.is_none()).map(own_ns).max().unwrap_or(0);
     let evidence = match worst {
         0 => "every CPU that ran took its timers and calls within a millisecond".to_owned(),
         ns if Duration::from_nanos(ns) < LONG => {

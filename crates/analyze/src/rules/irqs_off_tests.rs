@@ -79,3 +79,19 @@ fn is_quiet_when_cpus_take_their_interrupts() {
 fn says_so_when_it_cannot_tell() {
     assert_eq!(check(&Evidence::of(&host())).unwrap_err().to_string(), "late CPUs was not recorded");
 }
+
+#[test]
+fn cannot_tell_where_the_hypervisor_took_as_much() {
+    let mut rec = kept(90);
+    rec.meta.clock_ticks = 100;
+    let stat = |ticks: u64| format!("cpu 0 0 0 9 0 0 0 {ticks}\ncpu1 0 0 0 9 0 0 0 {ticks}\n").into_bytes();
+    for (second, ticks) in [(0, 5), (1, 72)] {
+        let at = Duration::from_secs(second);
+        rec.frames.push(whyslow_model::Frame { at, name: "proc/stat".into(), bytes: stat(ticks) });
+    }
+    assert_eq!(
+        check(&Evidence::of(&rec)).unwrap_err().to_string(),
+        "cannot tell whether somebody kept interrupts off on CPU 1: it took none 5 times, 100 ms together, up to \
+         sort_rows, but the hypervisor took 67 % of CPU 1 in the window, and when is not known"
+    );
+}

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Recording, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Recording, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
 use crate::cpus;
 use crate::late::{
-    IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, slow_states, spun_in,
+    IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, own_ns, slow_states, spun_in,
 };
 
 /// The rule.
@@ -30,13 +30,15 @@ pub const RULE: Rule = Rule {
           of the name that it hits most, and may be nothing: a sleep may be the better for being longer.",
     limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU, where \
              functions can be traced. Wake-ups of threads by a call are not counted. In a virtual machine waking a CPU is the \
-             hypervisor's work: then the state is told, and the delay is its. Isolated and nohz_full CPUs are called \
+             hypervisor's work: then the state is told, and the delay is its; but not where it took as much of the CPU in other ways, or \
+             where that one stood still as long while it ran. Isolated and nohz_full CPUs are called \
              seldom, and late by design only while they are in the kernel.",
     sources: "kernel/smp.c (csd_queue_cpu, csd_function_entry since 6.4; smp_call_function_single); kernel/time/hrtimer.c; \
               drivers/cpuidle/cpuidle.c; Documentation/admin-guide/pm/cpuidle.rst.",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| edge == "late-cpu",
 };
 
 /// Less than this share of one task's window is nobody's trouble.
@@ -97,7 +99,7 @@ fn finding(ev: &Evidence<'_>, state: &IdleState, cpus: &BTreeSet<u32>, all: &Pay
         }
     };
     finding
-        .check(format!("idle states of CPU {cpu}, with their exit latency in us and their use"), format!("grep . /sys/devices/system/cpu/cpu{cpu}/cpuidle/state*/{{name,latency,usage,disable}}"))
+        .check(format!("idle states of CPU {cpu}, with their exit latency in us and their use"), command!("grep . /sys/devices/system/cpu/cpu{}/cpuidle/state*/{{name,latency,usage,disable}}", cpu))
         .fix(
             "keep all CPUs out of slow states as long as this command runs (undo: end it); it costs power and, on some machines, \
              the turbo of other cores",
@@ -208,16 +210,21 @@ pub(super) fn waited(rec: &Recording, payer: &Payer) -> Hop {
 /// CPUs that stood still in user code: nobody in this kernel can do that. Steal, where it is told, is another rule's.
 fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     let Ok(gaps) = ev.gaps() else { return Vec::new() };
+    let is_told = gaps.iter().any(|gap| gap.stolen_ns.is_some());
     let mut still: BTreeMap<u32, (u64, usize, u64)> = BTreeMap::new();
-    for gap in gaps.iter().filter(|gap| interrupted(gap).is_some_and(|frames| frames.is_empty())) {
+    let is_still = |gap: &&whyslow_model::table::Gap| {
+        interrupted(gap).is_some_and(|frames| frames.is_empty()) && own_ns(gap) >= gap.ns / 2
+    };
+    for gap in gaps.iter().filter(is_still) {
         let sum = still.entry(gap.cpu).or_default();
-        *sum = (sum.0.saturating_add(gap.ns), sum.1 + 1, sum.2.max(gap.ns));
+        *sum = (sum.0.saturating_add(own_ns(gap)), sum.1 + 1, sum.2.max(own_ns(gap)));
     }
     let stolen: BTreeMap<u32, Duration> =
         ev.cpu_time_by_cpu().unwrap_or_default().into_iter().map(|(cpu, time)| (cpu, time.steal)).collect();
     let least = STILL * ev.window().as_secs_f64();
     let told = still.into_iter().filter(|(cpu, (ns, times, _))| {
-        let own = Duration::from_nanos(*ns).saturating_sub(stolen.get(cpu).copied().unwrap_or_default());
+        let untold = stolen.get(cpu).copied().filter(|_| !is_told).unwrap_or_default();
+        let own = Duration::from_nanos(*ns).saturating_sub(untold);
         own.as_secs_f64() >= least && *times >= TIMES
     });
     told.map(|(cpu, (ns, times, worst))| {
@@ -230,7 +237,7 @@ fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
             ))
             .check(
                 "times in which the hardware took the CPU (needs the hwlat tracer)",
-                format!("rtla hwnoise -c {cpu} -d 10s"),
+                command!("rtla hwnoise -c {} -d 10s", cpu),
             )
     })
     .collect()

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind, seconds, table};
+use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind, command, seconds, table};
 
 use super::Rule;
 use crate::Evidence;
+use crate::shell::quoted;
 
 pub const RULE: Rule = Rule {
     id: "leftover-debugging",
@@ -24,6 +25,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: None,
+    shows: super::NOTHING,
 };
 
 /// More than this is felt; well-made always-on programs stay far below it.
@@ -79,7 +81,7 @@ fn heavy(ev: &Evidence<'_>, p: &table::Program) -> Option<Finding> {
     );
     (share > HEAVY).then(|| {
         risk(&format!("bpf program {}", p.id), title)
-            .check("who holds it", format!("bpftool prog show id {}", p.id))
+            .check("who holds it", command!("bpftool prog show id {}", p.id))
             .advice("ask its owner to detach it or to make it cheaper; it ends when its last link is closed")
     })
 }
@@ -92,7 +94,7 @@ fn switches(ev: &Evidence<'_>, programs: &[table::Program]) -> Vec<Finding> {
         .filter(on)
         .map(|(file, what, off)| {
             risk(what, format!("{what} is on"))
-                .check("1 is on", format!("cat /proc/sys/{file}"))
+                .check("1 is on", command!("cat /proc/sys/{}", file))
                 .fix("turn it off; undo: the same with 1", *off)
         })
         .collect();
@@ -114,10 +116,10 @@ fn tracer(ev: &Evidence<'_>) -> Vec<Finding> {
     {
         found.push(
             risk(&tracer, format!("the tracer {tracer:?} is on"))
-                .check("nop is off", format!("cat /{dir}/current_tracer"))
+                .check("nop is off", command!("cat /{}/current_tracer", dir))
                 .fix(
-                    format!("turn it off; undo: echo {tracer}"),
-                    format!("echo nop > /{dir}/current_tracer"),
+                    format!("turn it off; undo: echo {}", quoted(&tracer)),
+                    command!("echo nop > /{}/current_tracer", dir),
                 ),
         );
     }
@@ -125,8 +127,11 @@ fn tracer(ev: &Evidence<'_>) -> Vec<Finding> {
     if ev.line(&format!("{dir}/events/enable")).is_ok_and(|text| text == "1" || text == "X") {
         found.push(
             risk("trace events", "trace events are on".to_owned())
-                .check("which", format!("cat /{dir}/set_event"))
-                .fix("turn all off; note set_event first, to undo", format!("echo 0 > /{dir}/events/enable")),
+                .check("which", command!("cat /{}/set_event", dir))
+                .fix(
+                    "turn all off; note set_event first, to undo",
+                    command!("echo 0 > /{}/events/enable", dir),
+                ),
         );
     }
     found

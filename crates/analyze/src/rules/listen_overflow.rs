@@ -10,13 +10,14 @@
 
 mod clients;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, table};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, table};
 
-use self::clients::{Paid, awaited, clients, paid, wall};
+use self::clients::{Connects, Paid};
 use super::Rule;
-use crate::Evidence;
+use crate::{Evidence, Netns};
 
 pub const RULE: Rule = Rule {
     id: "listen-overflow",
@@ -36,6 +37,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// A loss below this is less than one retry could be: the window's edge cut it. It stays a risk.
@@ -51,19 +53,21 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         Err(missing) if !waiting.is_empty() => return Err(missing),
         listeners => listeners.unwrap_or_default(),
     };
-    let full: Vec<_> = listeners.iter().filter(|l| overflowed(ev, l)).collect();
-    Ok(full.iter().map(|listener| finding(ev, listener, &paid(ev, listener, connects))).collect())
+    let nets = ev.netns().unwrap_or_default();
+    let nets: HashMap<&str, &Netns> = nets.iter().rev().map(|net| (net.inode.as_str(), net)).collect();
+    let mut connects = Connects::of(connects);
+    let full = listeners.iter().filter(|listener| overflowed(&nets, listener));
+    Ok(full.map(|listener| finding(ev, listener, &connects.paid(ev, listener))).collect())
 }
 
 /// A drop is an overflow unless the namespace's own counter says that there was none.
-fn overflowed(ev: &Evidence<'_>, l: &table::Listener) -> bool {
-    let nets = ev.netns().unwrap_or_default();
-    let of_it = nets.iter().find(|net| net.inode == l.netns.to_string());
+fn overflowed(nets: &HashMap<&str, &Netns>, l: &table::Listener) -> bool {
+    let of_it = nets.get(l.netns.to_string().as_str());
     let none = of_it.and_then(|net| net.rise("TcpExt", "ListenOverflows")) == Some(0);
     l.queue > l.limit || (l.overflows > 0 && !none)
 }
 
-fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
+fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid) -> Finding {
     let lost = paid.blocked + paid.watched_share;
     if lost < LEAST_LOST {
         let who = Subject::new(SubjectKind::Socket, l.local.clone(), server(l));
@@ -73,8 +77,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
         );
         return with_advice(Finding::risk(RULE.id, who).titled(title), l);
     }
-    let retried: u64 = paid.clients.iter().map(|c| awaited(c)).fold(0, u64::saturating_add);
-    let worst = paid.clients.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos);
+    let retried = paid.retried;
     let title = format!(
         "{retried} connects had to be tried again: the listen queue of {} was full ({} of {}, {} turned away)",
         server(l),
@@ -82,23 +85,18 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
         l.limit,
         l.overflows
     );
-    let mut found = Finding::cause(RULE.id, clients(paid), lost)
+    let mut found = Finding::cause(RULE.id, paid.clients.clone(), lost)
         .titled(title)
-        .raw_wait(
-            paid.clients
-                .iter()
-                .map(|c| Duration::from_nanos(c.retried_ns.saturating_add(c.unanswered_ns)))
-                .sum(),
-        )
-        .share_of(wall(ev, paid))
+        .raw_wait(paid.raw)
+        .share_of(paid.wall)
         .by(culprit(l))
         .hop(Hop {
             edge: "connect".to_owned(),
-            who: clients(paid).name,
+            who: paid.clients.name.clone(),
             waits_for: format!("a SYN to {} to be sent again", l.local),
             state: "sleep".to_owned(),
             lost,
-            worst,
+            worst: paid.worst,
             count: Some(retried),
             per_call: None,
             grows_with: None,
@@ -112,8 +110,8 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid<'_>) -> Finding {
 
 /// What the server did instead of accepting.
 fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, lost: Duration) -> Hop {
-    let threads = || ev.tasks().into_iter().flatten().filter(|t| t.tgid == l.tgid && l.tgid != 0);
-    let sum = |of: fn(&table::Task) -> u64| threads().map(of).fold(0, u64::saturating_add);
+    let threads = || ev.threads(l.tgid).iter().filter(|_| l.tgid != 0);
+    let sum = |of: fn(&table::Task) -> u64| threads().map(|t| of(t)).fold(0, u64::saturating_add);
     let states = [
         ("running", "its own work", sum(|t| t.exec_ns)),
         ("runnable", "a CPU", sum(|t| t.run_delay_ns)),
@@ -139,9 +137,13 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, lost: Duration) -> Hop {
 
 fn with_advice(found: Finding, l: &table::Listener) -> Finding {
     let port = l.local.rsplit_once(':').map_or("", |(_, port)| port);
-    let inside = if l.tgid == 0 { String::new() } else { format!("nsenter -n -t {} ", l.tgid) };
+    let port = format!("sport = :{port}");
+    let look = match l.tgid {
+        0 => command!("ss -ltnmp {}", port),
+        tgid => command!("nsenter -n -t {} ss -ltnmp {}", tgid, port),
+    };
     found
-        .check("Recv-Q (queued) against Send-Q (limit), and drops (d...)", format!("{inside}ss -ltnmp 'sport = :{port}'"))
+        .check("Recv-Q (queued) against Send-Q (limit), and drops (d...)", look)
         .advice("accept faster: more accepting threads or processes, or no slow work between two accepts")
         .advice(format!(
             "raise the backlog in listen() (now {}): the smaller of it and net.core.somaxconn counts; takes effect when \

@@ -32,6 +32,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Fewer tasks in D than this are on any host that reads from its disks.
@@ -195,7 +196,7 @@ fn is_load(span: &Span) -> bool {
 /// By what is waited for: who is at the end of the most expensive chain that begins with such a wait.
 fn ends(ev: &Evidence<'_>, stacks: &Stacks<'_>) -> BTreeMap<String, String> {
     let mut ends = BTreeMap::new();
-    for told in graph::host_chains(ev.recording()).iter().filter(|told| is_load(told.head)) {
+    for told in ev.host_chains().iter().filter(|told| is_load(told.head)) {
         let leaf = &told.chain.leaf;
         if told.chain.hops.len() > 1 && leaf.id != graph::UNKNOWN {
             let who = match leaf.kind {

@@ -4,6 +4,7 @@
 //! task, and end with somebody who is named. Lost: the part of the waits that the chain explains, less what the waiters'
 //! sleeps absorb. Not this rule: waits for a device, a CPU or a limit themselves; locks of programs (futexes).
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::Evidence;
 use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
 use crate::kinds::Class;
 use crate::names;
+use crate::own_work::{OwnWork, Whose, blamed};
 use crate::spread;
 
 /// The rule.
@@ -29,19 +31,24 @@ pub const RULE: Rule = Rule {
           waiting, and who woke the waiter. The waiter's time is shared out among what the holder did meanwhile, and so on \
           down to who ran, slept or waited for a device. Counterfactual: had the one at the end been done at once, the \
           waiters would have gone on. Time lost = the part of their waits that this chain explains, less what their sleeps \
-          absorb.",
+          absorb. The work of one's own children, and a journal or writeback that nobody else wrote to meanwhile, are one's \
+          own: no loss; of one that others wrote to, too, their part is.",
     limits: "Spinlocks are not seen: who spins is on a CPU. A holder that is known only from what readers leave in a lock's word, \
              or that nobody saw, is not accused. Of a lock that is let go and taken again unseen, the first holder is told. \
-             Semaphores have no owner: who woke the waiter is taken to have held it.",
+             Semaphores have no owner: who woke the waiter is taken to have held it. Who wrote to a journal is told by waits, \
+             CPU samples and requests by cgroup: one who writes a little, without ever waiting, is not seen.",
     sources: "kernel/locking/mutex.c, rwsem.c (owner word, contention_begin and _end since 5.19); kernel/sched/core.c \
               (try_to_wake_up, sched_waking).",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| edge == "lock",
 };
 
 /// Less than this share of one task's window is told among the chains, not as a cause: everybody waits for a lock some time.
 const WORTH_IT: f64 = 0.01;
+/// ... and less than this part of the waiters' own time: a cause costs somebody more than one twentieth of his time.
+const FELT: f64 = 0.05;
 /// What is wanted goes from hand to hand, and each of those who have waited for it lets the others wait a little: beside one
 /// who causes so many times as much that is no cause of its own.
 const BESIDE: u32 = 10;
@@ -51,16 +58,32 @@ const MOST: usize = 5;
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.spans()?;
     let tasks = ev.tasks()?;
-    let mut causes: Vec<Cause> = Vec::new();
-    for told in graph::host_chains(ev.recording()).into_iter().filter(is_told) {
-        match causes.iter_mut().find(|cause| cause.is_same(&told.chain)) {
-            Some(cause) => cause.add(told.chain),
-            None => causes.push(Cause::of(told.chain)),
+    let own = OwnWork::of(ev);
+    let (mut causes, mut unclear): (Vec<Cause>, Vec<Cause>) = (Vec::new(), Vec::new());
+    for told in ev.host_chains().iter().filter(|told| is_told(told)) {
+        let (chain, causes) = match own.whose(told) {
+            Whose::Own => continue,
+            Whose::Shared(foreign) => (Cow::Owned(blamed(told.chain.clone(), &foreign)), &mut causes),
+            Whose::Others => (Cow::Borrowed(&told.chain), &mut causes),
+            Whose::Unclear => (Cow::Borrowed(&told.chain), &mut unclear),
+        };
+        match causes.iter_mut().find(|cause| cause.is_same(&chain)) {
+            Some(cause) => cause.add(&chain),
+            None => causes.push(Cause::of(&chain)),
         }
     }
     let is_beside = |cause: &Cause| causes.iter().any(|other| cause.is_beside(other));
     let found = causes.iter().filter(|cause| !is_beside(cause)).filter_map(|cause| finding(ev, tasks, cause));
-    Ok(found.take(MOST).collect())
+    let mut found: Vec<Finding> = found.take(MOST).collect();
+    if unclear.iter().any(|cause| finding(ev, tasks, cause).is_some()) {
+        let why =
+            Missing::unclear("whose work some waits were for", "ids of tasks that ended are others' now");
+        if found.is_empty() {
+            return Err(why);
+        }
+        found.push(Finding::cannot_tell(RULE.id, why));
+    }
+    Ok(found)
 }
 
 /// A chain that says who made somebody wait in the kernel.
@@ -104,7 +127,7 @@ struct Cause {
 }
 
 impl Cause {
-    fn of(chain: Chain) -> Self {
+    fn of(chain: &Chain) -> Self {
         let mut cause = Cause {
             time: Duration::ZERO,
             victims: Vec::new(),
@@ -124,9 +147,9 @@ impl Cause {
         self.time * BESIDE < other.time && self.wanted.is_subset(&other.wanted)
     }
 
-    fn add(&mut self, chain: Chain) {
+    fn add(&mut self, chain: &Chain) {
         self.time += chain.time;
-        self.wanted.extend(chain.hops.into_iter().take(1).map(|hop| hop.waits_for));
+        self.wanted.extend(chain.hops.iter().take(1).map(|hop| hop.waits_for.clone()));
         self.victims.extend(chain.tasks.iter().take(1).flatten().map(|(pid, _)| *pid));
         self.victims.sort_unstable();
         self.victims.dedup();
@@ -134,10 +157,12 @@ impl Cause {
 }
 
 fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> {
-    let victims: Vec<&Task> = tasks.iter().filter(|task| cause.victims.contains(&task.pid)).collect();
+    let victims: Vec<&Task> =
+        tasks.iter().filter(|task| cause.victims.binary_search(&task.pid).is_ok()).collect();
     let blocked = |task: &Task| task.blocked_ns.saturating_add(task.io_ns).max(1);
     let loss = spread::lost(&victims, blocked, cause.time.as_nanos() as f64);
-    if loss.likely.as_secs_f64() < WORTH_IT * ev.window().as_secs_f64() {
+    let felt = loss.likely.as_secs_f64() >= FELT * loss.lived.as_secs_f64();
+    if !felt || loss.likely.as_secs_f64() < WORTH_IT * ev.window().as_secs_f64() {
         return None;
     }
     let (head, leaf) = (cause.chain.hops.first()?, cause.chain.hops.last()?);
@@ -188,8 +213,7 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     match victims {
         [task] => one(task),
         [first, ..] if victims.iter().all(|task| task.unified_cgroup == first.unified_cgroup) => {
-            let groups = ev.cgroups().unwrap_or_default();
-            let group = groups.iter().find(|group| group.id == first.unified_cgroup);
+            let group = ev.cgroup(first.unified_cgroup);
             group.map_or_else(Subject::host, names::cgroup_subject)
         }
         _ => Subject::host(),
@@ -198,9 +222,14 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     ev.spans()?;
-    let any = graph::host_chains(ev.recording()).iter().any(|told| told.head.lock.is_some());
-    let evidence = format!("no task waited for one as long as {}", seconds(CHAIN_THRESHOLD));
-    Ok((!any).then(|| Not { what: "a lock of the kernel".into(), evidence }))
+    let any = ev.host_chains().iter().any(|told| told.head.lock.is_some());
+    let rows = ev.recording().tables.locks.as_deref();
+    let all = rows.map(|rows| rows.iter().map(|row| row.total_ns).fold(0, u64::saturating_add));
+    let all = all.map(Duration::from_nanos);
+    let little = all.is_none_or(|all| all.as_secs_f64() <= WORTH_IT * ev.window().as_secs_f64());
+    let together = all.map_or_else(String::new, |all| format!(" (all waits together: {})", seconds(all)));
+    let evidence = format!("no task waited for one as long as {}{together}", seconds(CHAIN_THRESHOLD));
+    Ok((!any && little).then(|| Not { what: "a lock of the kernel".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -6,14 +6,21 @@
 //! once (reclaim is busy, but no page comes back), and pages of swap (`swap-in`).
 
 use std::time::Duration;
-use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind};
+
+use whyslow_model::table::Cgroup;
+use whyslow_model::timeline::State;
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
+use crate::kinds::{self, Stacks};
 use crate::memory_loss::{self, Limited};
 use crate::names;
 use crate::shell::quoted;
 use crate::spread::{self, Loss};
+
+pub(super) mod nested;
+use nested::{RAISED, with_others};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -34,6 +41,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| edge == "memory-limit",
 };
 
 /// Fewer pages read again than 1 MiB are libraries that come and go.
@@ -73,8 +81,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
         ))
     };
     let Miss { cpu, ready, io, reclaim } = Miss::of(l);
-    let files = l.cgroup.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", l.cgroup.path));
-    let file = limit_file(l, &files);
+    let (files, file) = (files(l.cgroup), file_of(l.cgroup, l.high));
     let hop = |edge: &str, waits_for: String, state: &str, lost, worst, count| Hop {
         edge: edge.into(),
         who: format!("{} tasks of {}", loss.tasks, victim.name),
@@ -115,18 +122,16 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
             Some(worst),
             Some(l.work.limit_reclaims),
         ))
-        .check(
-            "workingset_refault_file rises",
-            format!("grep refault {}", quoted(&format!("{files}/memory.stat"))),
-        )
+        .check("workingset_refault_file rises", command!("grep refault {}", format!("{files}/memory.stat")))
         .fix(
             format!(
                 "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
                 l.limit,
                 quoted(&file)
             ),
-            format!("echo {} > {}", l.limit.saturating_mul(2), quoted(&file)),
+            command!("echo {} > {}", l.limit.saturating_mul(RAISED), file),
         );
+    f = with_others(f, ev, l);
     f.cpu = noticed.then_some(cpu);
     f.overlaps = vec!["blkio-throttle".into()];
     f
@@ -154,19 +159,29 @@ impl Miss {
 }
 
 /// The file that holds the limit. v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
-pub(super) fn limit_file(l: &Limited<'_>, files: &str) -> String {
-    let name = match (l.cgroup.id >> 56 != 0, l.high) {
+pub(super) fn file_of(group: &Cgroup, high: bool) -> String {
+    let name = match (group.id >> 56 != 0, high) {
         (true, _) => "memory.limit_in_bytes",
         (false, true) => "memory.high",
         (false, false) => "memory.max",
     };
-    format!("{files}/{name}")
+    format!("{}/{name}", files(group))
+}
+
+/// The folder of its files.
+pub(super) fn files(group: &Cgroup) -> String {
+    group.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", group.path))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).fold(0, u64::saturating_add);
     let evidence = format!("{again} pages were read again after a limit had evicted them");
-    Ok((again < ENOUGH_PAGES).then(|| Not { what: "a memory limit".into(), evidence }))
+    // memory.high makes tasks sleep (mem_cgroup_handle_over_high), whatever comes back.
+    let stacks = Stacks::in_recording(ev.recording());
+    let mut blocked =
+        ev.recording().tables.spans.iter().flatten().filter(|span| span.state == State::Blocked);
+    let is_held = again < ENOUGH_PAGES && blocked.any(|span| kinds::of(span, &stacks).word == "memory-limit");
+    Ok((again < ENOUGH_PAGES && !is_held).then(|| Not { what: "a memory limit".into(), evidence }))
 }
 
 #[cfg(test)]
@@ -213,6 +228,20 @@ mod tests {
             .recording();
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence.starts_with("0 pages"));
+    }
+
+    /// memory.high: no page comes back, and its tasks are made to sleep.
+    #[test]
+    fn a_group_that_is_held_above_its_high_limit_is_not_ruled_out() {
+        use whyslow_model::table::{Span, Stack};
+        let mut rec = Host::new("/web").refaults(0, 100_000, 100_000).recording();
+        assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
+        let kernel = "schedule schedule_timeout schedule_timeout_killable mem_cgroup_handle_over_high exit_to_user_mode_loop";
+        let kernel = kernel.split(' ').map(str::to_owned).collect();
+        rec.tables.stacks = Some(vec![Stack { id: 1, kernel, ..Stack::default() }]);
+        let held = Span { state: State::Blocked, stack: Some(1), woken_ns: 900 * MS, ..Span::default() };
+        rec.tables.spans = Some(vec![held]);
+        assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Sample;
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -28,6 +28,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Of one CPU. An agent is expected to stay below 1 %; at 5 % somebody pays for it.
@@ -129,8 +130,7 @@ fn readers(ev: &Evidence<'_>) -> Result<Vec<Reader>, Missing> {
 }
 
 fn process_name(ev: &Evidence<'_>, sample: &Sample) -> String {
-    let leader = ev.tasks().unwrap_or_default().iter().find(|task| task.pid == sample.tgid);
-    leader.map_or_else(|| sample.comm.clone(), |task| task.comm.clone())
+    ev.task(sample.tgid).map_or_else(|| sample.comm.clone(), |task| task.comm.clone())
 }
 
 /// The function that makes the file, if the stack is inside a read, list or lookup of one. Innermost frame first.
@@ -162,7 +162,7 @@ fn finding(ev: &Evidence<'_>, reader: &Reader) -> Finding {
     f = if reader.pids.len() == 1 {
         f.check(
             "which files, how often, how long",
-            format!("timeout 5 strace -f -c -y -e trace=openat,read,getdents64 -p {pid}"),
+            command!("timeout 5 strace -f -c -y -e trace=openat,read,getdents64 -p {}", pid),
         )
     } else {
         f.check("who starts it", "ps -e -o ppid,pid,etimes,args --sort=etimes | head -30")

@@ -3,8 +3,10 @@
 //! Signal: `oom_kill` of `/proc/vmstat` (all kills of the host), kills by cgroup from kernel memory, and the kernel's log for
 //! who it was. A risk: what the dead process would have done is not time lost.
 
+use std::collections::HashMap;
+
 use whyslow_model::table::Cgroup;
-use whyslow_model::{Bytes, Culprit, Finding, Missing, Not, Subject, SubjectKind};
+use whyslow_model::{Bytes, Culprit, Finding, Missing, Not, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -24,6 +26,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// A kill as the log tells it.
@@ -63,12 +66,12 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 fn groups<'r>(ev: &Evidence<'r>) -> Result<Vec<(&'r Cgroup, u64)>, Missing> {
     let all = ev.cgroups()?;
     let kills = |group: &Cgroup| group.memory.as_ref().map_or(0, |memory| memory.oom_kills);
-    let below = |group: &Cgroup| {
-        all.iter()
-            .filter(|child| child.parent == group.id && child.id != group.id)
-            .map(kills)
-            .fold(0, u64::saturating_add)
-    };
+    let mut by_parent: HashMap<u64, u64> = HashMap::new();
+    for child in all.iter().filter(|child| child.parent != child.id) {
+        let sum = by_parent.entry(child.parent).or_default();
+        *sum = sum.saturating_add(kills(child));
+    }
+    let below = |group: &Cgroup| by_parent.get(&group.id).copied().unwrap_or(0);
     let v1 = |group: &Cgroup| group.id >> 56 != 0;
     let own = |group| if v1(group) { kills(group) } else { kills(group).saturating_sub(below(group)) };
     Ok(all.iter().map(|group| (group, own(group))).filter(|(_, own)| *own > 0).collect())
@@ -91,7 +94,7 @@ fn of_group(group: &Cgroup, n: u64, kills: &[Kill]) -> Finding {
     f.by(Culprit::new(SubjectKind::Limit, &file, format!("memory limit of {}", Bytes(limit))).at_file(&file))
         .fix(
             format!("give it half as much again, or less to do (undo: echo {limit} > {quoted})"),
-            format!("echo {} > {quoted}", limit.saturating_add(limit / 2)),
+            command!("echo {} > {}", limit.saturating_add(limit / 2), file),
         )
 }
 

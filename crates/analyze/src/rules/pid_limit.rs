@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -26,6 +26,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Thread pools and compile jobs come in tens: with less than a tenth left, the next one may fail.
@@ -62,11 +63,11 @@ fn host_finding(name: &str, tasks: u64, limit: u64) -> Finding {
     Finding::risk(RULE.id, Subject::host())
         .titled(format!("{tasks} tasks run on this host, its limit {} is {limit}", name.replace('/', ".")))
         .by(Culprit::new(SubjectKind::Limit, &file, name.replace('/', ".")).at_file(&file))
-        .check("tasks (behind the slash) and the limit", format!("cat /proc/loadavg {file}"))
+        .check("tasks (behind the slash) and the limit", command!("cat /proc/loadavg {}", file))
         .check("who has them", "ps -e -o nlwp,pid,comm --sort=-nlwp | head")
         .fix(
             format!("double the limit; find out who makes so many (undo: echo {limit} > {file})"),
-            format!("echo {} > {file}", limit.saturating_mul(2)),
+            command!("echo {} > {}", limit.saturating_mul(2), file),
         )
 }
 
@@ -101,11 +102,11 @@ fn cgroup_finding(folder: &str, now: u64, limit: u64, refused: u64) -> Finding {
         .by(Culprit::new(SubjectKind::Limit, &file, format!("limit of {limit} tasks")).at_file(&file))
         .check(
             "tasks, their limit, and refusals",
-            format!("cd {} && cat pids.current pids.max pids.events", shell::quoted(&format!("/{folder}"))),
+            command!("cd {} && cat pids.current pids.max pids.events", format!("/{folder}")),
         )
         .fix(
             format!("double the limit; find out who makes so many (undo: echo {limit} > {quoted})"),
-            format!("echo {} > {quoted}", limit.saturating_mul(2)),
+            command!("echo {} > {}", limit.saturating_mul(2), file),
         )
 }
 

@@ -26,6 +26,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, what| edge == "reclaim" && what == "memory to be reclaimed",
 };
 
 /// One second a minute: below, nobody noticed in practice.
@@ -40,7 +41,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     let mut found = Vec::new();
     for (id, rows) in by_cgroup {
-        let group = ev.cgroups()?.iter().find(|c| c.id == id);
+        let group = ev.cgroup(id);
         let time: Duration = rows.iter().map(|row| Duration::from_nanos(row.direct_reclaim_ns)).sum();
         let worst = rows
             .iter()

@@ -23,6 +23,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// bpftune changes its congestion control at 1 % loss: throughput of loss-based control falls off there.

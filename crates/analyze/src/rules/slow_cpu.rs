@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -28,12 +28,14 @@ pub const RULE: Rule = Rule {
     limits: "Only what the loops' clock sees: slow memory, a busy sibling of the core and small caches do not slow them. All \
              CPUs slow alike are seen only against nominal (not on an emulator, not on arm64) or a baseline. Isolated, \
              nohz_full and real-time CPUs are measured with --all-cpus only; idle CPUs under a governor that raises the \
-             clock with load are not judged. Where whyslow follows a command, CPUs are not measured.",
+             clock with load are not judged. Where whyslow follows a command, CPUs are not measured. Beside many interrupts \
+             of devices (10 us each would explain half of what is taken) it names no victim: firmware may hide there.",
     sources: "Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst; drivers/cpufreq/{cpufreq_powersave,intel_pstate}.c; \
               drivers/thermal/intel/therm_throt.c; kernel/sched/cputime.c.",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Less than this share of one CPU's window is not worth a line.
@@ -132,8 +134,9 @@ fn because(group: &Group) -> String {
 fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
     let lost = victims(ev, &group.ratios(|verdict| verdict.ratio))?;
     let least = victims(ev, &group.ratios(|verdict| verdict.least))?;
-    // Traced handlers are the host's own work: what they take is somebody's packets.
-    let is_work = group.against() == Against::Itself && group.why.key() == ["interrupts"];
+    // Traced handlers are the host's own work: what they take is somebody's packets; and so is the way into them.
+    let key = group.why.key();
+    let is_work = key == ["exits"] || (group.against() == Against::Itself && key == ["interrupts"]);
     let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;
     let culprit = culprit(group);
     let mut f = match noticed {
@@ -205,15 +208,15 @@ pub(super) fn fixes(mut f: Finding, group: &Group) -> Finding {
 
 /// A file of each policy or CPU: all are to be set alike.
 fn set(f: Finding, reason: &Reason, file: &str, is: &str, better: &str) -> Finding {
-    let every =
-        match file.split_once("/policy").and_then(|(above, below)| Some((above, below.split_once('/')?.1))) {
-            Some((above, name)) => format!("{above}/policy*/{name}"),
-            None => file.to_owned(),
-        };
-    let f = f.fix(
-        format!("let it run faster; it takes more power (undo: echo {is} | tee {every})"),
-        format!("echo {better} | tee {every}"),
-    );
+    let to = |value: &str| match file
+        .split_once("/policy")
+        .and_then(|(above, below)| Some((above, below.split_once('/')?.1)))
+    {
+        Some((above, name)) => command!("echo {} | tee {}/policy*/{}", value, above, name),
+        None => command!("echo {} | tee {}", value, file),
+    };
+    let undo = to(is);
+    let f = f.fix(format!("let it run faster; it takes more power (undo: {})", &*undo), to(better));
     match reason.kind {
         "governor" | "epp" => f.advice(
             "to make it last: the profile of tuned or power-profiles-daemon, cpupower.service, or cpufreq.default_governor=performance \
@@ -229,7 +232,7 @@ fn advice(f: Finding, kind: &str) -> Finding {
         "thermal" => f.advice("look at fans, filters, heat sinks and the temperature of the room"),
         "power" => f.advice("raise the power limit (RAPL, BMC), if supply and cooling allow it (undo: the old limit)"),
         "steal" => f.advice("ask who runs the hypervisor for CPUs of your own, or a less crowded machine"),
-        "interrupts" => f.advice("spread its interrupts over more CPUs (undo: the old affinity)"),
+        "interrupts" | "exits" => f.advice("spread its interrupts over more CPUs (undo: the old affinity)"),
         "taken" => f.advice(
             "look for timers and firmware interrupts on it: perf stat -a -A -e msr/smi/, the hwlat tracer, irq_vectors \
              tracepoints",
@@ -256,7 +259,7 @@ fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
     let reason = Reason { kind: "governor", text: words.clone(), file: None, values: None };
     let f = Finding::risk(RULE.id, Subject::host()).titled(words);
     let f = f.by(Culprit::new(SubjectKind::Kernel, "governor", "governor powersave").at_file(&file));
-    Some(set(f.check("governors", format!("grep . {file}")), &reason, &file, "powersave", "performance"))
+    Some(set(f.check("governors", command!("grep . {}", file)), &reason, &file, "powersave", "performance"))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {

@@ -111,6 +111,27 @@ fn traced_interrupts_and_steal_are_named() {
     assert!(found[0].title.contains("the hypervisor took 50 %"), "{}", found[0].title);
 }
 
+/// 16,000 interrupts of a disk a second, a third of the CPU gone, of which handlers are a sixth: nobody lost that to a fault.
+#[test]
+fn what_may_be_the_cost_of_many_interrupts_is_a_risk_and_with_few_a_cause() {
+    let with = |a_second: u64| {
+        let seconds = WINDOW / 1_000_000_000;
+        let row = whyslow_model::table::Cpu {
+            cpu: 1,
+            softirqs: vec![("BLOCK".into(), WINDOW / 20, 9)],
+            hardirqs: vec![(9, "virtio3-req.0".into(), WINDOW / 100, a_second * seconds)],
+            ..whyslow_model::table::Cpu::default()
+        };
+        check(&host(two(4000, 0.33)).with(|t| t.cpus = Some(vec![row])).ev()).unwrap().remove(0)
+    };
+    let many = with(16_000);
+    assert_eq!((many.kind, many.lost), (Kind::Risk, None));
+    assert!(many.title.contains("it takes 16000 interrupts of devices a second"), "{}", many.title);
+    let few = with(1_000);
+    assert_eq!(few.kind, Kind::Cause);
+    assert!(few.title.contains("by what no counter names"), "{}", few.title);
+}
+
 #[test]
 fn is_a_risk_where_nobody_ran_on_it() {
     let mut idle = host(two(1000, 0.0));

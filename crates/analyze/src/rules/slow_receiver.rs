@@ -40,6 +40,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Less than this is a moment, and the edge of the window.

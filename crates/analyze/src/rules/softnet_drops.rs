@@ -21,6 +21,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: None,
+    shows: super::NOTHING,
 };
 
 /// Fewer drops than this in a window are a burst that TCP mends unnoticed.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::Task;
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -45,6 +45,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Of one CPU. Less is the price of an idle loop here and there, and not worth a line. On a full host a spinner that yields
@@ -102,9 +103,10 @@ fn spinners<'r>(ev: &Evidence<'r>, all: Vec<Process>) -> Result<Vec<Spinner<'r>>
 
 impl<'r> Spinner<'r> {
     fn of(ev: &Evidence<'r>, process: Process) -> Result<Self, Missing> {
-        let all = ev.tasks()?;
-        let tasks: Vec<&Task> = all.iter().filter(|task| task.tgid == process.tgid).collect();
-        let frames = ev.samples()?.iter().filter(|sample| sample.tgid == process.tgid);
+        ev.tasks()?;
+        ev.samples()?;
+        let tasks = ev.threads(process.tgid);
+        let frames = ev.samples_of(process.tgid).iter();
         let hints = Hints {
             places: process
                 .places
@@ -120,7 +122,7 @@ impl<'r> Spinner<'r> {
         let leader = tasks.iter().find(|task| task.pid == process.tgid).copied();
         // A process that ended before the end was counted has its samples only.
         let used = Duration::from_nanos(if used > 0 { used } else { sampled });
-        let deliberate = deliberate(ev, &process, &tasks);
+        let deliberate = deliberate(ev, &process, tasks);
         Ok(Spinner { leader, runtime, used, tasks: tasks.len(), deliberate, process })
     }
 
@@ -205,9 +207,9 @@ impl<'r> Spinner<'r> {
         let found = found
             .check(
                 format!("the threads that spin: {}", names.join(", ")),
-                format!("top -H -b -n 1 -p {tgid} | head -30"),
+                command!("top -H -b -n 1 -p {} | head -30", tgid),
             )
-            .check("the code that one of them runs", format!("timeout 5 perf top -t {thread}"));
+            .check("the code that one of them runs", command!("timeout 5 perf top -t {}", thread));
         let judge = "Judge it by the answer times of what it serves, before and after, not by its CPU use alone: spinning may \
                      have bought shorter answers";
         match self.runtime {

@@ -27,15 +27,24 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Less is the noise of any shared machine, and below what a user can see in response times.
 const NOTICEABLE: Share = Share::percent(5);
 
+/// One tick is 5 % of so many: in a shorter window a tick too much or too few is a finding, or hides one.
+const TICKS: u32 = 20;
+
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.steal()?; // says so where the kernel has no such column
-    let robbed: Vec<(u32, CpuTime)> =
-        ev.cpu_time_by_cpu()?.into_iter().filter(|(_, time)| is_robbed(time)).collect();
+    ev.has_ticks(TICKS, "stolen CPU time")?;
+    let robbed: Vec<(u32, CpuTime)> = ev
+        .cpu_time_by_cpu()?
+        .into_iter()
+        .map(|(cpu, time)| (cpu, of_window(ev, time)))
+        .filter(|(_, time)| is_robbed(time))
+        .collect();
     let stolen: Duration = robbed.iter().map(|(_, time)| time.steal).sum();
     if stolen.is_zero() {
         return Ok(Vec::new());
@@ -43,6 +52,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let wanted: Duration = robbed.iter().map(|(_, time)| time.busy() + time.steal).sum();
     let worst = robbed.iter().max_by_key(|(_, time)| time.steal).map_or(0, |(cpu, _)| *cpu);
     Ok(vec![finding(ev, robbed.len(), stolen, wanted, worst)])
+}
+
+/// The files are read a moment before the window and a moment after it: no CPU lost more than the window.
+fn of_window(ev: &Evidence<'_>, time: CpuTime) -> CpuTime {
+    CpuTime { steal: time.steal.min(ev.window()), ..time }
 }
 
 /// A CPU is only ready, and so can only be robbed, when it has work: steal is the proof of demand.
@@ -86,6 +100,7 @@ fn finding(ev: &Evidence<'_>, cpus: usize, stolen: Duration, wanted: Duration, w
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let stolen = ev.steal()?;
+    ev.has_ticks(TICKS, "stolen CPU time")?;
     let share = Share::of(stolen.as_secs_f64(), ev.cpu_time()?.total().as_secs_f64());
     let evidence = match stolen {
         Duration::ZERO => "no CPU time was stolen".to_owned(),
@@ -130,6 +145,26 @@ mod tests {
         assert_eq!(check(&host(900, 40).ev()), Ok(vec![]));
         let not = rules_out(&host(900, 40).ev()).unwrap().unwrap();
         assert_eq!(not.evidence, "400 ms of CPU time was stolen, 2 % of all");
+    }
+
+    #[test]
+    fn a_window_of_a_few_ticks_cannot_tell_and_nobody_loses_more_than_it() {
+        // The last process of a trace ended after 9 ms; a tick of each CPU was booked as stolen.
+        let host = |ms, busy, stolen| {
+            let end = format!("cpu  {busy} 0 0 0 0 0 0 {stolen}\ncpu0 {busy} 0 0 0 0 0 0 {stolen}\n");
+            Fixture::window(Duration::from_millis(ms))
+                .start("proc/stat", "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0\n")
+                .end("proc/stat", &end)
+        };
+        for asked in [check(&host(9, 1, 2).ev()).map(drop), rules_out(&host(9, 1, 2).ev()).map(drop)] {
+            let said = asked.unwrap_err().to_string();
+            assert_eq!(
+                said,
+                "cannot tell stolen CPU time: it is counted in ticks of 10 ms, and the window was 9 ms"
+            );
+        }
+        let found = check(&host(300, 1, 32).ev()).unwrap();
+        assert_eq!(found[0].lost, Some(Duration::from_millis(300)));
     }
 
     #[test]

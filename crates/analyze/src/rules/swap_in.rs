@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind};
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, command};
 
 use super::Rule;
-use super::memory_limit::limit_file;
+use super::memory_limit::{file_of, files, nested};
 use crate::Evidence;
 use crate::memory_loss::{self, Limited};
 use crate::names;
@@ -33,6 +33,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    shows: |edge, _| edge == "swap-in",
 };
 
 /// Fewer pages than 1 MiB are not thrashing.
@@ -77,8 +78,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
         ))
     };
     let ns = |ns: f64| Duration::from_nanos(ns as u64);
-    let files = l.cgroup.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", l.cgroup.path));
-    let file = limit_file(l, &files);
+    let (files, file) = (files(l.cgroup), file_of(l.cgroup, l.high));
     let hop = |edge: &str, waits_for: &str, state: &str, lost: f64, worst, count| Hop {
         edge: edge.into(),
         who: format!("{} tasks of {}", loss.tasks, victim.name),
@@ -114,7 +114,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
         ))
         .check(
             "pgmajfault rises, and so does pswpin of the host",
-            format!("grep pgmajfault {}; grep pswp /proc/vmstat", quoted(&format!("{files}/memory.stat"))),
+            command!("grep pgmajfault {}; grep pswp /proc/vmstat", format!("{files}/memory.stat")),
         )
         .fix(
             format!(
@@ -122,8 +122,9 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
                 l.limit,
                 quoted(&file)
             ),
-            format!("echo {} > {}", l.limit.saturating_mul(2), quoted(&file)),
+            command!("echo {} > {}", l.limit.saturating_mul(nested::RAISED), file),
         );
+    f = nested::with_others(f, ev, l);
     f.cpu = noticed.then(|| ns(l.swap.cpu));
     f.overlaps = vec!["blkio-throttle".into()];
     f

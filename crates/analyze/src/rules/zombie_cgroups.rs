@@ -25,6 +25,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    shows: super::NOTHING,
 };
 
 /// Fewer are the ordinary wake of services that restart, whatever the size of the host.

@@ -88,6 +88,6 @@ fn idle_state(ev: &Evidence<'_>, cpu: u32) -> Option<String> {
     };
     let states = ev.files_like(&folder, "/time").into_iter();
     let (_, longest) = states.filter_map(|f| Some((time(&f.name)?, &f.name))).max()?;
-    let name = ev.recording().last(&format!("{}/name", longest.strip_suffix("/time")?)).ok()?;
+    let name = ev.last(&format!("{}/name", longest.strip_suffix("/time")?)).ok()?;
     Some(text(&name.bytes).trim().to_owned())
 }

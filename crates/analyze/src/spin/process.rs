@@ -140,8 +140,10 @@ struct Tally {
     threads: BTreeMap<u32, Thread>,
     /// Samples of threads in calls that one waits with.
     waiting: BTreeMap<u32, u64>,
-    /// ... in which they were interrupted.
+    /// ... in which they were interrupted, or that are known by their number only: shared out as the others are.
     interrupted: BTreeMap<u32, u64>,
+    /// ... of these, by their number only: they may all have been spinning.
+    unknown: BTreeMap<u32, u64>,
     places: BTreeMap<Where, u64>,
 }
 
@@ -159,6 +161,7 @@ impl Tally {
             threads: BTreeMap::new(),
             waiting: BTreeMap::new(),
             interrupted: BTreeMap::new(),
+            unknown: BTreeMap::new(),
             places: BTreeMap::new(),
         };
         for sample in samples {
@@ -187,7 +190,11 @@ impl Tally {
         let thread = self.threads.entry(sample.pid).or_insert_with(fresh);
         thread.sum.all = thread.sum.all.saturating_add(sample.count);
         let is = |names: &[&str]| sample.kernel.iter().any(|frame| names.contains(&symbol(frame)));
-        if !sample.kernel.is_empty() && !is(ASKED) {
+        if sample.bare {
+            let unknown = self.unknown.entry(sample.pid).or_default();
+            *unknown = unknown.saturating_add(sample.count);
+        }
+        if sample.bare || (!sample.kernel.is_empty() && !is(ASKED)) {
             let interrupted = self.interrupted.entry(sample.pid).or_default();
             *interrupted = interrupted.saturating_add(sample.count);
         }
@@ -236,8 +243,9 @@ impl Tally {
             let interrupted = self.interrupted.get(&thread.pid).copied().unwrap_or(0);
             thread.sum.spun = thread.sum.with_its_part_of(interrupted);
             let left = thread.sum.all.saturating_sub(thread.sum.spun);
-            thread.sum.unsure =
-                self.waiting.get(&thread.pid).copied().unwrap_or(0).min(left).min(thread.sum.all / UNSURE);
+            let waiting = self.waiting.get(&thread.pid).copied().unwrap_or(0).min(thread.sum.all / UNSURE);
+            let unknown = self.unknown.get(&thread.pid).copied().unwrap_or(0);
+            thread.sum.unsure = waiting.saturating_add(unknown).min(left);
         }
         let mut sum = Sum::default();
         self.threads.values().for_each(|thread| sum.add(&thread.sum));

@@ -56,6 +56,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         // No file counts held bios: the time that batches take stands for it.
         counter: (form == Form::Decoy).then(|| Box::new(busy_ms) as crate::scene::Counter),
         without: Vec::new(),
+        limits: Vec::new(),
         _belongings: Vec::new(),
     })
 }

@@ -42,6 +42,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         switch: Box::new(move |victim, on| victim.pin(if on { &pinned } else { &all })),
         counter: Some(Box::new(waited_ms)),
         without: Vec::new(),
+        limits: Vec::new(),
         _belongings: Vec::new(),
     })
 }

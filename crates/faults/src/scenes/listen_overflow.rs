@@ -61,6 +61,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         }),
         counter: Some(Box::new(move |_| overflows(&std::fs::read_to_string(&netstat)?))),
         without: Vec::new(),
+        limits: Vec::new(),
         _belongings: Vec::new(),
     })
 }

@@ -58,6 +58,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         }),
         counter: Some(Box::new(move |_| counted.limit_hits())),
         without: Vec::new(),
+        limits: Vec::new(),
         _belongings: Vec::new(),
     })
 }

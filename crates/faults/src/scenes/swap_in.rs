@@ -67,6 +67,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
         }),
         counter: Some(Box::new(move |_| counted.swapped_out())),
         without: Vec::new(),
+        limits: Vec::new(),
         _belongings: vec![Box::new(swap)],
     })
 }

@@ -6,9 +6,13 @@ use super::Worker;
 use crate::ledger::Word;
 use crate::sys;
 
+/// `Word::Mode`: the child computes instead of sleeping.
+const COMPUTES: u64 = 2;
+
 pub fn run(mut w: Worker<'_>, child_us: u64) -> io::Result<()> {
     while w.goes_on() {
-        if w.word(Word::Mode) == 0 {
+        let mode = w.word(Word::Mode);
+        if mode == 0 {
             sys::sleep_us(child_us);
             continue;
         }
@@ -16,7 +20,13 @@ pub fn run(mut w: Worker<'_>, child_us: u64) -> io::Result<()> {
         let child_us = child_us / 2 + w.below(child_us);
         let began = sys::monotonic_ns();
         if sys::kernel::fork_and_stop()? {
-            sys::sleep_us(child_us);
+            if mode == COMPUTES {
+                while sys::monotonic_ns().saturating_sub(began) < child_us * 1000 {
+                    std::hint::spin_loop();
+                }
+            } else {
+                sys::sleep_us(child_us);
+            }
             sys::leave(0);
         }
         w.tally.took(sys::monotonic_ns().saturating_sub(began));

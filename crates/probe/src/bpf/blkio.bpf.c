@@ -81,7 +81,7 @@ struct {
 /* By pid, as the slots. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
+	__uint(max_entries, SLOTS + SPARES);
 	__type(key, __u32);
 	__type(value, struct blkio_held);
 } helds SEC(".maps");
@@ -162,7 +162,7 @@ static __always_inline __u64 run_queue_clock(void)
 
 static void note_device(__u32 pid, __u32 dev)
 {
-	__u32 at = pid & (SLOTS - 1), *last = bpf_map_lookup_elem(&last_device, &at);
+	__u32 at = place_by_pid(pid), *last = bpf_map_lookup_elem(&last_device, &at);
 
 	if (last)
 		*last = dev;
@@ -171,8 +171,8 @@ static void note_device(__u32 pid, __u32 dev)
 /* The sleep that this task is in was held up to `now`. Two workers at once may book a stretch twice: rare, small. */
 static __always_inline void book(struct blkio_row *row, __u32 pid, __u64 now)
 {
-	__u32 at = pid & (SLOTS - 1);
-	struct sched_slot *s = slot_at(pid);
+	__u32 at = place_by_pid(pid);
+	struct sched_slot *s = slot_at(at);
 	struct blkio_held *held = bpf_map_lookup_elem(&helds, &at);
 	__u64 since;
 

@@ -2,16 +2,15 @@
 //! half is `blkio.bpf.c`.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::shared::Shared;
-use super::{clear, missing, value};
+use super::shared::{Shared, homes};
+use super::{clear, missing, room, value, walk};
 use crate::kallsyms::Kallsyms;
 
 skeleton!("blkio");
@@ -45,7 +44,7 @@ impl<'slot> Blkio<'slot> {
     ) -> Result<Self, Missing> {
         let probe = Self::load(slot, symbols, shared).map_err(|err| missing(WHAT, &err))?;
         let seed = probe.skel.progs.seed.attach().map_err(|err| missing(WHAT, &err))?;
-        walk(&seed)?;
+        walk(WHAT, &seed)?;
         Ok(probe)
     }
 
@@ -55,10 +54,13 @@ impl<'slot> Blkio<'slot> {
         shared: Option<Shared<'_>>,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::BlkioSkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
         if let Some(shared) = shared {
+            open.maps.helds.set_max_entries(shared.places)?;
             shared.lend(open.open_object_mut())?;
         }
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.homes = homes();
             rodata.throttle_worker = symbols.address("blk_throtl_dispatch_work_fn").unwrap_or(0);
         }
         let mut skel = open.load()?;
@@ -86,7 +88,7 @@ impl<'slot> Blkio<'slot> {
     /// One row a (device, cgroup, direction), what is still held or at the device counted up to now.
     pub fn rows(&self) -> Result<Vec<table::Disk>, Missing> {
         if self.sees_holds() {
-            walk(&self.finish)?;
+            walk(WHAT, &self.finish)?;
         }
         let now = monotonic_ns();
         let mut rows = HashMap::new();
@@ -117,12 +119,6 @@ type Key = (u32, u32, u64);
 
 fn parts(key: &blkio_key) -> Key {
     (key.dev, key.op, key.cgroup)
-}
-
-fn walk(link: &Link) -> Result<(), Missing> {
-    let mut iter = Iter::new(link).map_err(|err| missing(WHAT, &err))?;
-    iter.read_to_end(&mut Vec::new()).map_err(|err| Missing::broken(WHAT, err))?;
-    Ok(())
 }
 
 /// What a map holds. An entry that left since its key was listed is not an error.

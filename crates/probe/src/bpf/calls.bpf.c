@@ -32,11 +32,12 @@ static __noinline void begin_life(struct call_task *ct, struct task_struct *t, _
 
 static __always_inline struct call_task *task_of(struct task_struct *t)
 {
-	__u32 pid = of_current(t, pid), at = pid & (SLOTS - 1);
+	__u32 pid = of_current(t, pid), at;
 	struct call_task *ct;
 
 	if (!is_followed(pid))
 		return 0;
+	at = place_by_pid(pid);
 	ct = bpf_map_lookup_elem(&call_tasks, &at);
 	if (ct && ct->task != (__u64)t)
 		begin_life(ct, t, pid);
@@ -73,7 +74,7 @@ int BPF_PROG(entered, struct pt_regs *regs, long id)
 		nr |= COMPAT;
 		what = NO_FILE;
 	}
-	s = slot_at(ct->pid);
+	s = slot_at(place_by_pid(ct->pid));
 	if (s && s->since != ct->since)
 		off_cpu(ct, s, 0);
 	if (what & (NEVER | GOES_ON)) {
@@ -186,7 +187,7 @@ static __noinline void look_again(struct call_task *ct, struct task_struct *t, s
 static __noinline void sum_rest(void *ctx, struct call_task *ct, struct call_entry *e, __u64 ns, bool failed)
 {
 	__u64 split[SPLITS] = {}, waited = 0;
-	struct sched_slot *s = slot_at(ct->pid);
+	struct sched_slot *s = slot_at(place_by_pid(ct->pid));
 	int i;
 
 	if (s && s->since != ct->since)
@@ -222,7 +223,7 @@ int BPF_PROG(left, struct pt_regs *regs, long ret)
 	if (!e)
 		return 0;
 	failed = has_failed(ret) && !(ct->after & NO_RESULT);
-	s = slot_at(ct->pid);
+	s = slot_at(place_by_pid(ct->pid));
 	if (ct->entry < SPARE || ns >= slow_ns || (s && s->since != ct->since))
 		sum_rest(ctx, ct, e, ns, failed);
 	if (ct->entry >= SPARE) {
@@ -240,11 +241,10 @@ int BPF_PROG(left, struct pt_regs *regs, long ret)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(executed, struct task_struct *t, int old_pid)
 {
-	__u32 old = old_pid, pid = t->pid, at = old & (SLOTS - 1), to = pid & (SLOTS - 1);
+	__u32 old = old_pid, pid = t->pid, at = place_by_pid(old), to = place_by_pid(pid);
 	struct call_task *before, *ct;
-	struct sched_slot *s;
 
-	if (old == pid || !is_followed(pid))
+	if (old == pid || !(is_followed(old) || is_followed(pid)))
 		return 0;
 	before = bpf_map_lookup_elem(&call_tasks, &at);
 	ct = bpf_map_lookup_elem(&call_tasks, &to);
@@ -253,9 +253,8 @@ int BPF_PROG(executed, struct task_struct *t, int old_pid)
 	__builtin_memcpy(ct, before, sizeof(*ct));
 	ct->pid = pid;
 	before->task = 0;
-	s = slot_at(pid);
-	if (s)
-		off_cpu(ct, s, 0); /* the old slot's sums are another's */
+	ct->since = 0; /* the scheduler's slot begins anew */
+	__builtin_memset(ct->off, 0, sizeof(ct->off));
 	return 0;
 }
 
@@ -263,7 +262,7 @@ int BPF_PROG(executed, struct task_struct *t, int old_pid)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(ended, struct task_struct *t)
 {
-	__u32 at = t->pid & (SLOTS - 1);
+	__u32 at = place_by_pid(t->pid);
 	struct call_task *ct = is_followed(t->pid) ? bpf_map_lookup_elem(&call_tasks, &at) : 0;
 
 	if (ct && ct->task == (__u64)t) {
@@ -280,7 +279,7 @@ SEC("iter/task")
 int still(struct bpf_iter__task *ctx)
 {
 	struct task_struct *t = ctx->task;
-	__u32 zero = 0, at = t ? t->pid & (SLOTS - 1) : 0;
+	__u32 zero = 0, at = t ? place_by_pid(t->pid) : 0;
 	struct call_slow *slow = bpf_map_lookup_elem(&still_scratch, &zero);
 	struct call_task *ct = t && is_followed(t->pid) ? bpf_map_lookup_elem(&call_tasks, &at) : 0;
 	__u64 split[SPLITS] = {}, start, ns, left;

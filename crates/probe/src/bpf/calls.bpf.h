@@ -104,7 +104,7 @@ struct call_slow {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
+	__uint(max_entries, SLOTS + SPARES);
 	__type(key, __u32);
 	__type(value, struct call_task);
 } call_tasks SEC(".maps");

@@ -21,8 +21,8 @@ pub use self::names::OTHER_FILES;
 use self::runs::Runs;
 pub use self::seen::{Row, Seen, Single};
 use self::taken::Taken;
-use super::shared::Shared;
-use super::{consume, missing, text, value};
+use super::shared::{Shared, homes};
+use super::{consume, consume_some, missing, room, text, value};
 use crate::host;
 
 skeleton!("calls");
@@ -36,8 +36,7 @@ pub const WHAT: &str = "system calls";
 /// In the number of a call: by the 32-bit table, whose numbers mean other calls.
 pub const COMPAT: u32 = 1 << 31;
 
-/// `SLOTS`, `ENTRIES` and `SPARE` of the kernel half.
-const SLOTS: u32 = 65536;
+/// `ENTRIES` and `SPARE` of the kernel half.
 const ENTRIES: u32 = 65536;
 const SPARE: u32 = 513;
 
@@ -50,7 +49,7 @@ pub struct Calls<'slot> {
     /// Entries for single tasks, in all.
     all: u32,
     names: names::Names,
-    slow: Vec<call_slow>,
+    slow: seen::Slowest,
     taken: Taken,
     given_back: u32,
     /// Entries to which there is no way any more, but for who remembers it.
@@ -68,7 +67,8 @@ impl<'slot> Calls<'slot> {
         slow: Option<Duration>,
         user_stacks: bool,
     ) -> Result<Self, Missing> {
-        Self::load(slot, shared, slow, user_stacks, ENTRIES).map_err(|err| missing(WHAT, &err))
+        super::ring::may_be_filled(WHAT)?;
+        Self::load(slot, shared, slow, user_stacks, room::rows(ENTRIES)).map_err(|err| missing(WHAT, &err))
     }
 
     fn load(
@@ -80,14 +80,16 @@ impl<'slot> Calls<'slot> {
     ) -> libbpf_rs::Result<Self> {
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         let mut open = skel::CallsSkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
         let slow_ns = slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX));
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.slow_ns = slow_ns.unwrap_or(u64::MAX);
             rodata.user_stacks = user_stacks.into();
             rodata.cpus = cpus;
+            rodata.homes = homes();
         }
-        open.maps.call_tasks.set_max_entries(pids())?;
         if let Some(shared) = shared {
+            open.maps.call_tasks.set_max_entries(shared.places)?;
             shared.lend(open.open_object_mut())?;
         }
         let mut skel = open.load()?;
@@ -108,7 +110,7 @@ impl<'slot> Calls<'slot> {
             runs,
             all: entry_limit.saturating_sub(SPARE),
             names: names::Names::default(),
-            slow: Vec::new(),
+            slow: seen::Slowest::default(),
             taken: Taken::default(),
             given_back: 0,
             detached: BTreeSet::new(),
@@ -117,16 +119,23 @@ impl<'slot> Calls<'slot> {
         })
     }
 
-    /// Take what waits in the ring buffers, and make room. To be called a few times a second.
-    pub fn poll(&mut self) -> Result<(), Missing> {
-        self.drain().and_then(|()| self.make_room()).map_err(|err| missing(WHAT, &err))
+    /// Take some of what waits in the ring buffers, and make room; true: there may be more. To be called a few times a second.
+    pub fn poll(&mut self) -> Result<bool, Missing> {
+        let more = self.take_some().map_err(|err| missing(WHAT, &err))?;
+        self.make_room().map_err(|err| missing(WHAT, &err))?;
+        Ok(more)
+    }
+
+    fn take_some(&mut self) -> libbpf_rs::Result<bool> {
+        let (names, lost, slow) = (&mut self.names, &mut self.lost, &mut self.slow);
+        let more = consume_some(&self.skel.maps.new_names, |record| *lost += u64::from(!names.note(record)))?;
+        Ok(consume_some(&self.skel.maps.slow_calls, |record| slow.note(seen::single(record)))? || more)
     }
 
     fn drain(&mut self) -> libbpf_rs::Result<()> {
-        let (names, lost) = (&mut self.names, &mut self.lost);
+        let (names, lost, slow) = (&mut self.names, &mut self.lost, &mut self.slow);
         consume(&self.skel.maps.new_names, |record| *lost += u64::from(!names.note(record)))?;
-        let slow = &mut self.slow;
-        consume(&self.skel.maps.slow_calls, |record| slow.push(seen::single(record)))
+        consume(&self.skel.maps.slow_calls, |record| slow.note(seen::single(record)))
     }
 
     /// When half of the entries are in use, their sums are taken and they are given back to the kernel half.
@@ -180,8 +189,9 @@ impl<'slot> Calls<'slot> {
         just_now: bool,
     ) -> libbpf_rs::Result<bool> {
         if let hash_map::Entry::Vacant(vacant) = known.entry(entry.pid) {
-            let slot = (entry.pid & (SLOTS - 1)).to_ne_bytes();
-            let bytes = self.skel.maps.call_tasks.lookup(&slot, MapFlags::ANY)?;
+            let spare = self.skel.maps.displaced.lookup(&entry.pid.to_ne_bytes(), MapFlags::ANY)?;
+            let place = spare.unwrap_or_else(|| (entry.pid % homes()).to_ne_bytes().to_vec());
+            let bytes = self.skel.maps.call_tasks.lookup(&place, MapFlags::ANY)?;
             vacant.insert(bytes.map(|bytes| value(&bytes)).unwrap_or_default());
         }
         let Some(task) = known.get(&entry.pid) else { return Ok(false) };
@@ -241,7 +251,9 @@ impl<'slot> Calls<'slot> {
                 seen.rows.push(Row::of(at, &entry, &self.names));
             }
         }
-        seen.singles = self.slow.drain(..).chain(open).map(|one| Single::of(&one, &self.names)).collect();
+        let (slow, untold) = self.slow.take();
+        seen.untold = untold;
+        seen.singles = slow.into_iter().chain(open).map(|one| Single::of(&one, &self.names)).collect();
         seen.rows.extend(seen.singles.iter().filter(|one| one.open).map(Single::row));
         Ok((seen, self.lost()))
     }
@@ -264,15 +276,7 @@ impl<'slot> Calls<'slot> {
     /// Follow one thread from now on. (Who is born to it is followed only if the sched object lent its maps.)
     pub fn follow(&self, pid: u32) -> Result<(), Missing> {
         let value = [pid.to_ne_bytes(), 1u32.to_ne_bytes()].concat();
-        let at = (pid & (SLOTS - 1)).to_ne_bytes();
+        let at = (pid % homes()).to_ne_bytes();
         self.skel.maps.followed.update(&at, &value, MapFlags::ANY).map_err(|err| missing(WHAT, &err))
     }
-}
-
-/// So many pids are there: fewer than slots on most hosts.
-fn pids() -> u32 {
-    let most = std::fs::read_to_string("/proc/sys/kernel/pid_max")
-        .ok()
-        .and_then(|text| text.trim().parse::<u32>().ok());
-    most.map_or(SLOTS, |most| most.min(SLOTS).next_power_of_two())
 }

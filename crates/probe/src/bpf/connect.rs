@@ -3,18 +3,17 @@
 mod waiting;
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use self::waiting::share_out;
-use super::{missing, value};
+use super::{consume, missing, room, value, walk_within};
 
 skeleton!("connect");
 pub use skel::types::connect_listener;
@@ -47,6 +46,7 @@ pub struct Connect<'slot> {
 impl<'slot> Connect<'slot> {
     /// Load, attach, and note what is there already. The kernel's copy of the program lives in `slot`.
     pub fn start(slot: &'slot mut MaybeUninit<OpenObject>) -> Result<Self, Missing> {
+        super::ring::may_be_filled(WHAT)?;
         let mut connect = Self::load(slot).map_err(|err| missing(WHAT, &err))?;
         connect.seed(true);
         connect.listeners = connect.listening();
@@ -55,7 +55,9 @@ impl<'slot> Connect<'slot> {
     }
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
-        let mut skel = skel::ConnectSkelBuilder::default().open(slot)?.load()?;
+        let mut open = skel::ConnectSkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
+        let mut skel = open.load()?;
         let walk = skel.progs.walk.attach()?;
         skel.links.moved = Some(skel.progs.moved.attach()?);
         skel.links.sent_again = Some(skel.progs.sent_again.attach()?);
@@ -71,20 +73,8 @@ impl<'slot> Connect<'slot> {
 
     /// The listening TCP sockets of all network namespaces, one row an owning process.
     pub fn listening(&self) -> Result<Vec<connect_listener>, Missing> {
-        let what = crate::listeners::WHAT;
-        let mut iter = Iter::new(&self.walk).map_err(|err| missing(what, &err))?;
-        let began = Instant::now();
-        let mut bytes = Vec::new();
-        let mut chunk = vec![0; 64 << 10];
-        loop {
-            match iter.read(&mut chunk).map_err(|err| Missing::broken(what, err))? {
-                0 => return Ok(bytes.chunks_exact(size_of::<connect_listener>()).map(value).collect()),
-                n => bytes.extend_from_slice(&chunk[..n]),
-            }
-            if began.elapsed() > WALK_DEADLINE {
-                return Err(Missing::skipped(what, "the walk of all open files took too long"));
-            }
-        }
+        let bytes = walk_within(crate::listeners::WHAT, &self.walk, WALK_DEADLINE)?;
+        Ok(bytes.chunks_exact(size_of::<connect_listener>()).map(value).collect())
     }
 
     /// What was listening when the probe started.
@@ -112,14 +102,8 @@ impl<'slot> Connect<'slot> {
     /// Take what the kernel half sent.
     fn drain(&mut self) -> Result<(), Missing> {
         let retried = &mut self.retried;
-        let mut ring = RingBufferBuilder::new();
-        ring.add(&self.skel.maps.retried, |bytes| {
-            retried.push(value(bytes));
-            0
-        })
-        .map_err(|err| missing(WHAT, &err))?;
-        let ring = ring.build().map_err(|err| missing(WHAT, &err))?;
-        ring.consume().map_err(|err| missing(WHAT, &err))
+        consume(&self.skel.maps.retried, |bytes| retried.push(value(bytes)))
+            .map_err(|err| missing(WHAT, &err))
     }
 
     fn sums(&self) -> BTreeMap<Key, table::Connect> {

@@ -1,11 +1,13 @@
 //! Each pathology is made in a network namespace of the test's own, by threads of the test process.
 
 use std::fs;
+use std::io::Read as _;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
+use std::time::Instant;
 
 use super::waiting::{SLEEPS, WATCHES};
 use super::*;
@@ -424,4 +426,89 @@ fn addresses_print_in_their_own_family() {
     v6[15] = 1;
     assert_eq!(socket_address(v6, 80).to_string(), "[::1]:80");
     assert_eq!(socket_address([0; 16], 80).to_string(), "[::]:80");
+}
+
+/// Processes with more open files than an iterator passes at one reading (a million), ended when this is dropped.
+struct ManyFiles(libc::pid_t);
+
+impl ManyFiles {
+    const FILES: u64 = 1_040_000;
+
+    /// `None`: we may not have so many.
+    fn new() -> Option<Self> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the pointer is to a local.
+        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+        let most = limit.rlim_max.saturating_sub(500).min(Self::FILES);
+        let others = Self::FILES.checked_div(most).filter(|others| *others < 100)?;
+        let (mut from, to) = std::io::pipe().unwrap();
+        // SAFETY: the child calls nothing that allocates, and never returns.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            Self::open_files(limit.rlim_max, most, others, to.as_raw_fd());
+        }
+        drop(to);
+        from.read_exact(&mut vec![0; others as usize + 1]).expect("all have their files");
+        Some(ManyFiles(pid))
+    }
+
+    /// In the child: have `files`, and so have `others` that are forked then; each tells so.
+    fn open_files(limit: u64, files: u64, others: u64, tell: i32) -> ! {
+        let limit = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+        // SAFETY: numbers, and pointers to locals.
+        unsafe {
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+            for _ in 0..files {
+                if libc::dup(2) < 0 {
+                    libc::_exit(1);
+                }
+            }
+            for _ in 0..others {
+                if libc::fork() == 0 {
+                    break;
+                }
+            }
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::write(tell, [1].as_ptr().cast(), 1);
+            libc::close(tell);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+}
+
+impl Drop for ManyFiles {
+    fn drop(&mut self) {
+        // SAFETY: our own child, which nobody else waits for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+#[test]
+fn root_a_listener_is_found_behind_a_million_open_files() {
+    let Some(many) = ManyFiles::new() else {
+        eprintln!("not run: too few open files are allowed");
+        return;
+    };
+    let mut slot = MaybeUninit::uninit();
+    let probe = Connect::start(&mut slot).unwrap();
+    // The holders come before it in the walk: pids go up.
+    let mut child = std::process::Command::new("sleep").arg("60").stdin(listening()).spawn().unwrap();
+    // With as much time as it takes on a busy host.
+    let seen = walk_within(listeners::WHAT, &probe.walk, std::time::Duration::MAX).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(many);
+    let rows = seen.chunks_exact(size_of::<connect_listener>()).map(value::<connect_listener>);
+    assert!(rows.into_iter().any(|row| row.tgid == child.id()));
+}
+
+/// A listening socket on the loopback.
+fn listening() -> std::os::fd::OwnedFd {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().into()
 }

@@ -79,6 +79,7 @@ struct kernfs_node {
 struct cgroup_subsys_state {
 	struct cgroup *cgroup;
 	struct cgroup_subsys_state *parent;
+	__u64 serial_nr; /* of all hierarchies, in the order in which they were made (kernel/cgroup/cgroup.c) */
 };
 
 struct cgroup_root {
@@ -175,6 +176,7 @@ struct mem_cgroup {
 	struct page_counter swap;
 	struct page_counter memsw;
 	atomic64_t memory_events[10];
+	atomic64_t memory_events_local[10];
 };
 
 struct cpumask {
@@ -189,6 +191,20 @@ struct pt_regs;
 
 struct thread_info {
 	unsigned int status; /* x86: TS_COMPAT */
+};
+
+struct pid_namespace;
+
+/* A task's number in one pid namespace. */
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+};
+
+/* Its numbers in its own namespace (`level`) and in those above, from the initial one (0) on. */
+struct pid {
+	unsigned int level;
+	struct upid numbers[1];
 };
 
 struct task_struct {
@@ -209,6 +225,7 @@ struct task_struct {
 	struct task_group *sched_task_group;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	struct css_set *cgroups;
 	unsigned long nvcsw;
 	unsigned long nivcsw;

@@ -43,6 +43,7 @@ struct late_gap {
 	__u32 state;
 	__s32 stack;
 	__u32 unused;
+	__s64 stolen; /* of ns; -1: not told */
 	char comm[16];
 	__u64 before[LOOKED_AT]; /* by frame: the eight bytes of code before it; 0: not read */
 };
@@ -99,6 +100,8 @@ const volatile __u64 per_tick = 400;
 const volatile __u64 gap_ns = 1000000;
 /* hrtimer_wakeup(): a timer with this function wakes a thread that sleeps. 0: not known. */
 const volatile __u64 sleeper_function;
+/* From a CPU's run queue to struct kvm_steal_time, which begins with the time taken. 0: not known. */
+const volatile __s64 steal_at;
 /* The window has begun. */
 __u32 counting;
 
@@ -120,7 +123,27 @@ static __always_inline void look(void *ctx, struct late_told *told)
 	}
 }
 
-static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state)
+/* What the hypervisor took from this CPU since this was asked last, a tick ago at most on a CPU that runs; -1: it does not tell.
+ * It writes that down before it lets a CPU go on.
+ */
+static __always_inline __s64 stolen_here(struct late_cpu *here)
+{
+	__u64 before = here->stolen, now = 0;
+
+	if (!steal_at)
+		return -1;
+	if (!here->steal_from) {
+		struct task_struct *current = (void *)bpf_get_current_task();
+
+		here->steal_from = (__u64)BPF_CORE_READ(current, se.cfs_rq, rq) + steal_at;
+	}
+	if (bpf_probe_read_kernel(&now, sizeof(now), (void *)here->steal_from) || !now)
+		return -1; /* whoever tells has taken some since boot */
+	here->stolen = now;
+	return before ? elapsed(before, now) : -1;
+}
+
+static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __s64 stolen)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	struct late_cpu *here = late_cpu_at(cpu);
@@ -138,6 +161,7 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	told->gap.tgid = id >> 32;
 	told->gap.state = state;
 	told->gap.stack = -1;
+	told->gap.stolen = stolen;
 	bpf_get_current_comm(told->gap.comm, sizeof(told->gap.comm));
 	/* Where an idle CPU was interrupted says nothing. */
 	if ((__u32)id) {
@@ -189,7 +213,7 @@ int BPF_PROG(expired, struct hrtimer *timer)
 	struct hrtimer_sleeper *sleeper = (void *)timer;
 	struct late_key key = { .cpu = cpu, .kind = LATE_TIMER };
 	struct task_struct *t = 0;
-	__s64 now = 0, ns;
+	__s64 now = 0, ns, stolen;
 	__u64 mono;
 	struct late_cpu *here;
 
@@ -197,7 +221,10 @@ int BPF_PROG(expired, struct hrtimer *timer)
 		return 0;
 	ns = now - timer->node.expires;
 	here = late_cpu_at(cpu);
-	if (!here || ns < 0 || ns > LATEST)
+	if (!here)
+		return 0;
+	stolen = stolen_here(here);
+	if (ns < 0 || ns > LATEST)
 		return 0;
 	key.state = pid ? RUNS : here->last;
 	if (ns >= late_ns) {
@@ -214,7 +241,7 @@ int BPF_PROG(expired, struct hrtimer *timer)
 			key.state = here->last;
 		note_row(&key, t, 0, mono, ns);
 		if (ns >= gap_ns)
-			note_gap(ctx, mono, ns, cpu, key.state);
+			note_gap(ctx, mono, ns, cpu, key.state, stolen);
 	}
 	/* Those that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
 	if (key.state != RUNS && here->counted++)
@@ -279,6 +306,7 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 {
 	struct late_queued *q = place((__u64)csd);
 	struct late_key key = { .kind = LATE_CALL };
+	struct late_cpu *here;
 	__u64 now, ns;
 
 	if (!counting || !q || q->csd != (__u64)csd)
@@ -297,7 +325,8 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 	key.pid = q->pid;
 	/* It waits for us: it is there. */
 	note_row(&key, (struct task_struct *)q->task, q->site, now, ns);
-	if (ns >= gap_ns)
-		note_gap(ctx, now, ns, key.cpu, q->state);
+	here = late_cpu_at(key.cpu);
+	if (ns >= gap_ns && here)
+		note_gap(ctx, now, ns, key.cpu, q->state, stolen_here(here));
 	return 0;
 }

@@ -44,7 +44,9 @@ struct late_cpu {
 	__u64 told;      /* the last gap that was told ended here */
 	__u64 woke;      /* from the last idle state */
 	__u64 counted;   /* a timer told how late it woke */
-	__u64 unused[4];
+	__u64 steal_from; /* where the hypervisor says what it took from this CPU */
+	__u64 stolen;     /* what it said when it was last looked at */
+	__u64 unused[2];
 };
 
 /* How late a CPU was, by its state. Mostly written by the CPU itself: no atomics. */

@@ -12,7 +12,7 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::{clear, consume, missing, value};
+use super::{clear, consume, missing, percpu, room, value};
 use crate::kallsyms::Kallsyms;
 
 skeleton!("late");
@@ -38,12 +38,26 @@ const STATES: u32 = 16;
 /// Kinds of rows, in late.bpf.h.
 pub const LATE_CALL: u32 = 0;
 
-/// Whether this kernel tells of calls of other CPUs.
-#[must_use]
-pub fn tells_calls(btf: &Btf<'_>) -> bool {
-    ["csd_queue_cpu", "csd_function_entry"]
-        .iter()
-        .all(|name| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some())
+/// What this kernel tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Kernel {
+    /// Calls of other CPUs.
+    pub calls: bool,
+    /// From a CPU's run queue to where KVM says what it took of it: `steal_time` in arch/x86/kernel/kvm.c.
+    pub steal_at: Option<i64>,
+}
+
+impl Kernel {
+    /// By its types.
+    #[must_use]
+    pub fn of(btf: &Btf<'_>) -> Self {
+        let is_there = |name: &&str| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+        let at = percpu::variables(btf);
+        Kernel {
+            calls: ["csd_queue_cpu", "csd_function_entry"].iter().all(is_there),
+            steal_at: at.get("steal_time").zip(at.get("runqueues")).map(|(steal, queue)| steal - queue),
+        }
+    }
 }
 
 /// The running probe. Dropping it detaches it from the kernel.
@@ -71,23 +85,26 @@ impl<'slot> Late<'slot> {
     pub fn start(
         slot: &'slot mut MaybeUninit<OpenObject>,
         symbols: &Kallsyms,
-        calls: bool,
+        kernel: Kernel,
     ) -> Result<Self, Missing> {
-        Self::load(slot, symbols, calls).map_err(|err| missing(WHAT, &err))
+        super::ring::may_be_filled(WHAT)?;
+        Self::load(slot, symbols, kernel).map_err(|err| missing(WHAT, &err))
     }
 
     fn load(
         slot: &'slot mut MaybeUninit<OpenObject>,
         symbols: &Kallsyms,
-        calls: bool,
+        Kernel { calls, steal_at }: Kernel,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::LateSkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
         open.progs.queued.set_autoload(calls);
         open.progs.entered.set_autoload(calls);
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         open.maps.late_cpus.set_max_entries(cpus)?;
         open.maps.late_wakes.set_max_entries(cpus.saturating_mul(STATES))?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.steal_at = steal_at.unwrap_or(0);
             rodata.sleeper_function = symbols.address("hrtimer_wakeup").unwrap_or(0);
         }
         let mut skel = open.load()?;
@@ -158,6 +175,14 @@ impl<'slot> Late<'slot> {
         Ok(by_cpu)
     }
 
+    /// What the hypervisor said last that it took from each CPU since boot.
+    #[cfg(test)]
+    fn stolen(&self) -> Vec<u64> {
+        let of = |cpu: u32| self.skel.maps.late_cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        let cpus = (0..self.skel.maps.late_cpus.max_entries()).map_while(of);
+        cpus.map(|bytes| value::<skel::types::late_cpu>(&bytes).stolen).collect()
+    }
+
     fn unseen(&self) -> Result<u64, Missing> {
         let values = self.skel.maps.ration.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let values = values.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
@@ -168,6 +193,10 @@ impl<'slot> Late<'slot> {
 
 // SAFETY: generated from the C struct; integers only.
 unsafe impl plain::Plain for skel::types::late_ration {}
+
+#[cfg(test)]
+// SAFETY: as above.
+unsafe impl plain::Plain for skel::types::late_cpu {}
 
 /// A record of the ring `gaps`: without the code before frames where there are none.
 fn gap(record: &[u8]) -> late_gap {

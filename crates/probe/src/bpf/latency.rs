@@ -1,15 +1,14 @@
 //! Who wants wake-ups to be quick: holders of /dev/cpu_dma_latency, each with its wish. The kernel half is `latency.bpf.c`.
 
-use std::io::Read as _;
 use std::mem::{MaybeUninit, size_of};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, OpenObject};
+use libbpf_rs::{Link, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::{missing, text, value};
+use super::{missing, text, value, walk_within};
 
 skeleton!("latency");
 use skel::types::latency_holder;
@@ -80,18 +79,8 @@ impl<'slot> Latency<'slot> {
     }
 
     fn seen(&self) -> Result<Vec<latency_holder>, Missing> {
-        let mut iter = Iter::new(&self.link).map_err(|err| missing(WHAT, &err))?;
-        let began = Instant::now();
-        let (mut bytes, mut chunk) = (Vec::new(), vec![0; 16 << 10]);
-        loop {
-            match iter.read(&mut chunk).map_err(|err| Missing::broken(WHAT, err))? {
-                0 => return Ok(bytes.chunks_exact(size_of::<latency_holder>()).map(value).collect()),
-                n => bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-            }
-            if began.elapsed() > DEADLINE {
-                return Err(Missing::skipped(WHAT, "the walk of all open files took too long"));
-            }
-        }
+        let bytes = walk_within(WHAT, &self.link, DEADLINE)?;
+        Ok(bytes.chunks_exact(size_of::<latency_holder>()).map(value).collect())
     }
 }
 

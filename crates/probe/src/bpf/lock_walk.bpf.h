@@ -64,16 +64,18 @@ int seed(struct bpf_iter__task *ctx)
 	struct lock_word word;
 	struct blocked b, still;
 	struct lock_wait *w;
+	__u32 place;
 	__u64 now;
 
 	if (!t || !blocked_at(t, &b))
 		return 0;
-	w = lock_wait_at(t->pid);
+	place = place_by_pid(t->pid);
+	w = lock_wait_at(place);
 	if (!w || w->lock)
 		return 0;
 	now = bpf_ktime_get_ns();
 	read_lock_word(b.lock, b.kind, &word);
-	open_wait(w, t->pid, b.lock, b.kind, b.write, now, &word);
+	open_wait(w, place, t->pid, b.lock, b.kind, b.write, now, &word);
 	/* The kernel takes its note back before it fires the end: if that is still there, the end is still to come. */
 	if ((!blocked_at(t, &still) || still.lock != b.lock) && w->since == now)
 		w->lock = 0;
@@ -93,11 +95,11 @@ int walk(struct bpf_iter__task *ctx)
 
 	if (!t)
 		return 0;
-	w = lock_wait_at(t->pid);
+	w = lock_wait_at(place_by_pid(t->pid));
 	out = bpf_map_lookup_elem(&open, &zero);
-	if (!w || !out)
+	if (!out)
 		return 0;
-	if (w->lock && w->pid == (__u32)t->pid) {
+	if (w && w->lock && w->pid == (__u32)t->pid) {
 		out->wait = *w;
 	} else if (blocked_at(t, &b)) {
 		__builtin_memset(&out->wait, 0, sizeof(out->wait));

@@ -65,7 +65,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
+	__uint(max_entries, SLOTS + SPARES);
 	__type(key, __u32);
 	__type(value, struct locks_begun);
 } begun SEC(".maps");
@@ -73,11 +73,9 @@ struct {
 /* Pids of waits, by hash; two a word, for the timer. */
 __u64 listed[LISTED / 2];
 __u64 last_walk;
-static __always_inline struct locks_begun *begun_at(__u32 pid)
+static __always_inline struct locks_begun *begun_at(__u32 place)
 {
-	__u32 at = pid & (SLOTS - 1);
-
-	return bpf_map_lookup_elem(&begun, &at);
+	return bpf_map_lookup_elem(&begun, &place);
 }
 
 static __always_inline __u32 *listed_at(__u32 at)
@@ -109,10 +107,10 @@ static __always_inline void unlist_wait(__u32 pid, struct locks_begun *b)
 	b->listed = 0;
 }
 
-static __always_inline void open_wait(struct lock_wait *w, __u32 pid, __u64 lock, __u32 kind, __u32 write, __u64 now,
-				      struct lock_word *word)
+static __always_inline void open_wait(struct lock_wait *w, __u32 place, __u32 pid, __u64 lock, __u32 kind, __u32 write,
+				      __u64 now, struct lock_word *word)
 {
-	struct locks_begun *b = begun_at(pid);
+	struct locks_begun *b = begun_at(place);
 
 	if (!b)
 		return;
@@ -146,16 +144,21 @@ int BPF_PROG(begins, void *lock_pointer, __u32 flags)
 	struct lock_word word;
 	struct locks_hot *h;
 	struct lock_wait *w;
-	__u32 pid;
+	__u32 pid, place;
 
 	if (kind < 0)
 		return 0;
 	pid = bpf_get_current_pid_tgid();
-	w = lock_wait_at(pid);
-	if (!w || !pid)
+	if (!pid)
 		return 0;
+	place = place_by_pid(pid);
+	w = lock_wait_at(place);
+	if (!w || (w->lock && w->pid != pid)) {
+		__sync_fetch_and_add(&lost, 1); /* the place is another's */
+		return 0;
+	}
 	read_lock_word(lock, kind, &word);
-	if (w->lock && w->pid == pid) {
+	if (w->lock) {
 		if (w->lock == lock) {
 			begun_again(w, lock, &word);
 			return 0;
@@ -168,7 +171,7 @@ int BPF_PROG(begins, void *lock_pointer, __u32 flags)
 			return 0;
 	}
 	now = bpf_ktime_get_ns();
-	open_wait(w, pid, lock, kind, kind == LOCK_MUTEX || kind == LOCK_RTMUTEX || (flags & LCB_F_WRITE), now, &word);
+	open_wait(w, place, pid, lock, kind, kind == LOCK_MUTEX || kind == LOCK_RTMUTEX || (flags & LCB_F_WRITE), now, &word);
 	h = heat(lock, now, false);
 	if (h)
 		note_word(h, lock, &word, now);
@@ -184,7 +187,9 @@ static __always_inline __u64 in_window(__u64 since, __u64 now)
 	return counts_from && to > from ? to - from : 0;
 }
 
-/* Sum a wait. When the table is full, locks that are not in it share one row, lock 0. */
+/* Sum a wait. When the table is full: with the lock's waits that have no call site, or with those of all locks that have no
+ * row (lock 0; user space has made these rows before). So no time is lost, only whose it is.
+ */
 static __always_inline void sum(struct locks_key *key, __u64 ns)
 {
 	static const struct locks_row none;
@@ -194,10 +199,13 @@ static __always_inline void sum(struct locks_key *key, __u64 ns)
 		bpf_map_update_elem(&rows, key, &none, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&rows, key);
 	}
+	if (!row && key->stack != -1) {
+		key->stack = -1;
+		row = bpf_map_lookup_elem(&rows, key);
+	}
 	if (!row) {
 		__sync_fetch_and_add(&lost, 1);
 		key->lock = 0;
-		key->stack = -1;
 		row = bpf_map_lookup_elem(&rows, key);
 		if (!row)
 			return;
@@ -237,15 +245,15 @@ static __always_inline bool drawn(void)
 SEC("tp_btf/contention_end")
 int BPF_PROG(ends, void *lock_pointer, int ret)
 {
-	__u32 pid = bpf_get_current_pid_tgid();
-	struct lock_wait *w = lock_wait_at(pid);
+	__u32 pid = bpf_get_current_pid_tgid(), place = place_by_pid(pid);
+	struct lock_wait *w = lock_wait_at(place);
 	struct locks_key key = {};
 	struct locks_begun *b;
 	__u64 now, ns;
 
 	if (!w || w->lock != (__u64)lock_pointer || w->pid != pid || !w->lock)
 		return 0; /* a spinlock, as a rule */
-	b = begun_at(pid);
+	b = begun_at(place);
 	if (!b)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -270,7 +278,7 @@ int BPF_PROG(ends, void *lock_pointer, int ret)
 /* Look again at a wait that lasts. */
 static __always_inline void look_again(__u32 pid, __u64 now)
 {
-	struct lock_wait *w = lock_wait_at(pid);
+	struct lock_wait *w = lock_wait_at(place_by_pid(pid));
 	__u64 lock, since;
 	struct lock_word word;
 	struct locks_hot *h;

@@ -1,15 +1,18 @@
 //! Who waits for which kernel lock, for how long, and who holds it? The kernel half is `locks.bpf.c`.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::mem::{MaybeUninit, size_of};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::shared::Shared;
-use super::{missing, oncpu, value, walk};
+use super::shared::{Shared, homes};
+use super::thinned::Thinned;
+use super::{consume, consume_some, missing, oncpu, room, value, walk};
 use crate::host;
 
 skeleton!("locks");
@@ -28,19 +31,26 @@ unsafe impl plain::Plain for locks_open {}
 /// The name of this probe in reports.
 pub const WHAT: &str = "kernel locks";
 
+/// `MAX_ROWS` of the kernel half.
+const MAX_ROWS: u32 = 16_384;
+/// Members of `enum lock_kind`: each has a row for the locks that have none, for reading and for writing.
+const KINDS: u16 = 6;
+
 /// How often each timer looks again at waits that last.
 const HERTZ: u64 = 99;
 /// CPUs with such a timer: with one alone, whoever keeps interrupts off there would blind us.
 const TIMERS: usize = 2;
 /// Waiters whose stack is taken when the window ends: 13 us each.
 const MAX_STACKS: u64 = 1000;
+/// Sights of holders that are kept, 64 bytes each: half a minute of the most that the kernel half tells.
+const MOST_HOLDS: usize = 200_000;
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Locks<'slot> {
     skel: skel::LocksSkel<'slot>,
-    timers: Vec<Link>,
+    timers: Vec<File>,
     walk: Link,
-    holds: Vec<locks_hold>,
+    holds: Thinned<locks_hold>,
     counts_from: u64,
 }
 
@@ -83,16 +93,43 @@ impl<'slot> Locks<'slot> {
         shared: Option<Shared<'_>>,
         cpus: &[u32],
     ) -> Result<Self, Missing> {
-        let probe = Self::load(slot, shared).map_err(|err| not_started(&err))?;
+        Self::start_with(slot, shared, cpus, room::rows(MAX_ROWS))
+    }
+
+    /// ... with a table of waits of so many rows.
+    fn start_with(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        shared: Option<Shared<'_>>,
+        cpus: &[u32],
+        max_rows: u32,
+    ) -> Result<Self, Missing> {
+        super::ring::may_be_filled(WHAT)?;
+        let probe = Self::load(slot, shared, max_rows).map_err(|err| not_started(&err))?;
         probe.timed(cpus)
     }
 
-    fn load(slot: &'slot mut MaybeUninit<OpenObject>, shared: Option<Shared<'_>>) -> libbpf_rs::Result<Self> {
+    fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        shared: Option<Shared<'_>>,
+        max_rows: u32,
+    ) -> libbpf_rs::Result<Self> {
         let mut open = skel::LocksSkelBuilder::default().open(slot)?;
-        if let Some(shared) = shared {
-            open.maps.lock_waits.reuse_fd(shared.lock_waits)?;
+        room::fit(open.open_object_mut())?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.homes = homes();
         }
+        if let Some(shared) = shared {
+            open.maps.begun.set_max_entries(shared.places)?;
+            shared.lend(open.open_object_mut())?;
+        }
+        open.maps.rows.set_max_entries(max_rows)?;
         let mut skel = open.load()?;
+        for (kind, write) in (0..KINDS).flat_map(|kind| [(kind, 0), (kind, 1)]) {
+            let rest = locks_key { lock: 0, stack: -1, kind, write };
+            // SAFETY: integers without padding.
+            let key = unsafe { plain::as_bytes(&rest) };
+            skel.maps.rows.update(key, &[0; size_of::<locks_row>()], MapFlags::ANY)?;
+        }
         let (seed, walk) = (skel.progs.seed.attach()?, skel.progs.walk.attach()?);
         skel.links = skel::LocksLinks {
             ends: Some(skel.progs.ends.attach()?),
@@ -100,7 +137,7 @@ impl<'slot> Locks<'slot> {
             seed: Some(seed),
             ..skel.links
         };
-        Ok(Self { skel, timers: Vec::new(), walk, holds: Vec::new(), counts_from: 0 })
+        Ok(Self { skel, timers: Vec::new(), walk, holds: Thinned::of(MOST_HOLDS), counts_from: 0 })
     }
 
     fn timed(mut self, cpus: &[u32]) -> Result<Self, Missing> {
@@ -108,9 +145,8 @@ impl<'slot> Locks<'slot> {
             walk(WHAT, seed)?;
         }
         for cpu in cpus.iter().take(TIMERS) {
-            let timer = oncpu::open_timer(WHAT, *cpu, HERTZ)?;
-            let link = self.skel.progs.again.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?;
-            self.timers.push(link);
+            let timer = oncpu::timer(WHAT, *cpu, HERTZ, self.skel.progs.again.as_fd())?;
+            self.timers.push(timer);
         }
         Ok(self)
     }
@@ -131,16 +167,11 @@ impl<'slot> Locks<'slot> {
         }
     }
 
-    /// Take what waits in the ring buffer. To be called a few times a second.
-    pub fn poll(&mut self) -> Result<(), Missing> {
-        let Self { skel, holds, .. } = self;
-        let note = |bytes: &[u8]| {
-            holds.push(value(bytes));
-            0
-        };
-        let mut builder = RingBufferBuilder::new();
-        builder.add(&skel.maps.holds, note).map_err(|err| missing(WHAT, &err))?;
-        builder.build().and_then(|ring| ring.consume()).map_err(|err| missing(WHAT, &err))
+    /// Take some of what waits in the ring buffer; true: there may be more. To be called a few times a second.
+    pub fn poll(&mut self) -> Result<bool, Missing> {
+        let holds = &mut self.holds;
+        consume_some(&self.skel.maps.holds, |bytes| holds.note(value(bytes)))
+            .map_err(|err| missing(WHAT, &err))
     }
 
     /// Who waits for a lock at this moment, and who owns it: all tasks are looked at once.
@@ -158,10 +189,12 @@ impl<'slot> Locks<'slot> {
         self.timers.clear();
         self.skel.links.begins = None;
         self.skel.links.ends = None;
-        self.poll()?;
+        let all = consume(&self.skel.maps.holds, |bytes| self.holds.note(value(bytes)));
+        all.map_err(|err| missing(WHAT, &err))?;
         let rows = self.rows()?;
         let (shed, lost) = self.skel.maps.bss_data.as_ref().map_or((0, 0), |bss| (bss.shed, bss.lost));
-        Ok((Seen { rows, open, holds: std::mem::take(&mut self.holds), shed }, lost))
+        let (holds, thinned) = self.holds.take();
+        Ok((Seen { rows, open, holds, shed: shed.saturating_add(thinned) }, lost))
     }
 
     fn rows(&self) -> Result<Vec<Row>, Missing> {
@@ -173,6 +206,9 @@ impl<'slot> Locks<'slot> {
                 continue;
             };
             let (key, row): (locks_key, locks_row) = (value(&bytes), value(&row));
+            if row.count == 0 {
+                continue;
+            }
             let frames: &Vec<u64> =
                 stacks.entry(key.stack).or_insert_with(|| self.stack(key.stack).unwrap_or_default());
             rows.push(Row {

@@ -1,16 +1,16 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapHandle, MapType, libbpf_sys};
+use libbpf_rs::MapHandle;
 use whyslow_model::timeline::{HoldSeen, Lock, LockKind};
 
 use super::*;
+use crate::bpf::sched::{Budget, Layout, Sched};
 use crate::kallsyms::Kallsyms;
 use crate::lock_table;
 use crate::symbols::KernelNames;
@@ -136,25 +136,15 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
     assert!(!words.is_empty() && words.iter().all(|h| h.pid == holder.tid), "{words:?}");
 }
 
-/// A map as the scheduler's object has it.
-fn lock_waits() -> MapHandle {
-    let options = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
-        ..Default::default()
-    };
-    let value = size_of::<lock_wait>() as u32;
-    MapHandle::create(MapType::Array, Some("lock_waits"), 4, value, 65536, &options).unwrap()
-}
-
 #[test]
 fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let dir = scratch();
     let path = new_file(dir.path());
     let mut slot = MaybeUninit::uninit();
-    let map = lock_waits();
-    let fd = map.as_fd();
-    let shared = Shared { slots: fd, lock_waits: fd, followed: fd, last_device: fd };
-    let mut probe = Locks::start(&mut slot, Some(shared), &CPUS).unwrap();
+    let mut sched_slot = MaybeUninit::uninit();
+    let sched = Sched::load(&mut sched_slot, Layout::default(), Budget::of(2, false)).unwrap();
+    let mut probe = Locks::start(&mut slot, Some(sched.shared()), &CPUS).unwrap();
+    let map = MapHandle::try_from(&probe.skel.maps.lock_waits).unwrap();
     probe.begin();
     let mut holder = Stuck::writing(&path);
     let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -181,6 +171,26 @@ fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
     let got: Vec<_> = seen.holds.iter().filter(|h| h.acquired != 0).map(|h| (h.lock, h.pid)).collect();
     let place = |lock, pid| got.iter().position(|at| *at == (lock, pid)).expect("it got its lock");
     assert!(place(waits.lock, middle) < place(mutex, last), "{got:?}");
+}
+
+#[test]
+fn root_a_lock_for_which_no_row_is_left_is_summed_with_its_like() {
+    let dir = scratch();
+    let path = new_file(dir.path());
+    let mut slot = MaybeUninit::uninit();
+    let rest = 2 * u32::from(KINDS);
+    let mut probe = Locks::start_with(&mut slot, None, &CPUS, rest).unwrap();
+    probe.begin();
+    let mut holder = Stuck::writing(&path);
+    let (waiter, thread) = writer_to(OpenOptions::new().write(true).open(&path).unwrap());
+    await_wait(&probe, waiter, 10_000_000);
+    holder.let_go();
+    thread.join().unwrap();
+    let (seen, lost) = probe.finish().unwrap();
+    let rwsems: Vec<_> = seen.rows.iter().filter(|row| row.kind == 2 && row.write).collect();
+    assert!(seen.rows.iter().all(|row| row.lock == 0), "{:?}", seen.rows);
+    assert!(rwsems.len() == 1 && rwsems[0].worst_ns >= 10_000_000, "{rwsems:?}");
+    assert_eq!(lost, seen.rows.iter().map(|row| row.count).sum::<u64>(), "each is counted");
 }
 
 #[test]

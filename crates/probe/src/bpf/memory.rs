@@ -2,17 +2,16 @@
 //! half is `memory.bpf.c`.
 
 use std::collections::HashMap;
-use std::io::Read as _;
 use std::mem::MaybeUninit;
 use std::path::Path;
 
 use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
 use libbpf_rs::btf::{Btf, ReferencesType as _};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, OpenObject};
+use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::{clear, missing, value};
+use super::{clear, missing, room, value, walk};
 
 skeleton!("memory");
 use skel::types::{memory_inside, memory_key, memory_row};
@@ -42,7 +41,7 @@ impl<'slot> Memory<'slot> {
     pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, pauses: Option<usize>) -> Result<Self, Missing> {
         let swap = has_swap(Path::new("/"));
         let probe = Self::load(slot, pauses, swap).map_err(|err| missing(WHAT, &err))?;
-        walk(&probe.clocks)?;
+        walk(WHAT, &probe.clocks)?;
         Ok(probe)
     }
 
@@ -52,6 +51,7 @@ impl<'slot> Memory<'slot> {
         swap: bool,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::MemorySkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
         open.progs.paused.set_autoload(arguments == Some(8));
         open.progs.paused_by_parts.set_autoload(arguments == Some(12));
         let mut skel = open.load()?;
@@ -81,7 +81,7 @@ impl<'slot> Memory<'slot> {
 
     /// One row a task that did memory work, a reclaim that still goes on counted up to now.
     pub fn rows(&self) -> Result<Vec<table::Memory>, Missing> {
-        walk(&self.clocks)?;
+        walk(WHAT, &self.clocks)?;
         let jiffy_ns = self.jiffy_ns();
         let mut rows = HashMap::new();
         for (key, bytes) in entries(&self.skel.maps.rows) {
@@ -117,12 +117,6 @@ type Key = (u32, u32, u64);
 
 fn parts(key: &memory_key) -> Key {
     (key.pid, key.tgid, key.cgroup)
-}
-
-fn walk(link: &Link) -> Result<(), Missing> {
-    let mut iter = Iter::new(link).map_err(|err| missing(WHAT, &err))?;
-    iter.read_to_end(&mut Vec::new()).map_err(|err| Missing::broken(WHAT, err))?;
-    Ok(())
 }
 
 /// How many arguments this kernel's pauses of writers are told with. Reads all of BTF: 25 ms, to be asked in good time.

@@ -13,6 +13,8 @@
 
 #define MAX_STACKS 16384
 #define MAX_DEPTH 64
+/* In the place of a stack's number: no errno. */
+#define NO_ROOM (-4096)
 
 struct oncpu_key {
 	__u32 pid;
@@ -37,19 +39,30 @@ struct oncpu_cpu {
 	__u64 worst_gap_ns;
 };
 
-struct {
+/* Two sets: one is filled while user space empties the other, so that neither is ever full of what was met first. */
+struct oncpu_stacks {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
 	__uint(max_entries, MAX_STACKS);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, MAX_DEPTH * sizeof(__u64));
-} stacks SEC(".maps");
+};
 
-struct {
+struct oncpu_counts {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_STACKS);
 	__type(key, struct oncpu_key);
 	__type(value, struct oncpu_count);
-} counts SEC(".maps");
+};
+
+struct oncpu_stacks stacks SEC(".maps"), stacks_2 SEC(".maps");
+struct oncpu_counts counts SEC(".maps"), counts_2 SEC(".maps");
+/* If a set is full before user space comes: whose the samples are, without stacks. */
+struct oncpu_counts bare SEC(".maps"), bare_2 SEC(".maps");
+
+/* Which set is filled: user space says so. */
+__u32 second;
+/* Rows that the set has that is filled. */
+__u64 noted;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -80,12 +93,40 @@ static __always_inline void note_gap(void)
 	cpu->samples++;
 }
 
+static __always_inline int add_to(void *map, struct oncpu_key *key, struct oncpu_count *first)
+{
+	struct oncpu_count *count = bpf_map_lookup_elem(map, key);
+
+	if (!count) {
+		if (!bpf_map_update_elem(map, key, first, BPF_NOEXIST)) {
+			__sync_fetch_and_add(&noted, 1);
+			return 0;
+		}
+		count = bpf_map_lookup_elem(map, key); /* another CPU was faster, or it is full */
+	}
+	if (!count)
+		return -1;
+	__sync_fetch_and_add(&count->samples, first->samples);
+	add_signs(&count->signs, &first->signs);
+	return 0;
+}
+
+static __always_inline int note(void *ctx, struct oncpu_key *key, struct oncpu_count *first, void *stacks_map,
+				void *counts_map)
+{
+	key->kernel = bpf_get_stackid(ctx, stacks_map, 0);
+	key->user = bpf_get_stackid(ctx, stacks_map, BPF_F_USER_STACK);
+	return add_to(counts_map, key, first);
+}
+
 SEC("perf_event")
 int sampled(struct bpf_perf_event_data *ctx)
 {
-	struct oncpu_count first = { .samples = 1 }, *count;
+	struct oncpu_count first = { .samples = 1 };
 	__u64 id = bpf_get_current_pid_tgid();
 	struct oncpu_key key = {};
+	__u32 set;
+	int failed;
 
 	note_gap();
 	if (!(__u32)id)
@@ -93,8 +134,6 @@ int sampled(struct bpf_perf_event_data *ctx)
 	key.pid = id;
 	key.tgid = id >> 32;
 	bpf_get_current_comm(key.comm, sizeof(key.comm));
-	key.kernel = bpf_get_stackid(ctx, &stacks, 0);
-	key.user = bpf_get_stackid(ctx, &stacks, BPF_F_USER_STACK);
 	key.call = -1;
 	key.kernel_mode = !is_user_mode(ctx);
 	if (key.kernel_mode) {
@@ -105,12 +144,18 @@ int sampled(struct bpf_perf_event_data *ctx)
 	}
 	if (key.ip)
 		keep_code(key.tgid, key.ip);
-	count = bpf_map_lookup_elem(&counts, &key);
-	if (count) {
-		__sync_fetch_and_add(&count->samples, 1);
-		add_signs(&count->signs, &first.signs);
-	} else if (bpf_map_update_elem(&counts, &key, &first, BPF_NOEXIST)) {
+	set = *(volatile __u32 *)&second;
+	if (set)
+		failed = note(ctx, &key, &first, &stacks_2, &counts_2);
+	else
+		failed = note(ctx, &key, &first, &stacks, &counts);
+	if (!failed)
+		return 0;
+	key.kernel = NO_ROOM;
+	key.user = NO_ROOM;
+	key.ip = 0;
+	key.call = -1;
+	if (set ? add_to(&bare_2, &key, &first) : add_to(&bare, &key, &first))
 		__sync_fetch_and_add(&lost, 1);
-	}
 	return 0;
 }

@@ -1,16 +1,21 @@
 //! What runs on the CPUs? The kernel half is `oncpu.bpf.c`.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
-use whyslow_model::Missing;
+use libbpf_rs::{MapCore as _, MapFlags, MapMut, OpenObject};
+use whyslow_model::{Missing, MissingNote};
 
-use super::{missing, value};
+use self::gathered::{Count, Gathered};
+use super::{missing, room, value};
+use crate::open_files;
 use crate::perf_event::{self, Attr};
+
+mod gathered;
 
 skeleton!("oncpu");
 use skel::types::{oncpu_count, spin_code, spin_place};
@@ -29,6 +34,8 @@ unsafe impl plain::Plain for spin_code {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = "on-CPU samples";
+/// ... and of what is lost when only the owner of a sample could be noted.
+pub const CODE: &str = "code of on-CPU samples";
 
 /// Samples a second on each CPU. Neither is in step with the tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +62,25 @@ impl Pace {
     }
 }
 
+/// Rows and stacks of each of the two sets of tables on a host of up to 128 CPUs; twice as many on larger ones.
+const MAX_STACKS: u32 = 16_384;
+/// Samples without stacks are one row a thread: half of what the others have, and so many at least.
+const LEAST_BARE: u32 = 1024;
+/// A set is changed for the other when a part of it is in use: a stack finds its place taken by another as often as there are
+/// stacks, and what 512 CPUs meet until the next look has room.
+const CHANGED_AT: u32 = 4;
+
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct OnCpu<'slot> {
     skel: skel::OncpuSkel<'slot>,
-    links: Vec<Link>,
+    timers: Vec<File>,
     cpus: Vec<u32>,
     pace: Pace,
+    rows: u32,
+    gathered: Gathered,
+    without_room: u64,
+    /// The set that is to be emptied: nobody fills it any more.
+    full: Option<u32>,
 }
 
 /// One stack on CPU.
@@ -75,6 +95,8 @@ pub struct Hit {
     pub zero: u64,
     /// ... -EAGAIN.
     pub again: u64,
+    /// There was no room to tell in which code.
+    pub bare: bool,
     /// Kernel addresses, innermost first.
     pub kernel: Vec<u64>,
     /// User addresses, innermost first.
@@ -105,26 +127,64 @@ pub struct Seen {
     pub codes: Vec<Code>,
 }
 
+/// What is said of CPUs that are kept for somebody, and not sampled for that reason.
+#[must_use]
+pub fn spared(cpus: &[u32], why: &str) -> Option<MissingNote> {
+    let named: Vec<String> = cpus.iter().take(NAMED).map(u32::to_string).collect();
+    let more = match cpus.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let reason = format!(
+        "they are {why}: a timer would disturb whom they are kept for; whyslow cpu --all-cpus sets it"
+    );
+    (!cpus.is_empty())
+        .then(|| Missing::skipped(format!("{WHAT} of CPU {}{more}", named.join(", ")), reason).into())
+}
+
+/// CPUs that are named; what more there are is counted.
+const NAMED: usize = 8;
+
 impl<'slot> OnCpu<'slot> {
+    /// No timer is to be set on these CPUs.
+    pub fn spare(&mut self, cpus: &[u32]) {
+        self.cpus.retain(|cpu| !cpus.contains(cpu));
+    }
+
     /// Load it; it will look at `cpus`.
     pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, cpus: &[u32], pace: Pace) -> Result<Self, Missing> {
-        let load = |slot| -> libbpf_rs::Result<skel::OncpuSkel<'slot>> {
-            let mut open = skel::OncpuSkelBuilder::default().open(slot)?;
-            if let Some(rodata) = open.maps.rodata_data.as_mut() {
-                rodata.period_ns = pace.period().as_nanos() as u64;
-            }
-            open.load()
-        };
-        let skel = load(slot).map_err(|err| missing(WHAT, &err))?;
-        Ok(Self { skel, links: Vec::new(), cpus: cpus.to_vec(), pace })
+        let rows = if cpus.len() > 128 { 2 * MAX_STACKS } else { MAX_STACKS };
+        Self::load_with(slot, cpus, pace, room::rows(rows)).map_err(|err| missing(WHAT, &err))
+    }
+
+    fn load_with(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        cpus: &[u32],
+        pace: Pace,
+        rows: u32,
+    ) -> libbpf_rs::Result<Self> {
+        let mut open = skel::OncpuSkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.period_ns = pace.period().as_nanos() as u64;
+        }
+        let maps = &mut open.maps;
+        for map in [&mut maps.stacks, &mut maps.stacks_2, &mut maps.counts, &mut maps.counts_2] {
+            map.set_max_entries(rows)?;
+        }
+        for map in [&mut maps.bare, &mut maps.bare_2] {
+            map.set_max_entries((rows / 2).max(LEAST_BARE))?;
+        }
+        let skel = open.load()?;
+        let (timers, gathered) = (Vec::new(), Gathered::default());
+        Ok(Self { skel, timers, cpus: cpus.to_vec(), pace, rows, gathered, without_room: 0, full: None })
     }
 
     /// Start a timer on each CPU: the window begins.
     pub fn begin(&mut self) -> Result<(), Missing> {
         for cpu in &self.cpus {
-            let timer = open_timer(WHAT, *cpu, self.pace.hertz())?;
-            let link = self.skel.progs.sampled.attach_perf_event(timer).map_err(|err| missing(WHAT, &err))?;
-            self.links.push(link);
+            let program = self.skel.progs.sampled.as_fd();
+            self.timers.push(timer(WHAT, *cpu, self.pace.hertz(), program)?);
         }
         Ok(())
     }
@@ -140,42 +200,58 @@ impl<'slot> OnCpu<'slot> {
         Ok(probe)
     }
 
+    /// See to it that there is room. To be called a few times a second.
+    ///
+    /// A set of tables is emptied a call after it was changed for the other: by then no sample is on its way into it.
+    pub fn poll(&mut self) -> Result<(), Missing> {
+        if let Some(set) = self.full.take() {
+            return self.empty(set);
+        }
+        let Some(bss) = self.skel.maps.bss_data.as_mut() else { return Ok(()) };
+        if bss.noted >= u64::from(self.rows / CHANGED_AT) {
+            self.full = Some(bss.second);
+            bss.second = 1 - bss.second.min(1);
+            bss.noted = 0;
+        }
+        Ok(())
+    }
+
     /// Stop the timers and tell what they saw.
     pub fn finish(&mut self) -> Result<Seen, Missing> {
-        self.links.clear();
-        Ok(Seen { hits: self.hits()?, codes: self.codes()? })
+        self.timers.clear();
+        self.empty(0)?;
+        self.empty(1)?;
+        let (hits, codes) = std::mem::take(&mut self.gathered).into_parts();
+        Ok(Seen { hits, codes })
     }
 
-    fn hits(&self) -> Result<Vec<Hit>, Missing> {
-        let map = &self.skel.maps.counts;
-        let mut stacks = HashMap::new();
-        let mut hits = Vec::new();
-        for bytes in map.keys() {
-            let Some(count) = map.lookup(&bytes, MapFlags::ANY).map_err(|err| missing(WHAT, &err))? else {
-                continue;
-            };
-            let key: oncpu_key = value(&bytes);
-            let mut frames = |id: i32| -> Vec<u64> {
-                stacks.entry(id).or_insert_with(|| self.stack(id).unwrap_or_default()).clone()
-            };
-            let (kernel, user) = (frames(key.kernel), frames(key.user));
-            let oncpu_count { samples: count, signs } = value(&count);
-            hits.push(Hit {
-                key,
-                count,
-                same: signs.same,
-                zero: signs.zero,
-                again: signs.again,
-                kernel,
-                user,
-            });
+    fn empty(&mut self, set: u32) -> Result<(), Missing> {
+        let maps = &self.skel.maps;
+        let (counts, stacks, bare) = match set {
+            0 => (&maps.counts, &maps.stacks, &maps.bare),
+            _ => (&maps.counts_2, &maps.stacks_2, &maps.bare_2),
+        };
+        let told = take_all(counts, self.rows).map_err(|err| missing(WHAT, &err))?;
+        let mut known: HashMap<i32, Vec<u64>> = HashMap::new();
+        for (key, count) in &told {
+            let (key, count): (oncpu_key, oncpu_count) = (value(key), value(count));
+            for id in [key.kernel, key.user] {
+                known.entry(id).or_insert_with(|| stack(stacks, id).unwrap_or_default());
+            }
+            let frames = |id: i32| known.get(&id).map_or(&[][..], Vec::as_slice);
+            self.gathered.add(&key, Some((frames(key.kernel), frames(key.user))), &counted(&count));
         }
-        Ok(hits)
+        super::clear(stacks);
+        for (key, count) in take_all(bare, MAX_STACKS).map_err(|err| missing(WHAT, &err))? {
+            let count = counted(&value(&count));
+            self.without_room = self.without_room.saturating_add(count.samples);
+            self.gathered.add(&value(&key), None, &count);
+        }
+        self.codes()
     }
 
-    fn codes(&self) -> Result<Vec<Code>, Missing> {
+    fn codes(&mut self) -> Result<(), Missing> {
         let map = &self.skel.maps.spin_codes;
-        let mut codes = Vec::new();
         for bytes in map.keys() {
             let Some(code) = map.lookup(&bytes, MapFlags::ANY).map_err(|err| missing(WHAT, &err))? else {
                 continue;
@@ -183,17 +259,9 @@ impl<'slot> OnCpu<'slot> {
             let (place, code): (spin_place, spin_code) = (value(&bytes), value(&code));
             let length = usize::try_from(code.length).unwrap_or(0).min(code.bytes.len());
             let bytes = code.bytes.get(..length).unwrap_or_default().to_vec();
-            codes.push(Code { tgid: place.tgid, block: place.block, start: code.start, bytes });
+            self.gathered.keep(Code { tgid: place.tgid, block: place.block, start: code.start, bytes });
         }
-        Ok(codes)
-    }
-
-    fn stack(&self, id: i32) -> Option<Vec<u64>> {
-        let id = u32::try_from(id).ok()?; // negative: no such stack
-        let bytes = self.skel.maps.stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
-        let words =
-            bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
-        Some(words.take_while(|address| *address != 0).collect())
+        Ok(())
     }
 
     /// How often it looks.
@@ -209,14 +277,46 @@ impl<'slot> OnCpu<'slot> {
         Ok(values.iter().map(|bytes| value(bytes)).collect())
     }
 
+    /// Samples of which only the owner could be noted.
+    pub fn without_room(&self) -> u64 {
+        self.without_room
+    }
+
     /// Samples that the kernel half could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 }
 
-/// A cpu-clock event on one CPU, for the probe called `what`: a program attached to it runs `hertz` times a second.
-pub(super) fn open_timer(what: &str, cpu: u32, hertz: u64) -> Result<i32, Missing> {
+/// Take all rows of a table that nobody fills. Before v5.6 (05799638005f) one by one.
+fn take_all(map: &MapMut<'_>, most: u32) -> libbpf_rs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    if let Ok(rows) = map.lookup_and_delete_batch(most, MapFlags::ANY, MapFlags::ANY) {
+        return Ok(rows.collect());
+    }
+    let mut rows = Vec::new();
+    for key in map.keys() {
+        if let Some(row) = map.lookup(&key, MapFlags::ANY)? {
+            map.delete(&key)?;
+            rows.push((key, row));
+        }
+    }
+    Ok(rows)
+}
+
+fn counted(count: &oncpu_count) -> Count {
+    let oncpu_count { samples, signs } = count;
+    Count { samples: *samples, same: signs.same, zero: signs.zero, again: signs.again }
+}
+
+fn stack(map: &MapMut<'_>, id: i32) -> Option<Vec<u64>> {
+    let id = u32::try_from(id).ok()?; // negative: no such stack
+    let bytes = map.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
+    let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+    Some(words.take_while(|address| *address != 0).collect())
+}
+
+/// A cpu-clock event on one CPU, for the probe called `what`: `program` runs `hertz` times a second until it is closed.
+pub(super) fn timer(what: &str, cpu: u32, hertz: u64, program: BorrowedFd<'_>) -> Result<File, Missing> {
     const PERF_TYPE_SOFTWARE: u32 = 1;
     const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
     const FREQ: u64 = 1 << 10;
@@ -227,13 +327,14 @@ pub(super) fn open_timer(what: &str, cpu: u32, hertz: u64) -> Result<i32, Missin
         flags: FREQ,
         ..Attr::default()
     };
-    perf_event::open(attr, cpu, -1).map(IntoRawFd::into_raw_fd).map_err(|err| match err.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => Missing::NotAllowed {
-            what: what.to_owned(),
-            way_out: "run as root, or grant CAP_PERFMON".to_owned(),
-        },
+    let not_allowed = |way_out: String| Missing::NotAllowed { what: what.to_owned(), way_out };
+    let opened = perf_event::open(attr, cpu, -1).map_err(|err| match err.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => not_allowed(crate::rights::Rights::own().way_out_for_perf()),
+        Some(libc::EMFILE) => not_allowed(open_files::WAY_OUT.to_owned()),
         _ => Missing::broken(what, err),
-    })
+    })?;
+    perf_event::run(&opened, program).map_err(|err| Missing::broken(what, err))?;
+    Ok(opened)
 }
 
 #[cfg(test)]
@@ -261,6 +362,75 @@ mod tests {
         let ratio = seen.as_secs_f64() / burned.as_secs_f64();
         assert!((0.6..1.5).contains(&ratio), "sampled {seen:?} of {burned:?}");
         assert!(hits.iter().any(|hit| hit.key.pid == me && !hit.user.is_empty()));
+    }
+
+    /// A hundred threads fill tables of 64 rows; then one comes that works, and must be told as what it is.
+    fn met_after_the_tables_are_full(polled: bool) -> (f64, f64, u64) {
+        let mut slot = MaybeUninit::uninit();
+        let mut probe = OnCpu::load_with(&mut slot, &[0, 1], Pace::Close, 64).unwrap();
+        probe.begin().unwrap();
+        let burn = |time| {
+            let began = thread_cpu();
+            while thread_cpu() - began < time {
+                std::hint::spin_loop();
+            }
+        };
+        let mut poll = || {
+            if polled {
+                probe.poll().unwrap()
+            }
+        };
+        for _ in 0..100 {
+            std::thread::spawn(move || burn(Duration::from_millis(6))).join().unwrap();
+            poll();
+        }
+        let work = Duration::from_millis(300);
+        // SAFETY: gettid has no arguments and cannot fail.
+        let hot = std::thread::spawn(move || (burn(work), unsafe { libc::gettid() } as u32));
+        while !hot.is_finished() {
+            poll();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (_, pid) = hot.join().unwrap();
+        let hits = probe.finish().unwrap().hits;
+        let its: Vec<_> = hits.iter().filter(|hit| hit.key.pid == pid).collect();
+        let seen = Pace::Close.period() * its.iter().map(|hit| hit.count as u32).sum::<u32>();
+        let bare =
+            Pace::Close.period() * its.iter().filter(|hit| hit.bare).map(|hit| hit.count as u32).sum::<u32>();
+        (seen.as_secs_f64() / work.as_secs_f64(), bare.as_secs_f64() / seen.as_secs_f64(), probe.lost())
+    }
+
+    #[test]
+    fn root_who_comes_when_the_tables_have_been_full_is_sampled_as_the_first() {
+        let (ratio, bare, lost) = met_after_the_tables_are_full(true);
+        assert!((0.6..1.5).contains(&ratio), "sampled {ratio} of its time");
+        // The rest of a busy host fills 64 rows now and then.
+        assert!(bare < 0.5 && lost == 0, "{bare} of it has no stack");
+        let (ratio, bare, lost) = met_after_the_tables_are_full(false);
+        assert!((0.6..1.5).contains(&ratio), "sampled {ratio} of its time");
+        assert!(bare > 0.9 && lost == 0, "nobody made room: whose time it is is known all the same");
+    }
+
+    /// A sample that falls into a row between its reading and its removal is in neither: no table is emptied that is filled.
+    #[test]
+    fn root_only_the_set_that_nobody_fills_is_emptied() {
+        let mut slot = MaybeUninit::uninit();
+        let mut probe = OnCpu::load_with(&mut slot, &[], Pace::Close, 64).unwrap();
+        let maps = &probe.skel.maps;
+        let filled = [&maps.counts, &maps.counts_2, &maps.bare, &maps.bare_2];
+        for (map, pid) in filled.into_iter().zip(1..) {
+            let key = oncpu_key { pid, kernel: -1, user: -1, ..oncpu_key::default() };
+            let count = oncpu_count { samples: 1, ..oncpu_count::default() };
+            // SAFETY: integers and bytes only, without gaps.
+            let (key, count) = unsafe { (plain::as_bytes(&key), plain::as_bytes(&count)) };
+            map.update(key, count, MapFlags::ANY).unwrap();
+        }
+        probe.empty(0).unwrap();
+        let left = |map: &MapMut<'_>| map.keys().count();
+        let maps = &probe.skel.maps;
+        assert_eq!([&maps.counts, &maps.counts_2, &maps.bare, &maps.bare_2].map(left), [0, 1, 0, 1]);
+        let hits = probe.finish().unwrap().hits;
+        assert_eq!((hits.len(), probe.without_room()), (4, 2));
     }
 
     fn thread_cpu() -> Duration {

@@ -4,7 +4,8 @@
 //! it: through sysctl kernel.bpf_stats_enabled (v5.1, 492ecee892c2), or while a descriptor of BPF_ENABLE_STATS is open
 //! (v5.8, d46edd671a14). We hold one for a sampled part of the window and scale up. The sysctl stays 0 while
 //! somebody holds a descriptor, so others' statistics show only in counts that advance before ours are on.
-//! Cost: two clock reads a run, while ours are on. Not seen: programs that were loaded and unloaded in between.
+//! The time counted is that within the program; the way into it (trampoline, dispatch) is measured once with an empty one
+//! (`tasks.rs`) and added for each run of ours. Cost: two clock reads a run, while ours are on. Not seen: programs that were loaded and unloaded in between.
 
 use std::collections::HashMap;
 use std::fs;
@@ -38,6 +39,7 @@ type Counts = HashMap<u32, Count>;
 #[derive(Debug)]
 pub struct Programs {
     own: Vec<u32>,
+    entry: Option<Duration>,
     others_count: bool,
     before: Counts,
     statistics: Option<(OwnedFd, Instant, Counts)>,
@@ -50,7 +52,14 @@ impl Programs {
     pub fn before(own: &[u32]) -> Self {
         let sysctl = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
         let others_count = sysctl.is_ok_and(|text| text.trim() == "1");
-        Programs { own: own.to_vec(), others_count, before: counts(), statistics: None, sampled: None }
+        Programs {
+            own: own.to_vec(),
+            entry: None,
+            others_count,
+            before: counts(),
+            statistics: None,
+            sampled: None,
+        }
     }
 
     /// Begin the sampled part. What advanced since `before` was counted for somebody else.
@@ -66,6 +75,14 @@ impl Programs {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         self.statistics = Some((fd, Instant::now(), began));
         Ok(())
+    }
+
+    /// To enter a program and to leave it costs so much: the statistics know nothing of that. Asked once, and not before the
+    /// window: nobody waits for it then.
+    pub fn knows_entry(&mut self, cost: impl FnOnce() -> Option<Duration>) {
+        if self.entry.is_none() {
+            self.entry = Some(cost().unwrap_or_default());
+        }
     }
 
     /// The kernel counts for us now.
@@ -93,14 +110,24 @@ impl Programs {
         };
         let scale = window.as_secs_f64() / took.as_secs_f64().max(1e-6);
         let rows = differences(first, last, &self.own, self.others_count, scale);
-        let ours = self.own.iter().filter_map(|id| last.get(id).zip(first.get(id)));
-        let own_ns: u64 = ours.map(|(l, f)| l.run_ns.saturating_sub(f.run_ns)).sum();
+        let own_ns = cost_of(&self.own, first, last, self.entry.unwrap_or_default());
         let runs: u64 =
             last.iter().filter_map(|(id, l)| Some(l.runs.saturating_sub(first.get(id)?.runs))).sum();
         // The statistics were on for the sampled part only: their cost is not scaled.
         let statistics_ns = runs.saturating_mul(STATISTICS_NS);
         Ok((rows, Some(scaled(own_ns, scale).saturating_add(statistics_ns))))
     }
+}
+
+/// The run time of some programs, and what it cost to enter them.
+fn cost_of(own: &[u32], first: &Counts, last: &Counts, entry: Duration) -> u64 {
+    let entry = u64::try_from(entry.as_nanos()).unwrap_or(u64::MAX);
+    let ours = own.iter().filter_map(|id| last.get(id).zip(first.get(id)));
+    let cost = |(l, f): (&Count, &Count)| {
+        let entered = l.runs.saturating_sub(f.runs).saturating_mul(entry);
+        l.run_ns.saturating_sub(f.run_ns).saturating_add(entered)
+    };
+    ours.map(cost).fold(0, u64::saturating_add)
 }
 
 /// Where the kernel keeps the code of all programs that are loaded; empty where it does not tell.
@@ -186,6 +213,16 @@ mod tests {
         let rows = differences(&first, &last, &[3], false, 2.0);
         let told: Vec<_> = rows.iter().map(|p| (p.id, p.run_ns, p.runs)).collect();
         assert_eq!(told, [(1, 400, 20), (4, 100, 10)]);
+    }
+
+    #[test]
+    fn ours_cost_their_run_time_and_the_way_into_them() {
+        let first = HashMap::from([(1, count(100, 10)), (2, count(7, 7))]);
+        let last = HashMap::from([(1, count(300, 20)), (2, count(70, 70)), (3, count(5, 5))]);
+        assert_eq!(cost_of(&[1], &first, &last, Duration::ZERO), 200);
+        assert_eq!(cost_of(&[1], &first, &last, Duration::from_nanos(40)), 600);
+        // Whose first count is not known is left out, as before.
+        assert_eq!(cost_of(&[1, 3], &first, &last, Duration::from_nanos(40)), 600);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::cell::RefCell;
 use libbpf_rs::PrintLevel;
 use whyslow_model::Missing;
 
+use crate::rights::Rights;
+
 thread_local! {
     /// Of the last program that this thread could not load.
     static HEARD: RefCell<Option<Refusal>> = const { RefCell::new(None) };
@@ -28,6 +30,10 @@ const OLDER: [(&str, &str, &str); 8] = [
     ("struct folio.", "folios (struct folio)", "Linux 5.16"),
     ("type PTR in", "BPF functions that take pointers", "Linux 5.13"),
 ];
+
+/// Helpers that read the kernel: bpf_probe_read, bpf_probe_read_str, bpf_probe_read_kernel, bpf_probe_read_kernel_str. All kernels
+/// that we run on have them, but those that are locked down do not lend them.
+const READS: [&str; 4] = ["#4", "#45", "#113", "#115"];
 
 /// A program that the kernel did not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +76,11 @@ impl Refusal {
         if let Some(name) = self.complaint.strip_prefix(NO_TRACEPOINT) {
             return Missing::broken(what, format!("this kernel has no tracepoint {name}"));
         }
-        let is_helper = self.complaint.contains("func ");
+        let is_helper = self.complaint.contains("func ") || self.complaint.contains("cannot use helper ");
+        if is_helper && READS.iter().any(|number| self.complaint.ends_with(number)) {
+            // v5.14 on (ff40e51043af) they are not offered to programs there; before they fail where they run.
+            return Missing::NotAllowed { what: what.to_owned(), way_out: Rights::own().confidential() };
+        }
         let older = OLDER.iter().find(|(words, ..)| {
             if words.starts_with('#') {
                 is_helper && self.complaint.ends_with(words)

@@ -51,6 +51,21 @@ fn helpers_and_instructions_that_came_later_are_told_as_lacking() {
 }
 
 #[test]
+fn a_kernel_that_lends_no_helper_to_read_it_is_locked_down() {
+    for lines in [
+        // From Linux 6.1 with lockdown=confidentiality: libbpf thinks that it has the old helper only.
+        "8: (85) call bpf_probe_read#4\nunknown func bpf_probe_read#4\n",
+        "8: (85) call bpf_probe_read_str#45\nunknown func bpf_probe_read_str#45\n",
+        "5: (85) call bpf_probe_read_kernel#113\nunknown func bpf_probe_read_kernel#113\n",
+        "5: (85) call bpf_probe_read_kernel_str#115\nprogram of this type cannot use helper bpf_probe_read_kernel_str#115\n",
+    ] {
+        let why = told(&log("walk", lines));
+        assert!(matches!(why, Missing::NotAllowed { .. }), "{why}");
+        assert!(why.to_string().contains("lockdown=confidentiality"), "{why}");
+    }
+}
+
+#[test]
 fn a_tracepoint_that_is_not_there_is_named() {
     let message = "libbpf: prog 'begins': failed to find kernel BTF type ID of 'contention_begin': -ESRCH\n";
     assert!(told(message).to_string().contains("no tracepoint contention_begin"));

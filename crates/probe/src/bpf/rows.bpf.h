@@ -129,8 +129,10 @@ const volatile __s64 preempt_count_at = 0;
 /* System calls whose first argument is a file descriptor. */
 const volatile __u64 takes_fd[8] = {};
 
-/* Tasks, exits and rows that we saw but could not note. */
+/* Exits and rows that we saw but could not note. */
 __u64 lost;
+/* Tasks without a slot, or of the followed those of whom that could not be noted: user space tells which. */
+__u64 without_place;
 /* Waits over the budget: their time stays in the sums. */
 __u64 shed;
 /* ktime - run queue clock. Both count from boot; they differ by what NTP slewed. */
@@ -283,7 +285,7 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 
 static __always_inline void note_lock(struct sched_span *span, __u32 pid)
 {
-	struct lock_wait *wait = lock_wait_at(pid);
+	struct lock_wait *wait = lock_wait_at(place_by_pid(pid));
 
 	if (!wait || !wait->lock || wait->pid != pid)
 		return;
@@ -298,7 +300,7 @@ static __always_inline void note_lock(struct sched_span *span, __u32 pid)
 
 static __always_inline __u32 device_of(__u32 pid)
 {
-	__u32 at = pid & (SLOTS - 1);
+	__u32 at = place_by_pid(pid);
 	__u32 *device = bpf_map_lookup_elem(&last_device, &at);
 
 	return device ? *device : 0;
@@ -310,7 +312,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 {
 	__builtin_memset(span, 0, sizeof(*span));
 	span->kind = ROW_SPAN;
-	span->pid = t->pid;
+	span->pid = s->pid; /* of a leader whose pid a thread of his has taken over: the one he had */
 	span->tgid = t->tgid;
 	span->state = state;
 	span->from = s->from_mono;
@@ -331,9 +333,9 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 		return;
 	span->work = work_of(t);
 	if (state == IO || state == BLOCKED)
-		span->device = device_of(t->pid);
+		span->device = device_of(s->pid);
 	note_call(span, t);
-	note_lock(span, t->pid);
+	note_lock(span, s->pid);
 }
 
 /* The stretch that ends at `now` is told. */

@@ -1,9 +1,15 @@
 //! What the sched probe tells of timelines, kept small: stacks once each, and coarser when there is too much.
 
+mod coarser;
+
 use std::collections::HashMap;
+use std::ffi::c_char;
 use std::mem::size_of;
 
-use super::sched::{sched_run, sched_span, sched_span_stack, sched_wake};
+use whyslow_model::Missing;
+use whyslow_model::timeline::RUNS_IN_PART;
+
+use super::sched::{sched_exit, sched_run, sched_span, sched_span_stack, sched_wake};
 use super::value;
 
 /// `enum row_kind` of the kernel half.
@@ -11,15 +17,17 @@ const SPAN: u32 = 0;
 const WAKE: u32 = 1;
 const RUN: u32 = 2;
 
-/// `enum sched_state`.
-const READY: usize = 2;
-
-/// Rows of spans that are kept, about 350 bytes each. When there are more, the shortest waits go into the sums.
+/// Rows of spans that are kept, about 370 bytes each. When there are more, short lives and short waits go into the sums.
 const MOST: usize = 120_000;
-/// Where that begins.
-const COARSE_NS: u64 = 1_000_000;
-/// A stretch without a wait that is longer than so many of the shortest waits stays apart.
-const STRETCH: u64 = 10;
+/// Runs, 32 bytes each. When there are more, the shorter half is let go, and that is said.
+const MOST_RUNS: usize = 200_000;
+/// Stacks of the kernel that differ: a busy host has some thousands. A row too many has none.
+const MOST_STACKS: usize = 32_768;
+/// Names of ended tasks that are remembered, by the low bits of their pid.
+const NAMES: usize = 65_536;
+
+/// A task's name, as the kernel has it.
+pub type Comm = [c_char; 16];
 
 /// A span and its stack.
 #[derive(Clone, Copy, Default)]
@@ -28,14 +36,24 @@ pub struct SpanRow {
     pub span: sched_span,
     /// Its stack, in `Rows::stack`.
     pub stack: Option<u32>,
+    /// Waiting that it stands for, its own included; 0: for none.
+    pub stands: u64,
 }
 
 /// Who woke.
 #[derive(Clone, Copy, Default)]
 pub struct WakeRow {
-    /// As the kernel half told it; its frames are in `Rows::stack`.
-    pub wake: sched_wake,
-    /// The waker's stack.
+    /// The current task.
+    pub waker: u32,
+    /// Its process; 0: not known.
+    pub tgid: u32,
+    /// `enum wake_context` of the kernel half.
+    pub context: u32,
+    /// The function of the work item that it ran.
+    pub work: u64,
+    /// Its name.
+    pub comm: Comm,
+    /// Its stack.
     pub stack: Option<u32>,
 }
 
@@ -50,7 +68,19 @@ pub struct Rows {
     pub runs: Vec<sched_run>,
     stacks: Vec<Vec<u64>>,
     known: HashMap<Vec<u64>, u32>,
-    coarse_ns: u64,
+    names: Vec<(u32, Comm)>,
+    /// Spans are coarsened when there are so many, if not at `MOST`.
+    next: usize,
+    /// What is in no row.
+    dropped: Dropped,
+}
+
+/// What there was no room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Dropped {
+    runs: u64,
+    longest_run_ns: u64,
+    stacks: u64,
 }
 
 impl Rows {
@@ -62,19 +92,74 @@ impl Rows {
             (Some(SPAN), n) if n == size_of::<sched_span_stack>() => {
                 let row: sched_span_stack = value(bytes);
                 let stack = self.stack_of(row.span.depth, &row.frames);
-                self.keep(SpanRow { span: row.span, stack });
+                self.keep(SpanRow { stack, ..SpanRow::of(row.span) });
             }
-            (Some(SPAN), n) if n == size_of::<sched_span>() => {
-                self.keep(SpanRow { span: value(bytes), stack: None });
-            }
-            (Some(WAKE), n) if n == size_of::<sched_wake>() => {
-                let wake: sched_wake = value(bytes);
-                let stack = self.stack_of(wake.depth, &wake.frames);
-                self.wakes.insert((wake.pid, wake.key), WakeRow { wake, stack });
-            }
-            (Some(RUN), n) if n == size_of::<sched_run>() => self.runs.push(value(bytes)),
+            (Some(SPAN), n) if n == size_of::<sched_span>() => self.keep(SpanRow::of(value(bytes))),
+            (Some(WAKE), n) if n == size_of::<sched_wake>() => self.note_wake(&value(bytes)),
+            (Some(RUN), n) if n == size_of::<sched_run>() => self.note_run(value(bytes)),
             _ => {}
         }
+    }
+
+    fn note_wake(&mut self, wake: &sched_wake) {
+        let stack = self.stack_of(wake.depth, &wake.frames);
+        let &sched_wake { waker, waker_tgid: tgid, context, work, comm, .. } = wake;
+        if self.wakes.len() >= 2 * MOST {
+            self.forget_wakes();
+        }
+        self.wakes.insert((wake.pid, wake.key), WakeRow { waker, tgid, context, work, comm, stack });
+    }
+
+    fn note_run(&mut self, run: sched_run) {
+        if self.runs.len() >= MOST_RUNS {
+            let mut lengths: Vec<u64> = self.runs.iter().map(|run| run.to.saturating_sub(run.from)).collect();
+            let (_, median, longer) = lengths.select_nth_unstable(MOST_RUNS / 2);
+            let median = *median;
+            // Half goes, also where they are alike: of those of the median's length as many stay as the longer ones leave room for.
+            let longer = longer.iter().filter(|length| **length > median).count();
+            let mut alike = (MOST_RUNS / 2).saturating_sub(longer);
+            let before = self.runs.len();
+            self.runs.retain(|run| {
+                let length = run.to.saturating_sub(run.from);
+                let stays = length > median || (length == median && alike > 0);
+                alike = alike.saturating_sub(usize::from(length == median && stays));
+                stays
+            });
+            let gone = (before - self.runs.len()) as u64;
+            self.dropped.runs = self.dropped.runs.saturating_add(gone);
+            self.dropped.longest_run_ns = self.dropped.longest_run_ns.max(median);
+        }
+        self.runs.push(run);
+    }
+
+    /// A task has ended: whom it woke is told by its number, and its name will be asked for.
+    pub fn note_name(&mut self, exit: &sched_exit) {
+        self.names.resize(NAMES, (0, Comm::default()));
+        if let Some(name) = self.names.get_mut(exit.pid as usize % NAMES) {
+            *name = (exit.pid, exit.comm);
+        }
+    }
+
+    /// What the last task that ended under this pid was called.
+    #[must_use]
+    pub fn name_of(&self, pid: u32) -> Option<&Comm> {
+        self.names.get(pid as usize % NAMES).filter(|(of, _)| *of == pid && pid != 0).map(|(_, comm)| comm)
+    }
+
+    /// What is in no row, in words.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Missing> {
+        let Dropped { runs, longest_run_ns, stacks } = self.dropped;
+        let ms = longest_run_ns as f64 / 1e6;
+        let runs = (runs > 0).then(|| {
+            let reason = format!("{runs} were let go, none of them longer than {ms:.1} ms, for want of room");
+            Missing::skipped(RUNS_IN_PART, reason)
+        });
+        let stacks = (stacks > 0).then(|| {
+            let reason = format!("{stacks} times there were {MOST_STACKS} others already");
+            Missing::skipped("the stacks of some waits and wakers", reason)
+        });
+        runs.into_iter().chain(stacks).collect()
     }
 
     /// The frames of a stack, innermost first.
@@ -90,6 +175,10 @@ impl Rows {
         if let Some(id) = self.known.get(frames) {
             return Some(*id);
         }
+        if self.stacks.len() >= MOST_STACKS {
+            self.dropped.stacks = self.dropped.stacks.saturating_add(1);
+            return None;
+        }
         let id = u32::try_from(self.stacks.len()).ok()?;
         self.stacks.push(frames.to_vec());
         self.known.insert(frames.to_vec(), id);
@@ -98,118 +187,29 @@ impl Rows {
 
     fn keep(&mut self, row: SpanRow) {
         self.spans.push(row);
-        if self.spans.len() >= MOST {
+        if self.spans.len() >= self.next.max(MOST) {
             self.coarsen();
+            // What cannot be told by less (a row of each task that lives) may be much: only after as many more it is tried
+            // again.
+            self.next = self.spans.len() + MOST / 4;
         }
     }
 
-    /// Waits shorter than twice the last bound, and runs likewise, go into the sums of the stretch that follows.
-    fn coarsen(&mut self) {
-        self.coarse_ns = if self.coarse_ns == 0 { COARSE_NS } else { self.coarse_ns.saturating_mul(2) };
-        let bound = self.coarse_ns;
-        let mut open: HashMap<u32, sched_span> = HashMap::new();
-        let mut kept = Vec::with_capacity(self.spans.len() / 2);
-        for mut row in std::mem::take(&mut self.spans) {
-            if let Some(before) = open.remove(&row.span.pid) {
-                prepend(&mut row.span, &before);
-            }
-            let span = &row.span;
-            let waited = span.to.saturating_sub(span.at);
-            let long = span.to.saturating_sub(span.from) > bound.saturating_mul(STRETCH);
-            if waited < bound && span.ended == 0 && !long {
-                dissolve(&mut row.span);
-                open.insert(row.span.pid, row.span);
-            } else {
-                kept.push(row);
-            }
-        }
-        // In order of their ends, as all rows are.
-        kept.extend(open.into_values().map(|span| SpanRow { span, stack: None }));
-        kept.sort_by_key(|row| row.span.to);
-        self.spans = kept;
+    fn forget_wakes(&mut self) {
         let told: std::collections::HashSet<(u32, u64)> =
             self.spans.iter().map(|row| (row.span.pid, row.span.key)).collect();
         self.wakes.retain(|key, _| told.contains(key));
-        self.runs.retain(|run| run.to.saturating_sub(run.from) >= bound);
     }
 }
 
-/// The row's wait becomes part of its sums.
-fn dissolve(span: &mut sched_span) {
-    let state = span.state as usize;
-    if (READY + 1..span.mixed.len()).contains(&state) {
-        span.mixed[state] = span.mixed[state].saturating_add(span.woken.saturating_sub(span.at));
+impl SpanRow {
+    /// As it came.
+    #[must_use]
+    pub fn of(span: sched_span) -> Self {
+        SpanRow { stands: if span.depth > 0 { span.debt } else { 0 }, span, stack: None }
     }
-    span.mixed[READY] = span.mixed[READY].saturating_add(span.to.saturating_sub(span.woken));
-    (span.state, span.at, span.woken, span.depth, span.syscall, span.mode, span.lock) =
-        (0, span.to, span.to, 0, -1, 0, 0);
-}
-
-/// What was `before` it becomes part of the row's sums.
-fn prepend(span: &mut sched_span, before: &sched_span) {
-    span.from = before.from;
-    for (sum, more) in span.mixed.iter_mut().zip(before.mixed) {
-        *sum = sum.saturating_add(more);
-    }
-    span.unknown = span.unknown.saturating_add(before.unknown);
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn span(pid: u32, from: u64, at: u64, woken: u64, to: u64) -> sched_span {
-        let mut mixed = [0; 8];
-        mixed[1] = at - from;
-        sched_span { pid, from, at, woken, to, state: 5, mixed, ..sched_span::default() }
-    }
-
-    fn total(rows: &Rows) -> u64 {
-        let of = |s: &sched_span| s.mixed.iter().sum::<u64>() + s.to - s.at;
-        rows.spans.iter().map(|row| of(&row.span)).sum()
-    }
-
-    #[test]
-    fn coarser_rows_hold_the_same_time() {
-        let mut rows = Rows::default();
-        let mut at = 0;
-        let mut told = 0;
-        for turn in 0..MOST as u64 * 3 {
-            // One wait in a hundred is long.
-            let wait = if turn % 100 == 0 { 20_000_000 } else { 150_000 };
-            rows.keep(SpanRow {
-                span: span(7, at, at + 50_000, at + 50_000 + wait, at + 60_000 + wait),
-                stack: None,
-            });
-            at += 60_000 + wait;
-            told += 60_000 + wait;
-        }
-        assert!(rows.spans.len() < MOST);
-        assert_eq!(total(&rows), told);
-        let long = rows.spans.iter().filter(|row| row.span.woken - row.span.at == 20_000_000).count();
-        assert_eq!(long, MOST * 3 / 100, "long waits stay");
-        for pair in rows.spans.windows(2) {
-            assert_eq!(pair[0].span.to, pair[1].span.from, "rows touch");
-        }
-    }
-
-    #[test]
-    fn a_stack_is_kept_once() {
-        let mut rows = Rows::default();
-        assert_eq!(rows.stack_of(16, &[1, 2, 9]), Some(0));
-        assert_eq!(rows.stack_of(24, &[1, 2, 9]), Some(1));
-        assert_eq!(rows.stack_of(16, &[1, 2]), Some(0));
-        assert_eq!(rows.stack_of(-14, &[1, 2]), None);
-        assert_eq!(rows.stack_of(800, &[1, 2]), Some(0), "deeper than what came");
-        assert_eq!(rows.stack(7), &[] as &[u64]);
-    }
-
-    #[test]
-    fn torn_records_are_dropped() {
-        let mut rows = Rows::default();
-        for size in 0..700 {
-            rows.note(&vec![0; size]);
-        }
-        assert!(rows.spans.len() <= 2 && rows.runs.len() <= 1);
-    }
-}
+#[path = "rows_tests.rs"]
+mod tests;

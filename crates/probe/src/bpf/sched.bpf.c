@@ -36,6 +36,7 @@ struct sched_exit {
 	__u32 policy;
 	__u32 allowed_count;
 	char comm[16];
+	char parent[16];
 };
 
 /* Read from the closing walk: a task that lives on, and the end of its timeline. */
@@ -168,26 +169,85 @@ static __always_inline bool is_due(struct sched_slot *s, __u32 state)
 	return is_sleep(state) && s->debt[state] >= s->owed[state];
 }
 
-static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now, bool born)
-{
-	static const struct sched_slot none;
-	struct sched_slot *s = slot_at(t->pid);
+/* Spare places that nobody has. Filled by sched.rs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, SPARES);
+	__uint(value_size, sizeof(__u32));
+} spare_places SEC(".maps");
 
-	if (!s)
-		return;
-	if (s->pid && s->pid != (__u32)t->pid) {
-		__sync_fetch_and_add(&lost, 1); /* pid_max is above SLOTS, and two tasks share a slot */
-		return;
+/* Another task lives at `home`. What this one may have noted there before its place was known moves along. */
+static __noinline struct sched_slot *displace(struct sched_slot *home, __u32 pid)
+{
+	__u32 at, from = pid & (homes - 1);
+	struct lock_wait *old, *new;
+
+	if (bpf_map_pop_elem(&spare_places, &at))
+		return 0;
+	if (bpf_map_update_elem(&displaced, &pid, &at, BPF_ANY)) {
+		bpf_map_push_elem(&spare_places, &at, 0);
+		return 0;
 	}
-	if (s->pid && !born)
-		return;
-	*s = none;
+	home->displaced = 1;
+	old = lock_wait_at(from);
+	new = lock_wait_at(at);
+	if (old && new) {
+		__builtin_memset(new, 0, sizeof(*new));
+		if (old->pid == pid) {
+			*new = *old;
+			old->lock = 0;
+		}
+	}
+	return slot_at(at);
+}
+
+/* Of two CPUs that want a free home at once one gets it at most. Compare-and-exchange came with v5.12 (5ffa25502b5a), and
+ * an older verifier refuses the program for it; an addition that returns nothing is as old as BPF. Whoever reads 1 after
+ * his own was alone: another's that came before would have made it 2, and one that comes later reads 2 itself.
+ */
+static __always_inline bool has_won(struct sched_slot *home)
+{
+	volatile __u32 *claims = &home->claims;
+
+	if (*claims)
+		return false;
+	__sync_fetch_and_add(&home->claims, 1);
+	if (*claims == 1)
+		return true;
+	__sync_fetch_and_add(&home->claims, -1);
+	return false;
+}
+
+/* A free slot for a task; one that is followed takes it from one that is not. */
+static __always_inline struct sched_slot *free_slot(struct task_struct *t)
+{
+	struct sched_slot *home = home_of(t->pid), *s;
+
+	if (!home)
+		return 0;
+	if (home->pid && home->key == (__u32)t->pid) /* of an earlier task of this pid we have missed the end */
+		return home;
+	if (has_won(home))
+		return home;
+	s = displace(home, t->pid);
+	if (s)
+		return s;
+	__sync_fetch_and_add(&without_place, 1);
+	return is_followed(t->pid) && !is_followed(home->pid) ? home : 0;
+}
+
+/* `s` is this task's from now on. */
+static __always_inline void move_in(struct sched_slot *s, struct task_struct *t, __u32 state, __u64 now, bool born)
+{
+	s->task = 0; /* until all is there nobody takes it for this one's */
+	__builtin_memset(s, 0, TENANT);
 	s->state = state;
 	s->since = now;
 	s->from = now;
 	s->from_mono = now + skew;
 	s->at = now;
 	s->whole = born;
+	s->start = t->start_time;
 	s->delay = t->sched_info.run_delay;
 	s->limit = (__u32)t->tgid == own_tgid ? ~0ULL : is_followed(t->pid) ? MSEC / 10 : MSEC;
 	for (__u32 i = IO; i <= ASLEEP; i++)
@@ -195,27 +255,77 @@ static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now,
 	if (born) /* whoever makes a task lets it run first */
 		s->creator = (__u32)bpf_get_current_pid_tgid();
 	s->pid = t->pid;
+	s->key = t->pid;
+	s->task = (__u64)t;
 }
 
-/* Children of those who are followed are followed. */
-static __always_inline void inherit(struct task_struct *child)
+static __always_inline void claim(struct task_struct *t, __u32 state, __u64 now, bool born)
 {
-	__u32 at = child->pid & (SLOTS - 1);
-	struct followed *f;
+	struct sched_slot *s;
 
-	if (!is_followed(bpf_get_current_pid_tgid()))
+	if (slot_of(t))
 		return;
-	f = bpf_map_lookup_elem(&followed, &at);
+	s = free_slot(t);
+	if (s)
+		move_in(s, t, state, now, born);
+}
+
+/* Its slot is free again. */
+static __always_inline void vacate(struct sched_slot *s)
+{
+	__u32 key = s->key, at;
+
+	s->task = 0;
+	s->pid = 0;
+	s->key = 0;
+	if (s == home_of(key)) {
+		__sync_fetch_and_add(&s->claims, -1);
+		return;
+	}
+	at = spare_place(key);
+	if (at == NOWHERE || slot_at(at) != s)
+		return;
+	bpf_map_delete_elem(&displaced, &key);
+	bpf_map_push_elem(&spare_places, &at, 0);
+}
+
+static __noinline int follow(__u32 pid)
+{
+	__u32 at = pid & (homes - 1), one = 1;
+	struct followed *f = bpf_map_lookup_elem(&followed, &at);
+
+	if (!f || f->pid == pid)
+		return 0;
+	if (!f->pid) {
+		f->pid = pid;
+		return 0;
+	}
+	if (bpf_map_update_elem(&followed_more, &pid, &one, BPF_ANY))
+		__sync_fetch_and_add(&without_place, 1);
+	f->more = 1;
+	return 0;
+}
+
+static __always_inline void unfollow(__u32 pid)
+{
+	__u32 at = pid & (homes - 1);
+	struct followed *f = bpf_map_lookup_elem(&followed, &at);
+
 	if (!f)
 		return;
-	f->flags = 0;
-	f->pid = child->pid;
+	if (f->pid == pid)
+		f->pid = 0;
+	else if (f->more)
+		bpf_map_delete_elem(&followed_more, &pid);
 }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(born, struct task_struct *t)
 {
-	inherit(t);
+	if (is_followed(bpf_get_current_pid_tgid())) /* children of those who are followed are followed */
+		follow(t->pid);
+	else if (is_followed(t->pid)) /* who had the number before ended unseen: this is a stranger */
+		unfollow(t->pid);
 	claim(t, READY, clock_of(t), true);
 	return 0;
 }
@@ -382,42 +492,54 @@ static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s
 	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
 }
 
-static __noinline int ended(struct task_struct *t, struct sched_slot *s, __u64 now)
+/* `s` is 0 for a task that had no slot: all but its waits is told. */
+static __noinline int tell_exit(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
 	struct sched_exit *e = bpf_ringbuf_reserve(&exits, sizeof(*e), 0);
-	__u32 at = t->pid & (SLOTS - 1);
-	struct followed *f = bpf_map_lookup_elem(&followed, &at);
 
-	tell_end(t, s, now);
-	if (f)
-		f->pid = 0;
+	if (s)
+		tell_end(t, s, now);
 	if (!e) {
 		__sync_fetch_and_add(&lost, 1);
-		s->pid = 0;
 		return 0;
 	}
-	e->slot = *s;
-	s->pid = 0;
-	e->start_ns = t->start_time;
+	if (s) {
+		e->slot = *s;
+		e->pid = s->pid;
+		e->start_ns = s->start;
+	} else {
+		__builtin_memset(&e->slot, 0, sizeof(e->slot));
+		e->slot.creator = t->real_parent->pid; /* a zero would say that it is older than the window */
+		e->pid = t->pid;
+		e->start_ns = t->start_time;
+	}
 	e->exec_ns = t->se.sum_exec_runtime;
 	e->run_delay_ns = t->sched_info.run_delay;
 	e->switches_in = t->sched_info.pcount;
 	e->voluntary = t->nvcsw;
 	e->involuntary = t->nivcsw;
 	e->weight = t->se.load.weight;
-	e->pid = t->pid;
 	e->tgid = t->tgid;
 	e->ppid = t->real_parent->tgid;
 	e->flags = t->flags;
 	e->policy = t->policy;
 	e->allowed_count = t->nr_cpus_allowed;
 	bpf_probe_read_kernel(e->comm, sizeof(e->comm), t->comm);
+	bpf_probe_read_kernel(e->parent, sizeof(e->parent), t->real_parent->group_leader->comm);
 	e->cpu_cgroup = css_cgroup_key(task_css(t, cpu_cgrp_id));
 	e->memory_cgroup = css_cgroup_key(task_css(t, memory_cgrp_id));
 	e->io_cgroup = css_cgroup_key(task_css(t, io_cgrp_id));
 	e->unified_cgroup = cgroup_key(BPF_CORE_READ(t, cgroups, dfl_cgrp));
 	e->autogroup = autogroup_of(t, &e->autogroup_shares);
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+static __noinline int ended(struct task_struct *t, struct sched_slot *s, __u64 now)
+{
+	tell_exit(t, s, now);
+	if (s)
+		vacate(s);
 	return 0;
 }
 
@@ -472,12 +594,39 @@ static __always_inline void arrived_unseen(struct task_struct *t, struct sched_s
 	tell_late(t, s, ready, arrival);
 }
 
+/* A thread that executed has got this leader's pid, and it the thread's: its slot is where it was. */
+static __noinline struct sched_slot *left_behind(struct task_struct *t)
+{
+	struct task_struct *leader = t->group_leader;
+	struct sched_slot *s = home_of(leader->pid);
+
+	if (leader == t)
+		return 0;
+	if (s && s->displaced && s->task != (__u64)t)
+		s = slot_at(spare_place(leader->pid));
+	return s && s->task == (__u64)t ? s : 0;
+}
+
+static __noinline int leave_for_good(struct task_struct *t, struct sched_slot *s, __u64 now)
+{
+	if (!s) {
+		s = left_behind(t);
+		if (s)
+			close_interval(s, RUNNING, now);
+	}
+	unfollow(t->pid);
+	return ended(t, s, now);
+}
+
 static __always_inline void leave(struct task_struct *t, bool preempted, __u64 now)
 {
 	struct sched_slot *s = slot_of(t);
 
-	if (!s)
+	if (!s) {
+		if (task_state(t) & TASK_DEAD)
+			leave_for_good(t, 0, now);
 		return;
+	}
 	if (s->state != RUNNING)
 		arrived_unseen(t, s, now);
 	if (close_interval(s, RUNNING, now) >= LONG_RUN)
@@ -495,7 +644,65 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 	}
 	s->since = now;
 	if (task_state(t) & TASK_DEAD)
-		ended(t, s, now);
+		leave_for_good(t, s, now);
+}
+
+/* The slot of whoever had a pid before `t`. */
+static __always_inline struct sched_slot *slot_before(struct task_struct *t)
+{
+	struct sched_slot *s = home_of(t->pid);
+
+	if (s && s->key != (__u32)t->pid && s->displaced)
+		s = slot_at(spare_place(t->pid));
+	return s && s->pid && s->key == (__u32)t->pid && s->task != (__u64)t ? s : 0;
+}
+
+/* The thread `old` ends here, and its process's pid is another task from now on. If the leader has not left its CPU for the
+ * last time what is noted of it goes where it will look for it, since it has the thread's pid now: the two change places,
+ * and no place is free in between that another could take.
+ */
+static __noinline int take_over(struct task_struct *t, __u32 old)
+{
+	__u64 now = bpf_ktime_get_ns() - skew;
+	struct sched_slot *mine = slot_at(place_by_pid(old)), *theirs = slot_before(t), *s;
+
+	if (is_followed(old))
+		follow(t->pid);
+	unfollow(old);
+	if (mine && mine->task == (__u64)t) {
+		if (t->sched_info.last_arrival > mine->since) /* it was off the CPU since it has the new pid: nobody noted it */
+			mine->state = NONE;
+		close_interval(mine, RUNNING, now);
+		tell_exit(t, mine, now);
+		if (theirs) {
+			__builtin_memcpy(mine, theirs, TENANT);
+			mine->key = old;
+		} else {
+			vacate(mine);
+		}
+	}
+	if (theirs)
+		move_in(theirs, t, RUNNING, now, false);
+	else
+		claim(t, RUNNING, now, false);
+	s = slot_of(t);
+	if (!s)
+		return 0;
+	s->cpu = bpf_get_smp_processor_id();
+	s->taken_over = 1;
+	s->creator = t->real_parent->pid;
+	s->exec_base = t->se.sum_exec_runtime;
+	s->delay_base = t->sched_info.run_delay;
+	return 0;
+}
+
+/* A thread that is not its process's first gets that one's pid when it executes (fs/exec.c, de_thread). */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(executed, struct task_struct *t, int old_pid)
+{
+	if (old_pid != t->pid)
+		take_over(t, old_pid);
+	return 0;
 }
 
 /* The run queue's clock was read some time before ours: the least difference of many is the true one. */

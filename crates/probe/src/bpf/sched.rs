@@ -1,19 +1,21 @@
 //! Where did each task's time go: on a CPU, ready, waiting for I/O, blocked, asleep? The kernel half is `sched.bpf.c`.
 
+use std::collections::HashSet;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{DataSec, Var};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
+use super::exits::Exits;
 use super::rows::Rows;
-use super::shared::Shared;
-use super::{missing, value, walk};
+use super::shared::{self, Shared};
+use super::{consume, consume_some, missing, percpu, room, value, walk};
 use crate::kallsyms::Kallsyms;
+use crate::numbers::Numbers;
 
 skeleton!("sched");
 pub use skel::types::{
@@ -36,9 +38,6 @@ unsafe impl plain::Plain for sched_run {}
 /// The name of this probe in reports.
 pub const WHAT: &str = "off-CPU stacks";
 
-/// `SLOTS` of the kernel half.
-const SLOTS: u32 = 65_536;
-
 /// `enum sched_state` of the kernel half.
 pub const READY: usize = 2;
 /// Uninterruptible, marked as I/O wait.
@@ -53,6 +52,7 @@ pub const RUNNING: usize = 1;
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Sched<'slot> {
     skel: skel::SchedSkel<'slot>,
+    places: u32,
     seed: Option<Link>,
     finish: Option<Link>,
     seen: Seen,
@@ -63,15 +63,25 @@ pub struct Sched<'slot> {
 #[derive(Default)]
 pub struct Seen {
     /// Tasks that ended in the window.
-    pub exits: Vec<sched_exit>,
+    pub exits: Exits,
     /// Tasks that live on.
     pub live: Vec<sched_live>,
     /// Timelines.
     pub rows: Rows,
     /// Waits that stayed in the sums because a CPU had too many to tell.
     pub shed: u64,
+    /// Tasks that had no place to be noted at.
+    pub without_place: u64,
     /// How long nobody asked who wakes whom: a CPU had too many switches.
     pub without_wakers: Duration,
+}
+
+impl Seen {
+    /// The hooks outlive the closing walk: who ended after it had met him is told by his end, which knows all that he did.
+    fn forget_the_dead(&mut self) {
+        let dead: HashSet<_> = self.exits.late().iter().map(|late| (late.key, late.task)).collect();
+        self.live.retain(|live| !dead.contains(&((live.slot.pid, live.slot.start), live.slot.task)));
+    }
 }
 
 /// Facts about this kernel that the kernel half needs.
@@ -82,21 +92,10 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of the running kernel. Both are variables of each CPU; where it keeps them is in BTF, since symbols of data are
-    /// not in everybody's kallsyms.
+    /// Of the running kernel. Both are variables of each CPU.
     #[must_use]
     pub fn of(btf: &Btf<'_>) -> Self {
-        let Some(section) = btf.type_by_name::<DataSec<'_>>(".data..percpu") else {
-            return Layout::default();
-        };
-        let mut at = std::collections::HashMap::new();
-        for variable in section.iter() {
-            if let Some(var) = btf.type_by_id::<Var<'_>>(variable.ty)
-                && let Some(name) = var.name().and_then(|name| name.to_str())
-            {
-                at.insert(name.to_owned(), i64::from(variable.offset));
-            }
-        }
+        let at = percpu::variables(btf);
         // v6.2 to v6.14 have it in struct pcpu_hot, after the 8 bytes of `current` (64bf6ae93e08, 46e8fff6d45f).
         let count = at.get("__preempt_count").copied().or_else(|| at.get("pcpu_hot").map(|at| at + 8));
         Layout { preempt_count_at: count.zip(at.get("runqueues")).map(|(count, queue)| count - queue) }
@@ -118,15 +117,20 @@ impl<'slot> Sched<'slot> {
         layout: Layout,
         busy: Budget,
     ) -> Result<Self, Missing> {
-        Self::try_load(slot, layout, busy).map_err(|err| missing(WHAT, &err))
+        super::ring::may_be_filled(WHAT)?;
+        let spares = shared::spares(shared::threads(), room::halvings());
+        Self::try_load(slot, layout, busy, spares).map_err(|err| missing(WHAT, &err))
     }
 
     fn try_load(
         slot: &'slot mut MaybeUninit<OpenObject>,
         layout: Layout,
         budget: Budget,
+        spares: u32,
     ) -> libbpf_rs::Result<Self> {
         let mut open = skel::SchedSkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
+        let homes = shared::homes();
         if let Some(bss) = open.maps.bss_data.as_mut() {
             bss.own_tgid = std::process::id();
         }
@@ -134,10 +138,35 @@ impl<'slot> Sched<'slot> {
             rodata.preempt_count_at = layout.preempt_count_at.unwrap_or(0);
             rodata.max_rows = budget.rows;
             rodata.max_stacks = budget.stacks;
+            rodata.homes = homes;
             rodata.takes_fd = calls_on_files();
         }
+        let maps = &mut open.maps;
+        for map in [&mut maps.slots, &mut maps.lock_waits, &mut maps.last_device] {
+            map.set_max_entries(homes + spares)?;
+        }
+        for map in [&mut maps.displaced, &mut maps.followed_more, &mut maps.spare_places] {
+            map.set_max_entries(spares)?;
+        }
         let skel = open.load()?;
-        Ok(Self { skel, seed: None, finish: None, seen: Seen::default(), crowd: Crowd::default() })
+        for place in homes..homes + spares {
+            skel.maps.spare_places.update(&[], &place.to_ne_bytes(), MapFlags::ANY)?;
+        }
+        Ok(Self {
+            skel,
+            places: homes + spares,
+            seed: None,
+            finish: None,
+            seen: Seen::default(),
+            crowd: Crowd::default(),
+        })
+    }
+
+    /// In a pid namespace: our own process, as BPF knows it.
+    pub fn leave_out(&mut self, own_tgid: u32) {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.own_tgid = own_tgid;
+        }
     }
 
     /// What other objects share.
@@ -148,17 +177,53 @@ impl<'slot> Sched<'slot> {
             slots: maps.slots.as_fd(),
             lock_waits: maps.lock_waits.as_fd(),
             followed: maps.followed.as_fd(),
+            followed_more: maps.followed_more.as_fd(),
             last_device: maps.last_device.as_fd(),
+            displaced: maps.displaced.as_fd(),
+            places: self.places,
         }
     }
 
     /// Follow these threads, and those they start.
     pub fn follow(&self, pids: &[u32]) -> Result<(), Missing> {
-        for pid in pids {
-            let at = pid % SLOTS;
-            let value: Vec<u8> = [pid.to_ne_bytes(), [0; 4]].concat();
-            let done = self.skel.maps.followed.update(&at.to_ne_bytes(), &value, MapFlags::ANY);
-            done.map_err(|err| missing(WHAT, &err))?;
+        pids.iter().try_for_each(|pid| self.follow_one(*pid)).map_err(|err| missing(WHAT, &err))
+    }
+
+    fn follow_one(&self, pid: u32) -> libbpf_rs::Result<()> {
+        let (map, at) = (&self.skel.maps.followed, (pid % shared::homes()).to_ne_bytes());
+        let home = map.lookup(&at, MapFlags::ANY)?.unwrap_or_default();
+        let (owner, more) = (owner(&home), home.get(4..).map_or(0, owner));
+        let value = |owner: u32, more: u32| [owner.to_ne_bytes(), more.to_ne_bytes()].concat();
+        if owner == 0 && self.skel.maps.followed_more.lookup(&pid.to_ne_bytes(), MapFlags::ANY)?.is_some() {
+            return Ok(());
+        }
+        if owner == 0 || owner == pid {
+            return map.update(&at, &value(pid, more), MapFlags::ANY);
+        }
+        self.skel.maps.followed_more.update(&pid.to_ne_bytes(), &[1, 0, 0, 0], MapFlags::ANY)?;
+        map.update(&at, &value(owner, 1), MapFlags::ANY)
+    }
+
+    /// Follow these, and no more whoever of `before` is not among them. Only while nothing is attached: the kernel half
+    /// writes to the same map.
+    pub fn follow_instead(&self, before: &[u32], now: &[u32]) -> Result<(), Missing> {
+        let now_too: HashSet<u32> = now.iter().copied().collect();
+        let gone = before.iter().filter(|pid| !now_too.contains(pid));
+        gone.copied().try_for_each(|pid| self.unfollow(pid)).map_err(|err| missing(WHAT, &err))?;
+        self.follow(now)
+    }
+
+    /// As the kernel half does it.
+    fn unfollow(&self, pid: u32) -> libbpf_rs::Result<()> {
+        let (map, at) = (&self.skel.maps.followed, (pid % shared::homes()).to_ne_bytes());
+        let home = map.lookup(&at, MapFlags::ANY)?.unwrap_or_default();
+        if owner(&home) == pid {
+            let more = home.get(4..).unwrap_or_default();
+            return map.update(&at, &[&[0; 4], more].concat(), MapFlags::ANY);
+        }
+        let more = &self.skel.maps.followed_more;
+        if more.lookup(&pid.to_ne_bytes(), MapFlags::ANY)?.is_some() {
+            more.delete(&pid.to_ne_bytes())?;
         }
         Ok(())
     }
@@ -177,6 +242,7 @@ impl<'slot> Sched<'slot> {
         self.skel.links.switched = Some(progs.switched.attach()?);
         self.skel.links.waking = Some(progs.waking.attach()?);
         self.skel.links.born = Some(progs.born.attach()?);
+        self.skel.links.executed = Some(progs.executed.attach()?);
         Ok(())
     }
 
@@ -192,12 +258,21 @@ impl<'slot> Sched<'slot> {
         Ok(())
     }
 
-    /// Take what waits in the ring buffers, and see to it that we are not felt. To be called a few times a second.
-    pub fn poll(&mut self) -> Result<(), Missing> {
+    /// Take some of what waits in the ring buffers, and see to it that we are not felt; true: there may be more. To be called
+    /// a few times a second.
+    pub fn poll(&mut self) -> Result<bool, Missing> {
         self.relieve();
-        let rows = &mut self.seen.rows;
-        take(&self.skel.maps.exits, &mut |bytes| self.seen.exits.push(value(bytes)))?;
-        take(&self.skel.maps.rows, &mut |bytes| rows.note(bytes))
+        let Seen { exits, rows, .. } = &mut self.seen;
+        let more = consume_some(&self.skel.maps.exits, |bytes| note_exit(exits, rows, bytes));
+        let more = more.map_err(|err| missing(WHAT, &err))?;
+        let maps = &self.skel.maps;
+        Ok(consume_some(&maps.rows, |bytes| rows.note(bytes)).map_err(|err| missing(WHAT, &err))? || more)
+    }
+
+    fn drain(&mut self) -> libbpf_rs::Result<()> {
+        let Seen { exits, rows, .. } = &mut self.seen;
+        consume(&self.skel.maps.exits, |bytes| note_exit(exits, rows, bytes))?;
+        consume(&self.skel.maps.rows, |bytes| rows.note(bytes))
     }
 
     /// Two hooks a switch are felt where a CPU does little but switch: then who wakes whom is not asked for a while.
@@ -220,18 +295,27 @@ impl<'slot> Sched<'slot> {
     /// A thread that ends tells its pidfd so, and gives its number back, before it leaves its CPU for the last time
     /// (kernel/exit.c, do_exit): whoever woke up by that must wait for the switch that tells what became of it. In between it
     /// may have to wait for a CPU, and no walk over tasks meets it.
-    pub fn let_the_dead_leave(&self) {
+    ///
+    /// `numbers`: in a pid namespace, by what /proc knows them.
+    pub fn let_the_dead_leave(&self, numbers: Option<&Numbers>) {
         let patience = Instant::now() + Duration::from_millis(100);
-        while self.is_any_dead_here() && Instant::now() < patience {
+        while self.is_any_dead_here(numbers) && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    fn is_any_dead_here(&self) -> bool {
-        let all = self.skel.maps.followed.lookup_batch(SLOTS, MapFlags::ANY, MapFlags::ANY);
-        let pid = |value: Vec<u8>| value.first_chunk().map_or(0, |pid| u32::from_ne_bytes(*pid));
-        let mut pids = all.into_iter().flatten().map(|(_, value)| pid(value)).filter(|pid| *pid != 0);
+    fn is_any_dead_here(&self, numbers: Option<&Numbers>) -> bool {
+        let all = self.skel.maps.followed.lookup_batch(shared::homes(), MapFlags::ANY, MapFlags::ANY);
+        let more = self.skel.maps.followed_more.keys().map(|key| owner(&key));
+        let pids = all.into_iter().flatten().map(|(_, value)| owner(&value)).filter(|pid| *pid != 0);
+        let pids = pids.chain(more);
+        let mut pids = pids.filter_map(|pid| numbers.map_or(Some(pid), |numbers| numbers.inside(pid)));
         pids.any(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    }
+
+    /// The tasks are about to be listed, and then it ends.
+    pub fn mark(&mut self) {
+        self.seen.exits.mark();
     }
 
     /// The window ends: detach, close all open intervals, and tell.
@@ -240,15 +324,18 @@ impl<'slot> Sched<'slot> {
         self.skel.links.switched = None;
         self.skel.links.waking = None;
         self.skel.links.born = None;
-        self.poll()?;
+        self.skel.links.executed = None;
+        self.drain().map_err(|err| missing(WHAT, &err))?;
         self.seen.live = bytes.chunks_exact(size_of::<sched_live>()).map(value).collect();
+        self.seen.forget_the_dead();
         self.seen.without_wakers = self.crowd.time(Instant::now());
         self.seen.shed = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.shed);
+        self.seen.without_place = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.without_place);
         let lost = self.lost();
         Ok((self.seen, lost))
     }
 
-    /// Tasks, exits and rows that the kernel half saw and could not note.
+    /// Exits and rows that the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
@@ -315,8 +402,8 @@ impl Budget {
     pub fn of(cpus: usize, followed: bool) -> Self {
         let (rows, stacks) = if followed { (8_000, 400) } else { (1_000, 50) };
         // The ring holds what all CPUs tell in the 200 ms until it is emptied.
-        let share = 24_000 / cpus.max(1) as u64;
-        Budget { rows: rows.min(share.max(100)), stacks }
+        let share = (24_000 >> room::halvings()) / cpus.max(1) as u64;
+        Budget { rows: rows.min(share.max(100 >> room::halvings())), stacks }
     }
 }
 
@@ -337,16 +424,17 @@ fn calls_on_files() -> [u64; 8] {
     bits
 }
 
-fn take(ring: &dyn MapCore, note: &mut dyn FnMut(&[u8])) -> Result<(), Missing> {
-    let mut builder = RingBufferBuilder::new();
-    let each = |bytes: &[u8]| {
-        note(bytes);
-        0
-    };
-    builder.add(ring, each).map_err(|err| missing(WHAT, &err))?;
-    builder.build().and_then(|ring| ring.consume()).map_err(|err| missing(WHAT, &err))
+fn note_exit(exits: &mut Exits, rows: &mut Rows, bytes: &[u8]) {
+    let exit: sched_exit = value(bytes);
+    rows.note_name(&exit);
+    exits.note(exit);
+}
+
+/// The number that a value begins with.
+fn owner(value: &[u8]) -> u32 {
+    value.first_chunk().map_or(0, |pid| u32::from_ne_bytes(*pid))
 }
 
 #[cfg(test)]
 #[path = "sched_tests.rs"]
-mod tests;
+pub(super) mod tests;

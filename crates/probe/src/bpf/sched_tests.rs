@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 
+use super::super::shared::SLOTS;
 use super::*;
 
 #[test]
@@ -43,7 +44,7 @@ fn root_a_threads_time_adds_up_to_its_life() {
     let (seen, lost) = sched.finish().unwrap();
     assert_eq!(lost, 0);
     // join() returns when the thread clears its tid, before its last switch: it may live on for the closing walk.
-    let exit = seen.exits.iter().find(|e| e.pid == pid).map(|e| e.slot);
+    let exit = seen.exits.single().into_iter().find(|e| e.pid == pid).map(|e| e.slot);
     let live = seen.live.iter().find(|l| l.slot.pid == pid).map(|l| l.slot);
     let slot = exit.or(live).expect("the thread was seen");
     let sum = |state: usize| Duration::from_nanos(slot.sum[state].ns);
@@ -111,7 +112,8 @@ fn root_a_wait_names_its_call_its_file_and_its_waker() {
     assert_eq!(wait.target.as_ref().map(|target| target.kind.as_str()), Some("pipe"));
     assert_eq!((waker.pid, waker.context), (writer_pid, Context::Task), "{waker:?}");
     assert!(wait.woken_ns - wait.at_ns > 25_000_000);
-    let made_by = seen.exits.iter().find(|exit| exit.pid == reader_pid).map(|exit| exit.slot.creator);
+    let made_by =
+        seen.exits.single().into_iter().find(|exit| exit.pid == reader_pid).map(|exit| exit.slot.creator);
     assert_eq!(made_by, Some(me()), "its process's parent is another one");
 
     let rows = timeline_of(writer_pid, &mut seen);
@@ -144,6 +146,304 @@ fn root_children_of_the_followed_are_followed() {
     let (mut seen, _) = sched.finish().unwrap();
     let rows = timeline_of(pid, &mut seen);
     assert!(rows.last().is_some_and(|row| row.ended), "its end is told: {rows:?}");
+}
+
+/// While it lives pids may be as large as systemd lets them be. Ours are given away in the order of their numbers, all the
+/// same.
+pub(in crate::bpf) struct LargePids(
+    Option<String>,
+    #[expect(dead_code, reason = "held")] std::sync::MutexGuard<'static, ()>,
+);
+
+impl LargePids {
+    const FILE: &str = "/proc/sys/kernel/pid_max";
+
+    pub(in crate::bpf) fn new() -> Self {
+        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let before = std::fs::read_to_string(Self::FILE).unwrap();
+        let small = before.trim().parse::<u32>().unwrap() < 4_194_304;
+        if small {
+            std::fs::write(Self::FILE, "4194304").unwrap();
+        }
+        LargePids(small.then_some(before), turn)
+    }
+}
+
+impl Drop for LargePids {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = std::fs::write(Self::FILE, before);
+        }
+    }
+}
+
+/// A child with a pid that we choose, which sleeps and works in turns of milliseconds until it is dropped.
+pub(in crate::bpf) struct Child(u32);
+
+impl Child {
+    pub(in crate::bpf) fn of_pid(pid: u32) -> Self {
+        // SAFETY: numbers only: all zeroes is a value of it.
+        let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+        args.exit_signal = libc::SIGCHLD as u64;
+        args.set_tid = (&raw const pid) as u64;
+        args.set_tid_size = 1;
+        // SAFETY: as fork; the child calls nothing that allocates, and never returns.
+        let born = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
+        assert!(born >= 0, "{}", std::io::Error::last_os_error());
+        if born > 0 {
+            return Child(pid);
+        }
+        // SAFETY: numbers only.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        loop {
+            let until = Instant::now() + Duration::from_millis(3);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            let nap = libc::timespec { tv_sec: 0, tv_nsec: 3_000_000 };
+            // SAFETY: the pointer is to a local.
+            unsafe { libc::nanosleep(&raw const nap, std::ptr::null_mut()) };
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let pid = i32::try_from(self.0).unwrap();
+        // SAFETY: our own child, which nobody else waits for.
+        unsafe {
+            libc::kill(pid, libc::SIGKILL);
+            libc::waitpid(pid, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// Whom the kernel half takes for followed at the home of [`HOME`], and who of these it asks for elsewhere.
+fn followed_at_home(sched: &Sched<'_>) -> (u32, Vec<u32>) {
+    let maps = &sched.skel.maps;
+    let bytes = maps.followed.lookup(&(HOME % SLOTS).to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    let mut more: Vec<u32> = maps.followed_more.keys().map(|key| owner(&key)).collect();
+    more.sort_unstable();
+    (owner(&bytes), if owner(&bytes[4..]) == 0 { Vec::new() } else { more })
+}
+
+/// Threads are listed twice: as those of a process, and as those in its cgroup.
+#[test]
+fn root_who_is_followed_twice_hides_nobody_who_shares_his_home() {
+    let mut slot = MaybeUninit::uninit();
+    let sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
+    sched.follow(&[HOME, HOME + SLOTS, HOME]).unwrap();
+    assert_eq!(followed_at_home(&sched), (HOME, vec![HOME + SLOTS]));
+}
+
+#[test]
+fn root_a_stranger_with_the_number_of_one_who_was_followed_and_died_is_not_followed() {
+    let _large = LargePids::new();
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
+    // They ended before their end could be seen.
+    sched.follow(&[HOME, HOME + SLOTS]).unwrap();
+    sched.begin().unwrap();
+    let strangers = [Child::of_pid(HOME), Child::of_pid(HOME + SLOTS)];
+    let (mut at_home, mut more) = followed_at_home(&sched);
+    let patience = Instant::now() + Duration::from_secs(1);
+    while (at_home != 0 || !more.is_empty()) && Instant::now() < patience {
+        std::thread::yield_now(); // clone comes back to whoever made it after the first wake-up
+        (at_home, more) = followed_at_home(&sched);
+    }
+    drop(strangers);
+    assert_eq!((at_home, more), (0, vec![]));
+}
+
+#[test]
+fn root_who_has_ended_when_the_window_begins_is_followed_no_more() {
+    let mut slot = MaybeUninit::uninit();
+    let sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
+    let all = [HOME, HOME + SLOTS, HOME + 2 * SLOTS];
+    sched.follow(&all).unwrap();
+    sched.follow_instead(&all, &[HOME + SLOTS]).unwrap();
+    assert_eq!(followed_at_home(&sched), (0, vec![HOME + SLOTS]));
+    sched.follow_instead(&[HOME + SLOTS], &[HOME, HOME + SLOTS]).unwrap();
+    assert_eq!(followed_at_home(&sched), (HOME, vec![HOME + SLOTS]));
+}
+
+#[test]
+fn who_ended_while_the_living_were_told_is_told_by_his_end_alone() {
+    let of = |pid, task, start| sched_slot { pid, task, start, ..sched_slot::default() };
+    let live = |slot| sched_live { slot, ..sched_live::default() };
+    let mut seen = Seen { live: vec![live(of(7, 1, 10)), live(of(8, 2, 20))], ..Seen::default() };
+    seen.exits.mark();
+    seen.exits.note(sched_exit { pid: 7, start_ns: 10, slot: of(7, 1, 10), ..sched_exit::default() });
+    // Thread 9 ended by exec: task 2 lives on as process 8, whose first thread has ended, too.
+    seen.exits.note(sched_exit { pid: 9, start_ns: 30, slot: of(9, 2, 30), ..sched_exit::default() });
+    seen.exits.note(sched_exit { pid: 8, start_ns: 20, slot: of(8, 3, 20), ..sched_exit::default() });
+    seen.forget_the_dead();
+    assert_eq!(seen.live.iter().map(|l| l.slot.pid).collect::<Vec<_>>(), [8]);
+}
+
+fn all_of(slot: &sched_slot) -> Duration {
+    (RUNNING..=ASLEEP).map(|state| Duration::from_nanos(slot.sum[state].ns)).sum()
+}
+
+/// Free, since no pid of a small host is so large, and none of a large one is likely to be.
+pub(in crate::bpf) const HOME: u32 = 1_000_003;
+
+#[test]
+fn root_tasks_whose_pids_share_a_home_are_all_told() {
+    let _large = LargePids::new();
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
+    let before = [Child::of_pid(HOME), Child::of_pid(HOME + SLOTS)];
+    sched.follow(&[HOME, HOME + SLOTS]).unwrap();
+    sched.begin().unwrap();
+    let began = Instant::now();
+    let born = Child::of_pid(HOME + 2 * SLOTS);
+    std::thread::sleep(Duration::from_millis(100));
+    drop(born);
+    let again = Child::of_pid(HOME + 2 * SLOTS);
+    std::thread::sleep(Duration::from_millis(60));
+    let life = began.elapsed();
+    let (seen, lost) = sched.finish().unwrap();
+    drop((before, again));
+    assert_eq!((lost, seen.without_place), (0, 0));
+    for (pid, most) in [(HOME, life), (HOME + SLOTS, life), (HOME + 2 * SLOTS, Duration::from_millis(60))] {
+        let live =
+            seen.live.iter().find(|l| l.slot.pid == pid).unwrap_or_else(|| panic!("{pid} was not seen"));
+        let all = all_of(&live.slot);
+        assert!(all + Duration::from_millis(20) >= most, "{pid}: {all:?} of {most:?}");
+        assert!(live.slot.sum[ASLEEP].count > 0 && live.slot.sum[RUNNING].count > 0);
+    }
+    let ended = seen.exits.single().into_iter().find(|e| e.pid == HOME + 2 * SLOTS).expect("its end is told");
+    assert!(all_of(&ended.slot) >= Duration::from_millis(90), "{:?}", all_of(&ended.slot));
+    let told: Vec<u32> = [HOME, HOME + SLOTS]
+        .into_iter()
+        .filter(|pid| seen.rows.spans.iter().any(|r| r.span.pid == *pid))
+        .collect();
+    assert_eq!(told, [HOME, HOME + SLOTS], "both are followed: their waits of 3 ms are rows");
+}
+
+#[test]
+fn root_who_has_no_place_is_counted_and_the_followed_have_one() {
+    let _large = LargePids::new();
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::try_load(&mut slot, layout(), Budget::of(2, true), 1).unwrap();
+    let others = [HOME, HOME + SLOTS, HOME + 2 * SLOTS].map(Child::of_pid);
+    let followed = Child::of_pid(HOME + 3 * SLOTS);
+    sched.follow(&[followed.0]).unwrap();
+    sched.begin().unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let tasks = || {
+        let mut slot = MaybeUninit::uninit();
+        crate::bpf::tasks::Tasks::start(&mut slot).unwrap().snapshot().unwrap()
+    };
+    let end = tasks();
+    let (seen, _) = sched.finish().unwrap();
+    let rows = crate::task_table::tasks(&end, &end, &seen, 50_000_000);
+    let unseen = |pid: u32| rows.iter().find(|row| row.pid == pid).unwrap().unseen;
+    assert!(!unseen(followed.0), "who is followed has a place");
+    assert_eq!(others.iter().filter(|child| unseen(child.0)).count(), 2, "four tasks, two places");
+    assert_eq!(seen.without_place, 2);
+    assert!(!unseen(me()));
+}
+
+/// Set in the process that [`a_thread_executes`] is to happen in.
+const EXECUTES: &str = "WHYSLOW_TEST_THREAD_EXECUTES_SLEEP";
+
+/// For the next test, in a process of its own.
+#[test]
+fn a_thread_executes() {
+    if std::env::var_os(EXECUTES).is_none() {
+        return;
+    }
+    let thread = std::thread::spawn(|| {
+        println!("thread {} ", me());
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        let args = [c"sleep".as_ptr(), c"0.15".as_ptr(), std::ptr::null()];
+        // SAFETY: strings with a zero byte, and a list with a null.
+        unsafe { libc::execv(c"/bin/sleep".as_ptr(), args.as_ptr()) };
+    });
+    thread.join().unwrap();
+}
+
+#[test]
+fn root_a_thread_that_executes_goes_on_under_the_pid_of_its_process() {
+    a_thread_executes_where_its_home_is(false);
+}
+
+/// The thread's home is another's. When it has its process's number no place may be two tasks', and none may be lost.
+#[test]
+fn root_a_displaced_thread_that_executes_gives_its_place_back_once() {
+    for _ in 0..5 {
+        a_thread_executes_where_its_home_is(true);
+    }
+}
+
+/// Places that are nobody's and those that somebody has: each is there once.
+fn each_spare_place_is_there_once(sched: &Sched<'_>) {
+    let maps = &sched.skel.maps;
+    let taken = maps.displaced.keys().filter_map(|pid| maps.displaced.lookup(&pid, MapFlags::ANY).unwrap());
+    let free = std::iter::from_fn(|| maps.spare_places.lookup_and_delete(&[]).ok().flatten());
+    let mut all: Vec<u32> = taken.chain(free).map(|place| owner(&place)).collect();
+    all.sort_unstable();
+    assert_eq!(all, (SLOTS..sched.places).collect::<Vec<_>>());
+}
+
+fn a_thread_executes_where_its_home_is(anothers: bool) {
+    use std::io::{BufRead as _, Write as _};
+    use std::process::{Command, Stdio};
+
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "bpf::sched::tests::a_thread_executes", "--nocapture"])
+        .env(EXECUTES, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find(|line| line.contains("thread ")).expect("it tells its thread");
+    let thread: u32 = line.split("thread ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    sched.follow(&crate::host::threads_of(&[child.id()], &[])).unwrap();
+    if anothers {
+        let stranger = thread + SLOTS;
+        let has_it = sched_slot { pid: stranger, key: stranger, task: 1, claims: 1, ..sched_slot::default() };
+        // SAFETY: integers only, without gaps.
+        let has_it = unsafe { plain::as_bytes(&has_it) };
+        sched.skel.maps.slots.update(&(thread % SLOTS).to_ne_bytes(), has_it, MapFlags::ANY).unwrap();
+    }
+    sched.begin().unwrap();
+    assert_eq!(
+        sched.skel.maps.displaced.lookup(&thread.to_ne_bytes(), MapFlags::ANY).unwrap().is_some(),
+        anothers
+    );
+    std::thread::sleep(Duration::from_millis(20));
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    sched.let_the_dead_leave(None);
+    sched.skel.links.born = None; // who is displaced from here on is not looked at
+    let gone =
+        |pid: u32| sched.skel.maps.displaced.lookup(&pid.to_ne_bytes(), MapFlags::ANY).unwrap().is_none();
+    assert!(gone(thread) && gone(child.id()), "they have ended, and their places are free");
+    if anothers {
+        each_spare_place_is_there_once(&sched);
+    }
+    let (mut seen, lost) = sched.finish().unwrap();
+    assert_eq!(lost, 0);
+    let of = |pid: u32| {
+        seen.exits.single().into_iter().filter(|e| e.pid == pid).map(|e| e.slot).collect::<Vec<_>>()
+    };
+    assert_eq!(of(thread).len(), 1, "the thread's number ends with its call of exec");
+    assert!(all_of(&of(thread)[0]) >= Duration::from_millis(20), "it waited for a line");
+    let process = of(child.id());
+    assert_eq!(process.len(), 2, "the leader, which has ended, and who took its number over");
+    assert!(process.iter().all(|slot| slot.task != 0), "what both did is told");
+    let slept = process.iter().find(|slot| slot.taken_over == 1).expect("one took it over").sum[ASLEEP].ns;
+    assert!(slept >= 145_000_000, "the sleep of the program was seen: {slept}");
+    let rows = timeline_of(child.id(), &mut seen);
+    let nap = rows.iter().map(|row| row.woken_ns - row.at_ns).max().unwrap_or(0);
+    assert!(nap >= 145_000_000 && rows.iter().filter(|row| row.ended).count() == 2, "{rows:?}");
 }
 
 #[test]

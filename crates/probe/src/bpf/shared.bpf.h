@@ -9,7 +9,16 @@
 
 #include "kernel.bpf.h"
 
+/* A task's home is at its pid modulo `homes`: pids above them (pid_max is 4,194,304 where systemd sets it) share homes. Who finds
+ * his home taken gets one of the spare places that follow, and `displaced` says which; the home remembers that there
+ * is somebody to be asked for. So nobody pays for a search but those of whom one is displaced.
+ */
 #define SLOTS 65536
+/* ... of which user space may make 2, 4, 8 or 16 times fewer, where its memory is limited. Maps by pid are as small then. */
+const volatile __u32 homes = SLOTS;
+/* Spare places, unless user space asks for another number. */
+#define SPARES 4096
+#define NOWHERE (~0U)
 
 enum sched_state { NONE, RUNNING, READY, IO, BLOCKED, ASLEEP, STATES };
 
@@ -30,6 +39,7 @@ static __always_inline __u32 bounded(__u32 state)
 
 /* Where a task's time went. Times are the run queue's clock. */
 struct sched_slot {
+	__u64 task;       /* address, only compared; 0: free. A pid may be another task's before its last task has left its CPU */
 	__u32 pid;
 	__u32 state;
 	__u64 since;      /* the state began */
@@ -45,6 +55,11 @@ struct sched_slot {
 	__u32 throttled;  /* it left the CPU because a quota had run out */
 	__u32 cpu;
 	__u32 creator;    /* the thread that made it, if that was seen; the kernel's parent of a thread is its process's */
+	__u32 key;        /* the number by which its place is found: its pid, unless an exec gave it another one's */
+	__u64 start;      /* when the kernel says that it began */
+	__u64 exec_base;  /* it took this pid over when it had used so much CPU time; see taken_over */
+	__u64 delay_base; /* ... and waited so long in run queues */
+	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is told by its own */
 	__u32 unused;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
@@ -61,11 +76,17 @@ struct sched_slot {
 	__u64 wait_wait;
 	__u64 wait_rest;
 	__u64 rest_rest;
+	/* Of the place, not of who has it: they stay when that changes (TENANT). */
+	__u32 displaced;  /* this is the home of tasks that are elsewhere */
+	__u32 claims;     /* who has this home, and who has just found out that it is another's */
 };
+
+/* Bytes of a slot that belong to the task in it. */
+#define TENANT __builtin_offsetof(struct sched_slot, displaced)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
+	__uint(max_entries, SLOTS + SPARES);
 	__type(key, __u32);
 	__type(value, struct sched_slot);
 } slots SEC(".maps");
@@ -89,15 +110,17 @@ enum lock_kind { LOCK_UNKNOWN, LOCK_MUTEX, LOCK_RWSEM, LOCK_RTMUTEX, LOCK_PERCPU
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
+	__uint(max_entries, SLOTS + SPARES);
 	__type(key, __u32);
 	__type(value, struct lock_wait);
 } lock_waits SEC(".maps");
 
-/* Whom a trace follows in detail: set by user space before the window, inherited at fork (by sched). */
+/* Whom a trace follows in detail: set by user space before the window, inherited at fork (by sched). It does not depend on
+ * slots: none of these is lost for want of a place.
+ */
 struct followed {
-	__u32 pid; /* the slot's owner; another pid: nobody is followed here */
-	__u32 flags;
+	__u32 pid; /* 0, or another pid: nobody is followed here */
+	__u32 more; /* ... but there are such in `followed_more` */
 };
 
 struct {
@@ -107,33 +130,84 @@ struct {
 	__type(value, struct followed);
 } followed SEC(".maps");
 
-static __always_inline struct sched_slot *slot_at(__u32 pid)
-{
-	__u32 at = pid & (SLOTS - 1);
+/* Those whose place above is another's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SPARES);
+	__type(key, __u32);
+	__type(value, __u32);
+} followed_more SEC(".maps");
 
-	return bpf_map_lookup_elem(&slots, &at);
+/* The spare place of each task that has one, by pid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SPARES);
+	__type(key, __u32);
+	__type(value, __u32);
+} displaced SEC(".maps");
+
+static __noinline __u32 spare_place(__u32 pid)
+{
+	__u32 *at = bpf_map_lookup_elem(&displaced, &pid);
+
+	return at ? *at : NOWHERE;
+}
+
+static __always_inline struct sched_slot *slot_at(__u32 place)
+{
+	return bpf_map_lookup_elem(&slots, &place);
+}
+
+static __always_inline struct sched_slot *home_of(__u32 pid)
+{
+	return slot_at(pid & (homes - 1));
 }
 
 static __always_inline struct sched_slot *slot_of(struct task_struct *t)
 {
-	struct sched_slot *s = slot_at(t->pid);
+	struct sched_slot *s = home_of(t->pid);
 
-	return s && s->pid == (__u32)t->pid ? s : 0;
+	if (!s || s->task == (__u64)t)
+		return s;
+	if (!s->displaced)
+		return 0;
+	s = slot_at(spare_place(t->pid));
+	return s && s->task == (__u64)t ? s : 0;
 }
 
-static __always_inline struct lock_wait *lock_wait_at(__u32 pid)
+/* Where maps by pid have what is noted of a task; NOWHERE if another has the home, and this one no other. Before the window,
+ * and without the sched object, everybody is at home.
+ */
+static __always_inline __u32 place_by_pid(__u32 pid)
 {
-	__u32 at = pid & (SLOTS - 1);
+	struct sched_slot *s = home_of(pid);
+	__u32 at = NOWHERE;
 
-	return bpf_map_lookup_elem(&lock_waits, &at);
+	if (!s || (s->pid && s->key == pid))
+		return pid & (homes - 1);
+	if (s->displaced)
+		at = spare_place(pid);
+	return at == NOWHERE && !s->pid ? pid & (homes - 1) : at;
+}
+
+static __always_inline struct lock_wait *lock_wait_at(__u32 place)
+{
+	return bpf_map_lookup_elem(&lock_waits, &place);
+}
+
+static __noinline bool is_followed_too(__u32 pid)
+{
+	return bpf_map_lookup_elem(&followed_more, &pid) != 0;
 }
 
 static __always_inline bool is_followed(__u32 pid)
 {
-	__u32 at = pid & (SLOTS - 1);
+	__u32 at = pid & (homes - 1);
 	struct followed *f = bpf_map_lookup_elem(&followed, &at);
 
-	return f && f->pid == pid;
+	if (!f || !pid)
+		return false;
+	return f->pid == pid || (f->more && is_followed_too(pid));
 }
 
 /* The block device of the last I/O that a task queued, or that a throttle let go while it waited: major << 20 | minor.
@@ -141,7 +215,7 @@ static __always_inline bool is_followed(__u32 pid)
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS);
+	__uint(max_entries, SLOTS + SPARES);
 	__type(key, __u32);
 	__type(value, __u32);
 } last_device SEC(".maps");

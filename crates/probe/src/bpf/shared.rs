@@ -4,6 +4,35 @@ use std::os::fd::BorrowedFd;
 
 use libbpf_rs::OpenObject;
 
+use super::room;
+
+/// `SLOTS` of the kernel half: homes of tasks, by pid modulo this, where tables are whole.
+pub const SLOTS: u32 = 65_536;
+/// Spare places for those who find their home taken, at least: 2 MB. Of 8,000 tasks with pids drawn at random 500 are such.
+const LEAST_SPARES: u32 = 4096;
+/// ... and at most: enough for 120,000 tasks.
+const MOST_SPARES: u32 = 65_536;
+
+/// Homes of tasks where tables are halved so often (`room.rs`).
+#[must_use]
+pub fn homes() -> u32 {
+    SLOTS >> room::halvings()
+}
+
+/// Threads of this host now.
+#[must_use]
+pub fn threads() -> u32 {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split_whitespace().nth(3).and_then(|of| of.split('/').nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+/// As many spare places as there are threads now: not even on a host with 100,000 does a task go without, unless memory is
+/// limited.
+#[must_use]
+pub fn spares(threads: u32, halvings: u32) -> u32 {
+    threads.clamp(LEAST_SPARES >> halvings, MOST_SPARES >> halvings)
+}
+
 /// The sched object's maps, for others to reuse.
 #[derive(Debug, Clone, Copy)]
 pub struct Shared<'fd> {
@@ -13,8 +42,14 @@ pub struct Shared<'fd> {
     pub lock_waits: BorrowedFd<'fd>,
     /// Whom the trace follows.
     pub followed: BorrowedFd<'fd>,
+    /// ... of those whose place there is another's.
+    pub followed_more: BorrowedFd<'fd>,
     /// The block device of the last I/O that each task queued.
     pub last_device: BorrowedFd<'fd>,
+    /// The places of those whose home is another's.
+    pub displaced: BorrowedFd<'fd>,
+    /// Places in all maps by pid.
+    pub places: u32,
 }
 
 impl Shared<'_> {
@@ -25,7 +60,9 @@ impl Shared<'_> {
                 Some("slots") => map.reuse_fd(self.slots)?,
                 Some("lock_waits") => map.reuse_fd(self.lock_waits)?,
                 Some("followed") => map.reuse_fd(self.followed)?,
+                Some("followed_more") => map.reuse_fd(self.followed_more)?,
                 Some("last_device") => map.reuse_fd(self.last_device)?,
+                Some("displaced") => map.reuse_fd(self.displaced)?,
                 _ => {}
             }
         }

@@ -14,6 +14,9 @@
 #define QUEUED 16384
 #define MAX_FUNCTIONS 4096
 
+/* As in shared.bpf.h: fewer where memory is limited. */
+const volatile __u32 homes = SLOTS;
+
 /* Since when an item is queued. */
 struct work_queued {
 	__u64 work;
@@ -73,7 +76,7 @@ static __always_inline struct work_queued *place(__u64 work, __u32 which)
 
 static __always_inline struct work_running *running_at(__u32 pid)
 {
-	__u32 at = pid & (SLOTS - 1);
+	__u32 at = pid & (homes - 1);
 
 	return bpf_map_lookup_elem(&running, &at);
 }
@@ -108,6 +111,10 @@ int BPF_PROG(starts, struct work_struct *item)
 		q = place((__u64)item, 1);
 	if (!q || !r)
 		return 0;
+	if (r->function && r->pid != pid) {
+		__sync_fetch_and_add(&lost, 1); /* a worker whose pid is a multiple of `homes` away has the place */
+		return 0;
+	}
 	r->queued = q->work == (__u64)item;
 	r->queued_ns = 0;
 	if (r->queued) {

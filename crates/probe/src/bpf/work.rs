@@ -6,7 +6,8 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::{clear, missing, value, walk};
+use super::shared::homes;
+use super::{clear, missing, room, value, walk};
 
 skeleton!("work");
 pub use skel::types::{work_row, work_running};
@@ -45,7 +46,12 @@ impl<'slot> Work<'slot> {
     }
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
-        let mut skel = skel::WorkSkelBuilder::default().open(slot)?.load()?;
+        let mut open = skel::WorkSkelBuilder::default().open(slot)?;
+        room::fit(open.open_object_mut())?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.homes = homes();
+        }
+        let mut skel = open.load()?;
         let (seed, walk) = (skel.progs.seed.attach()?, skel.progs.walk.attach()?);
         skel.links = skel::WorkLinks {
             ends: Some(skel.progs.ends.attach()?),

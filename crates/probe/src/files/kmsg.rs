@@ -73,6 +73,7 @@ fn slide(
     }
     into.clear();
     into.extend(kept);
+    crate::addresses::hide_in_text(into);
     Ok(whole)
 }
 

@@ -78,6 +78,10 @@ pub const ROWS: &[Row] = &[
         smt/control}", "which CPUs there are and take part").cap(PAGE),
     Row::new("core-types", "sys/devices/{cpu_core,cpu_atom}/cpus", "large and small cores").cap(PAGE)
         .needs("an Intel CPU with cores of two sorts"),
+    Row::new("sched-ext", "sys/kernel/sched_ext/{state,switch_all,root/ops}", "whether a program decides who runs").cap(PAGE)
+        .needs("CONFIG_SCHED_CLASS_EXT (Linux 6.12)"),
+    Row::new("kubelet-cpus", "var/lib/kubelet/cpu_manager_state", "CPUs that the kubelet gave to containers alone")
+        .needs("a kubelet"),
     Row::new("clocksource", "sys/devices/system/clocksource/clocksource*/{current_clocksource,available_clocksource}",
         "what tells the time").cap(PAGE),
     Row::new("preempt", "sys/kernel/debug/sched/preempt", "the preemption model in force").cap(PAGE)

@@ -7,7 +7,7 @@ use whyslow_model::{Missing, MissingNote};
 
 use super::{Probes, Traced, keep};
 use crate::bpf::{
-    blkio, calls, connect, ipi, irq, late, latency, locks, memory, napi, oncpu, sched, tasks, work,
+    blkio, calls, connect, ipi, irq, late, latency, locks, memory, napi, oncpu, pidns, sched, tasks, work,
 };
 use crate::listeners;
 
@@ -16,13 +16,24 @@ impl Probes<'_> {
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let (start, code) = (std::mem::take(&mut self.start), std::mem::take(&mut self.code));
         let mut traced = Traced { start, code, ..Traced::default() };
+        if let Some(pidns) = &self.pidns {
+            traced.numbers = keep(pidns.numbers(), missing);
+            if pidns.is_full() {
+                let reason =
+                    "more were born than are remembered: of those that ended some are told as if outside";
+                missing.push(Missing::skipped(pidns::WHAT, reason).into());
+            }
+        }
         traced.speeds = self.speeds.take().map(|speeds| speeds.end(missing));
         if let Some(locks) = &mut self.locks {
             locks.end(window);
         }
         // Of a whole host nobody waits for one task's end.
         if let Some(sched) = self.sched.as_ref().filter(|_| self.calls.is_some()) {
-            sched.let_the_dead_leave();
+            sched.let_the_dead_leave(traced.numbers.as_ref());
+        }
+        if let Some(sched) = &mut self.sched {
+            sched.mark();
         }
         // The kernel's totals and ours are compared: nothing is done between these two that takes time.
         if let Some(tasks) = &mut self.tasks {
@@ -36,6 +47,7 @@ impl Probes<'_> {
                 let reason = format!("for {ms} ms of the window a CPU had too many switches to ask at each");
                 missing.push(Missing::skipped("who woke whom", reason).into());
             }
+            missing.extend(seen.rows.missing().into_iter().map(MissingNote::from));
             traced.sched = Some(seen);
             traced.note_lost(sched::WHAT, lost);
         }
@@ -46,6 +58,7 @@ impl Probes<'_> {
         if let Some(oncpu) = &mut self.oncpu {
             traced.seen_on_cpu = keep(oncpu.finish(), missing).map(|seen| (seen, oncpu.pace()));
             traced.note_lost(oncpu::WHAT, oncpu.lost());
+            traced.note_lost(oncpu::CODE, oncpu.without_room());
         }
         if let Some(irq) = &self.irq {
             traced.cpus = keep(irq.rows(), missing);
@@ -116,10 +129,14 @@ impl Probes<'_> {
             traced.connects = keep(connect.rows(), missing);
             traced.note_lost(connect::WHAT, connect.lost());
         }
-        if self.programs.is_some() {
+        if self.programs.is_some() && !self.is_thrifty {
             traced.latency_holders = keep(latency::holders(Path::new("/")), missing);
         }
-        if let Some(mut programs) = self.programs.take()
+        let mut programs = self.programs.take();
+        if let Some(programs) = &mut programs {
+            programs.knows_entry(|| self.tasks.as_ref()?.entry_cost());
+        }
+        if let Some(mut programs) = programs
             && let Some((rows, own_ns)) = keep(programs.rows(window), missing)
         {
             traced.programs = Some(rows);

@@ -1,28 +1,32 @@
 //! The start: what this kernel takes is loaded, on two CPUs if there are two: libbpf searches the kernel's types for
 //! each object, and the verifier walks each program.
 
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 
+use libbpf_rs::OpenObject;
 use libbpf_rs::btf::Btf;
-use whyslow_model::MissingNote;
+use whyslow_model::{Missing, MissingNote};
 
 use super::slots::{AloneSlots, LinkedSlots};
 use super::{Probes, Slots, keep};
 use crate::bpf::{
-    blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, programs, sched, tasks, work,
+    blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, pidns, programs, sched, tasks, work,
 };
 use crate::host;
 use crate::kallsyms::Kallsyms;
-use crate::record::Follow;
+use crate::numbers::{OUTSIDE, Scope};
+use crate::record::{Follow, Plan};
+use crate::speed::which;
 
 /// What the kernel's BTF says, from one reading.
 #[derive(Default)]
 struct KernelTypes {
     pause_arguments: Option<usize>,
     layout: sched::Layout,
-    calls: bool,
+    late: late::Kernel,
 }
 
 impl KernelTypes {
@@ -31,31 +35,28 @@ impl KernelTypes {
         KernelTypes {
             pause_arguments: memory::pause_arguments(&btf),
             layout: sched::Layout::of(&btf),
-            calls: late::tells_calls(&btf),
+            late: late::Kernel::of(&btf),
         }
     }
 }
 
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
-    pub fn load(
-        slots: &'slot mut Slots,
-        live: bool,
-        follow: Option<&Follow>,
-        missing: &mut Vec<MissingNote>,
-    ) -> Self {
-        let mut probes = Probes::none();
-        if !live {
+    pub fn load(slots: &'slot mut Slots, plan: &Plan, missing: &mut Vec<MissingNote>) -> Self {
+        let mut probes = Probes { is_thrifty: plan.fit.thrift.is_some(), ..Probes::none() };
+        let follow = plan.follow.as_ref();
+        if plan.root != Path::new("/") {
             return probes;
         }
-        let cpus = host::online_cpus(Path::new("/"));
+        let cpus = sampled(plan.all_cpus, missing);
         let types = OnceLock::new();
         let (alone, linked) = slots.halves();
         thread::scope(|scope| {
             let symbols = scope.spawn(Kallsyms::read);
             let (cpus, types) = (&cpus, &types);
             let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
-            let alone = scope.spawn(move || Alone::load(alone, cpus, pace, types));
+            let is_thrifty = probes.is_thrifty;
+            let alone = scope.spawn(move || Alone::load(alone, cpus, pace, types, is_thrifty));
             let types = types.get_or_init(KernelTypes::read);
             probes.kallsyms = symbols.join().unwrap_or_default();
             probes.load_linked(linked, cpus, types, follow, missing);
@@ -64,14 +65,24 @@ impl<'slot> Probes<'slot> {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        if let (Some(sched), Some(follow)) = (&probes.sched, follow) {
-            let mut threads = host::threads_of(&follow.pids);
-            threads.extend(members(follow, probes.tasks.as_mut(), missing));
-            keep(sched.follow(&threads), missing);
+        if let Some(follow) = follow {
+            probes.follow(follow, missing);
         }
         probes.code = programs::code();
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
+    }
+
+    /// Follow those who are there now. Asked again when the window begins: files are read in between, some have ended since,
+    /// and their numbers may be strangers'; others were born.
+    pub(super) fn follow(&mut self, follow: &Follow, missing: &mut Vec<MissingNote>) {
+        let mut threads = self.known(host::threads_of(&follow.pids, &follow.pidfds), missing);
+        threads.extend(members(follow, self.tasks.as_mut(), missing));
+        let before = std::mem::take(&mut self.followed);
+        if let Some(sched) = &self.sched {
+            keep(sched.follow_instead(&before, &threads), missing);
+        }
+        self.followed = threads;
     }
 
     /// Load those that share maps, or need what others do not: the kernel's symbols.
@@ -83,19 +94,48 @@ impl<'slot> Probes<'slot> {
         follow: Option<&Follow>,
         missing: &mut Vec<MissingNote>,
     ) {
+        self.load_numbers(slots.pidns, missing);
         let budget = sched::Budget::of(cpus.len(), follow.is_some());
         let layout = types.layout.or_from(&self.kallsyms);
         self.sched = keep(sched::Sched::load(slots.sched, layout, budget), missing);
+        if let (Some(sched), Some(pidns)) = (&mut self.sched, &self.pidns) {
+            sched.leave_out(pidns.own());
+        } else if let Some(sched) = self.sched.as_mut().filter(|_| self.is_untranslated) {
+            sched.leave_out(0); // our number is a stranger's there
+        }
         let shared = self.sched.as_ref().map(sched::Sched::shared);
         self.blkio = keep(blkio::Blkio::start(slots.blkio, &self.kallsyms, shared), missing);
         self.locks = keep(locks::Locks::start(slots.locks, shared, cpus), missing);
-        self.late = keep(late::Late::start(slots.late, &self.kallsyms, types.calls), missing);
-        if let Some(late) = self.late.as_ref().filter(|_| !types.calls) {
+        if !self.is_thrifty {
+            self.late = keep(late::Late::start(slots.late, &self.kallsyms, types.late), missing);
+        }
+        if let Some(late) = self.late.as_ref().filter(|_| !types.late.calls) {
             self.ipi = keep(ipi::Ipi::start(slots.ipi, Some(late.shared())), missing);
         }
         if let Some(follow) = follow {
             let started = calls::Calls::start(slots.calls, shared, follow.slow, follow.user_stacks);
             self.calls = keep(started, missing);
+        }
+    }
+
+    /// In a pid namespace BPF's numbers are not ours.
+    fn load_numbers(&mut self, slot: &'slot mut MaybeUninit<OpenObject>, missing: &mut Vec<MissingNote>) {
+        let Scope::Own { above } = Scope::of(Path::new("/")) else { return };
+        self.pidns = keep(pidns::PidNamespace::start(slot, above), missing);
+        self.is_untranslated = self.pidns.is_none();
+        let reason = format!(
+            "they have no ids in this pid namespace, and no account of their time; who of them is met all the same is \
+             told as {OUTSIDE} and its id on the host; the whole host is seen from there"
+        );
+        missing.push(Missing::skipped("tasks outside this pid namespace", reason).into());
+    }
+
+    /// As BPF calls these threads. Where that cannot be told nobody is followed: it would be strangers.
+    fn known(&self, threads: Vec<u32>, missing: &mut Vec<MissingNote>) -> Vec<u32> {
+        match &self.pidns {
+            Some(pidns) => keep(pidns.numbers(), missing).unwrap_or_default().global(&threads),
+            None if self.is_untranslated => Vec::new(),
+            None => threads,
         }
     }
 
@@ -127,11 +167,30 @@ impl<'slot> Probes<'slot> {
             napi: None,
             programs: None,
             speeds: None,
+            pidns: None,
+            is_untranslated: false,
+            is_thrifty: false,
             kallsyms: Kallsyms::default(),
             code: Vec::new(),
+            followed: Vec::new(),
             start: tasks::Snapshot::default(),
         }
     }
+}
+
+/// CPUs that may be interrupted to see what runs there.
+fn sampled(all: bool, missing: &mut Vec<MissingNote>) -> Vec<u32> {
+    let root = Path::new("/");
+    let (online, isolated) = (host::online_cpus(root), which::isolated(root));
+    let (kept, open): (Vec<u32>, Vec<u32>) =
+        online.iter().copied().partition(|cpu| !all && isolated.contains_key(cpu));
+    if open.is_empty() {
+        return online;
+    }
+    if let Some(note) = oncpu::spared(&kept, "isolated, or without a tick (nohz_full)") {
+        missing.push(note);
+    }
+    open
 }
 
 /// The probes that need nothing of the others.
@@ -152,18 +211,32 @@ impl<'slot> Alone<'slot> {
         cpus: &[u32],
         pace: oncpu::Pace,
         types: &OnceLock<KernelTypes>,
+        is_thrifty: bool,
     ) -> Self {
         let mut missing = Vec::new();
         let irq = keep(irq::Irq::start(slots.irq), &mut missing);
-        let soft = irq.as_ref().map(irq::Irq::soft);
-        let napi = keep(napi::Napi::start(slots.napi, soft), &mut missing);
         let oncpu = keep(oncpu::OnCpu::load(slots.oncpu, cpus, pace), &mut missing);
-        let connect = keep(connect::Connect::start(slots.connect), &mut missing);
-        let work = keep(work::Work::start(slots.work), &mut missing);
         let tasks = keep(tasks::Tasks::start(slots.tasks), &mut missing);
         let pauses = types.get_or_init(KernelTypes::read).pause_arguments;
         let memory = keep(memory::Memory::start(slots.memory, pauses), &mut missing);
-        Alone { tasks, irq, oncpu, connect, memory, work, napi, missing }
+        let mut alone = Alone { tasks, irq, oncpu, connect: None, memory, work: None, napi: None, missing };
+        if !is_thrifty {
+            alone.load_what_few_ask_for(slots.napi, slots.connect, slots.work);
+        }
+        alone
+    }
+
+    /// What is left out where CPU time is scarce.
+    fn load_what_few_ask_for(
+        &mut self,
+        napi: &'slot mut MaybeUninit<OpenObject>,
+        connect: &'slot mut MaybeUninit<OpenObject>,
+        work: &'slot mut MaybeUninit<OpenObject>,
+    ) {
+        let soft = self.irq.as_ref().map(irq::Irq::soft);
+        self.napi = keep(napi::Napi::start(napi, soft), &mut self.missing);
+        self.connect = keep(connect::Connect::start(connect), &mut self.missing);
+        self.work = keep(work::Work::start(work), &mut self.missing);
     }
 }
 

@@ -19,6 +19,7 @@ pub struct Slots {
     pub(super) late: MaybeUninit<OpenObject>,
     pub(super) ipi: MaybeUninit<OpenObject>,
     pub(super) napi: MaybeUninit<OpenObject>,
+    pub(super) pidns: MaybeUninit<OpenObject>,
 }
 
 impl Default for Slots {
@@ -37,6 +38,7 @@ impl Default for Slots {
             late: MaybeUninit::uninit(),
             ipi: MaybeUninit::uninit(),
             napi: MaybeUninit::uninit(),
+            pidns: MaybeUninit::uninit(),
         }
     }
 }
@@ -60,16 +62,31 @@ pub(super) struct LinkedSlots<'slot> {
     pub calls: &'slot mut MaybeUninit<OpenObject>,
     pub late: &'slot mut MaybeUninit<OpenObject>,
     pub ipi: &'slot mut MaybeUninit<OpenObject>,
+    pub pidns: &'slot mut MaybeUninit<OpenObject>,
 }
 
 impl Slots {
     /// For two threads.
     pub(super) fn halves(&mut self) -> (AloneSlots<'_>, LinkedSlots<'_>) {
-        let Slots { tasks, sched, oncpu, irq, blkio, connect, memory, locks, work, calls, late, ipi, napi } =
-            self;
+        let Slots {
+            tasks,
+            sched,
+            oncpu,
+            irq,
+            blkio,
+            connect,
+            memory,
+            locks,
+            work,
+            calls,
+            late,
+            ipi,
+            napi,
+            pidns,
+        } = self;
         (
             AloneSlots { tasks, irq, oncpu, connect, memory, work, napi },
-            LinkedSlots { sched, blkio, locks, calls, late, ipi },
+            LinkedSlots { sched, blkio, locks, calls, late, ipi, pidns },
         )
     }
 }

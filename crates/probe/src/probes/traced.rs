@@ -9,14 +9,17 @@ use whyslow_model::{Missing, MissingNote};
 use crate::bpf::{calls, late, locks, oncpu, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
+use crate::numbers::Numbers;
 use crate::span_table::{self, Window};
 use crate::symbols::KernelNames;
-use crate::{call_table, host, late_table, lock_table, sample_table, task_table};
+use crate::{addresses, call_table, host, late_table, lock_table, sample_table, task_table};
 
 /// What the probes saw.
 #[derive(Default)]
 pub struct Traced {
     pub(super) code: Vec<Range<u64>>,
+    /// Ids of our pid namespace; `None`: they are the initial one's.
+    pub(super) numbers: Option<Numbers>,
     pub(super) start: tasks::Snapshot,
     pub(super) end: Option<tasks::Snapshot>,
     pub(super) sched: Option<sched::Seen>,
@@ -74,7 +77,8 @@ impl Traced {
         }
         let mut busiest: Vec<_> = used.into_iter().filter(|(_, ns)| *ns > 0).collect();
         busiest.sort_by_key(|(pid, ns)| (std::cmp::Reverse(*ns), *pid));
-        busiest.into_iter().take(most).map(|(pid, _)| pid).collect()
+        let shown = |pid| self.numbers.as_ref().map_or(Some(pid), |numbers| numbers.inside(pid));
+        busiest.into_iter().filter_map(|(pid, _)| shown(pid)).take(most).collect()
     }
 
     /// Names for all that was seen, as tables.
@@ -86,13 +90,22 @@ impl Traced {
         missing: &mut Vec<MissingNote>,
     ) -> Tables {
         let mut tables = Tables::default();
+        let numbers = self.numbers.take();
+        if let Some(numbers) = &numbers {
+            let hits = self.seen_on_cpu.as_mut().map(|(seen, _)| seen);
+            numbers.show_in_seen(hits, self.calls.as_mut());
+        }
         let window_ns = window.ns;
         let page_size = host::page_size();
         if let Some(end) = &self.end {
             let none = sched::Seen::default();
             let seen = self.sched.as_ref().unwrap_or(&none);
-            tables.tasks = Some(task_table::tasks(&self.start, end, seen, window_ns));
-            tables.cgroups = Some(task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size));
+            let tasks = task_table::tasks(&self.start, end, seen, window_ns);
+            missing.extend(task_table::unseen(&tasks).map(MissingNote::from));
+            tables.tasks = Some(tasks);
+            let cgroups = task_table::cgroups(&self.start, end, files.cgroup_mounts(), page_size);
+            missing.extend(task_table::uncounted(&cgroups).map(MissingNote::from));
+            tables.cgroups = Some(cgroups);
         }
         let mut kernel = KernelNames::from(kallsyms).without(std::mem::take(&mut self.code));
         if let Some(seen) = &mut self.sched {
@@ -122,6 +135,10 @@ impl Traced {
         tables.polls = self.polls;
         tables.sockets = self.sockets;
         tables.speeds = self.speeds;
+        if let Some(numbers) = &numbers {
+            numbers.show_in_tables(&mut tables);
+        }
+        addresses::hide(&mut tables);
         tables
     }
 

@@ -1,4 +1,4 @@
-//! Which CPUs are measured: not those that their owner keeps for himself.
+//! Which CPUs are measured and sampled: not those that their owner keeps for himself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,13 +12,47 @@ const MOST_ASKED: usize = 256;
 const OWNED: u32 = 8;
 const PF_KTHREAD: u32 = 0x0020_0000; // include/linux/sched.h
 
-/// CPUs that are not to be measured, and why.
-pub fn spared(root: &Path, tasks: &[tasks_one]) -> BTreeMap<u32, String> {
-    let mut spared = BTreeMap::new();
+/// CPUs that the kernel's command line keeps free, and why: whoever is there wants no timer of ours.
+pub fn isolated(root: &Path) -> BTreeMap<u32, &'static str> {
+    let mut isolated = BTreeMap::new();
     for (file, why) in [("isolated", "it is isolated"), ("nohz_full", "it runs without a tick (nohz_full)")] {
         for cpu in host::cpu_list(&root.join("sys/devices/system/cpu").join(file)) {
-            spared.entry(cpu).or_insert_with(|| format!("{why}; --all-cpus measures it"));
+            isolated.entry(cpu).or_insert(why);
         }
+    }
+    isolated
+}
+
+/// CPUs that one process has for itself, by its id: all others are kept off them by their masks (a partition of cpusets, an
+/// exclusive core). That a process is bound to a CPU alone does not make it its own.
+pub fn owned(tasks: &[tasks_one]) -> BTreeMap<u32, u32> {
+    let users = tasks.iter().filter(|task| task.flags & PF_KTHREAD == 0);
+    let mut owners: BTreeMap<u32, Option<u32>> = BTreeMap::new();
+    let (mut first, mut differ) = (None, false);
+    for task in users {
+        differ |= *first.get_or_insert(task.allowed) != task.allowed;
+        for cpu in bits(&task.allowed) {
+            let owner = owners.entry(cpu).or_insert(Some(task.tgid));
+            *owner = owner.filter(|owner| *owner == task.tgid);
+        }
+    }
+    // A namespace of one process says nothing of the host.
+    owners.into_iter().filter_map(|(cpu, owner)| Some((cpu, owner.filter(|_| differ)?))).collect()
+}
+
+fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
+    let words = words.iter().zip(0u32..);
+    words.flat_map(|(word, at)| (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit))
+}
+
+/// CPUs that are not to be measured, and why.
+pub fn spared(root: &Path, tasks: &[tasks_one]) -> BTreeMap<u32, String> {
+    let isolated = isolated(root).into_iter();
+    let mut spared: BTreeMap<u32, String> =
+        isolated.map(|(cpu, why)| (cpu, format!("{why}; --all-cpus measures it"))).collect();
+    for (cpu, owner) in owned(tasks) {
+        let why = format!("a process has it for itself (pid {owner}); --all-cpus measures it");
+        spared.entry(cpu).or_insert(why);
     }
     let urgent = tasks.iter().filter(|task| is_urgent(task)).take(MOST_ASKED);
     for task in urgent {
@@ -44,10 +78,7 @@ fn places(root: &Path, task: &tasks_one) -> BTreeSet<u32> {
     let mut places: BTreeSet<u32> =
         std::fs::read_to_string(stat).ok().and_then(|text| processor(&text)).into_iter().collect();
     if task.allowed_count <= OWNED {
-        let words = task.allowed.iter().zip(0u32..);
-        places.extend(words.flat_map(|(word, at)| {
-            (0..64u32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 64 + bit)
-        }));
+        places.extend(bits(&task.allowed));
     }
     places
 }
@@ -75,10 +106,26 @@ mod tests {
         std::fs::create_dir_all(&cpus).unwrap();
         std::fs::write(cpus.join("isolated"), "2\n").unwrap();
         std::fs::write(cpus.join("nohz_full"), "2-3\n").unwrap();
-        let spared = spared(&folder, &[task(1, 0, 0b10_0000), task(1, PF_KTHREAD, 1), task(0, 0, 1)]);
+        let another = tasks_one { tgid: 9, ..task(0, 0, 1) };
+        let spared =
+            spared(&folder, &[task(1, 0, 0b10_0000), task(1, PF_KTHREAD, 1), task(0, 0, 1), another]);
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(spared.keys().copied().collect::<Vec<_>>(), [2, 3, 5]);
-        assert!(spared[&2].starts_with("it is isolated") && spared[&5].contains("pid 7"));
+        assert!(spared[&2].starts_with("it is isolated") && spared[&5].starts_with("a process has it"));
+    }
+
+    #[test]
+    fn a_cpu_is_owned_if_all_others_are_kept_off_it() {
+        let of = |tgid: u32, allowed: u64| tasks_one { tgid, ..task(0, 0, allowed) };
+        // 0-1 are everybody's, 2 is process 7's with two threads, on 3 are two processes.
+        let tasks = [of(1, 0b11), of(2, 0b11), of(7, 0b100), of(7, 0b100), of(8, 0b1000), of(9, 0b1000)];
+        assert_eq!(owned(&tasks), BTreeMap::from([(2, 7)]));
+        // One worker is bound to each CPU, and others may use them as well.
+        assert_eq!(owned(&[of(1, 0b11), of(2, 0b11), of(7, 0b01), of(8, 0b10)]), BTreeMap::new());
+        assert_eq!(owned(&[of(1, 0b11)]), BTreeMap::new());
+        let mut kernel = of(2, 0b100);
+        kernel.flags = PF_KTHREAD;
+        assert_eq!(owned(&[of(1, 0b11), of(3, 0b11), of(7, 0b100), kernel]), BTreeMap::from([(2, 7)]));
     }
 
     #[test]

@@ -55,8 +55,8 @@ pub(super) fn headline(lock: &LockAccount) -> String {
 }
 
 fn title(lock: &LockAccount) -> String {
-    let name = if lock.name.is_empty() { &lock.address } else { &lock.name };
-    if lock.kind.is_empty() { name.clone() } else { format!("{} {name}", lock.kind) }
+    let name = if lock.name.is_empty() { format!("no. {}", lock.address) } else { lock.name.clone() };
+    if lock.kind.is_empty() { name } else { format!("{} {name}", lock.kind) }
 }
 
 fn both(lock: &LockAccount) -> LockWaits {
@@ -81,7 +81,8 @@ fn row(page: &mut Page, lock: &LockAccount) {
 fn print(page: &mut Page, lock: &LockAccount, style: &Style) {
     let how = match lock.named_by.as_str() {
         "symbol" | "" => String::new(),
-        "address" => " (it has no name that this kernel tells)".to_owned(),
+        "number" => " (it has no name that this kernel tells)".to_owned(),
+        "inferred" => " (the name is a guess: a caller further up takes that lock, too)".to_owned(),
         by => format!(" (named by its {by})"),
     };
     page.tell("", 2, &format!("{}{how}", title(lock)), Ink::Heading);

@@ -13,6 +13,7 @@ const NAMED: usize = 4;
 
 pub(super) fn print(page: &mut Page, doc: &Document, style: &Style) {
     page.gap();
+    contradictions(page, doc);
     ruled_out(page, doc, style);
     cannot_tell(page, doc, style);
     missing(page, doc, style);
@@ -22,8 +23,16 @@ pub(super) fn print(page: &mut Page, doc: &Document, style: &Style) {
 /// Where the exam's questions were not what was asked.
 pub(super) fn unseen(page: &mut Page, doc: &Document, style: &Style) {
     page.gap();
+    contradictions(page, doc);
     missing(page, doc, style);
     own_cost(page, doc);
+}
+
+/// A report that says two things of one matter says so, always in full.
+pub(super) fn contradictions(page: &mut Page, doc: &Document) {
+    for found in &doc.contradictions {
+        page.say("contradiction ", &format!("{}: {}", found.rule, found.text), Ink::Risk);
+    }
 }
 
 fn ruled_out(page: &mut Page, doc: &Document, style: &Style) {

@@ -23,6 +23,7 @@ pub fn empty() -> Document {
         window: s(10.0),
         findings: Vec::new(),
         not: Vec::new(),
+        contradictions: Vec::new(),
         account: Account::default(),
         wall: None,
         chains: Vec::new(),

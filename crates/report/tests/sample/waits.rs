@@ -164,7 +164,7 @@ pub fn locks() -> Vec<LockAccount> {
     let cgroup_mutex = LockAccount {
         name: "cgroup_mutex".into(),
         named_by: "call sites".into(),
-        address: "0xffffffff82a5c1e0".into(),
+        address: "1".into(),
         kind: "mutex".into(),
         write: waits(480, 3.2, 0.059),
         sites: vec![
@@ -193,8 +193,8 @@ pub fn locks() -> Vec<LockAccount> {
         ..LockAccount::default()
     };
     let unnamed = LockAccount {
-        named_by: "address".into(),
-        address: "0xffff888003a1c0d0".into(),
+        named_by: "number".into(),
+        address: "2".into(),
         kind: "rwsem".into(),
         read: waits(2, 0.000_3, 0.000_2),
         ..LockAccount::default()

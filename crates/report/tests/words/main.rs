@@ -69,3 +69,17 @@ fn much_that_is_ruled_out_is_named_in_short_and_explained_with_v() {
     doc.not.truncate(4);
     assert!(said(&doc, false).contains("\nnot swap: swap was idle\n"));
 }
+
+#[test]
+fn a_contradiction_is_printed_as_one_and_in_full() {
+    let mut doc = sample::full();
+    doc.contradictions = vec![whyslow_model::Contradiction {
+        rule: "memory-limit".into(),
+        what: "a memory limit".into(),
+        shown: sample::s(3.2),
+        text: "the chains show 3.2 s of waits for a memory limit".into(),
+    }];
+    for page in [said(&doc, false), said(&doc, true)] {
+        assert!(page.contains("contradiction memory-limit: the chains show 3.2 s of waits"), "{page}");
+    }
+}

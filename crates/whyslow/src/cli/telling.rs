@@ -10,6 +10,7 @@ use whyslow_report::{Style, json, json_line, text};
 
 use crate::out::{note, say};
 use crate::outcome::Outcome;
+use crate::{ending, interrupt, priority};
 
 /// How to tell it.
 #[derive(Debug, Clone, clap::Args)]
@@ -92,10 +93,15 @@ pub fn outcome(recording: &Recording, document: &Document) -> Outcome {
 }
 
 fn examine(recording: &Recording, baseline: Option<&Recording>, focus: Option<&Focus>) -> Result<Document> {
+    ending::step(c"judging what was seen");
     let mut document = whyslow_analyze::examine_beside(recording, baseline);
     if let Some(focus) = focus {
         whyslow_analyze::focus::focus(recording, &mut document, focus)?;
     }
+    // From here on it is whoever reads the answer that we wait for.
+    ending::done();
+    interrupt::release();
+    priority::as_it_was();
     if let Some(why) = &recording.torn {
         note(&format!("the recording is torn: {why}; this is the report up to there"));
     }

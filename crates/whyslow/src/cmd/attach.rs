@@ -8,7 +8,7 @@ use whyslow_probe::Follow;
 use crate::cli::{Following, Keeping, Telling, WindowArgs, outcome};
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
-use crate::whom::Target;
+use crate::whom::{Target, numbers_are_ours};
 
 /// Arguments of `whyslow attach`.
 #[derive(Debug, Clone, clap::Args)]
@@ -52,20 +52,21 @@ struct Whom {
 /// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.keeping.must_be_writable()?;
-    let mut target = match &args.whom {
+    numbers_are_ours()?;
+    let target = match &args.whom {
         Whom { cgroup: Some(path), .. } => Target::cgroup(path)?,
         Whom { unit: Some(unit), .. } => Target::unit(unit)?,
         Whom { pids, .. } => Target::processes(pids)?,
     };
     let follow = Follow {
         pids: target.pids.clone(),
+        pidfds: target.pidfds(),
         cgroup: target.cgroup,
         ..args.following.follow(target.subject.clone())
     };
     let ends = target.ends()?;
     let ends_with = ends.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
-    let recording =
-        watch(Look { window: args.window.window, follow: Some(follow), ends_with, all_cpus: false });
+    let recording = watch(Look { follow: Some(follow), ends_with, ..Look::at_the_host(args.window.window) })?;
     let told = args.telling.beside(None).tell(&recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;

@@ -23,7 +23,7 @@ pub struct Args {
 /// Record a window of the whole host and print its chains. A chain that is told is something found.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.keeping.must_be_writable()?;
-    let recording = watch(Look::at_the_host(args.window.window));
+    let recording = watch(Look::at_the_host(args.window.window))?;
     let told = args.telling.beside(None).tell_as(chains, &recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;

@@ -39,8 +39,8 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.keeping.must_be_writable()?;
     let baseline = args.beside.open()?;
-    let look = Look { all_cpus: args.all_cpus, ..Look::at_the_host(args.window.window) };
-    let recording = watch(look);
+    let look = Look { all_cpus: args.all_cpus, needs_speeds: true, ..Look::at_the_host(args.window.window) };
+    let recording = watch(look)?;
     let told = args.telling.beside(baseline.as_ref()).tell_as(cpus, &recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;

@@ -28,7 +28,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.subject.must_be_here()?;
     args.keeping.must_be_writable()?;
     let baseline = args.beside.open()?;
-    let recording = watch(Look::at_the_host(args.window.window));
+    let recording = watch(Look::at_the_host(args.window.window))?;
     let told = args.telling.beside(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.keeping.keep(&recording)?;
     Ok(outcome(&recording, &told?))

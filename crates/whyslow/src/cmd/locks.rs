@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Record a window of the whole host and print its contended locks. That a lock was contended is no fault yet.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    let recording = watch(Look::at_the_host(args.window.window));
+    let recording = watch(Look::at_the_host(args.window.window))?;
     let document = args.telling.beside(None).tell_as(locks, &recording, None, out)?;
     Ok(match outcome(&recording, &document) {
         Outcome::CouldNotLook => Outcome::CouldNotLook,

@@ -10,8 +10,8 @@ use whyslow_report::safe::plain;
 use crate::cli::{WindowArgs, can_be_written};
 use crate::out::say;
 use crate::outcome::Outcome;
-use crate::store;
 use crate::watch::{Look, watch};
+use crate::{ending, priority, store};
 
 /// Arguments of `whyslow record`.
 #[derive(Debug, Clone, clap::Args)]
@@ -26,7 +26,9 @@ pub struct Args {
 /// Record a window and save it.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     can_be_written("save recording", &args.output)?;
-    let recording = watch(Look::at_the_host(args.window.window));
+    let recording = watch(Look::at_the_host(args.window.window))?;
+    ending::done();
+    priority::as_it_was();
     store::save(&recording, &args.output)?;
     let size =
         std::fs::metadata(&args.output).map_or_else(|_| String::new(), |m| format!(", {}", Bytes(m.len())));

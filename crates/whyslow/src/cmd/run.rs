@@ -1,6 +1,6 @@
 //! `whyslow run -- CMD`: where the wall time of a command went, and who made it wait.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -14,12 +14,11 @@ use crate::cli::{Following, Keeping, Telling};
 use crate::launch::{Asked, End, OUR_FAILURE, Signals, Started, User, whose};
 use crate::out::note;
 use crate::outcome::Outcome;
-use crate::watch::{Look, is_root};
+use crate::watch::{Look, fit, is_root};
+use crate::{ending, priority, whom};
 
 /// A command takes as long as it takes: a hundred years, in which nothing overflows.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
-/// What shells say when Ctrl-C ended something.
-const INTERRUPTED: u8 = 128 + libc::SIGINT as u8;
 
 /// Arguments of `whyslow run`.
 #[derive(Debug, Clone, clap::Args)]
@@ -27,8 +26,8 @@ const INTERRUPTED: u8 = 128 + libc::SIGINT as u8;
 The command's input, output and signals are its own. The report goes to
 stderr; with --json it follows on stdout when the command has ended: a
 newline, then one line that begins with {\"schema\". Ctrl-C reaches the
-command; a second one reports at once and leaves the command alone. Under
-sudo, doas or pkexec the command runs as whoever called them. What it
+command, SIGTERM is passed on to it; a second one of either reports at once
+and leaves the command alone. Under sudo, doas or pkexec the command runs as whoever called them. What it
 leaves running is not waited for.
 
 Examples:
@@ -63,21 +62,24 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
 
 fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     args.keeping.must_be_writable()?;
+    whom::numbers_are_ours()?;
     let user = whose(Asked { user: args.user.as_deref(), as_root: args.as_root })?;
     say_what_surprises(user.as_ref(), args);
+    let fit = fit(true)?;
     let mut signals = Signals::hold();
     let started = Started::start(&args.command, user.as_ref(), &signals).inspect_err(|_| signals.let_in())?;
     let stop = signals.catch(started.pidfd());
     let follow = Follow { pids: vec![started.pid()], ..args.following.follow(words(args).join(" ")) };
-    let look =
-        Look { window: FOR_EVER, follow: Some(follow), ends_with: Some(started.pidfd()), all_cpus: false };
+    let look = Look { follow: Some(follow), ends_with: Some(started.pidfd()), ..Look::at_the_host(FOR_EVER) };
     let mut starter = Starter { command: started, from: Duration::ZERO };
 
-    let mut recording = whyslow_probe::record(&look.plan(), stop, &mut starter);
+    ending::begin_beside(OUR_FAILURE, starter.command.pid());
+    let mut recording = whyslow_probe::record(&look.plan(fit), stop, &mut starter);
 
     signals.release();
     let pid = starter.command.pid();
     let end = starter.command.end(!recording.meta.interrupted);
+    ending::forget_command();
     let status = match &end {
         End::NotRun(status, error) => {
             note(&format!("{error:#}"));
@@ -85,7 +87,8 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
         }
         End::Exited(status, _) => u8::try_from(*status).unwrap_or(OUR_FAILURE),
         End::Killed(signal, _) => 128u8.saturating_add(u8::try_from(*signal).unwrap_or(0)),
-        End::Running => INTERRUPTED,
+        // As shells have it when a signal ended something.
+        End::Running => 128 + Signals::ended_by().and_then(|signal| u8::try_from(signal).ok()).unwrap_or(0),
     };
     let command = Command {
         argv: words(args),
@@ -159,5 +162,14 @@ impl Audience for Starter {
     fn begun(&mut self, at: Instant) {
         self.from = at.elapsed();
         self.command.go();
+    }
+
+    fn ended(&mut self) {
+        priority::raise();
+        priority::for_a_while();
+    }
+
+    fn step(&mut self, doing: &'static CStr) {
+        ending::step(doing);
     }
 }

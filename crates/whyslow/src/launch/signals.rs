@@ -1,7 +1,8 @@
 //! Signals while a command runs.
 //!
 //! Ctrl-C and Ctrl-\ come from the terminal to the whole foreground process group: the command has got them, and they
-//! are not passed on. What a process sends to us alone (SIGTERM; SIGHUP) is meant for the command: it is passed on.
+//! are not passed on. What a process sends to us alone (SIGTERM; SIGHUP) is meant for the command: it is passed on. A second
+//! Ctrl-C or SIGTERM is for us: we end, with a report if that can be had in time, and the command goes on.
 //! SIGTSTP and SIGCONT do what they always do: a shell stops and continues a job as a whole. Signals that we were started
 //! with ignored (nohup, a shell's background job) stay ignored.
 
@@ -11,9 +12,12 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use super::inherited;
+use crate::ending;
 
 static STOP: AtomicBool = AtomicBool::new(false);
-static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+static ENDINGS: AtomicU32 = AtomicU32::new(0);
+/// The signal that ended the window; 0: none did.
+static ENDED_BY: AtomicI32 = AtomicI32::new(0);
 /// The command's pidfd: a number that nobody else can get while we hold it, unlike a pid.
 static COMMAND: AtomicI32 = AtomicI32::new(-1);
 
@@ -58,7 +62,8 @@ impl Signals {
         }
     }
 
-    /// From now on signals are for the command of this pidfd; the second Ctrl-C sets the flag that comes back.
+    /// From now on signals are for the command of this pidfd; the second that asks for an end sets the flag that comes
+    /// back.
     pub fn catch(&mut self, command: RawFd) -> &'static AtomicBool {
         COMMAND.store(command, Ordering::Relaxed);
         for signal in CAUGHT {
@@ -90,6 +95,12 @@ impl Signals {
         }
     }
 
+    /// The signal that ended the window, while the command went on.
+    #[must_use]
+    pub fn ended_by() -> Option<libc::c_int> {
+        Some(ENDED_BY.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+
     /// End the holding back.
     pub fn let_in(&self) {
         // SAFETY: a mask that the kernel gave.
@@ -99,14 +110,20 @@ impl Signals {
 
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     match signal {
-        libc::SIGINT if INTERRUPTS.fetch_add(1, Ordering::Relaxed) >= 1 => {
-            STOP.store(true, Ordering::Relaxed)
-        }
+        libc::SIGINT | libc::SIGTERM if ENDINGS.fetch_add(1, Ordering::Relaxed) >= 1 => end_window(signal),
         libc::SIGTERM => pass_on(signal),
         // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo. A positive code is the kernel's own: a terminal
         // that hung up, of which the whole group is told.
         libc::SIGHUP if unsafe { (*info).si_code } <= 0 => pass_on(signal),
         _ => {}
+    }
+}
+
+/// It was asked for a second time; a third time changes nothing.
+fn end_window(signal: libc::c_int) {
+    if !STOP.swap(true, Ordering::Relaxed) {
+        ENDED_BY.store(signal, Ordering::Relaxed);
+        ending::soon(signal);
     }
 }
 

@@ -11,7 +11,8 @@ use super::lines::Lines;
 use super::write::{FrameLine, Head};
 use super::{Halt, limit, names, order, shown, tables};
 
-/// Memory counted for each comma in a line of JSON: it may separate two short strings in a list.
+/// Memory counted for each comma within a list in a line of JSON: it may separate two short strings. Those between the
+/// fields of a row are in its size.
 const PER_COMMA: u64 = 48;
 /// Memory counted for each member beside its contents.
 const PER_MEMBER: u64 = 256;
@@ -249,6 +250,24 @@ fn keep(kept: &mut u64, bytes: u64) -> Result<(), Halt> {
     Ok(())
 }
 
+/// Commas within lists, and not within strings.
+fn commas_in_lists(line: &[u8]) -> u64 {
+    let (mut commas, mut depth, mut in_string, mut escaped) = (0, 0_u64, false, false);
+    for byte in line {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'[' => depth += 1,
+            b']' => depth = depth.saturating_sub(1),
+            b',' if depth > 0 => commas += 1,
+            _ => {}
+        }
+    }
+    commas
+}
+
 type Push<'p> = &'p mut dyn FnMut(&[u8]) -> serde_json::Result<()>;
 
 /// Push the lines of `path`; a note on those that make no sense.
@@ -261,7 +280,7 @@ fn take_lines(
 ) -> Result<Option<MissingNote>, Halt> {
     let mut lines = Lines::of(body);
     while let Some(line) = lines.next()? {
-        let commas = line.iter().filter(|b| **b == b',').count() as u64;
+        let commas = commas_in_lists(line);
         keep(kept, (row as u64).saturating_add(line.len() as u64).saturating_add(commas * PER_COMMA))?;
         let pushed = push(line);
         if let Err(error) = pushed {

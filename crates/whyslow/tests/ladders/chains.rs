@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use whyslow_faults::ladder::{Foot, Kind, Rung};
-use whyslow_faults::rounds::Trouble;
 
 use crate::cell::Verb;
 use crate::climb::Climbed;
@@ -48,13 +47,13 @@ impl Way<'_> {
 }
 
 /// Whyslow told it right.
-pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
+pub fn judge(climbed: &Climbed) -> Result<(), String> {
     if climbed.kind == Kind::Go {
         return goroutines::judge(climbed);
     }
     let first = first_told(climbed);
     let ways = ways(climbed, first);
-    let trouble = |what: String| -> Trouble { format!("{what}\n{climbed}\n{}", summary(climbed)).into() };
+    let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
     let Some(main) = ways.iter().max_by(|a, b| a.lost_s(0).total_cmp(&b.lost_s(0))) else {
         let names = climbed.told.names[first..].join(" < ");
         return Err(trouble(format!("no chain {names}")));

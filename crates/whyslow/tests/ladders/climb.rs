@@ -10,6 +10,7 @@ use std::time::Duration;
 use whyslow_faults::ladder::{self, Ask, Kind, Plan, Told};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
+use whyslow_faults::said;
 use whyslow_faults::victim::Launch;
 use whyslow_faults::{Draw, Fence, Ladder, Span, Victim, bars};
 
@@ -31,6 +32,8 @@ const SHARE: f64 = 0.3;
 pub struct Climbed {
     /// Who was asked.
     pub verb: Verb,
+    /// What it was asked, as its exit status has it.
+    pub asked: said::Verb,
     /// Its kind.
     pub kind: Kind,
     /// What it was told.
@@ -41,7 +44,8 @@ pub struct Climbed {
     pub look: Arc<Look>,
     /// When whyslow looked; a command that it ran: always.
     pub window: Span,
-    said: String,
+    /// What was drawn.
+    pub said: String,
 }
 
 impl Climbed {
@@ -98,7 +102,8 @@ pub fn watched(
             let pids = processes(&ladder, &victim);
             let args = if verb == Verb::Attach { vec!["attach", &pids] } else { vec!["chains"] };
             let look = Arc::new(look(&args, label)?);
-            climbed(verb, ask.kind, &ladder, victim, look)
+            let asked = if verb == Verb::Attach { said::Verb::Looked } else { said::Verb::Chains };
+            climbed((verb, asked), ask.kind, &ladder, victim, look)
         }
     }
 }
@@ -108,7 +113,7 @@ pub fn locked(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<C
     let ladder = Ladder::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw)?;
     let victim = begin(&ladder, ask.kind)?;
     let look = Arc::new(look(&["locks"], label)?);
-    climbed(Verb::Chains, ask.kind, &ladder, victim, look)
+    climbed((Verb::Chains, said::Verb::Looked), ask.kind, &ladder, victim, look)
 }
 
 /// Let `whyslow chains` look at two ladders.
@@ -118,10 +123,8 @@ pub fn two(asks: [Ask; 2], fence: &Fence, draw: &mut Draw, label: &str) -> Resul
     let (first, second) = (set(a, draw)?, set(b, draw)?);
     let (one, other) = (begin(&first, a.kind)?, begin(&second, b.kind)?);
     let look = Arc::new(look(&["chains"], label)?);
-    Ok([
-        climbed(Verb::Chains, a.kind, &first, one, look.clone())?,
-        climbed(Verb::Chains, b.kind, &second, other, look)?,
-    ])
+    let verbs = (Verb::Chains, said::Verb::Chains);
+    Ok([climbed(verbs, a.kind, &first, one, look.clone())?, climbed(verbs, b.kind, &second, other, look)?])
 }
 
 /// Look for `bars::WINDOW_S`.
@@ -162,12 +165,10 @@ fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed,
     victim.go();
     let status = victim.ended(bars::patient(ENDS_WITHIN))?;
     let look = Look::read(&kept, status.code(), ENDS_WITHIN)?;
-    if status.code() != Some(0) {
-        return Err(format!("the ladder ended with 0, whyslow run with {status}: {}", kept.display()).into());
-    }
     let window = Span { from: 0, to: u64::MAX };
     Ok(Climbed {
         verb: Verb::Run,
+        asked: said::Verb::Run,
         kind: ask.kind,
         plan: ladder.plan().clone(),
         told: ladder.told(&victim),
@@ -178,7 +179,7 @@ fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed,
 }
 
 fn climbed(
-    verb: Verb,
+    (verb, asked): (Verb, said::Verb),
     kind: Kind,
     ladder: &Ladder,
     mut victim: Victim,
@@ -191,5 +192,5 @@ fn climbed(
     }
     let (told, window) = (ladder.told(&victim), look.window);
     let (plan, said) = (ladder.plan().clone(), ladder.to_string());
-    Ok(Climbed { verb, kind, plan, told, look, window, said })
+    Ok(Climbed { verb, asked, kind, plan, told, look, window, said })
 }

@@ -14,7 +14,6 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use whyslow_faults::ladder::Foot;
-use whyslow_faults::rounds::Trouble;
 
 use crate::cell::Verb;
 use crate::chains::{Way, ends_right, summary, ways};
@@ -31,8 +30,8 @@ const OF_A_DISK: f64 = 0.5;
 const OF_OTHERS: f64 = 0.1;
 
 /// Whyslow told of this ladder what can be known.
-pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
-    let trouble = |what: String| -> Trouble { format!("{what}\n{climbed}\n{}", summary(climbed)).into() };
+pub fn judge(climbed: &Climbed) -> Result<(), String> {
+    let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
     if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
         return Err(trouble("no wall time".to_owned()));
     }

@@ -3,7 +3,6 @@
 use serde_json::Value;
 use whyslow_faults::bars;
 use whyslow_faults::ladder::Rung;
-use whyslow_faults::rounds::Trouble;
 
 use crate::climb::Climbed;
 
@@ -20,7 +19,7 @@ struct Waits {
 }
 
 /// All locks of the kernel on the ladder are told right.
-pub fn judge(climbed: &Climbed) -> Result<(), Trouble> {
+pub fn judge(climbed: &Climbed) -> Result<(), String> {
     let rungs = climbed.plan.rungs.iter().enumerate();
     for (index, rung) in rungs.filter(|(_, rung)| rung.is_of_kernel()) {
         lock(climbed, index, *rung).map_err(|what| {

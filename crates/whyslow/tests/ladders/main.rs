@@ -12,66 +12,100 @@ mod cell;
 mod chains;
 mod climb;
 mod goroutines;
+mod judge;
 mod locks;
 mod make;
 mod quiet;
+mod stand_ins;
 
 use cell::{Cell, Verb};
 use whyslow_faults::ladder::Kind;
 
 whyslow_faults::may_become_victim!();
 
-macro_rules! a_test {
+macro_rules! the_cell {
     (run $kind:ident) => {
-        #[test]
-        fn root_run_tells_the_chain() {
-            crate::make::run(crate::Cell::Chain(crate::Verb::Run, crate::Kind::$kind));
-        }
+        crate::Cell::Chain(crate::Verb::Run, crate::Kind::$kind)
     };
     (attach $kind:ident) => {
-        #[test]
-        fn root_attach_tells_the_chain() {
-            crate::make::run(crate::Cell::Chain(crate::Verb::Attach, crate::Kind::$kind));
-        }
+        crate::Cell::Chain(crate::Verb::Attach, crate::Kind::$kind)
     };
     (chains $kind:ident) => {
-        #[test]
-        fn root_chains_tells_the_chain() {
-            crate::make::run(crate::Cell::Chain(crate::Verb::Chains, crate::Kind::$kind));
-        }
+        crate::Cell::Chain(crate::Verb::Chains, crate::Kind::$kind)
     };
     (crowd $kind:ident) => {
-        #[test]
-        fn root_run_tells_the_chain_in_a_crowd() {
-            crate::make::run(crate::Cell::Crowd(crate::Kind::$kind));
-        }
+        crate::Cell::Crowd(crate::Kind::$kind)
     };
     (locks $kind:ident) => {
-        #[test]
-        fn root_locks_tells_waits_and_holders() {
-            crate::make::run(crate::Cell::Locks(crate::Kind::$kind));
-        }
+        crate::Cell::Locks(crate::Kind::$kind)
     };
     (healthy $kind:ident) => {
+        crate::Cell::Healthy(crate::Kind::$kind)
+    };
+}
+
+macro_rules! a_test {
+    ($cell:expr, run) => {
+        #[test]
+        fn root_run_tells_the_chain() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, attach) => {
+        #[test]
+        fn root_attach_tells_the_chain() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, chains) => {
+        #[test]
+        fn root_chains_tells_the_chain() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, crowd) => {
+        #[test]
+        fn root_run_tells_the_chain_in_a_crowd() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, locks) => {
+        #[test]
+        fn root_locks_tells_waits_and_holders() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, healthy) => {
         #[test]
         fn root_a_healthy_one_is_not_told() {
-            crate::make::run(crate::Cell::Healthy(crate::Kind::$kind));
+            crate::make::run($cell);
         }
     };
 }
 
 macro_rules! ladders {
-    ($($module:ident $kind:ident: $($test:ident)*;)*) => {$(
-        mod $module {
-            $(a_test!($test $kind);)*
-        }
-    )*};
+    ({ $($module:ident $kind:ident: $($test:ident)*;)* } { $($name:ident => $other:expr;)* }) => {
+        $(
+            mod $module {
+                $(a_test!(the_cell!($test $kind), $test);)*
+            }
+        )*
+        $(
+            #[test]
+            fn $name() {
+                make::run($other);
+            }
+        )*
+
+        /// All of them: what holds for each cell is asked of these.
+        const CELLS: &[Cell] = &[$($(the_cell!($test $kind),)*)* $($other,)*];
+    };
 }
 
 // On a whole host a wait for a byte is no loss: it may be how a program is built; a thread that Go has
 // parked for a mutex looks like one that is parked for want of work. An attach to a cgroup holds its lock for
 // one grace period, which may be less than what a whole host is told of.
-ladders! {
+ladders! {{
     futex Futex: run attach chains crowd healthy;
     pi_futex Pi: run attach chains crowd healthy;
     pthread Pthread: run attach chains crowd healthy;
@@ -85,19 +119,8 @@ ladders! {
     address_space AddressSpace: run attach chains crowd locks healthy;
     cgroups Cgroups: run attach crowd locks healthy;
     mixed Mixed: run attach chains crowd healthy;
-}
-
-#[test]
-fn root_two_ladders_at_once_are_both_told() {
-    make::run(Cell::Two);
-}
-
-#[test]
-fn root_an_idle_host_has_no_chain() {
-    make::run(Cell::Idle);
-}
-
-#[test]
-fn root_compilers_have_no_chain() {
-    make::run(Cell::Compile(2));
-}
+} {
+    root_two_ladders_at_once_are_both_told => Cell::Two;
+    root_an_idle_host_has_no_chain => Cell::Idle;
+    root_compilers_have_no_chain => Cell::Compile(2);
+}}

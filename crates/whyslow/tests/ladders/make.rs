@@ -9,7 +9,8 @@ use whyslow_faults::{Draw, Fence, bars};
 
 use crate::cell::{Cell, Verb};
 use crate::climb::{self, Climbed};
-use crate::{chains, locks, quiet};
+use crate::judge::{Watched, judge};
+use crate::quiet;
 
 /// Busy processes beside a ladder have the default's weight divided by one of these: of full weight they would leave its
 /// foot no CPU to burn.
@@ -39,39 +40,34 @@ fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
             Ok(Outcome::NotRun(why.to_string()))
         };
     }
-    match cell {
-        Cell::Chain(Verb::Chains, kind) => until_it_is_one(
-            draw,
-            &label,
-            |fence, draw, label| {
-                let ask = Ask { foot: Some(draw.pick(&long_feet(kind))), ..asked(kind) };
-                climb::watched(fence, Verb::Chains, ask, draw, label)
-            },
-            chains::judge,
-        ),
-        Cell::Chain(verb, kind) => until_it_is_one(
-            draw,
-            &label,
-            |fence, draw, label| climb::watched(fence, verb, asked(kind), draw, label),
-            chains::judge,
-        ),
-        Cell::Crowd(kind) => until_it_is_one(
-            draw,
-            &label,
-            |fence, draw, label| in_a_crowd(fence, kind, draw, label),
-            chains::judge,
-        ),
-        Cell::Locks(kind) => until_it_is_one(
-            draw,
-            &label,
-            |fence, draw, label| climb::locked(fence, asked(kind), draw, label),
-            locks::judge,
-        ),
-        Cell::Healthy(kind) => quiet::healthy(Ask { healthy: true, ..asked(kind) }, draw, &label),
-        Cell::Two => two(draw, &label),
-        Cell::Idle => quiet::idle(&label),
-        Cell::Compile(jobs) => quiet::compile(jobs, draw, &label),
-    }
+    rounds::until_judged(&cell, |attempt| {
+        let fence = Fence::enter()?;
+        let watched = once(cell, &fence, draw, &format!("{label}-{attempt}"))?;
+        fence.check_time()?;
+        Ok(judge(&watched))
+    })
+}
+
+/// Make it, and let whyslow look.
+fn once(cell: Cell, fence: &Fence, draw: &mut Draw, label: &str) -> Result<Watched, Trouble> {
+    let watched = match cell {
+        Cell::Chain(Verb::Chains, kind) => {
+            let ask = Ask { foot: Some(draw.pick(&long_feet(kind))), ..asked(kind) };
+            Watched::Ladders(vec![climb::watched(fence, Verb::Chains, ask, draw, label)?])
+        }
+        Cell::Chain(verb, kind) => {
+            Watched::Ladders(vec![climb::watched(fence, verb, asked(kind), draw, label)?])
+        }
+        Cell::Crowd(kind) => Watched::Ladders(vec![in_a_crowd(fence, kind, draw, label)?]),
+        Cell::Locks(kind) => Watched::Locks(climb::locked(fence, asked(kind), draw, label)?),
+        Cell::Healthy(kind) => {
+            Watched::Quiet(quiet::healthy(fence, Ask { healthy: true, ..asked(kind) }, draw, label)?)
+        }
+        Cell::Two => Watched::Ladders(two(fence, draw, label)?),
+        Cell::Idle => Watched::Quiet(quiet::idle(label)?),
+        Cell::Compile(jobs) => Watched::Quiet(quiet::compile(fence, jobs, draw, label)?),
+    };
+    Ok(watched)
 }
 
 /// What is long enough to be told of a whole host, where nobody asked for these threads: a grace period often takes less
@@ -84,26 +80,6 @@ fn asked(kind: Kind) -> Ask {
     Ask { kind, foot: None, healthy: false, in_a_crowd: false, lasts_ms: bars::WINDOW_S * 1000 }
 }
 
-/// Make it until the threads' own clocks say that it was a ladder, and judge what was said of it.
-fn until_it_is_one(
-    draw: &mut Draw,
-    label: &str,
-    mut climb: impl FnMut(&Fence, &mut Draw, &str) -> Result<Climbed, Trouble>,
-    judge: impl Fn(&Climbed) -> Result<(), Trouble>,
-) -> Result<Outcome, Trouble> {
-    let mut why = String::new();
-    for attempt in 0..bars::TRIES {
-        let fence = Fence::enter()?;
-        let climbed = climb(&fence, draw, &format!("{label}-{attempt}"))?;
-        fence.check_time()?;
-        match climbed.is_a_ladder() {
-            Ok(()) => return judge(&climbed).map(|()| Outcome::Passed),
-            Err(reason) => why = format!("{reason}\n{climbed}"),
-        }
-    }
-    Ok(Outcome::HostNotIdle(why))
-}
-
 fn in_a_crowd(fence: &Fence, kind: Kind, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
     let _crowd = Crowd::start(fence, bars::crowd(), draw.between(LEAST_LIGHT, LIGHTEST), draw)?;
     std::thread::sleep(bars::SETTLE);
@@ -111,20 +87,10 @@ fn in_a_crowd(fence: &Fence, kind: Kind, draw: &mut Draw, label: &str) -> Result
     climb::watched(fence, Verb::Run, ask, draw, label)
 }
 
-fn two(draw: &mut Draw, label: &str) -> Result<Outcome, Trouble> {
+fn two(fence: &Fence, draw: &mut Draw, label: &str) -> Result<Vec<Climbed>, Trouble> {
     let kinds = [Kind::Futex, Kind::Pthread, Kind::Std, Kind::File, Kind::Directory, Kind::PipeLock];
-    let mut why = String::new();
-    for attempt in 0..bars::TRIES {
-        let fence = Fence::enter()?;
-        let kinds = draw.some(2, &kinds);
-        let asks = [kinds[0], kinds[1]];
-        let asks = asks.map(|kind| Ask { foot: Some(draw.pick(&long_feet(kind))), ..asked(kind) });
-        let both = climb::two(asks, &fence, draw, &format!("{label}-{attempt}"))?;
-        fence.check_time()?;
-        match both.iter().try_for_each(Climbed::is_a_ladder) {
-            Ok(()) => return both.iter().try_for_each(chains::judge).map(|()| Outcome::Passed),
-            Err(reason) => why = reason,
-        }
-    }
-    Ok(Outcome::HostNotIdle(why))
+    let kinds = draw.some(2, &kinds);
+    let asks = [kinds[0], kinds[1]];
+    let asks = asks.map(|kind| Ask { foot: Some(draw.pick(&long_feet(kind))), ..asked(kind) });
+    Ok(climb::two(asks, fence, draw, label)?.into())
 }

@@ -2,74 +2,54 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use whyslow_faults::bars;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
-use whyslow_faults::{Scene, Span, bars, victim::Victim};
 
+use crate::made::Party;
 use crate::outcome::kept_in;
-
-/// One look of whyslow at the host.
-pub struct Exam {
-    /// What it said.
-    pub document: Value,
-    /// When it looked.
-    pub window: Span,
-    /// Its exit status.
-    pub status: Option<i32>,
-    /// Where the document is kept.
-    pub kept: PathBuf,
-}
 
 /// One finding of the document. Names are those of the JSON contract; what is absent is "" or `None`.
 pub struct Finding<'document> {
     value: &'document Value,
 }
 
-impl Exam {
-    /// Run it now. `label` names the file that keeps what it said.
-    pub fn look(label: &str) -> Result<Self, Trouble> {
-        fs::create_dir_all(kept_in())?;
-        let kept = kept_in().join(format!("{label}.json"));
-        // Another binary can be put to the test: an installed one, an older one.
-        let whyslow = std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into());
-        let length = format!("{}s", bars::WINDOW_S);
-        let args = ["exam", "--for", &length, "--json"];
-        let look = Look::now(&whyslow, &args, Duration::from_secs(bars::WINDOW_S), &kept)?;
-        Ok(Exam { document: look.document, window: look.window, status: look.status, kept: look.kept })
-    }
+/// Let it look now. `label` names the file that keeps what it said.
+pub fn look(label: &str) -> Result<Look, Trouble> {
+    fs::create_dir_all(kept_in())?;
+    let kept = kept_in().join(format!("{label}.json"));
+    // Another binary can be put to the test: an installed one, an older one.
+    let whyslow = std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into());
+    let length = format!("{}s", bars::WINDOW_S);
+    let args = ["exam", "--for", &length, "--json"];
+    Look::now(&whyslow, &args, Duration::from_secs(bars::WINDOW_S), &kept)
+}
 
-    /// Its findings, in its order.
-    pub fn findings(&self) -> Vec<Finding<'_>> {
-        let all = self.document["findings"].as_array();
-        all.into_iter().flatten().map(|value| Finding { value }).collect()
-    }
+/// Its findings, in its order.
+pub fn findings(look: &Look) -> Vec<Finding<'_>> {
+    let all = look.document["findings"].as_array();
+    all.into_iter().flatten().map(|value| Finding { value }).collect()
+}
 
-    /// Its causes, in its order.
-    pub fn causes(&self) -> Vec<Finding<'_>> {
-        self.findings().into_iter().filter(|finding| finding.text("kind") == "cause").collect()
-    }
+/// Its causes, in its order.
+pub fn causes(look: &Look) -> Vec<Finding<'_>> {
+    findings(look).into_iter().filter(Finding::is_cause).collect()
+}
 
-    /// CPU time that whyslow itself used.
-    pub fn own_cpu(&self) -> Duration {
-        let seconds = self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
-        Duration::from_secs_f64(seconds.clamp(0.0, 60.0))
+/// The findings, one a line, and where the whole document is.
+pub fn summary(look: &Look) -> String {
+    let mut text = format!("whyslow said (all of it: {}):", look.kept.display());
+    let all = findings(look);
+    for finding in &all {
+        let _ = write!(text, "\n  {finding}");
     }
-
-    /// The findings, one a line, and where the whole document is.
-    pub fn summary(&self) -> String {
-        let mut text = format!("whyslow said (all of it: {}):", self.kept.display());
-        for finding in self.findings() {
-            let _ = write!(text, "\n  {finding}");
-        }
-        if self.findings().is_empty() {
-            text.push_str("\n  nothing");
-        }
-        text
+    if all.is_empty() {
+        text.push_str("\n  nothing");
     }
+    text
 }
 
 impl Finding<'_> {
@@ -107,21 +87,33 @@ impl Finding<'_> {
         self.who("victim") == ("cgroup", path)
     }
 
-    /// Its victim is a task of this process, or the process.
-    pub fn is_about_task_of(&self, victim: &Victim) -> bool {
+    /// Its victim is one of these tasks.
+    pub fn is_about_task_of(&self, tids: &[u32]) -> bool {
         let (kind, id) = self.who("victim");
-        kind == "task" && is_task_of(victim, id)
+        kind == "task" && is_one_of(tids, id)
+    }
+
+    /// Its victim or its culprit is one of these tasks.
+    pub fn blames_task_of(&self, tids: &[u32]) -> bool {
+        ["victim", "culprit"].iter().any(|role| {
+            let (kind, id) = self.who(role);
+            kind == "task" && is_one_of(tids, id)
+        })
+    }
+
+    /// Its commands lift the limits of just these cgroups.
+    pub fn lifts(&self, groups: &[String]) -> bool {
+        let fixes = self.value["fixes"].as_array();
+        let commands: Vec<&str> =
+            fixes.into_iter().flatten().filter_map(|fix| fix["command"].as_str()).collect();
+        let lifts = |command: &&str, group: &String| command.contains(&format!("{group}/cpu."));
+        commands.len() == groups.len()
+            && groups.iter().all(|group| commands.iter().any(|command| lifts(command, group)))
     }
 
     /// It mentions a task, cgroup or resource of the scene, in any place that a reader would take for blame.
-    pub fn names(&self, scene: &Scene) -> bool {
-        let by_id = ["victim", "culprit"].iter().any(|role| {
-            let (kind, id) = self.who(role);
-            kind == "task" && scene.processes().any(|victim| is_task_of(victim, id))
-        });
-        let told = ["title", "victim", "culprit", "chain"].map(|part| self.value[part].to_string()).concat();
-        let names = scene.processes().map(Victim::comm).chain(scene.resources().iter().map(String::as_str));
-        by_id || names.into_iter().any(|name| told.contains(name))
+    pub fn names(&self, party: &Party) -> bool {
+        self.blames_task_of(&party.all) || party.names.iter().any(|name| self.mentions(name))
     }
 
     /// It mentions this text, in any place that a reader would take for blame.
@@ -141,9 +133,9 @@ impl std::fmt::Display for Finding<'_> {
 }
 
 /// Ids of tasks are numbers, alone or after other words ("nginx/123").
-fn is_task_of(victim: &Victim, id: &str) -> bool {
+fn is_one_of(tids: &[u32], id: &str) -> bool {
     let last = id.rsplit(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
-    last.is_some_and(|pid: u32| pid == victim.pid() || victim.tids().contains(&pid))
+    last.is_some_and(|pid: u32| tids.contains(&pid))
 }
 
 #[test]

@@ -7,11 +7,11 @@
 
 mod cell;
 mod exam;
-mod honest;
+mod judge;
+mod made;
 mod outcome;
-mod pair;
-mod quiet;
-mod single;
+mod stage;
+mod stand_ins;
 
 use cell::Cell;
 use whyslow_faults::Kind;
@@ -19,12 +19,17 @@ use whyslow_faults::Kind;
 whyslow_faults::may_become_victim!();
 
 macro_rules! live {
-    ($($name:ident => $cell:expr;)*) => {$(
+    ($($name:ident => $cell:expr;)*) => {
+        $(
         #[test]
         fn $name() {
             outcome::run($cell);
         }
-    )*};
+    )*
+
+        /// All of them: what holds for each cell is asked of these.
+        const CELLS: &[Cell] = &[$($cell),*];
+    };
 }
 
 live! {

@@ -6,7 +6,7 @@ use whyslow_faults::Draw;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 
 use crate::cell::Cell;
-use crate::{honest, pair, quiet, single};
+use crate::{judge, stage};
 
 /// Where all is kept that whyslow said.
 pub fn kept_in() -> PathBuf {
@@ -19,13 +19,8 @@ pub fn run(cell: Cell) {
 }
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
-    let label = format!("{cell}-{}", draw.seed());
-    match cell {
-        Cell::Fault(kind) => single::fault(kind, draw, &label),
-        Cell::Crowd(kind) => single::in_a_crowd(kind, draw, &label),
-        Cell::Twin(_) | Cell::Decoy(_) => quiet::check(cell, draw, &label),
-        Cell::Pair(a, b) => pair::check([a, b], draw, &label),
-        Cell::Idle => honest::idle(&label),
-        Cell::Compile(jobs) => honest::compile(jobs, draw, &label),
-    }
+    rounds::until_judged(&cell, |attempt| {
+        let (made, look) = stage::make(cell, draw, &format!("{cell}-{}-{attempt}", draw.seed()))?;
+        Ok(judge::judge(&made, &look))
+    })
 }

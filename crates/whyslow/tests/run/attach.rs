@@ -5,9 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
-
-use super::{rest, status, text, whyslow};
+use super::{document, rest, status, text, whyslow};
 
 /// A process that waits for its input, and ends with it.
 struct Waiting(Child);
@@ -44,8 +42,10 @@ fn root_the_window_ends_with_the_last_process() {
     for waiting in &mut two {
         drop(waiting.0.stdin.take());
     }
-    let document: Value = serde_json::from_str(&rest(child.stdout.take().unwrap())).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "looked");
+    let said = rest(child.stdout.take().unwrap());
+    let (status, noted) = (child.wait().unwrap().code(), rest(progress));
+    assert_eq!(status, Some(0), "looked; it said: {noted}");
+    let document = document(&said);
     assert!(document["window_s"].as_f64().unwrap() < 200.0, "{}", document["window_s"]);
 }
 
@@ -166,8 +166,7 @@ fn root_a_cgroup_is_found_by_folder_and_by_path_and_a_unit_by_name() {
 fn root_chains_and_locks_look_at_the_whole_host() {
     for verb in ["chains", "locks"] {
         let output = whyslow(&[verb, "--for", "300ms", "--json"]).output().unwrap();
-        let document: Value =
-            serde_json::from_slice(&output.stdout).expect("stdout is JSON and nothing else");
+        let document = document(&text(&output.stdout)); // JSON and nothing else
         let told = document["chains"].as_array().is_some_and(|chains| !chains.is_empty());
         assert_eq!(status(&output), i32::from(verb == "chains" && told), "{}", text(&output.stderr));
     }

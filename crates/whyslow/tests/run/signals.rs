@@ -6,7 +6,7 @@ use std::process::Child;
 use super::{rest, run_script, started};
 
 /// To the child alone, or, as a terminal does, to its process group; back when it has been delivered.
-fn signal(child: &Child, signal: i32, group: bool) {
+pub fn signal(child: &Child, signal: i32, group: bool) {
     let pid = child.id() as i32;
     // SAFETY: a child that has not been waited for, in a group of its own: the numbers are its.
     assert_eq!(unsafe { libc::kill(if group { -pid } else { pid }, signal) }, 0);

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// As docs/json.md spells it.
+const CANNOT_TELL: &str = "cannot_tell";
+
 /// One finding that somebody spins. Names are those of the JSON contract; what is absent is "" or `None`.
 pub struct Accusation<'document> {
     value: &'document Value,
@@ -10,7 +13,7 @@ pub struct Accusation<'document> {
 /// Those of a document.
 pub fn accusations(document: &Value) -> Vec<Accusation<'_>> {
     let all = document["findings"].as_array().into_iter().flatten();
-    all.filter(|value| value["rule"] == "spin" && value["kind"] != "cannot-tell")
+    all.filter(|value| value["rule"] == "spin" && value["kind"] != CANNOT_TELL)
         .map(|value| Accusation { value })
         .collect()
 }
@@ -18,7 +21,7 @@ pub fn accusations(document: &Value) -> Vec<Accusation<'_>> {
 /// Why it could not be told, if that is what was said.
 pub fn why_not(document: &Value) -> Option<&str> {
     let mut all = document["findings"].as_array()?.iter();
-    all.find(|value| value["rule"] == "spin" && value["kind"] == "cannot-tell")?["title"].as_str()
+    all.find(|value| value["rule"] == "spin" && value["kind"] == CANNOT_TELL)?["title"].as_str()
 }
 
 impl Accusation<'_> {
@@ -63,7 +66,7 @@ impl Accusation<'_> {
 #[test]
 fn an_accusation_is_read_by_the_names_of_the_contract() {
     let document = serde_json::json!({"findings": [
-        {"kind": "cannot-tell", "rule": "spin", "title": "no stacks"},
+        {"kind": "cannot_tell", "rule": "spin", "title": "no stacks"},
         {"kind": "risk", "rule": "spin", "title": "threads abc", "victim": {"name": "p"}, "cpu_s": 1.5,
             "cpu_range_s": [1.0, 2.0],
             "culprit": {"kind": "task", "id": "12", "name": "xyz", "function": "do_spin"}}]});
@@ -72,4 +75,10 @@ fn an_accusation_is_read_by_the_names_of_the_contract() {
     assert_eq!((all[0].pid(), all[0].name(), all[0].function()), (Some(12), "xyz", "do_spin"));
     assert_eq!(all[0].cpu_s(), Some([1.5, 1.0, 2.0]));
     assert!(all[0].says("abc") && !all[0].says("xyz"));
+}
+
+#[test]
+fn who_cannot_tell_is_spelt_as_whyslow_spells_it() {
+    let spelt = serde_json::to_value(whyslow_model::Kind::CannotTell).unwrap();
+    assert_eq!(spelt, CANNOT_TELL);
 }

@@ -1,9 +1,15 @@
-//! Whether what whyslow said of a program is true.
+//! Whether what whyslow said of a program is true. Pure: what was made and the document in, a verdict out (`stand_ins`).
 
-use whyslow_faults::Fence;
-use whyslow_faults::spinners::{Program, Running, Told};
+use std::collections::BTreeMap;
 
-use crate::finding::Accusation;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds;
+use whyslow_faults::said::{self, Sight};
+use whyslow_faults::spinners::{Program, Told};
+
+use crate::cell::Cell;
+use crate::finding::{Accusation, accusations, why_not};
+use crate::table::Row;
 
 /// Alone on a calm host, the share that is told may differ so much from the truth.
 pub const EXACT: f64 = 0.15;
@@ -31,7 +37,7 @@ pub enum Verdict {
 
 /// Who wanted the CPUs beside the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beside {
+enum Beside {
     /// Nobody.
     Nobody,
     /// The test's own crowd.
@@ -42,7 +48,7 @@ pub enum Beside {
 
 /// Whom an accusation is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whom {
+enum Whom {
     /// The program.
     Program,
     /// Something else of the test's, or whyslow.
@@ -51,28 +57,130 @@ pub enum Whom {
     Stranger,
 }
 
-/// Whom it is about. A process that is gone is known by its name.
-pub fn whom(accusation: &Accusation<'_>, running: &Running, fence: &Fence, names: &[&str]) -> Whom {
-    let Some(pid) = accusation.pid() else { return Whom::Stranger };
-    if running.pid() == Some(pid) {
-        return Whom::Program;
+/// A cell that was made, by the clocks of those who were in it: all that the judge may know beside the document.
+pub struct Made {
+    /// Which one.
+    pub cell: Cell,
+    /// What its process is called.
+    pub comm: String,
+    /// Its process; `None`: it is many.
+    pub pid: Option<u32>,
+    /// What it did.
+    pub told: Told,
+    /// How far it came.
+    pub progress: u64,
+    /// Others used the host.
+    pub disturbed: bool,
+    /// The program's group, and what that used.
+    pub sight: Sight,
+    /// Names of the crowd.
+    pub crowd: Vec<String>,
+    /// Threads of the test that did nothing meanwhile but wait for whyslow.
+    pub innocents: Vec<u32>,
+    /// Which of the accused processes are in the test's groups; of one that is gone nothing is known.
+    pub ours: BTreeMap<u32, bool>,
+}
+
+impl Made {
+    /// Whom it is about. A process that is gone is known by its name.
+    fn whom(&self, accusation: &Accusation<'_>) -> Whom {
+        let Some(pid) = accusation.pid() else { return Whom::Stranger };
+        if self.pid == Some(pid) {
+            return Whom::Program;
+        }
+        let name = accusation.name();
+        let is_ours =
+            || name == "whyslow" || name == self.comm || self.crowd.iter().any(|crowd| crowd == name);
+        match self.ours.get(&pid) {
+            _ if self.innocents.contains(&pid) => Whom::Innocent,
+            Some(true) => Whom::Innocent,
+            Some(false) => Whom::Stranger,
+            None if is_ours() => Whom::Innocent,
+            None => Whom::Stranger,
+        }
     }
-    let name = accusation.name();
-    match std::fs::read_to_string(format!("/proc/{pid}/cgroup")) {
-        Ok(groups) if groups.contains(fence.top().path()) => Whom::Innocent,
-        Ok(_) => Whom::Stranger,
-        Err(_) if name == "whyslow" || name == running.comm() || names.contains(&name) => Whom::Innocent,
-        Err(_) => Whom::Stranger,
+
+    /// Why it was none, by its own clocks.
+    fn is_not_made(&self) -> Option<String> {
+        let (program, told) = (self.cell.program, &self.told);
+        match program.spins() {
+            false if self.progress == 0 => Some(format!("{program} got nothing done while whyslow looked")),
+            true if told.share() < MUST || told.spin_s < MUST_S => {
+                Some(format!("it spun for {:.3} s of {:.3} s of CPU only", told.spin_s, told.cpu_s))
+            }
+            _ => None,
+        }
+    }
+
+    fn beside(&self) -> Beside {
+        match (self.disturbed, self.cell.crowded) {
+            (true, _) => Beside::Others,
+            (false, true) => Beside::Crowd,
+            (false, false) => Beside::Nobody,
+        }
+    }
+}
+
+/// The row of the table, with what is wrong in it; nothing where it was not made.
+pub fn judge(made: &Made, look: &Look) -> (rounds::Verdict, Option<Row>) {
+    let could_look = look
+        .is_sound(said::Verb::Exam)
+        .and_then(|()| said::could_tell(&look.document, &["spin"]))
+        .and_then(|()| made.sight.is_in(&look.document));
+    let all = accusations(&look.document);
+    let about = |who: Whom| all.iter().find(|each| made.whom(each) == who);
+    let (innocent, program) = (about(Whom::Innocent), about(Whom::Program));
+    let (verdict, wrong) = match (made.cell.program.spins(), program, innocent) {
+        _ if could_look.is_err() => (Verdict::Missed, could_look.err().unwrap_or_default()),
+        (_, _, Some(innocent)) => (Verdict::False, format!("{} is accused", innocent.name())),
+        (false, Some(_), None) => (Verdict::False, "it is accused".to_owned()),
+        _ if made.is_not_made().is_some() => {
+            return (rounds::Verdict::Again(made.is_not_made().unwrap_or_default()), None);
+        }
+        (false, None, None) => (Verdict::Quiet, String::new()),
+        (true, None, None) => {
+            (Verdict::Missed, why_not(&look.document).unwrap_or("nothing is said").to_owned())
+        }
+        (true, Some(said), None) => (Verdict::Found, is_true(said, made).err().unwrap_or_default()),
+    };
+    let row = row(made, look, program, verdict, wrong);
+    let verdict = match row.wrong.as_str() {
+        "" => rounds::Verdict::Passed,
+        _ => {
+            let true_is = format!("true: {:?}; all that was said: {}", made.told, look.kept.display());
+            rounds::Verdict::Wrong(format!("{row}; {true_is}"))
+        }
+    };
+    (verdict, Some(row))
+}
+
+fn row(made: &Made, look: &Look, program: Option<&Accusation<'_>>, verdict: Verdict, wrong: String) -> Row {
+    let told = &made.told;
+    let is_named = |said: &Accusation<'_>, name: &str| name == made.comm || said.says(name);
+    let named = |said| told.spinning.iter().filter(|name| is_named(said, name)).count();
+    let share = |cpu_s: [f64; 3]| cpu_s.map(|s| s / told.cpu_s.max(1e-9));
+    Row {
+        cell: made.cell,
+        disturbed: made.disturbed,
+        verdict,
+        told: program.and_then(Accusation::cpu_s).map(share),
+        truth: told.share(),
+        cpu_s: told.cpu_s,
+        function: program.map_or("-", Accusation::function).to_owned(),
+        named: [program.map_or(0, named), told.spinning.len()],
+        own: look.own_cpu(),
+        wrong,
     }
 }
 
 /// What a finding says of a spinner is true. Else: why not.
-pub fn is_true(said: &Accusation<'_>, told: &Told, running: &Running, beside: Beside) -> Result<(), String> {
+fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
+    let (told, comm, beside) = (&made.told, &made.comm, made.beside());
     let mut wrong = Vec::new();
-    if said.name() != running.comm() {
-        wrong.push(format!("the process is called {}, not {}", running.comm(), said.name()));
+    if said.name() != comm {
+        wrong.push(format!("the process is called {comm}, not {}", said.name()));
     }
-    let runtime = running.program().runtime();
+    let runtime = made.cell.program.runtime();
     if !runtime.is_empty() && !runtime.iter().any(|word| said.says(word) || said.function().contains(word)) {
         wrong.push(format!("none of {runtime:?} is said"));
     }
@@ -80,19 +188,19 @@ pub fn is_true(said: &Accusation<'_>, told: &Told, running: &Running, beside: Be
     wrong.extend(
         told.spinning
             .iter()
-            .filter(|name| *name != running.comm() && !said.says(name))
+            .filter(|name| *name != comm && !said.says(name))
             .map(|name| format!("{name} spins and is not named")),
     );
     wrong.extend(
         told.others
             .iter()
-            .filter(|name| *name != running.comm() && said.says(name))
+            .filter(|name| *name != comm && said.says(name))
             .map(|name| format!("{name} does not spin and is named")),
     );
     match said.cpu_s() {
         None => wrong.push("it does not say how much CPU would come back".to_owned()),
         // What a VM costs that does not spin was measured at another time, when others did something else.
-        Some(_) if beside == Beside::Others && matches!(running.program(), Program::Erlang(_)) => {}
+        Some(_) if beside == Beside::Others && matches!(made.cell.program, Program::Erlang(_)) => {}
         Some(cpu_s) => wrong.extend(is_near(cpu_s, told, beside).err()),
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }

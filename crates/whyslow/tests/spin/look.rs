@@ -3,16 +3,18 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use whyslow_faults::cgroup::Group;
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
-use whyslow_faults::spinners::{Meter, Program, Running, Shape, Told, Wait};
+use whyslow_faults::said::Sight;
+use whyslow_faults::spinners::{Meter, Program, Running, Shape, Wait};
 use whyslow_faults::{Draw, Fence, bars};
 
 use crate::cell::{Cell, Set};
-use crate::finding::{Accusation, accusations, why_not};
-use crate::judge::{self, Beside, Verdict, Whom};
+use crate::finding::{Accusation, accusations};
+use crate::judge::{self, Made};
 use crate::table::{self, Row};
 
 /// Busy processes of the crowd: ten a CPU of the machine that the table is about.
@@ -26,7 +28,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 pub fn run(cell: Cell) {
     let set = Set::asked();
     if !cell.is_of(set) {
-        return rounds::say(&format!("not run: {cell}: WHYSLOW_ZOO asks for the {set:?} set"));
+        return rounds::say(&format!("not drawn: {cell}: WHYSLOW_ZOO asks for the {set:?} set"));
     }
     rounds::run_times(
         &cell,
@@ -62,33 +64,56 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         done => done?,
     };
     std::thread::sleep(SETTLE);
+    let (made, look) = look_at(cell, &running, &fence, &group, crowd.as_ref(), draw)?;
+    let (verdict, row) = judge::judge(&made, &look);
+    row.iter().for_each(Row::note);
+    // What comes first ends first.
+    drop((running, crowd));
+    fence.check_time()?;
+    match verdict {
+        rounds::Verdict::Passed => Ok(Outcome::Passed),
+        rounds::Verdict::Again(why) => Ok(Outcome::HostNotIdle(why)),
+        rounds::Verdict::Wrong(what) => Err(what.into()),
+    }
+}
+
+fn look_at(
+    cell: Cell,
+    running: &Running,
+    fence: &Fence,
+    group: &Group,
+    crowd: Option<&Crowd>,
+    draw: &Draw,
+) -> Result<(Made, Look), Trouble> {
     let calm = Calm::watch(Some(fence.top()))?;
     let meter = running.pid().map(|pid| Meter::of(pid, running.tellers()));
-    let before = running.progress();
+    let (before, cpu) = (running.progress(), group.cpu_used()?);
     let look = exam(&format!("{cell}-{}", draw.seed()))?;
-    let progress = running.progress() - before;
-    let disturbed = calm.disturbed(Some(fence.top()), own_cpu(&look))?;
+    let (progress, cpu) = (running.progress() - before, group.cpu_used()?.saturating_sub(cpu));
+    let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
     let mut told = running.told(look.window)?;
     if let Some(meter) = meter.filter(|_| cell.program.spins()) {
         told.scale_to(meter.within(look.window));
     }
-    if !cell.program.spins() && progress == 0 {
-        return Ok(Outcome::HostNotIdle(format!("{} got nothing done while whyslow looked", cell.program)));
-    }
-    if cell.program.spins() && (told.share() < judge::MUST || told.spin_s < judge::MUST_S) {
-        return Ok(Outcome::HostNotIdle(format!(
-            "it spun for {:.3} s of {:.3} s of CPU only",
-            told.spin_s, told.cpu_s
-        )));
-    }
-    let made = Made { cell, running, fence, crowd, disturbed: disturbed.is_some() };
-    let row = made.judged(&look, &told);
-    row.note();
-    made.fence.check_time()?;
-    if row.wrong.is_empty() {
-        return Ok(Outcome::Passed);
-    }
-    Err(format!("{row}; true: {told:?}; all that was said: {}", look.kept.display()).into())
+    let asked = look.asked.unwrap_or(look.window).length().as_secs_f64().max(1e-9);
+    let used = cpu.mul_f64((look.window.length().as_secs_f64() / asked).min(1.0));
+    let is_ours = |pid: u32| {
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        Some((pid, groups.contains(fence.top().path())))
+    };
+    let made = Made {
+        cell,
+        comm: running.comm().to_owned(),
+        pid: running.pid(),
+        told,
+        progress,
+        disturbed: disturbed.is_some(),
+        sight: Sight { group: group.path().to_owned(), used },
+        crowd: crowd.iter().map(|crowd| crowd.all().comm().to_owned()).collect(),
+        innocents: vec![std::process::id()],
+        ours: accusations(&look.document).iter().filter_map(Accusation::pid).filter_map(is_ours).collect(),
+    };
+    Ok((made, look))
 }
 
 /// Most programs are in the crowd's own group: in one of their own they have half of the machine. Who yields has next to
@@ -105,59 +130,4 @@ fn exam(label: &str) -> Result<Look, Trouble> {
     let length = format!("{}s", bars::WINDOW_S);
     let kept = table::kept_in().join(format!("{label}.json"));
     Look::now(&whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
-}
-
-/// CPU time of whyslow.
-fn own_cpu(look: &Look) -> Duration {
-    Duration::from_secs_f64(look.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0).clamp(0.0, 60.0))
-}
-
-/// A cell that was made. What comes first ends first.
-struct Made {
-    cell: Cell,
-    running: Running,
-    crowd: Option<Crowd>,
-    fence: Fence,
-    disturbed: bool,
-}
-
-impl Made {
-    fn judged(&self, look: &Look, told: &Told) -> Row {
-        let all = accusations(&look.document);
-        let names: Vec<&str> = self.crowd.iter().map(|crowd| crowd.all().comm()).collect();
-        let about =
-            |who: Whom| all.iter().find(|each| judge::whom(each, &self.running, &self.fence, &names) == who);
-        let (innocent, program) = (about(Whom::Innocent), about(Whom::Program));
-        let beside = match (self.disturbed, self.cell.crowded) {
-            (true, _) => Beside::Others,
-            (false, true) => Beside::Crowd,
-            (false, false) => Beside::Nobody,
-        };
-        let (verdict, wrong) = match (self.cell.program.spins(), program, innocent) {
-            (_, _, Some(innocent)) => (Verdict::False, format!("{} is accused", innocent.name())),
-            (false, Some(_), None) => (Verdict::False, "it is accused".to_owned()),
-            (false, None, None) => (Verdict::Quiet, String::new()),
-            (true, None, None) => {
-                (Verdict::Missed, why_not(&look.document).unwrap_or("nothing is said").to_owned())
-            }
-            (true, Some(said), None) => {
-                (Verdict::Found, judge::is_true(said, told, &self.running, beside).err().unwrap_or_default())
-            }
-        };
-        let is_named = |said: &Accusation<'_>, name: &str| name == self.running.comm() || said.says(name);
-        let named = |said| told.spinning.iter().filter(|name| is_named(said, name)).count();
-        let share = |cpu_s: [f64; 3]| cpu_s.map(|s| s / told.cpu_s.max(1e-9));
-        Row {
-            cell: self.cell,
-            disturbed: self.disturbed,
-            verdict,
-            told: program.and_then(Accusation::cpu_s).map(share),
-            truth: told.share(),
-            cpu_s: told.cpu_s,
-            function: program.map_or("-", Accusation::function).to_owned(),
-            named: [program.map_or(0, named), told.spinning.len()],
-            own: own_cpu(look),
-            wrong,
-        }
-    }
 }

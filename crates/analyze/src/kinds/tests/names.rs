@@ -25,6 +25,16 @@ fn locks_are_named_by_who_takes_them() {
     assert_eq!(mutex("register_nexthop_notifier ops_init setup_net copy_net_ns"), "mutex rtnl_mutex");
     assert_eq!(mutex("anon_pipe_write vfs_write"), "mutex lock of a pipe");
     assert_eq!(mutex("frob gadget_ioctl"), "mutex taken by frob");
+    // Further up a name is a guess, and below what calls anything not even that.
+    assert_eq!(
+        mutex("cgroup_frob cgroup_procs_write kernfs_fop_write_iter"),
+        "mutex taken by cgroup_frob, probably cgroup_mutex"
+    );
+    assert_eq!(
+        mutex("foo_show dev_attr_show sysfs_kf_seq_show seq_read_iter kernfs_fop_read_iter vfs_read"),
+        "mutex taken by foo_show"
+    );
+    assert_eq!(mutex("seq_read_iter vfs_read"), "mutex lock of a seq_file (m->lock)");
     assert_eq!(
         read("lock_mm_and_find_vma exc_page_fault asm_exc_page_fault"),
         "rwsem mmap_lock of postgres (7), to read"
@@ -101,7 +111,7 @@ fn all_waiters_of_a_lock_give_it_one_name() {
     for row in recording.tables.spans.iter().flatten() {
         assert_eq!(of(row, &stacks).waits_for, "rwsem mmap_lock of p12 (12), to read");
     }
-    assert_eq!(lock_name(&stacks, 0xb0, LockKind::Mutex).name, "at 0xb0");
+    assert_eq!(lock_name(&stacks, 0xb0, LockKind::Mutex).name, "no. 176");
     // No stack of theirs shows the lock: contention names it, and most of those who wait are of the process.
     let contended = Lock { address: 0xa0, kind: LockKind::Rwsem, stack: Some(2), ..Lock::default() };
     recording.tables.locks = Some(vec![contended]);

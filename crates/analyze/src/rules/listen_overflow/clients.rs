@@ -1,6 +1,7 @@
 //! Whose connects went to a full listener, and what they lost by it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::time::Duration;
 
 use whyslow_model::{Subject, SubjectKind, table};
@@ -8,10 +9,17 @@ use whyslow_model::{Subject, SubjectKind, table};
 use crate::Evidence;
 
 /// What the clients of one listener lost.
-#[derive(Default)]
-pub(super) struct Paid<'r> {
-    /// The rows that waited.
-    pub clients: Vec<&'r table::Connect>,
+pub(super) struct Paid {
+    /// Who paid: the client process that lost most speaks for all.
+    pub clients: Subject,
+    /// Connects that were sent again while somebody waited.
+    pub retried: u64,
+    /// The longest of them.
+    pub worst: Option<Duration>,
+    /// Time between the first try and the last.
+    pub raw: Duration,
+    /// The client tasks' time in the window.
+    pub wall: Duration,
     /// Time in which they did nothing else.
     pub blocked: Duration,
     /// Time in which they did other things, too.
@@ -20,26 +28,76 @@ pub(super) struct Paid<'r> {
     pub watched_share: Duration,
 }
 
-fn reaches(c: &table::Connect, l: &table::Listener) -> bool {
-    let split = |at: &str| at.rsplit_once(':').map(|(ip, port)| (ip.to_owned(), port.to_owned()));
-    let (Some((to, port)), Some((at, listens))) = (split(&c.peer), split(&l.local)) else { return false };
-    c.netns == l.netns
-        && port == listens
-        && (at == to || at == "[::]" || (at == "0.0.0.0" && !to.starts_with('[')))
+/// Connects to one port of a network namespace: in the table's order, and by address.
+#[derive(Default)]
+struct Port<'r> {
+    all: Vec<(&'r str, &'r table::Connect)>,
+    to: HashMap<&'r str, Vec<&'r table::Connect>>,
+}
+
+/// All connects, and what was paid at the addresses that were asked for: servers open one socket for each of their threads at
+/// one address (SO_REUSEPORT).
+pub(super) struct Connects<'r> {
+    ports: HashMap<(u32, &'r str), Port<'r>>,
+    paid: HashMap<(u32, &'r str), Rc<Paid>>,
+}
+
+impl<'r> Connects<'r> {
+    pub fn of(connects: &'r [table::Connect]) -> Self {
+        let mut all = Connects { ports: HashMap::new(), paid: HashMap::new() };
+        for connect in connects {
+            if let Some((to, port)) = connect.peer.rsplit_once(':') {
+                let port = all.ports.entry((connect.netns, port)).or_default();
+                port.all.push((to, connect));
+                port.to.entry(to).or_default().push(connect);
+            }
+        }
+        all
+    }
+
+    /// What the clients of this listener lost.
+    pub fn paid(&mut self, ev: &Evidence<'r>, l: &'r table::Listener) -> Rc<Paid> {
+        let key = (l.netns, l.local.as_str());
+        if let Some(known) = self.paid.get(&key) {
+            return known.clone();
+        }
+        let paid = Rc::new(paid(ev, self.reaching(l)));
+        self.paid.insert(key, paid.clone());
+        paid
+    }
+
+    fn reaching(&self, l: &table::Listener) -> Vec<&'r table::Connect> {
+        let Some((at, port)) = l.local.rsplit_once(':') else { return Vec::new() };
+        let Some(port) = self.ports.get(&(l.netns, port)) else { return Vec::new() };
+        let any = |four: bool| port.all.iter().filter(move |(to, _)| !(four && to.starts_with('[')));
+        match at {
+            "[::]" | "0.0.0.0" => any(at == "0.0.0.0").map(|(_, connect)| *connect).collect(),
+            _ => port.to.get(at).cloned().unwrap_or_default(),
+        }
+    }
 }
 
 /// Connects that were sent again while somebody waited.
-pub(super) fn awaited(c: &table::Connect) -> u64 {
+fn awaited(c: &table::Connect) -> u64 {
     c.retried.saturating_add(c.unanswered).saturating_sub(c.abandoned)
 }
 
-pub(super) fn paid<'r>(ev: &Evidence<'r>, l: &table::Listener, connects: &'r [table::Connect]) -> Paid<'r> {
-    let to_it: Vec<_> = connects.iter().filter(|c| reaches(c, l)).collect();
-    let prompt: u64 = to_it.iter().map(|c| c.prompt).sum();
-    let prompt_ns: u64 = to_it.iter().map(|c| c.prompt_ns).sum();
-    let usual = prompt_ns.checked_div(prompt).unwrap_or(0);
-    let mut paid = Paid::default();
-    for c in to_it.into_iter().filter(|c| awaited(c) > 0) {
+fn paid(ev: &Evidence<'_>, to_it: Vec<&table::Connect>) -> Paid {
+    let sum = |of: fn(&table::Connect) -> u64| to_it.iter().map(|c| of(c)).fold(0, u64::saturating_add);
+    let usual = sum(|c| c.prompt_ns).checked_div(sum(|c| c.prompt)).unwrap_or(0);
+    let paying: Vec<&table::Connect> = to_it.into_iter().filter(|c| awaited(c) > 0).collect();
+    let raw = |c: &&table::Connect| Duration::from_nanos(c.retried_ns.saturating_add(c.unanswered_ns));
+    let mut paid = Paid {
+        clients: clients(&paying),
+        retried: paying.iter().map(|c| awaited(c)).fold(0, u64::saturating_add),
+        worst: paying.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos),
+        raw: paying.iter().map(raw).sum(),
+        wall: wall(ev, &paying),
+        blocked: Duration::ZERO,
+        watched: Duration::ZERO,
+        watched_share: Duration::ZERO,
+    };
+    for c in paying {
         let most = could_wait(ev, c.pid);
         let beyond = |ns: u64| ns.saturating_sub(usual.saturating_mul(awaited(c))).min(most);
         let blocked = beyond(c.blocked_ns);
@@ -47,7 +105,6 @@ pub(super) fn paid<'r>(ev: &Evidence<'r>, l: &table::Listener, connects: &'r [ta
         paid.blocked += Duration::from_nanos(blocked);
         paid.watched += Duration::from_nanos(c.watched_ns.min(left));
         paid.watched_share += Duration::from_nanos(c.watched_share_ns.min(c.watched_ns).min(left));
-        paid.clients.push(c);
     }
     paid
 }
@@ -55,14 +112,13 @@ pub(super) fn paid<'r>(ev: &Evidence<'r>, l: &table::Listener, connects: &'r [ta
 /// The longest that a task can have waited: the time that it lived and neither ran nor was ready to.
 fn could_wait(ev: &Evidence<'_>, pid: u32) -> u64 {
     let window = u64::try_from(ev.window().as_nanos()).unwrap_or(u64::MAX);
-    let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
+    let task = ev.task(pid);
     task.map_or(window, |t| t.lived_ns.min(window).saturating_sub(t.exec_ns).saturating_sub(t.run_delay_ns))
 }
 
-/// The client process that lost most speaks for all.
-pub(super) fn clients(paid: &Paid<'_>) -> Subject {
+fn clients(paying: &[&table::Connect]) -> Subject {
     let mut by_process: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
-    for c in &paid.clients {
+    for c in paying {
         let one = by_process.entry(c.tgid).or_insert((0, &c.comm));
         one.0 = one.0.saturating_add(c.blocked_ns).saturating_add(c.watched_share_ns);
     }
@@ -73,13 +129,12 @@ pub(super) fn clients(paid: &Paid<'_>) -> Subject {
     Subject::new(SubjectKind::Task, tgid.to_string(), name)
 }
 
-/// The client tasks' time in the window.
-pub(super) fn wall(ev: &Evidence<'_>, paid: &Paid<'_>) -> Duration {
-    let mut pids: Vec<u32> = paid.clients.iter().map(|c| c.pid).collect();
+fn wall(ev: &Evidence<'_>, paying: &[&table::Connect]) -> Duration {
+    let mut pids: Vec<u32> = paying.iter().map(|c| c.pid).collect();
     pids.sort_unstable();
     pids.dedup();
     let lived = |pid| {
-        let task = ev.tasks().ok().and_then(|tasks| tasks.iter().find(|t| t.pid == pid));
+        let task = ev.task(pid);
         task.map_or(ev.window(), |t| Duration::from_nanos(t.lived_ns))
     };
     pids.into_iter().map(lived).sum()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Finding, Hop, seconds};
+use whyslow_model::{Finding, Hop, command, seconds};
 
 use super::case::Case;
 use crate::Evidence;
@@ -136,7 +136,7 @@ fn softirq(window: Duration, receiving: &Receiving) -> Option<Hop> {
 /// How to check, and what would help.
 pub(super) fn advice(mut found: Finding, case: &Case<'_>) -> Finding {
     if let Some(reader) = &case.reader {
-        let look = format!("nsenter -n -t {} ss -tuinmp", reader.tgid);
+        let look = command!("nsenter -n -t {} ss -tuinmp", reader.tgid);
         found = found.check("Recv-Q that stays high, rb against r in skmem, and d (drops)", look);
     }
     found = found.check(

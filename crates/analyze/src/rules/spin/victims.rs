@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use whyslow_model::{Hop, Subject, SubjectKind};
+use whyslow_model::{Hop, Subject};
 
 use super::{COST_OF_WAKING, Spinner};
 use crate::Evidence;
 use crate::cpu_loss::{Lift, Loss, World};
+use crate::names;
 
 /// Less than this share of one task's window is not worth a cause.
 const WORTH_IT: f64 = 0.05;
@@ -43,19 +44,8 @@ pub(super) fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
     Hop::new("runnable", &victim.name, waits_for, "runnable", loss.likely).times(loss.waits, loss.worst)
 }
 
-/// Who waited for CPUs, after the process that waited most.
+/// Who waited for CPUs, the process that waited most first.
 fn waiters(world: &World<'_>, others: &BTreeSet<usize>) -> Subject {
-    let mut waited: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
-    for task in others.iter().filter_map(|at| world.tasks().get(*at)).filter(|task| task.runnable_ns > 0) {
-        let of = waited.entry(task.tgid).or_insert((0, &task.comm));
-        *of = (of.0.saturating_add(task.runnable_ns), if task.pid == task.tgid { &task.comm } else { of.1 });
-    }
-    let Some((tgid, (_, comm))) = waited.iter().max_by_key(|(_, (ns, _))| *ns) else {
-        return Subject::host();
-    };
-    let name = match waited.len() {
-        1 => (*comm).to_owned(),
-        n => format!("{comm} and others ({n} processes)"),
-    };
-    Subject::new(SubjectKind::Task, tgid.to_string(), name)
+    let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns)).filter(|(_, ns)| *ns > 0);
+    names::processes(world.tasks(), others.iter().filter_map(waited)).unwrap_or_else(Subject::host)
 }

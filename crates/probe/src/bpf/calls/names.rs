@@ -27,7 +27,7 @@ const AF_UNIX: u32 = libc::AF_UNIX as u32;
 const AF_INET: u32 = libc::AF_INET as u32;
 const AF_INET6: u32 = libc::AF_INET6 as u32;
 /// A program that makes up paths must not fill our memory.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 24 << 20;
 
 // SAFETY: generated from the C struct; integers and bytes only.
 unsafe impl plain::Plain for call_name {}

@@ -73,6 +73,35 @@ pub struct Seen {
     pub singles: Vec<Single>,
     /// How long a slow call is, at least; `None`: nobody asked.
     pub slow_ns: Option<u64>,
+    /// Single calls that were let go: others took longer.
+    pub untold: u64,
+}
+
+/// Single calls while the window lasts: the slowest.
+#[derive(Default)]
+pub struct Slowest {
+    kept: Vec<call_slow>,
+    let_go: u64,
+}
+
+impl Slowest {
+    /// Twice as many as are told: when they are there, the faster half goes.
+    const MOST: usize = 20_000;
+
+    /// One more.
+    pub fn note(&mut self, one: call_slow) {
+        self.kept.push(one);
+        if self.kept.len() >= Self::MOST {
+            self.kept.select_nth_unstable_by_key(Self::MOST / 2, |one| std::cmp::Reverse(one.ns));
+            self.kept.truncate(Self::MOST / 2);
+            self.let_go = self.let_go.saturating_add(Self::MOST as u64 / 2);
+        }
+    }
+
+    /// All, and how many are not among them.
+    pub fn take(&mut self) -> (Vec<call_slow>, u64) {
+        (std::mem::take(&mut self.kept), self.let_go)
+    }
 }
 
 /// A record of the ring `slow_calls`, or of the closing walk. It is as long as its frames.
@@ -147,4 +176,20 @@ fn mix(ns: u64, [runnable_ns, io_ns, blocked_ns, sleep_ns]: &[u64; 4]) -> Mix {
         ..Mix::default()
     };
     Mix { running_ns: ns.saturating_sub(waits.total_ns()), ..waits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_single_calls_the_slowest_stay_and_the_rest_are_counted() {
+        let mut slowest = Slowest::default();
+        for n in 0..100_000u64 {
+            slowest.note(call_slow { ns: n.wrapping_mul(7919) % 100_000, ..call_slow::default() });
+        }
+        let (kept, let_go) = slowest.take();
+        assert_eq!(kept.len() as u64 + let_go, 100_000);
+        assert!(kept.len() < Slowest::MOST && kept.iter().filter(|one| one.ns >= 90_001).count() == 9_999);
+    }
 }

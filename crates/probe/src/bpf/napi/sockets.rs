@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::mem::size_of;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{Iter, Link};
+use libbpf_rs::Link;
 use whyslow_model::{Missing, table};
 
 use super::super::connect::{name, socket_address};
-use super::super::{missing, value};
+use super::super::{value, walk_within};
 use super::skel::types::napi_socket;
 
 /// The name of these rows in reports.
@@ -51,7 +51,7 @@ impl Queues {
     /// Look at all sockets.
     pub fn look(&mut self, walk: &Link, at: Duration) -> Result<(), Missing> {
         let began = Instant::now();
-        let found = read(walk, began)?;
+        let found = read(walk)?;
         self.looks += 1;
         self.note(found);
         (self.took, self.looked) = (began.elapsed(), at);
@@ -132,19 +132,8 @@ fn is_full(s: &napi_socket) -> bool {
     s.used > 0 && s.used >= s.room / 2
 }
 
-fn read(walk: &Link, began: Instant) -> Result<Vec<napi_socket>, Missing> {
-    let mut iter = Iter::new(walk).map_err(|err| missing(WHAT, &err))?;
-    let mut bytes = Vec::new();
-    let mut chunk = vec![0; 64 << 10];
-    loop {
-        match std::io::Read::read(&mut iter, &mut chunk).map_err(|err| Missing::broken(WHAT, err))? {
-            0 => return Ok(bytes.chunks_exact(size_of::<napi_socket>()).map(value).collect()),
-            n => bytes.extend_from_slice(chunk.get(..n).unwrap_or_default()),
-        }
-        if began.elapsed() > WALK_DEADLINE {
-            return Err(Missing::skipped(WHAT, "the walk of all open files took too long"));
-        }
-    }
+fn read(walk: &Link) -> Result<Vec<napi_socket>, Missing> {
+    Ok(walk_within(WHAT, walk, WALK_DEADLINE)?.chunks_exact(size_of::<napi_socket>()).map(value).collect())
 }
 
 #[cfg(test)]

@@ -1,0 +1,100 @@
+//! Where to find a row or a file: rules ask for thousands of them on a host with thousands of CPUs, tasks or cgroups.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::fmt;
+
+use whyslow_model::table::{Cgroup, Sample, Task};
+use whyslow_model::{Frame, Missing};
+
+use super::Evidence;
+use crate::graph::{self, HostChain};
+
+/// Made when they are first asked for.
+#[derive(Default)]
+pub(super) struct Index<'r> {
+    frames: OnceCell<HashMap<&'r str, (&'r Frame, &'r Frame)>>,
+    tasks: OnceCell<HashMap<u32, &'r Task>>,
+    threads: OnceCell<HashMap<u32, Vec<&'r Task>>>,
+    samples: OnceCell<HashMap<u32, Vec<&'r Sample>>>,
+    cgroups: OnceCell<HashMap<u64, &'r Cgroup>>,
+    chains: OnceCell<Vec<HostChain<'r>>>,
+}
+
+impl fmt::Debug for Index<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Index")
+    }
+}
+
+impl<'r> Evidence<'r> {
+    /// The first frame of a file.
+    pub fn first(&self, name: &str) -> Result<&'r Frame, Missing> {
+        self.frame(name).map(|(first, _)| first)
+    }
+
+    /// The last frame of a file.
+    pub fn last(&self, name: &str) -> Result<&'r Frame, Missing> {
+        self.frame(name).map(|(_, last)| last)
+    }
+
+    fn frame(&self, name: &str) -> Result<(&'r Frame, &'r Frame), Missing> {
+        let all = self.index.frames.get_or_init(|| {
+            let mut all: HashMap<&str, (&Frame, &Frame)> = HashMap::new();
+            for frame in &self.rec.frames {
+                all.entry(&frame.name).or_insert((frame, frame)).1 = frame;
+            }
+            all
+        });
+        all.get(name).copied().ok_or_else(|| self.rec.why_missing(name))
+    }
+
+    /// A task by its thread id: the first of those that had it.
+    #[must_use]
+    pub fn task(&self, pid: u32) -> Option<&'r Task> {
+        let tasks = self.rec.tables.tasks.as_deref().unwrap_or_default();
+        let all = self.index.tasks.get_or_init(|| tasks.iter().rev().map(|task| (task.pid, task)).collect());
+        all.get(&pid).copied()
+    }
+
+    /// The threads of a process, in the table's order.
+    #[must_use]
+    pub fn threads(&self, tgid: u32) -> &[&'r Task] {
+        let tasks = self.rec.tables.tasks.as_deref().unwrap_or_default();
+        let all = self.index.threads.get_or_init(|| by(tasks, |task| task.tgid));
+        all.get(&tgid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Where the threads of a process were met on a CPU.
+    #[must_use]
+    pub fn samples_of(&self, tgid: u32) -> &[&'r Sample] {
+        self.asked.note("on-CPU samples");
+        let samples = self.rec.tables.samples.as_deref().unwrap_or_default();
+        let all = self.index.samples.get_or_init(|| by(samples, |sample| sample.tgid));
+        all.get(&tgid).map_or(&[], Vec::as_slice)
+    }
+
+    /// A cgroup by its id.
+    #[must_use]
+    pub fn cgroup(&self, id: u64) -> Option<&'r Cgroup> {
+        let groups = self.rec.tables.cgroups.as_deref().unwrap_or_default();
+        let all =
+            self.index.cgroups.get_or_init(|| groups.iter().rev().map(|group| (group.id, group)).collect());
+        all.get(&id).copied()
+    }
+
+    /// Chains of waits of the whole host, whoever is watched.
+    pub(crate) fn host_chains(&self) -> &[HostChain<'r>] {
+        self.asked.note("off-CPU stacks");
+        self.asked.note("kernel locks");
+        self.index.chains.get_or_init(|| graph::host_chains(self.rec))
+    }
+}
+
+fn by<T>(rows: &[T], key: fn(&T) -> u32) -> HashMap<u32, Vec<&T>> {
+    let mut all: HashMap<u32, Vec<&T>> = HashMap::new();
+    for row in rows {
+        all.entry(key(row)).or_default().push(row);
+    }
+    all
+}

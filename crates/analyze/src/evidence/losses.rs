@@ -1,0 +1,174 @@
+//! What the probes saw and could not note, because a table or ring was full: it touches every answer that rests on it.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use whyslow_model::{Missing, Recording};
+
+use super::Evidence;
+
+/// So small a part of what a probe saw is passed over: no rule asks for less than 2 % of anything.
+const NEGLIGIBLE: f64 = 0.01;
+
+/// The probes whose tables a rule has asked.
+#[derive(Debug, Default)]
+pub(super) struct Asked(RefCell<BTreeSet<&'static str>>);
+
+impl Asked {
+    pub(super) fn note(&self, probe: &'static str) {
+        self.0.borrow_mut().insert(probe);
+    }
+}
+
+/// What a probe noted, in the units of its losses; `None`: these are not counted alike, and any loss may matter.
+fn noted(rec: &Recording, probe: &str) -> Option<u64> {
+    let tables = &rec.tables;
+    let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
+    Some(match probe {
+        "on-CPU samples" => sum(&mut tables.samples.iter().flatten().map(|row| row.count)),
+        "off-CPU stacks" => sum(&mut tables.spans.iter().flatten().map(|_| 1)),
+        "kernel locks" => sum(&mut tables.locks.iter().flatten().map(|row| row.count)),
+        "block I/O" => sum(&mut tables.disk.iter().flatten().map(|row| row.requests)),
+        "task list" => sum(&mut tables.tasks.iter().flatten().map(|_| 1)),
+        "work items" => sum(&mut tables.works.iter().flatten().map(|row| row.count)),
+        "system calls" => sum(&mut tables.calls.iter().flatten().map(|row| row.count)),
+        // Its table has a row a task, and only its being full loses anything: rows are the least that was seen.
+        "memory events" => sum(&mut tables.memory.iter().flatten().map(|_| 1)),
+        // Of what came late, each has its place among the latenesses, whether or not there was one for its row.
+        "late CPUs" => {
+            let late = sum(&mut tables.latenesses.iter().flatten().map(|row| row.late));
+            late.saturating_add(sum(&mut tables.gaps.iter().flatten().map(|_| 1)))
+        }
+        "interrupt time" => {
+            let lines = tables.cpus.iter().flatten().flat_map(|cpu| &cpu.hardirqs);
+            sum(&mut lines.map(|(.., count)| *count))
+        }
+        "TCP connects" => sum(&mut tables.connects.iter().flatten().map(|row| row.count)),
+        _ => return None,
+    })
+}
+
+/// Which table a loss is of: "code of on-CPU samples" is one of "on-CPU samples". What a look at received packets loses are
+/// sockets beyond those that it follows; what softirqs did is in a place of each CPU, and whole.
+fn table_of(what: &str) -> &str {
+    match what.trim_start_matches("code of ") {
+        "received packets" => "receive queues",
+        table => table,
+    }
+}
+
+/// Why what a probe told is not whole; `None`: it is, but for what is negligible.
+fn in_part(rec: &Recording, probe: &str) -> Option<Missing> {
+    let of_it = rec.meta.lost_events.iter().filter(|(what, _)| table_of(what) == probe);
+    let lost = of_it.map(|(_, lost)| *lost).fold(0, u64::saturating_add);
+    let Some(noted) = noted(rec, probe) else {
+        let reason = || format!("a table was full, and {lost} could not be noted");
+        return (lost > 0).then(|| Missing::skipped(format!("a part of {probe}"), reason()));
+    };
+    let all = noted.saturating_add(lost);
+    if lost as f64 <= NEGLIGIBLE * all as f64 {
+        return None;
+    }
+    let reason = format!("a table was full, and {lost} of {all} could not be noted");
+    Some(Missing::skipped(format!("a part of {probe}"), reason))
+}
+
+/// All tables that are not whole.
+pub(crate) fn all_in_part(rec: &Recording) -> impl Iterator<Item = Missing> {
+    let probes: BTreeSet<&str> = rec.meta.lost_events.iter().map(|(what, _)| table_of(what)).collect();
+    probes.into_iter().filter_map(|probe| in_part(rec, probe))
+}
+
+impl Evidence<'_> {
+    /// `Err`: what the probe `probe` told is not whole, and a rule that rests on it cannot say that something is not.
+    pub fn whole(&self, probe: &str) -> Result<(), Missing> {
+        in_part(self.rec, probe).map_or(Ok(()), Err)
+    }
+
+    /// From here on it is noted which tables are asked.
+    pub(crate) fn ask_anew(&self) {
+        self.asked.0.borrow_mut().clear();
+    }
+
+    /// Why one of the tables that were asked is not whole.
+    pub(crate) fn asked_in_part(&self) -> Option<Missing> {
+        self.asked.0.borrow().iter().find_map(|probe| self.whole(probe).err())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::Sample;
+
+    use super::super::fixture::Fixture;
+
+    #[test]
+    fn a_loss_counts_from_a_hundredth_on() {
+        let of = |lost: u64| {
+            let samples = vec![Sample { count: 990, ..Sample::default() }];
+            let mut host = Fixture::second().with(|tables| tables.samples = Some(samples));
+            host.0.meta.lost_events = vec![("code of on-CPU samples".into(), lost)];
+            host.ev().whole("on-CPU samples").map_err(|why| why.to_string())
+        };
+        assert_eq!(of(10), Ok(()));
+        let why =
+            "a part of on-CPU samples was skipped: a table was full, and 110 of 1100 could not be noted";
+        assert_eq!(of(110), Err(why.to_owned()));
+    }
+
+    /// Of memory events rows are counted, of late CPUs what came late; of a probe that nobody counts any loss matters.
+    #[test]
+    fn no_loss_is_passed_over_because_it_cannot_be_compared() {
+        use whyslow_model::table::{Gap, Lateness, Memory};
+        let of = |what: &str, lost: u64| {
+            let mut host = Fixture::second().with(|tables| {
+                tables.memory = Some(vec![Memory::default(); 1000]);
+                tables.gaps = Some(vec![Gap::default(); 100]);
+                tables.latenesses = Some(vec![Lateness { late: 900, count: 90_000, ..Lateness::default() }]);
+            });
+            host.0.meta.lost_events = vec![(what.into(), lost)];
+            host.ev().whole(what).is_ok()
+        };
+        for what in ["memory events", "late CPUs"] {
+            assert_eq!((of(what, 10), of(what, 40_000)), (true, false), "{what}");
+        }
+        assert_eq!((of("interrupt time", 0), of("interrupt time", 1)), (true, false), "nothing was noted");
+        assert!(!of("some new probe", 1));
+    }
+
+    /// Thousands of sockets are beyond those that are followed, on hosts that have as many: softirqs are told all the same.
+    #[test]
+    fn sockets_beyond_those_that_are_followed_are_a_loss_of_theirs() {
+        let mut host = Fixture::second();
+        host.0.meta.lost_events = vec![("received packets".into(), 40)];
+        assert_eq!(
+            ["received packets", "receive queues"].map(|what| host.ev().whole(what).is_ok()),
+            [true, false]
+        );
+    }
+
+    #[test]
+    fn a_rule_that_rests_on_memory_events_is_told_of_their_loss() {
+        let mut host = Fixture::second().with(|tables| tables.memory = Some(Vec::new()));
+        host.0.meta.lost_events = vec![("memory events".into(), 40_000)];
+        let ev = host.ev();
+        let _ = ev.memory();
+        assert!(ev.asked_in_part().is_some());
+    }
+
+    #[test]
+    fn the_tables_that_were_asked_are_known() {
+        let mut host = Fixture::second().with(|tables| {
+            tables.samples = Some(Vec::new());
+            tables.disk = Some(Vec::new());
+        });
+        host.0.meta.lost_events = vec![("block I/O".into(), 3)];
+        let ev = host.ev();
+        let _ = ev.samples();
+        assert_eq!(ev.asked_in_part(), None);
+        let _ = ev.disk();
+        assert!(ev.asked_in_part().is_some());
+        ev.ask_anew();
+        assert_eq!(ev.asked_in_part(), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Tasks that ended and of which no rows are left: what those of one name did, by their sums.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use whyslow_model::table::Task;
+use whyslow_model::timeline::{Context, Mix, Waker};
+
+use super::facts::Graph;
+use super::node::{Node, Sort, merged};
+use super::split::split;
+
+/// Time by state of all that ended, by name.
+#[derive(Debug, Default)]
+pub(super) struct Ended<'r>(HashMap<&'r str, Mix>);
+
+impl<'r> Ended<'r> {
+    /// Of these.
+    pub fn of(tasks: &'r [Task]) -> Self {
+        let mut sums: HashMap<&str, Mix> = HashMap::new();
+        for task in tasks.iter().filter(|task| task.ended && task.born && !task.comm.is_empty()) {
+            let sum = sums.entry(&task.comm).or_default();
+            sum.running_ns = sum.running_ns.saturating_add(task.traced_ns);
+            sum.runnable_ns = sum.runnable_ns.saturating_add(task.runnable_ns);
+            sum.io_ns = sum.io_ns.saturating_add(task.io_ns);
+            sum.blocked_ns = sum.blocked_ns.saturating_add(task.blocked_ns);
+            sum.sleep_ns = sum.sleep_ns.saturating_add(task.sleep_ns);
+            sum.unknown_ns = sum.unknown_ns.saturating_add(task.unknown_ns);
+        }
+        sums.retain(|_, sum| sum.total_ns() > 0);
+        Ended(sums)
+    }
+
+    /// Whether somebody of this name ended.
+    pub fn is_known(&self, comm: &str) -> bool {
+        self.0.contains_key(comm)
+    }
+}
+
+impl Graph<'_> {
+    /// Whether of a waker nothing is left of this time but what all of its name did together. Its number may be another's now.
+    pub fn is_told_by_sums(&self, waker: &Waker, from: u64, to: u64) -> bool {
+        let untold = || self.lines.get(&waker.pid).is_none_or(|line| !line.tells_of(from, to));
+        waker.context == Context::Task && self.ended.is_known(&waker.comm) && untold()
+    }
+
+    /// Where time went that somebody of this name took, as far as that of all of them tells.
+    pub fn by_sums(&self, waker: &Waker, ns: u64) -> Rc<[Node]> {
+        let Some(m) = self.ended.0.get(&*waker.comm) else { return Rc::new([]) };
+        let who = self.called(waker.pid, &waker.comm, None);
+        let weights = [m.running_ns, m.runnable_ns, m.io_ns, m.blocked_ns, m.sleep_ns, m.unknown_ns];
+        let [ran, ready, io, blocked, slept, missed] = split(ns, weights);
+        let told = |sort, word, what, ns| self.node(sort, word, who, self.names.id(what), ns);
+        let nodes = vec![
+            told(Sort::Ran, "running", "on CPU", ran),
+            told(Sort::Ready, "runnable", "a CPU, in short waits", ready),
+            self.unexplained(who, "short waits for I/O, without a stack", io),
+            self.unexplained(who, "short waits, blocked, without a stack", blocked),
+            self.unexplained(who, "short sleeps, without a stack", slept),
+            self.unexplained(who, "the tracer missed it", missed),
+        ];
+        merged(nodes, &self.rests)
+    }
+
+    /// It was born and ended in the window, and did little.
+    pub fn is_brief(&self, pid: u32) -> bool {
+        self.lines.get(&pid).is_none_or(|line| line.is_little())
+            && self.tasks.get(&pid).is_some_and(|task| task.born && task.ended)
+    }
+}

@@ -1,0 +1,152 @@
+//! One story: what a chain, wall time or a cause of a report shows, no other line of it rules out.
+//!
+//! A rule looks at its own evidence, the chains at theirs. Where a rule says that something was not the matter and the
+//! report shows waits for just that, one of both is wrong, and nobody can tell here which: that is said, as what it is.
+
+use std::time::Duration;
+
+use whyslow_model::chain::Part;
+use whyslow_model::{Contradiction, Document, Finding, Kind, seconds};
+
+use crate::rules::{RuledOut, Shows};
+
+/// What is shown for less than this part (1 in 100) of the window is nobody's loss: a cause has to be more, too.
+const SHOWN_PART: u32 = 100;
+
+/// Of what rules rule out, what nothing in the report shows; the rest becomes contradictions, and questions without an answer.
+pub(crate) fn told(document: &mut Document, ruled_out: Vec<RuledOut>) {
+    for RuledOut { rule, not } in ruled_out {
+        let Some((place, shown)) = shown(document, rule.shows) else {
+            document.not.push(not);
+            continue;
+        };
+        let text = format!(
+            "the {place} {} {} of waits for {}, which this question's own evidence rules out ({}): one of both is wrong",
+            if place == "chains" { "show" } else { "shows" },
+            seconds(shown),
+            not.what,
+            not.evidence
+        );
+        document.findings.push(Finding::cannot_tell(rule.id, &text));
+        document.contradictions.push(Contradiction { rule: rule.id.to_owned(), what: not.what, shown, text });
+    }
+}
+
+/// Where most of it is shown, and how much; `None`: nothing that counts.
+fn shown(document: &Document, shows: Shows) -> Option<(&'static str, Duration)> {
+    let sum =
+        |times: &mut dyn Iterator<Item = Duration>| times.fold(Duration::ZERO, Duration::saturating_add);
+    let chains = document.chains.iter().filter(|chain| {
+        // The end of a chain is whom it was for, not a wait of its own.
+        chain.hops.iter().any(|hop| shows(&hop.edge, &hop.waits_for))
+    });
+    let causes = document.findings.iter().filter(|found| found.kind == Kind::Cause);
+    let hops = causes.flat_map(|found| &found.chain).filter(|hop| shows(&hop.edge, &hop.waits_for));
+    let wall = document.wall.as_ref().map_or(Duration::ZERO, |wall| of_parts(&wall.parts, shows));
+    let places = [
+        ("chains", sum(&mut chains.map(|chain| chain.time))),
+        ("wall time", wall),
+        ("chain of a cause", sum(&mut hops.map(|hop| hop.lost))),
+    ];
+    let counts = |(_, time): &(&str, Duration)| time.saturating_mul(SHOWN_PART) > document.window;
+    places.into_iter().filter(counts).max_by_key(|(_, time)| *time)
+}
+
+/// Parts that show it, each time once: what is below such a part is in it.
+fn of_parts(parts: &[Part], shows: Shows) -> Duration {
+    let time = |part: &Part| match shows(&part.kind, &part.what) {
+        true => part.time,
+        false => of_parts(&part.parts, shows),
+    };
+    parts.iter().map(time).fold(Duration::ZERO, Duration::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::chain::Chain;
+    use whyslow_model::{Culprit, Hop, Not, Recording, SubjectKind};
+
+    use super::*;
+    use crate::rules::{ALL, Rule};
+
+    fn rule(id: &str) -> &'static Rule {
+        ALL.iter().find(|rule| rule.id == id).unwrap()
+    }
+
+    /// A report of ten seconds with a chain that waited so long for this.
+    fn document(edge: &str, waits_for: &str, time: Duration) -> Document {
+        let empty = crate::examine(&Recording::default());
+        let chain = Chain {
+            time,
+            count: 3,
+            worst: time,
+            hops: vec![Hop::new(edge, "pod", waits_for, "runnable", time)],
+            tasks: vec![vec![(7, "pod".into())]],
+            leaf: Culprit::new(SubjectKind::Quota, "/kp/pod", "CPU quota of pod"),
+            notes: vec![],
+        };
+        Document {
+            window: Duration::from_secs(10),
+            chains: vec![chain],
+            findings: vec![],
+            not: vec![],
+            ..empty
+        }
+    }
+
+    fn ruled_out(id: &str) -> Vec<RuledOut> {
+        vec![RuledOut {
+            rule: rule(id),
+            not: Not { what: "a CPU quota".into(), evidence: "none has one".into() },
+        }]
+    }
+
+    #[test]
+    fn what_a_chain_shows_is_not_ruled_out_but_a_contradiction() {
+        let mut doc = document("quota", "its cgroup's CPU quota", Duration::from_millis(3200));
+        told(&mut doc, ruled_out("cpu-quota"));
+        assert_eq!(doc.not, vec![]);
+        assert_eq!((doc.findings[0].kind, doc.findings[0].rule.as_str()), (Kind::CannotTell, "cpu-quota"));
+        let said = &doc.contradictions[0];
+        assert_eq!((said.rule.as_str(), said.shown), ("cpu-quota", Duration::from_millis(3200)));
+        assert!(said.text.starts_with("the chains show 3.2 s of waits for a CPU quota"), "{}", said.text);
+    }
+
+    #[test]
+    fn a_hundredth_of_the_window_or_another_wait_rules_nothing_in() {
+        for (edge, ms) in [("quota", 100), ("lock", 5000)] {
+            let mut doc = document(edge, "", Duration::from_millis(ms));
+            told(&mut doc, ruled_out("cpu-quota"));
+            assert_eq!((doc.not.len(), doc.contradictions.len()), (1, 0), "{edge}");
+        }
+    }
+
+    #[test]
+    fn writeback_throttling_is_no_limit_that_somebody_set() {
+        // Which stacks are the one and which the other: kinds/real_stacks.rs.
+        let shows = rule("blkio-throttle").shows;
+        assert!(!shows("wbt", "vda (writes held back by wbt)"));
+        assert!(shows("io-throttle", "its cgroup's limit on vda"));
+    }
+
+    #[test]
+    fn wall_time_counts_each_stretch_once() {
+        let mut doc = document("lock", "", Duration::ZERO);
+        let part = |kind: &str, ms, parts| Part {
+            kind: kind.into(),
+            time: Duration::from_millis(ms),
+            parts,
+            ..Part::default()
+        };
+        let below = part("child", 900, vec![part("quota", 400, vec![part("quota", 400, vec![])])]);
+        doc.wall = Some(whyslow_model::chain::WallAccount { parts: vec![below], ..Default::default() });
+        assert_eq!(shown(&doc, rule("cpu-quota").shows), Some(("wall time", Duration::from_millis(400))));
+    }
+
+    #[test]
+    fn reclaim_at_a_limit_is_no_want_of_memory_on_the_host() {
+        let shows = |what: &str| (rule("reclaim").shows)("reclaim", what);
+        assert!(shows("memory to be reclaimed"));
+        assert!(!shows("memory to be reclaimed at its cgroup's limit") && !shows("vda (reclaim)"));
+    }
+}

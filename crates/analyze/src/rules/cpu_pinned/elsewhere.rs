@@ -1,0 +1,208 @@
+//! Was there room on the CPUs that a mask leaves out just while its tasks waited?
+//!
+//! Idle time of a window may lie before and after the waits. Rows of who had a CPU for long tell when all of these CPUs were
+//! taken; shorter runs are in no row, and count as room. Where longer ones were let go, too, for want of room, there was as
+//! much as the idle time that the waits must have met, and at most what the rows that are left leave.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use whyslow_model::timeline::RUNS_IN_PART;
+
+use crate::Evidence;
+use crate::allowed::Cpus;
+use crate::cpu_loss::World;
+
+/// From, to.
+type Stretch = (u64, u64);
+
+/// The part of the waits in which there was room: for sure, and as far as rows tell. Beyond the small error of short runs the
+/// two differ only where rows were let go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Part {
+    pub least: f64,
+    pub told: f64,
+}
+
+/// When CPUs were taken, and who waited when: several masks are asked about.
+pub(super) struct Elsewhere {
+    /// A CPU was taken (1) or free again (-1), in order; at one moment ends come before beginnings.
+    changes: Vec<(u64, i64, u32)>,
+    /// CPUs that were taken at some time.
+    seen: Cpus,
+    /// When all CPUs outside a mask were taken, by mask.
+    taken: HashMap<usize, Times>,
+    waits: HashMap<u32, Vec<Stretch>>,
+    /// Rows were let go for want of room.
+    in_part: bool,
+}
+
+impl Elsewhere {
+    pub fn of(ev: &Evidence<'_>) -> Self {
+        let mut waits: HashMap<u32, Vec<Stretch>> = HashMap::new();
+        for span in ev.spans().unwrap_or_default().iter().filter(|span| span.to_ns > span.woken_ns) {
+            waits.entry(span.pid).or_default().push((span.woken_ns, span.to_ns));
+        }
+        let changes = changes(ev);
+        let seen = changes.iter().map(|(.., cpu)| *cpu).collect();
+        let in_part = ev.recording().missing.iter().any(|note| note.missing.what() == RUNS_IN_PART);
+        Elsewhere { changes, seen, taken: HashMap::new(), waits, in_part }
+    }
+
+    /// The part of the waits of `members` in which not all CPUs outside their mask were taken, of which `idle` was left over.
+    pub fn part_with_room(&mut self, world: &World<'_>, members: &BTreeSet<usize>, idle: Duration) -> Part {
+        let told = self.told(world, members);
+        let least = if self.in_part { told.min(at_least(world, members, idle)) } else { told };
+        Part { least, told }
+    }
+
+    fn told(&mut self, world: &World<'_>, members: &BTreeSet<usize>) -> f64 {
+        let Some(mask) = members.first().and_then(|at| world.allowed().number(*at)) else { return 1.0 };
+        let Elsewhere { changes, seen, taken, waits, .. } = self;
+        let taken = taken.entry(mask).or_insert_with(|| {
+            let outside =
+                world.allowed().masks().get(mask).map(|mask| world.allowed().common().without(mask));
+            let all = outside.filter(|outside| outside.are_in(seen));
+            Times::of(all.map_or_else(Vec::new, |all| all_taken(changes, &all)))
+        });
+        let pids: BTreeSet<u32> =
+            members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.pid).collect();
+        let (mut waited, mut closed) = (0u64, 0u64);
+        for wait in pids.iter().filter_map(|pid| waits.get(pid)).flatten() {
+            waited = waited.saturating_add(wait.1.saturating_sub(wait.0));
+            closed = closed.saturating_add(taken.overlap(*wait));
+        }
+        if waited == 0 { 1.0 } else { 1.0 - closed as f64 / waited as f64 }
+    }
+}
+
+/// As much of the idle time as had no place beside the waits: at each moment of these at most all CPUs outside were idle.
+fn at_least(world: &World<'_>, members: &BTreeSet<usize>, idle: Duration) -> f64 {
+    let Some(mask) = members.first().and_then(|at| world.allowed().mask(*at)) else { return 0.0 };
+    let cpus = f64::from(world.allowed().common().without(mask).count().max(1));
+    let (window, idle) = (world.window_ns(), idle.as_nanos() as f64);
+    let waits = || members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64);
+    let met: f64 = waits().map(|waited| (idle / cpus - (window - waited).max(0.0)).clamp(0.0, waited)).sum();
+    let waited: f64 = waits().sum();
+    if waited > 0.0 { met / waited } else { 0.0 }
+}
+
+fn changes(ev: &Evidence<'_>) -> Vec<(u64, i64, u32)> {
+    let mut runs: Vec<(u32, u64, u64)> = ev
+        .runs()
+        .unwrap_or_default()
+        .iter()
+        .filter(|run| run.from_ns < run.to_ns)
+        .map(|run| (run.cpu, run.from_ns, run.to_ns))
+        .collect();
+    runs.sort_unstable();
+    let mut changes = Vec::with_capacity(runs.len() * 2);
+    let mut before = (0, 0);
+    // A torn or foreign recording may have runs that overlap.
+    for (cpu, from, to) in runs {
+        let until = if before.0 == cpu { before.1 } else { 0 };
+        let from = from.max(until);
+        if from < to {
+            changes.extend([(from, 1, cpu), (to, -1, cpu)]);
+            before = (cpu, to);
+        }
+    }
+    changes.sort_unstable();
+    changes
+}
+
+/// When all of `cpus` were taken: in order, without overlaps.
+fn all_taken(changes: &[(u64, i64, u32)], cpus: &Cpus) -> Vec<Stretch> {
+    let (mut taken, mut all) = (0i64, Vec::new());
+    let whole = i64::from(cpus.count());
+    if whole == 0 {
+        return all;
+    }
+    let mut since = None;
+    for (at, change, _) in changes.iter().filter(|(.., cpu)| cpus.contains(*cpu)) {
+        taken += change;
+        match since {
+            None if taken == whole => since = Some(*at),
+            Some(from) if taken < whole => {
+                all.push((from, *at));
+                since = None;
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Times in order and without overlaps, with what they last up to each: whoever waits for long meets many of them.
+#[derive(Default)]
+struct Times {
+    all: Vec<Stretch>,
+    /// Of the first n.
+    sums: Vec<u64>,
+}
+
+impl Times {
+    fn of(all: Vec<Stretch>) -> Self {
+        let mut sums = vec![0u64];
+        for (from, to) in &all {
+            let before = sums.last().copied().unwrap_or(0);
+            sums.push(before.saturating_add(to.saturating_sub(*from)));
+        }
+        Times { all, sums }
+    }
+
+    /// What of them lies before `at`.
+    fn before(&self, at: u64) -> u64 {
+        let ended = self.all.partition_point(|(_, to)| *to <= at);
+        let within = self.all.get(ended).map_or(0, |(from, _)| at.saturating_sub(*from));
+        self.sums.get(ended).copied().unwrap_or(0).saturating_add(within)
+    }
+
+    fn overlap(&self, (from, to): Stretch) -> u64 {
+        self.before(to).saturating_sub(self.before(from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::{Run, Span, Task};
+
+    use super::*;
+    use crate::evidence::fixture::Fixture;
+
+    fn part(runs: &[(u32, u64, u64)], waits: &[(u64, u64)]) -> f64 {
+        let mut host = Fixture::second().with(|tables| {
+            let run = |(cpu, from_ns, to_ns): &(u32, u64, u64)| Run {
+                cpu: *cpu,
+                pid: 9,
+                from_ns: *from_ns,
+                to_ns: *to_ns,
+            };
+            let wait =
+                |(from, to): &(u64, u64)| Span { pid: 5, woken_ns: *from, to_ns: *to, ..Span::default() };
+            tables.tasks = Some(vec![Task { pid: 5, allowed: "0".into(), ..Task::default() }]);
+            tables.cgroups = Some(Vec::new());
+            tables.runs = Some(runs.iter().map(run).collect());
+            tables.spans = Some(waits.iter().map(wait).collect());
+        });
+        host.0.meta.cpus = 3;
+        let world = World::of(&host.ev()).unwrap();
+        let part = Elsewhere::of(&host.ev()).part_with_room(&world, &BTreeSet::from([0]), Duration::ZERO);
+        assert_eq!(part.least, part.told, "nothing was let go");
+        part.told
+    }
+
+    #[test]
+    fn room_is_where_one_of_the_other_cpus_is_free() {
+        let runs = [(1, 100, 200), (2, 150, 300), (2, 290, 310), (1, 200, 250)];
+        assert_eq!(part(&runs, &[(150, 250)]), 0.0);
+        assert_eq!(part(&runs, &[(100, 200)]), 0.5);
+        assert_eq!(part(&runs, &[(0, 100), (240, 340)]), 0.95);
+    }
+
+    #[test]
+    fn what_is_not_known_is_room() {
+        assert_eq!((part(&[], &[(0, 100)]), part(&[(1, 0, 100), (2, 0, 100)], &[])), (1.0, 1.0));
+        assert_eq!(part(&[(1, 0, 100)], &[(0, 100)]), 1.0, "CPU 2 was not seen taken");
+    }
+}

@@ -1,0 +1,29 @@
+//! The part of each thread's CPU time that it spent waiting: who is kept from spinning has lost nothing.
+
+use std::collections::HashMap;
+
+use super::processes;
+use crate::Evidence;
+
+/// With fewer samples in loops that wait a thread may have been met there by chance.
+const ENOUGH: u64 = 12;
+
+/// By thread: the share that was spun, at least, likely, at most.
+#[derive(Debug, Default)]
+pub struct Spun(HashMap<u32, (f64, f64, f64)>);
+
+impl Spun {
+    /// Of a recording. Where code was not looked at nobody is known to spin.
+    #[must_use]
+    pub fn of(ev: &Evidence<'_>) -> Self {
+        let all = processes(ev).unwrap_or_default();
+        let threads = all.iter().flat_map(|process| &process.threads);
+        Spun(threads.filter(|t| t.sum.spun >= ENOUGH).map(|t| (t.pid, t.sum.share())).collect())
+    }
+
+    /// Of a thread.
+    #[must_use]
+    pub fn of_task(&self, pid: u32) -> (f64, f64, f64) {
+        self.0.get(&pid).copied().unwrap_or((0.0, 0.0, 0.0))
+    }
+}

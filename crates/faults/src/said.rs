@@ -1,0 +1,272 @@
+//! What a document must be before anything is concluded from it, its silence above all: whole, and said by somebody who
+//! could look. Pure: a document in, what is wrong with it out. docs/json.md is the contract.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Rules whose findings the harness asks for or forbids.
+pub const RULES: [&str; 14] = [
+    "blkio-throttle",
+    "cpu-pinned",
+    "cpu-quota",
+    "disk-latency",
+    "full-thread",
+    "irqs-off",
+    "late-cpu",
+    "listen-overflow",
+    "lock-wait",
+    "memory-limit",
+    "slow-cpu",
+    "slow-receiver",
+    "spin",
+    "swap-in",
+];
+
+/// What was asked, as far as the exit status depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// 1 if a cause was found, else 0.
+    Exam,
+    /// 1 if a chain was found, else 0.
+    Chains,
+    /// 1 if a CPU was found to be slow that cost somebody time, else 0.
+    Cpu,
+    /// 0 if it looked: `attach`, `locks`.
+    Looked,
+    /// `run`: that of the command, which ends with 0 in the tests.
+    Run,
+}
+
+impl Verb {
+    /// By the first of the arguments.
+    #[must_use]
+    pub fn of(args: &[impl AsRef<str>]) -> Self {
+        match args.first().map(AsRef::as_ref) {
+            Some("chains") => Verb::Chains,
+            Some("cpu") => Verb::Cpu,
+            Some("attach" | "locks") => Verb::Looked,
+            Some("run") => Verb::Run,
+            _ => Verb::Exam,
+        }
+    }
+
+    fn status(self, document: &Value) -> i32 {
+        let found = match self {
+            Verb::Exam => of_kind(document, "cause").next().is_some(),
+            Verb::Cpu => of_kind(document, "cause").any(|cause| cause["rule"] == "slow-cpu"),
+            Verb::Chains => document["chains"].as_array().is_some_and(|chains| !chains.is_empty()),
+            Verb::Looked | Verb::Run => false,
+        };
+        i32::from(found)
+    }
+}
+
+/// Kinds of findings, in the order in which they stand.
+const KINDS: [&str; 3] = ["cause", "risk", "cannot_tell"];
+/// Why something is missing.
+const WHYS: [&str; 5] = ["not_recorded", "not_in_kernel", "not_allowed", "broken", "skipped"];
+/// Of these a probe that was to run did not. A kernel may lack something, and a part may be left out for its price.
+const BLIND: [&str; 3] = ["not_recorded", "not_allowed", "broken"];
+/// Where files are: what else is missing is a probe.
+const FOLDERS: [&str; 4] = ["proc/", "sys/", "dev/", "{"];
+/// It tells what looking cost, not what goes on; where a host is so slow that its part of the window passed between two beats,
+/// there are no figures.
+const OF_COST: &str = "BPF programs";
+/// What a probe says of a tracepoint that its kernel does not have.
+const NOT_THERE: &str = "this kernel has no";
+/// No program that loads probes takes less memory.
+const LEAST_RSS: u64 = 1 << 20;
+
+/// Findings of one kind.
+fn of_kind<'d>(document: &'d Value, kind: &'d str) -> impl Iterator<Item = &'d Value> {
+    let all = document["findings"].as_array();
+    all.into_iter().flatten().filter(move |finding| finding["kind"] == kind)
+}
+
+/// A list that must be there, also if nothing is in it.
+pub fn list<'d>(value: &'d Value, name: &str) -> Result<&'d [Value], String> {
+    let at = name.split('.').fold(value, |value, part| &value[part]);
+    at.as_array().map(Vec::as_slice).ok_or_else(|| format!("the document has no list {name}: {at}"))
+}
+
+fn text<'d>(value: &'d Value, name: &str) -> Result<&'d str, String> {
+    let text = value[name].as_str().filter(|text| !text.is_empty());
+    text.ok_or_else(|| format!("no text in {name}: {}", value[name]))
+}
+
+fn number(value: &Value, name: &str) -> Result<f64, String> {
+    let at = name.split('.').fold(value, |value, part| &value[part]);
+    at.as_f64().filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| format!("no number in {name}: {at}"))
+}
+
+/// It is the document of the contract: all lists are there, of the right words and in their order, what looking cost is
+/// there, and the exit status says the same.
+pub fn is_whole(document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
+    if document["schema"] != 0 {
+        return Err(format!("it is no document of schema 0: {}", document["schema"]));
+    }
+    for name in ["whyslow", "host", "kernel", "started_at"] {
+        text(document, name)?;
+    }
+    if number(document, "window_s")? <= 0.0 || number(document, "account.wall_s")? <= 0.0 {
+        return Err("the window has no length".to_owned());
+    }
+    list(document, "findings")?.iter().try_for_each(is_finding)?;
+    is_ranked(document)?;
+    for row in list(document, "not")? {
+        text(row, "what").and_then(|_| text(row, "evidence"))?;
+    }
+    list(document, "missing")?.iter().try_for_each(is_missing)?;
+    for name in ["account.by_state", "account.by_cgroup"] {
+        if list(document, name)?.is_empty() {
+            return Err(format!("{name} is empty: nobody was seen"));
+        }
+    }
+    list(document, "account.notes")?;
+    has_its_cost(document)?;
+    let right = verb.status(document);
+    if status != Some(right) {
+        return Err(format!("exit status {status:?}, not {right}, of {verb:?}"));
+    }
+    Ok(())
+}
+
+fn is_finding(finding: &Value) -> Result<(), String> {
+    let kind = text(finding, "kind")?;
+    if !KINDS.contains(&kind) {
+        return Err(format!("a finding of no known kind: {kind}"));
+    }
+    text(finding, "rule").and_then(|_| text(finding, "title"))?;
+    for name in ["kind", "id", "name"] {
+        // Of the host as a whole there is no id.
+        finding["victim"][name].as_str().ok_or_else(|| format!("a victim without {name}: {finding}"))?;
+    }
+    for name in ["chain", "check", "fixes"] {
+        list(finding, name)?;
+    }
+    if kind == "cause" { number(finding, "lost_s").map(drop) } else { Ok(()) }
+}
+
+/// Causes by time lost, then risks, then what cannot be told.
+fn is_ranked(document: &Value) -> Result<(), String> {
+    let place = |finding: &Value| KINDS.iter().position(|kind| finding["kind"] == *kind).unwrap_or(0);
+    let lost = |finding: &Value| finding["lost_s"].as_f64().unwrap_or(0.0);
+    let wrong = |two: &&[Value]| {
+        place(&two[0]) > place(&two[1])
+            || (two[1]["kind"] == "cause" && two[0]["kind"] == "cause" && lost(&two[0]) < lost(&two[1]))
+    };
+    match list(document, "findings")?.windows(2).find(wrong) {
+        None => Ok(()),
+        Some(two) => Err(format!("ranked wrongly: {} above {}", two[0]["title"], two[1]["title"])),
+    }
+}
+
+fn is_missing(note: &Value) -> Result<(), String> {
+    text(note, "text").and_then(|_| text(note, "what"))?;
+    let why = text(note, "why")?;
+    let more = match why {
+        "not_in_kernel" => text(note, "needs"),
+        "not_allowed" => text(note, "way_out"),
+        "broken" | "skipped" => text(note, "reason"),
+        _ => Ok(""),
+    };
+    if WHYS.contains(&why) { more.map(drop) } else { Err(format!("missing for no known reason: {why}")) }
+}
+
+fn has_its_cost(document: &Value) -> Result<(), String> {
+    let cost = &document["own_cost"];
+    if number(cost, "cpu_s")? <= 0.0 || cost["rss_bytes"].as_u64().is_none_or(|bytes| bytes < LEAST_RSS) {
+        return Err(format!("looking cost something, and it is not told: {cost}"));
+    }
+    number(cost, "lost_events")?;
+    if cost["bpf_s"].is_null() { Ok(()) } else { number(cost, "bpf_s").map(drop) }
+}
+
+/// Every probe was attached that this kernel has.
+pub fn has_its_probes(document: &Value) -> Result<(), String> {
+    let is_probe = |note: &&Value| {
+        let what = note["what"].as_str().unwrap_or("");
+        let is_of_kernel = note["text"].as_str().is_some_and(|text| text.contains(NOT_THERE));
+        what != OF_COST && !is_of_kernel && !FOLDERS.iter().any(|folder| what.starts_with(folder))
+    };
+    let is_blind = |note: &&Value| BLIND.iter().any(|why| note["why"] == *why);
+    match list(document, "missing")?.iter().filter(is_blind).find(is_probe) {
+        None => Ok(()),
+        Some(note) => Err(format!("it could not look: {}", note["text"])),
+    }
+}
+
+/// These rules could look: none of them says that it cannot tell.
+pub fn could_tell(document: &Value, rules: &[impl AsRef<str>]) -> Result<(), String> {
+    list(document, "findings")?;
+    let of_them = |finding: &&Value| rules.iter().any(|rule| finding["rule"] == rule.as_ref());
+    match of_kind(document, "cannot_tell").find(of_them) {
+        None => Ok(()),
+        Some(finding) => Err(format!("{} could not look: {}", finding["rule"], finding["title"])),
+    }
+}
+
+/// What these rules rule out, where they found nothing, is said with the evidence: each of them always does, unless the report
+/// shows the matter elsewhere; nothing shows all of them.
+const RULED_OUT: [&str; 3] = ["a CPU quota", "an affinity mask", "the hypervisor"];
+
+/// Somebody asked: of these matters one at least is ruled out.
+pub fn rules_out(document: &Value) -> Result<(), String> {
+    let not = list(document, "not")?;
+    if RULED_OUT.iter().any(|what| not.iter().any(|row| row["what"] == *what)) {
+        return Ok(());
+    }
+    Err(format!("nothing is ruled out, not one of {RULED_OUT:?}"))
+}
+
+/// Of what a group's tasks used, so much is seen at least, and so many times as much at most: a group does not use the
+/// same in each second, and its counter is read around the look, not at the window's edges.
+const SEEN: [f64; 2] = [0.4, 2.5];
+/// What the edges of a window are worth.
+const EDGE: Duration = Duration::from_millis(100);
+
+/// A cgroup, and what its tasks used in the window by its own counter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// Its path.
+    pub group: String,
+    /// CPU time.
+    pub used: Duration,
+}
+
+impl Sight {
+    /// It was looked at: its row of the account tells what its tasks used.
+    pub fn is_in(&self, document: &Value) -> Result<(), String> {
+        let rows = list(document, "account.by_cgroup")?;
+        let (used, edge) = (self.used.as_secs_f64(), EDGE.as_secs_f64());
+        let all = |row: &Value| {
+            ["cpu_s", "runnable_s", "disk_s"].iter().filter_map(|name| row[*name].as_f64()).sum()
+        };
+        let Some(row) = rows.iter().find(|row| row["id"] == *self.group) else {
+            // Only the largest are told: who used less than each of a long list is not among them.
+            let least = rows.iter().map(all).fold(f64::INFINITY, f64::min);
+            let is_small = used <= edge || (rows.len() >= LONG && used <= least);
+            return if is_small {
+                Ok(())
+            } else {
+                Err(format!("{} used {used:.3} s and was not seen", self.group))
+            };
+        };
+        if row["tasks"].as_u64().is_none_or(|tasks| tasks == 0) {
+            return Err(format!("no task of {} was seen: {row}", self.group));
+        }
+        let told = number(row, "cpu_s")?;
+        if told + edge < used * SEEN[0] || told - edge > used * SEEN[1] {
+            return Err(format!("{} used {used:.3} s by its own counter, {told:.3} s is told", self.group));
+        }
+        Ok(())
+    }
+}
+
+/// Rows of a list of cgroups that may have been cut.
+const LONG: usize = 8;
+
+#[cfg(test)]
+#[path = "said_tests.rs"]
+mod tests;

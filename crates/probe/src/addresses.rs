@@ -1,0 +1,209 @@
+//! Addresses do not leave the host: with them whoever reads a recording would know where the kernel, and programs, lie in
+//! memory. What is asked of them is only whether two are the same.
+
+use std::collections::HashMap;
+
+use whyslow_model::table::{Span, Tables};
+
+/// x86-64 system calls (arch/x86/entry/syscalls/syscall_64.tbl) with words to be told apart, or numbers of any size.
+const CLONE: u32 = 56;
+const FUTEX: u32 = 202;
+const FUTEX_WAIT: u32 = 455;
+/// Arguments below are numbers, sizes and flags: no program has memory there (vm.mmap_min_addr is 65,536).
+const SMALL: u64 = 65_536;
+/// -1 and its like.
+const ERRORS: u64 = 4096;
+
+/// Numbers instead of addresses, in the order in which they come; 0 stays 0.
+#[derive(Default)]
+struct Numbers<K>(HashMap<K, u64>);
+
+impl<K: std::hash::Hash + Eq> Numbers<K> {
+    fn of(&mut self, key: K) -> u64 {
+        let next = self.0.len() as u64 + 1;
+        *self.0.entry(key).or_insert(next)
+    }
+}
+
+/// Put numbers in the place of all addresses.
+pub fn hide(tables: &mut Tables) {
+    let mut locks = Numbers::default();
+    let mut lock = |address: &mut u64| {
+        if *address != 0 {
+            *address = locks.of(*address);
+        }
+    };
+    tables.locks.iter_mut().flatten().for_each(|row| lock(&mut row.address));
+    tables.holds.iter_mut().flatten().for_each(|row| lock(&mut row.lock));
+    let mut words = Numbers::default();
+    for span in tables.spans.iter_mut().flatten() {
+        span.lock.iter_mut().for_each(|wait| lock(&mut wait.address));
+        hide_arguments(span, &mut words);
+    }
+}
+
+fn hide_arguments(span: &mut Span, words: &mut Numbers<(u32, u64)>) {
+    let tgid = span.tgid;
+    for (at, value) in span.args.iter_mut().enumerate() {
+        *value = match (span.syscall, at) {
+            (Some(FUTEX | FUTEX_WAIT), 0) if *value != 0 => words.of((tgid, *value)),
+            // The operation, what the word was, and a timeout or not.
+            (Some(FUTEX), 1 | 2) | (Some(CLONE), 0) => *value & 0xffff_ffff,
+            (Some(FUTEX_WAIT), 1) => *value & 0xffff_ffff,
+            _ => plain(*value),
+        };
+    }
+}
+
+/// Zeroes in the place of kernel addresses of a text: a trace in the kernel's log has those of functions without a name, and
+/// registers.
+pub fn hide_in_text(text: &mut [u8]) {
+    for word in text.split_mut(|byte| !byte.is_ascii_hexdigit()) {
+        let parsed = |radix| u64::from_str_radix(std::str::from_utf8(word).ok()?, radix).ok();
+        if [16, 10].into_iter().filter_map(parsed).any(is_kernels) {
+            word.fill(b'0');
+        }
+    }
+}
+
+/// The upper half of x86-64's and arm64's address spaces, without small negative numbers.
+fn is_kernels(value: u64) -> bool {
+    (0xffff_0000_0000_0000..u64::MAX - ERRORS).contains(&value)
+}
+
+/// A number as it is, and 1 for what may be an address: there was one.
+fn plain(value: u64) -> u64 {
+    let is_error =
+        value > u64::MAX - ERRORS || (value <= u64::from(u32::MAX) && value > u64::from(u32::MAX) - ERRORS);
+    if value < SMALL || is_error { value } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::timeline::{Hold, Lock, LockWait};
+
+    use super::*;
+
+    #[test]
+    fn the_same_lock_has_the_same_number_everywhere_and_none_its_address() {
+        let (one, other) = (0xffff_8880_03a1_c0d0, 0xffff_ffff_82a5_c1e0);
+        let span =
+            |address| Span { lock: Some(LockWait { address, ..LockWait::default() }), ..Span::default() };
+        let mut tables = Tables {
+            locks: Some([0, other, one].map(|address| Lock { address, ..Lock::default() }).into()),
+            holds: Some(vec![Hold { lock: one, ..Hold::default() }]),
+            spans: Some(vec![span(one), span(other), Span::default()]),
+            ..Tables::default()
+        };
+        hide(&mut tables);
+        let locks: Vec<u64> = tables.locks.iter().flatten().map(|lock| lock.address).collect();
+        let waits: Vec<u64> = tables
+            .spans
+            .iter()
+            .flatten()
+            .filter_map(|span| span.lock.as_ref())
+            .map(|lock| lock.address)
+            .collect();
+        assert_eq!((locks, waits), (vec![0, 1, 2], vec![2, 1]));
+        assert_eq!(tables.holds.unwrap()[0].lock, 2);
+    }
+
+    #[test]
+    fn arguments_keep_what_is_asked_of_them() {
+        let mut words = Numbers::default();
+        let mut hidden = |syscall, tgid, args| {
+            let mut span = Span { syscall: Some(syscall), tgid, args, ..Span::default() };
+            hide_arguments(&mut span, &mut words);
+            span.args
+        };
+        let word = 0x7f12_3456_7890;
+        let wait = hidden(FUTEX, 7, [word, 0x189, 0x8000_0000 | 4711, 0x7ffc_0000_1000]);
+        assert_eq!(wait, [1, 0x189, 0x8000_0000 | 4711, 1], "a wait for a lock with a timeout");
+        assert_eq!(hidden(FUTEX, 7, [word, 128, 2, 0]), [1, 128, 2, 0], "the same word, without one");
+        assert_eq!(hidden(FUTEX, 8, [word, 128, 2, 0])[0], 2, "another process's");
+        assert_eq!(hidden(7, 7, [word, 3, 0xffff_ffff, 0]), [1, 3, 0xffff_ffff, 0], "poll without a timeout");
+        assert_eq!(hidden(0, 7, [5, word, 4096, u64::MAX]), [5, 1, 4096, u64::MAX], "read");
+        assert_eq!(hidden(CLONE, 7, [0x4000 | 17, word, 0, 0])[0], 0x4011, "vfork");
+    }
+
+    /// Words of hexadecimal digits that are where the kernel lives.
+    fn kernel_addresses(text: &str) -> Vec<&str> {
+        let words = text.split(|c: char| !c.is_ascii_hexdigit());
+        let is_kernel = |word: &&str| {
+            u64::from_str_radix(word, 16)
+                .is_ok_and(|at| (0xffff_8000_0000_0000..u64::MAX - ERRORS).contains(&at))
+                || word
+                    .parse::<u64>()
+                    .is_ok_and(|at| (0xffff_8000_0000_0000..u64::MAX - ERRORS).contains(&at))
+        };
+        words.filter(is_kernel).collect()
+    }
+
+    #[test]
+    fn a_trace_in_the_log_keeps_its_names_and_no_address() {
+        let log = "4,9,255,-; 0xffffffffc0000b49\n4,9,255,-;RAX: ffff88800a1b2c3d RBX: 00007f12 18446612691455601400 -1 \
+                   bpf_check+0x2a63/0x3280 ffffffffffffffff";
+        let mut text = log.as_bytes().to_vec();
+        hide_in_text(&mut text);
+        let zeroes = log
+            .replace("ffffffffc0000b49", "0000000000000000")
+            .replace("ffff88800a1b2c3d", "0000000000000000")
+            .replace("18446612691455601400", "00000000000000000000");
+        assert_eq!(String::from_utf8(text).unwrap(), zeroes);
+    }
+
+    #[test]
+    fn root_a_recording_of_this_host_holds_no_address() {
+        struct Nobody;
+        impl crate::Audience for Nobody {}
+        let follow =
+            crate::Follow { pids: vec![std::process::id()], user_stacks: true, ..crate::Follow::default() };
+        let plan = crate::Plan {
+            window: std::time::Duration::from_millis(700),
+            root: "/".into(),
+            follow: Some(follow),
+            ..crate::Plan::default()
+        };
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let waiter = std::thread::spawn(move || while told.recv().is_ok() {});
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let dir = tempfile::tempdir().unwrap();
+        let recording = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    tell.send(()).unwrap();
+                }
+            });
+            for name in ["a", "b"] {
+                let (stop, dir) = (&stop, &dir);
+                scope.spawn(move || {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        drop(std::fs::File::create(dir.path().join(name)));
+                        drop(std::fs::remove_file(dir.path().join(name)));
+                    }
+                });
+            }
+            let recording = crate::record(&plan, &std::sync::atomic::AtomicBool::new(false), &mut Nobody);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            recording
+        });
+        drop(tell);
+        waiter.join().unwrap();
+        let spans = recording.tables.spans.as_ref().expect("root may trace");
+        assert!(
+            spans.iter().any(|span| span.syscall == Some(FUTEX) && span.args[0] != 0),
+            "a futex was waited for"
+        );
+        let arguments = spans.iter().flat_map(|span| span.args);
+        assert_eq!(
+            arguments.filter(|value| *value > u64::from(u32::MAX) && *value <= u64::MAX - ERRORS).count(),
+            0
+        );
+        let tables = format!("{:?}", recording.tables);
+        assert_eq!(kernel_addresses(&tables), [""; 0]);
+        for frame in &recording.frames {
+            assert_eq!(kernel_addresses(&String::from_utf8_lossy(&frame.bytes)), [""; 0], "{}", frame.name);
+        }
+    }
+}

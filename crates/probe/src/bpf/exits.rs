@@ -1,0 +1,338 @@
+//! Tasks that ended in the window: those that lived longest one by one, the others by parent and name.
+//!
+//! A build makes thousands of tasks a second, and a look may last a day: what is kept has a bound, and no time is lost.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::ffi::c_char;
+
+use super::sched::{RUNNING, sched_exit, sched_slot};
+
+/// Ended tasks with a row of their own: 700 bytes each here, as much again as a row.
+pub const MOST: usize = 20_000;
+/// Rows that stand for more than one. When there are more, the smallest are told by less.
+const MOST_FAMILIES: usize = 4_096;
+/// What tasks are called whose names are not told.
+const OTHERS: &[u8] = b"[others]";
+
+type Comm = [c_char; 16];
+
+/// What tasks have in common that are told as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Family {
+    /// The process of a thread, else the parent; 0: several.
+    of: u32,
+    thread: bool,
+    parent: Comm,
+    comm: Comm,
+    cgroup: u64,
+}
+
+impl Family {
+    fn of(exit: &sched_exit) -> Self {
+        let thread = exit.pid != exit.tgid;
+        Family {
+            of: if thread { exit.tgid } else { exit.ppid },
+            thread,
+            parent: exit.parent,
+            comm: exit.comm,
+            cgroup: exit.cpu_cgroup,
+        }
+    }
+
+    /// Told by less: first of any one parent of that name, then of any parent, then of any name, then of any cgroup.
+    fn coarser(self, step: u32) -> Self {
+        let mut family = Family { of: 0, ..self };
+        if step >= 2 {
+            family.parent = Comm::default();
+        }
+        if step >= 3 {
+            family.comm = others();
+        }
+        if step >= 4 {
+            (family.cgroup, family.thread) = (0, false);
+        }
+        family
+    }
+}
+
+fn others() -> Comm {
+    let mut comm = Comm::default();
+    comm.iter_mut().zip(OTHERS).for_each(|(to, from)| *to = *from as c_char);
+    comm
+}
+
+/// A task, by how long it lived.
+struct Kept {
+    ns: u64,
+    exit: Box<sched_exit>,
+}
+
+impl Kept {
+    fn rank(&self) -> (u64, u64, u32) {
+        (self.ns, self.exit.start_ns, self.exit.pid)
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.rank() == other.rank()
+    }
+}
+
+impl Eq for Kept {}
+
+impl PartialOrd for Kept {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kept {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+/// All that ended.
+#[derive(Default)]
+pub struct Exits {
+    /// Those that were there before the window: no more than there were then. What they had used by then is not of it.
+    older: Vec<sched_exit>,
+    kept: BinaryHeap<Reverse<Kept>>,
+    folded: HashMap<Family, (sched_exit, u64)>,
+    /// How often families were put together.
+    coarsened: u64,
+    /// Who was told to have ended since [`Exits::mark`], also if he has no row of his own.
+    late: Option<Vec<Late>>,
+}
+
+/// One who ended when the tasks were about to be listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Late {
+    /// His number, and when he began.
+    pub key: (u32, u64),
+    /// His address; 0: he had no slot.
+    pub task: u64,
+    /// CPU time that he had used.
+    pub exec_ns: u64,
+}
+
+impl Exits {
+    /// The tasks are about to be listed: of who ends from here on it is noted who he was.
+    pub fn mark(&mut self) {
+        self.late = Some(Vec::new());
+    }
+
+    /// Who ended since.
+    pub fn late(&self) -> &[Late] {
+        self.late.as_deref().unwrap_or_default()
+    }
+
+    /// One more.
+    pub fn note(&mut self, exit: sched_exit) {
+        if let Some(late) = &mut self.late {
+            let key = (exit.pid, exit.start_ns);
+            late.push(Late { key, task: exit.slot.task, exec_ns: exit.exec_ns });
+        }
+        if exit.slot.creator == 0 {
+            self.older.push(exit);
+            return;
+        }
+        self.kept.push(Reverse(Kept { ns: lived(&exit.slot), exit: Box::new(exit) }));
+        if self.kept.len() > MOST
+            && let Some(Reverse(least)) = self.kept.pop()
+        {
+            self.fold(*least.exit);
+        }
+    }
+
+    /// Those that are told one by one, in the order of their births.
+    pub fn single(&self) -> Vec<&sched_exit> {
+        let kept = self.kept.iter().map(|Reverse(kept)| &*kept.exit);
+        let mut all: Vec<_> = self.older.iter().chain(kept).collect();
+        all.sort_by_key(|exit| (exit.start_ns, exit.pid));
+        all
+    }
+
+    /// The sums of those that are told together, and how many they are.
+    pub fn together(&self) -> Vec<(&sched_exit, u64)> {
+        let mut all: Vec<_> = self.folded.iter().collect();
+        all.sort_by_key(|(family, _)| **family);
+        all.into_iter().map(|(_, (sum, count))| (sum, *count)).collect()
+    }
+
+    fn fold(&mut self, exit: sched_exit) {
+        self.add(Family::of(&exit), &exit, 1);
+        if self.folded.len() <= MOST_FAMILIES {
+            return;
+        }
+        self.coarsened += 1;
+        // Down to half: were it done for one place, the next family would have all of them sorted again.
+        for step in 1..=4 {
+            if self.folded.len() <= MOST_FAMILIES / 2 {
+                break;
+            }
+            self.coarsen(step);
+        }
+    }
+
+    fn add(&mut self, family: Family, exit: &sched_exit, count: u64) {
+        match self.folded.get_mut(&family) {
+            Some((sum, known)) => {
+                add(sum, exit);
+                *known += count;
+            }
+            None => drop(self.folded.insert(family, (*exit, count))),
+        }
+    }
+
+    /// The families with the most time stay as they are.
+    fn coarsen(&mut self, step: u32) {
+        let mut all: Vec<_> = std::mem::take(&mut self.folded).into_iter().collect();
+        all.sort_by_key(|(family, (sum, _))| (Reverse(lived(&sum.slot)), *family));
+        for (at, (family, (mut sum, count))) in all.into_iter().enumerate() {
+            let family = if at < MOST_FAMILIES / 4 { family } else { family.coarser(step) };
+            (sum.parent, sum.comm, sum.cpu_cgroup) = (family.parent, family.comm, family.cgroup);
+            if family.of == 0 {
+                sum.ppid = 0;
+            }
+            self.add(family, &sum, count);
+        }
+    }
+}
+
+/// Time in which it existed, by state.
+fn lived(slot: &sched_slot) -> u64 {
+    slot.sum.iter().skip(RUNNING).map(|sum| sum.ns).fold(slot.unknown_ns, u64::saturating_add)
+}
+
+/// What `more` did becomes part of `sum`; in what they differ, it says nothing.
+fn add(sum: &mut sched_exit, more: &sched_exit) {
+    keep_if_same(&mut sum.ppid, more.ppid);
+    keep_if_same(&mut sum.tgid, more.tgid);
+    keep_if_same(&mut sum.slot.creator, more.slot.creator);
+    keep_if_same(&mut sum.memory_cgroup, more.memory_cgroup);
+    keep_if_same(&mut sum.io_cgroup, more.io_cgroup);
+    keep_if_same(&mut sum.unified_cgroup, more.unified_cgroup);
+    keep_if_same(&mut sum.autogroup, more.autogroup);
+    let (to, from) = (&mut sum.slot, &more.slot);
+    for (to, from) in to.sum.iter_mut().zip(&from.sum) {
+        to.ns = to.ns.saturating_add(from.ns);
+        to.count = to.count.saturating_add(from.count);
+        to.worst_ns = to.worst_ns.max(from.worst_ns);
+    }
+    let sums = [
+        (&mut to.unknown_ns, from.unknown_ns),
+        (&mut to.cycles, from.cycles),
+        (&mut to.wait_us, from.wait_us),
+        (&mut to.rest_us, from.rest_us),
+        (&mut to.wait_wait, from.wait_wait),
+        (&mut to.wait_rest, from.wait_rest),
+        (&mut to.rest_rest, from.rest_rest),
+        (&mut sum.exec_ns, more.exec_ns),
+        (&mut sum.run_delay_ns, more.run_delay_ns),
+        (&mut sum.switches_in, more.switches_in),
+        (&mut sum.voluntary, more.voluntary),
+        (&mut sum.involuntary, more.involuntary),
+    ];
+    for (to, from) in sums {
+        *to = to.saturating_add(from);
+    }
+}
+
+fn keep_if_same<T: PartialEq + Default>(known: &mut T, other: T) {
+    if *known != other {
+        *known = T::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(pid: u32, ppid: u32, name: u8, ns: u64) -> sched_exit {
+        let mut exit =
+            sched_exit { pid, tgid: pid, ppid, exec_ns: ns, start_ns: u64::from(pid), ..Default::default() };
+        exit.slot.creator = ppid;
+        exit.comm[0] = name as c_char;
+        exit.parent[0] = b'p' as c_char;
+        exit.slot.sum[RUNNING].ns = ns;
+        exit.slot.sum[RUNNING].count = 1;
+        exit
+    }
+
+    /// Number of tasks and time, of all.
+    fn all(exits: &Exits) -> (u64, u64) {
+        let single = exits.single().into_iter().map(|exit| (exit, 1));
+        single
+            .chain(exits.together())
+            .fold((0, 0), |sum, (exit, count)| (sum.0 + count, sum.1 + exit.exec_ns))
+    }
+
+    #[test]
+    fn a_day_of_a_hundred_births_a_second_has_a_bound_and_loses_no_time() {
+        const BIRTHS: u32 = 8_640_000;
+        let mut exits = Exits::default();
+        let (mut told, mut longest) = (0, 0);
+        for n in 0..BIRTHS {
+            // Three commands of one parent; and now and then one with a parent of its own.
+            let (ppid, name) = if n % 10 == 0 { (n, b'x') } else { (7, b'a' + (n % 3) as u8) };
+            let ns = if n % 1_000_000 == 999_999 { 50_000_000_000 } else { 1_000 + u64::from(n % 977) };
+            longest += u64::from(ns == 50_000_000_000);
+            exits.note(exit(n + 1, ppid + 1, name, ns));
+            told += ns;
+        }
+        assert_eq!(all(&exits), (u64::from(BIRTHS), told));
+        assert!(exits.kept.len() <= MOST && exits.folded.len() <= MOST_FAMILIES);
+        let single = exits.single();
+        assert_eq!(single.iter().filter(|e| e.exec_ns == 50_000_000_000).count() as u64, longest);
+        let of_seven: u64 =
+            exits.together().iter().filter(|(sum, _)| sum.ppid == 8).map(|(_, count)| count).sum();
+        assert!(of_seven > 7_700_000, "whose parent lives is told by it: {of_seven}");
+        let size = size_of::<Kept>() + size_of::<sched_exit>();
+        let bytes = exits.kept.len() * size + exits.folded.capacity() * (size + 64);
+        assert!(bytes < 40 << 20, "{} MiB", bytes >> 20);
+    }
+
+    #[test]
+    fn whatever_they_are_called_their_rows_have_a_bound() {
+        let mut exits = Exits::default();
+        let mut told = 0;
+        for n in 0..300_000u32 {
+            let mut one = exit(n + 1, n + 1, b'x', 10);
+            one.comm[1..5].iter_mut().zip(n.to_ne_bytes()).for_each(|(to, from)| *to = from as c_char);
+            one.parent[1..5].iter_mut().zip(n.to_ne_bytes()).for_each(|(to, from)| *to = from as c_char);
+            one.cpu_cgroup = u64::from(n);
+            told += one.exec_ns;
+            exits.note(one);
+            assert!(exits.folded.len() <= MOST_FAMILIES);
+        }
+        assert_eq!(all(&exits), (300_000, told));
+    }
+
+    /// One name in as many cgroups as leave no place free, and parents that are all different.
+    #[test]
+    fn where_families_just_fill_their_room_not_each_exit_makes_it_anew() {
+        let mut exits = Exits::default();
+        for n in 0..60_000u32 {
+            let mut one = exit(n + 1, 1, b'x', 10);
+            one.parent[1..5].iter_mut().zip(n.to_ne_bytes()).for_each(|(to, from)| *to = from as c_char);
+            one.cpu_cgroup = u64::from(n) % (MOST_FAMILIES as u64 - 5);
+            exits.note(one);
+        }
+        assert_eq!(all(&exits), (60_000, 600_000));
+        assert!(exits.coarsened <= 2 * 60_000 / MOST_FAMILIES as u64, "{} times", exits.coarsened);
+    }
+
+    #[test]
+    fn who_was_there_before_is_never_folded() {
+        let mut exits = Exits::default();
+        for n in 0..30_000 {
+            let mut one = exit(n + 1, 1, b'a', 5);
+            one.slot.creator = 0;
+            exits.note(one);
+        }
+        assert_eq!((exits.single().len(), exits.together().len()), (30_000, 0));
+    }
+}

@@ -1,0 +1,84 @@
+//! Rungs of the limits that hold ourselves.
+
+use whyslow_model::{Bytes, Missing, Share};
+
+use super::Rung;
+use crate::files::own_limits::OwnLimits;
+use crate::fit::Fit;
+
+/// Memory and CPU time that we may use. A limit that costs nothing is no loss.
+pub(super) fn limits(own: &OwnLimits) -> [Rung; 2] {
+    let above = if own.is_hidden_above { ", as far as this container shows" } else { "" };
+    let said = |found: &Result<Option<String>, Missing>| match found {
+        Ok(Some(limit)) => limit.clone(),
+        Ok(None) => format!("none{above}"),
+        Err(why) => why.to_string(),
+    };
+    let memory = own.memory.clone().map(|found| {
+        found.map(|limit| {
+            let [size, left] = [limit.limit, limit.left].map(Bytes);
+            format!("{size} in cgroup {}, of which {left} are left", limit.cgroup)
+        })
+    });
+    let cpu = own.cpu.clone().map(|found| {
+        found.map(|limit| {
+            let share = Share::of(limit.cpus, 1.0);
+            let cost = if Fit::is_scarce(limit.cpus) { ": answers take longer" } else { "" };
+            format!(
+                "whyslow itself runs under a CPU quota of {share} of a CPU in cgroup {}{cost}",
+                limit.cgroup
+            )
+        })
+    });
+    let memory = match (Fit::has_whole_tables(own), said(&memory)) {
+        (Ok(true), said) => Ok(said),
+        (Ok(false), said) => Err(format!("{said}; the tables are made smaller to fit")),
+        (Err(error), _) => Err(error.to_string()),
+    };
+    let is_scarce =
+        own.cpu.as_ref().ok().and_then(Option::as_ref).is_some_and(|limit| Fit::is_scarce(limit.cpus));
+    let cpu = if is_scarce { Err(said(&cpu)) } else { Ok(said(&cpu)) };
+    [
+        Rung::new("own memory limit", "rows, stacks and locks beyond what smaller tables hold", memory),
+        Rung::new(
+            "own CPU quota",
+            "CPU speed, late CPUs, received packets, connections and work items; and time",
+            cpu,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::own_limits::{CpuLimit, MemoryLimit};
+
+    fn said(memory: Result<Option<u64>, Missing>, cpu: Result<Option<f64>, Missing>) -> [(bool, String); 2] {
+        let memory =
+            memory.map(|m| m.map(|left| MemoryLimit { cgroup: "/m".into(), limit: left + (1 << 20), left }));
+        let cpu = cpu.map(|c| c.map(|cpus| CpuLimit { cgroup: "/c".into(), cpus }));
+        limits(&OwnLimits { memory, cpu, is_hidden_above: false }).map(|rung| (rung.ok, rung.why))
+    }
+
+    #[test]
+    fn own_limits_are_always_told() {
+        assert_eq!(said(Ok(None), Ok(None)), [(true, "none".to_owned()), (true, "none".to_owned())]);
+        let [memory, cpu] = said(Ok(Some(4 << 30)), Ok(Some(3.0)));
+        assert!(memory.0 && memory.1.contains("in cgroup /m"), "{memory:?}");
+        assert!(cpu.0 && cpu.1.contains("300 % of a CPU in cgroup /c"), "{cpu:?}");
+        let [memory, cpu] = said(Ok(Some(49 << 20)), Ok(Some(0.1)));
+        assert!(
+            !memory.0 && memory.1.starts_with("50 MiB in cgroup /m, of which 49 MiB are left"),
+            "{memory:?}"
+        );
+        assert!(!cpu.0 && cpu.1.contains("a CPU quota of 10 % of a CPU in cgroup /c: answers"), "{cpu:?}");
+        let [memory, _] = said(Ok(Some(9 << 20)), Ok(None));
+        assert!(!memory.0 && memory.1.contains("at least"), "{memory:?}");
+        let unclear = || Missing::unclear("it", "garbage");
+        let [memory, cpu] = said(Err(unclear()), Err(unclear()));
+        assert!(
+            memory.1.starts_with("cannot tell") && cpu.1.starts_with("cannot tell"),
+            "{memory:?} {cpu:?}"
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! The limits that hold ourselves: of our own cgroup and all above it, in both versions of cgroups.
+//!
+//! Read before the first map is made: memory of maps is charged to the cgroup of who makes them (v5.11, 3ac1f01b43b6),
+//! and who meets the limit there is killed. Where the hierarchies are is asked of the usual places, as for all cgroups:
+//! mountinfo waits for mounts in progress. A mount that shows a part of its hierarchy only (a container without a cgroup
+//! namespace) is known by our path, which is not below it.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use whyslow_model::Missing;
+
+use super::cgroups::Mounts;
+use super::root::{Reads, Root};
+
+#[cfg(test)]
+mod tests;
+
+/// The inode of the first cgroup namespace's file, PROC_CGROUP_INIT_INO of include/linux/proc_ns.h: part of the ABI.
+const INITIAL_NAMESPACE: u64 = 0xEFFF_FFFB;
+/// Limits from here on are none: v1 says so by the largest multiple of a page that is a long.
+const NO_LIMIT: u64 = 1 << 60;
+/// Text of a file that is read. A group with more processes than fit is not that of a container's only program.
+const CAP: usize = 64 << 10;
+
+/// The tightest memory limit above us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// The cgroup that has it, as /proc/self/cgroup would name it.
+    pub cgroup: String,
+    /// Bytes.
+    pub limit: u64,
+    /// What is left of it for us; page cache of files can be given back and counts as free.
+    pub left: u64,
+}
+
+/// The tightest CPU quota above us.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CpuLimit {
+    /// The cgroup that has it.
+    pub cgroup: String,
+    /// In CPUs.
+    pub cpus: f64,
+}
+
+/// What holds us.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnLimits {
+    /// `None`: there is none.
+    pub memory: Result<Option<MemoryLimit>, Missing>,
+    /// `None`: there is none.
+    pub cpu: Result<Option<CpuLimit>, Missing>,
+    /// There are cgroups above those that we see, whose limits cannot be told.
+    pub is_hidden_above: bool,
+}
+
+impl OwnLimits {
+    /// Of this process.
+    #[must_use]
+    pub fn read() -> Self {
+        let namespace = std::fs::metadata("/proc/self/ns/cgroup").map(|found| found.ino());
+        // Before v4.6 there is no such file, and no such namespace.
+        let is_initial = namespace.map_or(true, |inode| inode == INITIAL_NAMESPACE);
+        Self::of(Path::new("/"), std::process::id(), is_initial)
+    }
+
+    fn of(root: &Path, pid: u32, is_initial: bool) -> Self {
+        let root = Root::open(root);
+        let look = Look { root: &root, mounts: Mounts::find(&root), pid, is_initial };
+        let (memory, part_of_memory) = tightest(&look, "memory", MEMORY_WHAT, memory_at, |m| m.left as f64);
+        let (cpu, part_of_cpu) = tightest(&look, "cpu", CPU_WHAT, cpu_at, |c| c.cpus);
+        OwnLimits { memory, cpu, is_hidden_above: !is_initial || part_of_memory || part_of_cpu }
+    }
+}
+
+const MEMORY_WHAT: &str = "the memory limit of whyslow itself";
+const CPU_WHAT: &str = "the CPU quota of whyslow itself";
+
+struct Look<'a> {
+    root: &'a Root,
+    mounts: Mounts,
+    pid: u32,
+    is_initial: bool,
+}
+
+/// Our groups of one controller, from our own up.
+struct Groups {
+    /// Folder below the root, and name.
+    dirs: Vec<(Vec<u8>, String)>,
+    is_v2: bool,
+    /// Those above the mount's root are not among them.
+    is_part: bool,
+}
+
+/// The limit of one group: folder, name, whether it is of version 2.
+type LimitAt<T> = fn(&Look<'_>, &[u8], &str, bool) -> Result<Option<T>, String>;
+
+/// The tightest limit that is found at any of our groups. One that makes no sense hides no other; alone it is "cannot tell".
+fn tightest<T>(
+    look: &Look<'_>,
+    controller: &str,
+    what: &str,
+    at: LimitAt<T>,
+    size: fn(&T) -> f64,
+) -> (Result<Option<T>, Missing>, bool) {
+    let groups = match look.groups(controller) {
+        Ok(Some(groups)) => groups,
+        Ok(None) => return (Ok(None), false),
+        Err(reason) => return (Err(Missing::unclear(what, reason)), false),
+    };
+    let (mut found, mut bad) = (Vec::new(), None);
+    for (dir, name) in &groups.dirs {
+        match at(look, dir, name, groups.is_v2) {
+            Ok(limit) => found.extend(limit),
+            Err(reason) => bad = Some(reason),
+        }
+    }
+    let least = found.into_iter().min_by(|a, b| size(a).total_cmp(&size(b)));
+    let answer = match (least, bad) {
+        (None, Some(reason)) => Err(Missing::unclear(what, reason)),
+        (least, _) => Ok(least),
+    };
+    (answer, groups.is_part)
+}
+
+impl Look<'_> {
+    /// `None`: there are no cgroups with this controller.
+    fn groups(&self, controller: &str) -> Result<Option<Groups>, String> {
+        let Ok(text) = self.text(b"proc/self", "cgroup") else { return Ok(None) };
+        let v1 = own_path(&text, |controllers| controllers.split(',').any(|word| word == controller));
+        let (path, base, is_v2) = match (v1, self.mounts.v1.get(controller)) {
+            (Some(path), Some(base)) => (path, base, false),
+            (Some(_), None) => return Err(format!("the {controller} hierarchy is not at /sys/fs/cgroup")),
+            (None, _) => match (own_path(&text, str::is_empty), &self.mounts.v2) {
+                (Some(path), Some(base)) => (path, base, true),
+                (Some(_), None) => return Err("no cgroup hierarchy is at /sys/fs/cgroup".to_owned()),
+                (None, _) => return Ok(None),
+            },
+        };
+        self.ladder(path, base, is_v2).map(Some)
+    }
+
+    fn ladder(&self, path: &str, base: &[u8], is_v2: bool) -> Result<Groups, String> {
+        let path = path.trim_end_matches('/');
+        let below = |path: &str| [base, path.as_bytes()].concat();
+        let is_there = |dir: Vec<u8>| CString::new(dir).is_ok_and(|dir| self.root.exists(&dir));
+        let is_outside = path.split('/').any(|part| part == "..");
+        // Seen from a namespace the path may be another group's: only that of our own process is ours.
+        if !is_outside && is_there(below(path)) && (self.is_initial || self.is_ours(&below(path))) {
+            let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+            let mut above: Vec<&str> = ends.filter_map(|end| path.get(..end)).collect();
+            above.dedup();
+            let named = |path: &str| if path.is_empty() { "/".to_owned() } else { path.to_owned() };
+            let dirs = above.iter().rev().map(|path| (below(path), named(path))).collect();
+            return Ok(Groups { dirs, is_v2, is_part: !self.is_initial });
+        }
+        if self.is_ours(base) {
+            return Ok(Groups { dirs: vec![(base.to_owned(), "/".to_owned())], is_v2, is_part: true });
+        }
+        let base = String::from_utf8_lossy(base);
+        Err(format!("our cgroup {path} is not below /{base}: the mount shows another part of the hierarchy"))
+    }
+
+    fn is_ours(&self, dir: &[u8]) -> bool {
+        let text = self.text(dir, "cgroup.procs").unwrap_or_default();
+        text.lines().any(|line| line.parse() == Ok(self.pid))
+    }
+
+    fn text(&self, dir: &[u8], file: &str) -> io::Result<String> {
+        let path = CString::new([dir, b"/", file.as_bytes()].concat())?;
+        let mut text = Vec::new();
+        self.root.read(&path, CAP, &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// A file's number; `None`: no limit, or no such file. Of v2 the root has none, nor has who did not get the controller.
+    fn limit(&self, dir: &[u8], file: &str) -> Result<Option<u64>, String> {
+        match self.text(dir, file) {
+            Ok(text) if text.trim() == "max" => Ok(None),
+            Ok(text) => {
+                let said = || format!("expected a number in {file} of /{}", String::from_utf8_lossy(dir));
+                let number: u64 = text.trim().parse().map_err(|_| said())?;
+                Ok((number < NO_LIMIT).then_some(number))
+            }
+            Err(err) => absent(&err, dir, file).map(|()| None),
+        }
+    }
+}
+
+/// Our path in the hierarchy whose controllers are such: a line of /proc/self/cgroup is `4:memory:/a/b`.
+fn own_path(text: &str, is_it: impl Fn(&str) -> bool) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        (is_it(controllers) && path.starts_with('/')).then_some(path)
+    })
+}
+
+fn absent(err: &io::Error, dir: &[u8], file: &str) -> Result<(), String> {
+    match err.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(format!("cannot read {file} of /{}: {err}", String::from_utf8_lossy(dir))),
+    }
+}
+
+fn memory_at(look: &Look<'_>, dir: &[u8], name: &str, is_v2: bool) -> Result<Option<MemoryLimit>, String> {
+    let (limit, usage, inactive, active) = if is_v2 {
+        // From memory.high on each allocation is made to wait: nobody is killed, but nothing comes to its end.
+        let both = ["memory.max", "memory.high"].map(|file| look.limit(dir, file));
+        (least_known(both)?, "memory.current", "inactive_file ", "active_file ")
+    } else {
+        let limit = look.limit(dir, "memory.limit_in_bytes")?;
+        (limit, "memory.usage_in_bytes", "total_inactive_file ", "total_active_file ")
+    };
+    let Some(limit) = limit else { return Ok(None) };
+    let used = look.limit(dir, usage)?.unwrap_or(0);
+    let stat = look.text(dir, "memory.stat").unwrap_or_default();
+    let of = |label: &str| stat.lines().find_map(|line| line.strip_prefix(label)?.trim().parse::<u64>().ok());
+    let cache = of(inactive).unwrap_or(0).saturating_add(of(active).unwrap_or(0));
+    let left = limit.saturating_sub(used.saturating_sub(cache));
+    Ok(Some(MemoryLimit { cgroup: name.to_owned(), limit, left }))
+}
+
+/// Of two limits of one group. One that cannot be read hides no other; alone it is not "none".
+fn least_known(both: [Result<Option<u64>, String>; 2]) -> Result<Option<u64>, String> {
+    match both {
+        [Ok(None), Err(reason)] | [Err(reason), Ok(None) | Err(_)] => Err(reason),
+        both => Ok(both.into_iter().flatten().flatten().min()),
+    }
+}
+
+fn cpu_at(look: &Look<'_>, dir: &[u8], name: &str, is_v2: bool) -> Result<Option<CpuLimit>, String> {
+    let read = |file| match look.text(dir, file) {
+        Ok(text) => Ok(Some(text)),
+        Err(err) => absent(&err, dir, file).map(|()| None),
+    };
+    let pair = if is_v2 {
+        read("cpu.max")?.map(|text| {
+            let mut words = text.split_ascii_whitespace().map(str::to_owned);
+            (words.next().unwrap_or_default(), words.next().unwrap_or_default())
+        })
+    } else {
+        read("cpu.cfs_quota_us")?.zip(read("cpu.cfs_period_us")?)
+    };
+    let Some((quota, period)) = pair else { return Ok(None) };
+    if quota == "max" || quota.trim() == "-1" {
+        return Ok(None);
+    }
+    let (quota, period) = (quota.trim().parse::<u64>(), period.trim().parse::<u64>());
+    match (quota, period) {
+        (Ok(quota), Ok(period)) if quota > 0 && period > 0 => {
+            Ok(Some(CpuLimit { cgroup: name.to_owned(), cpus: quota as f64 / period as f64 }))
+        }
+        _ => Err(format!("expected a quota and a period in /{}", String::from_utf8_lossy(dir))),
+    }
+}

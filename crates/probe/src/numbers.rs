@@ -1,0 +1,219 @@
+//! Process ids as the user knows them: BPF's are those of the initial pid namespace, ours may be others.
+//!
+//! A task that cannot be seen in our namespace has no number there. It is told as [`OUTSIDE`] and its number of the initial
+//! namespace: no task of ours can have that one, and whoever stands on the host can read the other off it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use whyslow_model::table::Tables;
+
+use crate::bpf::{calls, oncpu};
+
+/// Above all process ids that Linux gives away (`PID_MAX_LIMIT`, 4,194,304), and easily taken off again.
+pub const OUTSIDE: u32 = 10_000_000;
+
+/// The initial namespace's inode: `PROC_PID_INIT_INO`, part of the interface since v3.8 (98f842e675f9).
+const INITIAL: &str = "pid:[4026531836]";
+
+/// Whose numbers /proc shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Those that BPF tells, too.
+    Initial,
+    /// Those of a namespace so many levels above that of this process; 0: its own.
+    Own {
+        /// Levels.
+        above: u32,
+    },
+}
+
+impl Scope {
+    /// Of this process, and of the /proc below `root`.
+    #[must_use]
+    pub fn of(root: &Path) -> Self {
+        let own = fs::read_link(root.join("proc/self/ns/pid"));
+        if own.map_or(true, |link| link.as_os_str() == INITIAL) {
+            return Scope::Initial;
+        }
+        let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+        Scope::Own { above: levels_above(&status) }
+    }
+}
+
+/// "NSpid:" lists a task's numbers from /proc's namespace down to its own.
+fn levels_above(status: &str) -> u32 {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    u32::try_from(numbers.split_ascii_whitespace().count().saturating_sub(1)).unwrap_or(0)
+}
+
+/// Why processes cannot be named by number here: /proc shows others than the system calls take.
+#[must_use]
+pub fn why_ambiguous() -> Option<String> {
+    match Scope::of(Path::new("/")) {
+        Scope::Own { above } if above > 0 => Some(
+            "/proc is that of another pid namespace: a process has one id there, and another one here; mount the right \
+             one (`unshare --mount-proc`, or `mount -t proc proc /proc` in a mount namespace of its own), or look from \
+             the host"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// Numbers of the initial namespace, and what they are in ours.
+#[derive(Debug, Clone, Default)]
+pub struct Numbers(HashMap<u32, u32>);
+
+impl From<HashMap<u32, u32>> for Numbers {
+    fn from(shown: HashMap<u32, u32>) -> Self {
+        Numbers(shown)
+    }
+}
+
+impl Numbers {
+    /// As it is shown. 0 is the idle task, or nobody.
+    #[must_use]
+    pub fn shown(&self, global: u32) -> u32 {
+        if global == 0 { 0 } else { self.inside(global).unwrap_or(OUTSIDE.saturating_add(global)) }
+    }
+
+    /// As it is known in our namespace, if it can be seen there.
+    #[must_use]
+    pub fn inside(&self, global: u32) -> Option<u32> {
+        self.0.get(&global).copied()
+    }
+
+    /// What BPF calls those.
+    #[must_use]
+    pub fn global(&self, shown: &[u32]) -> Vec<u32> {
+        let back: HashMap<u32, u32> = self.0.iter().map(|(global, shown)| (*shown, *global)).collect();
+        shown.iter().filter_map(|pid| back.get(pid).copied()).collect()
+    }
+
+    /// In place.
+    pub fn show(&self, pids: [&mut u32; 2]) {
+        for pid in pids {
+            *pid = self.shown(*pid);
+        }
+    }
+
+    /// What is looked up in /proc by its process while tables are made.
+    pub fn show_in_seen(&self, hits: Option<&mut oncpu::Seen>, calls: Option<&mut calls::Seen>) {
+        if let Some(seen) = hits {
+            seen.hits.iter_mut().for_each(|hit| self.show([&mut hit.key.pid, &mut hit.key.tgid]));
+            seen.codes.iter_mut().for_each(|code| code.tgid = self.shown(code.tgid));
+        }
+        if let Some(seen) = calls {
+            seen.rows.iter_mut().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+            seen.singles.iter_mut().for_each(|one| self.show([&mut one.pid, &mut one.tgid]));
+        }
+    }
+
+    /// All others, in the tables.
+    #[allow(clippy::too_many_lines, reason = "one line a table")]
+    pub fn show_in_tables(&self, tables: &mut Tables) {
+        // All are named here, so that a new one is thought of.
+        let Tables {
+            tasks,
+            cgroups: _,
+            samples: _, // made of what was translated
+            waits,
+            cpus: _,
+            memory,
+            disk: _,
+            connects,
+            listeners,
+            programs: _,
+            spans,
+            stacks: _,
+            runs,
+            holds,
+            locks: _,
+            calls: _,      // as samples
+            slow_calls: _, // as samples
+            works: _,
+            latency_holders,
+            polls: _,
+            sockets,
+            speeds: _,
+            cross_calls,
+            late_timers,
+            gaps,
+            latenesses: _,
+            spins: _, // as samples
+        } = tables;
+        for task in tasks.iter_mut().flatten() {
+            self.show([&mut task.pid, &mut task.tgid]);
+            self.show([&mut task.ppid, &mut task.creator]);
+        }
+        for span in spans.iter_mut().flatten() {
+            self.show([&mut span.pid, &mut span.tgid]);
+            if let Some(waker) = &mut span.waker {
+                self.show([&mut waker.pid, &mut waker.tgid]);
+            }
+            if let Some(lock) = &mut span.lock {
+                self.show([&mut lock.owner, &mut lock.owner_again]);
+            }
+        }
+        runs.iter_mut().flatten().for_each(|run| run.pid = self.shown(run.pid));
+        waits.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        memory.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        connects.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        listeners.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
+        holds.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        latency_holders.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        sockets.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
+        cross_calls.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        late_timers.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        gaps.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::timeline::{LockWait, Span, Waker};
+
+    use super::*;
+
+    fn numbers() -> Numbers {
+        Numbers::from(HashMap::from([(5000, 1), (5001, 7)]))
+    }
+
+    #[test]
+    fn who_is_seen_here_has_the_number_of_here_and_nobody_elses() {
+        let numbers = numbers();
+        assert_eq!((numbers.shown(0), numbers.shown(5000), numbers.shown(7)), (0, 1, 10_000_007));
+        assert_eq!(numbers.shown(u32::MAX), u32::MAX);
+        assert_eq!(numbers.global(&[7, 5000, 1]), [5001, 5000], "5000 is a number of there, not of here");
+    }
+
+    #[test]
+    fn wakers_and_owners_of_locks_are_translated_too() {
+        let span = Span {
+            pid: 5001,
+            tgid: 5000,
+            waker: Some(Waker { pid: 7, tgid: 5000, ..Waker::default() }),
+            lock: Some(LockWait { owner: 5000, owner_again: 0, ..LockWait::default() }),
+            ..Span::default()
+        };
+        let mut tables = Tables { spans: Some(vec![span]), ..Tables::default() };
+        numbers().show_in_tables(&mut tables);
+        let span = &tables.spans.unwrap()[0];
+        let (waker, lock) = (span.waker.clone().unwrap(), span.lock.clone().unwrap());
+        assert_eq!((span.pid, span.tgid, waker.pid, waker.tgid), (7, 1, 10_000_007, 1));
+        assert_eq!((lock.owner, lock.owner_again), (1, 0));
+    }
+
+    #[test]
+    fn a_proc_of_a_namespace_above_is_told_by_its_list_of_numbers() {
+        assert_eq!(levels_above("Name:\tx\nNSpid:\t5000\t1\n"), 1);
+        assert_eq!((levels_above("NSpid:\t1\n"), levels_above(""), levels_above("NSpid:")), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_folder_is_no_namespace() {
+        assert_eq!(Scope::of(Path::new("/nonexistent")), Scope::Initial);
+    }
+}

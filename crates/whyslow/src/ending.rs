@@ -1,0 +1,307 @@
+//! It always ends: a look that makes no step any more is ended by a timer's signal, whatever our threads are at. So is one
+//! that was asked twice to end and has not done so.
+//!
+//! CPU time that we used is a step, too, up to what no part of a look takes: a host that is so slow that we get a hundredth
+//! of a CPU is the one that we were asked about.
+//!
+//! What runs in the signal's handler allocates nothing and waits for nobody.
+
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// How often it is looked whether there was a step.
+const TICK: libc::timeval = libc::timeval { tv_sec: 15, tv_usec: 0 };
+/// Ticks without a step after which nobody hopes any more: a minute at least, for the first may come right after the step.
+const PATIENCE: u32 = 5;
+/// Who was asked twice has so long to tell what it has seen. Two seconds are promised.
+const LAST_WORDS: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 400_000 };
+const NEVER: libc::timeval = libc::timeval { tv_sec: 0, tv_usec: 0 };
+
+/// Who used less CPU time than this since the last tick, in ns, waits for something else than a CPU: the tick itself takes
+/// microseconds.
+const LEAST_CPU: u64 = 1_000_000;
+/// A part of a look that has used more CPU time than this, in ns, comes to no end: to judge a large host is one part, and
+/// takes 7 s.
+static MOST_CPU: AtomicU64 = AtomicU64::new(60_000_000_000);
+/// CPU time at the last step, and at the last tick.
+static AT_STEP: AtomicU64 = AtomicU64::new(0);
+static AT_TICK: AtomicU64 = AtomicU64::new(0);
+static STILL: AtomicU32 = AtomicU32::new(0);
+static STATUS: AtomicI32 = AtomicI32::new(0);
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+static DOING: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
+/// A command of ours whose status is worth more than ours; 0: none.
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+
+/// From now on there must be steps. `status`: with which to exit if there are none.
+pub fn begin(status: u8) {
+    STATUS.store(status.into(), Ordering::Relaxed);
+    went_on();
+    listen();
+    set_timer(TICK);
+}
+
+/// The same while a command of ours runs: if it has ended by then, we exit as it did.
+pub fn begin_beside(status: u8, command: u32) {
+    COMMAND.store(command.cast_signed(), Ordering::Relaxed);
+    begin(status);
+}
+
+/// The command has been waited for: its number is nobody's any more.
+pub fn forget_command() {
+    COMMAND.store(0, Ordering::Relaxed);
+}
+
+/// It goes on, with this.
+pub fn step(doing: &'static CStr) {
+    DOING.store(doing.as_ptr().cast_mut(), Ordering::Relaxed);
+    went_on();
+}
+
+fn went_on() {
+    AT_STEP.store(cpu_time(), Ordering::Relaxed);
+    STILL.store(0, Ordering::Relaxed);
+}
+
+/// The answer is there: whoever reads it may take his time. Who was asked twice has no more than before.
+pub fn done() {
+    if !AT_ONCE.load(Ordering::Relaxed) {
+        set_timer(NEVER);
+    }
+}
+
+/// It was asked a second time to end, by a signal: with the status of that, if it does not come to its end by itself. May be
+/// called in a handler.
+pub fn soon(signal: libc::c_int) {
+    STATUS.store(128 + signal, Ordering::Relaxed);
+    AT_ONCE.store(true, Ordering::Relaxed);
+    listen();
+    set_timer(LAST_WORDS);
+}
+
+fn listen() {
+    // SAFETY: an all-zero sigaction and signal set are valid. Whoever started us may have held SIGALRM back.
+    unsafe {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        action.sa_sigaction = tick as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGALRM, &raw const action, null_mut());
+        let mut set = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGALRM);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, null_mut());
+    }
+}
+
+/// The interval lets a stopped process (Ctrl-Z) that goes on see one tick, and then have its minute.
+fn set_timer(time: libc::timeval) {
+    let timer = libc::itimerval { it_interval: time, it_value: time };
+    // SAFETY: a local struct; a plain system call.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, null_mut()) };
+}
+
+extern "C" fn tick(_signal: libc::c_int) {
+    if AT_ONCE.load(Ordering::Relaxed) {
+        say(c"whyslow: asked twice to end, it ended without its report\n");
+        end(STATUS.load(Ordering::Relaxed));
+    }
+    if is_at_work() {
+        STILL.store(0, Ordering::Relaxed);
+        return;
+    }
+    if STILL.fetch_add(1, Ordering::Relaxed).saturating_add(1) < PATIENCE {
+        return;
+    }
+    say(c"whyslow: the look did not come to its end, and was ended: for a minute there was no step in ");
+    let doing = DOING.load(Ordering::Relaxed);
+    // SAFETY: only pointers of static strings are stored.
+    say(if doing.is_null() { c"its beginning" } else { unsafe { CStr::from_ptr(doing) } });
+    say(c"; it changed nothing on this host\n");
+    end(of_command().unwrap_or_else(|| STATUS.load(Ordering::Relaxed)));
+}
+
+/// Whether there was work since the last tick, and not yet more of it than any part of a look is.
+fn is_at_work() -> bool {
+    let now = cpu_time();
+    let since_tick = now.saturating_sub(AT_TICK.swap(now, Ordering::Relaxed));
+    let since_step = now.saturating_sub(AT_STEP.load(Ordering::Relaxed));
+    since_tick >= LEAST_CPU && since_step <= MOST_CPU.load(Ordering::Relaxed)
+}
+
+/// CPU time that this process has used, in ns.
+fn cpu_time() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime is async-signal-safe; the pointer is to a local.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+fn say(words: &CStr) {
+    let bytes = words.to_bytes();
+    // SAFETY: a live buffer. A stderr that takes nothing must not keep us: it is asked first.
+    unsafe {
+        let mut ready = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
+        if libc::poll(&raw mut ready, 1, 0) > 0 {
+            libc::write(2, bytes.as_ptr().cast(), bytes.len());
+        }
+    }
+}
+
+fn end(status: libc::c_int) -> ! {
+    // SAFETY: ends all threads; nothing is left to be done.
+    unsafe { libc::_exit(status) }
+}
+
+/// The status of our command, as a shell has it, if it has ended.
+fn of_command() -> Option<libc::c_int> {
+    let command = COMMAND.load(Ordering::Relaxed);
+    let mut status = 0;
+    // SAFETY: waitpid is async-signal-safe; the pointer is to a local.
+    let ended = command > 0 && unsafe { libc::waitpid(command, &raw mut status, libc::WNOHANG) } == command;
+    ended.then(|| {
+        if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::os::fd::FromRawFd as _;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What becomes of a child that does this, and what it says.
+    fn ended(work: fn()) -> (libc::c_int, String) {
+        let mut ends = [0; 2];
+        let mut status = 0;
+        // SAFETY: between fork and the end the child makes system calls only; the descriptors are nobody else's.
+        unsafe {
+            assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+            let pid = libc::fork();
+            assert!(pid >= 0);
+            if pid == 0 {
+                libc::dup2(ends[1], 2);
+                work();
+                libc::_exit(77);
+            }
+            libc::close(ends[1]);
+            let mut said = String::new();
+            File::from_raw_fd(ends[0]).read_to_string(&mut said).unwrap();
+            assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+            (libc::WEXITSTATUS(status), said)
+        }
+    }
+
+    const SHORT: libc::timeval = libc::timeval { tv_sec: 0, tv_usec: 20_000 };
+
+    fn hang() -> ! {
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
+
+    fn spin(time: Duration) {
+        let until = cpu_time() + time.as_nanos() as u64;
+        while cpu_time() < until {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn a_look_without_a_step_is_ended_and_says_at_what_it_was() {
+        let (status, said) = ended(|| {
+            begin(2);
+            step(c"looking");
+            set_timer(SHORT);
+            hang();
+        });
+        assert_eq!(status, 2, "{said}");
+        assert!(
+            said.starts_with("whyslow: the look did not come to its end") && said.contains("in looking;"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn who_makes_steps_or_has_its_answer_is_left_alone() {
+        let (status, said) = ended(|| {
+            begin(2);
+            set_timer(SHORT);
+            for _ in 0..20 {
+                // SAFETY: sleeps; a tick ends it early.
+                unsafe { libc::usleep(10_000) };
+                step(c"looking");
+            }
+            done();
+            // SAFETY: as above.
+            unsafe { libc::usleep(200_000) };
+        });
+        assert_eq!((status, said.as_str()), (77, ""));
+    }
+
+    /// A minute without a step, scaled down to 400 ms: half a second of work in it is not stuck, it is slow.
+    #[test]
+    fn who_has_work_and_gets_cpu_time_for_it_is_left_alone() {
+        let (status, said) = ended(|| {
+            begin(2);
+            set_timer(libc::timeval { tv_sec: 0, tv_usec: 100_000 });
+            spin(Duration::from_millis(700));
+            done();
+        });
+        assert_eq!((status, said.as_str()), (77, ""));
+    }
+
+    #[test]
+    fn who_works_for_longer_than_any_step_takes_is_ended() {
+        let (status, said) = ended(|| {
+            begin(2);
+            step(c"looking");
+            MOST_CPU.store(20_000_000, Ordering::Relaxed);
+            set_timer(SHORT);
+            spin(Duration::from_secs(60));
+        });
+        assert_eq!(status, 2, "{said}");
+        assert!(said.contains("in looking;"), "{said}");
+    }
+
+    #[test]
+    fn who_was_asked_twice_ends_with_the_signals_status_whatever_it_is_at() {
+        let (status, said) = ended(|| {
+            begin(125);
+            soon(libc::SIGTERM);
+            done();
+            set_timer(SHORT);
+            hang();
+        });
+        assert_eq!(status, 143, "{said}");
+        assert!(said.contains("asked twice"), "{said}");
+    }
+
+    #[test]
+    fn a_command_that_ended_gives_its_status() {
+        let (status, _) = ended(|| {
+            // SAFETY: a child that ends at once.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: ends this process.
+                unsafe { libc::_exit(9) };
+            }
+            // It has ended, and nobody has asked how: not a matter of who gets a CPU first.
+            // SAFETY: all-zero is a valid siginfo, to be filled.
+            unsafe {
+                let mut info = std::mem::zeroed::<libc::siginfo_t>();
+                let how = libc::WEXITED | libc::WNOWAIT;
+                libc::waitid(libc::P_PID, child.unsigned_abs(), &raw mut info, how);
+            }
+            begin_beside(125, child.unsigned_abs());
+            set_timer(SHORT);
+            hang();
+        });
+        assert_eq!(status, 9);
+    }
+}

@@ -1,0 +1,85 @@
+//! What a rule costs grows with the host, and no worse than n log n: a host of four times as many tasks, cgroups, CPUs and rows
+//! costs it some five times as much. What is measured is CPU time of this thread, within one run: others on the machine
+//! change little of it.
+
+use std::time::Duration;
+
+use whyslow_analyze::{Evidence, rules};
+use whyslow_model::Recording;
+
+#[path = "scale/host.rs"]
+mod host;
+#[path = "scale/largest.rs"]
+mod largest;
+
+/// n log n is 5; what no longer fits in a cache costs up to twice as much; n squared is 16.
+const MOST: f64 = 11.0;
+/// Less is lost among what allocations cost.
+const MEASURABLE: Duration = Duration::from_millis(20);
+/// A measurement can be disturbed; it is the least of so many.
+const TRIES: usize = 3;
+
+fn cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` has room for the answer.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// The least that a rule costs on this host, where nothing was asked before.
+fn cost(rule: &rules::Rule, rec: &Recording, tries: usize) -> Duration {
+    let once = |_| {
+        let ev = Evidence::of(rec);
+        let before = cpu();
+        let _ = (rule.check)(&ev);
+        if let Some(ask) = rule.rules_out {
+            let _ = ask(&ev);
+        }
+        cpu() - before
+    };
+    (0..tries).map(once).min().unwrap_or_default()
+}
+
+/// As `recording`, with all groups whose quota runs out below one that has a quota, too.
+fn nested(size: host::Size) -> Recording {
+    let mut rec = host::recording(size, 1);
+    let groups = rec.tables.cgroups.as_mut().unwrap();
+    let (first, others) = groups.split_first_mut().unwrap();
+    let throttled =
+        others.iter_mut().filter(|group| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some()));
+    for group in throttled {
+        group.parent = first.id;
+        first.cpu = group.cpu.clone();
+    }
+    if let Some(cpu) = &mut first.cpu {
+        cpu.quota_ns = Some(u64::from(size.cpus) * cpu.period_ns / 2);
+    }
+    rec
+}
+
+#[test]
+fn quotas_below_one_quota() {
+    let [small, large] = [8, 2].map(|n| nested(largest::LARGEST.part(n)));
+    let rule = rules::ALL.iter().find(|rule| rule.id == "cpu-quota").unwrap();
+    let [before, after] = [&small, &large].map(|rec| cost(rule, rec, TRIES));
+    assert!(after.as_secs_f64() < MOST * before.as_secs_f64(), "{before:?}, then {after:?}");
+    println!("{before:?}, then {after:?}");
+}
+
+#[test]
+fn no_rule_costs_more_than_n_log_n() {
+    let [small, large] = [8, 2].map(|n| host::recording(largest::LARGEST.part(n), 1));
+    let mut bad = Vec::new();
+    for rule in rules::ALL {
+        let grows = |tries| {
+            let after = cost(rule, &large, tries);
+            let before = cost(rule, &small, TRIES);
+            (after > MEASURABLE).then(|| after.as_secs_f64() / before.as_secs_f64().max(1e-9))
+        };
+        let worse = |ratio: Option<f64>| ratio.filter(|ratio| *ratio > MOST);
+        if let Some(ratio) = worse(grows(1)).and_then(|_| worse(grows(TRIES))) {
+            bad.push(format!("{}: {ratio:.1} times the CPU time on four times the host", rule.id));
+        }
+    }
+    assert!(bad.is_empty(), "{bad:#?}");
+}

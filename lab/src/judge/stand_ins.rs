@@ -1,0 +1,187 @@
+//! Stand-ins for whyslow before the judge of every scenario: who did not look is found in none, who tells the truth in all. A
+//! new scenario is asked of by itself: they are read from their folder.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use whyslow_faults::Draw;
+use whyslow_faults::said::Verb;
+use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
+
+use super::{Verdict, judge};
+use crate::plan::{Facts, Played, RATIO};
+use crate::scenario::{Answer, Scenario, Script, Section, Sort};
+use crate::stage::part::Proof;
+use crate::stage::with_names;
+
+const LOST_S: (f64, f64) = (9.0, 11.0);
+
+fn every(mut with: impl FnMut(&Scenario, &Script)) {
+    let all = Scenario::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")).unwrap();
+    assert!(!all.is_empty());
+    for (at, scenario) in (0..).zip(&all) {
+        let (script, _) = scenario.drawn(&Draw::with(at), scenario.vcpus()).unwrap();
+        with(scenario, &script);
+    }
+}
+
+/// `{key}` in a text.
+fn keys(text: &str) -> impl Iterator<Item = String> {
+    text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.to_owned()))
+}
+
+/// A play in which all came about: each name that is asked for was told.
+fn played(script: &Script, status: i32) -> Played {
+    let asked = script.answer.iter().flat_map(|answer| answer.names.iter().chain(&answer.order));
+    let never = script.never.names.iter().chain(&script.never.in_causes);
+    let keys: Vec<String> = asked.chain(never).flat_map(|text| keys(text)).collect();
+    let facts = |at: usize| {
+        // A number may be the number of a CPU or a thread.
+        let named = (0..).zip(&keys).map(|(n, key)| (key.clone(), format!("{}", 7_000 + 100 * at + n)));
+        let mut names: BTreeMap<String, String> = named.collect();
+        names.insert(RATIO.to_owned(), "4.0".to_owned());
+        Facts { proof: Proof::falls("pieces", 10.0, 20.0, 1.5), lost_s: Some(LOST_S), names }
+    };
+    Played {
+        faults: (0..script.fault.len()).map(facts).collect(),
+        loads: (0..script.load.len()).map(|at| facts(20 + at)).collect(),
+        status: Some(status),
+        window_s: 4.0,
+        ..Played::default()
+    }
+}
+
+/// One of the names that are asked for.
+fn first(name: &str, facts: &Facts) -> String {
+    let name = with_names(name, &facts.names);
+    name.split('|').next().unwrap_or("").to_owned()
+}
+
+fn item(answer: &Answer, facts: &Facts) -> Value {
+    let names: Vec<String> = answer.names.iter().map(|name| first(name, facts)).collect();
+    let order: Vec<String> = answer.order.iter().map(|name| first(name, facts)).collect();
+    let [least, most] = answer.lost.unwrap_or([1.0, 1.0]);
+    let lost = (LOST_S.0 * least + LOST_S.1 * most) / 2.0;
+    let rule = answer.rules.first().map_or("lock-wait", String::as_str);
+    let mut item = cause(rule, &Subject::task(1, "victim"), lost);
+    item["kind"] = json!(if answer.section == Section::Risks { "risk" } else { "cause" });
+    item["title"] = json!(names.join(" "));
+    item["time_s"] = json!(lost);
+    item["count"] = json!(1);
+    let hops: Vec<Value> = order
+        .iter()
+        .map(|who| json!({"edge": "lock", "who": who, "waits_for": "x", "lost_s": lost}))
+        .collect();
+    item["tasks"] = hops.iter().map(|hop| json!([[1, hop["who"]]])).collect();
+    (item["hops"], item["chain"]) = (json!(hops), json!(hops));
+    item["reasons"] = json!(names);
+    let cpu = names.iter().find_map(|name| name.strip_prefix("CPU ")?.parse::<u32>().ok());
+    item["cpu"] = json!(cpu);
+    item["slow"] = json!(if answer.section == Section::Cpus { Some(4.0) } else { None });
+    item["name"] = json!(names.join(" "));
+    item["read"] = json!({"total_s": lost});
+    item["write"] = json!({"total_s": 0.0});
+    item
+}
+
+/// What a whyslow says that looked: each answer that is asked for, once.
+fn truthful(script: &Script) -> (Value, i32) {
+    let mut document = stand_in::whole();
+    document["not"] =
+        json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
+    let facts = played(script, 0).faults;
+    let mut lists: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for answer in &script.answer {
+        let list = match answer.section {
+            Section::Causes | Section::Risks => "findings",
+            Section::Chains => "chains",
+            Section::Wall => "parts",
+            Section::Locks => "locks",
+            Section::Calls => "calls",
+            Section::Cpus => "cpus",
+        };
+        let mut new = item(answer, &facts[answer.of]);
+        if let Some(list) = (list == "findings").then_some(&mut new).and_then(Value::as_object_mut) {
+            list.retain(|name, _| !matches!(name.as_str(), "cpu" | "slow" | "reasons" | "tasks" | "hops"));
+        }
+        lists.entry(list).or_default().push(new);
+    }
+    let place = |finding: &Value| (finding["kind"] != "cause", -finding["lost_s"].as_f64().unwrap_or(0.0));
+    lists.entry("findings").or_default().sort_by(|a, b| place(a).partial_cmp(&place(b)).unwrap());
+    for (name, list) in lists {
+        match name {
+            "parts" => document["wall"] = json!({"wall_s": 4.0, "parts": list}),
+            _ => document[name] = json!(list),
+        }
+    }
+    let status = status(script, &document);
+    (document, status)
+}
+
+fn status(script: &Script, document: &Value) -> i32 {
+    let causes =
+        || document["findings"].as_array().into_iter().flatten().filter(|one| one["kind"] == "cause");
+    let found = match Verb::of(&script.look.args) {
+        Verb::Exam => causes().next().is_some(),
+        Verb::Cpu => causes().any(|cause| cause["rule"] == "slow-cpu"),
+        Verb::Chains => document["chains"].as_array().is_some_and(|chains| !chains.is_empty()),
+        Verb::Looked | Verb::Run => false,
+    };
+    i32::from(found)
+}
+
+fn subjects(script: &Script) -> Vec<Subject> {
+    let played = played(script, 0);
+    let names = played.faults.iter().chain(&played.loads).flat_map(|facts| facts.names.values());
+    let mut all: Vec<Subject> =
+        names.flat_map(|name| [Subject::task(1, name), Subject::group(name)]).collect();
+    all.extend([Subject::cpu(0), Subject::cpu(1), Subject::group("/"), Subject::task(99, "init")]);
+    all
+}
+
+#[test]
+fn no_stand_in_is_found_right_in_any_scenario_and_the_truth_is_in_all() {
+    every(|scenario, script| {
+        for which in StandIn::ALL {
+            let (document, status) = which.says(Verb::of(&script.look.args), &subjects(script), 10.0);
+            let verdict = judge(script, &played(script, status), Some(&document));
+            let is_wrong = matches!(verdict, Verdict::Missed(_) | Verdict::False(_));
+            // On its own word that it could not look it is asked again, and is not found the next time either.
+            let is_wrong = is_wrong || (which == StandIn::Blind && matches!(verdict, Verdict::Unmade(_)));
+            assert!(is_wrong, "{which:?} passes {}: {verdict:?}", scenario.name);
+        }
+        let (document, status) = truthful(script);
+        let verdict = judge(script, &played(script, status), Some(&document));
+        assert_eq!(verdict, Verdict::Found, "{}: {document}", scenario.name);
+    });
+}
+
+/// Whatever else a stand-in gets right.
+#[test]
+fn who_looked_and_accuses_everybody_or_nobody_is_wrong() {
+    every(|scenario, script| {
+        let (honest, _) = truthful(script);
+        let verb = Verb::of(&script.look.args);
+        let mut accuser = honest.clone();
+        let (said, _) = StandIn::Accuser.says(verb, &subjects(script), 10.0);
+        for name in ["findings", "chains", "locks", "cpus", "wall"] {
+            accuser[name] = said[name].clone();
+        }
+        let verdict = judge(script, &played(script, status(script, &accuser)), Some(&accuser));
+        assert!(matches!(verdict, Verdict::Missed(_) | Verdict::False(_)), "{}: {verdict:?}", scenario.name);
+        let mut silent = honest;
+        for name in ["findings", "chains", "locks", "cpus", "wall", "calls"] {
+            silent[name] = json!([]);
+        }
+        let verdict = judge(script, &played(script, 0), Some(&silent));
+        let is_control = scenario.sort() == Sort::Control;
+        assert_eq!(verdict == Verdict::Found, is_control, "{}: {verdict:?}", scenario.name);
+        // A program that cannot look at what a control is about.
+        let (blind, _) = StandIn::Blind.says(verb, &[], 0.0);
+        silent["findings"] = blind["findings"].clone();
+        let verdict = judge(script, &played(script, 0), Some(&silent));
+        let is_wrong = if is_control { "failed" } else { "missed" };
+        assert_eq!(verdict.word(), is_wrong, "{}: {verdict:?}", scenario.name);
+    });
+}
