@@ -62,8 +62,9 @@ lab-setup:
 
 # `lab truth` runs the live tests of the wait chains.
 lab-build: setup lab-setup
-	$(CARGO) build $(LOCKED) -p whyslow -p whyslow-lab
-	$(CARGO) test $(LOCKED) -p whyslow --test ladders --no-run
+	# All of the workspace: of some packages alone, what they depend on would be built again, with other features.
+	$(CARGO) build $(LOCKED) --workspace
+	$(CARGO) test $(LOCKED) --workspace --test ladders --no-run
 
 lab: lab-build
 	$(AS_ROOT) $(LAB) doctor

@@ -111,7 +111,7 @@ impl Programs {
             .filter(|_| whyslow.exists())
             .ok_or_else(|| {
                 Trouble::new(what, "there is no test binary `ladders`, or no whyslow, beside this program")
-                    .or("build them: cargo test --release --no-run -p whyslow --test ladders")
+                    .or("build them: cargo test --release --no-run --workspace --test ladders")
             })?;
         Ok(Programs { tests, whyslow, seed })
     }

@@ -11,7 +11,7 @@ use whyslow_model::Missing;
 use whyslow_model::table::{Cgroup, Task};
 
 use crate::Evidence;
-use crate::allowed::Allowed;
+use crate::allowed::{Allowed, Cpus};
 use crate::cpu_room::Times;
 use crate::demand::{Absorbed, absorbed, wanted};
 use crate::fair::{BEFORE_ALL, Change, Group, Shares, Want};
@@ -107,6 +107,8 @@ pub struct World<'r> {
     groups: BTreeMap<u64, Group>,
     capacity: f64,
     idle: f64,
+    /// Processes of the look itself: without it these tasks would have had its CPU time.
+    own_pids: &'r [u32],
     cpu: f64,
     cpus: u32,
     allowed: Allowed,
@@ -158,6 +160,7 @@ impl<'r> World<'r> {
             groups,
             capacity,
             idle,
+            own_pids: &ev.recording().meta.own_pids,
             cpu,
             cpus,
             allowed,
@@ -210,6 +213,22 @@ impl<'r> World<'r> {
     #[must_use]
     pub fn cpus(&self) -> u32 {
         self.cpus
+    }
+
+    /// CPU time that tasks left over. Who looks is none of them.
+    fn left_over(&self) -> f64 {
+        self.idle + self.own(&Cpus::default())
+    }
+
+    fn is_own(&self, task: &Task) -> bool {
+        self.own_pids.contains(&task.tgid)
+    }
+
+    /// CPU time of the look itself, but for what is bound to `beside`.
+    fn own(&self, beside: &Cpus) -> f64 {
+        let bound = |at: usize| self.allowed.mask(at).is_some_and(|mask| mask.are_in(beside));
+        let own = self.tasks.iter().enumerate().filter(|(at, task)| self.is_own(task) && !bound(*at));
+        own.map(|(_, task)| task.exec_ns as f64).sum()
     }
 
     /// CPU time that nobody used.
@@ -287,7 +306,8 @@ impl<'r> World<'r> {
         let lesser: f64 = taken.map(|(_, (task, would))| (task.exec_ns as f64 - would).max(0.0)).sum();
         let common = self.allowed.common();
         let (outside, inside) = (common.without(&mask), common.and(&mask));
-        let idle = self.times.idle_at_least(&outside, &inside, self.idle, &self.allowed);
+        let idle = self.times.idle_at_least(&outside, &inside, self.idle, &self.allowed)
+            + self.times.own_at_least(&outside, &inside, self.own(&inside), &self.allowed);
         let [idle, of_lesser] = [idle, lesser].map(|ns| Duration::from_nanos(ns as u64));
         Room { idle, of_lesser, crowded }
     }
@@ -296,7 +316,7 @@ impl<'r> World<'r> {
     fn as_is(&self, pick: usize, let_out: bool) -> &AsIs {
         // CPU time was left over, and who may use any CPU could have had it: what he waited for was not that. So it is there
         // for those who are let out of their mask.
-        let could_have_had = let_out && self.idle >= LEFT_OVER * self.cpu;
+        let could_have_had = let_out && self.left_over() >= LEFT_OVER * self.cpu;
         self.shares[pick + if could_have_had { 3 } else { 0 }].get_or_init(|| {
             let texts: Vec<String> = self.allowed.masks().iter().map(crate::allowed::Cpus::list).collect();
             let want = |(at, (task, absorbed)): (usize, (&'r Task, &Absorbed))| {
@@ -307,6 +327,7 @@ impl<'r> World<'r> {
                 Want {
                     group: if urgent { 0 } else { scheduled_in(task) },
                     wants: match could_have_had && unbound {
+                        true if self.is_own(task) => 0.0,
                         true => task.exec_ns as f64,
                         false => wanted(task, PICKS[pick](absorbed)),
                     },

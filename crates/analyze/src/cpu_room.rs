@@ -82,6 +82,16 @@ impl Times {
         }
     }
 
+    /// CPU time of the look itself on `outside`: at least, where it had `own` on these and on the `others` together. What the
+    /// tasks of the others had there was not its own.
+    pub fn own_at_least(&self, outside: &Cpus, others: &Cpus, own: f64, allowed: &Allowed) -> f64 {
+        let free = match self.counted(others) {
+            Some((idle, stolen)) => self.all_of(others) - idle - stolen,
+            None => self.all_of(others),
+        };
+        (own - (free - self.had_within(others, allowed)).max(0.0)).clamp(0.0, self.all_of(outside))
+    }
+
     /// The time that a task can have waited at most because others had its CPUs: it waits if all of them are busy. Who waits
     /// while one of them is idle waits for that one to wake up, or for the scheduler: he would do so on any other CPU.
     pub fn behind_others(&self, mask: usize, exec_ns: u64, allowed: &Allowed) -> f64 {

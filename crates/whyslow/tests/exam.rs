@@ -208,8 +208,10 @@ fn root_may_drop_to_a_user_who_is_told_what_can_be_told_and_the_way_out() {
     assert!(!remarks.contains("libbpf"), "{remarks}");
     assert!(page.contains("cannot tell") && page.contains("task list"), "{page}");
     // The hypervisor's share is for everybody to read.
-    let causes = page.split_once("Causes, by time lost").map_or("", |(_, causes)| causes);
-    let named = causes.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())).count();
+    let causes = page.split_once("Causes, by time lost").map_or("", |(_, rest)| rest);
+    let causes = causes.split("\n\n").next().unwrap_or("");
+    let is_cause = |line: &&str| line.split_once(". ").is_some_and(|(rank, _)| rank.parse::<u32>().is_ok());
+    let named = causes.lines().filter(is_cause).count();
     assert_eq!(named, causes.matches("[steal]").count(), "nothing was seen, nobody may be accused: {page}");
 }
 

@@ -265,6 +265,23 @@ fn room_is_counted_on_the_cpus_outside_the_mask() {
     assert_eq!(told([20, 0]), vec![], "CPU 0 was full of interrupts");
 }
 
+/// Who looks had the other CPU: without him it would have been free. Anybody else would have had it all the same.
+#[test]
+fn what_looking_itself_takes_is_room() {
+    let mut rec = with_stat(host(4, "1", 1, 250), [20, 0]);
+    let looks = Task { tgid: 7, pid: 8, ..host(1, "0-1", 2, 970).tables.tasks.unwrap()[0].clone() };
+    rec.tables.tasks.as_mut().unwrap().push(looks);
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "CPU 0 was another's");
+    rec.meta.own_pids = vec![7];
+    let told = check(&Evidence::of(&rec)).unwrap();
+    assert!(told[0].title.contains("while 990 ms of CPU time was left idle"), "{}", told[0].title);
+    let lost = told[0].lost.unwrap().as_secs_f64();
+    assert!((0.8..=2.2).contains(&lost), "{lost}");
+    // On their own CPU it is none.
+    rec.tables.tasks.as_mut().unwrap()[4].allowed = "1".into();
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+}
+
 /// All CPUs outside were taken just while they waited: idle time came after.
 #[test]
 fn room_must_have_been_there_while_they_waited() {

@@ -33,7 +33,8 @@ pub const RULE: Rule = Rule {
           meets its timer's deadlines all the same has lost nothing. Of nested quotas all that hold its tasks are lifted \
           together; those without which as much would be gained are not named.",
     limits: "If the waits of a task never vary, its sleeps could have absorbed them or not: then a range is given, and \
-             a cause only if its lower end is above the threshold. cpu.max.burst is in the kernel's counters already. Real-time tasks have no quota of this \
+             a cause only if its lower end is above the threshold. Of more than 512 sets of nested quotas those are looked at below which \
+             most was waited. cpu.max.burst is in the kernel's counters already. Real-time tasks have no quota of this \
              sort; with a sched_ext scheduler it cannot tell.",
     sources: "kernel/sched/fair.c (throttle_cfs_rq, sched_cfs_period_timer); Documentation/scheduler/sched-bwc.rst; \
               since v6.18 tasks are throttled on their way to user space (e1fad12dcb66): they count as runnable there, too.",

@@ -445,7 +445,7 @@ static __always_inline __u64 parent_key(struct cgroup *cg)
 	({                                                                                         \
 		struct cgroup_subsys_state *__css = 0;                                             \
 		if (bpf_core_enum_value_exists(enum cgroup_subsys_id, id)) {                       \
-			struct css_set *__set = (t)->cgroups;                                      \
+			struct css_set *__set = BPF_CORE_READ(t, cgroups);                         \
 			__u32 __at = bpf_core_enum_value(enum cgroup_subsys_id, id);               \
 			bpf_core_read(&__css, sizeof(__css), &__set->subsys[__at & 15]);           \
 		}                                                                                  \

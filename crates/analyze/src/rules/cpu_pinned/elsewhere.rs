@@ -88,11 +88,15 @@ fn at_least(world: &World<'_>, members: &BTreeSet<usize>, idle: Duration) -> f64
 }
 
 fn changes(ev: &Evidence<'_>) -> Vec<(u64, i64, u32)> {
+    // What the look itself had is room: without it these CPUs would have been free.
+    let own_pids = &ev.recording().meta.own_pids;
+    let own = ev.tasks().unwrap_or_default().iter().filter(|task| own_pids.contains(&task.tgid));
+    let own: BTreeSet<u32> = own.map(|task| task.pid).collect();
     let mut runs: Vec<(u32, u64, u64)> = ev
         .runs()
         .unwrap_or_default()
         .iter()
-        .filter(|run| run.from_ns < run.to_ns)
+        .filter(|run| run.from_ns < run.to_ns && !own.contains(&run.pid))
         .map(|run| (run.cpu, run.from_ns, run.to_ns))
         .collect();
     runs.sort_unstable();

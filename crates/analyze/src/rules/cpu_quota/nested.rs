@@ -50,15 +50,20 @@ fn are_noticed(path: &[&Cgroup]) -> bool {
     path.iter().map(|group| bitten(group).ratio()).sum::<f64>() >= NOTICEABLE.ratio()
 }
 
+/// Sets of nested quotas that are looked at: those below which most was waited. Each asks what all beside it would get, and nobody
+/// reads more findings.
+const MOST_CLASSES: usize = 512;
+
 /// Tasks that quotas held back for more than `least_ns`, by the quota that binds first.
 pub(super) fn held<'r>(world: &World<'_>, cgroups: &'r [Cgroup], least_ns: f64) -> Vec<Held<'r>> {
     let mut classes = classes(world, cgroups);
     let below = below(&classes);
-    classes.retain(|(path, tasks)| {
-        let waited: f64 =
-            tasks.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
-        are_noticed(path) && waited > least_ns
-    });
+    let waited = |tasks: &BTreeSet<usize>| -> f64 {
+        tasks.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum()
+    };
+    classes.retain(|(path, tasks)| are_noticed(path) && waited(tasks) > least_ns);
+    classes.sort_by(|a, b| waited(&b.1).total_cmp(&waited(&a.1)));
+    classes.truncate(MOST_CLASSES);
     let alone: Vec<_> =
         classes.iter().map(|class| must_change(world, class, &BTreeSet::new(), &below)).collect();
     let mut found: BTreeMap<u64, Held<'r>> = BTreeMap::new();

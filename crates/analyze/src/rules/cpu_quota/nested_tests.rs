@@ -197,6 +197,22 @@ fn a_quota_that_is_too_small_for_all_holds_back_those_too_whose_weight_would_do(
     assert_eq!(named(&groups, &found), BTreeSet::from([0, 2]));
 }
 
+/// Users' slices, each with its own quota, below one that is too small for all: each asks what all beside it would get.
+#[test]
+fn many_quotas_below_one_take_no_time_squared() {
+    let took = |n: usize| {
+        let mut groups = vec![group(0, 400)];
+        groups.extend((0..n).map(|_| group(0, 2)));
+        let recording = recorded(&groups, &(1..=n).collect::<Vec<_>>(), 0, 0);
+        let began = std::time::Instant::now();
+        assert!(!check(&Evidence::of(&recording)).unwrap().is_empty());
+        began.elapsed().as_secs_f64()
+    };
+    let times = |n: usize| (0..3).map(|_| took(n)).fold(f64::INFINITY, f64::min);
+    let (some, many) = (times(600), times(2400));
+    assert!(many < 8.0 * some, "600: {some:.3} s, 2400: {many:.3} s");
+}
+
 /// One story: whose quota a chain ends with is whose quota the finding is about, whichever is nearer.
 #[test]
 fn chains_end_with_the_quota_that_the_finding_names() {
