@@ -34,21 +34,35 @@ pub(crate) use leaves::HAD_CPU;
 
 use crate::kinds;
 
-/// Where the wall time of the watched tasks, or of a command, went. `None`: nobody is watched, or there are no timelines.
-#[must_use]
-pub fn account(recording: &Recording) -> Option<WallAccount> {
-    wall::account(&Graph::of(recording, kinds::of)?)
+/// The wait-for graph of a recording, made once for all that is asked of it.
+pub(crate) struct WaitGraph<'r>(Graph<'r>);
+
+impl<'r> WaitGraph<'r> {
+    /// `None`: there are no timelines in the recording.
+    pub fn of(recording: &'r Recording) -> Option<Self> {
+        Graph::of(recording, kinds::of).map(Self)
+    }
+
+    /// Where the wall time of the watched tasks, or of a command, went. `None`: nobody is watched.
+    pub fn account(&self) -> Option<WallAccount> {
+        wall::account(&self.0)
+    }
+
+    /// Chains, the most expensive first: of the watched tasks, else of everybody who lost time.
+    pub fn chains(&self) -> Vec<Chain> {
+        chains::chains(&self.0)
+    }
+
+    /// Chains of the whole host, whoever is watched.
+    pub fn host_chains(&self) -> Vec<HostChain<'r>> {
+        chains::of_host(&self.0)
+    }
 }
 
 /// Chains of waits, the most expensive first: of the watched tasks, else of everybody who lost time.
 #[must_use]
 pub fn chains(recording: &Recording) -> Vec<Chain> {
-    Graph::of(recording, kinds::of).map(|graph| chains::chains(&graph)).unwrap_or_default()
-}
-
-/// Chains of the whole host, whoever is watched.
-pub(crate) fn host_chains(recording: &Recording) -> Vec<HostChain<'_>> {
-    Graph::of(recording, kinds::of).map(|graph| chains::of_host(&graph)).unwrap_or_default()
+    WaitGraph::of(recording).map(|graph| graph.chains()).unwrap_or_default()
 }
 
 /// For a flame graph: labels from the root (a thread's name) over the waiter's frames, outermost first, and then for each

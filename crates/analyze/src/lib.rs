@@ -64,7 +64,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         not: Vec::new(),
         contradictions: Vec::new(),
         account: account::of(&ev),
-        wall: graph::account(recording).or_else(|| untraced::wall(recording)),
+        wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
         chains: chains(&ev),
         locks: locks::locks(recording),
         calls: calls::calls(recording),
@@ -85,7 +85,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
 /// Chains of waits: of the watched tasks, else of the whole host.
 fn chains(ev: &Evidence<'_>) -> Vec<Chain> {
     match ev.recording().meta.watched {
-        Some(_) => graph::chains(ev.recording()),
+        Some(_) => ev.graph().map(graph::WaitGraph::chains).unwrap_or_default(),
         None => ev.host_chains().iter().map(|told| told.chain.clone()).collect(),
     }
 }

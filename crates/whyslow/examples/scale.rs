@@ -63,7 +63,6 @@ fn main() -> anyhow::Result<()> {
         .ok();
     }
     timed("chains", || whyslow_analyze::graph::chains(&recording));
-    timed("wall", || whyslow_analyze::graph::account(&recording));
     timed("locks", || whyslow_analyze::locks::locks(&recording));
     timed("calls", || whyslow_analyze::calls::calls(&recording));
     timed("slow calls", || whyslow_analyze::calls::slow_calls(&recording));

@@ -8,7 +8,7 @@ use whyslow_model::table::{Cgroup, Sample, Task};
 use whyslow_model::{Frame, Missing};
 
 use super::Evidence;
-use crate::graph::{self, HostChain};
+use crate::graph::{HostChain, WaitGraph};
 
 /// Made when they are first asked for.
 #[derive(Default)]
@@ -18,6 +18,7 @@ pub(super) struct Index<'r> {
     threads: OnceCell<HashMap<u32, Vec<&'r Task>>>,
     samples: OnceCell<HashMap<u32, Vec<&'r Sample>>>,
     cgroups: OnceCell<HashMap<u64, &'r Cgroup>>,
+    graph: OnceCell<Option<WaitGraph<'r>>>,
     chains: OnceCell<Vec<HostChain<'r>>>,
 }
 
@@ -83,11 +84,16 @@ impl<'r> Evidence<'r> {
         all.get(&id).copied()
     }
 
+    /// The wait-for graph; `None`: there are no timelines.
+    pub(crate) fn graph(&self) -> Option<&WaitGraph<'r>> {
+        self.index.graph.get_or_init(|| WaitGraph::of(self.rec)).as_ref()
+    }
+
     /// Chains of waits of the whole host, whoever is watched.
     pub(crate) fn host_chains(&self) -> &[HostChain<'r>] {
         self.asked.note("off-CPU stacks");
         self.asked.note("kernel locks");
-        self.index.chains.get_or_init(|| graph::host_chains(self.rec))
+        self.index.chains.get_or_init(|| self.graph().map(WaitGraph::host_chains).unwrap_or_default())
     }
 }
 

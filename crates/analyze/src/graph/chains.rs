@@ -61,7 +61,7 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
 }
 
 fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, Fold)> {
-    graph.fuel.set(FUEL);
+    graph.refuel(FUEL);
     let mut folds: HashMap<Vec<Key>, Fold> = HashMap::new();
     for node in losses(graph, watched) {
         let mut ways = Vec::new();

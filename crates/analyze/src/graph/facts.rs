@@ -123,6 +123,14 @@ impl<'r> Graph<'r> {
         })
     }
 
+    /// For the next question: as many pieces and runs may be looked at as for any. What was cut short is forgotten.
+    pub fn refuel(&self, fuel: u64) {
+        if self.fuel.replace(fuel) == 0 {
+            self.known.borrow_mut().clear();
+        }
+        self.looks.set(MOST_LOOKS);
+    }
+
     /// What the wait of a row was for. Whoever stands in a kernel lock's queue waits for its holder.
     pub fn kind(&self, row: usize) -> Kind {
         if let Some(Some(kind)) = self.kinds.borrow().get(row) {

@@ -15,7 +15,7 @@ const FUEL: u64 = 6_000_000;
 
 /// Labels from the root to a leaf, with time; sorted.
 pub(super) fn paths(graph: &Graph<'_>) -> Vec<(Vec<String>, u64)> {
-    graph.fuel.set(FUEL);
+    graph.refuel(FUEL);
     // One root a thread's name, and below it one a stack.
     let mut roots: HashMap<(Name, Option<u32>), Vec<Node>> = HashMap::new();
     for node in nodes(graph) {

@@ -22,7 +22,7 @@ const FUEL: u64 = 6_000_000;
 /// The account of whom the recording watches.
 pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
     let watched = graph.rec.meta.watched.as_ref()?;
-    graph.fuel.set(FUEL);
+    graph.refuel(FUEL);
     let whole = match &watched.command {
         Some(command) => of_command(graph, command),
         None => of_threads(graph, watched),
