@@ -107,8 +107,8 @@ pub struct World<'r> {
     groups: BTreeMap<u64, Group>,
     capacity: f64,
     idle: f64,
-    /// Processes of the look itself: without it these tasks would have had its CPU time.
-    own_pids: &'r [u32],
+    /// Tasks of the look itself: without it the others would have had its CPU time.
+    own: BTreeSet<usize>,
     cpu: f64,
     cpus: u32,
     allowed: Allowed,
@@ -155,12 +155,14 @@ impl<'r> World<'r> {
         let idle = (capacity - got).max(0.0);
         let (absorption, shares) = (OnceCell::new(), Default::default());
         let (unfair, spun) = (unfair(ev, tasks), Spun::default());
+        let own_pids = &ev.recording().meta.own_pids;
+        let own_tasks = (0..tasks.len()).filter(|at| own_pids.contains(&tasks[*at].tgid));
         Ok(World {
             tasks,
             groups,
             capacity,
             idle,
-            own_pids: &ev.recording().meta.own_pids,
+            own: own_tasks.collect(),
             cpu,
             cpus,
             allowed,
@@ -220,15 +222,11 @@ impl<'r> World<'r> {
         self.idle + self.own(&Cpus::default())
     }
 
-    fn is_own(&self, task: &Task) -> bool {
-        self.own_pids.contains(&task.tgid)
-    }
-
     /// CPU time of the look itself, but for what is bound to `beside`.
     fn own(&self, beside: &Cpus) -> f64 {
         let bound = |at: usize| self.allowed.mask(at).is_some_and(|mask| mask.are_in(beside));
-        let own = self.tasks.iter().enumerate().filter(|(at, task)| self.is_own(task) && !bound(*at));
-        own.map(|(_, task)| task.exec_ns as f64).sum()
+        let own = self.own.iter().filter(|at| !bound(**at)).filter_map(|at| self.tasks.get(*at));
+        own.map(|task| task.exec_ns as f64).sum()
     }
 
     /// CPU time that nobody used.
@@ -327,7 +325,7 @@ impl<'r> World<'r> {
                 Want {
                     group: if urgent { 0 } else { scheduled_in(task) },
                     wants: match could_have_had && unbound {
-                        true if self.is_own(task) => 0.0,
+                        true if self.own.contains(&at) => 0.0,
                         true => task.exec_ns as f64,
                         false => wanted(task, PICKS[pick](absorbed)),
                     },

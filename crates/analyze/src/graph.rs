@@ -32,7 +32,8 @@ pub use culprit::UNKNOWN;
 use facts::Graph;
 pub(crate) use leaves::HAD_CPU;
 
-use crate::kinds;
+use crate::rules::cpu_quota;
+use crate::{Evidence, kinds};
 
 /// The wait-for graph of a recording, made once for all that is asked of it.
 pub(crate) struct WaitGraph<'r>(Graph<'r>);
@@ -41,6 +42,15 @@ impl<'r> WaitGraph<'r> {
     /// `None`: there are no timelines in the recording.
     pub fn of(recording: &'r Recording) -> Option<Self> {
         Graph::of(recording, kinds::of).map(Self)
+    }
+
+    /// ... with what this evidence has made already.
+    pub fn beside(ev: &Evidence<'r>) -> Option<Self> {
+        let graph = Graph::with(ev.recording(), kinds::of, ev.stacks().clone())?;
+        if graph.spans.iter().any(|span| span.throttled_ns > 0) {
+            graph.binding.get_or_init(|| cpu_quota::binding(ev).unwrap_or_default());
+        }
+        Some(Self(graph))
     }
 
     /// Where the wall time of the watched tasks, or of a command, went. `None`: nobody is watched.

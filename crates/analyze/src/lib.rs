@@ -66,7 +66,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         account: account::of(&ev),
         wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
         chains: chains(&ev),
-        locks: locks::locks(recording),
+        locks: locks::with(recording, ev.stacks()),
         calls: calls::calls(recording),
         slow_calls: calls::slow_calls(recording),
         cpus: speed::rows(&ev),

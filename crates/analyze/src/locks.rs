@@ -24,13 +24,17 @@ const FRAMES: usize = 4;
 /// All locks that were waited for, the costliest first.
 #[must_use]
 pub fn locks(recording: &Recording) -> Vec<LockAccount> {
-    let stacks = Stacks::in_recording(recording);
+    with(recording, &Stacks::in_recording(recording))
+}
+
+/// The same, with the recording's stacks.
+pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccount> {
     let mut by_address: BTreeMap<u64, Vec<&Lock>> = BTreeMap::new();
     for row in recording.tables.locks.iter().flatten() {
         by_address.entry(row.address).or_default().push(row);
     }
     let waits = waits_of(recording);
-    let held = holders::Holders::of(recording, &stacks);
+    let held = holders::Holders::of(recording, stacks);
     let on_cpu = OnCpu::of(recording.tables.samples.as_deref().unwrap_or_default());
     let addresses: HashSet<u64> = by_address.keys().chain(waits.keys()).copied().collect();
     let mut accounts: Vec<LockAccount> = addresses
@@ -38,7 +42,7 @@ pub fn locks(recording: &Recording) -> Vec<LockAccount> {
         .map(|address| {
             let rows = by_address.get(&address).map_or(&[][..], Vec::as_slice);
             let spans = waits.get(&address).map_or(&[][..], Vec::as_slice);
-            let mut account = account(address, rows, spans, &stacks);
+            let mut account = account(address, rows, spans, stacks);
             account.holders = held.of_lock(address, spans, &on_cpu);
             account.holders.truncate(HOLDERS);
             account

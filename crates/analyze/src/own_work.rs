@@ -313,11 +313,11 @@ impl<'e, 'r> OwnWork<'e, 'r> {
     }
 
     fn waits(&self, wrote: &mut Wrote) {
-        let stacks = Stacks::in_recording(self.ev.recording());
+        let stacks = self.ev.stacks();
         for span in self.tables().spans.iter().flatten() {
             let ns = span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns);
-            if ns > 0 && WRITING.contains(&kinds::of(span, &stacks).word) {
-                self.add(wrote, span.pid, &place(span, &stacks), ns);
+            if ns > 0 && WRITING.contains(&kinds::of(span, stacks).word) {
+                self.add(wrote, span.pid, &place(span, stacks), ns);
             }
         }
     }

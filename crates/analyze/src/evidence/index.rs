@@ -3,12 +3,17 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt;
+use std::rc::Rc;
 
 use whyslow_model::table::{Cgroup, Sample, Task};
 use whyslow_model::{Frame, Missing};
 
 use super::Evidence;
+use super::losses::Once;
+use crate::cpu_loss::World;
 use crate::graph::{HostChain, WaitGraph};
+use crate::kinds::Stacks;
+use crate::unpreempted;
 
 /// Made when they are first asked for.
 #[derive(Default)]
@@ -18,7 +23,11 @@ pub(super) struct Index<'r> {
     threads: OnceCell<HashMap<u32, Vec<&'r Task>>>,
     samples: OnceCell<HashMap<u32, Vec<&'r Sample>>>,
     cgroups: OnceCell<HashMap<u64, &'r Cgroup>>,
-    graph: OnceCell<Option<WaitGraph<'r>>>,
+    stacks: OnceCell<Rc<Stacks<'r>>>,
+    world: Once<Result<World<'r>, Missing>>,
+    losses: Once<Result<World<'r>, Missing>>,
+    unpreempted: Once<HashMap<u32, u64>>,
+    graph: Once<Option<WaitGraph<'r>>>,
     chains: OnceCell<Vec<HostChain<'r>>>,
 }
 
@@ -84,9 +93,30 @@ impl<'r> Evidence<'r> {
         all.get(&id).copied()
     }
 
+    /// All stacks, with the names of devices, tasks and locks.
+    pub(crate) fn stacks(&self) -> &Rc<Stacks<'r>> {
+        self.index.stacks.get_or_init(|| Rc::new(Stacks::in_recording(self.rec)))
+    }
+
+    /// The scheduler's world: who had how much of the CPUs.
+    pub(crate) fn world(&self) -> Result<&World<'r>, Missing> {
+        self.asked.once(&self.index.world, || World::of(self)).as_ref().map_err(Clone::clone)
+    }
+
+    /// The same, where it is asked what tasks lose.
+    pub(crate) fn world_of_losses(&self) -> Result<&World<'r>, Missing> {
+        self.asked.once(&self.index.losses, || World::of_losses(self)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Time, by thread, in which it was ready behind one that could not be preempted.
+    pub(crate) fn unpreempted(&self) -> &HashMap<u32, u64> {
+        let waits = || unpreempted::waits(self, self.tasks().unwrap_or_default());
+        self.asked.once(&self.index.unpreempted, waits)
+    }
+
     /// The wait-for graph; `None`: there are no timelines.
     pub(crate) fn graph(&self) -> Option<&WaitGraph<'r>> {
-        self.index.graph.get_or_init(|| WaitGraph::of(self.rec)).as_ref()
+        self.asked.once(&self.index.graph, || WaitGraph::beside(self)).as_ref()
     }
 
     /// Chains of waits of the whole host, whoever is watched.

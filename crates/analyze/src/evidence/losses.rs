@@ -1,6 +1,6 @@
 //! What the probes saw and could not note, because a table or ring was full: it touches every answer that rests on it.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 
 use whyslow_model::{Missing, Recording};
@@ -17,6 +17,22 @@ pub(super) struct Asked(RefCell<BTreeSet<&'static str>>);
 impl Asked {
     pub(super) fn note(&self, probe: &'static str) {
         self.0.borrow_mut().insert(probe);
+    }
+}
+
+/// What several rules ask for and is made once, with the probes that it rests on.
+pub(super) type Once<T> = OnceCell<(T, BTreeSet<&'static str>)>;
+
+impl Asked {
+    /// Makes it where it is not there yet. Whoever asks for it has asked what it rests on, the first and the last alike.
+    pub(super) fn once<'c, T>(&self, cell: &'c Once<T>, make: impl FnOnce() -> T) -> &'c T {
+        let (value, rests_on) = cell.get_or_init(|| {
+            let before = self.0.take();
+            let value = make();
+            (value, self.0.replace(before))
+        });
+        self.0.borrow_mut().extend(rests_on);
+        value
     }
 }
 

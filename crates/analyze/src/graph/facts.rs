@@ -49,7 +49,7 @@ type Did = Rc<[(Doing, u64)]>;
 pub(super) struct Graph<'r> {
     pub rec: &'r Recording,
     pub spans: &'r [Span],
-    pub stacks: Stacks<'r>,
+    pub stacks: Rc<Stacks<'r>>,
     pub window: u64,
     pub lines: HashMap<u32, Line>,
     pub tasks: HashMap<u32, &'r Task>,
@@ -81,6 +81,11 @@ pub(super) struct Graph<'r> {
 impl<'r> Graph<'r> {
     /// Of this recording; `None` if there are no timelines in it.
     pub fn of(rec: &'r Recording, judge: Judge) -> Option<Self> {
+        Graph::with(rec, judge, Rc::new(Stacks::in_recording(rec)))
+    }
+
+    /// The same, with the recording's stacks.
+    pub fn with(rec: &'r Recording, judge: Judge, stacks: Rc<Stacks<'r>>) -> Option<Self> {
         let tables = &rec.tables;
         let spans = tables.spans.as_deref()?;
         let window = rec.meta.window_ns.min(LONGEST_WINDOW);
@@ -99,7 +104,7 @@ impl<'r> Graph<'r> {
         Some(Graph {
             rec,
             spans,
-            stacks: Stacks::in_recording(rec),
+            stacks,
             window,
             lines: lines(spans, &tasks, window),
             tasks,

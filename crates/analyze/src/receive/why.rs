@@ -8,7 +8,7 @@ use whyslow_model::{Missing, Share, timeline};
 use super::Reader;
 use crate::Evidence;
 use crate::doing::OnCpu;
-use crate::kinds::{self, Class, Stacks};
+use crate::kinds::{self, Class};
 use crate::speed::Places;
 
 /// A state that holds less of a thread's time does not say why it is late.
@@ -103,14 +103,14 @@ fn competitor(ev: &Evidence<'_>, thread: &Task, cpu: Option<u32>) -> String {
 
 /// What most of its waiting was for. A reader that waits for data is not late.
 fn wait(ev: &Evidence<'_>, why: &mut Why<'_>) {
-    let stacks = Stacks::in_recording(ev.recording());
+    let stacks = ev.stacks();
     let is_state = |span: &&Span| match why.state {
         State::Asleep => span.state == timeline::State::Sleep,
         _ => matches!(span.state, timeline::State::Io | timeline::State::Blocked),
     };
     let mut by_kind: BTreeMap<String, (u64, bool)> = BTreeMap::new();
     for span in ev.spans().unwrap_or_default().iter().filter(|s| s.pid == why.thread.pid).filter(is_state) {
-        let kind = kinds::of(span, &stacks);
+        let kind = kinds::of(span, stacks);
         let is_idle = matches!(kind.class, Class::Handed | Class::Peer);
         let entry = by_kind.entry(kind.waits_for).or_insert((0, is_idle));
         entry.0 = entry.0.saturating_add(span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns));

@@ -19,7 +19,6 @@ use crate::cpu_loss::{LEFT_OVER, Lift, Loss, Room, World};
 use crate::names;
 use crate::parse::cpulist;
 use crate::shell::quoted;
-use crate::unpreempted;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -62,15 +61,15 @@ const MOST_GROUPS: usize = 64;
 const HELD_BACK: f64 = 0.02;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let world = World::of_losses(ev)?;
+    let world = ev.world_of_losses()?;
     let (mut found, mut unclear) = (Vec::new(), None);
-    let held_up = unpreempted::waits(ev, world.tasks());
+    let held_up = ev.unpreempted();
     let mut elsewhere = None;
-    for (key, members) in groups(ev, &world, &held_up).into_iter().take(MOST_GROUPS) {
-        let judged = judged(ev, &world, &held_up, &members, &mut elsewhere);
+    for (key, members) in groups(ev, world, held_up).into_iter().take(MOST_GROUPS) {
+        let judged = judged(ev, world, held_up, &members, &mut elsewhere);
         let Judged { loss, told, room, is_free } = judged;
         if worth_it(ev, loss.low) && is_free {
-            found.push(finding(ev, &world, key, &members, &loss, room)?);
+            found.push(finding(ev, world, key, &members, &loss, room)?);
         } else if worth_it(ev, told.low) && is_free {
             unclear = Some(Missing::unclear("whether other CPUs were free while bound tasks waited", LET_GO));
         }
@@ -260,20 +259,20 @@ fn had(world: &World<'_>, cpus: &Cpus) -> Option<Subject> {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    let world = World::of_losses(ev)?;
+    let world = ev.world_of_losses()?;
     let waiting: Duration = world.tasks().iter().map(|t| Duration::from_nanos(t.runnable_ns)).sum();
-    let held_up = unpreempted::waits(ev, world.tasks());
-    let groups = groups(ev, &world, &held_up);
+    let held_up = ev.unpreempted();
+    let groups = groups(ev, world, held_up);
     let mut elsewhere = None;
     // Their sleeps may have absorbed what they waited, or not.
     let mut may_have_lost = |members: &BTreeSet<usize>| {
-        let judged = judged(ev, &world, &held_up, members, &mut elsewhere);
+        let judged = judged(ev, world, held_up, members, &mut elsewhere);
         judged.is_free && worth_it(ev, judged.loss.high)
     };
     if groups.len() > MOST_GROUPS || groups.iter().any(|(_, members)| may_have_lost(members)) {
         return Ok(None);
     }
-    let evidence = match bound(&world, &held_up).is_empty() {
+    let evidence = match bound(world, held_up).is_empty() {
         true => format!(
             "no bound task waited for its CPUs (all tasks: {} ready and not running)",
             seconds(waiting)

@@ -49,12 +49,12 @@ const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let cgroups = ev.cgroups()?;
-    let world = World::of_losses(ev)?;
+    let world = ev.world_of_losses()?;
     let least = WORTH_IT * ev.window().as_nanos() as f64;
     let mut found = Vec::new();
-    for held in nested::held(&world, cgroups, least) {
+    for held in nested::held(world, cgroups, least) {
         let loss = world.loss(&held.tasks, &held.lift());
-        let loss = loss.at_most(standing(ev, &world, &held));
+        let loss = loss.at_most(standing(ev, world, &held));
         if loss.high.as_nanos() as f64 > least {
             found.push(finding(&held, &loss, ev.window()));
         }
@@ -195,9 +195,9 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
 
 /// The quota that binds first, by the group of the tasks that it holds: as the rule's findings name it.
 pub(crate) fn binding(ev: &Evidence<'_>) -> Result<HashMap<u64, u64>, Missing> {
-    let (cgroups, world) = (ev.cgroups()?, World::of_losses(ev)?);
+    let (cgroups, world) = (ev.cgroups()?, ev.world_of_losses()?);
     let least = WORTH_IT * ev.window().as_nanos() as f64;
-    let held = nested::held(&world, cgroups, least);
+    let held = nested::held(world, cgroups, least);
     let of = |held: &Held<'_>| {
         let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
         tasks.map(|task| (task.cpu_cgroup, held.group.id)).collect::<Vec<_>>()

@@ -13,7 +13,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, c
 
 use super::Rule;
 use crate::Evidence;
-use crate::kinds::{self, Stacks};
+use crate::kinds;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -80,9 +80,9 @@ fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
 }
 
 fn blocked_by_disks(ev: &Evidence<'_>) -> u64 {
-    let stacks = Stacks::in_recording(ev.recording());
+    let stacks = ev.stacks();
     let rows = ev.recording().tables.spans.iter().flatten().filter(|span| span.state == State::Blocked);
-    let disks = rows.filter(|span| kinds::of(span, &stacks).word == "block-io");
+    let disks = rows.filter(|span| kinds::of(span, stacks).word == "block-io");
     disks
         .map(|span| span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns))
         .fold(0, u64::saturating_add)
@@ -178,7 +178,7 @@ mod tests {
         let kernel = kernel.split(' ').map(str::to_owned).collect();
         rec.tables.stacks = Some(vec![Stack { id: 1, kernel, ..Stack::default() }]);
         let wait = Span { state: State::Blocked, stack: Some(1), woken_ns: 5_000_000_000, ..Span::default() };
-        let stacks = Stacks::in_recording(&rec);
+        let stacks = kinds::Stacks::in_recording(&rec);
         assert_eq!(kinds::of(&wait, &stacks).word, "block-io");
         rec.tables.spans = Some(vec![wait]);
         assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));

@@ -14,7 +14,6 @@ use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind,
 
 use super::{Rule, lock_wait};
 use crate::Evidence;
-use crate::cpu_loss::World;
 use crate::doing::OnCpu;
 use crate::frames::symbol;
 use crate::graph::{self, HostChain};
@@ -78,7 +77,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 /// Those that are told.
 pub(super) fn full<'r>(ev: &Evidence<'r>) -> Result<Full<'r>, Missing> {
-    let world = World::of(ev)?;
+    let world = ev.world()?;
     let whole = ev.window().as_secs_f64() * f64::from(world.cpus());
     let idle = Share::of(world.idle().as_secs_f64(), whole);
     if idle.ratio() < LOOKS_IDLE {

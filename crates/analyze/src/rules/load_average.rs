@@ -159,10 +159,10 @@ impl Kind {
 /// What the tasks in D waited for, the most first; `all`: how many they were on average.
 fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     let window = ev.window().as_nanos() as f64;
-    let stacks = Stacks::in_recording(ev.recording());
+    let stacks = ev.stacks();
     let mut kinds: BTreeMap<(&'static str, String), (u64, Kind)> = BTreeMap::new();
     for span in ev.spans()?.iter().filter(|span| is_load(span)) {
-        let kind = kinds::of(span, &stacks);
+        let kind = kinds::of(span, stacks);
         let own = span.woken_ns.saturating_sub(span.at_ns);
         // A stack stands for the short waits before it, too.
         let ns = own.max(span.stands_ns);
@@ -173,7 +173,7 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
         let by = told.by.entry(span.comm.clone()).or_default();
         *by = by.saturating_add(ns);
     }
-    let ends = ends(ev, &stacks);
+    let ends = ends(ev, stacks);
     let seen: f64 = kinds.values().map(|(ns, _)| *ns as f64).sum::<f64>() / window;
     let scale = if seen > all { all / seen } else { 1.0 };
     let mut kinds: Vec<Kind> = kinds

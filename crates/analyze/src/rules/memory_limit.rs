@@ -13,7 +13,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, com
 
 use super::Rule;
 use crate::Evidence;
-use crate::kinds::{self, Stacks};
+use crate::kinds;
 use crate::memory_loss::{self, Limited};
 use crate::names;
 use crate::shell::quoted;
@@ -177,10 +177,10 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).fold(0, u64::saturating_add);
     let evidence = format!("{again} pages were read again after a limit had evicted them");
     // memory.high makes tasks sleep (mem_cgroup_handle_over_high), whatever comes back.
-    let stacks = Stacks::in_recording(ev.recording());
+    let stacks = ev.stacks();
     let mut blocked =
         ev.recording().tables.spans.iter().flatten().filter(|span| span.state == State::Blocked);
-    let is_held = again < ENOUGH_PAGES && blocked.any(|span| kinds::of(span, &stacks).word == "memory-limit");
+    let is_held = again < ENOUGH_PAGES && blocked.any(|span| kinds::of(span, stacks).word == "memory-limit");
     Ok((again < ENOUGH_PAGES && !is_held).then(|| Not { what: "a memory limit".into(), evidence }))
 }
 

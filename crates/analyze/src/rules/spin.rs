@@ -81,8 +81,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     if spinners.is_empty() {
         return Ok(Vec::new());
     }
-    let world = World::of(ev)?;
-    Ok(spinners.iter().map(|spinner| spinner.finding(ev, &world)).collect())
+    let world = ev.world()?;
+    Ok(spinners.iter().map(|spinner| spinner.finding(ev, world)).collect())
 }
 
 fn spinners<'r>(ev: &Evidence<'r>, all: Vec<Process>) -> Result<Vec<Spinner<'r>>, Missing> {
