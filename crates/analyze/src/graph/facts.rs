@@ -17,8 +17,17 @@ use super::timeline::Line;
 use crate::doing::{Doing, OnCpu};
 use crate::kinds::{Class, Stacks, WaitKind};
 
-/// Windows are shorter (13 days): garbage beyond it cannot overflow a sum.
+/// Windows are shorter (13 days).
 const LONGEST_WINDOW: u64 = 1 << 50;
+
+/// Garbage beyond it cannot overflow a sum over all rows, all tasks or all that are watched.
+fn longest_window(rec: &Recording) -> u64 {
+    let tables = &rec.tables;
+    let watched = rec.meta.watched.as_ref().map_or(0, |watched| watched.pids.len());
+    let summed =
+        tables.spans.as_ref().map_or(0, Vec::len).max(tables.tasks.as_ref().map_or(0, Vec::len)).max(watched);
+    LONGEST_WINDOW.min(u64::MAX / (summed as u64).saturating_mul(2).max(1))
+}
 
 /// Tells what a wait was for.
 pub(super) type Judge = fn(&Span, &Stacks<'_>) -> WaitKind;
@@ -88,7 +97,7 @@ impl<'r> Graph<'r> {
     pub fn with(rec: &'r Recording, judge: Judge, stacks: Rc<Stacks<'r>>) -> Option<Self> {
         let tables = &rec.tables;
         let spans = tables.spans.as_deref()?;
-        let window = rec.meta.window_ns.min(LONGEST_WINDOW);
+        let window = rec.meta.window_ns.min(longest_window(rec));
         let tasks: HashMap<u32, &Task> = tables.tasks.iter().flatten().map(|t| (t.pid, t)).collect();
         let mut comms: HashMap<u32, &str> =
             tables.holds.iter().flatten().map(|h| (h.pid, &*h.comm)).collect();

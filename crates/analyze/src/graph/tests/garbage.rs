@@ -179,3 +179,18 @@ proptest! {
         }
     }
 }
+
+/// A window of centuries, in which tens of thousands are watched all the time.
+#[test]
+fn the_sum_over_all_that_are_watched_fits() {
+    let mut host = Host::window(1);
+    host.task(1, "first", 0, &[]);
+    host.rec.meta.window_ns = u64::MAX;
+    let asleep = |pid| Task { pid, tgid: pid, lived_ns: u64::MAX, ..Task::default() };
+    host.rec.tables.tasks = Some((1..=40_000).map(asleep).collect());
+    host.rec.meta.watched = Some(Watched { pids: (1..=40_000).collect(), ..Watched::default() });
+    let account = wall::account(&Graph::of(host.done(), judge).unwrap()).unwrap();
+    let sum: std::time::Duration = account.parts.iter().map(|part| part.time).sum();
+    assert_eq!(sum, account.wall);
+    assert!(account.wall > std::time::Duration::from_secs(1 << 30));
+}
