@@ -7,6 +7,7 @@ pub mod held_lock;
 pub mod irqs_off;
 pub mod late_wake;
 pub mod loads;
+pub mod memory_high;
 pub mod part;
 pub mod read_fault;
 pub mod readers;

@@ -290,24 +290,42 @@ impl<'r> World<'r> {
     /// can take are bound to it.
     #[must_use]
     pub fn room(&self, members: &BTreeSet<usize>, lift: &Lift) -> Room {
-        let would = self.would(LIKELY, lift, 0..self.tasks.len());
-        let due = members.iter().filter_map(|at| would.get(*at)).sum::<f64>() / members.len().max(1) as f64;
-        let yields = |at: usize, would: f64| would < YIELDS * due && !members.contains(&at);
-        let all = || self.tasks.iter().zip(&would).enumerate();
         let number = members.first().and_then(|at| self.allowed.number(*at));
         let mask = number.and_then(|number| self.allowed.masks().get(number)).cloned().unwrap_or_default();
-        let bound = all().filter(|(at, (_, would))| {
-            number.is_some() && self.allowed.number(*at) == number && !yields(*at, **would)
-        });
-        let crowded = bound.count() > mask.count() as usize;
-        let taken = all().filter(|(at, (_, would))| crowded && yields(*at, **would));
-        let lesser: f64 = taken.map(|(_, (task, would))| (task.exec_ns as f64 - would).max(0.0)).sum();
+        let (crowded, lesser) = self.of_lesser(members, lift, number, mask.count() as usize);
         let common = self.allowed.common();
         let (outside, inside) = (common.without(&mask), common.and(&mask));
         let idle = self.times.idle_at_least(&outside, &inside, self.idle, &self.allowed)
             + self.times.own_at_least(&outside, &inside, self.own(&inside), &self.allowed);
         let [idle, of_lesser] = [idle, lesser].map(|ns| Duration::from_nanos(ns as u64));
         Room { idle, of_lesser, crowded }
+    }
+
+    /// Whether more of `members` and their equals have the mask `number` than its CPUs can take; the CPU time that lesser
+    /// tasks would give them then.
+    fn of_lesser(
+        &self,
+        members: &BTreeSet<usize>,
+        lift: &Lift,
+        number: Option<usize>,
+        cpus: usize,
+    ) -> (bool, f64) {
+        let bound: BTreeSet<usize> = match number {
+            Some(_) => (0..self.tasks.len()).filter(|at| self.allowed.number(*at) == number).collect(),
+            None => BTreeSet::new(),
+        };
+        if bound.len() <= cpus {
+            return (false, 0.0); // whatever they are due: most often the whole table need not be asked
+        }
+        let would = self.would(LIKELY, lift, 0..self.tasks.len());
+        let due = members.iter().filter_map(|at| would.get(*at)).sum::<f64>() / members.len().max(1) as f64;
+        let yields = |at: usize, would: f64| would < YIELDS * due && !members.contains(&at);
+        let equals = bound.iter().filter(|at| !yields(**at, would.get(**at).copied().unwrap_or(0.0)));
+        if equals.count() <= cpus {
+            return (false, 0.0);
+        }
+        let taken = self.tasks.iter().zip(&would).enumerate().filter(|(at, (_, would))| yields(*at, **would));
+        (true, taken.map(|(_, (task, would))| (task.exec_ns as f64 - would).max(0.0)).sum())
     }
 
     /// Shares as they are. `let_out`: somebody is let out of his mask.

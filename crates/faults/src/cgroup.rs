@@ -113,6 +113,17 @@ impl Group {
         }
     }
 
+    /// Memory above which its tasks are made to sleep (v2); `None`: no such limit.
+    pub fn set_memory_high(&self, limit: Option<u64>) -> io::Result<()> {
+        match self.version(Controller::Memory)? {
+            Version::V1 => Err(io::Error::other("cgroup v1 has no memory.high")),
+            Version::V2 => {
+                let text = limit.map_or_else(|| "max".to_owned(), |l| l.to_string());
+                self.write(Controller::Memory, "memory.high", &text)
+            }
+        }
+    }
+
     /// How readily it swaps, where a cgroup can say so (v1).
     pub fn set_swappiness(&self, value: u32) -> io::Result<()> {
         match self.version(Controller::Memory)? {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use whyslow_faults::cgroup::Group;
 use whyslow_faults::rounds::Trouble;
-use whyslow_faults::{Draw, Span};
+use whyslow_faults::{Draw, Span, Victim};
 
 pub use crate::plan::Facts;
 use crate::stage::{
-    Stage, cases, held_lock, irqs_off, late_wake, loads, reclaim, saturated, scene, sleeping_work, slow_cpu,
-    slow_file,
+    Stage, cases, held_lock, irqs_off, late_wake, loads, memory_high, reclaim, saturated, scene,
+    sleeping_work, slow_cpu, slow_file,
 };
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
@@ -38,6 +39,16 @@ pub trait Part {
 
     /// What it did, by its victims' own clock; never by a file that whyslow reads.
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble>;
+}
+
+/// The names of a part with one victim in a group of its own.
+pub fn group_and_victim(group: &Group, victim: &Victim) -> BTreeMap<String, String> {
+    let known = [
+        ("group", group.path().to_owned()),
+        ("comm", victim.comm().to_owned()),
+        ("pid", victim.pid().to_string()),
+    ];
+    known.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
 }
 
 /// That a fault came about (or a load worked), by a clock that whyslow does not see.
@@ -124,6 +135,7 @@ parts! {
         SleepingWork(sleeping_work::Spec),
         SlowFile(slow_file::Spec),
         Reclaim(reclaim::Spec),
+        MemoryHigh(memory_high::Spec),
         IrqsOff(irqs_off::Spec),
         LateWake(late_wake::Spec),
         SlowCpu(slow_cpu::Spec),

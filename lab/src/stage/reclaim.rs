@@ -11,7 +11,7 @@ use whyslow_faults::spec::Work;
 use whyslow_faults::{Draw, Span, Truth, Victim, host};
 
 use crate::stage::Stage;
-use crate::stage::part::{Facts, Part, Proof, Setting};
+use crate::stage::part::{Facts, Part, Proof, Setting, group_and_victim};
 
 /// The victims do at most so much of their work: one part in 1.4.
 const LEAST_RATIO: f64 = 1.4;
@@ -99,12 +99,7 @@ impl Part for Wanting {
     }
 
     fn names(&self) -> BTreeMap<String, String> {
-        let known = [
-            ("group", self.group.path().to_owned()),
-            ("comm", self.victim.comm().to_owned()),
-            ("pid", self.victim.pid().to_string()),
-        ];
-        known.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
+        group_and_victim(&self.group, &self.victim)
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {

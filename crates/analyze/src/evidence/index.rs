@@ -13,6 +13,7 @@ use super::losses::Once;
 use crate::cpu_loss::World;
 use crate::graph::{HostChain, WaitGraph};
 use crate::kinds::Stacks;
+use crate::memory_loss::{self, Limited};
 use crate::unpreempted;
 
 /// Made when they are first asked for.
@@ -26,6 +27,7 @@ pub(super) struct Index<'r> {
     stacks: OnceCell<Rc<Stacks<'r>>>,
     world: Once<Result<World<'r>, Missing>>,
     losses: Once<Result<World<'r>, Missing>>,
+    memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
     unpreempted: Once<HashMap<u32, u64>>,
     graph: Once<Option<WaitGraph<'r>>>,
     chains: OnceCell<Vec<HostChain<'r>>>,
@@ -106,6 +108,12 @@ impl<'r> Evidence<'r> {
     /// The same, where it is asked what tasks lose.
     pub(crate) fn world_of_losses(&self) -> Result<&World<'r>, Missing> {
         self.asked.once(&self.index.losses, || World::of_losses(self)).as_ref().map_err(Clone::clone)
+    }
+
+    /// All limits that made their cgroup's tasks reclaim.
+    pub(crate) fn memory_limits(&self) -> Result<&[Limited<'r>], Missing> {
+        let limits = || memory_loss::limits(self);
+        self.asked.once(&self.index.memory_limits, limits).as_deref().map_err(Clone::clone)
     }
 
     /// Time, by thread, in which it was ready behind one that could not be preempted.

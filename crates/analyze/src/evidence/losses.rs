@@ -173,6 +173,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_once_rests_on_its_tables_for_whoever_asks() {
+        let mut host = Fixture::second().with(|tables| {
+            tables.tasks = Some(Vec::new());
+            tables.cgroups = Some(Vec::new());
+        });
+        host.0.meta.lost_events = vec![("task list".into(), 40_000)];
+        let ev = host.ev();
+        for _ in 0..2 {
+            ev.ask_anew();
+            assert_eq!(ev.asked_in_part(), None);
+            assert!(ev.world().is_ok());
+            assert!(ev.asked_in_part().is_some());
+        }
+    }
+
+    #[test]
     fn the_tables_that_were_asked_are_known() {
         let mut host = Fixture::second().with(|tables| {
             tables.samples = Some(Vec::new());

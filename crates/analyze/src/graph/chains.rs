@@ -109,7 +109,7 @@ fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node
         What::Wait(row) if watched || is_loss(graph, row) => {
             graph.wait(&mut Walk::from(pid), row, piece, true)
         }
-        What::Ready(row) => {
+        What::Ready(row) if watched || may_be_kept_off(graph, row, piece) => {
             let node = graph.ready(row, piece, true)?;
             (watched || was_kept_off(&node)).then_some(node)
         }
@@ -138,6 +138,13 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
 /// On a CPU that tasks share each waits for the others, and slices of 32 ms were seen at load 18 on two CPUs; one that had
 /// it without a break for several of those is another matter.
 pub(crate) const WITHOUT_A_BREAK: Duration = Duration::from_millis(100);
+
+/// Of most waits for a CPU it is known without asking who had it: they are shorter than that.
+fn may_be_kept_off(graph: &Graph<'_>, row: usize, piece: Piece) -> bool {
+    let throttled = graph.spans.get(row).map_or(0, |span| span.throttled_ns).min(piece.ns());
+    u128::from(piece.ns()) >= WITHOUT_A_BREAK.as_nanos()
+        || u128::from(throttled) >= CHAIN_THRESHOLD.as_nanos()
+}
 
 /// Whether a wait for a CPU was more than that.
 fn was_kept_off(node: &Node) -> bool {

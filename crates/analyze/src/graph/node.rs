@@ -198,14 +198,14 @@ pub(super) fn merged(mut nodes: Vec<Node>, rests: &Rests) -> Rc<[Node]> {
     nodes.retain(|node| node.ns > 0);
     nodes.sort_by_key(|node| node.key);
     let mut out: Vec<Node> = Vec::with_capacity(nodes.len().min(MOST_PARTS));
-    let mut alike: Vec<Node> = Vec::new();
-    for node in nodes {
-        if alike.last().is_some_and(|last| last.key != node.key) {
-            out.extend(Node::sum(std::mem::take(&mut alike), rests));
+    let mut nodes = nodes.into_iter().peekable();
+    while let Some(node) = nodes.next() {
+        let mut alike = std::iter::from_fn(|| nodes.next_if(|next| next.key == node.key)).peekable();
+        match alike.peek() {
+            None => out.push(node),
+            Some(_) => out.extend(Node::sum(std::iter::once(node.clone()).chain(alike).collect(), rests)),
         }
-        alike.push(node);
     }
-    out.extend(Node::sum(alike, rests));
     out.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.key.cmp(&b.key)));
     if out.len() > MOST_PARTS {
         let small = out.split_off(MOST_PARTS - 2);

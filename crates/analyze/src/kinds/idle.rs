@@ -35,6 +35,6 @@ const HOME: &[&str] = &[
 /// A kernel thread with nothing to do.
 pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     let first = wait.first()?;
-    let at_home = HOME.contains(&first) || matches!(wait.frames.as_slice(), [_, "kthread"]);
+    let at_home = HOME.contains(&first) || matches!(wait.frames, [_, "kthread"]);
     at_home.then(|| WaitKind::new("idle", "work to do", Class::Handed))
 }

@@ -170,13 +170,13 @@ impl LockNames {
             }
             let wait = Wait::of(span, stacks);
             // A stack that was taken elsewhere (before it went to sleep for the lock) says nothing of the lock.
-            if innermost(&wait.frames).is_none() {
+            if innermost(wait.frames).is_none() {
                 continue;
             }
             let process = stacks.process(span.tgid).unwrap_or(&span.comm);
             let site = Site {
                 kind: lock.kind,
-                frames: &wait.frames,
+                frames: wait.frames,
                 tgid: span.tgid,
                 process,
                 target: span.target.as_ref(),

@@ -166,7 +166,7 @@ pub(crate) fn released_by(stack: &[String]) -> Option<&str> {
 }
 
 pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
-    let by_stack = innermost(&wait.frames);
+    let by_stack = innermost(wait.frames);
     let (kind, write) = match (&wait.span.lock, by_stack) {
         (Some(lock), _) if lock.address != 0 && lock.kind != LockKind::Unknown => (lock.kind, lock.write),
         (Some(lock), None) if lock.address != 0 => (lock.kind, lock.write),
@@ -198,8 +198,7 @@ fn named(wait: &Wait<'_>, kind: LockKind) -> LockName {
     wait.stacks.lock(address).cloned().unwrap_or_else(|| {
         let span = wait.span;
         let process = wait.stacks.process(span.tgid).unwrap_or(&span.comm);
-        let site =
-            Site { kind, frames: &wait.frames, tgid: span.tgid, process, target: span.target.as_ref() };
+        let site = Site { kind, frames: wait.frames, tgid: span.tgid, process, target: span.target.as_ref() };
         name(&site, address)
     })
 }

@@ -7,11 +7,13 @@ use whyslow_model::timeline::Stack;
 
 use super::LockName;
 use super::lock_names::LockNames;
+use super::wait::meaningful;
 
 /// The stacks of a recording by id, with the names of its devices, processes and locks.
 #[derive(Debug, Default)]
 pub struct Stacks<'r> {
-    rows: HashMap<u32, &'r Stack>,
+    /// With the functions that say something: many waits have one stack.
+    rows: HashMap<u32, (&'r Stack, Box<[&'r str]>)>,
     devices: HashMap<&'r str, &'r str>,
     /// Name and process of threads.
     tasks: HashMap<u32, (&'r str, u32)>,
@@ -22,7 +24,10 @@ impl<'r> Stacks<'r> {
     /// Of these rows. What else has a name is told by number.
     #[must_use]
     pub fn of(rows: &'r [Stack]) -> Self {
-        Stacks { rows: rows.iter().map(|row| (row.id, row)).collect(), ..Stacks::default() }
+        Stacks {
+            rows: rows.iter().map(|row| (row.id, (row, meaningful(&row.kernel).into()))).collect(),
+            ..Stacks::default()
+        }
     }
 
     /// Of a recording, with the names that it gives to devices, processes and locks: a lock has one name then, from
@@ -46,13 +51,18 @@ impl<'r> Stacks<'r> {
     /// Kernel frames of a stack, innermost first; none if there is no such stack.
     #[must_use]
     pub fn kernel(&self, id: Option<u32>) -> &'r [String] {
-        id.and_then(|id| self.rows.get(&id)).map_or(&[], |stack| &stack.kernel)
+        id.and_then(|id| self.rows.get(&id)).map_or(&[], |(stack, _)| &stack.kernel)
+    }
+
+    /// Functions of the kernel on a stack, innermost first, without generic and unknown ones.
+    pub(super) fn functions(&self, id: Option<u32>) -> &[&'r str] {
+        id.and_then(|id| self.rows.get(&id)).map_or(&[], |(_, functions)| functions)
     }
 
     /// User frames of a stack, innermost first.
     #[must_use]
     pub fn user(&self, id: Option<u32>) -> &'r [String] {
-        id.and_then(|id| self.rows.get(&id)).map_or(&[], |stack| &stack.user)
+        id.and_then(|id| self.rows.get(&id)).map_or(&[], |(stack, _)| &stack.user)
     }
 
     /// A block device as people call it: "vda", else "block device 254:0".

@@ -55,7 +55,7 @@ pub(crate) struct Wait<'a> {
     pub span: &'a Span,
     pub stacks: &'a Stacks<'a>,
     /// Functions, innermost first, without generic and unknown ones.
-    pub frames: Vec<&'a str>,
+    pub frames: &'a [&'a str],
     /// The system call, unless the task came into the kernel by a fault: then the register that holds the call's number
     /// is the fault's error code.
     pub call: Option<u32>,
@@ -63,8 +63,8 @@ pub(crate) struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     pub fn of(span: &'a Span, stacks: &'a Stacks<'a>) -> Self {
-        let frames = meaningful(stacks.kernel(span.stack));
-        let call = span.syscall.filter(|_| came_by_call(&frames));
+        let frames = stacks.functions(span.stack);
+        let call = span.syscall.filter(|_| came_by_call(frames));
         Wait { span, stacks, frames, call }
     }
 

@@ -120,6 +120,9 @@ fn judged(
 ) -> Judged {
     let lift = Lift { masks: members.clone(), ..Lift::default() };
     let loss = of_the_mask(world, members, held_up, world.loss(members, &lift));
+    if !worth_it(ev, loss.high) {
+        return Judged { loss, told: loss, room: Room::default(), is_free: false };
+    }
     let room = world.room(members, &lift);
     let uneven = room.crowded && is_uneven(&loss);
     let (loss, told) = match enough(room.idle, ev) && !enough(room.of_lesser, ev) && !uneven {

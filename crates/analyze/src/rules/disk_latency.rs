@@ -75,8 +75,8 @@ fn is_spinning(ev: &Evidence<'_>, device: &str) -> bool {
 /// driver's own queue) sleep without io_schedule().
 fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let waited: u64 = ev.tasks()?.iter().map(|t| t.io_ns).fold(0, u64::saturating_add);
-    let waited = waited.saturating_add(blocked_by_disks(ev));
-    Ok(Duration::from_nanos(waited) > ev.window().mul_f64(WAITED))
+    let is_much = |waited: u64| Duration::from_nanos(waited) > ev.window().mul_f64(WAITED);
+    Ok(is_much(waited) || is_much(waited.saturating_add(blocked_by_disks(ev))))
 }
 
 fn blocked_by_disks(ev: &Evidence<'_>) -> u64 {

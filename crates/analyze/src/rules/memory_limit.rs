@@ -8,27 +8,27 @@
 use std::time::Duration;
 
 use whyslow_model::table::Cgroup;
-use whyslow_model::timeline::State;
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
-use crate::kinds;
-use crate::memory_loss::{self, Limited};
+use crate::memory_loss::Limited;
 use crate::names;
 use crate::shell::quoted;
 use crate::spread::{self, Loss};
 
+mod held;
 pub(super) mod nested;
 use nested::{RAISED, with_others};
 
 /// The rule.
 pub const RULE: Rule = Rule {
     id: "memory-limit",
-    question: "Does a cgroup read pages again that its memory limit evicted?",
+    question: "Does a memory limit make a cgroup read pages again, or its tasks sleep?",
     what: "A cgroup uses more file data than its memory limit (memory.max, memory.high, memory.limit_in_bytes) can hold. \
            Each page that it needs pushes out another that it will need again: it reclaims, waits for the disk and fills \
-           pages, instead of using what was in memory a moment ago.",
+           pages, instead of using what was in memory a moment ago. Or it is above memory.high: then the kernel makes its \
+           tasks sleep on their way back to user space.",
     how: "One page in 16 is followed: evicted by the group's reclaim in the window, added to the page cache again by its \
           tasks. Counterfactual: a limit that holds all they use; then reclaim, the I/O wait for pages of files and the \
           CPU time in readahead and page cache functions would be gone for that share of the pages which were refaults. \
@@ -37,7 +37,8 @@ pub const RULE: Rule = Rule {
              like the rest. A file larger than the host's memory would be read again with any limit. Reclaim of one \
              cgroup that evicts the pages of another is not counted. CPU time comes from samples at 199 Hz.",
     sources: "mm/vmscan.c (try_to_free_mem_cgroup_pages), mm/filemap.c (filemap_get_pages), mm/readahead.c, \
-              mm/workingset.c; Documentation/admin-guide/cgroup-v2.rst (memory.max, workingset_refault_file).",
+              mm/workingset.c, mm/memcontrol.c (mem_find_max_overage); \
+              Documentation/admin-guide/cgroup-v2.rst (memory.max, workingset_refault_file).",
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
@@ -51,7 +52,7 @@ const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut found = Vec::new();
-    for limited in memory_loss::limits(ev)?.iter().filter(|l| l.work.pages_refaulted >= ENOUGH_PAGES) {
+    for limited in ev.memory_limits()?.iter().filter(|l| l.work.pages_refaulted >= ENOUGH_PAGES) {
         let (least, likely) = limited.refault_share();
         let cost = limited.refill.cost();
         let loss = spread::lost(&limited.tasks, |t| t.exec_ns.saturating_add(t.io_ns), cost * likely);
@@ -59,6 +60,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             found.push(finding(ev, limited, &loss, least / likely.max(least).max(f64::MIN_POSITIVE)));
         }
     }
+    found.extend(held::findings(ev));
     Ok(found)
 }
 
@@ -176,11 +178,7 @@ pub(super) fn files(group: &Cgroup) -> String {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).fold(0, u64::saturating_add);
     let evidence = format!("{again} pages were read again after a limit had evicted them");
-    // memory.high makes tasks sleep (mem_cgroup_handle_over_high), whatever comes back.
-    let stacks = ev.stacks();
-    let mut blocked =
-        ev.recording().tables.spans.iter().flatten().filter(|span| span.state == State::Blocked);
-    let is_held = again < ENOUGH_PAGES && blocked.any(|span| kinds::of(span, stacks).word == "memory-limit");
+    let is_held = held::was_anybody(ev)?;
     Ok((again < ENOUGH_PAGES && !is_held).then(|| Not { what: "a memory limit".into(), evidence }))
 }
 
@@ -234,6 +232,7 @@ mod tests {
     #[test]
     fn a_group_that_is_held_above_its_high_limit_is_not_ruled_out() {
         use whyslow_model::table::{Span, Stack};
+        use whyslow_model::timeline::State;
         let mut rec = Host::new("/web").refaults(0, 100_000, 100_000).recording();
         assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
         let kernel = "schedule schedule_timeout schedule_timeout_killable mem_cgroup_handle_over_high exit_to_user_mode_loop";

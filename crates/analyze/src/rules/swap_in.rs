@@ -11,7 +11,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, com
 use super::Rule;
 use super::memory_limit::{file_of, files, nested};
 use crate::Evidence;
-use crate::memory_loss::{self, Limited};
+use crate::memory_loss::Limited;
 use crate::names;
 use crate::shell::quoted;
 use crate::spread::{self, Loss};
@@ -43,7 +43,7 @@ const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut found = Vec::new();
-    for limited in memory_loss::limits(ev)?.iter().filter(|l| swaps(l, ev.window())) {
+    for limited in ev.memory_limits()?.iter().filter(|l| swaps(l, ev.window())) {
         let cost = limited.swap.cost();
         let loss = spread::lost(&limited.tasks, |t| t.exec_ns.saturating_add(t.io_ns), cost);
         if loss.high.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {

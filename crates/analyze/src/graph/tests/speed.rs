@@ -1,6 +1,9 @@
 //! How much work a large recording is: counted, not timed, so that the test says the same on a busy machine.
 
-use super::host::{Does, Host, Wait, locked, woken_by};
+use whyslow_model::chain::Chain;
+use whyslow_model::table::Run;
+
+use super::host::{Does, Host, MS, Wait, locked, woken_by};
 use crate::graph::{chains, flames, wall};
 
 /// 400 threads that fight for four locks, run, sleep and hand each other work: 200,000 rows.
@@ -43,4 +46,20 @@ fn a_recording_of_200_000_rows_is_told_within_its_budget() {
         let left = chains.min(paths).min(account);
         assert!(left > 0, "the budget of pieces is spent");
     }
+}
+
+#[test]
+fn each_question_may_look_at_as_much_as_the_first() {
+    let mut host = busy();
+    let run = |n: u64| Run { cpu: 0, pid: 1000 + n as u32, from_ns: n * MS, to_ns: (n + 110) * MS };
+    host.rec.tables.runs = Some((0..180).map(|n| run(n * 110)).collect());
+    host.task(7000, "kept-off", 0, &[Does::Runs(1), Does::Ready(500)]);
+    let graph = host.graph();
+    let first = chains::chains(&graph);
+    // As a question leaves it that had more to look at than it may.
+    graph.fuel.set(0);
+    while graph.runs(0, 0, u64::MAX).is_some_and(|runs| !runs.is_empty()) {}
+    let kept_off = |chain: &&Chain| chain.hops[0].who == "kept-off" && chain.hops.len() > 1;
+    assert!(first.iter().find(kept_off).is_some(), "{first:?}");
+    assert_eq!(chains::chains(&graph), first);
 }
