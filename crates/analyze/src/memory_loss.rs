@@ -136,7 +136,7 @@ fn limiter_of<'r>(id: u64, by_id: &BTreeMap<u64, &'r Cgroup>) -> Option<&'r Cgro
     for _ in 0..MAX_DEPTH {
         let Some(cgroup) = at else { break };
         if limit_of(cgroup).is_some() {
-            if cgroup.memory.as_ref().is_some_and(|m| m.limit_hits > 0) {
+            if was_met(cgroup) {
                 return Some(cgroup);
             }
             nearest = nearest.or(Some(cgroup));
@@ -144,6 +144,20 @@ fn limiter_of<'r>(id: u64, by_id: &BTreeMap<u64, &'r Cgroup>) -> Option<&'r Cgro
         at = by_id.get(&cgroup.parent).copied();
     }
     nearest
+}
+
+/// Whether the group's own limit was met. Of memory.high no count is kept in the table: who is held there uses as much.
+fn was_met(cgroup: &Cgroup) -> bool {
+    const NEARLY: f64 = 0.95;
+    cgroup.memory.as_ref().is_some_and(|memory| {
+        let at_high = |high: u64| memory.usage as f64 >= NEARLY * high as f64;
+        memory.limit_hits > 0 || memory.high.is_some_and(at_high)
+    })
+}
+
+/// A group of a v1 hierarchy: these have a number, kept in the top byte of the id; the unified one has none.
+pub fn is_v1(cgroup: &Cgroup) -> bool {
+    cgroup.id >> 56 != 0
 }
 
 /// Its limit, and whether it is memory.high: the lower of the two holds.

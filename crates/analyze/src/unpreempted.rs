@@ -162,6 +162,9 @@ fn by_spans(
         let long = runs.get(&span.cpu);
         let (late, runs) = long.map_or((false, &[][..]), |long| (long.late, long.during(span)));
         let sum = waits.entry(span.pid).or_default();
+        if near.is_empty() && runs.is_empty() {
+            continue; // as most waits are
+        }
         let Some(left) = looks.checked_sub(near.len().saturating_add(runs.len())) else {
             *sum = sum.saturating_add(span.to_ns.saturating_sub(span.woken_ns)); // it may have been all of it
             continue;

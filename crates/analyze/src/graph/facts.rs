@@ -80,6 +80,8 @@ pub(super) struct Graph<'r> {
     runs: HashMap<u32, Vec<LongRun>>,
     /// Runs that may still be looked at: any number of waits may be for one CPU.
     looks: Cell<usize>,
+    /// Looks ran short: what was found then may be too little.
+    cut: Cell<bool>,
     sights: HashMap<u64, Vec<Sight>>,
     comms: HashMap<u32, &'r str>,
     kinds: RefCell<Vec<Option<Kind>>>,
@@ -129,6 +131,7 @@ impl<'r> Graph<'r> {
             on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
             looks: Cell::new(MOST_LOOKS),
+            cut: Cell::new(false),
             sights: sights(tables.holds.as_deref().unwrap_or_default(), spans, window),
             comms,
             kinds: RefCell::new(vec![None; spans.len()]),
@@ -139,7 +142,8 @@ impl<'r> Graph<'r> {
 
     /// For the next question: as many pieces and runs may be looked at as for any. What was cut short is forgotten.
     pub fn refuel(&self, fuel: u64) {
-        if self.fuel.replace(fuel) == 0 {
+        let cut = self.fuel.replace(fuel) == 0 || self.cut.replace(false);
+        if cut {
             self.known.borrow_mut().clear();
         }
         self.looks.set(MOST_LOOKS);
@@ -216,7 +220,11 @@ impl<'r> Graph<'r> {
         let begin = all.partition_point(|run| run.to <= from);
         let end = all.partition_point(|run| run.from < to);
         let runs = all.get(begin..end).unwrap_or_default();
-        self.looks.set(self.looks.get().checked_sub(runs.len())?);
+        let Some(left) = self.looks.get().checked_sub(runs.len()) else {
+            self.cut.set(true);
+            return None;
+        };
+        self.looks.set(left);
         Some(runs)
     }
 

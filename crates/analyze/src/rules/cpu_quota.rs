@@ -210,7 +210,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let groups = ev.cgroups()?;
     let counted =
         |cpu: &CgroupCpu| cpu.quota_ns.is_some() && (cpu.throttled_periods > 0 || cpu.throttled_ns > 0);
-    let seen = ev.recording().tables.spans.iter().flatten().any(|span| span.throttled_ns > 0);
+    let seen = ev.spans().unwrap_or_default().iter().any(|span| span.throttled_ns > 0);
     let uncounted =
         |group: &Cgroup| group.uncounted && group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
     if seen

@@ -81,7 +81,7 @@ fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
 
 fn blocked_by_disks(ev: &Evidence<'_>) -> u64 {
     let stacks = ev.stacks();
-    let rows = ev.recording().tables.spans.iter().flatten().filter(|span| span.state == State::Blocked);
+    let rows = ev.spans().unwrap_or_default().iter().filter(|span| span.state == State::Blocked);
     let disks = rows.filter(|span| kinds::of(span, stacks).word == "block-io");
     disks
         .map(|span| span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns))

@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use whyslow_model::table::Cgroup;
-use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, command};
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, Not, Share, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
-use crate::memory_loss::Limited;
+use crate::memory_loss::{Limited, is_v1};
 use crate::names;
 use crate::shell::quoted;
 use crate::spread::{self, Loss};
@@ -28,14 +28,15 @@ pub const RULE: Rule = Rule {
     what: "A cgroup uses more file data than its memory limit (memory.max, memory.high, memory.limit_in_bytes) can hold. \
            Each page that it needs pushes out another that it will need again: it reclaims, waits for the disk and fills \
            pages, instead of using what was in memory a moment ago. Or it is above memory.high: then the kernel makes its \
-           tasks sleep on their way back to user space.",
+           tasks sleep, up to 2 s a time.",
     how: "One page in 16 is followed: evicted by the group's reclaim in the window, added to the page cache again by its \
           tasks. Counterfactual: a limit that holds all they use; then reclaim, the I/O wait for pages of files and the \
           CPU time in readahead and page cache functions would be gone for that share of the pages which were refaults. \
           Time lost = that time, less what the tasks' sleeps absorb.",
     limits: "Pages evicted before the window are of unknown history: if they are the smaller part, they are taken to be \
              like the rest. A file larger than the host's memory would be read again with any limit. Reclaim of one \
-             cgroup that evicts the pages of another is not counted. CPU time comes from samples at 199 Hz.",
+             cgroup that evicts the pages of another is not counted. CPU time comes from samples at 199 Hz. memory.swap.high makes \
+             tasks sleep, too: where no memory.high is exceeded it cannot tell; where one is, that is named.",
     sources: "mm/vmscan.c (try_to_free_mem_cgroup_pages), mm/filemap.c (filemap_get_pages), mm/readahead.c, \
               mm/workingset.c, mm/memcontrol.c (mem_find_max_overage); \
               Documentation/admin-guide/cgroup-v2.rst (memory.max, workingset_refault_file).",
@@ -51,6 +52,68 @@ const ENOUGH_PAGES: u64 = 256;
 const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    // Who was held is known from timelines alone.
+    let (held, unknown) = match held::findings(ev) {
+        Ok(held) => (held, None),
+        Err(missing) => (Vec::new(), Some(missing)),
+    };
+    let mut found = match again(ev) {
+        Ok(found) => found,
+        Err(missing) if held.is_empty() => return Err(missing),
+        Err(missing) => vec![Finding::cannot_tell(RULE.id, missing)],
+    };
+    for one in held {
+        match found.iter_mut().find(|other| is_same(other, &one)) {
+            Some(other) => join(other, one),
+            None => found.push(one),
+        }
+    }
+    match unknown {
+        Some(missing) if found.is_empty() => Err(missing),
+        Some(missing) => {
+            found.push(Finding::cannot_tell(RULE.id, missing));
+            Ok(found)
+        }
+        None => Ok(found),
+    }
+}
+
+/// Two symptoms of one limit.
+fn is_same(a: &Finding, b: &Finding) -> bool {
+    let file = |finding: &Finding| finding.culprit.as_ref().and_then(|culprit| culprit.file.clone());
+    a.victim == b.victim && file(a).is_some() && file(a) == file(b)
+}
+
+/// Tasks that sleep at a limit fill no pages meanwhile: of causes both times are lost.
+fn join(pages: &mut Finding, held: Finding) {
+    let sum = |a: Option<Duration>, b: Option<Duration>| Some(a?.saturating_add(b?));
+    match (pages.kind, held.kind) {
+        (Kind::Cause, Kind::Cause) => {
+            let ranges = pages.lost_range.zip(held.lost_range);
+            let lived = |one: &Finding| {
+                one.lost.map_or(0.0, |lost| lost.as_secs_f64())
+                    / one.share.map_or(1.0, Share::ratio).max(1e-9)
+            };
+            let lived = lived(pages).max(lived(&held));
+            pages.lost = sum(pages.lost, held.lost);
+            pages.share = pages.lost.map(|lost| Share::of(lost.as_secs_f64().min(lived), lived));
+            pages.lost_range = ranges.map(|(a, b)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)));
+            pages.title = format!("{}, and {}", pages.title, held.title);
+        }
+        (_, Kind::Cause) => {
+            let pages_chain = std::mem::take(&mut pages.chain);
+            *pages = held;
+            pages.chain.extend(pages_chain);
+            return;
+        }
+        _ => {}
+    }
+    pages.raw_wait = sum(pages.raw_wait, held.raw_wait);
+    pages.chain.extend(held.chain);
+}
+
+/// Pages that came back.
+fn again(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut found = Vec::new();
     for limited in ev.memory_limits()?.iter().filter(|l| l.work.pages_refaulted >= ENOUGH_PAGES) {
         let (least, likely) = limited.refault_share();
@@ -60,7 +123,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             found.push(finding(ev, limited, &loss, least / likely.max(least).max(f64::MIN_POSITIVE)));
         }
     }
-    found.extend(held::findings(ev));
     Ok(found)
 }
 
@@ -160,9 +222,9 @@ impl Miss {
     }
 }
 
-/// The file that holds the limit. v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
+/// The file that holds the limit.
 pub(super) fn file_of(group: &Cgroup, high: bool) -> String {
-    let name = match (group.id >> 56 != 0, high) {
+    let name = match (is_v1(group), high) {
         (true, _) => "memory.limit_in_bytes",
         (false, true) => "memory.high",
         (false, false) => "memory.max",
@@ -184,8 +246,6 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::Kind;
-
     use super::*;
     use crate::rules::memory_fixture::{Host, MS};
 
@@ -219,11 +279,12 @@ mod tests {
 
     #[test]
     fn is_quiet_when_a_file_streams_through_once() {
-        let rec = Host::new("/web")
+        let mut rec = Host::new("/web")
             .refaults(0, 100_000, 100_000)
             .filled(800 * MS, 700 * MS)
             .reclaimed(500 * MS)
             .recording();
+        rec.tables.spans = Some(Vec::new());
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence.starts_with("0 pages"));
     }
@@ -234,6 +295,7 @@ mod tests {
         use whyslow_model::table::{Span, Stack};
         use whyslow_model::timeline::State;
         let mut rec = Host::new("/web").refaults(0, 100_000, 100_000).recording();
+        rec.tables.spans = Some(Vec::new());
         assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
         let kernel = "schedule schedule_timeout schedule_timeout_killable mem_cgroup_handle_over_high exit_to_user_mode_loop";
         let kernel = kernel.split(' ').map(str::to_owned).collect();

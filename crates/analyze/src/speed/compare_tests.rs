@@ -30,6 +30,10 @@ fn all_slow_alike_are_found_by_nominal_by_a_baseline_or_by_what_is_taken() {
     let alike = |mhz, taken| vec![speed(0, mhz, taken), speed(1, mhz, taken)];
     assert_eq!(flagged(&host(alike(1200, 0.0))), [(0, Against::Nominal), (1, Against::Nominal)]);
     assert_eq!(flagged(&host(alike(9000, 0.6))), [(0, Against::Itself), (1, Against::Itself)]);
+    let emulated =
+        |taken| alike(9000, taken).into_iter().map(|row| Speed { cycle_exact: false, ..row }).collect();
+    assert_eq!(flagged(&host(emulated(0.4))), [], "its interrupts take that much");
+    assert_eq!(flagged(&host(emulated(0.6))), [(0, Against::Itself), (1, Against::Itself)]);
     let (slow, before) = (host(alike(2700, 0.0)), host(alike(4300, 0.0)));
     assert_eq!(flagged(&slow), []);
     let world = World::of(&slow.ev().beside(Some(&before.0))).unwrap();

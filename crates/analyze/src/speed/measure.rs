@@ -22,6 +22,8 @@ pub(crate) struct Measured {
     pub typical: f64,
     /// The fastest piece of each half: nothing interrupted it.
     pub pieces: [f64; 2],
+    /// An addition takes a cycle there: no emulator.
+    pub cycle_exact: bool,
     /// The frequency at which it ran that piece, in MHz; `None` on an emulator.
     pub mhz: Option<f64>,
     /// ... at which its time stamp counter runs: the nominal one.
@@ -70,6 +72,7 @@ impl Measured {
             middles: [middle, middle_late],
             typical,
             pieces,
+            cycle_exact: row.cycle_exact,
             mhz: exact(ADDITIONS * 1000.0 / pieces[0].min(pieces[1])),
             nominal_mhz,
             busy_mhz: nominal_mhz.zip(busy).map(|(nominal, busy)| nominal * busy).filter(|mhz| *mhz > 0.0),

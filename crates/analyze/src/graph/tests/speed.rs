@@ -63,3 +63,20 @@ fn each_question_may_look_at_as_much_as_the_first() {
     assert!(first.iter().find(kept_off).is_some(), "{first:?}");
     assert_eq!(chains::chains(&graph), first);
 }
+
+/// What is behind a wait is kept for who asks next, unless the question had no looks left for it.
+#[test]
+fn what_is_found_without_looks_is_not_kept() {
+    let mut host = Host::window(2000);
+    host.rec.tables.runs = Some(vec![Run { cpu: 0, pid: 1000, from_ns: 0, to_ns: 2000 * MS }]);
+    host.task(1, "waits", 0, &[Does::Runs(100), Does::Waits(500, locked(9, 2, 2)), Does::Runs(1400)]);
+    host.task(2, "holds", 0, &[Does::Runs(100), Does::Ready(500), Does::Runs(1400)]);
+    let graph = host.graph();
+    let first = chains::chains(&graph);
+    assert!(first.iter().any(|chain| chain.hops[0].who == "waits" && chain.hops.len() > 2), "{first:?}");
+    let graph = host.graph();
+    graph.refuel(1000);
+    while graph.runs(0, 0, u64::MAX).is_some() {}
+    assert!(chains::losses(&graph, None).count() > 0);
+    assert_eq!(chains::chains(&graph), first);
+}

@@ -1,74 +1,111 @@
 //! Tasks that are made to sleep because their group is above memory.high. No page need come back for that: a heap that grows
 //! is enough.
 //!
-//! The kernel charges first and makes the task sleep on its way back to user space, the longer the further the group is
-//! above its limit, up to 2 s a time (mm/memcontrol.c, mem_cgroup_handle_over_high). Of nested groups that one decides
-//! which is furthest above its own (mem_find_max_overage).
+//! The kernel charges first and makes the task sleep afterwards, the longer the further the group is above its limit, up
+//! to 2 s a time (mm/memcontrol.c, mem_cgroup_handle_over_high). Of nested groups that one decides which is furthest above its
+//! own (mem_find_max_overage). A hard limit never does that; memory.swap.high does, and is not told here.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Memory, Task};
 use whyslow_model::timeline::{Span, State};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command};
 
-use super::nested::{RAISED, with_others};
+use super::nested::{RAISED, with_others_by};
 use super::{RULE, WORTH_IT, file_of, files};
-use crate::memory_loss::{Limited, Miss, limit_of};
+use crate::memory_loss::{Limited, Miss, is_v1, limit_of};
 use crate::{Evidence, kinds, names, spread};
 
 /// Levels of cgroups that are searched.
 const MAX_DEPTH: usize = 64;
 
 /// Waits of tasks that a memory limit held back.
-pub(super) fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r Span> {
+fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r Span> {
     let stacks = ev.stacks().clone();
     let blocked = spans.iter().filter(|span| span.state == State::Blocked);
     blocked.filter(move |span| kinds::of(span, &stacks).word == "memory-limit")
 }
 
-/// Whether any task was held. Without timelines that is known where no group has a limit that holds.
+/// Whether a memory limit held any task, or made it wait for its group's own reclaim. Without timelines that is known
+/// where no group has a limit.
 pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
-    let holds = |group: &Cgroup| group.memory.as_ref().is_some_and(|memory| memory.high.is_some());
+    let stacks = ev.stacks().clone();
+    let reclaims = |span: &Span| kinds::Wait::of(span, &stacks).passes(&["try_to_free_mem_cgroup_pages"]);
     match ev.spans() {
-        Ok(spans) => Ok(waits(ev, spans).next().is_some()),
-        Err(missing) if ev.recording().tables.cgroups.iter().flatten().any(holds) => Err(missing),
+        Ok(spans) => Ok(waits(ev, spans).next().is_some() || spans.iter().any(reclaims)),
+        Err(missing) if ev.cgroups()?.iter().any(|group| limit_of(group).is_some()) => Err(missing),
         Err(_) => Ok(false),
     }
 }
 
 /// A finding for each limit that held somebody.
-pub(super) fn findings(ev: &Evidence<'_>) -> Vec<Finding> {
+pub(super) fn findings(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let groups = ev.cgroups().unwrap_or_default();
+    let spans = match ev.spans() {
+        Err(missing) if groups.iter().any(|group| high_of(group).is_some()) => return Err(missing),
+        spans => spans.unwrap_or_default(),
+    };
     let mut held: HashMap<u32, (u64, u64)> = HashMap::new();
-    for span in waits(ev, ev.spans().unwrap_or_default()) {
+    for span in waits(ev, spans) {
         let ns = span.woken_ns.saturating_sub(span.at_ns);
         let (sum, worst) = held.entry(span.pid).or_default();
         *sum = sum.saturating_add(ns.max(span.stands_ns));
         *worst = ns.max(*worst);
     }
     let mut by_group: BTreeMap<u64, Vec<&Task>> = BTreeMap::new();
-    for task in held.keys().filter_map(|pid| ev.task(*pid)) {
-        if let Some(group) = furthest_above(ev, task.memory_cgroup) {
-            by_group.entry(group.id).or_default().push(task);
+    let mut nobodys: u64 = 0;
+    for (pid, (ns, _)) in &held {
+        let task = ev.task(*pid);
+        match task.and_then(|task| Some((held_by(ev, task.memory_cgroup)?, task))) {
+            Some((group, task)) => by_group.entry(group.id).or_default().push(task),
+            None => nobodys = nobodys.saturating_add(*ns),
         }
     }
+    by_group.values_mut().for_each(|tasks| tasks.sort_by_key(|task| task.pid));
     let of = |(id, tasks): (u64, Vec<&Task>)| finding(ev, ev.cgroup(id)?, &tasks, &held);
-    by_group.into_iter().filter_map(of).collect()
+    let mut found: Vec<Finding> = by_group.into_iter().filter_map(of).collect();
+    if Duration::from_nanos(nobodys) > ev.window().mul_f64(WORTH_IT) {
+        const WHY: &str =
+            "none of their groups is above its memory.high, or was in the window as far as is known";
+        found.push(Finding::cannot_tell(
+            RULE.id,
+            Missing::unclear("which limit on memory made tasks sleep", WHY),
+        ));
+    }
+    Ok(found)
 }
 
-/// Of a group and those above it the one that is furthest above its limit, for the size of that.
-fn furthest_above<'r>(ev: &Evidence<'r>, from: u64) -> Option<&'r Cgroup> {
+/// Its memory.high; version 1 has none.
+fn high_of(group: &Cgroup) -> Option<u64> {
+    group.memory.as_ref().filter(|_| !is_v1(group))?.high
+}
+
+/// Of a group and those above it the one that is furthest above its memory.high. Where memory was given back before the
+/// window ended: the one that was above it most often.
+fn held_by<'r>(ev: &Evidence<'r>, from: u64) -> Option<&'r Cgroup> {
     let up = |group: &&'r Cgroup| ev.cgroup(group.parent);
-    let groups = std::iter::successors(ev.cgroup(from), up).take(MAX_DEPTH);
-    let over = |group: &Cgroup| {
-        let used = group.memory.as_ref().map_or(0, |memory| memory.usage) as f64;
-        limit_of(group).map(|(limit, high)| (high, used / limit.max(1) as f64))
+    let all = std::iter::successors(ev.cgroup(from), up).take(MAX_DEPTH);
+    let groups: Vec<(&Cgroup, u64)> = all.filter_map(|group| Some((group, high_of(group)?))).collect();
+    let above = |(group, high): &(&'r Cgroup, u64)| {
+        let used = used(group);
+        (used > *high).then(|| (*group, used as f64 / (*high).max(1) as f64))
     };
-    let limited = groups.filter_map(|group| Some((group, over(group)?)));
-    // Who is held at memory.high is not held by a hard limit beside it.
-    let most = limited.max_by(|(_, a), (_, b)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    most.map(|(group, _)| group)
+    let times = |(group, _): &(&'r Cgroup, u64)| {
+        let file = format!("{}/memory.events.local", files(group).trim_start_matches('/'));
+        let times = ev.flat_delta(&file, "high").ok()?;
+        (times > 0).then_some((*group, times as f64))
+    };
+    let most = |all: &mut dyn Iterator<Item = (&'r Cgroup, f64)>| all.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    let now = most(&mut groups.iter().filter_map(above));
+    now.or_else(|| most(&mut groups.iter().filter_map(times))).map(|(group, _)| group)
 }
 
+fn used(group: &Cgroup) -> u64 {
+    group.memory.as_ref().map_or(0, |memory| memory.usage)
+}
+
+/// `None`: nobody noticed.
 fn finding(
     ev: &Evidence<'_>,
     group: &Cgroup,
@@ -79,46 +116,77 @@ fn finding(
     let all: u64 = tasks.iter().map(|task| of(task).0).fold(0, u64::saturating_add);
     let worst = tasks.iter().map(|task| of(task).1).max().unwrap_or(0);
     let loss = spread::lost(tasks, |task| of(task).0, all as f64);
-    if loss.low.as_secs_f64() <= WORTH_IT * ev.window().as_secs_f64() {
-        return None;
-    }
-    let (bytes, high) = limit_of(group)?;
-    let (limit, victim) = (Bytes(bytes), names::cgroup_subject(group));
-    let file = file_of(group, high);
-    let undo = command!("echo {} > {}", bytes, file);
+    let least = ev.window().mul_f64(WORTH_IT);
+    let high = high_of(group).filter(|_| loss.high > least)?;
+    let (limit, victim) = (Bytes(high), names::cgroup_subject(group));
+    let what = match used(group) > high {
+        true => format!("its tasks were made to sleep: it is above its memory.high of {limit}"),
+        false => format!("its tasks were made to sleep: it was above its memory.high of {limit}"),
+    };
+    let found = match loss.low > least {
+        true => Finding::cause(RULE.id, victim.clone(), loss.likely)
+            .titled(what)
+            .share_of(loss.lived)
+            .between(loss.low, loss.high),
+        false => Finding::risk(RULE.id, victim.clone())
+            .titled(format!("{what}; they sleep enough by themselves to absorb it")),
+    };
+    let file = file_of(group, true);
     let hop = Hop {
         edge: "memory-limit".into(),
         who: format!("{} tasks of {}", tasks.len(), victim.name),
-        waits_for: format!("its group to be below its memory limit of {limit}"),
+        waits_for: format!("its group to be below its memory.high of {limit}"),
         state: "blocked".into(),
         lost: loss.likely,
-        worst: Some(std::time::Duration::from_nanos(worst)),
+        worst: Some(Duration::from_nanos(worst)),
         count: None,
         per_call: None,
         grows_with: None,
     };
-    let found = Finding::cause(RULE.id, victim, loss.likely)
-        .titled(format!("its tasks were made to sleep: it is above its memory limit of {limit}"))
-        .share_of(loss.lived)
-        .between(loss.low, loss.high)
-        .by(Culprit::new(SubjectKind::Limit, file.clone(), format!("memory limit of {limit}"))
-            .at_file(file.clone()))
+    let found = found
+        .raw_wait(Duration::from_nanos(all))
+        .by(Culprit::new(SubjectKind::Limit, file.clone(), format!("memory limit of {limit}")).at_file(file))
         .hop(hop)
-        .check("high rises", command!("cat {}", format!("{}/memory.events", files(group))))
-        .fix(
-            format!("raise the limit to what it uses, or make it use less (undo: {})", &*undo),
-            command!("echo {} > {}", bytes.saturating_mul(RAISED), file),
+        .check("high rises", command!("cat {}", format!("{}/memory.events", files(group))));
+    Some(with_fixes(found, ev, group, high, tasks))
+}
+
+/// A limit above what the group uses. Its memory.max has to stay above that: there the kernel kills.
+fn with_fixes(found: Finding, ev: &Evidence<'_>, group: &Cgroup, high: u64, tasks: &[&Task]) -> Finding {
+    const MIB: u64 = 1 << 20;
+    let enough = used(group).saturating_add(used(group) / 4).div_ceil(MIB).saturating_mul(MIB);
+    let raised = high.saturating_mul(RAISED).max(enough);
+    let more = raised.saturating_sub(high);
+    let limit = group.memory.as_ref().and_then(|memory| memory.limit);
+    let mut found = found;
+    if let Some(limit) = limit.filter(|limit| *limit <= raised) {
+        let file = file_of(group, false);
+        let undo = command!("echo {} > {}", limit, file);
+        found = found.fix(
+            format!(
+                "first raise its memory.max of {}, at which its tasks are killed (undo: {})",
+                Bytes(limit),
+                &*undo
+            ),
+            command!("echo {} > {}", limit.saturating_add(more), file),
         );
+    }
+    let file = file_of(group, true);
+    let undo = command!("echo {} > {}", high, file);
+    found = found.fix(
+        format!("raise the limit above what it uses, or make it use less (undo: {})", &*undo),
+        command!("echo {} > {}", raised, file),
+    );
     let met = Limited {
         cgroup: group,
-        limit: bytes,
-        high,
+        limit: high,
+        high: true,
         tasks: tasks.to_vec(),
         work: Memory::default(),
         refill: Miss::default(),
         swap: Miss::default(),
     };
-    Some(with_others(found, ev, &met))
+    with_others_by(found, ev, &met, more)
 }
 
 #[cfg(test)]
@@ -126,7 +194,7 @@ mod tests {
     use whyslow_model::table::{CgroupMemory, Stack, Tables};
     use whyslow_model::{Kind, Meta, Recording};
 
-    use super::super::{check, rules_out};
+    use super::super::{check, is_same, join, rules_out};
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -197,16 +265,29 @@ mod tests {
         check(&Evidence::of(&host(groups, held_ms, 0))).unwrap()
     }
 
+    fn commands(found: &Finding) -> Vec<String> {
+        found.fixes.iter().filter_map(|fix| fix.command.as_deref().map(str::to_owned)).collect()
+    }
+
     #[test]
     fn fires_where_a_group_is_above_its_high_limit() {
         let found = told(&[(68, Some(64), Some(256))], 1500);
         assert_eq!((found.len(), found[0].kind, found[0].victim.id.as_str()), (1, Kind::Cause, "/g0"));
         let lost = found[0].lost.unwrap().as_secs_f64();
         assert!((lost - 1.5).abs() < 0.05, "{lost}");
-        assert_eq!(found[0].title, "its tasks were made to sleep: it is above its memory limit of 64 MiB");
+        assert_eq!(found[0].title, "its tasks were made to sleep: it is above its memory.high of 64 MiB");
         assert_eq!(found[0].culprit.as_ref().unwrap().file.as_deref(), Some("/sys/fs/cgroup/g0/memory.high"));
-        let commands: Vec<&str> = found[0].fixes.iter().filter_map(|fix| fix.command.as_deref()).collect();
-        assert_eq!(commands, [format!("echo {} > /sys/fs/cgroup/g0/memory.high", 128 * MIB)]);
+        assert_eq!(commands(&found[0]), [format!("echo {} > /sys/fs/cgroup/g0/memory.high", 128 * MIB)]);
+    }
+
+    #[test]
+    fn its_fix_raises_the_limit_above_what_is_used_and_keeps_it_below_memory_max() {
+        let of = |usage, high, limit| commands(&told(&[(usage, Some(high), limit)], 1500)[0]);
+        let [high, most] = ["high", "max"]
+            .map(|name| move |mib: u64| format!("echo {} > /sys/fs/cgroup/g0/memory.{name}", mib * MIB));
+        assert_eq!(of(400, 64, None), [high(500)]);
+        assert_eq!(of(68, 0, None), [high(85)]);
+        assert_eq!(of(68, 64, Some(70)), [most(134), high(128)]);
     }
 
     #[test]
@@ -216,13 +297,41 @@ mod tests {
             ([(70, Some(256), None), (66, Some(64), None)], "/g0/g1", 0),
             ([(66, Some(64), None), (66, Some(64), None)], "/g0", 1),
             ([(66, Some(96), None), (66, Some(60), None)], "/g0/g1", 1),
+            ([(200, Some(64), None), (66, Some(64), None)], "/g0", 1),
+            ([(66, Some(64), None), (200, Some(64), None)], "/g0/g1", 1),
         ] {
             let found = told(&groups, 1500);
             assert_eq!(found.len(), 1, "{groups:?}");
             let (id, fixes) = (found[0].victim.id.as_str(), found[0].fixes.len());
             assert!(fixes == 1 + with, "{groups:?}: {:?}", found[0].fixes);
-            assert!(id == named || with == 1 && id.starts_with("/g0"), "{groups:?}: {id}");
+            let are_alike = groups[0] == groups[1];
+            assert!(id == named || are_alike && id == "/g0/g1", "{groups:?}: {id}");
         }
+    }
+
+    /// A hard limit makes nobody sleep, and a group with room has held nobody.
+    #[test]
+    fn cannot_tell_where_no_group_is_above_its_high_limit() {
+        for groups in [&[(60, None, Some(256))][..], &[(5120, Some(10240), None), (1, Some(64), None)]] {
+            let found = told(groups, 1500);
+            assert_eq!((found.len(), found[0].kind), (1, Kind::CannotTell), "{found:?}");
+        }
+        let mut unknown = host(&[(68, Some(64), None)], 1500, 0);
+        unknown.tables.tasks = Some(Vec::new());
+        assert_eq!(check(&Evidence::of(&unknown)).unwrap()[0].kind, Kind::CannotTell);
+    }
+
+    #[test]
+    fn memory_that_was_given_back_is_known_from_events() {
+        let mut rec = host(&[(5120, Some(10240), None), (1, Some(64), None)], 1500, 0);
+        for (at, high) in [(std::time::Duration::ZERO, 3), (rec.window(), 90)] {
+            let name = "sys/fs/cgroup/g0/g1/memory.events.local".to_owned();
+            let bytes = format!("low 0\nhigh {high}\nmax 0\noom 0\n").into_bytes();
+            rec.frames.push(whyslow_model::Frame { at, name, bytes });
+        }
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!((found.len(), found[0].victim.id.as_str()), (1, "/g0/g1"));
+        assert!(found[0].title.contains("it was above its memory.high of 64 MiB"), "{}", found[0].title);
     }
 
     #[test]
@@ -237,10 +346,49 @@ mod tests {
     }
 
     #[test]
+    fn is_a_risk_where_sleeps_may_have_absorbed_it() {
+        let found = check(&Evidence::of(&host(&[(68, Some(64), None)], 1500, 500))).unwrap();
+        assert_eq!((found.len(), found[0].kind, found[0].lost), (1, Kind::Risk, None));
+    }
+
+    #[test]
     fn cannot_tell_without_timelines_that_nobody_was_held() {
         let mut rec = host(&[(68, Some(64), None)], 1500, 0);
         rec.tables.spans = None;
-        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+        assert!(check(&Evidence::of(&rec)).is_err());
         assert!(rules_out(&Evidence::of(&rec)).is_err());
+        rec.tables.cgroups = None;
+        assert!(rules_out(&Evidence::of(&rec)).is_err());
+    }
+
+    #[test]
+    fn who_was_held_is_known_without_what_tells_of_pages() {
+        let mut rec = host(&[(68, Some(64), None)], 1500, 0);
+        rec.tables.memory = Some(vec![Memory { cgroup: 2, pid: 7, limit_reclaims: 1, ..Memory::default() }]);
+        rec.tables.samples = None;
+        let kinds: Vec<Kind> = check(&Evidence::of(&rec)).unwrap().iter().map(|found| found.kind).collect();
+        assert_eq!(kinds, [Kind::CannotTell, Kind::Cause]);
+    }
+
+    /// Its own reclaim may go on for as long as it finds pages, and nobody is made to sleep for the limit as such.
+    #[test]
+    fn reclaim_at_a_limit_is_not_ruled_out() {
+        let mut rec = host(&[(64, Some(64), None)], 1500, 0);
+        let kernel = "schedule_timeout reclaim_throttle shrink_node try_to_free_mem_cgroup_pages mem_cgroup_handle_over_high";
+        rec.tables.stacks.as_mut().unwrap()[0].kernel = kernel.split(' ').map(str::to_owned).collect();
+        assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
+    }
+
+    #[test]
+    fn pages_that_come_back_and_tasks_that_sleep_at_one_limit_are_one_finding() {
+        let held = told(&[(68, Some(64), None)], 1500).remove(0);
+        let mut pages = held.clone();
+        assert!(is_same(&pages, &held));
+        join(&mut pages, held.clone());
+        assert_eq!(pages.lost, held.lost.map(|lost| lost * 2));
+        assert!((pages.share.unwrap().ratio() - 1.0).abs() < 0.01, "{:?}", pages.share);
+        assert_eq!(pages.chain.len(), 2);
+        let other = told(&[(68, Some(64), None), (200, Some(64), None)], 1500).remove(0);
+        assert!(!is_same(&other, &held));
     }
 }

@@ -20,7 +20,11 @@ const USED: u64 = 2;
 
 /// `found`, with a fix for each further limit that would be met at once.
 pub(crate) fn with_others(found: Finding, ev: &Evidence<'_>, met: &Limited<'_>) -> Finding {
-    let more = met.limit.saturating_mul(RAISED - 1);
+    with_others_by(found, ev, met, met.limit.saturating_mul(RAISED - 1))
+}
+
+/// The same, where the limit is raised by `more`.
+pub(super) fn with_others_by(found: Finding, ev: &Evidence<'_>, met: &Limited<'_>, more: u64) -> Finding {
     others(ev, met, more).into_iter().fold(found, |found, (group, limit, high)| {
         let file = file_of(group, high);
         let name = names::cgroup_subject(group).name;
