@@ -152,12 +152,10 @@ static bool sleeps_for_io(struct task_struct *t)
 	return (state & TASK_UNINTERRUPTIBLE) && BPF_CORE_READ_BITFIELD_PROBED(t, in_iowait);
 }
 
-/* What the run queue of the current task last read. The worker has just been put on its CPU: it is fresh. */
+/* The worker has just been put on its CPU: it is fresh. */
 static __always_inline __u64 run_queue_clock(void)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
-
-	return t->se.cfs_rq->rq->clock;
+	return clock_of(bpf_get_current_task_btf());
 }
 
 static void note_device(__u32 pid, __u32 dev)

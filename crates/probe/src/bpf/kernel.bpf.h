@@ -706,6 +706,20 @@ extern void *bpf_rdonly_cast(const void *at, __u32 btf_id) __ksym __weak;
 
 #define as(type, at) ((type *)bpf_rdonly_cast((void *)(at), bpf_core_type_id_kernel(type)))
 
+/* The same task, but the verifier does not ask whether what hangs on it is trusted: for each such pointer, on each way to it, it
+ * looks through all types of the kernel by name (btf_nested_type_is_trusted, v6.3, 6fcd486b3a0a). What is loaded is the same.
+ */
+static __always_inline struct task_struct *plain(struct task_struct *t)
+{
+	return bpf_ksym_exists(bpf_rdonly_cast) ? as(struct task_struct, t) : t;
+}
+
+/* What the run queue of a task last read. */
+static __always_inline __u64 clock_of(struct task_struct *t)
+{
+	return plain(t)->se.cfs_rq->rq->clock;
+}
+
 /* What the current task has open as `fd`; NULL: nothing. The table may change under us: only compare and read with checks. */
 static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
 {
@@ -714,7 +728,7 @@ static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
 	__u32 room;
 
 	if (has_helper(get_current_task_btf)) {
-		struct fdtable *table = t->files->fdt;
+		struct fdtable *table = plain(t)->files->fdt;
 
 		at = (unsigned long)table->fd;
 		room = table->max_fds;

@@ -74,11 +74,6 @@ __u64 sleepers;
 /* Our own process: it must not fill its own tables. */
 __u32 own_tgid;
 
-static __always_inline __u64 clock_of(struct task_struct *t)
-{
-	return t->se.cfs_rq->rq->clock;
-}
-
 static __always_inline __u32 kind_of_sleep(struct task_struct *t)
 {
 	__u32 state = task_state(t);
@@ -346,7 +341,7 @@ int BPF_PROG(waking, struct task_struct *t)
 	if (has_helper(get_current_task_btf)) {
 		struct task_struct *current = bpf_get_current_task_btf();
 
-		rq = current->se.cfs_rq->rq;
+		rq = plain(current)->se.cfs_rq->rq;
 		clock = rq->clock;
 		s->waker = current->pid;
 	} else {

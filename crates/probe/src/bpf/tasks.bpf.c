@@ -223,7 +223,7 @@ int walk(struct bpf_iter__task *ctx)
 	one->involuntary = t->nivcsw;
 	one->pid = t->pid;
 	one->tgid = t->tgid;
-	one->ppid = t->real_parent->tgid;
+	one->ppid = plain(t)->real_parent->tgid;
 	one->flags = t->flags;
 	one->state = task_state(t);
 	one->policy = t->policy;
