@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use whyslow_faults::bars;
+use whyslow_faults::clock::Span;
 use whyslow_faults::ladder::Rung;
 
 use crate::climb::Climbed;
@@ -10,14 +11,26 @@ use crate::climb::Climbed;
 const EXACT: f64 = 0.10;
 const BESIDE_S: f64 = 0.001;
 
+/// What an exam tells of when its window began: to 10 ms, by the wall clock.
+const EDGE_NS: u64 = 12_000_000;
+
 /// Waits of one rung, by the clock of the thread that waited.
 struct Waits {
-    /// Those wholly in the window.
+    /// Those wholly in the window, at whichever edge it may have.
     whole: Vec<f64>,
-    /// With those that the window cuts, as far as they are in it, be it for an instant.
-    all: Vec<f64>,
+    /// With those that the window cuts, as far as they are in it, be it for an instant: as it is told, and at its widest.
+    all: [Vec<f64>; 2],
     /// With those that were over at once: the lock may have been free, or not.
     at_most: usize,
+}
+
+impl Waits {
+    /// A figure of the waits is between these.
+    fn bounds(&self, of: impl Fn(&[f64]) -> f64) -> [f64; 2] {
+        let [told, widest] = &self.all;
+        let figures = [of(&self.whole), of(told), of(widest)];
+        [figures.iter().copied().fold(f64::MAX, f64::min), figures.iter().copied().fold(0.0, f64::max)]
+    }
 }
 
 /// All locks of the kernel on the ladder are told right.
@@ -38,7 +51,7 @@ fn lock(climbed: &Climbed, index: usize, rung: Rung) -> Result<(), String> {
     let (side, other) = if read { ("read", "write") } else { ("write", "read") };
     let holder = u64::from(climbed.told.tids[index + 1]);
     let truth = waits(climbed, index);
-    let total: f64 = truth.all.iter().sum();
+    let total: f64 = truth.all[0].iter().sum();
     let held_by = |lock: &&Value| {
         let holders = lock["holders"].as_array();
         holders.into_iter().flatten().any(|who| who["pid"].as_u64() == Some(holder))
@@ -58,24 +71,29 @@ fn lock(climbed: &Climbed, index: usize, rung: Rung) -> Result<(), String> {
     // waited for, and to wait.
     let most = truth.at_most as f64 * if bars::is_emulated() { 2.0 } else { 1.0 };
     if count < truth.whole.len() as f64 || count > most {
-        return Err(format!("{count} waits, by its own clock {} or {}", truth.whole.len(), truth.at_most));
+        return Err(format!("{count} waits, by its own clock {} to {}", truth.whole.len(), truth.at_most));
     }
     let worst = lock[side]["worst_s"].as_f64().unwrap_or(0.0);
-    is_near("the longest", worst, [longest(&truth.whole), longest(&truth.all)])?;
-    is_near("the average", told_s(lock, side) / count.max(1.0), [mean(&truth.whole), mean(&truth.all)])
+    is_near("the longest", worst, truth.bounds(longest))?;
+    is_near("the average", told_s(lock, side) / count.max(1.0), truth.bounds(mean))
 }
 
 /// The thread's waits at this position, from before its system call to after.
 fn waits(climbed: &Climbed, position: usize) -> Waits {
     let window = climbed.window;
-    let of_thread = climbed.told.rounds.iter().filter_map(|round| round.waits.get(position));
-    let seen: Vec<_> = of_thread.filter(|wait| wait.from < window.to && wait.to > window.from).collect();
-    let all = seen
-        .iter()
-        .filter(|wait| wait.to.saturating_sub(wait.from) as f64 / 1e9 > BESIDE_S)
-        .map(|wait| (wait.to.min(window.to) - wait.from.max(window.from)) as f64 / 1e9);
-    let whole = climbed.told.waits(position, window).into_iter().filter(|s| *s > BESIDE_S);
-    Waits { whole: whole.collect(), all: all.collect(), at_most: seen.len() }
+    let narrow = Span { from: window.from.saturating_add(EDGE_NS), to: window.to.saturating_sub(EDGE_NS) };
+    let wide = Span { from: window.from.saturating_sub(EDGE_NS), to: window.to.saturating_add(EDGE_NS) };
+    let rounds = climbed.told.rounds.iter();
+    let of_thread: Vec<_> = rounds.filter_map(|round| round.waits.get(position)).collect();
+    let seen = |window: Span| {
+        let all = of_thread.iter().filter(move |wait| wait.from < window.to && wait.to > window.from);
+        all.filter(|wait| wait.length().as_secs_f64() > BESIDE_S)
+            .map(move |wait| (wait.to.min(window.to) - wait.from.max(window.from)) as f64 / 1e9)
+            .collect()
+    };
+    let whole = climbed.told.waits(position, narrow).into_iter().filter(|s| *s > BESIDE_S);
+    let at_most = of_thread.iter().filter(|wait| wait.from < wide.to && wait.to > wide.from).count();
+    Waits { whole: whole.collect(), all: [seen(window), seen(wide)], at_most }
 }
 
 fn longest(waits: &[f64]) -> f64 {
