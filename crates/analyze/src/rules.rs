@@ -141,8 +141,18 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
     }
     slow_receiver::fold(ev, &mut answers.findings);
     spin::fold(ev, &mut answers.findings);
+    only_with_told(&mut answers.findings);
     answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     answers
+}
+
+/// A rule knows with what its loss may overlap, not what the others found.
+fn only_with_told(findings: &mut [Finding]) {
+    let told: Vec<String> =
+        findings.iter().filter(|found| found.kind == Kind::Cause).map(|found| found.rule.clone()).collect();
+    for found in findings {
+        found.overlaps.retain(|rule| told.contains(rule));
+    }
 }
 
 /// A loss that could change an answer is told with it: what was found may be more, and nothing may be something.

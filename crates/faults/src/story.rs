@@ -35,6 +35,7 @@ pub fn broken(document: &Value) -> Vec<String> {
         wrong.push(format!("it contradicts itself: {}", said["text"].as_str().unwrap_or("?")));
     }
     names(document, &mut wrong);
+    overlaps(document, &mut wrong);
     wrong.extend(adds_up(document));
     wrong
 }
@@ -61,6 +62,19 @@ pub fn adds_up(document: &Value) -> Vec<String> {
     of_account(&document["account"], &mut wrong);
     lost_by_somebody(document, &mut wrong);
     wrong
+}
+
+/// What a loss overlaps with is told in the same report.
+fn overlaps(document: &Value, wrong: &mut Vec<String>) {
+    let causes = || items(&document["findings"]).filter(|finding| finding["kind"] == "cause");
+    for (cause, other) in
+        causes().flat_map(|cause| items(&cause["overlaps"]).map(move |other| (cause, other)))
+    {
+        if !causes().any(|told| told["rule"] == *other) {
+            wrong
+                .push(format!("a loss by {} overlaps with one by {other}, which is not told", cause["rule"]));
+        }
+    }
 }
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
@@ -242,6 +256,18 @@ mod tests {
         };
         assert_eq!(broken(&reclaim("memory to be reclaimed")).len(), 1);
         assert_eq!(broken(&reclaim("memory to be reclaimed at its cgroup's limit")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_loss_overlaps_only_with_what_is_told() {
+        let cause = |rule: &str, overlaps: &[&str]| json!({"kind": "cause", "rule": rule, "lost_s": 1.0, "overlaps": overlaps});
+        let report = |findings: &[Value]| json!({"findings": findings});
+        assert_eq!(broken(&report(&[cause("x", &["y"])])).len(), 1);
+        assert_eq!(
+            broken(&report(&[cause("x", &["y"]), json!({"kind": "cannot-tell", "rule": "y"})])).len(),
+            1
+        );
+        assert_eq!(broken(&report(&[cause("x", &["y"]), cause("y", &[])])), Vec::<String>::new());
     }
 
     #[test]
