@@ -4,12 +4,18 @@
 //! things happens. If its sleep has a length of its own (a client's think time, the next request), the cycle gets
 //! shorter and the time is gained. If its sleep ends at a set moment (a timer's deadline, requests that arrive at
 //! their own pace), the sleep gets longer by as much and nothing is gained: the sleep *absorbs* the wait.
-//! Which of the two it is shows in the cycles themselves: sleep against the wait before it has a slope of 0 or of -1.
+//! Which of the two it is shows in the cycles themselves: sleep against the time awake before it has a slope of 0 or of -1.
+//! All of the time awake, not its waits alone: a wait that ends at a set moment is as much shorter as the work before it was
+//! longer, and a timer's sleep is then the same each time.
 
 use whyslow_model::table::Task;
 
 /// Fewer cycles than this tell nothing about a slope.
 const ENOUGH_CYCLES: u64 = 8;
+/// Who is awake for as long each time (standard deviation by mean) shows nothing of what would be if he did not wait at all.
+const VARIES: f64 = 0.001;
+/// A slope that is above 0 by this and its error is neither of the two: cycles of more than one kind.
+const NEITHER: f64 = 0.25;
 
 /// The part of a task's waits that its sleeps absorb: best guess and bounds, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,16 +55,20 @@ pub fn absorbed(task: &Task) -> Absorbed {
         return unknown;
     }
     let n = task.cycles as f64;
-    let (w, r) = (task.wait_us as f64, task.rest_us as f64);
-    let var_w = (task.wait_wait as f64 - w * w / n).max(0.0);
-    let cov = task.wait_rest as f64 - w * r / n;
+    let (a, r) = (task.awake as f64, task.rest as f64);
+    let var_a = (task.awake_awake as f64 - a * a / n).max(0.0);
+    let cov = task.awake_rest as f64 - a * r / n;
     let var_r = (task.rest_rest as f64 - r * r / n).max(0.0);
-    if var_w <= 0.0 {
+    if var_a <= (VARIES * a).powi(2) / n {
         return unknown;
     }
-    let slope = cov / var_w;
+    let slope = cov / var_a;
     let residual = (var_r - slope * cov).max(0.0) / (n - 2.0);
-    let error = 2.0 * (residual / var_w).sqrt();
+    // Student's t for 95 % of so many cycles: 2.5 at 6 degrees of freedom, 2 at many.
+    let error = (2.0 + 3.0 / (n - 2.0)) * (residual / var_a).sqrt();
+    if slope - error > NEITHER {
+        return unknown;
+    }
     let part = |slope: f64| (-slope).clamp(0.0, most);
     let (low, high) = (part(slope + error), part(slope - error));
     // A slope that could be anything is no answer; then the guess is the one that accuses nobody.
@@ -83,22 +93,50 @@ pub fn wanted(task: &Task, absorbed: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// A task whose cycles wait `wait(k)` us and then sleep `rest(k)` us.
-    fn cycles(n: u64, wait: impl Fn(u64) -> u64, rest: impl Fn(u64) -> u64) -> Task {
+    /// A task whose cycles run for `run(k)` us, wait `wait(k)` us and then sleep `rest(k)` us.
+    fn cycles_of(
+        n: u64,
+        run: impl Fn(u64) -> u64,
+        wait: impl Fn(u64) -> u64,
+        rest: impl Fn(u64) -> u64,
+    ) -> Task {
         let mut t = Task { cycles: n, ..Task::default() };
         for k in 0..n {
-            let (w, r) = (wait(k), rest(k));
-            t.wait_us += w;
-            t.rest_us += r;
-            t.wait_wait += w * w;
-            t.wait_rest += w * r;
-            t.rest_rest += r * r;
+            let (awake, rested) = (((run(k) + wait(k)) * 1000) >> 10, (rest(k) * 1000) >> 10);
+            t.awake += awake;
+            t.rest += rested;
+            t.awake_awake += awake * awake;
+            t.awake_rest += awake * rested;
+            t.rest_rest += rested * rested;
+            t.exec_ns += run(k) * 1000;
+            t.runnable_ns += wait(k) * 1000;
+            t.sleep_ns += rest(k) * 1000;
         }
-        t.runnable_ns = t.wait_us * 1000;
-        t.sleep_ns = t.rest_us * 1000;
-        t.exec_ns = n * 1_000_000;
         t.lived_ns = t.runnable_ns + t.sleep_ns + t.exec_ns;
         t
+    }
+
+    /// The same, and each runs for a millisecond.
+    fn cycles(n: u64, wait: impl Fn(u64) -> u64, rest: impl Fn(u64) -> u64) -> Task {
+        cycles_of(n, |_| 1000, wait, rest)
+    }
+
+    #[test]
+    fn a_wait_until_a_set_moment_is_absorbed_by_a_timer_all_the_same() {
+        // Work of 5 to 8 ms, then a budget until 100 ms after the tick, then the rest of the 300 ms.
+        let paced = cycles_of(9, |k| 5000 + 500 * (k % 7), |k| 95_000 - 500 * (k % 7), |_| 200_000);
+        assert_eq!(absorbed(&paced).likely, 1.0, "{:?}", absorbed(&paced));
+        // Its own clock wakes it some 10 us later or earlier.
+        let jitter =
+            cycles_of(9, |k| 400 + 37 * (k % 5), |k| 107_000 - 30 * (k % 5), |k| 224_600 + 11 * (k * 7 % 4));
+        assert_eq!(absorbed(&jitter).likely, 1.0, "{:?}", absorbed(&jitter));
+    }
+
+    #[test]
+    fn cycles_of_two_kinds_tell_nothing() {
+        let two =
+            cycles(30, |k| if k % 3 == 0 { 100_000 } else { 100 }, |k| if k % 3 == 0 { 200_000 } else { 50 });
+        assert_eq!((absorbed(&two).low, absorbed(&two).likely), (0.0, 1.0));
     }
 
     #[test]

@@ -109,13 +109,13 @@ mod tests {
         for k in 0..30u64 {
             let (wait, rest) = (5000 + 3000 * (k % 7), 10_000);
             t.cycles += 1;
-            t.wait_us += wait;
-            t.rest_us += rest;
-            t.wait_wait += wait * wait;
-            t.wait_rest += wait * rest;
+            t.awake += wait;
+            t.rest += rest;
+            t.awake_awake += wait * wait;
+            t.awake_rest += wait * rest;
             t.rest_rest += rest * rest;
         }
-        t.io_ns = t.wait_us * 1000;
+        t.io_ns = t.awake * 1000;
         let loss = lost(&[&t], |t| t.io_ns, t.io_ns as f64);
         assert!(loss.low.as_nanos() as f64 > 0.95 * t.io_ns as f64, "{loss:?}");
     }

@@ -160,15 +160,16 @@ pub struct Task {
     pub sleep_count: u64,
     /// Cycles (sleep, then ready and running) that ended in the window.
     pub cycles: u64,
-    /// Over its cycles: sum of the time ready and not running, waiting for I/O or blocked, in us.
-    pub wait_us: u64,
-    /// ... of the sleep that followed, in us.
-    pub rest_us: u64,
-    /// ... of wait squared, in us^2.
-    pub wait_wait: u64,
-    /// ... of wait x following sleep, in us^2.
-    pub wait_rest: u64,
-    /// ... of following sleep squared, in us^2.
+    /// Over its cycles: sum of the time ready, running, waiting for I/O or blocked, in 1024 ns: sums that were rounded on the way
+    /// would tell no slope.
+    pub awake: u64,
+    /// ... of the sleep that followed, in 1024 ns.
+    pub rest: u64,
+    /// ... of the time awake squared, in (1024 ns)^2.
+    pub awake_awake: u64,
+    /// ... of the time awake x following sleep, in (1024 ns)^2.
+    pub awake_rest: u64,
+    /// ... of following sleep squared, in (1024 ns)^2.
     pub rest_rest: u64,
 }
 

@@ -176,13 +176,11 @@ fn add_trace(row: &mut table::Task, slot: &sched_slot) {
     (row.sleep_ns, row.sleep_worst_ns, row.sleep_count) = all_of(sum(sched::ASLEEP));
     row.lived_ns = (sched::RUNNING..=sched::ASLEEP).map(|s| slot.sum[s].ns).sum::<u64>() + slot.unknown_ns;
     row.cycles = slot.cycles;
-    // The kernel half counts in 1024 ns.
-    let us = |n: u64| (u128::from(n) * 1024 / 1000) as u64;
-    row.wait_us = us(slot.wait_us);
-    row.rest_us = us(slot.rest_us);
-    row.wait_wait = us(us(slot.wait_wait));
-    row.wait_rest = us(us(slot.wait_rest));
-    row.rest_rest = us(us(slot.rest_rest));
+    row.awake = slot.awake;
+    row.rest = slot.rest;
+    row.awake_awake = slot.awake_awake;
+    row.awake_rest = slot.awake_rest;
+    row.rest_rest = slot.rest_rest;
 }
 
 fn all_of(sum: &sched::sched_sum) -> (u64, u64, u64) {

@@ -12,6 +12,7 @@
 
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
+#define CYCLE_BITS 26 /* longer ones (67 s) are left out: their squares would fill a sum */
 
 /* What the kernel counted for a task that ended in the window. */
 struct sched_exit {
@@ -113,23 +114,27 @@ static __always_inline __u64 close_interval(struct sched_slot *s, __u32 state, _
 	return ns;
 }
 
-/* A cycle is: ready, running and waiting for I/O, then one sleep. Whether the sleep gets shorter when the
- * waits before it get longer tells whether a timer or an open queue of work absorbs them.
+/* A cycle is: ready, running and waiting for I/O, then one sleep, which ends at `woken`. Whether the sleep gets shorter when
+ * it was awake for longer before it tells whether a timer or an open queue of work absorbs what it waits. All of that time
+ * counts, not its waits alone: a wait that ends at a set moment (the next period of a quota) is as much shorter as the
+ * work before it was longer, and says nothing.
  */
-static __always_inline void end_cycle(struct sched_slot *s, __u64 rest_ns)
+static __always_inline void end_cycle(struct sched_slot *s, __u64 woken)
 {
-	__u64 wait = s->cycle_wait >> 10, rest = rest_ns >> 10; /* a division would cost more than all the rest */
+	__u64 awake = elapsed(s->cycle_since, s->since) >> 10, rest = elapsed(s->since, woken) >> 10;
 
-	s->cycle_wait = 0;
+	s->cycle_since = woken;
 	if (!s->whole) {
 		s->whole = 1; /* it began before the window: half a cycle would bend the slope */
 		return;
 	}
+	if ((awake | rest) >> CYCLE_BITS)
+		return;
 	s->cycles++;
-	s->wait_us += wait;
-	s->rest_us += rest;
-	s->wait_wait += wait * wait;
-	s->wait_rest += wait * rest;
+	s->awake += awake;
+	s->rest += rest;
+	s->awake_awake += awake * awake;
+	s->awake_rest += awake * rest;
 	s->rest_rest += rest * rest;
 }
 
@@ -241,6 +246,7 @@ static __always_inline void move_in(struct sched_slot *s, struct task_struct *t,
 	s->from = now;
 	s->from_mono = now + skew;
 	s->at = now;
+	s->cycle_since = now;
 	s->whole = born;
 	s->start = t->start_time;
 	s->delay = t->sched_info.run_delay;
@@ -563,9 +569,7 @@ static __always_inline void awake(struct sched_slot *s, __u64 woken)
 
 	add(s, state, ns);
 	if (state == ASLEEP)
-		end_cycle(s, ns);
-	else
-		s->cycle_wait += ns;
+		end_cycle(s, woken);
 	owe(s, state, ns);
 	s->slept = state;
 	s->at = s->since;
@@ -742,7 +746,7 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_struct *on)
 {
 	struct sched_slot *s;
-	__u64 now, ns, ready;
+	__u64 now, ready;
 
 	count_switch();
 	now = off->pid ? clock_of(off) : clock_of(on);
@@ -758,8 +762,7 @@ int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_stru
 	if (is_sleep(s->state))
 		awake(s, ready_since(on, s, now));
 	ready = s->since;
-	ns = close_interval(s, READY, now);
-	s->cycle_wait += ns;
+	close_interval(s, READY, now);
 	s->state = RUNNING;
 	s->since = now;
 	s->cpu = bpf_get_smp_processor_id();

@@ -69,12 +69,12 @@ struct sched_slot {
 	__u64 base[STATES]; /* sums at `from` */
 	__u64 base_unknown;
 	__u64 whole;
-	__u64 cycle_wait;
-	__u64 cycles;
-	__u64 wait_us;
-	__u64 rest_us;
-	__u64 wait_wait;
-	__u64 wait_rest;
+	__u64 cycle_since; /* its last sleep ended, or it was born */
+	__u64 cycles;      /* sums over them, in 1024 ns */
+	__u64 awake;
+	__u64 rest;
+	__u64 awake_awake;
+	__u64 awake_rest;
 	__u64 rest_rest;
 	/* Of the place, not of who has it: they stay when that changes (TENANT). */
 	__u32 displaced;  /* this is the home of tasks that are elsewhere */

@@ -82,8 +82,8 @@ struct State {
     since: usize,
     cpu: u32,
     row: Task,
-    /// Of the cycle that goes on: how long it has been ready.
-    waited: u64,
+    /// Of the cycle that goes on: how long it has been awake, in 1024 ns.
+    awake: u64,
 }
 
 /// What was seen.
@@ -322,27 +322,28 @@ impl State {
             Is::Runs(_) => {
                 row.exec_ns += ns;
                 row.traced_ns += ns;
+                self.awake += ns >> 10;
             }
             Is::Ready => {
                 row.runnable_ns += ns;
                 row.run_delay_ns += ns;
                 row.runnable_worst_ns = row.runnable_worst_ns.max(ns);
                 row.runnable_count += 1;
-                self.waited += ms * 1000;
+                self.awake += ns >> 10;
             }
             Is::Sleeps => {
                 row.sleep_ns += ns;
                 row.sleep_worst_ns = row.sleep_worst_ns.max(ns);
                 row.sleep_count += 1;
                 row.voluntary += 1;
-                let (wait, rest) = (self.waited, ms * 1000);
+                let (awake, rest) = (self.awake, ns >> 10);
                 row.cycles += 1;
-                row.wait_us += wait;
-                row.rest_us += rest;
-                row.wait_wait += wait * wait;
-                row.wait_rest += wait * rest;
+                row.awake += awake;
+                row.rest += rest;
+                row.awake_awake += awake * awake;
+                row.awake_rest += awake * rest;
                 row.rest_rest += rest * rest;
-                self.waited = 0;
+                self.awake = 0;
             }
             Is::Unborn | Is::Gone => {}
         }

@@ -132,10 +132,10 @@ fn task(i: u32, size: Size, draw: &mut Draw) -> Task {
         blocked_ns: draw.between(0, S),
         sleep_ns: draw.between(0, 3 * S),
         cycles: waits,
-        wait_us: draw.between(0, 4_000_000),
-        rest_us: draw.between(0, 4_000_000),
-        wait_wait: draw.between(0, 1 << 40),
-        wait_rest: draw.between(0, 1 << 40),
+        awake: draw.between(0, 4_000_000),
+        rest: draw.between(0, 4_000_000),
+        awake_awake: draw.between(0, 1 << 40),
+        awake_rest: draw.between(0, 1 << 40),
         rest_rest: draw.between(0, 1 << 40),
         ..Task::default()
     }

@@ -131,9 +131,9 @@ fn task(i: u32, draw: &mut Draw) -> Task {
         sleep_ns: some(1),
         sleep_count: some(100_000),
         cycles: some(100_000),
-        wait_us: some(1000),
-        rest_us: some(1000),
-        wait_wait: some(1),
+        awake: some(1000),
+        rest: some(1000),
+        awake_awake: some(1),
         ..Task::default()
     }
 }
