@@ -109,6 +109,10 @@ pub struct World<'r> {
     idle: f64,
     /// Tasks of the look itself: without it the others would have had its CPU time.
     own: BTreeSet<usize>,
+    /// How long tasks that are not its own were ready: by mask, of those whose mask is not known, of those bound to nothing.
+    ready: Vec<f64>,
+    ready_anywhere: f64,
+    ready_unbound: f64,
     cpu: f64,
     cpus: u32,
     allowed: Allowed,
@@ -157,12 +161,15 @@ impl<'r> World<'r> {
         let (unfair, spun) = (unfair(ev, tasks), Spun::default());
         let own_pids = &ev.recording().meta.own_pids;
         let own_tasks = (0..tasks.len()).filter(|at| own_pids.contains(&tasks[*at].tgid));
-        Ok(World {
+        let mut world = World {
             tasks,
             groups,
             capacity,
             idle,
             own: own_tasks.collect(),
+            ready: vec![0.0; allowed.masks().len()],
+            ready_anywhere: 0.0,
+            ready_unbound: 0.0,
             cpu,
             cpus,
             allowed,
@@ -171,7 +178,28 @@ impl<'r> World<'r> {
             spun,
             absorption,
             shares,
-        })
+        };
+        world.note_who_was_ready();
+        Ok(world)
+    }
+
+    fn note_who_was_ready(&mut self) {
+        for (at, task) in self.tasks.iter().enumerate().filter(|(at, _)| !self.own.contains(at)) {
+            let ns = task.runnable_ns as f64;
+            match self.allowed.number(at).and_then(|mask| self.ready.get_mut(mask)) {
+                Some(ready) => *ready += ns,
+                None => self.ready_anywhere += ns,
+            }
+            if !self.allowed.is_bound(at) {
+                self.ready_unbound += ns;
+            }
+        }
+    }
+
+    /// How long tasks were ready that may use one of these CPUs: what one of them was taken from is theirs first.
+    fn ready_for(&self, cpus: &Cpus) -> f64 {
+        let masks = self.allowed.masks().iter().zip(&self.ready).filter(|(mask, _)| mask.meet(cpus));
+        self.ready_anywhere + masks.map(|(_, ns)| ns).sum::<f64>()
     }
 
     /// The same, where it is asked what tasks lose: an error if nobody here has a fair share. Who waits for a CPU to spin on
@@ -217,9 +245,15 @@ impl<'r> World<'r> {
         self.cpus
     }
 
-    /// CPU time that tasks left over. Who looks is none of them.
+    /// CPU time that tasks left over. Who looks is none of them, but what it had those would have had who were ready for it.
     fn left_over(&self) -> f64 {
-        self.idle + self.own(&Cpus::default())
+        self.idle + (self.own(&Cpus::default()) - self.ready_unbound).max(0.0)
+    }
+
+    /// A task of the look itself.
+    #[must_use]
+    pub fn is_own(&self, at: usize) -> bool {
+        self.own.contains(&at)
     }
 
     /// CPU time of the look itself, but for what is bound to `beside`.
@@ -295,8 +329,9 @@ impl<'r> World<'r> {
         let (crowded, lesser) = self.of_lesser(members, lift, number, mask.count() as usize);
         let common = self.allowed.common();
         let (outside, inside) = (common.without(&mask), common.and(&mask));
+        let own = self.times.own_at_least(&outside, &inside, self.own(&inside), &self.allowed);
         let idle = self.times.idle_at_least(&outside, &inside, self.idle, &self.allowed)
-            + self.times.own_at_least(&outside, &inside, self.own(&inside), &self.allowed);
+            + (own - self.ready_for(&outside)).max(0.0);
         let [idle, of_lesser] = [idle, lesser].map(|ns| Duration::from_nanos(ns as u64));
         Room { idle, of_lesser, crowded }
     }
@@ -319,7 +354,8 @@ impl<'r> World<'r> {
         }
         let would = self.would(LIKELY, lift, 0..self.tasks.len());
         let due = members.iter().filter_map(|at| would.get(*at)).sum::<f64>() / members.len().max(1) as f64;
-        let yields = |at: usize, would: f64| would < YIELDS * due && !members.contains(&at);
+        let yields =
+            |at: usize, would: f64| would < YIELDS * due && !members.contains(&at) && !self.own.contains(&at);
         let equals = bound.iter().filter(|at| !yields(**at, would.get(**at).copied().unwrap_or(0.0)));
         if equals.count() <= cpus {
             return (false, 0.0);

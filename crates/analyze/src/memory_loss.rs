@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use whyslow_model::Missing;
-use whyslow_model::table::{Cgroup, Memory, Task, Wait};
+use whyslow_model::table::{Cgroup, CgroupMemory, Memory, Task, Wait};
 
 use crate::Evidence;
 use crate::frames::{self, Doing};
@@ -129,30 +129,33 @@ fn count_refaults(ev: &Evidence<'_>, seen_everywhere: u64, work: &mut Memory) {
     }
 }
 
-/// The nearest cgroup with a limit that was met; else the nearest with one.
+/// The nearest cgroup with a limit that was met; else the nearest that is about at its memory.high; else the nearest with a
+/// limit.
 fn limiter_of<'r>(id: u64, by_id: &BTreeMap<u64, &'r Cgroup>) -> Option<&'r Cgroup> {
-    let mut nearest = None;
-    let mut at = by_id.get(&id).copied();
-    for _ in 0..MAX_DEPTH {
-        let Some(cgroup) = at else { break };
-        if limit_of(cgroup).is_some() {
-            if was_met(cgroup) {
-                return Some(cgroup);
-            }
-            nearest = nearest.or(Some(cgroup));
-        }
-        at = by_id.get(&cgroup.parent).copied();
-    }
-    nearest
+    let up = |group: &&'r Cgroup| by_id.get(&group.parent).copied();
+    let limits = || {
+        let all = std::iter::successors(by_id.get(&id).copied(), up).take(MAX_DEPTH);
+        all.filter(|group| limit_of(group).is_some())
+    };
+    limits()
+        .find(|group| was_met(group))
+        .or_else(|| limits().find(|group| is_at_high(group)))
+        .or(limits().next())
 }
 
-/// Whether the group's own limit was met. Of memory.high no count is kept in the table: who is held there uses as much.
+/// Whether the group's own limit was met for sure: it was counted, or more is used than memory.high allows.
 fn was_met(cgroup: &Cgroup) -> bool {
+    let met =
+        |memory: &CgroupMemory| memory.limit_hits > 0 || memory.high.is_some_and(|high| memory.usage > high);
+    cgroup.memory.as_ref().is_some_and(met)
+}
+
+/// Of memory.high no count is kept in the table: who was held there and has been reclaimed from uses about as much.
+fn is_at_high(cgroup: &Cgroup) -> bool {
     const NEARLY: f64 = 0.95;
-    cgroup.memory.as_ref().is_some_and(|memory| {
-        let at_high = |high: u64| memory.usage as f64 >= NEARLY * high as f64;
-        memory.limit_hits > 0 || memory.high.is_some_and(at_high)
-    })
+    let at =
+        |memory: &CgroupMemory| memory.high.is_some_and(|high| memory.usage as f64 >= NEARLY * high as f64);
+    cgroup.memory.as_ref().is_some_and(at)
 }
 
 /// A group of a v1 hierarchy: these have a number, kept in the top byte of the id; the unified one has none.
@@ -252,4 +255,39 @@ fn wait_shares(seen: &Seen<'_>, pids: &BTreeSet<u32>, by_pages: f64) -> (f64, f6
         }
     }
     if whole > 0.0 { (file / whole, swap / whole) } else { (by_pages, 1.0 - by_pages) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn group(id: u64, parent: u64, memory: CgroupMemory) -> Cgroup {
+        Cgroup { id, parent, memory: Some(memory), ..Cgroup::default() }
+    }
+
+    /// As Kubernetes sets them: the container's memory.high is a part of its limit, the pod has a limit of its own.
+    fn named(app: CgroupMemory, pod_hits: u64) -> u64 {
+        let of_pod =
+            CgroupMemory { limit: Some(1024 * MIB), limit_hits: pod_hits, ..CgroupMemory::default() };
+        let (pod, app) = (group(1, 0, of_pod), group(2, 1, app));
+        limiter_of(2, &BTreeMap::from([(1, &pod), (2, &app)])).unwrap().id
+    }
+
+    #[test]
+    fn a_limit_that_was_met_goes_before_one_that_was_nearly() {
+        let app =
+            |usage| CgroupMemory { high: Some(900 * MIB), usage: usage * MIB, ..CgroupMemory::default() };
+        assert_eq!(named(app(870), 500), 1, "the pod's was counted");
+        assert_eq!(named(app(905), 500), 2, "both were met: the nearer");
+        assert_eq!(named(app(870), 0), 2, "about at its memory.high");
+        assert_eq!(named(app(100), 0), 2, "none was met: the nearest");
+    }
+
+    #[test]
+    fn groups_that_are_each_others_parents_end() {
+        let (a, b) = (group(1, 2, CgroupMemory::default()), group(2, 1, CgroupMemory::default()));
+        assert!(limiter_of(1, &BTreeMap::from([(1, &a), (2, &b)])).is_none());
+    }
 }

@@ -198,7 +198,7 @@ fn spinners(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trou
         if (by - lost).abs() > bars::EXACT * lost {
             return Err(format!("{by:.2} s, not {lost:.2}: {said}").into());
         }
-        if !found["victim"]["name"].as_str().is_some_and(|name| name.starts_with(victim.comm())) {
+        if !found["chain"][0]["who"].as_str().is_some_and(|who| who.starts_with(victim.comm())) {
             return Err(format!("it is not {} who lost: {said}", victim.comm()).into());
         }
         return Ok(Outcome::Passed);

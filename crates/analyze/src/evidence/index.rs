@@ -30,7 +30,7 @@ pub(super) struct Index<'r> {
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
     unpreempted: Once<HashMap<u32, u64>>,
     graph: Once<Option<WaitGraph<'r>>>,
-    chains: OnceCell<Vec<HostChain<'r>>>,
+    chains: Once<Vec<HostChain<'r>>>,
 }
 
 impl fmt::Debug for Index<'_> {
@@ -129,9 +129,12 @@ impl<'r> Evidence<'r> {
 
     /// Chains of waits of the whole host, whoever is watched.
     pub(crate) fn host_chains(&self) -> &[HostChain<'r>] {
-        self.asked.note("off-CPU stacks");
-        self.asked.note("kernel locks");
-        self.index.chains.get_or_init(|| self.graph().map(WaitGraph::host_chains).unwrap_or_default())
+        let chains = || {
+            self.asked.note("off-CPU stacks");
+            self.asked.note("kernel locks");
+            self.graph().map(WaitGraph::host_chains).unwrap_or_default()
+        };
+        self.asked.once(&self.index.chains, chains).as_slice()
     }
 }
 

@@ -168,7 +168,9 @@ fn is_uneven(loss: &Loss) -> bool {
 /// Bound user tasks that wait, by who they are and by mask. Who waits to spin is kept from nothing.
 fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet<usize>> {
     let mut groups: BTreeMap<(u64, usize), BTreeSet<usize>> = BTreeMap::new();
-    for (at, task) in world.tasks().iter().enumerate().filter(|(_, task)| !task.kthread) {
+    // What looks is nobody's victim: its thread that measures CPUs goes from one to the next by its mask.
+    let others = world.tasks().iter().enumerate().filter(|(at, task)| !task.kthread && !world.is_own(*at));
+    for (at, task) in others {
         let Some(mask) = world.allowed().number(at).filter(|_| world.allowed().is_bound(at)) else {
             continue;
         };
@@ -210,7 +212,7 @@ fn finding(
         .by(Culprit::new(SubjectKind::Cpu, format!("cpu{mask}"), format!("affinity to {place}")))
         .hop(Hop {
             edge: "runnable".into(),
-            who: format!("{busy} of {}", victim.name),
+            who: who(world, members, &busy, &victim),
             waits_for: match had(world, &cpus) {
                 Some(who) => format!("{place}, which {} had", who.name),
                 None => format!("{place}, behind others"),
@@ -227,6 +229,20 @@ fn finding(
             format!("let them use all CPUs, if the binding is not deliberate (undo: taskset -acp {} PID; or the cpuset's cpus)", quoted(mask)),
             command!("taskset -acp {} {}", world.allowed().common().list(), tgid),
         ))
+}
+
+/// The processes that wait, and where they are.
+fn who(world: &World<'_>, members: &BTreeSet<usize>, busy: &str, victim: &Subject) -> String {
+    match waiting(world, members).filter(|_| victim.kind == SubjectKind::Cgroup) {
+        Some(processes) => format!("{}, {busy} of {}", processes.name, victim.name),
+        None => format!("{busy} of {}", victim.name),
+    }
+}
+
+/// Those of them that waited, by process.
+fn waiting(world: &World<'_>, members: &BTreeSet<usize>) -> Option<Subject> {
+    let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns));
+    names::processes(world.tasks(), members.iter().filter_map(waited))
 }
 
 /// The CPUs of a mask, and the NUMA node if they are all of one.
@@ -250,8 +266,7 @@ fn victim(
     if let Some(cgroup) = ev.cgroup(group).filter(|c| c.path != "/") {
         return Ok(names::cgroup_subject(cgroup));
     }
-    let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns));
-    Ok(names::processes(world.tasks(), members.iter().filter_map(waited)).unwrap_or_else(Subject::host))
+    Ok(waiting(world, members).unwrap_or_else(Subject::host))
 }
 
 /// Who had these CPUs, of those that may use no others.

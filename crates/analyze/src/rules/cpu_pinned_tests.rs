@@ -280,6 +280,33 @@ fn what_looking_itself_takes_is_room() {
     assert!((0.8..=2.2).contains(&lost), "{lost}");
 }
 
+/// Nobody but the look itself had CPU 0 for a moment, and of those that fill it each was ready for that.
+#[test]
+fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
+    for mask in ["0-1", "0"] {
+        let mut rec = with_stat(host(16, "1", 1, 62), [0, 0]);
+        let web = Cgroup { id: 8, path: "/web".into(), ..rec.tables.cgroups.as_ref().unwrap()[0].clone() };
+        rec.tables.cgroups.as_mut().unwrap().push(web);
+        let others = host(16, mask, mask.len() as u32, 57).tables.tasks.unwrap();
+        let others = others.into_iter().zip(100..).map(|(task, pid)| Task { cpu_cgroup: 8, pid, ..task });
+        let looks = Task { tgid: 7, pid: 8, ..host(1, "0-1", 2, 80).tables.tasks.unwrap()[0].clone() };
+        rec.tables.tasks.as_mut().unwrap().extend(others.chain([looks]));
+        rec.meta.own_pids = vec![7];
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "others on {mask}");
+    }
+}
+
+#[test]
+fn what_looks_is_no_victim() {
+    let mut rec = host(2, "1", 1, 250);
+    for (task, id) in rec.tables.tasks.iter_mut().flatten().zip(7..) {
+        (task.pid, task.tgid) = (id, id);
+    }
+    assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);
+    rec.meta.own_pids = vec![7, 8];
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+}
+
 /// All CPUs outside were taken just while they waited: idle time came after.
 #[test]
 fn room_must_have_been_there_while_they_waited() {

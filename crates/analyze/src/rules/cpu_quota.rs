@@ -34,7 +34,7 @@ pub const RULE: Rule = Rule {
           together; those without which as much would be gained are not named.",
     limits: "If the waits of a task never vary, its sleeps could have absorbed them or not: then a range is given, and \
              a cause only if its lower end is above the threshold. Of more than 512 sets of nested quotas those are looked at below which \
-             most was waited. cpu.max.burst is in the kernel's counters already. Real-time tasks have no quota of this \
+             most was waited; of the rest it cannot tell. cpu.max.burst is in the kernel's counters already. Real-time tasks have no quota of this \
              sort; with a sched_ext scheduler it cannot tell.",
     sources: "kernel/sched/fair.c (throttle_cfs_rq, sched_cfs_period_timer); Documentation/scheduler/sched-bwc.rst; \
               since v6.18 tasks are throttled on their way to user space (e1fad12dcb66): they count as runnable there, too.",
@@ -51,8 +51,14 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let cgroups = ev.cgroups()?;
     let world = ev.world_of_losses()?;
     let least = WORTH_IT * ev.window().as_nanos() as f64;
+    let (all_held, all) = nested::held(world, &stood(ev), cgroups, least);
     let mut found = Vec::new();
-    for held in nested::held(world, cgroups, least) {
+    if !all {
+        const MANY: &str =
+            "there are more sets of nested quotas than are looked at; those below which most was waited were";
+        found.push(Finding::cannot_tell(RULE.id, Missing::unclear("what the rest of the quotas cost", MANY)));
+    }
+    for held in all_held {
         let loss = world.loss(&held.tasks, &held.lift());
         let loss = loss.at_most(standing(ev, world, &held));
         if loss.high.as_nanos() as f64 > least {
@@ -60,6 +66,16 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         }
     }
     Ok(found)
+}
+
+/// What threads stood still for quotas, as far as rows of their waits tell.
+fn stood(ev: &Evidence<'_>) -> nested::Stood {
+    let mut stood = nested::Stood::new();
+    for span in ev.spans().unwrap_or_default().iter().filter(|span| span.throttled_ns > 0) {
+        let sum = stood.entry(span.pid).or_default();
+        *sum = sum.saturating_add(span.throttled_ns);
+    }
+    stood
 }
 
 /// The time that these tasks can have stood still for quotas: whose quota runs out stands until its next period begins, so for
@@ -190,6 +206,9 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
         [one] => format!("; that of {one} must change with it"),
         [others @ .., last] => format!("; those of {} and {last} must change with it", others.join(", ")),
     };
+    if most.uncounted {
+        return format!("{whose} ran out, how often is not known: it was empty when the window began{with}");
+    }
     format!("{whose} ran out in {} of its periods{with}", bitten(most))
 }
 
@@ -197,7 +216,7 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
 pub(crate) fn binding(ev: &Evidence<'_>) -> Result<HashMap<u64, u64>, Missing> {
     let (cgroups, world) = (ev.cgroups()?, ev.world_of_losses()?);
     let least = WORTH_IT * ev.window().as_nanos() as f64;
-    let held = nested::held(world, cgroups, least);
+    let (held, _) = nested::held(world, &stood(ev), cgroups, least);
     let of = |held: &Held<'_>| {
         let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
         tasks.map(|task| (task.cpu_cgroup, held.group.id)).collect::<Vec<_>>()
@@ -310,18 +329,42 @@ mod tests {
     /// It ran out once. What its tasks waited beyond that they waited for CPUs that others had, or each other.
     #[test]
     fn no_more_is_lost_than_the_periods_in_which_it_ran_out() {
-        let lost = |throttled, uncounted| {
-            let mut rec = host(Some(190), throttled, 800);
-            rec.tables.cgroups.as_mut().unwrap()[0].uncounted = uncounted;
+        let lost = |throttled| {
+            let rec = host(Some(190), throttled, 800);
             let found = check(&Evidence::of(&rec)).unwrap();
             (found[0].lost.unwrap().as_secs_f64(), found[0].lost_range.unwrap().1.as_secs_f64())
         };
         // The period in which it ran out, and a part of the one before the window.
-        let (likely, high) = lost(1, false);
+        let (likely, high) = lost(1);
         assert!((likely - 4.0 * 0.2).abs() < 0.01 && high < 4.0 * 0.2 + 0.01, "{likely} {high}");
-        assert!(lost(9, false).0 > 1.5);
-        // How often it ran out is not known.
-        assert!(lost(1, true).0 > 1.5);
+        assert!(lost(9).0 > 1.5);
+    }
+
+    /// A group that a runner uses again: empty when the window began, and held back in it.
+    #[test]
+    fn where_counters_have_no_beginning_the_tasks_tell() {
+        let check = |throttled_ms: u64| {
+            let mut rec = host(Some(20), 0, 200);
+            let group = &mut rec.tables.cgroups.as_mut().unwrap()[0];
+            group.uncounted = true;
+            group.cpu.as_mut().unwrap().periods = 0;
+            for (task, pid) in rec.tables.tasks.iter_mut().flatten().zip(1..) {
+                task.pid = pid;
+            }
+            let row = |pid| Span { pid, throttled_ns: throttled_ms * 1_000_000, ..Span::default() };
+            rec.tables.spans = Some((1..=4).map(row).collect());
+            check(&Evidence::of(&rec)).unwrap()
+        };
+        assert_eq!(check(40), vec![]);
+        let found = check(600);
+        assert_eq!((found.len(), found[0].kind), (1, Kind::Cause));
+        let lost = found[0].lost.unwrap().as_secs_f64();
+        assert!((lost - 3.6).abs() < 0.01, "{lost}");
+        assert!(
+            found[0].title.starts_with("its CPU quota ran out, how often is not known"),
+            "{}",
+            found[0].title
+        );
     }
 
     /// It was empty when the window began: what its counters say is of its whole life, and they are not told.

@@ -175,6 +175,11 @@ mod tests {
     use crate::evidence::fixture::Fixture;
 
     fn part(runs: &[(u32, u64, u64)], waits: &[(u64, u64)]) -> f64 {
+        part_beside(&[], runs, waits)
+    }
+
+    /// The runs are those of process 9.
+    fn part_beside(own: &[u32], runs: &[(u32, u64, u64)], waits: &[(u64, u64)]) -> f64 {
         let mut host = Fixture::second().with(|tables| {
             let run = |(cpu, from_ns, to_ns): &(u32, u64, u64)| Run {
                 cpu: *cpu,
@@ -184,12 +189,15 @@ mod tests {
             };
             let wait =
                 |(from, to): &(u64, u64)| Span { pid: 5, woken_ns: *from, to_ns: *to, ..Span::default() };
-            tables.tasks = Some(vec![Task { pid: 5, allowed: "0".into(), ..Task::default() }]);
+            let task =
+                |pid: u32, allowed: &str| Task { pid, tgid: pid, allowed: allowed.into(), ..Task::default() };
+            tables.tasks = Some(vec![task(5, "0"), task(9, "0-2")]);
             tables.cgroups = Some(Vec::new());
             tables.runs = Some(runs.iter().map(run).collect());
             tables.spans = Some(waits.iter().map(wait).collect());
         });
         host.0.meta.cpus = 3;
+        host.0.meta.own_pids = own.to_vec();
         let world = World::of(&host.ev()).unwrap();
         let part = Elsewhere::of(&host.ev()).part_with_room(&world, &BTreeSet::from([0]), Duration::ZERO);
         assert_eq!(part.least, part.told, "nothing was let go");
@@ -202,6 +210,12 @@ mod tests {
         assert_eq!(part(&runs, &[(150, 250)]), 0.0);
         assert_eq!(part(&runs, &[(100, 200)]), 0.5);
         assert_eq!(part(&runs, &[(0, 100), (240, 340)]), 0.95);
+    }
+
+    #[test]
+    fn what_looking_itself_took_is_room() {
+        let runs = [(1, 0, 100), (2, 0, 100)];
+        assert_eq!([part_beside(&[], &runs, &[(0, 100)]), part_beside(&[9], &runs, &[(0, 100)])], [0.0, 1.0]);
     }
 
     #[test]

@@ -45,24 +45,42 @@ pub(super) fn bit(group: &Cgroup) -> bool {
 }
 
 /// ... or those above one another together: of several that are used up at a time the kernel counts whichever it finds first
-/// (kernel/sched/fair.c, throttle_cfs_rq), and a group above that is throttled lets nobody below use its own up.
-fn are_noticed(path: &[&Cgroup]) -> bool {
-    path.iter().map(|group| bitten(group).ratio()).sum::<f64>() >= NOTICEABLE.ratio()
+/// (kernel/sched/fair.c, throttle_cfs_rq), and a group above that is throttled lets nobody below use its own up. Where counters
+/// have no beginning, their tasks tell.
+fn are_noticed(world: &World<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
+    let noticed = NOTICEABLE.ratio();
+    if path.iter().map(|group| bitten(group).ratio()).sum::<f64>() >= noticed {
+        return true;
+    }
+    let tasks = || tasks.iter().filter_map(|at| world.tasks().get(*at));
+    let lived: f64 = tasks().map(|task| task.lived_ns as f64).sum();
+    let throttled: f64 = tasks().filter_map(|task| stood.get(&task.pid)).map(|ns| *ns as f64).sum();
+    path.iter().any(|group| group.uncounted) && throttled > 0.0 && throttled >= noticed * lived
 }
+
+/// Time that a thread was seen to stand still for quotas.
+pub(super) type Stood = HashMap<u32, u64>;
 
 /// Sets of nested quotas that are looked at: those below which most was waited. Each asks what all beside it would get, and nobody
 /// reads more findings.
 const MOST_CLASSES: usize = 512;
 
-/// Tasks that quotas held back for more than `least_ns`, by the quota that binds first.
-pub(super) fn held<'r>(world: &World<'_>, cgroups: &'r [Cgroup], least_ns: f64) -> Vec<Held<'r>> {
+/// Tasks that quotas held back for more than `least_ns`, by the quota that binds first; whether all sets of quotas were
+/// looked at.
+pub(super) fn held<'r>(
+    world: &World<'_>,
+    stood: &Stood,
+    cgroups: &'r [Cgroup],
+    least_ns: f64,
+) -> (Vec<Held<'r>>, bool) {
     let mut classes = classes(world, cgroups);
     let below = below(&classes);
     let waited = |tasks: &BTreeSet<usize>| -> f64 {
         tasks.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum()
     };
-    classes.retain(|(path, tasks)| are_noticed(path) && waited(tasks) > least_ns);
+    classes.retain(|class| are_noticed(world, stood, class) && waited(&class.1) > least_ns);
     classes.sort_by(|a, b| waited(&b.1).total_cmp(&waited(&a.1)));
+    let all = classes.len() <= MOST_CLASSES;
     classes.truncate(MOST_CLASSES);
     let alone: Vec<_> =
         classes.iter().map(|class| must_change(world, class, &BTreeSet::new(), &below)).collect();
@@ -83,7 +101,7 @@ pub(super) fn held<'r>(world: &World<'_>, cgroups: &'r [Cgroup], least_ns: f64) 
         }
         held.with.sort_by(|a, b| tightness(a).total_cmp(&tightness(b)));
     }
-    found.into_values().collect()
+    (found.into_values().collect(), all)
 }
 
 /// All tasks below each quota.
