@@ -254,6 +254,9 @@ func main() {
 		check(os.WriteFile(procs, []byte("0"), 0))
 	}
 	n := len(s.Work.Ladder.Names)
+	// On one CPU the runtime would let one goroutine run at a time: who comes back from a system call then waits until sysmon,
+	// which looks each 10 ms, takes the right to run from one that burns or sleeps in the kernel. Rounds are shorter than that.
+	runtime.GOMAXPROCS(2 * n)
 	size := (control + n*perSlot) * 8
 	memory, err := syscall.Mmap(s.Ledger, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	check(err)

@@ -19,8 +19,8 @@ use whyslow_faults::{Draw, Fence, Victim, bars, host};
 whyslow_faults::may_become_victim!();
 
 const RULE: &str = "cpu-pinned";
-/// A CPU of which one task got this part was full.
-const FULL: f64 = 0.88;
+/// A CPU was full if one task, bound to it, ran there or was ready to for this part of the time.
+const FULL: f64 = 0.97;
 /// Who waits for less of the time is no victim to be asked for.
 const A_LOSS: f64 = 0.3;
 
@@ -112,7 +112,7 @@ fn full_elsewhere(draw: &mut Draw, label: &str, bound: bool) -> Result<Outcome, 
             // What a disturbed host leaves idle is room: only then it may be.
             return Err(format!("accused, {}: {said}", found["title"]).into());
         }
-        if bound && had.iter().skip(1).any(|had| had.ran < FULL) {
+        if bound && had.iter().skip(1).any(|had| had.ran + had.waited < FULL) {
             why = format!("the others were not full: {said}");
             continue;
         }
