@@ -6,3 +6,4 @@ pub mod cpu_quota;
 pub mod listen_overflow;
 pub mod memory_limit;
 pub mod swap_in;
+mod tree;

@@ -5,8 +5,6 @@
 //! bursts on a timer, each larger than the quota of one period and smaller than that of the periods until the next:
 //! throttled again and again, never late.
 
-mod tree;
-
 use std::io;
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use crate::scene::{Form, Kind, Scene, Stage, Switch};
 use crate::spec::Work;
 use crate::{Draw, Victim};
 
-use tree::Tree;
+use super::tree::Tree;
 
 /// The victim's CPU is taken over this time before the quota is set.
 const LOOK_BACK: Duration = Duration::from_millis(800);
@@ -84,7 +82,7 @@ fn decoy(period: Duration, tree: &Tree, draw: &mut Draw) -> Drawn {
 }
 
 fn fixed(tree: Tree, quota: Option<(Duration, Duration)>) -> Switch {
-    Box::new(move |_, on| tree.set(if on { quota } else { None }))
+    Box::new(move |_, on| tree.set_quota(if on { quota } else { None }))
 }
 
 /// A quota of `bite` times the CPU that the victim uses just before it is first set. By the kernel's own account: that is what
@@ -93,7 +91,7 @@ fn bitten(tree: Tree, period: Duration, bite: f64) -> Switch {
     let mut quota = None;
     Box::new(move |_, on| {
         if !on {
-            return tree.set(None);
+            return tree.set_quota(None);
         }
         let quota = match quota {
             Some(quota) => quota,
@@ -104,6 +102,6 @@ fn bitten(tree: Tree, period: Duration, bite: f64) -> Switch {
                 *quota.insert(period.mul_f64(used.as_secs_f64() / over.as_secs_f64() * bite).max(LEAST_QUOTA))
             }
         };
-        tree.set(Some((quota, period)))
+        tree.set_quota(Some((quota, period)))
     })
 }

@@ -1,11 +1,13 @@
 //! A cgroup reads a file that does not fit under its memory limit, again and again.
 //!
-//! Fault: the file is 3 to 4 times the limit; without the limit all of it is cached. Twin: a limit with room for
+//! Fault: the file is 3 to 4 times the limit, which one of up to four nested cgroups has, or some; without the limit all of it
+//! is cached. Twin: a limit with room for
 //! the file. Decoy: a stream that reads each block once, on a timer: the limit is met all the time, and what is
 //! thrown out for it is never wanted again.
 
 use std::io;
 
+use super::tree::Tree;
 use crate::scene::{Form, Kind, Scene, Stage};
 use crate::spec::Work;
 use crate::{Draw, Victim, host};
@@ -38,27 +40,32 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
             (draw.between(1, 2), Work::Reread { file: file.clone(), block, random })
         }
     };
-    let said = format!("limit {} MiB, file {} MiB, {threads} x {work:?}", limit >> 20, file_size >> 20);
-    let group = stage.fence.group(&draw.word(6))?;
+    let tree = Tree::draw(stage, form, draw)?;
+    let said = format!(
+        "limit {} MiB, file {} MiB, {threads} x {work:?}; limits by level, the outermost first: {tree}",
+        limit >> 20,
+        file_size >> 20
+    );
+    let group = tree.leaf().clone();
     let comm = format!("read-{}", draw.word(4));
     let victim = Victim::spawn(stage.fence.spec(&group, &comm, threads, work))?;
-    let (imposed, counted) = (group.clone(), group.clone());
+    let (counted, limits) = (tree.binding().clone(), tree.must_change());
     Ok(Scene {
         victim,
         others: Vec::new(),
-        resources: vec![group.path().to_owned(), file.display().to_string()],
+        resources: vec![tree.outermost().path().to_owned(), file.display().to_string()],
         group,
         kind: Kind::MemoryLimit,
         form,
         said,
         switch: Box::new(move |victim, on| {
-            victim.while_stopped(|| imposed.set_memory_limit(on.then_some(limit)))?;
+            victim.while_stopped(|| tree.set_memory(on.then_some(limit)))?;
             // Without the limit means: all of the file in the cache.
             if on { Ok(()) } else { victim.warm() }
         }),
         counter: Some(Box::new(move |_| counted.limit_hits())),
         without: Vec::new(),
-        limits: Vec::new(),
+        limits,
         _belongings: Vec::new(),
     })
 }

@@ -106,7 +106,9 @@ impl Finding<'_> {
         let fixes = self.value["fixes"].as_array();
         let commands: Vec<&str> =
             fixes.into_iter().flatten().filter_map(|fix| fix["command"].as_str()).collect();
-        let lifts = |command: &&str, group: &String| command.contains(&format!("{group}/cpu."));
+        let lifts = |command: &&str, group: &String| {
+            ["cpu.", "memory."].iter().any(|file| command.contains(&format!("{group}/{file}")))
+        };
         commands.len() == groups.len()
             && groups.iter().all(|group| commands.iter().any(|command| lifts(command, group)))
     }

@@ -1,4 +1,4 @@
-//! Nested cgroups, some of which have a quota.
+//! Nested cgroups, some of which have a limit: a CPU quota, or one on memory.
 
 use std::fmt;
 use std::io;
@@ -8,10 +8,10 @@ use crate::Draw;
 use crate::cgroup::Group;
 use crate::scene::{Form, Stage};
 
-/// What a level's quota is, as a multiple of the one that binds; `None`: it has none. The outermost level first.
+/// What a level's limit is, as a multiple of the one that binds; `None`: it has none. The outermost level first.
 type Level = Option<u32>;
 
-/// Shapes that every kernel takes: v1 refuses a child more than its parent has (kernel/sched/core.c, tg_cfs_schedulable_down).
+/// Shapes that every kernel takes: v1 refuses a child more CPU than its parent has (kernel/sched/core.c, tg_cfs_schedulable_down).
 const SHAPES: [&[Level]; 7] = [
     &[Some(1)],
     &[None, Some(1)],
@@ -23,7 +23,7 @@ const SHAPES: [&[Level]; 7] = [
     &[Some(1), Some(1), None, None],
 ];
 
-/// Groups, each in the one before, with their quotas. The victim is in the last.
+/// Groups, each in the one before, with their limits. The victim is in the last.
 #[derive(Clone)]
 pub struct Tree {
     levels: Vec<(Group, Level)>,
@@ -55,20 +55,28 @@ impl Tree {
         &self.levels[0].0
     }
 
-    /// The group whose quota binds; of several that are alike the innermost.
+    /// The group whose limit binds; of several that are alike the innermost.
     pub fn binding(&self) -> &Group {
         let binding = self.levels.iter().rev().find(|(_, level)| *level == Some(1));
         binding.map_or(self.leaf(), |(group, _)| group)
     }
 
-    /// Paths of the groups whose quotas must change, the binding one first.
+    /// Paths of the groups whose limits must change, the binding one first.
     pub fn must_change(&self) -> Vec<String> {
         let tight = self.levels.iter().rev().filter(|(_, level)| *level == Some(1));
         tight.map(|(group, _)| group.path().to_owned()).collect()
     }
 
+    /// Set the memory limit that binds, and with it the others; `None`: lift all.
+    pub fn set_memory(&self, limit: Option<u64>) -> io::Result<()> {
+        self.levels.iter().try_for_each(|(group, level)| match level {
+            Some(times) => group.set_memory_limit(limit.map(|limit| limit * u64::from(*times))),
+            None => Ok(()),
+        })
+    }
+
     /// Set the quota that binds, each period, and with it the others; `None`: lift all.
-    pub fn set(&self, quota: Option<(Duration, Duration)>) -> io::Result<()> {
+    pub fn set_quota(&self, quota: Option<(Duration, Duration)>) -> io::Result<()> {
         match quota {
             // A child may never have more than its parent: the outermost first, and lifted last.
             Some((quota, period)) => self.levels.iter().try_for_each(|(group, level)| match level {
