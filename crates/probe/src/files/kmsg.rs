@@ -73,7 +73,6 @@ fn slide(
     }
     into.clear();
     into.extend(kept);
-    crate::addresses::hide_in_text(into);
     Ok(whole)
 }
 

@@ -11,6 +11,7 @@ use whyslow_model::{Frame, Missing};
 use super::Seen;
 use super::absent;
 use super::table::Row;
+use crate::addresses::hide_in_frame;
 
 /// What was said already: a file that is absent at the start is absent at the end.
 pub(super) type Noted = BTreeSet<String>;
@@ -37,8 +38,9 @@ impl Tally {
     }
 
     /// A file was read.
-    pub fn took(&mut self, frame: Frame, whole: bool, noted: &mut Noted, seen: &mut Seen) {
+    pub fn took(&mut self, mut frame: Frame, whole: bool, noted: &mut Noted, seen: &mut Seen) {
         self.got += 1;
+        hide_in_frame(&mut frame);
         if !whole {
             let reason = format!("only {} bytes of it are kept", frame.bytes.len());
             note(Missing::skipped(format!("the rest of {}", frame.name), reason), noted, seen);
@@ -155,6 +157,12 @@ mod tests {
         let seen = settled("psi-cpu", &[("proc/pressure/cpu", Err(libc::EOPNOTSUPP))]);
         assert_eq!(whats(&seen), ["proc/pressure/cpu"]);
         assert!(seen.frames.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_of_a_file_has_no_address() {
+        let seen = settled("modules", &[("proc/modules", Ok(b"nfs 4096 0 - Live 0xffffffffc0a3b000\n"))]);
+        assert_eq!(seen.frames[0].bytes, b"nfs 4096 0 - Live 0x0000000000000000\n");
     }
 
     #[test]
