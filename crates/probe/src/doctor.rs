@@ -18,6 +18,7 @@ use crate::files::own_limits::OwnLimits;
 use crate::kallsyms::Kallsyms;
 use crate::numbers::{OUTSIDE, Scope};
 use crate::rights::Rights;
+use crate::speed::which;
 use crate::{bpf, host};
 
 /// One thing that whyslow can use.
@@ -113,7 +114,7 @@ fn objects() -> Vec<Rung> {
         "which function burns the CPU, and who only waits there",
         bpf::oncpu::OnCpu::start(
             &mut MaybeUninit::uninit(),
-            &host::online_cpus(Path::new("/")),
+            &which::unisolated(Path::new("/")),
             bpf::oncpu::Pace::Calm,
         )
         .map(drop),
@@ -140,7 +141,7 @@ fn objects() -> Vec<Rung> {
     object(
         "BPF: kernel locks",
         "who holds the kernel lock that others wait for",
-        bpf::locks::Locks::start(&mut MaybeUninit::uninit(), None, &host::online_cpus(Path::new("/")))
+        bpf::locks::Locks::start(&mut MaybeUninit::uninit(), None, &which::unisolated(Path::new("/")))
             .map(drop),
     );
     object(

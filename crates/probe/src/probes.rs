@@ -5,6 +5,7 @@ mod load;
 mod slots;
 mod traced;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub struct Probes<'slot> {
     is_thrifty: bool,
     kallsyms: Kallsyms,
     code: Vec<Range<u64>>,
+    /// CPUs that may be interrupted to see what runs there, as long as no process has them for itself.
+    sampled: Vec<u32>,
     /// Who is followed from the begin of the window on, as BPF calls them.
     followed: Vec<u32>,
     start: tasks::Snapshot,
@@ -97,12 +100,26 @@ impl Probes<'_> {
 
     /// No sampler on a CPU that a process has for itself.
     pub fn spare_owned(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
-        let Some(oncpu) = self.oncpu.as_mut().filter(|_| !plan.all_cpus) else { return };
-        let isolated = which::isolated(Path::new("/"));
-        let owned: Vec<u32> = which::owned(&self.start.tasks).into_keys().collect();
-        oncpu.spare(&owned);
-        let told: Vec<u32> = owned.into_iter().filter(|cpu| !isolated.contains_key(cpu)).collect();
-        missing.extend(oncpu::spared(&told, "each one process's own"));
+        let owned = if plan.all_cpus { BTreeMap::new() } else { which::owned(&self.start.tasks) };
+        if let Some(oncpu) = &mut self.oncpu {
+            let isolated = which::isolated(Path::new("/"));
+            oncpu.spare(&owned.keys().copied().collect::<Vec<_>>());
+            let told: Vec<u32> = owned.keys().copied().filter(|cpu| !isolated.contains_key(cpu)).collect();
+            missing.extend(oncpu::spared(&told, "each one process's own"));
+        }
+        self.watch_locks(&which::unowned(&self.sampled, &owned), missing);
+    }
+
+    fn watch_locks(&mut self, cpus: &[u32], missing: &mut Vec<MissingNote>) {
+        let Some(locks) = &mut self.locks else { return };
+        if cpus.is_empty() {
+            let reason =
+                "a timer looks at them, and each CPU is one process's own; whyslow cpu --all-cpus sets it";
+            missing.push(Missing::skipped("owners of kernel locks while a wait lasts", reason).into());
+        }
+        if keep(locks.watch(cpus), missing).is_none() {
+            self.locks = None;
+        }
     }
 
     /// All is read that is read before it: the window begins now. What the probes counted since they were attached is
@@ -197,6 +214,31 @@ impl Probes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn root_no_sampler_is_set_on_a_cpu_that_a_process_has_for_itself() {
+        let open = which::unisolated(Path::new("/"));
+        let [owned, others @ ..] = &open[..] else { panic!("no CPU is online") };
+        if others.is_empty() {
+            eprintln!("not run: one CPU alone");
+            return;
+        }
+        let plan = Plan { window: Duration::from_secs(1), root: "/".into(), ..Plan::default() };
+        let (mut slots, mut missing) = (Slots::default(), Vec::new());
+        let mut probes = Probes::load(&mut slots, &plan, &mut missing);
+        let watched = |probes: &Probes<'_>| probes.locks.as_ref().expect("root may load it").watched();
+        assert_eq!(watched(&probes), [0; 0], "whose the CPUs are is not known yet");
+        let of = |tgid, cpus: &[u32]| {
+            let mut task = tasks::tasks_one { pid: tgid, tgid, ..tasks::tasks_one::default() };
+            cpus.iter().for_each(|cpu| task.allowed[*cpu as usize / 64] |= 1 << (cpu % 64));
+            task
+        };
+        probes.start.tasks = vec![of(7, &[*owned]), of(8, others), of(9, others)];
+        probes.spare_owned(&plan, &mut missing);
+        assert_eq!(watched(&probes), others.iter().copied().take(2).collect::<Vec<_>>());
+        probes.spare_owned(&Plan { all_cpus: true, ..plan }, &mut missing);
+        assert_eq!(watched(&probes), open.iter().copied().take(2).collect::<Vec<_>>());
+    }
 
     #[test]
     fn run_time_is_counted_in_a_fifth_of_a_window_or_now_and_then_if_it_has_no_known_end() {

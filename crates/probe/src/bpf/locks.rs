@@ -48,7 +48,8 @@ const MOST_HOLDS: usize = 200_000;
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Locks<'slot> {
     skel: skel::LocksSkel<'slot>,
-    timers: Vec<File>,
+    /// By CPU.
+    timers: Vec<(u32, File)>,
     walk: Link,
     holds: Thinned<locks_hold>,
     counts_from: u64,
@@ -87,7 +88,8 @@ pub struct Seen {
 }
 
 impl<'slot> Locks<'slot> {
-    /// Load, attach, and find the waits that have begun already: the window begins.
+    /// Load, attach, and find the waits that have begun already: the window begins. `cpus`: as of `watch`; none, where it is
+    /// not known yet which of them are somebody's own.
     pub fn start(
         slot: &'slot mut MaybeUninit<OpenObject>,
         shared: Option<Shared<'_>>,
@@ -105,7 +107,7 @@ impl<'slot> Locks<'slot> {
     ) -> Result<Self, Missing> {
         super::ring::may_be_filled(WHAT)?;
         let probe = Self::load(slot, shared, max_rows).map_err(|err| not_started(&err))?;
-        probe.timed(cpus)
+        probe.seeded(cpus)
     }
 
     fn load(
@@ -140,15 +142,28 @@ impl<'slot> Locks<'slot> {
         Ok(Self { skel, timers: Vec::new(), walk, holds: Thinned::of(MOST_HOLDS), counts_from: 0 })
     }
 
-    fn timed(mut self, cpus: &[u32]) -> Result<Self, Missing> {
+    fn seeded(mut self, cpus: &[u32]) -> Result<Self, Missing> {
         if let Some(seed) = &self.skel.links.seed {
             walk(WHAT, seed)?;
         }
+        self.watch(cpus)?;
+        Ok(self)
+    }
+
+    /// Look again at waits that last, from the first of these CPUs, and from no others.
+    pub fn watch(&mut self, cpus: &[u32]) -> Result<(), Missing> {
+        self.timers.clear();
         for cpu in cpus.iter().take(TIMERS) {
             let timer = oncpu::timer(WHAT, *cpu, HERTZ, self.skel.progs.again.as_fd())?;
-            self.timers.push(timer);
+            self.timers.push((*cpu, timer));
         }
-        Ok(self)
+        Ok(())
+    }
+
+    /// The CPUs that have a timer of ours.
+    #[cfg(test)]
+    pub(crate) fn watched(&self) -> Vec<u32> {
+        self.timers.iter().map(|(cpu, _)| *cpu).collect()
     }
 
     /// The window begins now, and lasts until `end` is told: what lies outside is not told.

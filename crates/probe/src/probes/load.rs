@@ -68,6 +68,7 @@ impl<'slot> Probes<'slot> {
         if let Some(follow) = follow {
             probes.follow(follow, missing);
         }
+        probes.sampled = cpus;
         probes.code = programs::code();
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
@@ -105,7 +106,8 @@ impl<'slot> Probes<'slot> {
         }
         let shared = self.sched.as_ref().map(sched::Sched::shared);
         self.blkio = keep(blkio::Blkio::start(slots.blkio, &self.kallsyms, shared), missing);
-        self.locks = keep(locks::Locks::start(slots.locks, shared, cpus), missing);
+        // Its timers are set when it is known whose the CPUs are.
+        self.locks = keep(locks::Locks::start(slots.locks, shared, &[]), missing);
         if !self.is_thrifty {
             self.late = keep(late::Late::start(slots.late, &self.kallsyms, types.late), missing);
         }
@@ -172,6 +174,7 @@ impl<'slot> Probes<'slot> {
             is_thrifty: false,
             kallsyms: Kallsyms::default(),
             code: Vec::new(),
+            sampled: Vec::new(),
             followed: Vec::new(),
             start: tasks::Snapshot::default(),
         }
@@ -181,12 +184,9 @@ impl<'slot> Probes<'slot> {
 /// CPUs that may be interrupted to see what runs there.
 fn sampled(all: bool, missing: &mut Vec<MissingNote>) -> Vec<u32> {
     let root = Path::new("/");
-    let (online, isolated) = (host::online_cpus(root), which::isolated(root));
-    let (kept, open): (Vec<u32>, Vec<u32>) =
-        online.iter().copied().partition(|cpu| !all && isolated.contains_key(cpu));
-    if open.is_empty() {
-        return online;
-    }
+    let online = host::online_cpus(root);
+    let open = if all { online.clone() } else { which::unisolated(root) };
+    let kept: Vec<u32> = online.into_iter().filter(|cpu| !open.contains(cpu)).collect();
     if let Some(note) = oncpu::spared(&kept, "isolated, or without a tick (nohz_full)") {
         missing.push(note);
     }

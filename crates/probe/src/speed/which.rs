@@ -23,6 +23,18 @@ pub fn isolated(root: &Path) -> BTreeMap<u32, &'static str> {
     isolated
 }
 
+/// CPUs that are online and not kept free; all that are online, if there are no others.
+pub fn unisolated(root: &Path) -> Vec<u32> {
+    let (online, isolated) = (host::online_cpus(root), isolated(root));
+    let open: Vec<u32> = online.iter().copied().filter(|cpu| !isolated.contains_key(cpu)).collect();
+    if open.is_empty() { online } else { open }
+}
+
+/// Those of `cpus` that no process has for itself: there a sampler disturbs nobody who asked for quiet.
+pub fn unowned(cpus: &[u32], owned: &BTreeMap<u32, u32>) -> Vec<u32> {
+    cpus.iter().copied().filter(|cpu| !owned.contains_key(cpu)).collect()
+}
+
 /// CPUs that one process has for itself, by its id: all others are kept off them by their masks (a partition of cpusets, an
 /// exclusive core). That a process is bound to a CPU alone does not make it its own.
 pub fn owned(tasks: &[tasks_one]) -> BTreeMap<u32, u32> {
@@ -112,6 +124,14 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(spared.keys().copied().collect::<Vec<_>>(), [2, 3, 5]);
         assert!(spared[&2].starts_with("it is isolated") && spared[&5].starts_with("a process has it"));
+    }
+
+    #[test]
+    fn samplers_go_where_no_process_has_a_cpu_for_itself() {
+        let owned = BTreeMap::from([(0, 7), (3, 9)]);
+        assert_eq!(unowned(&[0, 1, 2, 3, 4], &owned), [1, 2, 4]);
+        assert_eq!(unowned(&[0, 3], &owned), [0; 0]);
+        assert_eq!(unowned(&[0, 3], &BTreeMap::new()), [0, 3]);
     }
 
     #[test]
