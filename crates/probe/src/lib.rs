@@ -34,4 +34,6 @@ pub use record::{Audience, Follow, Plan, record};
 #[cfg(test)]
 mod test_group;
 #[cfg(test)]
+mod test_pids;
+#[cfg(test)]
 mod test_stuck;

@@ -73,8 +73,9 @@ impl<'slot> PidNamespace<'slot> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sched::tests::{Child, HOME, LargePids};
+    use super::super::sched::tests::{Child, HOME};
     use super::*;
+    use crate::test_pids::LargePids;
 
     /// One task of ours, and after it a stranger, or the other way round: nobody knows which of them a row was about.
     #[test]

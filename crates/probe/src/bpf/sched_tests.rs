@@ -4,6 +4,7 @@ use std::sync::mpsc;
 
 use super::super::shared::SLOTS;
 use super::*;
+use crate::test_pids::LargePids;
 
 #[test]
 fn where_btf_has_no_variables_the_symbols_of_data_tell_the_layout() {
@@ -148,36 +149,6 @@ fn root_children_of_the_followed_are_followed() {
     assert!(rows.last().is_some_and(|row| row.ended), "its end is told: {rows:?}");
 }
 
-/// While it lives pids may be as large as systemd lets them be. Ours are given away in the order of their numbers, all the
-/// same.
-pub(in crate::bpf) struct LargePids(
-    Option<String>,
-    #[expect(dead_code, reason = "held")] std::sync::MutexGuard<'static, ()>,
-);
-
-impl LargePids {
-    const FILE: &str = "/proc/sys/kernel/pid_max";
-
-    pub(in crate::bpf) fn new() -> Self {
-        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let before = std::fs::read_to_string(Self::FILE).unwrap();
-        let small = before.trim().parse::<u32>().unwrap() < 4_194_304;
-        if small {
-            std::fs::write(Self::FILE, "4194304").unwrap();
-        }
-        LargePids(small.then_some(before), turn)
-    }
-}
-
-impl Drop for LargePids {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            let _ = std::fs::write(Self::FILE, before);
-        }
-    }
-}
-
 /// A child with a pid that we choose, which sleeps and works in turns of milliseconds until it is dropped.
 pub(in crate::bpf) struct Child(u32);
 
@@ -194,8 +165,11 @@ impl Child {
         if born > 0 {
             return Child(pid);
         }
-        // SAFETY: numbers only.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        // SAFETY: numbers only: descriptors of the test, which it would keep open, are not asked for again.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0u32);
+        }
         loop {
             let until = Instant::now() + Duration::from_millis(3);
             while Instant::now() < until {
