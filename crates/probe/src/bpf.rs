@@ -23,6 +23,7 @@ pub mod locks;
 pub mod memory;
 pub mod napi;
 pub mod oncpu;
+pub mod own_memory;
 mod percpu;
 pub mod pidns;
 pub mod programs;

@@ -15,6 +15,7 @@ use libbpf_rs::btf::Btf;
 use whyslow_model::Missing;
 
 use crate::files::own_limits::OwnLimits;
+use crate::fit::Fit;
 use crate::kallsyms::Kallsyms;
 use crate::numbers::{OUTSIDE, Scope};
 use crate::rights::Rights;
@@ -55,6 +56,9 @@ pub fn doctor() -> Vec<Rung> {
     let root = Path::new("/");
     let mut rungs = vec![privilege(read(root, "proc/self/status")), btf(root)];
     rungs.push(pid_namespace(Scope::of(root)));
+    // Objects are made as large as a look would make them: whole ones may be more than our limit.
+    let limits = OwnLimits::read();
+    bpf::room::halve(Fit::halvings(&limits).unwrap_or(bpf::room::MOST_HALVINGS));
     rungs.extend(objects());
     rungs.push(Rung::new(
         "perf event cpu-clock",
@@ -72,7 +76,7 @@ pub fn doctor() -> Vec<Rung> {
     rungs.push(schedstat(read(root, "proc/schedstat")));
     rungs.extend(symbols(root));
     rungs.push(ask::cgroups(&root.join("sys/fs/cgroup")));
-    rungs.extend(own::limits(&OwnLimits::read()));
+    rungs.extend(own::limits(&limits));
     rungs.extend(optional(root));
     rungs.extend(speed());
     rungs
@@ -107,6 +111,11 @@ fn objects() -> Vec<Rung> {
         "BPF: task list",
         "who waits for what: nearly every cause",
         bpf::tasks::Tasks::start(&mut MaybeUninit::uninit()).map(drop),
+    );
+    object(
+        "BPF: own memory limits",
+        "limits that a container does not show: the tables are quartered there",
+        bpf::own_memory::groups().map(drop),
     );
     object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(types.as_ref()));
     object(

@@ -7,8 +7,11 @@ use whyslow_model::{Bytes, Missing, Share};
 
 use crate::bpf::room::MOST_HALVINGS;
 use crate::bpf::{connect, late, latency, napi, shared, work};
-use crate::files::own_limits::{CpuLimit, OwnLimits};
+use crate::files::own_limits::{CpuLimit, MemoryLimit, OwnLimits};
 use crate::speed;
+
+#[cfg(test)]
+mod tests;
 
 const MIB: u64 = 1 << 20;
 /// Memory of our own beside the tables: 17 MiB were measured here (5 MB of symbols twice, types, rows and the report), and
@@ -26,6 +29,9 @@ const PLACE: u64 = 1024;
 const SCARCE: f64 = 0.5;
 /// How often the tables are halved where CPU time is scarce: making and freeing whole ones takes 60 ms.
 const HALVINGS_WHEN_SCARCE: u32 = 2;
+/// ... and where a memory limit may be there that cannot be read: so we fit into 64 MiB, which few containers have less than,
+/// and the tables do for a host of a thousand tasks.
+const HALVINGS_WHEN_UNKNOWN: u32 = 2;
 
 /// How much of us there is to be.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -66,24 +72,10 @@ impl Fit {
             unknown_cpu: limits.cpu.as_ref().err().cloned(),
             ..Fit::default()
         };
-        if let Ok(Some(memory)) = &limits.memory {
-            let fitting =
-                (0..=MOST_HALVINGS).find(|halvings| need(*halvings, threads, follows) <= memory.left);
-            fit.halvings = fitting.ok_or_else(|| DoesNotFit {
-                cgroup: memory.cgroup.clone(),
-                limit: Bytes(memory.limit),
-                left: Bytes(memory.left),
-                needed: Bytes(need(MOST_HALVINGS, threads, follows)),
-            })?;
-            if fit.halvings > 0 {
-                let [limit, left] = [memory.limit, memory.left].map(Bytes);
-                let whole = Bytes(need(0, threads, follows));
-                fit.reasons.push(format!(
-                    "whyslow itself runs under a memory limit of {limit} in cgroup {}, which leaves {left}, and needs \
-                     {whole} for whole tables",
-                    memory.cgroup
-                ));
-            }
+        match &limits.memory {
+            Ok(Some(memory)) => fit.shrink(memory, threads, follows)?,
+            Ok(None) => {}
+            Err(_) => fit.be_careful(),
         }
         if let Ok(Some(cpu)) = &limits.cpu {
             fit.save(cpu);
@@ -91,10 +83,45 @@ impl Fit {
         Ok(fit)
     }
 
-    /// Whether whole tables of a look at the host fit. An error: not the smallest do.
-    pub(crate) fn has_whole_tables(limits: &OwnLimits) -> Result<bool, DoesNotFit> {
+    fn shrink(&mut self, memory: &MemoryLimit, threads: u32, follows: bool) -> Result<(), DoesNotFit> {
+        let fits = |halvings: &u32| need(*halvings, threads, follows) <= memory.left;
+        let least = need(MOST_HALVINGS, threads, follows);
+        // What is used of a hidden one may be cache, which makes room: refused is what its limit itself has no room for.
+        let may_fit = memory.is_hidden && least <= memory.limit;
+        let fitting = (0..=MOST_HALVINGS).find(fits).or(may_fit.then_some(MOST_HALVINGS));
+        self.halvings = fitting.ok_or_else(|| DoesNotFit {
+            cgroup: memory.cgroup.clone(),
+            limit: Bytes(memory.limit),
+            left: Bytes(memory.left),
+            needed: Bytes(least),
+        })?;
+        if self.halvings > 0 {
+            let [limit, left] = [memory.limit, memory.left].map(Bytes);
+            let whole = Bytes(need(0, threads, follows));
+            let (place, at_least) = if memory.is_hidden {
+                (", which no file here shows and", "at least ")
+            } else {
+                (", which", "")
+            };
+            self.reasons.push(format!(
+                "whyslow itself runs under a memory limit of {limit} in cgroup {}{place} leaves {at_least}{left}, and needs \
+                 {whole} for whole tables",
+                memory.cgroup
+            ));
+        }
+        Ok(())
+    }
+
+    /// Nobody could read a limit that may be there.
+    fn be_careful(&mut self) {
+        self.halvings = HALVINGS_WHEN_UNKNOWN;
+        self.reasons.push("whyslow itself may run under a memory limit that cannot be read".to_owned());
+    }
+
+    /// How often the tables of a look at the host are halved to fit into memory. An error: not the smallest fit.
+    pub(crate) fn halvings(limits: &OwnLimits) -> Result<u32, DoesNotFit> {
         let limits = OwnLimits { cpu: Ok(None), ..limits.clone() };
-        Self::into(&limits, shared::threads(), false).map(|fit| fit.halvings == 0)
+        Self::into(&limits, shared::threads(), false).map(|fit| fit.halvings)
     }
 
     /// With so much of a CPU our answers are late.
@@ -151,109 +178,4 @@ fn need(halvings: u32, threads: u32, follows: bool) -> u64 {
     let tables = TABLES + if follows { TABLES_OF_CALLS } else { 0 };
     let places = u64::from(shared::spares(threads, halvings).saturating_sub(shared::spares(0, halvings)));
     OWN + FIXED + (tables >> halvings) + places * PLACE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::files::own_limits::MemoryLimit;
-
-    fn limits(left: Option<u64>, cpus: Option<f64>) -> OwnLimits {
-        let memory = left.map(|left| MemoryLimit { cgroup: "/m".into(), limit: left + 3 * MIB, left });
-        let cpu = cpus.map(|cpus| CpuLimit { cgroup: "/c".into(), cpus });
-        OwnLimits { memory: Ok(memory), cpu: Ok(cpu), is_hidden_above: false }
-    }
-
-    fn fit(left: Option<u64>, cpus: Option<f64>) -> Fit {
-        Fit::into(&limits(left, cpus), 200, false).unwrap()
-    }
-
-    #[test]
-    fn without_limits_or_with_wide_ones_nothing_is_shed_and_nothing_said() {
-        for (left, cpus) in [(None, None), (Some(1 << 30), Some(2.0)), (Some(150 * MIB), Some(0.5))] {
-            let fit = fit(left, cpus);
-            assert_eq!(fit, Fit::default());
-            assert_eq!((fit.notes(false), fit.warning()), (Vec::new(), None));
-        }
-    }
-
-    #[test]
-    fn a_memory_limit_that_cannot_be_read_is_said_and_nothing_is_shed_for_it() {
-        let unclear = |what| Missing::unclear(what, "y");
-        let unknown = OwnLimits { memory: Err(unclear("m")), cpu: Err(unclear("c")), is_hidden_above: true };
-        let fit = Fit::into(&unknown, 200, true).unwrap();
-        assert_eq!((fit.halvings, &fit.thrift), (0, &None));
-        assert_eq!(fit.notes(false), [unclear("m"), unclear("c")]);
-        let said = fit.warning().expect("who is killed there finds it nowhere else");
-        assert!(
-            said.contains(&unclear("m").to_string()) && !said.contains(&unclear("c").to_string()),
-            "{said}"
-        );
-        let scarce = OwnLimits { cpu: limits(None, Some(0.1)).cpu, ..unknown };
-        let notes = Fit::into(&scarce, 200, true).unwrap().notes(false);
-        assert!(
-            notes.contains(&unclear("m")) && notes.iter().any(|note| note.what() == "a part of the tables")
-        );
-    }
-
-    #[test]
-    fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
-        assert_eq!(fit(Some(100 * MIB), None).halvings, 1);
-        let tight = fit(Some(47 * MIB), None);
-        assert_eq!(tight.halvings, 3);
-        let notes = tight.notes(false);
-        let [Missing::Skipped { what, reason }] = &notes[..] else { panic!("{notes:?}") };
-        assert_eq!(what, "a part of the tables");
-        for word in
-            ["a memory limit of 50 MiB in cgroup /m", "leaves 47 MiB", "needs 148 MiB", "1/8 of its rows"]
-        {
-            assert!(reason.contains(word), "{word}: {reason}");
-        }
-        assert!(
-            Fit::into(&limits(Some(50 * MIB), None), 200, true).unwrap().halvings > 3,
-            "`run` needs more"
-        );
-    }
-
-    #[test]
-    fn what_does_not_fit_says_where_and_how_much_it_needs() {
-        let said = Fit::into(&limits(Some(30 * MIB), None), 200, false).unwrap_err().to_string();
-        for word in ["cgroup /m (33 MiB)", "leaves 30 MiB", "at least 38 MiB"] {
-            assert!(said.contains(word), "{word}: {said}");
-        }
-        assert!(Fit::into(&limits(Some(0), None), u32::MAX, true).is_err());
-        assert!(
-            Fit::into(&limits(Some(41 * MIB), None), u32::MAX, true).is_err(),
-            "a crowd needs more places"
-        );
-    }
-
-    #[test]
-    fn with_a_tenth_of_a_cpu_the_quota_is_named_and_what_few_ask_for_is_left_out() {
-        let thrifty = fit(None, Some(0.1));
-        assert!(thrifty.thrift.is_some());
-        let notes = thrifty.notes(false);
-        let quota = "a CPU quota of 10 % of a CPU in cgroup /c: answers take longer";
-        assert!(notes.iter().all(|note| note.to_string().contains(quota)), "{notes:?}");
-        for what in ["CPU speed", "late CPUs", "cross-CPU calls", "a part of the tables"] {
-            assert!(notes.iter().any(|note| note.what() == what), "{what}: {notes:?}");
-        }
-        assert!(thrifty.warning().unwrap().contains(quota));
-        assert!(
-            !thrifty.notes(true).iter().any(|note| note.what() == "CPU speed"),
-            "`whyslow cpu` asks for it"
-        );
-    }
-
-    #[test]
-    fn both_limits_are_named() {
-        let both = fit(Some(47 * MIB), Some(0.1));
-        assert_eq!(both.halvings, 3);
-        let warning = both.warning().unwrap();
-        assert!(warning.contains("memory limit") && warning.contains("CPU quota"), "{warning}");
-        let both = fit(Some(100 * MIB), Some(0.1));
-        let said: Vec<String> = both.notes(false).iter().map(ToString::to_string).collect();
-        assert!(said.iter().any(|note| note.contains("memory limit")), "{said:?}");
-        assert!(said.iter().any(|note| note.contains("CPU quota")), "{said:?}");
-    }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Names of ours start with this.
 const PREFIX: &str = "whyslow-test";
@@ -82,6 +83,17 @@ impl Group {
         }
         Victim(command.spawn().unwrap())
     }
+}
+
+/// What a child of ours tells that goes into this group first.
+pub(crate) fn in_group(folder: &Path, tell: impl FnOnce() -> String) -> String {
+    let procs = folder.join("cgroup.procs");
+    let told = crate::child::run(Duration::from_secs(60), 1 << 20, |out| {
+        let entered = fs::write(&procs, "0");
+        let text = entered.map_or_else(|err| format!("cannot enter {}: {err}", procs.display()), |()| tell());
+        drop(out.write_all(text.as_bytes()));
+    });
+    String::from_utf8(told.unwrap().bytes).unwrap()
 }
 
 impl Drop for Group {

@@ -90,6 +90,7 @@ struct cgroup {
 	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 	struct cgroup_root *root;
+	int level; /* 0: the root */
 };
 
 struct css_set {

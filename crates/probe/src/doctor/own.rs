@@ -8,10 +8,10 @@ use crate::fit::Fit;
 
 /// Memory and CPU time that we may use. A limit that costs nothing is no loss.
 pub(super) fn limits(own: &OwnLimits) -> [Rung; 2] {
-    let above = if own.is_hidden_above { ", as far as this container shows" } else { "" };
-    let said = |found: &Result<Option<String>, Missing>| match found {
+    let said = |found: &Result<Option<String>, Missing>, hides: bool| match found {
         Ok(Some(limit)) => limit.clone(),
-        Ok(None) => format!("none{above}"),
+        Ok(None) if hides => "none, as far as this container shows".to_owned(),
+        Ok(None) => "none".to_owned(),
         Err(why) => why.to_string(),
     };
     let memory = own.memory.clone().map(|found| {
@@ -30,14 +30,15 @@ pub(super) fn limits(own: &OwnLimits) -> [Rung; 2] {
             )
         })
     });
-    let memory = match (Fit::has_whole_tables(own), said(&memory)) {
-        (Ok(true), said) => Ok(said),
-        (Ok(false), said) => Err(format!("{said}; the tables are made smaller to fit")),
+    let memory = match (Fit::halvings(own), said(&memory, own.hides_memory)) {
+        (Ok(0), said) => Ok(said),
+        (Ok(_), said) => Err(format!("{said}; the tables are made smaller to fit")),
         (Err(error), _) => Err(error.to_string()),
     };
     let is_scarce =
         own.cpu.as_ref().ok().and_then(Option::as_ref).is_some_and(|limit| Fit::is_scarce(limit.cpus));
-    let cpu = if is_scarce { Err(said(&cpu)) } else { Ok(said(&cpu)) };
+    let said = said(&cpu, own.hides_cpu);
+    let cpu = if is_scarce { Err(said) } else { Ok(said) };
     [
         Rung::new("own memory limit", "rows, stacks and locks beyond what smaller tables hold", memory),
         Rung::new(
@@ -54,10 +55,12 @@ mod tests {
     use crate::files::own_limits::{CpuLimit, MemoryLimit};
 
     fn said(memory: Result<Option<u64>, Missing>, cpu: Result<Option<f64>, Missing>) -> [(bool, String); 2] {
-        let memory =
-            memory.map(|m| m.map(|left| MemoryLimit { cgroup: "/m".into(), limit: left + (1 << 20), left }));
+        let limit =
+            |left| MemoryLimit { cgroup: "/m".into(), limit: left + (1 << 20), left, is_hidden: false };
+        let memory = memory.map(|m| m.map(limit));
         let cpu = cpu.map(|c| c.map(|cpus| CpuLimit { cgroup: "/c".into(), cpus }));
-        limits(&OwnLimits { memory, cpu, is_hidden_above: false }).map(|rung| (rung.ok, rung.why))
+        limits(&OwnLimits { memory, cpu, hides_memory: false, hides_cpu: false })
+            .map(|rung| (rung.ok, rung.why))
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Read before the first map is made: memory of maps is charged to the cgroup of who makes them (v5.11, 3ac1f01b43b6),
 //! and who meets the limit there is killed. Where the hierarchies are is asked of the usual places, as for all cgroups:
 //! mountinfo waits for mounts in progress. A mount that shows a part of its hierarchy only (a container without a cgroup
-//! namespace) is known by our path, which is not below it.
+//! namespace) is known by our path, which is not below it. Limits of memory above what is shown are asked of the kernel's own
+//! memory: `own_limits/above.rs`.
 
 use std::ffi::CString;
 use std::io;
@@ -15,6 +16,7 @@ use whyslow_model::Missing;
 use super::cgroups::Mounts;
 use super::root::{Reads, Root};
 
+mod above;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +36,8 @@ pub struct MemoryLimit {
     pub limit: u64,
     /// What is left of it for us; page cache of files can be given back and counts as free.
     pub left: u64,
+    /// No file that we see shows it: how much of what is used is page cache is not known, and there may be more left.
+    pub is_hidden: bool,
 }
 
 /// The tightest CPU quota above us.
@@ -52,8 +56,18 @@ pub struct OwnLimits {
     pub memory: Result<Option<MemoryLimit>, Missing>,
     /// `None`: there is none.
     pub cpu: Result<Option<CpuLimit>, Missing>,
-    /// There are cgroups above those that we see, whose limits cannot be told.
-    pub is_hidden_above: bool,
+    /// There are cgroups above those that we see, whose limits cannot be told: of memory, of CPU time.
+    pub hides_memory: bool,
+    pub hides_cpu: bool,
+}
+
+/// What files show of the groups that hold our memory.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shown {
+    /// So many, from our own up.
+    groups: u32,
+    /// Page cache of files in the topmost of them.
+    cache: u64,
 }
 
 impl OwnLimits {
@@ -63,15 +77,19 @@ impl OwnLimits {
         let namespace = std::fs::metadata("/proc/self/ns/cgroup").map(|found| found.ino());
         // Before v4.6 there is no such file, and no such namespace.
         let is_initial = namespace.map_or(true, |inode| inode == INITIAL_NAMESPACE);
-        Self::of(Path::new("/"), std::process::id(), is_initial)
+        let (limits, shown) = Self::shown(Path::new("/"), std::process::id(), is_initial);
+        limits.with_what_is_above(shown, crate::bpf::own_memory::groups)
     }
 
-    fn of(root: &Path, pid: u32, is_initial: bool) -> Self {
+    fn shown(root: &Path, pid: u32, is_initial: bool) -> (Self, Shown) {
         let root = Root::open(root);
         let look = Look { root: &root, mounts: Mounts::find(&root), pid, is_initial };
-        let (memory, part_of_memory) = tightest(&look, "memory", MEMORY_WHAT, memory_at, |m| m.left as f64);
-        let (cpu, part_of_cpu) = tightest(&look, "cpu", CPU_WHAT, cpu_at, |c| c.cpus);
-        OwnLimits { memory, cpu, is_hidden_above: !is_initial || part_of_memory || part_of_cpu }
+        let (memory, groups) = tightest(&look, "memory", MEMORY_WHAT, memory_at, |m| m.left as f64);
+        let (cpu, of_cpu) = tightest(&look, "cpu", CPU_WHAT, cpu_at, |c| c.cpus);
+        let hides = |groups: Option<&Groups>| !is_initial || groups.is_some_and(|groups| groups.is_part);
+        let (hides_memory, hides_cpu) = (hides(groups.as_ref()), hides(of_cpu.as_ref()));
+        let shown = groups.map_or_else(Shown::default, |groups| look.shown(&groups));
+        (OwnLimits { memory, cpu, hides_memory, hides_cpu }, shown)
     }
 }
 
@@ -104,11 +122,11 @@ fn tightest<T>(
     what: &str,
     at: LimitAt<T>,
     size: fn(&T) -> f64,
-) -> (Result<Option<T>, Missing>, bool) {
+) -> (Result<Option<T>, Missing>, Option<Groups>) {
     let groups = match look.groups(controller) {
         Ok(Some(groups)) => groups,
-        Ok(None) => return (Ok(None), false),
-        Err(reason) => return (Err(Missing::unclear(what, reason)), false),
+        Ok(None) => return (Ok(None), None),
+        Err(reason) => return (Err(Missing::unclear(what, reason)), None),
     };
     let (mut found, mut bad) = (Vec::new(), None);
     for (dir, name) in &groups.dirs {
@@ -122,7 +140,7 @@ fn tightest<T>(
         (None, Some(reason)) => Err(Missing::unclear(what, reason)),
         (least, _) => Ok(least),
     };
-    (answer, groups.is_part)
+    (answer, Some(groups))
 }
 
 impl Look<'_> {
@@ -161,6 +179,24 @@ impl Look<'_> {
         }
         let base = String::from_utf8_lossy(base);
         Err(format!("our cgroup {path} is not below /{base}: the mount shows another part of the hierarchy"))
+    }
+
+    fn shown(&self, groups: &Groups) -> Shown {
+        let cache = groups.dirs.last().map_or(0, |(dir, _)| self.cache(dir, groups.is_v2));
+        Shown { groups: u32::try_from(groups.dirs.len()).unwrap_or(u32::MAX), cache }
+    }
+
+    /// Page cache of files in a group and all below it.
+    fn cache(&self, dir: &[u8], is_v2: bool) -> u64 {
+        let labels = if is_v2 {
+            ["inactive_file ", "active_file "]
+        } else {
+            ["total_inactive_file ", "total_active_file "]
+        };
+        let stat = self.text(dir, "memory.stat").unwrap_or_default();
+        let of =
+            |label: &str| stat.lines().find_map(|line| line.strip_prefix(label)?.trim().parse::<u64>().ok());
+        labels.into_iter().filter_map(of).fold(0, u64::saturating_add)
     }
 
     fn is_ours(&self, dir: &[u8]) -> bool {
@@ -206,21 +242,17 @@ fn absent(err: &io::Error, dir: &[u8], file: &str) -> Result<(), String> {
 }
 
 fn memory_at(look: &Look<'_>, dir: &[u8], name: &str, is_v2: bool) -> Result<Option<MemoryLimit>, String> {
-    let (limit, usage, inactive, active) = if is_v2 {
+    let (limit, usage) = if is_v2 {
         // From memory.high on each allocation is made to wait: nobody is killed, but nothing comes to its end.
         let both = ["memory.max", "memory.high"].map(|file| look.limit(dir, file));
-        (least_known(both)?, "memory.current", "inactive_file ", "active_file ")
+        (least_known(both)?, "memory.current")
     } else {
-        let limit = look.limit(dir, "memory.limit_in_bytes")?;
-        (limit, "memory.usage_in_bytes", "total_inactive_file ", "total_active_file ")
+        (look.limit(dir, "memory.limit_in_bytes")?, "memory.usage_in_bytes")
     };
     let Some(limit) = limit else { return Ok(None) };
     let used = look.limit(dir, usage)?.unwrap_or(0);
-    let stat = look.text(dir, "memory.stat").unwrap_or_default();
-    let of = |label: &str| stat.lines().find_map(|line| line.strip_prefix(label)?.trim().parse::<u64>().ok());
-    let cache = of(inactive).unwrap_or(0).saturating_add(of(active).unwrap_or(0));
-    let left = limit.saturating_sub(used.saturating_sub(cache));
-    Ok(Some(MemoryLimit { cgroup: name.to_owned(), limit, left }))
+    let left = limit.saturating_sub(used.saturating_sub(look.cache(dir, is_v2)));
+    Ok(Some(MemoryLimit { cgroup: name.to_owned(), limit, left, is_hidden: false }))
 }
 
 /// Of two limits of one group. One that cannot be read hides no other; alone it is not "none".

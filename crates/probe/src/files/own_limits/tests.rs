@@ -19,7 +19,11 @@ fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn limits(files: &[(&str, &str)]) -> OwnLimits {
-    OwnLimits::of(host(files).path(), PID, true)
+    OwnLimits::shown(host(files).path(), PID, true).0
+}
+
+fn of(cgroup: &str, limit: u64, left: u64) -> MemoryLimit {
+    MemoryLimit { cgroup: cgroup.to_owned(), limit, left, is_hidden: false }
 }
 
 const V1: &str = "4:memory:/a/b\n2:cpu,cpuacct:/a\n1:name=systemd:/\n0::/\n";
@@ -43,9 +47,9 @@ fn version_1_the_tightest_of_all_that_are_above_counts() {
         ("sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_period_us", "100000\n"),
     ]);
     // The outer one is larger, and less is left of it.
-    assert_eq!(found.memory, Ok(Some(MemoryLimit { cgroup: "/a".into(), limit: 100 * MIB, left: 12 * MIB })));
+    assert_eq!(found.memory, Ok(Some(of("/a", 100 * MIB, 12 * MIB))));
     assert_eq!(found.cpu, Ok(Some(CpuLimit { cgroup: "/a".into(), cpus: 0.1 })));
-    assert!(!found.is_hidden_above);
+    assert!(!found.hides_memory && !found.hides_cpu);
 }
 
 fn v2<'a>(max: &'a str, high: &'a str, cpu: &'a str) -> Vec<(&'static str, &'a str)> {
@@ -65,7 +69,7 @@ fn v2<'a>(max: &'a str, high: &'a str, cpu: &'a str) -> Vec<(&'static str, &'a s
 fn version_2_has_max_and_high_and_cpu_max() {
     let found = limits(&v2("52428800\n", "max\n", "10000 100000\n"));
     let left = 49 * MIB + 8192;
-    assert_eq!(found.memory, Ok(Some(MemoryLimit { cgroup: "/a".into(), limit: 50 * MIB, left })));
+    assert_eq!(found.memory, Ok(Some(of("/a", 50 * MIB, left))));
     assert_eq!(found.cpu, Ok(Some(CpuLimit { cgroup: "/a/b".into(), cpus: 0.1 })));
     let high = limits(&v2("52428800\n", "20971520\n", "150000 100000\n"));
     assert_eq!(high.memory.unwrap().unwrap().limit, 20 * MIB);
@@ -75,7 +79,7 @@ fn version_2_has_max_and_high_and_cpu_max() {
 #[test]
 fn without_limits_there_are_none() {
     let found = limits(&v2("max\n", "max\n", "max 100000\n"));
-    assert_eq!((found.memory, found.cpu, found.is_hidden_above), (Ok(None), Ok(None), false));
+    assert_eq!((found.memory, found.cpu, found.hides_memory), (Ok(None), Ok(None), false));
     let bare = limits(&[("proc/self/stat", "")]);
     assert_eq!((bare.memory, bare.cpu), (Ok(None), Ok(None)), "a kernel without cgroups");
 }
@@ -129,7 +133,7 @@ fn a_mount_of_our_own_group_is_known_by_our_process() {
     };
     let ours = limits(&files("1\n4711\n"));
     assert_eq!(ours.memory.unwrap().unwrap().limit, 50 * MIB);
-    assert!(ours.is_hidden_above);
+    assert!(ours.hides_memory && ours.hides_cpu);
     let others = limits(&files("1\n47\n"));
     assert!(matches!(others.memory, Err(Missing::Unclear { .. })), "{:?}", others.memory);
     assert!(matches!(others.cpu, Err(Missing::Unclear { .. })), "{:?}", others.cpu);
@@ -145,12 +149,12 @@ fn in_a_namespace_only_a_group_with_our_process_is_ours() {
             ("sys/fs/cgroup/cgroup.procs", procs),
             ("sys/fs/cgroup/memory.max", "52428800\n"),
         ]);
-        OwnLimits::of(dir.path(), PID, false)
+        OwnLimits::shown(dir.path(), PID, false).0
     };
     let ours = of("4711\n");
     assert_eq!(ours.memory.unwrap().unwrap().limit, 50 * MIB);
     assert_eq!(ours.cpu, Ok(None));
-    assert!(ours.is_hidden_above);
+    assert!(ours.hides_memory && ours.hides_cpu);
     assert!(matches!(of("1\n").memory, Err(Missing::Unclear { .. })));
     let outside = limits(&[
         ("proc/self/cgroup", "0::/../../x\n"),
@@ -163,7 +167,7 @@ fn in_a_namespace_only_a_group_with_our_process_is_ours() {
 #[test]
 fn this_host_can_be_asked() {
     let found = OwnLimits::read();
-    assert!(found.memory.is_ok() && found.cpu.is_ok() || found.is_hidden_above, "{found:?}");
+    assert!(found.memory.is_ok() && found.cpu.is_ok() || found.hides_cpu, "{found:?}");
 }
 
 proptest! {
