@@ -28,6 +28,7 @@ pub mod stand_in;
 pub mod story;
 pub mod swap;
 pub mod sys;
+pub mod trial;
 pub mod truth;
 pub mod victim;
 mod work;

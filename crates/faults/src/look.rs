@@ -10,9 +10,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::bars;
+use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::rounds::Trouble;
-use crate::said::{self, Verb};
+use crate::said::{self, Sight, Verb};
 use crate::{story, sys};
 
 /// One look of whyslow at the host.
@@ -113,6 +114,19 @@ impl Look {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What a group used since `before` was read, as much of it as was in the window.
+    pub fn sight(&self, group: &Group, before: Duration) -> io::Result<Sight> {
+        let used = self.part(group.cpu_used()?.saturating_sub(before));
+        Ok(Sight { group: group.path().to_owned(), used })
+    }
+
+    /// Of what was used while whyslow was asked, the window's part.
+    #[must_use]
+    pub fn part(&self, used: Duration) -> Duration {
+        let asked = self.asked.map_or(self.window.length(), Span::length);
+        used.mul_f64((self.window.length().as_secs_f64() / asked.as_secs_f64().max(1e-9)).min(1.0))
     }
 
     /// CPU time that whyslow itself used: by the kernel, where we know; else as it says.

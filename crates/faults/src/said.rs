@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Rules whose findings the harness asks for or forbids.
-pub const RULES: [&str; 14] = [
+pub const RULES: [&str; 15] = [
     "blkio-throttle",
     "cpu-pinned",
     "cpu-quota",
@@ -15,6 +15,7 @@ pub const RULES: [&str; 14] = [
     "irqs-off",
     "late-cpu",
     "listen-overflow",
+    "load-average",
     "lock-wait",
     "memory-limit",
     "slow-cpu",
@@ -51,7 +52,8 @@ impl Verb {
         }
     }
 
-    fn status(self, document: &Value) -> i32 {
+    /// The exit status that goes with this document.
+    pub(crate) fn status(self, document: &Value) -> i32 {
         let found = match self {
             Verb::Exam => of_kind(document, "cause").next().is_some(),
             Verb::Cpu => of_kind(document, "cause").any(|cause| cause["rule"] == "slow-cpu"),

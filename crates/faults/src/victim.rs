@@ -172,6 +172,18 @@ impl Victim {
             .collect()
     }
 
+    /// CPU time of all its threads so far, and the time that they were ready and did not run, in ns: schedstat.
+    #[must_use]
+    pub fn ran_and_waited(&self) -> (u64, u64) {
+        let read = |tid| {
+            let text = std::fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid())).ok()?;
+            let mut numbers = text.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+            Some((numbers.next()?, numbers.next()?))
+        };
+        let all = self.tids().into_iter().filter_map(read);
+        all.fold((0, 0), |sum, (ran, waited)| (sum.0 + ran, sum.1 + waited))
+    }
+
     /// Let all its threads run on these CPUs only.
     pub fn pin(&self, cpus: &[usize]) -> io::Result<()> {
         self.tids().into_iter().try_for_each(|tid| {

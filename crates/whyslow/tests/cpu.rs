@@ -1,29 +1,37 @@
 //! `whyslow cpu` on the live kernel: healthy CPUs are told as such, alone and at a load of 20, and their speeds are those of
 //! an independent loop by the wall clock.
 
+use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use whyslow_faults::rounds::Trouble;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Trouble};
 use whyslow_faults::spec::Work;
 use whyslow_faults::{Fence, Victim, host};
+
+#[path = "cpu/judge.rs"]
+mod judge;
+#[path = "cpu/stand_ins.rs"]
+mod stand_ins;
+
+use judge::Made;
 
 whyslow_faults::may_become_victim!();
 
 const WINDOW: Duration = Duration::from_secs(3);
 /// Busy threads of the test's load.
 const LOAD: u64 = 20;
-/// What whyslow measures may differ by this from what the test does.
-const EXACT: f64 = 0.10;
-/// A host shared with others may be robbed of a CPU for longer than a window.
-const TRIES: u32 = 3;
 
-fn look(label: &str) -> Result<Value, Trouble> {
-    let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cpu-{label}.json"));
-    let args = ["cpu", "--for", "3s", "--json"];
-    let look = whyslow_faults::look::Look::now(env!("CARGO_BIN_EXE_whyslow").as_ref(), &args, WINDOW, &kept)?;
-    Ok(look.document)
+fn kept_in() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("cpu")
+}
+
+fn look(label: &str) -> Result<Look, Trouble> {
+    fs::create_dir_all(kept_in())?;
+    let kept = kept_in().join(format!("{label}.json"));
+    let whyslow = std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into());
+    Look::now(&whyslow, &["cpu", "--for", "3s", "--json"], WINDOW, &kept)
 }
 
 /// The fastest of many loops of a length of its own, on each CPU, in seconds: nothing of whyslow's is in it.
@@ -50,46 +58,43 @@ fn independent() -> Vec<f64> {
     host::cpus().into_iter().map(fastest).collect()
 }
 
-fn numbers(document: &Value, name: &str) -> Vec<f64> {
-    document["cpus"].as_array().into_iter().flatten().filter_map(|cpu| cpu[name].as_f64()).collect()
+/// What the hypervisor took from all CPUs so far, in ticks of 10 ms.
+fn stolen() -> u64 {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.split_whitespace().nth(8).and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
-/// No CPU is slow, each was measured, and they differ as they do by the other loop.
-fn is_true(document: &Value, truth: &[f64]) -> Result<(), String> {
-    let (slow, ours) = (numbers(document, "slow"), numbers(document, "million_s"));
-    if !slow.is_empty() || ours.len() != truth.len() {
-        return Err(format!("{:#}", document["cpus"]));
-    }
-    let (first, first_true) = (ours[0], truth[0]);
-    let far = ours.iter().zip(truth).find(|(our, truth)| {
-        let (told, measured) = (**our / first, **truth / first_true);
-        (told / measured - 1.0).abs() > EXACT
-    });
-    far.map_or(Ok(()), |(our, truth)| Err(format!("{our} of {first}, and {truth} of {first_true}")))
+fn make(busy: Option<u64>, label: &str) -> Result<(Made, Look), Trouble> {
+    let fence = Fence::enter()?;
+    let group = fence.group("load")?;
+    let work = Work::Spin { burst_us: 500, rest_us: 0 };
+    let load = busy.map(|threads| Victim::spawn(fence.spec(&group, "load", threads, work))).transpose()?;
+    load.iter().for_each(Victim::go);
+    let before = independent();
+    let (ticks, cpu, began) = (stolen(), group.cpu_used()?, Instant::now());
+    let look = look(label)?;
+    let (ticks, took) = (stolen() - ticks, began.elapsed());
+    let sight = look.sight(&group, cpu)?;
+    let after = independent();
+    fence.check_time()?;
+    let all = took.as_secs_f64() * before.len() as f64;
+    let steal = Duration::from_millis(10 * ticks).as_secs_f64() / all;
+    Ok((Made { before, after, steal, sight }, look))
 }
 
 fn healthy(label: &str, busy: Option<u64>) {
-    let mut why = String::new();
-    for _ in 0..TRIES {
-        let fence = Fence::enter().expect("root may have cgroups");
-        let group = fence.group("load").expect("and one below");
-        let work = Work::Spin { burst_us: 500, rest_us: 0 };
-        let load =
-            busy.map(|threads| Victim::spawn(fence.spec(&group, "load", threads, work)).expect("it starts"));
-        load.iter().for_each(Victim::go);
-        let document = look(label).expect("whyslow answers");
-        let truth = independent();
-        fence.check_time().expect("in time");
-        drop(load);
-        match is_true(&document, &truth) {
-            Ok(()) => {
-                println!("live: passed: {label}: {:?} and {truth:?}", numbers(&document, "million_s"));
-                return;
-            }
-            Err(differs) => why = differs,
-        }
-    }
-    panic!("{label}: {why}");
+    rounds::run(
+        &label,
+        |_| true,
+        &kept_in(),
+        |_| {
+            rounds::until_judged(&label, |attempt| {
+                let (made, look) = make(busy, &format!("{label}-{attempt}"))?;
+                println!("{}", made.told(&look));
+                Ok(made.judge(&look))
+            })
+        },
+    );
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Party {
             kind: scene.kind(),
             truth: scene.truth(look.window),
             to_crowd: None,
-            sight: Sight { group: scene.group().path().to_owned(), used: in_window(used, look) },
+            sight: Sight { group: scene.group().path().to_owned(), used: look.part(used) },
             group: scene.binding().to_owned(),
             limits: scene.limits().to_vec(),
             victim: tids(scene.victim()),
@@ -105,12 +105,6 @@ impl Mob {
         tids.push(crowd.all().pid());
         Mob { group: crowd.group().path().to_owned(), tids, lost_s: crowd.lost_s(window) }
     }
-}
-
-/// Of what was used while whyslow was asked, the window's part.
-pub fn in_window(used: Duration, look: &Look) -> Duration {
-    let asked = look.asked.map_or(look.window.length(), Span::length);
-    used.mul_f64((look.window.length().as_secs_f64() / asked.as_secs_f64().max(1e-9)).min(1.0))
 }
 
 impl Made {

@@ -13,7 +13,7 @@ use whyslow_faults::{Draw, Fence, Form, Kind, Scene, Truth, bars, clock};
 
 use crate::cell::Cell;
 use crate::exam;
-use crate::made::{Built, Made, Mob, Party, in_window};
+use crate::made::{Built, Made, Mob, Party};
 
 /// A compiler that has not built one small file by then is not there.
 const ONE_FILE_WITHIN: Duration = Duration::from_secs(40);
@@ -151,7 +151,7 @@ fn compile(jobs: usize, draw: &mut Draw, label: &str) -> Result<(Made, Look), Tr
     let cpu = used(compile.group(), cpu)?;
     let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
     fence.check_time()?;
-    let sight = Sight { group: compile.group().path().to_owned(), used: in_window(cpu, &look) };
+    let sight = Sight { group: compile.group().path().to_owned(), used: look.part(cpu) };
     let built = Some(Built { group: fence.top().path().to_owned(), sight, files });
     Ok((Made { built, disturbed, ..made(Cell::Compile(jobs)) }, look))
 }

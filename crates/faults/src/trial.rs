@@ -1,0 +1,73 @@
+//! Stand-ins before the judge of a cell: who did not look does not pass, who tells the truth does. For tests that keep what they
+//! conclude in functions without I/O.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock::Span;
+use crate::look::Look;
+use crate::rounds::Verdict;
+use crate::said::Verb;
+use crate::stand_in::{StandIn, Subject};
+
+/// A cell as it is made where nothing goes wrong, without its judge.
+pub struct Trial<'t> {
+    /// Which one.
+    pub cell: &'t dyn Display,
+    /// What whyslow is asked.
+    pub verb: Verb,
+    /// Everybody of the host whom somebody could accuse.
+    pub of: &'t [Subject],
+    /// What its victim lost.
+    pub lost_s: f64,
+    /// What a whyslow says that looked.
+    pub truth: Value,
+}
+
+/// A look that said this, with the exit status that goes with it.
+#[must_use]
+pub fn look(document: Value, verb: Verb) -> Look {
+    let window = Span { from: 1_000_000_000, to: 4_000_000_000 };
+    let asked = Some(Span { from: 500_000_000, to: 4_500_000_000 });
+    let (status, used) = (Some(verb.status(&document)), Some(Duration::from_millis(250)));
+    Look { document, window, status, kept: PathBuf::from("x.json"), asked, used }
+}
+
+impl Trial<'_> {
+    /// No stand-in passes, whatever else it gets right, and the truth does.
+    ///
+    /// # Panics
+    /// If it is otherwise.
+    pub fn hold(&self, judge: impl Fn(&Look) -> Verdict) {
+        let asked = |document: Value| judge(&look(document, self.verb));
+        assert_eq!(asked(self.truth.clone()), Verdict::Passed, "{}", self.cell);
+        for (who, document) in self.liars() {
+            let verdict = asked(document);
+            assert!(matches!(verdict, Verdict::Wrong(_)), "{who} passes {}: {verdict:?}", self.cell);
+        }
+    }
+
+    fn liars(&self) -> Vec<(String, Value)> {
+        let says = |which: StandIn| which.says(self.verb, self.of, self.lost_s).0;
+        let mut all: Vec<(String, Value)> =
+            StandIn::ALL.iter().map(|which| (format!("{which:?}"), says(*which))).collect();
+        // These saw everybody: what they conclude is wrong.
+        for which in [StandIn::Blind, StandIn::Accuser] {
+            let mut document = self.truth.clone();
+            document["findings"] = says(which)["findings"].take();
+            all.push((format!("{which:?}, who saw all,"), document));
+        }
+        if self.truth["findings"].as_array().is_some_and(|all| !all.is_empty()) {
+            let mut document = self.truth.clone();
+            document["findings"] = json!([]);
+            all.push(("who saw all and says nothing".to_owned(), document));
+        }
+        let mut deaf = self.truth.clone();
+        deaf["missing"] = json!([{"text": "t", "why": "broken", "what": "task list", "reason": "r"}]);
+        all.push(("who had no probes".to_owned(), deaf));
+        all
+    }
+}
