@@ -3,7 +3,7 @@
 //! The live tests and the lab note a row a cell (`whyslow_faults::proven`); of the other tests that need root the log of the
 //! harness tells. A cell that is required and was not proven counts against the run, whoever is to blame.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         rows.push(row);
     }
     let log = asked.log.as_ref().map(|path| fs::read(path).unwrap_or_default()).unwrap_or_default();
-    rows.extend(of_log(&String::from_utf8_lossy(&log)));
+    rows.extend(of_log(&String::from_utf8_lossy(&log), &rows));
     let is_wanted = |suite: &&str| {
         let of_root = *suite != "lab" && asked.without.iter().any(|without| without == "root");
         !of_root && !asked.without.iter().any(|without| without == suite)
@@ -57,14 +57,15 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
 }
 
 /// Tests of other binaries than those that note their cells themselves: each is one, passed or failed, or "not run" as it says
-/// itself (`--show-output` prints that of those that passed).
-fn of_log(log: &str) -> Vec<Row> {
+/// itself (`--show-output` prints that of those that passed). Of a suite that is among `cells` each cell has its row already.
+fn of_log(log: &str, cells: &[Row]) -> Vec<Row> {
+    let by_cell: BTreeSet<&str> = cells.iter().map(|row| row.suite.as_str()).chain(SUITES).collect();
     let (mut rows, mut suite) = (Vec::new(), String::new());
     for line in log.lines() {
         if let Some(binary) = line.trim().strip_prefix("Running ").and_then(|rest| rest.split_once('(')) {
             suite = suite_of(binary.1.trim_end_matches(')'));
         }
-        let is_noted = SUITES.contains(&suite.as_str());
+        let is_noted = by_cell.contains(suite.as_str());
         let ended = if let Some(why) = line.strip_prefix("not run: ") {
             Some((Ended::NotRun, why))
         } else if let Some(counts) = line.strip_prefix("test result: ") {
@@ -276,7 +277,7 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
 
     #[test]
     fn a_log_counts_what_notes_nothing_itself() {
-        let rows = of_log(LOG);
+        let rows = of_log(LOG, &[]);
         let count =
             |suite: &str, ended| rows.iter().filter(|row| row.suite == suite && row.ended == ended).count();
         assert_eq!((count("whyslow_probe", Ended::Passed), count("whyslow_probe", Ended::NotRun)), (2, 1));
@@ -284,5 +285,16 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
         assert_eq!(count("live", Ended::Passed) + count("live", Ended::Failed), 0);
         let (text, is_enough) = sum(&rows, &[]);
         assert!(!is_enough && text.contains("1 not run that could be"), "{text}");
+    }
+
+    #[test]
+    fn a_cell_that_noted_its_row_is_not_counted_from_the_log_again() {
+        let log = "     Running tests/masks.rs (target/x/release/deps/masks-0123abcd)
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 1.0s
+";
+        let mut all = rows("masks", Ended::NotIdle, 1);
+        all.extend(of_log(log, &all));
+        let (text, is_enough) = sum(&all, &[]);
+        assert!(!is_enough && text.contains("proven: 0 of 1 required cells"), "{text}");
     }
 }
