@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use whyslow::store;
 use whyslow_analyze::{examine, rules};
-use whyslow_faults::story;
+use whyslow_faults::{said, story};
 use whyslow_model::{Document, Finding, Kind};
 
 #[path = "story/drawn.rs"]
@@ -34,6 +34,9 @@ struct Expect {
     /// Rules that cannot tell, among others; or "all".
     #[serde(default)]
     cannot_tell: Option<Rules>,
+    /// Rules that could look, among others: where no cause is expected, what the silence is worth.
+    #[serde(default)]
+    could_tell: Vec<String>,
     /// Words that must occur in findings, or in what is missing.
     #[serde(default)]
     says: Vec<String>,
@@ -75,10 +78,13 @@ fn expect(case: &Path) -> Expect {
     let text = fs::read_to_string(&path).unwrap();
     let expect: Expect =
         serde_json::from_str(&text).unwrap_or_else(|err| panic!("{}: {err}", path.display()));
-    let named = expect.causes.iter().map(|cause| &cause.rule).chain(&expect.risks);
+    let named = expect.causes.iter().map(|cause| &cause.rule).chain(&expect.risks).chain(&expect.could_tell);
     for rule in named {
         assert!(rules::ALL.iter().any(|r| r.id == rule), "{}: there is no rule {rule}", path.display());
     }
+    let is_blind = matches!(expect.cannot_tell, Some(Rules::All(_)));
+    let says = !expect.causes.is_empty() || !expect.could_tell.is_empty() || is_blind;
+    assert!(says, "{}: which rules could look?", path.display());
     expect
 }
 
@@ -132,7 +138,13 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     };
     wrong.extend(must.iter().filter(|rule| !unknown.contains(rule)).map(|rule| format!("{rule} could tell")));
     wrong.extend(document.findings.iter().filter_map(said_twice));
-    wrong.extend(story::broken(&serde_json::to_value(document).unwrap()));
+    let value = serde_json::to_value(document).unwrap();
+    wrong.extend(said::could_tell(&value, &expect.could_tell).err());
+    // What it rules out where it finds nothing is said.
+    if expect.could_tell.iter().any(|rule| rule == "steal") {
+        wrong.extend(said::rules_out(&value).err());
+    }
+    wrong.extend(story::broken(&value));
     let (words, accusations) = (words(document), accusations(document));
     wrong.extend(expect.says.iter().filter(|w| !words.contains(*w)).map(|w| format!("does not say {w:?}")));
     wrong
@@ -175,6 +187,16 @@ fn every_case_is_told_as_its_author_expected() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Who looked and found nothing and who did not look say the same of causes, not of the rest.
+#[test]
+fn a_report_that_says_nothing_passes_no_case() {
+    for case in cases() {
+        let (expect, mut document) = (expect(&case), examine(&store::open(&case.join("host")).unwrap()));
+        (document.findings, document.not) = (vec![], vec![]);
+        assert!(!differences(&expect, &document).is_empty(), "{}", case.display());
+    }
 }
 
 #[test]
@@ -283,7 +305,7 @@ fn no_torn_file_makes_a_rule_panic() {
 fn simulated_hosts_are_as_the_simulator_makes_them() {
     let folder =
         |shape: &shapes::Shape| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(shape.name);
-    for shape in shapes::all().into_iter().filter(|shape| folder(shape).exists()) {
+    for shape in shapes::all() {
         let case = folder(&shape);
         let kept = store::open(&case.join("host")).unwrap();
         let made = write::recording(&shape);
@@ -302,6 +324,16 @@ fn simulated_hosts_are_as_the_simulator_makes_them() {
             _ => panic!("{}: as many causes as faults", shape.name),
         }
     }
+}
+
+/// The tasks that wait for the CPUs of all would be told as bound to them, and isolated CPUs as left idle.
+#[test]
+fn of_isolated_cpus_a_cause_would_be_told_if_nobody_knew_that_they_are() {
+    let made = shapes::all().into_iter().find(|shape| shape.name == "isolated-cpus-that-poll").unwrap();
+    let mut recording = write::recording(&made);
+    recording.frames.retain(|frame| !frame.name.starts_with("sys/devices/system/cpu/"));
+    let document = examine(&recording);
+    assert_eq!(rules_of(&document, Kind::Cause), ["cpu-pinned"]);
 }
 
 #[test]

@@ -144,7 +144,8 @@ fn four_nodes() -> Shape {
     }
 }
 
-/// Isolated CPUs, some of which poll a network card on purpose and some of which have nothing to do; the others at half load.
+/// Isolated CPUs, some of which poll a network card on purpose and some of which have nothing to do; the others are full, and there
+/// is somebody who waits for them.
 fn isolated() -> Shape {
     let isolated: Vec<u32> = cpus(1, 10).into_iter().chain(cpus(29, 38)).collect();
     let groups = vec![
@@ -160,7 +161,7 @@ fn isolated() -> Shape {
     let mut threads: Vec<Thread> = (0..8).map(worker).collect();
     threads.push(Thread { mask: vec![0], ..thread("vpp_main", 3000, 3000, 2, &[Do::Run(1), Do::Sleep(99)]) });
     threads
-        .extend((0..24).map(|n| thread("collectd", 4000 + n, 4000, 3, &[Do::Run(4), Do::Sleep(5 + n % 3)])));
+        .extend((0..48).map(|n| thread("collectd", 4000 + n, 4000, 3, &[Do::Run(4), Do::Sleep(3 + n % 3)])));
     let list = "1-10,29-38\n".to_owned();
     let files = vec![
         ("proc/cmdline".to_owned(), include_str!("captures/cmdline-isolcpus").to_owned()),
