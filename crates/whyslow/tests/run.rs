@@ -6,6 +6,8 @@ mod attach;
 mod births;
 #[path = "run/launched.rs"]
 mod launched;
+#[path = "run/many_births.rs"]
+mod many_births;
 #[path = "run/namespaces.rs"]
 mod namespaces;
 #[path = "run/signals.rs"]

@@ -146,14 +146,14 @@ fn root_of_thousands_of_births_the_account_says_whose_time_it_was() {
 }
 
 /// What /proc/PID/stat has after the name.
-fn stat(pid: u32) -> Option<Vec<String>> {
+pub fn stat(pid: u32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let after = text.rsplit_once(')')?.1;
     Some(after.split_whitespace().map(str::to_owned).collect())
 }
 
 /// Niceness, and CPU time in ticks: fields 19, 14 and 15 of proc(5), of which two have gone.
-fn nice(pid: u32) -> Option<(i32, u64)> {
+pub fn nice(pid: u32) -> Option<(i32, u64)> {
     let fields = stat(pid)?;
     let number = |at: usize| fields.get(at - 3).and_then(|word| word.parse::<i64>().ok());
     Some((number(19)? as i32, (number(14)? + number(15)?) as u64))
@@ -211,7 +211,7 @@ fn root_a_second_sigterm_ends_it_within_two_seconds_and_the_command_goes_on() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-fn command_of(pid: u32) -> u32 {
+pub fn command_of(pid: u32) -> u32 {
     let children = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(children).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
