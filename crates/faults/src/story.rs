@@ -29,14 +29,21 @@ const ROUNDED: f64 = 2e-6;
 /// Every way in which this report does not hold together; empty: it does.
 #[must_use]
 pub fn broken(document: &Value) -> Vec<String> {
+    let mut wrong = contradicts(document);
+    names(document, &mut wrong);
+    wrong.extend(adds_up(document));
+    wrong
+}
+
+/// Every way in which it says two things of one matter: also of numbers that make no sense it must not.
+#[must_use]
+pub fn contradicts(document: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     ruled_out(document, &mut wrong);
     for said in items(&document["contradictions"]) {
         wrong.push(format!("it contradicts itself: {}", said["text"].as_str().unwrap_or("?")));
     }
-    names(document, &mut wrong);
     overlaps(document, &mut wrong);
-    wrong.extend(adds_up(document));
     wrong
 }
 

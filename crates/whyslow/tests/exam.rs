@@ -18,6 +18,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("it prints UTF-8")
 }
 
+/// What was printed is one document, and it holds together.
+fn document(page: &str) -> Value {
+    let document = serde_json::from_str(page).expect("stdout is JSON and nothing else");
+    whyslow_faults::story::must_hold(&document);
+    document
+}
+
 fn has_cause(document: &Value) -> bool {
     document["findings"].as_array().unwrap().iter().any(|f| f["kind"] == "cause")
 }
@@ -29,7 +36,7 @@ fn status(output: &Output) -> i32 {
 #[test]
 fn root_exam_prints_json_and_its_status_tells_whether_there_is_a_cause() {
     let output = whyslow().args(["--for", "1s", "--json"]).output().unwrap();
-    let document: Value = serde_json::from_slice(&output.stdout).expect("stdout is JSON and nothing else");
+    let document = document(&text(&output.stdout));
     assert_eq!(document["schema"], 0);
     assert!(document["window_s"].as_f64().unwrap() >= 0.9, "{}", document["window_s"]);
     assert_eq!(status(&output), i32::from(has_cause(&document)));
@@ -69,7 +76,7 @@ fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
     let mut page = String::new();
     child.stdout.take().unwrap().read_to_string(&mut page).unwrap();
     let end = child.wait().unwrap();
-    let document: Value = serde_json::from_str(&page).expect("the report came");
+    let document = document(&page);
     assert!(document["window_s"].as_f64().unwrap() < 40.0, "{}", document["window_s"]);
     assert_eq!(end.code(), Some(i32::from(has_cause(&document))));
     assert!(began.elapsed() < Duration::from_secs(49));
@@ -143,6 +150,7 @@ fn root_recorded_now_reported_later_is_the_same_document() {
     let later = whyslow().args(["report", "--json"]).arg(&file).output().unwrap();
     assert_eq!(status(&live), status(&later), "{}", text(&later.stderr));
     assert_eq!(text(&live.stdout), text(&later.stdout));
+    document(&text(&later.stdout));
 }
 
 /// Stacks are named before a recording is closed, and the binary is one file: the page needs nothing of this host.

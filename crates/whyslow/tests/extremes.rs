@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use whyslow_analyze::examine;
-use whyslow_faults::Draw;
+use whyslow_faults::{Draw, story};
 use whyslow_model::Recording;
 
 #[path = "scale/host.rs"]
@@ -111,6 +111,9 @@ fn no_rows_however_wrong_make_a_report_panic() {
         let before = std::time::Instant::now();
         let told = std::panic::catch_unwind(|| {
             let document = examine(&rec);
+            // Such times do not add up, and ids occur twice; it must not say two things of one matter all the same.
+            let contradictions = story::contradicts(&serde_json::to_value(&document).unwrap());
+            assert!(contradictions.is_empty(), "{contradictions:#?}");
             whyslow_report::text(&document, &whyslow_report::Style::default()).len()
                 + whyslow_report::json(&document).len()
         });

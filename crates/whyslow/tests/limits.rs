@@ -25,8 +25,10 @@ fn document(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     let last = text.lines().rfind(|line| line.starts_with('{')).unwrap_or(&text);
     let said = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_str(if text.starts_with('{') { &text } else { last })
-        .unwrap_or_else(|err| panic!("{err}: {text} {said} {:?}", output.status))
+    let document = serde_json::from_str(if text.starts_with('{') { &text } else { last })
+        .unwrap_or_else(|err| panic!("{err}: {text} {said} {:?}", output.status));
+    whyslow_faults::story::must_hold(&document);
+    document
 }
 
 /// What is said of our own limits.
