@@ -165,7 +165,7 @@ fn root_of_a_command_with_two_hundred_thousand_births_it_answers_in_little_memor
     let reads = read_on(out);
     ends(&child, &format!("run, {born} births"));
     let page = reads.join().unwrap();
-    let document: Value = serde_json::from_str(page.lines().next_back().unwrap()).unwrap();
+    let document = document(page.lines().next_back().unwrap());
     assert!(born >= FEW, "{born} births prove nothing");
     assert!(explained(&document) > 0.95, "{born} births: {}", document["wall"]);
     fence.check_time().unwrap();
@@ -193,6 +193,38 @@ fn root_beside_thousands_of_births_it_records_in_little_memory() {
     assert!(status(&report) <= 1, "{}", text(&report.stderr));
     document(&text(&report.stdout));
     fence.check_time().unwrap();
+}
+
+/// Numbers of those who ended are others' soon: more are born than there are numbers.
+#[test]
+fn root_attached_to_a_parent_of_thousands_it_tells_of_nobody_else() {
+    let fence = Fence::enter().unwrap();
+    let (command, order) = parent(&fence.group("born").unwrap(), BESIDE);
+    let mut parent = Command::new(&command[0]);
+    let (mut parent, mut told) = up(parent.args(&command[1..]).env(ORDER, order));
+    let pid = parent.id().to_string();
+    let names = names_of(parent.id());
+    let (child, out) = looking(&["attach", &pid, "--for", "50s", "--json"]);
+    drop(parent.stdin.take());
+    let born = born(&until(&mut told, "born"));
+    let reads = read_on(out);
+    ends(&child, &format!("attach, {born} births"));
+    parent.wait().unwrap();
+    let document = document(&reads.join().unwrap());
+    assert!(born >= FEW, "{born} births prove nothing");
+    let is_ours = |task: &Value| names.iter().any(|name| task[1] == **name);
+    let is_strangers = |chain: &&Value| !chain["tasks"][0].as_array().unwrap().iter().all(is_ours);
+    let chain = document["chains"].as_array().unwrap().iter().find(is_strangers);
+    assert!(chain.is_none(), "{born} births of {names:?}: {}", chain.unwrap());
+    assert!(explained(&document) > 0.95, "{born} births: {}", document["wall"]);
+    fence.check_time().unwrap();
+}
+
+/// What its threads are called; its children are called as the one that makes them.
+fn names_of(pid: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm")).unwrap();
+    threads.map(|thread| name(thread).trim().to_owned()).collect()
 }
 
 /// Start whyslow; back when its window has begun.
