@@ -26,9 +26,10 @@ const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 The command's input, output and signals are its own. The report goes to
 stderr; with --json it follows on stdout when the command has ended: a
 newline, then one line that begins with {\"schema\". Ctrl-C reaches the
-command, SIGTERM is passed on to it; a second one of either reports at once
-and leaves the command alone. Under sudo, doas or pkexec the command runs as whoever called them. What it
-leaves running is not waited for.
+command, SIGINT, SIGQUIT, SIGTERM and SIGHUP are passed on to it; a second
+SIGINT or SIGTERM reports at once and leaves the command alone. Under sudo,
+doas or pkexec the command runs as whoever called them. What it leaves running
+is not waited for.
 
 Examples:
   sudo whyslow run -- git clone https://example.org/x.git
@@ -68,16 +69,20 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     let fit = fit(true)?;
     let mut signals = Signals::hold();
     let started = Started::start(&args.command, user.as_ref(), &signals).inspect_err(|_| signals.let_in())?;
-    let stop = signals.catch(started.pidfd());
+    let stop = signals.catch();
     let follow = Follow { pids: vec![started.pid()], ..args.following.follow(words(args).join(" ")) };
     let look = Look { follow: Some(follow), ends_with: Some(started.pidfd()), ..Look::at_the_host(FOR_EVER) };
-    let mut starter = Starter { command: started, from: Duration::ZERO };
+    let mut starter = Starter { command: started, from: None };
 
     ending::begin_beside(OUR_FAILURE, starter.command.pid());
     let mut recording = whyslow_probe::record(&look.plan(fit), stop, &mut starter);
 
     signals.release();
     let pid = starter.command.pid();
+    let Some(from) = starter.from else {
+        note(&format!("asked to end before the command began: {} was not started", words(args).join(" ")));
+        return Ok(ended_by_signal());
+    };
     let end = starter.command.end(!recording.meta.interrupted);
     ending::forget_command();
     let status = match &end {
@@ -87,18 +92,22 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
         }
         End::Exited(status, _) => u8::try_from(*status).unwrap_or(OUR_FAILURE),
         End::Killed(signal, _) => 128u8.saturating_add(u8::try_from(*signal).unwrap_or(0)),
-        // As shells have it when a signal ended something.
-        End::Running => 128 + Signals::ended_by().and_then(|signal| u8::try_from(signal).ok()).unwrap_or(0),
+        End::Running => ended_by_signal(),
     };
     let command = Command {
         argv: words(args),
         pid,
-        from_ns: nanoseconds(starter.from),
+        from_ns: nanoseconds(from),
         to_ns: ended_at(&recording, pid).unwrap_or(recording.meta.window_ns),
         ..ending(&end)
     };
     recording.meta.watched.get_or_insert_default().command = Some(command);
     Ok(report(args, &recording, status, out))
+}
+
+/// As shells have it when a signal ended something.
+fn ended_by_signal() -> u8 {
+    128 + Signals::ended_by().and_then(|signal| u8::try_from(signal).ok()).unwrap_or(0)
 }
 
 /// How it ended, as the recording has it.
@@ -155,13 +164,16 @@ fn nanoseconds(time: Duration) -> u64 {
 /// Lets the command go when everything is attached. Says nothing: stderr is the command's meanwhile.
 struct Starter {
     command: Started,
-    from: Duration,
+    /// `None`: it did not begin.
+    from: Option<Duration>,
 }
 
 impl Audience for Starter {
     fn begun(&mut self, at: Instant) {
-        self.from = at.elapsed();
-        self.command.go();
+        if Signals::begin(self.command.pidfd()) {
+            self.from = Some(at.elapsed());
+            self.command.go();
+        }
     }
 
     fn ended(&mut self) {

@@ -1,8 +1,9 @@
 //! Signals while a command runs.
 //!
 //! Ctrl-C and Ctrl-\ come from the terminal to the whole foreground process group: the command has got them, and they
-//! are not passed on. What a process sends to us alone (SIGTERM; SIGHUP) is meant for the command: it is passed on. A second
-//! Ctrl-C or SIGTERM is for us: we end, with a report if that can be had in time, and the command goes on.
+//! are not passed on. What a process sends (kill, timeout, a service manager) is meant for the command: it is passed on. A
+//! second Ctrl-C, SIGINT or SIGTERM is for us: we end, with a report if that can be had in time, and the command goes on.
+//! While the command waits for its window to begin, each of them ends us, and it is not started.
 //! SIGTSTP and SIGCONT do what they always do: a shell stops and continues a job as a whole. Signals that we were started
 //! with ignored (nohup, a shell's background job) stay ignored.
 
@@ -16,9 +17,9 @@ use crate::ending;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static ENDINGS: AtomicU32 = AtomicU32::new(0);
-/// The signal that ended the window; 0: none did.
+/// The signal that ended the window, or before it all; 0: none did.
 static ENDED_BY: AtomicI32 = AtomicI32::new(0);
-/// The command's pidfd: a number that nobody else can get while we hold it, unlike a pid.
+/// The command's pidfd: a number that nobody else can get while we hold it, unlike a pid. -1: it has not begun, or is over.
 static COMMAND: AtomicI32 = AtomicI32::new(-1);
 
 /// Those that are caught while the command runs.
@@ -62,10 +63,8 @@ impl Signals {
         }
     }
 
-    /// From now on signals are for the command of this pidfd; the second that asks for an end sets the flag that comes
-    /// back.
-    pub fn catch(&mut self, command: RawFd) -> &'static AtomicBool {
-        COMMAND.store(command, Ordering::Relaxed);
+    /// From now on signals end the window before it has begun, by the flag that comes back.
+    pub fn catch(&mut self) -> &'static AtomicBool {
         for signal in CAUGHT {
             if inherited::is_ignored(signal) {
                 continue;
@@ -86,19 +85,27 @@ impl Signals {
         &STOP
     }
 
+    /// From now on signals are for the command of this pidfd, and the second that asks for an end sets the flag. False: it was
+    /// asked for already, and the command must not begin.
+    pub fn begin(command: RawFd) -> bool {
+        // In this order: a signal that comes in between reaches the command at its gate.
+        COMMAND.store(command, Ordering::SeqCst);
+        Signals::ended_by().is_none()
+    }
+
     /// The window is over: signals are for us again, so that one ends a report that takes too long.
     pub fn release(&mut self) {
-        COMMAND.store(-1, Ordering::Relaxed);
         for (signal, old) in self.before.drain(..) {
             // SAFETY: what was there before, as the kernel gave it.
             unsafe { libc::sigaction(signal, &raw const old, null_mut()) };
         }
+        COMMAND.store(-1, Ordering::Relaxed);
     }
 
-    /// The signal that ended the window, while the command went on.
+    /// The signal that ended the window while the command went on, or before it began.
     #[must_use]
     pub fn ended_by() -> Option<libc::c_int> {
-        Some(ENDED_BY.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+        Some(ENDED_BY.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
 
     /// End the holding back.
@@ -109,32 +116,52 @@ impl Signals {
 }
 
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    match signal {
-        libc::SIGINT | libc::SIGTERM if ENDINGS.fetch_add(1, Ordering::Relaxed) >= 1 => end_window(signal),
-        libc::SIGTERM => pass_on(signal),
-        // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo. A positive code is the kernel's own: a terminal
-        // that hung up, of which the whole group is told.
-        libc::SIGHUP if unsafe { (*info).si_code } <= 0 => pass_on(signal),
-        _ => {}
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
+    let code = unsafe { (*info).si_code };
+    let asks = matches!(signal, libc::SIGINT | libc::SIGTERM);
+    let again = asks && ENDINGS.fetch_add(1, Ordering::Relaxed) >= 1;
+    let command = COMMAND.load(Ordering::SeqCst);
+    if again || command < 0 {
+        end_window(signal);
+    } else if is_the_commands(signal, code) {
+        pass_on(command, signal);
     }
-}
-
-/// It was asked for a second time; a third time changes nothing.
-fn end_window(signal: libc::c_int) {
-    if !STOP.swap(true, Ordering::Relaxed) {
-        ENDED_BY.store(signal, Ordering::Relaxed);
+    if again {
         ending::soon(signal);
     }
 }
 
-fn pass_on(signal: libc::c_int) {
-    let command = COMMAND.load(Ordering::Relaxed);
-    if command >= 0 {
-        // SAFETY: numbers and a null siginfo; the kernel checks the descriptor.
-        unsafe {
-            let errno = *libc::__errno_location();
-            libc::syscall(libc::SYS_pidfd_send_signal, command, signal, 0usize, 0u32);
-            *libc::__errno_location() = errno;
+/// Whether the command has not got it by itself. A positive code is the kernel's own: of what the terminal sends (Ctrl-C, or
+/// that it hung up) the whole group is told.
+fn is_the_commands(signal: libc::c_int, code: libc::c_int) -> bool {
+    signal == libc::SIGTERM || code <= 0
+}
+
+/// By the first that asks for it; another one changes nothing.
+fn end_window(signal: libc::c_int) {
+    if !STOP.swap(true, Ordering::Relaxed) {
+        ENDED_BY.store(signal, Ordering::SeqCst);
+    }
+}
+
+fn pass_on(command: RawFd, signal: libc::c_int) {
+    // SAFETY: numbers and a null siginfo; the kernel checks the descriptor.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_pidfd_send_signal, command, signal, 0usize, 0u32);
+        *libc::__errno_location() = errno;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_sends_is_passed_on_and_what_the_terminal_sends_is_not() {
+        for signal in CAUGHT {
+            assert!(is_the_commands(signal, libc::SI_USER) && is_the_commands(signal, libc::SI_QUEUE));
+            assert_eq!(is_the_commands(signal, libc::SI_KERNEL), signal == libc::SIGTERM);
         }
     }
 }

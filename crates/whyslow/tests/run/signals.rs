@@ -1,9 +1,10 @@
 //! Signals reach the command, not us.
 
 use std::io::Write as _;
-use std::process::Child;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Stdio};
 
-use super::{rest, run_script, started};
+use super::{rest, run_script, started, whyslow};
 
 /// To the child alone, or, as a terminal does, to its process group; back when it has been delivered.
 pub fn signal(child: &Child, signal: i32, group: bool) {
@@ -67,9 +68,12 @@ fn ended_beside(mut child: Child) -> (i32, String) {
     (status, String::from_utf8_lossy(&said).into_owned())
 }
 
+const SENT: [(i32, &str); 4] =
+    [(libc::SIGTERM, "TERM"), (libc::SIGHUP, "HUP"), (libc::SIGINT, "INT"), (libc::SIGQUIT, "QUIT")];
+
 #[test]
-fn root_sigterm_and_sighup_are_passed_on() {
-    for (number, name) in [(libc::SIGTERM, "TERM"), (libc::SIGHUP, "HUP")] {
+fn root_what_is_sent_to_whyslow_alone_is_passed_on() {
+    for (number, name) in SENT {
         let script = format!("trap 'kill $!; exit 9' {name}; sleep 300 >/dev/null 2>&1 & echo up; wait");
         let (child, _out) = started(&mut run_script(&[], &script));
         signal(&child, number, false);
@@ -87,4 +91,33 @@ fn root_ctrl_backslash_does_not_cost_the_report() {
     let (status, said) = ended(child);
     assert_eq!(status, 128 + libc::SIGQUIT, "{said}");
     assert!(said.contains("whyslow 0."), "{said}");
+}
+
+/// `run -- touch FILE` that gets this right after it forked.
+fn asked_before_it_began(signals: &[i32]) -> (i32, String, bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("begun");
+    let mut command = whyslow(&["run", "--", "touch", file.to_str().unwrap()]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    while std::fs::read_to_string(&children).is_ok_and(|pids| pids.is_empty()) {
+        std::thread::yield_now();
+    }
+    for number in signals {
+        signal(&child, *number, false);
+    }
+    let (status, said) = ended(child);
+    (status, said, file.exists())
+}
+
+#[test]
+fn root_a_command_whose_end_is_asked_for_before_it_began_is_not_started() {
+    for signals in [&[libc::SIGINT][..], &[libc::SIGTERM], &[libc::SIGHUP], &[libc::SIGINT, libc::SIGINT]] {
+        let (status, said, begun) = asked_before_it_began(signals);
+        assert!(!begun, "{signals:?}: the command began: {said}");
+        assert_eq!(status, 128 + signals[0], "{signals:?}: {said}");
+        let told =
+            ["before the command began", "asked twice to end"].iter().any(|words| said.contains(words));
+        assert!(told && said.lines().count() == 1, "{signals:?}: {said}");
+    }
 }
