@@ -7,6 +7,7 @@
 mod asked;
 mod chains;
 mod culprit;
+mod did;
 mod ended;
 mod explain;
 mod facts;

@@ -1,5 +1,7 @@
 //! `run` and `attach` on the live host.
 
+#[path = "run/answers.rs"]
+mod answers;
 #[path = "run/attach.rs"]
 mod attach;
 #[path = "run/births.rs"]

@@ -50,10 +50,10 @@ impl Graph<'_> {
         let who = self.called(waker.pid, &waker.comm, None);
         let weights = [m.running_ns, m.runnable_ns, m.io_ns, m.blocked_ns, m.sleep_ns, m.unknown_ns];
         let [ran, ready, io, blocked, slept, missed] = split(ns, weights);
-        let told = |sort, word, what, ns| self.node(sort, word, who, self.names.id(what), ns);
+        let told = |sort, word, what, ns| self.node(sort, word, who, what, ns);
         let nodes = vec![
-            told(Sort::Ran, "running", "on CPU", ran),
-            told(Sort::Ready, "runnable", "a CPU, in short waits", ready),
+            told(Sort::Ran, "running", self.rests.on_cpu, ran),
+            told(Sort::Ready, "runnable", self.rests.short_cpu, ready),
             self.unexplained(who, "short waits for I/O, without a stack", io),
             self.unexplained(who, "short waits, blocked, without a stack", blocked),
             self.unexplained(who, "short sleeps, without a stack", slept),

@@ -106,7 +106,7 @@ impl Graph<'_> {
 
     fn add_mixed(&self, sums: &mut Sums, row: usize, piece: Piece, work: Option<&str>) {
         let Some(span) = self.spans.get(row) else { return };
-        let who = self.who(span, work);
+        let who = self.who(row, span, work);
         let mix = mixed(span, piece.ns());
         let at = sums.iter().position(|(known, _)| *known == who).unwrap_or_else(|| {
             sums.push((who, Mix::default()));
@@ -126,7 +126,7 @@ impl Graph<'_> {
     pub fn wait(&self, walk: &mut Walk, row: usize, piece: Piece, follow: bool) -> Option<Node> {
         let span = self.spans.get(row)?;
         let kind = self.kind(row);
-        let who = self.who(span, None);
+        let who = self.who(row, span, None);
         let key = Key { sort: Sort::Wait, word: kind.word, who: who.key, what: kind.what };
         let mut node = Node::leaf(key, span.pid, piece.ns());
         let by_others = matches!(kind.class, Class::Unknown | Class::Held | Class::Needed);
@@ -163,7 +163,9 @@ impl Graph<'_> {
             let who = self.no_one();
             return (Rc::new([self.unexplained(who, "not followed any further", to - from)]), 0);
         }
-        if let Some(known) = self.known.borrow().get(&(row, from, to)) {
+        // A part of a wait is looked at for one stretch of one who waits; a whole one for all of them, and by each question.
+        let is_whole = from <= span.at_ns && to >= span.woken_ns.min(self.window);
+        if let Some(known) = self.known.borrow().get(&row).filter(|_| is_whole) {
             return known.clone();
         }
         let before = std::mem::take(&mut walk.here_only);
@@ -174,8 +176,8 @@ impl Graph<'_> {
                 None => self.by_waker(walk, span, kind.class, from, to),
             },
         };
-        if !walk.here_only {
-            self.known.borrow_mut().insert((row, from, to), found.clone());
+        if is_whole && !walk.here_only {
+            self.known.borrow_mut().insert(row, found.clone());
         }
         walk.here_only |= before;
         found

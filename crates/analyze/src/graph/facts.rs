@@ -9,12 +9,12 @@ use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 
 use super::asked::Asked;
+use super::did::Did;
 use super::ended::Ended;
-use super::leaves::HAD_CPU;
 use super::names::{Name, Names, folded};
 use super::node::{Node, Rests};
 use super::timeline::Line;
-use crate::doing::{Doing, OnCpu};
+use crate::doing::OnCpu;
 use crate::kinds::{Class, Stacks, WaitKind};
 
 /// Windows are shorter (13 days).
@@ -51,9 +51,6 @@ pub(super) struct Who {
 /// What is behind a wait, and what is to be known about it.
 pub(super) type Behind = (Rc<[Node]>, u8);
 
-/// What a thread did on a CPU, with shares.
-type Did = Rc<[(Doing, u64)]>;
-
 /// The wait-for graph of a recording.
 pub(super) struct Graph<'r> {
     pub rec: &'r Recording,
@@ -67,8 +64,8 @@ pub(super) struct Graph<'r> {
     pub rests: Rests,
     /// Pieces of timelines that may still be looked at: bounds the work, whatever the rows.
     pub fuel: Cell<u64>,
-    /// What was found to be behind a stretch of a wait: (row, from, to).
-    pub known: RefCell<HashMap<(usize, u64, u64), Behind>>,
+    /// What was found to be behind a whole wait, by its row.
+    pub known: RefCell<HashMap<usize, Behind>>,
     /// Whom those spin for that asked other CPUs.
     pub asked: Asked<'r>,
     /// Those that ended, by name: of many no rows are left.
@@ -86,7 +83,10 @@ pub(super) struct Graph<'r> {
     comms: HashMap<u32, &'r str>,
     kinds: RefCell<Vec<Option<Kind>>>,
     folds: RefCell<HashMap<Name, Name>>,
-    did: RefCell<HashMap<u32, Did>>,
+    whos: RefCell<Vec<Option<Who>>>,
+    /// What short waits like that of a row are called.
+    pub shorts: RefCell<HashMap<usize, Name>>,
+    did: RefCell<HashMap<u32, Rc<Did>>>,
 }
 
 impl<'r> Graph<'r> {
@@ -106,12 +106,7 @@ impl<'r> Graph<'r> {
         comms.extend(spans.iter().map(|s| (s.pid, &*s.comm)));
         comms.extend(tasks.iter().map(|(pid, t)| (*pid, &*t.comm)));
         let names = Names::default();
-        let rests = Rests {
-            nobody: names.id(""),
-            smaller: names.id("smaller parts"),
-            unseen: names.id("not explained"),
-            had_cpu: names.id(HAD_CPU),
-        };
+        let rests = Rests::of(&names);
         Some(Graph {
             rec,
             spans,
@@ -136,6 +131,8 @@ impl<'r> Graph<'r> {
             comms,
             kinds: RefCell::new(vec![None; spans.len()]),
             folds: RefCell::default(),
+            whos: RefCell::new(vec![None; spans.len()]),
+            shorts: RefCell::default(),
             did: RefCell::default(),
         })
     }
@@ -169,8 +166,18 @@ impl<'r> Graph<'r> {
     }
 
     /// Whose row it is.
-    pub fn who(&self, span: &Span, work: Option<&str>) -> Who {
-        self.called(span.pid, &span.comm, span.work.as_deref().or(work))
+    pub fn who(&self, row: usize, span: &Span, work: Option<&str>) -> Who {
+        if work.is_some() && span.work.is_none() {
+            return self.called(span.pid, &span.comm, work);
+        }
+        if let Some(Some(who)) = self.whos.borrow().get(row) {
+            return *who;
+        }
+        let who = self.called(span.pid, &span.comm, span.work.as_deref());
+        if let Some(slot) = self.whos.borrow_mut().get_mut(row) {
+            *slot = Some(who);
+        }
+        who
     }
 
     /// A thread by its last name.
@@ -203,13 +210,12 @@ impl<'r> Graph<'r> {
         Who { key, shown, pid }
     }
 
-    /// What a thread did on a CPU; shares in parts of a million. Empty: no samples.
-    pub fn did(&self, pid: u32) -> Did {
+    /// What a thread did on a CPU.
+    pub fn did(&self, pid: u32) -> Rc<Did> {
         if let Some(did) = self.did.borrow().get(&pid) {
             return did.clone();
         }
-        let parts = self.on_cpu.did(pid).into_iter();
-        let did: Did = parts.map(|(doing, share)| (doing, (share.clamp(0.0, 1.0) * 1e6) as u64)).collect();
+        let did = Rc::new(Did::of(&self.on_cpu.did(pid), &self.names));
         self.did.borrow_mut().insert(pid, did.clone());
         did
     }
@@ -230,11 +236,7 @@ impl<'r> Graph<'r> {
 
     /// Whose run it is, and the function at work in it.
     pub fn who_ran(&self, run: &LongRun) -> (Who, Option<Name>) {
-        *run.who.get_or_init(|| {
-            let did = self.did(run.pid);
-            let function = did.first().and_then(|(doing, _)| doing.function.as_deref());
-            (self.who_is(run.pid, None), function.map(|function| self.names.id(function)))
-        })
+        *run.who.get_or_init(|| (self.who_is(run.pid, None), self.did(run.pid).function()))
     }
 
     /// Who was seen to hold a lock, in order.

@@ -6,7 +6,6 @@ use super::facts::{Graph, LongRun, Who};
 use super::node::{Key, Node, Sort, merged};
 use super::split::split_many;
 use super::timeline::{Line, Piece};
-use crate::doing::is_asking;
 use crate::kinds::Class;
 
 /// What is said of one who ran while another wanted its CPU.
@@ -21,8 +20,7 @@ impl Graph<'_> {
     pub fn told(&self, line: &Line, who: Who, mix: Mix, within: (u64, u64), nodes: &mut Vec<Node>) {
         nodes.extend(self.ran(who, mix.running_ns));
         if mix.runnable_ns > 0 {
-            let what = self.names.id("a CPU, in short waits");
-            nodes.push(self.node(Sort::Ready, "runnable", who, what, mix.runnable_ns));
+            nodes.push(self.node(Sort::Ready, "runnable", who, self.rests.short_cpu, mix.runnable_ns));
         }
         let short = [(State::Io, mix.io_ns), (State::Blocked, mix.blocked_ns), (State::Sleep, mix.sleep_ns)];
         for (state, ns) in short.into_iter().filter(|(_, ns)| *ns > 0) {
@@ -39,52 +37,17 @@ impl Graph<'_> {
         node
     }
 
-    /// Time on a CPU by what the task did there, as far as samples tell. Spinning is waiting: it stands by itself.
-    fn ran(&self, who: Who, ns: u64) -> Vec<Node> {
-        if ns == 0 {
-            return Vec::new();
-        }
-        let did = self.did(who.pid);
-        let weights: Vec<u64> = did.iter().map(|(_, share)| *share).collect();
-        if weights.iter().all(|w| *w == 0) {
-            return vec![self.node(Sort::Ran, "running", who, self.names.id("on CPU"), ns)];
-        }
-        let (mut ran, mut nodes) = (Vec::new(), Vec::new());
-        for ((doing, _), part) in did.iter().zip(split_many(ns, &weights)) {
-            let spins = doing.word == "spinning";
-            let word = if spins { "spinning" } else { "running" };
-            let mut node = self.node(Sort::Ran, word, who, self.names.id(&doing.what), part);
-            node.function = doing.function.as_deref().map(|f| self.names.id(f));
-            if is_asking(doing) {
-                node = node.of(merged(self.asked.parts(self, who.pid, part), &self.rests));
-            }
-            if spins { nodes.push(node) } else { ran.push(node) }
-        }
-        let ran = merged(ran, &self.rests);
-        match &*ran {
-            // Of many short lives each has a sample or none: what one of them did says nothing of the others.
-            [one] if !self.is_brief(who.pid) => nodes.push(one.clone()),
-            [] => {}
-            [most, ..] => {
-                let sum = ran.iter().map(|node| node.ns).sum();
-                let all = self.node(Sort::Ran, "running", who, self.names.id("on CPU"), sum);
-                nodes.push(Node { function: most.function, ..all }.of(ran.clone()));
-            }
-        }
-        nodes
-    }
-
     /// Short waits in one state, called by the waits whose stacks stand for them. They are not followed: two tasks that
     /// hand each other a byte a million times would never end.
     fn short(&self, line: &Line, who: Who, state: State, ns: u64, within: (u64, u64)) -> Vec<Node> {
-        let (mut rows, mut looked) = (Vec::new(), 0);
-        for (row, after) in line.waits_around(within.0, within.1) {
-            let Some(span) = self.spans.get(row).filter(|span| span.state == state) else { continue };
+        let mut rows = Vec::new();
+        for row in line.waits_around(state, within.0, within.1).take(MOST_LOOKS) {
+            self.fuel.set(self.fuel.get().saturating_sub(1));
+            let Some(span) = self.spans.get(row) else { continue };
             let own = span.woken_ns.saturating_sub(span.at_ns);
             // A row that stands for itself alone says nothing of others.
             rows.extend(Some((row, span.stands_ns.saturating_sub(own))).filter(|(_, weight)| *weight > 0));
-            looked += 1;
-            if after || rows.len() >= ENOUGH_STACKS || looked >= MOST_LOOKS {
+            if rows.len() >= ENOUGH_STACKS {
                 break;
             }
         }
@@ -108,12 +71,17 @@ impl Graph<'_> {
         let kind = self.kind(row);
         let waker = self.spans.get(row).and_then(|span| span.waker.as_ref());
         let partner = waker.filter(|w| w.context == Context::Task && w.pid != 0 && w.pid != who.pid);
-        let what = self.names.text(kind.what);
-        let what = match partner {
-            Some(w) => format!("{what}, in short waits (woken by {})", super::names::folded(&w.comm)),
-            None => format!("{what}, in short waits"),
-        };
-        let mut node = self.node(Sort::Short, kind.word, who, self.names.id(&what), ns);
+        let known = self.shorts.borrow().get(&row).copied();
+        let what = known.unwrap_or_else(|| {
+            let what = self.names.text(kind.what);
+            let name = self.names.id(&match partner {
+                Some(w) => format!("{what}, in short waits (woken by {})", super::names::folded(&w.comm)),
+                None => format!("{what}, in short waits"),
+            });
+            self.shorts.borrow_mut().insert(row, name);
+            name
+        });
+        let mut node = self.node(Sort::Short, kind.word, who, what, ns);
         node.row = Some(row);
         node.unsaid = if kind.class == Class::Unknown { ns } else { 0 };
         let (from, to) = self.spans.get(row).map_or((0, 0), |span| (span.at_ns, span.woken_ns));
@@ -126,8 +94,8 @@ impl Graph<'_> {
     /// Ready for a CPU: who had it.
     pub fn ready(&self, row: usize, piece: Piece, follow: bool) -> Option<Node> {
         let span = self.spans.get(row)?;
-        let who = self.who(span, None);
-        let mut node = self.node(Sort::Ready, "runnable", who, self.names.id("a CPU"), piece.ns());
+        let who = self.who(row, span, None);
+        let mut node = self.node(Sort::Ready, "runnable", who, self.rests.cpu, piece.ns());
         node.count = 1;
         node.row = Some(row);
         node.worst = span.to_ns.min(self.window).saturating_sub(span.woken_ns).max(node.ns);
@@ -147,7 +115,7 @@ impl Graph<'_> {
         let mut nodes = Vec::new();
         if throttled > 0 {
             let what = self.names.id("its cgroup's CPU quota");
-            nodes.push(self.node(Sort::Quota, "quota", self.who(span, None), what, throttled));
+            nodes.push(self.node(Sort::Quota, "quota", self.who(row, span, None), what, throttled));
         }
         let left = piece.ns() - throttled;
         let Some(all) = self.runs(span.cpu, piece.from, piece.to) else {
@@ -171,8 +139,7 @@ impl Graph<'_> {
         let named: u64 = parts.iter().take(runs.len()).sum();
         if left > named {
             let nobody = self.no_one();
-            let what = self.names.id("short runs of others");
-            nodes.push(self.node(Sort::HadCpu, "running", nobody, what, left - named));
+            nodes.push(self.node(Sort::HadCpu, "running", nobody, self.rests.short_runs, left - named));
         }
         nodes
     }

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::names::Name;
+use super::leaves::HAD_CPU;
+use super::names::{Name, Names};
 
 /// What sort of stretch it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,18 +181,38 @@ impl Node {
     }
 }
 
-/// Names of what is not told apart.
+/// Names that many nodes have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rests {
     pub nobody: Name,
     pub smaller: Name,
     pub unseen: Name,
+    pub on_cpu: Name,
+    pub cpu: Name,
+    pub short_cpu: Name,
+    pub short_runs: Name,
     /// What is said of one who ran while another wanted its CPU.
     pub had_cpu: Name,
 }
 
+impl Rests {
+    /// By their texts, once: a name that is looked up for each of a million nodes costs more than the node.
+    pub fn of(names: &Names) -> Self {
+        Rests {
+            nobody: names.id(""),
+            smaller: names.id("smaller parts"),
+            unseen: names.id("not explained"),
+            on_cpu: names.id("on CPU"),
+            cpu: names.id("a CPU"),
+            short_cpu: names.id("a CPU, in short waits"),
+            short_runs: names.id("short runs of others"),
+            had_cpu: names.id(HAD_CPU),
+        }
+    }
+}
+
 /// A node has at most so many parts: the smallest of more are one.
-const MOST_PARTS: usize = 32;
+pub(super) const MOST_PARTS: usize = 32;
 
 /// Nodes that are alike as one; the largest first.
 pub(super) fn merged(mut nodes: Vec<Node>, rests: &Rests) -> Rc<[Node]> {
@@ -228,8 +249,9 @@ pub(super) fn rest(ns: u64, unsaid: u64, rests: &Rests) -> impl Iterator<Item = 
 mod tests {
     use super::*;
 
-    const RESTS: Rests =
-        Rests { nobody: Name::of(0), smaller: Name::of(1), unseen: Name::of(2), had_cpu: Name::of(3) };
+    fn rests() -> Rests {
+        Rests::of(&Names::default())
+    }
 
     fn node(what: u32, ns: u64) -> Node {
         let key = Key { sort: Sort::Wait, word: "w", who: Name::of(7), what: Name::of(what) };
@@ -242,8 +264,8 @@ mod tests {
 
     #[test]
     fn alike_are_one_and_parts_still_add_up() {
-        let deep = node(5, 10).of(merged(vec![node(6, 4), node(7, 6)], &RESTS));
-        let all = merged(vec![deep.clone(), node(5, 3), node(8, 1), node(8, 0), deep], &RESTS);
+        let deep = node(5, 10).of(merged(vec![node(6, 4), node(7, 6)], &rests()));
+        let all = merged(vec![deep.clone(), node(5, 3), node(8, 1), node(8, 0), deep], &rests());
         assert_eq!(all.iter().map(|n| (n.ns, n.count)).collect::<Vec<_>>(), [(23, 3), (1, 1)]);
         assert_eq!(all[0].parts.iter().map(|n| n.ns).collect::<Vec<_>>(), [12, 8, 3]);
         assert_eq!(all[0].parts[2].key.word, "other");
@@ -251,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_smallest_of_very_many_are_one() {
-        let all = merged((10..200).map(|n| node(n, u64::from(n))).collect(), &RESTS);
+        let all = merged((10..200).map(|n| node(n, u64::from(n))).collect(), &rests());
         assert_eq!(all.len(), MOST_PARTS - 1);
         assert_eq!(sum(&all), (10..200).sum::<u64>());
     }
@@ -259,10 +281,10 @@ mod tests {
     #[test]
     fn what_is_not_explained_stays_so() {
         let unseen =
-            Key { sort: Sort::Unexplained, word: "unexplained", who: Name::of(0), what: Name::of(2) };
-        let wait = node(5, 10).of(merged(vec![Node::leaf(unseen, 0, 4), node(6, 6)], &RESTS));
+            Key { sort: Sort::Unexplained, word: "unexplained", who: rests().nobody, what: rests().unseen };
+        let wait = node(5, 10).of(merged(vec![Node::leaf(unseen, 0, 4), node(6, 6)], &rests()));
         assert_eq!(wait.unsaid, 4);
-        let both = merged(vec![wait, node(5, 5)], &RESTS);
+        let both = merged(vec![wait, node(5, 5)], &rests());
         assert_eq!((both[0].unsaid, sum(&both[0].parts)), (4, 15));
     }
 }

@@ -17,7 +17,7 @@ impl Graph<'_> {
     pub fn waited_for_at_last(&self, row: usize) -> Option<&Waker> {
         let span = self.spans.get(row).filter(|span| span.syscall == Some(FUTEX) && span.args[0] != 0)?;
         let mut ended = span.woken_ns;
-        for (row, _) in self.lines.get(&span.pid)?.waits_around(span.woken_ns, u64::MAX).take(LOOKS) {
+        for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS) {
             let next = self.spans.get(row)?;
             if next.at_ns > ended.saturating_add(PAUSE) {
                 return None;

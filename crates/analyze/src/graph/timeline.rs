@@ -49,6 +49,13 @@ pub(super) struct Line {
     ended: bool,
     /// Lives that ended: the id was used again if there are several.
     ends: usize,
+    /// Where among the pieces the waits are, by state: a thread that slept ten thousand times was blocked twice.
+    waits: [Vec<u32>; 3],
+}
+
+/// Which of the lists of waits it is in.
+fn list(state: State) -> Option<usize> {
+    [State::Io, State::Blocked, State::Sleep].iter().position(|known| *known == state)
 }
 
 impl Line {
@@ -56,7 +63,7 @@ impl Line {
     pub fn of(spans: &[Span], mut rows: Vec<usize>, born: bool, window: u64) -> Self {
         let row = |at: &usize| spans.get(*at).map_or((0, 0), |s| (s.from_ns, s.to_ns));
         rows.sort_by_key(|at| (row(at), *at));
-        let mut line = Line { pieces: Vec::with_capacity(rows.len() * 3), born, ended: false, ends: 0 };
+        let mut line = Line { pieces: Vec::with_capacity(rows.len() * 3), born, ..Line::default() };
         let (mut done, mut gap) = (None, What::Hole);
         for at in rows {
             let Some(span) = spans.get(at) else { continue };
@@ -90,6 +97,10 @@ impl Line {
             _ => What::Ready(at),
         };
         self.push(Piece { from, to: begins, what: What::Mixed(at) });
+        let wait = list(span.state).filter(|_| begins < woken).and_then(|list| self.waits.get_mut(list));
+        if let (Some(list), Ok(next)) = (wait, u32::try_from(self.pieces.len())) {
+            list.push(next);
+        }
         self.push(Piece { from: begins, to: woken, what: What::Wait(at) });
         self.push(Piece { from: woken, to, what: last });
     }
@@ -144,12 +155,25 @@ impl Line {
         })
     }
 
-    /// Rows that wait in `state` and stand for short waits, around `from..to`: all inside, and the next one after it, which
-    /// stands for what was before it.
-    pub fn waits_around(&self, from: u64, to: u64) -> impl Iterator<Item = (usize, bool)> + '_ {
+    /// Waits that are not over at `from`, in order, with their rows.
+    pub fn waits_after(&self, from: u64) -> impl Iterator<Item = usize> + '_ {
         let begin = self.pieces.partition_point(|p| p.to <= from);
-        self.pieces.get(begin..).unwrap_or_default().iter().filter_map(move |p| match p.what {
-            What::Wait(row) => Some((row, p.from >= to)),
+        self.pieces.get(begin..).unwrap_or_default().iter().filter_map(|p| match p.what {
+            What::Wait(row) => Some(row),
+            _ => None,
+        })
+    }
+
+    /// Rows that wait in `state` around `from..to`: all inside, and the next one after it, which stands for what was before it.
+    pub fn waits_around(&self, state: State, from: u64, to: u64) -> impl Iterator<Item = usize> + '_ {
+        let all = list(state).and_then(|list| self.waits.get(list)).map_or(&[][..], Vec::as_slice);
+        let piece = move |at: &u32| self.pieces.get(*at as usize);
+        let begin = all.partition_point(|at| piece(at).is_some_and(|p| p.to <= from));
+        let mut is_over = false;
+        let waits = all.get(begin..).unwrap_or_default().iter().filter_map(piece);
+        let around = waits.take_while(move |p| !std::mem::replace(&mut is_over, p.from >= to));
+        around.filter_map(|p| match p.what {
+            What::Wait(row) => Some(row),
             _ => None,
         })
     }

@@ -2,6 +2,7 @@
 
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Run;
+use whyslow_model::timeline::State;
 
 use super::host::{Does, Host, MS, Wait, locked, woken_by};
 use crate::graph::{chains, flames, wall};
@@ -46,6 +47,25 @@ fn a_recording_of_200_000_rows_is_told_within_its_budget() {
         let left = chains.min(paths).min(account);
         assert!(left > 0, "the budget of pieces is spent");
     }
+}
+
+/// A task that slept 5,000 times, and was blocked for short times in between: whoever waits for it asks 5,000 times what those
+/// were.
+#[test]
+fn who_is_blocked_for_short_times_is_not_looked_up_among_all_its_sleeps() {
+    const ROUNDS: usize = 5_000;
+    let mut host = Host::window(4 * ROUNDS as u64);
+    let sleeps = || Does::Waits(1, Wait { on: "nanosleep", ..Wait::default() });
+    let serves: Vec<Does> = (0..ROUNDS).flat_map(|_| [Does::Short(State::Blocked, 3), sleeps()]).collect();
+    let waits: Vec<Does> =
+        (0..ROUNDS).flat_map(|_| [Does::Runs(1), Does::Waits(3, woken_by("do_wait", 2))]).collect();
+    host.task(1, "waits", 0, &waits).task(2, "serves", 0, &serves).watch(1);
+    let graph = host.graph();
+    assert!(!chains::chains(&graph).is_empty());
+    let before = graph.fuel.get();
+    assert!(before > 1_900_000, "{before} of two million looks are left");
+    assert!(wall::account(&graph).is_some());
+    assert!(graph.fuel.get() > 5_900_000, "{} of six million looks are left", graph.fuel.get());
 }
 
 #[test]
