@@ -55,6 +55,8 @@ pub enum Work {
     Stream { file: PathBuf, block: u64, every_us: u64 },
     /// Read or write a file, past the page cache.
     Direct { file: PathBuf, block: u64, how: Direct },
+    /// Write the next block of a file, which never holds more than `most` bytes; after each `each` of them fsync, and rest.
+    Sync { file: PathBuf, block: u64, each: u64, most: u64, rest_us: u64 },
     /// `count` direct reads at each tick.
     DirectPaced { file: PathBuf, block: u64, count: u64, every_us: u64 },
     /// Accept connections on a port.

@@ -60,6 +60,9 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Reread { file, block, random } => disk::reread(worker(), file, *block, *random),
         Work::Stream { file, block, every_us } => disk::stream(worker(), file, *block, *every_us),
         Work::Direct { file, block, how } => disk::direct(worker(), file, *block, *how),
+        Work::Sync { file, block, each, most, rest_us } => {
+            disk::sync(worker(), file, [*block, *each, *most], *rest_us)
+        }
         Work::DirectPaced { file, block, count, every_us } => {
             disk::direct_paced(worker(), file, *block, *count, *every_us)
         }

@@ -104,6 +104,25 @@ pub fn direct(mut w: Worker<'_>, path: &Path, block: u64, how: Direct) -> io::Re
     Ok(())
 }
 
+/// How long each fsync took is noted.
+pub fn sync(mut w: Worker<'_>, path: &Path, [block, each, most]: [u64; 3], rest_us: u64) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let (blocks, bytes) = ((most / block.max(1)).max(1), vec![7; block as usize]);
+    let mut next = 0;
+    while w.goes_on() {
+        for _ in 0..each {
+            file.write_all_at(&bytes, next % blocks * block)?;
+            next += 1;
+        }
+        let began = sys::monotonic_ns();
+        file.sync_all()?;
+        w.tally.took(sys::monotonic_ns().saturating_sub(began));
+        w.tally.did_one();
+        sys::sleep_us(rest_us);
+    }
+    Ok(())
+}
+
 pub fn direct_paced(mut w: Worker<'_>, path: &Path, block: u64, count: u64, every_us: u64) -> io::Result<()> {
     let file = open_direct(path, false)?;
     let blocks = file.metadata()?.len() / block;
