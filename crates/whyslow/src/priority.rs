@@ -2,6 +2,10 @@
 //!
 //! So we go first before the window, in which we are one of many, and again after it, until the answer has taken more than it
 //! should: who is ill need not wait for us longer than that. A command that we run never inherits it.
+//!
+//! `run` needs it as much as an exam: with 40 busy tasks on two CPUs its command began after 27 and 41 s where only the answer
+//! went first, and after 2.4 and 3.1 s since the loading does, too; the answer came 0.7 to 1.3 s after the end of the command,
+//! and 5 to 19 s after it without.
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;

@@ -74,6 +74,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     let look = Look { follow: Some(follow), ends_with: Some(started.pidfd()), ..Look::at_the_host(FOR_EVER) };
     let mut starter = Starter { command: started, from: None };
 
+    priority::raise();
     ending::begin_beside(OUR_FAILURE, starter.command.pid());
     let mut recording = whyslow_probe::record(&look.plan(fit), stop, &mut starter);
 
@@ -170,6 +171,7 @@ struct Starter {
 
 impl Audience for Starter {
     fn begun(&mut self, at: Instant) {
+        priority::as_it_was();
         if Signals::begin(self.command.pidfd()) {
             self.from = Some(at.elapsed());
             self.command.go();

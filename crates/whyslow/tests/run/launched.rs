@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::{from_a_shell, rest, run_script, started, status, text};
 
@@ -73,4 +73,34 @@ fn root_it_goes_on_when_we_are_killed() {
     to.write_all(b"still here\n").unwrap();
     drop(to);
     assert_eq!(rest(out), "still here\n");
+}
+
+fn niceness(pid: u32) -> i32 {
+    // SAFETY: takes numbers; of a process that is gone it is -1.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, pid) }
+}
+
+/// On a host with forty busy tasks the command would else begin after half a minute.
+#[test]
+fn root_it_loads_before_others_and_begins_the_command_as_its_caller_is() {
+    let mut command = run_script(&[], "cut -d' ' -f19 /proc/self/stat; read word");
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let out = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || rest(out));
+    let own = niceness(std::process::id());
+    let commands = format!("/proc/{0}/task/{0}/children", child.id());
+    let begun = || {
+        let pid = std::fs::read_to_string(&commands).unwrap_or_default();
+        let comm = std::fs::read_to_string(format!("/proc/{}/comm", pid.trim())).unwrap_or_default();
+        !comm.is_empty() && comm.trim() != "whyslow"
+    };
+    let mut least = own;
+    while !begun() && child.try_wait().unwrap().is_none() {
+        least = least.min(niceness(child.id()));
+    }
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    assert_eq!(reader.join().unwrap().trim(), own.to_string(), "the command's niceness is its caller's");
+    assert!(least < own, "it loaded as one of many");
 }
