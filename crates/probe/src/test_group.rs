@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Names of ours start with this.
 const PREFIX: &str = "whyslow-test";
@@ -93,6 +93,11 @@ pub(crate) fn in_group(folder: &Path, tell: impl FnOnce() -> String) -> String {
         let text = entered.map_or_else(|err| format!("cannot enter {}: {err}", procs.display()), |()| tell());
         drop(out.write_all(text.as_bytes()));
     });
+    // It has told all, and may have its end before it.
+    let patience = Instant::now() + Duration::from_secs(10);
+    while fs::read_to_string(&procs).is_ok_and(|left| !left.is_empty()) && Instant::now() < patience {
+        std::thread::yield_now();
+    }
     String::from_utf8(told.unwrap().bytes).unwrap()
 }
 
