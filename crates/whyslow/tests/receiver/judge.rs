@@ -110,12 +110,20 @@ fn on_any_host(made: &Made, look: &Look) -> Result<(), String> {
     match ours[..] {
         [] => Ok(()),
         [found] if found["kind"] != "cause" || found["rule"] != RULE => Err(format!("no cause by {RULE}")),
-        [found] if !is(found, "victim", &made.sender) || !is(found, "culprit", &made.reader) => {
+        [found]
+            if !is(found, "victim", &made.sender)
+                || !(is(found, "culprit", &made.reader) || is_its_cpu(made, found)) =>
+        {
             Err(format!("victim {}, culprit {}", found["victim"], found["culprit"]))
         }
         [_] => Ok(()),
         _ => Err(format!("{} findings, not one", ours.len())),
     }
+}
+
+/// Where an end had to wait for its CPU, that may be what the sender waited for.
+fn is_its_cpu(made: &Made, found: &Value) -> bool {
+    made.late >= LATE && found["culprit"]["kind"] == "cpu"
 }
 
 /// What can be asked where nobody else had the CPUs of the two.
@@ -125,6 +133,9 @@ fn as_asked(made: &Made, look: &Look) -> Result<(), String> {
         return if ours.is_empty() { Ok(()) } else { Err("told of".to_owned()) };
     }
     let [found] = ours[..] else { return Err("not found".to_owned()) };
+    if found["culprit"]["kind"] == "cpu" {
+        return Err(format!("not the reader but {}", found["culprit"]["name"]));
+    }
     let state = if made.kind == Reader::Sleeps { "sleep" } else { "work" };
     if found["chain"][1]["edge"] != state {
         return Err(format!("the reader's hop is {}", found["chain"][1]));

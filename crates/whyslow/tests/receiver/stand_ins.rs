@@ -71,6 +71,9 @@ fn a_cell_is_made_again_if_the_ends_had_to_wait_for_cpus_and_never_after_a_wrong
     };
     let other_time = |found: &mut Value| found["lost_s"] = json!(1.2);
     let other_name = |found: &mut Value| found["culprit"]["id"] = json!("99");
+    let of_cpu = |found: &mut Value| found["culprit"] = json!({"kind": "cpu", "id": "cpu0", "name": "CPU 0"});
+    assert!(matches!(of(0.0, &of_cpu), Verdict::Wrong(_)));
+    assert!(matches!(of(LATE, &of_cpu), Verdict::Again(_)));
     assert!(matches!(of(0.0, &other_time), Verdict::Wrong(_)));
     assert!(matches!(of(LATE, &other_time), Verdict::Again(_)));
     assert!(matches!(of(LATE, &other_name), Verdict::Wrong(_)));
