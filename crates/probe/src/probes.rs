@@ -100,7 +100,8 @@ impl Probes<'_> {
 
     /// No sampler on a CPU that a process has for itself.
     pub fn spare_owned(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
-        let owned = if plan.all_cpus { BTreeMap::new() } else { which::owned(&self.start.tasks) };
+        let owned =
+            if plan.all_cpus { BTreeMap::new() } else { which::owned(&self.start.tasks, &self.sampled) };
         if let Some(oncpu) = &mut self.oncpu {
             let isolated = which::isolated(Path::new("/"));
             oncpu.spare(&owned.keys().copied().collect::<Vec<_>>());

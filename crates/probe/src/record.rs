@@ -1,13 +1,13 @@
 //! One window, from start to end: load the probes, read the files, wait, read again, put it all into a recording.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use whyslow_model::table::Tables;
+use whyslow_model::table::{Tables, Task};
 use whyslow_model::timeline::Watched;
 use whyslow_model::{FORMAT, Meta, MissingNote, Recording};
 
@@ -146,14 +146,24 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
 fn watched(follow: &Follow, tables: &Tables) -> Watched {
     let mut pids: BTreeSet<u32> = follow.pids.iter().copied().collect();
     let tasks = tables.tasks.as_deref().unwrap_or_default();
+    let mut by_number: HashMap<u32, Vec<&Task>> = HashMap::new();
+    tasks.iter().for_each(|task| by_number.entry(task.pid).or_default().push(task));
     // A child is told after its parent, or, if it ended before, by its parent's process id.
     loop {
-        let known = pids.len();
-        let more = tasks.iter().filter(|task| pids.contains(&task.tgid) || pids.contains(&task.ppid));
-        pids.extend(more.flat_map(|task| [task.pid, task.tgid]).collect::<Vec<_>>());
-        if pids.len() == known {
+        let is_ours = |task: &Task| pids.contains(&task.tgid) || pids.contains(&task.ppid);
+        // Several may have had a number one after the other: then all were ours, or it does not tell whose it is. A row that
+        // stands for several processes has the number of none: 0, which is also who made the first of all.
+        let all_are = |pid: &u32| {
+            let rows = by_number.get(pid).map_or(&[][..], Vec::as_slice);
+            *pid != 0
+                && rows.iter().all(|row| pids.contains(&row.ppid) || row.pid != row.tgid && is_ours(row))
+        };
+        let ours = tasks.iter().filter(|task| is_ours(task)).flat_map(|task| [task.pid, task.tgid]);
+        let more: Vec<u32> = ours.filter(|pid| !pids.contains(pid) && all_are(pid)).collect();
+        if more.is_empty() {
             break;
         }
+        pids.extend(more);
     }
     Watched {
         subject: follow.subject.clone(),
@@ -217,4 +227,40 @@ fn once_each(mut notes: Vec<MissingNote>) -> Vec<MissingNote> {
     let mut known = std::collections::HashSet::new();
     notes.retain(|note| known.insert(note.text.clone()));
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(pid: u32, tgid: u32, ppid: u32) -> Task {
+        Task { pid, tgid, ppid, ..Task::default() }
+    }
+
+    fn pids(of: u32, tasks: Vec<Task>) -> Vec<u32> {
+        let follow = Follow { pids: vec![of], ..Follow::default() };
+        watched(&follow, &Tables { tasks: Some(tasks), ..Tables::default() }).pids
+    }
+
+    #[test]
+    fn children_threads_and_what_they_start_are_followed() {
+        let tree =
+            vec![task(1, 1, 0), task(9, 9, 8), task(8, 8, 5), task(5, 5, 1), task(6, 5, 1), task(7, 7, 1)];
+        assert_eq!(pids(5, tree), [5, 6, 8, 9]);
+    }
+
+    #[test]
+    fn a_row_that_stands_for_many_makes_nobody_else_ours() {
+        let many = Task { folded: 40_000, ..task(30, 0, 5) };
+        let host = [task(1, 1, 0), task(2, 2, 0), task(70, 0, 1), task(80, 80, 2)];
+        assert_eq!(pids(5, [task(5, 5, 1), many].into_iter().chain(host).collect()), [5, 30]);
+    }
+
+    #[test]
+    fn a_number_that_a_stranger_had_too_is_not_ours() {
+        let host = vec![task(5, 5, 1), task(30, 30, 5), task(30, 30, 7), task(31, 31, 30), task(7, 7, 1)];
+        assert_eq!(pids(5, host), [5]);
+        let ours = vec![task(5, 5, 1), task(6, 6, 5), task(30, 30, 5), task(30, 30, 6), task(31, 31, 30)];
+        assert_eq!(pids(5, ours), [5, 6, 30, 31]);
+    }
 }

@@ -36,20 +36,32 @@ pub fn unowned(cpus: &[u32], owned: &BTreeMap<u32, u32>) -> Vec<u32> {
 }
 
 /// CPUs that one process has for itself, by its id: all others are kept off them by their masks (a partition of cpusets, an
-/// exclusive core). That a process is bound to a CPU alone does not make it its own.
-pub fn owned(tasks: &[tasks_one]) -> BTreeMap<u32, u32> {
+/// exclusive core). That a process is bound to a CPU alone does not make it its own. Bits of a mask beyond the CPUs that are
+/// `online` mean nothing; of an empty list all do.
+pub fn owned(tasks: &[tasks_one], online: &[u32]) -> BTreeMap<u32, u32> {
     let users = tasks.iter().filter(|task| task.flags & PF_KTHREAD == 0);
     let mut owners: BTreeMap<u32, Option<u32>> = BTreeMap::new();
     let (mut first, mut differ) = (None, false);
     for task in users {
-        differ |= *first.get_or_insert(task.allowed) != task.allowed;
-        for cpu in bits(&task.allowed) {
+        let mut allowed = task.allowed;
+        if !online.is_empty() {
+            keep(&mut allowed, online);
+        }
+        differ |= *first.get_or_insert(allowed) != allowed;
+        for cpu in bits(&allowed) {
             let owner = owners.entry(cpu).or_insert(Some(task.tgid));
             *owner = owner.filter(|owner| *owner == task.tgid);
         }
     }
     // A namespace of one process says nothing of the host.
     owners.into_iter().filter_map(|(cpu, owner)| Some((cpu, owner.filter(|_| differ)?))).collect()
+}
+
+fn keep(words: &mut [u64], cpus: &[u32]) {
+    let has = |word: usize, bit: u32| cpus.binary_search(&(word as u32 * 64 + bit)).is_ok();
+    for (at, word) in words.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
+        *word &= (0..64).filter(|bit| has(at, *bit)).fold(0, |kept, bit| kept | 1 << bit);
+    }
 }
 
 fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
@@ -62,7 +74,7 @@ pub fn spared(root: &Path, tasks: &[tasks_one]) -> BTreeMap<u32, String> {
     let isolated = isolated(root).into_iter();
     let mut spared: BTreeMap<u32, String> =
         isolated.map(|(cpu, why)| (cpu, format!("{why}; --all-cpus measures it"))).collect();
-    for (cpu, owner) in owned(tasks) {
+    for (cpu, owner) in owned(tasks, &host::online_cpus(root)) {
         let why = format!("a process has it for itself (pid {owner}); --all-cpus measures it");
         spared.entry(cpu).or_insert(why);
     }
@@ -139,13 +151,16 @@ mod tests {
         let of = |tgid: u32, allowed: u64| tasks_one { tgid, ..task(0, 0, allowed) };
         // 0-1 are everybody's, 2 is process 7's with two threads, on 3 are two processes.
         let tasks = [of(1, 0b11), of(2, 0b11), of(7, 0b100), of(7, 0b100), of(8, 0b1000), of(9, 0b1000)];
-        assert_eq!(owned(&tasks), BTreeMap::from([(2, 7)]));
+        assert_eq!(owned(&tasks, &[]), BTreeMap::from([(2, 7)]));
+        let mut torn = tasks;
+        torn[0].allowed[5] = 1;
+        assert_eq!(owned(&torn, &[0, 1, 2, 3]), BTreeMap::from([(2, 7)]), "CPU 320 is none");
         // One worker is bound to each CPU, and others may use them as well.
-        assert_eq!(owned(&[of(1, 0b11), of(2, 0b11), of(7, 0b01), of(8, 0b10)]), BTreeMap::new());
-        assert_eq!(owned(&[of(1, 0b11)]), BTreeMap::new());
+        assert_eq!(owned(&[of(1, 0b11), of(2, 0b11), of(7, 0b01), of(8, 0b10)], &[]), BTreeMap::new());
+        assert_eq!(owned(&[of(1, 0b11)], &[]), BTreeMap::new());
         let mut kernel = of(2, 0b100);
         kernel.flags = PF_KTHREAD;
-        assert_eq!(owned(&[of(1, 0b11), of(3, 0b11), of(7, 0b100), kernel]), BTreeMap::from([(2, 7)]));
+        assert_eq!(owned(&[of(1, 0b11), of(3, 0b11), of(7, 0b100), kernel], &[]), BTreeMap::from([(2, 7)]));
     }
 
     #[test]
