@@ -43,6 +43,16 @@ pub fn subject(path: &str) -> Subject {
     Subject { unit: known.unit, container, ..Subject::new(SubjectKind::Cgroup, path, name) }
 }
 
+/// So many tasks of somebody, as one says it; how many is not said where none noticed.
+#[must_use]
+pub fn tasks_of(tasks: u64, whose: &str) -> String {
+    match tasks {
+        0 => format!("tasks of {whose}"),
+        1 => format!("1 task of {whose}"),
+        _ => format!("{tasks} tasks of {whose}"),
+    }
+}
+
 /// Processes that are named; what more there are is counted.
 const NAMED: usize = 3;
 

@@ -9,6 +9,7 @@ use whyslow_model::timeline::{Context, Mix, Waker};
 use super::facts::Graph;
 use super::node::{Node, Sort, merged};
 use super::split::split;
+use super::timeline::Line;
 
 /// Time by state of all that ended, by name.
 #[derive(Debug, Default)]
@@ -44,10 +45,16 @@ impl Graph<'_> {
         waker.context == Context::Task && self.ended.is_known(&waker.comm) && untold()
     }
 
+    /// The same of a hole in the rows of a number that several had, one after the other, and all are gone.
+    pub fn hole_by_sums(&self, line: &Line, pid: u32, ns: u64) -> Option<Rc<[Node]>> {
+        let task = self.tasks.get(&pid).filter(|task| task.born && task.ended)?;
+        (!line.is_one() && self.ended.is_known(&task.comm)).then(|| self.by_sums(pid, &task.comm, ns))
+    }
+
     /// Where time went that somebody of this name took, as far as that of all of them tells.
-    pub fn by_sums(&self, waker: &Waker, ns: u64) -> Rc<[Node]> {
-        let Some(m) = self.ended.0.get(&*waker.comm) else { return Rc::new([]) };
-        let who = self.called(waker.pid, &waker.comm, None);
+    pub fn by_sums(&self, pid: u32, comm: &str, ns: u64) -> Rc<[Node]> {
+        let Some(m) = self.ended.0.get(comm) else { return Rc::new([]) };
+        let who = self.called(pid, comm, None);
         let weights = [m.running_ns, m.runnable_ns, m.io_ns, m.blocked_ns, m.sleep_ns, m.unknown_ns];
         let [ran, ready, io, blocked, slept, missed] = split(ns, weights);
         let told = |sort, word, what, ns| self.node(sort, word, who, what, ns);

@@ -82,9 +82,12 @@ impl Graph<'_> {
                 What::Gone => {
                     nodes.push(self.unexplained(self.who_is(pid, work), "it had ended", piece.ns()))
                 }
-                What::Hole => {
-                    nodes.push(self.unexplained(self.who_is(pid, work), "not explained", piece.ns()));
-                }
+                What::Hole => match self.hole_by_sums(line, pid, piece.ns()) {
+                    Some(parts) => nodes.extend(parts.iter().cloned()),
+                    None => {
+                        nodes.push(self.unexplained(self.who_is(pid, work), "not explained", piece.ns()));
+                    }
+                },
             }
         }
         walk.above.pop();
@@ -188,7 +191,9 @@ impl Graph<'_> {
         let leaf = |node: Node, notes| (Rc::from([node]), notes);
         let ns = to.saturating_sub(from);
         match &span.waker {
-            Some(waker) if self.is_told_by_sums(waker, from, to) => (self.by_sums(waker, ns), 0),
+            Some(waker) if self.is_told_by_sums(waker, from, to) => {
+                (self.by_sums(waker.pid, &waker.comm, ns), 0)
+            }
             Some(waker) if waker.context == Context::Task && waker.pid != 0 && waker.pid != span.pid => {
                 self.follow(walk, waker.pid, from, to, waker.work.as_deref())
             }

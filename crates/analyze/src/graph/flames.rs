@@ -49,7 +49,7 @@ fn nodes(graph: &Graph<'_>) -> Vec<Node> {
             let pids: HashSet<u32> = watched.pids.iter().copied().collect();
             let mut lives: Vec<_> = pids
                 .into_iter()
-                .filter_map(|pid| graph.life(pid).map(|(from, to)| (pid, from, to)))
+                .flat_map(|pid| graph.lives(pid).into_iter().map(move |(from, to)| (pid, from, to)))
                 .collect();
             lives.sort_unstable();
             lives

@@ -86,7 +86,7 @@ impl Graph<'_> {
         node.unsaid = if kind.class == Class::Unknown { ns } else { 0 };
         let (from, to) = self.spans.get(row).map_or((0, 0), |span| (span.at_ns, span.woken_ns));
         match partner.filter(|waker| self.is_told_by_sums(waker, from, to)) {
-            Some(waker) => node.of(self.by_sums(waker, ns)),
+            Some(waker) => node.of(self.by_sums(waker.pid, &waker.comm, ns)),
             None => node,
         }
     }

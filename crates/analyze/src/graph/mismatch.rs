@@ -39,9 +39,12 @@ fn of_task(graph: &Graph<'_>, task: &Task) -> Vec<String> {
     for (what, ours, kernels) in times {
         let tolerated = (TOLERATED.as_nanos() as u64).max(kernels.max(ours) / TOLERATED_PART);
         if ours.abs_diff(kernels) > tolerated {
-            let (ours, kernels) = (Duration::from_nanos(ours), Duration::from_nanos(kernels));
-            let (ours, kernels) = (seconds(ours), seconds(kernels));
-            said.push(format!("{who} was {what} for {ours} by our tracer, {kernels} by the kernel's count"));
+            let more = if ours > kernels { "more" } else { "less" };
+            let differ = seconds(Duration::from_nanos(ours.abs_diff(kernels)));
+            let kernels = seconds(Duration::from_nanos(kernels));
+            said.push(format!(
+                "{who} was {what} for {kernels} by the kernel's count, {differ} {more} by our tracer"
+            ));
         }
     }
     let (ours, kernels) = (task.runnable_count, task.switches_in);

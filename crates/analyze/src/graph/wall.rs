@@ -73,16 +73,19 @@ fn of_threads(graph: &Graph<'_>, watched: &Watched) -> Whole {
     let (mut nodes, mut ran, mut wall) = (Vec::new(), 0, 0);
     let mut names: Vec<Name> = Vec::new();
     for pid in pids {
-        let parts = match graph.life(pid) {
-            Some((from, to)) => {
-                ran += mismatch::ran(graph, pid, from, to);
-                graph.task_parts(&mut Walk::new(true), pid, from, to, None)
-            }
-            None => asleep(graph, pid),
+        let lives = graph.lives(pid);
+        let mut add = |parts: Rc<[Node]>| {
+            wall += parts.iter().map(|node| node.ns).sum::<u64>();
+            nodes.extend(parts.iter().cloned());
         };
-        wall += parts.iter().map(|node| node.ns).sum::<u64>();
+        if lives.is_empty() {
+            add(asleep(graph, pid));
+        }
+        for (from, to) in lives {
+            ran += mismatch::ran(graph, pid, from, to);
+            add(graph.task_parts(&mut Walk::new(true), pid, from, to, None));
+        }
         names.push(graph.who_is(pid, None).key);
-        nodes.extend(parts.iter().cloned());
     }
     names.dedup();
     let who = if let [one] = names[..] { one } else { graph.rests.nobody };
@@ -90,13 +93,23 @@ fn of_threads(graph: &Graph<'_>, watched: &Watched) -> Whole {
 }
 
 impl Graph<'_> {
-    /// When a thread lived: rows may be missing at either end.
-    pub fn life(&self, pid: u32) -> Option<(u64, u64)> {
-        let (first, last) = self.lines.get(&pid)?.life()?;
+    /// When threads of this number lived, one after the other: rows may be missing at either end.
+    pub fn lives(&self, pid: u32) -> Vec<(u64, u64)> {
+        let mut lives: Vec<(u64, u64)> = Vec::new();
+        let Some((line, (first, last))) = self.lines.get(&pid).and_then(|line| Some((line, line.life()?)))
+        else {
+            return lives;
+        };
         let task = self.tasks.get(&pid);
         let from = if task.is_none_or(|task| task.born) { first } else { 0 };
         let to = if task.is_none_or(|task| task.ended) { last } else { self.window };
-        Some((from, to))
+        for piece in line.clip(from, to).filter(|piece| !matches!(piece.what, What::Unborn | What::Gone)) {
+            match lives.last_mut() {
+                Some((_, until)) if *until == piece.from => *until = piece.to,
+                _ => lives.push((piece.from, piece.to)),
+            }
+        }
+        lives
     }
 }
 

@@ -91,7 +91,7 @@ fn finding(ev: &Evidence<'_>, group: &Cgroup, rows: &[&Disk], loss: &Loss) -> Fi
     );
     let hop = |edge: &str, waits_for: String, lost, worst_ns, count, per_call| Hop {
         edge: edge.into(),
-        who: format!("{} tasks of {}", loss.tasks, victim.name),
+        who: names::tasks_of(loss.tasks, &victim.name),
         waits_for,
         state: "disk sleep".into(),
         lost,

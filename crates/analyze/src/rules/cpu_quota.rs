@@ -4,7 +4,7 @@
 //! flushes statistics on cgroup v2. Lost: what its tasks would have got without the quota (`cpu_loss.rs`), not
 //! `throttled_usec`, which counts run queues. Not this rule: a group that shares full CPUs with others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use whyslow_model::shell::Command;
@@ -58,14 +58,70 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             "there are more sets of nested quotas than are looked at; those below which most was waited were";
         found.push(Finding::cannot_tell(RULE.id, Missing::unclear("what the rest of the quotas cost", MANY)));
     }
+    let mut told: BTreeSet<u64> = BTreeSet::new();
     for held in all_held {
         let loss = world.loss(&held.tasks, &held.lift());
         let loss = loss.at_most(standing(ev, world, &held));
         if loss.high.as_nanos() as f64 > least {
+            told.extend(std::iter::once(held.group.id).chain(held.with.iter().map(|group| group.id)));
             found.push(finding(&held, &loss, ev.window()));
         }
     }
+    found.extend(beside_full_cpus(ev, cgroups, told, least));
     Ok(found)
+}
+
+/// Findings about quotas beside full CPUs. Nobody reads more.
+const MOST_BESIDE: usize = 8;
+
+/// Quotas that ran out and cost nothing more: without them their tasks would have waited for CPUs that others had.
+fn beside_full_cpus(
+    ev: &Evidence<'_>,
+    cgroups: &[Cgroup],
+    mut told: BTreeSet<u64>,
+    least: f64,
+) -> Vec<Finding> {
+    let mut waited: HashMap<u64, f64> = HashMap::new();
+    for task in ev.tasks().unwrap_or_default().iter().filter(|task| task.runnable_ns > 0) {
+        path(ev, task.cpu_cgroup)
+            .for_each(|group| *waited.entry(group.id).or_default() += task.runnable_ns as f64);
+    }
+    let waits = |group: &&Cgroup| waited.get(&group.id).copied().unwrap_or(0.0) > least;
+    let mut bitten_ones: Vec<&Cgroup> =
+        cgroups.iter().filter(|group| nested::bit(group)).filter(waits).collect();
+    bitten_ones.sort_by(|a, b| bitten(b).ratio().total_cmp(&bitten(a).ratio()).then(a.id.cmp(&b.id)));
+    // Whose quota is told, and who is above or below one of those.
+    let above: BTreeSet<u64> = told.iter().flat_map(|id| path(ev, *id)).map(|group| group.id).collect();
+    bitten_ones.retain(|group| !above.contains(&group.id));
+    let mut found = Vec::new();
+    for group in bitten_ones {
+        if found.len() < MOST_BESIDE && path(ev, group.id).all(|above| !told.contains(&above.id)) {
+            told.insert(group.id);
+            found.push(beside_full(group));
+        }
+    }
+    found
+}
+
+fn beside_full(group: &Cgroup) -> Finding {
+    let quota = Quota::of(group);
+    let title = format!(
+        "its CPU quota ran out in {} of its periods; without it its tasks would have got hardly more: they would have \
+         waited for CPUs that others had",
+        bitten(group)
+    );
+    Finding::risk(RULE.id, names::cgroup_subject(group))
+        .titled(title)
+        .by(Culprit::new(SubjectKind::Quota, quota.file.clone(), quota.words.clone()).at_file(quota.file))
+        .check(
+            "nr_throttled rises against nr_periods",
+            command!("cat {}", format!("{}/cpu.stat", quota.files)),
+        )
+}
+
+/// A group and those above it.
+fn path<'r>(ev: &Evidence<'r>, group: u64) -> impl Iterator<Item = &'r Cgroup> {
+    std::iter::successors(ev.cgroup(group), |group| ev.cgroup(group.parent)).take(MAX_DEPTH)
 }
 
 /// What threads stood still for quotas, as far as rows of their waits tell.
@@ -115,6 +171,12 @@ fn bitten(group: &Cgroup) -> Share {
         Some(_) => Share::of(cpu.throttled_periods as f64, cpu.periods as f64),
         None => Share::default(),
     }
+}
+
+/// Whether a quota of this group or of one above it ran out so often that it was noticed, or may have.
+pub(crate) fn holds(ev: &Evidence<'_>, group: u64) -> bool {
+    let has_quota = |group: &Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
+    path(ev, group).any(|group| has_quota(group) && (group.uncounted || nested::bit(group)))
 }
 
 /// A quota, and how to lift it.
@@ -167,7 +229,7 @@ fn finding(held: &Held<'_>, loss: &Loss, window: Duration) -> Finding {
         Finding::risk(RULE.id, victim.clone())
             .titled(format!("{title}; its tasks sleep enough to have absorbed the delay"))
     };
-    let who = format!("{} tasks of {}", loss.tasks, victim.name);
+    let who = names::tasks_of(loss.tasks, &victim.name);
     let first = format!("the next period: quota {}", quota.words);
     let mut f = f
         .raw_wait(loss.raw)
@@ -293,6 +355,29 @@ mod tests {
         let lost = found[0].lost.unwrap().as_secs_f64();
         assert!((lost - 3.6).abs() < 0.01, "{lost}");
         assert_eq!(found[0].title, "its CPU quota ran out in 80 % of its periods");
+    }
+
+    /// Forty of another group fill both CPUs: what the quota leaves them is what they would have had.
+    #[test]
+    fn beside_full_cpus_a_quota_that_ran_out_is_a_risk() {
+        let mut rec = host(Some(20), 10, 200);
+        let crowd = Cgroup {
+            id: 8,
+            path: "/crowd".into(),
+            cpu: Some(CgroupCpu { weight: 10_240, ..CgroupCpu::default() }),
+            ..Cgroup::default()
+        };
+        rec.tables.cgroups.as_mut().unwrap().push(crowd);
+        let one = rec.tables.tasks.as_ref().unwrap()[0].clone();
+        let of_crowd = Task { cpu_cgroup: 8, exec_ns: 45_000_000, runnable_ns: 955_000_000, ..one };
+        rec.tables.tasks.as_mut().unwrap().extend(vec![of_crowd; 40]);
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!((found.len(), found[0].kind, found[0].victim.id.as_str()), (1, Kind::Risk, "/web"));
+        assert!(found[0].title.contains("would have got hardly more"), "{}", found[0].title);
+        for task in rec.tables.tasks.iter_mut().flatten() {
+            task.runnable_ns = 0;
+        }
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "nobody waited");
     }
 
     #[test]

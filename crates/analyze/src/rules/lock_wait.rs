@@ -42,7 +42,8 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "lock",
+    // File locks are no loss of this rule, and whoever reads "not a lock of the kernel" takes them for one.
+    shows: |edge, _| matches!(edge, "lock" | "file-lock"),
 };
 
 /// Less than this share of one task's window is told among the chains, not as a cause: everybody waits for a lock some time.

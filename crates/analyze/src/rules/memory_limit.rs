@@ -148,7 +148,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
     let (files, file) = (files(l.cgroup), file_of(l.cgroup, l.high));
     let hop = |edge: &str, waits_for: String, state: &str, lost, worst, count| Hop {
         edge: edge.into(),
-        who: format!("{} tasks of {}", loss.tasks, victim.name),
+        who: names::tasks_of(loss.tasks, &victim.name),
         waits_for,
         state: state.into(),
         lost,

@@ -55,7 +55,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let count = rows.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
         let hop = Hop {
             edge: "reclaim".into(),
-            who: format!("{} tasks of {}", rows.len(), victim.name),
+            who: names::tasks_of(rows.len() as u64, &victim.name),
             waits_for: "pages of the host to be freed".into(),
             state: "running".into(),
             lost: Duration::ZERO,

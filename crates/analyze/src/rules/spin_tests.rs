@@ -1,5 +1,5 @@
 use whyslow_model::Kind;
-use whyslow_model::table::{Met, Run, Sample, Spin};
+use whyslow_model::table::{Cgroup, CgroupCpu, Met, Run, Sample, Spin};
 
 use super::*;
 use crate::evidence::fixture::Fixture;
@@ -108,6 +108,32 @@ fn is_a_cause_where_others_wait_for_these_cpus() {
     let lost = found.lost.unwrap().as_secs_f64();
     assert!((5.0..9.0).contains(&lost), "{lost}");
     assert!(found.chain[0].who.contains("worker"));
+}
+
+/// Their own quota ran out in each period: for that they waited.
+#[test]
+fn whom_a_quota_held_back_did_not_lose_it_to_spinners() {
+    let kinds = |throttled_periods| {
+        let mut host = host(&CROWDED).with(|t| {
+            let cpu = CgroupCpu {
+                weight: 1024,
+                quota_ns: Some(20_000_000),
+                period_ns: 100_000_000,
+                periods: 100,
+                throttled_periods,
+                ..CgroupCpu::default()
+            };
+            let outer = Cgroup { id: 4, path: "/web".into(), cpu: Some(cpu), ..Cgroup::default() };
+            let inner = Cgroup { id: 5, parent: 4, path: "/web/in".into(), ..Cgroup::default() };
+            t.cgroups = Some(vec![outer, inner]);
+        });
+        for task in host.0.tables.tasks.iter_mut().flatten().filter(|task| task.pid >= 100) {
+            task.cpu_cgroup = 5;
+        }
+        let found = check(&host.ev()).unwrap();
+        found.into_iter().map(|found| found.kind).collect::<Vec<_>>()
+    };
+    assert_eq!((kinds(0), kinds(90)), (vec![Kind::Cause], vec![Kind::Risk]));
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
     let (files, file) = (files(l.cgroup), file_of(l.cgroup, l.high));
     let hop = |edge: &str, waits_for: &str, state: &str, lost: f64, worst, count| Hop {
         edge: edge.into(),
-        who: format!("{} tasks of {}", loss.tasks, victim.name),
+        who: names::tasks_of(loss.tasks, &victim.name),
         waits_for: waits_for.into(),
         state: state.into(),
         lost: ns(lost),

@@ -47,7 +47,8 @@ const WAY_TO_IT: u64 = 4;
 const NOTHING_ELSE: f64 = 0.9;
 const IN_CLOCK: f64 = 0.4;
 const READERS: usize = 2;
-const VDSO: &str = "[vdso]";
+/// The module of code that the kernel maps into each process.
+pub const VDSO: &str = "[vdso]";
 
 /// What the samples say about one thread's system calls.
 #[derive(Debug, Default)]

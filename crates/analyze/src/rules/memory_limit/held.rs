@@ -134,7 +134,7 @@ fn finding(
     let file = file_of(group, true);
     let hop = Hop {
         edge: "memory-limit".into(),
-        who: format!("{} tasks of {}", tasks.len(), victim.name),
+        who: names::tasks_of(tasks.len() as u64, &victim.name),
         waits_for: format!("its group to be below its memory.high of {limit}"),
         state: "blocked".into(),
         lost: loss.likely,

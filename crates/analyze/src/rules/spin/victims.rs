@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whyslow_model::{Hop, Subject};
 
+use super::super::cpu_quota;
 use super::{COST_OF_WAKING, Spinner};
 use crate::Evidence;
 use crate::cpu_loss::{Lift, Loss, World};
@@ -12,16 +13,21 @@ use crate::names;
 /// Less than this share of one task's window is not worth a cause.
 const WORTH_IT: f64 = 0.05;
 
-/// Who waited for the CPUs meanwhile, and what they would have had.
+/// Who waited for the CPUs meanwhile, and what they would have had. Whom a quota held back waited for that: it is told by its
+/// own rule, and what else he waited cannot be told apart.
 pub(super) fn of(spinner: &Spinner<'_>, ev: &Evidence<'_>, world: &World<'_>) -> Option<(Subject, Loss)> {
     let own = &ev.recording().meta.own_pids;
     let mut lift = Lift::default();
     let mut others = BTreeSet::new();
     let shares: BTreeMap<u32, f64> =
         spinner.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
+    let mut held = BTreeMap::new();
     for (at, task) in world.tasks().iter().enumerate() {
         if task.tgid != spinner.process.tgid && !own.contains(&task.tgid) && !task.kthread {
-            others.insert(at);
+            let group = task.cpu_cgroup;
+            if !*held.entry(group).or_insert_with(|| cpu_quota::holds(ev, group)) {
+                others.insert(at);
+            }
         } else if let Some(share) = shares.get(&task.pid) {
             let useful = 1.0 - share.clamp(0.0, 1.0) * (1.0 - COST_OF_WAKING);
             lift.beyond.insert(at, task.exec_ns as f64 * useful);
