@@ -176,7 +176,10 @@ fn name_in_order(first: &[(u32, Vec<u64>)], wanted: Wanted, missing: &mut Vec<Mi
         }
     };
     if !told.finished {
-        let reason = format!("not all were found within {} ms", USER_DEADLINE.as_millis());
+        let reason = format!(
+            "not all were found within {} ms and the memory that is there",
+            USER_DEADLINE.as_millis()
+        );
         missing.push(Missing::skipped(what, reason).into());
     }
     let line = |line: &[u8]| serde_json::from_slice::<(u32, u64, Vec<String>, String)>(line).ok();
