@@ -12,6 +12,7 @@ use super::facts::Graph;
 use super::mismatch;
 use super::names::Name;
 use super::node::{Key, Node, Sort, merged};
+use super::timeline::What;
 use crate::kinds::Class;
 
 /// Parts below this (1 in 200, half a percent) are told together.
