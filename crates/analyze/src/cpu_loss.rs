@@ -346,20 +346,27 @@ impl<'r> World<'r> {
         cpus: usize,
     ) -> (bool, f64) {
         let bound: BTreeSet<usize> = match number {
-            Some(_) => (0..self.tasks.len()).filter(|at| self.allowed.number(*at) == number).collect(),
+            Some(_) => {
+                let others = (0..self.tasks.len()).filter(|at| !self.own.contains(at));
+                others.filter(|at| self.allowed.number(*at) == number).collect()
+            }
             None => BTreeSet::new(),
         };
         if bound.len() <= cpus {
             return (false, 0.0); // whatever they are due: most often the whole table need not be asked
         }
-        let would = self.would(LIKELY, lift, 0..self.tasks.len());
-        let due = members.iter().filter_map(|at| would.get(*at)).sum::<f64>() / members.len().max(1) as f64;
+        // First those alone who are bound there: the rest is asked for only if they are too many.
+        let whom: BTreeSet<usize> = bound.union(members).copied().collect();
+        let would: BTreeMap<usize, f64> =
+            whom.iter().copied().zip(self.would(LIKELY, lift, whom.iter().copied())).collect();
+        let due = members.iter().filter_map(|at| would.get(at)).sum::<f64>() / members.len().max(1) as f64;
         let yields =
             |at: usize, would: f64| would < YIELDS * due && !members.contains(&at) && !self.own.contains(&at);
-        let equals = bound.iter().filter(|at| !yields(**at, would.get(**at).copied().unwrap_or(0.0)));
+        let equals = bound.iter().filter(|at| !yields(**at, would.get(at).copied().unwrap_or(0.0)));
         if equals.count() <= cpus {
             return (false, 0.0);
         }
+        let would = self.would(LIKELY, lift, 0..self.tasks.len());
         let taken = self.tasks.iter().zip(&would).enumerate().filter(|(at, (_, would))| yields(*at, **would));
         (true, taken.map(|(_, (task, would))| (task.exec_ns as f64 - would).max(0.0)).sum())
     }

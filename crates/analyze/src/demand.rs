@@ -15,6 +15,8 @@ const ENOUGH_CYCLES: u64 = 8;
 /// Who is awake for about as long each time shows nothing of what would be if he did not wait at all: the time awake must vary
 /// (standard deviation) by this part of a cycle's wait, or the slope is drawn out too far from what wake-ups jitter by.
 const VARIES: f64 = 0.05;
+/// ... and by this part of the time awake: a clock is not read more exactly.
+const ALIKE: f64 = 0.001;
 /// A slope that is above 0 by this and its error is neither of the two: cycles of more than one kind.
 const NEITHER: f64 = 0.25;
 
@@ -60,7 +62,7 @@ pub fn absorbed(task: &Task) -> Absorbed {
     let var_a = (task.awake_awake as f64 - a * a / n).max(0.0);
     let cov = task.awake_rest as f64 - a * r / n;
     let var_r = (task.rest_rest as f64 - r * r / n).max(0.0);
-    let varies = VARIES * waited / 1024.0 / n; // in the cycles' unit
+    let varies = (VARIES * waited / 1024.0).max(ALIKE * a) / n; // in the cycles' unit
     if var_a <= 0.0 || var_a / n < varies.powi(2) {
         return unknown;
     }

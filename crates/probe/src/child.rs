@@ -6,6 +6,9 @@ use std::io::{Read as _, Write};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
+/// The last byte of a child that was not killed on the way: in no text.
+const DONE: u8 = 0xff;
+
 /// What the child wrote until it ended or the deadline came, and whether it ended by itself.
 pub struct Told {
     /// The bytes it wrote.
@@ -26,29 +29,13 @@ pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) ->
         _ => {
             drop(to);
             let mut told = listen(from, deadline, cap);
-            told.finished = told.finished && ended_by_itself(pid);
-            // SAFETY: a child of ours: as long as nobody has waited for it the number is its own, and afterwards there is none.
+            told.finished = told.finished && told.bytes.pop_if(|last| *last == DONE).is_some();
+            // SAFETY: `pid` is our own child, not yet waited for, so the number is still its own.
             unsafe {
-                if libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) == 0 {
-                    libc::kill(pid, libc::SIGKILL);
-                    libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG);
-                }
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG);
             }
             Ok(told)
-        }
-    }
-}
-
-/// Whether it ended without having been killed: at a memory limit it is the first to go. It has closed its pipe, and is on its way.
-fn ended_by_itself(pid: libc::pid_t) -> bool {
-    let until = Instant::now() + Duration::from_millis(100);
-    loop {
-        let mut status = 0;
-        // SAFETY: a child of ours, and a place for its status.
-        match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } {
-            0 if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
-            0 => return true,
-            _ => return libc::WIFEXITED(status),
         }
     }
 }
@@ -68,6 +55,7 @@ fn be_child(to: OwnedFd, work: impl FnOnce(&mut dyn Write)) -> ! {
     be_the_first_to_go();
     // A panic must not unwind into the caller's frames: they belong to the parent.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut pipe)));
+    let _ = pipe.write_all(&[DONE]);
     // SAFETY: no destructor of the parent's state may run here.
     unsafe { libc::_exit(0) }
 }

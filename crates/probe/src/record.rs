@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use whyslow_model::table::{Tables, Task};
 use whyslow_model::timeline::Watched;
-use whyslow_model::{FORMAT, Meta, MissingNote, Recording};
+use whyslow_model::{FORMAT, Meta, Missing, MissingNote, Recording};
 
 use crate::cost;
 use crate::files::{Files, Moment, Seen};
@@ -124,6 +124,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
     audience.step(c"reading files that may block");
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
+    let watched = plan.follow.as_ref().map(|follow| watched(follow, &tables, &mut seen.missing));
     let spent = cost::so_far();
     let meta = Meta {
         format: FORMAT,
@@ -136,14 +137,14 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
         own_bpf_ns,
         lost_events,
         interrupted,
-        watched: plan.follow.as_ref().map(|follow| watched(follow, &tables)),
+        watched,
         ..host::facts(&plan.root)
     };
     Recording { meta, frames: seen.frames, tables, missing: once_each(seen.missing), torn: None }
 }
 
 /// Whom the trace followed: those it was asked for, and all they started, as far as rows tell.
-fn watched(follow: &Follow, tables: &Tables) -> Watched {
+fn watched(follow: &Follow, tables: &Tables, missing: &mut Vec<MissingNote>) -> Watched {
     let mut pids: BTreeSet<u32> = follow.pids.iter().copied().collect();
     let tasks = tables.tasks.as_deref().unwrap_or_default();
     let mut by_number: HashMap<u32, Vec<&Task>> = HashMap::new();
@@ -161,6 +162,11 @@ fn watched(follow: &Follow, tables: &Tables) -> Watched {
         let ours = tasks.iter().filter(|task| is_ours(task)).flat_map(|task| [task.pid, task.tgid]);
         let more: Vec<u32> = ours.filter(|pid| !pids.contains(pid) && all_are(pid)).collect();
         if more.is_empty() {
+            let unclear = tasks
+                .iter()
+                .filter(|task| task.pid != 0 && is_ours(task) && !pids.contains(&task.pid))
+                .count();
+            missing.extend(strangers(unclear));
             break;
         }
         pids.extend(more);
@@ -171,6 +177,14 @@ fn watched(follow: &Follow, tables: &Tables) -> Watched {
         command: None,
         slow_ns: follow.slow.map(|slow| slow.as_nanos() as u64),
     }
+}
+
+/// What to say of children whose numbers do not tell whose they are.
+fn strangers(tasks: usize) -> Option<MissingNote> {
+    let what = "some of those that were started by whom it follows";
+    let why =
+        || format!("their numbers ({tasks}) were others', too: more tasks were born than there are numbers");
+    (tasks > 0).then(|| Missing::skipped(what, why()).into())
 }
 
 /// Beat until the window is over or `stop` is set; true if stopped.
@@ -237,30 +251,32 @@ mod tests {
         Task { pid, tgid, ppid, ..Task::default() }
     }
 
-    fn pids(of: u32, tasks: Vec<Task>) -> Vec<u32> {
+    fn pids(of: u32, tasks: Vec<Task>) -> (Vec<u32>, usize) {
         let follow = Follow { pids: vec![of], ..Follow::default() };
-        watched(&follow, &Tables { tasks: Some(tasks), ..Tables::default() }).pids
+        let mut missing = Vec::new();
+        let pids = watched(&follow, &Tables { tasks: Some(tasks), ..Tables::default() }, &mut missing).pids;
+        (pids, missing.len())
     }
 
     #[test]
     fn children_threads_and_what_they_start_are_followed() {
         let tree =
             vec![task(1, 1, 0), task(9, 9, 8), task(8, 8, 5), task(5, 5, 1), task(6, 5, 1), task(7, 7, 1)];
-        assert_eq!(pids(5, tree), [5, 6, 8, 9]);
+        assert_eq!(pids(5, tree), (vec![5, 6, 8, 9], 0));
     }
 
     #[test]
     fn a_row_that_stands_for_many_makes_nobody_else_ours() {
         let many = Task { folded: 40_000, ..task(30, 0, 5) };
         let host = [task(1, 1, 0), task(2, 2, 0), task(70, 0, 1), task(80, 80, 2)];
-        assert_eq!(pids(5, [task(5, 5, 1), many].into_iter().chain(host).collect()), [5, 30]);
+        assert_eq!(pids(5, [task(5, 5, 1), many].into_iter().chain(host).collect()), (vec![5, 30], 0));
     }
 
     #[test]
     fn a_number_that_a_stranger_had_too_is_not_ours() {
         let host = vec![task(5, 5, 1), task(30, 30, 5), task(30, 30, 7), task(31, 31, 30), task(7, 7, 1)];
-        assert_eq!(pids(5, host), [5]);
+        assert_eq!(pids(5, host), (vec![5], 1), "and that is said");
         let ours = vec![task(5, 5, 1), task(6, 6, 5), task(30, 30, 5), task(30, 30, 6), task(31, 31, 30)];
-        assert_eq!(pids(5, ours), [5, 6, 30, 31]);
+        assert_eq!(pids(5, ours), (vec![5, 6, 30, 31], 0));
     }
 }

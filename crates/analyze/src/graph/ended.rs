@@ -1,6 +1,6 @@
 //! Tasks that ended and of which no rows are left: what those of one name did, by their sums.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use whyslow_model::table::Task;
@@ -11,14 +11,20 @@ use super::node::{Node, Sort, merged};
 use super::split::split;
 use super::timeline::Line;
 
-/// Time by state of all that ended, by name.
+/// Time by state of all that ended, by name; numbers that tasks of several names had.
 #[derive(Debug, Default)]
-pub(super) struct Ended<'r>(HashMap<&'r str, Mix>);
+pub(super) struct Ended<'r>(HashMap<&'r str, Mix>, HashSet<u32>);
 
 impl<'r> Ended<'r> {
     /// Of these.
     pub fn of(tasks: &'r [Task]) -> Self {
         let mut sums: HashMap<&str, Mix> = HashMap::new();
+        let (mut names, mut several): (HashMap<u32, &str>, HashSet<u32>) = Default::default();
+        for task in tasks {
+            if *names.entry(task.pid).or_insert(&task.comm) != task.comm {
+                several.insert(task.pid);
+            }
+        }
         for task in tasks.iter().filter(|task| task.ended && task.born && !task.comm.is_empty()) {
             let sum = sums.entry(&task.comm).or_default();
             sum.running_ns = sum.running_ns.saturating_add(task.traced_ns);
@@ -29,7 +35,12 @@ impl<'r> Ended<'r> {
             sum.unknown_ns = sum.unknown_ns.saturating_add(task.unknown_ns);
         }
         sums.retain(|_, sum| sum.total_ns() > 0);
-        Ended(sums)
+        Ended(sums, several)
+    }
+
+    /// Whether all that had this number were called so, as far as rows tell.
+    fn is_one_name(&self, pid: u32, comm: &str) -> bool {
+        !comm.is_empty() && !self.1.contains(&pid)
     }
 
     /// Whether somebody of this name ended.
@@ -48,7 +59,9 @@ impl Graph<'_> {
     /// The same of a hole in the rows of a number that several had, one after the other, and all are gone.
     pub fn hole_by_sums(&self, line: &Line, pid: u32, ns: u64) -> Option<Rc<[Node]>> {
         let task = self.tasks.get(&pid).filter(|task| task.born && task.ended)?;
-        (!line.is_one() && self.ended.is_known(&task.comm)).then(|| self.by_sums(pid, &task.comm, ns))
+        let is_known =
+            !line.is_one() && self.ended.is_one_name(pid, &task.comm) && self.ended.is_known(&task.comm);
+        is_known.then(|| self.by_sums(pid, &task.comm, ns))
     }
 
     /// Where time went that somebody of this name took, as far as that of all of them tells.

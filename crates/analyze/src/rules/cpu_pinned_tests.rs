@@ -296,6 +296,18 @@ fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
     }
 }
 
+/// It is alone on its CPU but for the thread that measures that, and would meet as many lesser tasks on the other one.
+#[test]
+fn what_looks_makes_no_crowd() {
+    let mut rec = host(1, "1", 1, 667);
+    let lesser = host(4, "0-1", 2, 330).tables.tasks.unwrap().into_iter().zip(100..);
+    let looks = Task { tgid: 7, pid: 8, ..host(1, "1", 1, 10).tables.tasks.unwrap()[0].clone() };
+    let tasks = rec.tables.tasks.as_mut().unwrap();
+    tasks.extend(lesser.map(|(task, pid)| Task { weight: 256, pid, ..task }).chain([looks]));
+    rec.meta.own_pids = vec![7];
+    assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
+}
+
 #[test]
 fn what_looks_is_no_victim() {
     let mut rec = host(2, "1", 1, 250);

@@ -8,12 +8,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use whyslow_model::shell::Command;
-use whyslow_model::table::{Cgroup, CgroupCpu};
+use whyslow_model::table::{Cgroup, CgroupCpu, Task};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::{Loss, World};
+use crate::cpu_loss::{LEFT_OVER, Loss, World};
 use crate::fair::MAX_DEPTH;
 use crate::names;
 
@@ -67,14 +67,17 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             found.push(finding(&held, &loss, ev.window()));
         }
     }
-    found.extend(beside_full_cpus(ev, cgroups, told, least));
+    // Of quotas that were not looked at nothing is known, and where CPUs were idle who waited for nothing else lost nothing.
+    if all && world.idle().as_secs_f64() < LEFT_OVER * ev.window().as_secs_f64() {
+        found.extend(beside_full_cpus(ev, cgroups, told, least));
+    }
     Ok(found)
 }
 
 /// Findings about quotas beside full CPUs. Nobody reads more.
 const MOST_BESIDE: usize = 8;
 
-/// Quotas that ran out and cost nothing more: without them their tasks would have waited for CPUs that others had.
+/// Quotas that ran out where CPUs were full, and whose lifting would have gained nothing to speak of.
 fn beside_full_cpus(
     ev: &Evidence<'_>,
     cgroups: &[Cgroup],
@@ -106,8 +109,8 @@ fn beside_full_cpus(
 fn beside_full(group: &Cgroup) -> Finding {
     let quota = Quota::of(group);
     let title = format!(
-        "its CPU quota ran out in {} of its periods; without it its tasks would have got hardly more: they would have \
-         waited for CPUs that others had",
+        "its CPU quota ran out in {} of its periods; with the CPUs as full as they were lifting it would have given its \
+         tasks hardly more",
         bitten(group)
     );
     Finding::risk(RULE.id, names::cgroup_subject(group))
@@ -125,7 +128,7 @@ fn path<'r>(ev: &Evidence<'r>, group: u64) -> impl Iterator<Item = &'r Cgroup> {
 }
 
 /// What threads stood still for quotas, as far as rows of their waits tell.
-fn stood(ev: &Evidence<'_>) -> nested::Stood {
+pub(crate) fn stood(ev: &Evidence<'_>) -> nested::Stood {
     let mut stood = nested::Stood::new();
     for span in ev.spans().unwrap_or_default().iter().filter(|span| span.throttled_ns > 0) {
         let sum = stood.entry(span.pid).or_default();
@@ -173,10 +176,19 @@ fn bitten(group: &Cgroup) -> Share {
     }
 }
 
-/// Whether a quota of this group or of one above it ran out so often that it was noticed, or may have.
-pub(crate) fn holds(ev: &Evidence<'_>, group: u64) -> bool {
-    let has_quota = |group: &Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
-    path(ev, group).any(|group| has_quota(group) && (group.uncounted || nested::bit(group)))
+/// Whether a task may have waited for a quota as long as for all else: by the periods in which it ran out, or, where these were
+/// not counted, by what it was seen to stand still.
+pub(crate) fn holds(ev: &Evidence<'_>, stood: &HashMap<u32, u64>, task: &Task) -> bool {
+    let has_quota = |group: &&Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
+    let quotas = || path(ev, task.cpu_cgroup).filter(has_quota);
+    let most = if quotas().any(|group| group.uncounted) {
+        stood.get(&task.pid).copied().unwrap_or(0)
+    } else if quotas().any(nested::bit) {
+        standing_below(ev, task.cpu_cgroup)
+    } else {
+        0
+    };
+    most > 0 && most >= task.runnable_ns / 2
 }
 
 /// A quota, and how to lift it.
@@ -268,7 +280,8 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
         [one] => format!("; that of {one} must change with it"),
         [others @ .., last] => format!("; those of {} and {last} must change with it", others.join(", ")),
     };
-    if most.uncounted {
+    let uncounted = std::iter::once(held.group).chain(held.with.iter().copied()).any(|group| group.uncounted);
+    if uncounted && !nested::bit(most) {
         return format!("{whose} ran out, how often is not known: it was empty when the window began{with}");
     }
     format!("{whose} ran out in {} of its periods{with}", bitten(most))
@@ -311,7 +324,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::table::{Span, Tables, Task};
+    use whyslow_model::table::{Span, Tables};
     use whyslow_model::{Kind, Meta, Recording};
 
     use super::*;
@@ -373,7 +386,15 @@ mod tests {
         rec.tables.tasks.as_mut().unwrap().extend(vec![of_crowd; 40]);
         let found = check(&Evidence::of(&rec)).unwrap();
         assert_eq!((found.len(), found[0].kind, found[0].victim.id.as_str()), (1, Kind::Risk, "/web"));
-        assert!(found[0].title.contains("would have got hardly more"), "{}", found[0].title);
+        assert!(found[0].title.contains("given its tasks hardly more"), "{}", found[0].title);
+        let mut idle = rec.clone();
+        idle.tables.tasks.as_mut().unwrap().truncate(5);
+        for task in idle.tables.tasks.iter_mut().flatten() {
+            // A timer's: all of its waits are absorbed.
+            (task.runnable_ns, task.sleep_ns) = (100_000_000, 850_000_000);
+        }
+        let found = check(&Evidence::of(&idle)).unwrap();
+        assert!(found.iter().all(|found| !found.title.contains("hardly more")), "{found:?}");
         for task in rec.tables.tasks.iter_mut().flatten() {
             task.runnable_ns = 0;
         }

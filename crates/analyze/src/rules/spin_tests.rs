@@ -133,7 +133,8 @@ fn whom_a_quota_held_back_did_not_lose_it_to_spinners() {
         let found = check(&host.ev()).unwrap();
         found.into_iter().map(|found| found.kind).collect::<Vec<_>>()
     };
-    assert_eq!((kinds(0), kinds(90)), (vec![Kind::Cause], vec![Kind::Risk]));
+    // 0.6 s of 9 s at most, and 9 s.
+    assert_eq!([kinds(0), kinds(5), kinds(90)], [vec![Kind::Cause], vec![Kind::Cause], vec![Kind::Risk]]);
 }
 
 #[test]

@@ -13,19 +13,18 @@ use crate::names;
 /// Less than this share of one task's window is not worth a cause.
 const WORTH_IT: f64 = 0.05;
 
-/// Who waited for the CPUs meanwhile, and what they would have had. Whom a quota held back waited for that: it is told by its
-/// own rule, and what else he waited cannot be told apart.
+/// Who waited for the CPUs meanwhile, and what they would have had. Who may have waited for a quota as long as for all else is
+/// left out: that is told by its own rule, and what he waited for CPUs cannot be told apart.
 pub(super) fn of(spinner: &Spinner<'_>, ev: &Evidence<'_>, world: &World<'_>) -> Option<(Subject, Loss)> {
     let own = &ev.recording().meta.own_pids;
     let mut lift = Lift::default();
     let mut others = BTreeSet::new();
     let shares: BTreeMap<u32, f64> =
         spinner.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
-    let mut held = BTreeMap::new();
+    let stood = cpu_quota::stood(ev);
     for (at, task) in world.tasks().iter().enumerate() {
         if task.tgid != spinner.process.tgid && !own.contains(&task.tgid) && !task.kthread {
-            let group = task.cpu_cgroup;
-            if !*held.entry(group).or_insert_with(|| cpu_quota::holds(ev, group)) {
+            if !cpu_quota::holds(ev, &stood, task) {
                 others.insert(at);
             }
         } else if let Some(share) = shares.get(&task.pid) {

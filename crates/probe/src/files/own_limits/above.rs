@@ -47,8 +47,14 @@ fn tightest(groups: &[Group], shown: Shown) -> Option<MemoryLimit> {
     above.map(limit).min_by_key(|limit| limit.left)
 }
 
+/// What is left of a shown limit is known, of a hidden one it may be the siblings' cache: with so little of the first, that decides.
+const LITTLE: u64 = 64 << 20;
+
 fn least(shown: Option<MemoryLimit>, hidden: Option<MemoryLimit>) -> Option<MemoryLimit> {
-    shown.into_iter().chain(hidden).min_by_key(|limit| limit.left)
+    match shown {
+        Some(shown) if shown.left <= LITTLE => Some(shown),
+        shown => shown.into_iter().chain(hidden).min_by_key(|limit| limit.left),
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +95,14 @@ mod tests {
         }
         let tighter = limits(Ok(Some(limit(30 * MIB))), true).with_what_is_above(SHOWN, || Ok(groups()));
         assert_eq!(tighter.memory, Ok(Some(limit(30 * MIB))));
+    }
+
+    #[test]
+    fn a_shown_limit_that_is_small_decides_however_full_the_one_above_is() {
+        let mut groups = groups();
+        (groups[1].limit, groups[1].used) = (1024 * MIB, 1024 * MIB);
+        let found = limits(Ok(Some(limit(30 * MIB))), true).with_what_is_above(SHOWN, || Ok(groups));
+        assert_eq!(found.memory, Ok(Some(limit(30 * MIB))));
     }
 
     #[test]
