@@ -6,6 +6,7 @@
 mod cpu;
 mod files;
 mod files_table;
+pub use files_table::FILE_LOCKS;
 mod futex;
 mod idle;
 mod kernel;

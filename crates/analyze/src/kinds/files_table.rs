@@ -6,6 +6,15 @@ use super::files::{
 use super::table::{Row, by, row};
 use super::{Class, Wait, WaitKind};
 
+/// Where waits for locks on files are (fs/locks.c).
+pub const FILE_LOCKS: &[&str] = &[
+    "flock_lock_inode_wait",
+    "posix_lock_inode_wait",
+    "locks_lock_inode_wait",
+    "fcntl_setlk",
+    "do_lock_file_wait",
+];
+
 /// fs/pipe.c, net/unix/af_unix.c, net/core, net/ipv4, fs/eventpoll.c, fs/select.c, drivers/tty, ipc, fs/fuse, net/sunrpc.
 pub(super) const ROWS: &[Row] = &[
     // pipe_read is anon_pipe_read for what is no FIFO since v6.14 (ee5eda8ea595). Waiting for a pipe's mutex is a lock.
@@ -98,16 +107,7 @@ pub(super) const ROWS: &[Row] = &[
         Class::Held,
     ),
     // Locks on files. fs/locks.c.
-    by(
-        &[
-            "flock_lock_inode_wait",
-            "posix_lock_inode_wait",
-            "locks_lock_inode_wait",
-            "fcntl_setlk",
-            "do_lock_file_wait",
-        ],
-        file_lock,
-    ),
+    by(FILE_LOCKS, file_lock),
     row(&["__break_lease"], "file-lock", "a lease to be given back", Class::Held),
     // ipc/*.c.
     row(&["do_semtimedop", "__do_semtimedop"], "semaphore", "a System V semaphore", Class::Handed),

@@ -16,7 +16,7 @@ use whyslow_model::{Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
 use super::Rule;
 use crate::Evidence;
 use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
-use crate::kinds::Class;
+use crate::kinds::{self, Class};
 use crate::names;
 use crate::own_work::{OwnWork, Whose, blamed};
 use crate::spread;
@@ -42,8 +42,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    // File locks are no loss of this rule, and whoever reads "not a lock of the kernel" takes them for one.
-    shows: |edge, _| matches!(edge, "lock" | "file-lock"),
+    shows: |edge, _| edge == "lock",
 };
 
 /// Less than this share of one task's window is told among the chains, not as a cause: everybody waits for a lock some time.
@@ -230,12 +229,21 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let little = all.is_none_or(|all| all.as_secs_f64() <= WORTH_IT * ev.window().as_secs_f64());
     let together = all.map_or_else(String::new, |all| format!(" (all waits together: {})", seconds(all)));
     let evidence = format!("no task waited for one as long as {}{together}", seconds(CHAIN_THRESHOLD));
-    Ok((!any && little).then(|| Not { what: "a lock of the kernel".into(), evidence }))
+    Ok((!any && little && !were_file_locks(ev))
+        .then(|| Not { what: "a lock of the kernel".into(), evidence }))
+}
+
+/// Whether anybody waited for a lock of a file (flock, fcntl). It is no loss of this rule, and whoever reads "not a lock of the
+/// kernel" takes it for one.
+fn were_file_locks(ev: &Evidence<'_>) -> bool {
+    let stacks = ev.stacks().clone();
+    let mut slept = ev.spans().unwrap_or_default().iter().filter(|span| span.state == State::Sleep);
+    slept.any(|span| kinds::Wait::of(span, &stacks).passes(kinds::FILE_LOCKS))
 }
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Run, Span, Waker};
+    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Run, Span, Stack, Waker};
     use whyslow_model::{Culprit, Kind, Meta, Recording};
 
     use super::*;
@@ -302,6 +310,16 @@ mod tests {
         let rec = host(8);
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert_eq!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().what, "a lock of the kernel");
+    }
+
+    #[test]
+    fn where_a_file_was_locked_no_lock_is_ruled_out() {
+        let mut rec = host(8);
+        let kernel = ["schedule", "locks_lock_inode_wait", "__do_sys_flock"].map(str::to_owned).to_vec();
+        rec.tables.stacks = Some(vec![Stack { id: 3, kernel, user: Vec::new() }]);
+        let wait = Span { state: State::Sleep, woken_ns: 900 * MS, stack: Some(3), ..row(5, "php", 0, 10) };
+        rec.tables.spans.as_mut().unwrap().push(Span { to_ns: 1000 * MS, ..wait });
+        assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
     }
 
     #[test]
