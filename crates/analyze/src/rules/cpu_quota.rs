@@ -282,7 +282,9 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
     };
     let uncounted = std::iter::once(held.group).chain(held.with.iter().copied()).any(|group| group.uncounted);
     if uncounted && !nested::bit(most) {
-        return format!("{whose} ran out, how often is not known: it was empty when the window began{with}");
+        return format!(
+            "{whose} ran out, how often is not known: the group was empty when the window began{with}"
+        );
     }
     format!("{whose} ran out in {} of its periods{with}", bitten(most))
 }
