@@ -49,7 +49,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
     let group = tree.leaf().clone();
     let comm = format!("read-{}", draw.word(4));
     let victim = Victim::spawn(stage.fence.spec(&group, &comm, threads, work))?;
-    let (counted, limits) = (tree.binding().clone(), tree.must_change());
+    let (counted, limits) = (tree.clone(), tree.must_change());
     Ok(Scene {
         victim,
         others: Vec::new(),

@@ -67,6 +67,12 @@ impl Tree {
         tight.map(|(group, _)| group.path().to_owned()).collect()
     }
 
+    /// Times that memory met a limit that binds, in any of the groups that have it.
+    pub fn limit_hits(&self) -> io::Result<u64> {
+        let tight = self.levels.iter().filter(|(_, level)| *level == Some(1));
+        tight.map(|(group, _)| group.limit_hits()).sum()
+    }
+
     /// Set the memory limit that binds, and with it the others; `None`: lift all.
     pub fn set_memory(&self, limit: Option<u64>) -> io::Result<()> {
         self.levels.iter().try_for_each(|(group, level)| match level {

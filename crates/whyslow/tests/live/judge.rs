@@ -76,7 +76,12 @@ fn as_asked(made: &Made, look: &Look) -> Result<(), String> {
 
 /// Whether a finding is the one that a scene should give.
 fn is_of(finding: &Finding<'_>, party: &Party) -> bool {
+    // Of two limits alike the kernel charges the inner first, and the outer holds a few pages more, those of its children's own
+    // structures (mm/memcontrol.c): either may be the one that is met.
+    let is_alike =
+        party.kind == Kind::MemoryLimit && party.limits.iter().any(|path| finding.is_about_group(path));
     let right_victim = finding.is_about_group(&party.group)
+        || is_alike
         // Who waits for a server is a task: its cgroup has no counter of connects.
         || (party.kind == Kind::ListenOverflow && finding.is_about_task_of(&party.victim));
     finding.is_cause() && finding.rule() == party.kind.rule() && right_victim
