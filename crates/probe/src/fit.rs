@@ -3,6 +3,9 @@
 //! Who meets a memory limit is killed, with the answer in hand; who has a tenth of a CPU answers ten times as late. So first
 //! the tables are halved until they fit, then, of a CPU that is scarce, what few ask for is not loaded. What is shed is said.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use whyslow_model::{Bytes, Missing, Share};
 
 use crate::bpf::room::MOST_HALVINGS;
@@ -33,6 +36,12 @@ const HALVINGS_WHEN_SCARCE: u32 = 2;
 /// and the tables do for a host of a thousand tasks.
 const HALVINGS_WHEN_UNKNOWN: u32 = 2;
 
+/// How long somebody who is ending there may take to give his memory back. BPF maps are freed by a worker after a grace period
+/// of RCU (kernel/bpf/syscall.c, bpf_map_free_deferred): 15 to 30 MiB of the look before were still charged for a second.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
+/// No event tells of memory given back on both versions of cgroups.
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(50);
+
 /// How much of us there is to be.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fit {
@@ -60,10 +69,24 @@ pub struct DoesNotFit {
     needed: Bytes,
 }
 
+impl DoesNotFit {
+    /// It would fit, if others there used less.
+    fn may_pass(&self) -> bool {
+        self.needed <= self.limit
+    }
+}
+
 impl Fit {
-    /// Into the limits of this process. `follows`: system calls of some are to be told, too.
+    /// Into the limits of this process. `follows`: system calls of some are to be told, too. Where others use what is needed,
+    /// it waits a while for it.
     pub fn here(follows: bool) -> Result<Self, DoesNotFit> {
-        Self::into(&OwnLimits::read(), shared::threads(), follows)
+        let until = Instant::now() + GIVEN_BACK_WITHIN;
+        loop {
+            match Self::into(&OwnLimits::read(), shared::threads(), follows) {
+                Err(why) if why.may_pass() && Instant::now() < until => sleep(LOOKED_AT_EVERY),
+                told => return told,
+            }
+        }
     }
 
     fn into(limits: &OwnLimits, threads: u32, follows: bool) -> Result<Self, DoesNotFit> {

@@ -7,7 +7,10 @@ use serde_json::Value;
 use whyslow_faults::cgroup::Group;
 use whyslow_faults::draw::Draw;
 use whyslow_faults::fence::Fence;
-use whyslow_faults::{bars, rounds};
+use whyslow_faults::spec::Work;
+use whyslow_faults::{Victim, bars, rounds};
+
+whyslow_faults::may_become_victim!();
 
 const MIB: u64 = 1 << 20;
 const PERIOD: Duration = Duration::from_millis(100);
@@ -88,6 +91,32 @@ fn root_under_a_limit_that_nothing_fits_in_it_says_so_and_runs_nothing() {
         assert!(said.contains(limited.path()) && said.contains("needs at least"), "{mib} MiB: {said}");
     }
     assert!(!ran.exists(), "the command was not started");
+}
+
+/// A look that has ended holds memory until the kernel's workers have freed its maps; so does whoever ends there meanwhile.
+#[test]
+fn root_it_waits_for_memory_that_who_ends_there_gives_back() {
+    const ENDS_AFTER: Duration = Duration::from_millis(700);
+    let fence = Fence::enter().unwrap();
+    let limited = fence.group("full").unwrap();
+    let mib = Draw::of_run("own-full-limit", 0).between(48, 80);
+    limited.set_memory_limit(Some(mib * MIB)).unwrap();
+    let work = Work::Touch { bytes: (mib - 24) * MIB, burst_us: 1000, random: false };
+    let mut holder = Victim::spawn(fence.spec(&limited, "holder", 1, work)).unwrap();
+    holder.go();
+    holder.warm().unwrap();
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(ENDS_AFTER);
+        drop(holder);
+    });
+    let output = whyslow_in(&limited, &["exam", "--for", "300ms", "--json"]);
+    ends.join().unwrap();
+    let status = output.status.code();
+    assert!(
+        matches!(status, Some(0 | 1)),
+        "{mib} MiB: {status:?} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
