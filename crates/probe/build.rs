@@ -1,10 +1,13 @@
-//! Compiles every `src/bpf/<name>.bpf.c` into `$OUT_DIR/<name>.skel.rs`.
+//! Compiles every `src/bpf/<name>.bpf.c` into `$OUT_DIR/<name>.skel.rs`, and notes in `$OUT_DIR/types.rs` what types they know.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
 use libbpf_cargo::SkeletonBuilder;
+use libbpf_rs::btf::types::{Enum, Enum64, Struct, Typedef, Union};
+use libbpf_rs::btf::{Btf, BtfType, TypeId};
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -12,19 +15,42 @@ fn main() {
     let clang = clang();
     println!("cargo:rerun-if-changed=src/bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
+    let mut names = BTreeSet::new();
     for entry in fs::read_dir("src/bpf").expect("src/bpf is there") {
         let source = entry.expect("src/bpf can be listed").path();
         let file = source.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
         if let Some(name) = file.strip_suffix(".bpf.c") {
-            compile(&source, &out.join(format!("{name}.skel.rs")), &clang, &arch);
+            let object = out.join(format!("{name}.bpf.o"));
+            compile(&source, &object, &out.join(format!("{name}.skel.rs")), &clang, &arch);
+            names_in(&object, &mut names);
+        }
+    }
+    let names: Vec<String> = names.into_iter().collect();
+    fs::write(out.join("types.rs"), format!("&{names:?}")).expect("the folder is ours");
+}
+
+/// Names of types, without what is behind three underlines: "task_struct___before_5_14" is a task_struct.
+fn names_in(object: &Path, names: &mut BTreeSet<String>) {
+    let types = Btf::from_path(object).unwrap_or_else(|err| panic!("{}: {err}", object.display()));
+    for id in 1..types.len() as u32 {
+        let id = TypeId::from(id);
+        let name = |of: BtfType<'_>| of.name().and_then(|name| name.to_str()).map(str::to_owned);
+        let is_relocated = types.type_by_id::<Struct<'_>>(id).is_some()
+            || types.type_by_id::<Union<'_>>(id).is_some()
+            || types.type_by_id::<Enum<'_>>(id).is_some()
+            || types.type_by_id::<Enum64<'_>>(id).is_some()
+            || types.type_by_id::<Typedef<'_>>(id).is_some();
+        if let Some(name) = types.type_by_id::<BtfType<'_>>(id).and_then(name).filter(|_| is_relocated) {
+            names.insert(name.split("___").next().unwrap_or_default().to_owned());
         }
     }
 }
 
-fn compile(source: &Path, skeleton: &Path, clang: &Path, arch: &str) {
+fn compile(source: &Path, object: &Path, skeleton: &Path, clang: &Path, arch: &str) {
     let target = if arch == "x86_64" { "x86" } else { "arm64" };
     SkeletonBuilder::new()
         .source(source)
+        .obj(object)
         .clang(clang)
         .clang_args([
             "-O2",

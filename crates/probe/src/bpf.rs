@@ -37,6 +37,7 @@ pub mod shared;
 mod spin_tests;
 pub mod tasks;
 mod thinned;
+pub(crate) mod types;
 pub mod work;
 
 use libbpf_rs::btf::Btf;

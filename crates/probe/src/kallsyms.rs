@@ -29,7 +29,7 @@ impl Kallsyms {
         let mut text = Vec::new();
         // What could be read before an error is kept: names are a convenience.
         let _ = File::open("/proc/kallsyms").map(|file| file.take(MOST).read_to_end(&mut text));
-        let copy = in_memory(&text).ok();
+        let copy = in_memory(c"kallsyms", &text).ok();
         Kallsyms { text, copy }
     }
 
@@ -54,10 +54,11 @@ fn address_in(text: &[u8], name: &str) -> Option<u64> {
     u64::from_str_radix(hex, 16).ok().filter(|address| *address != 0)
 }
 
-fn in_memory(text: &[u8]) -> std::io::Result<File> {
+/// A file of these bytes that is in memory alone.
+pub(crate) fn in_memory(name: &std::ffi::CStr, text: &[u8]) -> std::io::Result<File> {
     // SAFETY: the name is a C string; the descriptor is new and nobody else's.
     let mut file = unsafe {
-        let fd = libc::memfd_create(c"kallsyms".as_ptr(), libc::MFD_CLOEXEC);
+        let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }

@@ -13,7 +13,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use self::waiting::share_out;
-use super::{consume, missing, room, value, walk_within};
+use super::{consume, missing, room, types, value, walk_within};
 
 skeleton!("connect");
 pub use skel::types::connect_listener;
@@ -55,7 +55,7 @@ impl<'slot> Connect<'slot> {
     }
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
-        let mut open = skel::ConnectSkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::ConnectSkelBuilder>().open(slot)?;
         room::fit(open.open_object_mut())?;
         let mut skel = open.load()?;
         let walk = skel.progs.walk.attach()?;

@@ -8,7 +8,7 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use whyslow_model::Missing;
 
 use super::late::CALLS;
-use super::missing;
+use super::{missing, types};
 
 skeleton!("ipi");
 
@@ -37,7 +37,7 @@ impl<'slot> Ipi<'slot> {
         slot: &'slot mut MaybeUninit<OpenObject>,
         shared: Option<[BorrowedFd<'_>; 4]>,
     ) -> libbpf_rs::Result<Self> {
-        let mut open = skel::IpiSkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::IpiSkelBuilder>().open(slot)?;
         if let Some([cpus, rows, payers, wakes]) = shared {
             open.maps.late_cpus.reuse_fd(cpus)?;
             open.maps.late_rows.reuse_fd(rows)?;

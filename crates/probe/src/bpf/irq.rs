@@ -7,7 +7,7 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::{missing, text, value};
+use super::{missing, text, types, value};
 
 skeleton!("irq");
 use skel::types::{irq_hard, irq_soft};
@@ -37,7 +37,7 @@ impl<'slot> Irq<'slot> {
     }
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
-        let mut skel = skel::IrqSkelBuilder::default().open(slot)?.load()?;
+        let mut skel = types::builder::<skel::IrqSkelBuilder>().open(slot)?.load()?;
         skel.attach()?;
         Ok(Self { skel, before: Vec::new() })
     }

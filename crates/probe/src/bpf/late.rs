@@ -12,7 +12,7 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::{clear, consume, missing, percpu, room, value};
+use super::{clear, consume, missing, percpu, room, types, value};
 use crate::kallsyms::Kallsyms;
 
 skeleton!("late");
@@ -96,7 +96,7 @@ impl<'slot> Late<'slot> {
         symbols: &Kallsyms,
         Kernel { calls, steal_at }: Kernel,
     ) -> libbpf_rs::Result<Self> {
-        let mut open = skel::LateSkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::LateSkelBuilder>().open(slot)?;
         room::fit(open.open_object_mut())?;
         open.progs.queued.set_autoload(calls);
         open.progs.entered.set_autoload(calls);

@@ -8,7 +8,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::{missing, text, value, walk_within};
+use super::{missing, text, types, value, walk_within};
 
 skeleton!("latency");
 use skel::types::latency_holder;
@@ -69,7 +69,7 @@ impl<'slot> Latency<'slot> {
     }
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>, number: u32) -> libbpf_rs::Result<Self> {
-        let mut open = skel::LatencySkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::LatencySkelBuilder>().open(slot)?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.device = number;
         }

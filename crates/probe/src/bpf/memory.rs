@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::{clear, missing, room, value, walk};
+use super::{clear, missing, room, types, value, walk};
 
 skeleton!("memory");
 use skel::types::{memory_inside, memory_key, memory_row};
@@ -50,7 +50,7 @@ impl<'slot> Memory<'slot> {
         arguments: Option<usize>,
         swap: bool,
     ) -> libbpf_rs::Result<Self> {
-        let mut open = skel::MemorySkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::MemorySkelBuilder>().open(slot)?;
         room::fit(open.open_object_mut())?;
         open.progs.paused.set_autoload(arguments == Some(8));
         open.progs.paused_by_parts.set_autoload(arguments == Some(12));

@@ -12,7 +12,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::{missing, value};
+use super::{missing, types, value};
 use crate::host;
 
 skeleton!("napi");
@@ -84,7 +84,7 @@ impl<'slot> Napi<'slot> {
         soft: BorrowedFd<'_>,
         limits: Limits,
     ) -> libbpf_rs::Result<Self> {
-        let mut open = skel::NapiSkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::NapiSkelBuilder>().open(slot)?;
         open.maps.soft.reuse_fd(soft)?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.budget = limits.budget;

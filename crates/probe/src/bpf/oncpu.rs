@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapMut, OpenObject};
 use whyslow_model::{Missing, MissingNote};
 
 use self::gathered::{Count, Gathered};
-use super::{missing, room, value};
+use super::{missing, room, types, value};
 use crate::open_files;
 use crate::perf_event::{self, Attr};
 
@@ -163,7 +163,7 @@ impl<'slot> OnCpu<'slot> {
         pace: Pace,
         rows: u32,
     ) -> libbpf_rs::Result<Self> {
-        let mut open = skel::OncpuSkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::OncpuSkelBuilder>().open(slot)?;
         room::fit(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.period_ns = pace.period().as_nanos() as u64;

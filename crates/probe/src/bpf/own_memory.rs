@@ -6,7 +6,7 @@ use std::mem::{MaybeUninit, size_of};
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use whyslow_model::Missing;
 
-use super::{missing, text, value, walk};
+use super::{missing, text, types, value, walk};
 use crate::host;
 
 skeleton!("own_memory");
@@ -34,7 +34,7 @@ pub struct Group {
 /// All of them, from our own up. None: this kernel counts memory for none.
 pub fn groups() -> Result<Vec<Group>, Missing> {
     let mut slot = MaybeUninit::uninit();
-    let loaded = skel::OwnMemorySkelBuilder::default().open(&mut slot).and_then(|open| open.load());
+    let loaded = types::builder::<skel::OwnMemorySkelBuilder>().open(&mut slot).and_then(|open| open.load());
     let skel = loaded.map_err(|err| missing(WHAT, &err))?;
     let link = skel.progs.groups.attach().map_err(|err| missing(WHAT, &err))?;
     let bytes = walk(WHAT, &link)?;

@@ -7,7 +7,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::{missing, walk};
+use super::{missing, types, walk};
 use crate::numbers::Numbers;
 
 skeleton!("pidns");
@@ -36,7 +36,7 @@ impl<'slot> PidNamespace<'slot> {
     }
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>, above: u32) -> libbpf_rs::Result<Self> {
-        let mut open = skel::PidnsSkelBuilder::default().open(slot)?;
+        let mut open = types::builder::<skel::PidnsSkelBuilder>().open(slot)?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.above = above;
         }
