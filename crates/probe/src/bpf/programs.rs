@@ -226,6 +226,25 @@ mod tests {
     }
 
     #[test]
+    fn what_we_cost_is_run_time_entries_and_statistics_scaled_to_the_window() {
+        let [first, last] = [HashMap::from([(1, count(100, 10))]), HashMap::from([(1, count(300, 20))])];
+        let mut programs = Programs {
+            own: vec![1],
+            entry: None,
+            others_count: false,
+            before: Counts::new(),
+            statistics: None,
+            sampled: Some((Duration::from_secs(1), first, last)),
+        };
+        let window = Duration::from_secs(4);
+        let statistics = 10 * STATISTICS_NS;
+        assert_eq!(programs.rows(window).unwrap().1, Some(4 * 200 + statistics));
+        programs.knows_entry(|| Some(Duration::from_nanos(40)));
+        assert_eq!(programs.rows(window).unwrap().1, Some(4 * (200 + 10 * 40) + statistics));
+        programs.knows_entry(|| panic!("it is asked once"));
+    }
+
+    #[test]
     fn counts_that_advance_without_us_are_somebody_elses() {
         let (still, moved) = (HashMap::from([(1, count(5, 5))]), HashMap::from([(1, count(6, 6))]));
         assert!(advanced(&still, &moved));
