@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use libbpf_rs::btf::{BtfType, HasSize as _};
 use libbpf_rs::btf::types::{Array, Struct, Typedef};
+use libbpf_rs::btf::{BtfType, HasSize as _};
 use proptest::prelude::*;
 
 use super::*;
