@@ -145,26 +145,45 @@ pub struct Shares {
     masks: Vec<(Vec<usize>, f64)>,
     /// For each task its mask, if any.
     mask_of: Vec<Option<usize>>,
-    known: RefCell<Levels>,
+    known: RefCell<Known>,
 }
 
-/// Levels that one question has found, by node: kept from question to question, so that none has to clear them all.
+/// What one question has found, by place: kept from question to question, so that none has to clear all of it.
 #[derive(Debug, Default)]
-struct Levels {
+struct Kept<T> {
     question: u64,
-    of: Vec<(u64, f64)>,
+    of: Vec<(u64, T)>,
 }
 
-impl Levels {
-    fn get(&self, node: usize) -> Option<f64> {
-        self.of.get(node).filter(|(question, _)| *question == self.question).map(|(_, level)| *level)
+impl<T: Copy + Default> Kept<T> {
+    fn places(n: usize) -> Self {
+        Kept { question: 0, of: vec![(0, T::default()); n] }
     }
 
-    fn set(&mut self, node: usize, level: f64) {
-        if let Some(known) = self.of.get_mut(node) {
-            *known = (self.question, level);
+    /// The next question: nothing is known yet.
+    fn forget(&mut self) {
+        self.question += 1;
+    }
+
+    fn get(&self, at: usize) -> Option<T> {
+        self.of.get(at).filter(|(question, _)| *question == self.question).map(|(_, found)| *found)
+    }
+
+    fn set(&mut self, at: usize, found: T) {
+        if let Some(known) = self.of.get_mut(at) {
+            *known = (self.question, found);
         }
     }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// What a task can use at most, by task: those for whom it may have changed.
+    limits: Kept<f64>,
+    /// How much a node gives for a weight of one, by node.
+    levels: Kept<f64>,
+    /// Which of the changed nodes it is, by node.
+    changed: Kept<usize>,
 }
 
 impl Shares {
@@ -196,7 +215,9 @@ impl Shares {
             mask_of,
             known: RefCell::default(),
         };
-        shares.known.get_mut().of = vec![(0, 0.0); shares.nodes.len()];
+        let (tasks, nodes) = (shares.tasks.len(), shares.nodes.len());
+        *shares.known.get_mut() =
+            Known { limits: Kept::places(tasks), levels: Kept::places(nodes), changed: Kept::places(nodes) };
         shares.limit();
         shares.sum_up(&order);
         shares
@@ -244,56 +265,72 @@ impl Shares {
 
     /// CPU time for the tasks `whom` if `change` were so.
     pub fn with(&self, change: &Change, whom: impl IntoIterator<Item = usize>) -> Vec<(usize, f64)> {
-        let limits = self.changed_limits(change);
-        let changes = self.changed_nodes(change, &limits);
-        let mut levels = self.known.borrow_mut();
-        levels.question += 1;
+        let Known { limits, levels, changed } = &mut *self.known.borrow_mut();
+        limits.forget();
+        levels.forget();
+        changed.forget();
+        let others = self.changed_limits(change, limits);
+        let changes = self.changed_nodes(change, &others, changed);
         let mut got = |at: usize| {
             let (node, weight, most) = *self.tasks.get(at)?;
-            let most = if limits.is_empty() { most } else { limits.get(&at).copied().unwrap_or(most) };
-            let level = levels.get(node).unwrap_or_else(|| self.level(node, &changes, &mut levels));
+            let most = limits.get(at).unwrap_or(most);
+            let level = levels.get(node).unwrap_or_else(|| self.level(node, &changes, levels));
             Some(most.min(level * weight))
         };
         whom.into_iter().map(|at| (at, got(at).unwrap_or(0.0))).collect()
     }
 
-    /// Tasks that can use another amount than they could.
-    fn changed_limits(&self, change: &Change) -> HashMap<usize, f64> {
+    /// Tasks that can use another amount than they could, in order, with what they can.
+    fn changed_limits(&self, change: &Change, limits: &mut Kept<f64>) -> Vec<(usize, f64)> {
         let wants = |at: usize| {
             let wants = change.wants.get(&at).or(self.wants.get(at)).copied().unwrap_or(0.0);
             wants.clamp(0.0, self.cpu)
         };
-        let mut limits: HashMap<usize, f64> = HashMap::new();
+        let mut others = Vec::new();
         let mut masks = BTreeSet::new();
         for at in change.unmasked.iter().chain(change.wants.keys()) {
-            limits.insert(*at, wants(*at));
+            limits.set(*at, wants(*at));
+            others.push(*at);
             masks.extend(self.mask_of.get(*at).copied().flatten());
         }
         for (members, cpus) in masks.into_iter().filter_map(|mask| self.masks.get(mask)) {
-            let left = || members.iter().copied().filter(|at| !change.unmasked.contains(at));
-            let queue = Queue::of(left().map(|at| (wants(at), self.tasks[at].1)));
-            let level = queue.level(&[], cpus * self.cpu);
-            limits.extend(left().map(|at| (at, wants(at).min(level * self.tasks[at].1))));
+            let left = without(members, &change.unmasked);
+            let claims: Vec<(f64, f64)> = left.iter().map(|at| (wants(*at), self.tasks[*at].1)).collect();
+            let level = Queue::of(claims.iter().copied()).level(&[], cpus * self.cpu);
+            for (at, (wants, weight)) in left.iter().zip(claims) {
+                limits.set(*at, wants.min(level * weight));
+            }
+            others.extend(left);
         }
-        limits.retain(|at, most| self.tasks.get(*at).is_some_and(|task| task.2 != *most));
-        limits
+        others.sort_unstable(); // sums of floats depend on their order
+        others.dedup();
+        let now = |at: usize| Some((at, limits.get(at)?)).filter(|(at, now)| self.tasks[*at].2 != *now);
+        others.into_iter().filter_map(now).collect()
     }
 
     /// For each node with a changed claim in it: those claims, and what it asks for in all.
-    fn changed_nodes(&self, change: &Change, limits: &HashMap<usize, f64>) -> HashMap<usize, Changed> {
-        let mut waiting: BTreeMap<(Reverse<usize>, usize), Changed> = BTreeMap::new();
+    fn changed_nodes(
+        &self,
+        change: &Change,
+        others: &[(usize, f64)],
+        numbers: &mut Kept<usize>,
+    ) -> HashMap<usize, Changed> {
         let place = |node: usize| {
             let depth = self.nodes.get(node).map(|node| node.depth).filter(|depth| *depth <= MAX_DEPTH);
             depth.map(|depth| (Reverse(depth), node))
         };
-        let mut sorted: Vec<(&usize, &f64)> = limits.iter().collect();
-        sorted.sort_unstable_by_key(|(at, _)| **at); // sums of floats depend on their order
-        for (at, now) in sorted {
+        let mut first: Vec<(usize, Changed)> = Vec::new();
+        for (at, now) in others {
             let (node, weight, before) = self.tasks[*at];
-            if let Some(place) = place(node) {
-                waiting.entry(place).or_default().claims.push((before, *now, weight));
+            let number = numbers.get(node).unwrap_or(first.len());
+            if number == first.len() {
+                numbers.set(node, number);
+                first.push((node, Changed::default()));
             }
+            first[number].1.claims.push((before, *now, weight));
         }
+        let mut waiting: BTreeMap<(Reverse<usize>, usize), Changed> =
+            first.into_iter().filter_map(|(node, changed)| Some((place(node)?, changed))).collect();
         for id in &change.uncapped {
             if let Some(place) = self.by_id.get(id).and_then(|node| place(*node)) {
                 waiting.entry(place).or_default().uncapped = true;
@@ -315,7 +352,7 @@ impl Shares {
     }
 
     /// How much a node gives for a weight of one; nothing if it does not hang on the root.
-    fn level(&self, of: usize, changes: &HashMap<usize, Changed>, known: &mut Levels) -> f64 {
+    fn level(&self, of: usize, changes: &HashMap<usize, Changed>, known: &mut Kept<f64>) -> f64 {
         let (mut way, mut at, mut above) = (vec![], of, None);
         // From the node up to one that is known, and down again.
         while let Some(node) = self.nodes.get(at).filter(|node| node.depth <= MAX_DEPTH) {
@@ -339,6 +376,16 @@ impl Shares {
         }
         above.unwrap_or(0.0)
     }
+}
+
+/// Those of `members` that are not among `others`; both are in order.
+fn without(members: &[usize], others: &BTreeSet<usize>) -> Vec<usize> {
+    let mut others = others.iter().peekable();
+    let is_left = |at: &usize| {
+        while others.next_if(|other| *other < at).is_some() {}
+        others.peek().is_none_or(|other| *other != at)
+    };
+    members.iter().copied().filter(is_left).collect()
 }
 
 /// What is different in one node.

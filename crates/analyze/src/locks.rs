@@ -16,8 +16,6 @@ mod holders;
 
 /// Call sites told of one lock: the costliest.
 const SITES: usize = 8;
-/// Holders told of one lock: those who caused the most waiting.
-const HOLDERS: usize = 8;
 /// Functions told of a call site.
 const FRAMES: usize = 4;
 
@@ -44,7 +42,6 @@ pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccoun
             let spans = waits.get(&address).map_or(&[][..], Vec::as_slice);
             let mut account = account(address, rows, spans, stacks);
             account.holders = held.of_lock(address, spans, &on_cpu);
-            account.holders.truncate(HOLDERS);
             account
         })
         .collect();

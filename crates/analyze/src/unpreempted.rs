@@ -152,7 +152,7 @@ fn by_spans(
     spans: &[Span],
     closed: &BTreeMap<u32, Vec<Stretch>>,
 ) -> HashMap<u32, u64> {
-    let tasks: HashMap<u32, &Task> = tasks.iter().map(|task| (task.pid, task)).collect();
+    let real_time = real_time(tasks);
     let runs = long_runs(ev);
     let mut waits: HashMap<u32, u64> = HashMap::new();
     let mut looks = MOST_LOOKS;
@@ -171,12 +171,17 @@ fn by_spans(
         };
         looks = left;
         let mut stretches: Vec<Stretch> = near.iter().filter_map(|stretch| within(span, *stretch)).collect();
-        let real_time = is_real_time(&tasks, span.pid);
+        let urgent = real_time.contains(&span.pid);
+        // Behind a run this short nobody was held up, whoever ran: most runs are, and need not be asked for their class.
+        let shortest = if urgent { REAL_TIME_NS } else { WITHOUT_A_BREAK_NS };
         for run in runs.iter().filter(|run| run.pid != span.pid) {
             let Some((from, to)) = within(span, (run.from_ns, run.to_ns)) else { continue };
             let ns = to.saturating_sub(from);
-            let held = match (real_time, is_real_time(&tasks, run.pid)) {
-                (true, false) => ns >= REAL_TIME_NS,
+            if ns < shortest {
+                continue;
+            }
+            let held = match (urgent, real_time.contains(&run.pid)) {
+                (true, false) => true,
                 // It had the right to keep the CPU.
                 (false, true) => false,
                 _ => ns >= WITHOUT_A_BREAK_NS && late && own.is_empty(),
@@ -204,8 +209,16 @@ fn long_runs<'r>(ev: &Evidence<'r>) -> HashMap<u32, Long<'r>> {
     by_cpu
 }
 
-fn is_real_time(tasks: &HashMap<u32, &Task>, pid: u32) -> bool {
-    tasks.get(&pid).is_some_and(|task| REAL_TIME.contains(&task.policy))
+/// The threads of a real-time class; of several that had one id the last decides.
+fn real_time(tasks: &[Task]) -> HashSet<u32> {
+    let mut urgent = HashSet::new();
+    for task in tasks {
+        match REAL_TIME.contains(&task.policy) {
+            true => urgent.insert(task.pid),
+            false => urgent.remove(&task.pid),
+        };
+    }
+    urgent
 }
 
 /// Those of `stretches` (in order, without overlaps) in which the thread of `span` was ready.

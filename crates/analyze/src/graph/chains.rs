@@ -110,8 +110,11 @@ fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node
             graph.wait(&mut Walk::from(pid), row, piece, true)
         }
         What::Ready(row) if watched || may_be_kept_off(graph, row, piece) => {
-            let node = graph.ready(row, piece, true)?;
-            (watched || was_kept_off(&node)).then_some(node)
+            if watched {
+                return graph.ready(row, piece, true);
+            }
+            let [run, quota] = [WITHOUT_A_BREAK, CHAIN_THRESHOLD].map(|time| time.as_nanos() as u64);
+            graph.ready_behind(row, piece, run, quota).filter(was_kept_off)
         }
         _ => None,
     }

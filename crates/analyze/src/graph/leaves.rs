@@ -1,6 +1,6 @@
 //! What is known by sums only, and what is no task's doing: time on a CPU, short waits, interrupts.
 
-use whyslow_model::timeline::{Context, Mix, State};
+use whyslow_model::timeline::{Context, Mix, Span, State};
 
 use super::facts::{Graph, LongRun, Who};
 use super::node::{Key, Node, Sort, merged};
@@ -94,38 +94,59 @@ impl Graph<'_> {
     /// Ready for a CPU: who had it.
     pub fn ready(&self, row: usize, piece: Piece, follow: bool) -> Option<Node> {
         let span = self.spans.get(row)?;
+        let runs = if follow { self.runs(span.cpu, piece.from, piece.to) } else { None };
+        Some(self.behind_runs(row, span, piece, follow.then_some(runs)))
+    }
+
+    /// The same, only where one of those who had it may have had it for as long as `run` ns without a break, or a quota for as
+    /// long as `quota`. Whoever shares a CPU waits for many short runs: to look them through costs a tenth of telling of them.
+    pub fn ready_behind(&self, row: usize, piece: Piece, run: u64, quota: u64) -> Option<Node> {
+        let span = self.spans.get(row)?;
+        let runs = self.runs(span.cpu, piece.from, piece.to);
+        let mut others = runs.unwrap_or_default().iter().filter(|run| run.pid != span.pid);
+        let may_be = self.throttled(span, piece) >= quota
+            || others.any(|other| other.within(piece.from, piece.to) >= run);
+        may_be.then(|| self.behind_runs(row, span, piece, Some(runs)))
+    }
+
+    /// A time ready, with those who ran then. The outer `None`: nobody asks who they were.
+    fn behind_runs(&self, row: usize, span: &Span, piece: Piece, runs: Option<Option<&[LongRun]>>) -> Node {
         let who = self.who(row, span, None);
         let mut node = self.node(Sort::Ready, "runnable", who, self.rests.cpu, piece.ns());
         node.count = 1;
         node.row = Some(row);
         node.worst = span.to_ns.min(self.window).saturating_sub(span.woken_ns).max(node.ns);
-        if !follow {
-            return Some(node);
+        match runs {
+            Some(runs) => node.of(merged(self.had_cpu(row, span, piece, runs), &self.rests)),
+            None => node,
         }
-        Some(node.of(merged(self.had_cpu(row, piece), &self.rests)))
     }
 
-    fn had_cpu(&self, row: usize, piece: Piece) -> Vec<Node> {
-        let Some(span) = self.spans.get(row) else { return Vec::new() };
+    /// What of it was a quota's doing.
+    fn throttled(&self, span: &Span, piece: Piece) -> u64 {
         let begins = span.woken_ns.clamp(span.at_ns.min(piece.from), piece.from);
         let whole = span.to_ns.saturating_sub(begins).max(piece.ns());
         let throttled =
             u128::from(span.throttled_ns.min(whole)) * u128::from(piece.ns()) / u128::from(whole.max(1));
-        let throttled = u64::try_from(throttled).unwrap_or(0).min(piece.ns());
+        u64::try_from(throttled).unwrap_or(0).min(piece.ns())
+    }
+
+    fn had_cpu(&self, row: usize, span: &Span, piece: Piece, all: Option<&[LongRun]>) -> Vec<Node> {
+        let throttled = self.throttled(span, piece);
         let mut nodes = Vec::new();
         if throttled > 0 {
             let what = self.names.id("its cgroup's CPU quota");
             nodes.push(self.node(Sort::Quota, "quota", self.who(row, span, None), what, throttled));
         }
         let left = piece.ns() - throttled;
-        let Some(all) = self.runs(span.cpu, piece.from, piece.to) else {
+        let Some(all) = all else {
             nodes.push(self.unexplained(self.no_one(), "not followed any further", left));
             return nodes;
         };
         let runs: Vec<(&LongRun, u64)> = all
             .iter()
             .filter(|run| run.pid != span.pid)
-            .map(|run| (run, run.to.min(piece.to).saturating_sub(run.from.max(piece.from))))
+            .map(|run| (run, run.within(piece.from, piece.to)))
             .collect();
         let ran: u64 = runs.iter().map(|(_, ns)| ns).sum();
         // While the quota had run out, others had the CPU, too: they are not to be blamed for that.

@@ -10,6 +10,8 @@ use whyslow_model::timeline::{Context, Hold, LockWait, Span, State};
 use crate::doing::OnCpu;
 use crate::kinds::{self, Stacks, released_by};
 
+/// Holders told of one lock: those who caused the most waiting.
+const HOLDERS: usize = 8;
 /// Things told that a holder did: the longest.
 const DEEDS: usize = 3;
 
@@ -56,10 +58,11 @@ impl<'r> Holders<'r> {
         for span in waits {
             self.blame(address, span, &mut caused);
         }
-        let mut holders: Vec<Holder> =
-            caused.into_iter().map(|(pid, caused)| self.told(pid, caused, on_cpu)).collect();
-        holders.sort_by(|a, b| b.caused.cmp(&a.caused).then_with(|| a.pid.cmp(&b.pid)));
-        holders
+        // Put in order before they are told of: a lock has hundreds, and what each did is looked up row by row.
+        let mut most: Vec<(u32, Caused)> = caused.into_iter().collect();
+        most.sort_by_key(|(pid, caused)| (std::cmp::Reverse(caused.ns), *pid));
+        most.truncate(HOLDERS);
+        most.into_iter().map(|(pid, caused)| self.told(pid, caused, on_cpu)).collect()
     }
 
     /// Share out one wait among those who were seen to hold the lock in it.

@@ -44,18 +44,20 @@ impl<'r> Lines<'r> {
             if some.is_empty() {
                 return Ok(if fits { None } else { Some(false) });
             }
-            let end = some.iter().position(|b| *b == b'\n');
-            let part = &some[..end.unwrap_or(some.len())];
-            if self.line.len().saturating_add(part.len()) as u64 > limit::TEXT {
+            let before = self.line.len();
+            let mut rest = some;
+            // Of a slice: it finds the end a vector at a time, and cannot fail.
+            let used = rest.read_until(b'\n', &mut self.line)?;
+            let ended = self.line.len() > before && self.line.last() == Some(&b'\n');
+            if ended {
+                self.line.pop();
+            }
+            if !fits || self.line.len() as u64 > limit::TEXT {
                 fits = false;
                 self.line.clear();
             }
-            if fits {
-                self.line.extend_from_slice(part);
-            }
-            let used = part.len() + usize::from(end.is_some());
             self.from.consume(used);
-            if end.is_some() {
+            if ended {
                 return Ok(Some(fits));
             }
         }
