@@ -139,11 +139,7 @@ impl<'r> Evidence<'r> {
 
     /// The latest frame of every file whose name begins and ends so, by name.
     pub fn files_like(&self, begin: &str, end: &str) -> Vec<&'r Frame> {
-        let is_like = |f: &&Frame| f.name.starts_with(begin) && f.name.ends_with(end);
-        let mut like: Vec<&Frame> = self.rec.frames.iter().rev().filter(is_like).collect();
-        like.sort_by(|a, b| a.name.cmp(&b.name)); // stable: of one name the latest is first
-        like.dedup_by(|a, b| a.name == b.name);
-        like
+        self.files_below(begin).filter(|frame| frame.name.ends_with(end)).collect()
     }
 }
 

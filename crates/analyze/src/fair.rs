@@ -11,6 +11,8 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::hashing::{Seed, Table};
+
 /// A task that wants CPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Want<'t> {
@@ -86,6 +88,9 @@ struct Queue {
 impl Queue {
     fn of(claims: impl Iterator<Item = (f64, f64)>) -> Self {
         let mut sorted: Vec<(f64, f64, f64)> = claims.map(|(c, w)| (c / w, c, w)).collect();
+        if sorted.is_empty() {
+            return Queue::default(); // as most groups of a host are
+        }
         sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut sums = Vec::with_capacity(sorted.len() + 1);
         let (mut amount, mut weight) = (0.0, 0.0);
@@ -137,7 +142,7 @@ pub struct Shares {
     capacity: f64,
     cpu: f64,
     nodes: Vec<Node>,
-    by_id: HashMap<u64, usize>,
+    by_id: Table<u64, usize>,
     /// For each task: its node, its weight, what it can use at most.
     tasks: Vec<(usize, f64, f64)>,
     wants: Vec<f64>,
@@ -200,7 +205,7 @@ impl Shares {
             masks[mask].0.push(at);
             mask_of[at] = Some(mask);
         }
-        let mut by_id = HashMap::with_capacity(groups.len());
+        let mut by_id = Table::with_capacity_and_hasher(groups.len(), Seed::default());
         by_id.extend(groups.keys().enumerate().map(|(at, id)| (*id, at + 1)));
         let (nodes, order) = tree(groups, &by_id);
         let task = |w: &Want<'_>| (by_id.get(&w.group).copied().unwrap_or(0), w.weight.max(1.0), 0.0);
@@ -314,7 +319,7 @@ impl Shares {
         change: &Change,
         others: &[(usize, f64)],
         numbers: &mut Kept<usize>,
-    ) -> HashMap<usize, Changed> {
+    ) -> Table<usize, Changed> {
         let place = |node: usize| {
             let depth = self.nodes.get(node).map(|node| node.depth).filter(|depth| *depth <= MAX_DEPTH);
             depth.map(|depth| (Reverse(depth), node))
@@ -336,7 +341,7 @@ impl Shares {
                 waiting.entry(place).or_default().uncapped = true;
             }
         }
-        let mut changed = HashMap::new();
+        let mut changed = Table::default();
         while let Some(((depth, at), here)) = waiting.pop_first() {
             let node = &self.nodes[at];
             let differs: f64 = here.claims.iter().map(|(before, now, _)| now - before).sum();
@@ -352,7 +357,7 @@ impl Shares {
     }
 
     /// How much a node gives for a weight of one; nothing if it does not hang on the root.
-    fn level(&self, of: usize, changes: &HashMap<usize, Changed>, known: &mut Kept<f64>) -> f64 {
+    fn level(&self, of: usize, changes: &Table<usize, Changed>, known: &mut Kept<f64>) -> f64 {
         let (mut way, mut at, mut above) = (vec![], of, None);
         // From the node up to one that is known, and down again.
         while let Some(node) = self.nodes.get(at).filter(|node| node.depth <= MAX_DEPTH) {
@@ -398,7 +403,7 @@ struct Changed {
 }
 
 /// The nodes, and those of them that hang on the root, parents before their children. What hangs on itself gets nothing.
-fn tree(groups: &BTreeMap<u64, Group>, by_id: &HashMap<u64, usize>) -> (Vec<Node>, Vec<usize>) {
+fn tree(groups: &BTreeMap<u64, Group>, by_id: &Table<u64, usize>) -> (Vec<Node>, Vec<usize>) {
     let mut nodes = vec![Node { weight: 1.0, ..Node::default() }];
     nodes.extend(groups.iter().map(|(id, group)| Node {
         parent: by_id.get(&group.parent).copied().filter(|_| group.parent != *id).unwrap_or(0),
@@ -419,9 +424,10 @@ fn tree(groups: &BTreeMap<u64, Group>, by_id: &HashMap<u64, usize>) -> (Vec<Node
         if depth > MAX_DEPTH {
             continue;
         }
-        for child in nodes[at].children.clone() {
-            nodes[child].depth = depth;
-            order.push(child);
+        let first = order.len();
+        order.extend_from_slice(&nodes[at].children);
+        for child in &order[first..] {
+            nodes[*child].depth = depth;
         }
     }
     (nodes, order)

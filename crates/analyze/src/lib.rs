@@ -16,6 +16,7 @@ pub mod flame;
 pub mod focus;
 mod frames;
 pub mod graph;
+mod hashing;
 mod hidden;
 pub mod kinds;
 mod late;

@@ -160,7 +160,10 @@ fn by_spans(
         let own = closed.get(&span.cpu).map_or(&[][..], Vec::as_slice);
         let near = during(own, span);
         let long = runs.get(&span.cpu);
-        let (late, runs) = long.map_or((false, &[][..]), |long| (long.late, long.during(span)));
+        let urgent = real_time.contains(&span.pid);
+        // Where gaps tell who was held up, or the timer was in time, runs say nothing of who has no right to the CPU at once.
+        let late = own.is_empty() && long.is_some_and(|long| long.late);
+        let runs = long.filter(|_| urgent || late).map_or(&[][..], |long| long.during(span));
         let sum = waits.entry(span.pid).or_default();
         if near.is_empty() && runs.is_empty() {
             continue; // as most waits are
@@ -171,7 +174,6 @@ fn by_spans(
         };
         looks = left;
         let mut stretches: Vec<Stretch> = near.iter().filter_map(|stretch| within(span, *stretch)).collect();
-        let urgent = real_time.contains(&span.pid);
         // Behind a run this short nobody was held up, whoever ran: most runs are, and need not be asked for their class.
         let shortest = if urgent { REAL_TIME_NS } else { WITHOUT_A_BREAK_NS };
         for run in runs.iter().filter(|run| run.pid != span.pid) {
@@ -184,7 +186,7 @@ fn by_spans(
                 (true, false) => true,
                 // It had the right to keep the CPU.
                 (false, true) => false,
-                _ => ns >= WITHOUT_A_BREAK_NS && late && own.is_empty(),
+                _ => ns >= WITHOUT_A_BREAK_NS && late,
             };
             if held {
                 stretches.push((from, to));

@@ -12,6 +12,7 @@ use super::Evidence;
 use super::losses::Once;
 use crate::cpu_loss::World;
 use crate::graph::{HostChain, WaitGraph};
+use crate::hashing::Table;
 use crate::kinds::Stacks;
 use crate::memory_loss::{self, Limited};
 use crate::unpreempted;
@@ -19,11 +20,13 @@ use crate::unpreempted;
 /// Made when they are first asked for.
 #[derive(Default)]
 pub(super) struct Index<'r> {
-    frames: OnceCell<HashMap<&'r str, (&'r Frame, &'r Frame)>>,
-    tasks: OnceCell<HashMap<u32, &'r Task>>,
-    threads: OnceCell<HashMap<u32, Vec<&'r Task>>>,
-    samples: OnceCell<HashMap<u32, Vec<&'r Sample>>>,
-    cgroups: OnceCell<HashMap<u64, &'r Cgroup>>,
+    frames: OnceCell<Table<&'r str, (&'r Frame, &'r Frame)>>,
+    /// The last frame of each file, by name.
+    files: OnceCell<Vec<&'r Frame>>,
+    tasks: OnceCell<Table<u32, &'r Task>>,
+    threads: OnceCell<Table<u32, Vec<&'r Task>>>,
+    samples: OnceCell<Table<u32, Vec<&'r Sample>>>,
+    cgroups: OnceCell<Table<u64, &'r Cgroup>>,
     stacks: OnceCell<Rc<Stacks<'r>>>,
     world: Once<Result<World<'r>, Missing>>,
     losses: Once<Result<World<'r>, Missing>>,
@@ -51,14 +54,30 @@ impl<'r> Evidence<'r> {
     }
 
     fn frame(&self, name: &str) -> Result<(&'r Frame, &'r Frame), Missing> {
-        let all = self.index.frames.get_or_init(|| {
-            let mut all: HashMap<&str, (&Frame, &Frame)> = HashMap::new();
+        self.frames().get(name).copied().ok_or_else(|| self.rec.why_missing(name))
+    }
+
+    /// The first and the last frame of each file.
+    fn frames(&self) -> &Table<&'r str, (&'r Frame, &'r Frame)> {
+        self.index.frames.get_or_init(|| {
+            let mut all: Table<&str, (&Frame, &Frame)> = Table::default();
             for frame in &self.rec.frames {
                 all.entry(&frame.name).or_insert((frame, frame)).1 = frame;
             }
             all
+        })
+    }
+
+    /// The last frame of each file whose name begins like that, in order of the names.
+    pub(super) fn files_below(&self, begin: &str) -> impl Iterator<Item = &'r Frame> {
+        let all = self.index.files.get_or_init(|| {
+            let mut all: Vec<&Frame> = self.frames().values().map(|(_, last)| *last).collect();
+            all.sort_unstable_by_key(|frame| &frame.name);
+            all
         });
-        all.get(name).copied().ok_or_else(|| self.rec.why_missing(name))
+        let first = all.partition_point(|frame| *frame.name < *begin);
+        let after = all.get(first..).unwrap_or_default().iter().copied();
+        after.take_while(move |frame| frame.name.starts_with(begin))
     }
 
     /// A task by its thread id: the first of those that had it.
@@ -138,8 +157,8 @@ impl<'r> Evidence<'r> {
     }
 }
 
-fn by<T>(rows: &[T], key: fn(&T) -> u32) -> HashMap<u32, Vec<&T>> {
-    let mut all: HashMap<u32, Vec<&T>> = HashMap::new();
+fn by<T>(rows: &[T], key: fn(&T) -> u32) -> Table<u32, Vec<&T>> {
+    let mut all: Table<u32, Vec<&T>> = Table::default();
     for row in rows {
         all.entry(key(row)).or_default().push(row);
     }

@@ -1,6 +1,6 @@
 //! Chains: for each wait that cost somebody time, the way down to who made it wait; alike ones as one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use whyslow_model::Hop;
@@ -13,6 +13,7 @@ use super::facts::Graph;
 use super::names::Name;
 use super::node::{Key, Node, Sort, note};
 use super::timeline::{Piece, What};
+use crate::hashing::Table;
 use crate::kinds::Class;
 
 /// On a whole host a chain is told if some single wait was as long as this: below it lie the waits for locks that a healthy
@@ -62,7 +63,7 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
 
 fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, Fold)> {
     graph.refuel(FUEL);
-    let mut folds: HashMap<Vec<Key>, Fold> = HashMap::new();
+    let mut folds: Table<Vec<Key>, Fold> = Table::default();
     for node in losses(graph, watched) {
         let mut ways = Vec::new();
         ways_down(graph, &node, node.ns, &mut vec![], &mut ways);

@@ -15,6 +15,7 @@ use super::names::{Name, Names, folded};
 use super::node::{Node, Rests};
 use super::timeline::Line;
 use crate::doing::OnCpu;
+use crate::hashing::Table;
 use crate::kinds::{Class, Stacks, WaitKind};
 
 /// Windows are shorter (13 days).
@@ -57,15 +58,15 @@ pub(super) struct Graph<'r> {
     pub spans: &'r [Span],
     pub stacks: Rc<Stacks<'r>>,
     pub window: u64,
-    pub lines: HashMap<u32, Line>,
-    pub tasks: HashMap<u32, &'r Task>,
-    pub groups: HashMap<u64, &'r Cgroup>,
+    pub lines: Table<u32, Line>,
+    pub tasks: Table<u32, &'r Task>,
+    pub groups: Table<u64, &'r Cgroup>,
     pub names: Names,
     pub rests: Rests,
     /// Pieces of timelines that may still be looked at: bounds the work, whatever the rows.
     pub fuel: Cell<u64>,
     /// What was found to be behind a whole wait, by its row.
-    pub known: RefCell<HashMap<usize, Behind>>,
+    pub known: RefCell<Table<usize, Behind>>,
     /// Whom those spin for that asked other CPUs.
     pub asked: Asked<'r>,
     /// Those that ended, by name: of many no rows are left.
@@ -74,19 +75,19 @@ pub(super) struct Graph<'r> {
     pub binding: OnceCell<HashMap<u64, u64>>,
     judge: Judge,
     on_cpu: OnCpu<'r>,
-    runs: HashMap<u32, Vec<LongRun>>,
+    runs: Table<u32, LongRuns>,
     /// Runs that may still be looked at: any number of waits may be for one CPU.
     looks: Cell<usize>,
     /// Looks ran short: what was found then may be too little.
     cut: Cell<bool>,
-    sights: HashMap<u64, Vec<Sight>>,
-    comms: HashMap<u32, &'r str>,
+    sights: Table<u64, Vec<Sight>>,
+    comms: Table<u32, &'r str>,
     kinds: RefCell<Vec<Option<Kind>>>,
-    folds: RefCell<HashMap<Name, Name>>,
+    folds: RefCell<Table<Name, Name>>,
     whos: RefCell<Vec<Option<Who>>>,
     /// What short waits like that of a row are called.
-    pub shorts: RefCell<HashMap<usize, Name>>,
-    did: RefCell<HashMap<u32, Rc<Did>>>,
+    pub shorts: RefCell<Table<usize, Name>>,
+    did: RefCell<Table<u32, Rc<Did>>>,
 }
 
 impl<'r> Graph<'r> {
@@ -100,9 +101,8 @@ impl<'r> Graph<'r> {
         let tables = &rec.tables;
         let spans = tables.spans.as_deref()?;
         let window = rec.meta.window_ns.min(longest_window(rec));
-        let tasks: HashMap<u32, &Task> = tables.tasks.iter().flatten().map(|t| (t.pid, t)).collect();
-        let mut comms: HashMap<u32, &str> =
-            tables.holds.iter().flatten().map(|h| (h.pid, &*h.comm)).collect();
+        let tasks: Table<u32, &Task> = tables.tasks.iter().flatten().map(|t| (t.pid, t)).collect();
+        let mut comms: Table<u32, &str> = tables.holds.iter().flatten().map(|h| (h.pid, &*h.comm)).collect();
         comms.extend(spans.iter().map(|s| (s.pid, &*s.comm)));
         comms.extend(tasks.iter().map(|(pid, t)| (*pid, &*t.comm)));
         let names = Names::default();
@@ -222,7 +222,7 @@ impl<'r> Graph<'r> {
 
     /// Who had a CPU for long, in order, around `from..to`. `None`: too many rows were looked at.
     pub fn runs(&self, cpu: u32, from: u64, to: u64) -> Option<&[LongRun]> {
-        let all = self.runs.get(&cpu).map_or(&[][..], Vec::as_slice);
+        let all = self.runs.get(&cpu).map_or(&[][..], |runs| &runs.all);
         let begin = all.partition_point(|run| run.to <= from);
         let after = all.get(begin..).unwrap_or_default();
         // Counted, as all of them are looked at anyway: to halve the way to the last meets a row that is in no cache each time.
@@ -233,6 +233,11 @@ impl<'r> Graph<'r> {
         };
         self.looks.set(left);
         Some(runs)
+    }
+
+    /// The longest run on a CPU: where all are short, none needs to be looked for.
+    pub fn longest_run(&self, cpu: u32) -> u64 {
+        self.runs.get(&cpu).map_or(0, |runs| runs.longest)
     }
 
     /// Whose run it is, and the function at work in it.
@@ -248,6 +253,12 @@ impl<'r> Graph<'r> {
 
 /// Runs that are looked at beside waits for a CPU: 0.3 s of CPU.
 const MOST_LOOKS: usize = 10_000_000;
+
+/// Who had one CPU for long, in order.
+struct LongRuns {
+    all: Vec<LongRun>,
+    longest: u64,
+}
 
 /// A time in which a thread had a CPU.
 #[derive(Debug)]
@@ -278,8 +289,8 @@ pub(super) struct Sight {
     pub word: bool,
 }
 
-fn lines(spans: &[Span], tasks: &HashMap<u32, &Task>, window: u64) -> HashMap<u32, Line> {
-    let mut rows: HashMap<u32, Vec<usize>> = HashMap::new();
+fn lines(spans: &[Span], tasks: &Table<u32, &Task>, window: u64) -> Table<u32, Line> {
+    let mut rows: Table<u32, Vec<usize>> = Table::default();
     for (at, span) in spans.iter().enumerate() {
         rows.entry(span.pid).or_default().push(at);
     }
@@ -288,8 +299,8 @@ fn lines(spans: &[Span], tasks: &HashMap<u32, &Task>, window: u64) -> HashMap<u3
 }
 
 /// By CPU, in order; of runs that overlap the earlier wins: a CPU runs one task at a time.
-fn runs(rows: &[Run]) -> HashMap<u32, Vec<LongRun>> {
-    let mut by_cpu: HashMap<u32, Vec<&Run>> = HashMap::new();
+fn runs(rows: &[Run]) -> Table<u32, LongRuns> {
+    let mut by_cpu: Table<u32, Vec<&Run>> = Table::default();
     for run in rows.iter().filter(|run| run.from_ns < run.to_ns) {
         by_cpu.entry(run.cpu).or_default().push(run);
     }
@@ -303,21 +314,22 @@ fn runs(rows: &[Run]) -> HashMap<u32, Vec<LongRun>> {
         });
         let long =
             |run: &Run| LongRun { pid: run.pid, from: run.from_ns, to: run.to_ns, who: OnceCell::new() };
-        runs.into_iter().map(long).collect()
+        let all: Vec<LongRun> = runs.into_iter().map(long).collect();
+        LongRuns { longest: all.iter().map(|run| run.to - run.from).max().unwrap_or(0), all }
     };
     by_cpu.into_iter().map(|(cpu, runs)| (cpu, one_at_a_time(runs))).collect()
 }
 
 /// By lock, in order. Whoever waited for a lock has it when its wait is over, unless it then goes on waiting.
-fn sights(holds: &[Hold], spans: &[Span], window: u64) -> HashMap<u64, Vec<Sight>> {
-    let mut by_lock: HashMap<u64, Vec<Sight>> = HashMap::new();
+fn sights(holds: &[Hold], spans: &[Span], window: u64) -> Table<u64, Vec<Sight>> {
+    let mut by_lock: Table<u64, Vec<Sight>> = Table::default();
     for hold in holds {
         let word = hold.seen == HoldSeen::Word;
         let sight = Sight { at: hold.at_ns, pid: hold.pid, reader: hold.reader, word };
         by_lock.entry(hold.lock).or_default().push(sight);
     }
     // The last row of each wait: a task that is woken and does not get it sleeps again.
-    let mut got: HashMap<(u32, u64, u64), (u64, bool, bool)> = HashMap::new();
+    let mut got: Table<(u32, u64, u64), (u64, bool, bool)> = Table::default();
     for span in spans {
         let Some(lock) = &span.lock else { continue };
         let last = got.entry((span.pid, lock.address, lock.since_ns)).or_default();

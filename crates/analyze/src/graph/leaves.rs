@@ -102,10 +102,13 @@ impl Graph<'_> {
     /// long as `quota`. Whoever shares a CPU waits for many short runs: to look them through costs a tenth of telling of them.
     pub fn ready_behind(&self, row: usize, piece: Piece, run: u64, quota: u64) -> Option<Node> {
         let span = self.spans.get(row)?;
+        let throttled = self.throttled(span, piece) >= quota;
+        if !throttled && self.longest_run(span.cpu) < run {
+            return None;
+        }
         let runs = self.runs(span.cpu, piece.from, piece.to);
         let mut others = runs.unwrap_or_default().iter().filter(|run| run.pid != span.pid);
-        let may_be = self.throttled(span, piece) >= quota
-            || others.any(|other| other.within(piece.from, piece.to) >= run);
+        let may_be = throttled || others.any(|other| other.within(piece.from, piece.to) >= run);
         may_be.then(|| self.behind_runs(row, span, piece, Some(runs)))
     }
 

@@ -1,8 +1,9 @@
 //! Names, each kept once: trees of waits compare and sort them as numbers.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use crate::hashing::Table;
 
 /// A name's number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,7 +20,7 @@ impl Name {
 /// All names of a graph.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    by_text: RefCell<HashMap<Rc<str>, Name>>,
+    by_text: RefCell<Table<Rc<str>, Name>>,
     texts: RefCell<Vec<Rc<str>>>,
 }
 

@@ -8,15 +8,16 @@ use whyslow_model::timeline::Stack;
 use super::LockName;
 use super::lock_names::LockNames;
 use super::wait::meaningful;
+use crate::hashing::Table;
 
 /// The stacks of a recording by id, with the names of its devices, processes and locks.
 #[derive(Debug, Default)]
 pub struct Stacks<'r> {
     /// With the functions that say something: many waits have one stack.
-    rows: HashMap<u32, (&'r Stack, Box<[&'r str]>)>,
+    rows: Table<u32, (&'r Stack, Box<[&'r str]>)>,
     devices: HashMap<&'r str, &'r str>,
     /// Name and process of threads.
-    tasks: HashMap<u32, (&'r str, u32)>,
+    tasks: Table<u32, (&'r str, u32)>,
     locks: LockNames,
 }
 

@@ -1,5 +1,6 @@
 //! The table of `whyslow cpu`: a row a CPU.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::{CpuAccount, Share};
@@ -8,7 +9,7 @@ use super::compare::{Against, World};
 use super::measure::{ADDITIONS, Measured};
 use super::reasons::{handlers, reasons};
 use crate::parse::{single, text};
-use crate::{Evidence, Policy};
+use crate::{CpuTime, Evidence, Policy};
 
 /// A row for each CPU that was to be measured; none if that was not asked for.
 #[must_use]
@@ -17,9 +18,11 @@ pub fn rows(ev: &Evidence<'_>) -> Vec<CpuAccount> {
     let numbers: Vec<u32> = all.iter().map(|row| row.cpu).collect();
     let nodes = ev.node_of(&numbers);
     let policies = ev.cpufreq_policies();
+    let times: BTreeMap<u32, CpuTime> = ev.cpu_time_by_cpu().unwrap_or_default().into_iter().rev().collect();
     let row = |cpu: u32| {
         let policy = policies.iter().find(|policy| policy.cpus.contains(&cpu));
-        let empty = CpuAccount { cpu, node: nodes.get(&cpu).copied(), ..around(ev, cpu, policy) };
+        let empty =
+            CpuAccount { cpu, node: nodes.get(&cpu).copied(), ..around(ev, cpu, times.get(&cpu), policy) };
         match world.measured.iter().find(|seen| seen.cpu == cpu) {
             Some(seen) => measured(ev, &world, seen, empty),
             None => {
@@ -62,9 +65,7 @@ impl Against {
 }
 
 /// What the kernel's counters say of it.
-fn around(ev: &Evidence<'_>, cpu: u32, policy: Option<&Policy>) -> CpuAccount {
-    let time = ev.cpu_time_by_cpu().ok().and_then(|all| all.into_iter().find(|(number, _)| *number == cpu));
-    let time = time.map(|(_, time)| time);
+fn around(ev: &Evidence<'_>, cpu: u32, time: Option<&CpuTime>, policy: Option<&Policy>) -> CpuAccount {
     let share = |part: Duration, whole: Duration| Share::of(part.as_secs_f64(), whole.as_secs_f64());
     let handlers = handlers(ev, cpu);
     CpuAccount {

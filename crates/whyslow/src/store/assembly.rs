@@ -80,7 +80,7 @@ impl Assembly {
                 .map(|complaint| self.missing.extend(complaint))
             }
             _ if names::is_frame(path) => self.take_frame(path, size, body),
-            _ => self.take_table(path, body),
+            _ => self.take_table(path, size, body),
         }
     }
 
@@ -106,13 +106,17 @@ impl Assembly {
         Ok(())
     }
 
-    fn take_table(&mut self, path: &str, body: &mut dyn BufRead) -> Result<(), Halt> {
+    fn take_table(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
         let name = path.strip_prefix("tables/").and_then(|name| name.strip_suffix(".ndjson"));
         let Some((_, slot)) = name.and_then(|name| tables::slot(&mut self.tables, name)) else {
             return Ok(());
         };
-        slot.begin();
         let row = slot.row_size();
+        // As many rows as were written, for no more memory than their text has: who lies about either gains nothing.
+        let counts = self.head.iter().flat_map(|head| &head.tables);
+        let rows = counts.filter(|(table, _)| Some(&**table) == name).map(|(_, rows)| *rows).max();
+        let most = size.min(limit::KEPT.saturating_sub(self.kept)) / row.max(1) as u64;
+        slot.begin(usize::try_from(rows.unwrap_or(0).min(most)).unwrap_or(0));
         let complaint = take_lines(path, body, &mut self.kept, row, &mut |line| slot.push(line))?;
         self.missing.extend(complaint);
         Ok(())

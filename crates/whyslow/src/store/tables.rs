@@ -92,8 +92,8 @@ impl<T: Serialize> Rows for Vec<T> {
 
 /// A table that can be filled.
 pub trait Slot {
-    /// The table exists, even if no row follows.
-    fn begin(&mut self);
+    /// The table exists, even if no row follows; room for so many, if there is.
+    fn begin(&mut self, rows: usize);
     /// Append the row in this line.
     fn push(&mut self, line: &[u8]) -> serde_json::Result<()>;
     /// Memory of one row, without what it points to.
@@ -103,8 +103,9 @@ pub trait Slot {
 }
 
 impl<T: DeserializeOwned> Slot for Option<Vec<T>> {
-    fn begin(&mut self) {
-        self.get_or_insert_default();
+    fn begin(&mut self, rows: usize) {
+        // Not to have it is no error: the table grows then.
+        let _ = self.get_or_insert_default().try_reserve_exact(rows);
     }
 
     fn push(&mut self, line: &[u8]) -> serde_json::Result<()> {
