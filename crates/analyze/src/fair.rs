@@ -47,7 +47,7 @@ pub const MAX_DEPTH: usize = 64;
 pub const BEFORE_ALL: f64 = 1e12;
 
 /// What is different from how it is.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
     /// These groups have no cap.
     pub uncapped: BTreeSet<u64>,
@@ -189,6 +189,8 @@ struct Known {
     levels: Kept<f64>,
     /// Which of the changed nodes it is, by node.
     changed: Kept<usize>,
+    /// What this was asked for, and what it changes: the same is asked for some tasks first, and then for all.
+    asked: Option<(Change, Table<usize, Changed>)>,
 }
 
 impl Shares {
@@ -221,8 +223,12 @@ impl Shares {
             known: RefCell::default(),
         };
         let (tasks, nodes) = (shares.tasks.len(), shares.nodes.len());
-        *shares.known.get_mut() =
-            Known { limits: Kept::places(tasks), levels: Kept::places(nodes), changed: Kept::places(nodes) };
+        *shares.known.get_mut() = Known {
+            limits: Kept::places(tasks),
+            levels: Kept::places(nodes),
+            changed: Kept::places(nodes),
+            asked: None,
+        };
         shares.limit();
         shares.sum_up(&order);
         shares
@@ -270,16 +276,20 @@ impl Shares {
 
     /// CPU time for the tasks `whom` if `change` were so.
     pub fn with(&self, change: &Change, whom: impl IntoIterator<Item = usize>) -> Vec<(usize, f64)> {
-        let Known { limits, levels, changed } = &mut *self.known.borrow_mut();
-        limits.forget();
-        levels.forget();
-        changed.forget();
-        let others = self.changed_limits(change, limits);
-        let changes = self.changed_nodes(change, &others, changed);
+        let Known { limits, levels, changed, asked } = &mut *self.known.borrow_mut();
+        if asked.as_ref().is_none_or(|(before, _)| before != change) {
+            limits.forget();
+            levels.forget();
+            changed.forget();
+            let others = self.changed_limits(change, limits);
+            *asked = Some((change.clone(), self.changed_nodes(change, &others, changed)));
+        }
+        let none = Table::default();
+        let changes = asked.as_ref().map_or(&none, |(_, changes)| changes);
         let mut got = |at: usize| {
             let (node, weight, most) = *self.tasks.get(at)?;
             let most = limits.get(at).unwrap_or(most);
-            let level = levels.get(node).unwrap_or_else(|| self.level(node, &changes, levels));
+            let level = levels.get(node).unwrap_or_else(|| self.level(node, changes, levels));
             Some(most.min(level * weight))
         };
         whom.into_iter().map(|at| (at, got(at).unwrap_or(0.0))).collect()

@@ -2,12 +2,15 @@
 //! costs it some five times as much. What is measured is CPU time of this thread, within one run: others on the machine
 //! change little of it.
 
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use whyslow::store;
 use whyslow_analyze::{Evidence, rules};
+use whyslow_faults::Draw;
 use whyslow_model::Recording;
 
 #[path = "scale/host.rs"]
@@ -93,21 +96,63 @@ const LARGEST: &str = "WHYSLOW_TEST_LARGEST";
 const MOST_BYTES: u64 = 1 << 30;
 const PROGRAM_BYTES: u64 = 128 << 20;
 
+/// Text and JSON of the largest host, in yardsticks of CPU time: 3.1 to 4.6 were measured beside others who had both CPUs, and
+/// some 7 before runs were named only where they are long. Not seconds, of which 5 are wanted: others on the machine
+/// stretch both by a third and more.
+const MOST_YARDSTICKS: f64 = 6.0;
+
+/// Work like that of a report, which no change of it changes: looking up, sorting, many small allocations.
+fn yardstick() -> Duration {
+    let before = cpu();
+    let mut draw = Draw::with(7);
+    let numbers: Vec<u64> = (0..1_000_000).map(|_| draw.any()).collect();
+    let mut groups: HashMap<u64, Vec<u64>> = HashMap::new();
+    for number in &numbers {
+        groups.entry(number % 300_000).or_default().push(*number);
+    }
+    let names: BTreeMap<u64, String> = numbers.iter().map(|number| (*number, number.to_string())).collect();
+    let found = groups.values().flatten().filter_map(|number| names.get(number));
+    assert!(found.map(String::len).sum::<usize>() > numbers.len());
+    drop((groups, names));
+    cpu() - before
+}
+
 /// For the next test, in a process of its own.
 #[test]
 fn it_tells_of_the_largest_host() {
     let Some(path) = std::env::var_os(LARGEST) else { return };
+    let first = yardstick();
+    let before = cpu();
     let document = whyslow_analyze::examine(&store::open(path.as_ref()).unwrap());
     let text = whyslow_report::text(&document, &whyslow_report::Style::default());
     println!("\n{} bytes of text, {} of JSON", text.len(), whyslow_report::json(&document).len());
+    let took = cpu() - before;
+    let yard = first.max(yardstick());
+    println!(
+        "{took:?}, and {yard:?} for a yardstick\nyardsticks: {:.2}",
+        took.as_secs_f64() / yard.as_secs_f64()
+    );
 }
 
-/// CPU time is not asked for yet: it takes 8 s where 5 are wanted (`examples/scale.rs` says what of).
 #[test]
-fn of_the_largest_host_it_tells_within_a_gib() {
+fn of_the_largest_host_it_tells_within_a_gib_and_six_yardsticks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("largest.why");
     store::save(&host::recording(largest::LARGEST, 1), &path).unwrap();
+    let mut told = Vec::new();
+    for _ in 0..TRIES {
+        let said = largest_is_told(&path);
+        let yardsticks = said.lines().find_map(|line| line.strip_prefix("yardsticks: "));
+        if yardsticks.unwrap().parse::<f64>().unwrap() < MOST_YARDSTICKS {
+            return;
+        }
+        told.push(said);
+    }
+    panic!("more than {MOST_YARDSTICKS} yardsticks each time: {told:#?}");
+}
+
+/// What a process says that tells of the largest host with no more memory than it may have.
+fn largest_is_told(path: &Path) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "it_tells_of_the_largest_host", "--nocapture"]).env(LARGEST, path);
     let most = MOST_BYTES + PROGRAM_BYTES;
@@ -123,4 +168,5 @@ fn of_the_largest_host_it_tells_within_a_gib() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let wrong = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains(" of JSON"), "{:?}: {said}{wrong}", output.status);
+    said
 }

@@ -85,6 +85,8 @@ pub(super) struct Graph<'r> {
     kinds: RefCell<Vec<Option<Kind>>>,
     folds: RefCell<Table<Name, Name>>,
     whos: RefCell<Vec<Option<Who>>>,
+    /// Threads by their last names, without work, as they were asked for.
+    threads: RefCell<Table<u32, Who>>,
     /// What short waits like that of a row are called.
     pub shorts: RefCell<Table<usize, Name>>,
     did: RefCell<Table<u32, Rc<Did>>>,
@@ -132,6 +134,7 @@ impl<'r> Graph<'r> {
             kinds: RefCell::new(vec![None; spans.len()]),
             folds: RefCell::default(),
             whos: RefCell::new(vec![None; spans.len()]),
+            threads: RefCell::default(),
             shorts: RefCell::default(),
             did: RefCell::default(),
         })
@@ -182,10 +185,19 @@ impl<'r> Graph<'r> {
 
     /// A thread by its last name.
     pub fn who_is(&self, pid: u32, work: Option<&str>) -> Who {
-        match self.comms.get(&pid) {
+        if work.is_none()
+            && let Some(who) = self.threads.borrow().get(&pid)
+        {
+            return *who;
+        }
+        let who = match self.comms.get(&pid) {
             Some(comm) => self.called(pid, comm, work),
             None => Who { key: self.names.id("task"), shown: self.names.id(&format!("task {pid}")), pid },
+        };
+        if work.is_none() {
+            self.threads.borrow_mut().insert(pid, who);
         }
+        who
     }
 
     /// No task.
