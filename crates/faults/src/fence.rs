@@ -111,6 +111,7 @@ impl Fence {
             apart: false,
             work,
             join: group.procs_files(),
+            among: Vec::new(),
             ledger: -1,
             network: Network::Shared,
             turns_per_us: self.turns_per_us,

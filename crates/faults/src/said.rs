@@ -222,6 +222,19 @@ pub fn rules_out(document: &Value) -> Result<(), String> {
     Err(format!("nothing is ruled out, not one of {RULED_OUT:?}"))
 }
 
+/// Commands of a finding lift the limits of just these cgroups.
+#[must_use]
+pub fn lifts(finding: &Value, groups: &[String]) -> bool {
+    /// What the files of limits are called.
+    const FILES: [&str; 4] = ["cpu.", "memory.", "blkio.", "io."];
+    let fixes = finding["fixes"].as_array();
+    let commands: Vec<&str> = fixes.into_iter().flatten().filter_map(|fix| fix["command"].as_str()).collect();
+    let lifts =
+        |command: &str, group: &String| FILES.iter().any(|file| command.contains(&format!("{group}/{file}")));
+    commands.len() == groups.len()
+        && groups.iter().all(|group| commands.iter().any(|command| lifts(command, group)))
+}
+
 /// Of what a group's tasks used, so much is seen at least, and so many times as much at most: a group does not use the
 /// same in each second, and its counter is read around the look, not at the window's edges.
 const SEEN: [f64; 2] = [0.4, 2.5];

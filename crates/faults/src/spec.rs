@@ -20,6 +20,8 @@ pub struct Spec {
     pub work: Work,
     /// `cgroup.procs` files to join before anything else.
     pub join: Vec<PathBuf>,
+    /// Of workers that are processes of their own: the same for each, dealt out in turn; empty: they stay where the first is.
+    pub among: Vec<Vec<PathBuf>>,
     /// Inherited descriptor of its ledger.
     pub ledger: i32,
     /// Its network.

@@ -51,10 +51,7 @@ pub extern "C" fn become_if_asked() {
 fn live(spec: &Spec) -> io::Result<()> {
     sys::die_after(spec.lifetime_s);
     std::fs::write("/proc/self/oom_score_adj", "1000")?;
-    for procs in &spec.join {
-        std::fs::write(procs, "0")
-            .map_err(|err| io::Error::other(format!("cannot join {}: {err}", procs.display())))?;
-    }
+    join(&spec.join)?;
     match spec.network {
         Network::Shared => {}
         Network::Own => {
@@ -81,13 +78,23 @@ fn live(spec: &Spec) -> io::Result<()> {
     })
 }
 
-/// One process a worker, all born inside: joining a cgroup waits for an RCU grace period, which takes its time on a
-/// host that these very processes make busy.
+fn join(procs: &[PathBuf]) -> io::Result<()> {
+    procs.iter().try_for_each(|file| {
+        std::fs::write(file, "0")
+            .map_err(|err| io::Error::other(format!("cannot join {}: {err}", file.display())))
+    })
+}
+
+/// One process a worker, all born inside: joining a cgroup waits for an RCU grace period, which takes its time on a host that
+/// these very processes make busy. Those that are dealt out among cgroups join before any of them works.
 fn live_apart(spec: &Spec, ledger: &Ledger) -> io::Result<()> {
     for slot in 1..spec.threads {
         if sys::fork()? {
             sys::die_with_parent()?;
             sys::die_after(spec.lifetime_s);
+            if let Some(home) = spec.among.get(slot % spec.among.len().max(1)) {
+                join(home)?;
+            }
             work::run(spec, ledger, slot);
             return Ok(());
         }
@@ -210,9 +217,13 @@ impl Victim {
     /// Do something while none of its threads runs. A limit below what it uses can only be set so: v1 counts usage
     /// until it fits, and a victim that runs brings its pages back as fast as they are taken.
     pub fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
-        sys::stop(self.pid() as i32, true);
+        // A worker may be a process of its own.
+        let all = |stopped| {
+            self.tids().into_iter().filter(|tid| *tid > 0).for_each(|tid| sys::stop(tid as i32, stopped))
+        };
+        all(true);
         let done = act();
-        sys::stop(self.pid() as i32, false);
+        all(false);
         done
     }
 

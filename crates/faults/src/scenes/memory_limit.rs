@@ -48,7 +48,7 @@ pub fn set(stage: &Stage<'_>, form: Form, draw: &mut Draw) -> io::Result<Scene> 
     );
     let group = tree.leaf().clone();
     let comm = format!("read-{}", draw.word(4));
-    let victim = Victim::spawn(stage.fence.spec(&group, &comm, threads, work))?;
+    let victim = Victim::spawn(tree.spec(stage, &comm, threads, work))?;
     let (counted, limits) = (tree.clone(), tree.must_change());
     Ok(Scene {
         victim,

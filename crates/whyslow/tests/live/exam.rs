@@ -8,6 +8,7 @@ use serde_json::Value;
 use whyslow_faults::bars;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
+use whyslow_faults::said;
 
 use crate::made::Party;
 use crate::outcome::kept_in;
@@ -103,14 +104,7 @@ impl Finding<'_> {
 
     /// Its commands lift the limits of just these cgroups.
     pub fn lifts(&self, groups: &[String]) -> bool {
-        let fixes = self.value["fixes"].as_array();
-        let commands: Vec<&str> =
-            fixes.into_iter().flatten().filter_map(|fix| fix["command"].as_str()).collect();
-        let lifts = |command: &&str, group: &String| {
-            ["cpu.", "memory."].iter().any(|file| command.contains(&format!("{group}/{file}")))
-        };
-        commands.len() == groups.len()
-            && groups.iter().all(|group| commands.iter().any(|command| lifts(command, group)))
+        said::lifts(self.value, groups)
     }
 
     /// It mentions a task, cgroup or resource of the scene, in any place that a reader would take for blame.
