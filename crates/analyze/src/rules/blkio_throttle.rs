@@ -13,8 +13,10 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, command, s
 use super::Rule;
 use crate::Evidence;
 use crate::names;
-use crate::parse::io_limits::{self, Limit};
 use crate::spread::{self, Loss};
+
+mod nested;
+use nested::{Growth, Named};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -25,7 +27,9 @@ pub const RULE: Rule = Rule {
     how: "The kernel's throttle releases held bios from a worker of its own; block_bio_queue fires only then. Tasks of \
           the cgroup that slept for I/O up to such a release were held. Counterfactual: without the limit each I/O costs \
           what its queue and device cost after the release. Time lost = time blocked on held bios, less what the tasks' \
-          sleeps absorb: a task that meets its timer's deadlines all the same has lost nothing.",
+          sleeps absorb: a task that meets its timer's deadlines all the same has lost nothing. Of nested limits (version 2) the \
+          one of which most is used binds first, and whoever is below it loses to it together; those that give less than \
+          would be done without it must change with it. On version 1 limits above a cgroup hold nobody in it.",
     limits: "Asynchronous I/O (io_uring, libaio) that nobody sleeps for in D state is not counted. A task that waits for \
              another device at the moment of a release is taken to wait for it. Held writeback of another cgroup's pages \
              is that cgroup's. If held times never vary, sleeps may have absorbed them or not: then a range is given.",
@@ -41,6 +45,49 @@ pub const RULE: Rule = Rule {
 const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let held = held(ev)?;
+    let growth: Growth = held.iter().map(|held| (held.group.id, held.growth())).collect();
+    // Whoever one limit holds together loses to it together.
+    let mut together: Vec<Together<'_>> = Vec::new();
+    for held in held {
+        let (limit, others) = nested::limits_of(ev, held.group, held.rows[0], &growth);
+        let of_limit = |one: &&mut Together<'_>| {
+            one.limit.file == limit.file && one.limit.lift == limit.lift && one.op() == held.rows[0].op
+        };
+        match together.iter_mut().find(of_limit) {
+            Some(one) => one.add(held, others),
+            None => together.push(Together { limit, others, held }),
+        }
+    }
+    let least = WORTH_IT * ev.window().as_secs_f64();
+    let noticed = together.into_iter().filter(|one| one.held.loss.high.as_secs_f64() > least);
+    Ok(noticed.map(|one| finding(ev, one)).collect())
+}
+
+/// A cgroup whose tasks were held.
+struct Held<'r> {
+    group: &'r Cgroup,
+    /// Where, the most first.
+    rows: Vec<&'r Disk>,
+    /// Time that they were held, and waited for I/O.
+    raw: Duration,
+    loss: Loss,
+    /// Time that all of them lived.
+    lived: Duration,
+}
+
+impl Held<'_> {
+    /// How many times as much its tasks would do if nothing held them.
+    fn growth(&self) -> f64 {
+        /// Who did next to nothing: there is no telling how much more it would be.
+        const LEAST_LEFT: f64 = 0.001;
+        let lived = self.lived.as_secs_f64();
+        if lived <= 0.0 { 1.0 } else { 1.0 / (1.0 - self.loss.likely.as_secs_f64() / lived).max(LEAST_LEFT) }
+    }
+}
+
+/// Cgroups of which I/O was held, by themselves.
+fn held<'r>(ev: &Evidence<'r>) -> Result<Vec<Held<'r>>, Missing> {
     let (disk, tasks, cgroups) = (ev.disk()?, ev.tasks()?, ev.cgroups()?);
     let mut held_rows: HashMap<u64, Vec<&Disk>> = HashMap::new();
     for row in disk.iter().filter(|row| row.held_ns > 0) {
@@ -50,82 +97,121 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     for task in tasks.iter().filter(|task| task.io_ns > 0 && held_rows.contains_key(&task.io_cgroup)) {
         waiters.entry(task.io_cgroup).or_default().push(task);
     }
-    let mut found = Vec::new();
-    for group in cgroups {
-        let Some(mut rows) = held_rows.remove(&group.id) else { continue };
+    let one = |group: &'r Cgroup| {
+        let mut rows = held_rows.remove(&group.id)?;
         rows.sort_by_key(|row| std::cmp::Reverse(row.held_ns));
         let held: u64 = rows.iter().fold(0, |sum, row| sum.saturating_add(row.held_ns));
         let victims = waiters.remove(&group.id).unwrap_or_default();
         // Nobody was held longer than he waited for I/O.
         let waited: u64 = victims.iter().fold(0, |sum, task| sum.saturating_add(task.io_ns));
         let loss = spread::lost(&victims, |t| t.io_ns, held.min(waited) as f64);
-        if loss.high.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() {
-            found.push(finding(ev, group, &rows, &loss).raw_wait(Duration::from_nanos(held.min(waited))));
-        }
-    }
-    Ok(found)
+        let raw = Duration::from_nanos(held.min(waited));
+        let lived = victims.iter().fold(0, |sum: u64, task| sum.saturating_add(task.lived_ns));
+        Some(Held { group, rows, raw, loss, lived: Duration::from_nanos(lived) })
+    };
+    Ok(cgroups.iter().filter_map(one).collect())
 }
 
-fn finding(ev: &Evidence<'_>, group: &Cgroup, rows: &[&Disk], loss: &Loss) -> Finding {
-    let victim = names::cgroup_subject(group);
-    let (most, held) = (rows[0], rows.iter().map(|row| Duration::from_nanos(row.held_ns)).sum::<Duration>());
+/// All that one limit held.
+struct Together<'r> {
+    limit: Named,
+    /// Limits that would hold them next.
+    others: Vec<Named>,
+    held: Held<'r>,
+}
+
+impl<'r> Together<'r> {
+    fn op(&self) -> &str {
+        &self.held.rows[0].op
+    }
+
+    fn add(&mut self, other: Held<'r>, others: Vec<Named>) {
+        let (held, loss) = (&mut self.held, other.loss);
+        held.rows.extend(other.rows);
+        held.rows.sort_by_key(|row| std::cmp::Reverse(row.held_ns));
+        held.raw = held.raw.saturating_add(other.raw);
+        held.lived = held.lived.saturating_add(other.lived);
+        held.loss = Loss {
+            likely: held.loss.likely.saturating_add(loss.likely),
+            low: held.loss.low.saturating_add(loss.low),
+            high: held.loss.high.saturating_add(loss.high),
+            lived: held.loss.lived.saturating_add(loss.lived),
+            tasks: held.loss.tasks.saturating_add(loss.tasks),
+        };
+        let known = |file: &str| self.others.iter().any(|other| other.file == file);
+        let new: Vec<Named> = others.into_iter().filter(|other| !known(&other.file)).collect();
+        self.others.extend(new);
+    }
+
+    /// What was done where most was held.
+    fn sum(&self) -> Disk {
+        let most = self.held.rows[0];
+        let alike = self.held.rows.iter().filter(|row| row.dev == most.dev && row.op == most.op);
+        let none = Disk {
+            device: most.device.clone(),
+            dev: most.dev.clone(),
+            op: most.op.clone(),
+            ..Disk::default()
+        };
+        alike.fold(none, |sum, row| Disk {
+            requests: sum.requests.saturating_add(row.requests),
+            device_ns: sum.device_ns.saturating_add(row.device_ns),
+            device_worst_ns: sum.device_worst_ns.max(row.device_worst_ns),
+            queue_ns: sum.queue_ns.saturating_add(row.queue_ns),
+            held: sum.held.saturating_add(row.held),
+            held_worst_ns: sum.held_worst_ns.max(row.held_worst_ns),
+            ..sum
+        })
+    }
+}
+
+fn title(one: &Together<'_>, most: &Disk, absorbed: bool) -> String {
     let verb = if most.op == "write" { "writes to" } else { "reads from" };
+    let held = format!("a limit on its block I/O held back {verb} {}", most.device);
+    if absorbed {
+        let time = one.held.rows.iter().map(|row| Duration::from_nanos(row.held_ns)).sum::<Duration>();
+        return format!("{held} for {}; its tasks sleep enough to have absorbed it", seconds(time));
+    }
+    let mut names: Vec<String> = one.others.iter().map(|other| names::subject(&other.group).name).collect();
+    names.dedup();
+    match &names[..] {
+        [] => held,
+        [one] => format!("{held}; that of {one} must change with it"),
+        [others @ .., last] => {
+            format!("{held}; those of {} and {last} must change with it", others.join(", "))
+        }
+    }
+}
+
+fn finding(ev: &Evidence<'_>, one: Together<'_>) -> Finding {
+    let victim = names::subject(&one.limit.group);
+    let (most, loss) = (one.sum(), one.held.loss);
     let noticed = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
-            .titled(format!("a limit on its block I/O held back {verb} {}", most.device))
+            .titled(title(&one, &most, false))
             .share_of(loss.lived)
             .between(loss.low, loss.high)
     } else {
-        Finding::risk(RULE.id, victim.clone()).titled(format!(
-            "a limit on its block I/O held back {verb} {} for {}; its tasks sleep enough to have absorbed it",
-            most.device,
-            seconds(held)
-        ))
+        Finding::risk(RULE.id, victim.clone()).titled(title(&one, &most, true))
     };
-    let (limit, others) = limits_of(ev, group, most);
-    let (file, lift) = (limit.file.clone(), limit.lift.clone());
+    let f = with_hops(f.raw_wait(one.held.raw), &names::tasks_of(loss.tasks, &victim.name), &most, &loss);
+    let limit = one.limit;
     let undo = limit.line.as_ref().map_or_else(
         || "the limit as it was".to_owned(),
-        |line| command!("echo {} > {}", line, file).to_string(),
+        |line| command!("echo {} > {}", line, limit.file).to_string(),
     );
-    let hop = |edge: &str, waits_for: String, lost, worst_ns, count, per_call| Hop {
-        edge: edge.into(),
-        who: names::tasks_of(loss.tasks, &victim.name),
-        waits_for,
-        state: "disk sleep".into(),
-        lost,
-        worst: Some(Duration::from_nanos(worst_ns)),
-        count: Some(count),
-        per_call,
-        grows_with: None,
-    };
-    let served = Duration::from_nanos(most.device_ns.saturating_add(most.queue_ns));
-    let each = served.checked_div(u32::try_from(most.requests).unwrap_or(u32::MAX));
     let f = f
-        .by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file))
-        .hop(hop(
-            "io-throttle",
-            format!("its I/O budget on {}", most.device),
-            loss.likely,
-            most.held_worst_ns,
-            most.held,
-            None,
-        ))
-        .hop(hop(
-            "block-io",
-            format!("{} itself", most.device),
-            Duration::ZERO,
-            most.device_worst_ns,
-            most.requests,
-            each,
-        ))
         .check(
             "the limit of each device (major:minor) is in it",
-            command!("cat {}; lsblk -o NAME,MAJ:MIN", file),
+            command!("cat {}; lsblk -o NAME,MAJ:MIN", limit.file),
         )
-        .fix(format!("raise or lift the limit (undo: {undo})"), command!("echo {} > {}", lift, file));
-    others.into_iter().fold(f, |f, other| {
+        .fix(
+            format!("raise or lift the limit (undo: {undo})"),
+            command!("echo {} > {}", limit.lift, limit.file),
+        )
+        .by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file));
+    one.others.into_iter().fold(f, |f, other| {
         let undo = other.line.map_or_else(String::new, |line| {
             format!(" (undo: {})", &*command!("echo {} > {}", line, other.file))
         });
@@ -134,65 +220,30 @@ fn finding(ev: &Evidence<'_>, group: &Cgroup, rows: &[&Disk], loss: &Loss) -> Fi
     })
 }
 
-/// The limit that held a cgroup's I/O.
-struct Named {
-    file: String,
-    words: String,
-    line: Option<String>,
-    lift: String,
-}
-
-/// A limit so many times as wide as the one that holds is not the next to hold.
-const WIDE: f64 = 10.0;
-
-/// From the limit files of the group and, on v2, of its ancestors: the tightest for what was done, and others that are not much
-/// wider. Where none was recorded, the file it must be. On v1 the limits of ancestors hold nobody below.
-fn limits_of(ev: &Evidence<'_>, group: &Cgroup, row: &Disk) -> (Named, Vec<Named>) {
-    // v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
-    let v1 = group.id >> 56 != 0;
-    let write = row.op == "write";
-    let files = group.files.clone().unwrap_or_else(|| format!("<io cgroup>{}", group.path));
-    let names: Vec<String> = if v1 {
-        let op = if write { "write" } else { "read" };
-        ["bps", "iops"].iter().map(|unit| format!("{files}/blkio.throttle.{op}_{unit}_device")).collect()
-    } else {
-        let depth = group.path.split('/').filter(|part| !part.is_empty()).count();
-        let up = |n: usize| files.rsplitn(n + 1, '/').last().unwrap_or_default().to_owned();
-        (0..depth.max(1)).map(|n| format!("{}/io.max", up(n))).collect()
+fn with_hops(f: Finding, who: &str, most: &Disk, loss: &Loss) -> Finding {
+    let hop = |edge: &str, waits_for: String, lost, worst_ns, count, per_call| Hop {
+        edge: edge.into(),
+        who: who.to_owned(),
+        waits_for,
+        state: "disk sleep".into(),
+        lost,
+        worst: Some(Duration::from_nanos(worst_ns)),
+        count: Some(count),
+        per_call,
+        grows_with: None,
     };
-    let lift = match v1 {
-        true => format!("{} 0", row.dev),
-        false => format!("{} rbps=max wbps=max riops=max wiops=max", row.dev),
-    };
-    let verb = if write { "write" } else { "read" };
-    let read = |name: &String| {
-        let frame = ev.last(name.trim_start_matches('/')).ok()?;
-        let text = String::from_utf8_lossy(&frame.bytes);
-        let limit = io_limits::of_device(&text, &row.dev, write, name.ends_with("iops_device")).ok()??;
-        let words = format!("{verb} limit of {} on {}", limit.words, row.device);
-        let takes = takes(&limit, row);
-        Some((takes, Named { file: name.clone(), words, line: Some(limit.line), lift: lift.clone() }))
-    };
-    let mut found: Vec<(f64, Named)> = names.iter().filter_map(read).collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0)); // stable: of equals the nearest is first
-    let mut found = found.into_iter();
-    match found.next() {
-        Some((most, first)) => {
-            (first, found.filter(|(takes, _)| takes * WIDE >= most).map(|(_, named)| named).collect())
-        }
-        None => {
-            let words = format!("{verb} limit on {}", row.device);
-            let file = names.first().cloned().unwrap_or_default();
-            (Named { file, words, line: None, lift }, Vec::new())
-        }
-    }
-}
-
-/// The time that all these requests take under a limit, in s.
-fn takes(limit: &Limit, row: &Disk) -> f64 {
-    let at =
-        |amount: u64, rate: Option<u64>| rate.map_or(0.0, |rate| amount.max(1) as f64 / rate.max(1) as f64);
-    at(row.bytes, limit.bytes).max(at(row.requests, limit.requests))
+    let budget = format!("its I/O budget on {}", most.device);
+    let served = Duration::from_nanos(most.device_ns.saturating_add(most.queue_ns));
+    let each = served.checked_div(u32::try_from(most.requests).unwrap_or(u32::MAX));
+    let device = format!("{} itself", most.device);
+    f.hop(hop("io-throttle", budget, loss.likely, most.held_worst_ns, most.held, None)).hop(hop(
+        "block-io",
+        device,
+        Duration::ZERO,
+        most.device_worst_ns,
+        most.requests,
+        each,
+    ))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
@@ -297,37 +348,6 @@ mod tests {
         let culprit = check(&Evidence::of(&rec)).unwrap()[0].culprit.clone().unwrap();
         assert_eq!(culprit.file.as_deref(), Some("/sys/fs/cgroup/a.slice/io.max"));
         assert_eq!(culprit.name, "read limit of 20 requests/s on vda");
-    }
-
-    /// As a pod and its container have them; the one above them is ample.
-    #[test]
-    fn of_nested_v2_limits_all_that_hold_are_named_the_tightest_first() {
-        let fixes = |of: [(&str, u64); 3]| {
-            let mut rec = host(16 * SECOND, 0);
-            rec.frames = of
-                .iter()
-                .map(|(folder, riops)| Frame {
-                    name: format!("sys/fs/cgroup/{folder}/io.max"),
-                    bytes: format!("254:0 rbps=max wbps=max riops={riops} wiops=max\n").into_bytes(),
-                    ..rec.frames[0].clone()
-                })
-                .collect();
-            let group = &mut rec.tables.cgroups.as_mut().unwrap()[0];
-            (group.id, group.path, group.files) = (5, "/a/b/c".into(), Some("/sys/fs/cgroup/a/b/c".into()));
-            rec.tables.disk.as_mut().unwrap()[0].cgroup = 5;
-            for task in rec.tables.tasks.iter_mut().flatten() {
-                task.io_cgroup = 5;
-            }
-            let found = check(&Evidence::of(&rec)).unwrap();
-            assert_eq!(found.len(), 1);
-            let files = found[0].fixes.iter().filter_map(|fix| fix.command.as_ref()?.split("cgroup").nth(1));
-            (found[0].culprit.clone().unwrap().id, files.map(str::to_owned).collect::<Vec<_>>())
-        };
-        let alike = fixes([("a/b/c", 20), ("a/b", 20), ("a", 2000)]);
-        assert_eq!(alike.0, "/sys/fs/cgroup/a/b/c/io.max");
-        assert_eq!(alike.1, ["/a/b/c/io.max", "/a/b/io.max"]);
-        let above = fixes([("a/b/c", 40), ("a/b", 2000), ("a", 20)]);
-        assert_eq!(above.1, ["/a/io.max", "/a/b/c/io.max"]);
     }
 
     #[test]

@@ -30,6 +30,10 @@ pub const ROWS: &[Row] = &[
     Row::new("meminfo", "proc/meminfo", "memory by use").seconds(),
     Row::new("softnet-stat", "proc/net/softnet_stat", "packets, drops and squeezes per CPU").seconds().cap(LARGE),
     Row::new("diskstats", "proc/diskstats", "requests, bytes and time per disk").seconds().cap(LARGE),
+    // Limits of I/O: they are in no table, and who is held by one cannot be told whose it is without them. They take the queue's
+    // lock for some ns a disk.
+    Row::new("v1-io-limits", "{v1:io:below}/blkio.throttle.{read,write}_{bps,iops}_device", "I/O limits").needs(V1),
+    Row::new("v2-io-limits", "{v2:below}/io.max", "I/O limits").needs(V2),
     // The host, at both ends.
     Row::new("schedstat", "proc/schedstat", "run and wait time per CPU").ends().cap(HUGE).needs("CONFIG_SCHEDSTATS"),
     Row::new("softirqs", "proc/softirqs", "softirqs by vector and CPU").ends().cap(LARGE),
@@ -129,7 +133,7 @@ pub const ROWS: &[Row] = &[
     Row::new("rps", "sys/class/net/{nic}/queues/rx-*/{rps_cpus,rps_flow_cnt}", "software steering of packets").cap(PAGE),
     // Processes.
     Row::new("process", "proc/{pid}/{stat,status,schedstat}", "the busiest processes").cap(PAGE * 4),
-    // Cgroups: only files that are a few words in memory. Limits of I/O take the queue's lock for some ns a disk.
+    // Cgroups: only files that are a few words in memory.
     Row::new("v1-cpu", "{v1:cpu}/{cpu.shares,cpu.cfs_quota_us,cpu.cfs_period_us,cpu.cfs_burst_us}", "CPU weight, quota")
         .cap(PAGE).needs(V1),
     Row::new("v1-cpu-stat", "{v1:cpu}/cpu.stat", "throttling; does not flush on version 1").ends().cap(PAGE).needs(V1),
@@ -143,7 +147,6 @@ pub const ROWS: &[Row] = &[
         .cap(PAGE).needs(V1),
     Row::new("v1-io", "{v1:io}/blkio.throttle.{io_service_bytes,io_serviced}", "bytes and requests per disk").ends()
         .needs(V1),
-    Row::new("v1-io-limits", "{v1:io:below}/blkio.throttle.{read,write}_{bps,iops}_device", "I/O limits").needs(V1),
     Row::new("v1-pids", "{v1:pids:below}/{pids.current,pids.max,pids.events}", "tasks, of how many").ends().cap(PAGE)
         .needs(V1),
     Row::new("v2-cgroup", "{v2}/{cgroup.stat,cgroup.controllers}", "groups below, also dying ones").ends().cap(PAGE)
@@ -155,7 +158,7 @@ pub const ROWS: &[Row] = &[
         memory.swap.events}", "memory used; limits met").ends().cap(PAGE).needs(V2),
     Row::new("v2-memory-limits", "{v2:below}/{memory.max,memory.high,memory.low,memory.min,memory.swap.max,\
         memory.swap.high}", "memory limits").cap(PAGE).needs(V2),
-    Row::new("v2-io", "{v2:below}/{io.max,io.latency,io.weight}", "I/O limits").needs(V2),
+    Row::new("v2-io", "{v2:below}/{io.latency,io.weight}", "shares of I/O").needs(V2),
     Row::new("v2-pids", "{v2:below}/{pids.current,pids.max,pids.events}", "tasks, of how many").ends().cap(PAGE).needs(V2),
     Row::new("v2-psi", "{v2:below}/{cpu,memory,io}.pressure", "share of time in which its tasks waited").ends().cap(PAGE)
         .needs(PSI),

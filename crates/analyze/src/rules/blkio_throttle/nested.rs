@@ -1,0 +1,142 @@
+//! Which of nested limits on block I/O must change? On v2 a bio waits for the limit of its own group, and then for that of each
+//! group above (block/blk-throttle.c, throtl_dispatch_tg): whoever is below one shares it. On v1 the groups stand side by side
+//! ("the broken flat hierarchy", throtl_pd_init): limits above hold nobody.
+//!
+//! The one of which most is used binds. Without it the tasks do as much as the time allows that they were held: another limit
+//! that gives less than that holds them next.
+
+use std::collections::HashMap;
+
+use whyslow_model::table::{Cgroup, Disk};
+
+use crate::Evidence;
+use crate::parse::io_limits::{self, Limit};
+
+/// A limit on a cgroup's block I/O.
+pub(super) struct Named {
+    /// The group's path.
+    pub group: String,
+    /// Its file.
+    pub file: String,
+    /// "read limit of 1.0 MiB/s on vda".
+    pub words: String,
+    /// Its line as it stands.
+    pub line: Option<String>,
+    /// What to write to lift it.
+    pub lift: String,
+}
+
+/// How many times as much the tasks of a cgroup would do if nothing had held them.
+pub(super) type Growth = HashMap<u64, f64>;
+
+/// The limit that held a group's I/O, and those that would hold it next. Where none was recorded, the file it must be.
+pub(super) fn limits_of(
+    ev: &Evidence<'_>,
+    group: &Cgroup,
+    most: &Disk,
+    growth: &Growth,
+) -> (Named, Vec<Named>) {
+    let files = files_of(group, most);
+    let above = if is_v1(group) { "" } else { ", its own or that of a group above" };
+    let none = |(path, file): &(String, String)| Named {
+        group: path.clone(),
+        file: file.clone(),
+        words: format!("{} limit on {}{above}", verb(most), most.device),
+        line: None,
+        lift: lift(group, most),
+    };
+    let window_s = ev.window().as_secs_f64();
+    let mut found: Vec<(f64, f64, Named)> = files
+        .iter()
+        .filter_map(|place| {
+            let limit = limit_in(ev, &place.1, most)?;
+            let (used, wanted) = taken(ev, group, &place.0, most, growth, &limit);
+            let words = format!("{} limit of {} on {}", verb(most), limit.words, most.device);
+            Some((used, wanted, Named { words, line: Some(limit.line), ..none(place) }))
+        })
+        .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0)); // stable: of equals the nearest is first
+    let mut found = found.into_iter();
+    match (found.next(), files.first()) {
+        (Some((.., first)), _) => {
+            let next = found.filter(|(_, wanted, _)| *wanted > window_s);
+            (first, next.map(|(.., named)| named).collect())
+        }
+        (None, Some(own)) => (none(own), Vec::new()),
+        (None, None) => (none(&(group.path.clone(), String::new())), Vec::new()),
+    }
+}
+
+/// v1 hierarchies have a number, kept in the top byte of the id; the unified one has none.
+fn is_v1(group: &Cgroup) -> bool {
+    group.id >> 56 != 0
+}
+
+fn verb(row: &Disk) -> &'static str {
+    if row.op == "write" { "write" } else { "read" }
+}
+
+/// Groups whose limits can hold this one, from itself up, each with the file that holds the limit.
+fn files_of(group: &Cgroup, row: &Disk) -> Vec<(String, String)> {
+    let files = group.files.clone().unwrap_or_else(|| format!("<io cgroup>{}", group.path));
+    if is_v1(group) {
+        let file = |unit| format!("{files}/blkio.throttle.{}_{unit}_device", verb(row));
+        return ["bps", "iops"].map(|unit| (group.path.clone(), file(unit))).to_vec();
+    }
+    let depth = group.path.split('/').filter(|part| !part.is_empty()).count();
+    let up = |path: &str, n: usize| path.rsplitn(n + 1, '/').last().unwrap_or_default().to_owned();
+    (0..depth.max(1)).map(|n| (up(&group.path, n), format!("{}/io.max", up(&files, n)))).collect()
+}
+
+/// What to write to lift a limit in the direction that was held, and no other.
+fn lift(group: &Cgroup, row: &Disk) -> String {
+    match is_v1(group) {
+        true => format!("{} 0", row.dev),
+        false if row.op == "write" => format!("{} wbps=max wiops=max", row.dev),
+        false => format!("{} rbps=max riops=max", row.dev),
+    }
+}
+
+fn limit_in(ev: &Evidence<'_>, file: &str, row: &Disk) -> Option<Limit> {
+    let frame = ev.last(file.trim_start_matches('/')).ok()?;
+    let text = String::from_utf8_lossy(&frame.bytes);
+    io_limits::of_device(&text, &row.dev, row.op == "write", file.ends_with("iops_device")).ok()?
+}
+
+/// The time that all that was done below `path` takes under a limit, and the time that all takes that would have been done, in s.
+fn taken(
+    ev: &Evidence<'_>,
+    group: &Cgroup,
+    path: &str,
+    most: &Disk,
+    growth: &Growth,
+    limit: &Limit,
+) -> (f64, f64) {
+    let is_below = |row: &&Disk| {
+        let below = |id: u64| {
+            let rest = ev.cgroup(id)?.path.strip_prefix(path)?;
+            Some(!is_v1(group) && (rest.is_empty() || rest.starts_with('/')))
+        };
+        row.cgroup == group.id || below(row.cgroup).unwrap_or(false)
+    };
+    let alike = |row: &&Disk| row.dev == most.dev && row.op == most.op;
+    let rows = ev.disk().unwrap_or_default().iter().filter(alike).filter(is_below);
+    let (mut used, mut wanted) = ([0.0; 2], [0.0; 2]);
+    for row in rows {
+        let times = growth.get(&row.cgroup).copied().unwrap_or(1.0);
+        for (at, amount) in [row.bytes, row.requests].into_iter().enumerate() {
+            used[at] += amount as f64;
+            wanted[at] += amount as f64 * times;
+        }
+    }
+    let takes = |amounts: [f64; 2]| {
+        let at =
+            |amount: f64, rate: Option<u64>| rate.map_or(0.0, |rate| amount.max(1.0) / rate.max(1) as f64);
+        at(amounts[0], limit.bytes).max(at(amounts[1], limit.requests))
+    };
+    (takes(used), takes(wanted))
+}
+
+#[cfg(test)]
+#[path = "nested_tests.rs"]
+mod tests;
