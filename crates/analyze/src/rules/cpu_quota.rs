@@ -34,7 +34,8 @@ pub const RULE: Rule = Rule {
           together; those without which as much would be gained are not named.",
     limits: "If the waits of a task never vary, its sleeps could have absorbed them or not: then a range is given, and \
              a cause only if its lower end is above the threshold. Of more than 512 sets of nested quotas those are looked at below which \
-             most was waited; of the rest it cannot tell. cpu.max.burst is in the kernel's counters already. Real-time tasks have no quota of this \
+             most was waited; of the rest it cannot tell. What a quota may save up (cpu.max.burst) the kernel counts as quota: a period in which it lasted is none in which it ran \
+             out. Real-time tasks have no quota of this \
              sort; with a sched_ext scheduler it cannot tell.",
     sources: "kernel/sched/fair.c (throttle_cfs_rq, sched_cfs_period_timer); Documentation/scheduler/sched-bwc.rst; \
               since v6.18 tasks are throttled on their way to user space (e1fad12dcb66): they count as runnable there, too.",
@@ -46,6 +47,8 @@ pub const RULE: Rule = Rule {
 
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.01;
+/// A quota of which so much is needed in the mean leaves something to be saved up.
+const ENOUGH: f64 = 0.9;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let cgroups = ev.cgroups()?;
@@ -64,7 +67,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let loss = loss.at_most(standing(ev, world, &held));
         if loss.high.as_nanos() as f64 > least {
             told.extend(std::iter::once(held.group.id).chain(held.with.iter().map(|group| group.id)));
-            found.push(finding(&held, &loss, ev.window()));
+            let need = world.would_get(&held.tasks, &held.lift());
+            found.push(finding(&held, &loss, need, ev.window()));
         }
     }
     // Of quotas that were not looked at nothing is known, and where CPUs were idle who waited for nothing else lost nothing.
@@ -195,7 +199,7 @@ pub(crate) fn holds(ev: &Evidence<'_>, stood: &HashMap<u32, u64>, task: &Task) -
 struct Quota {
     files: String,
     file: String,
-    /// "20 ms of CPU time each 100 ms".
+    /// "20 ms of CPU time each 100 ms, and up to 10 ms saved up".
     words: String,
     lift: Command,
     undo: Command,
@@ -212,8 +216,12 @@ impl Quota {
         let file = format!("{files}/{}", if v1 { "cpu.cfs_quota_us" } else { "cpu.max" });
         let value = |us: u128| if v1 { format!("{us}") } else { format!("{us} {}", period.as_micros()) };
         let none = if v1 { "-1".to_owned() } else { format!("max {}", period.as_micros()) };
+        let saved = match cpu.burst_ns {
+            0 => String::new(),
+            ns => format!(", and up to {} saved up", seconds(Duration::from_nanos(ns))),
+        };
         Quota {
-            words: format!("{} of CPU time each {}", seconds(quota), seconds(period)),
+            words: format!("{} of CPU time each {}{saved}", seconds(quota), seconds(period)),
             lift: command!("echo {} > {}", none, file),
             undo: command!("echo {} > {}", value(quota.as_micros()), file),
             files,
@@ -222,7 +230,24 @@ impl Quota {
     }
 }
 
-fn finding(held: &Held<'_>, loss: &Loss, window: Duration) -> Finding {
+/// What is added to the advice where the quota is enough in the mean: what is left of it can be saved up. `need`: what its tasks
+/// would use without it. The kernel takes no more than the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
+fn or_save(group: &Cgroup, quota: &Quota, need: f64, window: Duration) -> String {
+    let cpu = group.cpu.clone().unwrap_or_default();
+    let Some(most) = cpu.quota_ns.filter(|most| cpu.burst_ns < *most) else { return String::new() };
+    if need >= ENOUGH * window.as_nanos() as f64 * most as f64 / cpu.period_ns.max(1) as f64 {
+        return String::new();
+    }
+    let file = if group.id >> 56 != 0 { "cpu.cfs_burst_us" } else { "cpu.max.burst" };
+    format!(
+        ", or let it save up what it leaves (in the mean it is enough: {} is {}, and may be {})",
+        format_args!("{}/{file}", quota.files),
+        cpu.burst_ns / 1000,
+        most / 1000
+    )
+}
+
+fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding {
     let victim = names::cgroup_subject(held.group);
     let quota = Quota::of(held.group);
     // Of quotas that are alike any may be the one that runs out.
@@ -241,6 +266,7 @@ fn finding(held: &Held<'_>, loss: &Loss, window: Duration) -> Finding {
         Finding::risk(RULE.id, victim.clone())
             .titled(format!("{title}; its tasks sleep enough to have absorbed the delay"))
     };
+    let save = or_save(held.group, &quota, need, window);
     let who = names::tasks_of(loss.tasks, &victim.name);
     let first = format!("the next period: quota {}", quota.words);
     let mut f = f
@@ -252,7 +278,7 @@ fn finding(held: &Held<'_>, loss: &Loss, window: Duration) -> Finding {
             command!("cat {}", format!("{}/cpu.stat", Quota::of(most).files)),
         )
         .fix(
-            format!("raise or lift the quota, or run fewer threads in it (undo: {})", &*quota.undo),
+            format!("raise or lift the quota, or run fewer threads in it{save} (undo: {})", &*quota.undo),
             quota.lift,
         );
     for group in &held.with {
@@ -432,6 +458,38 @@ mod tests {
         assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
         rec.tables.spans = Some(vec![Span { throttled_ns: 1, ..Span::default() }]);
         assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
+    }
+
+    /// Two threads compute for 150 ms and rest for 850 ms: of a quota of 200 ms a second each 100 ms has 20 ms.
+    #[test]
+    fn a_quota_that_is_enough_in_the_mean_may_be_saved_up() {
+        let advice = |burst_ns, sleep_ms: u64| {
+            let mut rec = host(Some(20), 8, 160);
+            rec.tables.cgroups.as_mut().unwrap()[0].cpu.as_mut().unwrap().burst_ns = burst_ns;
+            for task in rec.tables.tasks.iter_mut().flatten() {
+                task.sleep_ns = sleep_ms * 1_000_000;
+                task.runnable_ns = task.lived_ns - task.exec_ns - task.sleep_ns;
+                // Its sleeps are of one length, whatever the wait before them.
+                for k in 0..30u64 {
+                    let (wait, rest) = (5000 + 3000 * (k % 7), 10_000);
+                    task.cycles += 1;
+                    task.awake += wait;
+                    task.rest += rest;
+                    task.awake_awake += wait * wait;
+                    task.awake_rest += wait * rest;
+                    task.rest_rest += rest * rest;
+                }
+            }
+            let found = check(&Evidence::of(&rec)).unwrap();
+            let culprit = found[0].culprit.clone().unwrap().name;
+            (found[0].fixes[0].text.clone(), culprit)
+        };
+        let (text, words) = advice(5_000_000, 900);
+        assert!(text.contains("save up what it leaves"), "{text}");
+        assert!(text.contains("/cpu.max.burst is 5000, and may be 20000"), "{text}");
+        assert_eq!(words, "20 ms of CPU time each 100 ms, and up to 5 ms saved up");
+        assert!(!advice(0, 0).0.contains("save up"), "they would use all of it");
+        assert!(!advice(20_000_000, 900).0.contains("save up"), "no more is allowed");
     }
 
     /// It ran out once. What its tasks waited beyond that they waited for CPUs that others had, or each other.

@@ -108,6 +108,7 @@ enum cgroup_subsys_id {
 struct cfs_bandwidth {
 	__u64 period;
 	__u64 quota;
+	__u64 burst; /* v5.14, f4183717b370 ("sched/fair: Introduce the burstable CFS controller") */
 	int nr_periods;
 	int nr_throttled;
 	__u64 throttled_time;

@@ -46,6 +46,7 @@ struct tasks_cgroup {
 	__u64 controllers;
 	__u64 shares;
 	__u64 quota_ns;
+	__u64 burst_ns;
 	__u64 period_ns;
 	__u64 periods;
 	__u64 throttled_periods;
@@ -100,6 +101,8 @@ static void cpu_facts(struct tasks_cgroup *c, struct cgroup_subsys_state *css)
 	if (!bpf_core_field_exists(tg->cfs_bandwidth))
 		return;
 	c->quota_ns = BPF_CORE_READ(tg, cfs_bandwidth.quota);
+	if (bpf_core_field_exists(tg->cfs_bandwidth.burst))
+		c->burst_ns = BPF_CORE_READ(tg, cfs_bandwidth.burst);
 	c->period_ns = BPF_CORE_READ(tg, cfs_bandwidth.period);
 	c->periods = (__u32)BPF_CORE_READ(tg, cfs_bandwidth.nr_periods);
 	c->throttled_periods = (__u32)BPF_CORE_READ(tg, cfs_bandwidth.nr_throttled);
