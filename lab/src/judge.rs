@@ -6,7 +6,7 @@ use serde_json::Value;
 use whyslow_faults::said::{self, Verb};
 use whyslow_faults::story;
 
-use crate::plan::{Facts, Played, RATIO};
+use crate::plan::{Facts, LIMITS, Played, RATIO};
 use crate::scenario::{Answer, Never, Script, Section};
 use crate::stage::with_names;
 
@@ -202,6 +202,7 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
         return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
     }
     right_ratio(answer, facts, document)?;
+    right_limits(answer, facts, all[rank])?;
     let Some([least, most]) = answer.lost else { return Ok(()) };
     let (low, high) = facts.lost_s.ok_or("its fault tells no time")?;
     let lost = time_told(answer, facts, document);
@@ -209,6 +210,19 @@ fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
         return Ok(());
     }
     Err(format!("{}: {lost:.2} s told, {low:.2} to {high:.2} s by its victims' clock", asked(answer, facts)))
+}
+
+/// Of nested limits all that must change are lifted, and no other.
+fn right_limits(answer: &Answer, facts: &Facts, item: &Value) -> Result<(), String> {
+    if !answer.lifts {
+        return Ok(());
+    }
+    let limits = facts.names.get(LIMITS).ok_or("its fault tells no limits")?;
+    let limits: Vec<String> = limits.split_whitespace().map(str::to_owned).collect();
+    if said::lifts(item, &limits) {
+        return Ok(());
+    }
+    Err(format!("its fixes do not lift just {limits:?}: {}", item["fixes"]))
 }
 
 /// The middle one, where several CPUs are slow alike.

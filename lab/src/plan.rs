@@ -76,6 +76,8 @@ pub struct Facts {
 
 /// The name under which a fault tells how many times slower its CPU was, by a loop of the play's own.
 pub const RATIO: &str = "ratio";
+/// The key of a name that tells the cgroups whose limits must change, one after the other.
+pub const LIMITS: &str = "limits";
 
 /// What came of a play.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -16,6 +16,7 @@ pub mod saturated;
 pub mod scene;
 pub mod sleeping_work;
 pub mod slow_cpu;
+pub mod slow_disk;
 pub mod slow_file;
 
 use std::collections::BTreeMap;

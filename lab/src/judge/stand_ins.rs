@@ -10,7 +10,7 @@ use whyslow_faults::said::Verb;
 use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
 
 use super::{Verdict, judge};
-use crate::plan::{Facts, Played, RATIO};
+use crate::plan::{Facts, LIMITS, Played, RATIO};
 use crate::scenario::{Answer, Scenario, Script, Section, Sort};
 use crate::stage::part::Proof;
 use crate::stage::with_names;
@@ -41,6 +41,7 @@ fn played(script: &Script, status: i32) -> Played {
         let named = (0..).zip(&keys).map(|(n, key)| (key.clone(), format!("{}", 7_000 + 100 * at + n)));
         let mut names: BTreeMap<String, String> = named.collect();
         names.insert(RATIO.to_owned(), "4.0".to_owned());
+        names.insert(LIMITS.to_owned(), "/fence/a /fence/a/b".to_owned());
         Facts { proof: Proof::falls("pieces", 10.0, 20.0, 1.5), lost_s: Some(LOST_S), names }
     };
     Played {
@@ -80,6 +81,12 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
     item["cpu"] = json!(cpu);
     item["slow"] = json!(if answer.section == Section::Cpus { Some(4.0) } else { None });
     item["name"] = json!(names.join(" "));
+    if answer.lifts {
+        let limits = facts.names[LIMITS].split_whitespace();
+        let fix =
+            |group: &str| json!({"text": "t", "command": format!("echo x > /sys/fs/cgroup{group}/io.max")});
+        item["fixes"] = limits.map(fix).collect();
+    }
     item["read"] = json!({"total_s": lost});
     item["write"] = json!({"total_s": 0.0});
     item

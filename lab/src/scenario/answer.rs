@@ -27,6 +27,9 @@ pub struct Answer {
     /// Bounds of the time it tells, times what the victims' clock says.
     #[serde(default)]
     pub lost: Option<[f64; 2]>,
+    /// Its commands lift the limits of just those cgroups that the fault says must change.
+    #[serde(default)]
+    pub lifts: bool,
     /// Of slow CPUs: bounds of how many times slower they are said to be, times what a clock of the play says.
     #[serde(default)]
     pub ratio: Option<[f64; 2]>,

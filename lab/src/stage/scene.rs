@@ -7,8 +7,10 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::scene::Stage as Place;
 use whyslow_faults::{Draw, Form, Kind, Scene, Span, bars};
 
+use crate::plan::LIMITS;
 use crate::stage::Stage;
 use crate::stage::part::{Facts, Part, Proof, Setting};
+use crate::stage::slow_disk;
 
 /// Of a whole guest of 1.5 GiB, which holds whyslow, too.
 const MEMORY_MIB: u64 = 384;
@@ -29,6 +31,9 @@ pub struct Spec {
     /// Memory that its victims may use.
     #[serde(default)]
     memory_mib: Option<u64>,
+    /// Its files are on a disk of which each request takes so long.
+    #[serde(default)]
+    disk_us: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +60,9 @@ impl Setting for Spec {
             FormSpec::Twin => Form::Twin,
             FormSpec::Decoy => Form::Decoy,
         };
+        if let Some(request_us) = self.disk_us.filter(|_| stage.is_guest()) {
+            slow_disk::mount_at(stage.fence.dir(), request_us)?;
+        }
         let memory = self.memory_mib.unwrap_or(MEMORY_MIB) << 20;
         let scene = Scene::set(&Place { fence: &stage.fence, memory }, kind, form, draw)?;
         Ok(Box::new(Playing { scene, form: self.form, counted: 0 }))
@@ -98,6 +106,7 @@ impl Part for Playing {
         if let Some(counter) = self.scene.counter()? {
             names.insert("counted".to_owned(), counter.saturating_sub(self.counted).to_string());
         }
+        names.insert(LIMITS.to_owned(), self.scene.limits().join(" "));
         Ok(Facts { proof, lost_s: Some(((lost - slack).max(0.0), lost + slack)), names })
     }
 }
