@@ -82,7 +82,8 @@ fn on_host() -> Result<Page, Trouble> {
         .map_err(|error| Trouble::new("ask for this kernel's release", error))?;
     // What stands behind the dash is the builder's, not the kernel's.
     let plain = release.trim().split('-').next().unwrap_or_default();
-    Ok(page(&version(plain), plain, "not in a guest of the lab", &said))
+    // A guest with a kernel of the same version has a page of its own.
+    Ok(page(&format!("{}-host", version(plain)), plain, "not in a guest of the lab", &said))
 }
 
 fn in_guest(label: &str) -> Result<Page, Trouble> {

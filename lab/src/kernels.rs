@@ -8,15 +8,14 @@ use std::{fmt, fs, io};
 use crate::{Trouble, cache, child, place};
 
 mod apt;
+mod known;
 mod stamp;
 mod text;
 
+use known::Known;
+pub use known::{LABELS, is_optional};
 use stamp::Stamp;
 
-/// The kernels that the lab knows, oldest first.
-pub const LABELS: [&str; 3] = ["5.10", "6.1", "6.12"];
-/// May be absent: its archive is that of an older release, and need not answer.
-pub const OPTIONAL: &str = "5.10";
 /// Unpacking or indexing takes seconds; a disk that takes longer than this is stuck.
 const UNPACK: Duration = Duration::from_secs(300);
 
@@ -56,25 +55,24 @@ impl From<Trouble> for NotHere {
 
 /// The newest kernel of that version: from the cache, else from the archive.
 pub fn fetch(label: &str) -> Result<Kernel, NotHere> {
-    if !LABELS.contains(&label) {
-        return Err(NotHere { reason: format!("there is no kernel {label}; known: {}", LABELS.join(", ")) });
-    }
+    let unknown = || NotHere { reason: format!("there is no kernel {label}; known: {}", LABELS.join(", ")) };
+    let known = known::called(label).ok_or_else(unknown)?;
     let cache = place::cache("kernels")?;
-    match cached(&cache, label) {
+    match cached(&cache, known) {
         Some(kernel) => Ok(kernel),
-        None => Ok(from_archive(&cache, label)?),
+        None => Ok(from_archive(&cache, known)?),
     }
 }
 
 /// A whole one in the cache. What is torn is removed, and made anew by whoever asks.
-fn cached(cache: &Path, label: &str) -> Option<Kernel> {
+fn cached(cache: &Path, known: &Known) -> Option<Kernel> {
     let dirs = fs::read_dir(cache).ok()?.flatten().map(|entry| entry.path());
     let mut found: Vec<(Vec<u64>, Kernel)> = Vec::new();
     for dir in dirs {
         let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let Some(order) = text::order(&name, label) else { continue };
+        let Some(order) = text::order(&name, known) else { continue };
         match Stamp::read(&dir) {
-            Ok(stamp) => found.push((order, stamp.kernel(&dir, label))),
+            Ok(stamp) => found.push((order, stamp.kernel(&dir, known.label))),
             Err(reason) => {
                 eprintln!("lab: {name} in the cache is torn ({reason}): it is fetched anew");
                 let _ = fs::remove_dir_all(&dir);
@@ -84,16 +82,16 @@ fn cached(cache: &Path, label: &str) -> Option<Kernel> {
     found.into_iter().max_by(|a, b| a.0.cmp(&b.0)).map(|(_, kernel)| kernel)
 }
 
-fn from_archive(cache: &Path, label: &str) -> Result<Kernel, Trouble> {
-    let archive = apt::Archive::of(label)?;
-    let release = archive.newest(label)?;
+fn from_archive(cache: &Path, known: &Known) -> Result<Kernel, Trouble> {
+    let archive = apt::Archive::of(known)?;
+    let release = archive.newest(known)?;
     eprintln!("lab: fetches Linux {release}");
     // On the same file system as the cache, so that the whole of it can be renamed into place.
     let what = format!("unpack Linux {release}");
     let trouble = |error: io::Error| Trouble::new(&what, error).or("the lab needs 2 GB below target/");
     let work = cache::workroom(cache).map_err(trouble)?;
     let root = work.path().join("root");
-    for package in archive.download(&release, work.path())? {
+    for package in archive.download(known, &release, work.path())? {
         let mut unpack = Command::new("dpkg-deb");
         child::output(&what, unpack.arg("-x").arg(&package).arg(&root), UNPACK)?;
         fs::remove_file(&package).map_err(trouble)?;
@@ -109,12 +107,22 @@ fn from_archive(cache: &Path, label: &str) -> Result<Kernel, Trouble> {
         Err(_) if Stamp::read(&place).is_ok() => {}
         renamed => renamed.map_err(trouble)?,
     }
-    Ok(stamp.kernel(&place, label))
+    Ok(stamp.kernel(&place, known.label))
 }
 
-/// The headers' Makefile includes another by its installed place; here it is beside it.
+/// Everything where the rest of the lab looks for it.
 fn relocate(root: &Path, release: &str) -> io::Result<()> {
+    // Since Debian 13 modules are in usr/lib, to which lib is a link on a host.
+    let merged = root.join("usr/lib/modules");
+    if merged.is_dir() {
+        fs::create_dir_all(root.join("lib"))?;
+        fs::rename(merged, root.join("lib/modules"))?;
+    }
+    // The headers' Makefile includes another by its installed place; here it is beside it.
     let makefile = root.join(format!("usr/src/linux-headers-{release}/Makefile"));
+    if !makefile.exists() {
+        return Ok(());
+    }
     let text = fs::read_to_string(&makefile)?;
     fs::write(makefile, text.replace("/usr/src/", "$(dir $(lastword $(MAKEFILE_LIST)))../"))
 }

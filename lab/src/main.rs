@@ -51,7 +51,7 @@ enum Verb {
     Ask { rounds: usize, files: Vec<PathBuf> },
     /// Build the fault module for a kernel, and print where it is.
     Module {
-        /// 5.10, 6.1 or 6.12.
+        /// 5.10, 6.1, 6.12, 6.18; -rt behind it (not 6.18): with real-time preemption.
         kernel: String,
         /// The module's name.
         #[arg(long, default_value = module::NAME)]
@@ -59,7 +59,7 @@ enum Verb {
     },
     /// Ask whyslow's doctor on the host and in guests; fails if something is lost that docs/doctor has.
     Doctor {
-        /// host, 5.10, 6.1, 6.12; all, unless some are named.
+        /// host, 5.10, 5.10-rt, 6.1, 6.1-rt, 6.12, 6.12-rt, 6.18; all, unless some are named.
         kernels: Vec<String>,
         /// Put the pages into docs/doctor instead of comparing with them.
         #[arg(long)]
@@ -69,7 +69,7 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Boot {
-    /// 5.10, 6.1 or 6.12.
+    /// 5.10, 6.1, 6.12, 6.18; -rt behind it (not 6.18): with real-time preemption.
     kernel: String,
     #[arg(long, default_value_t = 2)]
     vcpus: u32,
@@ -141,7 +141,7 @@ fn told(done: Result<ExitCode, Trouble>) -> ExitCode {
 
 /// `worst` of the two, and what was left out counts only if it may not be left out.
 fn left_out(label: &str, reason: &dyn std::fmt::Display, worst: u8) -> u8 {
-    let optional = if label == kernels::OPTIONAL { " (optional)" } else { "" };
+    let optional = if kernels::is_optional(label) { " (optional)" } else { "" };
     println!("{label}: not run{optional}: {reason}");
     if optional.is_empty() { NOT_RUN } else { worst }
 }

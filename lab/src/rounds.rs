@@ -157,7 +157,7 @@ impl Theatre {
         let mut row = self.played(scenario, kernel, &draw);
         for time in 1..TRIES {
             let Verdict::Unmade(why) = &row.verdict else { break };
-            println!("{:<26} {kernel:<6} not made, once more: {why}", scenario.name);
+            println!("{:<26} {kernel:<7} not made, once more: {why}", scenario.name);
             row = self.played(scenario, kernel, &draw.branch(&format!("try {time}")));
             row.redrawn = time as u64;
         }

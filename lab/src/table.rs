@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use whyslow_faults::proven::Ended;
 
 use crate::judge::{Cost, Verdict};
-use crate::kernels::OPTIONAL;
+use crate::kernels::is_optional;
 
 /// What came of one play.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub struct Row {
 #[must_use]
 pub fn head() -> String {
     format!(
-        "{:<26} {:<6} {:<9} {:>6}  {:>6} {:>6} {:>5}  {}",
+        "{:<26} {:<7} {:<9} {:>6}  {:>6} {:>6} {:>5}  {}",
         "scenario", "kernel", "verdict", "s", "cpu s", "bpf s", "MiB", "told/true"
     )
 }
@@ -50,7 +50,7 @@ pub fn line(row: &Row) -> String {
         (verdict, _) => verdict.word(),
     };
     let mut text =
-        format!("{:<26} {:<6} {verdict:<9} {:>6.1}  {cost:<19}", row.scenario, row.kernel, row.seconds);
+        format!("{:<26} {:<7} {verdict:<9} {:>6.1}  {cost:<19}", row.scenario, row.kernel, row.seconds);
     let _ = write!(text, "  {}", shares.join(" "));
     text.truncate(text.trim_end().len());
     if let Some(why) = row.verdict.why() {
@@ -70,7 +70,7 @@ pub fn sum(rows: &[Row]) -> String {
         *all += 1;
     }
     for ((scenario, kernel), (found, all)) in often.iter().filter(|(_, (_, all))| *all > 1) {
-        let _ = writeln!(text, "{scenario:<26} {kernel:<6} found {found} of {all}");
+        let _ = writeln!(text, "{scenario:<26} {kernel:<7} found {found} of {all}");
     }
     let mut by_word: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows {
@@ -88,7 +88,7 @@ pub fn is_bad(row: &Row, ci: bool) -> bool {
         Verdict::Found => false,
         Verdict::Missed(_) => row.promised,
         Verdict::False(_) | Verdict::Failed(_) | Verdict::Unmade(_) => true,
-        Verdict::NotRun(_) => ci && row.kernel != OPTIONAL,
+        Verdict::NotRun(_) => ci && !is_optional(&row.kernel),
     }
 }
 
@@ -100,7 +100,7 @@ pub fn ended(row: &Row) -> Ended {
         Verdict::Missed(_) if !row.promised => Ended::NotDrawn,
         Verdict::Missed(_) | Verdict::False(_) | Verdict::Failed(_) => Ended::Failed,
         Verdict::Unmade(_) => Ended::NotIdle,
-        Verdict::NotRun(_) if row.kernel == OPTIONAL => Ended::NotDrawn,
+        Verdict::NotRun(_) if is_optional(&row.kernel) => Ended::NotDrawn,
         Verdict::NotRun(_) => Ended::NotRun,
     }
 }
@@ -143,7 +143,7 @@ mod tests {
         assert!(is_bad(&row(Verdict::Unmade(String::new()), true), false));
         let not_run = Verdict::NotRun(String::new());
         assert!(is_bad(&row(not_run.clone(), true), true) && !is_bad(&row(not_run.clone(), true), false));
-        let optional = Row { kernel: OPTIONAL.to_owned(), ..row(not_run, true) };
+        let optional = Row { kernel: "5.10".to_owned(), ..row(not_run, true) };
         assert!(!is_bad(&optional, true));
     }
 

@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::{OPTIONAL, text};
+use super::known::Known;
+use super::text;
 use crate::{Trouble, child, place};
 
 /// A mirror that takes longer for an answer does not answer.
 const LISTS: Duration = Duration::from_secs(180);
 /// 130 MB at 250 KB/s.
 const DOWNLOAD: Duration = Duration::from_secs(600);
-/// The release before this one, which has the optional kernel.
-const BEFORE: &str = "bullseye";
 
 /// Where packages come from.
 pub struct Archive {
@@ -22,20 +21,23 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// The archive that has kernels of `label`.
-    pub fn of(label: &str) -> Result<Self, Trouble> {
+    /// The archive that has such kernels.
+    pub fn of(known: &Known) -> Result<Self, Trouble> {
         let host = Self { options: Vec::new() };
-        if label == OPTIONAL { host.of_the_release_before() } else { Ok(host) }
+        match known.suite {
+            Some(suite) => host.of_another_release(known.label, suite),
+            None => Ok(host),
+        }
     }
 
     /// The newest release that it offers. Its lists are read anew only if they hold none.
-    pub fn newest(&self, label: &str) -> Result<String, Trouble> {
-        let what = format!("find a kernel {label}");
-        let pattern = format!("^linux-image-{}[.].*-amd64-unsigned$", label.replace('.', "[.]"));
+    pub fn newest(&self, known: &Known) -> Result<String, Trouble> {
+        let what = format!("find a kernel {}", known.label);
+        let pattern = known.pattern();
         let look = || -> Result<Option<String>, Trouble> {
             let mut search = self.command("apt-cache");
             let said = child::output(&what, search.args(["search", "--names-only", &pattern]), LISTS)?;
-            Ok(text::newest(&said, label))
+            Ok(text::newest(&said, known))
         };
         if let Some(release) = look()? {
             return Ok(release);
@@ -45,13 +47,16 @@ impl Archive {
             .ok_or_else(|| Trouble::new(&what, "the archive has none").or("check the host's package sources"))
     }
 
-    /// Fetch the kernel, its headers and what builds modules into `dir`.
-    pub fn download(&self, release: &str, dir: &Path) -> Result<Vec<PathBuf>, Trouble> {
+    /// Fetch the kernel, its headers and what builds modules, as far as the archive has them, into `dir`.
+    pub fn download(&self, known: &Known, release: &str, dir: &Path) -> Result<Vec<PathBuf>, Trouble> {
         let what = format!("fetch Linux {release}");
         let headers = format!("linux-headers-{release}");
-        let depends = child::output(&what, self.command("apt-cache").args(["depends", &headers]), LISTS)?;
-        let mut packages = vec![format!("linux-image-{release}-unsigned"), headers];
-        packages.extend(text::needed(&depends));
+        let depends = child::output(&what, self.command("apt-cache").args(["depends", &headers]), LISTS);
+        let mut packages = vec![known.package(release)];
+        if let Ok(depends) = depends {
+            packages.push(headers);
+            packages.extend(text::needed(&depends));
+        }
         let get = || {
             let mut download = self.command("apt-get");
             download.args(["-q", "download"]).args(&packages).current_dir(dir);
@@ -82,25 +87,26 @@ impl Archive {
         command
     }
 
-    /// The security archive beside the host's own, but of the release before: lists and state in our cache.
-    fn of_the_release_before(&self) -> Result<Self, Trouble> {
-        let (label, before) = (OPTIONAL, BEFORE);
+    /// The archive that the host has its own from, but of another release: lists and state in our cache.
+    fn of_another_release(&self, label: &str, suite: &str) -> Result<Self, Trouble> {
         let what = format!("find a kernel {label}");
         let mut targets = self.command("apt-get");
         targets.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages"]);
         let said = child::output(&what, &mut targets, LISTS)?;
-        let security = text::repositories(&said).into_iter().find(|one| one.release.ends_with("-security"));
-        let uri = security.map(|one| one.uri.to_owned()).ok_or_else(|| {
-            Trouble::new(&what, "the host's package sources have no security archive")
+        // Security updates have an archive of their own; backports are where the updates of a stable release are.
+        let kin = if suite.ends_with("-security") { "-security" } else { "-updates" };
+        let beside = text::repositories(&said).into_iter().find(|one| one.release.ends_with(kin));
+        let uri = beside.map(|one| one.uri.to_owned()).ok_or_else(|| {
+            Trouble::new(&what, format!("the host's package sources have no archive of {kin}"))
                 .or("this kernel is optional")
         })?;
-        let dir = place::cache(&format!("apt-{before}"))?;
+        let dir = place::cache(&format!("apt-{suite}"))?;
         let trouble = |error| Trouble::new(&what, error);
         for sub in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub)).map_err(trouble)?;
         }
         let source = dir.join("sources.list");
-        fs::write(&source, format!("deb {uri} {before}-security main\n")).map_err(trouble)?;
+        fs::write(&source, format!("deb {uri} {suite} main\n")).map_err(trouble)?;
         let set = |key: &str, value: &Path| ["-o".to_owned(), format!("{key}={}", value.display())];
         let options = [
             set("Dir::Etc::SourceList", &source),

@@ -1,24 +1,27 @@
 //! What apt-cache says, and which kernel is newest.
 
-/// The release of the newest full kernel of `label` among the lines of `apt-cache search`.
-///
-/// Not the cloud kernels (they have no 9p) and not those with real-time preemption.
-pub fn newest(search: &str, label: &str) -> Option<String> {
-    let name = |line: &str| Some(line.split_whitespace().next()?.strip_prefix("linux-image-")?.to_owned());
+use super::known::Known;
+
+/// The release of the newest of these kernels among the lines of `apt-cache search`.
+pub fn newest(search: &str, known: &Known) -> Option<String> {
+    let release = |line: &str| {
+        let name = line.split_whitespace().next()?.strip_prefix("linux-image-")?;
+        Some(name.strip_suffix(known.signature)?.to_owned())
+    };
     search
         .lines()
-        .filter_map(|line| name(line)?.strip_suffix("-unsigned").map(str::to_owned))
-        .filter_map(|release| Some((order(&release, label)?, release)))
+        .filter_map(release)
+        .filter_map(|release| Some((order(&release, known)?, release)))
         .max()
         .map(|(_, release)| release)
 }
 
-/// The numbers by which releases of `label` are ordered; none if this is no full kernel of that version.
+/// The numbers by which its releases are ordered; none if this is no kernel of that version and flavour.
 ///
 /// Two forms: 6.1.0-56-amd64 and 6.12.117+deb12-amd64.
-pub fn order(release: &str, label: &str) -> Option<Vec<u64>> {
-    let version = release.strip_suffix("-amd64")?;
-    let rest = version.strip_prefix(label)?.strip_prefix('.')?;
+pub fn order(release: &str, known: &Known) -> Option<Vec<u64>> {
+    let version = release.strip_suffix(known.flavour)?.strip_suffix('-')?;
+    let rest = version.strip_prefix(known.version)?.strip_prefix('.')?;
     let (numbers, origin) = rest.split_once('+').unwrap_or((rest, ""));
     // A dash behind the origin is a flavour: 6.12.117+deb12-rt-amd64.
     if origin.contains('-') {
@@ -59,6 +62,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use crate::kernels::known::{LABELS, called};
+
     const SEARCH: &str = "\
 linux-image-6.1.0-9-amd64-unsigned - Linux 6.1 for 64-bit PCs
 linux-image-6.1.0-56-amd64-unsigned - Linux 6.1 for 64-bit PCs
@@ -69,20 +74,28 @@ linux-image-6.12.99+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
 linux-image-6.12.117+deb12-cloud-amd64-unsigned - Linux 6.12 for x86-64 cloud
 linux-image-6.12.117+deb12-rt-amd64-unsigned - Linux 6.12 for 64-bit PCs, PREEMPT_RT
 linux-image-6.1.0-60-amd64 - Linux 6.1 for 64-bit PCs (signed)
+linux-image-6.18.9+deb13-amd64 - Linux 6.18.9 for 64-bit PCs (signed)
+linux-image-6.18.15+deb13-amd64 - Linux 6.18.15 for 64-bit PCs (signed)
 ";
 
     #[test]
     fn the_newest_is_told_by_numbers_and_is_a_full_kernel() {
+        let newest = |search: &str, label: &str| newest(search, called(label).expect(label));
         assert_eq!(newest(SEARCH, "6.1").as_deref(), Some("6.1.0-56-amd64"));
         assert_eq!(newest(SEARCH, "6.12").as_deref(), Some("6.12.107+deb12-amd64"));
+        assert_eq!(newest(SEARCH, "6.1-rt").as_deref(), Some("6.1.0-57-rt-amd64"));
+        assert_eq!(newest(SEARCH, "6.12-rt").as_deref(), Some("6.12.117+deb12-rt-amd64"));
+        assert_eq!(newest(SEARCH, "6.18").as_deref(), Some("6.18.15+deb13-amd64"));
         assert_eq!(newest(SEARCH, "5.10"), None);
         assert_eq!(newest("", "6.1"), None);
     }
 
     #[test]
-    fn a_label_is_no_prefix_of_another() {
+    fn a_kernel_is_of_one_version_and_flavour() {
+        let order = |release: &str, label: &str| order(release, called(label).expect(label));
         assert!(order("6.12.107+deb12-amd64", "6.1").is_none());
         assert!(order("6.1.0-56-amd64", "6.12").is_none());
+        assert!(order("6.1.0-56-amd64", "6.1-rt").is_none());
         assert_eq!(order("6.1.0-56-amd64", "6.1"), Some(vec![0, 56]));
     }
 
@@ -103,7 +116,10 @@ linux-image-6.1.0-60-amd64 - Linux 6.1 for 64-bit PCs (signed)
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "(linux-image-|Depends: |6\\.1[.0-9+-]*|-amd64-unsigned|[ \\n]|\\PC){0,40}") {
-            let _ = (newest(&text, "6.1"), order(&text, "6.1"), needed(&text), repositories(&text));
+            for known in LABELS.into_iter().filter_map(called) {
+                let _ = (newest(&text, known), order(&text, known));
+            }
+            let _ = (needed(&text), repositories(&text));
         }
     }
 }
