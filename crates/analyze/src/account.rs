@@ -110,6 +110,9 @@ fn full(ev: &Evidence<'_>, wall: Duration) -> Option<String> {
 }
 
 fn mismatch(tasks: &[Task]) -> Option<String> {
+    if tasks.iter().all(|task| task.unseen) {
+        return None; // there was no tracer
+    }
     let pairs: [(&str, fn(&Task) -> u64, fn(&Task) -> u64); 2] = [
         ("CPU time", |t| t.exec_ns, |t| t.traced_ns),
         ("time ready and not running", |t| t.run_delay_ns, |t| t.runnable_ns),
@@ -165,6 +168,9 @@ mod tests {
         let off = Task { exec_ns: 1_000_000_000, traced_ns: 500_000_000, ..Task::default() };
         let account = of(&Evidence::of(&host(vec![off])));
         assert!(account.notes[0].contains("differ on CPU time by 50 %"), "{:?}", account.notes);
+        let untraced = Task { exec_ns: 1_000_000_000, unseen: true, ..Task::default() };
+        let account = of(&Evidence::of(&host(vec![untraced])));
+        assert!(account.notes.is_empty(), "there was no tracer: {:?}", account.notes);
     }
 
     #[test]

@@ -206,6 +206,8 @@ impl<'r> World<'r> {
     /// loses nothing.
     pub fn of_losses(ev: &Evidence<'r>) -> Result<Self, Missing> {
         let mut world = World::of(ev)?;
+        // The kernel counts how long each was ready, and nobody how its sleeps would have shrunk.
+        ev.waits_were_seen()?;
         if let Some(why) = world.unfair.take() {
             return Err(why);
         }
@@ -451,17 +453,23 @@ impl<'r> World<'r> {
     }
 }
 
-/// With a sched_ext scheduler who runs when is a program's own decision (since Linux 6.12).
+/// With a sched_ext scheduler who runs when is a program's own decision (since Linux 6.12). That of all tasks is not in their
+/// policies: where the kernel was not asked whether there is one, nobody knows.
 fn unfair(ev: &Evidence<'_>, tasks: &[Task]) -> Option<Missing> {
     const EXT: u32 = 7; // include/uapi/linux/sched.h: SCHED_EXT
-    let read =
-        |file: &str| ev.file(&format!("sys/kernel/sched_ext/{file}"), |text| Ok(text.trim().to_owned()));
+    const FOLDER: &str = "sys/kernel/sched_ext/";
+    let read = |file: &str| ev.file(&format!("{FOLDER}{file}"), |text| Ok(text.trim().to_owned()));
     let some_are = || tasks.iter().any(|task| task.policy == EXT);
     let decides = match read("state").as_deref() {
         Ok("disabled") => false, // then SCHED_EXT is treated as SCHED_OTHER
         // Not all tasks are its own: those that chose it.
         Ok(_) => some_are() || read("switch_all").as_deref() != Ok("0"),
-        Err(_) => some_are(),
+        Err(_) if some_are() => true,
+        Err(_) => {
+            let notes = ev.recording().missing.iter().map(|note| &note.missing);
+            let mut unread = notes.filter(|why| why.what().starts_with(FOLDER));
+            return unread.find(|why| !matches!(why, Missing::NotInKernel { .. })).cloned();
+        }
     };
     let named = read("root/ops").map_or_else(|_| String::new(), |name| format!(" ({name})"));
     decides.then(|| Missing::NotInKernel {

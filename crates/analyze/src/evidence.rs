@@ -123,6 +123,16 @@ impl<'r> Evidence<'r> {
         self.rec.window()
     }
 
+    /// An error if what would have seen tasks wait could not look: how long each waited is then not known, and not zero.
+    pub fn waits_were_seen(&self) -> Result<(), Missing> {
+        const SEEN_BY: &str = "off-CPU stacks";
+        let refused = self.rec.missing.iter().find(|note| note.missing.what().ends_with(SEEN_BY));
+        match refused.filter(|_| self.rec.tables.spans.is_none()) {
+            Some(note) => Err(note.missing.clone()),
+            None => Ok(()),
+        }
+    }
+
     /// A file as it was at the end of the window.
     pub fn file<T>(&self, name: &str, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<T, Missing> {
         parsed(self.last(name)?, parse)

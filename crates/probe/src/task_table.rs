@@ -33,7 +33,6 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Seen, window_ns: u6
         let end = gone.get(&(now.pid, now.start_ns));
         !slots.contains_key(&now.pid) && end.is_some_and(|exec_ns| *exec_ns >= now.exec_ns)
     };
-    let looked = !slots.is_empty();
     let live = end.tasks.iter().filter(|t| t.pid != 0 && !has_ended(t)).map(|now| {
         let then = before.get(&(now.pid, now.start_ns)).copied();
         let slot = slots.get(&now.pid);
@@ -43,9 +42,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Seen, window_ns: u6
             add_trace(&mut row, slot);
         } else {
             row.lived_ns = window_ns;
-            if looked {
-                not_seen(&mut row);
-            }
+            not_seen(&mut row);
         }
         row
     });
@@ -166,6 +163,10 @@ pub fn unseen(rows: &[table::Task]) -> Option<Missing> {
     /// So many are named.
     const NAMED: usize = 3;
     let mut unseen: Vec<&table::Task> = rows.iter().filter(|row| row.unseen).collect();
+    // Nobody looked: the probe itself says why.
+    if unseen.len() == rows.len() {
+        return None;
+    }
     unseen.sort_by_key(|row| (std::cmp::Reverse(row.exec_ns.saturating_add(row.run_delay_ns)), row.pid));
     let names: Vec<String> =
         unseen.iter().take(NAMED).map(|row| format!("{} ({})", row.comm, row.pid)).collect();
@@ -434,6 +435,7 @@ mod tests {
         );
         let untraced = tasks(&Snapshot::default(), &end, &sched::Seen::default(), 100);
         assert_eq!(unseen(&untraced), None, "nobody looked: that is said elsewhere");
+        assert_eq!(untraced[0].runnable_ns, 20, "by the kernel's count");
     }
 
     /// dpkg-deb, seen from within a container: 4.8 s of its life, 10 ms of the window.

@@ -436,6 +436,31 @@ fn cannot_tell_where_a_program_decides_who_runs() {
     assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);
 }
 
+/// Seen on an emulated 6.18: it decided for all, no policy tells, and the file was given up for its price.
+#[test]
+fn cannot_tell_where_nobody_asked_whether_a_program_decides() {
+    const FILES: &str = "sys/kernel/sched_ext/{state,switch_all,root/ops}";
+    let mut rec = host(16, "1", 1, 62);
+    rec.missing = vec![Missing::skipped(FILES, "reading took too long on this host").into()];
+    let why = check(&Evidence::of(&rec)).unwrap_err().to_string();
+    assert!(why.contains("sched_ext") && why.contains("took too long"), "{why}");
+    assert!(rules_out(&Evidence::of(&rec)).is_err());
+    let none = Missing::NotInKernel { what: FILES.into(), needs: "CONFIG_SCHED_CLASS_EXT".into() };
+    rec.missing = vec![none.into()];
+    assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1, "a kernel without sched_ext");
+}
+
+/// Seen on 5.10 with PREEMPT_RT: tasks and CPU time were known, and what they waited was told as nothing.
+#[test]
+fn cannot_tell_where_nobody_saw_tasks_wait() {
+    let mut rec = host(16, "1", 1, 62);
+    rec.missing = vec![Missing::NotInKernel { what: "off-CPU stacks".into(), needs: "a lock".into() }.into()];
+    rec.tables.spans = None;
+    let why = check(&Evidence::of(&rec)).unwrap_err().to_string();
+    assert_eq!(why, "this kernel has no off-CPU stacks; it needs a lock");
+    assert_eq!(rules_out(&Evidence::of(&rec)).unwrap_err().to_string(), why);
+}
+
 #[test]
 fn times_that_no_clock_counts_make_no_sum_overflow() {
     let mut rec = host(16, "1", 1, 62);

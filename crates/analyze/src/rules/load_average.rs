@@ -56,6 +56,7 @@ impl Load {
         if window <= 0.0 {
             return Err(Missing::not_recorded("the length of the window"));
         }
+        ev.waits_were_seen()?;
         let (mut ready, mut waiting) = (0.0, 0.0);
         for task in ev.tasks()? {
             ready += task.exec_ns as f64 + task.runnable_ns as f64;

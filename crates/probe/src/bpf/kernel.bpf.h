@@ -221,6 +221,7 @@ struct task_struct {
 	unsigned int in_iowait : 1;
 	int nr_cpus_allowed;
 	int on_cpu;
+	int softirq_disable_cnt; /* with PREEMPT_RT only */
 	const struct cpumask *cpus_ptr;
 	struct sched_entity se;
 	struct sched_info sched_info;

@@ -10,6 +10,10 @@ use libbpf_rs::btf::types::Struct;
 use libbpf_rs::btf::{Btf, BtfType};
 use whyslow_model::Missing;
 
+/// What is told of each probe that is not loaded.
+const NEEDS: &str =
+    "ring buffers whose lock does not sleep with PREEMPT_RT: Linux 6.12, or the fix of CVE-2024-50138";
+
 /// Asked before an object with such a program is loaded. `what`: the probe.
 pub(crate) fn may_be_filled(what: &str) -> Result<(), Missing> {
     static SLEEPS: OnceLock<bool> = OnceLock::new();
@@ -20,10 +24,7 @@ pub(crate) fn may_be_filled(what: &str) -> Result<(), Missing> {
     if !sleeps {
         return Ok(());
     }
-    Err(Missing::NotInKernel {
-        what: format!("safe place for {what}: on PREEMPT_RT the lock of its ring buffers sleeps"),
-        needs: "Linux 6.12, or the fix of CVE-2024-50138".to_owned(),
-    })
+    Err(Missing::NotInKernel { what: what.to_owned(), needs: NEEDS.to_owned() })
 }
 
 /// A lock whose type is not known is taken for the old one.

@@ -171,6 +171,16 @@ static __always_inline __u32 context_on(struct rq *rq)
 	return count & 0x100 ? WAKE_SOFTIRQ : WAKE_TASK;
 }
 
+/* The same, of a waker that counts so: with PREEMPT_RT softirqs run in threads (ktimers, ksoftirqd), as tasks by the CPU's
+ * count; whether a task serves one is in the same bit of a count of its own (kernel/softirq.c, local_bh_disable).
+ */
+static __always_inline __u32 context_of(struct rq *rq, int serves)
+{
+	__u32 context = context_on(rq);
+
+	return context == WAKE_TASK && serves & 0x100 ? WAKE_SOFTIRQ : context;
+}
+
 /* Who wakes `t`, told at once, in the waker's own context. Not inlined: it is the rare way. */
 static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one)
 {

@@ -340,6 +340,7 @@ int BPF_PROG(waking, struct task_struct *t)
 {
 	struct sched_slot *s = slot_of(t);
 	__u64 now, ns, clock;
+	int serves = 0;
 	struct rq *rq;
 
 	if (!s || !is_sleep(s->state) || s->limit == ~0ULL)
@@ -350,14 +351,18 @@ int BPF_PROG(waking, struct task_struct *t)
 		rq = plain(current)->se.cfs_rq->rq;
 		clock = rq->clock;
 		s->waker = current->pid;
+		if (bpf_core_field_exists(current->softirq_disable_cnt))
+			serves = plain(current)->softirq_disable_cnt;
 	} else {
 		struct task_struct *current = (void *)bpf_get_current_task();
 
 		rq = BPF_CORE_READ(current, se.cfs_rq, rq);
 		clock = BPF_CORE_READ(rq, clock);
 		s->waker = BPF_CORE_READ(current, pid);
+		if (bpf_core_field_exists(current->softirq_disable_cnt))
+			serves = BPF_CORE_READ(current, softirq_disable_cnt);
 	}
-	s->context = context_on(rq);
+	s->context = context_of(rq, serves);
 	now = s->limit < MSEC || !s->waker ? bpf_ktime_get_ns() - skew : clock;
 	ns = elapsed(s->since, now);
 	if (ns < s->limit && s->debt[s->state & 7] + ns < s->owed[s->state & 7])

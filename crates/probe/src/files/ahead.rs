@@ -19,8 +19,10 @@ fn may_be_early(row: &Row) -> bool {
         && !row.pattern.starts_with("{v")
 }
 
-/// Settings of CPUs and clocks: without them a slow host is not explained.
-const FIRST: [&str; 2] = ["sys/devices/system/cpu/", "sys/devices/system/clocksource/"];
+/// Who decides who runs: three small files, without which no share of a CPU can be judged. Settings of CPUs and clocks: without
+/// them a slow host is not explained.
+const FIRST: [&str; 3] =
+    ["sys/kernel/sched_ext/", "sys/devices/system/cpu/", "sys/devices/system/clocksource/"];
 
 /// Those rows, in the order in which they are read.
 fn in_order() -> impl Iterator<Item = &'static Row> {

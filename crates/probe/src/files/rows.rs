@@ -50,6 +50,9 @@ pub const ROWS: &[Row] = &[
     Row::new("cmdline", "proc/cmdline", "the kernel's parameters"),
     Row::new("version", "proc/version", "the kernel, its compiler and its preemption model"),
     Row::new("uptime", "proc/uptime", "time since boot"),
+    // Read before all others that are read once (ahead.rs).
+    Row::new("sched-ext", "sys/kernel/sched_ext/{state,switch_all,root/ops}", "whether a program decides who runs").cap(PAGE)
+        .needs("CONFIG_SCHED_CLASS_EXT (Linux 6.12)"),
     Row::new("sysctl-kernel", "proc/sys/kernel/{osrelease,hostname,tainted,pid_max,threads-max,numa_balancing,\
         timer_migration,watchdog,watchdog_thresh,nmi_watchdog,soft_watchdog,hung_task_timeout_secs,hung_task_detect_count,\
         printk,printk_delay,printk_ratelimit,printk_devkmsg,tracepoint_printk,ftrace_enabled,bpf_stats_enabled,\
@@ -82,8 +85,6 @@ pub const ROWS: &[Row] = &[
         smt/control}", "which CPUs there are and take part").cap(PAGE),
     Row::new("core-types", "sys/devices/{cpu_core,cpu_atom}/cpus", "large and small cores").cap(PAGE)
         .needs("an Intel CPU with cores of two sorts"),
-    Row::new("sched-ext", "sys/kernel/sched_ext/{state,switch_all,root/ops}", "whether a program decides who runs").cap(PAGE)
-        .needs("CONFIG_SCHED_CLASS_EXT (Linux 6.12)"),
     Row::new("kubelet-cpus", "var/lib/kubelet/cpu_manager_state", "CPUs that the kubelet gave to containers alone")
         .needs("a kubelet"),
     Row::new("clocksource", "sys/devices/system/clocksource/clocksource*/{current_clocksource,available_clocksource}",

@@ -1,6 +1,6 @@
 //! After the findings: what could not be answered, what it is not, what was not seen, what looking cost.
 
-use whyslow_model::{Bytes, Document, Kind, seconds};
+use whyslow_model::{Bytes, Document, Kind, Missing, MissingNote, seconds};
 
 use super::{count, of_kind};
 use crate::Style;
@@ -79,6 +79,20 @@ fn missing(page: &mut Page, doc: &Document, style: &Style) {
         names.push(&more);
     }
     page.say("", &format!("not seen: {} (-v says why)", names.join(", ")), Ink::Plain);
+    not_allowed(page, doc);
+}
+
+/// One way out is for all of them, as a rule: a kernel that is locked down, capabilities, a container.
+fn not_allowed(page: &mut Page, doc: &Document) {
+    let way_out = |note: &MissingNote| match &note.missing {
+        Missing::NotAllowed { way_out, .. } => Some(way_out.clone()),
+        _ => None,
+    };
+    let all: Vec<String> = doc.missing.iter().filter_map(way_out).collect();
+    if let Some(first) = all.first() {
+        let alike = all.iter().filter(|other| *other == first).count();
+        page.say("", &format!("{alike} of them may not be read: {first}"), Ink::Plain);
+    }
 }
 
 fn own_cost(page: &mut Page, doc: &Document) {

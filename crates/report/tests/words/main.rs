@@ -6,6 +6,7 @@ mod ends;
 mod sample;
 mod waits;
 
+use whyslow_model::Missing;
 use whyslow_report::{Style, json, text};
 
 fn said(doc: &whyslow_model::Document, verbose: bool) -> String {
@@ -82,4 +83,19 @@ fn a_contradiction_is_printed_as_one_and_in_full() {
     for page in [said(&doc, false), said(&doc, true)] {
         assert!(page.contains("contradiction memory-limit: the chains show 3.2 s of waits"), "{page}");
     }
+}
+
+/// Without -v, too: nobody guesses that a kernel is locked down.
+#[test]
+fn who_may_not_read_is_told_the_way_out_once() {
+    let mut doc = sample::full();
+    let refused =
+        |what: &str, way_out: &str| Missing::NotAllowed { what: what.into(), way_out: way_out.into() };
+    doc.missing.extend([
+        refused("kernel locks", "boot otherwise").into(),
+        refused("block I/O", "boot otherwise").into(),
+        refused("kallsyms", "run as root").into(),
+    ]);
+    let said = said(&doc, false);
+    assert!(said.contains("\n2 of them may not be read: boot otherwise\n"), "{said}");
 }
