@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn nothing_goes_undrawn_for_ten_runs_in_a_row() {
-        for (faults, controls, doubles) in [(6, 2, 1), (12, 5, 3), (27, 22, 3), (30, 25, 5)] {
+        for (faults, controls, doubles) in [(6, 2, 1), (12, 5, 3), (27, 22, 3), (40, 25, 5)] {
             let all = many(faults, controls, doubles);
             for from in 0..60 {
                 let names: BTreeSet<&str> = (from..from + 10)

@@ -23,6 +23,7 @@ pub mod plan;
 pub mod proven;
 pub mod rounds;
 pub mod scenario;
+pub mod sched_ext;
 pub mod stage;
 pub mod table;
 pub mod trouble;

@@ -15,6 +15,8 @@ pub const PLAYED: &str = "facts.json";
 pub const BASELINE: &str = "baseline.why";
 /// What whyslow said.
 pub const DOCUMENT: &str = "document.json";
+/// In the document, put there by the stage: what `whyslow doctor` calls lost, a text a rung.
+pub const DOCTOR: &str = "lab-doctor";
 
 /// How whyslow looks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -29,12 +31,14 @@ pub struct LookSpec {
     pub without_ms: u64,
     /// From putting the fault on until it has its effect in full.
     pub settle_ms: u64,
+    /// `whyslow doctor` is asked, too, once it has looked.
+    pub doctor: bool,
 }
 
 impl Default for LookSpec {
     fn default() -> Self {
         let args = ["--for", "4s"].map(str::to_owned).to_vec();
-        LookSpec { args, window_s: 4, without_ms: 2_000, settle_ms: 1_000 }
+        LookSpec { args, window_s: 4, without_ms: 2_000, settle_ms: 1_000, doctor: false }
     }
 }
 
@@ -59,6 +63,8 @@ pub struct Plan {
     pub whyslow: PathBuf,
     /// The fault module for this kernel, where one is needed.
     pub module: Option<PathBuf>,
+    /// The sched_ext scheduler, where one is needed.
+    pub scheduler: Option<PathBuf>,
     /// The project's sources.
     pub project: PathBuf,
 }

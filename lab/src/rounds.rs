@@ -18,7 +18,7 @@ use crate::plan::{DOCUMENT, PLAN, PLAYED, Plan, Played};
 use crate::scenario::{Scenario, Script};
 use crate::stage::part::Setting;
 use crate::table::{self, Row};
-use crate::{Trouble, ci, interrupt, kernels, machine, module, orders, place};
+use crate::{Trouble, ci, interrupt, kernels, machine, module, orders, place, sched_ext};
 
 /// A guest that has not played by then hangs.
 const GUEST_LIMIT: Duration = Duration::from_secs(240);
@@ -193,11 +193,12 @@ impl Theatre {
         let (script, drawn) = scenario.drawn(draw, cpus).map_err(|what| failed(&what))?;
         let mut share = place::Run::new().map_err(|err| failed(&err))?;
         let mut plan = self.plan(scenario, kernel, draw, &script);
-        let wants_module = |part: &dyn Setting| part.needs_module();
-        if script.fault.iter().any(|part| wants_module(part))
-            || script.load.iter().any(|part| wants_module(part))
-        {
+        if parts(&script).any(|part| part.needs_module()) {
             plan.module = Some(built_for(kernel)?);
+        }
+        if parts(&script).any(|part| part.needs_scheduler()) {
+            let built = sched_ext::build().map_err(|trouble| Verdict::NotRun(trouble.to_string()))?;
+            plan.scheduler = Some(built);
         }
         if let Some(before) = &script.baseline {
             plan.records_s = Some(before.window_s);
@@ -241,6 +242,7 @@ impl Theatre {
             records_s: None,
             whyslow: self.whyslow.clone(),
             module: None,
+            scheduler: None,
             project: self.project.clone(),
         }
     }
@@ -299,6 +301,12 @@ impl Theatre {
             Ended::Died(words) => Err(Verdict::Failed(format!("the guest died: {words}"))),
         }
     }
+}
+
+/// Faults and loads.
+fn parts(script: &Script) -> impl Iterator<Item = &dyn Setting> {
+    let faults = script.fault.iter().map(|part| part as &dyn Setting);
+    faults.chain(script.load.iter().map(|part| part as &dyn Setting))
 }
 
 /// The fault module for a guest's kernel. The host is never given one.

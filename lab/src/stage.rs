@@ -14,10 +14,12 @@ pub mod readers;
 pub mod reclaim;
 pub mod saturated;
 pub mod scene;
+pub mod scheduler;
 pub mod sleeping_work;
 pub mod slow_cpu;
 pub mod slow_disk;
 pub mod slow_file;
+pub mod urgent;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +31,7 @@ use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Fence, Span, clock};
 
-use crate::plan::{BASELINE, DOCUMENT, PLAYED, Plan, Played};
+use crate::plan::{BASELINE, DOCTOR, DOCUMENT, PLAYED, Plan, Played};
 use fault_module::Folio;
 use part::{Part, Setting as _};
 
@@ -50,6 +52,8 @@ pub struct Stage {
     pub whyslow: PathBuf,
     /// The fault module of this kernel.
     pub folio: Folio,
+    /// The sched_ext scheduler, built.
+    pub scheduler: Option<PathBuf>,
     /// The project's sources.
     pub project: PathBuf,
 }
@@ -65,6 +69,7 @@ impl Stage {
             kernel: plan.kernel.clone(),
             whyslow: plan.whyslow.clone(),
             folio: Folio::of(plan.module.clone()),
+            scheduler: plan.scheduler.clone(),
             project: plan.project.clone(),
         })
     }
@@ -160,10 +165,40 @@ fn look(plan: &Plan, stage: &Stage, names: &BTreeMap<String, String>) -> Result<
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let length = Duration::from_secs(plan.look.window_s);
     let kept = stage.share.join(DOCUMENT);
-    let look = Look::now(stage.whyslow.as_os_str(), &args, length, &kept)?;
+    let mut look = Look::now(stage.whyslow.as_os_str(), &args, length, &kept)?;
     // A command's own output stands before the document.
+    if plan.look.doctor {
+        look.document[DOCTOR] = lost_rungs(&stage.whyslow)?.into();
+    }
     fs::write(&kept, serde_json::to_vec(&look.document)?)?;
     Ok(look)
+}
+
+/// What `whyslow doctor` calls lost, and why.
+fn lost_rungs(whyslow: &Path) -> Result<Vec<String>, Trouble> {
+    let done = Command::new(whyslow).arg("doctor").stdin(Stdio::null()).output()?;
+    if !done.status.success() {
+        return Err(format!(
+            "the doctor ended with {}: {}",
+            done.status,
+            String::from_utf8_lossy(&done.stderr)
+        )
+        .into());
+    }
+    Ok(lost(&String::from_utf8_lossy(&done.stdout)))
+}
+
+/// Of a page of the doctor. A rung begins at the left, and goes on where lines are indented.
+fn lost(page: &str) -> Vec<String> {
+    let mut rungs: Vec<String> = Vec::new();
+    for line in page.lines() {
+        match (line.starts_with(' '), rungs.last_mut()) {
+            (true, Some(rung)) => *rung = format!("{rung} {}", line.trim()),
+            _ => rungs.push(line.to_owned()),
+        }
+    }
+    rungs.retain(|rung| rung.starts_with("lost "));
+    rungs
 }
 
 /// What whyslow is told: with names, and to answer as JSON.
@@ -195,6 +230,13 @@ pub fn with_names(text: &str, names: &BTreeMap<String, String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_rung_is_told_with_its_reason() {
+        let page = "ok    a: there\nlost  b: refused; the\n      way out\n      lost: c\n\n1 of 2 rungs\n";
+        assert_eq!(lost(page), ["lost  b: refused; the way out lost: c"]);
+        assert!(lost("").is_empty() && lost("  x").is_empty());
+    }
 
     #[test]
     fn arguments_are_named_split_and_end_in_json_once() {

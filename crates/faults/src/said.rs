@@ -102,9 +102,19 @@ fn number(value: &Value, name: &str) -> Result<f64, String> {
     at.as_f64().filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| format!("no number in {name}: {at}"))
 }
 
-/// It is the document of the contract: all lists are there, of the right words and in their order, what looking cost is
-/// there, and the exit status says the same.
+/// It is the document of the contract, of somebody who saw the tasks of the host.
 pub fn is_whole(document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
+    is_of_the_contract(document, verb, status)?;
+    for name in ["account.by_state", "account.by_cgroup"] {
+        if list(document, name)?.is_empty() {
+            return Err(format!("{name} is empty: nobody was seen"));
+        }
+    }
+    Ok(())
+}
+
+/// All lists are there, of the right words and in their order, what looking cost is there, and the exit status says the same.
+pub fn is_of_the_contract(document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
     if document["schema"] != 0 {
         return Err(format!("it is no document of schema 0: {}", document["schema"]));
     }
@@ -120,11 +130,6 @@ pub fn is_whole(document: &Value, verb: Verb, status: Option<i32>) -> Result<(),
         text(row, "what").and_then(|_| text(row, "evidence"))?;
     }
     list(document, "missing")?.iter().try_for_each(is_missing)?;
-    for name in ["account.by_state", "account.by_cgroup"] {
-        if list(document, name)?.is_empty() {
-            return Err(format!("{name} is empty: nobody was seen"));
-        }
-    }
     list(document, "account.notes")?;
     has_its_cost(document)?;
     let right = verb.status(document);

@@ -90,6 +90,7 @@ fn kernel_files(cgroup_v1: bool) -> io::Result<()> {
     mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, "")?;
     mount("debugfs", "/sys/kernel/debug", "debugfs", 0, "")?;
     mount("bpf", "/sys/fs/bpf", "bpf", 0, "")?;
+    mount("securityfs", "/sys/kernel/security", "securityfs", 0, "")?;
     if cgroup_v1 { old_cgroups() } else { new_cgroups() }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::plan::DOCTOR;
 use crate::scenario::Section;
 
 /// `a|b`: one of them. A number must be the whole of a word, other text may be a part.
@@ -20,16 +21,19 @@ pub fn has(words: &[String], name: &str) -> bool {
 
 pub fn items(section: Section, document: &Value) -> Vec<&Value> {
     let at = match section {
-        Section::Causes | Section::Risks => &document["findings"],
+        Section::Causes | Section::Risks | Section::Unknown => &document["findings"],
         Section::Chains => &document["chains"],
         Section::Wall => &document["wall"]["parts"],
         Section::Locks => &document["locks"],
         Section::Calls => &document["calls"],
         Section::Cpus => &document["cpus"],
+        Section::Missing => &document["missing"],
+        Section::Doctor => &document[DOCTOR],
     };
     let kind = match section {
         Section::Causes => Some("cause"),
         Section::Risks => Some("risk"),
+        Section::Unknown => Some("cannot_tell"),
         _ => None,
     };
     let all = at.as_array().into_iter().flatten();
@@ -57,6 +61,7 @@ pub fn time_of(section: Section, item: &Value) -> Option<f64> {
             Some(side("read") + side("write"))
         }
         Section::Chains | Section::Wall | Section::Calls | Section::Cpus => item["time_s"].as_f64(),
+        Section::Unknown | Section::Missing | Section::Doctor => None,
     }
 }
 
@@ -90,7 +95,7 @@ pub fn gather(value: &Value, words: &mut Vec<String>) {
 pub fn told(section: Section, item: &Value) -> String {
     let time = time_of(section, item).map_or("?".to_owned(), |s| format!("{s:.2}"));
     let text = match section {
-        Section::Causes | Section::Risks => {
+        Section::Causes | Section::Risks | Section::Unknown => {
             format!("{}: {}", rule_of(item), item["title"].as_str().unwrap_or(""))
         }
         Section::Chains => {
@@ -105,6 +110,8 @@ pub fn told(section: Section, item: &Value) -> String {
         Section::Locks => item["name"].to_string(),
         Section::Calls => format!("{} {}", item["syscall"], item["path"]),
         Section::Cpus => format!("CPU {}, {} times slower: {}", item["cpu"], item["slow"], item["reasons"]),
+        Section::Missing => item["text"].as_str().unwrap_or("").to_owned(),
+        Section::Doctor => item.as_str().unwrap_or("").to_owned(),
     };
     format!("{text} ({time} s)")
 }

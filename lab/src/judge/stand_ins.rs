@@ -10,7 +10,7 @@ use whyslow_faults::said::Verb;
 use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
 
 use super::{Verdict, judge};
-use crate::plan::{Facts, LIMITS, Played, RATIO};
+use crate::plan::{DOCTOR, Facts, LIMITS, Played, RATIO};
 use crate::scenario::{Answer, Scenario, Script, Section, Sort};
 use crate::stage::part::Proof;
 use crate::stage::with_names;
@@ -66,7 +66,11 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
     let lost = (LOST_S.0 * least + LOST_S.1 * most) / 2.0;
     let rule = answer.rules.first().map_or("lock-wait", String::as_str);
     let mut item = cause(rule, &Subject::task(1, "victim"), lost);
-    item["kind"] = json!(if answer.section == Section::Risks { "risk" } else { "cause" });
+    item["kind"] = json!(match answer.section {
+        Section::Risks => "risk",
+        Section::Unknown => "cannot_tell",
+        _ => "cause",
+    });
     item["title"] = json!(names.join(" "));
     item["time_s"] = json!(lost);
     item["count"] = json!(1);
@@ -80,6 +84,13 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
     let cpu = names.iter().find_map(|name| name.strip_prefix("CPU ")?.parse::<u32>().ok());
     item["cpu"] = json!(cpu);
     item["slow"] = json!(if answer.section == Section::Cpus { Some(4.0) } else { None });
+    if answer.section == Section::Doctor {
+        return json!(names.join(" "));
+    }
+    if answer.section == Section::Missing {
+        (item["what"], item["text"]) = (json!("x"), json!(names.join(" ")));
+        (item["why"], item["way_out"]) = (json!("not_allowed"), json!("y"));
+    }
     item["name"] = json!(names.join(" "));
     if answer.lifts {
         let limits = facts.names[LIMITS].split_whitespace();
@@ -101,12 +112,14 @@ fn truthful(script: &Script) -> (Value, i32) {
     let mut lists: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for answer in &script.answer {
         let list = match answer.section {
-            Section::Causes | Section::Risks => "findings",
+            Section::Causes | Section::Risks | Section::Unknown => "findings",
             Section::Chains => "chains",
             Section::Wall => "parts",
             Section::Locks => "locks",
             Section::Calls => "calls",
             Section::Cpus => "cpus",
+            Section::Missing => "missing",
+            Section::Doctor => DOCTOR,
         };
         let mut new = item(answer, &facts[answer.of]);
         if let Some(list) = (list == "findings").then_some(&mut new).and_then(Value::as_object_mut) {
@@ -114,7 +127,10 @@ fn truthful(script: &Script) -> (Value, i32) {
         }
         lists.entry(list).or_default().push(new);
     }
-    let place = |finding: &Value| (finding["kind"] != "cause", -finding["lost_s"].as_f64().unwrap_or(0.0));
+    let order = ["cause", "risk", "cannot_tell"];
+    let place = |finding: &Value| {
+        (order.iter().position(|kind| finding["kind"] == *kind), -finding["lost_s"].as_f64().unwrap_or(0.0))
+    };
     lists.entry("findings").or_default().sort_by(|a, b| place(a).partial_cmp(&place(b)).unwrap());
     for (name, list) in lists {
         match name {
@@ -178,7 +194,7 @@ fn who_looked_and_accuses_everybody_or_nobody_is_wrong() {
         let verdict = judge(script, &played(script, status(script, &accuser)), Some(&accuser));
         assert!(matches!(verdict, Verdict::Missed(_) | Verdict::False(_)), "{}: {verdict:?}", scenario.name);
         let mut silent = honest;
-        for name in ["findings", "chains", "locks", "cpus", "wall", "calls"] {
+        for name in ["findings", "chains", "locks", "cpus", "wall", "calls", "missing", DOCTOR] {
             silent[name] = json!([]);
         }
         let verdict = judge(script, &played(script, 0), Some(&silent));

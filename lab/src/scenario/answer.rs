@@ -58,6 +58,12 @@ pub enum Section {
     Calls,
     /// CPUs that are said to be slow, "CPU 3".
     Cpus,
+    /// Questions of which it says that it cannot tell.
+    Unknown,
+    /// What it says that it did not see, and why.
+    Missing,
+    /// What `whyslow doctor` calls lost (`look.doctor`).
+    Doctor,
 }
 
 /// What whyslow must not say.
@@ -82,4 +88,7 @@ pub struct Never {
     /// No CPU is said to be slow that no answer asks for.
     #[serde(default)]
     pub other_cpus: bool,
+    /// Its probes are refused here, and it must say so: that it has them all is not asked.
+    #[serde(default)]
+    pub unprobed: bool,
 }

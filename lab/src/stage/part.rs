@@ -9,8 +9,8 @@ use whyslow_faults::{Draw, Span, Victim};
 
 pub use crate::plan::Facts;
 use crate::stage::{
-    Stage, cases, held_lock, irqs_off, late_wake, loads, memory_high, reclaim, saturated, scene,
-    sleeping_work, slow_cpu, slow_file,
+    Stage, cases, held_lock, irqs_off, late_wake, loads, memory_high, reclaim, saturated, scene, scheduler,
+    sleeping_work, slow_cpu, slow_file, urgent,
 };
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
@@ -20,6 +20,11 @@ pub trait Setting {
 
     /// The fault module must be built for the guest's kernel.
     fn needs_module(&self) -> bool {
+        false
+    }
+
+    /// The sched_ext scheduler must be built.
+    fn needs_scheduler(&self) -> bool {
         false
     }
 }
@@ -117,6 +122,12 @@ macro_rules! parts {
                     $($name::$variant(spec) => spec.needs_module(),)*
                 }
             }
+
+            fn needs_scheduler(&self) -> bool {
+                match self {
+                    $($name::$variant(spec) => spec.needs_scheduler(),)*
+                }
+            }
         }
     };
 }
@@ -141,6 +152,7 @@ parts! {
         SlowCpu(slow_cpu::Spec),
         FullThreads(saturated::Threads),
         Waiters(saturated::Waiters),
+        Urgent(urgent::Spec),
     }
 }
 
@@ -153,5 +165,6 @@ parts! {
         Network(loads::network::Spec),
         Idle(loads::idle::Spec),
         Forks(loads::forks::Spec),
+        Scheduler(scheduler::Spec),
     }
 }
