@@ -96,9 +96,8 @@ const LARGEST: &str = "WHYSLOW_TEST_LARGEST";
 const MOST_BYTES: u64 = 1 << 30;
 const PROGRAM_BYTES: u64 = 128 << 20;
 
-/// Text and JSON of the largest host, in yardsticks of CPU time: 3.1 to 4.6 were measured beside others who had both CPUs, and
-/// some 7 before runs were named only where they are long. Not seconds, of which 5 are wanted: others on the machine
-/// stretch both by a third and more.
+/// Text and JSON of the largest host, in yardsticks of CPU time: 3.1 to 4.6 were measured beside others who had both CPUs.
+/// Not seconds, of which 5 are wanted: others on the machine stretch both by a third and more.
 const MOST_YARDSTICKS: f64 = 6.0;
 
 /// Work like that of a report, which no change of it changes: looking up, sorting, many small allocations.
