@@ -127,7 +127,7 @@ mod tests {
     fn a_line_tells_all_and_why() {
         assert_eq!(
             line(&row(Verdict::Found, true)),
-            "held-mutex                 6.12   found       31.2    4.25   0.50    31  0.95"
+            "held-mutex                 6.12    found       31.2    4.25   0.50    31  0.95"
         );
         let missed = line(&row(Verdict::Missed("a\nb".into()), false));
         assert!(missed.contains("(missed)") && missed.ends_with("\n    a\n    b"), "{missed}");

@@ -71,7 +71,7 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
         Section::Unknown => "cannot_tell",
         _ => "cause",
     });
-    item["title"] = json!(names.join(" "));
+    item["title"] = json!(if names.is_empty() { "cannot tell".to_owned() } else { names.join(" ") });
     item["time_s"] = json!(lost);
     item["count"] = json!(1);
     let hops: Vec<Value> = order
