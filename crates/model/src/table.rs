@@ -215,8 +215,8 @@ pub struct CgroupCpu {
     pub weight: u64,
     /// CPU time it may use each period; `None`: no quota.
     pub quota_ns: Option<u64>,
-    /// Of it so much may be saved up that a period leaves.
-    pub burst_ns: u64,
+    /// Of it so much may be saved up that a period leaves; `None`: this kernel has no such setting (before 5.14).
+    pub burst_ns: Option<u64>,
     /// Length of a period.
     pub period_ns: u64,
     /// Periods in the window.

@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn of_a_child_that_was_killed_at_the_deadline_no_memory_is_left() {
         let hoard = |out: &mut dyn Write| {
-            let much = vec![1u8; 256 << 20];
+            let much = vec![1u8; 32 << 20];
             drop(out.write_all(&std::process::id().to_ne_bytes()));
             loop {
                 // SAFETY: pause has no arguments.
@@ -164,10 +164,10 @@ mod tests {
                 std::hint::black_box(&much);
             }
         };
-        let told = run(Duration::from_secs(3), 1 << 20, hoard).unwrap();
+        let told = run(Duration::from_secs(10), 1 << 20, hoard).unwrap();
         let pid = u32::from_ne_bytes(told.bytes.as_slice().try_into().unwrap());
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        assert!(!told.finished && (status.is_empty() || status.contains("Z (zombie)")), "{status}");
+        assert!(!told.finished && !status.contains("VmRSS"), "{status}");
     }
 
     #[test]

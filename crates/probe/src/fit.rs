@@ -40,7 +40,7 @@ const HALVINGS_WHEN_UNKNOWN: u32 = 2;
 /// of RCU (kernel/bpf/syscall.c, bpf_map_free_deferred): 15 to 30 MiB of the look before were still charged for a second.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(3);
 /// No event tells of memory given back on both versions of cgroups.
-const LOOKED_AT_EVERY: Duration = Duration::from_millis(50);
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(200);
 
 /// How much of us there is to be.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -314,7 +314,8 @@ fn cpu_facts(then: Option<&tasks_cgroup>, now: &tasks_cgroup) -> Option<table::C
         weight: now.shares / WEIGHT_SCALE,
         // RUNTIME_INF is ~0; 0 is a kernel without CONFIG_CFS_BANDWIDTH.
         quota_ns: Some(now.quota_ns).filter(|q| *q != u64::MAX && *q != 0),
-        burst_ns: now.burst_ns,
+        // ~0: a kernel without the field.
+        burst_ns: Some(now.burst_ns).filter(|burst| *burst != u64::MAX),
         period_ns: now.period_ns,
         periods: since(|c| c.periods),
         throttled_periods: since(|c| c.throttled_periods),

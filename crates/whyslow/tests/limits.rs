@@ -105,18 +105,22 @@ fn root_it_waits_for_memory_that_who_ends_there_gives_back() {
     let mut holder = Victim::spawn(fence.spec(&limited, "holder", 1, work)).unwrap();
     holder.go();
     holder.warm().unwrap();
+    let exam = || whyslow_in(&limited, &["exam", "--for", "300ms", "--json"]);
+    let refused = exam();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{mib} MiB, of which somebody keeps the most: {said}");
+    assert!(said.contains("needs at least"), "{said}");
+    let asked = Instant::now();
     let ends = std::thread::spawn(move || {
         std::thread::sleep(ENDS_AFTER);
         drop(holder);
     });
-    let output = whyslow_in(&limited, &["exam", "--for", "300ms", "--json"]);
+    let output = exam();
+    let (took, said) = (asked.elapsed(), String::from_utf8_lossy(&output.stderr));
     ends.join().unwrap();
-    let status = output.status.code();
-    assert!(
-        matches!(status, Some(0 | 1)),
-        "{mib} MiB: {status:?} {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{mib} MiB: {:?} {said}", output.status);
+    assert!(took >= ENDS_AFTER, "{took:?}");
+    assert!(own_limits(&document(&output)).iter().any(|text| text.contains(limited.path())));
 }
 
 #[test]

@@ -51,9 +51,10 @@ impl Archive {
     pub fn download(&self, known: &Known, release: &str, dir: &Path) -> Result<Vec<PathBuf>, Trouble> {
         let what = format!("fetch Linux {release}");
         let headers = format!("linux-headers-{release}");
-        let depends = child::output(&what, self.command("apt-cache").args(["depends", &headers]), LISTS);
         let mut packages = vec![known.package(release)];
-        if let Ok(depends) = depends {
+        if known.has_headers() {
+            let mut depends = self.command("apt-cache");
+            let depends = child::output(&what, depends.args(["depends", &headers]), LISTS)?;
             packages.push(headers);
             packages.extend(text::needed(&depends));
         }

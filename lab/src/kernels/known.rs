@@ -64,6 +64,14 @@ pub fn called(label: &str) -> Option<&'static Known> {
     ALL.iter().find(|known| known.label == label)
 }
 
+impl Known {
+    /// Whether its archive keeps what builds modules for it: backports of signed kernels have none.
+    #[must_use]
+    pub fn has_headers(&self) -> bool {
+        !self.signature.is_empty()
+    }
+}
+
 /// May be absent: the archive of another release need not answer, and drops kernels when it likes.
 #[must_use]
 pub fn is_optional(label: &str) -> bool {

@@ -238,13 +238,16 @@ impl<'r> Graph<'r> {
         let begin = all.partition_point(|run| run.to <= from);
         let after = all.get(begin..).unwrap_or_default();
         // Counted, as all of them are looked at anyway: to halve the way to the last meets a row that is in no cache each time.
-        let runs = after.get(..after.iter().take_while(|run| run.from < to).count()).unwrap_or_default();
-        let Some(left) = self.looks.get().checked_sub(runs.len()) else {
+        // No further than may still be looked at: with that spent, each further question ends at once.
+        let most = self.looks.get();
+        let count = after.iter().take(most.saturating_add(1)).take_while(|run| run.from < to).count();
+        let Some(left) = most.checked_sub(count) else {
             self.cut.set(true);
+            self.looks.set(0);
             return None;
         };
         self.looks.set(left);
-        Some(runs)
+        after.get(..count)
     }
 
     /// The longest run on a CPU: where all are short, none needs to be looked for.

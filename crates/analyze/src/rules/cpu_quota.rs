@@ -216,7 +216,7 @@ impl Quota {
         let file = format!("{files}/{}", if v1 { "cpu.cfs_quota_us" } else { "cpu.max" });
         let value = |us: u128| if v1 { format!("{us}") } else { format!("{us} {}", period.as_micros()) };
         let none = if v1 { "-1".to_owned() } else { format!("max {}", period.as_micros()) };
-        let saved = match cpu.burst_ns {
+        let saved = match cpu.burst_ns.unwrap_or(0) {
             0 => String::new(),
             ns => format!(", and up to {} saved up", seconds(Duration::from_nanos(ns))),
         };
@@ -234,15 +234,18 @@ impl Quota {
 /// would use without it. The kernel takes no more than the quota (kernel/sched/core.c, tg_set_cfs_bandwidth).
 fn or_save(group: &Cgroup, quota: &Quota, need: f64, window: Duration) -> String {
     let cpu = group.cpu.clone().unwrap_or_default();
-    let Some(most) = cpu.quota_ns.filter(|most| cpu.burst_ns < *most) else { return String::new() };
+    let (Some(most), Some(burst)) = (cpu.quota_ns, cpu.burst_ns) else { return String::new() };
+    if burst >= most {
+        return String::new();
+    }
     if need >= ENOUGH * window.as_nanos() as f64 * most as f64 / cpu.period_ns.max(1) as f64 {
         return String::new();
     }
     let file = if group.id >> 56 != 0 { "cpu.cfs_burst_us" } else { "cpu.max.burst" };
     format!(
-        ", or let it save up what it leaves (in the mean it is enough: {} is {}, and may be {})",
+        ", or let it save up what it leaves, at most one more quota at a time (in the mean it is enough: {} is {}, and may be {})",
         format_args!("{}/{file}", quota.files),
-        cpu.burst_ns / 1000,
+        burst / 1000,
         most / 1000
     )
 }
@@ -266,7 +269,8 @@ fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding
         Finding::risk(RULE.id, victim.clone())
             .titled(format!("{title}; its tasks sleep enough to have absorbed the delay"))
     };
-    let save = or_save(held.group, &quota, need, window);
+    // What one of several saves up the others do not.
+    let save = if held.with.is_empty() { or_save(held.group, &quota, need, window) } else { String::new() };
     let who = names::tasks_of(loss.tasks, &victim.name);
     let first = format!("the next period: quota {}", quota.words);
     let mut f = f
@@ -463,7 +467,7 @@ mod tests {
     /// Two threads compute for 150 ms and rest for 850 ms: of a quota of 200 ms a second each 100 ms has 20 ms.
     #[test]
     fn a_quota_that_is_enough_in_the_mean_may_be_saved_up() {
-        let advice = |burst_ns, sleep_ms: u64| {
+        let advice = |burst_ns: Option<u64>, sleep_ms: u64| {
             let mut rec = host(Some(20), 8, 160);
             rec.tables.cgroups.as_mut().unwrap()[0].cpu.as_mut().unwrap().burst_ns = burst_ns;
             for task in rec.tables.tasks.iter_mut().flatten() {
@@ -484,12 +488,13 @@ mod tests {
             let culprit = found[0].culprit.clone().unwrap().name;
             (found[0].fixes[0].text.clone(), culprit)
         };
-        let (text, words) = advice(5_000_000, 900);
+        let (text, words) = advice(Some(5_000_000), 900);
         assert!(text.contains("save up what it leaves"), "{text}");
         assert!(text.contains("/cpu.max.burst is 5000, and may be 20000"), "{text}");
         assert_eq!(words, "20 ms of CPU time each 100 ms, and up to 5 ms saved up");
-        assert!(!advice(0, 0).0.contains("save up"), "they would use all of it");
-        assert!(!advice(20_000_000, 900).0.contains("save up"), "no more is allowed");
+        assert!(!advice(Some(0), 0).0.contains("save up"), "they would use all of it");
+        assert!(!advice(None, 900).0.contains("save up"), "Linux 5.10 has no such file");
+        assert!(!advice(Some(20_000_000), 900).0.contains("save up"), "no more is allowed");
     }
 
     /// It ran out once. What its tasks waited beyond that they waited for CPUs that others had, or each other.

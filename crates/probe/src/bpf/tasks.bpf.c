@@ -101,6 +101,7 @@ static void cpu_facts(struct tasks_cgroup *c, struct cgroup_subsys_state *css)
 	if (!bpf_core_field_exists(tg->cfs_bandwidth))
 		return;
 	c->quota_ns = BPF_CORE_READ(tg, cfs_bandwidth.quota);
+	c->burst_ns = ~0ULL;
 	if (bpf_core_field_exists(tg->cfs_bandwidth.burst))
 		c->burst_ns = BPF_CORE_READ(tg, cfs_bandwidth.burst);
 	c->period_ns = BPF_CORE_READ(tg, cfs_bandwidth.period);

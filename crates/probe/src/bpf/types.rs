@@ -37,13 +37,15 @@ pub(crate) fn builder<'slot, B: SkelBuilder<'slot> + Default>() -> B {
 }
 
 fn path() -> Option<PathBuf> {
-    static FILE: OnceLock<Option<fs::File>> = OnceLock::new();
+    static FILE: OnceLock<Option<(u32, fs::File)>> = OnceLock::new();
     let file = FILE.get_or_init(|| {
         let all = fs::read("/sys/kernel/btf/vmlinux").ok()?;
-        in_memory(c"btf", &few(&all, NAMES)?).ok()
+        Some((std::process::id(), in_memory(c"btf", &few(&all, NAMES)?).ok()?))
     });
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_ref()?.as_raw_fd()));
-    path.exists().then_some(path)
+    // In a child that has closed what it inherited the number may be another file's.
+    let (_, file) = file.as_ref().filter(|(of, _)| *of == std::process::id())?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    fs::File::open(&path).is_ok().then_some(path)
 }
 
 /// A BTF of the types with these names, and of what is in them. `None`: it has something that we do not know.

@@ -30,14 +30,14 @@ pub const ROWS: &[Row] = &[
     Row::new("meminfo", "proc/meminfo", "memory by use").seconds(),
     Row::new("softnet-stat", "proc/net/softnet_stat", "packets, drops and squeezes per CPU").seconds().cap(LARGE),
     Row::new("diskstats", "proc/diskstats", "requests, bytes and time per disk").seconds().cap(LARGE),
-    // Limits of I/O: they are in no table, and who is held by one cannot be told whose it is without them. They take the queue's
-    // lock for some ns a disk.
-    Row::new("v1-io-limits", "{v1:io:below}/blkio.throttle.{read,write}_{bps,iops}_device", "I/O limits").needs(V1),
-    Row::new("v2-io-limits", "{v2:below}/io.max", "I/O limits").needs(V2),
     // The host, at both ends.
     Row::new("schedstat", "proc/schedstat", "run and wait time per CPU").ends().cap(HUGE).needs("CONFIG_SCHEDSTATS"),
     Row::new("softirqs", "proc/softirqs", "softirqs by vector and CPU").ends().cap(LARGE),
     Row::new("interrupts", "proc/interrupts", "interrupts by line and CPU").ends().cap(HUGE),
+    // Limits of I/O: they are in no table, and who is held by one cannot be told whose it is without them. They take the queue's
+    // lock for some ns a disk.
+    Row::new("v1-io-limits", "{v1:io:below}/blkio.throttle.{read,write}_{bps,iops}_device", "I/O limits").needs(V1),
+    Row::new("v2-io-limits", "{v2:below}/io.max", "I/O limits").needs(V2),
     // Network, once per namespace; the host's own is also here under the name people know.
     Row::new("net", "proc/net/{snmp,netstat,sockstat,dev}", "own namespace: protocol counters, sockets, devices").ends(),
     Row::new("netns", "netns/{netns}/net/{snmp,netstat,sockstat,dev}", "the same of every network namespace").ends(),

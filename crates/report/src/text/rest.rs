@@ -89,9 +89,10 @@ fn not_allowed(page: &mut Page, doc: &Document) {
         _ => None,
     };
     let all: Vec<String> = doc.missing.iter().filter_map(way_out).collect();
-    if let Some(first) = all.first() {
-        let alike = all.iter().filter(|other| *other == first).count();
-        page.say("", &format!("{alike} of them may not be read: {first}"), Ink::Plain);
+    let alike = |way_out: &String| all.iter().filter(|other| *other == way_out).count();
+    // Of several that are as many, the first.
+    if let Some(most) = all.iter().rev().max_by_key(|way_out| alike(way_out)) {
+        page.say("", &format!("{} of them may not be read: {most}", alike(most)), Ink::Plain);
     }
 }
 

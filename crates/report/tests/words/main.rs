@@ -92,6 +92,7 @@ fn who_may_not_read_is_told_the_way_out_once() {
     let refused =
         |what: &str, way_out: &str| Missing::NotAllowed { what: what.into(), way_out: way_out.into() };
     doc.missing.extend([
+        refused("a file", "ask its owner").into(),
         refused("kernel locks", "boot otherwise").into(),
         refused("block I/O", "boot otherwise").into(),
         refused("kallsyms", "run as root").into(),

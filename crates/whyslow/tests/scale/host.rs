@@ -153,7 +153,7 @@ fn cgroup(i: u32, size: Size, draw: &mut Draw) -> Cgroup {
     let cpu = CgroupCpu {
         weight: 1024,
         quota_ns: throttled.then(|| draw.between(10, 400) * 1_000_000),
-        burst_ns: 0,
+        burst_ns: None,
         period_ns: 100_000_000,
         periods: 100,
         throttled_periods: if throttled { draw.between(20, 100) } else { 0 },
