@@ -336,10 +336,11 @@ fn of_isolated_cpus_a_cause_would_be_told_if_nobody_knew_that_they_are() {
     assert_eq!(rules_of(&document, Kind::Cause), ["cpu-pinned"]);
 }
 
-#[test]
-fn of_a_hundred_thousand_threads_that_sleep_nobody_is_accused() {
-    let made = shapes::all().into_iter().find(|shape| shape.name == "fast-and-slow-cores").unwrap();
+/// Beside them a hundred thousand threads that sleep: as a folder their rows were 20 MB.
+fn with_a_hundred_thousand_threads(name: &str) -> (shapes::Shape, whyslow_model::Recording) {
+    let made = shapes::all().into_iter().find(|shape| shape.name == name).unwrap();
     let mut recording = write::recording(&made);
+    let cpus = made.host.cpus as u32;
     let asleep = |n: u32| whyslow_model::table::Task {
         pid: 10_000 + n,
         tgid: 10_000,
@@ -348,13 +349,34 @@ fn of_a_hundred_thousand_threads_that_sleep_nobody_is_accused() {
         cpu_cgroup: 2,
         lived_ns: recording.meta.window_ns,
         sleep_ns: recording.meta.window_ns,
-        allowed: "0-23".to_owned(),
-        allowed_count: 24,
+        allowed: format!("0-{}", cpus - 1),
+        allowed_count: cpus,
         weight: 1024,
         ..whyslow_model::table::Task::default()
     };
     let more: Vec<_> = (0..100_000).map(asleep).collect();
     recording.tables.tasks.as_mut().unwrap().extend(more);
+    (made, recording)
+}
+
+#[test]
+fn of_a_hundred_thousand_threads_those_are_named_that_lose() {
+    let (made, recording) = with_a_hundred_thousand_threads("four-nodes-one-full");
+    let document = examine(&recording);
+    let told: Vec<_> = document.findings.iter().filter(|f| f.kind == Kind::Cause).collect();
+    let [cause] = &told[..] else { panic!("{:?}", told.iter().map(|f| &f.title).collect::<Vec<_>>()) };
+    assert_eq!(
+        (cause.rule.as_str(), cause.victim.id.as_str()),
+        ("cpu-pinned", "/system.slice/solver.service")
+    );
+    let (without, whom) = made.without.as_ref().unwrap();
+    let (lost, truth) = (cause.lost.unwrap().as_secs_f64(), made.host.lost(without, whom));
+    assert!((lost - truth).abs() < 0.1 * truth, "{lost} of {truth} s");
+}
+
+#[test]
+fn of_a_hundred_thousand_threads_that_sleep_nobody_is_accused() {
+    let (_, recording) = with_a_hundred_thousand_threads("fast-and-slow-cores");
     let document = examine(&recording);
     let told: Vec<_> = document
         .findings

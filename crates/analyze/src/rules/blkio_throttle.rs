@@ -4,7 +4,7 @@
 //! ends before the request is queued, so that the device has no part in it. Lost: that time, less what the tasks'
 //! sleeps absorb. Not this rule: a slow device (`disk-latency`); a limit that is there and holds nobody up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Disk, Task};
@@ -16,7 +16,7 @@ use crate::names;
 use crate::spread::{self, Loss};
 
 mod nested;
-use nested::{Growth, Named};
+use nested::{Done, Named};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -46,22 +46,21 @@ const WORTH_IT: f64 = 0.01;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let held = held(ev)?;
-    let growth: Growth = held.iter().map(|held| (held.group.id, held.growth())).collect();
+    let done = Done::of(ev, held.iter().map(|held| (held.group.id, held.growth())).collect());
     // Whoever one limit holds together loses to it together.
     let mut together: Vec<Together<'_>> = Vec::new();
+    let mut of_limit: HashMap<(String, String, &str), usize> = HashMap::new();
     for held in held {
-        let (limit, others) = nested::limits_of(ev, held.group, held.rows[0], &growth);
-        let of_limit = |one: &&mut Together<'_>| {
-            one.limit.file == limit.file && one.limit.lift == limit.lift && one.op() == held.rows[0].op
-        };
-        match together.iter_mut().find(of_limit) {
-            Some(one) => one.add(held, others),
-            None => together.push(Together { limit, others, held }),
+        let (limit, others) = nested::limits_of(ev, held.group, held.rows[0], &done);
+        let next = together.len();
+        match *of_limit.entry((limit.file.clone(), limit.lift.clone(), &held.rows[0].op)).or_insert(next) {
+            at if at < next => together[at].add(held, others),
+            _ => together.push(Together::new(limit, others, held)),
         }
     }
     let least = WORTH_IT * ev.window().as_secs_f64();
     let noticed = together.into_iter().filter(|one| one.held.loss.high.as_secs_f64() > least);
-    Ok(noticed.map(|one| finding(ev, one)).collect())
+    Ok(noticed.map(|one| finding(ev, one.sorted())).collect())
 }
 
 /// A cgroup whose tasks were held.
@@ -115,20 +114,27 @@ fn held<'r>(ev: &Evidence<'r>) -> Result<Vec<Held<'r>>, Missing> {
 /// All that one limit held.
 struct Together<'r> {
     limit: Named,
-    /// Limits that would hold them next.
+    /// Limits that would hold them next, each once.
     others: Vec<Named>,
+    known: HashSet<String>,
     held: Held<'r>,
 }
 
 impl<'r> Together<'r> {
-    fn op(&self) -> &str {
-        &self.held.rows[0].op
+    fn new(limit: Named, others: Vec<Named>, held: Held<'r>) -> Self {
+        let known = others.iter().map(|other| other.file.clone()).collect();
+        Together { limit, others, known, held }
+    }
+
+    /// With the row first of which most was held.
+    fn sorted(mut self) -> Self {
+        self.held.rows.sort_by_key(|row| std::cmp::Reverse(row.held_ns));
+        self
     }
 
     fn add(&mut self, other: Held<'r>, others: Vec<Named>) {
         let (held, loss) = (&mut self.held, other.loss);
         held.rows.extend(other.rows);
-        held.rows.sort_by_key(|row| std::cmp::Reverse(row.held_ns));
         held.raw = held.raw.saturating_add(other.raw);
         held.lived = held.lived.saturating_add(other.lived);
         held.loss = Loss {
@@ -138,8 +144,7 @@ impl<'r> Together<'r> {
             lived: held.loss.lived.saturating_add(loss.lived),
             tasks: held.loss.tasks.saturating_add(loss.tasks),
         };
-        let known = |file: &str| self.others.iter().any(|other| other.file == file);
-        let new: Vec<Named> = others.into_iter().filter(|other| !known(&other.file)).collect();
+        let new = others.into_iter().filter(|other| self.known.insert(other.file.clone()));
         self.others.extend(new);
     }
 

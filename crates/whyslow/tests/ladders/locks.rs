@@ -66,16 +66,22 @@ fn lock(climbed: &Climbed, index: usize, rung: Rung) -> Result<(), String> {
     if told_s(lock, other) > EXACT * total {
         return Err(format!("waits to {other} are told: {}", lock[other]));
     }
-    let count = lock[side]["count"].as_f64().unwrap_or(0.0);
-    // Others want the lock, too: the kernel's workers that free removed cgroups. On emulated CPUs they are slow enough to be
-    // waited for, and to wait.
+    // Others want the lock, too: the kernel's workers that free removed cgroups (css_release_work_fn).
+    let sites = lock["sites"].as_array().into_iter().flatten();
+    let of_workers = |what: &str| {
+        let theirs =
+            sites.clone().filter(|site| site["site"].as_str().is_some_and(|at| at.contains("worker_thread")));
+        theirs.filter_map(|site| site[what].as_f64()).sum::<f64>()
+    };
+    let count = lock[side]["count"].as_f64().unwrap_or(0.0) - of_workers("count");
+    // On emulated CPUs they are slow enough to be waited for, and to wait.
     let most = truth.at_most as f64 * if bars::is_emulated() { 2.0 } else { 1.0 };
     if count < truth.whole.len() as f64 || count > most {
         return Err(format!("{count} waits, by its own clock {} to {}", truth.whole.len(), truth.at_most));
     }
     let worst = lock[side]["worst_s"].as_f64().unwrap_or(0.0);
     is_near("the longest", worst, truth.bounds(longest))?;
-    is_near("the average", told_s(lock, side) / count.max(1.0), truth.bounds(mean))
+    is_near("the average", (told_s(lock, side) - of_workers("total_s")) / count.max(1.0), truth.bounds(mean))
 }
 
 /// The thread's waits at this position, from before its system call to after.

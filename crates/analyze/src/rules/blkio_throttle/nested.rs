@@ -26,15 +26,68 @@ pub(super) struct Named {
     pub lift: String,
 }
 
-/// How many times as much the tasks of a cgroup would do if nothing had held them.
-pub(super) type Growth = HashMap<u64, f64>;
+/// Bytes and requests.
+type Amounts = [f64; 2];
+
+/// Levels of cgroups that are followed.
+const MAX_DEPTH: usize = 64;
+
+/// What was done in each group and in those below it, on each device and in each direction; and what would have been done if nothing
+/// had held them.
+pub(super) struct Done<'r> {
+    sums: HashMap<Place<'r>, (Amounts, Amounts)>,
+}
+
+/// A group by its path (and whether it is one of v1), device, direction.
+type Place<'r> = (&'r str, bool, &'r str, &'r str);
+
+impl<'r> Done<'r> {
+    /// Of all rows. `growth`: how many times as much the tasks of a cgroup would do.
+    pub fn of(ev: &Evidence<'r>, growth: HashMap<u64, f64>) -> Self {
+        let mut sums: HashMap<Place<'r>, (Amounts, Amounts)> = HashMap::new();
+        for row in ev.disk().unwrap_or_default() {
+            let Some(group) = ev.cgroup(row.cgroup) else { continue };
+            let times = growth.get(&row.cgroup).copied().unwrap_or(1.0);
+            // On v1 nobody shares the limit of a group above.
+            let levels = if is_v1(group) { 1 } else { MAX_DEPTH };
+            for path in ups(&group.path).take(levels) {
+                let (done, wanted) = sums.entry((path, is_v1(group), &row.dev, &row.op)).or_default();
+                for (at, amount) in [row.bytes, row.requests].into_iter().enumerate() {
+                    done[at] += amount as f64;
+                    wanted[at] += amount as f64 * times;
+                }
+            }
+        }
+        Done { sums }
+    }
+
+    /// The time that all that was done in `path` takes under a limit, and what would have been done, in s.
+    fn takes(&self, group: &Cgroup, path: &str, most: &Disk, limit: &Limit) -> (f64, f64) {
+        let (done, wanted) =
+            self.sums.get(&(path, is_v1(group), &*most.dev, &*most.op)).copied().unwrap_or_default();
+        let takes = |amounts: Amounts| {
+            let at = |amount: f64, rate: Option<u64>| {
+                rate.map_or(0.0, |rate| amount.max(1.0) / rate.max(1) as f64)
+            };
+            at(amounts[0], limit.bytes).max(at(amounts[1], limit.requests))
+        };
+        (takes(done), takes(wanted))
+    }
+}
+
+/// A path, and those above it but for the root: "/a/b", "/a".
+fn ups(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| {
+        path.rsplit_once('/').map(|(up, _)| up).filter(|up| !up.is_empty())
+    })
+}
 
 /// The limit that held a group's I/O, and those that would hold it next. Where none was recorded, the file it must be.
 pub(super) fn limits_of(
     ev: &Evidence<'_>,
     group: &Cgroup,
     most: &Disk,
-    growth: &Growth,
+    done: &Done<'_>,
 ) -> (Named, Vec<Named>) {
     let files = files_of(group, most);
     let above = if is_v1(group) { "" } else { ", its own or that of a group above" };
@@ -50,7 +103,7 @@ pub(super) fn limits_of(
         .iter()
         .filter_map(|place| {
             let limit = limit_in(ev, &place.1, most)?;
-            let (used, wanted) = taken(ev, group, &place.0, most, growth, &limit);
+            let (used, wanted) = done.takes(group, &place.0, most, &limit);
             let words = format!("{} limit of {} on {}", verb(most), limit.words, most.device);
             Some((used, wanted, Named { words, line: Some(limit.line), ..none(place) }))
         })
@@ -85,7 +138,9 @@ fn files_of(group: &Cgroup, row: &Disk) -> Vec<(String, String)> {
     }
     let depth = group.path.split('/').filter(|part| !part.is_empty()).count();
     let up = |path: &str, n: usize| path.rsplitn(n + 1, '/').last().unwrap_or_default().to_owned();
-    (0..depth.max(1)).map(|n| (up(&group.path, n), format!("{}/io.max", up(&files, n)))).collect()
+    (0..depth.clamp(1, MAX_DEPTH))
+        .map(|n| (up(&group.path, n), format!("{}/io.max", up(&files, n))))
+        .collect()
 }
 
 /// What to write to lift a limit in the direction that was held, and no other.
@@ -101,40 +156,6 @@ fn limit_in(ev: &Evidence<'_>, file: &str, row: &Disk) -> Option<Limit> {
     let frame = ev.last(file.trim_start_matches('/')).ok()?;
     let text = String::from_utf8_lossy(&frame.bytes);
     io_limits::of_device(&text, &row.dev, row.op == "write", file.ends_with("iops_device")).ok()?
-}
-
-/// The time that all that was done below `path` takes under a limit, and the time that all takes that would have been done, in s.
-fn taken(
-    ev: &Evidence<'_>,
-    group: &Cgroup,
-    path: &str,
-    most: &Disk,
-    growth: &Growth,
-    limit: &Limit,
-) -> (f64, f64) {
-    let is_below = |row: &&Disk| {
-        let below = |id: u64| {
-            let rest = ev.cgroup(id)?.path.strip_prefix(path)?;
-            Some(!is_v1(group) && (rest.is_empty() || rest.starts_with('/')))
-        };
-        row.cgroup == group.id || below(row.cgroup).unwrap_or(false)
-    };
-    let alike = |row: &&Disk| row.dev == most.dev && row.op == most.op;
-    let rows = ev.disk().unwrap_or_default().iter().filter(alike).filter(is_below);
-    let (mut used, mut wanted) = ([0.0; 2], [0.0; 2]);
-    for row in rows {
-        let times = growth.get(&row.cgroup).copied().unwrap_or(1.0);
-        for (at, amount) in [row.bytes, row.requests].into_iter().enumerate() {
-            used[at] += amount as f64;
-            wanted[at] += amount as f64 * times;
-        }
-    }
-    let takes = |amounts: [f64; 2]| {
-        let at =
-            |amount: f64, rate: Option<u64>| rate.map_or(0.0, |rate| amount.max(1.0) / rate.max(1) as f64);
-        at(amounts[0], limit.bytes).max(at(amounts[1], limit.requests))
-    };
-    (takes(used), takes(wanted))
 }
 
 #[cfg(test)]
