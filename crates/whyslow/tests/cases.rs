@@ -340,7 +340,7 @@ fn of_isolated_cpus_a_cause_would_be_told_if_nobody_knew_that_they_are() {
 fn with_a_hundred_thousand_threads(name: &str) -> (shapes::Shape, whyslow_model::Recording) {
     let made = shapes::all().into_iter().find(|shape| shape.name == name).unwrap();
     let mut recording = write::recording(&made);
-    let cpus = made.host.cpus as u32;
+    let cpus = made.host.cpus;
     let asleep = |n: u32| whyslow_model::table::Task {
         pid: 10_000 + n,
         tgid: 10_000,

@@ -22,6 +22,12 @@ pub struct Ladder {
 }
 
 impl Ladder {
+    /// Whether all of it may use one CPU only.
+    #[must_use]
+    pub fn is_on_one_cpu(&self) -> bool {
+        self.cpu.is_some()
+    }
+
     /// Draw one, and make its files and cgroups.
     pub fn set(fence: &Fence, ask: Ask, draw: &mut Draw) -> io::Result<Self> {
         let mut plan = ask.draw(draw);
