@@ -18,8 +18,14 @@ fn main() -> anyhow::Result<()> {
         let lost = shape.without.as_ref().map_or(0.0, |(without, whom)| shape.host.lost(without, whom));
         println!("{:>32}: {lost:.2} s lost", shape.name);
         let recording = write::recording(&shape);
-        let at = folder.join(shape.name).join("host");
-        write_host(&recording, &at)?;
+        let at = folder.join(shape.name);
+        // Its rows are 20 MB.
+        if recording.tables.tasks.as_ref().is_some_and(|rows| rows.len() > 10_000) {
+            fs::create_dir_all(&at)?;
+            whyslow::store::save(&recording, &at.join("host.why"))?;
+        } else {
+            write_host(&recording, &at.join("host"))?;
+        }
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Every folder in `tests/cases` is a host as recorded (`host`) and what we must say about it (`expect.json`), written by
-//! hand before the answer was seen. To add a case, add a folder. Nothing here accepts output.
+//! Every folder in `tests/cases` is a host as recorded (`host`, or `host.why` where its rows are many megabytes) and what we must
+//! say about it (`expect.json`), written by hand before the answer was seen. To add a case, add a folder. Nothing here accepts output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,12 @@ fn cases() -> Vec<PathBuf> {
     let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.sort();
     cases
+}
+
+/// Where its recording is.
+fn host(case: &Path) -> PathBuf {
+    let packed = case.join("host.why");
+    if packed.exists() { packed } else { case.join("host") }
 }
 
 fn expect(case: &Path) -> Expect {
@@ -179,7 +185,7 @@ fn every_case_is_told_as_its_author_expected() {
     for case in cases() {
         let expect = expect(&case);
         assert!(expect.story.len() > 40, "{}: what happens there?", case.display());
-        let recording = store::open(&case.join("host")).unwrap();
+        let recording = store::open(&host(&case)).unwrap();
         let differences = differences(&expect, &examine(&recording));
         if !differences.is_empty() {
             wrong +=
@@ -193,7 +199,7 @@ fn every_case_is_told_as_its_author_expected() {
 #[test]
 fn a_report_that_says_nothing_passes_no_case() {
     for case in cases() {
-        let (expect, mut document) = (expect(&case), examine(&store::open(&case.join("host")).unwrap()));
+        let (expect, mut document) = (expect(&case), examine(&store::open(&host(&case)).unwrap()));
         (document.findings, document.not) = (vec![], vec![]);
         assert!(!differences(&expect, &document).is_empty(), "{}", case.display());
     }
@@ -220,9 +226,14 @@ fn there_are_more_than_ten_cases_and_a_host_with_nothing_readable() {
 #[test]
 fn the_answer_to_a_recording_is_always_the_same() {
     for case in cases() {
-        let recording = store::open(&case.join("host")).unwrap();
+        let recording = store::open(&host(&case)).unwrap();
         assert_eq!(examine(&recording), examine(&recording), "{}", case.display());
     }
+}
+
+fn unpack(file: &Path, folder: &Path) {
+    let unzstd = zstd::Decoder::new(fs::File::open(file).unwrap()).unwrap();
+    tar::Archive::new(unzstd).unpack(folder).unwrap();
 }
 
 /// Copies a host, every file changed by `change`.
@@ -275,9 +286,14 @@ fn as_large_as_possible(path: &Path, text: &str) -> String {
 #[test]
 fn no_number_however_large_makes_a_rule_panic() {
     for case in cases() {
-        let host = tempfile::tempdir().unwrap();
-        copied(&case.join("host"), host.path(), &as_large_as_possible);
-        let recording = store::open(host.path()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (from, large) = (folder.path().join("host"), folder.path().join("large"));
+        match host(&case) {
+            packed if packed.is_file() => unpack(&packed, &from),
+            plain => copied(&plain, &from, &|_, text| text.to_owned()),
+        }
+        copied(&from, &large, &as_large_as_possible);
+        let recording = store::open(&large).unwrap();
         let fed = std::panic::catch_unwind(|| examine(&recording));
         assert!(fed.is_ok(), "{}: see the panic above", case.display());
     }
@@ -286,7 +302,7 @@ fn no_number_however_large_makes_a_rule_panic() {
 #[test]
 fn no_torn_file_makes_a_rule_panic() {
     for case in cases() {
-        let mut recording = store::open(&case.join("host")).unwrap();
+        let mut recording = store::open(&host(&case)).unwrap();
         for at in 0..recording.frames.len() {
             let whole = recording.frames[at].bytes.clone();
             for part in [0, 1, 2] {
@@ -307,7 +323,7 @@ fn simulated_hosts_are_as_the_simulator_makes_them() {
         |shape: &shapes::Shape| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases").join(shape.name);
     for shape in shapes::all() {
         let case = folder(&shape);
-        let kept = store::open(&case.join("host")).unwrap();
+        let kept = store::open(&host(&case)).unwrap();
         let made = write::recording(&shape);
         assert!(
             kept.tables.tasks == made.tables.tasks && kept.tables.cgroups == made.tables.cgroups,
@@ -336,7 +352,7 @@ fn of_isolated_cpus_a_cause_would_be_told_if_nobody_knew_that_they_are() {
     assert_eq!(rules_of(&document, Kind::Cause), ["cpu-pinned"]);
 }
 
-/// Beside them a hundred thousand threads that sleep: as a folder their rows were 20 MB.
+/// Beside them a hundred thousand threads that sleep.
 fn with_a_hundred_thousand_threads(name: &str) -> (shapes::Shape, whyslow_model::Recording) {
     let made = shapes::all().into_iter().find(|shape| shape.name == name).unwrap();
     let mut recording = write::recording(&made);

@@ -17,6 +17,8 @@ const NAME: &str = "x/y'; PWN $(PWN) `PWN`\"PWN\nPWN #";
 fn cases() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // Of a hundred thousand rows each would be read for each key; they hold the same keys as others do.
+    cases.retain(|case| case.join("host").is_dir());
     cases.sort();
     cases
 }

@@ -77,6 +77,8 @@ struct State {
     is: Is,
     step: usize,
     left: u32,
+    /// When a sleep ends.
+    due: usize,
     /// CPU time by weight: the smallest goes first.
     got: u64,
     since: usize,
@@ -84,6 +86,18 @@ struct State {
     row: Task,
     /// Of the cycle that goes on: how long it has been awake, in 1024 ns.
     awake: u64,
+}
+
+impl State {
+    /// When something happens to it by itself, and whether it wants a CPU: kept apart, as most of a hundred thousand sleep.
+    fn next(&self, thread: &Thread) -> (usize, bool) {
+        match self.is {
+            Is::Unborn => (thread.life.0, false),
+            Is::Sleeps => (thread.life.1.min(self.due), false),
+            Is::Ready | Is::Runs(_) => (thread.life.1, true),
+            Is::Gone => (usize::MAX, false),
+        }
+    }
 }
 
 /// What was seen.
@@ -110,6 +124,8 @@ impl Host {
     /// Let it run for the window.
     pub fn run(&self) -> Seen {
         let mut states: Vec<State> = self.threads.iter().map(|thread| self.born(thread)).collect();
+        let mut nexts: Vec<(usize, bool)> =
+            states.iter().zip(&self.threads).map(|(state, thread)| state.next(thread)).collect();
         let mut left: Vec<i64> = self.groups.iter().map(|g| g.quota_ms.map_or(0, i64::from)).collect();
         let mut cpu: Vec<CgroupCpu> = self.groups.iter().map(|group| self.cpu_of(group)).collect();
         let (mut bitten, mut used) = (vec![false; left.len()], vec![false; left.len()]);
@@ -124,10 +140,15 @@ impl Host {
                     (bitten[at], used[at]) = (false, false);
                 }
             }
-            for (state, thread) in states.iter_mut().zip(&self.threads) {
-                state.wake(thread, now);
+            for (at, next) in nexts.iter_mut().enumerate().filter(|(_, next)| next.0 <= now) {
+                states[at].wake(&self.threads[at], now);
+                *next = states[at].next(&self.threads[at]);
             }
-            self.give(&mut states, &mut left, &mut bitten, &mut used, &mut cpu, now, &mut seen);
+            let want: Vec<usize> = (0..nexts.len()).filter(|at| nexts[*at].1).collect();
+            self.give(want.clone(), &mut states, &mut left, &mut bitten, &mut used, &mut cpu, now, &mut seen);
+            for at in want {
+                nexts[at] = states[at].next(&self.threads[at]);
+            }
         }
         for (state, thread) in states.iter_mut().zip(&self.threads) {
             state.close(WINDOW.min(thread.life.1));
@@ -138,10 +159,11 @@ impl Host {
         seen
     }
 
-    /// A millisecond of every CPU goes to somebody.
+    /// A millisecond of every CPU goes to somebody of those who want one.
     #[allow(clippy::too_many_arguments)]
     fn give(
         &self,
+        mut order: Vec<usize>,
         states: &mut [State],
         left: &mut [i64],
         bitten: &mut [bool],
@@ -156,8 +178,6 @@ impl Host {
                 free[*cpu as usize] = false;
             }
         }
-        let wants = |state: &State| matches!(state.is, Is::Ready | Is::Runs(_));
-        let mut order: Vec<usize> = (0..states.len()).filter(|at| wants(&states[*at])).collect();
         // Who runs goes on for a slice of some ms.
         let place = |at: &usize| {
             let (state, thread) = (&states[*at], &self.threads[*at]);
@@ -267,12 +287,9 @@ impl State {
             self.close(now);
             self.is = Is::Gone;
         }
-        if self.is == Is::Sleeps {
-            self.left -= 1;
-            if self.left == 0 {
-                self.step += 1;
-                self.begin(thread, now);
-            }
+        if self.is == Is::Sleeps && now >= self.due {
+            self.step += 1;
+            self.begin(thread, now);
         }
     }
 
@@ -282,7 +299,8 @@ impl State {
             Do::Run(ms) => (Is::Ready, ms),
             Do::Sleep(ms) => (Is::Sleeps, ms),
         };
-        self.left = next.1;
+        // The millisecond in which it falls asleep counts.
+        (self.left, self.due) = (next.1, now + next.1.saturating_sub(1) as usize);
         if next.0 != self.is && !(next.0 == Is::Ready && matches!(self.is, Is::Runs(_))) {
             self.close(now);
             (self.is, self.since) = (next.0, now);

@@ -258,6 +258,36 @@ fn stolen() -> Shape {
     }
 }
 
+/// 100,000 sessions of one process, each at work for a millisecond every four seconds, on 128 CPUs with room; beside them twelve
+/// threads that have work for twelve CPUs and a quota of two.
+fn sessions() -> Shape {
+    let groups = vec![
+        group("/", 0),
+        group("/system.slice", 0),
+        group("/system.slice/sessions.service", 1),
+        Group { quota_ms: Some(200), ..group("/system.slice/reindex.service", 1) },
+    ];
+    let session = |n: u32| Thread {
+        // Not all at once.
+        script: vec![Do::Sleep(1 + n % 4000), Do::Run(1), Do::Sleep(3999)],
+        ..thread("session", 20_001 + n, 20_000, 2, &[])
+    };
+    let mut threads = vec![thread("accept", 20_000, 20_000, 2, &[Do::Run(1), Do::Sleep(9)])];
+    threads.extend((0..100_000).map(session));
+    threads.extend((0..12).map(|n| thread("reindex", 700 + n, 700, 3, &[Do::Run(1000)])));
+    let host = Host { cpus: 128, groups, threads, ..Host::default() };
+    let mut without = host.clone();
+    without.groups[3].quota_ms = None;
+    Shape {
+        name: "hundred-thousand-threads",
+        kernel: "6.1.0-42-amd64",
+        host,
+        files: vec![],
+        without: Some((without, |thread| thread.comm == "reindex")),
+        v1: false,
+    }
+}
+
 /// Eight fast threads of four cores and eight slow cores, each at work, none of them held back.
 fn hybrid() -> Shape {
     let groups = vec![group("/", 0), group("/user.slice", 0)];
@@ -282,5 +312,6 @@ pub fn all() -> Vec<Shape> {
         farm(),
         stolen(),
         hybrid(),
+        sessions(),
     ]
 }
