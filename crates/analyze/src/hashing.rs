@@ -4,12 +4,15 @@
 //! product's halves are folded (as wyhash does). Recordings may come from anybody: the seed is drawn by each process, so
 //! that nobody can choose numbers that meet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
 
 /// A table with the fast hash.
 pub type Table<K, V> = HashMap<K, V, Seed>;
+
+/// A set with it.
+pub type Set<K> = HashSet<K, Seed>;
 
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0_u64));
 
@@ -77,8 +80,6 @@ impl Hasher for Folded {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
 
     /// A table takes the lowest bits for the place and the highest seven to compare: both must differ where numbers do.

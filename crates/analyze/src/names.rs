@@ -56,6 +56,21 @@ pub fn tasks_of(tasks: u64, whose: &str) -> String {
 /// Processes that are named; what more there are is counted.
 const NAMED: usize = 3;
 
+/// What must change beside that which a title is about: "; those of a, b and 4998 others must change with it".
+pub fn must_change(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => format!("; that of {one} must change with it"),
+        [others @ .., last] if others.len() <= NAMED => {
+            format!("; those of {} and {last} must change with it", others.join(", "))
+        }
+        _ => {
+            let (named, others) = names.split_at(NAMED);
+            format!("; those of {} and {} others must change with it", named.join(", "), others.len())
+        }
+    }
+}
+
 /// Those of `tasks` (by place) that have a part in something, by their processes: the one with the largest part first, each
 /// with its share. One with the least part may be the first by any other order. `None`: nobody has one.
 #[must_use]

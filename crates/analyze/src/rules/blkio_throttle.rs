@@ -4,7 +4,6 @@
 //! ends before the request is queued, so that the device has no part in it. Lost: that time, less what the tasks'
 //! sleeps absorb. Not this rule: a slow device (`disk-latency`); a limit that is there and holds nobody up.
 
-use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Disk, Task};
@@ -12,6 +11,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, command, s
 
 use super::Rule;
 use crate::Evidence;
+use crate::hashing::{Set, Table};
 use crate::names;
 use crate::spread::{self, Loss};
 
@@ -49,7 +49,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let done = Done::of(ev, held.iter().map(|held| (held.group.id, held.growth())).collect());
     // Whoever one limit holds together loses to it together.
     let mut together: Vec<Together<'_>> = Vec::new();
-    let mut of_limit: HashMap<(String, String, &str), usize> = HashMap::new();
+    let mut of_limit: Table<(String, String, &str), usize> = Table::default();
     for held in held {
         let (limit, others) = nested::limits_of(ev, held.group, held.rows[0], &done);
         let next = together.len();
@@ -88,11 +88,11 @@ impl Held<'_> {
 /// Cgroups of which I/O was held, by themselves.
 fn held<'r>(ev: &Evidence<'r>) -> Result<Vec<Held<'r>>, Missing> {
     let (disk, tasks, cgroups) = (ev.disk()?, ev.tasks()?, ev.cgroups()?);
-    let mut held_rows: HashMap<u64, Vec<&Disk>> = HashMap::new();
+    let mut held_rows: Table<u64, Vec<&Disk>> = Table::default();
     for row in disk.iter().filter(|row| row.held_ns > 0) {
         held_rows.entry(row.cgroup).or_default().push(row);
     }
-    let mut waiters: HashMap<u64, Vec<&Task>> = HashMap::new();
+    let mut waiters: Table<u64, Vec<&Task>> = Table::default();
     for task in tasks.iter().filter(|task| task.io_ns > 0 && held_rows.contains_key(&task.io_cgroup)) {
         waiters.entry(task.io_cgroup).or_default().push(task);
     }
@@ -116,7 +116,7 @@ struct Together<'r> {
     limit: Named,
     /// Limits that would hold them next, each once.
     others: Vec<Named>,
-    known: HashSet<String>,
+    known: Set<String>,
     held: Held<'r>,
 }
 
@@ -170,6 +170,9 @@ impl<'r> Together<'r> {
     }
 }
 
+/// Of a thousand siblings that share one limit the first show what to do.
+const MOST_FIXES: usize = 12;
+
 fn title(one: &Together<'_>, most: &Disk, absorbed: bool) -> String {
     let verb = if most.op == "write" { "writes to" } else { "reads from" };
     let held = format!("a limit on its block I/O held back {verb} {}", most.device);
@@ -179,13 +182,7 @@ fn title(one: &Together<'_>, most: &Disk, absorbed: bool) -> String {
     }
     let mut names: Vec<String> = one.others.iter().map(|other| names::subject(&other.group).name).collect();
     names.dedup();
-    match &names[..] {
-        [] => held,
-        [one] => format!("{held}; that of {one} must change with it"),
-        [others @ .., last] => {
-            format!("{held}; those of {} and {last} must change with it", others.join(", "))
-        }
-    }
+    format!("{held}{}", names::must_change(&names))
 }
 
 fn finding(ev: &Evidence<'_>, one: Together<'_>) -> Finding {
@@ -216,11 +213,16 @@ fn finding(ev: &Evidence<'_>, one: Together<'_>) -> Finding {
             command!("echo {} > {}", limit.lift, limit.file),
         )
         .by(Culprit::new(SubjectKind::Quota, limit.file.clone(), limit.words).at_file(limit.file));
-    one.others.into_iter().fold(f, |f, other| {
+    let more = one.others.len().saturating_sub(MOST_FIXES);
+    one.others.into_iter().take(MOST_FIXES).enumerate().fold(f, |f, (at, other)| {
         let undo = other.line.map_or_else(String::new, |line| {
             format!(" (undo: {})", &*command!("echo {} > {}", line, other.file))
         });
         let text = format!("with it raise or lift the {} there, which would hold it next{undo}", other.words);
+        let text = match more {
+            1.. if at + 1 == MOST_FIXES => format!("{text}; {more} further groups need the same"),
+            _ => text,
+        };
         f.fix(text, command!("echo {} > {}", other.lift, other.file))
     })
 }

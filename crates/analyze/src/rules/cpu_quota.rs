@@ -4,7 +4,7 @@
 //! flushes statistics on cgroup v2. Lost: what its tasks would have got without the quota (`cpu_loss.rs`), not
 //! `throttled_usec`, which counts run queues. Not this rule: a group that shares full CPUs with others.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whyslow_model::shell::Command;
@@ -15,6 +15,7 @@ use super::Rule;
 use crate::Evidence;
 use crate::cpu_loss::{LEFT_OVER, Loss, World};
 use crate::fair::MAX_DEPTH;
+use crate::hashing::Table;
 use crate::names;
 
 mod nested;
@@ -88,7 +89,7 @@ fn beside_full_cpus(
     mut told: BTreeSet<u64>,
     least: f64,
 ) -> Vec<Finding> {
-    let mut waited: HashMap<u64, f64> = HashMap::new();
+    let mut waited: Table<u64, f64> = Table::default();
     for task in ev.tasks().unwrap_or_default().iter().filter(|task| task.runnable_ns > 0) {
         path(ev, task.cpu_cgroup)
             .for_each(|group| *waited.entry(group.id).or_default() += task.runnable_ns as f64);
@@ -133,7 +134,7 @@ fn path<'r>(ev: &Evidence<'r>, group: u64) -> impl Iterator<Item = &'r Cgroup> {
 
 /// What threads stood still for quotas, as far as rows of their waits tell.
 pub(crate) fn stood(ev: &Evidence<'_>) -> nested::Stood {
-    let mut stood = nested::Stood::new();
+    let mut stood = nested::Stood::default();
     for span in ev.spans().unwrap_or_default().iter().filter(|span| span.throttled_ns > 0) {
         let sum = stood.entry(span.pid).or_default();
         *sum = sum.saturating_add(span.throttled_ns);
@@ -144,7 +145,7 @@ pub(crate) fn stood(ev: &Evidence<'_>) -> nested::Stood {
 /// The time that these tasks can have stood still for quotas: whose quota runs out stands until its next period begins, so for
 /// less than one period each time. One may have begun before the window. The rest of their waits is for CPUs that others had.
 fn standing(ev: &Evidence<'_>, world: &World<'_>, held: &Held<'_>) -> Duration {
-    let mut by_group: HashMap<u64, u64> = HashMap::new();
+    let mut by_group: Table<u64, u64> = Table::default();
     let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
     tasks
         .map(|task| {
@@ -182,7 +183,7 @@ fn bitten(group: &Cgroup) -> Share {
 
 /// Whether a task may have waited for a quota as long as for all else: by the periods in which it ran out, or, where these were
 /// not counted, by what it was seen to stand still.
-pub(crate) fn holds(ev: &Evidence<'_>, stood: &HashMap<u32, u64>, task: &Task) -> bool {
+pub(crate) fn holds(ev: &Evidence<'_>, stood: &Table<u32, u64>, task: &Task) -> bool {
     let has_quota = |group: &&Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
     let quotas = || path(ev, task.cpu_cgroup).filter(has_quota);
     let most = if quotas().any(|group| group.uncounted) {
@@ -305,11 +306,7 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
         false => format!("its CPU quota, or that of {},", names::cgroup_subject(most).name),
     };
     let names: Vec<String> = held.with.iter().map(|group| names::cgroup_subject(group).name).collect();
-    let with = match &names[..] {
-        [] => String::new(),
-        [one] => format!("; that of {one} must change with it"),
-        [others @ .., last] => format!("; those of {} and {last} must change with it", others.join(", ")),
-    };
+    let with = names::must_change(&names);
     let uncounted = std::iter::once(held.group).chain(held.with.iter().copied()).any(|group| group.uncounted);
     if uncounted && !nested::bit(most) {
         return format!(
@@ -320,7 +317,7 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
 }
 
 /// The quota that binds first, by the group of the tasks that it holds: as the rule's findings name it.
-pub(crate) fn binding(ev: &Evidence<'_>) -> Result<HashMap<u64, u64>, Missing> {
+pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
     let (cgroups, world) = (ev.cgroups()?, ev.world_of_losses()?);
     let least = WORTH_IT * ev.window().as_nanos() as f64;
     let (held, _) = nested::held(world, &stood(ev), cgroups, least);

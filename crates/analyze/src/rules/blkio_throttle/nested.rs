@@ -5,11 +5,10 @@
 //! The one of which most is used binds. Without it the tasks do as much as the time allows that they were held: another limit
 //! that gives less than that holds them next.
 
-use std::collections::HashMap;
-
 use whyslow_model::table::{Cgroup, Disk};
 
 use crate::Evidence;
+use crate::hashing::Table;
 use crate::parse::io_limits::{self, Limit};
 
 /// A limit on a cgroup's block I/O.
@@ -35,7 +34,7 @@ const MAX_DEPTH: usize = 64;
 /// What was done in each group and in those below it, on each device and in each direction; and what would have been done if nothing
 /// had held them.
 pub(super) struct Done<'r> {
-    sums: HashMap<Place<'r>, (Amounts, Amounts)>,
+    sums: Table<Place<'r>, (Amounts, Amounts)>,
 }
 
 /// A group by its path (and whether it is one of v1), device, direction.
@@ -43,8 +42,8 @@ type Place<'r> = (&'r str, bool, &'r str, &'r str);
 
 impl<'r> Done<'r> {
     /// Of all rows. `growth`: how many times as much the tasks of a cgroup would do.
-    pub fn of(ev: &Evidence<'r>, growth: HashMap<u64, f64>) -> Self {
-        let mut sums: HashMap<Place<'r>, (Amounts, Amounts)> = HashMap::new();
+    pub fn of(ev: &Evidence<'r>, growth: Table<u64, f64>) -> Self {
+        let mut sums: Table<Place<'r>, (Amounts, Amounts)> = Table::default();
         for row in ev.disk().unwrap_or_default() {
             let Some(group) = ev.cgroup(row.cgroup) else { continue };
             let times = growth.get(&row.cgroup).copied().unwrap_or(1.0);

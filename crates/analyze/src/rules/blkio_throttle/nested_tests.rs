@@ -136,3 +136,20 @@ fn the_title_names_those_that_must_change_with_it() {
     let found = told(&[("/a", Some(20), 0), ("/a/b", Some(20), 20)], 0);
     assert!(found[0].title.ends_with("; that of /a must change with it"), "{}", found[0].title);
 }
+
+#[test]
+fn of_two_thousand_that_share_one_limit_a_title_names_three() {
+    let paths: Vec<String> = (0..2000).map(|n| format!("/a/b{n:04}")).collect();
+    let mut groups = vec![("/a", Some(2000), 0)];
+    // Each has a limit that would hold it next.
+    groups.extend(paths.iter().map(|path| (path.as_str(), Some(2), 1)));
+    let found = told(&groups, 0);
+    let first = found.iter().find(|f| f.victim.id == "/a").expect("the one above them all");
+    assert!(
+        first.title.ends_with(" and 1997 others must change with it") && first.title.len() < 200,
+        "{}",
+        first.title
+    );
+    let last = first.fixes.last().unwrap();
+    assert!(first.fixes.len() < 20 && last.text.ends_with(" further groups need the same"), "{last:?}");
+}

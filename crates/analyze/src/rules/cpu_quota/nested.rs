@@ -5,7 +5,7 @@
 //! those are left out again without which as much is gained: what stays must change. Of that, the one whose lifting alone
 //! gains most binds first.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use whyslow_model::Share;
 use whyslow_model::table::Cgroup;
@@ -13,6 +13,7 @@ use whyslow_model::table::Cgroup;
 use super::bitten;
 use crate::cpu_loss::{Lift, World};
 use crate::fair::MAX_DEPTH;
+use crate::hashing::Table;
 
 /// A quota that runs out less often than this is doing its job unnoticed.
 const NOTICEABLE: Share = Share::percent(5);
@@ -59,7 +60,7 @@ fn are_noticed(world: &World<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> b
 }
 
 /// Time that a thread was seen to stand still for quotas.
-pub(super) type Stood = HashMap<u32, u64>;
+pub(super) type Stood = Table<u32, u64>;
 
 /// Sets of nested quotas that are looked at: those below which most was waited. Each asks what all beside it would get, and nobody
 /// reads more findings.
@@ -133,8 +134,8 @@ fn beside(at: usize, classes: &[Class<'_>], alone: &[Option<Needed<'_>>]) -> BTr
 type Class<'r> = (Vec<&'r Cgroup>, BTreeSet<usize>);
 
 fn classes<'r>(world: &World<'_>, cgroups: &'r [Cgroup]) -> Vec<Class<'r>> {
-    let by_id: HashMap<u64, &Cgroup> = cgroups.iter().map(|group| (group.id, group)).collect();
-    let mut paths: HashMap<u64, Vec<&Cgroup>> = HashMap::new();
+    let by_id: Table<u64, &Cgroup> = cgroups.iter().map(|group| (group.id, group)).collect();
+    let mut paths: Table<u64, Vec<&Cgroup>> = Table::default();
     let mut classes: BTreeMap<Vec<u64>, Class<'r>> = BTreeMap::new();
     for (at, task) in world.tasks().iter().enumerate().filter(|(_, task)| !task.is_real_time()) {
         let path = paths.entry(task.cpu_cgroup).or_insert_with(|| {

@@ -206,7 +206,7 @@ fn of_many_quotas_below_one_those_are_looked_at_below_which_most_was_waited() {
     recording.meta.cpus = 4096;
     let ev = Evidence::of(&recording);
     let (world, least) = (World::of_losses(&ev).unwrap(), ev.window().as_nanos() as f64 / 100.0);
-    let (held, all) = held(&world, &Stood::new(), ev.cgroups().unwrap(), least);
+    let (held, all) = held(&world, &Stood::default(), ev.cgroups().unwrap(), least);
     assert!(!all);
     let said = check(&ev).unwrap();
     assert!(said.iter().any(|found| found.kind == whyslow_model::Kind::CannotTell), "the rest is said");
