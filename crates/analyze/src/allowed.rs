@@ -4,12 +4,11 @@
 //! CPUs that the kubelet hands out. They are idle on purpose, a task that may not use them is bound to nothing, and nobody is
 //! sent there. The rest is everybody's: a task is bound if it may not use all of that.
 
-use std::collections::HashMap;
-
 use whyslow_model::table::Task;
 
 use crate::Evidence;
 use crate::cpus;
+use crate::hashing::Table;
 use crate::parse::cpulist::{self, CpuList};
 use crate::parse::kubelet;
 
@@ -134,8 +133,8 @@ impl Allowed {
     #[must_use]
     pub fn of(ev: &Evidence<'_>, tasks: &[Task]) -> Self {
         let online = online(ev);
-        let (mut masks, mut known): (Vec<Cpus>, HashMap<&str, Option<usize>>) = Default::default();
-        let mut numbers: HashMap<Cpus, usize> = HashMap::new();
+        let (mut masks, mut known): (Vec<Cpus>, Table<&str, Option<usize>>) = Default::default();
+        let mut numbers: Table<Cpus, usize> = Table::default();
         let mut mask = |task: &'_ Task, text| {
             *known.entry(text).or_insert_with(|| {
                 let set = Cpus::from(&cpulist::parse(&task.allowed).ok()?).and(&online);

@@ -1,10 +1,11 @@
 //! What tasks did on a CPU, from samples.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use whyslow_model::table::Sample;
 
 use crate::frames::symbol;
+use crate::hashing::Table;
 
 mod kernel;
 mod spinning;
@@ -23,14 +24,14 @@ pub struct Doing {
 /// What was seen on CPU, by thread.
 #[derive(Debug, Default)]
 pub struct OnCpu<'r> {
-    by_pid: HashMap<u32, Vec<&'r Sample>>,
+    by_pid: Table<u32, Vec<&'r Sample>>,
 }
 
 impl<'r> OnCpu<'r> {
     /// Of these samples.
     #[must_use]
     pub fn of(samples: &'r [Sample]) -> Self {
-        let mut by_pid: HashMap<u32, Vec<&Sample>> = HashMap::new();
+        let mut by_pid: Table<u32, Vec<&Sample>> = Table::default();
         for sample in samples {
             by_pid.entry(sample.pid).or_default().push(sample);
         }

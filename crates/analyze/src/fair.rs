@@ -9,7 +9,7 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::hashing::{Seed, Table};
 
@@ -198,7 +198,7 @@ impl Shares {
     #[must_use]
     pub fn of(wants: &[Want<'_>], groups: &BTreeMap<u64, Group>, capacity: f64, cpu: f64) -> Self {
         let (mut masks, mut mask_of) = (Vec::<(Vec<usize>, f64)>::new(), vec![None; wants.len()]);
-        let mut by_mask: HashMap<&str, usize> = HashMap::new();
+        let mut by_mask: Table<&str, usize> = Table::default();
         for (at, want) in wants.iter().enumerate().filter(|(_, w)| !w.mask.is_empty()) {
             let mask = *by_mask.entry(want.mask).or_insert_with(|| {
                 masks.push((Vec::new(), want.mask_cpus));

@@ -2,7 +2,7 @@
 //!
 //! Only what was waited for is seen: the kernel has no event for a lock that is taken at once.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::Recording;
@@ -10,6 +10,7 @@ use whyslow_model::chain::{LockAccount, LockSite, LockWaits};
 use whyslow_model::timeline::{Lock, LockKind, Span};
 
 use crate::doing::OnCpu;
+use crate::hashing::{Set, Table};
 use crate::kinds::{LockName, Stacks, lock_name, lock_sort, taken_by};
 
 mod holders;
@@ -34,7 +35,7 @@ pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccoun
     let waits = waits_of(recording);
     let held = holders::Holders::of(recording, stacks);
     let on_cpu = OnCpu::of(recording.tables.samples.as_deref().unwrap_or_default());
-    let addresses: HashSet<u64> = by_address.keys().chain(waits.keys()).copied().collect();
+    let addresses: Set<u64> = by_address.keys().chain(waits.keys()).copied().collect();
     let mut accounts: Vec<LockAccount> = addresses
         .into_iter()
         .map(|address| {
@@ -51,8 +52,8 @@ pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccoun
 }
 
 /// The told waits by lock.
-fn waits_of(recording: &Recording) -> HashMap<u64, Vec<&Span>> {
-    let mut waits: HashMap<u64, Vec<&Span>> = HashMap::new();
+fn waits_of(recording: &Recording) -> Table<u64, Vec<&Span>> {
+    let mut waits: Table<u64, Vec<&Span>> = Table::default();
     for span in recording.tables.spans.iter().flatten() {
         if let Some(lock) = span.lock.as_ref().filter(|lock| lock.address != 0) {
             waits.entry(lock.address).or_default().push(span);

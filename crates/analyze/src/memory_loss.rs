@@ -6,13 +6,14 @@
 //! pages: it is shared out by where the time of the misses went. Ready time is lost in proportion: CPU time not needed is not
 //! waited for.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use whyslow_model::Missing;
 use whyslow_model::table::{Cgroup, CgroupMemory, Memory, Task, Wait};
 
 use crate::Evidence;
 use crate::frames::{self, Doing};
+use crate::hashing::Table;
 
 /// Levels of cgroups that are searched for a limit.
 const MAX_DEPTH: usize = 64;
@@ -188,13 +189,13 @@ fn sum(rows: &[&Memory]) -> Memory {
 
 /// What samples and stacks say of each thread.
 struct Seen<'r> {
-    on_cpu: HashMap<u32, Vec<(Doing, u64)>>,
-    waiting: HashMap<u32, Vec<(Doing, &'r Wait)>>,
+    on_cpu: Table<u32, Vec<(Doing, u64)>>,
+    waiting: Table<u32, Vec<(Doing, &'r Wait)>>,
 }
 
 impl<'r> Seen<'r> {
     fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
-        let mut seen = Seen { on_cpu: HashMap::new(), waiting: HashMap::new() };
+        let mut seen = Seen { on_cpu: Table::default(), waiting: Table::default() };
         for sample in ev.samples()? {
             seen.on_cpu.entry(sample.pid).or_default().push((frames::running(&sample.kernel), sample.ns));
         }

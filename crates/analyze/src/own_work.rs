@@ -6,7 +6,7 @@
 //! systems' writing functions, requests by cgroup), and only by that.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use whyslow_model::chain::Chain;
 use whyslow_model::table::{Disk, Tables, Task};
@@ -16,6 +16,7 @@ use whyslow_model::{Culprit, Hop, SubjectKind};
 use crate::Evidence;
 use crate::frames::symbol;
 use crate::graph::HostChain;
+use crate::hashing::{Seed, Set, Table};
 use crate::kinds::{self, Stacks};
 
 /// Others that wrote less than this part of all change nobody's waits by a tenth: those are the task's own.
@@ -114,9 +115,9 @@ pub(crate) struct Foreign {
 pub(crate) struct OwnWork<'e, 'r> {
     ev: &'e Evidence<'r>,
     /// By id; `None`: of several, which differ in whose they are.
-    tasks: HashMap<u32, Option<&'r Task>>,
+    tasks: Table<u32, Option<&'r Task>>,
     /// Kernel threads that have rows and are no tasks here: nobody sees them from within a pid namespace.
-    outside: HashSet<u32>,
+    outside: Set<u32>,
     /// Some that ended have no id any more.
     folded: bool,
     /// Pid 1 is the host's, who takes in everybody's orphans: kernel threads are beside it. In a pid namespace it is whoever
@@ -131,7 +132,8 @@ type Wrote = BTreeMap<u32, BTreeMap<String, u64>>;
 impl<'e, 'r> OwnWork<'e, 'r> {
     pub fn of(ev: &'e Evidence<'r>) -> Self {
         let all = ev.recording().tables.tasks.as_deref().unwrap_or_default();
-        let mut tasks: HashMap<u32, Option<&Task>> = HashMap::with_capacity(all.len());
+        let mut tasks: Table<u32, Option<&Task>> =
+            Table::with_capacity_and_hasher(all.len(), Seed::default());
         let whose = |task: &Task| (task.tgid, task.ppid, task.kthread);
         for task in all {
             let known = tasks.entry(task.pid).or_insert(Some(task));

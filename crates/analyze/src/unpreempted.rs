@@ -4,12 +4,13 @@
 //! Known from the times in which a CPU took no interrupt although one was due (`gaps`). Where a CPU has none of these rows:
 //! from who had it without a break (`runs`), and late sampling timers there.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
 use whyslow_model::table::{Gap, Run, Task};
 use whyslow_model::timeline::Span;
 
 use crate::Evidence;
+use crate::hashing::{Set, Table};
 use crate::parse::cpulist;
 
 /// A task of a real-time class takes the CPU from others within microseconds; with emulated CPUs within some milliseconds.
@@ -28,14 +29,14 @@ const REAL_TIME: [u32; 3] = [1, 2, 6];
 type Stretch = (u64, u64);
 
 /// Time, by thread, in which it was ready and waited behind such a stretch.
-pub fn waits(ev: &Evidence<'_>, tasks: &[Task]) -> HashMap<u32, u64> {
+pub fn waits(ev: &Evidence<'_>, tasks: &[Task]) -> Table<u32, u64> {
     let spans = ev.spans().unwrap_or_default();
     let mut waits = by_spans(ev, tasks, spans, &closed(ev, |_| true));
     // Nobody queues on a CPU that is idle.
     let closed = closed(ev, |gap| gap.state.is_none());
     let lengths = Lengths::of(&closed);
     // Masks are few, tasks are many.
-    let mut by_mask: HashMap<&str, u64> = HashMap::new();
+    let mut by_mask: Table<&str, u64> = Table::default();
     for task in tasks.iter().filter(|task| task.runnable_ns > 0) {
         // Short waits have no rows of their own: of these no more is known than where they were.
         let ns = match waits.get(&task.pid) {
@@ -151,10 +152,10 @@ fn by_spans(
     tasks: &[Task],
     spans: &[Span],
     closed: &BTreeMap<u32, Vec<Stretch>>,
-) -> HashMap<u32, u64> {
+) -> Table<u32, u64> {
     let real_time = real_time(tasks);
     let runs = long_runs(ev);
-    let mut waits: HashMap<u32, u64> = HashMap::new();
+    let mut waits: Table<u32, u64> = Table::default();
     let mut looks = MOST_LOOKS;
     for span in spans.iter().filter(|span| span.to_ns > span.woken_ns) {
         let own = closed.get(&span.cpu).map_or(&[][..], Vec::as_slice);
@@ -198,11 +199,10 @@ fn by_spans(
 }
 
 /// By CPU: whether its sampling timer was late, and who had it for long without a break.
-fn long_runs<'r>(ev: &Evidence<'r>) -> HashMap<u32, Long<'r>> {
+fn long_runs<'r>(ev: &Evidence<'r>) -> Table<u32, Long<'r>> {
     let cpus = ev.cpus().unwrap_or_default().iter();
-    let late: HashSet<u32> =
-        cpus.filter(|row| row.worst_gap_ns >= LATE_TIMER_NS).map(|row| row.cpu).collect();
-    let mut by_cpu: HashMap<u32, Long<'_>> = HashMap::new();
+    let late: Set<u32> = cpus.filter(|row| row.worst_gap_ns >= LATE_TIMER_NS).map(|row| row.cpu).collect();
+    let mut by_cpu: Table<u32, Long<'_>> = Table::default();
     let runs = ev.runs().unwrap_or_default().iter();
     for run in runs.filter(|run| run.to_ns.saturating_sub(run.from_ns) >= REAL_TIME_NS) {
         by_cpu.entry(run.cpu).or_insert_with(|| Long::new(late.contains(&run.cpu))).runs.push(run);
@@ -212,8 +212,8 @@ fn long_runs<'r>(ev: &Evidence<'r>) -> HashMap<u32, Long<'r>> {
 }
 
 /// The threads of a real-time class; of several that had one id the last decides.
-fn real_time(tasks: &[Task]) -> HashSet<u32> {
-    let mut urgent = HashSet::new();
+fn real_time(tasks: &[Task]) -> Set<u32> {
+    let mut urgent = Set::default();
     for task in tasks {
         match REAL_TIME.contains(&task.policy) {
             true => urgent.insert(task.pid),

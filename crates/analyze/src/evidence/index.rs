@@ -1,7 +1,6 @@
 //! Where to find a row or a file: rules ask for thousands of them on a host with thousands of CPUs, tasks or cgroups.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -31,7 +30,7 @@ pub(super) struct Index<'r> {
     world: Once<Result<World<'r>, Missing>>,
     losses: Once<Result<World<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
-    unpreempted: Once<HashMap<u32, u64>>,
+    unpreempted: Once<Table<u32, u64>>,
     graph: Once<Option<WaitGraph<'r>>>,
     chains: Once<Vec<HostChain<'r>>>,
 }
@@ -136,7 +135,7 @@ impl<'r> Evidence<'r> {
     }
 
     /// Time, by thread, in which it was ready behind one that could not be preempted.
-    pub(crate) fn unpreempted(&self) -> &HashMap<u32, u64> {
+    pub(crate) fn unpreempted(&self) -> &Table<u32, u64> {
         let waits = || unpreempted::waits(self, self.tasks().unwrap_or_default());
         self.asked.once(&self.index.unpreempted, waits)
     }

@@ -1,6 +1,6 @@
 //! Spinning for CPUs that were asked is waiting for these CPUs: whose answer it was, and why it came late.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use whyslow_model::Recording;
 
@@ -8,6 +8,7 @@ use super::facts::Graph;
 use super::node::{Key, Node, Sort};
 use super::split::split_many;
 use crate::doing::asks_cpus;
+use crate::hashing::Table;
 use crate::late::Reasons;
 
 /// What one thread waited for: a CPU in some state.
@@ -17,9 +18,9 @@ type Of = (u32, Option<u32>);
 pub(super) struct Asked<'r> {
     reasons: Reasons<'r>,
     /// Time, number, the longest and the function that most of it was for.
-    by_pid: HashMap<u32, BTreeMap<Of, Late<'r>>>,
+    by_pid: Table<u32, BTreeMap<Of, Late<'r>>>,
     /// Time that samples saw each of them ask.
-    spun: HashMap<u32, u64>,
+    spun: Table<u32, u64>,
 }
 
 #[derive(Default)]
@@ -33,7 +34,7 @@ struct Late<'r> {
 impl<'r> Asked<'r> {
     /// Of this recording.
     pub fn of(rec: &'r Recording) -> Self {
-        let mut by_pid: HashMap<u32, BTreeMap<Of, Late<'r>>> = HashMap::new();
+        let mut by_pid: Table<u32, BTreeMap<Of, Late<'r>>> = Table::default();
         for call in rec.tables.cross_calls.iter().flatten().filter(|call| call.pid != 0) {
             let late = by_pid.entry(call.pid).or_default().entry((call.cpu, call.state)).or_default();
             late.ns = late.ns.saturating_add(call.paid_ns);
@@ -41,7 +42,7 @@ impl<'r> Asked<'r> {
             late.worst = late.worst.max(call.worst_ns);
             late.function = late.function.max((call.paid_ns, &call.function));
         }
-        let mut spun: HashMap<u32, u64> = HashMap::new();
+        let mut spun: Table<u32, u64> = Table::default();
         for sample in rec.tables.samples.iter().flatten() {
             if by_pid.contains_key(&sample.pid) && asks_cpus(sample) {
                 let ns = spun.entry(sample.pid).or_default();

@@ -1,6 +1,5 @@
 //! Chains: for each wait that cost somebody time, the way down to who made it wait; alike ones as one.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use whyslow_model::Hop;
@@ -13,7 +12,7 @@ use super::facts::Graph;
 use super::names::Name;
 use super::node::{Key, Node, Sort, note};
 use super::timeline::{Piece, What};
-use crate::hashing::Table;
+use crate::hashing::{Set, Table};
 use crate::kinds::Class;
 
 /// On a whole host a chain is told if some single wait was as long as this: below it lie the waits for locks that a healthy
@@ -36,7 +35,7 @@ const FUEL: u64 = 2_000_000;
 
 /// All chains, the most expensive first: of those who are watched, else of the whole host.
 pub(super) fn chains(graph: &Graph<'_>) -> Vec<Chain> {
-    let watched: Option<HashSet<u32>> =
+    let watched: Option<Set<u32>> =
         graph.rec.meta.watched.as_ref().map(|watched| watched.pids.iter().copied().collect());
     folded(graph, watched.as_ref()).into_iter().map(|(keys, fold)| fold.chain(graph, &keys)).collect()
 }
@@ -61,7 +60,7 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
     folded(graph, None).into_iter().filter_map(told).collect()
 }
 
-fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, Fold)> {
+fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)> {
     graph.refuel(FUEL);
     let mut folds: Table<Vec<Key>, Fold> = Table::default();
     for node in losses(graph, watched) {
@@ -89,7 +88,7 @@ fn folded(graph: &Graph<'_>, watched: Option<&HashSet<u32>>) -> Vec<(Vec<Key>, F
 /// The waits that cost somebody time, with what is behind them.
 pub(super) fn losses<'g>(
     graph: &'g Graph<'_>,
-    watched: Option<&'g HashSet<u32>>,
+    watched: Option<&'g Set<u32>>,
 ) -> impl Iterator<Item = Node> + 'g {
     let is_own = |pid: u32| {
         let tgid = graph.tasks.get(&pid).map_or(pid, |task| task.tgid);

@@ -1,8 +1,8 @@
 //! Tasks that ended and of which no rows are left: what those of one name did, by their sums.
 
-use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+use crate::hashing::{Set, Table};
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Context, Mix, Waker};
 
@@ -13,13 +13,13 @@ use super::timeline::Line;
 
 /// Time by state of all that ended, by name; numbers that tasks of several names had.
 #[derive(Debug, Default)]
-pub(super) struct Ended<'r>(HashMap<&'r str, Mix>, HashSet<u32>);
+pub(super) struct Ended<'r>(Table<&'r str, Mix>, Set<u32>);
 
 impl<'r> Ended<'r> {
     /// Of these.
     pub fn of(tasks: &'r [Task]) -> Self {
-        let mut sums: HashMap<&str, Mix> = HashMap::new();
-        let (mut names, mut several): (HashMap<u32, &str>, HashSet<u32>) = Default::default();
+        let mut sums: Table<&str, Mix> = Table::default();
+        let (mut names, mut several): (Table<u32, &str>, Set<u32>) = Default::default();
         for task in tasks {
             if *names.entry(task.pid).or_insert(&task.comm) != task.comm {
                 several.insert(task.pid);

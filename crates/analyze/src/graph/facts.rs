@@ -1,7 +1,6 @@
 //! A recording's rows, sorted for questions: who did what when, who had which CPU, who held which lock.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use whyslow_model::Recording;
@@ -72,7 +71,7 @@ pub(super) struct Graph<'r> {
     /// Those that ended, by name: of many no rows are left.
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
-    pub binding: OnceCell<HashMap<u64, u64>>,
+    pub binding: OnceCell<Table<u64, u64>>,
     judge: Judge,
     on_cpu: OnCpu<'r>,
     runs: Table<u32, LongRuns>,

@@ -1,12 +1,11 @@
 //! Paths for a flame graph: the waiter's stack, and on top of it the chain.
 
-use std::collections::{HashMap, HashSet};
-
 use super::chains;
 use super::explain::Walk;
 use super::facts::Graph;
 use super::names::Name;
 use super::node::{Node, Sort, merged};
+use crate::hashing::{Set, Table};
 
 /// A frame narrower than this part (1 in 5,000) of the whole is not drawn by its own.
 const NARROWEST: u64 = 5000;
@@ -17,14 +16,14 @@ const FUEL: u64 = 6_000_000;
 pub(super) fn paths(graph: &Graph<'_>) -> Vec<(Vec<String>, u64)> {
     graph.refuel(FUEL);
     // One root a thread's name, and below it one a stack.
-    let mut roots: HashMap<(Name, Option<u32>), Vec<Node>> = HashMap::new();
+    let mut roots: Table<(Name, Option<u32>), Vec<Node>> = Table::default();
     for node in nodes(graph) {
         let stack = node.row.filter(|_| node.key.sort == Sort::Wait);
         let stack = stack.and_then(|row| graph.spans.get(row)).and_then(|span| span.stack);
         roots.entry((node.key.who, stack)).or_default().push(node);
     }
     let whole: u64 = roots.values().flatten().map(|node| node.ns).sum();
-    let mut out: HashMap<Vec<String>, u64> = HashMap::new();
+    let mut out: Table<Vec<String>, u64> = Table::default();
     for ((who, stack), nodes) in roots {
         let mut labels = vec![graph.names.text(who).to_string()];
         labels.extend(graph.stacks.kernel(stack).iter().rev().cloned());
@@ -46,7 +45,7 @@ fn nodes(graph: &Graph<'_>) -> Vec<Node> {
     let spans: Vec<(u32, u64, u64)> = match &watched.command {
         Some(c) => vec![(c.pid, c.from_ns.min(graph.window), c.to_ns.min(graph.window))],
         None => {
-            let pids: HashSet<u32> = watched.pids.iter().copied().collect();
+            let pids: Set<u32> = watched.pids.iter().copied().collect();
             let mut lives: Vec<_> = pids
                 .into_iter()
                 .flat_map(|pid| graph.lives(pid).into_iter().map(move |(from, to)| (pid, from, to)))
@@ -72,7 +71,7 @@ fn grow(
     above: Name,
     narrow: u64,
     labels: &mut Vec<String>,
-    out: &mut HashMap<Vec<String>, u64>,
+    out: &mut Table<Vec<String>, u64>,
 ) {
     let depth = labels.len();
     if node.key.who != above && node.key.who != graph.rests.nobody {

@@ -1,7 +1,8 @@
 //! Names of kernel locks. Most kernels have no symbols for data: then those who wait for a lock name it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use crate::hashing::Table;
 use whyslow_model::Recording;
 use whyslow_model::timeline::{LockKind, Target};
 
@@ -154,14 +155,14 @@ pub(crate) fn lock_name(stacks: &Stacks<'_>, address: u64, kind: LockKind) -> Lo
 
 /// Names by address, from all that waited.
 #[derive(Debug, Default)]
-pub(crate) struct LockNames(HashMap<u64, LockName>);
+pub(crate) struct LockNames(Table<u64, LockName>);
 
 impl LockNames {
     /// From the waits and the contention that a recording holds: the surest name wins, then the first.
     pub fn of(recording: &Recording, stacks: &Stacks<'_>) -> Self {
         let mut names = LockNames::default();
         // Waits by process, for each lock.
-        let mut waiting: HashMap<u64, BTreeMap<u32, u64>> = HashMap::new();
+        let mut waiting: Table<u64, BTreeMap<u32, u64>> = Table::default();
         for span in recording.tables.spans.iter().flatten() {
             let Some(lock) = span.lock.as_ref().filter(|lock| lock.address != 0) else { continue };
             *waiting.entry(lock.address).or_default().entry(span.tgid).or_default() += 1;

@@ -1,13 +1,13 @@
 //! Who takes which lock: a lock that has no symbol is named by the functions that wait for it.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::hashing::Table;
 use whyslow_model::timeline::LockKind;
 
 /// Rows by function.
-pub(super) static BY_FUNCTION: LazyLock<HashMap<&'static str, Vec<&'static Taken>>> = LazyLock::new(|| {
-    let mut rows: HashMap<&'static str, Vec<&'static Taken>> = HashMap::new();
+pub(super) static BY_FUNCTION: LazyLock<Table<&'static str, Vec<&'static Taken>>> = LazyLock::new(|| {
+    let mut rows: Table<&'static str, Vec<&'static Taken>> = Table::default();
     for row in SITES {
         row.at.iter().for_each(|function| rows.entry(function).or_default().push(row));
     }

@@ -1,7 +1,5 @@
 //! The stacks of a recording, and the names that go with them.
 
-use std::collections::HashMap;
-
 use whyslow_model::Recording;
 use whyslow_model::timeline::Stack;
 
@@ -15,7 +13,7 @@ use crate::hashing::Table;
 pub struct Stacks<'r> {
     /// With the functions that say something: many waits have one stack.
     rows: Table<u32, (&'r Stack, Box<[&'r str]>)>,
-    devices: HashMap<&'r str, &'r str>,
+    devices: Table<&'r str, &'r str>,
     /// Name and process of threads.
     tasks: Table<u32, (&'r str, u32)>,
     locks: LockNames,

@@ -1,9 +1,9 @@
 //! The tables of all areas as one: the innermost function that stands in it says what a stack waits for.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage_table, time};
+use crate::hashing::Table;
 
 /// Functions that wait, and for what.
 pub(crate) struct Row {
@@ -47,7 +47,7 @@ pub(crate) const fn by(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitK
 pub(crate) const AREAS: &[&[Row]] =
     &[files_table::ROWS, futex::ROWS, storage_table::ROWS, kernel::ROWS, process::ROWS, time::ROWS];
 
-static BY_FUNCTION: LazyLock<HashMap<&'static str, &'static Row>> = LazyLock::new(|| {
+static BY_FUNCTION: LazyLock<Table<&'static str, &'static Row>> = LazyLock::new(|| {
     let rows = AREAS.iter().flat_map(|area| area.iter());
     rows.flat_map(|row| row.at.iter().map(move |function| (*function, row))).collect()
 });

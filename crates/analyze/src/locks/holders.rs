@@ -1,6 +1,6 @@
 //! Who held a lock while others waited for it, and what the holder did meanwhile.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::Recording;
@@ -8,6 +8,7 @@ use whyslow_model::chain::Holder;
 use whyslow_model::timeline::{Context, Hold, LockWait, Span, State};
 
 use crate::doing::OnCpu;
+use crate::hashing::Table;
 use crate::kinds::{self, Stacks, released_by};
 
 /// Holders told of one lock: those who caused the most waiting.
@@ -22,9 +23,9 @@ type Stretch = (u64, u64);
 pub(super) struct Holders<'r> {
     stacks: &'r Stacks<'r>,
     /// By lock, in order of time.
-    holds: HashMap<u64, Vec<&'r Hold>>,
+    holds: Table<u64, Vec<&'r Hold>>,
     /// By thread, in order of time.
-    rows: HashMap<u32, Vec<&'r Span>>,
+    rows: Table<u32, Vec<&'r Span>>,
 }
 
 /// What one holder caused.
@@ -39,12 +40,12 @@ struct Caused {
 
 impl<'r> Holders<'r> {
     pub fn of(recording: &'r Recording, stacks: &'r Stacks<'r>) -> Self {
-        let mut holds: HashMap<u64, Vec<&Hold>> = HashMap::new();
+        let mut holds: Table<u64, Vec<&Hold>> = Table::default();
         for hold in recording.tables.holds.iter().flatten() {
             holds.entry(hold.lock).or_default().push(hold);
         }
         holds.values_mut().for_each(|rows| rows.sort_by_key(|hold| hold.at_ns));
-        let mut rows: HashMap<u32, Vec<&Span>> = HashMap::new();
+        let mut rows: Table<u32, Vec<&Span>> = Table::default();
         for span in recording.tables.spans.iter().flatten() {
             rows.entry(span.pid).or_default().push(span);
         }

@@ -6,7 +6,7 @@
 //! their CPU, a mask on CPUs that are no fuller than the others, CPUs that are all about as full, and waits behind one
 //! that could not be preempted (`unpreempted.rs`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whyslow_model::table::Task;
@@ -16,6 +16,7 @@ use super::Rule;
 use crate::Evidence;
 use crate::allowed::Cpus;
 use crate::cpu_loss::{LEFT_OVER, Lift, Loss, Room, World};
+use crate::hashing::Table;
 use crate::names;
 use crate::parse::cpulist;
 use crate::shell::quoted;
@@ -139,7 +140,7 @@ fn judged(
 }
 
 /// Time of a task that it was ready and held up by somebody who could not be preempted.
-type HeldUp = HashMap<u32, u64>;
+type HeldUp = Table<u32, u64>;
 
 /// The part of a loss that is the mask's.
 fn of_the_mask(world: &World<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {

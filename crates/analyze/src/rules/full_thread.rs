@@ -4,7 +4,7 @@
 //! waits of others that end with this thread at work (chains of locks that it holds). Not this rule: CPUs that are all
 //! full, threads that share a CPU, and waits in the kernel, which `lock-wait` tells.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::chain::Chain;
@@ -17,6 +17,7 @@ use crate::Evidence;
 use crate::doing::OnCpu;
 use crate::frames::symbol;
 use crate::graph::{self, HostChain};
+use crate::hashing::Set;
 use crate::kinds::Class;
 use crate::spread;
 
@@ -202,7 +203,7 @@ fn lost(
         chains.iter().filter(ends_here).filter(|told| !lock_wait::is_told(told)).collect();
     let worst = mine.first()?;
     let waited: Duration = mine.iter().map(|told| told.chain.time).sum();
-    let pids: HashSet<u32> =
+    let pids: Set<u32> =
         mine.iter().flat_map(|told| told.chain.tasks.iter().take(1).flatten()).map(|(pid, _)| *pid).collect();
     // A wait for a futex is a sleep to the scheduler: here it is the wait, and what is left of the sleeps may absorb it.
     let victims: Vec<&Task> = ev.tasks().ok()?.iter().filter(|task| pids.contains(&task.pid)).collect();

@@ -10,13 +10,13 @@
 
 mod clients;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, table};
 
 use self::clients::{Connects, Paid};
 use super::Rule;
+use crate::hashing::Table;
 use crate::{Evidence, Netns};
 
 pub const RULE: Rule = Rule {
@@ -54,14 +54,14 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         listeners => listeners.unwrap_or_default(),
     };
     let nets = ev.netns().unwrap_or_default();
-    let nets: HashMap<&str, &Netns> = nets.iter().rev().map(|net| (net.inode.as_str(), net)).collect();
+    let nets: Table<&str, &Netns> = nets.iter().rev().map(|net| (net.inode.as_str(), net)).collect();
     let mut connects = Connects::of(connects);
     let full = listeners.iter().filter(|listener| overflowed(&nets, listener));
     Ok(full.map(|listener| finding(ev, listener, &connects.paid(ev, listener))).collect())
 }
 
 /// A drop is an overflow unless the namespace's own counter says that there was none.
-fn overflowed(nets: &HashMap<&str, &Netns>, l: &table::Listener) -> bool {
+fn overflowed(nets: &Table<&str, &Netns>, l: &table::Listener) -> bool {
     let of_it = nets.get(l.netns.to_string().as_str());
     let none = of_it.and_then(|net| net.rise("TcpExt", "ListenOverflows")) == Some(0);
     l.queue > l.limit || (l.overflows > 0 && !none)

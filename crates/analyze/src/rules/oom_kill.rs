@@ -3,13 +3,12 @@
 //! Signal: `oom_kill` of `/proc/vmstat` (all kills of the host), kills by cgroup from kernel memory, and the kernel's log for
 //! who it was. A risk: what the dead process would have done is not time lost.
 
-use std::collections::HashMap;
-
 use whyslow_model::table::Cgroup;
 use whyslow_model::{Bytes, Culprit, Finding, Missing, Not, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
+use crate::hashing::Table;
 use crate::{names, shell};
 
 /// The rule.
@@ -66,7 +65,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 fn groups<'r>(ev: &Evidence<'r>) -> Result<Vec<(&'r Cgroup, u64)>, Missing> {
     let all = ev.cgroups()?;
     let kills = |group: &Cgroup| group.memory.as_ref().map_or(0, |memory| memory.oom_kills);
-    let mut by_parent: HashMap<u64, u64> = HashMap::new();
+    let mut by_parent: Table<u64, u64> = Table::default();
     for child in all.iter().filter(|child| child.parent != child.id) {
         let sum = by_parent.entry(child.parent).or_default();
         *sum = sum.saturating_add(kills(child));

@@ -1,16 +1,15 @@
 //! The part of each thread's CPU time that it spent waiting: who is kept from spinning has lost nothing.
 
-use std::collections::HashMap;
-
 use super::processes;
 use crate::Evidence;
+use crate::hashing::Table;
 
 /// With fewer samples in loops that wait a thread may have been met there by chance.
 const ENOUGH: u64 = 12;
 
 /// By thread: the share that was spun, at least, likely, at most.
 #[derive(Debug, Default)]
-pub struct Spun(HashMap<u32, (f64, f64, f64)>);
+pub struct Spun(Table<u32, (f64, f64, f64)>);
 
 impl Spun {
     /// Of a recording. Where code was not looked at nobody is known to spin.

@@ -4,7 +4,7 @@
 //! taken; shorter runs are in no row, and count as room. Where longer ones were let go, too, for want of room, there was as
 //! much as the idle time that the waits must have met, and at most what the rows that are left leave.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whyslow_model::timeline::RUNS_IN_PART;
@@ -12,6 +12,7 @@ use whyslow_model::timeline::RUNS_IN_PART;
 use crate::Evidence;
 use crate::allowed::Cpus;
 use crate::cpu_loss::World;
+use crate::hashing::Table;
 
 /// From, to.
 type Stretch = (u64, u64);
@@ -31,22 +32,22 @@ pub(super) struct Elsewhere {
     /// CPUs that were taken at some time.
     seen: Cpus,
     /// When all CPUs outside a mask were taken, by mask.
-    taken: HashMap<usize, Times>,
-    waits: HashMap<u32, Vec<Stretch>>,
+    taken: Table<usize, Times>,
+    waits: Table<u32, Vec<Stretch>>,
     /// Rows were let go for want of room.
     in_part: bool,
 }
 
 impl Elsewhere {
     pub fn of(ev: &Evidence<'_>) -> Self {
-        let mut waits: HashMap<u32, Vec<Stretch>> = HashMap::new();
+        let mut waits: Table<u32, Vec<Stretch>> = Table::default();
         for span in ev.spans().unwrap_or_default().iter().filter(|span| span.to_ns > span.woken_ns) {
             waits.entry(span.pid).or_default().push((span.woken_ns, span.to_ns));
         }
         let changes = changes(ev);
         let seen = changes.iter().map(|(.., cpu)| *cpu).collect();
         let in_part = ev.recording().missing.iter().any(|note| note.missing.what() == RUNS_IN_PART);
-        Elsewhere { changes, seen, taken: HashMap::new(), waits, in_part }
+        Elsewhere { changes, seen, taken: Table::default(), waits, in_part }
     }
 
     /// The part of the waits of `members` in which not all CPUs outside their mask were taken, of which `idle` was left over.

@@ -1,12 +1,13 @@
 //! Whose connects went to a full listener, and what they lost by it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use whyslow_model::{Subject, SubjectKind, table};
 
 use crate::Evidence;
+use crate::hashing::Table;
 
 /// What the clients of one listener lost.
 pub(super) struct Paid {
@@ -32,19 +33,19 @@ pub(super) struct Paid {
 #[derive(Default)]
 struct Port<'r> {
     all: Vec<(&'r str, &'r table::Connect)>,
-    to: HashMap<&'r str, Vec<&'r table::Connect>>,
+    to: Table<&'r str, Vec<&'r table::Connect>>,
 }
 
 /// All connects, and what was paid at the addresses that were asked for: servers open one socket for each of their threads at
 /// one address (SO_REUSEPORT).
 pub(super) struct Connects<'r> {
-    ports: HashMap<(u32, &'r str), Port<'r>>,
-    paid: HashMap<(u32, &'r str), Rc<Paid>>,
+    ports: Table<(u32, &'r str), Port<'r>>,
+    paid: Table<(u32, &'r str), Rc<Paid>>,
 }
 
 impl<'r> Connects<'r> {
     pub fn of(connects: &'r [table::Connect]) -> Self {
-        let mut all = Connects { ports: HashMap::new(), paid: HashMap::new() };
+        let mut all = Connects { ports: Table::default(), paid: Table::default() };
         for connect in connects {
             if let Some((to, port)) = connect.peer.rsplit_once(':') {
                 let port = all.ports.entry((connect.netns, port)).or_default();

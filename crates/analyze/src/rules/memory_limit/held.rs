@@ -5,7 +5,7 @@
 //! to 2 s a time (mm/memcontrol.c, mem_cgroup_handle_over_high). Of nested groups that one decides which is furthest above its
 //! own (mem_find_max_overage). A hard limit never does that; memory.swap.high does, and is not told here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Memory, Task};
@@ -14,6 +14,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command}
 
 use super::nested::{RAISED, with_others_by};
 use super::{RULE, WORTH_IT, file_of, files};
+use crate::hashing::Table;
 use crate::memory_loss::{Limited, Miss, is_v1, limit_of};
 use crate::{Evidence, kinds, names, spread};
 
@@ -46,7 +47,7 @@ pub(super) fn findings(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         Err(missing) if groups.iter().any(|group| high_of(group).is_some()) => return Err(missing),
         spans => spans.unwrap_or_default(),
     };
-    let mut held: HashMap<u32, (u64, u64)> = HashMap::new();
+    let mut held: Table<u32, (u64, u64)> = Table::default();
     for span in waits(ev, spans) {
         let ns = span.woken_ns.saturating_sub(span.at_ns);
         let (sum, worst) = held.entry(span.pid).or_default();
@@ -110,7 +111,7 @@ fn finding(
     ev: &Evidence<'_>,
     group: &Cgroup,
     tasks: &[&Task],
-    held: &HashMap<u32, (u64, u64)>,
+    held: &Table<u32, (u64, u64)>,
 ) -> Option<Finding> {
     let of = |task: &Task| held.get(&task.pid).copied().unwrap_or_default();
     let all: u64 = tasks.iter().map(|task| of(task).0).fold(0, u64::saturating_add);
