@@ -171,10 +171,14 @@ impl<'e, 'r> OwnWork<'e, 'r> {
     pub fn whose(&self, told: &HostChain<'_>) -> Whose {
         let chain = &told.chain;
         let Some(head) = chain.hops.first() else { return Whose::Others };
+        let heads: Vec<u32> = chain.tasks.first().into_iter().flatten().map(|(pid, _)| *pid).collect();
+        // They write for others, whatever they wait for: who waits for them has a chain of his own.
+        if !heads.is_empty() && heads.iter().all(|pid| self.is_writer(*pid)) {
+            return Whose::Own;
+        }
         if chain.hops.iter().any(|hop| NOT_WORK.contains(&hop.edge.as_str())) || told.head.lock.is_some() {
             return Whose::Others;
         }
-        let heads: Vec<u32> = chain.tasks.first().into_iter().flatten().map(|(pid, _)| *pid).collect();
         let below = || chain.tasks.iter().skip(1).flatten().map(|(pid, _)| *pid);
         let is_own = |pid: u32| any(heads.iter().map(|head| self.is_below(pid, *head)));
         if CHILDREN.contains(&head.edge.as_str()) && !heads.is_empty() {
@@ -245,6 +249,12 @@ impl<'e, 'r> OwnWork<'e, 'r> {
 
     fn is_kernels(&self, pid: u32) -> bool {
         self.task(pid).is_some_and(|task| task.kthread) || self.outside.contains(&pid)
+    }
+
+    /// One of the kernel threads that write what tasks have dirtied.
+    fn is_writer(&self, pid: u32) -> bool {
+        let named = |task: &Task| WRITERS.iter().any(|begin| task.comm.starts_with(begin));
+        self.task(pid).is_some_and(|task| task.kthread && named(task)) || self.outside.contains(&pid)
     }
 
     fn tgid(&self, pid: u32) -> u32 {

@@ -90,7 +90,7 @@ impl<'r> Evidence<'r> {
         Ok(parsed(last)?.into_iter().filter_map(rise).collect())
     }
 
-    /// A file of every network namespace that has two frames of it: (inode, first, last).
+    /// A file of every network namespace that has two frames of it, each once: (inode, first, last).
     pub(crate) fn in_netns(&self, file: &str) -> Vec<(String, &'r Frame, &'r Frame)> {
         let mut found: BTreeMap<String, (&Frame, &Frame)> = BTreeMap::new();
         for frame in &self.recording().frames {
@@ -101,8 +101,12 @@ impl<'r> Evidence<'r> {
                 found.entry(inode.to_owned()).or_insert((frame, frame)).1 = frame;
             }
         }
-        let twice = found.into_iter().filter(|(_, (first, last))| first.at < last.at);
-        twice.map(|(inode, (first, last))| (inode, first, last)).collect()
+        found.retain(|_, (first, last)| first.at < last.at);
+        // Its own the host is told of twice, under its inode and as "host".
+        if found.len() > 1 {
+            found.remove("host");
+        }
+        found.into_iter().map(|(inode, (first, last))| (inode, first, last)).collect()
     }
 
     /// The last text of a file, without white space around it.

@@ -74,12 +74,8 @@ impl Symptoms {
     }
 }
 
-/// Of every namespace once. Its own the host is told of twice, under its inode and as "host".
 pub(crate) fn symptoms(ev: &Evidence<'_>) -> Result<Vec<Symptoms>, Missing> {
-    let mut nets = ev.netns()?;
-    if nets.len() > 1 {
-        nets.retain(|net| net.inode != "host");
-    }
+    let nets = ev.netns()?;
     Ok(nets.iter().map(Symptoms::of).collect())
 }
 

@@ -10,14 +10,15 @@
 
 mod clients;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, table};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds, table};
 
 use self::clients::{Connects, Paid};
 use super::Rule;
-use crate::hashing::Table;
-use crate::{Evidence, Netns};
+use crate::hashing::{Set, Table};
+use crate::{Evidence, Netns, kinds};
 
 pub const RULE: Rule = Rule {
     id: "listen-overflow",
@@ -118,10 +119,13 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, lost: Duration) -> Hop {
         ("disk sleep", "the disk or the kernel", sum(|t| t.io_ns.saturating_add(t.blocked_ns))),
         ("sleep", "something else than connections", sum(|t| t.sleep_ns)),
     ];
-    let (state, what, _) =
-        states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2).unwrap_or(("unknown", "", 0));
-    let waits_for =
-        if what.is_empty() { "not known".to_owned() } else { format!("{what}, most of the window") };
+    let most = states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2);
+    let (state, waits_for) = match (kept_from_running(ev, l), most) {
+        // Who has nothing to do sleeps, too: that says less.
+        (Some(by), _) => ("sleep", by),
+        (None, Some((state, what, _))) => (state, format!("{what}, most of the window")),
+        (None, None) => ("unknown", "not known".to_owned()),
+    };
     Hop {
         edge: "accept".to_owned(),
         who: server(l),
@@ -133,6 +137,28 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, lost: Duration) -> Hop {
         per_call: None,
         grows_with: None,
     }
+}
+
+/// Waits in which a thread may not run, whoever wants its answer.
+const KEPT: [&str; 3] = ["stopped", "frozen", "traced"];
+/// A thread that was kept from running for a smaller part of the window had time to accept.
+const KEPT_LONG: f64 = 0.05;
+
+/// What kept a thread of the server from running for long.
+fn kept_from_running(ev: &Evidence<'_>, l: &table::Listener) -> Option<String> {
+    let threads: Set<u32> = ev.threads(l.tgid).iter().map(|task| task.pid).collect();
+    let mut kept: BTreeMap<(u32, String), u64> = BTreeMap::new();
+    for span in ev.spans().unwrap_or_default().iter().filter(|span| threads.contains(&span.pid)) {
+        let kind = kinds::of(span, ev.stacks());
+        if KEPT.contains(&kind.word) {
+            let sum = kept.entry((span.pid, kind.waits_for)).or_default();
+            *sum = sum.saturating_add(span.woken_ns.saturating_sub(span.at_ns));
+        }
+    }
+    let ((_, waits_for), ns) = kept.into_iter().max_by_key(|(_, ns)| *ns)?;
+    let time = Duration::from_nanos(ns);
+    let long = time.as_secs_f64() >= KEPT_LONG * ev.window().as_secs_f64();
+    long.then(|| format!("{waits_for}, for {}", seconds(time)))
 }
 
 fn with_advice(found: Finding, l: &table::Listener) -> Finding {

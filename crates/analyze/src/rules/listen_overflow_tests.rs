@@ -1,5 +1,6 @@
 //! Ten seconds of a host: clients 11 and 12 in namespace 7, server 20 behind 127.0.0.1:80.
 
+use whyslow_model::timeline::{Span, Stack};
 use whyslow_model::{Frame, Kind, Meta, Recording};
 
 use super::*;
@@ -136,6 +137,28 @@ fn the_chain_says_what_the_server_did() {
     rec.tables.tasks = Some(vec![server]);
     let found = asked(&rec);
     assert_eq!((found[0].chain[1].state.as_str(), found[0].chain[1].count), ("running", Some(9)));
+}
+
+/// A healthy server sleeps most of the time, too; one that is stopped now and then is told as that.
+#[test]
+fn a_server_that_was_kept_from_running_is_told_with_what_kept_it() {
+    for (function, part, told) in [
+        ("do_signal_stop", 10, "to be continued (stopped by a signal), for 1.0 s"),
+        ("do_signal_stop", 100, "something else than connections, most of the window"),
+        ("inet_csk_accept", 10, "something else than connections, most of the window"),
+    ] {
+        let mut rec = host(vec![client(11, 5)], Some(vec![listener(9)]));
+        let sleep_ns = 9 * SECOND;
+        let server =
+            |pid| table::Task { pid, tgid: 20, lived_ns: 10 * SECOND, sleep_ns, ..Default::default() };
+        rec.tables.tasks = Some(vec![server(20), server(21)]);
+        let kernel = ["schedule", function].map(str::to_owned).to_vec();
+        rec.tables.stacks = Some(vec![Stack { id: 3, kernel, user: Vec::new() }]);
+        let (woken_ns, stack) = (10 * SECOND / part, Some(3));
+        rec.tables.spans =
+            Some(vec![Span { pid: 21, woken_ns, to_ns: woken_ns, stack, ..Default::default() }]);
+        assert_eq!(asked(&rec)[0].chain[1].waits_for, told, "{function}");
+    }
 }
 
 #[test]

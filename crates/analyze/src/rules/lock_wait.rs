@@ -312,6 +312,18 @@ mod tests {
         assert_eq!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().what, "a lock of the kernel");
     }
 
+    /// The tasks that wait are the kernel's: they write what tasks have dirtied, and nobody waits for them.
+    #[test]
+    fn is_quiet_about_waits_of_the_kernels_writers() {
+        for (comm, causes) in [("kworker/u8:2", 0), ("jbd2/vda-8", 0), ("nfsd", 1)] {
+            let mut rec = host(400);
+            for task in rec.tables.tasks.iter_mut().flatten().filter(|task| task.pid != 9) {
+                (task.kthread, task.comm) = (true, comm.into());
+            }
+            assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), causes, "{comm}");
+        }
+    }
+
     #[test]
     fn where_a_file_was_locked_no_lock_is_ruled_out() {
         let mut rec = host(8);

@@ -109,6 +109,19 @@ mod tests {
         assert_eq!(found[0].title, "5 % of 1000 TCP segments were sent again (50)");
     }
 
+    /// A live host is read as "host" and among its namespaces, at moments that differ.
+    #[test]
+    fn the_namespace_of_the_host_is_told_once() {
+        let mut rec = window(1000, 50, 0);
+        let mut own = window(1004, 50, 0).frames;
+        for frame in &mut own {
+            frame.name = frame.name.replace("netns/5/", "proc/");
+        }
+        rec.frames.extend(own);
+        let found = check(&Evidence::of(&rec)).unwrap();
+        assert_eq!(found.iter().map(|f| f.victim.id.as_str()).collect::<Vec<_>>(), ["5"]);
+    }
+
     #[test]
     fn is_quiet_when_only_syns_were_sent_again() {
         assert_eq!(check(&Evidence::of(&window(1000, 50, 50))), Ok(vec![]));
