@@ -33,12 +33,21 @@ pub struct LookSpec {
     pub settle_ms: u64,
     /// `whyslow doctor` is asked, too, once it has looked.
     pub doctor: bool,
+    /// Capabilities of root that whyslow has ("CAP_BPF"); none are named: all.
+    pub capabilities: Vec<String>,
 }
 
 impl Default for LookSpec {
     fn default() -> Self {
         let args = ["--for", "4s"].map(str::to_owned).to_vec();
-        LookSpec { args, window_s: 4, without_ms: 2_000, settle_ms: 1_000, doctor: false }
+        LookSpec {
+            args,
+            window_s: 4,
+            without_ms: 2_000,
+            settle_ms: 1_000,
+            doctor: false,
+            capabilities: Vec::new(),
+        }
     }
 }
 

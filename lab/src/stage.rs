@@ -3,6 +3,7 @@
 pub mod cases;
 pub mod cpu_fault;
 pub mod fault_module;
+pub mod few_rights;
 pub mod held_lock;
 pub mod irqs_off;
 pub mod late_wake;
@@ -165,11 +166,15 @@ fn look(plan: &Plan, stage: &Stage, names: &BTreeMap<String, String>) -> Result<
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let length = Duration::from_secs(plan.look.window_s);
     let kept = stage.share.join(DOCUMENT);
-    let mut look = Look::now(stage.whyslow.as_os_str(), &args, length, &kept)?;
-    // A command's own output stands before the document.
-    if plan.look.doctor {
-        look.document[DOCTOR] = lost_rungs(&stage.whyslow)?.into();
-    }
+    let whyslow = &stage.whyslow;
+    let look = few_rights::with_only(&plan.look.capabilities, || {
+        // A command's own output stands before the document.
+        let mut look = Look::now(whyslow.as_os_str(), &args, length, &kept)?;
+        if plan.look.doctor {
+            look.document[DOCTOR] = lost_rungs(whyslow)?.into();
+        }
+        Ok(look)
+    })?;
     fs::write(&kept, serde_json::to_vec(&look.document)?)?;
     Ok(look)
 }
