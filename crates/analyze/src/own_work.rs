@@ -124,6 +124,7 @@ pub(crate) struct OwnWork<'e, 'r> {
     /// was started there, and none are.
     init: bool,
     wrote: OnceCell<Wrote>,
+    bytes: OnceCell<BTreeMap<u32, Option<u64>>>,
 }
 
 /// Ns of waiting and CPU time by process, and of each by the device or journal that it was for; "" where that is not known.
@@ -150,6 +151,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             folded: all.iter().any(|task| task.folded > 0),
             init: all.iter().any(|task| task.kthread),
             wrote: OnceCell::new(),
+            bytes: OnceCell::new(),
         }
     }
 
@@ -296,9 +298,8 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         if above != Some(false) {
             return above;
         }
-        let groups = |task: &Task| (cgroups(task), task.autogroup);
         Some(match (self.task(one), self.task(other)) {
-            (Some(a), Some(b)) => a.ppid == b.ppid && self.is_parent(a.ppid) && groups(a) == groups(b),
+            (Some(a), Some(b)) => a.ppid == b.ppid && self.is_parent(a.ppid) && !are_set_apart(a, b),
             _ => false,
         })
     }
@@ -374,6 +375,10 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             }
         }
         let by_time = if own + others > 0.0 { others / (own + others) } else { 0.0 };
+        // Many small syncs take much time, and no more of a disk than they wrote. Metadata goes by way of the journal, and is
+        // nobody's bytes.
+        let data = chain.hops.first().is_some_and(|hop| hop.edge == "writeback");
+        let by_time = by_time.min(self.by_bytes(heads).filter(|_| data).unwrap_or(1.0));
         let (group, by_bytes) = self.by_cgroup(heads, chain);
         let (writer, share) = if by_bytes > by_time {
             let named = if most.0 != 0 { self.writer(most.0) } else { Writer { tgid: 0, name: group? } };
@@ -382,6 +387,37 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             (self.writer(most.0), by_time)
         };
         (share > 0.0).then_some((writer, share.min(1.0)))
+    }
+
+    /// Of the bytes that tasks wrote, the share of others; `None`: they are not counted, or not of all who wrote.
+    fn by_bytes(&self, heads: &[u32]) -> Option<f64> {
+        let (mut own, mut others) = (0.0, 0.0);
+        for (tgid, bytes) in self.bytes() {
+            match any(heads.iter().map(|head| self.is_family(*tgid, *head))) {
+                Some(true) => own += bytes.unwrap_or(0) as f64,
+                Some(false) if self.wrote().contains_key(tgid) => others += (*bytes)? as f64,
+                Some(false) => others += bytes.unwrap_or(0) as f64,
+                None => {}
+            }
+        }
+        (own + others > 0.0).then(|| others / (own + others))
+    }
+
+    /// By process; `None`: of a thread it is not known.
+    fn bytes(&self) -> &BTreeMap<u32, Option<u64>> {
+        self.bytes.get_or_init(|| {
+            let own_pids = &self.ev.recording().meta.own_pids;
+            let mut bytes: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+            for task in self.tables().tasks.iter().flatten() {
+                let counts = task.written_bytes != Some(0) && !task.kthread;
+                if !counts || own_pids.contains(&task.pid) || own_pids.contains(&task.tgid) {
+                    continue;
+                }
+                let sum = bytes.entry(task.tgid).or_insert(Some(0));
+                *sum = sum.zip(task.written_bytes).map(|(sum, more)| sum.saturating_add(more));
+            }
+            bytes
+        })
     }
 
     fn writer(&self, tgid: u32) -> Writer {
@@ -411,6 +447,14 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         let sum: f64 = others().map(|row| row.bytes as f64).sum();
         (named.map(|group| crate::names::cgroup_subject(group).name), if all > 0.0 { sum / all } else { 0.0 })
     }
+}
+
+/// Who ends leaves his session's group before his last switch (kernel/sched/autogroup.c, sched_autogroup_exit_task): which one
+/// that was is not known.
+fn are_set_apart(one: &Task, other: &Task) -> bool {
+    let has_left = |task: &Task| task.ended && task.autogroup == 0;
+    let sessions = one.autogroup != other.autogroup && !has_left(one) && !has_left(other);
+    cgroups(one) != cgroups(other) || sessions
 }
 
 /// Where a task was put.

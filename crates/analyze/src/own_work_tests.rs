@@ -137,6 +137,23 @@ fn who_writes_next_to_nothing_is_not_named() {
     assert_eq!(lock_wait(&beside(syncs(), task(20, 6, "cron"), 0, 5)), vec![]);
 }
 
+/// One that streams and then waits until its data are written, beside one that syncs a little, all the time.
+#[test]
+fn data_are_shared_out_by_bytes_where_the_kernel_counts_them() {
+    let told = |own: Option<u64>, others: Option<u64>| {
+        let mut rec = beside(syncs(), Task { written_bytes: others, ..task(20, 6, "fio") }, 7, 0);
+        for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 10) {
+            (span.stack, span.syscall) = (None, Some(74));
+        }
+        rec.tables.tasks.as_mut().unwrap()[0].written_bytes = own;
+        lock_wait(&rec).iter().any(|found| found.culprit.as_ref().is_some_and(|one| one.name == "fio"))
+    };
+    assert!(told(None, None), "by the time that each took");
+    assert!(told(Some(1 << 20), None), "what the other wrote is not known");
+    assert!(told(Some(1 << 20), Some(1 << 20)));
+    assert!(!told(Some(1 << 30), Some(1 << 20)));
+}
+
 #[test]
 fn ones_own_writers_are_no_strangers_unless_they_were_set_apart() {
     let child = task(20, 10, "writer");
@@ -145,6 +162,14 @@ fn ones_own_writers_are_no_strangers_unless_they_were_set_apart() {
     assert_eq!(lock_wait(&beside(syncs(), sibling, 0, 700)), vec![]);
     let apart = Task { unified_cgroup: 8, ..task(20, 5, "dd") };
     assert_eq!(lock_wait(&beside(syncs(), apart, 0, 700)).len(), 1);
+    let session = Task { autogroup: 4, ..task(20, 5, "dd") };
+    let session =
+        |ended| Task { ended, unified_cgroup: 7, autogroup: if ended { 0 } else { 4 }, ..session.clone() };
+    for (ended, told) in [(true, 0), (false, 1)] {
+        let mut rec = beside(syncs(), session(ended), 0, 700);
+        rec.tables.tasks.as_mut().unwrap()[0].autogroup = 9;
+        assert_eq!(lock_wait(&rec).len(), told, "one that has ended ({ended}) is in no session's group");
+    }
 }
 
 #[test]

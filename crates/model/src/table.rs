@@ -124,6 +124,9 @@ pub struct Task {
     pub voluntary: u64,
     /// Involuntary switches.
     pub involuntary: u64,
+    /// Bytes that it made dirty in the page cache or sent to a disk itself, by the kernel (`task_io_account_write`), whoever writes them
+    /// out; `None`: not counted (CONFIG_TASK_IO_ACCOUNTING), or not known of the window.
+    pub written_bytes: Option<u64>,
     /// CPUs it may use, as a list ("0-1,3").
     pub allowed: String,
     /// How many CPUs it may use; offline ones may be among them.

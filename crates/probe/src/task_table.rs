@@ -90,6 +90,7 @@ fn row_of(now: &tasks_one, then: Option<&tasks_one>, possible: usize) -> table::
         switches_in: since(now.switches_in, then.map(|t| t.switches_in)),
         voluntary: since(now.voluntary, then.map(|t| t.voluntary)),
         involuntary: since(now.involuntary, then.map(|t| t.involuntary)),
+        written_bytes: written(now.written, then),
         allowed: cpu_list(&now.allowed, possible),
         allowed_count: now.allowed_count,
         policy: now.policy,
@@ -120,6 +121,7 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
         switches_in: since(exit.switches_in, then.map(|t| t.switches_in)),
         voluntary: since(exit.voluntary, then.map(|t| t.voluntary)),
         involuntary: since(exit.involuntary, then.map(|t| t.involuntary)),
+        written_bytes: written(exit.written, then),
         // Its end tells the number only: where that has changed, which CPUs they were is not known.
         allowed: then
             .filter(|t| t.allowed_count == exit.allowed_count)
@@ -148,6 +150,13 @@ fn of_the_window(row: &mut table::Task) {
     }
     (row.exec_ns, row.run_delay_ns) = (row.traced_ns, row.runnable_ns);
     (row.switches_in, row.voluntary, row.involuntary) = (0, 0, 0);
+    row.written_bytes = None;
+}
+
+/// What it wrote since then; its kernel may not count it.
+fn written(now: u64, then: Option<&tasks_one>) -> Option<u64> {
+    const NOT_COUNTED: u64 = u64::MAX;
+    (now != NOT_COUNTED).then(|| now.saturating_sub(then.map_or(0, |then| then.written)))
 }
 
 /// Of a task that we could not note the kernel knows how long it ran and was ready, and nobody how long it waited.
@@ -184,6 +193,9 @@ fn add_trace(row: &mut table::Task, slot: &sched_slot) {
     row.creator = slot.creator;
     row.exec_ns = row.exec_ns.saturating_sub(slot.exec_base);
     row.run_delay_ns = row.run_delay_ns.saturating_sub(slot.delay_base);
+    if slot.taken_over != 0 {
+        row.written_bytes = None; // what it wrote under its own number is not told apart
+    }
     row.traced_ns = sum(sched::RUNNING).ns;
     row.unknown_ns = slot.unknown_ns;
     (row.runnable_ns, row.runnable_worst_ns, row.runnable_count) = all_of(sum(sched::READY));

@@ -235,6 +235,7 @@ fn add(sum: &mut sched_exit, more: &sched_exit) {
         (&mut sum.switches_in, more.switches_in),
         (&mut sum.voluntary, more.voluntary),
         (&mut sum.involuntary, more.involuntary),
+        (&mut sum.written, more.written),
     ];
     for (to, from) in sums {
         *to = to.saturating_add(from);

@@ -209,6 +209,11 @@ struct pid {
 	struct upid numbers[1];
 };
 
+/* CONFIG_TASK_IO_ACCOUNTING */
+struct task_io_accounting {
+	__u64 write_bytes;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	struct files_struct *files;
@@ -225,6 +230,7 @@ struct task_struct {
 	const struct cpumask *cpus_ptr;
 	struct sched_entity se;
 	struct sched_info sched_info;
+	struct task_io_accounting ioac;
 	struct task_group *sched_task_group;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
@@ -410,6 +416,14 @@ static __always_inline __u32 task_state(struct task_struct *t)
 	if (bpf_core_field_exists(t->__state))
 		return t->__state;
 	return old->state;
+}
+
+/* Bytes that the task has made dirty or sent to a disk itself (task_io_account_write: folio_account_dirtied, and direct I/O).
+ * ~0: this kernel does not count them.
+ */
+static __always_inline __u64 bytes_written(struct task_struct *t)
+{
+	return bpf_core_field_exists(t->ioac) ? BPF_CORE_READ(t, ioac.write_bytes) : ~0ULL;
 }
 
 static __always_inline bool is_on_cpu(struct task_struct *t)

@@ -23,6 +23,7 @@ struct sched_exit {
 	__u64 switches_in;
 	__u64 voluntary;
 	__u64 involuntary;
+	__u64 written;
 	__u64 weight;
 	__u64 cpu_cgroup;
 	__u64 memory_cgroup;
@@ -529,6 +530,7 @@ static __noinline int tell_exit(struct task_struct *t, struct sched_slot *s, __u
 	e->switches_in = t->sched_info.pcount;
 	e->voluntary = t->nvcsw;
 	e->involuntary = t->nivcsw;
+	e->written = bytes_written(t);
 	e->weight = t->se.load.weight;
 	e->tgid = t->tgid;
 	e->ppid = BPF_CORE_READ(parent, tgid);

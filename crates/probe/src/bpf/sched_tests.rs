@@ -60,6 +60,42 @@ fn root_a_threads_time_adds_up_to_its_life() {
     );
 }
 
+/// The kernel counts what a task makes dirty, in pages: threads of ours write so much to a file each, by their ends.
+#[test]
+fn root_what_threads_write_is_what_the_kernel_has_counted() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap(); // /tmp may be a tmpfs, whose pages nobody counts
+    let drawn = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos() as usize;
+    let mut slot = MaybeUninit::uninit();
+    let mut sched =
+        Sched::load(&mut slot, Layout::default(), Budget::of(2, false)).expect("root may load it");
+    sched.begin().expect("root may trace the scheduler");
+    let of_thread = |n: usize| {
+        let pages = if n == 0 { 0 } else { drawn / n % 900 };
+        let file = folder.path().join(n.to_string());
+        let write = move || {
+            std::fs::write(file, vec![1; pages * 4096]).unwrap();
+            // SAFETY: gettid has no arguments and cannot fail.
+            unsafe { libc::gettid() as u32 }
+        };
+        (std::thread::spawn(write).join().unwrap(), pages as u64)
+    };
+    let wrote: Vec<(u32, u64)> = (0..10).map(of_thread).collect();
+    let (seen, _) = sched.finish().unwrap();
+    let exits = seen.exits.single();
+    // join() returns when a thread clears its tid, before its last switch: one or the other may live on.
+    let ended = |pid| exits.iter().find(|exit| exit.pid == pid).map(|exit| exit.written);
+    let told: Vec<(u64, u64)> =
+        wrote.iter().filter_map(|(pid, pages)| Some((*pages, ended(*pid)?))).collect();
+    assert!(told.len() > 5, "{wrote:?}: {told:?}");
+    for (pages, bytes) in told {
+        // The file's own blocks are written, too.
+        assert!(
+            (pages * 4096..(pages + 40) * 4096).contains(&bytes),
+            "{bytes} bytes of {pages} pages, {drawn}"
+        );
+    }
+}
+
 /// The rows of one thread, with times from the begin of the window.
 fn timeline_of(pid: u32, seen: &mut Seen) -> Vec<whyslow_model::table::Span> {
     let mut kernel = crate::symbols::KernelNames::from(&crate::kallsyms::Kallsyms::read());

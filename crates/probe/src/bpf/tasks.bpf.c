@@ -20,6 +20,7 @@ struct tasks_one {
 	__u64 switches_in;
 	__u64 voluntary;
 	__u64 involuntary;
+	__u64 written;
 	__u64 weight;
 	__u64 cpu_cgroup;
 	__u64 memory_cgroup;
@@ -225,6 +226,7 @@ int walk(struct bpf_iter__task *ctx)
 	one->switches_in = t->sched_info.pcount;
 	one->voluntary = t->nvcsw;
 	one->involuntary = t->nivcsw;
+	one->written = bytes_written(t);
 	one->pid = t->pid;
 	one->tgid = t->tgid;
 	one->ppid = plain(t)->real_parent->tgid;
