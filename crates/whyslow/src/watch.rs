@@ -62,6 +62,7 @@ pub fn fit(follows: bool) -> Result<Fit> {
 
 /// Look at this host.
 pub fn watch(look: Look) -> Result<Recording> {
+    ending::begin(Outcome::CouldNotLook.status());
     let fit = fit(look.follow.is_some())?;
     if !is_root() {
         note(
@@ -70,7 +71,6 @@ pub fn watch(look: Look) -> Result<Recording> {
     }
     let stop = interrupt::catch();
     priority::raise();
-    ending::begin(Outcome::CouldNotLook.status());
     let mut progress = Progress::new();
     let recording = whyslow_probe::record(&look.plan(fit), stop, &mut progress);
     progress.done();

@@ -82,6 +82,35 @@ fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
     assert!(began.elapsed() < Duration::from_secs(49));
 }
 
+/// A file of /proc that does not answer, as on a host with a lock that nobody lets go: here it is a pipe that nobody opens.
+#[test]
+fn root_a_look_that_is_stuck_is_ended_and_says_at_what_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: a plain call with a name that ends.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let began = Instant::now();
+    let looks = [("/proc/loadavg", "in its beginning;"), ("/proc/kallsyms", "in loading the probes;")];
+    let stuck = looks.map(|(file, at)| {
+        // The mount is in a namespace that ends with whyslow.
+        let script = format!("mount --bind {} {file} && exec \"$WHYSLOW\" --for 300ms", pipe.display());
+        let mut look = Command::new("unshare");
+        look.args(["--mount", "--propagation", "private", "sh", "-c", &script]).stdin(Stdio::null());
+        look.env("WHYSLOW", env!("CARGO_BIN_EXE_whyslow")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        (file, at, look.spawn().unwrap())
+    });
+    for (file, at, look) in stuck {
+        let output = look.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(status(&output), 2, "{file}: {said}");
+        assert!(output.stdout.is_empty());
+        let told = said.lines().last().unwrap_or_default();
+        assert!(told.contains("did not come to its end") && told.contains(at), "{file}: {said}");
+        assert!(began.elapsed() > Duration::from_secs(60), "a minute without a step");
+    }
+}
+
 /// The answer is longer than a pipe holds, and nobody reads it: one Ctrl-C, or one SIGTERM, ends that.
 #[test]
 fn root_an_answer_that_nobody_reads_is_ended_by_one_signal() {

@@ -70,7 +70,7 @@ fn root_what_threads_write_is_what_the_kernel_has_counted() {
         Sched::load(&mut slot, Layout::default(), Budget::of(2, false)).expect("root may load it");
     sched.begin().expect("root may trace the scheduler");
     let of_thread = |n: usize| {
-        let pages = if n == 0 { 0 } else { drawn / n % 900 };
+        let pages = drawn.checked_div(n).unwrap_or(0) % 900;
         let file = folder.path().join(n.to_string());
         let write = move || {
             std::fs::write(file, vec![1; pages * 4096]).unwrap();

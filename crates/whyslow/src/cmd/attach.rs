@@ -6,6 +6,7 @@ use anyhow::Result;
 use whyslow_probe::Follow;
 
 use crate::cli::{Following, Keeping, Telling, WindowArgs, outcome};
+use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 use crate::whom::{Target, numbers_are_ours};
@@ -52,6 +53,7 @@ struct Whom {
 /// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.keeping.must_be_writable()?;
+    ending::begin(Outcome::CouldNotLook.status());
     numbers_are_ours()?;
     let target = match &args.whom {
         Whom { cgroup: Some(path), .. } => Target::cgroup(path)?,

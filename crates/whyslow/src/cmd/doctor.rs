@@ -5,12 +5,15 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_report::paragraph;
 
+use crate::ending;
 use crate::out::say;
 use crate::outcome::Outcome;
 
 /// One paragraph a rung.
 pub fn run(out: &mut dyn Write) -> Result<Outcome> {
+    ending::begin(Outcome::CouldNotLook.status());
     let rungs = whyslow_probe::doctor();
+    ending::done();
     let mut page = String::new();
     for rung in &rungs {
         let mark = if rung.ok { "ok    " } else { "lost  " };

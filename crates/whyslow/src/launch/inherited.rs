@@ -1,12 +1,15 @@
-//! What this process was started with, where something has changed it by the time `main` runs.
+//! What this process was started with, where something has changed it by the time it is asked for.
 //!
 //! Rust's runtime ignores SIGPIPE, and an ignored signal stays ignored over execve: `whyslow run -- yes | head -1`
-//! would never end. What the caller had set is to be seen only before that: in `.init_array`.
+//! would never end. What the caller had set is to be seen only before that: in `.init_array`. SIGALRM is what our own watchdog
+//! is called with.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+static SIGALRM_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+static SIGALRM_WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -14,11 +17,29 @@ static BEFORE_THE_RUNTIME: extern "C" fn() = look;
 
 extern "C" fn look() {
     SIGPIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    SIGALRM_WAS_IGNORED.store(is_ignored(libc::SIGALRM), Ordering::Relaxed);
+    // SAFETY: an all-zero signal set is valid, and is filled here; no set changes nothing.
+    let blocked = unsafe {
+        let mut mask = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        libc::sigismember(&raw const mask, libc::SIGALRM) == 1
+    };
+    SIGALRM_WAS_BLOCKED.store(blocked, Ordering::Relaxed);
 }
 
 /// Whether whoever started us had SIGPIPE ignored.
 pub fn sigpipe_was_ignored() -> bool {
     SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
+}
+
+/// ... SIGALRM.
+pub fn sigalrm_was_ignored() -> bool {
+    SIGALRM_WAS_IGNORED.load(Ordering::Relaxed)
+}
+
+/// Whether he held SIGALRM back.
+pub fn sigalrm_was_blocked() -> bool {
+    SIGALRM_WAS_BLOCKED.load(Ordering::Relaxed)
 }
 
 /// Whether a signal is ignored now.

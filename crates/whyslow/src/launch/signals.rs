@@ -48,6 +48,10 @@ impl Signals {
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, &raw mut mask);
             libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            // The timer that watches us has let it in.
+            if inherited::sigalrm_was_blocked() {
+                libc::sigaddset(&raw mut mask, libc::SIGALRM);
+            }
             Signals { mask, sigchld_was_ignored, before: Vec::new() }
         }
     }
@@ -59,6 +63,7 @@ impl Signals {
         unsafe {
             libc::signal(libc::SIGPIPE, action(inherited::sigpipe_was_ignored()));
             libc::signal(libc::SIGCHLD, action(self.sigchld_was_ignored));
+            libc::signal(libc::SIGALRM, action(inherited::sigalrm_was_ignored()));
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut());
         }
     }

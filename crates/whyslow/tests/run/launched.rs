@@ -20,12 +20,13 @@ fn oddly(command: &mut Command) -> &mut Command {
     // SAFETY: system calls on numbers and local sets between fork and exec.
     unsafe {
         command.pre_exec(|| {
-            for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGUSR2, libc::SIGQUIT] {
+            for signal in [libc::SIGPIPE, libc::SIGCHLD, libc::SIGUSR2, libc::SIGQUIT, libc::SIGALRM] {
                 libc::signal(signal, libc::SIG_IGN);
             }
             let mut set = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
             libc::sigaddset(&raw mut set, libc::SIGUSR1);
+            libc::sigaddset(&raw mut set, libc::SIGALRM);
             libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
             libc::umask(0o027);
             libc::setpriority(libc::PRIO_PROCESS, 0, 5);
