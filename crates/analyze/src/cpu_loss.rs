@@ -265,6 +265,18 @@ impl<'r> World<'r> {
         own.map(|task| task.exec_ns as f64).sum()
     }
 
+    /// The time that each of `members`, all of one mask, can have waited because the look itself had their CPUs: at most.
+    #[must_use]
+    pub fn behind_own(&self, members: &BTreeSet<usize>) -> u64 {
+        let number = members.first().and_then(|at| self.allowed.number(*at));
+        let Some(mask) = number.and_then(|number| self.allowed.masks().get(number)) else { return 0 };
+        let common = self.allowed.common();
+        let (outside, inside) = (common.without(mask), common.and(mask));
+        let beside = self.times.own_at_least(&outside, &inside, self.own(&inside), &self.allowed);
+        let own = (self.own(&Cpus::default()) - beside).max(0.0);
+        (own / f64::from(mask.count().max(1))) as u64
+    }
+
     /// CPU time that nobody used.
     #[must_use]
     pub fn idle(&self) -> Duration {

@@ -183,7 +183,10 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         }
         let below = || chain.tasks.iter().skip(1).flatten().map(|(pid, _)| *pid);
         let is_own = |pid: u32| any(heads.iter().map(|head| self.is_below(pid, *head)));
-        if CHILDREN.contains(&head.edge.as_str()) && !heads.is_empty() {
+        // A wait whose end the tracer missed has no stack: that of a parent whose child ended it was for the child.
+        let of_others = |pid: u32| heads.iter().all(|head| self.sure_tgid(pid) != self.sure_tgid(*head));
+        let missed = head.edge == "unknown" && told.head.stack.is_none() && below().all(of_others);
+        if (missed || CHILDREN.contains(&head.edge.as_str())) && !heads.is_empty() {
             match all(below().map(is_own)) {
                 Some(true) => return Whose::Own,
                 Some(false) => {}

@@ -232,6 +232,17 @@ fn the_work_of_ones_own_children_is_no_loss() {
     assert_eq!(lock_wait(&vforks(task(41, 40, "sh"), State::Io, BUFFER)), vec![]);
     // A stranger is no child: nothing is known of whose work it is.
     assert!(!lock_wait(&vforks(task(41, 6, "ghost"), State::Io, BUFFER)).is_empty());
+    let missed = |child: Task| {
+        let mut rec = vforks(child, State::Io, BUFFER);
+        for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.stack == Some(VFORK)) {
+            (span.stack, span.syscall) = (None, None);
+        }
+        lock_wait(&rec)
+    };
+    assert_eq!(missed(task(41, 40, "sh")), vec![], "a wait whose end was missed");
+    assert!(!missed(task(41, 6, "ghost")).is_empty());
+    let thread = Task { tgid: 40, ..task(41, 5, "sh") };
+    assert!(!missed(thread).is_empty(), "a thread may hold a lock that another needs");
 }
 
 #[test]

@@ -13,6 +13,6 @@ pub(crate) use compare::{Against, SLOW, Verdict, World};
 pub(crate) use measure::Measured;
 #[cfg(test)]
 pub(crate) use measure::tests as measured_tests;
-pub(crate) use reasons::{Reason, Reasons, reasons};
+pub(crate) use reasons::{Reason, Reasons, of_disks, reasons};
 pub use rows::rows;
-pub(crate) use victims::{Places, Victims, victims};
+pub(crate) use victims::{Places, Victims, requester, victims};

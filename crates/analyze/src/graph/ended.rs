@@ -15,10 +15,18 @@ use super::timeline::Line;
 #[derive(Debug, Default)]
 pub(super) struct Ended<'r>(Table<&'r str, Mix>, Set<u32>);
 
+/// Of one name: of those who have rows of their own, and of the others.
+#[derive(Default)]
+struct Sums {
+    told: Mix,
+    rowless: Mix,
+}
+
 impl<'r> Ended<'r> {
-    /// Of these.
-    pub fn of(tasks: &'r [Task]) -> Self {
-        let mut sums: Table<&str, Mix> = Table::default();
+    /// Of these. Those who have rows stand for their name only where all have some: who bore thousands is called as they
+    /// are, and his waits for them are none of theirs.
+    pub fn of(tasks: &'r [Task], lines: &Table<u32, Line>) -> Self {
+        let mut sums: Table<&str, Sums> = Table::default();
         let (mut names, mut several): (Table<u32, &str>, Set<u32>) = Default::default();
         for task in tasks {
             if *names.entry(task.pid).or_insert(&task.comm) != task.comm {
@@ -26,7 +34,8 @@ impl<'r> Ended<'r> {
             }
         }
         for task in tasks.iter().filter(|task| task.ended && task.born && !task.comm.is_empty()) {
-            let sum = sums.entry(&task.comm).or_default();
+            let sums = sums.entry(&task.comm).or_default();
+            let sum = if has_rows(task, lines) { &mut sums.told } else { &mut sums.rowless };
             sum.running_ns = sum.running_ns.saturating_add(task.traced_ns);
             sum.runnable_ns = sum.runnable_ns.saturating_add(task.runnable_ns);
             sum.io_ns = sum.io_ns.saturating_add(task.io_ns);
@@ -34,8 +43,9 @@ impl<'r> Ended<'r> {
             sum.sleep_ns = sum.sleep_ns.saturating_add(task.sleep_ns);
             sum.unknown_ns = sum.unknown_ns.saturating_add(task.unknown_ns);
         }
-        sums.retain(|_, sum| sum.total_ns() > 0);
-        Ended(sums, several)
+        let of_name = |sums: Sums| if sums.rowless.total_ns() > 0 { sums.rowless } else { sums.told };
+        let sums = sums.into_iter().map(|(comm, sums)| (comm, of_name(sums)));
+        Ended(sums.filter(|(_, sum)| sum.total_ns() > 0).collect(), several)
     }
 
     /// Whether all that had this number were called so, as far as rows tell.
@@ -87,4 +97,11 @@ impl Graph<'_> {
         self.lines.get(&pid).is_none_or(|line| line.is_little())
             && self.tasks.get(&pid).is_some_and(|task| task.born && task.ended)
     }
+}
+
+/// Whether rows tell of at least half of its life.
+fn has_rows(task: &Task, lines: &Table<u32, Line>) -> bool {
+    let line = lines.get(&task.pid).filter(|line| task.folded == 0 && line.is_one());
+    let told = line.and_then(Line::life).map_or(0, |(from, to)| to.saturating_sub(from));
+    told > 0 && told >= task.lived_ns / 2
 }

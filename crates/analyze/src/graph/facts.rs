@@ -108,12 +108,14 @@ impl<'r> Graph<'r> {
         comms.extend(tasks.iter().map(|(pid, t)| (*pid, &*t.comm)));
         let names = Names::default();
         let rests = Rests::of(&names);
+        let lines = lines(spans, &tasks, window);
         Some(Graph {
             rec,
             spans,
             stacks,
             window,
-            lines: lines(spans, &tasks, window),
+            ended: Ended::of(tables.tasks.as_deref().unwrap_or_default(), &lines),
+            lines,
             tasks,
             groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,
@@ -121,7 +123,6 @@ impl<'r> Graph<'r> {
             fuel: Cell::new(0),
             known: RefCell::default(),
             asked: Asked::of(rec),
-            ended: Ended::of(tables.tasks.as_deref().unwrap_or_default()),
             binding: OnceCell::new(),
             judge,
             on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),

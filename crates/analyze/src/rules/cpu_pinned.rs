@@ -146,7 +146,9 @@ type HeldUp = Table<u32, u64>;
 fn of_the_mask(world: &World<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
     let raw: f64 =
         members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
-    let waited: f64 = members.iter().map(|at| for_others(world, held_up, *at) as f64).sum();
+    let own = world.behind_own(members);
+    let waited = |at: &usize| for_others(world, held_up, *at).saturating_sub(own) as f64;
+    let waited: f64 = members.iter().map(waited).sum();
     loss.part(if raw > 0.0 { waited / raw } else { 1.0 })
 }
 

@@ -296,6 +296,22 @@ fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
     }
 }
 
+/// A real-time task has the other CPU, and who looks had a part of theirs: without him they would have had that, mask or not.
+#[test]
+fn what_looking_took_from_their_own_cpus_is_not_the_masks() {
+    let with_own = |own_ms: u64, each_ms: u64| {
+        let mut rec = with_stat(host(3, "1", 1, each_ms), [0, 0]);
+        let urgent = Task { policy: 1, pid: 6, ..host(1, "0", 1, 1000).tables.tasks.unwrap().remove(0) };
+        let looks = Task { tgid: 7, pid: 8, ..host(1, "0-1", 2, own_ms).tables.tasks.unwrap().remove(0) };
+        rec.tables.tasks.as_mut().unwrap().extend([urgent, looks]);
+        rec.meta.own_pids = vec![7];
+        check(&Evidence::of(&rec))
+    };
+    for (own_ms, each_ms) in [(400, 200), (600, 133), (100, 300), (0, 333)] {
+        assert_eq!(with_own(own_ms, each_ms), Ok(vec![]), "{own_ms} ms of its own");
+    }
+}
+
 /// It is alone on its CPU but for the thread that measures that, and would meet as many lesser tasks on the other one.
 #[test]
 fn what_looks_makes_no_crowd() {

@@ -57,8 +57,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let nets = ev.netns().unwrap_or_default();
     let nets: Table<&str, &Netns> = nets.iter().rev().map(|net| (net.inode.as_str(), net)).collect();
     let mut connects = Connects::of(connects);
-    let full = listeners.iter().filter(|listener| overflowed(&nets, listener));
-    Ok(full.map(|listener| finding(ev, listener, &connects.paid(ev, listener))).collect())
+    let full: Vec<_> = listeners.iter().filter(|listener| overflowed(&nets, listener)).collect();
+    let kept = kept_from_running(ev, &full);
+    Ok(full.into_iter().map(|one| finding(ev, one, &connects.paid(ev, one), kept.get(&one.tgid))).collect())
 }
 
 /// A drop is an overflow unless the namespace's own counter says that there was none.
@@ -68,7 +69,7 @@ fn overflowed(nets: &Table<&str, &Netns>, l: &table::Listener) -> bool {
     l.queue > l.limit || (l.overflows > 0 && !none)
 }
 
-fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid) -> Finding {
+fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Kept>) -> Finding {
     let lost = paid.blocked + paid.watched_share;
     if lost < LEAST_LOST {
         let who = Subject::new(SubjectKind::Socket, l.local.clone(), server(l));
@@ -102,7 +103,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid) -> Finding {
             per_call: None,
             grows_with: None,
         })
-        .hop(accept_hop(ev, l, lost));
+        .hop(accept_hop(ev, l, kept, lost));
     if !paid.watched.is_zero() {
         found = found.between(paid.blocked, paid.blocked + paid.watched);
     }
@@ -110,7 +111,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid) -> Finding {
 }
 
 /// What the server did instead of accepting.
-fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, lost: Duration) -> Hop {
+fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost: Duration) -> Hop {
     let threads = || ev.threads(l.tgid).iter().filter(|_| l.tgid != 0);
     let sum = |of: fn(&table::Task) -> u64| threads().map(|t| of(t)).fold(0, u64::saturating_add);
     let states = [
@@ -120,9 +121,9 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, lost: Duration) -> Hop {
         ("sleep", "something else than connections", sum(|t| t.sleep_ns)),
     ];
     let most = states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2);
-    let (state, waits_for) = match (kept_from_running(ev, l), most) {
+    let (state, waits_for) = match (kept, most) {
         // Who has nothing to do sleeps, too: that says less.
-        (Some(by), _) => ("sleep", by),
+        (Some(by), _) => ("sleep", format!("{}, for {}", by.waits_for, seconds(by.time))),
         (None, Some((state, what, _))) => (state, format!("{what}, most of the window")),
         (None, None) => ("unknown", "not known".to_owned()),
     };
@@ -144,21 +145,35 @@ const KEPT: [&str; 3] = ["stopped", "frozen", "traced"];
 /// A thread that was kept from running for a smaller part of the window had time to accept.
 const KEPT_LONG: f64 = 0.05;
 
-/// What kept a thread of the server from running for long.
-fn kept_from_running(ev: &Evidence<'_>, l: &table::Listener) -> Option<String> {
-    let threads: Set<u32> = ev.threads(l.tgid).iter().map(|task| task.pid).collect();
-    let mut kept: BTreeMap<(u32, String), u64> = BTreeMap::new();
-    for span in ev.spans().unwrap_or_default().iter().filter(|span| threads.contains(&span.pid)) {
+/// What kept a thread from running.
+struct Kept {
+    waits_for: String,
+    time: Duration,
+}
+
+/// What kept a thread of the servers from running for long, by process.
+fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32, Kept> {
+    let servers: Set<u32> = full.iter().map(|listener| listener.tgid).filter(|tgid| *tgid != 0).collect();
+    let threads = servers.iter().flat_map(|tgid| ev.threads(*tgid).iter().map(|task| (task.pid, *tgid)));
+    let threads: Table<u32, u32> = threads.collect();
+    let mut sums: BTreeMap<(u32, u32, String), u64> = BTreeMap::new();
+    for span in ev.spans().unwrap_or_default() {
+        let Some(tgid) = threads.get(&span.pid) else { continue };
         let kind = kinds::of(span, ev.stacks());
         if KEPT.contains(&kind.word) {
-            let sum = kept.entry((span.pid, kind.waits_for)).or_default();
+            let sum = sums.entry((*tgid, span.pid, kind.waits_for)).or_default();
             *sum = sum.saturating_add(span.woken_ns.saturating_sub(span.at_ns));
         }
     }
-    let ((_, waits_for), ns) = kept.into_iter().max_by_key(|(_, ns)| *ns)?;
-    let time = Duration::from_nanos(ns);
-    let long = time.as_secs_f64() >= KEPT_LONG * ev.window().as_secs_f64();
-    long.then(|| format!("{waits_for}, for {}", seconds(time)))
+    let mut longest: Table<u32, Kept> = Table::default();
+    for ((tgid, _, waits_for), ns) in sums {
+        let time = Duration::from_nanos(ns);
+        let is_long = time.as_secs_f64() >= KEPT_LONG * ev.window().as_secs_f64();
+        if is_long && longest.get(&tgid).is_none_or(|other| other.time < time) {
+            longest.insert(tgid, Kept { waits_for, time });
+        }
+    }
+    longest
 }
 
 fn with_advice(found: Finding, l: &table::Listener) -> Finding {

@@ -11,7 +11,9 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, c
 use super::Rule;
 use crate::Evidence;
 use crate::cpus;
-use crate::speed::{Against, Measured, Reason, Reasons, SLOW, Verdict, Victims, World, reasons, victims};
+use crate::speed::{
+    Against, Measured, Reason, Reasons, SLOW, Verdict, Victims, World, of_disks, reasons, requester, victims,
+};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -132,10 +134,12 @@ fn because(group: &Group) -> String {
 }
 
 fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
-    let lost = victims(ev, &group.ratios(|verdict| verdict.ratio))?;
-    let least = victims(ev, &group.ratios(|verdict| verdict.least))?;
     // Traced handlers are the host's own work: what they take is somebody's packets; and so is the way into them.
     let key = group.why.key();
+    let of_disks = || key == ["interrupts"] && group.numbers().iter().all(|cpu| of_disks(ev, *cpu));
+    let own_work = if of_disks() { requester(ev) } else { None };
+    let lost = victims(ev, &group.ratios(|verdict| verdict.ratio), own_work)?;
+    let least = victims(ev, &group.ratios(|verdict| verdict.least), own_work)?;
     let is_work = key == ["exits"] || (group.against() == Against::Itself && key == ["interrupts"]);
     let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;
     let culprit = culprit(group);

@@ -22,14 +22,34 @@ pub(crate) struct Victims {
     pub on_cpu: Duration,
 }
 
-/// What tasks lost on CPUs that take `ratio` times longer than they should.
-pub(crate) fn victims(ev: &Evidence<'_>, slow: &BTreeMap<u32, f64>) -> Result<Victims, Missing> {
+/// The process that waits for nearly all I/O of the host, so that what completes requests is its own work. Kernel threads' waits
+/// are somebody's whom no row names.
+pub(crate) fn requester(ev: &Evidence<'_>) -> Option<u32> {
+    const NEARLY_ALL: f64 = 0.9;
+    let mut waits: BTreeMap<u32, u64> = BTreeMap::new();
+    for task in ev.tasks().ok()? {
+        let sum = waits.entry(task.tgid).or_default();
+        *sum = sum.saturating_add(task.io_count);
+    }
+    let all = waits.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+    let (tgid, most) = waits.into_iter().max_by_key(|(_, count)| *count)?;
+    let is_kernels = || ev.task(tgid).is_none_or(|task| task.kthread);
+    (most > 0 && most as f64 >= NEARLY_ALL * all as f64 && !is_kernels()).then_some(tgid)
+}
+
+/// What tasks lost on CPUs that take `ratio` times longer than they should; to `but` it was its own work.
+pub(crate) fn victims(
+    ev: &Evidence<'_>,
+    slow: &BTreeMap<u32, f64>,
+    but: Option<u32>,
+) -> Result<Victims, Missing> {
     let tasks = ev.tasks()?;
     let places = Places::of(ev);
     let own: BTreeSet<u32> = ev.recording().meta.own_pids.iter().copied().collect();
     let mut processes: BTreeMap<u32, (String, f64, f64)> = BTreeMap::new();
     let mut on_cpu = 0.0;
-    for task in tasks.iter().filter(|task| !task.kthread && !own.contains(&task.tgid)) {
+    let may_lose = |task: &&Task| !task.kthread && !own.contains(&task.tgid) && Some(task.tgid) != but;
+    for task in tasks.iter().filter(may_lose) {
         // By the wall clock: what an interrupt takes is not in its CPU time where the kernel accounts for interrupts.
         let ran = task.exec_ns.max(task.traced_ns) as f64;
         let mut lost = 0.0;
@@ -134,7 +154,7 @@ mod tests {
             t.spans = Some(vec![short(1, S / 8), short(0, S / 8)]);
         });
         host.0.meta.own_pids = vec![99];
-        let lost = victims(&host.ev(), &BTreeMap::from([(1, 4.0)])).unwrap();
+        let lost = victims(&host.ev(), &BTreeMap::from([(1, 4.0)]), None).unwrap();
         let ms: Vec<_> = lost.processes.iter().map(|(pid, _, lost)| (*pid, lost.as_millis())).collect();
         assert_eq!(ms, [(7, 750), (8, 375), (9, 375)]);
         assert_eq!((lost.lost.as_millis(), lost.on_cpu.as_millis()), (1500, 2000));
@@ -143,7 +163,7 @@ mod tests {
     #[test]
     fn whose_cpu_is_not_known_has_lost_nothing() {
         let host = Fixture::second().with(|t| t.tasks = Some(vec![task(7, S, "0-1")]));
-        assert_eq!(victims(&host.ev(), &BTreeMap::from([(1, 4.0)])).unwrap().lost, Duration::ZERO);
-        assert!(victims(&Fixture::second().ev(), &BTreeMap::new()).is_err());
+        assert_eq!(victims(&host.ev(), &BTreeMap::from([(1, 4.0)]), None).unwrap().lost, Duration::ZERO);
+        assert!(victims(&Fixture::second().ev(), &BTreeMap::new(), None).is_err());
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use whyslow_model::SubjectKind;
 use whyslow_model::chain::Chain;
+use whyslow_model::table::Task;
 use whyslow_model::timeline::{LockWait, Run, State};
 
 use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, locked, woken_by};
@@ -251,6 +252,28 @@ fn a_ping_pong_is_told_by_those_who_stand_for_it() {
         parts,
         [("on CPU", ms(500)), ("a pipe, in short waits (woken by t*)", ms(400)), ("a pipe", ms(100)),]
     );
+}
+
+#[test]
+fn waits_of_who_bore_thousands_are_none_of_those_called_alike() {
+    let mut host = Host::window(909);
+    let child = Wait { stands_ns: 900 * MS, ..woken_by("do_wait", 70) };
+    host.task(10, "t70", 0, &[Runs(9), Short(State::Sleep, 890), Waits(10, child)]).ends().watch(10);
+    let tasks = host.rec.tables.tasks.as_mut().unwrap();
+    tasks[0] = Task {
+        born: true,
+        ended: true,
+        lived_ns: 909 * MS,
+        traced_ns: 9 * MS,
+        sleep_ns: 900 * MS,
+        ..tasks[0].clone()
+    };
+    let children = Task { pid: 70, comm: "t70".to_owned(), born: true, ended: true, ..Task::default() };
+    tasks.push(Task { folded: 1_000, lived_ns: 900 * MS, traced_ns: 900 * MS, ..children });
+    let account = wall::account(&host.graph()).unwrap();
+    assert_eq!(account.unexplained, ms(0), "{:#?}", account.parts);
+    let waits = account.parts.iter().find(|part| part.kind == "child").unwrap();
+    assert_eq!(waits.parts.iter().map(|part| part.kind.as_str()).collect::<Vec<_>>(), ["running"]);
 }
 
 #[test]
