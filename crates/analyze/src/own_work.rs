@@ -26,6 +26,26 @@ const PID_MAX_LIMIT: u32 = 4 << 20;
 /// What the kernel calls its threads that write what tasks have dirtied: fs/jbd2/journal.c, kernel/workqueue.c,
 /// fs/xfs/xfs_trans_ail.c, fs/btrfs/disk-io.c.
 const WRITERS: &[&str] = &["jbd2/", "kworker/", "xfsaild/", "btrfs-"];
+/// Work of such workers: writing what is dirty, and what is left to do when that is done. fs/fs-writeback.c, fs/ext4/page-io.c,
+/// fs/xfs (xfs_aops.c, xfs_log.c, xfs_log_cil.c, xfs_buf.c, xfs_icache.c), fs/btrfs (async-thread.c, space-info.c), fs/direct-io.c,
+/// fs/iomap/direct-io.c.
+const FLUSHES: &[&str] = &[
+    "wb_workfn",
+    "ext4_end_io_rsv_work",
+    "xfs_end_io",
+    "xlog_cil_push_work",
+    "xlog_ioend_work",
+    "xfs_log_worker",
+    "xfs_buf_ioend_work",
+    "xfs_inodegc_worker",
+    "xfs_reclaim_worker",
+    "btrfs_work_helper",
+    "btrfs_async_reclaim_metadata_space",
+    "btrfs_async_reclaim_data_space",
+    "btrfs_preempt_reclaim_metadata_space",
+    "dio_aio_complete_work",
+    "iomap_dio_complete_work",
+];
 /// Generations that are looked through for a parent: process trees are not as deep, loops of torn rows are.
 const DEEP: usize = 64;
 /// Waits for children and threads.
@@ -34,6 +54,18 @@ const CHILDREN: &[&str] = &["child", "vfork", "thread"];
 const WRITTEN: &[&str] = &["journal", "writeback"];
 /// Waits of who writes to a file system or a disk.
 const WRITING: &[&str] = &["journal", "writeback", "block-io", "wbt", "dirty-throttling", "io-throttle"];
+/// Waits of who has dirtied pages that are to be written now.
+const DATA: &[&str] = &["writeback", "wbt", "dirty-throttling"];
+/// ... and waits for them at the disk: mm/filemap.c, mm/page-writeback.c.
+const PAGES: &[&str] = &["folio_wait_writeback", "wait_on_page_writeback", "__filemap_fdatawait_range"];
+/// Who waits here waits for pages that were dirty, and for nothing of a journal: fs/fs-writeback.c.
+const SYNCS: &[&str] = &[
+    "wb_wait_for_completion",
+    "wait_sb_inodes",
+    "inode_wait_for_writeback",
+    "__inode_wait_for_writeback",
+    "writeback_inodes_sb",
+];
 /// What is no work of the one who waits, though his own child or writer meets it: a lock, a limit, a fault.
 const NOT_WORK: &[&str] = &[
     "lock",
@@ -123,8 +155,8 @@ pub(crate) struct OwnWork<'e, 'r> {
     /// Pid 1 is the host's, who takes in everybody's orphans: kernel threads are beside it. In a pid namespace it is whoever
     /// was started there, and none are.
     init: bool,
-    wrote: OnceCell<Wrote>,
-    bytes: OnceCell<BTreeMap<u32, Option<u64>>>,
+    wrote: OnceCell<(Wrote, Set<u32>)>,
+    bytes: OnceCell<(BTreeMap<u32, u64>, Set<u32>)>,
 }
 
 /// Ns of waiting and CPU time by process, and of each by the device or journal that it was for; "" where that is not known.
@@ -175,7 +207,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         let Some(head) = chain.hops.first() else { return Whose::Others };
         let heads: Vec<u32> = chain.tasks.first().into_iter().flatten().map(|(pid, _)| *pid).collect();
         // They write for others, whatever they wait for: who waits for them has a chain of his own.
-        if !heads.is_empty() && heads.iter().all(|pid| self.is_writer(*pid)) {
+        if !heads.is_empty() && heads.iter().all(|pid| self.is_writer(*pid)) && self.writes(told.head) {
             return Whose::Own;
         }
         if chain.hops.iter().any(|hop| NOT_WORK.contains(&hop.edge.as_str())) || told.head.lock.is_some() {
@@ -185,7 +217,8 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         let is_own = |pid: u32| any(heads.iter().map(|head| self.is_below(pid, *head)));
         // A wait whose end the tracer missed has no stack: that of a parent whose child ended it was for the child.
         let of_others = |pid: u32| heads.iter().all(|head| self.sure_tgid(pid) != self.sure_tgid(*head));
-        let missed = head.edge == "unknown" && told.head.stack.is_none() && below().all(of_others);
+        let untold = told.head.stack.is_none() && told.head.syscall.is_none();
+        let missed = head.edge == "unknown" && untold && below().all(of_others);
         if (missed || CHILDREN.contains(&head.edge.as_str())) && !heads.is_empty() {
             match all(below().map(is_own)) {
                 Some(true) => return Whose::Own,
@@ -207,18 +240,23 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         if heads.iter().all(|pid| self.is_kernels(*pid)) {
             return Whose::Own;
         }
-        self.foreign(&heads, chain).map_or(Whose::Own, Whose::Shared)
+        // Metadata goes by way of the journal, and is nobody's bytes: whoever waits for it, at whichever hop, waits for no data.
+        let is_sync = |frame: &String| SYNCS.contains(&symbol(frame));
+        let data = head.edge == "writeback"
+            && self.ev.stacks().kernel(told.head.stack).iter().any(is_sync)
+            && chain.hops.iter().all(|hop| hop.edge != "journal");
+        self.foreign(&heads, chain, data).map_or(Whose::Own, Whose::Shared)
     }
 
     /// Waiters of one name are told together, whoever they belong to: to those of one cgroup those of another are others.
-    fn foreign(&self, heads: &[u32], chain: &Chain) -> Option<Foreign> {
+    fn foreign(&self, heads: &[u32], chain: &Chain, data: bool) -> Option<Foreign> {
         let waited = |pids: &[u32]| -> f64 {
             let tasks = pids.iter().filter_map(|pid| self.task(*pid));
             tasks.map(|task| task.blocked_ns.saturating_add(task.io_ns) as f64).sum()
         };
         let all = waited(heads);
         let of_one = |own: Vec<u32>| {
-            let (writer, share) = self.others(&own, chain).filter(|(_, share)| *share >= OTHERS)?;
+            let (writer, share) = self.others(&own, chain, data).filter(|(_, share)| *share >= OTHERS)?;
             let part = if own.len() == heads.len() || all <= 0.0 { 1.0 } else { waited(&own) / all };
             Some(Foreign { writer, share, heads: own, part })
         };
@@ -260,6 +298,15 @@ impl<'e, 'r> OwnWork<'e, 'r> {
     fn is_writer(&self, pid: u32) -> bool {
         let named = |task: &Task| WRITERS.iter().any(|begin| task.comm.starts_with(begin));
         self.task(pid).is_some_and(|task| task.kthread && named(task)) || self.outside.contains(&pid)
+    }
+
+    /// A worker of the kernel does any work: what it was at is told by its work item or its stack. Without both it is taken for
+    /// a writer, as most that wait are.
+    fn writes(&self, head: &Span) -> bool {
+        let flushes = |frame: &String| FLUSHES.contains(&symbol(frame));
+        let stack = || self.ev.stacks().kernel(head.stack).iter().any(flushes);
+        let untold = head.work.is_none() && head.stack.is_none();
+        !head.comm.starts_with("kworker/") || untold || head.work.as_ref().is_some_and(flushes) || stack()
     }
 
     fn tgid(&self, pid: u32) -> u32 {
@@ -307,14 +354,18 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         })
     }
 
-    /// Who wrote: looked for once, if anybody waits for it.
-    fn wrote(&self) -> &Wrote {
+    /// Who wrote, and who waited for data of files to be written: looked for once, if anybody waits for it.
+    fn writers(&self) -> &(Wrote, Set<u32>) {
         self.wrote.get_or_init(|| {
             let mut wrote = Wrote::new();
-            self.waits(&mut wrote);
+            let waited = self.waits(&mut wrote);
             self.samples(&mut wrote);
-            wrote
+            (wrote, waited)
         })
+    }
+
+    fn wrote(&self) -> &Wrote {
+        &self.writers().0
     }
 
     fn add(&self, wrote: &mut Wrote, pid: u32, place: &str, ns: u64) {
@@ -328,14 +379,23 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         *sum = sum.saturating_add(ns);
     }
 
-    fn waits(&self, wrote: &mut Wrote) {
+    /// The processes that waited for data.
+    fn waits(&self, wrote: &mut Wrote) -> Set<u32> {
         let stacks = self.ev.stacks();
+        let mut waited = Set::default();
         for span in self.tables().spans.iter().flatten() {
             let ns = span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns);
-            if ns > 0 && WRITING.contains(&kinds::of(span, stacks).word) {
+            let word = if ns > 0 { kinds::of(span, stacks).word } else { "" };
+            if WRITING.contains(&word) {
                 self.add(wrote, span.pid, &place(span, stacks), ns);
             }
+            let awaits_pages =
+                || stacks.kernel(span.stack).iter().any(|frame| PAGES.contains(&symbol(frame)));
+            if DATA.contains(&word) || (word == "block-io" && awaits_pages()) {
+                waited.insert(self.tgid(span.pid));
+            }
         }
+        waited
     }
 
     fn samples(&self, wrote: &mut Wrote) {
@@ -348,7 +408,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
     }
 
     /// Who else wrote most where the chain ends, and the share of all others in what was written.
-    fn others(&self, heads: &[u32], chain: &Chain) -> Option<(Writer, f64)> {
+    fn others(&self, heads: &[u32], chain: &Chain, data: bool) -> Option<(Writer, f64)> {
         let device = device_at_the_end(chain);
         let journal = chain.hops.iter().map(|hop| hop.who.as_str()).find(|who| who.starts_with("jbd2/"));
         let is_here = |place: &str| {
@@ -378,10 +438,10 @@ impl<'e, 'r> OwnWork<'e, 'r> {
             }
         }
         let by_time = if own + others > 0.0 { others / (own + others) } else { 0.0 };
-        // Many small syncs take much time, and no more of a disk than they wrote. Metadata goes by way of the journal, and is
-        // nobody's bytes.
-        let data = chain.hops.first().is_some_and(|hop| hop.edge == "writeback");
-        let by_time = by_time.min(self.by_bytes(heads).filter(|_| data).unwrap_or(1.0));
+        // Many small syncs take much time, and no more of a disk than they wrote.
+        let by_bytes =
+            self.written_to_one_disk().filter(|_| data).and_then(|disk| self.by_bytes(heads, disk));
+        let by_time = by_time.min(by_bytes.unwrap_or(1.0));
         let (group, by_bytes) = self.by_cgroup(heads, chain);
         let (writer, share) = if by_bytes > by_time {
             let named = if most.0 != 0 { self.writer(most.0) } else { Writer { tgid: 0, name: group? } };
@@ -392,35 +452,69 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         (share > 0.0).then_some((writer, share.min(1.0)))
     }
 
-    /// Of the bytes that tasks wrote, the share of others; `None`: they are not counted, or not of all who wrote.
-    fn by_bytes(&self, heads: &[u32]) -> Option<f64> {
+    /// Of the bytes that tasks wrote, the share of others; `None`: they are not counted, or not of all who wrote. Pages count
+    /// when they are made dirty: who did so before the window, and waits for them now, has none; and those of other file
+    /// systems (NFS) or of files that are deleted at once never come to the disk, which wrote `disk` bytes.
+    fn by_bytes(&self, heads: &[u32], disk: u64) -> Option<f64> {
         let (mut own, mut others) = (0.0, 0.0);
-        for (tgid, bytes) in self.bytes() {
+        let (bytes, unknown) = self.bytes();
+        for (tgid, count) in bytes {
             match any(heads.iter().map(|head| self.is_family(*tgid, *head))) {
-                Some(true) => own += bytes.unwrap_or(0) as f64,
-                Some(false) if self.wrote().contains_key(tgid) => others += (*bytes)? as f64,
-                Some(false) => others += bytes.unwrap_or(0) as f64,
+                Some(true) => own += *count as f64,
+                Some(false) => others += *count as f64,
                 None => {}
             }
         }
-        (own + others > 0.0).then(|| others / (own + others))
+        let is_other = |tgid: u32| any(heads.iter().map(|head| self.is_family(tgid, *head))) == Some(false);
+        let (wrote, waited) = self.writers();
+        let none =
+            |tgid: &u32| unknown.contains(tgid) || (waited.contains(tgid) && !bytes.contains_key(tgid));
+        let is_uncounted = |tgid: &u32| none(tgid) && is_other(*tgid);
+        let uncounted = wrote.keys().any(is_uncounted);
+        let (all, disk) = (own + others, disk as f64);
+        let are_the_disks = all >= disk / 2.0 && all <= disk * 2.0;
+        (all > 0.0 && are_the_disks && !uncounted).then(|| others / (own + others))
     }
 
-    /// By process; `None`: of a thread it is not known.
-    fn bytes(&self) -> &BTreeMap<u32, Option<u64>> {
+    /// By process; and those of which a thread's are not known.
+    fn bytes(&self) -> &(BTreeMap<u32, u64>, Set<u32>) {
         self.bytes.get_or_init(|| {
             let own_pids = &self.ev.recording().meta.own_pids;
-            let mut bytes: BTreeMap<u32, Option<u64>> = BTreeMap::new();
-            for task in self.tables().tasks.iter().flatten() {
-                let counts = task.written_bytes != Some(0) && !task.kthread;
-                if !counts || own_pids.contains(&task.pid) || own_pids.contains(&task.tgid) {
+            let (mut bytes, mut unknown): (BTreeMap<u32, u64>, Set<u32>) = Default::default();
+            for task in self.tables().tasks.iter().flatten().filter(|task| !task.kthread) {
+                if own_pids.contains(&task.pid) || own_pids.contains(&task.tgid) {
                     continue;
                 }
-                let sum = bytes.entry(task.tgid).or_insert(Some(0));
-                *sum = sum.zip(task.written_bytes).map(|(sum, more)| sum.saturating_add(more));
+                match task.written_bytes {
+                    Some(0) => {}
+                    Some(more) => {
+                        let sum = bytes.entry(task.tgid).or_default();
+                        *sum = sum.saturating_add(more);
+                    }
+                    None => {
+                        unknown.insert(task.tgid);
+                    }
+                }
             }
-            bytes
+            bytes.retain(|tgid, _| !unknown.contains(tgid));
+            (bytes, unknown)
         })
+    }
+
+    /// What was written to disks, if nearly all of it was to one: bytes are counted by task, whichever disk they are for.
+    /// Devices that are made of others have rows beside those.
+    fn written_to_one_disk(&self) -> Option<u64> {
+        const MADE_OF_OTHERS: [&str; 6] = ["dm-", "md", "loop", "zram", "ram", "drbd"];
+        let is_disk = |row: &&Disk| !MADE_OF_OTHERS.iter().any(|begin| row.device.starts_with(begin));
+        let mut disks: BTreeMap<&str, u64> = BTreeMap::new();
+        let written = self.tables().disk.as_deref()?.iter().filter(|row| row.op == "write");
+        for row in written.filter(is_disk) {
+            let sum = disks.entry(&row.dev).or_default();
+            *sum = sum.saturating_add(row.bytes);
+        }
+        let all = disks.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        let most = disks.into_values().max()?;
+        (most as f64 >= (1.0 - OTHERS) * all as f64).then_some(all)
     }
 
     fn writer(&self, tgid: u32) -> Writer {

@@ -14,6 +14,8 @@ const COMMIT: u32 = 1;
 const BUFFER: u32 = 2;
 const IDLE: u32 = 3;
 const VFORK: u32 = 4;
+const SYNC: u32 = 5;
+const PAGES: u32 = 6;
 
 fn lock_wait(rec: &Recording) -> Vec<Finding> {
     let rule = ALL.iter().find(|rule| rule.id == "lock-wait").unwrap();
@@ -64,9 +66,17 @@ fn syncs() -> Recording {
         stack(BUFFER, "io_schedule bit_wait_io __wait_on_buffer jbd2_journal_commit_transaction kjournald2"),
         stack(IDLE, "hrtimer_nanosleep common_nsleep __x64_sys_nanosleep"),
         stack(VFORK, "wait_for_vfork_done kernel_clone __do_sys_vfork"),
+        stack(SYNC, "wb_wait_for_completion sync_inodes_sb iterate_supers ksys_sync"),
+        stack(PAGES, "io_schedule folio_wait_bit folio_wait_writeback __filemap_fdatawait_range do_fsync"),
     ];
     let logger = Task { blocked_ns: 700 * MS, unified_cgroup: 7, ..task(10, 5, "logger") };
-    let disk = Disk { dev: "254:0".into(), device: "vda".into(), op: "write".into(), ..Disk::default() };
+    let disk = Disk {
+        dev: "254:0".into(),
+        device: "vda".into(),
+        op: "write".into(),
+        bytes: 1 << 30,
+        ..Disk::default()
+    };
     Recording {
         meta: Meta { window_ns: 1000 * MS, ..Meta::default() },
         tables: Tables {
@@ -137,21 +147,51 @@ fn who_writes_next_to_nothing_is_not_named() {
     assert_eq!(lock_wait(&beside(syncs(), task(20, 6, "cron"), 0, 5)), vec![]);
 }
 
+/// Another device that was written to.
+fn log_beside(tables: &mut Tables, name: &str, bytes: u64) {
+    let row = Disk { dev: name.into(), device: name.into(), op: "write".into(), bytes, ..Disk::default() };
+    tables.disk.as_mut().unwrap().push(row);
+}
+
 /// One that streams and then waits until its data are written, beside one that syncs a little, all the time.
 #[test]
 fn data_are_shared_out_by_bytes_where_the_kernel_counts_them() {
-    let told = |own: Option<u64>, others: Option<u64>| {
+    let told = |own: Option<u64>, others: Option<u64>, more: fn(&mut Tables)| {
         let mut rec = beside(syncs(), Task { written_bytes: others, ..task(20, 6, "fio") }, 7, 0);
-        for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 10) {
-            (span.stack, span.syscall) = (None, Some(74));
+        let tables = &mut rec.tables;
+        for span in tables.spans.iter_mut().flatten().filter(|span| span.pid == 10) {
+            span.stack = Some(SYNC);
         }
-        rec.tables.tasks.as_mut().unwrap()[0].written_bytes = own;
+        tables.tasks.as_mut().unwrap()[0].written_bytes = own;
+        more(tables);
         lock_wait(&rec).iter().any(|found| found.culprit.as_ref().is_some_and(|one| one.name == "fio"))
     };
-    assert!(told(None, None), "by the time that each took");
-    assert!(told(Some(1 << 20), None), "what the other wrote is not known");
-    assert!(told(Some(1 << 20), Some(1 << 20)));
-    assert!(!told(Some(1 << 30), Some(1 << 20)));
+    let as_is: fn(&mut Tables) = |_| ();
+    assert!(told(None, None, as_is), "by the time that each took");
+    assert!(told(Some(1 << 20), None, as_is), "what the other wrote is not known");
+    assert!(told(Some(1 << 29), Some(1 << 29), as_is));
+    assert!(!told(Some(1 << 30), Some(1 << 20), as_is));
+    assert!(!told(Some(1 << 30), Some(0), as_is), "a wait for data is for nobody's metadata");
+    assert!(told(Some(1 << 22), Some(1 << 10), as_is), "most of what the disk wrote was dirtied before");
+    assert!(told(Some(1 << 33), Some(1 << 20), as_is), "most of what they wrote went elsewhere");
+    let dirtied_before: fn(&mut Tables) = |tables| {
+        for span in tables.spans.iter_mut().flatten().filter(|span| span.pid == 20) {
+            (span.stack, span.state, span.device) = (Some(PAGES), State::Io, Some("254:0".to_owned()));
+        }
+    };
+    assert!(told(Some(1 << 30), Some(0), dirtied_before), "before the window: by time");
+    let two_disks: fn(&mut Tables) = |tables| log_beside(tables, "vdb", 1 << 30);
+    let a_log: fn(&mut Tables) = |tables| log_beside(tables, "vdb", 1 << 12);
+    let stacked: fn(&mut Tables) = |tables| log_beside(tables, "dm-0", 1 << 30);
+    assert!(!told(Some(1 << 30), Some(1 << 20), a_log) && !told(Some(1 << 30), Some(1 << 20), stacked));
+    assert!(told(Some(1 << 30), Some(1 << 20), |tables| tables.disk = None), "of no disk is anything known");
+    assert!(told(Some(1 << 30), Some(1 << 20), two_disks), "which of them the bytes went to is not known");
+    let no_stack: fn(&mut Tables) = |tables| {
+        for span in tables.spans.iter_mut().flatten().filter(|span| span.pid == 10) {
+            (span.stack, span.syscall) = (None, Some(74));
+        }
+    };
+    assert!(told(Some(1 << 30), Some(1 << 20), no_stack), "it may have been for the journal");
 }
 
 #[test]
@@ -232,17 +272,18 @@ fn the_work_of_ones_own_children_is_no_loss() {
     assert_eq!(lock_wait(&vforks(task(41, 40, "sh"), State::Io, BUFFER)), vec![]);
     // A stranger is no child: nothing is known of whose work it is.
     assert!(!lock_wait(&vforks(task(41, 6, "ghost"), State::Io, BUFFER)).is_empty());
-    let missed = |child: Task| {
+    let missed = |child: Task, syscall: Option<u32>| {
         let mut rec = vforks(child, State::Io, BUFFER);
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.stack == Some(VFORK)) {
-            (span.stack, span.syscall) = (None, None);
+            (span.stack, span.syscall) = (None, syscall);
         }
         lock_wait(&rec)
     };
-    assert_eq!(missed(task(41, 40, "sh")), vec![], "a wait whose end was missed");
-    assert!(!missed(task(41, 6, "ghost")).is_empty());
+    assert_eq!(missed(task(41, 40, "sh"), None), vec![], "a wait whose end was missed");
+    assert!(!missed(task(41, 40, "sh"), Some(87)).is_empty(), "in unlink() it was for no child");
+    assert!(!missed(task(41, 6, "ghost"), None).is_empty());
     let thread = Task { tgid: 40, ..task(41, 5, "sh") };
-    assert!(!missed(thread).is_empty(), "a thread may hold a lock that another needs");
+    assert!(!missed(thread, None).is_empty(), "a thread may hold a lock that another needs");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod ask;
 mod claim;
 mod own;
 
+use std::ffi::CStr;
 use std::io::{self, BufReader, Read as _};
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -50,7 +51,7 @@ pub fn claim() -> String {
 
 /// Ask this host for every rung.
 #[must_use]
-pub fn doctor() -> Vec<Rung> {
+pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Rung> {
     bpf::hush();
     crate::open_files::raise_limit();
     let root = Path::new("/");
@@ -59,7 +60,7 @@ pub fn doctor() -> Vec<Rung> {
     // Objects are made as large as a look would make them: whole ones may be more than our limit.
     let limits = OwnLimits::read();
     bpf::room::halve(Fit::halvings(&limits).unwrap_or(bpf::room::MOST_HALVINGS));
-    rungs.extend(objects());
+    rungs.extend(objects(step));
     rungs.push(Rung::new(
         "perf event cpu-clock",
         "on-CPU stacks: which function burns the CPU",
@@ -72,12 +73,14 @@ pub fn doctor() -> Vec<Rung> {
         "the run time of BPF programs, ours and other people's",
         ask::bpf_stats().map(|()| "can be switched on while we look".to_owned()),
     ));
+    step(c"reading what the kernel tells");
     rungs.push(pressure(read(root, "proc/pressure/io")));
     rungs.push(schedstat(read(root, "proc/schedstat")));
     rungs.extend(symbols(root));
     rungs.push(ask::cgroups(&root.join("sys/fs/cgroup")));
     rungs.extend(own::limits(&limits));
     rungs.extend(optional(root));
+    step(c"measuring CPUs");
     rungs.extend(speed());
     rungs
 }
@@ -100,12 +103,14 @@ fn pid_namespace(scope: Scope) -> Rung {
 }
 
 /// Every BPF object, loaded and attached once, then let go.
-fn objects() -> Vec<Rung> {
+fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Rung> {
     let mut rungs = Vec::new();
+    step(c"trying the probes");
     let types = Btf::from_vmlinux().ok();
     let mut object = |what, lost, started: Result<(), Missing>| {
         let found = started.map(|()| "loads and attaches".to_owned()).map_err(|why| why.to_string());
         rungs.push(Rung::new(what, lost, found));
+        step(c"trying the probes");
     };
     object(
         "BPF: task list",
@@ -398,7 +403,7 @@ mod tests {
 
     #[test]
     fn root_doctor_finds_privilege_types_and_the_task_list() {
-        let rungs = doctor();
+        let rungs = doctor(&mut |_| ());
         for what in ["privilege", "kernel types (BTF)", "BPF: task list", "perf event cpu-clock"] {
             let rung = rungs.iter().find(|r| r.what == what).expect("the rung is listed");
             assert!(rung.ok, "{rung:?}");

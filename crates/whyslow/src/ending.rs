@@ -11,6 +11,8 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::launch::inherited;
+
 /// How often it is looked whether there was a step.
 const TICK: libc::timeval = libc::timeval { tv_sec: 15, tv_usec: 0 };
 /// Ticks without a step after which nobody hopes any more: a minute at least, for the first may come right after the step.
@@ -35,10 +37,17 @@ static DOING: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 /// A command of ours whose status is worth more than ours; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
+/// When an alarm is due that whoever started us has set (it outlives execve(2)), in ns of CLOCK_MONOTONIC; 0: none.
+static CALLERS_ALARM: AtomicU64 = AtomicU64::new(0);
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
 /// From now on there must be steps. `status`: with which to exit if there are none.
 pub fn begin(status: u8) {
     STATUS.store(status.into(), Ordering::Relaxed);
     went_on();
+    if !BEGUN.swap(true, Ordering::Relaxed) {
+        note_callers_alarm();
+    }
     listen();
     set_timer(TICK);
 }
@@ -97,15 +106,65 @@ fn listen() {
 
 /// The interval lets a stopped process (Ctrl-Z) that goes on see one tick, and then have its minute.
 fn set_timer(time: libc::timeval) {
-    let timer = libc::itimerval { it_interval: time, it_value: time };
+    let first = callers_alarm()
+        .filter(|left| !is_set(time) || (left.tv_sec, left.tv_usec) < (time.tv_sec, time.tv_usec));
+    let timer = libc::itimerval { it_interval: time, it_value: first.unwrap_or(time) };
     // SAFETY: a local struct; a plain system call.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, null_mut()) };
 }
 
+fn is_set(time: libc::timeval) -> bool {
+    (time.tv_sec, time.tv_usec) != (0, 0)
+}
+
+/// An alarm that would have ended us, had we not taken the timer for ourselves.
+fn note_callers_alarm() {
+    // SAFETY: all-zero is a valid itimerval and sigaction, to be filled; plain system calls.
+    let (timer, action) = unsafe {
+        let mut timer = MaybeUninit::<libc::itimerval>::zeroed().assume_init();
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+        libc::getitimer(libc::ITIMER_REAL, &raw mut timer);
+        libc::sigaction(libc::SIGALRM, null_mut(), &raw mut action);
+        (timer, action)
+    };
+    let would_end = action.sa_sigaction == libc::SIG_DFL && !inherited::sigalrm_was_blocked();
+    if is_set(timer.it_value) && would_end {
+        let left = timer.it_value.tv_sec.unsigned_abs() * 1_000_000_000
+            + timer.it_value.tv_usec.unsigned_abs() * 1_000;
+        CALLERS_ALARM.store(monotonic().saturating_add(left), Ordering::Relaxed);
+    }
+}
+
+/// The time until that; no less, or it would be waited for once more.
+fn callers_alarm() -> Option<libc::timeval> {
+    let due = Some(CALLERS_ALARM.load(Ordering::Relaxed)).filter(|due| *due > 0)?;
+    let left = due.saturating_sub(monotonic()).max(1).div_ceil(1_000) + 1;
+    Some(libc::timeval {
+        tv_sec: (left / 1_000_000).cast_signed(),
+        tv_usec: (left % 1_000_000).cast_signed(),
+    })
+}
+
+/// It ends us as it would have: by its signal, when the handler has returned.
+fn end_by_callers_alarm() {
+    // SAFETY: both calls are async-signal-safe.
+    unsafe {
+        libc::signal(libc::SIGALRM, libc::SIG_DFL);
+        libc::raise(libc::SIGALRM);
+    }
+}
+
 extern "C" fn tick(_signal: libc::c_int) {
+    let due = CALLERS_ALARM.load(Ordering::Relaxed);
+    if due > 0 && monotonic() >= due {
+        return end_by_callers_alarm();
+    }
     if AT_ONCE.load(Ordering::Relaxed) {
         say(c"whyslow: asked twice to end, it ended without its report\n");
         end(STATUS.load(Ordering::Relaxed));
+    }
+    if due > 0 {
+        set_timer(TICK); // it may be due before the next tick
     }
     if is_at_work() {
         STILL.store(0, Ordering::Relaxed);
@@ -132,9 +191,17 @@ fn is_at_work() -> bool {
 
 /// CPU time that this process has used, in ns.
 fn cpu_time() -> u64 {
+    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn monotonic() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime is async-signal-safe; the pointer is to a local.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(which, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
@@ -242,6 +309,36 @@ mod tests {
             unsafe { libc::usleep(200_000) };
         });
         assert_eq!((status, said.as_str()), (77, ""));
+    }
+
+    /// As `alarm 1; exec whyslow` leaves it: an alarm outlives execve(2).
+    #[test]
+    fn an_alarm_of_who_started_us_ends_us_as_it_would_have() {
+        for work in [
+            || {
+                begin(2);
+                hang()
+            },
+            || {
+                begin(2);
+                done();
+                hang()
+            },
+        ] {
+            // SAFETY: between fork and the end the child makes system calls only.
+            let status = unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::signal(libc::SIGALRM, libc::SIG_DFL);
+                    set_timer(SHORT);
+                    work();
+                }
+                let mut status = 0;
+                assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                status
+            };
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGALRM, "{status:#x}");
+        }
     }
 
     /// A minute without a step, scaled down to 400 ms: half a second of work in it is not stuck, it is slow.

@@ -1,6 +1,6 @@
 //! A command of the user's: started so that it waits until it is watched, and as if we were not there.
 
-mod inherited;
+pub mod inherited;
 mod signals;
 mod start;
 mod user;

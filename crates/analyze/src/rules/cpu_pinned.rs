@@ -142,14 +142,17 @@ fn judged(
 /// Time of a task that it was ready and held up by somebody who could not be preempted.
 type HeldUp = Table<u32, u64>;
 
-/// The part of a loss that is the mask's.
+/// The part of a loss that is the mask's. What they can have waited for the look itself is none, and may have been.
 fn of_the_mask(world: &World<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
     let raw: f64 =
         members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
     let own = world.behind_own(members);
-    let waited = |at: &usize| for_others(world, held_up, *at).saturating_sub(own) as f64;
-    let waited: f64 = members.iter().map(waited).sum();
-    loss.part(if raw > 0.0 { waited / raw } else { 1.0 })
+    let part = |own: u64| {
+        let waited = |at: &usize| for_others(world, held_up, *at).saturating_sub(own) as f64;
+        let waited: f64 = members.iter().map(waited).sum();
+        loss.part(if raw > 0.0 { waited / raw } else { 1.0 })
+    };
+    Loss { high: part(0).high, ..part(own) }
 }
 
 /// The time that a task was ready because others had its CPUs, who could be preempted.

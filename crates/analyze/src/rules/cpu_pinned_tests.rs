@@ -299,16 +299,26 @@ fn what_looking_took_from_those_who_were_ready_for_it_is_no_room() {
 /// A real-time task has the other CPU, and who looks had a part of theirs: without him they would have had that, mask or not.
 #[test]
 fn what_looking_took_from_their_own_cpus_is_not_the_masks() {
-    let with_own = |own_ms: u64, each_ms: u64| {
-        let mut rec = with_stat(host(3, "1", 1, each_ms), [0, 0]);
-        let urgent = Task { policy: 1, pid: 6, ..host(1, "0", 1, 1000).tables.tasks.unwrap().remove(0) };
+    let with_own = |own_ms: u64, each_ms: u64, idle: [u64; 2]| {
+        let mut rec = with_stat(host(3, "1", 1, each_ms), idle);
+        let urgent = Task {
+            policy: 1,
+            pid: 6,
+            runnable_ns: 0,
+            ..host(1, "0", 1, 1000 - idle[0]).tables.tasks.unwrap().remove(0)
+        };
         let looks = Task { tgid: 7, pid: 8, ..host(1, "0-1", 2, own_ms).tables.tasks.unwrap().remove(0) };
         rec.tables.tasks.as_mut().unwrap().extend([urgent, looks]);
         rec.meta.own_pids = vec![7];
         check(&Evidence::of(&rec))
     };
     for (own_ms, each_ms) in [(400, 200), (600, 133), (100, 300), (0, 333)] {
-        assert_eq!(with_own(own_ms, each_ms), Ok(vec![]), "{own_ms} ms of its own");
+        assert_eq!(with_own(own_ms, each_ms, [0, 0]), Ok(vec![]), "{own_ms} ms of its own");
+    }
+    for (own_ms, each_ms) in [(400, 200), (100, 300)] {
+        let told = with_own(own_ms, each_ms, [900, 0]).unwrap();
+        let lost = told[0].lost.unwrap().as_secs_f64();
+        assert!((0.5..=1.5).contains(&lost), "{own_ms} ms of its own: {lost}");
     }
 }
 

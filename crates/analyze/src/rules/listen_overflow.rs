@@ -122,8 +122,12 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost:
     ];
     let most = states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2);
     let (state, waits_for) = match (kept, most) {
+        (Some(by), None) => ("sleep", by.told()),
         // Who has nothing to do sleeps, too: that says less.
-        (Some(by), _) => ("sleep", format!("{}, for {}", by.waits_for, seconds(by.time))),
+        (Some(by), _) if by.is_most(ev) => ("sleep", by.told()),
+        (Some(by), Some((state, what, _))) => {
+            (state, format!("{what}, most of the window, and {}", by.told()))
+        }
         (None, Some((state, what, _))) => (state, format!("{what}, most of the window")),
         (None, None) => ("unknown", "not known".to_owned()),
     };
@@ -147,8 +151,23 @@ const KEPT_LONG: f64 = 0.05;
 
 /// What kept a thread from running.
 struct Kept {
+    pid: u32,
     waits_for: String,
     time: Duration,
+}
+
+impl Kept {
+    fn told(&self) -> String {
+        format!("{}, for {}", self.waits_for, seconds(self.time))
+    }
+
+    /// The thread did nothing else for as long but sleep, as who has nothing to do.
+    fn is_most(&self, ev: &Evidence<'_>) -> bool {
+        ev.task(self.pid).is_none_or(|task| {
+            let others = [task.exec_ns, task.run_delay_ns, task.io_ns.saturating_add(task.blocked_ns)];
+            others.iter().all(|ns| self.time >= Duration::from_nanos(*ns))
+        })
+    }
 }
 
 /// What kept a thread of the servers from running for long, by process.
@@ -166,11 +185,11 @@ fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32,
         }
     }
     let mut longest: Table<u32, Kept> = Table::default();
-    for ((tgid, _, waits_for), ns) in sums {
+    for ((tgid, pid, waits_for), ns) in sums {
         let time = Duration::from_nanos(ns);
         let is_long = time.as_secs_f64() >= KEPT_LONG * ev.window().as_secs_f64();
         if is_long && longest.get(&tgid).is_none_or(|other| other.time < time) {
-            longest.insert(tgid, Kept { waits_for, time });
+            longest.insert(tgid, Kept { pid, waits_for, time });
         }
     }
     longest

@@ -158,6 +158,17 @@ fn a_server_that_was_kept_from_running_is_told_with_what_kept_it() {
         rec.tables.spans =
             Some(vec![Span { pid: 21, woken_ns, to_ns: woken_ns, stack, ..Default::default() }]);
         assert_eq!(asked(&rec)[0].chain[1].waits_for, told, "{function}");
+        for task in rec.tables.tasks.iter_mut().flatten() {
+            (task.exec_ns, task.sleep_ns) = (9 * SECOND / 2, 0);
+        }
+        let hop = asked(&rec)[0].chain[1].clone();
+        assert_eq!(hop.state, "running", "it had no time to be idle");
+        let is_kept = told.starts_with("to be continued");
+        assert_eq!(
+            hop.waits_for.contains("and to be continued (stopped by a signal), for 1.0 s"),
+            is_kept,
+            "{hop:?}"
+        );
     }
 }
 

@@ -222,7 +222,9 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     ev.spans()?;
-    let any = ev.host_chains().iter().any(|told| told.head.lock.is_some());
+    let is_shown =
+        |told: &HostChain<'_>| told.chain.hops.iter().any(|hop| (RULE.shows)(&hop.edge, &hop.waits_for));
+    let any = ev.host_chains().iter().any(|told| told.head.lock.is_some() || is_shown(told));
     let rows = ev.recording().tables.locks.as_deref();
     let all = rows.map(|rows| rows.iter().map(|row| row.total_ns).fold(0, u64::saturating_add));
     let all = all.map(Duration::from_nanos);
@@ -312,16 +314,42 @@ mod tests {
         assert_eq!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().what, "a lock of the kernel");
     }
 
-    /// The tasks that wait are the kernel's: they write what tasks have dirtied, and nobody waits for them.
+    /// The tasks that wait are the kernel's: they write what tasks have dirtied, and nobody waits for them. Other workers do
+    /// what somebody waits for.
     #[test]
     fn is_quiet_about_waits_of_the_kernels_writers() {
-        for (comm, causes) in [("kworker/u8:2", 0), ("jbd2/vda-8", 0), ("nfsd", 1)] {
+        let waiters = [
+            ("kworker/u8:2", Some("wb_workfn"), 0),
+            ("kworker/u8:2", Some("ext4_end_io_rsv_work"), 0),
+            ("kworker/u8:2", Some("loop_workfn"), 1),
+            ("kworker/u8:2", None, 0),
+            ("jbd2/vda-8", None, 0),
+            ("nfsd", None, 1),
+        ];
+        for (comm, work, causes) in waiters {
             let mut rec = host(400);
             for task in rec.tables.tasks.iter_mut().flatten().filter(|task| task.pid != 9) {
                 (task.kthread, task.comm) = (true, comm.into());
             }
-            assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), causes, "{comm}");
+            for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid != 9) {
+                (span.comm, span.work) = (comm.into(), work.map(str::to_owned));
+            }
+            assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), causes, "{comm} {work:?}");
         }
+    }
+
+    /// A wait for direct I/O on the same file has no lock's word, and the chains call it a wait for a lock.
+    #[test]
+    fn where_a_stack_tells_of_a_lock_none_is_ruled_out() {
+        let mut rec = host(400);
+        let kernel = ["schedule", "inode_dio_wait", "ext4_truncate"].map(str::to_owned).to_vec();
+        rec.tables.stacks = Some(vec![Stack { id: 5, kernel, user: Vec::new() }]);
+        let waits = |ev: &Evidence<'_>| ev.host_chains().iter().any(|told| told.chain.hops[0].edge == "lock");
+        for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.lock.is_some()) {
+            (span.lock, span.stack) = (None, Some(5));
+        }
+        assert!(waits(&Evidence::of(&rec)));
+        assert!(rules_out(&Evidence::of(&rec)).unwrap().is_none());
     }
 
     #[test]

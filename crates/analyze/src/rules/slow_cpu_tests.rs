@@ -114,25 +114,31 @@ fn traced_interrupts_and_steal_are_named() {
 /// A task that writes 19,000 times a second on the CPU to which its disk's interrupts go.
 #[test]
 fn interrupts_of_its_own_requests_cost_nobody_anything_and_those_of_others_requests_do() {
-    let with = |requests: [u64; 2], kernels: bool| {
+    let with = |requests: [u64; 2], all: u64, kernels: bool| {
         let row = whyslow_model::table::Cpu {
             cpu: 1,
             softirqs: vec![("BLOCK".into(), WINDOW / 5, 9)],
             hardirqs: vec![(9, "virtio3-req.0".into(), WINDOW / 10, 19_000)],
             ..whyslow_model::table::Cpu::default()
         };
-        let mut host = host(two(4000, 0.3)).with(|t| t.cpus = Some(vec![row]));
+        let done = whyslow_model::table::Disk { requests: all, ..Default::default() };
+        let mut host = host(two(4000, 0.3)).with(|t| (t.cpus, t.disk) = (Some(vec![row]), Some(vec![done])));
         let tasks = host.0.tables.tasks.as_mut().unwrap();
         tasks[0].io_count = requests[0];
         tasks.push(Task { pid: 8, tgid: 8, kthread: kernels, io_count: requests[1], ..Task::default() });
         check(&host.ev()).unwrap().remove(0)
     };
-    let own = with([19_000, 50], false);
+    let own = with([19_000, 50], 19_500, false);
     assert!(own.title.contains("most of it BLOCK"), "{}", own.title);
     assert_eq!((own.kind, own.lost), (Kind::Risk, None));
-    for others in
-        [with([0, 19_000], false), with([9_500, 9_500], false), with([50, 19_000], true), with([0, 0], false)]
-    {
+    for others in [
+        with([0, 19_000], 19_000, false),
+        with([9_500, 9_500], 19_000, false),
+        with([50, 19_000], 19_000, true),
+        with([0, 0], 0, false),
+        with([300, 0], 90_000, false),
+        with([19_000, 0], 9_000, false),
+    ] {
         assert_eq!(others.kind, Kind::Cause);
     }
 }

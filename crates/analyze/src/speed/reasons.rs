@@ -199,10 +199,11 @@ pub(crate) fn handlers(ev: &Evidence<'_>, cpu: u32) -> Option<(Share, Share, Opt
 /// Whether most of what handlers take on a CPU is the completion of block requests: by the softirq that does it, or by drivers that
 /// do it in their interrupt (drivers/nvme/host/pci.c, drivers/block/virtio_blk.c).
 pub(crate) fn of_disks(ev: &Evidence<'_>, cpu: u32) -> bool {
+    const DRIVERS: [&str; 7] = ["nvme", "-req", "blkif", "ahci", "megasas", "mpt3sas", "mpi3mr"];
     let Some(row) = ev.cpus().ok().and_then(|all| all.iter().find(|row| row.cpu == cpu)) else {
         return false;
     };
-    let is_disks = |name: &str| name == "BLOCK" || name.starts_with("nvme") || name.contains("-req.");
+    let is_disks = |name: &str| name == "BLOCK" || DRIVERS.iter().any(|driver| name.contains(driver));
     let hard = row.hardirqs.iter().map(|(_, name, ns, _)| (name, *ns));
     let all = || hard.clone().chain(row.softirqs.iter().map(|(name, ns, _)| (name, *ns)));
     let sum = |of: &dyn Fn(&str) -> bool| -> f64 {

@@ -26,6 +26,7 @@ pub(crate) struct Victims {
 /// are somebody's whom no row names.
 pub(crate) fn requester(ev: &Evidence<'_>) -> Option<u32> {
     const NEARLY_ALL: f64 = 0.9;
+    const MOST_REQUESTS: f64 = 0.8;
     let mut waits: BTreeMap<u32, u64> = BTreeMap::new();
     for task in ev.tasks().ok()? {
         let sum = waits.entry(task.tgid).or_default();
@@ -33,8 +34,14 @@ pub(crate) fn requester(ev: &Evidence<'_>) -> Option<u32> {
     }
     let all = waits.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
     let (tgid, most) = waits.into_iter().max_by_key(|(_, count)| *count)?;
+    // Who sends requests without waiting for each (io_uring, libaio) has none of these waits.
+    let rows = ev.recording().tables.disk.as_deref()?;
+    let requests = rows.iter().map(|row| row.requests).fold(0, u64::saturating_add);
+    // Other waits are marked as I/O waits, too (NFS): more of them than requests are not for these.
+    let part = most as f64 / requests.max(1) as f64;
+    let is_most = most > 0 && (MOST_REQUESTS..=1.1).contains(&part);
     let is_kernels = || ev.task(tgid).is_none_or(|task| task.kthread);
-    (most > 0 && most as f64 >= NEARLY_ALL * all as f64 && !is_kernels()).then_some(tgid)
+    (is_most && most as f64 >= NEARLY_ALL * all as f64 && !is_kernels()).then_some(tgid)
 }
 
 /// What tasks lost on CPUs that take `ratio` times longer than they should; to `but` it was its own work.

@@ -419,11 +419,11 @@ static __always_inline __u32 task_state(struct task_struct *t)
 }
 
 /* Bytes that the task has made dirty or sent to a disk itself (task_io_account_write: folio_account_dirtied, and direct I/O).
- * ~0: this kernel does not count them.
+ * ~0: this kernel does not count them (the struct is there without CONFIG_TASK_IO_ACCOUNTING, and is empty).
  */
 static __always_inline __u64 bytes_written(struct task_struct *t)
 {
-	return bpf_core_field_exists(t->ioac) ? BPF_CORE_READ(t, ioac.write_bytes) : ~0ULL;
+	return bpf_core_field_exists(t->ioac.write_bytes) ? BPF_CORE_READ(t, ioac.write_bytes) : ~0ULL;
 }
 
 static __always_inline bool is_on_cpu(struct task_struct *t)

@@ -52,8 +52,8 @@ struct Whom {
 
 /// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    args.keeping.must_be_writable()?;
     ending::begin(Outcome::CouldNotLook.status());
+    args.keeping.must_be_writable()?;
     numbers_are_ours()?;
     let target = match &args.whom {
         Whom { cgroup: Some(path), .. } => Target::cgroup(path)?,

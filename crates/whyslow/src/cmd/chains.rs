@@ -6,6 +6,7 @@ use anyhow::Result;
 use whyslow_report::chains;
 
 use crate::cli::{Keeping, Telling, WindowArgs, outcome};
+use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 
@@ -22,6 +23,7 @@ pub struct Args {
 
 /// Record a window of the whole host and print its chains. A chain that is told is something found.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
+    ending::begin(Outcome::CouldNotLook.status());
     args.keeping.must_be_writable()?;
     let recording = watch(Look::at_the_host(args.window.window))?;
     let told = args.telling.beside(None).tell_as(chains, &recording, None, out);

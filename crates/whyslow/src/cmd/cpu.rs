@@ -7,6 +7,7 @@ use whyslow_model::Kind;
 use whyslow_report::cpus;
 
 use crate::cli::{BesideArg, Keeping, Telling, WindowArgs};
+use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 
@@ -37,6 +38,7 @@ pub struct Args {
 
 /// Record a window and print its CPUs. A slow CPU that cost somebody time is something found.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
+    ending::begin(Outcome::CouldNotLook.status());
     args.keeping.must_be_writable()?;
     let baseline = args.beside.open()?;
     let look = Look { all_cpus: args.all_cpus, needs_speeds: true, ..Look::at_the_host(args.window.window) };

@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 /// One paragraph a rung.
 pub fn run(out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
-    let rungs = whyslow_probe::doctor();
+    let rungs = whyslow_probe::doctor(&mut ending::step);
     ending::done();
     let mut page = String::new();
     for rung in &rungs {

@@ -25,6 +25,7 @@ pub struct Args {
 
 /// Record a window and save it.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
+    ending::begin(Outcome::CouldNotLook.status());
     can_be_written("save recording", &args.output)?;
     let recording = watch(Look::at_the_host(args.window.window))?;
     ending::done();

@@ -62,8 +62,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
 }
 
 fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
-    args.keeping.must_be_writable()?;
     ending::begin(OUR_FAILURE);
+    args.keeping.must_be_writable()?;
     whom::numbers_are_ours()?;
     let user = whose(Asked { user: args.user.as_deref(), as_root: args.as_root })?;
     say_what_surprises(user.as_ref(), args);
