@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use whyslow_model::table::Sample;
-use whyslow_model::timeline::{Mix, Stack, State, Waker};
+use whyslow_model::table::{Disk, Sample};
+use whyslow_model::timeline::{Context, Mix, Stack, State, Waker};
 use whyslow_model::{Finding, Meta, Recording};
 
+use super::written::{disk_of, is_of};
 use super::*;
 use crate::rules::ALL;
 
@@ -284,6 +285,24 @@ fn the_work_of_ones_own_children_is_no_loss() {
     assert!(!missed(task(41, 6, "ghost"), None).is_empty());
     let thread = Task { tgid: 40, ..task(41, 5, "sh") };
     assert!(!missed(thread, None).is_empty(), "a thread may hold a lock that another needs");
+}
+
+/// What was waited for has no stack, and what ended it was no task.
+#[test]
+fn a_wait_that_no_child_ended_is_not_ones_own() {
+    let mut rec = vforks(task(41, 40, "sh"), State::Io, BUFFER);
+    for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.stack == Some(VFORK)) {
+        span.stack = None;
+    }
+    let ev = Evidence::of(&rec);
+    let told = ev.host_chains().iter().find(|told| told.head.pid == 40).unwrap();
+    let whose = |chain: Chain| {
+        let told = HostChain { chain, head: told.head, class: told.class, leaf: told.leaf };
+        OwnWork::of(&ev).whose(&told)
+    };
+    assert_eq!(whose(told.chain.clone()), Whose::Own);
+    let tasks = told.chain.tasks.iter().take(1).cloned().collect();
+    assert_eq!(whose(Chain { tasks, ..told.chain.clone() }), Whose::Others);
 }
 
 #[test]

@@ -37,17 +37,10 @@ static DOING: AtomicPtr<c_char> = AtomicPtr::new(null_mut());
 /// A command of ours whose status is worth more than ours; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 
-/// When an alarm is due that whoever started us has set (it outlives execve(2)), in ns of CLOCK_MONOTONIC; 0: none.
-static CALLERS_ALARM: AtomicU64 = AtomicU64::new(0);
-static BEGUN: AtomicBool = AtomicBool::new(false);
-
 /// From now on there must be steps. `status`: with which to exit if there are none.
 pub fn begin(status: u8) {
     STATUS.store(status.into(), Ordering::Relaxed);
     went_on();
-    if !BEGUN.swap(true, Ordering::Relaxed) {
-        note_callers_alarm();
-    }
     listen();
     set_timer(TICK);
 }
@@ -117,28 +110,10 @@ fn is_set(time: libc::timeval) -> bool {
     (time.tv_sec, time.tv_usec) != (0, 0)
 }
 
-/// An alarm that would have ended us, had we not taken the timer for ourselves.
-fn note_callers_alarm() {
-    // SAFETY: all-zero is a valid itimerval and sigaction, to be filled; plain system calls.
-    let (timer, action) = unsafe {
-        let mut timer = MaybeUninit::<libc::itimerval>::zeroed().assume_init();
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-        libc::getitimer(libc::ITIMER_REAL, &raw mut timer);
-        libc::sigaction(libc::SIGALRM, null_mut(), &raw mut action);
-        (timer, action)
-    };
-    let would_end = action.sa_sigaction == libc::SIG_DFL && !inherited::sigalrm_was_blocked();
-    if is_set(timer.it_value) && would_end {
-        let left = timer.it_value.tv_sec.unsigned_abs() * 1_000_000_000
-            + timer.it_value.tv_usec.unsigned_abs() * 1_000;
-        CALLERS_ALARM.store(monotonic().saturating_add(left), Ordering::Relaxed);
-    }
-}
-
-/// The time until that; no less, or it would be waited for once more.
+/// The time until the alarm of whoever started us; no less, or it would be waited for once more.
 fn callers_alarm() -> Option<libc::timeval> {
-    let due = Some(CALLERS_ALARM.load(Ordering::Relaxed)).filter(|due| *due > 0)?;
-    let left = due.saturating_sub(monotonic()).max(1).div_ceil(1_000) + 1;
+    let due = inherited::alarm()?;
+    let left = due.saturating_sub(inherited::now()).max(1).div_ceil(1_000) + 1;
     Some(libc::timeval {
         tv_sec: (left / 1_000_000).cast_signed(),
         tv_usec: (left % 1_000_000).cast_signed(),
@@ -155,15 +130,15 @@ fn end_by_callers_alarm() {
 }
 
 extern "C" fn tick(_signal: libc::c_int) {
-    let due = CALLERS_ALARM.load(Ordering::Relaxed);
-    if due > 0 && monotonic() >= due {
+    let alarm = inherited::alarm();
+    if alarm.is_some_and(|due| inherited::now() >= due) {
         return end_by_callers_alarm();
     }
     if AT_ONCE.load(Ordering::Relaxed) {
         say(c"whyslow: asked twice to end, it ended without its report\n");
         end(STATUS.load(Ordering::Relaxed));
     }
-    if due > 0 {
+    if alarm.is_some() {
         set_timer(TICK); // it may be due before the next tick
     }
     if is_at_work() {
@@ -191,17 +166,9 @@ fn is_at_work() -> bool {
 
 /// CPU time that this process has used, in ns.
 fn cpu_time() -> u64 {
-    clock(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-fn monotonic() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
-}
-
-fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime is async-signal-safe; the pointer is to a local.
-    unsafe { libc::clock_gettime(which, &raw mut time) };
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
@@ -331,6 +298,7 @@ mod tests {
                 if child == 0 {
                     libc::signal(libc::SIGALRM, libc::SIG_DFL);
                     set_timer(SHORT);
+                    inherited::note_alarm();
                     work();
                 }
                 let mut status = 0;

@@ -34,9 +34,9 @@ pub const RULE: Rule = Rule {
           kubelet): a mask that leaves out none but these is no binding. A wait counts as far as all CPUs of the mask were \
           busy with others. Who waits for a CPU to spin on loses nothing. Waits behind one that could not be \
           preempted (times in which the CPU took no interrupt although one was due; a real-time task that waits for another \
-          one) are not the mask's, and are taken out. Where no CPU time was left over it is told only if more of them than \
-          their CPUs can take waited there, while others, due less than a third of what they are, had the rest, or a third \
-          of their time was lost.",
+          one) are not the mask's, and are taken out; so is CPU time that whyslow itself had there. Where no CPU time was left \
+          over it is told only if more of them than their CPUs can take waited there, while others, due less than a third of what they \
+          are, had the rest, or a third of their time was lost.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
              Memory locality is not modelled. Where rows of who had the CPUs were let go for want of room, room is what must have \
              been idle while they waited. With a sched_ext scheduler it cannot tell.",

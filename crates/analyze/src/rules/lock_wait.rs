@@ -36,7 +36,8 @@ pub const RULE: Rule = Rule {
     limits: "Spinlocks are not seen: who spins is on a CPU. A holder that is known only from what readers leave in a lock's word, \
              or that nobody saw, is not accused. Of a lock that is let go and taken again unseen, the first holder is told. \
              Semaphores have no owner: who woke the waiter is taken to have held it. Who wrote to a journal is told by waits, \
-             CPU samples and requests by cgroup: one who writes a little, without ever waiting, is not seen.",
+             CPU samples and requests by cgroup; of a wait for data also by the bytes that tasks made dirty, where the kernel \
+             counts them and nearly all went to one disk. One who writes a little, without ever waiting, is not seen.",
     sources: "kernel/locking/mutex.c, rwsem.c (owner word, contention_begin and _end since 5.19); kernel/sched/core.c \
               (try_to_wake_up, sched_waking).",
     can_be_cause: true,

@@ -31,7 +31,9 @@ pub const RULE: Rule = Rule {
              CPUs slow alike are seen only against nominal (not on an emulator, not on arm64) or a baseline. Isolated, \
              nohz_full and real-time CPUs are measured with --all-cpus only; idle CPUs under a governor that raises the \
              clock with load are not judged. Where whyslow follows a command, CPUs are not measured. Beside many interrupts \
-             of devices (10 us each would explain half of what is taken) it names no victim: firmware may hide there.",
+             of devices (10 us each would explain half of what is taken) it names no victim: firmware may hide there. \
+             A process that sent nearly all requests of the disks, and waited for each, is no victim of their interrupts; one that \
+             sends many at once (io_uring) may be told as one.",
     sources: "Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst; drivers/cpufreq/{cpufreq_powersave,intel_pstate}.c; \
               drivers/thermal/intel/therm_throt.c; kernel/sched/cputime.c.",
     can_be_cause: true,
@@ -134,12 +136,12 @@ fn because(group: &Group) -> String {
 }
 
 fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
-    // Traced handlers are the host's own work: what they take is somebody's packets; and so is the way into them.
     let key = group.why.key();
     let of_disks = || key == ["interrupts"] && group.numbers().iter().all(|cpu| of_disks(ev, *cpu));
     let own_work = if of_disks() { requester(ev) } else { None };
     let lost = victims(ev, &group.ratios(|verdict| verdict.ratio), own_work)?;
     let least = victims(ev, &group.ratios(|verdict| verdict.least), own_work)?;
+    // Traced handlers are the host's own work: what they take is somebody's packets; and so is the way into them.
     let is_work = key == ["exits"] || (group.against() == Against::Itself && key == ["interrupts"]);
     let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;
     let culprit = culprit(group);

@@ -26,8 +26,8 @@ pub struct Args {
 
 /// Record a window, examine it, print it. The answer comes before the files: a full disk costs the files only.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
-    args.subject.must_be_here()?;
     ending::begin(Outcome::CouldNotLook.status());
+    args.subject.must_be_here()?;
     args.keeping.must_be_writable()?;
     let baseline = args.beside.open()?;
     let recording = watch(Look::at_the_host(args.window.window))?;

@@ -5,11 +5,13 @@
 //! is called with.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static SIGALRM_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 static SIGALRM_WAS_BLOCKED: AtomicBool = AtomicBool::new(false);
+/// When an alarm is due that whoever started us has set, in ns of CLOCK_MONOTONIC; 0: none.
+static ALARM: AtomicU64 = AtomicU64::new(0);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -25,6 +27,7 @@ extern "C" fn look() {
         libc::sigismember(&raw const mask, libc::SIGALRM) == 1
     };
     SIGALRM_WAS_BLOCKED.store(blocked, Ordering::Relaxed);
+    note_alarm();
 }
 
 /// Whether whoever started us had SIGPIPE ignored.
@@ -49,4 +52,33 @@ pub fn is_ignored(signal: libc::c_int) -> bool {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
     }
+}
+
+/// An alarm (`alarm 30; exec whyslow`: it outlives execve(2)) that ends us when it is due. Not one whose signal he had
+/// ignored or held back.
+pub fn note_alarm() {
+    let mut timer = MaybeUninit::<libc::itimerval>::zeroed();
+    // SAFETY: an all-zero itimerval is valid, and the kernel fills it.
+    let left = unsafe {
+        libc::getitimer(libc::ITIMER_REAL, timer.as_mut_ptr());
+        timer.assume_init().it_value
+    };
+    let ns = left.tv_sec.unsigned_abs().saturating_mul(1_000_000_000);
+    let ns = ns.saturating_add(left.tv_usec.unsigned_abs().saturating_mul(1_000));
+    if ns > 0 && !sigalrm_was_ignored() && !sigalrm_was_blocked() {
+        ALARM.store(now().saturating_add(ns), Ordering::Relaxed);
+    }
+}
+
+/// When that is due, by `now`.
+pub fn alarm() -> Option<u64> {
+    Some(ALARM.load(Ordering::Relaxed)).filter(|due| *due > 0)
+}
+
+/// CLOCK_MONOTONIC, in ns. May be called in a handler.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime is async-signal-safe; the pointer is to a local.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
