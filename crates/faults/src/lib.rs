@@ -10,6 +10,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod draw;
 pub mod fence;
+pub mod grace;
 pub mod honest;
 pub mod host;
 pub mod ladder;

@@ -14,7 +14,7 @@ use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::rounds::Trouble;
 use crate::said::{self, Sight, Verb};
-use crate::{story, sys};
+use crate::{grace, story, sys};
 
 /// One look of whyslow at the host.
 pub struct Look {
@@ -35,7 +35,7 @@ pub struct Look {
 impl Look {
     /// Run `whyslow ARGS` now; its window is as long as it is told to be in `args`. What it says is kept in `kept`.
     pub fn now(whyslow: &OsStr, args: &[&str], length: Duration, kept: &Path) -> Result<Self, Trouble> {
-        let began = clock::now();
+        let (began, driver) = (clock::now(), grace::driver_waited());
         let mut child = Command::new(whyslow)
             .args(args)
             .stdin(Stdio::null())
@@ -46,15 +46,10 @@ impl Look {
         let patience = length + 2 * bars::patient(bars::ANSWER_WITHIN);
         // Not by looking again and again: a timer of ours would be one more that a late CPU is late for.
         if !sys::ends_within(child.id(), patience)? {
-            let (where_it_is, starved) = (threads(child.id()), is_starved(child.id()));
+            let why = no_answer(child.id(), patience, driver);
             child.kill()?;
             child.wait()?;
-            let why = format!("whyslow gave no answer in {patience:?}: {where_it_is}");
-            return Err(if starved {
-                io::Error::new(io::ErrorKind::TimedOut, why).into()
-            } else {
-                why.into()
-            });
+            return Err(why);
         }
         let (status, used) = sys::reap(child.id())?;
         let ended = clock::now();
@@ -141,6 +136,25 @@ impl Look {
 const EDGE: Duration = Duration::from_millis(200);
 /// Of what it used it must tell so much: the document is written before all is printed and taken down.
 const OWN_COST: f64 = 0.5;
+/// A grace period that takes so long is the kernel's to answer for: on a busy host it takes some tens of milliseconds.
+const LATE_PERIOD: Duration = Duration::from_secs(1);
+
+/// What to say of a whyslow that has not answered in time: that the host was disturbed, if that is why. `driver`: what
+/// [`grace::driver_waited`] said before it began.
+fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble {
+    let (where_it_is, starved) = (threads(pid), is_starved(pid));
+    let period = grace::is_awaited_by(pid).then(|| grace::period(patience)).flatten();
+    // The kernel adds what a thread has waited when that runs again, which it has after a grace period.
+    let driver = grace::driver_waited().zip(driver).map(|(now, before)| now.saturating_sub(before));
+    let is_late = |took: Option<Duration>| took.is_some_and(|took| took > bars::patient(LATE_PERIOD));
+    let why = format!(
+        "whyslow gave no answer in {patience:?}: {where_it_is}; a grace period takes {period:?}, its thread waited {driver:?}"
+    );
+    if starved || period.is_some() && (is_late(period) || is_late(driver)) {
+        return io::Error::new(io::ErrorKind::TimedOut, why).into();
+    }
+    why.into()
+}
 
 /// Whether a thread of it was ready for longer than it had for all of its answer, and got next to nothing: on Linux 6.18
 /// all that is ready on a CPU can wait for ten seconds there, kernel threads with it, while one task yields it again and again.
