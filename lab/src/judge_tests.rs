@@ -35,7 +35,7 @@ fn cause(rule: &str, group: &str, lost: f64) -> Value {
 
 fn said(causes: &[Value]) -> Value {
     whole(json!({"findings": causes, "chains": [{"time_s": 3.0, "tasks": [[[77, "cat"]], [[99, "bob"]]],
-        "hops": [{"edge": "lock", "who": "cat", "waits_for": "atlas"}, {"edge": "timer", "who": "bob"}]}]}))
+        "hops": [{"reason": "lock", "who": "cat", "waits_for": "atlas"}, {"reason": "timer", "who": "bob"}]}]}))
 }
 
 /// With all else that a document has.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whyslow_model::chain::{CallAccount, Part, SlowCallAccount};
+use whyslow_model::chain::{CallAccount, SlowCallAccount, StateTime};
 use whyslow_model::timeline::{Call, Mix, SlowCall};
+use whyslow_model::wait::TaskState;
 use whyslow_model::{Recording, Share};
 
 use crate::syscalls::syscall_name;
@@ -123,24 +124,22 @@ pub fn slow_calls(recording: &Recording) -> Vec<SlowCallAccount> {
 }
 
 /// A call's time by state, without states that took none.
-fn split(mix: &Mix, all_ns: u64) -> Vec<Part> {
-    let parts = [
-        ("running", "on a CPU in the kernel", mix.running_ns),
-        ("runnable", "waiting for a CPU", mix.runnable_ns),
-        ("io", "waiting for I/O", mix.io_ns),
-        ("blocked", "other uninterruptible sleep", mix.blocked_ns),
-        ("sleep", "interruptible sleep", mix.sleep_ns),
-        ("unexplained", "not seen", mix.unknown_ns),
+fn split(mix: &Mix, all_ns: u64) -> Vec<StateTime> {
+    let states = [
+        (TaskState::Running, mix.running_ns),
+        (TaskState::Runnable, mix.runnable_ns),
+        (TaskState::IoWait, mix.io_ns),
+        (TaskState::Uninterruptible, mix.blocked_ns),
+        (TaskState::Sleeping, mix.sleep_ns),
+        (TaskState::Unknown, mix.unknown_ns),
     ];
-    let told = parts.into_iter().filter(|(_, _, ns)| *ns > 0);
-    told.map(|(kind, what, ns)| Part {
-        kind: kind.to_owned(),
-        what: what.to_owned(),
+    let spent = states.into_iter().filter(|(_, ns)| *ns > 0);
+    let time = |(state, ns): (TaskState, u64)| StateTime {
+        state,
         time: Duration::from_nanos(ns),
         share: (all_ns > 0).then(|| Share::of(ns as f64, all_ns as f64)),
-        ..Part::default()
-    })
-    .collect()
+    };
+    spent.map(time).collect()
 }
 
 #[cfg(test)]

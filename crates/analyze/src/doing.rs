@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use whyslow_model::table::Sample;
+use whyslow_model::wait::{Detail, Spin, Thing};
 
 use crate::frames::symbol;
 use crate::hashing::Table;
@@ -10,15 +11,30 @@ use crate::hashing::Table;
 mod kernel;
 mod spinning;
 
-/// What a task did on CPU.
+/// What a task did on CPU: code of its program, of the kernel, or kernel code that burns CPU to wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Doing {
-    /// A stable word: "user", "kernel", "spinning" (kernel code that burns CPU to wait).
-    pub word: &'static str,
-    /// In words: "user code (main::work)", "css_killed_work_fn (kernel)", "spinning for CPUs to answer (smp_call_function_many_cond)".
-    pub what: String,
+pub struct Doing(pub Detail);
+
+impl Doing {
     /// The function at work, where known.
-    pub function: Option<String>,
+    #[must_use]
+    pub fn function(&self) -> Option<&str> {
+        match &self.0 {
+            Detail::UserCode { function } => function.as_deref(),
+            Detail::KernelCode { function, .. } | Detail::Spinning { function, .. } => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Whether it burned CPU to wait.
+    pub(crate) fn is_spinning(&self) -> bool {
+        matches!(self.0, Detail::Spinning { .. })
+    }
+
+    /// ... until other CPUs had answered.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.0, Detail::Spinning { whom: Spin::Cpus, .. })
+    }
 }
 
 /// What was seen on CPU, by thread.
@@ -73,22 +89,14 @@ pub fn doing(sample: &Sample) -> Doing {
         return in_user_mode(sample);
     }
     if let Some((function, whom)) = spinning::of(&frames) {
-        let what = format!("spinning for {whom} ({function})");
-        return Doing { word: "spinning", what, function: Some(function.to_owned()) };
+        return Doing(Detail::Spinning { whom, function: function.to_owned() });
     }
-    match kernel::at_work(&frames) {
-        Some((function, None)) => Doing {
-            word: "kernel",
-            what: format!("{function} (kernel)"),
-            function: Some(function.to_owned()),
-        },
-        Some((function, Some(inside))) => Doing {
-            word: "kernel",
-            what: format!("{function} in {inside} (kernel)"),
-            function: Some(function.to_owned()),
-        },
-        None => Doing { word: "kernel", what: "the kernel (no symbol)".to_owned(), function: None },
-    }
+    Doing(match kernel::at_work(&frames) {
+        Some((function, inside)) => {
+            Detail::KernelCode { function: function.to_owned(), inside: inside.map(str::to_owned) }
+        }
+        None => Thing::KernelCode.into(),
+    })
 }
 
 /// The kernel function at work, where the frames have one that is more than entry code and what all code uses.
@@ -101,7 +109,7 @@ pub(crate) fn function_at_work<'f>(frames: &[&'f str]) -> Option<&'f str> {
 #[must_use]
 pub(crate) fn asks_cpus(sample: &Sample) -> bool {
     let frames: Vec<&str> = sample.kernel.iter().map(|f| symbol(f)).filter(|f| !f.is_empty()).collect();
-    spinning::of(&frames).is_some_and(|(_, whom)| whom == spinning::CPUS)
+    spinning::of(&frames).is_some_and(|(_, whom)| whom == Spin::Cpus)
 }
 
 /// Whether who is at the innermost of these frames burns CPU to wait.
@@ -110,21 +118,10 @@ pub(crate) fn spins(frames: &[&str]) -> bool {
     spinning::of(frames).is_some()
 }
 
-/// Whether this is what is said of one that spins until other CPUs have answered.
-#[must_use]
-pub(crate) fn is_asking(doing: &Doing) -> bool {
-    doing.word == "spinning" && doing.what.contains(spinning::CPUS)
-}
-
 /// The innermost function that has a name; without one, its file.
 fn in_user_mode(sample: &Sample) -> Doing {
     let named = |frame: &&String| !frame.is_empty() && !frame.starts_with('[');
-    match sample.user.iter().find(named) {
-        Some(function) => {
-            Doing { word: "user", what: format!("user code ({function})"), function: Some(function.clone()) }
-        }
-        None => Doing { word: "user", what: "user code".to_owned(), function: None },
-    }
+    Doing(Detail::UserCode { function: sample.user.iter().find(named).cloned() })
 }
 
 #[cfg(test)]

@@ -31,7 +31,6 @@ pub use chains::CHAIN_THRESHOLD;
 pub(crate) use chains::{HostChain, WITHOUT_A_BREAK};
 pub use culprit::UNKNOWN;
 use facts::Graph;
-pub(crate) use leaves::HAD_CPU;
 
 use crate::rules::cpu_quota;
 use crate::{Evidence, kinds};

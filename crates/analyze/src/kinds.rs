@@ -28,10 +28,11 @@ mod tests;
 
 pub use futex::{futex_owner, joined_thread};
 pub(crate) use lock_names::{LockName, lock_name};
-pub(crate) use locks::{released_by, sort as lock_sort, taken_by};
+pub(crate) use locks::{released_by, taken_by};
 pub use stacks::Stacks;
 pub(crate) use wait::Wait;
 use whyslow_model::timeline::Span;
+use whyslow_model::wait::{Detail, Reason, Thing};
 
 /// What can stand at the other end of a wait: decides how it is followed, and whether it is a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,17 +61,21 @@ pub enum Class {
 /// What a wait was for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WaitKind {
-    /// A stable word: "lock", "futex", "pipe", "block-io", "timer", "child", "rcu", "work", ...
-    pub word: &'static str,
-    /// In words, without who: "mutex cgroup_mutex", "a child to end", "vda", "its own sleep".
-    pub waits_for: String,
+    /// Why.
+    pub reason: Reason,
+    /// For what, without who.
+    pub detail: Detail,
     /// How to go on.
     pub class: Class,
 }
 
 impl WaitKind {
-    fn new(word: &'static str, waits_for: impl Into<String>, class: Class) -> Self {
-        WaitKind { word, waits_for: waits_for.into(), class }
+    fn new(reason: Reason, detail: Detail, class: Class) -> Self {
+        WaitKind { reason, detail, class }
+    }
+
+    fn thing(thing: Thing, class: Class) -> Self {
+        WaitKind::new(thing.reason(), thing.into(), class)
     }
 }
 
@@ -100,11 +105,8 @@ const ASKED: &[fn(&Wait<'_>) -> Option<WaitKind>] = &[
 
 /// The innermost function is the best that can be said.
 fn unknown(wait: &Wait<'_>) -> WaitKind {
-    let waits_for = match wait.first() {
-        Some(function) => format!("something in {function}"),
-        None => {
-            wait.call_name().map_or_else(|| "something".to_owned(), |name| format!("something in {name}()"))
-        }
-    };
-    WaitKind::new("unknown", waits_for, Class::Unknown)
+    let call = || wait.call_name().map_or_else(|| Thing::Something.into(), |call| Detail::InCall { call });
+    let detail =
+        wait.first().map_or_else(call, |function| Detail::InFunction { function: function.to_owned() });
+    WaitKind::new(Reason::Unknown, detail, Class::Unknown)
 }

@@ -11,7 +11,7 @@ use whyslow_model::timeline::{Lock, LockKind, Span};
 
 use crate::doing::OnCpu;
 use crate::hashing::{Set, Table};
-use crate::kinds::{LockName, Stacks, lock_name, lock_sort, taken_by};
+use crate::kinds::{LockName, Stacks, lock_name, taken_by};
 
 mod holders;
 
@@ -69,7 +69,7 @@ fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -
         name,
         named_by: by.to_owned(),
         address: address.to_string(),
-        kind: lock_sort(kind).to_owned(),
+        kind,
         ..LockAccount::default()
     };
     let mut sites: BTreeMap<String, (u64, u64)> = BTreeMap::new();

@@ -38,10 +38,10 @@ fn shown(document: &Document, shows: Shows) -> Option<(&'static str, Duration)> 
         |times: &mut dyn Iterator<Item = Duration>| times.fold(Duration::ZERO, Duration::saturating_add);
     let chains = document.chains.iter().filter(|chain| {
         // The end of a chain is whom it was for, not a wait of its own.
-        chain.hops.iter().any(|hop| shows(&hop.edge, &hop.waits_for))
+        chain.hops.iter().any(|hop| shows(hop.reason, &hop.detail))
     });
     let causes = document.findings.iter().filter(|found| found.kind == Kind::Cause);
-    let hops = causes.flat_map(|found| &found.chain).filter(|hop| shows(&hop.edge, &hop.waits_for));
+    let hops = causes.flat_map(|found| &found.chain).filter(|hop| shows(hop.reason, &hop.detail));
     let wall = document.wall.as_ref().map_or(Duration::ZERO, |wall| of_parts(&wall.parts, shows));
     let places = [
         ("chains", sum(&mut chains.map(|chain| chain.time))),
@@ -54,7 +54,7 @@ fn shown(document: &Document, shows: Shows) -> Option<(&'static str, Duration)> 
 
 /// Parts that show it, each time once: what is below such a part is in it.
 fn of_parts(parts: &[Part], shows: Shows) -> Duration {
-    let time = |part: &Part| match shows(&part.kind, &part.what) {
+    let time = |part: &Part| match shows(part.reason, &part.detail) {
         true => part.time,
         false => of_parts(&part.parts, shows),
     };
@@ -64,6 +64,7 @@ fn of_parts(parts: &[Part], shows: Shows) -> Duration {
 #[cfg(test)]
 mod tests {
     use whyslow_model::chain::Chain;
+    use whyslow_model::wait::{Detail, Operation, Reason, TaskState, Thing};
     use whyslow_model::{Culprit, Hop, Not, Recording, SubjectKind};
 
     use super::*;
@@ -74,13 +75,13 @@ mod tests {
     }
 
     /// A report of ten seconds with a chain that waited so long for this.
-    fn document(edge: &str, waits_for: &str, time: Duration) -> Document {
+    fn document(reason: Reason, what: Detail, time: Duration) -> Document {
         let empty = crate::examine(&Recording::default());
         let chain = Chain {
             time,
             count: 3,
             worst: time,
-            hops: vec![Hop::new(edge, "pod", waits_for, "runnable", time)],
+            hops: vec![Hop::new(reason, "pod", what, TaskState::Runnable, time)],
             tasks: vec![vec![(7, "pod".into())]],
             leaf: Culprit::new(SubjectKind::Quota, "/kp/pod", "CPU quota of pod"),
             notes: vec![],
@@ -103,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_a_chain_shows_is_not_ruled_out_but_a_contradiction() {
-        let mut doc = document("quota", "its cgroup's CPU quota", Duration::from_millis(3200));
+        let mut doc = document(Reason::Quota, Thing::CpuQuota.into(), Duration::from_millis(3200));
         told(&mut doc, ruled_out("cpu-quota"));
         assert_eq!(doc.not, vec![]);
         assert_eq!((doc.findings[0].kind, doc.findings[0].rule.as_str()), (Kind::CannotTell, "cpu-quota"));
@@ -114,10 +115,10 @@ mod tests {
 
     #[test]
     fn a_hundredth_of_the_window_or_another_wait_rules_nothing_in() {
-        for (edge, ms) in [("quota", 100), ("lock", 5000)] {
-            let mut doc = document(edge, "", Duration::from_millis(ms));
+        for (reason, ms) in [(Reason::Quota, 100), (Reason::Lock, 5000)] {
+            let mut doc = document(reason, Detail::Nothing, Duration::from_millis(ms));
             told(&mut doc, ruled_out("cpu-quota"));
-            assert_eq!((doc.not.len(), doc.contradictions.len()), (1, 0), "{edge}");
+            assert_eq!((doc.not.len(), doc.contradictions.len()), (1, 0), "{reason}");
         }
     }
 
@@ -125,28 +126,28 @@ mod tests {
     fn writeback_throttling_is_no_limit_that_somebody_set() {
         // Which stacks are the one and which the other: kinds/real_stacks.rs.
         let shows = rule("blkio-throttle").shows;
-        assert!(!shows("wbt", "vda (writes held back by wbt)"));
-        assert!(shows("io-throttle", "its cgroup's limit on vda"));
+        let device = || "vda".to_owned();
+        let wbt = Detail::Device { device: device(), operation: Operation::WritebackThrottling };
+        assert!(!shows(Reason::Wbt, &wbt));
+        assert!(shows(Reason::IoThrottle, &Detail::IoLimit { device: device() }));
     }
 
     #[test]
     fn wall_time_counts_each_stretch_once() {
-        let mut doc = document("lock", "", Duration::ZERO);
-        let part = |kind: &str, ms, parts| Part {
-            kind: kind.into(),
-            time: Duration::from_millis(ms),
-            parts,
-            ..Part::default()
-        };
-        let below = part("child", 900, vec![part("quota", 400, vec![part("quota", 400, vec![])])]);
+        let mut doc = document(Reason::Lock, Detail::Nothing, Duration::ZERO);
+        let part =
+            |reason, ms, parts| Part { reason, time: Duration::from_millis(ms), parts, ..Part::default() };
+        let below =
+            part(Reason::Child, 900, vec![part(Reason::Quota, 400, vec![part(Reason::Quota, 400, vec![])])]);
         doc.wall = Some(whyslow_model::chain::WallAccount { parts: vec![below], ..Default::default() });
         assert_eq!(shown(&doc, rule("cpu-quota").shows), Some(("wall time", Duration::from_millis(400))));
     }
 
     #[test]
     fn reclaim_at_a_limit_is_no_want_of_memory_on_the_host() {
-        let shows = |what: &str| (rule("reclaim").shows)("reclaim", what);
-        assert!(shows("memory to be reclaimed"));
-        assert!(!shows("memory to be reclaimed at its cgroup's limit") && !shows("vda (reclaim)"));
+        let shows = |what: Detail| (rule("reclaim").shows)(Reason::Reclaim, &what);
+        assert!(shows(Thing::Memory.into()));
+        let vda = Detail::Device { device: "vda".into(), operation: Operation::Reclaim };
+        assert!(!shows(Thing::MemoryAtLimit.into()) && !shows(vda));
     }
 }

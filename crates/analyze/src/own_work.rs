@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use whyslow_model::chain::Chain;
 use whyslow_model::table::{Tables, Task};
 use whyslow_model::timeline::Span;
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use self::written::{Bytes, Wrote};
@@ -51,26 +52,26 @@ const FLUSHES: &[&str] = &[
 /// Generations that are looked through for a parent: process trees are not as deep, loops of torn rows are.
 const DEEP: usize = 64;
 /// Waits for children and threads.
-const CHILDREN: &[&str] = &["child", "vfork", "thread"];
+const CHILDREN: &[Reason] = &[Reason::Child, Reason::Vfork, Reason::Thread];
 /// Waits that kernel threads end by writing what tasks have dirtied.
-const WRITTEN: &[&str] = &["journal", "writeback"];
+const WRITTEN: &[Reason] = &[Reason::Journal, Reason::Writeback];
 /// What is no work of the one who waits, though his own child or writer meets it: a lock, a limit, a fault.
-const NOT_WORK: &[&str] = &[
-    "lock",
-    "file-lock",
-    "quota",
-    "cpu-quota",
-    "io-throttle",
-    "memory-limit",
-    "dirty-throttling",
-    "reclaim",
-    "swap-in",
-    "cycle",
-    "open",
-    "stopped",
-    "frozen",
-    "traced",
-    "late-cpu",
+const NOT_WORK: &[Reason] = &[
+    Reason::Lock,
+    Reason::FileLock,
+    Reason::Quota,
+    Reason::CpuQuota,
+    Reason::IoThrottle,
+    Reason::MemoryLimit,
+    Reason::DirtyThrottling,
+    Reason::Reclaim,
+    Reason::SwapIn,
+    Reason::Cycle,
+    Reason::Open,
+    Reason::Stopped,
+    Reason::Frozen,
+    Reason::Traced,
+    Reason::LateCpu,
 ];
 /// Whose work a chain of waits tells of.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,23 +169,24 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         if !heads.is_empty() && heads.iter().all(|pid| self.is_writer(*pid)) && self.writes(told.head) {
             return Whose::Own;
         }
-        if chain.hops.iter().any(|hop| NOT_WORK.contains(&hop.edge.as_str())) || told.head.lock.is_some() {
+        if chain.hops.iter().any(|hop| NOT_WORK.contains(&hop.reason)) || told.head.lock.is_some() {
             return Whose::Others;
         }
         let below = || chain.tasks.iter().skip(1).flatten().map(|(pid, _)| *pid);
         let is_own = |pid: u32| any(heads.iter().map(|head| self.is_below(pid, *head)));
         // A wait whose end the tracer missed has no stack: that of a parent whose child ended it was for the child.
         let of_others = |pid: u32| heads.iter().all(|head| self.sure_tgid(pid) != self.sure_tgid(*head));
-        let untold = head.edge == "unknown" && told.head.stack.is_none() && told.head.syscall.is_none();
+        let untold =
+            head.reason == Reason::Unknown && told.head.stack.is_none() && told.head.syscall.is_none();
         let missed = untold && below().next().is_some() && below().all(of_others);
-        if (missed || CHILDREN.contains(&head.edge.as_str())) && !heads.is_empty() {
+        if (missed || CHILDREN.contains(&head.reason)) && !heads.is_empty() {
             match all(below().map(is_own)) {
                 Some(true) => return Whose::Own,
                 Some(false) => {}
                 None => return Whose::Unclear,
             }
         }
-        let written = WRITTEN.contains(&head.edge.as_str());
+        let written = WRITTEN.contains(&head.reason);
         if !written || heads.is_empty() || chain.leaf.id == crate::graph::UNKNOWN {
             return Whose::Others;
         }
@@ -348,8 +350,8 @@ pub(crate) fn blamed(mut chain: Chain, foreign: &Foreign) -> Chain {
         waiters.retain(|(pid, _)| heads.contains(pid));
     }
     let words = format!("wrote {} of what was written there meanwhile", whyslow_model::Share::of(share, 1.0));
-    chain.hops.push(Hop::new("writes", writer.name.clone(), words, "running", chain.time));
-    chain.tasks.push(vec![(writer.tgid, writer.name.clone())]);
+    chain.hops.push(Hop::new(Reason::Writes, writer.name.clone(), words, TaskState::Running, chain.time));
+    chain.tasks.push(vec![(writer.tgid, writer.name.clone().into())]);
     chain.leaf = match writer.tgid {
         0 => Culprit::new(SubjectKind::Cgroup, writer.name.clone(), writer.name.clone()),
         tgid => Culprit::new(SubjectKind::Task, tgid.to_string(), writer.name.clone()),

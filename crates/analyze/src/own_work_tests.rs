@@ -110,7 +110,10 @@ fn beside(mut rec: Recording, neighbour: Task, waits_ms: u64, cpu_ms: u64) -> Re
 #[test]
 fn a_sync_of_ones_own_data_is_no_loss() {
     let rec = syncs();
-    assert!(crate::graph::chains(&rec).iter().any(|chain| chain.hops[0].edge == "journal"), "it is a chain");
+    assert!(
+        crate::graph::chains(&rec).iter().any(|chain| chain.hops[0].reason == Reason::Journal),
+        "it is a chain"
+    );
     assert_eq!(lock_wait(&rec), vec![]);
 }
 
@@ -125,7 +128,7 @@ fn a_sync_whose_stack_nobody_took_is_told_by_its_call() {
     let rec = without(syncs());
     let head = crate::graph::chains(&rec).remove(0).hops.remove(0);
     assert_eq!(
-        (head.edge.as_str(), head.waits_for.as_str()),
+        (head.reason.word(), head.detail.to_string().as_str()),
         ("writeback", "its data to be written (fsync())")
     );
     assert_eq!(lock_wait(&rec), vec![]);
@@ -377,7 +380,10 @@ fn in_a_container(mut rec: Recording) -> Recording {
 #[test]
 fn in_a_container_too_a_sync_of_ones_own_data_is_no_loss() {
     let rec = in_a_container(syncs());
-    assert!(crate::graph::chains(&rec).iter().any(|chain| chain.hops[0].edge == "journal"), "it is a chain");
+    assert!(
+        crate::graph::chains(&rec).iter().any(|chain| chain.hops[0].reason == Reason::Journal),
+        "it is a chain"
+    );
     assert_eq!(lock_wait(&rec), vec![]);
     assert_eq!(lock_wait(&in_a_container(beside(syncs(), task(20, 6, "fio"), 0, 700))).len(), 1);
     // A thread outside that is no kernel's, whatever it does: not the waiter's own work.

@@ -33,6 +33,7 @@ mod steal;
 mod swap_in;
 mod zombie_cgroups;
 
+use whyslow_model::wait::{Detail, Reason};
 use whyslow_model::{Check, Finding, Kind, Missing, Not, SubjectKind};
 
 use crate::Evidence;
@@ -63,7 +64,7 @@ pub struct Rule {
 }
 
 /// Whether an edge of a chain or part of an account, by its word and what it waits for, is a wait for what a rule looks for.
-pub type Shows = fn(&str, &str) -> bool;
+pub type Shows = fn(Reason, &Detail) -> bool;
 
 /// No wait can show it.
 const NOTHING: Shows = |_, _| false;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::chain::{Part, WallAccount};
+use whyslow_model::wait::{Detail, Reason};
 use whyslow_model::{Recording, Share};
 
 /// The account of a command of which no timeline was recorded.
@@ -14,10 +15,10 @@ pub fn wall(recording: &Recording) -> Option<WallAccount> {
     }
     let wall = Duration::from_nanos(command.to_ns.saturating_sub(command.from_ns));
     let cpu = Duration::from_nanos(command.user_ns.saturating_add(command.system_ns));
-    let what = format!("not traced: {}", recording.why_missing("timelines"));
+    let detail = Detail::NotTraced { why: recording.why_missing("timelines").to_string() };
     let share = Share::of(wall.as_secs_f64(), wall.as_secs_f64());
     let whole =
-        Part { kind: "unexplained".to_owned(), what, time: wall, share: Some(share), ..Part::default() };
+        Part { reason: Reason::Unexplained, detail, time: wall, share: Some(share), ..Part::default() };
     Some(WallAccount {
         of: watched.subject.clone(),
         wall,

@@ -62,7 +62,11 @@ fn account(spans: Vec<Span>, tasks: Vec<Task>) -> WallAccount {
 
 fn told(parts: &[Part], words: &str) -> u64 {
     let of = |part: &Part| {
-        if part.what.starts_with(words) { part.time.as_nanos() as u64 } else { told(&part.parts, words) }
+        if format!("{}: {}", part.who, part.detail).starts_with(words) {
+            part.time.as_nanos() as u64
+        } else {
+            told(&part.parts, words)
+        }
     };
     parts.iter().map(of).sum()
 }

@@ -115,7 +115,7 @@ fn blind(rule: &str) -> Value {
 fn chain(who: &Subject, time_s: f64) -> Value {
     let tid = who.id.parse::<u32>().unwrap_or(0);
     json!({"time_s": time_s, "count": 1, "worst_s": time_s, "tasks": [[[tid, who.name]]], "leaf": who.json(),
-        "hops": [{"edge": "futex", "who": who.name, "waits_for": "all", "lost_s": time_s}]})
+        "hops": [{"reason": "futex", "who": who.name, "waits_for": "all", "lost_s": time_s}]})
 }
 
 fn lock(of: &[Subject], time_s: f64) -> Value {

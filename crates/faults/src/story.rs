@@ -144,13 +144,13 @@ fn ruled_out(document: &Value, wrong: &mut Vec<String>) {
                 .iter()
                 .any(|known| known.split_once(": ").map_or(edge == *known, |known| known == (edge, what)))
         };
-        let has_one = |hops: &Value| items(hops).any(|hop| is_one(&hop["edge"], &hop["waits_for"]));
+        let has_one = |hops: &Value| items(hops).any(|hop| is_one(&hop["reason"], &hop["waits_for"]));
         let of_chain = |chain: &Value| has_one(&chain["hops"]).then(|| number(&chain["time_s"]));
         let chains: f64 = items(&document["chains"]).filter_map(of_chain).flatten().sum();
         let causes = items(&document["findings"]).filter(|finding| finding["kind"] == "cause");
-        let of_hop = |hop: &Value| is_one(&hop["edge"], &hop["waits_for"]).then(|| number(&hop["lost_s"]));
+        let of_hop = |hop: &Value| is_one(&hop["reason"], &hop["waits_for"]).then(|| number(&hop["lost_s"]));
         let hops: f64 = causes.flat_map(|cause| items(&cause["chain"])).filter_map(of_hop).flatten().sum();
-        let wall = of_parts(&document["wall"]["parts"], &|part| is_one(&part["kind"], &part["what"]));
+        let wall = of_parts(&document["wall"]["parts"], &|part| is_one(&part["reason"], &part["what"]));
         let shown = chains.max(wall).max(hops);
         if shown > SHOWN * window {
             wrong.push(format!("\"not {what}\", and {shown:.3} s of waits for just that in {window:.3} s"));
@@ -247,17 +247,17 @@ mod tests {
     fn a_report_that_rules_out_what_it_shows_is_broken() {
         let report = |edge: &str, time: f64| {
             json!({"window_s": 10.0, "not": [{"what": "a CPU quota", "evidence": "none lost time to it"}],
-                "chains": [{"time_s": time, "worst_s": 0.1, "hops": [{"edge": edge, "lost_s": time, "who": "x"}]}]})
+                "chains": [{"time_s": time, "worst_s": 0.1, "hops": [{"reason": edge, "lost_s": time, "who": "x"}]}]})
         };
         assert_eq!(broken(&report("quota", 3.2)).len(), 1, "{:?}", broken(&report("quota", 3.2)));
         assert!(broken(&report("quota", 0.1)).iter().all(|wrong| !wrong.contains("not a CPU quota")));
         assert_eq!(broken(&report("lock", 3.2)), Vec::<String>::new());
-        let part = json!({"kind": "quota", "time_s": 1.0});
+        let part = json!({"reason": "quota", "time_s": 1.0});
         let wall = json!({"window_s": 10.0, "not": [{"what": "a CPU quota"}], "wall": {"wall_s": 1.0, "parts": [part]}});
         assert_eq!(broken(&wall).len(), 1);
         assert_eq!(broken(&json!({"contradictions": [{"text": "both"}]})).len(), 1);
         let reclaim = |what: &str| {
-            let hop = json!({"edge": "reclaim", "waits_for": what, "lost_s": 3.2});
+            let hop = json!({"reason": "reclaim", "waits_for": what, "lost_s": 3.2});
             json!({"window_s": 10.0, "not": [{"what": "want of memory on the host", "evidence": "none"}],
                 "findings": [{"kind": "cause", "rule": "x", "lost_s": 3.2, "chain": [hop]}]})
         };

@@ -36,6 +36,10 @@ fn measure(kind: Kind, form: Form, round: u64) -> std::io::Result<Seen> {
     let disturbed = calm.disturbed(Some(fence.top()), Duration::ZERO)?;
     scene.lift()?;
     scene.work_without(WITHOUT);
+    let drift = scene.drift(window);
+    let drifted = (form == Form::Twin && drift > bars::NO_FAULT)
+        .then(|| format!("the rate changed by {:.0} % by itself", drift * 100.0));
+    let disturbed = disturbed.or(drifted);
     fence.check_time()?;
     let failures = scene.processes().map(|p| p.ledger().failures()).sum();
     Ok(Seen { said: format!("{draw} {scene}"), truth: scene.truth(window), counted, failures, disturbed })

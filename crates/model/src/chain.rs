@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
-use crate::finding::{in_seconds, in_seconds_or_null};
+use crate::finding::{in_seconds, round};
+use crate::timeline::LockKind;
+use crate::wait::{Detail, NamedBy, Note, Reason, TaskState, Who};
 use crate::{Culprit, Hop, Share};
 
 /// The wall time of the watched tasks, or of a command, explained.
@@ -33,25 +36,62 @@ pub struct WallAccount {
 }
 
 /// A part of some wall time. Its own parts add up to it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Part {
-    /// A stable word: "running", "runnable", "lock", "futex", "pipe", "block-io", "timer", "child", "unexplained", ...
-    pub kind: String,
-    /// In words: "waiting for rustc (child) to end", "user code of cc1".
-    pub what: String,
+    /// Why it passed.
+    pub reason: Reason,
+    /// Whose it is; nobody: that of the part above, or no task's.
+    pub who: Who,
+    /// What was waited for, or done.
+    pub detail: Detail,
     /// How long.
-    #[serde(rename = "time_s", serialize_with = "in_seconds")]
     pub time: Duration,
     /// Share of the whole wall time.
     pub share: Option<Share>,
     /// How many waits or calls, where counted.
     pub count: Option<u64>,
     /// The longest, where measured.
-    #[serde(rename = "worst_s", serialize_with = "in_seconds_or_null")]
     pub worst: Option<Duration>,
     /// Where this part went in turn; empty: a leaf.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
+}
+
+/// With its names beside what they are made of.
+impl Serialize for Part {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut part = serializer.serialize_struct("Part", 10)?;
+        part.serialize_field("reason", &self.reason)?;
+        if !self.who.is_nobody() {
+            part.serialize_field("who", &self.who)?;
+        }
+        if let Some(work) = self.who.work() {
+            part.serialize_field("work", work)?;
+        }
+        part.serialize_field("what", &self.detail.to_string())?;
+        if self.detail.is_typed() {
+            part.serialize_field("detail", &self.detail)?;
+        }
+        part.serialize_field("time_s", &round(self.time.as_secs_f64()))?;
+        part.serialize_field("share", &self.share)?;
+        part.serialize_field("count", &self.count)?;
+        part.serialize_field("worst_s", &self.worst.map(|worst| round(worst.as_secs_f64())))?;
+        if !self.parts.is_empty() {
+            part.serialize_field("parts", &self.parts)?;
+        }
+        part.end()
+    }
+}
+
+/// Time of something in one state.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StateTime {
+    /// The state.
+    pub state: TaskState,
+    /// How long.
+    #[serde(rename = "time_s", serialize_with = "in_seconds")]
+    pub time: Duration,
+    /// Share of all of it.
+    pub share: Option<Share>,
 }
 
 /// A chain of waits, folded over all that were alike.
@@ -68,12 +108,12 @@ pub struct Chain {
     /// From the waiter to the leaf: each hop's `waits_for` is told by the next hop's `who`. The last one is the leaf.
     pub hops: Vec<Hop>,
     /// Threads of each hop, in the order of `hops`: (pid, name), up to 8 a hop.
-    pub tasks: Vec<Vec<(u32, String)>>,
+    pub tasks: Vec<Vec<(u32, Who)>>,
     /// Who or what is at its end.
     pub leaf: Culprit,
-    /// "cycle" (they wait for each other), "open" (nobody was woken in the window), "stale-owner", "hand-off", ...
+    /// What is to be known of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Contention on one lock.
@@ -82,13 +122,13 @@ pub struct LockAccount {
     /// By symbol, or told by who waits for it: "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo, probably
     /// cgroup_mutex".
     pub name: String,
-    /// How the name is known: "symbol", "call sites" (the function that takes it), "inferred" (from a caller further up),
-    /// "number".
-    pub named_by: String,
+    /// How the name is known.
+    pub named_by: NamedBy,
     /// Its number: kernel addresses are not recorded. The same number is the same lock; 0 are those without a row.
     pub address: String,
-    /// "mutex", "rwsem", ...
-    pub kind: String,
+    /// Its sort.
+    #[serde(serialize_with = "as_word")]
+    pub kind: LockKind,
     /// Readers' waits.
     pub read: LockWaits,
     /// Writers' waits (mutexes: all).
@@ -193,6 +233,10 @@ pub struct SlowCallAccount {
     pub time: Duration,
     /// It had not come back when the window ended.
     pub open: bool,
-    /// Time by state: ("running", seconds).
-    pub split: Vec<Part>,
+    /// Its time by state.
+    pub split: Vec<StateTime>,
+}
+
+fn as_word<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(kind.word())
 }

@@ -237,6 +237,6 @@ fn range_in_seconds<S: Serializer>(range: &Option<(Duration, Duration)>, s: S) -
     range.map(|(low, high)| [round(low.as_secs_f64()), round(high.as_secs_f64())]).serialize(s)
 }
 
-fn round(seconds: f64) -> f64 {
+pub(crate) fn round(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }

@@ -15,6 +15,7 @@ pub mod spin;
 pub mod table;
 pub mod timeline;
 mod units;
+pub mod wait;
 
 pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
 pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, Subject, SubjectKind};

@@ -144,6 +144,27 @@ pub enum LockKind {
     Semaphore,
 }
 
+impl LockKind {
+    /// As people and the report's documents call it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            LockKind::Unknown => "lock",
+            LockKind::Mutex => "mutex",
+            LockKind::Rwsem => "rwsem",
+            LockKind::Rtmutex => "rtmutex",
+            LockKind::PercpuRwsem => "percpu rwsem",
+            LockKind::Semaphore => "semaphore",
+        }
+    }
+}
+
+impl std::fmt::Display for LockKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.word())
+    }
+}
+
 /// The kernel lock that a task waited for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

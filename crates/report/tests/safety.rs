@@ -4,6 +4,7 @@ mod sample;
 
 use proptest::prelude::*;
 use whyslow_model::shell::Command;
+use whyslow_model::wait::{Detail, Operation, Who};
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, cpus, json, json_line, locks, text};
@@ -36,14 +37,7 @@ fn with(names: &[String]) -> Document {
         }
         for h in &mut f.chain {
             let old = h.clone();
-            *h = Hop {
-                edge: name(),
-                who: name(),
-                waits_for: name(),
-                state: name(),
-                grows_with: Some(name()),
-                ..old
-            };
+            *h = Hop { who: name().into(), detail: name().into(), grows_with: Some(name()), ..old };
         }
         for c in &mut f.check {
             (c.text, c.command) = (name(), Some(Command::of_quoted(name())));
@@ -69,14 +63,22 @@ fn with(names: &[String]) -> Document {
     doc
 }
 
+fn any_who(name: &mut impl FnMut() -> String) -> Who {
+    Who::Task { comm: name(), work: Some(name()) }
+}
+
+fn any_detail(name: &mut impl FnMut() -> String) -> Detail {
+    let of = Box::new(Detail::Device { device: name(), operation: Operation::In(name()) });
+    Detail::Short { of, woken_by: Some(name()) }
+}
+
 fn name_waits(doc: &mut Document, name: &mut impl FnMut() -> String) {
     for chain in &mut doc.chains {
         for hop in &mut chain.hops {
-            (hop.who, hop.waits_for, hop.grows_with) = (name(), name(), Some(name()));
+            (hop.who, hop.detail, hop.grows_with) = (any_who(name), any_detail(name), Some(name()));
         }
-        chain.tasks = vec![vec![(1, name()), (2, name())]; chain.hops.len()];
+        chain.tasks = vec![vec![(1, name().into()), (2, name().into())]; chain.hops.len()];
         (chain.leaf.id, chain.leaf.name, chain.leaf.function) = (name(), name(), Some(name()));
-        chain.notes.push(name());
     }
 }
 
@@ -89,12 +91,12 @@ fn watched_with(names: &[String]) -> Document {
     if let Some(wall) = &mut doc.wall {
         (wall.of, wall.mismatches) = (name(), vec![name()]);
         for part in &mut wall.parts {
-            (part.kind, part.what) = (name(), name());
-            part.parts.iter_mut().for_each(|part| (part.kind, part.what) = (name(), name()));
+            (part.who, part.detail) = (any_who(&mut name), any_detail(&mut name));
+            part.parts.iter_mut().for_each(|part| part.detail = any_detail(&mut name));
         }
     }
     for lock in &mut doc.locks {
-        (lock.name, lock.named_by, lock.address, lock.kind) = (name(), name(), name(), name());
+        (lock.name, lock.address) = (name(), name());
         lock.sites.iter_mut().for_each(|site| site.site = name());
         lock.holders.iter_mut().for_each(|holder| (holder.who, holder.did) = (name(), vec![name(), name()]));
     }
@@ -108,7 +110,6 @@ fn watched_with(names: &[String]) -> Document {
     }
     for call in &mut doc.slow_calls {
         (call.who, call.syscall, call.path) = (name(), name(), Some(name()));
-        call.split.iter_mut().for_each(|part| (part.kind, part.what) = (name(), name()));
     }
     doc
 }

@@ -19,6 +19,11 @@ fn emitted(value: &Value, at: &str, names: &mut BTreeSet<String>) {
                     names.insert(format!("{at}.parts"));
                     continue;
                 }
+                // A vocabulary of its own.
+                if name == "detail" {
+                    names.insert(format!("{at}.detail"));
+                    continue;
+                }
                 let path = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
                 names.insert(path.clone());
                 emitted(inner, &path, names);
@@ -29,9 +34,58 @@ fn emitted(value: &Value, at: &str, names: &mut BTreeSet<String>) {
     }
 }
 
-fn documented() -> BTreeSet<String> {
-    let rows = DOC.lines().filter_map(|l| l.strip_prefix("| `"));
+/// The names of the table below a line that begins so, up to the next heading or table.
+fn rows_below(line: &str) -> BTreeSet<String> {
+    let below = DOC.lines().skip_while(|l| !l.starts_with(line)).skip(1).take_while(|l| l.starts_with('|'));
+    let rows = below.filter_map(|l| l.strip_prefix("| `"));
     rows.filter_map(|l| l.split_once('`')).map(|(name, _)| name.to_owned()).collect()
+}
+
+fn documented() -> BTreeSet<String> {
+    rows_below("| name | type |")
+}
+
+fn words(all: impl Iterator<Item = serde_json::Result<Value>>) -> BTreeSet<String> {
+    let word = |value: serde_json::Result<Value>| match value.unwrap() {
+        Value::String(word) => word,
+        Value::Object(fields) => fields.keys().next().unwrap().clone(),
+        other => panic!("{other} is no word"),
+    };
+    all.map(word).collect()
+}
+
+#[test]
+fn the_vocabulary_of_waits_is_documented_and_no_other() {
+    use whyslow_model::timeline::LockKind;
+    use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Spin, TaskState, Thing};
+    assert_eq!(words(Reason::ALL.iter().map(serde_json::to_value)), rows_below("| reason |"));
+    assert_eq!(words(Thing::ALL.iter().map(serde_json::to_value)), rows_below("| thing |"));
+    assert_eq!(words(TaskState::ALL.iter().map(serde_json::to_value)), rows_below("| state |"));
+    let (none, name) = (None::<String>, String::new);
+    let details = [
+        Detail::Thing(Thing::Cpu),
+        Detail::Lock { kind: LockKind::Mutex, name: name(), write: None },
+        Detail::FileLock { file: none.clone() },
+        Detail::Device { device: name(), operation: Operation::Read },
+        Detail::IoLimit { device: name() },
+        Detail::Peer { address: none.clone(), act: PeerAct::Send },
+        Detail::Synced { call: name() },
+        Detail::GracePeriod { caller: none.clone() },
+        Detail::WorkItem { caller: none.clone() },
+        Detail::Completion { function: none.clone() },
+        Detail::Sleeps { function: none.clone() },
+        Detail::NextTurn { function: none.clone() },
+        Detail::InFunction { function: name() },
+        Detail::InCall { call: name() },
+        Detail::KernelCode { function: name(), inside: none.clone() },
+        Detail::Spinning { whom: Spin::Cpus, function: name() },
+        Detail::UserCode { function: none },
+        Detail::LateCpu { why: name(), function: name() },
+        Detail::Short { of: Box::default(), woken_by: None },
+        Detail::Smaller { parts: 2 },
+        Detail::NotTraced { why: name() },
+    ];
+    assert_eq!(words(details.iter().map(serde_json::to_value)), rows_below("| detail |"));
 }
 
 #[test]
@@ -46,7 +100,11 @@ fn every_emitted_name_is_documented_and_no_other() {
     }];
     let mut names = BTreeSet::new();
     emitted(&serde_json::from_str(&json(&doc)).unwrap(), "", &mut names);
-    emitted(&serde_json::from_str(&json(&sample::waits::watched())).unwrap(), "", &mut names);
+    let mut watched = sample::waits::watched();
+    if let Some(wall) = &mut watched.wall {
+        wall.parts[0].who = sample::waits::called("kworker/1:2 (css_free_rwork_fn)");
+    }
+    emitted(&serde_json::from_str(&json(&watched)).unwrap(), "", &mut names);
     assert_eq!(names, documented());
 }
 

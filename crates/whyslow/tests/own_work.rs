@@ -70,7 +70,7 @@ fn writes_of_others() -> Result<f64, Trouble> {
 /// Part of the wall time that is told as waits of these kinds, wherever in the tree.
 fn shown(parts: &Value, edges: &[&str]) -> f64 {
     let all = parts.as_array().map_or(&[][..], Vec::as_slice).iter();
-    all.map(|part| match edges.iter().any(|edge| part["kind"] == *edge) {
+    all.map(|part| match edges.iter().any(|edge| part["reason"] == *edge) {
         true => part["share"].as_f64().unwrap_or(0.0),
         false => shown(&part["parts"], edges),
     })

@@ -102,11 +102,11 @@ pub fn told(section: Section, item: &Value) -> String {
             let hops = item["hops"].as_array().into_iter().flatten();
             let word = |hop: &Value, name: &str| hop[name].as_str().unwrap_or("").to_owned();
             let hops = hops.map(|hop| {
-                format!("{} {} ({})", word(hop, "who"), word(hop, "edge"), word(hop, "waits_for"))
+                format!("{} {} ({})", word(hop, "who"), word(hop, "reason"), word(hop, "waits_for"))
             });
             hops.collect::<Vec<_>>().join(" < ")
         }
-        Section::Wall => format!("{} {}", item["kind"], item["what"]),
+        Section::Wall => format!("{} {} {}", item["reason"], item["who"], item["what"]),
         Section::Locks => item["name"].to_string(),
         Section::Calls => format!("{} {}", item["syscall"], item["path"]),
         Section::Cpus => format!("CPU {}, {} times slower: {}", item["cpu"], item["slow"], item["reasons"]),

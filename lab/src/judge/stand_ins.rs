@@ -76,7 +76,7 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
     item["count"] = json!(1);
     let hops: Vec<Value> = order
         .iter()
-        .map(|who| json!({"edge": "lock", "who": who, "waits_for": "x", "lost_s": lost}))
+        .map(|who| json!({"reason": "lock", "who": who, "waits_for": "x", "lost_s": lost}))
         .collect();
     item["tasks"] = hops.iter().map(|hop| json!([[1, hop["who"]]])).collect();
     (item["hops"], item["chain"]) = (json!(hops), json!(hops));

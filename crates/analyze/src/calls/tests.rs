@@ -77,8 +77,8 @@ fn slow_calls_keep_their_path_and_say_where_their_time_went() {
     assert_eq!(told[0].path.as_deref(), Some("/proc/2/stat"));
     assert_eq!(told[0].split.len(), 1);
     assert_eq!(
-        (told[0].split[0].kind.as_str(), told[0].split[0].share),
-        ("blocked", Some(Share::of(1.0, 1.0)))
+        (told[0].split[0].state, told[0].split[0].share),
+        (TaskState::Uninterruptible, Some(Share::of(1.0, 1.0)))
     );
 }
 

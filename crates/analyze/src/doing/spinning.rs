@@ -1,12 +1,11 @@
 //! Kernel code that burns CPU to wait for somebody: waiting, though the scheduler calls it running.
 
-/// Whom those wait for that have asked other CPUs.
-pub(super) const CPUS: &str = "CPUs to answer";
+use whyslow_model::wait::Spin;
 
 /// For whom these functions spin. kernel/smp.c, kernel/locking/*.c, arch/x86/lib/delay.c, arch/x86/mm/tlb.c.
-const SPINS: &[(&str, &[&str])] = &[
+const SPINS: &[(Spin, &[&str])] = &[
     (
-        CPUS,
+        Spin::Cpus,
         &[
             "csd_lock_wait",
             "__csd_lock_wait",
@@ -18,7 +17,7 @@ const SPINS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "the owner of a mutex or rwsem that runs",
+        Spin::LockOwner,
         &[
             "mutex_spin_on_owner",
             "mutex_optimistic_spin",
@@ -27,9 +26,9 @@ const SPINS: &[(&str, &[&str])] = &[
             "osq_lock",
         ],
     ),
-    ("the owner of an rtmutex that runs", &["rtmutex_spin_on_owner"]),
+    (Spin::RtmutexOwner, &["rtmutex_spin_on_owner"]),
     (
-        "a spinlock",
+        Spin::Spinlock,
         &[
             "native_queued_spin_lock_slowpath",
             "queued_spin_lock_slowpath",
@@ -39,9 +38,9 @@ const SPINS: &[(&str, &[&str])] = &[
             "virt_spin_lock",
         ],
     ),
-    ("a reader-writer spinlock", &["queued_read_lock_slowpath", "queued_write_lock_slowpath"]),
+    (Spin::ReaderWriterSpinlock, &["queued_read_lock_slowpath", "queued_write_lock_slowpath"]),
     (
-        "time to pass",
+        Spin::Time,
         &[
             "delay_tsc",
             "delay_halt",
@@ -53,23 +52,20 @@ const SPINS: &[(&str, &[&str])] = &[
             "__udelay",
         ],
     ),
-    ("other CPUs to stop (stop_machine)", &["multi_cpu_stop"]),
-    ("code to be patched on all CPUs", &["smp_text_poke_sync_each_cpu", "text_poke_sync_each_cpu"]),
-    ("an interrupt handler to end", &["synchronize_hardirq", "__synchronize_hardirq"]),
-    ("a timer's function to end", &["hrtimer_cancel_wait_running", "__timer_delete_sync", "del_timer_sync"]),
-    ("a bit lock", &["bit_spin_lock", "hlist_bl_lock"]),
-    ("a sequence count's writer", &["__read_seqcount_begin", "read_seqbegin"]),
-    (
-        "a device (polling for its completion)",
-        &["blk_mq_poll", "bio_poll", "nvme_poll", "virtqueue_get_buf_spin"],
-    ),
+    (Spin::StopMachine, &["multi_cpu_stop"]),
+    (Spin::TextPatch, &["smp_text_poke_sync_each_cpu", "text_poke_sync_each_cpu"]),
+    (Spin::InterruptHandler, &["synchronize_hardirq", "__synchronize_hardirq"]),
+    (Spin::TimerFunction, &["hrtimer_cancel_wait_running", "__timer_delete_sync", "del_timer_sync"]),
+    (Spin::BitLock, &["bit_spin_lock", "hlist_bl_lock"]),
+    (Spin::SequenceWriter, &["__read_seqcount_begin", "read_seqbegin"]),
+    (Spin::PolledDevice, &["blk_mq_poll", "bio_poll", "nvme_poll", "virtqueue_get_buf_spin"]),
 ];
 
 /// Only right at the innermost end, or below these: what a lock's slow path calls is the slow path.
 const INSIDE: usize = 3;
 
 /// (who spins, for whom).
-pub(super) fn of<'a>(frames: &[&'a str]) -> Option<(&'a str, &'static str)> {
+pub(super) fn of<'a>(frames: &[&'a str]) -> Option<(&'a str, Spin)> {
     let at = |frame: &'a str| {
         let (whom, _) = SPINS.iter().find(|(_, functions)| functions.contains(&frame))?;
         Some((frame, *whom))

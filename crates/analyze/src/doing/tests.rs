@@ -8,8 +8,13 @@ fn sample(pid: u32, count: u64, kernel: &[&str], user: &[&str]) -> Sample {
 }
 
 fn did(kernel: &[&str], user: &[&str]) -> (&'static str, String) {
-    let doing = doing(&sample(1, 1, kernel, user));
-    (doing.word, doing.what)
+    let Doing(did) = doing(&sample(1, 1, kernel, user));
+    let word = match did {
+        Detail::UserCode { .. } => "user",
+        Detail::Spinning { .. } => "spinning",
+        _ => "kernel",
+    };
+    (word, did.to_string())
 }
 
 #[test]
@@ -83,8 +88,8 @@ fn spinning_in_the_kernel_is_no_work() {
 fn the_largest_comes_first_and_other_threads_do_not_count() {
     let samples = [sample(7, 1, &["a"], &[]), sample(7, 3, &[], &["f"]), sample(8, 9, &["b"], &[])];
     let did = OnCpu::of(&samples).did(7);
-    let told: Vec<_> = did.iter().map(|(doing, part)| (doing.what.as_str(), *part)).collect();
-    assert_eq!(told, [("user code (f)", 0.75), ("a (kernel)", 0.25)]);
+    let told: Vec<_> = did.iter().map(|(doing, part)| (doing.0.to_string(), *part)).collect();
+    assert_eq!(told, [("user code (f)".to_owned(), 0.75), ("a (kernel)".to_owned(), 0.25)]);
     assert_eq!(OnCpu::of(&samples).did(9), []);
     assert_eq!(OnCpu::of(&samples).did_below(8, "b").len(), 1);
     assert_eq!(OnCpu::of(&samples).did_below(8, "a").len(), 0);

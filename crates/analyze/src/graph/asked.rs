@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use whyslow_model::Recording;
+use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
@@ -61,20 +62,26 @@ impl<'r> Asked<'r> {
         weights.push(in_time);
         let parts = split_many(ns, &weights);
         let nobody = graph.no_one();
-        let node = |what: &str, ns| {
-            let what = graph.names.id(what);
-            Node::leaf(Key { sort: Sort::LateCpu, word: "late-cpu", who: nobody.key, what }, 0, ns)
+        let node = |what: Detail, ns| {
+            let key = Key {
+                sort: Sort::LateCpu,
+                reason: Reason::LateCpu,
+                who: nobody.key,
+                what: graph.details.id(what),
+            };
+            Node::leaf(key, 0, ns)
         };
         let mut nodes: Vec<Node> = Vec::new();
         for (((cpu, state), late), part) in late.iter().zip(&parts) {
-            let words = self.reasons.words(*cpu, *state);
-            let mut leaf = node(&format!("{words}, to run {}", late.function.1), *part);
+            let why = self.reasons.words(*cpu, *state);
+            let function = late.function.1.to_owned();
+            let mut leaf = node(Detail::LateCpu { why, function }, *part);
             leaf.function = Some(graph.names.id(late.function.1));
             (leaf.count, leaf.worst) = (late.count, late.worst);
             nodes.push(leaf);
         }
         let rest = parts.last().copied().filter(|_| parts.len() > nodes.len()).unwrap_or(0);
-        nodes.push(node("CPUs that came within half a millisecond", rest));
+        nodes.push(node(Thing::PromptCpus.into(), rest));
         nodes
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use whyslow_model::Hop;
 use whyslow_model::chain::Chain;
 use whyslow_model::timeline::{Context, Span, State};
+use whyslow_model::wait::{Detail, Note, Reason, TaskState};
 
 use super::culprit::Step;
 use super::explain::Walk;
 use super::facts::Graph;
-use super::names::Name;
+use super::names::Called;
 use super::node::{Key, Node, Sort, note};
 use super::timeline::{Piece, What};
 use crate::hashing::{Set, Table};
@@ -168,7 +169,7 @@ fn ways_down<'n>(
 ) {
     way.push(Step::of(graph, node));
     // What somebody did on a CPU is its leaf; who spins waits for what it spins for.
-    let is_leaf = node.key.sort == Sort::Ran && node.key.word != "spinning";
+    let is_leaf = node.key.sort == Sort::Ran && node.key.reason != Reason::Spinning;
     let parts = if is_leaf { &[] } else { &*node.parts };
     let worth_it =
         |ns: u64| ns.saturating_mul(BESIDE) >= whole || u128::from(ns) >= CHAIN_THRESHOLD.as_nanos();
@@ -200,14 +201,14 @@ struct Fold {
 
 #[derive(Default)]
 struct HopFold {
-    shown: Option<Name>,
+    shown: Option<Called>,
     lost: u64,
     worst: u64,
     count: u64,
-    state: &'static str,
+    state: TaskState,
     /// The longest wait.
     row: Option<usize>,
-    tasks: Vec<(u32, Name)>,
+    tasks: Vec<(u32, Called)>,
 }
 
 impl Fold {
@@ -243,12 +244,11 @@ impl Fold {
     }
 
     fn chain(self, graph: &Graph<'_>, keys: &[Key]) -> Chain {
-        let text = |name: Name| graph.names.text(name).to_string();
         let hops = self.hops.iter().zip(keys).map(|(hop, key)| Hop {
-            edge: key.word.to_owned(),
-            who: text(hop.shown.unwrap_or(key.who)),
-            waits_for: text(key.what),
-            state: hop.state.to_owned(),
+            reason: key.reason,
+            who: graph.names.who(hop.shown.unwrap_or(key.who)),
+            detail: Detail::clone(&graph.details.of(key.what)),
+            state: hop.state,
             lost: Duration::from_nanos(hop.lost),
             worst: Some(hop.worst).filter(|worst| *worst > 0).map(Duration::from_nanos),
             count: Some(hop.count).filter(|count| *count > 0),
@@ -259,7 +259,7 @@ impl Fold {
         if let Some(last) = hops.last_mut() {
             graph.calls_of(last);
         }
-        let named = |(pid, name): &(u32, Name)| (*pid, text(*name));
+        let named = |(pid, called): &(u32, Called)| (*pid, graph.names.who(*called));
         Chain {
             time: Duration::from_nanos(self.time),
             count: self.count,
@@ -268,18 +268,18 @@ impl Fold {
             hops,
             leaf: self.leaf.unwrap_or_else(|| graph.nobody()),
             // A few waits that began with an old word do not make the others doubtful.
-            notes: words(self.notes | if self.stale.saturating_mul(2) > self.time { note::STALE } else { 0 }),
+            notes: told(self.notes | if self.stale.saturating_mul(2) > self.time { note::STALE } else { 0 }),
         }
     }
 }
 
-fn words(notes: u8) -> Vec<String> {
-    let mut words: Vec<String> =
-        note::WORDS.iter().filter(|(bit, _)| notes & bit != 0).map(|(_, word)| (*word).to_owned()).collect();
+fn told(notes: u8) -> Vec<Note> {
+    let mut all: Vec<Note> =
+        note::ALL.iter().filter(|(bit, _)| notes & bit != 0).map(|(_, note)| *note).collect();
     if notes & note::CYCLE != 0 && notes & note::OPEN != 0 {
-        words.insert(0, "deadlock".to_owned());
+        all.insert(0, Note::Deadlock);
     }
-    words
+    all
 }
 
 /// Whether a chain is the lower end of another one: the same waits of the same tasks, told there already.

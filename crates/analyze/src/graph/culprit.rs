@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use whyslow_model::table::Cgroup;
 use whyslow_model::timeline::State;
+use whyslow_model::wait::{Detail, Reason, TaskState};
 use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use super::facts::Graph;
@@ -24,11 +25,11 @@ pub(super) struct Step<'n> {
 impl<'n> Step<'n> {
     /// Of a node. Time on a CPU is called by what most of it was; a program's own code alike, whatever its function.
     pub fn of(graph: &Graph<'_>, node: &'n Node) -> Self {
-        let runs = node.key.sort == Sort::Ran && node.key.word != "spinning";
+        let runs = node.key.sort == Sort::Ran && node.key.reason != Reason::Spinning;
         let most = node.parts.first().filter(|_| runs);
         let mut what = most.map_or(node.key.what, |most| most.key.what);
-        if node.key.sort == Sort::Ran && graph.names.text(what).starts_with("user code (") {
-            what = graph.names.id("user code");
+        if node.key.sort == Sort::Ran && matches!(*graph.details.of(what), Detail::UserCode { .. }) {
+            what = graph.details.id(Detail::UserCode { function: None });
         }
         Step { key: Key { what, ..node.key }, node }
     }
@@ -38,13 +39,14 @@ impl Graph<'_> {
     /// Who or what a chain ends with.
     pub fn culprit(&self, step: Step<'_>) -> Culprit {
         let node = step.node;
-        let (who, what) = (self.names.text(node.shown), self.names.text(step.key.what));
+        let (who, what) =
+            (self.names.who(node.shown).to_string(), self.details.of(step.key.what).to_string());
         let task = |function: Option<String>| {
-            let culprit = Culprit::new(SubjectKind::Task, node.pid.to_string(), &*who);
+            let culprit = Culprit::new(SubjectKind::Task, node.pid.to_string(), &who);
             Culprit { function, ..culprit }
         };
         let function = node.function.map(|name| self.names.text(name).to_string());
-        let thing = |kind| Culprit::new(kind, &*what, &*what);
+        let thing = |kind| Culprit::new(kind, &what, &what);
         match (step.key.sort, node.row.map(|row| self.kind(row).class)) {
             (Sort::Ran, _) | (Sort::Cycle, _) => task(function),
             (Sort::HadCpu, _) if node.pid != 0 => task(function),
@@ -58,8 +60,8 @@ impl Graph<'_> {
             (Sort::Wait | Sort::Short, Some(Class::Peer)) => thing(SubjectKind::Socket),
             (Sort::Wait | Sort::Short, Some(Class::Voluntary | Class::Handed)) => task(None),
             // It sleeps for a set time while others wait for it.
-            (Sort::Wait, _) if step.key.word == "sleep" => task(None),
-            (Sort::Wait, _) if step.key.word == "rcu" => thing(SubjectKind::Kernel),
+            (Sort::Wait, _) if step.key.reason == Reason::Sleep => task(None),
+            (Sort::Wait, _) if step.key.reason == Reason::Rcu => thing(SubjectKind::Kernel),
             _ => self.nobody(),
         }
     }
@@ -113,25 +115,23 @@ impl Graph<'_> {
         binding.get(&group).copied()
     }
 
-    /// The waiter's (or the leaf's) state in words.
-    pub fn state(&self, node: &Node) -> &'static str {
+    /// The state of the waiter, or of the leaf.
+    pub fn state(&self, node: &Node) -> TaskState {
         match node.key.sort {
-            Sort::Ran | Sort::HadCpu => "running",
-            Sort::Ready | Sort::Quota => "runnable",
+            Sort::Ran | Sort::HadCpu => TaskState::Running,
+            Sort::Ready | Sort::Quota => TaskState::Runnable,
             _ => match node.row.and_then(|row| self.spans.get(row)).map(|span| span.state) {
-                Some(State::Io) => "disk sleep",
-                Some(State::Blocked) => "blocked",
-                Some(State::Sleep) => "sleep",
-                _ => "unknown",
+                Some(state @ (State::Io | State::Blocked | State::Sleep)) => state.into(),
+                _ => TaskState::Unknown,
             },
         }
     }
 
     /// How often a worker at the end of a chain ran its function, and what one time costs.
     pub fn calls_of(&self, hop: &mut Hop) {
-        let work = hop.who.rsplit_once('(').and_then(|(_, work)| work.strip_suffix(')'));
+        let Some(work) = hop.who.work() else { return };
         let works = self.rec.tables.works.as_deref().unwrap_or_default();
-        if let Some(work) = works.iter().find(|row| row.count > 0 && Some(&*row.function) == work) {
+        if let Some(work) = works.iter().find(|row| row.count > 0 && row.function == work) {
             hop.count = Some(work.count);
             hop.per_call = Some(Duration::from_nanos(work.ran_ns / work.count));
             hop.worst = Some(Duration::from_nanos(work.ran_worst_ns));

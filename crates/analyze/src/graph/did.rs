@@ -1,10 +1,12 @@
 //! What a thread did on a CPU, as nodes. Its samples are named and put in order once: its time is told of a million stretches.
 
+use whyslow_model::wait::Reason;
+
 use super::facts::{Graph, Who};
-use super::names::{Name, Names};
+use super::names::{DetailId, Details, Name, Names};
 use super::node::{MOST_PARTS, Node, Sort, merged, rest};
 use super::split::split_many;
-use crate::doing::{Doing, is_asking};
+use crate::doing::Doing;
 
 /// A stretch below this, in ns, is one of thousands that a chain of short waits is made of ...
 const SHORT: u64 = 10_000_000;
@@ -23,7 +25,7 @@ pub(super) struct Did {
 
 #[derive(Debug)]
 struct Deed {
-    what: Name,
+    what: DetailId,
     function: Option<Name>,
     /// In parts of a million.
     share: u64,
@@ -32,15 +34,15 @@ struct Deed {
 
 impl Did {
     /// Of what samples tell, the largest first.
-    pub fn of(did: &[(Doing, f64)], names: &Names) -> Self {
-        let named = |doing: &Doing| doing.function.as_deref().map(|function| names.id(function));
+    pub fn of(did: &[(Doing, f64)], names: &Names, details: &Details) -> Self {
+        let named = |doing: &Doing| doing.function().map(|function| names.id(function));
         let (mut ran, mut spun) = (Vec::<Deed>::new(), Vec::<Deed>::new());
         for (doing, share) in did {
-            let list = if doing.word == "spinning" { &mut spun } else { &mut ran };
-            let (what, share) = (names.id(&doing.what), (share.clamp(0.0, 1.0) * 1e6) as u64);
+            let list = if doing.is_spinning() { &mut spun } else { &mut ran };
+            let (what, share) = (details.id(doing.0.clone()), (share.clamp(0.0, 1.0) * 1e6) as u64);
             match list.iter_mut().find(|deed| deed.what == what) {
                 Some(deed) => deed.share += share,
-                None => list.push(Deed { what, function: named(doing), share, asks: is_asking(doing) }),
+                None => list.push(Deed { what, function: named(doing), share, asks: doing.is_asking() }),
             }
         }
         for list in [&mut ran, &mut spun] {
@@ -66,10 +68,11 @@ impl Graph<'_> {
         let weights: Vec<u64> = did.spun.iter().map(|deed| deed.share).chain([ran]).collect();
         let parts = split_many(ns, &weights);
         if parts.iter().all(|part| *part == 0) {
-            return vec![self.node(Sort::Ran, "running", who, self.rests.on_cpu, ns)];
+            return vec![self.node(Sort::Ran, Reason::Running, who, self.rests.on_cpu, ns)];
         }
         let spun = did.spun.iter().zip(&parts);
-        let mut nodes: Vec<Node> = spun.map(|(deed, part)| self.deed(who, deed, "spinning", *part)).collect();
+        let mut nodes: Vec<Node> =
+            spun.map(|(deed, part)| self.deed(who, deed, Reason::Spinning, *part)).collect();
         nodes.extend(parts.last().filter(|ns| **ns > 0).map(|ns| self.ran_only(who, &did.ran, *ns)));
         nodes
     }
@@ -79,7 +82,7 @@ impl Graph<'_> {
         if let [one] = ran
             && !self.is_brief(who.pid)
         {
-            return self.deed(who, one, "running", ns);
+            return self.deed(who, one, Reason::Running, ns);
         }
         let most = if ns < SHORT { MOST_OF_SHORT } else { MOST_PARTS - 2 };
         let told = if ran.len() > most + 1 { most } else { ran.len() };
@@ -88,14 +91,14 @@ impl Graph<'_> {
         let parts = split_many(ns, &shares);
         let mut nodes: Vec<Node> = Vec::with_capacity(told + 1);
         let each = ran.iter().zip(&parts).take(told).filter(|(_, ns)| **ns > 0);
-        nodes.extend(each.map(|(deed, ns)| self.deed(who, deed, "running", *ns)));
+        nodes.extend(each.map(|(deed, ns)| self.deed(who, deed, Reason::Running, *ns)));
         nodes.extend(parts.last().into_iter().flat_map(|ns| rest(*ns, 0, &self.rests)));
-        let all = self.node(Sort::Ran, "running", who, self.rests.on_cpu, ns);
+        let all = self.node(Sort::Ran, Reason::Running, who, self.rests.on_cpu, ns);
         Node { function: ran.first().and_then(|deed| deed.function), ..all }.of(nodes.into())
     }
 
-    fn deed(&self, who: Who, deed: &Deed, word: &'static str, ns: u64) -> Node {
-        let node = Node { function: deed.function, ..self.node(Sort::Ran, word, who, deed.what, ns) };
+    fn deed(&self, who: Who, deed: &Deed, reason: Reason, ns: u64) -> Node {
+        let node = Node { function: deed.function, ..self.node(Sort::Ran, reason, who, deed.what, ns) };
         if !deed.asks {
             return node;
         }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use crate::hashing::{Set, Table};
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{Context, Mix, Waker};
+use whyslow_model::wait::{Reason, Thing};
 
 use super::facts::Graph;
 use super::node::{Node, Sort, merged};
@@ -80,14 +81,14 @@ impl Graph<'_> {
         let who = self.called(pid, comm, None);
         let weights = [m.running_ns, m.runnable_ns, m.io_ns, m.blocked_ns, m.sleep_ns, m.unknown_ns];
         let [ran, ready, io, blocked, slept, missed] = split(ns, weights);
-        let told = |sort, word, what, ns| self.node(sort, word, who, what, ns);
+        let told = |sort, reason, what, ns| self.node(sort, reason, who, what, ns);
         let nodes = vec![
-            told(Sort::Ran, "running", self.rests.on_cpu, ran),
-            told(Sort::Ready, "runnable", self.rests.short_cpu, ready),
-            self.unexplained(who, "short waits for I/O, without a stack", io),
-            self.unexplained(who, "short waits, blocked, without a stack", blocked),
-            self.unexplained(who, "short sleeps, without a stack", slept),
-            self.unexplained(who, "the tracer missed it", missed),
+            told(Sort::Ran, Reason::Running, self.rests.on_cpu, ran),
+            told(Sort::Ready, Reason::Runnable, self.rests.short_cpu, ready),
+            self.unexplained(who, Thing::ShortIo, io),
+            self.unexplained(who, Thing::ShortBlocked, blocked),
+            self.unexplained(who, Thing::ShortSleeps, slept),
+            self.unexplained(who, Thing::TracerMissed, missed),
         ];
         merged(nodes, &self.rests)
     }

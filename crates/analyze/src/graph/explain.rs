@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use whyslow_model::timeline::{Context, Mix, Span, Waker};
+use whyslow_model::wait::{Reason, Thing};
 
 use super::facts::{Graph, Who};
 use super::node::{Key, Node, Sort, merged, note};
@@ -21,7 +22,7 @@ const SMALLEST: u64 = 20_000;
 
 /// Waits behind which there is nobody: who wakes up those that wait for a grace period is not who held it up, and who sleeps
 /// for a set time is woken by a timer.
-const ENDS: [&str; 2] = ["rcu", "sleep"];
+const ENDS: [Reason; 2] = [Reason::Rcu, Reason::Sleep];
 
 /// The way from the root to where we are.
 pub(super) struct Walk {
@@ -59,7 +60,7 @@ impl Graph<'_> {
     ) -> Rc<[Node]> {
         let Some(line) = self.lines.get(&pid) else {
             let who = self.who_is(pid, work);
-            return Rc::new([self.unexplained(who, "it was not seen to run", to.saturating_sub(from))]);
+            return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
         };
         walk.above.push(pid);
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
@@ -80,12 +81,12 @@ impl Graph<'_> {
                 What::Ready(row) => nodes.extend(self.ready(row, piece, follow)),
                 What::Unborn => nodes.push(self.unborn(walk, pid, piece)),
                 What::Gone => {
-                    nodes.push(self.unexplained(self.who_is(pid, work), "it had ended", piece.ns()))
+                    nodes.push(self.unexplained(self.who_is(pid, work), Thing::HadEnded, piece.ns()))
                 }
                 What::Hole => match self.hole_by_sums(line, pid, piece.ns()) {
                     Some(parts) => nodes.extend(parts.iter().cloned()),
                     None => {
-                        nodes.push(self.unexplained(self.who_is(pid, work), "not explained", piece.ns()));
+                        nodes.push(self.unexplained(self.who_is(pid, work), Thing::NotExplained, piece.ns()));
                     }
                 },
             }
@@ -130,10 +131,10 @@ impl Graph<'_> {
         let span = self.spans.get(row)?;
         let kind = self.kind(row);
         let who = self.who(row, span, None);
-        let key = Key { sort: Sort::Wait, word: kind.word, who: who.key, what: kind.what };
+        let key = Key { sort: Sort::Wait, reason: kind.reason, who: who.key, what: kind.what };
         let mut node = Node::leaf(key, span.pid, piece.ns());
         let by_others = matches!(kind.class, Class::Unknown | Class::Held | Class::Needed);
-        node.unsaid = if by_others && !ENDS.contains(&kind.word) { node.ns } else { 0 };
+        node.unsaid = if by_others && !ENDS.contains(&kind.reason) { node.ns } else { 0 };
         node.shown = who.shown;
         node.count = 1;
         node.row = Some(row);
@@ -153,7 +154,7 @@ impl Graph<'_> {
         let kind = self.kind(row);
         let is_leaf = match kind.class {
             Class::Device | Class::Voluntary | Class::Peer | Class::Limit | Class::Cpu => true,
-            _ if ENDS.contains(&kind.word) => true,
+            _ if ENDS.contains(&kind.reason) => true,
             Class::Handed => walk.served && walk.above.len() == 1,
             Class::Held | Class::Needed | Class::Unknown => false,
         };
@@ -164,7 +165,7 @@ impl Graph<'_> {
         if walk.above.len() >= DEEPEST {
             walk.here_only = true;
             let who = self.no_one();
-            return (Rc::new([self.unexplained(who, "not followed any further", to - from)]), 0);
+            return (Rc::new([self.unexplained(who, Thing::NotFollowed, to - from)]), 0);
         }
         // A part of a wait is looked at for one stretch of one who waits; a whole one for all of them, and by each question.
         let is_whole = from <= span.at_ns && to >= span.woken_ns.min(self.window);
@@ -202,18 +203,18 @@ impl Graph<'_> {
                 match (self.event(*stack, ns), class) {
                     (Some(event), _) => leaf(event, 0),
                     (None, Class::Handed) => (Rc::new([]), 0),
-                    (None, _) => leaf(self.unexplained(nobody, "an interrupt ended the wait", ns), 0),
+                    (None, _) => leaf(self.unexplained(nobody, Thing::AnInterrupt, ns), 0),
                 }
             }
             None if span.open && class == Class::Handed => (Rc::new([]), 0),
             None if span.open => {
-                let what = self.names.id("nobody woke it in the window");
-                let key = Key { sort: Sort::Open, word: "open", who: nobody.key, what };
+                let what = self.details.id(Thing::NobodyWoke.into());
+                let key = Key { sort: Sort::Open, reason: Reason::Open, who: nobody.key, what };
                 let mut node = Node::leaf(key, 0, ns);
                 node.unsaid = if class == Class::Unknown { ns } else { 0 };
                 leaf(node, note::OPEN)
             }
-            _ => leaf(self.unexplained(nobody, "who woke it was not seen", ns), 0),
+            _ => leaf(self.unexplained(nobody, Thing::WakerNotSeen, ns), 0),
         }
     }
 
@@ -231,8 +232,8 @@ impl Graph<'_> {
         }
         walk.here_only = true;
         let who = self.who_is(pid, work);
-        let what = self.names.id("waits for this one in turn");
-        let key = Key { sort: Sort::Cycle, word: "cycle", who: who.key, what };
+        let what = self.details.id(Thing::InTurn.into());
+        let key = Key { sort: Sort::Cycle, reason: Reason::Cycle, who: who.key, what };
         let mut node = Node::leaf(key, pid, to.saturating_sub(from));
         node.shown = who.shown;
         (Rc::new([node]), note::CYCLE)
@@ -247,8 +248,8 @@ impl Graph<'_> {
             creator => creator,
         });
         let followed = maker.filter(|p| *p != 0 && !walk.above.contains(p) && self.lines.contains_key(p));
-        let what = self.names.id("it had not begun");
-        let key = Key { sort: Sort::Unborn, word: "not-begun", who: who.key, what };
+        let what = self.details.id(Thing::NotBegun.into());
+        let key = Key { sort: Sort::Unborn, reason: Reason::NotBegun, who: who.key, what };
         let mut node = Node::leaf(key, pid, piece.ns());
         node.shown = who.shown;
         match followed.filter(|_| walk.above.len() < DEEPEST && self.fuel.get() > 0) {
@@ -261,9 +262,9 @@ impl Graph<'_> {
     }
 
     /// Time of `who` that nobody saw.
-    pub fn unexplained(&self, who: Who, why: &str, ns: u64) -> Node {
-        let what = self.names.id(why);
-        let key = Key { sort: Sort::Unexplained, word: "unexplained", who: who.key, what };
+    pub fn unexplained(&self, who: Who, why: Thing, ns: u64) -> Node {
+        let what = self.details.id(why.into());
+        let key = Key { sort: Sort::Unexplained, reason: Reason::Unexplained, who: who.key, what };
         let mut node = Node::leaf(key, who.pid, ns);
         node.shown = who.shown;
         node

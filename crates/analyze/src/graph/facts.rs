@@ -6,11 +6,12 @@ use std::rc::Rc;
 use whyslow_model::Recording;
 use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
+use whyslow_model::wait::{Detail, Reason};
 
 use super::asked::Asked;
 use super::did::Did;
 use super::ended::Ended;
-use super::names::{Name, Names, folded};
+use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
 use super::timeline::Line;
 use crate::doing::OnCpu;
@@ -35,16 +36,16 @@ pub(super) type Judge = fn(&Span, &Stacks<'_>) -> WaitKind;
 /// What a wait was for, with its name's number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
-    pub word: &'static str,
-    pub what: Name,
+    pub reason: Reason,
+    pub what: DetailId,
     pub class: Class,
 }
 
 /// A task at some time: a thread may change its name, and a worker its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Who {
-    pub key: Name,
-    pub shown: Name,
+    pub key: Called,
+    pub shown: Called,
     pub pid: u32,
 }
 
@@ -61,6 +62,7 @@ pub(super) struct Graph<'r> {
     pub tasks: Table<u32, &'r Task>,
     pub groups: Table<u64, &'r Cgroup>,
     pub names: Names,
+    pub details: Details,
     pub rests: Rests,
     /// Pieces of timelines that may still be looked at: bounds the work, whatever the rows.
     pub fuel: Cell<u64>,
@@ -87,7 +89,7 @@ pub(super) struct Graph<'r> {
     /// Threads by their last names, without work, as they were asked for.
     threads: RefCell<Table<u32, Who>>,
     /// What short waits like that of a row are called.
-    pub shorts: RefCell<Table<usize, Name>>,
+    pub shorts: RefCell<Table<usize, DetailId>>,
     did: RefCell<Table<u32, Rc<Did>>>,
 }
 
@@ -107,7 +109,8 @@ impl<'r> Graph<'r> {
         comms.extend(spans.iter().map(|s| (s.pid, &*s.comm)));
         comms.extend(tasks.iter().map(|(pid, t)| (*pid, &*t.comm)));
         let names = Names::default();
-        let rests = Rests::of(&names);
+        let details = Details::default();
+        let rests = Rests::of(Called { comm: names.id(""), work: None }, &details);
         let lines = lines(spans, &tasks, window);
         Some(Graph {
             rec,
@@ -119,6 +122,7 @@ impl<'r> Graph<'r> {
             tasks,
             groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,
+            details,
             rests,
             fuel: Cell::new(0),
             known: RefCell::default(),
@@ -155,13 +159,14 @@ impl<'r> Graph<'r> {
             return *kind;
         }
         let Some(span) = self.spans.get(row) else {
-            return Kind { word: "unknown", what: self.rests.nobody, class: Class::Unknown };
+            let what = self.details.id(Detail::Nothing);
+            return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
-        let WaitKind { mut word, waits_for, mut class } = (self.judge)(span, &self.stacks);
+        let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
         if span.lock.is_some() && class == Class::Unknown {
-            (word, class) = ("lock", Class::Held);
+            (reason, class) = (Reason::Lock, Class::Held);
         }
-        let kind = Kind { word, what: self.names.id(&waits_for), class };
+        let kind = Kind { reason, what: self.details.id(detail), class };
         if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
             *slot = Some(kind);
         }
@@ -192,7 +197,10 @@ impl<'r> Graph<'r> {
         }
         let who = match self.comms.get(&pid) {
             Some(comm) => self.called(pid, comm, work),
-            None => Who { key: self.names.id("task"), shown: self.names.id(&format!("task {pid}")), pid },
+            None => {
+                let called = |comm: &str| Called { comm: self.names.id(comm), work: None };
+                Who { key: called("task"), shown: called(&format!("task {pid}")), pid }
+            }
         };
         if work.is_none() {
             self.threads.borrow_mut().insert(pid, who);
@@ -206,20 +214,15 @@ impl<'r> Graph<'r> {
     }
 
     pub fn called(&self, pid: u32, comm: &str, work: Option<&str>) -> Who {
-        let shown = match work {
-            Some(work) => self.names.id(&format!("{comm} ({work})")),
-            None => self.names.id(comm),
-        };
+        let shown = self.names.id(comm);
         let known = self.folds.borrow().get(&shown).copied();
         let key = known.unwrap_or_else(|| {
-            let key = match work {
-                Some(work) => self.names.id(&format!("{} ({work})", folded(comm))),
-                None => self.names.id(&folded(comm)),
-            };
+            let key = self.names.id(&folded(comm));
             self.folds.borrow_mut().insert(shown, key);
             key
         });
-        Who { key, shown, pid }
+        let work = work.map(|work| self.names.id(work));
+        Who { key: Called { comm: key, work }, shown: Called { comm: shown, work }, pid }
     }
 
     /// What a thread did on a CPU.
@@ -227,7 +230,7 @@ impl<'r> Graph<'r> {
         if let Some(did) = self.did.borrow().get(&pid) {
             return did.clone();
         }
-        let did = Rc::new(Did::of(&self.on_cpu.did(pid), &self.names));
+        let did = Rc::new(Did::of(&self.on_cpu.did(pid), &self.names, &self.details));
         self.did.borrow_mut().insert(pid, did.clone());
         did
     }

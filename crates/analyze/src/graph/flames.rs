@@ -3,7 +3,7 @@
 use super::chains;
 use super::explain::Walk;
 use super::facts::Graph;
-use super::names::Name;
+use super::names::Called;
 use super::node::{Node, Sort, merged};
 use crate::hashing::{Set, Table};
 
@@ -16,7 +16,7 @@ const FUEL: u64 = 6_000_000;
 pub(super) fn paths(graph: &Graph<'_>) -> Vec<(Vec<String>, u64)> {
     graph.refuel(FUEL);
     // One root a thread's name, and below it one a stack.
-    let mut roots: Table<(Name, Option<u32>), Vec<Node>> = Table::default();
+    let mut roots: Table<(Called, Option<u32>), Vec<Node>> = Table::default();
     for node in nodes(graph) {
         let stack = node.row.filter(|_| node.key.sort == Sort::Wait);
         let stack = stack.and_then(|row| graph.spans.get(row)).and_then(|span| span.stack);
@@ -25,7 +25,7 @@ pub(super) fn paths(graph: &Graph<'_>) -> Vec<(Vec<String>, u64)> {
     let whole: u64 = roots.values().flatten().map(|node| node.ns).sum();
     let mut out: Table<Vec<String>, u64> = Table::default();
     for ((who, stack), nodes) in roots {
-        let mut labels = vec![graph.names.text(who).to_string()];
+        let mut labels = vec![graph.names.who(who).to_string()];
         labels.extend(graph.stacks.kernel(stack).iter().rev().cloned());
         for node in merged(nodes, &graph.rests).iter() {
             let mut at = labels.clone();
@@ -68,16 +68,16 @@ fn nodes(graph: &Graph<'_>) -> Vec<Node> {
 fn grow(
     graph: &Graph<'_>,
     node: &Node,
-    above: Name,
+    above: Called,
     narrow: u64,
     labels: &mut Vec<String>,
     out: &mut Table<Vec<String>, u64>,
 ) {
     let depth = labels.len();
     if node.key.who != above && node.key.who != graph.rests.nobody {
-        labels.push(graph.names.text(node.shown).to_string());
+        labels.push(graph.names.who(node.shown).to_string());
     }
-    let what = graph.names.text(node.key.what);
+    let what = graph.details.of(node.key.what);
     labels.push(match node.key.sort {
         Sort::Wait | Sort::Short | Sort::Ready => format!("-- waits for {what}"),
         _ => what.to_string(),

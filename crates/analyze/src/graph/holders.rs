@@ -5,6 +5,7 @@
 //! lock may have changed hands unseen; such a stretch is nobody's.
 
 use whyslow_model::timeline::{Context, LockWait, Span};
+use whyslow_model::wait::Thing;
 
 use super::explain::Walk;
 use super::facts::{Behind, Graph, Sight};
@@ -46,8 +47,8 @@ impl Graph<'_> {
             let Some(pid) = reign.pid else {
                 let nobody = self.no_one();
                 let (why, is) = match pids.is_empty() {
-                    true => ("who held it was not seen", 0),
-                    false => ("it changed hands unseen", note::HAND_OFF),
+                    true => (Thing::HolderNotSeen, 0),
+                    false => (Thing::ChangedHands, note::HAND_OFF),
                 };
                 notes |= is;
                 nodes.push(self.unexplained(nobody, why, ns));

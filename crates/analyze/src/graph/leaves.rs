@@ -1,15 +1,15 @@
 //! What is known by sums only, and what is no task's doing: time on a CPU, short waits, interrupts.
 
 use whyslow_model::timeline::{Context, Mix, Span, State};
+use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::facts::{Graph, LongRun, Who};
+use super::names::DetailId;
 use super::node::{Key, Node, Sort, merged};
 use super::split::split_many;
 use super::timeline::{Line, Piece};
 use crate::kinds::Class;
 
-/// What is said of one who ran while another wanted its CPU.
-pub(crate) const HAD_CPU: &str = "had the CPU";
 /// More stacks that stand for short waits would not change what they are called.
 const ENOUGH_STACKS: usize = 1_024;
 /// ... nor would more rows, of which few stand for others.
@@ -20,19 +20,19 @@ impl Graph<'_> {
     pub fn told(&self, line: &Line, who: Who, mix: Mix, within: (u64, u64), nodes: &mut Vec<Node>) {
         nodes.extend(self.ran(who, mix.running_ns));
         if mix.runnable_ns > 0 {
-            nodes.push(self.node(Sort::Ready, "runnable", who, self.rests.short_cpu, mix.runnable_ns));
+            nodes.push(self.node(Sort::Ready, Reason::Runnable, who, self.rests.short_cpu, mix.runnable_ns));
         }
         let short = [(State::Io, mix.io_ns), (State::Blocked, mix.blocked_ns), (State::Sleep, mix.sleep_ns)];
         for (state, ns) in short.into_iter().filter(|(_, ns)| *ns > 0) {
             nodes.extend(self.short(line, who, state, ns, within));
         }
         if mix.unknown_ns > 0 {
-            nodes.push(self.unexplained(who, "the tracer missed it", mix.unknown_ns));
+            nodes.push(self.unexplained(who, Thing::TracerMissed, mix.unknown_ns));
         }
     }
 
-    pub fn node(&self, sort: Sort, word: &'static str, who: Who, what: super::names::Name, ns: u64) -> Node {
-        let mut node = Node::leaf(Key { sort, word, who: who.key, what }, who.pid, ns);
+    pub fn node(&self, sort: Sort, reason: Reason, who: Who, what: DetailId, ns: u64) -> Node {
+        let mut node = Node::leaf(Key { sort, reason, who: who.key, what }, who.pid, ns);
         node.shown = who.shown;
         node
     }
@@ -54,9 +54,9 @@ impl Graph<'_> {
         let weights: Vec<u64> = rows.iter().map(|(_, weight)| *weight).collect();
         if weights.iter().all(|weight| *weight == 0) {
             let why = match state {
-                State::Io => "short waits for I/O, without a stack",
-                State::Blocked => "short waits, blocked, without a stack",
-                _ => "short sleeps, without a stack",
+                State::Io => Thing::ShortIo,
+                State::Blocked => Thing::ShortBlocked,
+                _ => Thing::ShortSleeps,
             };
             return vec![self.unexplained(who, why, ns)];
         }
@@ -73,15 +73,13 @@ impl Graph<'_> {
         let partner = waker.filter(|w| w.context == Context::Task && w.pid != 0 && w.pid != who.pid);
         let known = self.shorts.borrow().get(&row).copied();
         let what = known.unwrap_or_else(|| {
-            let what = self.names.text(kind.what);
-            let name = self.names.id(&match partner {
-                Some(w) => format!("{what}, in short waits (woken by {})", super::names::folded(&w.comm)),
-                None => format!("{what}, in short waits"),
-            });
-            self.shorts.borrow_mut().insert(row, name);
-            name
+            let of = Box::new(Detail::clone(&self.details.of(kind.what)));
+            let woken_by = partner.map(|waker| super::names::folded(&waker.comm));
+            let what = self.details.id(Detail::Short { of, woken_by });
+            self.shorts.borrow_mut().insert(row, what);
+            what
         });
-        let mut node = self.node(Sort::Short, kind.word, who, what, ns);
+        let mut node = self.node(Sort::Short, kind.reason, who, what, ns);
         node.row = Some(row);
         node.unsaid = if kind.class == Class::Unknown { ns } else { 0 };
         let (from, to) = self.spans.get(row).map_or((0, 0), |span| (span.at_ns, span.woken_ns));
@@ -115,7 +113,7 @@ impl Graph<'_> {
     /// A time ready, with those who ran then. The outer `None`: nobody asks who they were.
     fn behind_runs(&self, row: usize, span: &Span, piece: Piece, runs: Option<Option<&[LongRun]>>) -> Node {
         let who = self.who(row, span, None);
-        let mut node = self.node(Sort::Ready, "runnable", who, self.rests.cpu, piece.ns());
+        let mut node = self.node(Sort::Ready, Reason::Runnable, who, self.rests.cpu, piece.ns());
         node.count = 1;
         node.row = Some(row);
         node.worst = span.to_ns.min(self.window).saturating_sub(span.woken_ns).max(node.ns);
@@ -138,12 +136,12 @@ impl Graph<'_> {
         let throttled = self.throttled(span, piece);
         let mut nodes = Vec::new();
         if throttled > 0 {
-            let what = self.names.id("its cgroup's CPU quota");
-            nodes.push(self.node(Sort::Quota, "quota", self.who(row, span, None), what, throttled));
+            let what = self.details.id(Thing::CpuQuota.into());
+            nodes.push(self.node(Sort::Quota, Reason::Quota, self.who(row, span, None), what, throttled));
         }
         let left = piece.ns() - throttled;
         let Some(all) = all else {
-            nodes.push(self.unexplained(self.no_one(), "not followed any further", left));
+            nodes.push(self.unexplained(self.no_one(), Thing::NotFollowed, left));
             return nodes;
         };
         let runs: Vec<(&LongRun, u64)> = all
@@ -163,14 +161,14 @@ impl Graph<'_> {
         let named: u64 = parts.iter().take(runs.len()).sum();
         if left > named {
             let nobody = self.no_one();
-            nodes.push(self.node(Sort::HadCpu, "running", nobody, self.rests.short_runs, left - named));
+            nodes.push(self.node(Sort::HadCpu, Reason::Running, nobody, self.rests.short_runs, left - named));
         }
         nodes
     }
 
     fn had(&self, run: &LongRun, whole: u64, ns: u64) -> Node {
         let (who, function) = self.who_ran(run);
-        let mut node = self.node(Sort::HadCpu, "running", who, self.rests.had_cpu, ns);
+        let mut node = self.node(Sort::HadCpu, Reason::Running, who, self.rests.had_cpu, ns);
         node.function = function;
         (node.count, node.worst) = (1, whole);
         node
@@ -179,25 +177,21 @@ impl Graph<'_> {
     /// What an interrupt that ended a wait was about, by the functions it woke the waiter from.
     pub fn event(&self, stack: Option<u32>, ns: u64) -> Option<Node> {
         let frames = self.stacks.kernel(stack);
-        let (word, what) = frames.iter().find_map(|frame| event_of(frame))?;
-        let nobody = self.no_one();
-        Some(self.node(Sort::Event, word, nobody, self.names.id(what), ns))
+        let what = frames.iter().find_map(|frame| event_of(frame))?;
+        let id = self.details.id(what.into());
+        Some(self.node(Sort::Event, what.reason(), self.no_one(), id, ns))
     }
 }
 
 /// Kernel functions that wake somebody from an interrupt, by how their names begin.
-fn event_of(frame: &str) -> Option<(&'static str, &'static str)> {
-    const EVENTS: [(&[&str], &str, &str); 5] = [
-        (&["hrtimer_", "process_timeout", "call_timer_fn", "it_real_fn", "alarm"], "timer", "a timer"),
-        (&["blk_", "bio_", "end_bio", "nvme_", "virtblk_", "scsi_", "dio_bio"], "block-io", "block I/O"),
-        (&["tcp_", "udp_", "sock_", "net_rx", "napi_", "__netif", "ip_"], "network", "a packet"),
-        (&["rcu_", "wakeme_after_rcu"], "rcu", "an RCU grace period"),
-        (
-            &["__sysvec_call_function", "flush_smp_call", "generic_smp_call", "irq_work"],
-            "ipi",
-            "another CPU's call",
-        ),
+fn event_of(frame: &str) -> Option<Thing> {
+    const EVENTS: [(&[&str], Thing); 5] = [
+        (&["hrtimer_", "process_timeout", "call_timer_fn", "it_real_fn", "alarm"], Thing::ATimer),
+        (&["blk_", "bio_", "end_bio", "nvme_", "virtblk_", "scsi_", "dio_bio"], Thing::BlockIo),
+        (&["tcp_", "udp_", "sock_", "net_rx", "napi_", "__netif", "ip_"], Thing::Packet),
+        (&["rcu_", "wakeme_after_rcu"], Thing::GracePeriod),
+        (&["__sysvec_call_function", "flush_smp_call", "generic_smp_call", "irq_work"], Thing::CallOfCpu),
     ];
-    let event = EVENTS.iter().find(|(begins, ..)| begins.iter().any(|begin| frame.starts_with(begin)))?;
-    Some((event.1, event.2))
+    let event = EVENTS.iter().find(|(begins, _)| begins.iter().any(|begin| frame.starts_with(begin)))?;
+    Some(event.1)
 }

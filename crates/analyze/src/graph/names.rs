@@ -1,7 +1,10 @@
 //! Names, each kept once: trees of waits compare and sort them as numbers.
 
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::rc::Rc;
+
+use whyslow_model::wait::{Detail, Who};
 
 use crate::hashing::Table;
 
@@ -41,6 +44,78 @@ impl Names {
     /// The name of this number.
     pub fn text(&self, name: Name) -> Rc<str> {
         self.texts.borrow().get(name.0 as usize).cloned().unwrap_or_else(|| "".into())
+    }
+}
+
+/// How a task is called: numbers that name things, so that trees of waits compare and sort without texts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Called {
+    pub comm: Name,
+    /// The function of its work item.
+    pub work: Option<Name>,
+}
+
+/// Of two alike, who is known better comes first.
+impl Ord for Called {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key = |called: &Called| (called.comm, called.work.is_none(), called.work);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Called {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Names {
+    /// Who is called so.
+    pub fn who(&self, called: Called) -> Who {
+        let comm = self.text(called.comm).to_string();
+        match called.work.map(|work| self.text(work).to_string()) {
+            None if comm.is_empty() => Who::Nobody,
+            work => Who::Task { comm, work },
+        }
+    }
+}
+
+/// The number of something to wait for, or to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DetailId(u32);
+
+#[cfg(test)]
+impl DetailId {
+    /// Of anything.
+    pub const fn of(number: u32) -> Self {
+        DetailId(number)
+    }
+}
+
+/// All that is waited for or done in a graph, each kept once.
+#[derive(Debug, Default)]
+pub(super) struct Details {
+    by_value: RefCell<Table<Rc<Detail>, DetailId>>,
+    values: RefCell<Vec<Rc<Detail>>>,
+}
+
+impl Details {
+    /// Its number.
+    pub fn id(&self, detail: Detail) -> DetailId {
+        if let Some(id) = self.by_value.borrow().get(&detail) {
+            return *id;
+        }
+        let mut values = self.values.borrow_mut();
+        let id = DetailId(u32::try_from(values.len()).unwrap_or(u32::MAX));
+        let detail = Rc::new(detail);
+        values.push(detail.clone());
+        self.by_value.borrow_mut().insert(detail, id);
+        id
+    }
+
+    /// What has this number.
+    pub fn of(&self, id: DetailId) -> Rc<Detail> {
+        self.values.borrow().get(id.0 as usize).cloned().unwrap_or_default()
     }
 }
 

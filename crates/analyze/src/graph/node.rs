@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
-use super::leaves::HAD_CPU;
-use super::names::{Name, Names};
+use whyslow_model::wait::{Detail, Note, Reason, Thing};
+
+use super::names::{Called, DetailId, Details, Name};
 
 /// What sort of stretch it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,13 +50,13 @@ pub(super) mod note {
     /// The lock went from hand to hand during one wait.
     pub const CONVOY: u8 = 16;
 
-    /// In words.
-    pub const WORDS: [(u8, &str); 5] = [
-        (CYCLE, "cycle"),
-        (OPEN, "open"),
-        (STALE, "stale-owner"),
-        (HAND_OFF, "hand-off"),
-        (CONVOY, "convoy"),
+    /// As documents have them.
+    pub const ALL: [(u8, super::Note); 5] = [
+        (CYCLE, super::Note::Cycle),
+        (OPEN, super::Note::Open),
+        (STALE, super::Note::StaleOwner),
+        (HAND_OFF, super::Note::HandOff),
+        (CONVOY, super::Note::Convoy),
     ];
 }
 
@@ -63,12 +64,12 @@ pub(super) mod note {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     pub sort: Sort,
-    /// A stable word.
-    pub word: &'static str,
+    /// Why it passed.
+    pub reason: Reason,
     /// Whose time it is, numbers folded.
-    pub who: Name,
+    pub who: Called,
     /// For what, or what it did.
-    pub what: Name,
+    pub what: DetailId,
 }
 
 /// A stretch of time, with others that are alike.
@@ -76,7 +77,7 @@ pub(super) struct Key {
 pub(super) struct Node {
     pub key: Key,
     /// As `key.who`; the real name if all are called so.
-    pub shown: Name,
+    pub shown: Called,
     /// The thread that has the most of it; 0: none.
     pub pid: u32,
     /// Row of the longest wait.
@@ -184,29 +185,30 @@ impl Node {
 /// Names that many nodes have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rests {
-    pub nobody: Name,
-    pub smaller: Name,
-    pub unseen: Name,
-    pub on_cpu: Name,
-    pub cpu: Name,
-    pub short_cpu: Name,
-    pub short_runs: Name,
+    pub nobody: Called,
+    pub smaller: DetailId,
+    pub unseen: DetailId,
+    pub on_cpu: DetailId,
+    pub cpu: DetailId,
+    pub short_cpu: DetailId,
+    pub short_runs: DetailId,
     /// What is said of one who ran while another wanted its CPU.
-    pub had_cpu: Name,
+    pub had_cpu: DetailId,
 }
 
 impl Rests {
-    /// By their texts, once: a name that is looked up for each of a million nodes costs more than the node.
-    pub fn of(names: &Names) -> Self {
+    /// Once: what is looked up for each of a million nodes costs more than the node.
+    pub fn of(nobody: Called, details: &Details) -> Self {
+        let id = |thing: Thing| details.id(thing.into());
         Rests {
-            nobody: names.id(""),
-            smaller: names.id("smaller parts"),
-            unseen: names.id("not explained"),
-            on_cpu: names.id("on CPU"),
-            cpu: names.id("a CPU"),
-            short_cpu: names.id("a CPU, in short waits"),
-            short_runs: names.id("short runs of others"),
-            had_cpu: names.id(HAD_CPU),
+            nobody,
+            smaller: id(Thing::SmallerParts),
+            unseen: id(Thing::NotExplained),
+            on_cpu: id(Thing::OnCpu),
+            cpu: id(Thing::Cpu),
+            short_cpu: details.id(Detail::Short { of: Box::new(Thing::Cpu.into()), woken_by: None }),
+            short_runs: id(Thing::ShortRuns),
+            had_cpu: id(Thing::HadCpu),
         }
     }
 }
@@ -239,9 +241,9 @@ pub(super) fn merged(mut nodes: Vec<Node>, rests: &Rests) -> Rc<[Node]> {
 
 /// What is left, of which `unsaid` is not explained.
 pub(super) fn rest(ns: u64, unsaid: u64, rests: &Rests) -> impl Iterator<Item = Node> {
-    let key = |sort, word, what| Key { sort, word, who: rests.nobody, what };
-    let said = Node::leaf(key(Sort::Other, "other", rests.smaller), 0, ns.saturating_sub(unsaid));
-    let unsaid = Node::leaf(key(Sort::Unexplained, "unexplained", rests.unseen), 0, unsaid.min(ns));
+    let key = |sort, reason, what| Key { sort, reason, who: rests.nobody, what };
+    let said = Node::leaf(key(Sort::Other, Reason::Other, rests.smaller), 0, ns.saturating_sub(unsaid));
+    let unsaid = Node::leaf(key(Sort::Unexplained, Reason::Unexplained, rests.unseen), 0, unsaid.min(ns));
     [said, unsaid].into_iter().filter(|node| node.ns > 0)
 }
 
@@ -250,11 +252,16 @@ mod tests {
     use super::*;
 
     fn rests() -> Rests {
-        Rests::of(&Names::default())
+        Rests::of(Called::default(), &Details::default())
     }
 
     fn node(what: u32, ns: u64) -> Node {
-        let key = Key { sort: Sort::Wait, word: "w", who: Name::of(7), what: Name::of(what) };
+        let key = Key {
+            sort: Sort::Wait,
+            reason: Reason::Lock,
+            who: Called { comm: Name::of(7), work: None },
+            what: DetailId::of(what),
+        };
         Node { worst: ns, count: 1, ..Node::leaf(key, what, ns) }
     }
 
@@ -268,7 +275,7 @@ mod tests {
         let all = merged(vec![deep.clone(), node(5, 3), node(8, 1), node(8, 0), deep], &rests());
         assert_eq!(all.iter().map(|n| (n.ns, n.count)).collect::<Vec<_>>(), [(23, 3), (1, 1)]);
         assert_eq!(all[0].parts.iter().map(|n| n.ns).collect::<Vec<_>>(), [12, 8, 3]);
-        assert_eq!(all[0].parts[2].key.word, "other");
+        assert_eq!(all[0].parts[2].key.reason, Reason::Other);
     }
 
     #[test]
@@ -280,8 +287,12 @@ mod tests {
 
     #[test]
     fn what_is_not_explained_stays_so() {
-        let unseen =
-            Key { sort: Sort::Unexplained, word: "unexplained", who: rests().nobody, what: rests().unseen };
+        let unseen = Key {
+            sort: Sort::Unexplained,
+            reason: Reason::Unexplained,
+            who: rests().nobody,
+            what: rests().unseen,
+        };
         let wait = node(5, 10).of(merged(vec![Node::leaf(unseen, 0, 4), node(6, 6)], &rests()));
         assert_eq!(wait.unsaid, 4);
         let both = merged(vec![wait, node(5, 5)], &rests());

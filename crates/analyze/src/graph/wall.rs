@@ -6,11 +6,12 @@ use std::time::Duration;
 use whyslow_model::Share;
 use whyslow_model::chain::{Part, WallAccount};
 use whyslow_model::timeline::{Command, Watched};
+use whyslow_model::wait::{Detail, Reason, Thing, Who};
 
 use super::explain::Walk;
 use super::facts::Graph;
 use super::mismatch;
-use super::names::Name;
+use super::names::Called;
 use super::node::{Key, Node, Sort, merged};
 use super::timeline::What;
 use crate::kinds::Class;
@@ -50,7 +51,7 @@ pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
 struct Whole {
     wall: u64,
     ran: u64,
-    who: Name,
+    who: Called,
     nodes: Rc<[Node]>,
 }
 
@@ -72,7 +73,7 @@ fn of_threads(graph: &Graph<'_>, watched: &Watched) -> Whole {
     pids.sort_unstable();
     pids.dedup();
     let (mut nodes, mut ran, mut wall) = (Vec::new(), 0, 0);
-    let mut names: Vec<Name> = Vec::new();
+    let mut names: Vec<Called> = Vec::new();
     for pid in pids {
         let lives = graph.lives(pid);
         let mut add = |parts: Rc<[Node]>| {
@@ -120,10 +121,10 @@ fn asleep(graph: &Graph<'_>, pid: u32) -> Rc<[Node]> {
     let ns = task.lived_ns.min(graph.window);
     let who = graph.who_is(pid, None);
     if task.exec_ns > 0 || task.traced_ns > 0 {
-        return merged(vec![graph.unexplained(who, "not explained", ns)], &graph.rests);
+        return merged(vec![graph.unexplained(who, Thing::NotExplained, ns)], &graph.rests);
     }
-    let what = graph.names.id("asleep through the whole window");
-    merged(vec![graph.node(Sort::Wait, "sleep", who, what, ns)], &graph.rests)
+    let what = graph.details.id(Thing::AsleepThroughout.into());
+    merged(vec![graph.node(Sort::Wait, Reason::Sleep, who, what, ns)], &graph.rests)
 }
 
 /// Waits to be given work, and the tasks' own sleeps, each as one part.
@@ -138,11 +139,10 @@ fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
         }
     }
     let nobody = graph.no_one();
-    for (word, what, nodes) in
-        [("handed", "waiting to be given work", handed), ("voluntary", "its own sleep", voluntary)]
-    {
+    for (what, nodes) in [(Thing::GivenWork, handed), (Thing::OwnSleeps, voluntary)] {
         let ns = nodes.iter().map(|node| node.ns).sum();
-        let key = Key { sort: Sort::Wait, word, who: nobody.key, what: graph.names.id(what) };
+        let id = graph.details.id(what.into());
+        let key = Key { sort: Sort::Wait, reason: what.reason(), who: nobody.key, what: id };
         let count = nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.count));
         let worst = nodes.iter().map(|node| node.worst).max().unwrap_or(0);
         let all = Node { count, worst, ..Node::leaf(key, 0, ns) };
@@ -160,15 +160,15 @@ fn cpu(graph: &Graph<'_>, watched: &Watched) -> Duration {
 }
 
 /// As the document has it: small parts together, names where they change.
-fn told(graph: &Graph<'_>, nodes: &[Node], who: Name, wall: u64) -> Vec<Part> {
+fn told(graph: &Graph<'_>, nodes: &[Node], who: Called, wall: u64) -> Vec<Part> {
     let (large, small): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(|node| node.ns >= wall / SMALL);
     let kept = if small.len() == 1 { nodes.iter().collect() } else { large };
     let mut parts: Vec<Part> = kept.iter().map(|node| part(graph, node, who, wall)).collect();
     if small.len() > 1 {
         let ns = small.iter().map(|node| node.ns).sum();
         parts.push(Part {
-            kind: "other".to_owned(),
-            what: format!("other ({} parts)", small.len()),
+            reason: Reason::Other,
+            detail: Detail::Smaller { parts: small.len() },
             time: Duration::from_nanos(ns),
             share: Some(Share::of(ns as f64, wall as f64)),
             ..Part::default()
@@ -177,12 +177,12 @@ fn told(graph: &Graph<'_>, nodes: &[Node], who: Name, wall: u64) -> Vec<Part> {
     parts
 }
 
-fn part(graph: &Graph<'_>, node: &Node, above: Name, wall: u64) -> Part {
-    let (shown, what) = (graph.names.text(node.shown), graph.names.text(node.key.what));
-    let is_same = node.shown == above || node.key.who == above || shown.is_empty();
+fn part(graph: &Graph<'_>, node: &Node, above: Called, wall: u64) -> Part {
+    let is_same = node.shown == above || node.key.who == above;
     Part {
-        kind: node.key.word.to_owned(),
-        what: if is_same { what.to_string() } else { format!("{shown}: {what}") },
+        reason: node.key.reason,
+        who: if is_same { Who::Nobody } else { graph.names.who(node.shown) },
+        detail: Detail::clone(&graph.details.of(node.key.what)),
         time: Duration::from_nanos(node.ns),
         share: Some(Share::of(node.ns as f64, wall as f64)),
         count: Some(node.count).filter(|count| *count > 0),

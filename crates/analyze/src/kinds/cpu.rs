@@ -1,6 +1,7 @@
 //! Waiting for a CPU, or for the quota of a cgroup.
 
 use whyslow_model::timeline::State;
+use whyslow_model::wait::Thing;
 
 use super::{Class, Wait, WaitKind};
 
@@ -15,7 +16,7 @@ pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     // The larger part gives the name; who wants both has `throttled_ns`.
     let by_time = span.state == State::Runnable && span.throttled_ns > 0 && span.throttled_ns >= ready_ns / 2;
     if by_stack || by_time {
-        return Some(WaitKind::new("cpu-quota", "its cgroup's CPU quota", Class::Limit));
+        return Some(WaitKind::thing(Thing::CpuQuota, Class::Limit));
     }
-    (span.state == State::Runnable).then(|| WaitKind::new("runnable", "a CPU", Class::Cpu))
+    (span.state == State::Runnable).then(|| WaitKind::thing(Thing::Cpu, Class::Cpu))
 }

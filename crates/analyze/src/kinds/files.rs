@@ -2,18 +2,20 @@
 
 use whyslow_model::timeline::State;
 
-use super::{Class, Wait, WaitKind, time};
+use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Thing};
+
+use super::{Class, Wait, WaitKind, storage, time};
 use crate::frames::symbol;
 
 pub(super) fn pipe_read(_: &Wait<'_>) -> WaitKind {
-    WaitKind::new("pipe", "data from a pipe", Class::Handed)
+    WaitKind::thing(Thing::PipeData, Class::Handed)
 }
 
 pub(super) fn unix_read(wait: &Wait<'_>) -> WaitKind {
     if is_accept(wait) {
         return socket_accept(wait);
     }
-    WaitKind::new("unix-socket", "data from a unix socket", Class::Handed)
+    WaitKind::thing(Thing::UnixData, Class::Handed)
 }
 
 /// accept and accept4: by call, because a unix socket's accept receives a packet to its kernel.
@@ -22,7 +24,7 @@ fn is_accept(wait: &Wait<'_>) -> bool {
 }
 
 pub(super) fn socket_accept(_: &Wait<'_>) -> WaitKind {
-    WaitKind::new("accept", "a connection", Class::Handed)
+    WaitKind::thing(Thing::Connection, Class::Handed)
 }
 
 pub(super) fn socket_read(wait: &Wait<'_>) -> WaitKind {
@@ -30,30 +32,33 @@ pub(super) fn socket_read(wait: &Wait<'_>) -> WaitKind {
         return socket_accept(wait);
     }
     if wait.passes(&["netlink_recvmsg"]) {
-        return WaitKind::new("netlink", "messages from the kernel (netlink)", Class::Handed);
+        return WaitKind::thing(Thing::NetlinkMessages, Class::Handed);
     }
     if wait.passes(&["unix_dgram_recvmsg", "__unix_dgram_recvmsg", "unix_stream_read_generic"]) {
         return unix_read(wait);
     }
     match peer(wait) {
-        Some(peer) => WaitKind::new("socket", format!("data from {peer}"), Class::Peer),
+        Some(peer) => WaitKind::new(
+            Reason::Socket,
+            Detail::Peer { address: Some(peer), act: PeerAct::Send },
+            Class::Peer,
+        ),
         // Nobody in particular: whoever sends.
-        None => WaitKind::new("socket", "data from a socket", Class::Handed),
+        None => WaitKind::thing(Thing::SocketData, Class::Handed),
     }
 }
 
 pub(super) fn socket_write(wait: &Wait<'_>) -> WaitKind {
     const CONNECT: &[&str] =
         &["inet_wait_for_connect", "__inet_stream_connect", "inet_stream_connect", "vsock_connect"];
-    let peer = peer(wait).unwrap_or_else(|| "its peer".to_owned());
-    let what = if wait.passes(CONNECT) || wait.call == Some(42) {
-        format!("{peer} to accept a connection")
+    let act = if wait.passes(CONNECT) || wait.call == Some(42) {
+        PeerAct::Accept
     } else if wait.passes(&["sk_stream_wait_close", "tcp_close"]) {
-        format!("{peer} to take what was left at close")
+        PeerAct::TakeAtClose
     } else {
-        format!("{peer} to take data")
+        PeerAct::Take
     };
-    WaitKind::new("socket", what, Class::Peer)
+    WaitKind::new(Reason::Socket, Detail::Peer { address: peer(wait), act }, Class::Peer)
 }
 
 fn peer(wait: &Wait<'_>) -> Option<String> {
@@ -68,9 +73,9 @@ pub(super) fn epoll(wait: &Wait<'_>) -> WaitKind {
         _ => (wait.arg(3) as u32 as i32) > 0,
     };
     if has_timeout && wait.ended_by_timer() {
-        return time::timeout("its own timeout (epoll)");
+        return time::timeout(Thing::EpollTimeout);
     }
-    WaitKind::new("epoll", "events (epoll)", Class::Handed)
+    WaitKind::thing(Thing::EpollEvents, Class::Handed)
 }
 
 /// poll(fds, n, ms), ppoll(fds, n, timespec): select's timeout is its fifth argument, which is not recorded.
@@ -86,9 +91,9 @@ pub(super) fn poll(wait: &Wait<'_>) -> WaitKind {
         return time::own_sleep();
     }
     if has_timeout && wait.ended_by_timer() {
-        return time::timeout("its own timeout (poll)");
+        return time::timeout(Thing::PollTimeout);
     }
-    WaitKind::new("poll", "events (poll)", Class::Handed)
+    WaitKind::thing(Thing::PollEvents, Class::Handed)
 }
 
 /// A ring is as good as what was put into it: who completes it says whether it was a disk.
@@ -97,17 +102,16 @@ pub(super) fn io_uring(wait: &Wait<'_>) -> WaitKind {
         &["bio_endio", "blk_mq_end_request", "blk_update_request", "blkdev_bio_end_io_async"];
     let waker = wait.span.waker.as_ref().and_then(|waker| waker.stack);
     if wait.stacks.kernel(waker).iter().any(|frame| BLOCK.contains(&symbol(frame))) {
-        return WaitKind::new("block-io", format!("{} (io_uring)", wait.device()), Class::Device);
+        return storage::io(wait, Operation::IoUring);
     }
-    WaitKind::new("io-uring", "completions (io_uring)", Class::Handed)
+    WaitKind::thing(Thing::Completions, Class::Handed)
 }
 
 /// With the name of the file, where there is one.
 pub(super) fn file_lock(wait: &Wait<'_>) -> WaitKind {
-    match wait.span.target.as_ref().filter(|target| !target.name.is_empty()) {
-        Some(target) => WaitKind::new("file-lock", format!("a file lock on {}", target.name), Class::Held),
-        None => WaitKind::new("file-lock", "a file lock", Class::Held),
-    }
+    let target = wait.span.target.as_ref().filter(|target| !target.name.is_empty());
+    let file = target.map(|target| target.name.clone());
+    WaitKind::new(Reason::FileLock, Detail::FileLock { file }, Class::Held)
 }
 
 /// Without a stack: by system call and file.
@@ -127,7 +131,7 @@ pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
         // msync, fsync, fdatasync, sync, sync_file_range, syncfs: whatever of it they wait for, it is for that.
         26 | 74 | 75 | 162 | 277 | 306 if wait.span.state == State::Blocked => {
             let call = wait.call_name().unwrap_or_default();
-            Some(WaitKind::new("writeback", format!("its data to be written ({call}())"), Class::Needed))
+            Some(WaitKind::new(Reason::Writeback, Detail::Synced { call }, Class::Needed))
         }
         _ => None,
     }
@@ -142,11 +146,11 @@ fn read(wait: &Wait<'_>) -> Option<WaitKind> {
         ("pipe", _) => Some(pipe_read(wait)),
         ("socket", "unix" | "AF_UNIX") => Some(unix_read(wait)),
         ("socket", _) => Some(socket_read(wait)),
-        ("anon", "[eventfd]") => Some(WaitKind::new("eventfd", "a count in an eventfd", Class::Handed)),
-        ("anon", "[timerfd]") => Some(time::timeout("its own timer (timerfd)")),
-        ("anon", "inotify") => Some(WaitKind::new("inotify", "changes of files", Class::Handed)),
+        ("anon", "[eventfd]") => Some(WaitKind::thing(Thing::EventfdCount, Class::Handed)),
+        ("anon", "[timerfd]") => Some(time::timeout(Thing::TimerfdTimer)),
+        ("anon", "inotify") => Some(WaitKind::thing(Thing::FileChanges, Class::Handed)),
         ("chr", name) if name.starts_with("tty") || name.starts_with("pts") => {
-            Some(WaitKind::new("tty", "input at a terminal", Class::Handed))
+            Some(WaitKind::thing(Thing::TerminalInput, Class::Handed))
         }
         _ => None,
     }
@@ -154,10 +158,8 @@ fn read(wait: &Wait<'_>) -> Option<WaitKind> {
 
 fn write(wait: &Wait<'_>) -> Option<WaitKind> {
     match kind(wait)? {
-        ("pipe", _) => Some(WaitKind::new("pipe", "the reader of a full pipe", Class::Needed)),
-        ("socket", "unix" | "AF_UNIX") => {
-            Some(WaitKind::new("unix-socket", "the reader of a full socket", Class::Needed))
-        }
+        ("pipe", _) => Some(WaitKind::thing(Thing::PipeReader, Class::Needed)),
+        ("socket", "unix" | "AF_UNIX") => Some(WaitKind::thing(Thing::UnixReader, Class::Needed)),
         ("socket", _) => Some(socket_write(wait)),
         _ => None,
     }

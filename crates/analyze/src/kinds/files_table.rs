@@ -3,6 +3,8 @@
 use super::files::{
     epoll, file_lock, io_uring, pipe_read, poll, socket_accept, socket_read, socket_write, unix_read,
 };
+use whyslow_model::wait::Thing;
+
 use super::table::{Row, by, row};
 use super::{Class, Wait, WaitKind};
 
@@ -22,21 +24,19 @@ pub(super) const ROWS: &[Row] = &[
     by(&["pipe_wait_readable", "splice_from_pipe_next", "pipe_wait"], pipe_read),
     row(
         &["pipe_write", "anon_pipe_write", "fifo_pipe_write", "pipe_wait_writable", "wait_for_space"],
-        "pipe",
-        "the reader of a full pipe",
+        Thing::PipeReader,
         Class::Needed,
     ),
-    row(&["wait_for_partner", "fifo_open"], "pipe", "the other end of a FIFO to be opened", Class::Needed),
+    row(&["wait_for_partner", "fifo_open"], Thing::FifoEnd, Class::Needed),
     // Unix sockets.
     by(&["unix_stream_data_wait", "unix_stream_read_generic", "unix_stream_recvmsg"], unix_read),
     by(&["unix_dgram_recvmsg", "__unix_dgram_recvmsg", "unix_seqpacket_recvmsg"], unix_read),
     row(
         &["sock_alloc_send_pskb", "sock_wait_for_wmem", "unix_wait_for_peer", "unix_dgram_sendmsg"],
-        "unix-socket",
-        "the reader of a full socket",
+        Thing::UnixReader,
         Class::Needed,
     ),
-    row(&["unix_stream_connect"], "unix-socket", "the listener to accept", Class::Needed),
+    row(&["unix_stream_connect"], Thing::UnixListener, Class::Needed),
     by(&["unix_accept"], socket_accept),
     // Network sockets.
     by(&["inet_csk_accept", "inet_csk_wait_for_connect", "vsock_accept", "sctp_accept"], socket_accept),
@@ -54,80 +54,64 @@ pub(super) const ROWS: &[Row] = &[
     by(&["sk_stream_wait_memory", "tcp_sendmsg_locked", "sk_stream_wait_connect"], socket_write),
     by(&["sk_stream_wait_close", "tcp_close", "inet_wait_for_connect", "inet_stream_connect"], socket_write),
     by(&["__inet_stream_connect", "vsock_connect", "vsock_connectible_sendmsg"], socket_write),
-    row(&["lock_sock_nested", "__lock_sock"], "lock", "lock of a socket (lock_sock)", Class::Held),
+    row(&["lock_sock_nested", "__lock_sock"], Thing::SocketLock, Class::Held),
     // Many at once.
     by(&["ep_poll", "do_epoll_wait", "do_epoll_pwait"], epoll),
     by(&["poll_schedule_timeout", "do_poll", "do_sys_poll", "do_select", "core_sys_select"], poll),
     by(&["io_cqring_wait", "io_cqring_wait_schedule"], io_uring),
-    row(&["read_events", "do_io_getevents"], "aio", "asynchronous I/O to end", Class::Device),
-    row(&["exit_aio", "io_uring_cancel_generic"], "aio", "asynchronous I/O to end", Class::Needed),
+    row(&["read_events", "do_io_getevents"], Thing::AsyncIo, Class::Device),
+    row(&["exit_aio", "io_uring_cancel_generic"], Thing::AsyncIo, Class::Needed),
     // Notes of all sorts.
-    row(&["eventfd_read", "eventfd_ctx_do_read"], "eventfd", "a count in an eventfd", Class::Handed),
-    row(&["eventfd_write"], "eventfd", "the reader of a full eventfd", Class::Needed),
-    row(&["signalfd_dequeue", "signalfd_read", "signalfd_read_iter"], "signal", "a signal", Class::Handed),
-    row(&["inotify_read"], "inotify", "changes of files", Class::Handed),
-    row(&["fanotify_read"], "fanotify", "accesses to files", Class::Handed),
-    row(
-        &["fanotify_handle_event", "fanotify_get_response"],
-        "fanotify",
-        "leave from a fanotify listener",
-        Class::Needed,
-    ),
-    row(&["handle_userfault"], "userfault", "whoever fills its pages (userfaultfd)", Class::Needed),
+    row(&["eventfd_read", "eventfd_ctx_do_read"], Thing::EventfdCount, Class::Handed),
+    row(&["eventfd_write"], Thing::EventfdReader, Class::Needed),
+    row(&["signalfd_dequeue", "signalfd_read", "signalfd_read_iter"], Thing::ASignal, Class::Handed),
+    row(&["inotify_read"], Thing::FileChanges, Class::Handed),
+    row(&["fanotify_read"], Thing::FileAccesses, Class::Handed),
+    row(&["fanotify_handle_event", "fanotify_get_response"], Thing::FanotifyLeave, Class::Needed),
+    row(&["handle_userfault"], Thing::UserfaultHandler, Class::Needed),
     row(
         &["userfaultfd_read", "userfaultfd_ctx_read", "userfaultfd_read_iter"],
-        "userfault",
-        "faults of others",
+        Thing::Userfaults,
         Class::Handed,
     ),
-    row(
-        &["do_syslog", "devkmsg_read", "syslog_print"],
-        "kernel-log",
-        "messages of the kernel",
-        Class::Handed,
-    ),
+    row(&["do_syslog", "devkmsg_read", "syslog_print"], Thing::KernelMessages, Class::Handed),
     row(
         &["perf_read", "ring_buffer_wait", "tracing_wait_pipe", "wait_on_pipe"],
-        "tracing",
-        "events",
+        Thing::TraceEvents,
         Class::Handed,
     ),
     // Terminals.
-    row(&["n_tty_read", "tty_read", "iterate_tty_read"], "tty", "input at a terminal", Class::Handed),
+    row(&["n_tty_read", "tty_read", "iterate_tty_read"], Thing::TerminalInput, Class::Handed),
     row(
         &["n_tty_write", "tty_wait_until_sent", "tty_write_room", "pty_write", "do_tty_hangup"],
-        "tty",
-        "a terminal to take output",
+        Thing::TerminalOutput,
         Class::Needed,
     ),
     row(
         &["tty_ldisc_lock", "ldsem_down_read", "ldsem_down_write", "tty_ldisc_ref_wait"],
-        "lock",
-        "lock of a terminal (ldisc_sem)",
+        Thing::TerminalLock,
         Class::Held,
     ),
     // Locks on files. fs/locks.c.
     by(FILE_LOCKS, file_lock),
-    row(&["__break_lease"], "file-lock", "a lease to be given back", Class::Held),
+    row(&["__break_lease"], Thing::FileLease, Class::Held),
     // ipc/*.c.
-    row(&["do_semtimedop", "__do_semtimedop"], "semaphore", "a System V semaphore", Class::Handed),
-    row(&["do_msgrcv"], "message-queue", "a System V message", Class::Handed),
-    row(&["do_msgsnd"], "message-queue", "the reader of a full message queue", Class::Needed),
+    row(&["do_semtimedop", "__do_semtimedop"], Thing::SystemVSemaphore, Class::Handed),
+    row(&["do_msgrcv"], Thing::SystemVMessage, Class::Handed),
+    row(&["do_msgsnd"], Thing::MessageReader, Class::Needed),
     by(&["wq_sleep", "do_mq_timedreceive", "do_mq_timedsend"], message_queue),
     // Servers behind a file system.
     row(
         &["request_wait_answer", "__fuse_request_send", "fuse_simple_request", "__fuse_simple_request"],
-        "fuse",
-        "a FUSE server's answer",
+        Thing::FuseAnswer,
         Class::Needed,
     ),
     row(
         &["fuse_get_req", "fuse_block_alloc", "fuse_wait_aborted", "fuse_set_nowrite"],
-        "fuse",
-        "a FUSE server's answer",
+        Thing::FuseAnswer,
         Class::Needed,
     ),
-    row(&["fuse_dev_do_read", "fuse_dev_read"], "fuse", "requests of a FUSE file system", Class::Handed),
+    row(&["fuse_dev_do_read", "fuse_dev_read"], Thing::FuseRequests, Class::Handed),
     by(&["rpc_wait_bit_killable", "__rpc_execute", "nfs_wait_bit_killable", "nfs_wait_on_request"], nfs),
     by(
         &[
@@ -138,28 +122,26 @@ pub(super) const ROWS: &[Row] = &[
         ],
         nfs,
     ),
-    row(&["p9_client_rpc", "p9_virtio_zc_request", "p9_client_zc_rpc"], "9p", "the 9p server", Class::Peer),
+    row(&["p9_client_rpc", "p9_virtio_zc_request", "p9_client_zc_rpc"], Thing::NinePServer, Class::Peer),
     row(
         &["wait_for_response", "cifs_call_async", "compound_send_recv", "smb2_reconnect"],
-        "smb",
-        "the SMB server",
+        Thing::SmbServer,
         Class::Peer,
     ),
     row(
         &["ceph_mdsc_wait_request", "ceph_osdc_wait_request", "wait_request_timeout", "ceph_mdsc_do_request"],
-        "ceph",
-        "the Ceph cluster",
+        Thing::CephCluster,
         Class::Peer,
     ),
 ];
 
 fn nfs(_: &Wait<'_>) -> WaitKind {
-    WaitKind::new("nfs", "the NFS server", Class::Peer)
+    WaitKind::thing(Thing::NfsServer, Class::Peer)
 }
 
 fn message_queue(wait: &Wait<'_>) -> WaitKind {
     if wait.passes(&["do_mq_timedsend"]) {
-        return WaitKind::new("message-queue", "the reader of a full message queue", Class::Needed);
+        return WaitKind::thing(Thing::MessageReader, Class::Needed);
     }
-    WaitKind::new("message-queue", "a POSIX message", Class::Handed)
+    WaitKind::thing(Thing::PosixMessage, Class::Handed)
 }

@@ -3,6 +3,7 @@
 use super::table::{Row, by};
 use super::{Class, Stacks, Wait, WaitKind, time};
 use whyslow_model::timeline::Span;
+use whyslow_model::wait::Thing;
 
 /// System calls. futex_wait (v6.7) has its value second.
 const FUTEX: u32 = 202;
@@ -44,22 +45,21 @@ pub(super) const ROWS: &[Row] = &[by(
 
 /// A PI futex waits in an rtmutex of the kernel: it is the futex that it waits for.
 pub(super) fn ask_pi(wait: &Wait<'_>) -> Option<WaitKind> {
-    wait.passes(&["futex_lock_pi"])
-        .then(|| WaitKind::new("futex", "a user-space lock (PI futex)", Class::Held))
+    wait.passes(&["futex_lock_pi"]).then(|| WaitKind::thing(Thing::PiFutex, Class::Held))
 }
 
 fn tell(wait: &Wait<'_>) -> WaitKind {
     if by_user_stack(wait).unwrap_or_else(|| is_lock(wait.span)) {
-        return WaitKind::new("futex", "a user-space lock (futex)", Class::Held);
+        return WaitKind::thing(Thing::UserLock, Class::Held);
     }
     if joined_thread(wait.span, wait.stacks).is_some() {
-        return WaitKind::new("thread", "a thread to end", Class::Needed);
+        return WaitKind::thing(Thing::ThreadEnd, Class::Needed);
     }
     // futex(word, op, value, timeout, ...)
     if wait.span.syscall == Some(FUTEX) && wait.arg(3) != 0 && wait.ended_by_timer() {
-        return time::timeout("its own timeout (futex)");
+        return time::timeout(Thing::FutexTimeout);
     }
-    WaitKind::new("futex", "another thread's signal (futex)", Class::Handed)
+    WaitKind::thing(Thing::FutexSignal, Class::Handed)
 }
 
 /// Functions of user code that take a lock, and that wait for a signal: parts of their names, where stacks were taken.

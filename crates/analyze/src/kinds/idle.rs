@@ -1,5 +1,7 @@
 //! Kernel threads without work.
 
+use whyslow_model::wait::Thing;
+
 use super::{Class, Wait, WaitKind};
 
 /// Functions of kernel threads that wait for work. Most threads wait in their thread function, right below `kthread`, and
@@ -36,5 +38,5 @@ const HOME: &[&str] = &[
 pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     let first = wait.first()?;
     let at_home = HOME.contains(&first) || matches!(wait.frames, [_, "kthread"]);
-    at_home.then(|| WaitKind::new("idle", "work to do", Class::Handed))
+    at_home.then(|| WaitKind::thing(Thing::WorkToDo, Class::Handed))
 }

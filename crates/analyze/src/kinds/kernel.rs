@@ -1,22 +1,19 @@
 //! Waiting for the kernel itself: grace periods, work items, CPUs that must answer, completions.
 
-use super::table::{Row, by, here, row};
+use whyslow_model::timeline::LockKind;
+use whyslow_model::wait::{Detail, Reason, Thing};
+
+use super::table::{Row, by, by_here, row};
 use super::{Class, Wait, WaitKind};
 
 /// kernel/rcu, kernel/workqueue.c, kernel/stop_machine.c, kernel/kthread.c, kernel/umh.c, fs/kernfs, kernel/cgroup.
 pub(super) const ROWS: &[Row] = &[
     // percpu_down_write is inlined or left by a jump: it waits for the lock's readers.
-    here(
-        &["cgroup_procs_write_start", "cgroup_attach_lock"],
-        "lock",
-        "percpu rwsem cgroup_threadgroup_rwsem, to write",
-        Class::Held,
-    ),
+    by_here(&["cgroup_procs_write_start", "cgroup_attach_lock"], threadgroup_rwsem),
     by(RCU, grace_period),
     row(
         &["rcu_barrier", "rcu_barrier_tasks", "srcu_barrier", "kvfree_rcu_barrier", "flush_rcu_work"],
-        "rcu",
-        "RCU callbacks to be done (reporter: cannot tell)",
+        Thing::RcuCallbacks,
         Class::Needed,
     ),
     // The grace period's own kthread, between looking at CPUs.
@@ -28,8 +25,7 @@ pub(super) const ROWS: &[Row] = &[
             "rcu_gp_cleanup",
             "rcu_exp_wait_wake",
         ],
-        "rcu",
-        "CPUs to pass a quiescent state (reporter: cannot tell)",
+        Thing::QuiescentStates,
         Class::Needed,
     ),
     by(FLUSH, work),
@@ -44,98 +40,59 @@ pub(super) const ROWS: &[Row] = &[
             "affine_move_task",
             "set_cpus_allowed_ptr",
         ],
-        "ipi",
-        "other CPUs to stop for it (stop_machine)",
+        Thing::StoppedCpus,
         Class::Needed,
     ),
-    row(
-        &["smp_call_on_cpu", "work_on_cpu_key", "work_on_cpu"],
-        "ipi",
-        "a call on another CPU",
-        Class::Needed,
-    ),
+    row(&["smp_call_on_cpu", "work_on_cpu_key", "work_on_cpu"], Thing::CallOnCpu, Class::Needed),
     row(
         &["cpuhp_kick_ap", "cpuhp_kick_ap_work", "__cpuhp_kick_ap", "cpuhp_bringup_ap", "takedown_cpu"],
-        "ipi",
-        "a CPU to come or go (hotplug)",
+        Thing::Hotplug,
         Class::Needed,
     ),
     row(
         &["synchronize_irq", "__synchronize_irq", "disable_irq", "free_irq"],
-        "completion",
-        "interrupt handlers to end",
+        Thing::InterruptHandlers,
         Class::Needed,
     ),
-    row(
-        &["kthread_stop", "kthread_park", "kthread_unpark"],
-        "kthread",
-        "a kernel thread to end",
-        Class::Needed,
-    ),
+    row(&["kthread_stop", "kthread_park", "kthread_unpark"], Thing::KthreadEnd, Class::Needed),
     row(
         &["kthread_create_on_node", "__kthread_create_on_node", "__kthread_create_worker"],
-        "kthread",
-        "a kernel thread to be created",
+        Thing::KthreadStart,
         Class::Needed,
     ),
     row(
         &["call_usermodehelper_exec", "call_usermodehelper", "__request_module", "call_modprobe"],
-        "helper",
-        "a program that the kernel started (usermode helper)",
+        Thing::UsermodeHelper,
         Class::Needed,
     ),
-    row(
-        &["request_firmware", "_request_firmware", "fw_load_sysfs_fallback"],
-        "helper",
-        "firmware",
-        Class::Needed,
-    ),
-    row(
-        &["kernfs_drain", "kernfs_drain_open_files", "__kernfs_remove"],
-        "lock",
-        "users of a kernfs file to leave",
-        Class::Held,
-    ),
-    row(&["cgroup_lock_and_drain_offline"], "cgroup", "dying child cgroups", Class::Needed),
-    row(
-        &["vfs_d_lookup", "d_wait_lookup", "d_alloc_parallel"],
-        "lookup",
-        "another's lookup of the same name",
-        Class::Needed,
-    ),
+    row(&["request_firmware", "_request_firmware", "fw_load_sysfs_fallback"], Thing::Firmware, Class::Needed),
+    row(&["kernfs_drain", "kernfs_drain_open_files", "__kernfs_remove"], Thing::KernfsUsers, Class::Held),
+    row(&["cgroup_lock_and_drain_offline"], Thing::DyingCgroups, Class::Needed),
+    row(&["vfs_d_lookup", "d_wait_lookup", "d_alloc_parallel"], Thing::OthersLookup, Class::Needed),
     row(
         &["__wait_on_freeing_inode", "find_inode", "find_inode_fast", "iget_locked"],
-        "inode",
-        "an inode to be freed or read by another",
+        Thing::OthersInode,
         Class::Needed,
     ),
-    row(&["autofs_wait"], "automount", "the automount daemon", Class::Needed),
-    row(
-        &["netdev_wait_allrefs_any", "netdev_wait_allrefs"],
-        "netdev",
-        "references to a network device",
-        Class::Needed,
-    ),
-    row(&["usb_start_wait_urb", "usb_kill_urb"], "device", "a USB device", Class::Device),
+    row(&["autofs_wait"], Thing::AutomountDaemon, Class::Needed),
+    row(&["netdev_wait_allrefs_any", "netdev_wait_allrefs"], Thing::DeviceReferences, Class::Needed),
+    row(&["usb_start_wait_urb", "usb_kill_urb"], Thing::UsbDevice, Class::Device),
     row(
         &["i2c_transfer", "ata_exec_internal", "ata_exec_internal_sg", "acpi_ec_transaction"],
-        "device",
-        "a device",
+        Thing::SomeDevice,
         Class::Device,
     ),
     row(
         &["virtnet_send_command", "virtio_gpu_queue_fenced_ctrl_buffer", "virtnet_send_command_reply"],
-        "device",
-        "a device of the hypervisor",
+        Thing::HypervisorDevice,
         Class::Device,
     ),
     row(
         &["dma_fence_default_wait", "dma_fence_wait_timeout", "drm_atomic_helper_wait_for_vblanks"],
-        "device",
-        "the GPU",
+        Thing::Gpu,
         Class::Device,
     ),
-    row(&["wait_for_random_bytes", "wait_for_device_probe"], "boot", "the host to come up", Class::Needed),
+    row(&["wait_for_random_bytes", "wait_for_device_probe"], Thing::HostStart, Class::Needed),
 ];
 
 /// Whoever waits here waits for a grace period. kernel/rcu/tree.c, tree_exp.h, srcutree.c, tasks.h, update.c.
@@ -204,25 +161,31 @@ pub(super) fn completion_depth(wait: &Wait<'_>) -> usize {
     wait.frames.iter().take_while(|frame| COMPLETION.contains(frame)).count()
 }
 
+fn threadgroup_rwsem(_: &Wait<'_>) -> WaitKind {
+    let name = "cgroup_threadgroup_rwsem".to_owned();
+    let lock = Detail::Lock { kind: LockKind::PercpuRwsem, name, write: Some(true) };
+    WaitKind::new(Reason::Lock, lock, Class::Held)
+}
+
 fn grace_period(wait: &Wait<'_>) -> WaitKind {
     let caller = caller(wait, &[RCU, COMPLETION]);
-    WaitKind::new("rcu", format!("an RCU grace period{caller} (reporter: cannot tell)"), Class::Needed)
+    WaitKind::new(Reason::Rcu, Detail::GracePeriod { caller }, Class::Needed)
 }
 
 fn work(wait: &Wait<'_>) -> WaitKind {
     let caller = caller(wait, &[FLUSH, COMPLETION]);
-    WaitKind::new("work", format!("a work item{caller}"), Class::Needed)
+    WaitKind::new(Reason::Work, Detail::WorkItem { caller }, Class::Needed)
 }
 
-/// " for FUNCTION": who asked for what was waited for.
-fn caller(wait: &Wait<'_>, inside: &[&[&str]]) -> String {
+/// The function that asked for what was waited for.
+fn caller(wait: &Wait<'_>, inside: &[&[&str]]) -> Option<String> {
     let caller = wait.frames.iter().find(|frame| !inside.iter().any(|functions| functions.contains(frame)));
-    caller.map_or_else(String::new, |function| format!(" for {function}"))
+    caller.map(|function| (*function).to_owned())
 }
 
 /// Something to be completed: who waits for it is all that is known.
 pub(super) fn ask_completion(wait: &Wait<'_>) -> Option<WaitKind> {
     (completion_depth(wait) > 0).then_some(())?;
-    let function = wait.beyond(COMPLETION).unwrap_or("the kernel");
-    Some(WaitKind::new("completion", format!("a completion in {function}"), Class::Needed))
+    let function = wait.beyond(COMPLETION).map(str::to_owned);
+    Some(WaitKind::new(Reason::Completion, Detail::Completion { function }, Class::Needed))
 }

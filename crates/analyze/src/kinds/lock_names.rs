@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::hashing::Table;
 use whyslow_model::Recording;
 use whyslow_model::timeline::{LockKind, Target};
+use whyslow_model::wait::NamedBy;
 
 use super::lock_sites::{BY_FUNCTION, Of};
 use super::locks::{innermost, outside};
@@ -16,8 +17,8 @@ use super::{Stacks, Wait};
 pub(crate) struct LockName {
     /// "cgroup_mutex", "mmap_lock of postgres (4242)", "taken by foo", "taken by foo, probably cgroup_mutex".
     pub name: String,
-    /// "call sites", "inferred" (from callers further up), "number".
-    pub by: &'static str,
+    /// How it is known.
+    pub by: NamedBy,
     /// How sure it is: 4 a known name ([`SURE`]), 3 without saying whose, 2 a name that is probable, 1 the function that
     /// takes it, 0 a number.
     pub rank: u8,
@@ -35,8 +36,8 @@ pub(crate) struct Site<'a> {
     pub kind: LockKind,
     /// Meaningful frames, innermost first.
     pub frames: &'a [&'a str],
-    pub tgid: u32,
-    pub process: &'a str,
+    /// Whose wait it was: name and number.
+    pub process: Option<(&'a str, u32)>,
     pub target: Option<&'a Target>,
 }
 
@@ -100,17 +101,19 @@ const CALLS_ANYTHING: &[&str] = &[
 pub(crate) fn name(site: &Site<'_>, address: u64) -> LockName {
     let taken = outside(site.frames);
     let Some(first) = taken.first() else {
-        return LockName { name: format!("no. {address}"), by: "number", rank: 0 };
+        return LockName { name: format!("no. {address}"), by: NamedBy::Number, rank: 0 };
     };
     if let Some((name, rank)) = known(site, first) {
-        return LockName { name, by: "call sites", rank };
+        return LockName { name, by: NamedBy::CallSites, rank };
     }
     let further = taken.iter().take(NEAR).skip(1).filter(|function| !CALLS_ANYTHING.contains(function));
     match further.filter_map(|function| known(site, function)).next() {
-        Some((name, _)) => {
-            LockName { name: format!("taken by {first}, probably {name}"), by: "inferred", rank: PROBABLE }
-        }
-        None => LockName { name: format!("taken by {first}"), by: "call sites", rank: 1 },
+        Some((name, _)) => LockName {
+            name: format!("taken by {first}, probably {name}"),
+            by: NamedBy::Inferred,
+            rank: PROBABLE,
+        },
+        None => LockName { name: format!("taken by {first}"), by: NamedBy::CallSites, rank: 1 },
     }
 }
 
@@ -121,7 +124,10 @@ fn known(site: &Site<'_>, function: &str) -> Option<(String, u8)> {
     let file = site.target.filter(|target| !target.name.is_empty());
     Some(match row.of {
         Of::Host => (row.name.to_owned(), SURE),
-        Of::Process => (format!("{} of {} ({})", row.name, site.process, site.tgid), SURE),
+        Of::Process => match site.process {
+            Some((name, tgid)) => (format!("{} of {name} ({tgid})", row.name), SURE),
+            None => (format!("{} of a process", row.name), SOMEBODYS),
+        },
         Of::OtherProcess => (format!("{} of another process", row.name), SOMEBODYS),
         Of::Directory => match file.filter(|target| target.kind == "dir") {
             Some(target) => (format!("{} of directory {}", row.name, target.name), SURE),
@@ -145,10 +151,10 @@ fn known(site: &Site<'_>, function: &str) -> Option<(String, u8)> {
 
 /// The name of the lock at an address, from all its waiters.
 pub(crate) fn lock_name(stacks: &Stacks<'_>, address: u64, kind: LockKind) -> LockName {
-    let nameless = || name(&Site { kind, frames: &[], tgid: 0, process: "", target: None }, address);
+    let nameless = || name(&Site { kind, frames: &[], process: None, target: None }, address);
     if address == 0 {
         let name = "of several, for which there was no room".to_owned();
-        return LockName { name, by: "number", rank: 0 };
+        return LockName { name, by: NamedBy::Number, rank: 0 };
     }
     stacks.lock(address).cloned().unwrap_or_else(nameless)
 }
@@ -178,29 +184,19 @@ impl LockNames {
             let site = Site {
                 kind: lock.kind,
                 frames: wait.frames,
-                tgid: span.tgid,
-                process,
+                process: Some((process, span.tgid)),
                 target: span.target.as_ref(),
             };
             names.better(lock.address, name(&site, lock.address));
         }
         for lock in recording.tables.locks.iter().flatten() {
             let frames = meaningful(stacks.kernel(lock.stack));
-            let site = Site { kind: lock.kind, frames: &frames, tgid: 0, process: "", target: None };
-            let mut name = name(&site, lock.address);
-            if let Some(of_whom) = name.name.strip_suffix(" of  (0)") {
-                // A row of contention does not say whose process it was; who waits for an mmap_lock is of it, as a rule.
-                let process =
-                    waiting.get(&lock.address).and_then(|by| by.iter().max_by_key(|(_, count)| **count));
-                let (whose, rank) = match process {
-                    Some((tgid, _)) => {
-                        (format!("{} ({tgid})", stacks.process(*tgid).unwrap_or("a process")), SURE)
-                    }
-                    None => ("a process".to_owned(), SOMEBODYS),
-                };
-                (name.name, name.rank) = (format!("{of_whom} of {whose}"), name.rank.min(rank));
-            }
-            names.better(lock.address, name);
+            // A row of contention does not say whose process it was; who waits for an mmap_lock is of it, as a rule.
+            let waiters = waiting.get(&lock.address);
+            let process = waiters.and_then(|by| by.iter().max_by_key(|(_, count)| **count));
+            let process = process.map(|(tgid, _)| (stacks.process(*tgid).unwrap_or("a process"), *tgid));
+            let site = Site { kind: lock.kind, frames: &frames, process, target: None };
+            names.better(lock.address, name(&site, lock.address));
         }
         names
     }

@@ -1,6 +1,7 @@
 //! Waiting for a lock of the kernel.
 
 use whyslow_model::timeline::LockKind;
+use whyslow_model::wait::{Detail, Reason};
 
 use super::lock_names::{Site, name};
 use super::wait::meaningful;
@@ -80,18 +81,6 @@ const SORTS: &[(LockKind, &[&str])] = &[
     (LockKind::PercpuRwsem, PERCPU),
     (LockKind::Semaphore, SEMAPHORE),
 ];
-
-/// "mutex", "rwsem": as people and the report's documents call it.
-pub(crate) fn sort(kind: LockKind) -> &'static str {
-    match kind {
-        LockKind::Mutex => "mutex",
-        LockKind::Rwsem => "rwsem",
-        LockKind::Rtmutex => "rtmutex",
-        LockKind::PercpuRwsem => "percpu rwsem",
-        LockKind::Semaphore => "semaphore",
-        LockKind::Unknown => "lock",
-    }
-}
 
 pub(crate) fn is_slow_path(function: &str) -> bool {
     SORTS.iter().any(|(_, functions)| functions.contains(&function))
@@ -178,18 +167,9 @@ pub(super) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
     if kind == LockKind::PercpuRwsem && write && wait.passes(&["rcu_sync_enter"]) {
         return None;
     }
-    let mode = match kind {
-        LockKind::Rwsem | LockKind::PercpuRwsem => {
-            if write {
-                ", to write"
-            } else {
-                ", to read"
-            }
-        }
-        _ => "",
-    };
-    let waits_for = format!("{} {}{mode}", sort(kind), named(wait, kind).name);
-    Some(WaitKind::new("lock", waits_for, Class::Held))
+    let write = matches!(kind, LockKind::Rwsem | LockKind::PercpuRwsem).then_some(write);
+    let lock = Detail::Lock { kind, name: named(wait, kind).name, write };
+    Some(WaitKind::new(Reason::Lock, lock, Class::Held))
 }
 
 /// The lock's name from all its waiters, else from this one.
@@ -198,7 +178,12 @@ fn named(wait: &Wait<'_>, kind: LockKind) -> LockName {
     wait.stacks.lock(address).cloned().unwrap_or_else(|| {
         let span = wait.span;
         let process = wait.stacks.process(span.tgid).unwrap_or(&span.comm);
-        let site = Site { kind, frames: wait.frames, tgid: span.tgid, process, target: span.target.as_ref() };
+        let site = Site {
+            kind,
+            frames: wait.frames,
+            process: Some((process, span.tgid)),
+            target: span.target.as_ref(),
+        };
         name(&site, address)
     })
 }

@@ -1,5 +1,7 @@
 //! Waiting for processes: children, exec, signals, tracers, namespaces.
 
+use whyslow_model::wait::Thing;
+
 use super::table::{Row, here, row};
 use super::{Class, Wait, WaitKind, futex};
 
@@ -10,62 +12,38 @@ const CLONE_VFORK: u64 = 0x4000;
 pub(super) const ROWS: &[Row] = &[
     row(
         &["do_wait", "__do_wait", "kernel_wait4", "kernel_waitid", "kernel_wait"],
-        "child",
-        "a child to end",
+        Thing::ChildEnd,
         Class::Needed,
     ),
     // kernel_clone: wait_for_vfork_done is inlined.
-    here(&["kernel_clone", "_do_fork"], "vfork", "a child to exec or end (vfork)", Class::Needed),
-    row(&["wait_for_vfork_done"], "vfork", "a child to exec or end (vfork)", Class::Needed),
+    here(&["kernel_clone", "_do_fork"], Thing::ChildExec, Class::Needed),
+    row(&["wait_for_vfork_done"], Thing::ChildExec, Class::Needed),
     row(
         &["sigsuspend", "do_sigtimedwait", "sys_pause", "__x64_sys_pause", "__do_sys_pause"],
-        "signal",
-        "a signal",
+        Thing::ASignal,
         Class::Handed,
     ),
     row(
         &["ptrace_stop", "ptrace_notify", "ptrace_do_notify", "ptrace_check_attach"],
-        "traced",
-        "its tracer",
+        Thing::Tracer,
         Class::Needed,
     ),
-    row(&["ptrace_freeze_traced", "wait_task_inactive"], "traced", "a traced task to stop", Class::Needed),
-    row(
-        &["do_signal_stop", "do_jobctl_trap"],
-        "stopped",
-        "to be continued (stopped by a signal)",
-        Class::Limit,
-    ),
-    row(
-        &["__refrigerator", "do_freezer_trap", "cgroup_enter_frozen"],
-        "frozen",
-        "to be thawed (freezer)",
-        Class::Limit,
-    ),
-    row(&["zap_pid_ns_processes"], "child", "the processes of its pid namespace to end", Class::Needed),
-    row(&["de_thread", "begin_new_exec"], "thread", "its other threads to end (exec)", Class::Needed),
-    row(&["coredump_task_exit", "coredump_wait"], "coredump", "a core dump of its process", Class::Needed),
+    row(&["ptrace_freeze_traced", "wait_task_inactive"], Thing::TracedTask, Class::Needed),
+    row(&["do_signal_stop", "do_jobctl_trap"], Thing::Continuation, Class::Limit),
+    row(&["__refrigerator", "do_freezer_trap", "cgroup_enter_frozen"], Thing::Thaw, Class::Limit),
+    row(&["zap_pid_ns_processes"], Thing::NamespaceEnd, Class::Needed),
+    row(&["de_thread", "begin_new_exec"], Thing::OtherThreads, Class::Needed),
+    row(&["coredump_task_exit", "coredump_wait"], Thing::OwnCoredump, Class::Needed),
     row(
         &["dump_emit", "wait_for_dump_helpers", "do_coredump", "vfs_coredump"],
-        "coredump",
-        "a core dump to be taken",
+        Thing::CoredumpTaken,
         Class::Needed,
     ),
-    row(&["pidfd_poll"], "child", "a process to end", Class::Needed),
-    row(&["seccomp_do_user_notification"], "seccomp", "a supervisor's answer (seccomp)", Class::Needed),
-    row(
-        &["seccomp_notify_ioctl", "seccomp_notify_recv"],
-        "seccomp",
-        "calls to supervise (seccomp)",
-        Class::Handed,
-    ),
-    row(&["binder_wait_for_work", "binder_thread_read"], "binder", "a binder transaction", Class::Handed),
-    row(
-        &["kvm_vcpu_block", "kvm_vcpu_halt", "kvm_vcpu_check_block"],
-        "guest-idle",
-        "work for its virtual CPU",
-        Class::Handed,
-    ),
+    row(&["pidfd_poll"], Thing::ProcessEnd, Class::Needed),
+    row(&["seccomp_do_user_notification"], Thing::SupervisorAnswer, Class::Needed),
+    row(&["seccomp_notify_ioctl", "seccomp_notify_recv"], Thing::SupervisedCalls, Class::Handed),
+    row(&["binder_wait_for_work", "binder_thread_read"], Thing::BinderTransaction, Class::Handed),
+    row(&["kvm_vcpu_block", "kvm_vcpu_halt", "kvm_vcpu_check_block"], Thing::VirtualCpuWork, Class::Handed),
 ];
 
 /// Without a stack: by system call.
@@ -73,12 +51,12 @@ pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
     if let Some(told) = futex::ask_call(wait) {
         return Some(told);
     }
-    let vfork = || WaitKind::new("vfork", "a child to exec or end (vfork)", Class::Needed);
+    let vfork = || WaitKind::thing(Thing::ChildExec, Class::Needed);
     match wait.call? {
         58 => Some(vfork()),
         56 if wait.arg(0) & CLONE_VFORK != 0 => Some(vfork()),
-        61 | 247 => Some(WaitKind::new("child", "a child to end", Class::Needed)),
-        34 | 128 | 130 => Some(WaitKind::new("signal", "a signal", Class::Handed)),
+        61 | 247 => Some(WaitKind::thing(Thing::ChildEnd, Class::Needed)),
+        34 | 128 | 130 => Some(WaitKind::thing(Thing::ASignal, Class::Handed)),
         _ => None,
     }
 }

@@ -2,14 +2,15 @@
 
 use super::Class::{Held, Limit, Needed};
 use super::storage::{command, io, page, queue_throttle, throttle, written};
+use whyslow_model::wait::{Operation, Thing};
+
 use super::table::{Row, by, row};
 
 /// block/*.c, mm/filemap.c, mm/page-writeback.c, fs/buffer.c, fs/direct-io.c, fs/iomap, fs/jbd2, fs/fs-writeback.c.
 pub(super) const ROWS: &[Row] = &[
     row(
         &["balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags"],
-        "dirty-throttling",
-        "dirty pages to be written (balance_dirty_pages)",
+        Thing::DirtyThrottling,
         Limit,
     ),
     by(&["rq_qos_wait", "wbt_wait", "__rq_qos_throttle", "__wbt_wait"], queue_throttle),
@@ -33,7 +34,7 @@ pub(super) const ROWS: &[Row] = &[
             "__bio_queue_enter",
             "blk_mq_freeze_queue_wait",
         ],
-        |wait| io(wait, "a free place in the queue"),
+        |wait| io(wait, Operation::QueueSlot),
     ),
     row(
         &[
@@ -42,14 +43,12 @@ pub(super) const ROWS: &[Row] = &[
             "mem_cgroup_oom_synchronize",
             "mem_cgroup_oom",
         ],
-        "memory-limit",
-        "its cgroup's memory limit",
+        Thing::MemoryLimit,
         Limit,
     ),
     row(
         &["jbd2_log_wait_commit", "jbd2_complete_transaction", "ext4_fc_commit", "jbd2_fc_begin_commit"],
-        "journal",
-        "a journal commit",
+        Thing::JournalCommit,
         Needed,
     ),
     row(
@@ -63,15 +62,13 @@ pub(super) const ROWS: &[Row] = &[
             "__jbd2_log_wait_for_space",
             "jbd2_log_do_checkpoint",
         ],
-        "journal",
-        "the journal's running commit",
+        Thing::RunningCommit,
         Needed,
     ),
-    row(&["jbd2_journal_wait_updates"], "journal", "running file system operations to end", Needed),
+    row(&["jbd2_journal_wait_updates"], Thing::RunningOperations, Needed),
     row(
         &["xlog_wait_on_iclog", "xfs_log_force_seq", "xfs_log_force", "xlog_grant_head_wait", "xlog_wait"],
-        "journal",
-        "the XFS log",
+        Thing::XfsLog,
         Needed,
     ),
     row(
@@ -82,8 +79,7 @@ pub(super) const ROWS: &[Row] = &[
             "btrfs_commit_transaction",
             "btrfs_sync_log",
         ],
-        "journal",
-        "a btrfs transaction",
+        Thing::BtrfsTransaction,
         Needed,
     ),
     row(
@@ -94,16 +90,10 @@ pub(super) const ROWS: &[Row] = &[
             "__inode_wait_for_writeback",
             "writeback_inodes_sb",
         ],
-        "writeback",
-        "dirty pages to be written",
+        Thing::DirtyPages,
         Needed,
     ),
-    row(
-        &["inode_dio_wait", "__inode_dio_wait", "inode_dio_wait_interruptible"],
-        "lock",
-        "direct I/O on the same file",
-        Held,
-    ),
+    row(&["inode_dio_wait", "__inode_dio_wait", "inode_dio_wait_interruptible"], Thing::DirectIo, Held),
     by(
         &[
             "folio_wait_writeback",
@@ -144,7 +134,7 @@ pub(super) const ROWS: &[Row] = &[
             "__bh_read",
             "ext4_read_bh",
         ],
-        |wait| io(wait, "a block of the file system"),
+        |wait| io(wait, Operation::FileSystemBlock),
     ),
     by(
         &[
@@ -169,7 +159,7 @@ pub(super) const ROWS: &[Row] = &[
             "__blkdev_direct_IO_simple",
             "blkdev_direct_IO",
         ],
-        |wait| io(wait, "direct I/O"),
+        |wait| io(wait, Operation::DirectIo),
     ),
     by(
         &[
@@ -180,7 +170,7 @@ pub(super) const ROWS: &[Row] = &[
             "md_flush_request",
             "dm_wait_for_completion",
         ],
-        |wait| io(wait, "software RAID"),
+        |wait| io(wait, Operation::SoftwareRaid),
     ),
     by(
         &[
@@ -194,12 +184,11 @@ pub(super) const ROWS: &[Row] = &[
             "btrfs_wait_ordered_range",
             "btrfs_start_ordered_extent_nowriteback",
         ],
-        |wait| io(wait, "the file system's data"),
+        |wait| io(wait, Operation::FileSystemData),
     ),
     row(
         &["kcompactd_do_work", "compact_zone", "isolate_migratepages_block", "migrate_pages"],
-        "compaction",
-        "pages to be moved",
+        Thing::MovedPages,
         Needed,
     ),
 ];

@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use whyslow_model::wait::Thing;
+
 use super::{Class, Wait, WaitKind, files_table, futex, kernel, process, storage_table, time};
 use crate::hashing::Table;
 
@@ -14,33 +16,28 @@ pub(crate) struct Row {
 }
 
 enum Tell {
-    As(&'static str, &'static str, Class),
+    As(Thing, Class),
     By(fn(&Wait<'_>) -> WaitKind),
 }
 
 /// Whoever waits in one of `at` waits for `what`.
-pub(crate) const fn row(
-    at: &'static [&'static str],
-    word: &'static str,
-    what: &'static str,
-    class: Class,
-) -> Row {
-    Row { at, tell: Tell::As(word, what, class), innermost: false }
+pub(crate) const fn row(at: &'static [&'static str], what: Thing, class: Class) -> Row {
+    Row { at, tell: Tell::As(what, class), innermost: false }
 }
 
 /// ... if nothing is called by it.
-pub(crate) const fn here(
-    at: &'static [&'static str],
-    word: &'static str,
-    what: &'static str,
-    class: Class,
-) -> Row {
-    Row { at, tell: Tell::As(word, what, class), innermost: true }
+pub(crate) const fn here(at: &'static [&'static str], what: Thing, class: Class) -> Row {
+    Row { at, tell: Tell::As(what, class), innermost: true }
 }
 
 /// What whoever waits in one of `at` waits for, `tell` says.
 pub(crate) const fn by(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
     Row { at, tell: Tell::By(tell), innermost: false }
+}
+
+/// ... if nothing is called by it.
+pub(crate) const fn by_here(at: &'static [&'static str], tell: fn(&Wait<'_>) -> WaitKind) -> Row {
+    Row { at, tell: Tell::By(tell), innermost: true }
 }
 
 /// All areas.
@@ -67,7 +64,7 @@ pub(crate) fn ask(wait: &Wait<'_>) -> Option<WaitKind> {
         .enumerate()
         .find_map(|(depth, frame)| BY_FUNCTION.get(frame).filter(|row| depth == 0 || !row.innermost))?;
     Some(match row.tell {
-        Tell::As(word, what, class) => WaitKind::new(word, what, class),
+        Tell::As(what, class) => WaitKind::thing(what, class),
         Tell::By(tell) => tell(wait),
     })
 }

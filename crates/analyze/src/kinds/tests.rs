@@ -39,7 +39,7 @@ fn told((span, stacks): &(Span, Vec<Stack>)) -> WaitKind {
 
 fn brief(wait: &(Span, Vec<Stack>)) -> (&'static str, Class) {
     let kind = told(wait);
-    (kind.word, kind.class)
+    (kind.reason.word(), kind.class)
 }
 
 fn woken_by(wait: &mut (Span, Vec<Stack>), context: Context, stack: &str) {
@@ -80,7 +80,7 @@ fn suffixes_and_modules_do_not_hide_a_function() {
     {
         let stack = Stack { id: 1, kernel: vec!["schedule+0x2e".into(), frame.into()], user: Vec::new() };
         let span = Span { state: State::Sleep, stack: Some(1), ..Span::default() };
-        assert_eq!(of(&span, &Stacks::of(&[stack])).word, "pipe", "{frame}");
+        assert_eq!(of(&span, &Stacks::of(&[stack])).reason.word(), "pipe", "{frame}");
     }
 }
 
@@ -99,10 +99,10 @@ fn a_device_is_called_by_its_name() {
     span.device = Some("254:0".into());
     let mut recording = whyslow_model::Recording::default();
     recording.tables.stacks = Some(rows);
-    assert_eq!(of(&span, &Stacks::in_recording(&recording)).waits_for, "block device 254:0 (read)");
+    assert_eq!(of(&span, &Stacks::in_recording(&recording)).detail.to_string(), "block device 254:0 (read)");
     let disk = whyslow_model::table::Disk { dev: "254:0".into(), device: "vda".into(), ..Default::default() };
     recording.tables.disk = Some(vec![disk]);
-    assert_eq!(of(&span, &Stacks::in_recording(&recording)).waits_for, "vda (read)");
+    assert_eq!(of(&span, &Stacks::in_recording(&recording)).detail.to_string(), "vda (read)");
     // A page of a network file system is no device's.
     span.device = None;
     span.target = Some(Target { kind: "file".into(), dev: "0:45".into(), ..Target::default() });
@@ -129,7 +129,7 @@ fn without_a_stack_the_call_and_the_file_tell() {
             (!kind.is_empty()).then(|| Target { kind: kind.into(), name: name.into(), ..Target::default() });
         let span = Span { state, syscall: Some(nr), args, target, ..Span::default() };
         let kind = of(&span, &Stacks::default());
-        (kind.word, kind.class)
+        (kind.reason.word(), kind.class)
     };
     let asleep = State::Sleep;
     assert_eq!(told(0, [0; 4], asleep, "pipe", ""), ("pipe", Handed));
@@ -152,9 +152,9 @@ fn an_idle_worker_has_no_work_and_a_waiting_one_has() {
     let busy =
         waits(State::Blocked, "frob_wait frob_work process_one_work worker_thread kthread ret_from_fork");
     assert_eq!(brief(&busy), ("unknown", Unknown));
-    assert_eq!(told(&busy).waits_for, "something in frob_wait");
+    assert_eq!(told(&busy).detail.to_string(), "something in frob_wait");
     let commit = waits(State::Blocked, "jbd2_journal_commit_transaction kjournald2 kthread ret_from_fork");
-    assert_ne!(told(&commit).word, "idle");
+    assert_ne!(told(&commit).reason.word(), "idle");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn the_lock_that_was_traced_needs_no_stack() {
     let lock = LockWait { address: 0xffff_8881, kind: LockKind::Rwsem, write: true, ..LockWait::default() };
     let span = Span { state: State::Blocked, lock: Some(lock), ..Span::default() };
     let kind = of(&span, &Stacks::default());
-    assert_eq!((kind.waits_for.as_str(), kind.class), ("rwsem no. 4294936705, to write", Held));
+    assert_eq!((kind.detail.to_string().as_str(), kind.class), ("rwsem no. 4294936705, to write", Held));
 }
 
 proptest! {
@@ -207,7 +207,7 @@ proptest! {
         let span = Span { at_ns, woken_ns, to_ns, throttled_ns, args, syscall, state, lock, target, stack: Some(1), ..Span::default() };
         let rows = [Stack { id: 1, kernel, user: Vec::new() }];
         let kind = of(&span, &Stacks::of(&rows));
-        prop_assert!(!kind.word.is_empty() && !kind.waits_for.is_empty());
+        prop_assert!(!kind.detail.to_string().is_empty());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Timers: a task's own sleep, and the kernel's on its behalf.
 
 use whyslow_model::timeline::State;
+use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::table::{Row, by};
 use super::{Class, Wait, WaitKind};
@@ -18,7 +19,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
         |_| own_sleep(),
     ),
-    by(&["timerfd_read", "timerfd_read_iter"], |_| timeout("its own timer (timerfd)")),
+    by(&["timerfd_read", "timerfd_read_iter"], |_| timeout(Thing::TimerfdTimer)),
 ];
 
 /// The kernel sleeps, without waiting for anything but time. kernel/time/sleep_timeout.c.
@@ -35,19 +36,19 @@ const SLEEPS: &[&str] = &[
 ];
 
 pub(super) fn own_sleep() -> WaitKind {
-    WaitKind::new("timer", "its own sleep", Class::Voluntary)
+    WaitKind::thing(Thing::OwnSleep, Class::Voluntary)
 }
 
-pub(super) fn timeout(what: &str) -> WaitKind {
-    WaitKind::new("timer", what, Class::Voluntary)
+pub(super) fn timeout(timer: Thing) -> WaitKind {
+    WaitKind::thing(timer, Class::Voluntary)
 }
 
 /// Kernel code that sleeps for a fixed time while the caller waits: nobody can be followed, the function is the leaf.
 pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
     SLEEPS.contains(&wait.first()?).then_some(())?;
-    let function = wait.beyond(SLEEPS).unwrap_or("the kernel");
+    let function = wait.beyond(SLEEPS).map(str::to_owned);
     if is_between_turns(wait) {
-        return Some(WaitKind::new("idle", format!("its next turn ({function})"), Class::Voluntary));
+        return Some(WaitKind::new(Reason::Idle, Detail::NextTurn { function }, Class::Voluntary));
     }
     Some(sleeps(function, Class::Needed))
 }
@@ -58,11 +59,12 @@ pub(super) fn ask_sleep(wait: &Wait<'_>) -> Option<WaitKind> {
 pub(super) fn ask_end(wait: &Wait<'_>) -> Option<WaitKind> {
     let slept = wait.span.state == State::Blocked && wait.woken_by_timer();
     let function = wait.first().filter(|_| slept)?;
+    let function = Some(function.to_owned());
     Some(sleeps(function, if is_between_turns(wait) { Class::Voluntary } else { Class::Needed }))
 }
 
-fn sleeps(function: &str, class: Class) -> WaitKind {
-    WaitKind::new("sleep", format!("{function}, which sleeps"), class)
+fn sleeps(function: Option<String>, class: Class) -> WaitKind {
+    WaitKind::new(Reason::Sleep, Detail::Sleeps { function }, class)
 }
 
 /// A kernel thread of its own, not far from its outermost function: it does nothing for anybody.

@@ -35,8 +35,8 @@ pub(crate) fn spun_in(rec: &Recording, pid: u32) -> Option<String> {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     for sample in rec.tables.samples.iter().flatten().filter(|sample| sample.pid == pid && asks_cpus(sample))
     {
-        if let Some(function) = doing(sample).function {
-            let count = seen.entry(function).or_default();
+        if let Some(function) = doing(sample).function() {
+            let count = seen.entry(function.to_owned()).or_default();
             *count = count.saturating_add(sample.count);
         }
     }

@@ -153,11 +153,11 @@ impl<'r> Holders<'r> {
             add("waited for a CPU".to_owned(), within((row.woken_ns, row.to_ns), meanwhile));
             let waited = within((row.at_ns, row.woken_ns), meanwhile);
             if waited > 0 && row.state != State::None {
-                add(format!("waited for {}", kinds::of(row, self.stacks).waits_for), waited);
+                add(format!("waited for {}", kinds::of(row, self.stacks).detail), waited);
             }
         }
         for (doing, share) in on_cpu.did(pid) {
-            add(format!("ran {}", doing.what), (ran_ns as f64 * share) as u64);
+            add(format!("ran {}", doing.0), (ran_ns as f64 * share) as u64);
         }
         if on_cpu.did(pid).is_empty() {
             add("ran".to_owned(), ran_ns);

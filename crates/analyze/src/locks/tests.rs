@@ -98,8 +98,11 @@ fn contention_is_summed_by_mode_and_site_and_named() {
     rec.tables.locks =
         Some(vec![row(true, Some(1), 2, 30, 20), row(false, Some(2), 5, 10, 4), row(false, None, 1, 1, 1)]);
     let account = told(&rec);
-    assert_eq!((account.name.as_str(), account.named_by.as_str()), ("mmap_lock of a process", "call sites"));
-    assert_eq!((account.kind.as_str(), account.address.as_str()), ("rwsem", "18446612686364999696"));
+    assert_eq!(
+        (account.name.as_str(), account.named_by.to_string().as_str()),
+        ("mmap_lock of a process", "call sites")
+    );
+    assert_eq!((account.kind.word(), account.address.as_str()), ("rwsem", "18446612686364999696"));
     assert_eq!(
         (account.write.count, account.write.total.as_millis(), account.write.worst.as_millis()),
         (2, 30, 20)

@@ -6,6 +6,7 @@ use whyslow_model::SubjectKind;
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Disk;
 use whyslow_model::timeline::{Context, Span};
+use whyslow_model::wait::Reason;
 
 use super::{OTHERS, OwnWork, Writer, any};
 use crate::frames::symbol;
@@ -14,9 +15,16 @@ use crate::hashing::Set;
 use crate::kinds::{self, Stacks};
 
 /// Waits of who writes to a file system or a disk.
-const WRITING: &[&str] = &["journal", "writeback", "block-io", "wbt", "dirty-throttling", "io-throttle"];
+const WRITING: &[Reason] = &[
+    Reason::Journal,
+    Reason::Writeback,
+    Reason::BlockIo,
+    Reason::Wbt,
+    Reason::DirtyThrottling,
+    Reason::IoThrottle,
+];
 /// Waits of who has dirtied pages that are to be written now.
-const DATA: &[&str] = &["writeback", "wbt", "dirty-throttling"];
+const DATA: &[Reason] = &[Reason::Writeback, Reason::Wbt, Reason::DirtyThrottling];
 /// ... and waits for them at the disk: mm/filemap.c, mm/page-writeback.c.
 const PAGES: &[&str] = &["folio_wait_writeback", "wait_on_page_writeback", "__filemap_fdatawait_range"];
 /// Who waits here waits for pages that were dirty, and for nothing of a journal: fs/fs-writeback.c.
@@ -77,9 +85,9 @@ impl OwnWork<'_, '_> {
     /// whichever hop, waits for no data.
     pub(super) fn is_for_data(&self, told: &HostChain<'_>) -> bool {
         let is_sync = |frame: &String| SYNCS.contains(&symbol(frame));
-        let mut edges = told.chain.hops.iter().map(|hop| hop.edge.as_str());
-        edges.next() == Some("writeback")
-            && edges.all(|edge| edge != "journal")
+        let mut reasons = told.chain.hops.iter().map(|hop| hop.reason);
+        reasons.next() == Some(Reason::Writeback)
+            && reasons.all(|reason| reason != Reason::Journal)
             && self.ev.stacks().kernel(told.head.stack).iter().any(is_sync)
     }
 
@@ -108,13 +116,13 @@ impl OwnWork<'_, '_> {
         let stacks = self.ev.stacks();
         for span in self.tables().spans.iter().flatten() {
             let ns = span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns);
-            let word = if ns > 0 { kinds::of(span, stacks).word } else { "" };
-            if WRITING.contains(&word) {
+            let reason = if ns > 0 { kinds::of(span, stacks).reason } else { Reason::Unknown };
+            if WRITING.contains(&reason) {
                 self.add(wrote, span.pid, &place(span, stacks), ns);
             }
             let awaits_pages =
                 || stacks.kernel(span.stack).iter().any(|frame| PAGES.contains(&symbol(frame)));
-            if DATA.contains(&word) || (word == "block-io" && awaits_pages()) {
+            if DATA.contains(&reason) || (reason == Reason::BlockIo && awaits_pages()) {
                 wrote.waited.insert(self.tgid(span.pid));
             }
         }
@@ -132,7 +140,7 @@ impl OwnWork<'_, '_> {
     /// Who else wrote most where the chain ends, and the share of all others in what was written.
     pub(super) fn others(&self, heads: &[u32], chain: &Chain, data: bool) -> Option<(Writer, f64)> {
         let device = device_at_the_end(chain);
-        let journal = chain.hops.iter().map(|hop| hop.who.as_str()).find(|who| who.starts_with("jbd2/"));
+        let journal = chain.hops.iter().map(|hop| hop.who.comm()).find(|who| who.starts_with("jbd2/"));
         let is_here = |place: &str| {
             place.is_empty()
                 || Some(place) == journal

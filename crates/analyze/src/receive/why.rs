@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use whyslow_model::table::{Span, Task};
+use whyslow_model::wait::Detail;
 use whyslow_model::{Missing, Share, timeline};
 
 use super::Reader;
@@ -65,8 +66,8 @@ pub(crate) fn why<'r>(ev: &Evidence<'r>, reader: &Reader<'_>) -> Result<Option<W
         State::Running => {
             let did = OnCpu::of(ev.samples().unwrap_or_default()).did(thread.pid);
             let most = did.into_iter().next().map(|(doing, _)| doing);
-            why.what = most.as_ref().map_or("its own work".to_owned(), |doing| doing.what.clone());
-            why.function = most.and_then(|doing| doing.function);
+            why.what = most.as_ref().map_or("its own work".to_owned(), |doing| doing.0.to_string());
+            why.function = most.and_then(|doing| doing.function().map(str::to_owned));
         }
         State::Runnable => why.what = competitor(ev, thread, why.cpu),
         State::Blocked | State::Asleep => wait(ev, &mut why),
@@ -108,16 +109,16 @@ fn wait(ev: &Evidence<'_>, why: &mut Why<'_>) {
         State::Asleep => span.state == timeline::State::Sleep,
         _ => matches!(span.state, timeline::State::Io | timeline::State::Blocked),
     };
-    let mut by_kind: BTreeMap<String, (u64, bool)> = BTreeMap::new();
+    let mut by_kind: BTreeMap<Detail, (u64, bool)> = BTreeMap::new();
     for span in ev.spans().unwrap_or_default().iter().filter(|s| s.pid == why.thread.pid).filter(is_state) {
         let kind = kinds::of(span, stacks);
         let is_idle = matches!(kind.class, Class::Handed | Class::Peer);
-        let entry = by_kind.entry(kind.waits_for).or_insert((0, is_idle));
+        let entry = by_kind.entry(kind.detail).or_insert((0, is_idle));
         entry.0 = entry.0.saturating_add(span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns));
     }
     match by_kind.into_iter().max_by_key(|(_, (ns, _))| *ns) {
         Some((what, (_, is_idle))) => {
-            why.what = what;
+            why.what = what.to_string();
             if is_idle {
                 why.state = State::Unknown;
             }

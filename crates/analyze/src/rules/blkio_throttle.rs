@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Disk, Task};
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -38,7 +39,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "io-throttle",
+    shows: |reason, _| reason == Reason::IoThrottle,
 };
 
 /// Less than this share of one task's window is not worth a line.
@@ -228,23 +229,16 @@ fn finding(ev: &Evidence<'_>, one: Together<'_>) -> Finding {
 }
 
 fn with_hops(f: Finding, who: &str, most: &Disk, loss: &Loss) -> Finding {
-    let hop = |edge: &str, waits_for: String, lost, worst_ns, count, per_call| Hop {
-        edge: edge.into(),
-        who: who.to_owned(),
-        waits_for,
-        state: "disk sleep".into(),
-        lost,
-        worst: Some(Duration::from_nanos(worst_ns)),
-        count: Some(count),
+    let hop = |reason, what: String, lost, worst_ns, count, per_call| Hop {
         per_call,
-        grows_with: None,
+        ..Hop::new(reason, who, what, TaskState::IoWait, lost).times(count, Duration::from_nanos(worst_ns))
     };
     let budget = format!("its I/O budget on {}", most.device);
     let served = Duration::from_nanos(most.device_ns.saturating_add(most.queue_ns));
     let each = served.checked_div(u32::try_from(most.requests).unwrap_or(u32::MAX));
     let device = format!("{} itself", most.device);
-    f.hop(hop("io-throttle", budget, loss.likely, most.held_worst_ns, most.held, None)).hop(hop(
-        "block-io",
+    f.hop(hop(Reason::IoThrottle, budget, loss.likely, most.held_worst_ns, most.held, None)).hop(hop(
+        Reason::BlockIo,
         device,
         Duration::ZERO,
         most.device_worst_ns,

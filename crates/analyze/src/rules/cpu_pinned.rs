@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whyslow_model::table::Task;
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -210,26 +211,17 @@ fn finding(
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
     let place = place(ev, mask);
+    let behind = match had(world, &cpus) {
+        Some(who) => format!("{place}, which {} had", who.name),
+        None => format!("{place}, behind others"),
+    };
     Ok(Finding::cause(RULE.id, victim.clone(), loss.likely)
         .titled(format!("{busy} may use {place} only, while {free}"))
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)
         .by(Culprit::new(SubjectKind::Cpu, format!("cpu{mask}"), format!("affinity to {place}")))
-        .hop(Hop {
-            edge: "runnable".into(),
-            who: who(world, members, &busy, &victim),
-            waits_for: match had(world, &cpus) {
-                Some(who) => format!("{place}, which {} had", who.name),
-                None => format!("{place}, behind others"),
-            },
-            state: "runnable".into(),
-            lost: loss.likely,
-            worst: Some(loss.worst),
-            count: Some(loss.waits),
-            per_call: None,
-            grows_with: None,
-        })
+        .hop(Hop::new(Reason::Runnable, who(world, members, &busy, &victim), behind, TaskState::Runnable, loss.likely).times(loss.waits, loss.worst))
         .check("the mask of one of the tasks", command!("taskset -cp {}", pid))
         .fix(
             format!("let them use all CPUs, if the binding is not deliberate (undo: taskset -acp {} PID; or the cpuset's cpus)", quoted(mask)),

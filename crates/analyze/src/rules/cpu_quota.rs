@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use whyslow_model::shell::Command;
 use whyslow_model::table::{Cgroup, CgroupCpu, Task};
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -43,7 +44,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| matches!(edge, "quota" | "cpu-quota"),
+    shows: |reason, _| matches!(reason, Reason::Quota | Reason::CpuQuota),
 };
 
 /// Less than this share of one task's window is not worth a line.
@@ -277,7 +278,10 @@ fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding
     let mut f = f
         .raw_wait(loss.raw)
         .by(Culprit::new(SubjectKind::Quota, quota.file.clone(), quota.words.clone()).at_file(quota.file))
-        .hop(Hop::new("cpu-quota", &who, first, "runnable", loss.likely).times(loss.waits, loss.worst))
+        .hop(
+            Hop::new(Reason::CpuQuota, &who, first, TaskState::Runnable, loss.likely)
+                .times(loss.waits, loss.worst),
+        )
         .check(
             "nr_throttled rises against nr_periods",
             command!("cat {}", format!("{}/cpu.stat", Quota::of(most).files)),
@@ -289,7 +293,7 @@ fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding
     for group in &held.with {
         let (name, quota) = (names::cgroup_subject(group).name, Quota::of(group));
         let next = format!("the quota of {name}, which holds them as well: {}", quota.words);
-        f = f.hop(Hop::new("cpu-quota", &who, next, "runnable", Duration::ZERO)).fix(
+        f = f.hop(Hop::new(Reason::CpuQuota, &who, next, TaskState::Runnable, Duration::ZERO)).fix(
             format!(
                 "with it raise or lift that of {name}, which would hold them next (undo: {})",
                 &*quota.undo

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -26,7 +27,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "dirty-throttling",
+    shows: |reason, _| reason == Reason::DirtyThrottling,
 };
 
 /// Shorter pauses are the kernel's usual pacing: it aims at 10 to 200 ms each (MAX_PAUSE, mm/page-writeback.c).
@@ -45,10 +46,10 @@ fn finding(ev: &Evidence<'_>, pid: u32, paused: Duration) -> Finding {
     let task = ev.task(pid).or_else(|| ev.threads(pid).first().copied());
     let name = task.map_or_else(|| format!("process {pid}"), |t| t.comm.clone());
     let hop = Hop {
-        edge: "dirty-throttling".into(),
-        who: name.clone(),
-        waits_for: "dirty pages to be written back".into(),
-        state: "disk sleep".into(),
+        reason: Reason::DirtyThrottling,
+        who: name.clone().into(),
+        detail: "dirty pages to be written back".into(),
+        state: TaskState::IoWait,
         lost: Duration::ZERO,
         worst: None,
         count: None,

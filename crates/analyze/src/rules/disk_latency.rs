@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use whyslow_model::table::Disk;
 use whyslow_model::timeline::State;
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -28,7 +29,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "block-io",
+    shows: |reason, _| reason == Reason::BlockIo,
 };
 
 /// A spinning disk seeks in about 10 ms; ten in a row is a queue, or trouble.
@@ -82,7 +83,7 @@ fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
 fn blocked_by_disks(ev: &Evidence<'_>) -> u64 {
     let stacks = ev.stacks();
     let rows = ev.spans().unwrap_or_default().iter().filter(|span| span.state == State::Blocked);
-    let disks = rows.filter(|span| kinds::of(span, stacks).word == "block-io");
+    let disks = rows.filter(|span| kinds::of(span, stacks).reason == Reason::BlockIo);
     disks
         .map(|span| span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns))
         .fold(0, u64::saturating_add)
@@ -91,10 +92,10 @@ fn blocked_by_disks(ev: &Evidence<'_>) -> u64 {
 fn finding(device: &str, op: &str, sum: &Disk, mean: Duration) -> Finding {
     let worst = Duration::from_nanos(sum.device_worst_ns);
     let hop = Hop {
-        edge: "block-io".into(),
+        reason: Reason::BlockIo,
         who: "tasks that wait for I/O".into(),
-        waits_for: format!("{op} requests on {device}"),
-        state: "disk sleep".into(),
+        detail: format!("{op} requests on {device}").into(),
+        state: TaskState::IoWait,
         lost: Duration::ZERO,
         worst: Some(worst),
         count: Some(sum.requests),
@@ -179,7 +180,7 @@ mod tests {
         rec.tables.stacks = Some(vec![Stack { id: 1, kernel, ..Stack::default() }]);
         let wait = Span { state: State::Blocked, stack: Some(1), woken_ns: 5_000_000_000, ..Span::default() };
         let stacks = kinds::Stacks::in_recording(&rec);
-        assert_eq!(kinds::of(&wait, &stacks).word, "block-io");
+        assert_eq!(kinds::of(&wait, &stacks).reason, Reason::BlockIo);
         rec.tables.spans = Some(vec![wait]);
         assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
         assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);

@@ -10,13 +10,14 @@ use std::time::Duration;
 use whyslow_model::chain::Chain;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::Context;
+use whyslow_model::wait::{Detail, TaskState, Thing};
 use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command, seconds};
 
 use super::{Rule, lock_wait};
 use crate::Evidence;
 use crate::doing::OnCpu;
 use crate::frames::symbol;
-use crate::graph::{self, HostChain};
+use crate::graph::HostChain;
 use crate::hashing::Set;
 use crate::kinds::Class;
 use crate::spread;
@@ -127,7 +128,8 @@ fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChai
     };
     let did = OnCpu::of(ev.samples().unwrap_or_default()).did(first.pid).into_iter().next();
     let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone());
-    let culprit = Culprit { function: did.and_then(|(doing, _)| doing.function), ..culprit };
+    let culprit =
+        Culprit { function: did.and_then(|(doing, _)| doing.function().map(str::to_owned)), ..culprit };
     let check = command!("top -H -b -n 1 -p {}", first.tgid);
     Some(finding.by(culprit).check("its threads, the busiest first", check).advice(advice(ev, threads)))
 }
@@ -168,9 +170,9 @@ fn work(ev: &Evidence<'_>, task: &Task) -> String {
     let did = OnCpu::of(samples).did(task.pid);
     let Some((doing, part)) = did.first() else { return String::new() };
     let most = samples.iter().filter(|sample| sample.pid == task.pid).max_by_key(|sample| sample.count);
-    let stack = most.map(|most| stack(most, doing.function.as_deref())).filter(|stack| !stack.is_empty());
+    let stack = most.map(|most| stack(most, doing.function())).filter(|stack| !stack.is_empty());
     let seen = stack.map(|stack| format!(", most often {stack}")).unwrap_or_default();
-    format!("{} of that was {}{seen}. ", Share::of(*part, 1.0), doing.what)
+    format!("{} of that was {}{seen}. ", Share::of(*part, 1.0), doing.0)
 }
 
 /// "in f, called by g, called by h", what has a name; without the first if that is `told` already.
@@ -196,7 +198,8 @@ fn lost(
     let ends_here = |told: &&HostChain<'_>| {
         let last = told.chain.hops.last();
         // Who only had the CPU that the holder wanted held nobody's lock.
-        let runs = last.is_some_and(|hop| hop.state == "running" && hop.waits_for != graph::HAD_CPU);
+        let runs = last
+            .is_some_and(|hop| hop.state == TaskState::Running && hop.detail != Detail::Thing(Thing::HadCpu));
         told.class == Class::Held && told.leaf.is_none() && runs && is_one(&told.chain.leaf.id)
     };
     let mine: Vec<&HostChain<'_>> =

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -163,7 +164,10 @@ fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| waited(ev.recording(), payer)).collect();
     let who = format!("{} (pid {})", keeper.who, keeper.pid);
     let place = &keeper.function;
-    hops.push(Hop::new("irqs-off", who, place, "running", keeper.total).times(keeper.count, keeper.worst));
+    hops.push(
+        Hop::new(Reason::IrqsOff, who, place.clone(), TaskState::Running, keeper.total)
+            .times(keeper.count, keeper.worst),
+    );
     hops
 }
 

@@ -56,7 +56,7 @@ fn who_was_ready_and_who_spun_meanwhile_count_too() {
     let found = check(&Evidence::of(&rec)).unwrap();
     assert_eq!(found[0].lost, Some(Duration::from_millis(40)));
     assert!(found[0].title.ends_with("; asks (pid 5) lost most by it"), "{}", found[0].title);
-    assert_eq!(found[0].chain.last().unwrap().edge, "irqs-off");
+    assert_eq!(found[0].chain.last().unwrap().reason.word(), "irqs-off");
 }
 
 #[test]

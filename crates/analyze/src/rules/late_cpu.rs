@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Recording, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
@@ -38,7 +39,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "late-cpu",
+    shows: |reason, _| reason == Reason::LateCpu,
 };
 
 /// Less than this share of one task's window is nobody's trouble.
@@ -184,7 +185,10 @@ fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) ->
             (ns.saturating_add(p.ns), count.saturating_add(p.count), worst.max(p.worst))
         });
         let (lost, worst) = (Duration::from_nanos(ns), Duration::from_nanos(worst));
-        hops.push(Hop::new("idle-state", format!("CPU {cpu}"), words, "idle", lost).times(count, worst));
+        hops.push(
+            Hop::new(Reason::IdleState, format!("CPU {cpu}"), words, TaskState::Idle, lost)
+                .times(count, worst),
+        );
     }
     hops
 }
@@ -193,18 +197,22 @@ fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) ->
 pub(super) fn waited(rec: &Recording, payer: &Payer) -> Hop {
     let cpu = payer.cpu;
     let and = |doing: &str, what: Option<String>| what.map_or_else(String::new, |w| format!(", {doing} {w}"));
-    let (edge, what, state) = match payer.wait {
+    let (reason, what, state) = match payer.wait {
         Wait::Spun => {
             let spins = and("spinning in", spun_in(rec, payer.pid));
             let reads = and("reading", asked_through(rec, payer.pid, payer.tgid));
-            ("cross-call", format!("CPU {cpu} to run {}{spins}{reads}", payer.function), "running")
+            (
+                Reason::CrossCall,
+                format!("CPU {cpu} to run {}{spins}{reads}", payer.function),
+                TaskState::Running,
+            )
         }
-        Wait::Slept => ("timer", format!("its timer on CPU {cpu}"), "sleep"),
-        Wait::Ready => ("runnable", format!("CPU {cpu}"), "runnable"),
+        Wait::Slept => (Reason::Timer, format!("its timer on CPU {cpu}"), TaskState::Sleeping),
+        Wait::Ready => (Reason::Runnable, format!("CPU {cpu}"), TaskState::Runnable),
     };
     let (lost, worst) = (Duration::from_nanos(payer.ns), Duration::from_nanos(payer.worst));
     let who = format!("{} (pid {})", payer.comm, payer.pid);
-    Hop::new(edge, who, what, state, lost).times(payer.count, worst)
+    Hop::new(reason, who, what, state, lost).times(payer.count, worst)
 }
 
 /// CPUs that stood still in user code: nobody in this kernel can do that. Steal, where it is told, is another rule's.

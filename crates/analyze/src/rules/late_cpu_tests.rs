@@ -58,7 +58,7 @@ fn fires_when_somebody_spins_for_a_cpu_that_wakes_slowly() {
     assert_eq!(found[0].victim.id, "7");
     let waits_for =
         "CPU 1 to run do_drv_read, spinning in smp_call_function_single, reading cpuinfo_cur_freq";
-    assert_eq!(found[0].chain[0].waits_for, waits_for);
+    assert_eq!(found[0].chain[0].detail.to_string(), waits_for);
     assert!(rules_out(&Evidence::of(&rec)).unwrap().is_none());
 }
 
@@ -68,14 +68,14 @@ fn who_is_watched_comes_before_others_who_lost_more() {
     let other =
         CrossCall { pid: 8, tgid: 8, comm: "lines".into(), paid_ns: 60_000_000, ..call(1, Some(2), 60) };
     rec.tables.cross_calls.as_mut().unwrap().push(other);
-    assert!(check(&Evidence::of(&rec)).unwrap()[0].chain[0].who.starts_with("poem "));
+    assert!(check(&Evidence::of(&rec)).unwrap()[0].chain[0].who.to_string().starts_with("poem "));
     rec.meta.watched = Some(Watched { pids: vec![8], ..Watched::default() });
     let found = check(&Evidence::of(&rec)).unwrap();
-    assert!(found[0].chain[0].who.starts_with("lines "), "{:?}", found[0].chain);
+    assert!(found[0].chain[0].who.to_string().starts_with("lines "), "{:?}", found[0].chain);
     assert_eq!((found[0].victim.id.as_str(), found[0].lost), ("8", Some(Duration::from_millis(60))));
     // Nothing that the watched lost is worth a word: others did.
     rec.tables.cross_calls.as_mut().unwrap()[1].paid_ns = 1_000_000;
-    assert!(check(&Evidence::of(&rec)).unwrap()[0].chain[0].who.starts_with("poem "));
+    assert!(check(&Evidence::of(&rec)).unwrap()[0].chain[0].who.to_string().starts_with("poem "));
 }
 
 #[test]
@@ -97,11 +97,9 @@ fn what_one_reads_is_not_told_of_another() {
         "{}",
         found[0].title
     );
-    let hops: Vec<(&str, &str, u64)> = found[0]
-        .chain
-        .iter()
-        .map(|hop| (hop.who.as_str(), hop.waits_for.as_str(), hop.count.unwrap()))
-        .collect();
+    let hop = |hop: &Hop| (hop.who.to_string(), hop.detail.to_string(), hop.count.unwrap());
+    let hops: Vec<(String, String, u64)> = found[0].chain.iter().map(hop).collect();
+    let hops: Vec<(&str, &str, u64)> = hops.iter().map(|(who, what, n)| (&**who, &**what, *n)).collect();
     let reads = "CPU 1 to run do_drv_read, spinning in smp_call_function_single, reading cpuinfo_cur_freq";
     let state = "idle state C3 (800 us by its driver)";
     assert_eq!(

@@ -13,6 +13,7 @@ mod clients;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds, table};
 
 use self::clients::{Connects, Paid};
@@ -87,21 +88,16 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
         l.limit,
         l.overflows
     );
+    let syn = format!("a SYN to {} to be sent again", l.local);
     let mut found = Finding::cause(RULE.id, paid.clients.clone(), lost)
         .titled(title)
         .raw_wait(paid.raw)
         .share_of(paid.wall)
         .by(culprit(l))
         .hop(Hop {
-            edge: "connect".to_owned(),
-            who: paid.clients.name.clone(),
-            waits_for: format!("a SYN to {} to be sent again", l.local),
-            state: "sleep".to_owned(),
-            lost,
             worst: paid.worst,
             count: Some(retried),
-            per_call: None,
-            grows_with: None,
+            ..Hop::new(Reason::Connect, &paid.clients.name, syn, TaskState::Sleeping, lost)
         })
         .hop(accept_hop(ev, l, kept, lost));
     if !paid.watched.is_zero() {
@@ -115,37 +111,27 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost:
     let threads = || ev.threads(l.tgid).iter().filter(|_| l.tgid != 0);
     let sum = |of: fn(&table::Task) -> u64| threads().map(|t| of(t)).fold(0, u64::saturating_add);
     let states = [
-        ("running", "its own work", sum(|t| t.exec_ns)),
-        ("runnable", "a CPU", sum(|t| t.run_delay_ns)),
-        ("disk sleep", "the disk or the kernel", sum(|t| t.io_ns.saturating_add(t.blocked_ns))),
-        ("sleep", "something else than connections", sum(|t| t.sleep_ns)),
+        (TaskState::Running, "its own work", sum(|t| t.exec_ns)),
+        (TaskState::Runnable, "a CPU", sum(|t| t.run_delay_ns)),
+        (TaskState::IoWait, "the disk or the kernel", sum(|t| t.io_ns.saturating_add(t.blocked_ns))),
+        (TaskState::Sleeping, "something else than connections", sum(|t| t.sleep_ns)),
     ];
     let most = states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2);
-    let (state, waits_for) = match (kept, most) {
-        (Some(by), None) => ("sleep", by.told()),
+    let (state, what) = match (kept, most) {
+        (Some(by), None) => (TaskState::Sleeping, by.told()),
         // Who has nothing to do sleeps, too: that says less.
-        (Some(by), _) if by.is_most(ev) => ("sleep", by.told()),
+        (Some(by), _) if by.is_most(ev) => (TaskState::Sleeping, by.told()),
         (Some(by), Some((state, what, _))) => {
             (state, format!("{what}, most of the window, and {}", by.told()))
         }
         (None, Some((state, what, _))) => (state, format!("{what}, most of the window")),
-        (None, None) => ("unknown", "not known".to_owned()),
+        (None, None) => (TaskState::Unknown, "not known".to_owned()),
     };
-    Hop {
-        edge: "accept".to_owned(),
-        who: server(l),
-        waits_for,
-        state: state.to_owned(),
-        lost,
-        worst: None,
-        count: Some(l.overflows),
-        per_call: None,
-        grows_with: None,
-    }
+    Hop { count: Some(l.overflows), ..Hop::new(Reason::Accept, server(l), what, state, lost) }
 }
 
 /// Waits in which a thread may not run, whoever wants its answer.
-const KEPT: [&str; 3] = ["stopped", "frozen", "traced"];
+const KEPT: [Reason; 3] = [Reason::Stopped, Reason::Frozen, Reason::Traced];
 /// A thread that was kept from running for a smaller part of the window had time to accept.
 const KEPT_LONG: f64 = 0.05;
 
@@ -179,8 +165,8 @@ fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32,
     for span in ev.spans().unwrap_or_default() {
         let Some(tgid) = threads.get(&span.pid) else { continue };
         let kind = kinds::of(span, ev.stacks());
-        if KEPT.contains(&kind.word) {
-            let sum = sums.entry((*tgid, span.pid, kind.waits_for)).or_default();
+        if KEPT.contains(&kind.reason) {
+            let sum = sums.entry((*tgid, span.pid, kind.detail.to_string())).or_default();
             *sum = sum.saturating_add(span.woken_ns.saturating_sub(span.at_ns));
         }
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whyslow_model::timeline::{Span, State};
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind};
 
 use super::Rule;
@@ -105,7 +106,7 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
         .check("whom they wait for, over some seconds", "whyslow chains --for 10s")
         .advice("mend what they wait for: more CPUs do not help tasks that wait in the kernel");
     if let Some(most) = kinds.first() {
-        finding = finding.by(Culprit::new(SubjectKind::Kernel, most.word, most.told()));
+        finding = finding.by(Culprit::new(SubjectKind::Kernel, most.reason.word(), most.told()));
     }
     for kind in &kinds {
         finding = finding.hop(kind.hop(window));
@@ -122,7 +123,7 @@ fn time_of(window: Duration, tasks: f64) -> Duration {
 /// Waits of one kind.
 #[derive(Default)]
 struct Kind {
-    word: &'static str,
+    reason: Reason,
     what: String,
     /// Tasks that waited so, on average.
     tasks: f64,
@@ -152,7 +153,7 @@ impl Kind {
             all => format!("{all} tasks, most of them {}", self.who()),
         };
         let time = time_of(window, self.tasks);
-        let hop = Hop::new(self.word, who, self.told(), "uninterruptible sleep", time);
+        let hop = Hop::new(self.reason, who, self.told(), TaskState::Uninterruptible, time);
         Hop { worst: Some(self.worst), ..hop }
     }
 }
@@ -161,13 +162,13 @@ impl Kind {
 fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     let window = ev.window().as_nanos() as f64;
     let stacks = ev.stacks();
-    let mut kinds: BTreeMap<(&'static str, String), (u64, Kind)> = BTreeMap::new();
+    let mut kinds: BTreeMap<(Reason, String), (u64, Kind)> = BTreeMap::new();
     for span in ev.spans()?.iter().filter(|span| is_load(span)) {
         let kind = kinds::of(span, stacks);
         let own = span.woken_ns.saturating_sub(span.at_ns);
         // A stack stands for the short waits before it, too.
         let ns = own.max(span.stands_ns);
-        let (sum, told) = kinds.entry((kind.word, kind.waits_for)).or_default();
+        let (sum, told) = kinds.entry((kind.reason, kind.detail.to_string())).or_default();
         *sum = sum.saturating_add(ns);
         told.worst = told.worst.max(Duration::from_nanos(own));
         told.pids.insert(span.pid);
@@ -179,9 +180,9 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     let scale = if seen > all { all / seen } else { 1.0 };
     let mut kinds: Vec<Kind> = kinds
         .into_iter()
-        .map(|((word, what), (ns, kind))| {
+        .map(|((reason, what), (ns, kind))| {
             let end = ends.get(&what).cloned();
-            Kind { word, what, tasks: ns as f64 / window * scale, end, ..kind }
+            Kind { reason, what, tasks: ns as f64 / window * scale, end, ..kind }
         })
         .filter(|kind| kind.tasks >= WORTH_IT * all)
         .collect();
@@ -204,7 +205,7 @@ fn ends(ev: &Evidence<'_>, stacks: &Stacks<'_>) -> BTreeMap<String, String> {
                 SubjectKind::Task => format!("{} ({})", leaf.name, leaf.id),
                 _ => leaf.name.clone(),
             };
-            ends.entry(kinds::of(told.head, stacks).waits_for).or_insert(who);
+            ends.entry(kinds::of(told.head, stacks).detail.to_string()).or_insert(who);
         }
     }
     ends

@@ -67,7 +67,7 @@ fn fires_when_forty_tasks_wait_in_d_and_names_what_for() {
         assert!(title.contains(words), "{words}: {title}");
     }
     assert_eq!(
-        found[0].chain.iter().map(|hop| hop.who.as_str()).collect::<Vec<_>>(),
+        found[0].chain.iter().map(|hop| hop.who.to_string()).collect::<Vec<_>>(),
         ["30 tasks, most of them ls", "10 tasks, most of them make"]
     );
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
 use whyslow_model::timeline::State;
+use whyslow_model::wait::{Detail, Note, Reason, TaskState, Thing};
 use whyslow_model::{Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
 
 use super::Rule;
@@ -43,7 +44,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "lock",
+    shows: |reason, _| reason == Reason::Lock,
 };
 
 /// Less than this share of one task's window is told among the chains, not as a cause: everybody waits for a lock some time.
@@ -93,7 +94,7 @@ pub(super) fn is_told(told: &HostChain<'_>) -> bool {
     let uninterruptible = matches!(head.state, State::Blocked | State::Io);
     let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);
     let kernel = head.lock.is_some() || (uninterruptible && of_others);
-    let hint = chain.notes.iter().any(|note| note == "stale-owner");
+    let hint = chain.notes.contains(&Note::StaleOwner);
     let by_somebody = match (chain.leaf.kind, leaf) {
         // Who was waiting for something to do held nobody up; who sleeps does so only if it has the lock meanwhile.
         (SubjectKind::Task, Some(Class::Handed)) => false,
@@ -103,18 +104,19 @@ pub(super) fn is_told(told: &HostChain<'_>) -> bool {
         _ => false,
     };
     // Who had a CPU that the holder wanted took his turn.
-    let a_turn = |last: &Hop| last.waits_for == graph::HAD_CPU && last.worst < Some(graph::WITHOUT_A_BREAK);
+    let a_turn =
+        |last: &Hop| last.detail == Detail::Thing(Thing::HadCpu) && last.worst < Some(graph::WITHOUT_A_BREAK);
     let by_somebody = by_somebody && !chain.hops.last().is_some_and(a_turn);
     // Nor does who waits for the waiter by way of somebody who had nothing to do: that is a hand-over, not a deadlock.
-    let idle = |hop: &Hop| hop.edge == "idle";
+    let idle = |hop: &Hop| hop.reason == Reason::Idle;
     let by_somebody = by_somebody && !(is_cycle(chain) && chain.hops.iter().any(idle));
     // Its sleep was over, and it was ready: a wait for a CPU is not this rule's, whatever the sleep before it was for.
-    let for_cpu = chain.hops.first().is_some_and(|hop| hop.edge == "runnable");
+    let for_cpu = chain.hops.first().is_some_and(|hop| hop.reason == Reason::Runnable);
     kernel && !for_cpu && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
 }
 
 fn is_cycle(chain: &Chain) -> bool {
-    chain.hops.last().is_some_and(|hop| hop.edge == "cycle")
+    chain.hops.last().is_some_and(|hop| hop.reason == Reason::Cycle)
 }
 
 /// Chains with one end.
@@ -124,7 +126,7 @@ struct Cause {
     time: Duration,
     victims: Vec<u32>,
     /// What the victims waited for.
-    wanted: BTreeSet<String>,
+    wanted: BTreeSet<Detail>,
 }
 
 impl Cause {
@@ -150,7 +152,7 @@ impl Cause {
 
     fn add(&mut self, chain: &Chain) {
         self.time += chain.time;
-        self.wanted.extend(chain.hops.iter().take(1).map(|hop| hop.waits_for.clone()));
+        self.wanted.extend(chain.hops.iter().take(1).map(|hop| hop.detail.clone()));
         self.victims.extend(chain.tasks.iter().take(1).flatten().map(|(pid, _)| *pid));
         self.victims.sort_unstable();
         self.victims.dedup();
@@ -167,13 +169,12 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
         return None;
     }
     let (head, leaf) = (cause.chain.hops.first()?, cause.chain.hops.last()?);
-    let at = match leaf.state.as_str() {
-        "running" | "runnable" => format!("{} ({})", leaf.who, leaf.waits_for),
-        _ if is_cycle(&cause.chain) => format!("{}, which {}", leaf.who, leaf.waits_for),
-        _ => format!("{}, which waits for {}", leaf.who, leaf.waits_for),
+    let at = match leaf.state {
+        TaskState::Running | TaskState::Runnable => format!("{} ({})", leaf.who, leaf.detail),
+        _ if is_cycle(&cause.chain) => format!("{}, which {}", leaf.who, leaf.detail),
+        _ => format!("{}, which waits for {}", leaf.who, leaf.detail),
     };
-    let title =
-        format!("{} waited {} for {}; at the end: {at}", head.who, seconds(cause.time), head.waits_for);
+    let title = format!("{} waited {} for {}; at the end: {at}", head.who, seconds(cause.time), head.detail);
     let mut finding = Finding::cause(RULE.id, victim(ev, &victims), loss.likely)
         .titled(title)
         .share_of(loss.lived)
@@ -186,7 +187,7 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
         )
         .check("whom each waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain = cause.chain.hops.clone();
-    Some(finding.advice(way_out(&cause.chain, &leaf.who)))
+    Some(finding.advice(way_out(&cause.chain, &leaf.who.to_string())))
 }
 
 fn way_out(chain: &Chain, who: &str) -> String {
@@ -224,7 +225,7 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     ev.spans()?;
     let is_shown =
-        |told: &HostChain<'_>| told.chain.hops.iter().any(|hop| (RULE.shows)(&hop.edge, &hop.waits_for));
+        |told: &HostChain<'_>| told.chain.hops.iter().any(|hop| (RULE.shows)(hop.reason, &hop.detail));
     let any = ev.host_chains().iter().any(|told| told.head.lock.is_some() || is_shown(told));
     let rows = ev.recording().tables.locks.as_deref();
     let all = rows.map(|rows| rows.iter().map(|row| row.total_ns).fold(0, u64::saturating_add));
@@ -345,7 +346,8 @@ mod tests {
         let mut rec = host(400);
         let kernel = ["schedule", "inode_dio_wait", "ext4_truncate"].map(str::to_owned).to_vec();
         rec.tables.stacks = Some(vec![Stack { id: 5, kernel, user: Vec::new() }]);
-        let waits = |ev: &Evidence<'_>| ev.host_chains().iter().any(|told| told.chain.hops[0].edge == "lock");
+        let waits =
+            |ev: &Evidence<'_>| ev.host_chains().iter().any(|told| told.chain.hops[0].reason == Reason::Lock);
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.lock.is_some()) {
             (span.lock, span.stack) = (None, Some(5));
         }
@@ -400,31 +402,33 @@ mod tests {
     /// A writer waits for an idle worker, which waits to be given work by the writer; and two who hold a lock each.
     #[test]
     fn a_circle_by_way_of_an_idle_worker_is_no_deadlock() {
-        let hop = |edge: &str, who: &str| Hop {
-            edge: edge.into(),
-            who: who.into(),
-            waits_for: String::new(),
-            state: "blocked".into(),
-            lost: Duration::from_secs(1),
-            worst: None,
-            count: None,
-            per_call: None,
-            grows_with: None,
+        let hop = |reason, who| {
+            Hop::new(
+                reason,
+                whyslow_model::wait::Who::task(who),
+                "",
+                TaskState::Uninterruptible,
+                Duration::from_secs(1),
+            )
         };
         let head = Span { state: State::Blocked, ..row(1, "writer", 0, 1000) };
-        let told = |between: &str| {
+        let told = |between| {
             let chain = Chain {
                 time: Duration::from_secs(1),
                 count: 1,
                 worst: Duration::from_secs(1),
-                hops: vec![hop("unknown", "writer"), hop(between, "kworker/0:1"), hop("cycle", "writer")],
+                hops: vec![
+                    hop(Reason::Unknown, "writer"),
+                    hop(between, "kworker/0:1"),
+                    hop(Reason::Cycle, "writer"),
+                ],
                 tasks: vec![vec![(1, "writer".into())]],
                 leaf: Culprit::new(SubjectKind::Task, "1", "writer"),
-                notes: vec!["cycle".into()],
+                notes: vec![Note::Cycle],
             };
             is_told(&HostChain { chain, head: &head, class: Class::Unknown, leaf: Some(Class::Unknown) })
         };
-        assert!(told("mutex") && !told("idle"));
+        assert!(told(Reason::Lock) && !told(Reason::Idle));
     }
 
     #[test]

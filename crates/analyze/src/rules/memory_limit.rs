@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::Cgroup;
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, Not, Share, SubjectKind, command};
 
 use super::Rule;
@@ -43,7 +44,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "memory-limit",
+    shows: |reason, _| reason == Reason::MemoryLimit,
 };
 
 /// Fewer pages read again than 1 MiB are libraries that come and go.
@@ -146,16 +147,10 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
     };
     let Miss { cpu, ready, io, reclaim } = Miss::of(l);
     let (files, file) = (files(l.cgroup), file_of(l.cgroup, l.high));
-    let hop = |edge: &str, waits_for: String, state: &str, lost, worst, count| Hop {
-        edge: edge.into(),
-        who: names::tasks_of(loss.tasks, &victim.name),
-        waits_for,
-        state: state.into(),
-        lost,
+    let hop = |reason, what: String, state, lost, worst, count| Hop {
         worst,
         count,
-        per_call: None,
-        grows_with: None,
+        ..Hop::new(reason, names::tasks_of(loss.tasks, &victim.name), what, state, lost)
     };
     let worst = Duration::from_nanos(l.work.limit_reclaim_worst_ns);
     let mut f = f
@@ -163,25 +158,25 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
         .by(Culprit::new(SubjectKind::Limit, file.clone(), format!("memory limit of {limit}"))
             .at_file(file.clone()))
         .hop(hop(
-            "refault",
+            Reason::Refault,
             format!("{again} of evicted pages to be read again"),
-            "disk sleep",
+            TaskState::IoWait,
             io,
             None,
             Some(l.work.pages_refaulted),
         ))
         .hop(hop(
-            "page-cache-fill",
+            Reason::PageCacheFill,
             "pages to be allocated, charged and submitted".into(),
-            "running",
+            TaskState::Running,
             cpu + ready,
             None,
             None,
         ))
         .hop(hop(
-            "reclaim",
+            Reason::Reclaim,
             "its own pages to be evicted".into(),
-            "running",
+            TaskState::Running,
             reclaim,
             Some(worst),
             Some(l.work.limit_reclaims),

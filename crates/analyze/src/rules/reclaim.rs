@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Memory;
+use whyslow_model::wait::{Detail, Reason, TaskState, Thing};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, seconds};
 
 use super::Rule;
@@ -26,7 +27,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, what| edge == "reclaim" && what == "memory to be reclaimed",
+    shows: |reason, what| reason == Reason::Reclaim && *what == Detail::Thing(Thing::Memory),
 };
 
 /// One second a minute: below, nobody noticed in practice.
@@ -54,10 +55,10 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let victim = group.map_or_else(whyslow_model::Subject::host, names::cgroup_subject);
         let count = rows.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
         let hop = Hop {
-            edge: "reclaim".into(),
-            who: names::tasks_of(rows.len() as u64, &victim.name),
-            waits_for: "pages of the host to be freed".into(),
-            state: "running".into(),
+            reason: Reason::Reclaim,
+            who: names::tasks_of(rows.len() as u64, &victim.name).into(),
+            detail: "pages of the host to be freed".into(),
+            state: TaskState::Running,
             lost: Duration::ZERO,
             worst: Some(worst),
             count: Some(count),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::wait::{self, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command};
 
 use super::Rule;
@@ -191,7 +192,13 @@ pub(super) fn culprit(group: &Group) -> Culprit {
 fn hops(group: &Group, lost: &Victims) -> Vec<Hop> {
     let place = slow_place(group);
     let hop = |(pid, name, time): &(u32, String, Duration)| {
-        Hop::new("slow-cpu", format!("{name} (pid {pid})"), place.clone(), "running", *time)
+        Hop::new(
+            wait::Reason::SlowCpu,
+            format!("{name} (pid {pid})"),
+            place.clone(),
+            TaskState::Running,
+            *time,
+        )
     };
     lost.processes.iter().take(NAMED).map(hop).collect()
 }

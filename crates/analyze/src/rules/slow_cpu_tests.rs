@@ -63,7 +63,7 @@ fn says_what_it_is_not_where_no_reason_holds() {
     let words = "CPU 1 is 4.0 times slower than the median CPU, for a reason that is unknown: not frequency (no governor, limit or throttling holds it down here), not quota, not steal, \
                  not interrupts";
     assert_eq!(found[0].title, words);
-    assert_eq!(found[0].chain[0].waits_for, "CPU 1, which is 4.0 times slower than the median CPU");
+    assert_eq!(found[0].chain[0].detail.to_string(), "CPU 1, which is 4.0 times slower than the median CPU");
     assert_eq!(found[0].culprit.as_ref().unwrap().name, "CPU 1");
 }
 

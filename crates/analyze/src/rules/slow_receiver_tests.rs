@@ -110,9 +110,9 @@ fn fires_with_the_whole_chain_down_to_the_governor() {
     let slow = format!("CPU 1 is 4.0 times slower than the median CPU: {governor}");
     let symptoms = "TCP queues were pruned 27 times, windows were closed 58 times";
     assert_eq!(f.title, format!("sink (pid 7) reads too late: {slow}; {symptoms}"));
-    let edges: Vec<_> = f.chain.iter().map(|hop| hop.edge.as_str()).collect();
+    let edges: Vec<_> = f.chain.iter().map(|hop| hop.reason.word()).collect();
     assert_eq!(edges, ["receive-queue", "work", "softirq", "slow-cpu"]);
-    let softirq = &f.chain[2].waits_for;
+    let softirq = &f.chain[2].detail.to_string();
     let said = "20000 packets at 41 us each, 8 % of the CPU's time; 23 stops a second, 230 of 230 at the time limit (8 ms, after 100 of 300 packets)";
     assert!(softirq.ends_with(said), "{softirq}");
     assert!(f.culprit.as_ref().unwrap().file.as_ref().unwrap().ends_with("scaling_governor"));
@@ -237,7 +237,7 @@ fn says_so_when_it_cannot_tell() {
         found.title
     );
     let said = "23 stops a second, 230 at a limit that was not seen";
-    assert!(found.chain[0].waits_for.ends_with(said), "{}", found.chain[0].waits_for);
+    assert!(found.chain[0].detail.to_string().ends_with(said), "{}", found.chain[0].detail);
 }
 
 #[test]
@@ -254,5 +254,5 @@ fn rules_out_late_readers_only_where_enough_came() {
 #[test]
 fn speeds_without_rows_are_no_slow_cpu() {
     let host = host(computing(), 27, 58).with(|t| t.speeds = Some(vec![Speed::default()]));
-    assert!(check(&host.ev()).unwrap()[0].chain.iter().all(|hop| hop.edge != "slow-cpu"));
+    assert!(check(&host.ev()).unwrap()[0].chain.iter().all(|hop| hop.reason.word() != "slow-cpu"));
 }

@@ -107,7 +107,7 @@ fn is_a_cause_where_others_wait_for_these_cpus() {
     // 0.7 s of CPU come back, 3.6 % of what the others had: 20 x 10 s x 3.5 %.
     let lost = found.lost.unwrap().as_secs_f64();
     assert!((5.0..9.0).contains(&lost), "{lost}");
-    assert!(found.chain[0].who.contains("worker"));
+    assert!(found.chain[0].who.to_string().contains("worker"));
 }
 
 /// Their own quota ran out in each period: for that they waited.
@@ -233,11 +233,11 @@ fn a_full_thread_that_spins_is_one_finding() {
     let (rule, found) = &told[0];
     let hop = found.chain.last().unwrap();
     assert_eq!(
-        (rule.as_str(), hop.who.as_str(), hop.lost),
+        (rule.as_str(), hop.who.to_string().as_str(), hop.lost),
         ("spin", "1_scheduler (pid 8)", Duration::from_secs(9))
     );
     let words = "CPU 3, which it had all the time, while 75 % of the host's CPU time was left over";
-    assert_eq!(hop.waits_for, words);
+    assert_eq!(hop.detail.to_string(), words);
 }
 
 #[test]

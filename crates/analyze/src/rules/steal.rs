@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind, seconds};
 
 use super::Rule;
@@ -80,17 +81,7 @@ fn finding(ev: &Evidence<'_>, cpus: usize, stolen: Duration, wanted: Duration, w
         .between(stolen, stolen + behind)
         .raw_wait(stolen)
         .by(Culprit::new(SubjectKind::Hypervisor, "hypervisor", "the hypervisor: other guests, or this guest's CPU limit"))
-        .hop(Hop {
-            edge: "steal".into(),
-            who: "virtual CPUs with work".into(),
-            waits_for,
-            state: "runnable".into(),
-            lost: stolen,
-            worst: None,
-            count: None,
-            per_call: None,
-            grows_with: None,
-        })
+        .hop(Hop::new(Reason::Steal, "virtual CPUs with work", waits_for, TaskState::Runnable, stolen))
         .check("column st: per cent of the time stolen", "vmstat 1 5")
         .advice(
             "nothing inside this guest helps: ask who runs the hypervisor for CPUs of your own or a less crowded machine, or \

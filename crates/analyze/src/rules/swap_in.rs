@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, command};
 
 use super::Rule;
@@ -33,7 +34,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    shows: |edge, _| edge == "swap-in",
+    shows: |reason, _| reason == Reason::SwapIn,
 };
 
 /// Fewer pages than 1 MiB are not thrashing.
@@ -79,35 +80,29 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
     };
     let ns = |ns: f64| Duration::from_nanos(ns as u64);
     let (files, file) = (files(l.cgroup), file_of(l.cgroup, l.high));
-    let hop = |edge: &str, waits_for: &str, state: &str, lost: f64, worst, count| Hop {
-        edge: edge.into(),
-        who: names::tasks_of(loss.tasks, &victim.name),
-        waits_for: waits_for.into(),
-        state: state.into(),
-        lost: ns(lost),
+    let hop = |reason, what: &str, state, lost, worst, count| Hop {
         worst,
         count: Some(count),
-        per_call: None,
-        grows_with: None,
+        ..Hop::new(reason, names::tasks_of(loss.tasks, &victim.name), what, state, ns(lost))
     };
     let worst = Some(Duration::from_nanos(l.work.limit_reclaim_worst_ns));
     let mut f = f
         .raw_wait(ns(l.swap.io + l.swap.reclaim))
         .by(Culprit::new(SubjectKind::Limit, file.clone(), format!("memory limit of {limit}"))
             .at_file(file.clone()))
-        .hop(hop("swap-in", "the swap device", "disk sleep", l.swap.io, None, l.work.swapped_in))
+        .hop(hop(Reason::SwapIn, "the swap device", TaskState::IoWait, l.swap.io, None, l.work.swapped_in))
         .hop(hop(
-            "swap-fault",
+            Reason::SwapFault,
             "pages to be found, read and mapped",
-            "running",
+            TaskState::Running,
             l.swap.cpu + l.swap.ready,
             None,
             l.work.swapped_in,
         ))
         .hop(hop(
-            "reclaim",
+            Reason::Reclaim,
             "its own pages to be swapped out",
-            "running",
+            TaskState::Running,
             l.swap.reclaim,
             worst,
             l.work.limit_reclaims,

@@ -2,66 +2,78 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
-use super::{in_seconds, in_seconds_or_null};
+use super::round;
+use crate::wait::{Detail, Reason, TaskState, Who};
 
 /// One hop of the chain from the victim to the culprit.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hop {
-    /// What sort of wait: "runnable", "block-io", "reclaim", "throttled", ...
-    pub edge: String,
+    /// Why it waited, or that it ran.
+    pub reason: Reason,
     /// Who waited.
-    pub who: String,
-    /// For what.
-    pub waits_for: String,
-    /// The waiter's state: "runnable", "disk sleep", "sleep", "running".
-    pub state: String,
+    pub who: Who,
+    /// For what; of who ran: what it did.
+    pub detail: Detail,
+    /// Its state meanwhile.
+    pub state: TaskState,
     /// Time lost in this hop, all victims together.
-    #[serde(rename = "lost_s", serialize_with = "in_seconds")]
     pub lost: Duration,
     /// The longest single wait, where measured.
-    #[serde(rename = "worst_s", serialize_with = "in_seconds_or_null")]
     pub worst: Option<Duration>,
     /// How many waits, where counted.
     pub count: Option<u64>,
     /// Time per call, where calls were counted.
-    #[serde(
-        rename = "per_call_s",
-        skip_serializing_if = "Option::is_none",
-        serialize_with = "in_seconds_or_null"
-    )]
     pub per_call: Option<Duration>,
     /// The count that the time per call grows with, where known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub grows_with: Option<String>,
 }
 
 impl Hop {
-    /// `who` waited so long for `waits_for`.
+    /// `who` waited so long for what `detail` says.
     pub fn new(
-        edge: &str,
-        who: impl Into<String>,
-        waits_for: impl Into<String>,
-        state: &str,
+        reason: Reason,
+        who: impl Into<Who>,
+        detail: impl Into<Detail>,
+        state: TaskState,
         lost: Duration,
     ) -> Self {
-        Hop {
-            edge: edge.to_owned(),
-            who: who.into(),
-            waits_for: waits_for.into(),
-            state: state.to_owned(),
-            lost,
-            worst: None,
-            count: None,
-            per_call: None,
-            grows_with: None,
-        }
+        Hop { reason, who: who.into(), detail: detail.into(), state, lost, ..Hop::default() }
     }
 
     /// So many times, the longest of them so long.
     #[must_use]
     pub fn times(self, count: u64, worst: Duration) -> Self {
         Hop { count: Some(count), worst: Some(worst), ..self }
+    }
+}
+
+/// With its names beside what they are made of.
+impl Serialize for Hop {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let seconds = |time: Duration| round(time.as_secs_f64());
+        let mut hop = serializer.serialize_struct("Hop", 11)?;
+        hop.serialize_field("reason", &self.reason)?;
+        hop.serialize_field("who", &self.who)?;
+        if let Some(work) = self.who.work() {
+            hop.serialize_field("work", work)?;
+        }
+        hop.serialize_field("waits_for", &self.detail.to_string())?;
+        if self.detail.is_typed() {
+            hop.serialize_field("detail", &self.detail)?;
+        }
+        hop.serialize_field("state", &self.state)?;
+        hop.serialize_field("lost_s", &seconds(self.lost))?;
+        hop.serialize_field("worst_s", &self.worst.map(seconds))?;
+        hop.serialize_field("count", &self.count)?;
+        if let Some(per_call) = self.per_call {
+            hop.serialize_field("per_call_s", &seconds(per_call))?;
+        }
+        if let Some(count) = &self.grows_with {
+            hop.serialize_field("grows_with", count)?;
+        }
+        hop.end()
     }
 }

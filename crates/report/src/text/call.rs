@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whyslow_model::chain::{CallAccount, Part, SlowCallAccount};
+use whyslow_model::chain::{CallAccount, SlowCallAccount, StateTime};
 use whyslow_model::{Document, seconds};
 
 use super::{cells, count};
@@ -81,13 +81,12 @@ pub(super) fn slow(page: &mut Page, doc: &Document, style: &Style) {
     more(page, all.len() - slowest.len());
 }
 
-/// " (blocked 58 ms, running 1 ms)".
-fn split(parts: &[Part]) -> String {
-    let name = |part: &Part| if part.kind.is_empty() { part.what.clone() } else { part.kind.clone() };
+/// " (uninterruptible 58 ms, running 1 ms)".
+fn split(parts: &[StateTime]) -> String {
     let all: Vec<_> = parts
         .iter()
         .filter(|part| !part.time.is_zero())
-        .map(|part| format!("{} {}", name(part), seconds(part.time)))
+        .map(|part| format!("{} {}", part.state, seconds(part.time)))
         .collect();
     if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::chain::Chain;
+use whyslow_model::wait::{Detail, Note, Reason, TaskState, Thing};
 use whyslow_model::{Document, Hop, seconds};
 
 use super::finding::culprit_words;
@@ -44,12 +45,7 @@ fn worth(doc: &Document) -> usize {
 pub(super) fn headline(chain: &Chain) -> String {
     let waited = match chain.hops.first() {
         Some(hop) => {
-            format!(
-                "{} waited {} for {}",
-                who(chain, 0),
-                time(whole(chain)),
-                named(&hop.waits_for, "something")
-            )
+            format!("{} waited {} for {}", who(chain, 0), time(whole(chain)), named(&hop.detail, "something"))
         }
         None => format!("somebody waited {}", time(chain.time)),
     };
@@ -91,14 +87,15 @@ fn print(page: &mut Page, number: usize, chain: &Chain, style: &Style) {
 
 /// A hop's name, with its thread, or how many there are. A worker's name holds its work: that tells more.
 fn who(chain: &Chain, at: usize) -> String {
-    let name = chain.hops.get(at).map_or("", |hop| hop.who.as_str());
+    let Some(who) = chain.hops.get(at).map(|hop| &hop.who) else { return String::new() };
+    let name = who.to_string();
     match chain.tasks.get(at).map(Vec::as_slice) {
-        _ if name.is_empty() && at == 0 => "somebody".to_owned(),
-        _ if name.is_empty() || name.ends_with(')') => name.to_owned(),
+        _ if who.is_nobody() && at == 0 => "somebody".to_owned(),
+        _ if who.is_nobody() || who.work().is_some() => name,
         Some([(pid, _)]) => format!("{name} ({pid})"),
         Some(tasks) if tasks.len() >= NAMED_TASKS => format!("{name} ({NAMED_TASKS} threads or more)"),
         Some(tasks) if !tasks.is_empty() => format!("{name} ({} threads)", tasks.len()),
-        _ => name.to_owned(),
+        _ => name,
     }
 }
 
@@ -117,40 +114,38 @@ fn first(chain: &Chain) -> String {
     let Some(hop) = chain.hops.first() else { return headline(chain) };
     let long = lasted(whole(chain), hop.count.or(Some(chain.count)), hop.worst.or(Some(chain.worst)));
     let who = who(chain, 0);
-    let words = match hop.state.as_str() {
-        "running" => format!("{who} ran {long}{}", doing(hop)),
-        "runnable" if for_cpu(hop) => format!("{who} was ready for {} for {long}", cpu(hop)),
-        _ => format!("{who} waited {} for {}", enclosed(&long), named(&hop.waits_for, "something")),
+    let words = match hop.state {
+        TaskState::Running => format!("{who} ran {long}{}", doing(hop)),
+        TaskState::Runnable if for_cpu(hop) => format!("{who} was ready for {} for {long}", cpu(hop)),
+        _ => format!("{who} waited {} for {}", enclosed(&long), named(&hop.detail, "something")),
     };
     words + &growth(hop) + joint(hop, chain.hops.len() > 1)
 }
 
 /// What the next in the chain did, said to whoever waited in `before`.
 fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
-    if hop.who.is_empty() {
+    if hop.who.is_nobody() {
         return nobody(hop);
     }
     // Whom the scheduler gave the CPU; an empty quota is the waiter's own.
-    if before.edge == "runnable" && hop.state == "running" {
-        let did = hop.waits_for.strip_prefix("had the CPU").unwrap_or(&hop.waits_for);
-        let did = did.strip_prefix(": ").unwrap_or(did);
-        let did = if did == "on CPU" { String::new() } else { after(": ", did) };
+    if before.reason == Reason::Runnable && hop.state == TaskState::Running {
+        let did = if hop.detail == Detail::Thing(Thing::HadCpu) { String::new() } else { doing(hop) };
         return format!("{who} had the CPU for {}{did}{}", time(hop.lost), growth(hop));
     }
-    if before.edge == "runnable" && hop.state == "runnable" {
-        return format!("{} had run out for {}", named(&hop.waits_for, "its quota"), time(hop.lost));
+    if before.reason == Reason::Runnable && hop.state == TaskState::Runnable {
+        return format!("{} had run out for {}", named(&hop.detail, "its quota"), time(hop.lost));
     }
-    let link = match before.edge.as_str() {
-        "lock" => "held by ",
-        "child" | "vfork" => "its child ",
-        "work" => "run by ",
+    let link = match before.reason {
+        Reason::Lock => "held by ",
+        Reason::Child | Reason::Vfork => "its child ",
+        Reason::Work => "run by ",
         _ => "woken by ",
     };
     // What these say is a sentence already.
-    match hop.edge.as_str() {
-        "cycle" => return format!("{link}{who}, which {}", named(&hop.waits_for, "waits in turn")),
-        "not-begun" | "unexplained" => {
-            return format!("{link}{who}: {} ({})", named(&hop.waits_for, "not explained"), time(hop.lost));
+    match hop.reason {
+        Reason::Cycle => return format!("{link}{who}, which {}", named(&hop.detail, "waits in turn")),
+        Reason::NotBegun | Reason::Unexplained => {
+            return format!("{link}{who}: {} ({})", named(&hop.detail, "not explained"), time(hop.lost));
         }
         _ => {}
     }
@@ -161,40 +156,46 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
 /// What is no task's doing, or nobody knows.
 fn nobody(hop: &Hop) -> String {
     let long = time(hop.lost);
-    match hop.edge.as_str() {
-        "timer" | "block-io" | "network" | "rcu" | "ipi" => format!("ended by {} ({long})", hop.waits_for),
-        "running" => format!("there were {} ({long})", named(&hop.waits_for, "others")),
-        _ => format!("{} ({long})", named(&hop.waits_for, "nobody knows what happened")),
+    match hop.reason {
+        Reason::Timer | Reason::BlockIo | Reason::Network | Reason::Rcu | Reason::Ipi => {
+            format!("ended by {} ({long})", hop.detail)
+        }
+        Reason::Running => format!("there were {} ({long})", named(&hop.detail, "others")),
+        _ => format!("{} ({long})", named(&hop.detail, "nobody knows what happened")),
     }
 }
 
 fn did(hop: &Hop) -> String {
     let long = lasted(hop.lost, hop.count, hop.worst);
-    match hop.state.as_str() {
-        "running" => format!("ran {long}{}", doing(hop)),
-        "runnable" if for_cpu(hop) => format!("was ready for {} for {long}", cpu(hop)),
-        _ if hop.waits_for.is_empty() => format!("waited {long}"),
-        _ => format!("waited {} for {}", enclosed(&long), hop.waits_for),
+    match hop.state {
+        TaskState::Running => format!("ran {long}{}", doing(hop)),
+        TaskState::Runnable if for_cpu(hop) => format!("was ready for {} for {long}", cpu(hop)),
+        _ if hop.detail.is_nothing() => format!("waited {long}"),
+        _ => format!("waited {} for {}", enclosed(&long), hop.detail),
     }
 }
 
 /// ": user code (main)".
 fn doing(hop: &Hop) -> String {
-    if hop.waits_for == "on CPU" { String::new() } else { after(": ", &hop.waits_for) }
+    match &hop.detail {
+        Detail::Thing(Thing::OnCpu) => String::new(),
+        did if did.is_nothing() => String::new(),
+        did => format!(": {did}"),
+    }
 }
 
 /// It waits for a CPU, not for a limit to let it run.
 fn for_cpu(hop: &Hop) -> bool {
-    hop.waits_for.is_empty() || hop.waits_for.starts_with("CPU") || hop.waits_for.starts_with("a CPU")
+    hop.reason == Reason::Runnable
 }
 
-fn cpu(hop: &Hop) -> &str {
-    named(&hop.waits_for, "a CPU")
+fn cpu(hop: &Hop) -> String {
+    named(&hop.detail, "a CPU")
 }
 
 /// A wait for a CPU goes on with who ran there.
 fn joint(hop: &Hop, more: bool) -> &'static str {
-    if more && hop.edge == "runnable" { ", while" } else { "" }
+    if more && hop.reason == Reason::Runnable { ", while" } else { "" }
 }
 
 /// "3.2 s, 480 times, worst 59 ms"; "3.2 s" if there is no more to tell.
@@ -227,7 +228,7 @@ fn growth(hop: &Hop) -> String {
 }
 
 fn is_cycle(chain: &Chain) -> bool {
-    chain.notes.iter().any(|note| note == "cycle" || note == "deadlock")
+    chain.notes.iter().any(|note| matches!(note, Note::Cycle | Note::Deadlock))
 }
 
 /// The leaf, if no hop has named it yet. A cycle has none.
@@ -235,10 +236,12 @@ fn end(chain: &Chain) -> Option<String> {
     let last = chain.hops.last().filter(|_| !is_cycle(chain))?;
     let leaf = &chain.leaf;
     if leaf.id == UNKNOWN {
-        let said = matches!(last.edge.as_str(), "unexplained" | "open" | "other" | "not-begun");
+        let said =
+            matches!(last.reason, Reason::Unexplained | Reason::Open | Reason::Other | Reason::NotBegun);
         return (!said).then(|| "(who is at the end is not known)".to_owned());
     }
-    let says = |text: &str| last.who.contains(text) || last.waits_for.contains(text);
+    let (who, what) = (last.who.to_string(), last.detail.to_string());
+    let says = |text: &str| who.contains(text) || what.contains(text);
     let name = if leaf.name.is_empty() { &leaf.id } else { &leaf.name };
     let mut rest = [&leaf.function, &leaf.file].into_iter().flatten();
     let said = says(name) && rest.all(|text| says(text));
@@ -247,22 +250,21 @@ fn end(chain: &Chain) -> Option<String> {
 
 /// The stable words of the document, as people say them. A deadlock is a cycle that nobody left; a last hop may have said
 /// that nobody was woken.
-fn notes(chain: &Chain) -> impl Iterator<Item = &str> {
-    let deadlock = chain.notes.iter().any(|note| note == "deadlock");
-    let open = chain.hops.last().is_some_and(|hop| hop.edge == "open");
-    let told = move |note: &&String| match note.as_str() {
-        "cycle" => !deadlock,
-        "open" => !deadlock && !open,
-        _ => true,
+fn notes(chain: &Chain) -> impl Iterator<Item = &'static str> {
+    let deadlock = chain.notes.contains(&Note::Deadlock);
+    let open = chain.hops.last().is_some_and(|hop| hop.reason == Reason::Open);
+    let told = move |note: &&Note| match note {
+        Note::Cycle => !deadlock,
+        Note::Open => !deadlock && !open,
+        Note::Deadlock | Note::StaleOwner | Note::HandOff | Note::Convoy => true,
     };
-    chain.notes.iter().filter(told).map(|note| match note.as_str() {
-        "deadlock" => "they wait for each other, and none was woken: a deadlock",
-        "cycle" => "they wait for each other",
-        "open" => "nobody had been woken when the window ended",
-        "stale-owner" => "the holder is the last reader seen; it may be gone",
-        "hand-off" => "the lock was handed on while they waited",
-        "convoy" => "the lock went from hand to hand while they waited",
-        other => other,
+    chain.notes.iter().filter(told).map(|note| match note {
+        Note::Deadlock => "they wait for each other, and none was woken: a deadlock",
+        Note::Cycle => "they wait for each other",
+        Note::Open => "nobody had been woken when the window ended",
+        Note::StaleOwner => "the holder is the last reader seen; it may be gone",
+        Note::HandOff => "the lock was handed on while they waited",
+        Note::Convoy => "the lock went from hand to hand while they waited",
     })
 }
 
@@ -270,10 +272,6 @@ fn time(d: Duration) -> String {
     if d.is_zero() { "no time".to_owned() } else { seconds(d) }
 }
 
-fn named<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
-    if text.is_empty() { otherwise } else { text }
-}
-
-fn after(joint: &str, text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!("{joint}{text}") }
+fn named(detail: &Detail, otherwise: &str) -> String {
+    if detail.is_nothing() { otherwise.to_owned() } else { detail.to_string() }
 }

@@ -1,5 +1,6 @@
 //! One finding: who pays how much and why, the chain one hop a line, how to check, what would help.
 
+use whyslow_model::wait::Reason;
 use whyslow_model::{Check, Culprit, Finding, Fix, Hop, Subject, SubjectKind, seconds};
 
 use crate::page::{Ink, Page};
@@ -105,20 +106,20 @@ fn chain(page: &mut Page, hops: &[Hop]) {
 }
 
 /// What somebody does at this hop: at most of them he waits.
-fn verb(edge: &str) -> &'static str {
-    match edge {
-        "idle-state" => "woke slowly from",
-        "irqs-off" => "kept interrupts off in",
-        "slow-cpu" => "ran on",
-        "softirq" => "handled",
-        "spin" => "spun on",
-        "work" => "was busy with",
+fn verb(reason: Reason) -> &'static str {
+    match reason {
+        Reason::IdleState => "woke slowly from",
+        Reason::IrqsOff => "kept interrupts off in",
+        Reason::SlowCpu => "ran on",
+        Reason::Softirq => "handled",
+        Reason::Spin => "spun on",
+        Reason::Work => "was busy with",
         _ => "waited for",
     }
 }
 
 fn hop_words(hop: &Hop) -> String {
-    let words = format!("{} {} {} ({})", hop.who, verb(&hop.edge), hop.waits_for, hop.state);
+    let words = format!("{} {} {} ({})", hop.who, verb(hop.reason), hop.detail, hop.state);
     let parts = [
         // No time is no measurement: nobody is told for having waited 0 s.
         (!hop.lost.is_zero()).then(|| seconds(hop.lost)),
@@ -154,24 +155,30 @@ fn advise(page: &mut Page, label: &str, text: &str, command: Option<&str>) {
 mod tests {
     use std::time::Duration;
 
+    use whyslow_model::wait::TaskState;
+
     use super::*;
 
-    fn told(edge: &str, waits_for: &str, lost_ms: u64) -> String {
-        hop_words(&Hop::new(edge, "db (pid 7)", waits_for, "running", Duration::from_millis(lost_ms)))
+    fn told(reason: Reason, what: &str, lost_ms: u64) -> String {
+        hop_words(&Hop::new(reason, "db (pid 7)", what, TaskState::Running, Duration::from_millis(lost_ms)))
     }
 
     #[test]
     fn who_does_not_wait_is_not_said_to_wait() {
-        assert_eq!(told("cross-call", "CPU 1", 30), "db (pid 7) waited for CPU 1 (running): 30 ms");
-        assert_eq!(told("irqs-off", "sort", 30), "db (pid 7) kept interrupts off in sort (running): 30 ms");
-        assert_eq!(told("spin", "CPU 1", 30), "db (pid 7) spun on CPU 1 (running): 30 ms");
+        assert_eq!(told(Reason::LateCpu, "CPU 1", 30), "db (pid 7) waited for CPU 1 (running): 30 ms");
+        assert_eq!(
+            told(Reason::IrqsOff, "sort", 30),
+            "db (pid 7) kept interrupts off in sort (running): 30 ms"
+        );
+        assert_eq!(told(Reason::Spin, "CPU 1", 30), "db (pid 7) spun on CPU 1 (running): 30 ms");
     }
 
     #[test]
     fn what_was_not_measured_is_no_time() {
-        assert_eq!(told("work", "its own work", 0), "db (pid 7) was busy with its own work (running)");
-        let counted = Hop { count: Some(3), ..Hop::new("timer", "a", "b", "sleep", Duration::ZERO) };
-        assert_eq!(hop_words(&counted), "a waited for b (sleep): 3 times");
+        assert_eq!(told(Reason::Work, "its own work", 0), "db (pid 7) was busy with its own work (running)");
+        let counted =
+            Hop { count: Some(3), ..Hop::new(Reason::Timer, "a", "b", TaskState::Sleeping, Duration::ZERO) };
+        assert_eq!(hop_words(&counted), "a waited for b (sleeping): 3 times");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Contended kernel locks: who waited, where, for how long, and what the holders did meanwhile.
 
 use whyslow_model::chain::{Holder, LockAccount, LockSite, LockWaits};
+use whyslow_model::timeline::LockKind;
+use whyslow_model::wait::NamedBy;
 use whyslow_model::{Document, seconds};
 
 use super::cells;
@@ -56,7 +58,7 @@ pub(super) fn headline(lock: &LockAccount) -> String {
 
 fn title(lock: &LockAccount) -> String {
     let name = if lock.name.is_empty() { format!("no. {}", lock.address) } else { lock.name.clone() };
-    if lock.kind.is_empty() { name } else { format!("{} {name}", lock.kind) }
+    format!("{} {name}", lock.kind)
 }
 
 fn both(lock: &LockAccount) -> LockWaits {
@@ -79,16 +81,16 @@ fn row(page: &mut Page, lock: &LockAccount) {
 }
 
 fn print(page: &mut Page, lock: &LockAccount, style: &Style) {
-    let how = match lock.named_by.as_str() {
-        "symbol" | "" => String::new(),
-        "number" => " (it has no name that this kernel tells)".to_owned(),
-        "inferred" => " (the name is a guess: a caller further up takes that lock, too)".to_owned(),
-        by => format!(" (named by its {by})"),
+    let how = match lock.named_by {
+        NamedBy::Symbol => String::new(),
+        NamedBy::Number => " (it has no name that this kernel tells)".to_owned(),
+        NamedBy::Inferred => " (the name is a guess: a caller further up takes that lock, too)".to_owned(),
+        by @ NamedBy::CallSites => format!(" (named by its {by})"),
     };
     page.tell("", 2, &format!("{}{how}", title(lock)), Ink::Heading);
     for (mode, waits) in [("to read", &lock.read), ("to write", &lock.write)] {
         // A mutex knows one mode only: saying "to write" of it would puzzle.
-        let mode = if matches!(lock.kind.as_str(), "mutex" | "rtmutex") { "waited" } else { mode };
+        let mode = if matches!(lock.kind, LockKind::Mutex | LockKind::Rtmutex) { "waited" } else { mode };
         if waits.count > 0 {
             page.tell(&format!("  {mode:<9}"), 11, &mode_words(waits), Ink::Plain);
         }

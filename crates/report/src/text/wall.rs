@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::chain::{Part, WallAccount};
+use whyslow_model::wait::{Detail, Reason, Thing};
 use whyslow_model::{Share, seconds};
 
 use super::cells;
@@ -54,45 +55,42 @@ pub(super) fn answer(wall: &WallAccount) -> String {
 /// The leaves of the tree, those that say the same together. A part that does not say whose it is is that of the part
 /// that it belongs to.
 fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<String, Duration>) {
-    let (who, _) = parted(&part.what);
-    let whose = if who.is_empty() { whose } else { who };
+    let who = part.who.to_string();
+    let whose = if part.who.is_nobody() { whose } else { &who };
     if !part.parts.is_empty() && depth < END {
         part.parts.iter().for_each(|inner| add_leaves(inner, whose, depth + 1, leaves));
         return;
     }
-    if part.time.is_zero() || matches!(part.kind.as_str(), "unexplained" | "other") {
+    if part.time.is_zero() || matches!(part.reason, Reason::Unexplained | Reason::Other) {
         return;
     }
     let what = words(part);
-    let what = if who.is_empty() && !whose.is_empty() { format!("{whose}: {what}") } else { what };
+    let what = if part.who.is_nobody() && !whose.is_empty() { format!("{whose}: {what}") } else { what };
     let all = leaves.entry(what).or_default();
     *all = all.saturating_add(part.time);
 }
 
-/// "rustc: vda" -> ("rustc", "vda"). A ": " in brackets is none.
-fn parted(what: &str) -> (&str, &str) {
-    match what.split_once(": ") {
-        Some((who, what)) if who.matches('(').count() == who.matches(')').count() => (who, what),
-        _ => ("", what),
-    }
-}
-
 /// What a part was, with its verb: the document says what was waited for.
 fn words(part: &Part) -> String {
-    let (who, what) = parted(&part.what);
-    let what = if what == "had the CPU: on CPU" { "had the CPU" } else { what };
-    let verb = match part.kind.as_str() {
-        "running" | "spinning" | "unexplained" | "other" | "cycle" | "open" | "not-begun" | "handed"
-        | "voluntary" => "",
-        _ if what.starts_with("waiting") || what.starts_with("asleep") || what.is_empty() => "",
-        "runnable" if what.starts_with("ready") => "",
-        "runnable" => "ready for ",
+    let verb = match part.reason {
+        Reason::Running
+        | Reason::Spinning
+        | Reason::Unexplained
+        | Reason::Other
+        | Reason::Cycle
+        | Reason::Open
+        | Reason::NotBegun
+        | Reason::Handed
+        | Reason::Voluntary => "",
+        _ if part.detail.is_nothing() || part.detail == Detail::Thing(Thing::AsleepThroughout) => "",
+        Reason::Runnable => "ready for ",
         _ => "waiting for ",
     };
-    match (who, what) {
-        ("", "") => part.kind.clone(),
-        ("", what) => format!("{verb}{what}"),
-        (who, what) => format!("{who}: {verb}{what}"),
+    let (who, what) = (&part.who, &part.detail);
+    match (who.is_nobody(), what.is_nothing()) {
+        (true, true) => part.reason.to_string(),
+        (true, false) => format!("{verb}{what}"),
+        (false, _) => format!("{who}: {verb}{what}"),
     }
 }
 

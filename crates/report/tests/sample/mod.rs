@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::*;
 
 pub mod waits;
@@ -38,15 +39,9 @@ pub fn empty() -> Document {
 
 fn hop(who: &str, waits_for: &str) -> Hop {
     Hop {
-        edge: "throttled".into(),
-        who: who.into(),
-        waits_for: waits_for.into(),
-        state: "runnable".into(),
-        lost: s(13.7),
-        worst: Some(s(0.09)),
-        count: Some(80),
         per_call: Some(s(0.17)),
         grows_with: Some("threads".into()),
+        ..Hop::new(Reason::CpuQuota, who, waits_for, TaskState::Runnable, s(13.7)).times(80, s(0.09))
     }
 }
 

@@ -1,23 +1,45 @@
 //! What the wait graph may say: chains, a wall time account, locks, system calls.
 
 use whyslow_model::chain::*;
+use whyslow_model::timeline::LockKind;
+use whyslow_model::wait::*;
 use whyslow_model::*;
 
 use super::{empty, s};
 
-/// Somebody's part in a chain.
-pub fn hop(edge: &str, who: &str, state: &str, waits_for: &str, lost: f64) -> Hop {
-    Hop {
-        edge: edge.into(),
-        who: who.into(),
-        waits_for: waits_for.into(),
-        state: state.into(),
-        lost: s(lost),
-        worst: None,
-        count: None,
-        per_call: None,
-        grows_with: None,
+/// By its word.
+pub fn reason(word: &str) -> Reason {
+    *Reason::ALL.iter().find(|reason| reason.word() == word).unwrap()
+}
+
+/// By its word.
+pub fn state(word: &str) -> TaskState {
+    *TaskState::ALL.iter().find(|state| state.word() == word).unwrap()
+}
+
+/// A thing by its words, else words.
+pub fn detail(words: &str) -> Detail {
+    Thing::ALL.iter().find(|thing| thing.words() == words).map_or(words.into(), |thing| (*thing).into())
+}
+
+/// A task, and the function of its work item.
+pub fn called(name: &str) -> Who {
+    match name.split_once(" (") {
+        _ if name.is_empty() => Who::Nobody,
+        Some((comm, work)) => {
+            Who::Task { comm: comm.to_owned(), work: Some(work.trim_end_matches(')').to_owned()) }
+        }
+        None => Who::task(name),
     }
+}
+
+/// Somebody's part in a chain.
+pub fn hop(edge: &str, who: &str, in_state: &str, what: impl Into<Detail>, lost: f64) -> Hop {
+    let what = match what.into() {
+        Detail::Words(words) => detail(&words),
+        other => other,
+    };
+    Hop::new(reason(edge), called(who), what, state(in_state), s(lost))
 }
 
 /// A chain of these hops, each with the threads of it.
@@ -40,58 +62,70 @@ pub fn task(pid: u32, name: &str) -> Culprit {
 }
 
 /// With notes.
-pub fn noted(mut chain: Chain, notes: &[&str]) -> Chain {
-    chain.notes = notes.iter().map(|note| (*note).to_owned()).collect();
+pub fn noted(mut chain: Chain, notes: &[Note]) -> Chain {
+    chain.notes = notes.to_vec();
     chain
 }
 
 fn cgroup_mutex() -> Chain {
-    let mut killer =
-        hop("lock", "kworker/1:2 (css_killed_work_fn)", "blocked", "rwsem shrinker_rwsem (write)", 2.9);
+    let mut killer = hop(
+        "lock",
+        "kworker/1:2 (css_killed_work_fn)",
+        "uninterruptible",
+        lock(LockKind::Rwsem, "shrinker_rwsem", Some(true)),
+        2.9,
+    );
     (killer.count, killer.worst) = (Some(6), Some(s(0.9)));
     (killer.per_call, killer.grows_with) = (Some(s(0.5)), Some("9,000 cgroups".into()));
-    let mut waiter = hop("lock", "runguard", "blocked", "mutex cgroup_mutex", 3.2);
+    let mut waiter =
+        hop("lock", "runguard", "uninterruptible", lock(LockKind::Mutex, "cgroup_mutex", None), 3.2);
     (waiter.count, waiter.worst) = (Some(480), Some(s(0.059)));
     let hops: Vec<(Hop, &[u32])> = vec![
         (waiter, &[1, 2, 3]),
         (killer, &[33]),
         (hop("runnable", "mkdir", "runnable", "a CPU", 2.1), &[4242]),
-        (hop("running", "stress", "running", "had the CPU: user code (main)", 2.1), &[99]),
+        (hop("running", "stress", "running", user_code("main"), 2.1), &[99]),
     ];
     chain(2.1, 320, 0.042, hops, task(99, "stress").in_function("main"))
 }
 
 fn deadlock() -> Chain {
     let hops: Vec<(Hop, &[u32])> = vec![
-        (hop("lock", "left", "blocked", "mutex a", 1.0), &[7]),
-        (hop("lock", "right", "blocked", "mutex b", 1.0), &[8]),
+        (hop("lock", "left", "uninterruptible", lock(LockKind::Mutex, "a", None), 1.0), &[7]),
+        (hop("lock", "right", "uninterruptible", lock(LockKind::Mutex, "b", None), 1.0), &[8]),
         (hop("cycle", "left", "unknown", "waits for this one in turn", 1.0), &[7]),
     ];
-    let notes = ["deadlock", "cycle", "open", "stale-owner", "hand-off", "convoy", "own words"];
+    let notes = [Note::Deadlock, Note::Cycle, Note::Open, Note::StaleOwner, Note::HandOff, Note::Convoy];
     noted(chain(1.0, 1, 1.0, hops, task(7, "left")), &notes)
 }
 
 fn relay() -> Chain {
     let hops: Vec<(Hop, &[u32])> = vec![
-        (hop("pipe", "cat", "sleep", "data from a pipe", 0.5), &[60]),
-        (hop("child", "sh", "sleep", "a child to end", 0.4), &[61]),
-        (hop("timer", "sleep", "sleep", "its own sleep", 0.3), &[62]),
+        (hop("pipe", "cat", "sleeping", "data from a pipe", 0.5), &[60]),
+        (hop("child", "sh", "sleeping", "a child to end", 0.4), &[61]),
+        (hop("timer", "sleep", "sleeping", "its own sleep", 0.3), &[62]),
     ];
     chain(0.3, 1, 0.3, hops, task(62, "sleep"))
 }
 
 /// One of each sort.
 pub fn chains() -> Vec<Chain> {
-    let one = |who: &str, edge: &str, waits_for: &str, time: f64, leaf: Culprit| {
-        let hops: Vec<(Hop, &[u32])> = vec![(hop(edge, who, "disk sleep", waits_for, time), &[55])];
+    let one = |who: &str, edge: &str, what: Detail, time: f64, leaf: Culprit| {
+        let hops: Vec<(Hop, &[u32])> = vec![(hop(edge, who, "io-wait", what, time), &[55])];
         chain(time, 3, time / 2.0, hops, leaf)
     };
     vec![
         cgroup_mutex(),
         deadlock(),
-        one("dd", "block-io", "vda", 0.8, Culprit::new(SubjectKind::Device, "254:0", "vda")),
+        one(
+            "dd",
+            "block-io",
+            disk("vda", Operation::NotKnown),
+            0.8,
+            Culprit::new(SubjectKind::Device, "254:0", "vda"),
+        ),
         relay(),
-        one("curl", "socket", "data from 10.0.0.7:443", 0.4, peer()),
+        one("curl", "socket", peer_data(), 0.4, peer()),
         throttled(),
     ]
 }
@@ -111,9 +145,41 @@ fn throttled() -> Chain {
 }
 
 /// A part of 12.3 s.
-pub fn part(kind: &str, what: &str, time: f64, parts: Vec<Part>) -> Part {
+pub fn part(kind: &str, what: impl Into<Detail>, time: f64, parts: Vec<Part>) -> Part {
+    let what = match what.into() {
+        Detail::Words(words) => detail(&words),
+        other => other,
+    };
     let share = Some(Share::of(time, 12.3));
-    Part { kind: kind.into(), what: what.into(), time: s(time), share, count: None, worst: None, parts }
+    Part { reason: reason(kind), detail: what, time: s(time), share, parts, ..Part::default() }
+}
+
+fn of(who: &str, part: Part) -> Part {
+    Part { who: Who::task(who), ..part }
+}
+
+fn in_state(word: &str, time: f64) -> StateTime {
+    StateTime { state: state(word), time: s(time), share: Some(Share::of(time, 0.159)) }
+}
+
+fn user_code(function: &str) -> Detail {
+    Detail::UserCode { function: Some(function.to_owned()) }
+}
+
+fn disk(device: &str, operation: Operation) -> Detail {
+    Detail::Device { device: device.to_owned(), operation }
+}
+
+fn jbd2() -> Detail {
+    disk("vda", Operation::In("jbd2 commit".into()))
+}
+
+fn lock(kind: LockKind, name: &str, write: Option<bool>) -> Detail {
+    Detail::Lock { kind, name: name.to_owned(), write }
+}
+
+fn peer_data() -> Detail {
+    Detail::Peer { address: Some("10.0.0.7:443".into()), act: PeerAct::Send }
 }
 
 fn counted(mut part: Part, count: u64, worst: f64) -> Part {
@@ -124,11 +190,14 @@ fn counted(mut part: Part, count: u64, worst: f64) -> Part {
 /// Where the 12.3 s of a build went.
 pub fn wall() -> WallAccount {
     let compiler = vec![
-        part("running", "rustc: on CPU", 7.6, vec![part("running", "user code (main)", 7.6, Vec::new())]),
-        counted(part("block-io", "rustc: vda (jbd2 commit)", 1.9, Vec::new()), 212, 0.059),
-        counted(part("runnable", "rustc: a CPU", 0.7, Vec::new()), 9431, 0.012),
-        part("futex", "rustc: a user-space lock (futex)", 0.08, Vec::new()),
-        part("rcu", "an RCU grace period (reporter: cannot tell)", 0.02, Vec::new()),
+        of(
+            "rustc",
+            part("running", "on CPU", 7.6, vec![part("running", user_code("main"), 7.6, Vec::new())]),
+        ),
+        of("rustc", counted(part("block-io", jbd2(), 1.9, Vec::new()), 212, 0.059)),
+        of("rustc", counted(part("runnable", "a CPU", 0.7, Vec::new()), 9431, 0.012)),
+        of("rustc", part("futex", "a user-space lock (futex)", 0.08, Vec::new())),
+        part("rcu", Detail::GracePeriod { caller: None }, 0.02, Vec::new()),
     ];
     WallAccount {
         of: "cargo build".into(),
@@ -139,8 +208,8 @@ pub fn wall() -> WallAccount {
         said: Some(Share::of(12.15, 12.3)),
         parts: vec![
             counted(part("child", "a child to end", 10.3, compiler), 4, 6.1),
-            part("running", "user code (cargo::main)", 1.2, Vec::new()),
-            counted(part("block-io", "vda (jbd2 commit)", 0.65, Vec::new()), 31, 0.041),
+            part("running", user_code("cargo::main"), 1.2, Vec::new()),
+            counted(part("block-io", jbd2(), 0.65, Vec::new()), 31, 0.041),
             part("unexplained", "not explained", 0.15, Vec::new()),
         ],
         mismatches: vec!["rustc (4242) had 3.1 s of CPU by the kernel, 2.9 s by our tracer".into()],
@@ -163,9 +232,9 @@ fn holder(pid: u32, who: &str, caused: f64, did: &[&str]) -> Holder {
 pub fn locks() -> Vec<LockAccount> {
     let cgroup_mutex = LockAccount {
         name: "cgroup_mutex".into(),
-        named_by: "call sites".into(),
+        named_by: NamedBy::CallSites,
         address: "1".into(),
-        kind: "mutex".into(),
+        kind: LockKind::Mutex,
         write: waits(480, 3.2, 0.059),
         sites: vec![
             site("cgroup_kn_lock_live < cgroup_mkdir < kernfs_iop_mkdir", 300, 2.0),
@@ -186,16 +255,16 @@ pub fn locks() -> Vec<LockAccount> {
     };
     let mmap = LockAccount {
         name: "mmap_lock of postgres (4242)".into(),
-        named_by: "symbol".into(),
-        kind: "rwsem".into(),
+        named_by: NamedBy::Symbol,
+        kind: LockKind::Rwsem,
         read: waits(9431, 1.5, 0.012),
         write: waits(1, 0.007, 0.007),
         ..LockAccount::default()
     };
     let unnamed = LockAccount {
-        named_by: "number".into(),
+        named_by: NamedBy::Number,
         address: "2".into(),
-        kind: "rwsem".into(),
+        kind: LockKind::Rwsem,
         read: waits(2, 0.000_3, 0.000_2),
         ..LockAccount::default()
     };
@@ -250,7 +319,7 @@ pub fn slow_calls() -> Vec<SlowCallAccount> {
         path: Some("/sys/fs/cgroup/memory/job-17".into()),
         time: s(0.159),
         open: false,
-        split: vec![part("blocked", "", 0.158, Vec::new()), part("running", "", 0.001, Vec::new())],
+        split: vec![in_state("uninterruptible", 0.158), in_state("running", 0.001)],
     };
     let open = SlowCallAccount { at: s(8.1), path: None, open: true, split: Vec::new(), ..first.clone() };
     vec![first, open]

@@ -1,6 +1,7 @@
 //! Ways in which a chain may end.
 
 use whyslow_model::chain::Chain;
+use whyslow_model::wait::Note;
 use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use crate::sample::waits::{chain, hop, noted, task};
@@ -12,7 +13,7 @@ fn unknown() -> Culprit {
 /// Ways in which a chain ends.
 pub fn all() -> Vec<Chain> {
     let after = |edge: &str, waits_for: &str, last: Hop, pids: &'static [u32], leaf: Culprit| {
-        let state = if edge == "runnable" { "runnable" } else { "blocked" };
+        let state = if edge == "runnable" { "runnable" } else { "uninterruptible" };
         let first: (Hop, &[u32]) = (hop(edge, "db", state, waits_for, 0.2), &[1, 2, 3, 4, 5, 6, 7, 8]);
         chain(0.2, 1, 0.2, vec![first, (last, pids)], leaf)
     };
@@ -23,7 +24,7 @@ pub fn all() -> Vec<Chain> {
     let unseen = stop("unexplained", "", "unknown", "who woke it was not seen");
     vec![
         after("futex", "a futex", stop("timer", "", "unknown", "a timer"), &[], timer),
-        noted(after("completion", "a completion in x", open, &[], unknown()), &["open"]),
+        noted(after("completion", "a completion in x", open, &[], unknown()), &[Note::Open]),
         after("unix-socket", "data from a unix socket", unseen, &[], unknown()),
         after("lock", "mutex m", stop("unexplained", "web", "unknown", "not explained"), &[9], unknown()),
         after(
@@ -41,6 +42,6 @@ pub fn all() -> Vec<Chain> {
             &[9],
             task(9, "kworker (f)"),
         ),
-        after("epoll", "events", stop("unknown", "web", "sleep", "something"), &[9], unknown()),
+        after("epoll", "events", stop("unknown", "web", "sleeping", "something"), &[9], unknown()),
     ]
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sample::{self, waits};
 use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
-use whyslow_model::{Culprit, Document, Share, SubjectKind};
+use whyslow_model::{Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, json, json_line, locks, text};
 
@@ -165,8 +165,8 @@ fn nothing_at_all_keeps_to_the_page() {
     let (time, worst) = (Duration::ZERO, Duration::ZERO);
     let none = Chain { time, count: 0, worst, hops: Vec::new(), tasks: Vec::new(), leaf, notes: Vec::new() };
     let mut bare = none.clone();
-    bare.hops = vec![waits::hop("", "", "", "", 0.0), waits::hop("", "x", "running", "", 0.0)];
-    bare.hops.push(waits::hop("", "", "", "", 0.0));
+    bare.hops = vec![Hop::default(), waits::hop("running", "x", "running", "", 0.0)];
+    bare.hops.push(Hop::default());
     let doc = Document {
         wall: Some(WallAccount { parts: vec![Part::default()], ..WallAccount::default() }),
         chains: vec![none, bare],

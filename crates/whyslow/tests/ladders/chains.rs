@@ -33,7 +33,7 @@ impl Way<'_> {
     pub fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
         let hops = self.hops.iter().take(hop + 1).zip(&self.positions);
         hops.map(|(hop, position)| {
-            (hop["edge"].as_str().unwrap_or(""), hop["waits_for"].as_str().unwrap_or(""), *position)
+            (hop["reason"].as_str().unwrap_or(""), hop["waits_for"].as_str().unwrap_or(""), *position)
         })
         .collect()
     }
@@ -42,7 +42,7 @@ impl Way<'_> {
     pub fn end(&self) -> Vec<&str> {
         let hops = self.value["hops"].as_array().map_or(&[][..], Vec::as_slice);
         let foot = self.hops.last().and_then(|foot| hops.iter().position(|hop| std::ptr::eq(hop, *foot)));
-        hops[foot.unwrap_or(0)..].iter().filter_map(|hop| hop["edge"].as_str()).collect()
+        hops[foot.unwrap_or(0)..].iter().filter_map(|hop| hop["reason"].as_str()).collect()
     }
 }
 
@@ -170,7 +170,7 @@ pub fn summary(climbed: &Climbed) -> String {
 
 fn hop(hop: &Value) -> String {
     let text = |name: &str| hop[name].as_str().unwrap_or("").to_owned();
-    format!("{} {} ({}) {}", text("who"), text("edge"), text("waits_for"), hop["lost_s"])
+    format!("{} {} ({}) {}", text("who"), text("reason"), text("waits_for"), hop["lost_s"])
 }
 
 /// Whether a chain names one of these threads, in a hop or at its end.

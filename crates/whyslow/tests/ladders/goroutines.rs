@@ -63,7 +63,8 @@ fn is_inside(climbed: &Climbed, position: usize) -> Result<(), String> {
         let hops = chain["hops"].as_array().map_or(&[][..], Vec::as_slice);
         let is_its = |at: usize| names(chain, at).any(|name| name == climbed.told.names[position]);
         // A chain that is the lower end of another one is not told again.
-        let Some((at, hop)) = hops.iter().enumerate().find(|(at, hop)| hop["edge"] == "futex" && is_its(*at))
+        let Some((at, hop)) =
+            hops.iter().enumerate().find(|(at, hop)| hop["reason"] == "futex" && is_its(*at))
         else {
             continue;
         };
@@ -85,7 +86,7 @@ fn leads_out(climbed: &Climbed, chain: &Value, hops: &[Value]) -> bool {
         if names(chain, at).any(|name| name != GOS && !climbed.told.names.iter().any(|own| own == name)) {
             return true;
         }
-        if hop["edge"] == "runnable" || names(chain, at).any(|name| foot.is_some_and(|foot| foot == name)) {
+        if hop["reason"] == "runnable" || names(chain, at).any(|name| foot.is_some_and(|foot| foot == name)) {
             return false;
         }
     }

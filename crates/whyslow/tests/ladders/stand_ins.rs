@@ -136,7 +136,7 @@ fn chain(of: &Climbed, top: usize) -> Value {
         _ => "timer",
     };
     let hop =
-        |at: usize| json!({"edge": edge(at), "who": of.told.names[at], "waits_for": "x", "lost_s": 0.36});
+        |at: usize| json!({"reason": edge(at), "who": of.told.names[at], "waits_for": "x", "lost_s": 0.36});
     let all: Vec<usize> = (top..=last).collect();
     let task = |at: &usize| json!([[of.told.tids[*at], of.told.names[*at]]]);
     json!({"time_s": 0.35, "count": 6, "worst_s": 0.06, "hops": all.iter().map(|at| hop(*at)).collect::<Vec<_>>(),

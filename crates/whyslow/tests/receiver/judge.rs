@@ -137,7 +137,7 @@ fn as_asked(made: &Made, look: &Look) -> Result<(), String> {
         return Err(format!("not the reader but {}", found["culprit"]["name"]));
     }
     let state = if made.kind == Reader::Sleeps { "sleep" } else { "work" };
-    if found["chain"][1]["edge"] != state {
+    if found["chain"][1]["reason"] != state {
         return Err(format!("the reader's hop is {}", found["chain"][1]));
     }
     let (told, lost) = (found["lost_s"].as_f64().unwrap_or(0.0), made.lost_s(look));

@@ -44,7 +44,7 @@ fn truthful(made: &Made) -> Value {
         let mut found = cause(RULE, &Subject::task(SENDER, "sends"), 2.4);
         found["culprit"] = json!({"kind": "task", "id": READER.to_string(), "name": "reads"});
         let state = if made.kind == Reader::Sleeps { "sleep" } else { "work" };
-        found["chain"] = json!([{"edge": "socket"}, {"edge": state}]);
+        found["chain"] = json!([{"reason": "socket"}, {"reason": state}]);
         document["findings"] = json!([found]);
     }
     document

@@ -94,9 +94,8 @@ fn cpu_ns() -> u64 {
 
 /// CPU time that an account tells under a name, wherever it stands first on a way down.
 fn told(part: &Value, name: &str) -> f64 {
-    let what = part["what"].as_str().unwrap_or_default();
-    let works = ["running", "spinning"].contains(&part["kind"].as_str().unwrap_or_default());
-    if works && what.starts_with(&format!("{name}: ")) && !what.ends_with("had the CPU") {
+    let works = ["running", "spinning"].contains(&part["reason"].as_str().unwrap_or_default());
+    if works && part["who"] == name && part["what"] != "had the CPU" {
         return part["time_s"].as_f64().unwrap();
     }
     part["parts"].as_array().into_iter().flatten().map(|part| told(part, name)).sum()

@@ -158,7 +158,7 @@ fn explained(document: &Value) -> f64 {
 /// its waits of some microseconds has a stack.
 fn explained_by_command(document: &Value) -> f64 {
     fn nobodys(part: &Value) -> f64 {
-        match part["kind"].as_str() {
+        match part["reason"].as_str() {
             Some("vfork" | "child") => 0.0,
             Some("unexplained") => part["time_s"].as_f64().unwrap(),
             _ => part["parts"].as_array().into_iter().flatten().map(nobodys).sum(),

@@ -23,7 +23,7 @@ fn seconds(value: &Value) -> f64 {
 fn in_timers(part: &Value) -> f64 {
     match part["parts"].as_array().filter(|parts| !parts.is_empty()) {
         Some(parts) => parts.iter().map(in_timers).sum(),
-        None if part["kind"] == "timer" => seconds(&part["time_s"]),
+        None if part["reason"] == "timer" => seconds(&part["time_s"]),
         None => 0.0,
     }
 }

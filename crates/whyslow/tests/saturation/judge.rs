@@ -203,7 +203,7 @@ impl Judged for Waiters {
         let Some(hop) = hop.filter(|hop| hop.is_object()) else { return Err("not told".to_owned()) };
         let (who, lost) = (hop["who"].as_str().unwrap_or(""), hop["lost_s"].as_f64().unwrap_or(0.0));
         let tasks = lost / look.document["window_s"].as_f64().unwrap_or(1.0).max(1e-3);
-        if !who.contains(&self.comm) || hop["edge"] != "vfork" {
+        if !who.contains(&self.comm) || hop["reason"] != "vfork" {
             return Err(format!("not {} that waits for its children", self.comm));
         }
         let (least, most) = (self.asleep * ABOUT, self.many as f64 / ABOUT);
@@ -237,7 +237,7 @@ impl Judged for Children {
     fn as_asked(&self, look: &Look) -> Result<(), String> {
         let chains = look.document["chains"].as_array().map_or(&[][..], Vec::as_slice);
         let is_its =
-            |chain: &Value| chain["hops"][0]["edge"] == "vfork" && chain.to_string().contains(&self.comm);
+            |chain: &Value| chain["hops"][0]["reason"] == "vfork" && chain.to_string().contains(&self.comm);
         if chains.iter().any(is_its) { Ok(()) } else { Err("its waits are in no chain".to_owned()) }
     }
 }

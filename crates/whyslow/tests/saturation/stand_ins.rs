@@ -37,7 +37,7 @@ fn quiet() -> Value {
     let mut document = stand_in::whole();
     document["not"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
     document["account"]["by_cgroup"] = json!([{"id": "/fence/a", "tasks": 10, "cpu_s": 2.0}]);
-    let hops = json!([{"edge": "vfork", "who": COMM, "lost_s": 2.0}]);
+    let hops = json!([{"reason": "vfork", "who": COMM, "lost_s": 2.0}]);
     document["chains"] = json!([{"time_s": 2.0, "count": 9, "hops": hops}]);
     document
 }
@@ -56,7 +56,7 @@ fn full() -> Value {
 }
 
 fn in_d() -> Value {
-    let hop = json!({"edge": "vfork", "who": format!("{COMM} (48 tasks)"), "lost_s": 144.0});
+    let hop = json!({"reason": "vfork", "who": format!("{COMM} (48 tasks)"), "lost_s": 144.0});
     with_risk("load-average", |risk| risk["chain"] = json!([hop]))
 }
 

@@ -2,9 +2,10 @@
 
 use whyslow_model::table::{CrossCall, Lateness, Sample};
 
-use super::host::{Does, Host, MS};
+use super::host::{Does, Host, MS, said};
 use crate::graph::wall;
 use Does::Runs;
+use whyslow_model::wait::Reason;
 
 fn spinner() -> Host {
     let mut host = Host::window(100);
@@ -46,9 +47,10 @@ fn spinning_leads_to_the_cpus_that_came_late() {
     host.rec.tables.latenesses =
         Some(vec![Lateness { cpu: 3, state: Some(2), count: 9, by_delay, ..Lateness::default() }]);
     let account = wall::account(&host.graph()).unwrap();
-    let spun = account.parts.iter().find(|part| part.kind == "spinning").unwrap();
-    let told: Vec<(&str, u64)> =
-        spun.parts.iter().map(|part| (part.what.as_str(), part.time.as_millis() as u64)).collect();
+    let spun = account.parts.iter().find(|part| part.reason == Reason::Spinning).unwrap();
+    let told: Vec<(String, u64)> =
+        spun.parts.iter().map(|part| (said(part), part.time.as_millis() as u64)).collect();
+    let told: Vec<(&str, u64)> = told.iter().map(|(what, ms)| (what.as_str(), *ms)).collect();
     assert_eq!(
         told,
         [
@@ -57,7 +59,7 @@ fn spinning_leads_to_the_cpus_that_came_late() {
             ("CPU 1, which ran, to run aperfmperf_snapshot_khz", 15),
         ]
     );
-    assert!(spun.parts.iter().all(|part| part.kind == "late-cpu"));
+    assert!(spun.parts.iter().all(|part| part.reason == Reason::LateCpu));
 }
 
 #[test]
@@ -65,6 +67,6 @@ fn spinning_stays_a_leaf_where_no_cpu_was_seen_to_be_late() {
     let mut host = spinner();
     host.rec.tables.cross_calls = Some(vec![]);
     let account = wall::account(&host.graph()).unwrap();
-    let spun = account.parts.iter().find(|part| part.kind == "spinning").unwrap();
+    let spun = account.parts.iter().find(|part| part.reason == Reason::Spinning).unwrap();
     assert!(spun.parts.is_empty() && spun.time.as_millis() == 80);
 }

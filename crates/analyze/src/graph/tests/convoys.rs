@@ -4,6 +4,7 @@ use super::host::{Does, Host, MS, adds_up, leaves, locked};
 use crate::graph::chains;
 use crate::graph::explain::Walk;
 use Does::{Runs, Waits};
+use whyslow_model::wait::Note;
 
 /// Five tasks want one mutex at once; each has it for 20 ms.
 fn convoy() -> Host {
@@ -36,7 +37,7 @@ fn it_is_one_chain_that_is_called_a_convoy() {
     let chains = chains::chains(&convoy().graph());
     assert_eq!(chains.len(), 1, "{chains:#?}");
     assert_eq!((chains[0].count, chains[0].time.as_millis()), (4, 20 + 40 + 60 + 80));
-    assert_eq!(chains[0].notes, ["convoy"]);
-    assert_eq!(chains[0].hops[0].who, "w*");
+    assert_eq!(chains[0].notes, [Note::Convoy]);
+    assert_eq!(chains[0].hops[0].who.comm(), "w*");
     assert_eq!(chains[0].tasks[0].len(), 4);
 }

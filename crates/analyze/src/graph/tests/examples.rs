@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use whyslow_model::SubjectKind;
-use whyslow_model::chain::Chain;
+use whyslow_model::chain::{Chain, Part};
 use whyslow_model::table::Task;
 use whyslow_model::timeline::{LockWait, Run, State};
+use whyslow_model::wait::{Note, Reason, Who};
 
-use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, locked, woken_by};
+use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, locked, said, woken_by};
 use crate::graph::explain::Walk;
 use crate::graph::{chains, flames, wall};
 use Does::{Ready, Runs, Short, Waits};
@@ -20,8 +21,8 @@ fn told(host: &mut Host) -> Vec<Chain> {
     chains::chains(&host.graph())
 }
 
-fn who(chain: &Chain) -> Vec<&str> {
-    chain.hops.iter().map(|hop| hop.who.as_str()).collect()
+fn who(chain: &Chain) -> Vec<String> {
+    chain.hops.iter().map(|hop| hop.who.to_string()).collect()
 }
 
 fn lost(chain: &Chain) -> Vec<u64> {
@@ -46,11 +47,11 @@ fn a_ladder_of_four_is_told_in_order_with_its_times() {
     assert_eq!(who(&chains[0]), ["a", "b", "c", "d"]);
     assert_eq!(lost(&chains[0]), [90, 90, 88, 85]);
     assert_eq!(chains[0].hops[1].worst, Some(ms(100)), "the whole of b's own wait");
-    assert_eq!(chains[0].hops[3].waits_for, "its own sleep");
+    assert_eq!(chains[0].hops[3].detail.to_string(), "its own sleep");
     assert_eq!((chains[0].leaf.kind, chains[0].leaf.name.as_str()), (SubjectKind::Task, "d"));
     assert_eq!(
         chains[0].tasks,
-        (1..5).zip(["a", "b", "c", "d"]).map(|(p, n)| vec![(p, n.into())]).collect::<Vec<_>>()
+        (1..5).zip(["a", "b", "c", "d"]).map(|(p, n)| vec![(p, Who::task(n))]).collect::<Vec<_>>()
     );
 }
 
@@ -73,7 +74,7 @@ fn a_deadlock_ends_and_is_named() {
         &[Runs(20), Waits(80, open(1, 1))],
     );
     let chains = told(&mut host);
-    assert_eq!(chains[0].notes[0], "deadlock", "{chains:#?}");
+    assert_eq!(chains[0].notes[0], Note::Deadlock, "{chains:#?}");
     assert_eq!(who(&chains[0]), ["a", "b", "a"]);
     assert_eq!(lost(&chains[0]), [90, 80, 80]);
 }
@@ -93,11 +94,15 @@ fn who_only_read_is_a_hint_and_who_let_go_is_sure() {
         &[Runs(5), Waits(95, Wait { on: "ep_poll", open: true, ..Wait::default() })],
     );
     let chains = told(&mut host);
-    assert_eq!((who(&chains[0]), chains[0].notes.len()), (vec!["w", "r"], 0), "{chains:#?}");
+    assert_eq!(
+        (who(&chains[0]), chains[0].notes.len()),
+        (vec!["w".to_owned(), "r".to_owned()], 0),
+        "{chains:#?}"
+    );
     host.spans[1].waker = None;
     host.spans.retain(|span| span.pid != 1);
     host.task(1, "w", 0, &[Runs(10), Waits(90, Wait { open: true, ..reader(3, 2) })]);
-    assert_eq!(told(&mut host)[0].notes, ["open", "stale-owner"]);
+    assert_eq!(told(&mut host)[0].notes, [Note::Open, Note::StaleOwner]);
 }
 
 #[test]
@@ -110,11 +115,11 @@ fn a_few_waits_of_which_there_is_only_a_hint_do_not_make_the_others_doubtful() {
         host.task(1, "w", 0, &[Runs(10), Waits(sure, wait), Runs(10), Waits(hinted, hint)]);
         host.task(2, "r", 0, &[Runs(100)]);
         let chain = told(&mut host).remove(0);
-        assert_eq!((who(&chain), chain.count), (vec!["w", "r"], 2), "{chain:#?}");
+        assert_eq!((who(&chain), chain.count), (vec!["w".to_owned(), "r".to_owned()], 2), "{chain:#?}");
         chain.notes
     };
-    assert_eq!(notes(50, 30), ["open"]);
-    assert_eq!(notes(30, 50), ["open", "stale-owner"]);
+    assert_eq!(notes(50, 30), [Note::Open]);
+    assert_eq!(notes(30, 50), [Note::Open, Note::StaleOwner]);
 }
 
 #[test]
@@ -158,8 +163,11 @@ fn whom_a_softirq_interrupted_is_not_blamed() {
             &[Runs(100)],
         );
         let chains = told(&mut host);
-        assert_eq!(chains[0].hops[1].edge, want);
-        assert!(chains.iter().all(|chain| !who(chain).contains(&"innocent")), "{chains:#?}");
+        assert_eq!(chains[0].hops[1].reason.word(), want);
+        assert!(
+            chains.iter().all(|chain| chain.hops.iter().all(|hop| hop.who.comm() != "innocent")),
+            "{chains:#?}"
+        );
     }
 }
 
@@ -180,7 +188,7 @@ fn a_work_item_names_its_function() {
     let chains = told(&mut host);
     assert_eq!(who(&chains[0]), ["rmdir", "kworker/1:2 (free_fn)"]);
     let leaf = &chains[0].hops[1];
-    assert_eq!((leaf.edge.as_str(), leaf.count, leaf.per_call), ("running", Some(8), Some(ms(10))));
+    assert_eq!((leaf.reason.word(), leaf.count, leaf.per_call), ("running", Some(8), Some(ms(10))));
 }
 
 #[test]
@@ -192,10 +200,10 @@ fn a_command_waits_for_its_child_from_birth_to_exit() {
         .watch(1);
     let account = wall::account(&host.graph()).unwrap();
     assert_eq!((account.wall, account.gap), (ms(100), ms(80)));
-    let parts: Vec<_> = account.parts.iter().map(|part| (part.kind.as_str(), part.time)).collect();
+    let parts: Vec<_> = account.parts.iter().map(|part| (part.reason.word(), part.time)).collect();
     assert_eq!(parts, [("child", ms(80)), ("running", ms(20))]);
-    let inside: Vec<_> = account.parts[0].parts.iter().map(|p| (p.what.as_str(), p.time)).collect();
-    assert_eq!(inside, [("cc1: on CPU", ms(65)), ("cc1: vda", ms(10)), ("cc1: it had not begun", ms(5))]);
+    let inside = told_parts(&account.parts[0].parts);
+    assert_eq!(as_text(&inside), [("cc1: on CPU", 65), ("cc1: vda", 10), ("cc1: it had not begun", 5)]);
     assert_eq!(account.unexplained, ms(5), "whoever had to start it was not seen");
 }
 
@@ -247,10 +255,10 @@ fn a_ping_pong_is_told_by_those_who_stand_for_it() {
         .task(2, "pong", 0, &[Runs(500), Short(State::Sleep, 400), Waits(100, pong(1))])
         .watch(1);
     let account = wall::account(&host.graph()).unwrap();
-    let parts: Vec<_> = account.parts.iter().map(|part| (part.what.as_str(), part.time)).collect();
+    let parts = told_parts(&account.parts);
     assert_eq!(
-        parts,
-        [("on CPU", ms(500)), ("a pipe, in short waits (woken by t*)", ms(400)), ("a pipe", ms(100)),]
+        as_text(&parts),
+        [("on CPU", 500), ("a pipe, in short waits (woken by t*)", 400), ("a pipe", 100)]
     );
 }
 
@@ -272,8 +280,8 @@ fn waits_of_who_bore_thousands_are_none_of_those_called_alike() {
     tasks.push(Task { folded: 1_000, lived_ns: 900 * MS, traced_ns: 900 * MS, ..children });
     let account = wall::account(&host.graph()).unwrap();
     assert_eq!(account.unexplained, ms(0), "{:#?}", account.parts);
-    let waits = account.parts.iter().find(|part| part.kind == "child").unwrap();
-    assert_eq!(waits.parts.iter().map(|part| part.kind.as_str()).collect::<Vec<_>>(), ["running"]);
+    let waits = account.parts.iter().find(|part| part.reason == Reason::Child).unwrap();
+    assert_eq!(waits.parts.iter().map(|part| part.reason.word()).collect::<Vec<_>>(), ["running"]);
 }
 
 #[test]
@@ -284,11 +292,11 @@ fn ready_for_a_cpu_is_told_by_who_had_it_and_the_quota() {
     host.spans[0].throttled_ns = 18 * MS;
     host.watch(1);
     let account = wall::account(&host.graph()).unwrap();
-    let ready: Vec<_> = account.parts[0].parts.iter().map(|p| (p.what.as_str(), p.time)).collect();
-    assert_eq!(account.parts[0].kind, "runnable");
+    let ready = told_parts(&account.parts[0].parts);
+    assert_eq!(account.parts[0].reason, Reason::Runnable);
     assert_eq!(
-        ready,
-        [("hog: had the CPU", ms(60)), ("its cgroup's CPU quota", ms(18)), ("short runs of others", ms(12)),]
+        as_text(&ready),
+        [("hog: had the CPU", 60), ("its cgroup's CPU quota", 18), ("short runs of others", 12)]
     );
 }
 
@@ -339,4 +347,12 @@ fn a_flame_is_as_wide_as_the_wall_time() {
     let want = "a;entry;mutex_lock;-- waits for a mutex;b;-- waits for a mutex;c;-- waits for a mutex;d;\
                 -- waits for its own sleep";
     assert_eq!((deepest.0.join(";").as_str(), deepest.1), (want, 85 * MS));
+}
+
+fn told_parts(parts: &[Part]) -> Vec<(String, u64)> {
+    parts.iter().map(|part| (said(part), part.time.as_millis() as u64)).collect()
+}
+
+fn as_text(parts: &[(String, u64)]) -> Vec<(&str, u64)> {
+    parts.iter().map(|(what, ms)| (what.as_str(), *ms)).collect()
 }

@@ -1,10 +1,12 @@
 //! Hosts for tests: tasks told segment by segment. Times are in ms, kernel frames say what a wait was for.
 
 use whyslow_model::Recording;
+use whyslow_model::chain::Part;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::{
     Command, Context, Hold, HoldSeen, LockKind, LockWait, Span, Stack, State, Waker, Watched,
 };
+use whyslow_model::wait::{Reason, Who};
 
 use crate::graph::facts::Graph;
 use crate::graph::node::{Node, Sort};
@@ -12,24 +14,24 @@ use crate::kinds::{Class, Stacks, WaitKind};
 
 pub const MS: u64 = 1_000_000;
 
-/// What waits are for, by the innermost frame: (frame, word, words, class, state).
-const WAITS: [(&str, &str, &str, Class, State); 9] = [
-    ("mutex_lock", "lock", "a mutex", Class::Held, State::Blocked),
-    ("futex_wait", "futex", "a futex", Class::Held, State::Sleep),
-    ("do_wait", "child", "a child to end", Class::Needed, State::Sleep),
-    ("flush_work", "work", "a work item", Class::Needed, State::Blocked),
-    ("pipe_read", "pipe", "a pipe", Class::Handed, State::Sleep),
-    ("ep_poll", "epoll", "events", Class::Handed, State::Sleep),
-    ("nanosleep", "timer", "its own sleep", Class::Voluntary, State::Sleep),
-    ("io_schedule", "block-io", "vda", Class::Device, State::Io),
-    ("schedule", "unknown", "something", Class::Unknown, State::Blocked),
+/// What waits are for, by the innermost frame: (frame, reason, words, class, state).
+const WAITS: [(&str, Reason, &str, Class, State); 9] = [
+    ("mutex_lock", Reason::Lock, "a mutex", Class::Held, State::Blocked),
+    ("futex_wait", Reason::Futex, "a futex", Class::Held, State::Sleep),
+    ("do_wait", Reason::Child, "a child to end", Class::Needed, State::Sleep),
+    ("flush_work", Reason::Work, "a work item", Class::Needed, State::Blocked),
+    ("pipe_read", Reason::Pipe, "a pipe", Class::Handed, State::Sleep),
+    ("ep_poll", Reason::Epoll, "events", Class::Handed, State::Sleep),
+    ("nanosleep", Reason::Timer, "its own sleep", Class::Voluntary, State::Sleep),
+    ("io_schedule", Reason::BlockIo, "vda", Class::Device, State::Io),
+    ("schedule", Reason::Unknown, "something", Class::Unknown, State::Blocked),
 ];
 
 /// The judge of these hosts.
 pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     let frame = stacks.kernel(span.stack).first().map_or("schedule", |frame| frame);
     let known = WAITS.iter().find(|wait| wait.0 == frame).unwrap_or(&WAITS[8]);
-    WaitKind { word: known.1, waits_for: known.2.to_owned(), class: known.3 }
+    WaitKind { reason: known.1, detail: known.2.into(), class: known.3 }
 }
 
 /// What a task does next.
@@ -199,8 +201,8 @@ pub fn leaves(graph: &Graph<'_>, nodes: &[Node]) -> Vec<(String, String, u64)> {
     let mut todo: Vec<&Node> = nodes.iter().collect();
     while let Some(node) = todo.pop() {
         if node.parts.is_empty() || node.key.sort == Sort::Ran {
-            let who = graph.names.text(node.shown).to_string();
-            *out.entry((who, node.key.word.to_owned())).or_default() += node.ns;
+            let who = graph.names.who(node.shown).to_string();
+            *out.entry((who, node.key.reason.word().to_owned())).or_default() += node.ns;
         } else {
             todo.extend(node.parts.iter());
         }
@@ -216,4 +218,12 @@ pub fn adds_up(nodes: &[Node], whole: u64) {
         assert_eq!(node.unsaid, node.parts.iter().map(|part| part.unsaid).sum::<u64>());
     }
     assert!(nodes.iter().all(|node| node.unsaid <= node.ns));
+}
+
+/// A part in a few words: whose it was, and what.
+pub fn said(part: &Part) -> String {
+    match part.who {
+        Who::Nobody => part.detail.to_string(),
+        _ => format!("{}: {}", part.who, part.detail),
+    }
 }

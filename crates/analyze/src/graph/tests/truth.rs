@@ -110,7 +110,7 @@ proptest! {
         }
         prop_assert_eq!(chain.hops[0].lost.as_millis(), u128::from(want[0]));
         prop_assert_eq!(chain.leaf.name.as_str(), "last");
-        prop_assert_eq!(chain.hops[count].edge.as_str(), if slept { "timer" } else { "running" });
+        prop_assert_eq!(chain.hops[count].reason.word(), if slept { "timer" } else { "running" });
         let pids: Vec<u32> = chain.tasks.iter().map(|tasks| tasks[0].0).collect();
         prop_assert_eq!(pids, (1..count as u32 + 2).collect::<Vec<_>>());
     }

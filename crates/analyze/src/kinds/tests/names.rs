@@ -9,7 +9,7 @@ fn named(kind: LockKind, write: bool, text: &str, target: Option<Target>) -> Str
     span.comm = "postgres".into();
     span.lock = Some(LockWait { address: 0xffff_0010, kind, write, ..LockWait::default() });
     span.target = target;
-    of(&span, &Stacks::of(&rows)).waits_for
+    of(&span, &Stacks::of(&rows)).detail.to_string()
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn all_waiters_of_a_lock_give_it_one_name() {
     recording.tables.spans = Some(vec![span(10, 3), span(11, 1), span(12, 2)]);
     let stacks = Stacks::in_recording(&recording);
     for row in recording.tables.spans.iter().flatten() {
-        assert_eq!(of(row, &stacks).waits_for, "rwsem mmap_lock of p12 (12), to read");
+        assert_eq!(of(row, &stacks).detail.to_string(), "rwsem mmap_lock of p12 (12), to read");
     }
     assert_eq!(lock_name(&stacks, 0xb0, LockKind::Mutex).name, "no. 176");
     // No stack of theirs shows the lock: contention names it, and most of those who wait are of the process.

@@ -99,13 +99,15 @@ fn a_socket_with_a_peer_is_the_peers_and_one_without_is_anybodys() {
     assert_eq!(told(&wait).class, Handed);
     let peer = Some("10.0.0.1:5432".to_owned());
     wait.0.target = Some(Target { fd: 4, kind: "socket".into(), peer, ..Target::default() });
-    assert_eq!(told(&wait), WaitKind::new("socket", "data from 10.0.0.1:5432", Peer));
+    let peer = told(&wait);
+    let said = (peer.reason.word(), peer.detail.to_string(), peer.class);
+    assert_eq!(said, ("socket", "data from 10.0.0.1:5432".to_owned(), Peer));
     let mut full = called(1, [4, 0, 0, 0], "wait_woken sk_stream_wait_memory tcp_sendmsg_locked tcp_sendmsg");
-    assert_eq!(told(&full).waits_for, "its peer to take data");
+    assert_eq!(told(&full).detail.to_string(), "its peer to take data");
     full.0.target = wait.0.target.clone();
-    assert_eq!(told(&full).waits_for, "10.0.0.1:5432 to take data");
+    assert_eq!(told(&full).detail.to_string(), "10.0.0.1:5432 to take data");
     let mut connect =
         called(42, [4, 0, 0, 0], "wait_woken __inet_stream_connect inet_stream_connect __sys_connect");
     connect.0.target = wait.0.target;
-    assert_eq!(told(&connect).waits_for, "10.0.0.1:5432 to accept a connection");
+    assert_eq!(told(&connect).detail.to_string(), "10.0.0.1:5432 to accept a connection");
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Memory, Task};
 use whyslow_model::timeline::{Span, State};
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command};
 
 use super::nested::{RAISED, with_others_by};
@@ -25,7 +26,7 @@ const MAX_DEPTH: usize = 64;
 fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r Span> {
     let stacks = ev.stacks().clone();
     let blocked = spans.iter().filter(|span| span.state == State::Blocked);
-    blocked.filter(move |span| kinds::of(span, &stacks).word == "memory-limit")
+    blocked.filter(move |span| kinds::of(span, &stacks).reason == Reason::MemoryLimit)
 }
 
 /// Whether a memory limit held any task, or made it wait for its group's own reclaim. Without timelines that is known
@@ -134,10 +135,10 @@ fn finding(
     };
     let file = file_of(group, true);
     let hop = Hop {
-        edge: "memory-limit".into(),
-        who: names::tasks_of(tasks.len() as u64, &victim.name),
-        waits_for: format!("its group to be below its memory.high of {limit}"),
-        state: "blocked".into(),
+        reason: Reason::MemoryLimit,
+        who: names::tasks_of(tasks.len() as u64, &victim.name).into(),
+        detail: format!("its group to be below its memory.high of {limit}").into(),
+        state: TaskState::Uninterruptible,
         lost: loss.likely,
         worst: Some(Duration::from_nanos(worst)),
         count: None,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Finding, Hop, command, seconds};
 
 use super::case::Case;
@@ -76,28 +77,31 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
             reader.place()
         );
         let closed = Some(case.symptoms.closed).filter(|closed| *closed > 0);
-        hops.push(Hop { count: closed, ..Hop::new("receive-queue", who, room, "window closed", case.held) });
+        hops.push(Hop {
+            count: closed,
+            ..Hop::new(Reason::ReceiveQueue, who, room, TaskState::WindowClosed, case.held)
+        });
     }
     if let (Some(reader), Some(why)) = (&case.reader, &case.why) {
-        let (state, edge) = match why.state {
-            State::Running => ("running", "work"),
-            State::Runnable => ("runnable", "runnable"),
-            State::Blocked => ("disk sleep", "blocked"),
-            State::Asleep => ("sleep", "sleep"),
-            State::Unknown => ("unknown", "unknown"),
+        let (state, reason) = match why.state {
+            State::Running => (TaskState::Running, Reason::Work),
+            State::Runnable => (TaskState::Runnable, Reason::Runnable),
+            State::Blocked => (TaskState::IoWait, Reason::Blocked),
+            State::Asleep => (TaskState::Sleeping, Reason::Sleep),
+            State::Unknown => (TaskState::Unknown, Reason::Unknown),
         };
         let at = why.cpu.map(|cpu| format!(" on CPU {cpu}")).unwrap_or_default();
         let what = if why.what.is_empty() { "something that was not seen" } else { why.what.as_str() };
         let words = format!("{what}, {} of its time{at}", why.share);
-        hops.push(Hop::new(edge, format!("{} (pid {})", reader.comm, reader.tgid), words, state, lost));
+        hops.push(Hop::new(reason, format!("{} (pid {})", reader.comm, reader.tgid), words, state, lost));
     }
     hops.extend(case.receiving.and_then(|receiving| softirq(ev.window(), &receiving)));
     if let Some(slow) = &case.slow {
         hops.push(Hop::new(
-            "slow-cpu",
+            Reason::SlowCpu,
             on_slow(case),
             slow_cpu::slow_place(slow),
-            "running",
+            TaskState::Running,
             case.lost_by_speed(),
         ));
     }
@@ -130,7 +134,7 @@ fn softirq(window: Duration, receiving: &Receiving) -> Option<Hop> {
         receiving.per_packet().map(|each| format!(" at {} each, {share} of the CPU's time", seconds(each)));
     let took = took.unwrap_or_default();
     let words = format!("{} packets{took}; {}", receiving.packets, receiving.stops_words(window));
-    Some(Hop::new("softirq", softirq_of(receiving), words, "running", receiving.took))
+    Some(Hop::new(Reason::Softirq, softirq_of(receiving), words, TaskState::Running, receiving.took))
 }
 
 /// How to check, and what would help.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whyslow_model::table::Task;
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Finding, Hop, Kind, Share};
 
 use super::{RULE, Spinner, processes, spinners};
@@ -74,5 +75,5 @@ fn filled(spinner: &Spinner<'_>, task: &Task, places: &Places, idle: Share) -> H
     let words =
         format!("{place}, which it had all the time, while {idle} of the host's CPU time was left over");
     let spun = Duration::from_nanos(task.exec_ns).mul_f64(share(spinner, task.pid).clamp(0.0, 1.0));
-    Hop::new("spin", format!("{} (pid {})", task.comm, task.pid), words, "running", spun)
+    Hop::new(Reason::Spin, format!("{} (pid {})", task.comm, task.pid), words, TaskState::Running, spun)
 }

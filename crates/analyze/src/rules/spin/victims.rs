@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Hop, Subject};
 
 use super::super::cpu_quota;
@@ -46,7 +47,8 @@ pub(super) fn of(spinner: &Spinner<'_>, ev: &Evidence<'_>, world: &World<'_>) ->
 /// Their wait, as a hop.
 pub(super) fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
     let waits_for = format!("a CPU, while {spinner} spins on one");
-    Hop::new("runnable", &victim.name, waits_for, "runnable", loss.likely).times(loss.waits, loss.worst)
+    Hop::new(Reason::Runnable, &victim.name, waits_for, TaskState::Runnable, loss.likely)
+        .times(loss.waits, loss.worst)
 }
 
 /// Who waited for CPUs, the process that waited most first.

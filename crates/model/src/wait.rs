@@ -1,0 +1,18 @@
+//! The vocabulary of waits: why a task waits or what it does, in which state, for what, who it is, and what is to be known
+//! of a chain. One name for one thing, from the recording to JSON; sentences are made of them where reports are.
+
+mod detail;
+mod named_by;
+mod note;
+mod reason;
+mod state;
+mod thing;
+mod who;
+
+pub use detail::{Detail, Operation, PeerAct, Spin};
+pub use named_by::NamedBy;
+pub use note::Note;
+pub use reason::Reason;
+pub use state::TaskState;
+pub use thing::Thing;
+pub use who::Who;

@@ -1,0 +1,347 @@
+//! What is waited for, or what is done on a CPU.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::Thing;
+use crate::timeline::LockKind;
+
+/// What is waited for, or what is done on a CPU. [`fmt::Display`] is its name, which a sentence can be made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Detail {
+    /// There is nothing to say.
+    #[default]
+    Nothing,
+    /// Something without a name of its own.
+    Thing(Thing),
+    /// A kernel lock.
+    Lock {
+        /// Its sort.
+        kind: LockKind,
+        /// Its name: "cgroup_mutex", "taken by foo".
+        name: String,
+        /// Whether it is to be written, of locks that can be read.
+        write: Option<bool>,
+    },
+    /// A lock on a file.
+    FileLock {
+        /// The file's name, where known.
+        file: Option<String>,
+    },
+    /// A block device.
+    Device {
+        /// Its name.
+        device: String,
+        /// What is done there.
+        operation: Operation,
+    },
+    /// A cgroup's limit on a device.
+    IoLimit {
+        /// The device's name.
+        device: String,
+    },
+    /// The other end of a connection.
+    Peer {
+        /// Its address, where known.
+        address: Option<String>,
+        /// What it has to do.
+        act: PeerAct,
+    },
+    /// Data to be written.
+    Synced {
+        /// The system call that waits for it.
+        call: String,
+    },
+    /// A grace period of RCU.
+    GracePeriod {
+        /// The function that asked for it.
+        caller: Option<String>,
+    },
+    /// A work item of the kernel.
+    WorkItem {
+        /// The function that asked for it.
+        caller: Option<String>,
+    },
+    /// A completion of the kernel.
+    Completion {
+        /// The function that waits for it.
+        function: Option<String>,
+    },
+    /// Kernel code that sleeps for a set time.
+    Sleeps {
+        /// The function.
+        function: Option<String>,
+    },
+    /// Kernel code that sleeps until it is its turn again.
+    NextTurn {
+        /// The function.
+        function: Option<String>,
+    },
+    /// Something in a function of the kernel.
+    InFunction {
+        /// The innermost function that says something.
+        function: String,
+    },
+    /// Something in a system call.
+    InCall {
+        /// The system call.
+        call: String,
+    },
+    /// Code of the kernel.
+    KernelCode {
+        /// The function at work.
+        function: String,
+        /// The function on whose behalf.
+        inside: Option<String>,
+    },
+    /// Code of the kernel that burns CPU to wait.
+    Spinning {
+        /// For whom.
+        whom: Spin,
+        /// The function that spins.
+        function: String,
+    },
+    /// Code of a program.
+    UserCode {
+        /// The function, where it has a name.
+        function: Option<String>,
+    },
+    /// A CPU that was asked and came late.
+    LateCpu {
+        /// Which, and why.
+        why: String,
+        /// The function that it was asked to run.
+        function: String,
+    },
+    /// Many short waits.
+    Short {
+        /// Each of them.
+        of: Box<Detail>,
+        /// Who ended them.
+        woken_by: Option<String>,
+    },
+    /// Parts too small to be told apart.
+    Smaller {
+        /// How many.
+        parts: usize,
+    },
+    /// A command that could not be traced.
+    NotTraced {
+        /// Why.
+        why: String,
+    },
+    /// A rule's own words.
+    Words(String),
+}
+
+/// What is done at a block device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the variants are their own words")]
+pub enum Operation {
+    PageFault,
+    Read,
+    Write,
+    Fsync,
+    Msync,
+    Sync,
+    CacheFlush,
+    Discard,
+    Command,
+    QueueSlot,
+    FileSystemBlock,
+    FileSystemData,
+    DirectIo,
+    SoftwareRaid,
+    IoUring,
+    SwapIn,
+    Reclaim,
+    ReclaimAtLimit,
+    WritebackThrottling,
+    /// Only the function or system call that waits is known.
+    In(String),
+    NotKnown,
+}
+
+impl Operation {
+    fn words(&self) -> &str {
+        match self {
+            Operation::PageFault => "page fault",
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Fsync => "fsync",
+            Operation::Msync => "msync",
+            Operation::Sync => "sync",
+            Operation::CacheFlush => "flush of its cache",
+            Operation::Discard => "discard",
+            Operation::Command => "I/O",
+            Operation::QueueSlot => "a free place in the queue",
+            Operation::FileSystemBlock => "a block of the file system",
+            Operation::FileSystemData => "the file system's data",
+            Operation::DirectIo => "direct I/O",
+            Operation::SoftwareRaid => "software RAID",
+            Operation::IoUring => "io_uring",
+            Operation::SwapIn => "swap-in",
+            Operation::Reclaim => "reclaim",
+            Operation::ReclaimAtLimit => "reclaim at its cgroup's limit",
+            Operation::WritebackThrottling => "writes held back by wbt",
+            Operation::In(function) => function,
+            Operation::NotKnown => "",
+        }
+    }
+}
+
+/// What the other end of a connection has to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the variants are their own words")]
+pub enum PeerAct {
+    Send,
+    Accept,
+    Take,
+    TakeAtClose,
+}
+
+/// For whom kernel code spins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the variants are their own words")]
+pub enum Spin {
+    Cpus,
+    LockOwner,
+    RtmutexOwner,
+    Spinlock,
+    ReaderWriterSpinlock,
+    Time,
+    StopMachine,
+    TextPatch,
+    InterruptHandler,
+    TimerFunction,
+    BitLock,
+    SequenceWriter,
+    PolledDevice,
+}
+
+impl Spin {
+    fn words(self) -> &'static str {
+        match self {
+            Spin::Cpus => "CPUs to answer",
+            Spin::LockOwner => "the owner of a mutex or rwsem that runs",
+            Spin::RtmutexOwner => "the owner of an rtmutex that runs",
+            Spin::Spinlock => "a spinlock",
+            Spin::ReaderWriterSpinlock => "a reader-writer spinlock",
+            Spin::Time => "time to pass",
+            Spin::StopMachine => "other CPUs to stop (stop_machine)",
+            Spin::TextPatch => "code to be patched on all CPUs",
+            Spin::InterruptHandler => "an interrupt handler to end",
+            Spin::TimerFunction => "a timer's function to end",
+            Spin::BitLock => "a bit lock",
+            Spin::SequenceWriter => "a sequence count's writer",
+            Spin::PolledDevice => "a device (polling for its completion)",
+        }
+    }
+}
+
+impl Detail {
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Detail::Nothing) || matches!(self, Detail::Words(words) if words.is_empty())
+    }
+
+    /// Whether it is more than a rule's words, and worth a field of its own.
+    pub(crate) fn is_typed(&self) -> bool {
+        !matches!(self, Detail::Nothing | Detail::Words(_))
+    }
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernels = |function: &Option<String>| function.clone().unwrap_or_else(|| "the kernel".to_owned());
+        match self {
+            Detail::Nothing => Ok(()),
+            Detail::Thing(thing) => thing.fmt(f),
+            Detail::Lock { kind, name, write } => {
+                let mode = match write {
+                    Some(true) => ", to write",
+                    Some(false) => ", to read",
+                    None => "",
+                };
+                write!(f, "{kind} {name}{mode}")
+            }
+            Detail::FileLock { file: Some(file) } => write!(f, "a file lock on {file}"),
+            Detail::FileLock { file: None } => f.write_str("a file lock"),
+            Detail::Device { device, operation } => match operation.words() {
+                "" => f.write_str(device),
+                words => write!(f, "{device} ({words})"),
+            },
+            Detail::IoLimit { device } => write!(f, "its cgroup's limit on {device}"),
+            Detail::Peer { address, act } => {
+                let peer = address.as_deref().unwrap_or("its peer");
+                match act {
+                    PeerAct::Send => write!(f, "data from {peer}"),
+                    PeerAct::Accept => write!(f, "{peer} to accept a connection"),
+                    PeerAct::Take => write!(f, "{peer} to take data"),
+                    PeerAct::TakeAtClose => write!(f, "{peer} to take what was left at close"),
+                }
+            }
+            Detail::Synced { call } => write!(f, "its data to be written ({call}())"),
+            Detail::GracePeriod { caller } => {
+                write!(f, "an RCU grace period{} (reporter: cannot tell)", For(caller))
+            }
+            Detail::WorkItem { caller } => write!(f, "a work item{}", For(caller)),
+            Detail::Completion { function } => write!(f, "a completion in {}", kernels(function)),
+            Detail::Sleeps { function } => write!(f, "{}, which sleeps", kernels(function)),
+            Detail::NextTurn { function } => write!(f, "its next turn ({})", kernels(function)),
+            Detail::InFunction { function } => write!(f, "something in {function}"),
+            Detail::InCall { call } => write!(f, "something in {call}()"),
+            Detail::UserCode { function: Some(function) } => write!(f, "user code ({function})"),
+            Detail::UserCode { function: None } => f.write_str("user code"),
+            Detail::KernelCode { function, inside: Some(inside) } => {
+                write!(f, "{function} in {inside} (kernel)")
+            }
+            Detail::KernelCode { function, inside: None } => write!(f, "{function} (kernel)"),
+            Detail::Spinning { whom, function } => write!(f, "spinning for {} ({function})", whom.words()),
+            Detail::LateCpu { why, function } => write!(f, "{why}, to run {function}"),
+            Detail::Short { of, woken_by: Some(waker) } => {
+                write!(f, "{of}, in short waits (woken by {waker})")
+            }
+            Detail::Short { of, woken_by: None } => write!(f, "{of}, in short waits"),
+            Detail::Smaller { parts } => write!(f, "other ({parts} parts)"),
+            Detail::NotTraced { why } => write!(f, "not traced: {why}"),
+            Detail::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+/// " for FUNCTION".
+struct For<'a>(&'a Option<String>);
+
+impl fmt::Display for For<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(function) => write!(f, " for {function}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<Thing> for Detail {
+    fn from(thing: Thing) -> Self {
+        Detail::Thing(thing)
+    }
+}
+
+impl From<String> for Detail {
+    fn from(words: String) -> Self {
+        Detail::Words(words)
+    }
+}
+
+impl From<&str> for Detail {
+    fn from(words: &str) -> Self {
+        Detail::Words(words.to_owned())
+    }
+}
