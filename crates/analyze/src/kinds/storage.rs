@@ -107,5 +107,5 @@ pub(super) fn throttle(wait: &Wait<'_>) -> WaitKind {
 pub(super) fn ask_io(wait: &Wait<'_>) -> Option<WaitKind> {
     wait.is_io().then_some(())?;
     let what = wait.first().map(str::to_owned).or_else(|| wait.call_name());
-    Some(io(wait, what.map_or(Operation::NotKnown, Operation::In)))
+    Some(io(wait, what.map_or(Operation::NotKnown, Operation::of_function)))
 }

@@ -166,6 +166,19 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// By the function or system call that waits: one that is called as an operation is, is that.
+    #[must_use]
+    pub fn of_function(function: String) -> Self {
+        match function.as_str() {
+            "read" => Operation::Read,
+            "write" => Operation::Write,
+            "fsync" => Operation::Fsync,
+            "msync" => Operation::Msync,
+            "sync" => Operation::Sync,
+            _ => Operation::In(function),
+        }
+    }
+
     fn words(&self) -> &str {
         match self {
             Operation::PageFault => "page fault",
