@@ -1,5 +1,6 @@
 # make run    examine this host          make test   everything that CI runs
 # make check  format, lints, unit tests  make bench  what looking costs
+# make quick  what changed, one fault, its twin, one chain of locks: two minutes once it was built
 # make soak   each live fault 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
 # make lab    every scenario, on real kernels in guests (ARGS="...": those of lab run)
 
@@ -14,7 +15,7 @@ LOCKED := --release --locked
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || command -v sudo)
 ARGS ?=
 
-.PHONY: all build setup run check lints borders unit live test soak bench install uninstall clean
+.PHONY: all build setup run quick check lints borders unit live test soak bench install uninstall clean
 .PHONY: lab lab-ci lab-setup lab-build
 
 all: build
@@ -42,7 +43,11 @@ unit:
 live:
 	@.ci/root-tests
 
-check: setup lints unit
+quick: setup
+	@.ci/quick
+
+check: setup
+	@.ci/check
 
 .PHONY: stage-build
 stage-build: lints
