@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use whyslow_model::{Frame, Missing, Recording, table};
+use whyslow_model::{Frame, Missing, Probe, Recording, table};
 
 use crate::parse::{self, Bad};
 
@@ -42,12 +42,12 @@ pub struct Evidence<'r> {
 
 /// Accessors of tables, with the name of the probe that fills them.
 macro_rules! tables {
-    ($($(#[$doc:meta])* $name:ident: $row:ident, $probe:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $row:ident, $probe:ident;)*) => {
         impl<'r> Evidence<'r> {$(
             $(#[$doc])*
             pub fn $name(&self) -> Result<&'r [table::$row], Missing> {
-                self.asked.note($probe);
-                self.rec.tables.$name.as_deref().ok_or_else(|| self.rec.why_missing($probe))
+                self.asked.note(Probe::$probe);
+                self.rec.tables.$name.as_deref().ok_or_else(|| self.rec.why_untold(Probe::$probe))
             }
         )*}
     };
@@ -55,41 +55,41 @@ macro_rules! tables {
 
 tables! {
     /// All tasks of the window.
-    tasks: Task, "task list";
+    tasks: Task, TaskList;
     /// All cgroups that had a task.
-    cgroups: Cgroup, "task list";
+    cgroups: Cgroup, TaskList;
     /// Stacks seen on CPU.
-    samples: Sample, "on-CPU samples";
+    samples: Sample, OnCpuSamples;
     /// Stacks that waited.
-    waits: Wait, "off-CPU stacks";
+    waits: Wait, OffCpuStacks;
     /// Interrupt time of each CPU.
-    cpus: Cpu, "interrupt time";
+    cpus: Cpu, InterruptTime;
     /// Memory work of tasks.
-    memory: Memory, "memory events";
+    memory: Memory, MemoryEvents;
     /// Block I/O by device, cgroup and direction.
-    disk: Disk, "block I/O";
+    disk: Disk, BlockIo;
     /// What tasks did, in order.
-    spans: Span, "off-CPU stacks";
+    spans: Span, OffCpuStacks;
     /// Processes that want wake-ups to be quick.
-    latency_holders: LatencyHolder, "holders of wake-up limits";
+    latency_holders: LatencyHolder, LatencyHolders;
     /// What the receive softirq did on each CPU.
-    polls: Poll, "received packets";
+    polls: Poll, ReceivedPackets;
     /// Sockets whose packets waited for a reader.
-    sockets: Socket, "receive queues";
+    sockets: Socket, ReceiveQueues;
     /// Who had which CPU for long.
-    runs: Run, "off-CPU stacks";
+    runs: Run, OffCpuStacks;
     /// What each CPU delivered.
-    speeds: Speed, "CPU speed";
+    speeds: Speed, CpuSpeed;
     /// Calls of other CPUs that came late.
-    cross_calls: CrossCall, "cross-CPU calls";
+    cross_calls: CrossCall, CrossCalls;
     /// Timers that came late.
-    late_timers: LateTimer, "late CPUs";
+    late_timers: LateTimer, LateCpus;
     /// Times in which a CPU took no interrupt.
-    gaps: Gap, "late CPUs";
+    gaps: Gap, LateCpus;
     /// How late each CPU was, by its state.
-    latenesses: Lateness, "late CPUs";
+    latenesses: Lateness, LateCpus;
     /// Code in which busy threads were met.
-    spins: Spin, "on-CPU samples";
+    spins: Spin, OnCpuSamples;
 }
 
 impl<'r> Evidence<'r> {
@@ -125,7 +125,7 @@ impl<'r> Evidence<'r> {
 
     /// An error if what would have seen tasks wait could not look: how long each waited is then not known, and not zero.
     pub fn waits_were_seen(&self) -> Result<(), Missing> {
-        const SEEN_BY: &str = "off-CPU stacks";
+        const SEEN_BY: &str = Probe::OffCpuStacks.name();
         let refused = self.rec.missing.iter().find(|note| note.missing.what().ends_with(SEEN_BY));
         match refused.filter(|_| self.rec.tables.spans.is_none()) {
             Some(note) => Err(note.missing.clone()),

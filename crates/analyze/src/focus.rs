@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use whyslow_model::{Document, Finding, Kind, Recording, Share, Subject, SubjectKind, seconds, table};
+use whyslow_model::{Document, Finding, Kind, Probe, Recording, Share, Subject, SubjectKind, seconds, table};
 
 /// What the user asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unse
         Some(all) => spent(&circle.name, all.iter().filter(|t| circle.has(t)), rec.window())
             .ok_or_else(|| on.unseen())?,
         None => {
-            format!("How {} spent its time cannot be said: {}.", circle.name, rec.why_missing("task list"))
+            format!("How {} spent its time cannot be said: {}.", circle.name, rec.why_untold(Probe::TaskList))
         }
     };
     let causes: Vec<_> = doc.findings.iter().filter(|f| f.kind == Kind::Cause).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use whyslow_model::chain::{Part, WallAccount};
 use whyslow_model::wait::{Detail, Reason};
-use whyslow_model::{Recording, Share};
+use whyslow_model::{Probe, Recording, Share};
 
 /// The account of a command of which no timeline was recorded.
 pub fn wall(recording: &Recording) -> Option<WallAccount> {
@@ -15,7 +15,7 @@ pub fn wall(recording: &Recording) -> Option<WallAccount> {
     }
     let wall = Duration::from_nanos(command.to_ns.saturating_sub(command.from_ns));
     let cpu = Duration::from_nanos(command.user_ns.saturating_add(command.system_ns));
-    let detail = Detail::NotTraced { why: recording.why_missing("timelines").to_string() };
+    let detail = Detail::NotTraced { why: recording.why_untold(Probe::OffCpuStacks).to_string() };
     let share = Share::of(wall.as_secs_f64(), wall.as_secs_f64());
     let whole =
         Part { reason: Reason::Unexplained, detail, time: wall, share: Some(share), ..Part::default() };

@@ -25,6 +25,9 @@ pub enum Kind {
     CannotTell,
 }
 
+/// The rule that `whyslow cpu` asks, and whose findings it shows.
+pub const SLOW_CPU: &str = "slow-cpu";
+
 /// How to check by hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {

@@ -8,6 +8,8 @@ mod finding;
 mod late;
 mod missing;
 pub mod napi;
+mod pattern;
+mod probe;
 mod recording;
 pub mod shell;
 pub mod speed;
@@ -18,7 +20,8 @@ mod units;
 pub mod wait;
 
 pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
-pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, Subject, SubjectKind};
+pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, SLOW_CPU, Subject, SubjectKind};
 pub use missing::{Missing, MissingNote};
+pub use probe::Probe;
 pub use recording::{FORMAT, Frame, Meta, Recording};
 pub use units::{Bytes, Share, seconds};

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pattern;
+
 /// Why a thing is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "why", rename_all = "snake_case")]
@@ -44,6 +46,16 @@ pub enum Missing {
         /// Why it cannot be told.
         reason: String,
     },
+    /// Of many, some were not looked at.
+    #[error("some of {what} below {below} were skipped: {reason}")]
+    CutShort {
+        /// What is missing.
+        what: String,
+        /// In this folder.
+        below: String,
+        /// Why they were not looked at.
+        reason: String,
+    },
     /// We chose not to look: too slow, too dangerous, too many.
     #[error("{what} was skipped: {reason}")]
     Skipped {
@@ -75,6 +87,12 @@ impl Missing {
         Missing::Skipped { what: what.into(), reason: reason.to_string() }
     }
 
+    /// Whether it says why a file is missing: by its name, or by a row of the table of files that it is one of.
+    #[must_use]
+    pub fn is_of(&self, file: &str) -> bool {
+        self.what() == file || pattern::names(self.what(), file)
+    }
+
     /// What is missing.
     #[must_use]
     pub fn what(&self) -> &str {
@@ -84,6 +102,7 @@ impl Missing {
             | Missing::NotAllowed { what, .. }
             | Missing::Broken { what, .. }
             | Missing::Unclear { what, .. }
+            | Missing::CutShort { what, .. }
             | Missing::Skipped { what, .. } => what,
         }
     }

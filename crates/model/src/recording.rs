@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::Tables;
 use crate::timeline::Watched;
-use crate::{Missing, MissingNote};
+use crate::{Missing, MissingNote, Probe};
 
 /// Version of the recording's format on disk.
 pub const FORMAT: u32 = 0;
@@ -96,10 +96,16 @@ impl Recording {
         self.frames.iter().rfind(|f| f.name == name).ok_or_else(|| self.why_missing(name))
     }
 
-    /// Why a file or table is not here.
+    /// Why what a probe fills is not here.
+    #[must_use]
+    pub fn why_untold(&self, probe: Probe) -> Missing {
+        self.why_missing(probe.name())
+    }
+
+    /// Why a file is not here: by its name, or by a row of the table of files that it is one of.
     #[must_use]
     pub fn why_missing(&self, name: &str) -> Missing {
-        let known = self.missing.iter().find(|note| note.missing.what() == name);
+        let known = self.missing.iter().find(|note| note.missing.is_of(name));
         match (known, &self.torn) {
             (Some(note), _) => note.missing.clone(),
             (None, Some(torn)) => Missing::broken(name, format!("the recording is torn: {torn}")),

@@ -23,7 +23,7 @@ use cycles::{Cycles, Events};
 use turn::Clocks;
 
 /// The name of this probe in reports.
-pub const WHAT: &str = "CPU speed";
+pub const WHAT: &str = whyslow_model::Probe::CpuSpeed.name();
 /// The name of its counters.
 pub const CYCLES: &str = "busy frequency";
 

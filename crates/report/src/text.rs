@@ -79,7 +79,7 @@ pub fn cpus(document: &Document, style: &Style) -> String {
     page.say("", &answer, ink);
     cpus::section(&mut page, document, style);
     let only = Document {
-        findings: document.findings.iter().filter(|f| f.rule == "slow-cpu").cloned().collect(),
+        findings: document.findings.iter().filter(|f| f.rule == whyslow_model::SLOW_CPU).cloned().collect(),
         ..document.clone()
     };
     causes(&mut page, &only);

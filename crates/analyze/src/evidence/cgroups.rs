@@ -1,6 +1,6 @@
 //! Cgroups: by id, how many there are, and how many removed ones are still there.
 
-use whyslow_model::Missing;
+use whyslow_model::{Frame, Missing, MissingNote};
 
 use super::Evidence;
 use crate::parse::{cgroups, flat};
@@ -30,12 +30,11 @@ impl Evidence<'_> {
     /// Memory cgroups of v1 that have a directory: each of them has one limit file, if the walk took all.
     fn memory_directories(&self) -> Result<u64, Missing> {
         let limits = self.files_like("sys/fs/cgroup/", "/memory.limit_in_bytes");
-        let left_out = |what: &str| match what.strip_prefix("some cgroups below ") {
-            Some(base) => limits.iter().any(|frame| frame.name.starts_with(base)),
-            None => what.contains("{v1:memory}"),
-        };
-        let skipped = |note: &&whyslow_model::MissingNote| {
-            matches!(note.missing, Missing::Skipped { .. }) && left_out(note.missing.what())
+        let is_one = |frame: &&Frame, below: &str| frame.name.starts_with(below);
+        let skipped = |note: &&MissingNote| match &note.missing {
+            Missing::CutShort { below, .. } => limits.iter().any(|frame| is_one(frame, below)),
+            Missing::Skipped { .. } => note.missing.is_of("sys/fs/cgroup/memory/memory.limit_in_bytes"),
+            _ => false,
         };
         if let Some(note) = self.rec.missing.iter().find(skipped) {
             return Err(note.missing.clone());
@@ -65,15 +64,17 @@ mod tests {
 
     #[test]
     fn on_v1_a_walk_that_was_cut_short_tells_nothing() {
-        for what in [
-            "some cgroups below sys/fs/cgroup/memory",
-            "{v1:memory}/{memory.limit_in_bytes,memory.swappiness}",
+        let reason = || "1000 were read, at least 5 more are there".to_owned();
+        let (what, below) = ("cgroups".to_owned(), "sys/fs/cgroup/memory".to_owned());
+        for missing in [
+            Missing::CutShort { what, below, reason: reason() },
+            Missing::skipped("{v1:memory}/{memory.limit_in_bytes,memory.swappiness}", reason()),
         ] {
             let host = Fixture::second()
                 .end("proc/cgroups", V1)
                 .end("sys/fs/cgroup/memory/memory.limit_in_bytes", "1\n")
-                .missing(Missing::skipped(what, "1000 were read, at least 5 more are there"));
-            assert_eq!(host.ev().dying_memory_cgroups().unwrap_err().what(), what);
+                .missing(missing.clone());
+            assert_eq!(host.ev().dying_memory_cgroups(), Err(missing));
         }
         assert!(Fixture::second().end("proc/cgroups", V1).ev().dying_memory_cgroups().is_err());
     }

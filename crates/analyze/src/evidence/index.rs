@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use whyslow_model::table::{Cgroup, Sample, Task};
-use whyslow_model::{Frame, Missing};
+use whyslow_model::{Frame, Missing, Probe};
 
 use super::Evidence;
 use super::losses::Once;
@@ -98,7 +98,7 @@ impl<'r> Evidence<'r> {
     /// Where the threads of a process were met on a CPU.
     #[must_use]
     pub fn samples_of(&self, tgid: u32) -> &[&'r Sample] {
-        self.asked.note("on-CPU samples");
+        self.asked.note(Probe::OnCpuSamples);
         let samples = self.rec.tables.samples.as_deref().unwrap_or_default();
         let all = self.index.samples.get_or_init(|| by(samples, |sample| sample.tgid));
         all.get(&tgid).map_or(&[], Vec::as_slice)
@@ -148,8 +148,8 @@ impl<'r> Evidence<'r> {
     /// Chains of waits of the whole host, whoever is watched.
     pub(crate) fn host_chains(&self) -> &[HostChain<'r>] {
         let chains = || {
-            self.asked.note("off-CPU stacks");
-            self.asked.note("kernel locks");
+            self.asked.note(Probe::OffCpuStacks);
+            self.asked.note(Probe::KernelLocks);
             self.graph().map(WaitGraph::host_chains).unwrap_or_default()
         };
         self.asked.once(&self.index.chains, chains).as_slice()

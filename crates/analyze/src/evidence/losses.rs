@@ -3,7 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 
-use whyslow_model::{Missing, Recording};
+use whyslow_model::{Missing, Probe, Recording};
 
 use super::Evidence;
 
@@ -12,16 +12,16 @@ const NEGLIGIBLE: f64 = 0.01;
 
 /// The probes whose tables a rule has asked.
 #[derive(Debug, Default)]
-pub(super) struct Asked(RefCell<BTreeSet<&'static str>>);
+pub(super) struct Asked(RefCell<BTreeSet<Probe>>);
 
 impl Asked {
-    pub(super) fn note(&self, probe: &'static str) {
+    pub(super) fn note(&self, probe: Probe) {
         self.0.borrow_mut().insert(probe);
     }
 }
 
 /// What several rules ask for and is made once, with the probes that it rests on.
-pub(super) type Once<T> = OnceCell<(T, BTreeSet<&'static str>)>;
+pub(super) type Once<T> = OnceCell<(T, BTreeSet<Probe>)>;
 
 impl Asked {
     /// Makes it where it is not there yet. Whoever asks for it has asked what it rests on, the first and the last alike.
@@ -37,39 +37,47 @@ impl Asked {
 }
 
 /// What a probe noted, in the units of its losses; `None`: these are not counted alike, and any loss may matter.
-fn noted(rec: &Recording, probe: &str) -> Option<u64> {
+fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
     let tables = &rec.tables;
     let sum = |counts: &mut dyn Iterator<Item = u64>| counts.fold(0, u64::saturating_add);
     Some(match probe {
-        "on-CPU samples" => sum(&mut tables.samples.iter().flatten().map(|row| row.count)),
-        "off-CPU stacks" => sum(&mut tables.spans.iter().flatten().map(|_| 1)),
-        "kernel locks" => sum(&mut tables.locks.iter().flatten().map(|row| row.count)),
-        "block I/O" => sum(&mut tables.disk.iter().flatten().map(|row| row.requests)),
-        "task list" => sum(&mut tables.tasks.iter().flatten().map(|_| 1)),
-        "work items" => sum(&mut tables.works.iter().flatten().map(|row| row.count)),
-        "system calls" => sum(&mut tables.calls.iter().flatten().map(|row| row.count)),
+        Probe::OnCpuSamples => sum(&mut tables.samples.iter().flatten().map(|row| row.count)),
+        Probe::OffCpuStacks => sum(&mut tables.spans.iter().flatten().map(|_| 1)),
+        Probe::KernelLocks => sum(&mut tables.locks.iter().flatten().map(|row| row.count)),
+        Probe::BlockIo => sum(&mut tables.disk.iter().flatten().map(|row| row.requests)),
+        Probe::TaskList => sum(&mut tables.tasks.iter().flatten().map(|_| 1)),
+        Probe::WorkItems => sum(&mut tables.works.iter().flatten().map(|row| row.count)),
+        Probe::SystemCalls => sum(&mut tables.calls.iter().flatten().map(|row| row.count)),
         // Its table has a row a task, and only its being full loses anything: rows are the least that was seen.
-        "memory events" => sum(&mut tables.memory.iter().flatten().map(|_| 1)),
+        Probe::MemoryEvents => sum(&mut tables.memory.iter().flatten().map(|_| 1)),
         // Of what came late, each has its place among the latenesses, whether or not there was one for its row.
-        "late CPUs" => {
+        Probe::LateCpus => {
             let late = sum(&mut tables.latenesses.iter().flatten().map(|row| row.late));
             late.saturating_add(sum(&mut tables.gaps.iter().flatten().map(|_| 1)))
         }
-        "interrupt time" => {
+        Probe::InterruptTime => {
             let lines = tables.cpus.iter().flatten().flat_map(|cpu| &cpu.hardirqs);
             sum(&mut lines.map(|(.., count)| *count))
         }
-        "TCP connects" => sum(&mut tables.connects.iter().flatten().map(|row| row.count)),
-        _ => return None,
+        Probe::TcpConnects => sum(&mut tables.connects.iter().flatten().map(|row| row.count)),
+        Probe::BpfPrograms
+        | Probe::Code
+        | Probe::CpuSpeed
+        | Probe::CrossCalls
+        | Probe::LatencyHolders
+        | Probe::ListeningSockets
+        | Probe::ReceiveQueues
+        | Probe::ReceivedPackets => return None,
     })
 }
 
 /// Which table a loss is of: "code of on-CPU samples" is one of "on-CPU samples". What a look at received packets loses are
 /// sockets beyond those that it follows; what softirqs did is in a place of each CPU, and whole.
 fn table_of(what: &str) -> &str {
-    match what.trim_start_matches("code of ") {
-        "received packets" => "receive queues",
-        table => table,
+    match Probe::by_name(what) {
+        Some(Probe::Code) => Probe::OnCpuSamples.name(),
+        Some(Probe::ReceivedPackets) => Probe::ReceiveQueues.name(),
+        _ => what,
     }
 }
 
@@ -77,7 +85,7 @@ fn table_of(what: &str) -> &str {
 fn in_part(rec: &Recording, probe: &str) -> Option<Missing> {
     let of_it = rec.meta.lost_events.iter().filter(|(what, _)| table_of(what) == probe);
     let lost = of_it.map(|(_, lost)| *lost).fold(0, u64::saturating_add);
-    let Some(noted) = noted(rec, probe) else {
+    let Some(noted) = Probe::by_name(probe).and_then(|probe| noted(rec, probe)) else {
         let reason = || format!("a table was full, and {lost} could not be noted");
         return (lost > 0).then(|| Missing::skipped(format!("a part of {probe}"), reason()));
     };
@@ -97,8 +105,8 @@ pub(crate) fn all_in_part(rec: &Recording) -> impl Iterator<Item = Missing> {
 
 impl Evidence<'_> {
     /// `Err`: what the probe `probe` told is not whole, and a rule that rests on it cannot say that something is not.
-    pub fn whole(&self, probe: &str) -> Result<(), Missing> {
-        in_part(self.rec, probe).map_or(Ok(()), Err)
+    pub fn whole(&self, probe: Probe) -> Result<(), Missing> {
+        in_part(self.rec, probe.name()).map_or(Ok(()), Err)
     }
 
     /// From here on it is noted which tables are asked.
@@ -108,12 +116,13 @@ impl Evidence<'_> {
 
     /// Why one of the tables that were asked is not whole.
     pub(crate) fn asked_in_part(&self) -> Option<Missing> {
-        self.asked.0.borrow().iter().find_map(|probe| self.whole(probe).err())
+        self.asked.0.borrow().iter().find_map(|probe| self.whole(*probe).err())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use whyslow_model::Probe;
     use whyslow_model::table::Sample;
 
     use super::super::fixture::Fixture;
@@ -124,7 +133,7 @@ mod tests {
             let samples = vec![Sample { count: 990, ..Sample::default() }];
             let mut host = Fixture::second().with(|tables| tables.samples = Some(samples));
             host.0.meta.lost_events = vec![("code of on-CPU samples".into(), lost)];
-            host.ev().whole("on-CPU samples").map_err(|why| why.to_string())
+            host.ev().whole(Probe::OnCpuSamples).map_err(|why| why.to_string())
         };
         assert_eq!(of(10), Ok(()));
         let why =
@@ -143,13 +152,15 @@ mod tests {
                 tables.latenesses = Some(vec![Lateness { late: 900, count: 90_000, ..Lateness::default() }]);
             });
             host.0.meta.lost_events = vec![(what.into(), lost)];
-            host.ev().whole(what).is_ok()
+            host.ev().whole(Probe::by_name(what).unwrap()).is_ok()
         };
         for what in ["memory events", "late CPUs"] {
             assert_eq!((of(what, 10), of(what, 40_000)), (true, false), "{what}");
         }
         assert_eq!((of("interrupt time", 0), of("interrupt time", 1)), (true, false), "nothing was noted");
-        assert!(!of("some new probe", 1));
+        let mut newer = Fixture::second();
+        newer.0.meta.lost_events = vec![("a probe of tomorrow".into(), 1)];
+        assert_eq!(super::all_in_part(&newer.0).count(), 1);
     }
 
     /// Thousands of sockets are beyond those that are followed, on hosts that have as many: softirqs are told all the same.
@@ -158,7 +169,8 @@ mod tests {
         let mut host = Fixture::second();
         host.0.meta.lost_events = vec![("received packets".into(), 40)];
         assert_eq!(
-            ["received packets", "receive queues"].map(|what| host.ev().whole(what).is_ok()),
+            ["received packets", "receive queues"]
+                .map(|what| host.ev().whole(Probe::by_name(what).unwrap()).is_ok()),
             [true, false]
         );
     }

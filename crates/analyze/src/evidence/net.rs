@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use whyslow_model::{Frame, Missing, table};
+use whyslow_model::{Frame, Missing, MissingNote, Probe, table};
 
 use super::Evidence;
 use crate::parse::netstat::{self, Netstat};
@@ -32,13 +32,13 @@ impl<'r> Evidence<'r> {
             .tables
             .connects
             .as_deref()
-            .ok_or_else(|| self.recording().why_missing("TCP connects"))
+            .ok_or_else(|| self.recording().why_untold(Probe::TcpConnects))
     }
 
     /// Listening sockets that turned connections away.
     pub fn listeners(&self) -> Result<&'r [table::Listener], Missing> {
         let tables = &self.recording().tables;
-        tables.listeners.as_deref().ok_or_else(|| self.recording().why_missing("listening sockets"))
+        tables.listeners.as_deref().ok_or_else(|| self.recording().why_untold(Probe::ListeningSockets))
     }
 
     /// BPF programs of others.
@@ -47,7 +47,7 @@ impl<'r> Evidence<'r> {
             .tables
             .programs
             .as_deref()
-            .ok_or_else(|| self.recording().why_missing("BPF programs"))
+            .ok_or_else(|| self.recording().why_untold(Probe::BpfPrograms))
     }
 
     /// Protocol counters of every network namespace that was recorded twice.
@@ -66,7 +66,7 @@ impl<'r> Evidence<'r> {
             }
         }
         if found.is_empty() {
-            return Err(self.recording().why_missing("net/netstat"));
+            return Err(self.why_not_in_netns("net/netstat"));
         }
         Ok(found.into_values().collect())
     }
@@ -74,7 +74,7 @@ impl<'r> Evidence<'r> {
     /// What each CPU did with received packets in the window. The kernel's counters wrap at 2^32.
     pub fn softnet(&self) -> Result<Vec<Softnet>, Missing> {
         let Some((_, first, last)) = self.in_netns("net/softnet_stat").into_iter().next() else {
-            return Err(self.recording().why_missing("net/softnet_stat"));
+            return Err(self.why_not_in_netns("net/softnet_stat"));
         };
         let parsed = |f: &Frame| softnet::parse(&text(f)).map_err(|bad| Missing::broken(f.name.clone(), bad));
         let before: BTreeMap<u32, Softnet> = parsed(first)?.into_iter().map(|s| (s.cpu, s)).collect();
@@ -88,6 +88,14 @@ impl<'r> Evidence<'r> {
             })
         };
         Ok(parsed(last)?.into_iter().filter_map(rise).collect())
+    }
+
+    /// Why a file of network namespaces is of none of them.
+    pub(crate) fn why_not_in_netns(&self, file: &str) -> Missing {
+        let names = [format!("netns/0/{file}"), format!("proc/{file}")];
+        let known = |note: &&MissingNote| names.iter().any(|name| note.missing.is_of(name));
+        let note = self.recording().missing.iter().find(known);
+        note.map_or_else(|| self.recording().why_missing(file), |note| note.missing.clone())
     }
 
     /// A file of every network namespace that has two frames of it, each once: (inode, first, last).
@@ -165,5 +173,15 @@ mod tests {
         let rec = Recording::default();
         assert_eq!(Evidence::of(&rec).netns(), Err(Missing::not_recorded("net/netstat")));
         assert!(Evidence::of(&rec).connects().is_err());
+    }
+
+    /// Whoever could not read says so of a row of files.
+    #[test]
+    fn why_a_file_is_of_no_namespace_is_what_was_said_of_its_row() {
+        let (what, way_out) =
+            ("netns/{netns}/net/{snmp,netstat,sockstat,dev}".to_owned(), "be root".to_owned());
+        let refused = Missing::NotAllowed { what, way_out };
+        let rec = Recording { missing: vec![refused.clone().into()], ..Default::default() };
+        assert_eq!(Evidence::of(&rec).netns(), Err(refused));
     }
 }

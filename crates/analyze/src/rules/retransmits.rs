@@ -42,7 +42,7 @@ fn segments(net: &Netns) -> Option<(u64, u64)> {
 fn all(ev: &Evidence<'_>) -> Result<Vec<(Netns, u64, u64)>, Missing> {
     let with = |net: Netns| segments(&net).map(|(again, sent)| (net, again, sent));
     let found: Vec<_> = ev.netns()?.into_iter().filter_map(with).collect();
-    if found.is_empty() { Err(ev.recording().why_missing("net/snmp")) } else { Ok(found) }
+    if found.is_empty() { Err(ev.why_not_in_netns("net/snmp")) } else { Ok(found) }
 }
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {

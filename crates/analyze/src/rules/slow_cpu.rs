@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{self, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Probe, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -18,7 +18,7 @@ use crate::speed::{
 
 /// The rule.
 pub const RULE: Rule = Rule {
-    id: "slow-cpu",
+    id: whyslow_model::SLOW_CPU,
     question: "Did a CPU do less in its time than it should?",
     what: "A CPU runs below the speed that it was bought for: a governor or limit holds its clock down, heat or a power \
            limit throttles it, or something that is no task takes its time in pieces. What runs there is slow, and queues \
@@ -98,9 +98,9 @@ fn world(ev: &Evidence<'_>) -> Result<World, Missing> {
     let world = World::of(ev)?;
     match (world.measured.is_empty(), world.skipped.first()) {
         (true, Some((cpu, why))) => {
-            Err(Missing::skipped("CPU speed", format!("CPU {cpu} and all others: {why}")))
+            Err(Missing::skipped(Probe::CpuSpeed.name(), format!("CPU {cpu} and all others: {why}")))
         }
-        (true, None) => Err(Missing::broken("CPU speed", "no CPU is online")),
+        (true, None) => Err(Missing::broken(Probe::CpuSpeed.name(), "no CPU is online")),
         _ => Ok(world),
     }
 }

@@ -47,7 +47,8 @@ impl Files {
             &mut self.things,
             |base, taken, left| {
                 let reason = format!("{taken} are read, at least {left} more are there");
-                note(Missing::skipped(format!("some cgroups below {base}"), reason), noted, seen);
+                let cut = Missing::CutShort { what: "cgroups".to_owned(), below: base.to_owned(), reason };
+                note(cut, noted, seen);
             },
         );
     }

@@ -46,7 +46,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let told = args.telling.beside(baseline.as_ref()).tell_as(cpus, &recording, None, out);
     args.keeping.keep(&recording)?;
     let document = told?;
-    let is_cause = |f: &whyslow_model::Finding| f.kind == Kind::Cause && f.rule == "slow-cpu";
+    let is_cause = |f: &whyslow_model::Finding| f.kind == Kind::Cause && f.rule == whyslow_model::SLOW_CPU;
     Ok(match document.cpus.iter().any(|cpu| cpu.not_measured.is_none()) {
         false => Outcome::CouldNotLook,
         true if document.findings.iter().any(is_cause) => Outcome::Found,
