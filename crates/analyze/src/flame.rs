@@ -75,8 +75,8 @@ fn waits(recording: &Recording, scope: &Scope<'_>) -> Vec<Line> {
     if recording.tables.spans.is_none() {
         return off_cpu::lines(recording, scope);
     }
-    let is_wait = |(labels, _): &Line| labels.iter().any(|label| label.starts_with("-- waits for "));
-    crate::graph::paths(recording).into_iter().filter(is_wait).collect()
+    let waits = crate::graph::paths(recording).into_iter().filter(|path| path.waits);
+    waits.map(|path| (path.labels, path.ns)).collect()
 }
 
 /// Whose time it is.

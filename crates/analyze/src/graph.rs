@@ -31,6 +31,7 @@ pub use chains::CHAIN_THRESHOLD;
 pub(crate) use chains::{HostChain, WITHOUT_A_BREAK};
 pub use culprit::UNKNOWN;
 use facts::Graph;
+pub use flames::Path;
 
 use crate::rules::cpu_quota;
 use crate::{Evidence, kinds};
@@ -79,6 +80,6 @@ pub fn chains(recording: &Recording) -> Vec<Chain> {
 /// hop "-- waits for X" and the next task's name, to the leaf; with nanoseconds. Those of watched tasks add up to their
 /// wall time; on the whole host only lost time is there.
 #[must_use]
-pub fn paths(recording: &Recording) -> Vec<(Vec<String>, u64)> {
+pub fn paths(recording: &Recording) -> Vec<Path> {
     Graph::of(recording, kinds::of).map(|graph| flames::paths(&graph)).unwrap_or_default()
 }

@@ -21,6 +21,7 @@ pub fn wall(recording: &Recording) -> Option<WallAccount> {
         Part { reason: Reason::Unexplained, detail, time: wall, share: Some(share), ..Part::default() };
     Some(WallAccount {
         of: watched.subject.clone(),
+        is_sum: false,
         wall,
         cpu,
         // Its children's CPU time is in `cpu`, perhaps on several CPUs at once: at least this long nobody ran.

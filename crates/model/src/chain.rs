@@ -15,6 +15,9 @@ use crate::{Culprit, Hop, Share};
 pub struct WallAccount {
     /// Whose wall time: a command line, a process, a cgroup.
     pub of: String,
+    /// It is the time of several tasks, summed: nothing took it.
+    #[serde(skip)]
+    pub is_sum: bool,
     /// Wall time: of a command, from its start to its end; of many tasks, summed over them.
     #[serde(rename = "wall_s", serialize_with = "in_seconds")]
     pub wall: Duration,

@@ -12,8 +12,22 @@ const NARROWEST: u64 = 5000;
 /// Pieces of timelines that paths may look at.
 const FUEL: u64 = 6_000_000;
 
-/// Labels from the root to a leaf, with time; sorted.
-pub(super) fn paths(graph: &Graph<'_>) -> Vec<(Vec<String>, u64)> {
+/// A way from the root to a leaf.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Path {
+    /// A thread's name, its frames, and what is on top of them.
+    pub labels: Vec<String>,
+    /// It leads by way of a wait.
+    pub waits: bool,
+    /// Its time.
+    pub ns: u64,
+}
+
+/// Ways from the root to a leaf, by their labels, in order; and whether they lead by way of a wait.
+type Paths = Table<(Vec<String>, bool), u64>;
+
+/// All of them, sorted.
+pub(super) fn paths(graph: &Graph<'_>) -> Vec<Path> {
     graph.refuel(FUEL);
     // One root a thread's name, and below it one a stack.
     let mut roots: Table<(Called, Option<u32>), Vec<Node>> = Table::default();
@@ -23,17 +37,18 @@ pub(super) fn paths(graph: &Graph<'_>) -> Vec<(Vec<String>, u64)> {
         roots.entry((node.key.who, stack)).or_default().push(node);
     }
     let whole: u64 = roots.values().flatten().map(|node| node.ns).sum();
-    let mut out: Table<Vec<String>, u64> = Table::default();
+    let mut out = Paths::default();
     for ((who, stack), nodes) in roots {
         let mut labels = vec![graph.names.who(who).to_string()];
         labels.extend(graph.stacks.kernel(stack).iter().rev().cloned());
         for node in merged(nodes, &graph.rests).iter() {
             let mut at = labels.clone();
-            grow(graph, node, who, whole / NARROWEST, &mut at, &mut out);
+            grow(graph, node, (who, false), whole / NARROWEST, &mut at, &mut out);
         }
     }
-    let mut out: Vec<_> = out.into_iter().collect();
-    out.sort();
+    let path = |((labels, waits), ns)| Path { labels, waits, ns };
+    let mut out: Vec<Path> = out.into_iter().map(path).collect();
+    out.sort_by(|a, b| (&a.labels, a.ns).cmp(&(&b.labels, b.ns)));
     out
 }
 
@@ -64,31 +79,30 @@ fn nodes(graph: &Graph<'_>) -> Vec<Node> {
     each.flat_map(|parts| parts.to_vec()).collect()
 }
 
-/// Add a node and what it went to above `labels`.
+/// Add a node and what it went to above `labels`. `above`: whose node is below it, and whether that or one further down is a wait.
 fn grow(
     graph: &Graph<'_>,
     node: &Node,
-    above: Called,
+    above: (Called, bool),
     narrow: u64,
     labels: &mut Vec<String>,
-    out: &mut Table<Vec<String>, u64>,
+    out: &mut Paths,
 ) {
     let depth = labels.len();
-    if node.key.who != above && node.key.who != graph.rests.nobody {
+    if node.key.who != above.0 && node.key.who != graph.rests.nobody {
         labels.push(graph.names.who(node.shown).to_string());
     }
     let what = graph.details.of(node.key.what);
-    labels.push(match node.key.sort {
-        Sort::Wait | Sort::Short | Sort::Ready => format!("-- waits for {what}"),
-        _ => what.to_string(),
-    });
+    let is_wait = matches!(node.key.sort, Sort::Wait | Sort::Short | Sort::Ready);
+    labels.push(if is_wait { format!("-- waits for {what}") } else { what.to_string() });
+    let waits = above.1 || is_wait;
     let mut left = node.ns;
     for part in node.parts.iter().filter(|part| part.ns > narrow) {
         left = left.saturating_sub(part.ns);
-        grow(graph, part, node.key.who, narrow, labels, out);
+        grow(graph, part, (node.key.who, waits), narrow, labels, out);
     }
     if left > 0 {
-        let sum = out.entry(labels.clone()).or_default();
+        let sum = out.entry((labels.clone(), waits)).or_default();
         *sum = sum.saturating_add(left);
     }
     labels.truncate(depth);

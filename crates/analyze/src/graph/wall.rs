@@ -37,6 +37,7 @@ pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
     let unsaid: u64 = parts.iter().map(|node| node.unsaid).sum();
     Some(WallAccount {
         of,
+        is_sum: watched.command.is_none(),
         wall: Duration::from_nanos(wall),
         cpu: cpu(graph, watched),
         gap: Duration::from_nanos(wall.saturating_sub(whole.ran)),

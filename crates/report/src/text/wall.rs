@@ -29,8 +29,7 @@ const END: usize = 64;
 pub(super) fn answer(wall: &WallAccount) -> String {
     let of = shortened(&plain(&wall.of), SUBJECT);
     let of = if of.is_empty() { "It".to_owned() } else { of };
-    // Of many threads the time is a sum: nothing took it.
-    let verb = if of.starts_with("thread") || of.starts_with("the thread") { "spent" } else { "took" };
+    let verb = if wall.is_sum { "spent" } else { "took" };
     let mut leaves = BTreeMap::new();
     for part in &wall.parts {
         add_leaves(part, "", 0, &mut leaves);

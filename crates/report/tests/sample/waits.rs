@@ -201,6 +201,7 @@ pub fn wall() -> WallAccount {
     ];
     WallAccount {
         of: "cargo build".into(),
+        is_sum: false,
         wall: s(12.3),
         cpu: s(18.2),
         gap: s(3.1),

@@ -86,12 +86,13 @@ fn an_exam_names_five_chains_and_all_with_v() {
 
 #[test]
 fn many_threads_spend_their_time_and_a_command_takes_it() {
-    let of = |of: &str| WallAccount { of: of.into(), ..waits::wall() };
+    let of = |of: &str, is_sum| WallAccount { of: of.into(), is_sum, ..waits::wall() };
     let said = |wall| text(&Document { wall: Some(wall), ..sample::empty() }, &SHORT);
     assert!(
-        said(of("threads of nginx.service")).contains("\nthreads of nginx.service spent 12.3 s: 62 % rustc:")
+        said(of("threads of nginx.service", true))
+            .contains("\nthreads of nginx.service spent 12.3 s: 62 % rustc:")
     );
-    assert!(said(of("cargo build")).contains("\ncargo build took 12.3 s: 62 % rustc: user code"));
+    assert!(said(of("cargo build", false)).contains("\ncargo build took 12.3 s: 62 % rustc: user code"));
     let all_said = WallAccount { unexplained: Duration::ZERO, ..waits::wall() };
     assert!(said(all_said).contains("gap 3.1 s; nothing is unexplained\n"));
 }

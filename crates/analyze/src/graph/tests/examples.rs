@@ -342,11 +342,11 @@ fn a_flame_is_as_wide_as_the_wall_time() {
     let mut host = ladder(Wait { on: "nanosleep", ..Wait::default() });
     host.watch(1);
     let paths = flames::paths(&host.graph());
-    assert_eq!(paths.iter().map(|(_, ns)| ns).sum::<u64>(), 200 * MS);
-    let deepest = paths.iter().max_by_key(|(labels, ns)| (labels.len(), *ns)).unwrap();
+    assert_eq!(paths.iter().map(|path| path.ns).sum::<u64>(), 200 * MS);
+    let deepest = paths.iter().max_by_key(|path| (path.labels.len(), path.ns)).unwrap();
     let want = "a;entry;mutex_lock;-- waits for a mutex;b;-- waits for a mutex;c;-- waits for a mutex;d;\
                 -- waits for its own sleep";
-    assert_eq!((deepest.0.join(";").as_str(), deepest.1), (want, 85 * MS));
+    assert_eq!((deepest.labels.join(";").as_str(), deepest.ns), (want, 85 * MS));
 }
 
 fn told_parts(parts: &[Part]) -> Vec<(String, u64)> {
