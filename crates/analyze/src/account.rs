@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Task;
+use whyslow_model::wait::TaskState;
 use whyslow_model::{Account, CgroupShare, Share, StateShare, seconds};
 
 use crate::{Evidence, hidden, names};
@@ -25,9 +26,12 @@ pub fn of(ev: &Evidence<'_>) -> Account {
     let mut by_state = cpu_states(ev);
     let known: Duration = by_state.iter().map(|s| s.time).sum();
     let unexplained = if by_state.is_empty() { Duration::ZERO } else { wall.saturating_sub(known) };
-    let waits: [(&str, fn(&Task) -> u64); 3] =
-        [("runnable", |t| t.runnable_ns), ("disk", |t| t.io_ns), ("blocked", |t| t.blocked_ns)];
-    by_state.extend(waits.map(|(state, field)| share("wait", state, sum(field))));
+    let waits: [(TaskState, fn(&Task) -> u64); 3] = [
+        (TaskState::Runnable, |t| t.runnable_ns),
+        (TaskState::IoWait, |t| t.io_ns),
+        (TaskState::Uninterruptible, |t| t.blocked_ns),
+    ];
+    by_state.extend(waits.map(|(state, field)| share("wait", state.word(), sum(field))));
     Account {
         wall,
         cpu: sum(|t| t.exec_ns),
@@ -52,7 +56,7 @@ fn cpu_states(ev: &Evidence<'_>) -> Vec<StateShare> {
         ("hardirq", cpu.irq),
         ("softirq", cpu.softirq),
         ("steal", cpu.steal),
-        ("idle, disk wait", cpu.iowait),
+        ("iowait", cpu.iowait),
         ("idle", cpu.idle),
     ];
     states.into_iter().map(|(state, time)| share("cpu", state, time)).collect()
@@ -77,16 +81,16 @@ fn by_cgroup(ev: &Evidence<'_>) -> Vec<CgroupShare> {
                 tasks: 0,
                 cpu: Duration::ZERO,
                 runnable: Duration::ZERO,
-                disk: Duration::ZERO,
+                uninterruptible: Duration::ZERO,
             }
         });
         row.tasks = row.tasks.saturating_add(1).saturating_add(task.folded);
         row.cpu += Duration::from_nanos(task.exec_ns);
         row.runnable += Duration::from_nanos(task.runnable_ns);
-        row.disk += Duration::from_nanos(task.io_ns.saturating_add(task.blocked_ns));
+        row.uninterruptible += Duration::from_nanos(task.io_ns.saturating_add(task.blocked_ns));
     }
     let mut rows: Vec<CgroupShare> = rows.into_values().collect();
-    rows.sort_by_key(|r| std::cmp::Reverse(r.cpu + r.runnable + r.disk));
+    rows.sort_by_key(|r| std::cmp::Reverse(r.cpu + r.runnable + r.uninterruptible));
     rows.truncate(MOST_CGROUPS);
     rows
 }

@@ -96,9 +96,9 @@ impl<'r> Sum<'r> {
             worst: Duration::from_nanos(self.worst_ns),
             running: Duration::from_nanos(self.split.running_ns),
             runnable: Duration::from_nanos(self.split.runnable_ns),
-            io: Duration::from_nanos(self.split.io_ns),
-            blocked: Duration::from_nanos(self.split.blocked_ns),
-            sleep: Duration::from_nanos(self.split.sleep_ns),
+            io_wait: Duration::from_nanos(self.split.io_ns),
+            uninterruptible: Duration::from_nanos(self.split.blocked_ns),
+            sleeping: Duration::from_nanos(self.split.sleep_ns),
         }
     }
 }

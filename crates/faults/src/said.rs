@@ -262,7 +262,7 @@ impl Sight {
         let rows = list(document, "account.by_cgroup")?;
         let (used, edge) = (self.used.as_secs_f64(), EDGE.as_secs_f64());
         let all = |row: &Value| {
-            ["cpu_s", "runnable_s", "disk_s"].iter().filter_map(|name| row[*name].as_f64()).sum()
+            ["cpu_s", "runnable_s", "uninterruptible_s"].iter().filter_map(|name| row[*name].as_f64()).sum()
         };
         let Some(row) = rows.iter().find(|row| row["id"] == *self.group) else {
             // Only the largest are told: who used less than each of a long list is not among them.

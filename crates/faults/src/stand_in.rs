@@ -93,7 +93,7 @@ pub fn whole() -> Value {
         "account": {"wall_s": 6.0, "cpu_s": 0.1, "gap_s": 0.0, "unexplained_s": 0.0, "notes": [],
             "by_state": [{"of": "cpu", "state": "idle", "time_s": 5.9}],
             "by_cgroup": [{"id": "/", "name": "the root cgroup", "tasks": 9, "cpu_s": 0.1, "runnable_s": 0.0,
-                "disk_s": 0.0}]},
+                "uninterruptible_s": 0.0}]},
         "own_cost": {"cpu_s": 0.2, "rss_bytes": 40 << 20, "bpf_s": 0.01, "lost_events": 0},
     })
 }

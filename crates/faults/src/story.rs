@@ -288,7 +288,7 @@ mod tests {
         let chain = json!({"chains": [{"time_s": 1.0, "worst_s": 2.0, "hops": [{"lost_s": 0.5}]}]});
         assert_eq!(broken(&chain).len(), 2);
         let account = json!({"account": {"cpu_s": 1.0, "gap_s": 1.0, "by_cgroup": [{"cpu_s": 2.0}],
-            "by_state": [{"of": "wait", "state": "disk", "time_s": 0.5}, {"of": "cpu", "state": "user", "time_s": 9.0}]}});
+            "by_state": [{"of": "wait", "state": "io-wait", "time_s": 0.5}, {"of": "cpu", "state": "user", "time_s": 9.0}]}});
         assert_eq!(broken(&account).len(), 2);
     }
 

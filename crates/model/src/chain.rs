@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::finding::{in_seconds, round};
 use crate::timeline::LockKind;
-use crate::wait::{Detail, NamedBy, Note, Reason, TaskState, Who};
+use crate::wait::{Deed, Detail, Mismatch, NamedBy, Note, Reason, TaskState, Who};
 use crate::{Culprit, Hop, Share};
 
 /// The wall time of the watched tasks, or of a command, explained.
@@ -35,7 +35,7 @@ pub struct WallAccount {
     /// Where it went; the parts add up to `wall`.
     pub parts: Vec<Part>,
     /// Where our tracer and the kernel's own totals disagree.
-    pub mismatches: Vec<String>,
+    pub mismatches: Vec<Mismatch>,
 }
 
 /// A part of some wall time. Its own parts add up to it.
@@ -172,13 +172,13 @@ pub struct LockSite {
 pub struct Holder {
     /// Thread id.
     pub pid: u32,
-    /// Its name; with the work function for workers.
-    pub who: String,
+    /// Who it is.
+    pub who: Who,
     /// Waiting that happened while it held the lock.
     #[serde(rename = "caused_s", serialize_with = "in_seconds")]
     pub caused: Duration,
-    /// What it did meanwhile: "ran in css_killed_work_fn", "waited for vda".
-    pub did: Vec<String>,
+    /// What it did meanwhile, the longest first.
+    pub did: Vec<Deed>,
 }
 
 /// System calls on one file.
@@ -207,14 +207,14 @@ pub struct CallAccount {
     #[serde(rename = "runnable_s", serialize_with = "in_seconds")]
     pub runnable: Duration,
     /// Waiting for I/O.
-    #[serde(rename = "io_s", serialize_with = "in_seconds")]
-    pub io: Duration,
+    #[serde(rename = "io_wait_s", serialize_with = "in_seconds")]
+    pub io_wait: Duration,
     /// Other uninterruptible sleep.
-    #[serde(rename = "blocked_s", serialize_with = "in_seconds")]
-    pub blocked: Duration,
+    #[serde(rename = "uninterruptible_s", serialize_with = "in_seconds")]
+    pub uninterruptible: Duration,
     /// Interruptible sleep.
-    #[serde(rename = "sleep_s", serialize_with = "in_seconds")]
-    pub sleep: Duration,
+    #[serde(rename = "sleeping_s", serialize_with = "in_seconds")]
+    pub sleeping: Duration,
 }
 
 /// One slow system call.

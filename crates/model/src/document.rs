@@ -129,8 +129,8 @@ pub struct CgroupShare {
     #[serde(rename = "runnable_s", serialize_with = "in_seconds")]
     pub runnable: Duration,
     /// Time its tasks were in uninterruptible sleep.
-    #[serde(rename = "disk_s", serialize_with = "in_seconds")]
-    pub disk: Duration,
+    #[serde(rename = "uninterruptible_s", serialize_with = "in_seconds")]
+    pub uninterruptible: Duration,
 }
 
 /// What one CPU delivered in the window.

@@ -1,7 +1,9 @@
 //! The vocabulary of waits: why a task waits or what it does, in which state, for what, who it is, and what is to be known
 //! of a chain. One name for one thing, from the recording to JSON; sentences are made of them where reports are.
 
+mod deed;
 mod detail;
+mod mismatch;
 mod named_by;
 mod note;
 mod reason;
@@ -9,7 +11,9 @@ mod state;
 mod thing;
 mod who;
 
+pub use deed::Deed;
 pub use detail::{Detail, Operation, PeerAct, Spin};
+pub use mismatch::Mismatch;
 pub use named_by::NamedBy;
 pub use note::Note;
 pub use reason::Reason;

@@ -4,7 +4,7 @@ mod sample;
 
 use proptest::prelude::*;
 use whyslow_model::shell::Command;
-use whyslow_model::wait::{Detail, Operation, Who};
+use whyslow_model::wait::{Deed, Detail, Mismatch, Operation, Who};
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, cpus, json, json_line, locks, text};
@@ -89,7 +89,8 @@ fn watched_with(names: &[String]) -> Document {
     let mut name = || next.next().unwrap_or_default();
     name_waits(&mut doc, &mut name);
     if let Some(wall) = &mut doc.wall {
-        (wall.of, wall.mismatches) = (name(), vec![name()]);
+        wall.of = name();
+        wall.mismatches = vec![Mismatch::Switches { comm: name(), pid: 7, ours: 1, kernels: 2 }];
         for part in &mut wall.parts {
             (part.who, part.detail) = (any_who(&mut name), any_detail(&mut name));
             part.parts.iter_mut().for_each(|part| part.detail = any_detail(&mut name));
@@ -98,7 +99,10 @@ fn watched_with(names: &[String]) -> Document {
     for lock in &mut doc.locks {
         (lock.name, lock.address) = (name(), name());
         lock.sites.iter_mut().for_each(|site| site.site = name());
-        lock.holders.iter_mut().for_each(|holder| (holder.who, holder.did) = (name(), vec![name(), name()]));
+        lock.holders.iter_mut().for_each(|holder| {
+            holder.who = any_who(&mut name);
+            holder.did = vec![Deed::WaitedFor(any_detail(&mut name)), Deed::GaveBack { function: name() }];
+        });
     }
     for call in &mut doc.calls {
         (call.syscall, call.path) = (name(), Some(name()));

@@ -33,7 +33,7 @@ fn files_of_all_cpus_are_one_row_with_the_sum() {
     assert_eq!(told[0].path.as_deref(), Some("/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"));
     assert_eq!((told[0].files, told[0].count, told[0].errors), (8, 16, 8));
     assert_eq!((told[0].time, told[0].worst), (Duration::from_millis(8), Duration::from_millis(1)));
-    assert_eq!(told[0].running + told[0].sleep, told[0].time);
+    assert_eq!(told[0].running + told[0].sleeping, told[0].time);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use whyslow_model::seconds;
 use whyslow_model::table::Task;
+use whyslow_model::wait::{Mismatch, TaskState};
 
 use super::facts::Graph;
 use super::timeline::{What, mixed};
@@ -17,43 +17,45 @@ const SWITCHES: u64 = 5;
 /// More sentences say nothing new.
 const MOST: usize = 8;
 
-/// Sentences, the first of them about the first of `pids`.
-pub(super) fn mismatches(graph: &Graph<'_>, pids: &[u32]) -> Vec<String> {
+/// Disagreements, the first of them about the first of `pids`.
+pub(super) fn mismatches(graph: &Graph<'_>, pids: &[u32]) -> Vec<Mismatch> {
     let tasks = pids.iter().filter_map(|pid| graph.tasks.get(pid)).filter(|task| task.folded == 0);
-    let mut said: Vec<String> = tasks.flat_map(|task| of_task(graph, task)).collect();
+    let mut said: Vec<Mismatch> = tasks.flat_map(|task| of_task(graph, task)).collect();
     let more = said.len().saturating_sub(MOST);
     if more > 0 {
         said.truncate(MOST);
-        said.push(format!("... and {more} more like these"));
+        said.push(Mismatch::More(more));
     }
     said
 }
 
-fn of_task(graph: &Graph<'_>, task: &Task) -> Vec<String> {
+fn of_task(graph: &Graph<'_>, task: &Task) -> Vec<Mismatch> {
     let Some((running, ready)) = on_and_for_cpu(graph, task.pid).filter(|_| is_same(graph, task)) else {
         return Vec::new();
     };
-    let who = format!("{} ({})", task.comm, task.pid);
-    let mut said = Vec::new();
-    let times = [("on CPU", running, task.exec_ns), ("ready for a CPU", ready, task.run_delay_ns)];
-    for (what, ours, kernels) in times {
-        let tolerated = (TOLERATED.as_nanos() as u64).max(kernels.max(ours) / TOLERATED_PART);
-        if ours.abs_diff(kernels) > tolerated {
-            let more = if ours > kernels { "more" } else { "less" };
-            let differ = seconds(Duration::from_nanos(ours.abs_diff(kernels)));
-            let kernels = seconds(Duration::from_nanos(kernels));
-            said.push(format!(
-                "{who} was {what} for {kernels} by the kernel's count, {differ} {more} by our tracer"
-            ));
-        }
-    }
+    let (comm, pid) = (&task.comm, task.pid);
+    let differ = |ours: u64, kernels: u64, tolerated: u64| {
+        ours.abs_diff(kernels) > tolerated.max(kernels.max(ours) / TOLERATED_PART)
+    };
+    let times =
+        [(TaskState::Running, running, task.exec_ns), (TaskState::Runnable, ready, task.run_delay_ns)];
+    let times =
+        times.into_iter().filter(|(_, ours, kernels)| differ(*ours, *kernels, TOLERATED.as_nanos() as u64));
+    let time = |(state, ours, kernels)| Mismatch::Time {
+        comm: comm.clone(),
+        pid,
+        state,
+        ours: Duration::from_nanos(ours),
+        kernels: Duration::from_nanos(kernels),
+    };
     let (ours, kernels) = (task.runnable_count, task.switches_in);
-    if ours > 0 && ours.abs_diff(kernels) > SWITCHES.max(kernels.max(ours) / TOLERATED_PART) {
-        said.push(format!(
-            "{who} was put on a CPU {ours} times by our tracer, {kernels} by the kernel's count"
-        ));
-    }
-    said
+    let switches = (ours > 0 && differ(ours, kernels, SWITCHES)).then(|| Mismatch::Switches {
+        comm: comm.clone(),
+        pid,
+        ours,
+        kernels,
+    });
+    times.map(time).chain(switches).collect()
 }
 
 /// Whether the timeline is that of this row: an id is used again, and of short lives one or the other is told by sums alone.

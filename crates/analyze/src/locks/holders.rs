@@ -6,6 +6,7 @@ use std::time::Duration;
 use whyslow_model::Recording;
 use whyslow_model::chain::Holder;
 use whyslow_model::timeline::{Context, Hold, LockWait, Span, State};
+use whyslow_model::wait::{Deed, Detail, Who};
 
 use crate::doing::OnCpu;
 use crate::hashing::Table;
@@ -128,20 +129,15 @@ impl<'r> Holders<'r> {
         let name = comm.unwrap_or_else(|| format!("pid {pid}"));
         let mut did = self.deeds(pid, &overlapping, &meanwhile, on_cpu);
         if did.is_empty() {
-            did.extend(caused.released_in.map(|function| format!("gave it back in {function}")));
+            did.extend(caused.released_in.map(|function| Deed::GaveBack { function }));
         }
-        Holder {
-            pid,
-            who: work.map_or_else(|| name.clone(), |work| format!("{name} ({work})")),
-            caused: Duration::from_nanos(caused.ns),
-            did,
-        }
+        Holder { pid, who: Who::Task { comm: name, work }, caused: Duration::from_nanos(caused.ns), did }
     }
 
     /// What the rows of `pid` say that it did in these stretches, the longest first.
-    fn deeds(&self, pid: u32, rows: &[&Span], meanwhile: &[Stretch], on_cpu: &OnCpu<'_>) -> Vec<String> {
-        let mut deeds: BTreeMap<String, u64> = BTreeMap::new();
-        let mut add = |deed: String, ns: u64| {
+    fn deeds(&self, pid: u32, rows: &[&Span], meanwhile: &[Stretch], on_cpu: &OnCpu<'_>) -> Vec<Deed> {
+        let mut deeds: BTreeMap<Deed, u64> = BTreeMap::new();
+        let mut add = |deed: Deed, ns: u64| {
             let sum = deeds.entry(deed).or_default();
             *sum = sum.saturating_add(ns);
         };
@@ -150,19 +146,20 @@ impl<'r> Holders<'r> {
             let mixed = within((row.from_ns, row.at_ns), meanwhile);
             let (all, running) = (row.mixed.total_ns(), row.mixed.running_ns);
             ran_ns = ran_ns.saturating_add(part(mixed, running, all));
-            add("waited for a CPU".to_owned(), within((row.woken_ns, row.to_ns), meanwhile));
+            add(Deed::WaitedForCpu, within((row.woken_ns, row.to_ns), meanwhile));
             let waited = within((row.at_ns, row.woken_ns), meanwhile);
             if waited > 0 && row.state != State::None {
-                add(format!("waited for {}", kinds::of(row, self.stacks).detail), waited);
+                add(Deed::WaitedFor(kinds::of(row, self.stacks).detail), waited);
             }
         }
-        for (doing, share) in on_cpu.did(pid) {
-            add(format!("ran {}", doing.0), (ran_ns as f64 * share) as u64);
+        let did = on_cpu.did(pid);
+        if did.is_empty() {
+            add(Deed::Ran(Detail::Nothing), ran_ns);
         }
-        if on_cpu.did(pid).is_empty() {
-            add("ran".to_owned(), ran_ns);
+        for (doing, share) in did {
+            add(Deed::Ran(doing.0), (ran_ns as f64 * share) as u64);
         }
-        let mut deeds: Vec<(String, u64)> = deeds.into_iter().filter(|(_, ns)| *ns > 0).collect();
+        let mut deeds: Vec<(Deed, u64)> = deeds.into_iter().filter(|(_, ns)| *ns > 0).collect();
         deeds.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         deeds.into_iter().take(DEEDS).map(|(deed, _)| deed).collect()
     }

@@ -66,19 +66,21 @@ fn waits(page: &mut Page, doc: &Document) {
 
 fn cgroups(page: &mut Page, doc: &Document, style: &Style) {
     let all = &doc.account.by_cgroup;
-    let idle = |row: &&CgroupShare| row.cpu.is_zero() && row.runnable.is_zero() && row.disk.is_zero();
+    let idle =
+        |row: &&CgroupShare| row.cpu.is_zero() && row.runnable.is_zero() && row.uninterruptible.is_zero();
     let rows: Vec<_> = all.iter().filter(|row| style.verbose || !idle(row)).collect();
     if rows.is_empty() {
         return;
     }
     page.gap();
-    let heading = format!("  {:NAME$}{:>7}{:>11}{:>11}{:>11}", "who", "tasks", "on CPU", "runnable", "disk");
+    let heading =
+        format!("  {:NAME$}{:>7}{:>11}{:>11}{:>11}", "who", "tasks", "on CPU", "runnable", "D state");
     page.row(&heading, Ink::Faint);
     let shown = if style.verbose { rows.len() } else { SHOWN.min(rows.len()) };
     for row in rows.into_iter().take(shown) {
         let name = shortened(&plain(&row.name), NAME - 1);
         let pad = " ".repeat(NAME.saturating_sub(columns(&name)));
-        let times = [row.cpu, row.runnable, row.disk].map(seconds);
+        let times = [row.cpu, row.runnable, row.uninterruptible].map(seconds);
         let numbers = format!("{:>7}{:>11}{:>11}{:>11}", row.tasks, times[0], times[1], times[2]);
         page.row(&format!("  {name}{pad}{numbers}"), Ink::Plain);
     }

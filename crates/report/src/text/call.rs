@@ -22,7 +22,7 @@ pub(super) fn table(page: &mut Page, doc: &Document, style: &Style) {
     }
     page.gap();
     page.say("", "System calls by file, and how their time was spent", Ink::Heading);
-    let names = ["calls", "time", "worst", "cpu", "ready", "disk", "blocked", "sleep"];
+    let names = ["calls", "time", "worst", "on CPU", "runnable", "io-wait", "D state", "sleeping"];
     page.row(&cells::headings(&names), Ink::Faint);
     // Calls of less than a thousandth of the wall time are no answer to why it took so long.
     let least = doc.wall.as_ref().map_or(Duration::ZERO, |wall| wall.wall / 1000);
@@ -46,7 +46,15 @@ fn row(page: &mut Page, call: &CallAccount) {
     let room = NAME.saturating_sub(columns(&about));
     let name = shortened(&plain(&named(&call.syscall, call.path.as_deref())), room);
     page.row(&format!("  {name}{about}"), Ink::Plain);
-    let split = [call.time, call.worst, call.running, call.runnable, call.io, call.blocked, call.sleep];
+    let split = [
+        call.time,
+        call.worst,
+        call.running,
+        call.runnable,
+        call.io_wait,
+        call.uninterruptible,
+        call.sleeping,
+    ];
     page.row(&(cells::count(call.count) + &split.map(cells::time).concat()), Ink::Plain);
 }
 

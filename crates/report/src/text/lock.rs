@@ -2,7 +2,7 @@
 
 use whyslow_model::chain::{Holder, LockAccount, LockSite, LockWaits};
 use whyslow_model::timeline::LockKind;
-use whyslow_model::wait::NamedBy;
+use whyslow_model::wait::{Deed, NamedBy};
 use whyslow_model::{Document, seconds};
 
 use super::cells;
@@ -126,8 +126,7 @@ fn holders(page: &mut Page, holders: &[Holder], style: &Style) {
     let shown = if style.verbose { holders.len() } else { EACH.min(holders.len()) };
     for (at, holder) in holders.iter().take(shown).enumerate() {
         let label = if at == 0 { "held by" } else { "" };
-        let did =
-            if holder.did.is_empty() { String::new() } else { format!("; it {}", holder.did.join(", ")) };
+        let did = if holder.did.is_empty() { String::new() } else { format!("; it {}", joined(&holder.did)) };
         let pid = if holder.pid == 0 { String::new() } else { format!(" (pid {})", holder.pid) };
         let words = format!("{}{pid}: others waited {}{did}", holder.who, seconds(holder.caused));
         page.tell(&format!("  {label:<9}"), 13, &words, Ink::Plain);
@@ -139,4 +138,8 @@ fn more(page: &mut Page, left: usize) {
     if left > 0 {
         page.say("           ", &format!("and {left} more (-v lists them)"), Ink::Faint);
     }
+}
+
+fn joined(deeds: &[Deed]) -> String {
+    deeds.iter().map(Deed::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -115,7 +115,7 @@ fn account() -> Account {
         tasks: 4,
         cpu: s(cpu),
         runnable: s(runnable),
-        disk: s(0.02),
+        uninterruptible: s(0.02),
     };
     let mut by_cgroup = vec![group("web.service", 5.0, 15.2), group("evil\x1b[2J\nname\u{202e}", 1.0, 0.0)];
     let long = "kubepods.slice/kubepods-burstable.slice/cri-containerd-0123456789.scope";
@@ -131,7 +131,7 @@ fn account() -> Account {
             state("cpu", "system", 0.9),
             state("cpu", "steal", 0.1),
             state("wait", "runnable", 15.2),
-            state("wait", "disk", 0.2),
+            state("wait", "io-wait", 0.2),
         ],
         by_cgroup,
         notes: vec!["The CPUs were idle for 65 % of the time: waiting is not for lack of CPUs.".into()],

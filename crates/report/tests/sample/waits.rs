@@ -213,7 +213,13 @@ pub fn wall() -> WallAccount {
             counted(part("block-io", jbd2(), 0.65, Vec::new()), 31, 0.041),
             part("unexplained", "not explained", 0.15, Vec::new()),
         ],
-        mismatches: vec!["rustc (4242) had 3.1 s of CPU by the kernel, 2.9 s by our tracer".into()],
+        mismatches: vec![Mismatch::Time {
+            comm: "rustc".into(),
+            pid: 4242,
+            state: TaskState::Running,
+            ours: s(2.9),
+            kernels: s(3.1),
+        }],
     }
 }
 
@@ -225,8 +231,8 @@ fn site(site: &str, count: u64, total: f64) -> LockSite {
     LockSite { site: site.into(), count, total: s(total) }
 }
 
-fn holder(pid: u32, who: &str, caused: f64, did: &[&str]) -> Holder {
-    Holder { pid, who: who.into(), caused: s(caused), did: did.iter().map(|did| (*did).to_owned()).collect() }
+fn holder(pid: u32, who: &str, caused: f64, did: &[Deed]) -> Holder {
+    Holder { pid, who: called(who), caused: s(caused), did: did.to_vec() }
 }
 
 /// A named mutex, an rwsem named by who takes it, and one that only has an address.
@@ -248,7 +254,7 @@ pub fn locks() -> Vec<LockAccount> {
                 33,
                 "kworker/1:2 (css_killed_work_fn)",
                 2.9,
-                &["waited for shrinker_rwsem", "ran in css_put"],
+                &[Deed::WaitedFor("shrinker_rwsem".into()), Deed::Ran("in css_put".into())],
             ),
             holder(0, "somebody unseen", 0.3, &[]),
         ],
@@ -284,9 +290,9 @@ pub fn calls() -> Vec<CallAccount> {
         worst: s(0.059),
         running: s(1.2),
         runnable: s(0.1),
-        io: s(0.0),
-        blocked: s(1.9),
-        sleep: s(0.0),
+        io_wait: s(0.0),
+        uninterruptible: s(1.9),
+        sleeping: s(0.0),
     };
     let fsync = CallAccount {
         syscall: "fsync".into(),
@@ -295,8 +301,8 @@ pub fn calls() -> Vec<CallAccount> {
         count: 31,
         time: s(0.65),
         worst: s(0.041),
-        io: s(0.6),
-        blocked: s(0.05),
+        io_wait: s(0.6),
+        uninterruptible: s(0.05),
         ..CallAccount::default()
     };
     let wait = CallAccount {
@@ -304,7 +310,7 @@ pub fn calls() -> Vec<CallAccount> {
         count: 4,
         time: s(10.3),
         worst: s(6.1),
-        sleep: s(10.3),
+        sleeping: s(10.3),
         ..CallAccount::default()
     };
     vec![wait, scaling, fsync]

@@ -108,7 +108,7 @@ fn of_party(party: &Party) -> Value {
 
 fn row(sight: &Sight) -> Value {
     json!({"id": sight.group, "name": "x", "tasks": 4, "cpu_s": sight.used.as_secs_f64(), "runnable_s": 0.0,
-        "disk_s": 0.0})
+        "uninterruptible_s": 0.0})
 }
 
 fn of(document: Value) -> Look {
