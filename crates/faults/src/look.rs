@@ -146,11 +146,14 @@ fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble 
     let period = grace::is_awaited_by(pid).then(|| grace::period(patience)).flatten();
     // The kernel adds what a thread has waited when that runs again, which it has after a grace period.
     let driver = grace::driver_waited().zip(driver).map(|(now, before)| now.saturating_sub(before));
-    let is_late = |took: Option<Duration>| took.is_some_and(|took| took > bars::patient(LATE_PERIOD));
+    let is_late = |took: Option<Duration>, bar| took.is_some_and(|took| took > bar);
+    // In one wait for a thread that was starved it waited most of the time; in hundreds of grace periods it had its turns.
+    let late =
+        is_late(period, bars::patient(LATE_PERIOD)) || period.is_some() && is_late(driver, patience / 2);
     let why = format!(
         "whyslow gave no answer in {patience:?}: {where_it_is}; a grace period takes {period:?}, its thread waited {driver:?}"
     );
-    if starved || period.is_some() && (is_late(period) || is_late(driver)) {
+    if starved || late {
         return io::Error::new(io::ErrorKind::TimedOut, why).into();
     }
     why.into()

@@ -240,6 +240,6 @@ pub struct SlowCallAccount {
     pub split: Vec<StateTime>,
 }
 
-fn as_word<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_word<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.word())
 }

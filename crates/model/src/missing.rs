@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::pattern;
+/// What [`Missing::cut_short`] begins with: it stands in recordings.
+const SOME_BELOW: &str = "some cgroups below ";
 
 /// Why a thing is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -46,16 +47,6 @@ pub enum Missing {
         /// Why it cannot be told.
         reason: String,
     },
-    /// Of many, some were not looked at.
-    #[error("some of {what} below {below} were skipped: {reason}")]
-    CutShort {
-        /// What is missing.
-        what: String,
-        /// In this folder.
-        below: String,
-        /// Why they were not looked at.
-        reason: String,
-    },
     /// We chose not to look: too slow, too dangerous, too many.
     #[error("{what} was skipped: {reason}")]
     Skipped {
@@ -87,10 +78,18 @@ impl Missing {
         Missing::Skipped { what: what.into(), reason: reason.to_string() }
     }
 
-    /// Whether it says why a file is missing: by its name, or by a row of the table of files that it is one of.
+    /// Of many cgroups, some below this folder were not looked at.
+    pub fn cut_short(below: &str, reason: impl ToString) -> Self {
+        Missing::skipped(format!("{SOME_BELOW}{below}"), reason)
+    }
+
+    /// The folder, if it says that some cgroups below one were not looked at.
     #[must_use]
-    pub fn is_of(&self, file: &str) -> bool {
-        self.what() == file || pattern::names(self.what(), file)
+    pub fn below(&self) -> Option<&str> {
+        match self {
+            Missing::Skipped { what, .. } => what.strip_prefix(SOME_BELOW),
+            _ => None,
+        }
     }
 
     /// What is missing.
@@ -102,7 +101,6 @@ impl Missing {
             | Missing::NotAllowed { what, .. }
             | Missing::Broken { what, .. }
             | Missing::Unclear { what, .. }
-            | Missing::CutShort { what, .. }
             | Missing::Skipped { what, .. } => what,
         }
     }

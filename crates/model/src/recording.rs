@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::Tables;
 use crate::timeline::Watched;
-use crate::{Missing, MissingNote, Probe};
+use crate::{Missing, MissingNote, Probe, pattern};
 
 /// Version of the recording's format on disk.
 pub const FORMAT: u32 = 0;
@@ -102,14 +102,57 @@ impl Recording {
         self.why_missing(probe.name())
     }
 
+    /// What is said of the first of these files of which something is: by its name, or by a row of the table of files that it is
+    /// one of.
+    #[must_use]
+    pub fn said_of(&self, names: &[&str]) -> Option<&Missing> {
+        let all = || self.missing.iter().map(|note| &note.missing);
+        let exact = all().find(|missing| names.contains(&missing.what()));
+        let mut left = pattern::STEPS;
+        let mut is_row =
+            |missing: &&Missing| names.iter().any(|name| pattern::names(missing.what(), name, &mut left));
+        exact.or_else(|| all().find(&mut is_row))
+    }
+
     /// Why a file is not here: by its name, or by a row of the table of files that it is one of.
     #[must_use]
     pub fn why_missing(&self, name: &str) -> Missing {
-        let known = self.missing.iter().find(|note| note.missing.is_of(name));
-        match (known, &self.torn) {
-            (Some(note), _) => note.missing.clone(),
+        match (self.said_of(&[name]), &self.torn) {
+            (Some(missing), _) => missing.clone(),
             (None, Some(torn)) => Missing::broken(name, format!("the recording is torn: {torn}")),
             (None, None) => Missing::not_recorded(name),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(notes: impl IntoIterator<Item = Missing>) -> Recording {
+        Recording { missing: notes.into_iter().map(MissingNote::from).collect(), ..Recording::default() }
+    }
+
+    #[test]
+    fn why_a_file_is_missing_is_said_of_it_or_of_its_row() {
+        let row = Missing::skipped("sys/{a,b}/c", "no time was left");
+        let own = Missing::broken("sys/b/c", "it is empty");
+        let rec = with([row.clone(), own.clone()]);
+        assert_eq!((rec.why_missing("sys/a/c"), rec.why_missing("sys/b/c")), (row, own));
+        assert_eq!(rec.why_missing("sys/d/c"), Missing::not_recorded("sys/d/c"));
+    }
+
+    #[test]
+    fn a_hostile_recording_has_one_budget() {
+        let rec = with((0..20_000).map(|n| Missing::skipped(format!("{{a}}{{a}}{{a}}{{a}}{{a}}{n}!"), "x")));
+        let path = "sys/devices/system/cpu/cpu0/cpuidle/state0/name";
+        assert_eq!(rec.why_missing(path), Missing::not_recorded(path));
+    }
+
+    #[test]
+    fn a_search_that_was_cut_short_says_where() {
+        let cut = Missing::cut_short("sys/fs/cgroup/memory", "5 were left");
+        assert_eq!(cut.below(), Some("sys/fs/cgroup/memory"));
+        assert_eq!(Missing::skipped("sys/fs", "x").below(), None);
     }
 }

@@ -93,7 +93,9 @@ fn watched_with(names: &[String]) -> Document {
         wall.mismatches = vec![Mismatch::Switches { comm: name(), pid: 7, ours: 1, kernels: 2 }];
         for part in &mut wall.parts {
             (part.who, part.detail) = (any_who(&mut name), any_detail(&mut name));
-            part.parts.iter_mut().for_each(|part| part.detail = any_detail(&mut name));
+            for part in &mut part.parts {
+                (part.who, part.detail) = (any_who(&mut name), any_detail(&mut name));
+            }
         }
     }
     for lock in &mut doc.locks {

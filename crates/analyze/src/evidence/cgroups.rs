@@ -1,6 +1,6 @@
 //! Cgroups: by id, how many there are, and how many removed ones are still there.
 
-use whyslow_model::{Frame, Missing, MissingNote};
+use whyslow_model::{Missing, MissingNote};
 
 use super::Evidence;
 use crate::parse::{cgroups, flat};
@@ -30,14 +30,15 @@ impl Evidence<'_> {
     /// Memory cgroups of v1 that have a directory: each of them has one limit file, if the walk took all.
     fn memory_directories(&self) -> Result<u64, Missing> {
         let limits = self.files_like("sys/fs/cgroup/", "/memory.limit_in_bytes");
-        let is_one = |frame: &&Frame, below: &str| frame.name.starts_with(below);
-        let skipped = |note: &&MissingNote| match &note.missing {
-            Missing::CutShort { below, .. } => limits.iter().any(|frame| is_one(frame, below)),
-            Missing::Skipped { .. } => note.missing.is_of("sys/fs/cgroup/memory/memory.limit_in_bytes"),
-            _ => false,
+        let is_cut = |note: &&MissingNote| {
+            note.missing.below().is_some_and(|below| limits.iter().any(|frame| frame.name.starts_with(below)))
         };
-        if let Some(note) = self.rec.missing.iter().find(skipped) {
+        if let Some(note) = self.rec.missing.iter().find(is_cut) {
             return Err(note.missing.clone());
+        }
+        let said = self.rec.said_of(&["sys/fs/cgroup/memory/memory.limit_in_bytes"]);
+        if let Some(skipped @ Missing::Skipped { .. }) = said {
+            return Err(skipped.clone());
         }
         match limits.len() as u64 {
             0 => Err(Missing::not_recorded("the number of memory cgroup directories")),
@@ -65,9 +66,8 @@ mod tests {
     #[test]
     fn on_v1_a_walk_that_was_cut_short_tells_nothing() {
         let reason = || "1000 were read, at least 5 more are there".to_owned();
-        let (what, below) = ("cgroups".to_owned(), "sys/fs/cgroup/memory".to_owned());
         for missing in [
-            Missing::CutShort { what, below, reason: reason() },
+            Missing::cut_short("sys/fs/cgroup/memory", reason()),
             Missing::skipped("{v1:memory}/{memory.limit_in_bytes,memory.swappiness}", reason()),
         ] {
             let host = Fixture::second()

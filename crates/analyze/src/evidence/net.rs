@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use whyslow_model::{Frame, Missing, MissingNote, Probe, table};
+use whyslow_model::{Frame, Missing, Probe, table};
 
 use super::Evidence;
 use crate::parse::netstat::{self, Netstat};
@@ -93,9 +93,8 @@ impl<'r> Evidence<'r> {
     /// Why a file of network namespaces is of none of them.
     pub(crate) fn why_not_in_netns(&self, file: &str) -> Missing {
         let names = [format!("netns/0/{file}"), format!("proc/{file}")];
-        let known = |note: &&MissingNote| names.iter().any(|name| note.missing.is_of(name));
-        let note = self.recording().missing.iter().find(known);
-        note.map_or_else(|| self.recording().why_missing(file), |note| note.missing.clone())
+        let said = self.recording().said_of(&names.each_ref().map(String::as_str));
+        said.cloned().unwrap_or_else(|| self.recording().why_missing(file))
     }
 
     /// A file of every network namespace that has two frames of it, each once: (inode, first, last).

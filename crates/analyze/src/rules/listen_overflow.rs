@@ -110,10 +110,12 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
 fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost: Duration) -> Hop {
     let threads = || ev.threads(l.tgid).iter().filter(|_| l.tgid != 0);
     let sum = |of: fn(&table::Task) -> u64| threads().map(|t| of(t)).fold(0, u64::saturating_add);
+    let (io, blocked) = (sum(|t| t.io_ns), sum(|t| t.blocked_ns));
+    let asleep = TaskState::of_uninterruptible(io, blocked);
     let states = [
         (TaskState::Running, "its own work", sum(|t| t.exec_ns)),
         (TaskState::Runnable, "a CPU", sum(|t| t.run_delay_ns)),
-        (TaskState::IoWait, "the disk or the kernel", sum(|t| t.io_ns.saturating_add(t.blocked_ns))),
+        (asleep, "the disk or the kernel", io.saturating_add(blocked)),
         (TaskState::Sleeping, "something else than connections", sum(|t| t.sleep_ns)),
     ];
     let most = states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2);

@@ -124,6 +124,7 @@ fn time_of(window: Duration, tasks: f64) -> Duration {
 #[derive(Default)]
 struct Kind {
     reason: Reason,
+    state: TaskState,
     what: String,
     /// Tasks that waited so, on average.
     tasks: f64,
@@ -153,7 +154,7 @@ impl Kind {
             all => format!("{all} tasks, most of them {}", self.who()),
         };
         let time = time_of(window, self.tasks);
-        let hop = Hop::new(self.reason, who, self.told(), TaskState::Uninterruptible, time);
+        let hop = Hop::new(self.reason, who, self.told(), self.state, time);
         Hop { worst: Some(self.worst), ..hop }
     }
 }
@@ -170,6 +171,7 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
         let ns = own.max(span.stands_ns);
         let (sum, told) = kinds.entry((kind.reason, kind.detail.to_string())).or_default();
         *sum = sum.saturating_add(ns);
+        told.state = span.state.into();
         told.worst = told.worst.max(Duration::from_nanos(own));
         told.pids.insert(span.pid);
         let by = told.by.entry(span.comm.clone()).or_default();

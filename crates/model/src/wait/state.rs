@@ -42,6 +42,12 @@ impl TaskState {
         TaskState::Unknown,
     ];
 
+    /// Of who was in uninterruptible sleep so long with I/O wait, and so long without: what it was for longer.
+    #[must_use]
+    pub const fn of_uninterruptible(io_ns: u64, others_ns: u64) -> Self {
+        if io_ns > others_ns { TaskState::IoWait } else { TaskState::Uninterruptible }
+    }
+
     /// The word of the JSON document.
     #[must_use]
     pub const fn word(self) -> &'static str {

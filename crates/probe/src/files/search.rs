@@ -47,8 +47,7 @@ impl Files {
             &mut self.things,
             |base, taken, left| {
                 let reason = format!("{taken} are read, at least {left} more are there");
-                let cut = Missing::CutShort { what: "cgroups".to_owned(), below: base.to_owned(), reason };
-                note(cut, noted, seen);
+                note(Missing::cut_short(base, reason), noted, seen);
             },
         );
     }

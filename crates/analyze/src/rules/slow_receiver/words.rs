@@ -86,7 +86,10 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
         let (state, reason) = match why.state {
             State::Running => (TaskState::Running, Reason::Work),
             State::Runnable => (TaskState::Runnable, Reason::Runnable),
-            State::Blocked => (TaskState::IoWait, Reason::Blocked),
+            State::Blocked => {
+                let (io, blocked) = (why.thread.io_ns, why.thread.blocked_ns);
+                (TaskState::of_uninterruptible(io, blocked), Reason::Blocked)
+            }
             State::Asleep => (TaskState::Sleeping, Reason::Sleep),
             State::Unknown => (TaskState::Unknown, Reason::Unknown),
         };
