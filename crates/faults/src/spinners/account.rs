@@ -26,6 +26,8 @@ pub struct Account {
 pub struct Told {
     /// CPU time spent spinning.
     pub spin_s: f64,
+    /// It may have been so much, where it is told by what a twin costs that does not spin; else below `spin_s`.
+    pub most_s: f64,
     /// All of its CPU time.
     pub cpu_s: f64,
     /// Names of threads that spent a good part of their CPU time spinning.
@@ -62,8 +64,15 @@ impl Told {
     /// Where the kernel's clock knows better how much CPU time it was, of the process and of the threads that told their part: on a
     /// full host a thread seldom comes to note.
     pub fn scale_to(&mut self, [of_all, of_them]: [f64; 2]) {
-        self.spin_s = self.share() * if of_them > 0.0 { of_them.min(of_all) } else { of_all };
+        let of = if of_them > 0.0 { of_them.min(of_all) } else { of_all } / self.cpu_s.max(1e-9);
+        (self.spin_s, self.most_s) = (self.spin_s * of, self.most_s * of);
         self.cpu_s = of_all;
+    }
+
+    /// The largest part of its CPU time that it may have spun.
+    #[must_use]
+    pub fn most(&self) -> f64 {
+        self.share().max(self.most_s / self.cpu_s.max(1e-9))
     }
 
     /// Of its CPU time, the part that it spun.

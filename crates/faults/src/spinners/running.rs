@@ -162,9 +162,9 @@ impl Running {
             }
             Body::Threads(_) => Told::of(accounts, window),
             Body::Erlang(erlang) => {
-                let [cpu_s, spin_s] = erlang.cpu_and_spin(window);
+                let [cpu_s, spin_s, most_s] = erlang.cpu_and_spin(window);
                 let spinning = if spin_s > 0.0 { vec!["_scheduler".to_owned()] } else { Vec::new() };
-                Told { spin_s, cpu_s, spinning, others: Vec::new() }
+                Told { spin_s, most_s, cpu_s, spinning, others: Vec::new() }
             }
             Body::Worker(_) | Body::Server { .. } | Body::Tool(_) => Told::default(),
         }

@@ -26,8 +26,17 @@ const WARM: Duration = Duration::from_millis(400);
 /// An Erlang VM under a load that is known.
 pub struct Erlang {
     vm: Outside,
-    /// CPU time of a round trip where schedulers do not spin, in ns; `None`: this VM is one of those.
-    reference: Option<f64>,
+    /// What a round trip costs where schedulers do not spin; `None`: this VM is one of those.
+    reference: Option<Trip>,
+}
+
+/// CPU time of a round trip, in ns.
+#[derive(Debug, Clone, Copy)]
+struct Trip {
+    /// All of it. Schedulers that do not spin go to sleep and are woken for it, which those that spin seldom are.
+    most: f64,
+    /// Without the kernel's part.
+    least: f64,
 }
 
 /// What a VM plays.
@@ -70,12 +79,13 @@ impl Erlang {
         &self.vm
     }
 
-    /// Seconds of CPU that it used in a window, and those that it spun.
+    /// Seconds of CPU that it used in a window, those that it spun at least, and at most.
     #[must_use]
-    pub fn cpu_and_spin(&self, window: Span) -> [f64; 2] {
+    pub fn cpu_and_spin(&self, window: Span) -> [f64; 3] {
         let [cpu_s, trips] = played(&self.vm, window);
-        let spin = self.reference.map_or(0.0, |ns| (cpu_s - trips * ns * 1e-9).max(0.0));
-        [cpu_s, spin]
+        let spin = |each: f64| (cpu_s - trips * each * 1e-9).max(0.0);
+        let [least, most] = self.reference.map_or([0.0; 2], |trip| [spin(trip.most), spin(trip.least)]);
+        [cpu_s, least, most]
     }
 
     /// Round trips so far.
@@ -85,8 +95,8 @@ impl Erlang {
     }
 }
 
-/// In ns of CPU.
-fn cost_of_a_trip(vm: &Outside) -> f64 {
+fn cost_of_a_trip(vm: &Outside) -> Trip {
+    let before = user_and_system(vm.pid());
     let mut window = clock::span_of(REFERENCE);
     for _ in 1..REFERENCES {
         if played(vm, window)[0] >= REFERENCE_CPU_S {
@@ -94,8 +104,19 @@ fn cost_of_a_trip(vm: &Outside) -> f64 {
         }
         window.to = clock::span_of(REFERENCE).to;
     }
+    let after = user_and_system(vm.pid());
     let [cpu_s, trips] = played(vm, window);
-    cpu_s * 1e9 / trips.max(1.0)
+    let most = cpu_s * 1e9 / trips.max(1.0);
+    let [user, system] = [0, 1].map(|at| after[at].saturating_sub(before[at]) as f64);
+    Trip { most, least: most * user / (user + system).max(1.0) }
+}
+
+/// Hundredths of a second of CPU in user mode and in the kernel: /proc/PID/stat, fields 14 and 15.
+fn user_and_system(pid: u32) -> [u64; 2] {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_comm = text.rsplit(')').next().unwrap_or_default();
+    let mut fields = after_comm.split_whitespace().skip(11).map_while(|field| field.parse().ok());
+    [fields.next().unwrap_or(0), fields.next().unwrap_or(0)]
 }
 
 /// CPU seconds and round trips in a window.

@@ -26,6 +26,7 @@ fn cells() -> impl Iterator<Item = Cell> {
 fn sample(cell: Cell) -> Made {
     let spinner = || Told {
         spin_s: 1.2,
+        most_s: 0.0,
         cpu_s: 2.0,
         spinning: vec!["waiter".to_owned()],
         others: vec!["giver".to_owned()],
