@@ -125,7 +125,7 @@ impl<'r> Evidence<'r> {
 
     /// An error if what would have seen tasks wait could not look: how long each waited is then not known, and not zero.
     pub fn waits_were_seen(&self) -> Result<(), Missing> {
-        const SEEN_BY: &str = Probe::OffCpuStacks.name();
+        const SEEN_BY: &str = Probe::OffCpuStacks.word();
         let refused = self.rec.missing.iter().find(|note| note.missing.what() == SEEN_BY);
         match refused.filter(|_| self.rec.tables.spans.is_none()) {
             Some(note) => Err(note.missing.clone()),

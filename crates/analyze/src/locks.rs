@@ -65,13 +65,8 @@ fn waits_of(recording: &Recording) -> Table<u64, Vec<&Span>> {
 fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -> LockAccount {
     let kind = kind_of(rows, spans);
     let LockName { name, by, .. } = lock_name(stacks, address, kind);
-    let mut account = LockAccount {
-        name,
-        named_by: by.to_owned(),
-        address: address.to_string(),
-        kind,
-        ..LockAccount::default()
-    };
+    let mut account =
+        LockAccount { name, named_by: by, address: address.to_string(), kind, ..LockAccount::default() };
     let mut sites: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     for row in rows {
         add(

@@ -67,7 +67,7 @@ impl Verb {
 /// Kinds of findings, in the order in which they stand.
 const KINDS: [&str; 3] = ["cause", "risk", "cannot_tell"];
 /// Why something is missing.
-const WHYS: [&str; 6] = ["not_recorded", "not_in_kernel", "not_allowed", "broken", "unclear", "skipped"];
+const WHYS: [&str; 5] = ["not_recorded", "not_in_kernel", "not_allowed", "broken", "skipped"];
 /// Of these a probe that was to run did not. A kernel may lack something, and a part may be left out for its price.
 const BLIND: [&str; 3] = ["not_recorded", "not_allowed", "broken"];
 /// Where files are: what else is missing is a probe.
@@ -175,7 +175,7 @@ fn is_missing(note: &Value) -> Result<(), String> {
     let more = match why {
         "not_in_kernel" => text(note, "needs"),
         "not_allowed" => text(note, "way_out"),
-        "broken" | "unclear" | "skipped" => text(note, "reason"),
+        "broken" | "skipped" => text(note, "reason"),
         _ => Ok(""),
     };
     if WHYS.contains(&why) { more.map(drop) } else { Err(format!("missing for no known reason: {why}")) }

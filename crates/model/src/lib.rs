@@ -18,6 +18,7 @@ pub mod table;
 pub mod timeline;
 mod units;
 pub mod wait;
+mod words;
 
 pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
 pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, SLOW_CPU, Subject, SubjectKind};

@@ -99,7 +99,7 @@ impl Recording {
     /// Why what a probe fills is not here.
     #[must_use]
     pub fn why_untold(&self, probe: Probe) -> Missing {
-        self.why_missing(probe.name())
+        self.why_missing(probe.word())
     }
 
     /// What is said of the first of these files of which something is: by its name, or by a row of the table of files that it is

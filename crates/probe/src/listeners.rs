@@ -12,7 +12,7 @@ use whyslow_model::{Missing, table};
 use crate::bpf::connect::{Connect, connect_listener, name, socket_address};
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::ListeningSockets.name();
+pub const WHAT: &str = whyslow_model::Probe::ListeningSockets.word();
 
 /// More rows than this help nobody.
 const MOST_ROWS: usize = 256;

@@ -23,7 +23,7 @@ use cycles::{Cycles, Events};
 use turn::Clocks;
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::CpuSpeed.name();
+pub const WHAT: &str = whyslow_model::Probe::CpuSpeed.word();
 /// The name of its counters.
 pub const CYCLES: &str = "busy frequency";
 

@@ -163,12 +163,11 @@ fn spinners(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trou
             "{pairs} spinners ({wait:?}) on CPU {cpu}, healthy {healthy}, {had:.2?}, lost {lost:.2} s, {disturbed:?}, told {told:#?} (all of it: {})",
             look.kept.display()
         );
-        // Who else fills one of the two CPUs takes from both.
-        if disturbed.is_some() || !healthy && had[0].waited < A_LOSS {
-            return Ok(Verdict::Again(said));
-        }
         if healthy {
             return Ok(Quiet { names, sights, is_not_made: None, said }.judge(&look));
+        }
+        if had[0].waited < A_LOSS || disturbed.is_some() {
+            return Ok(Verdict::Again(said));
         }
         let [found] = told[..] else { return Err(format!("{} causes, not one: {said}", told.len()).into()) };
         let by = found["lost_s"].as_f64().unwrap_or(0.0);

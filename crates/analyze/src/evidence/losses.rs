@@ -75,8 +75,8 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
 /// sockets beyond those that it follows; what softirqs did is in a place of each CPU, and whole.
 fn table_of(what: &str) -> &str {
     match Probe::by_name(what) {
-        Some(Probe::Code) => Probe::OnCpuSamples.name(),
-        Some(Probe::ReceivedPackets) => Probe::ReceiveQueues.name(),
+        Some(Probe::Code) => Probe::OnCpuSamples.word(),
+        Some(Probe::ReceivedPackets) => Probe::ReceiveQueues.word(),
         _ => what,
     }
 }
@@ -106,7 +106,7 @@ pub(crate) fn all_in_part(rec: &Recording) -> impl Iterator<Item = Missing> {
 impl Evidence<'_> {
     /// `Err`: what the probe `probe` told is not whole, and a rule that rests on it cannot say that something is not.
     pub fn whole(&self, probe: Probe) -> Result<(), Missing> {
-        in_part(self.rec, probe.name()).map_or(Ok(()), Err)
+        in_part(self.rec, probe.word()).map_or(Ok(()), Err)
     }
 
     /// From here on it is noted which tables are asked.

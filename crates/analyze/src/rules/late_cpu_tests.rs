@@ -97,17 +97,16 @@ fn what_one_reads_is_not_told_of_another() {
         "{}",
         found[0].title
     );
-    let hop = |hop: &Hop| (hop.who.to_string(), hop.detail.to_string(), hop.count.unwrap());
-    let hops: Vec<(String, String, u64)> = found[0].chain.iter().map(hop).collect();
-    let hops: Vec<(&str, &str, u64)> = hops.iter().map(|(who, what, n)| (&**who, &**what, *n)).collect();
+    let hop = |hop: &Hop| format!("{}: {}, {}", hop.who, hop.detail, hop.count.unwrap());
+    let hops: Vec<String> = found[0].chain.iter().map(hop).collect();
     let reads = "CPU 1 to run do_drv_read, spinning in smp_call_function_single, reading cpuinfo_cur_freq";
     let state = "idle state C3 (800 us by its driver)";
     assert_eq!(
         hops,
         [
-            ("poem (pid 7)", reads, 10),
-            ("lines (pid 8)", "CPU 1 to run flush_tlb_func", 2),
-            ("CPU 1", state, 13)
+            format!("poem (pid 7): {reads}, 10"),
+            "lines (pid 8): CPU 1 to run flush_tlb_func, 2".to_owned(),
+            format!("CPU 1: {state}, 13"),
         ],
         "verse waited once: that is in the sum"
     );

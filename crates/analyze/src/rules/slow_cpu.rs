@@ -98,9 +98,9 @@ fn world(ev: &Evidence<'_>) -> Result<World, Missing> {
     let world = World::of(ev)?;
     match (world.measured.is_empty(), world.skipped.first()) {
         (true, Some((cpu, why))) => {
-            Err(Missing::skipped(Probe::CpuSpeed.name(), format!("CPU {cpu} and all others: {why}")))
+            Err(Missing::skipped(Probe::CpuSpeed.word(), format!("CPU {cpu} and all others: {why}")))
         }
-        (true, None) => Err(Missing::broken(Probe::CpuSpeed.name(), "no CPU is online")),
+        (true, None) => Err(Missing::broken(Probe::CpuSpeed.word(), "no CPU is online")),
         _ => Ok(world),
     }
 }

@@ -24,7 +24,7 @@ unsafe impl plain::Plain for blkio_row {}
 unsafe impl plain::Plain for blkio_flight {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::BlockIo.name();
+pub const WHAT: &str = whyslow_model::Probe::BlockIo.word();
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Blkio<'slot> {

@@ -32,7 +32,7 @@ use skel::types::{call_entry, call_slow, call_task};
 unsafe impl plain::Plain for call_task {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::SystemCalls.name();
+pub const WHAT: &str = whyslow_model::Probe::SystemCalls.word();
 /// In the number of a call: by the 32-bit table, whose numbers mean other calls.
 pub const COMPAT: u32 = 1 << 31;
 

@@ -29,7 +29,7 @@ unsafe impl plain::Plain for connect_sums {}
 unsafe impl plain::Plain for connect_listener {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::TcpConnects.name();
+pub const WHAT: &str = whyslow_model::Probe::TcpConnects.word();
 
 /// A walk of all file tables may take this long; a million files take about 0.15 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);

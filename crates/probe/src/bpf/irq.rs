@@ -18,7 +18,7 @@ unsafe impl plain::Plain for irq_hard {}
 unsafe impl plain::Plain for irq_soft {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::InterruptTime.name();
+pub const WHAT: &str = whyslow_model::Probe::InterruptTime.word();
 
 /// include/linux/interrupt.h: the order has not changed since v2.6.31.
 const SOFTIRQS: [&str; 10] =

@@ -28,9 +28,9 @@ unsafe impl plain::Plain for late_row {}
 unsafe impl plain::Plain for late_wakes {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::LateCpus.name();
+pub const WHAT: &str = whyslow_model::Probe::LateCpus.word();
 /// Of its part that sees calls of other CPUs.
-pub const CALLS: &str = whyslow_model::Probe::CrossCalls.name();
+pub const CALLS: &str = whyslow_model::Probe::CrossCalls.word();
 
 /// The number of the state of a CPU that runs, in late.bpf.h.
 pub const RUNS: u32 = 15;

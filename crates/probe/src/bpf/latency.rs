@@ -17,7 +17,7 @@ use skel::types::latency_holder;
 unsafe impl plain::Plain for latency_holder {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::LatencyHolders.name();
+pub const WHAT: &str = whyslow_model::Probe::LatencyHolders.word();
 
 /// The device's number is the kernel's to choose.
 const DEVICE: &str = "sys/class/misc/cpu_dma_latency/dev";

@@ -29,7 +29,7 @@ unsafe impl plain::Plain for locks_hold {}
 unsafe impl plain::Plain for locks_open {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::KernelLocks.name();
+pub const WHAT: &str = whyslow_model::Probe::KernelLocks.word();
 
 /// `MAX_ROWS` of the kernel half.
 const MAX_ROWS: u32 = 16_384;

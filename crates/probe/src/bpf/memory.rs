@@ -24,7 +24,7 @@ unsafe impl plain::Plain for memory_row {}
 unsafe impl plain::Plain for memory_inside {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::MemoryEvents.name();
+pub const WHAT: &str = whyslow_model::Probe::MemoryEvents.word();
 
 /// `enum memory_kind` of the kernel half.
 const LIMIT: u64 = 0;

@@ -24,7 +24,7 @@ unsafe impl plain::Plain for napi_cpu {}
 unsafe impl plain::Plain for napi_socket {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::ReceivedPackets.name();
+pub const WHAT: &str = whyslow_model::Probe::ReceivedPackets.word();
 
 /// What the kernel has where nobody changed it.
 const USUAL_BUDGET: u64 = 300;

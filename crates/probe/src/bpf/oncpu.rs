@@ -33,9 +33,9 @@ unsafe impl plain::Plain for spin_place {}
 unsafe impl plain::Plain for spin_code {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::OnCpuSamples.name();
+pub const WHAT: &str = whyslow_model::Probe::OnCpuSamples.word();
 /// ... and of what is lost when only the owner of a sample could be noted.
-pub const CODE: &str = whyslow_model::Probe::Code.name();
+pub const CODE: &str = whyslow_model::Probe::Code.word();
 
 /// Samples a second on each CPU. Neither is in step with the tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use whyslow_model::{Missing, table};
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::BpfPrograms.name();
+pub const WHAT: &str = whyslow_model::Probe::BpfPrograms.word();
 
 /// What the statistics add to each run: two reads of the clock and a per-CPU update (20 ns each on hosts with a TSC).
 const STATISTICS_NS: u64 = 50;

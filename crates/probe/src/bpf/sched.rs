@@ -36,7 +36,7 @@ unsafe impl plain::Plain for sched_wake {}
 unsafe impl plain::Plain for sched_run {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::OffCpuStacks.name();
+pub const WHAT: &str = whyslow_model::Probe::OffCpuStacks.word();
 
 /// `enum sched_state` of the kernel half.
 pub const READY: usize = 2;

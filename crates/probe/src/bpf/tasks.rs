@@ -19,7 +19,7 @@ unsafe impl plain::Plain for tasks_one {}
 unsafe impl plain::Plain for tasks_cgroup {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::TaskList.name();
+pub const WHAT: &str = whyslow_model::Probe::TaskList.word();
 
 /// Bits of `tasks_cgroup::controllers`.
 pub const CONTROLLERS: [(u64, &str); 4] = [(1, "cpu"), (2, "memory"), (4, "io"), (8, "unified")];

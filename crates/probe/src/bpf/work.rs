@@ -18,7 +18,7 @@ unsafe impl plain::Plain for work_row {}
 unsafe impl plain::Plain for work_running {}
 
 /// The name of this probe in reports.
-pub const WHAT: &str = whyslow_model::Probe::WorkItems.name();
+pub const WHAT: &str = whyslow_model::Probe::WorkItems.word();
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Work<'slot> {

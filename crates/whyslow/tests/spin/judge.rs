@@ -236,3 +236,17 @@ fn alone_a_share_is_near_and_in_a_crowd_its_interval_contains_the_truth() {
     assert!(is_near([1.2, 0.8, 1.9], &told, Beside::Crowd).is_err(), "too wide");
     assert!(is_near([1.5, 1.4, 1.9], &told, Beside::Crowd).is_err(), "beside it");
 }
+
+/// Of a VM whose twin tells what it works, at most and at least.
+#[test]
+fn where_the_truth_is_an_interval_what_is_told_meets_it() {
+    let told = Told { spin_s: 0.8, most_s: 1.0, cpu_s: 2.0, ..Told::default() };
+    let alone = |cpu_s| is_near(cpu_s, &told, Beside::Nobody).is_ok();
+    assert!(alone([1.2, 1.2, 1.2]) && alone([0.6, 0.6, 0.6]), "within a seventh of the ends");
+    assert!(alone([1.4, 0.9, 1.6]), "its interval holds what may be true");
+    assert!(!alone([1.4, 1.1, 1.8]) && !alone([0.2, 0.0, 0.6]), "its interval is beside it");
+    assert!(!alone([1.4, 0.9, 1.8]), "too wide");
+    assert!(!alone([0.0, 0.0, 0.0]) && !alone([2.0, 2.0, 2.0]), "nothing, and all of it");
+    let crowd = |cpu_s| is_near(cpu_s, &told, Beside::Crowd).is_ok();
+    assert!(crowd([1.2, 0.9, 1.6]) && !crowd([1.4, 1.1, 1.8]) && !crowd([0.5, 0.2, 0.7]));
+}

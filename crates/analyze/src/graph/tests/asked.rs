@@ -1,5 +1,6 @@
 //! Who spins for CPUs waits for these CPUs.
 
+use whyslow_model::chain::Part;
 use whyslow_model::table::{CrossCall, Lateness, Sample};
 
 use super::host::{Does, Host, MS, said};
@@ -48,15 +49,14 @@ fn spinning_leads_to_the_cpus_that_came_late() {
         Some(vec![Lateness { cpu: 3, state: Some(2), count: 9, by_delay, ..Lateness::default() }]);
     let account = wall::account(&host.graph()).unwrap();
     let spun = account.parts.iter().find(|part| part.reason == Reason::Spinning).unwrap();
-    let told: Vec<(String, u64)> =
-        spun.parts.iter().map(|part| (said(part), part.time.as_millis() as u64)).collect();
-    let told: Vec<(&str, u64)> = told.iter().map(|(what, ms)| (what.as_str(), *ms)).collect();
+    let ms = |part: &Part| format!("{}, {}", said(part), part.time.as_millis());
+    let told: Vec<String> = spun.parts.iter().map(ms).collect();
     assert_eq!(
         told,
         [
-            ("CPU 3, which wakes slowly from idle state number 2, to run aperfmperf_snapshot_khz", 45),
-            ("CPUs that came within half a millisecond", 20),
-            ("CPU 1, which ran, to run aperfmperf_snapshot_khz", 15),
+            "CPU 3, which wakes slowly from idle state number 2, to run aperfmperf_snapshot_khz, 45",
+            "CPUs that came within half a millisecond, 20",
+            "CPU 1, which ran, to run aperfmperf_snapshot_khz, 15",
         ]
     );
     assert!(spun.parts.iter().all(|part| part.reason == Reason::LateCpu));

@@ -203,7 +203,7 @@ fn a_command_waits_for_its_child_from_birth_to_exit() {
     let parts: Vec<_> = account.parts.iter().map(|part| (part.reason.word(), part.time)).collect();
     assert_eq!(parts, [("child", ms(80)), ("running", ms(20))]);
     let inside = told_parts(&account.parts[0].parts);
-    assert_eq!(as_text(&inside), [("cc1: on CPU", 65), ("cc1: vda", 10), ("cc1: it had not begun", 5)]);
+    assert_eq!(inside, ["cc1: on CPU, 65", "cc1: vda, 10", "cc1: it had not begun, 5"]);
     assert_eq!(account.unexplained, ms(5), "whoever had to start it was not seen");
 }
 
@@ -256,10 +256,7 @@ fn a_ping_pong_is_told_by_those_who_stand_for_it() {
         .watch(1);
     let account = wall::account(&host.graph()).unwrap();
     let parts = told_parts(&account.parts);
-    assert_eq!(
-        as_text(&parts),
-        [("on CPU", 500), ("a pipe, in short waits (woken by t*)", 400), ("a pipe", 100)]
-    );
+    assert_eq!(parts, ["on CPU, 500", "a pipe, in short waits (woken by t*), 400", "a pipe, 100"]);
 }
 
 #[test]
@@ -294,10 +291,7 @@ fn ready_for_a_cpu_is_told_by_who_had_it_and_the_quota() {
     let account = wall::account(&host.graph()).unwrap();
     let ready = told_parts(&account.parts[0].parts);
     assert_eq!(account.parts[0].reason, Reason::Runnable);
-    assert_eq!(
-        as_text(&ready),
-        [("hog: had the CPU", 60), ("its cgroup's CPU quota", 18), ("short runs of others", 12)]
-    );
+    assert_eq!(ready, ["hog: had the CPU, 60", "its cgroup's CPU quota, 18", "short runs of others, 12"]);
 }
 
 #[test]
@@ -349,10 +343,7 @@ fn a_flame_is_as_wide_as_the_wall_time() {
     assert_eq!((deepest.labels.join(";").as_str(), deepest.ns), (want, 85 * MS));
 }
 
-fn told_parts(parts: &[Part]) -> Vec<(String, u64)> {
-    parts.iter().map(|part| (said(part), part.time.as_millis() as u64)).collect()
-}
-
-fn as_text(parts: &[(String, u64)]) -> Vec<(&str, u64)> {
-    parts.iter().map(|(what, ms)| (what.as_str(), *ms)).collect()
+/// What each part was, with its ms.
+fn told_parts(parts: &[Part]) -> Vec<String> {
+    parts.iter().map(|part| format!("{}, {}", said(part), part.time.as_millis())).collect()
 }

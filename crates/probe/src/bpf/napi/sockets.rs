@@ -12,7 +12,7 @@ use super::super::{value, walk_within};
 use super::skel::types::napi_socket;
 
 /// The name of these rows in reports.
-pub const WHAT: &str = whyslow_model::Probe::ReceiveQueues.name();
+pub const WHAT: &str = whyslow_model::Probe::ReceiveQueues.word();
 
 /// A walk of all open files may take this long; a million files take about 0.15 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);
