@@ -26,6 +26,7 @@ pub mod scenes;
 pub mod spec;
 pub mod spinners;
 pub mod stand_in;
+pub mod standstill;
 pub mod story;
 pub mod swap;
 pub mod sys;

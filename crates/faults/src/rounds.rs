@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::proven::{self, Ended};
-use crate::{Draw, bars, draw, host};
+use crate::{Draw, bars, draw, host, standstill};
 
 /// Why a cell failed.
 pub type Trouble = Box<dyn Error + Send + Sync>;
@@ -133,19 +133,27 @@ pub fn run_times(
 }
 
 /// Make it; again, if the scene broke down before whyslow was judged: a starved kernel may end a victim that swaps
-/// (premature OOM: 5 of 9 times beside a full CPU, with one draw of 40 MiB) or keep it from being ready in time.
+/// (premature OOM: 5 of 9 times beside a full CPU, with one draw of 40 MiB) or keep it from being ready in time. Again, too,
+/// if it failed while the machine stood still: neither the victim's clock nor the window is worth anything then.
 fn until_whole(
     cell: &dyn Display,
     draw: &mut Draw,
     make: &mut impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
 ) -> Result<Outcome, Trouble> {
+    let mut stood = standstill::so_far();
     for _ in 1..bars::TRIES_OF_THE_BROKEN {
-        match make(draw) {
-            Err(trouble) if trouble.is::<std::io::Error>() => {
-                proven::count_redrawn();
-                say(&format!("broke down, made again: {cell}: {trouble}"));
-            }
-            done => return done,
+        let made =
+            catch_unwind(AssertUnwindSafe(|| make(draw))).unwrap_or_else(|_| Err("it panicked".into()));
+        let Err(trouble) = made else { return made };
+        let now = standstill::by_now();
+        if now > stood {
+            redrawn(cell, &format!("the machine stood still for {:?}: {trouble}", now - stood));
+            stood = now;
+        } else if trouble.is::<std::io::Error>() {
+            proven::count_redrawn();
+            say(&format!("broke down, made again: {cell}: {trouble}"));
+        } else {
+            return Err(trouble);
         }
     }
     make(draw)

@@ -261,6 +261,26 @@ mod tests {
         );
     }
 
+    /// A minute at least, and the first tick may come right after a step.
+    #[test]
+    fn the_timer_is_set_and_its_ticks_are_a_minute() {
+        assert!(TICK.tv_sec * i64::from(PATIENCE - 1) >= 60);
+        let (status, _) = ended(|| {
+            begin(2);
+            // SAFETY: an all-zero itimerval is valid; the pointer is to a local.
+            let set = unsafe {
+                let mut timer = MaybeUninit::<libc::itimerval>::zeroed().assume_init();
+                libc::getitimer(libc::ITIMER_REAL, &raw mut timer);
+                timer
+            };
+            let due = set.it_value.tv_sec;
+            let right = set.it_interval.tv_sec == TICK.tv_sec && (1..=TICK.tv_sec).contains(&due);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(if right { 78 } else { 1 }) };
+        });
+        assert_eq!(status, 78);
+    }
+
     #[test]
     fn who_makes_steps_or_has_its_answer_is_left_alone() {
         let (status, said) = ended(|| {

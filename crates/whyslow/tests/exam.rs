@@ -82,32 +82,55 @@ fn root_ctrl_c_ends_the_window_and_the_report_still_comes() {
     assert!(began.elapsed() < Duration::from_secs(49));
 }
 
-/// A file of /proc that does not answer, as on a host with a lock that nobody lets go: here it is a pipe that nobody opens.
+/// Two looks that never come back from a read, each in its own file: a pipe that nobody writes to. Their patience is a
+/// minute of ticks of a timer (units of `ending.rs`); here the ticks are ours.
 #[test]
 fn root_a_look_that_is_stuck_is_ended_and_says_at_what_it_was() {
-    let folder = tempfile::tempdir().unwrap();
-    let pipe = folder.path().join("pipe");
-    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
-    // SAFETY: a plain call with a name that ends.
-    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-    let began = Instant::now();
-    let looks = [("/proc/loadavg", "in its beginning;"), ("/proc/kallsyms", "in loading the probes;")];
-    let stuck = looks.map(|(file, at)| {
+    for (file, at) in [("/proc/loadavg", "in its beginning;"), ("/proc/kallsyms", "in loading the probes;")] {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a plain call with a name that ends.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
         // The mount is in a namespace that ends with whyslow.
         let script = format!("mount --bind {} {file} && exec \"$WHYSLOW\" --for 300ms", pipe.display());
         let mut look = Command::new("unshare");
         look.args(["--mount", "--propagation", "private", "sh", "-c", &script]).stdin(Stdio::null());
         look.env("WHYSLOW", env!("CARGO_BIN_EXE_whyslow")).stdout(Stdio::piped()).stderr(Stdio::piped());
-        (file, at, look.spawn().unwrap())
-    });
-    for (file, at, look) in stuck {
+        let mut look = look.spawn().unwrap();
+        let _writes_nothing = open_when_read(&pipe);
+        let began = Instant::now();
+        let mut ticks = 0;
+        while look.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(60) {
+            // SAFETY: a signal to a child that has not been waited for: the pid is its own.
+            assert_eq!(unsafe { libc::kill(look.id() as i32, libc::SIGALRM) }, 0);
+            ticks += 1;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = look.kill();
         let output = look.wait_with_output().unwrap();
         let said = text(&output.stderr);
-        assert_eq!(status(&output), 2, "{file}: {said}");
-        assert!(output.stdout.is_empty());
+        assert_eq!(output.status.code(), Some(2), "{file}: {said}");
+        assert!(output.stdout.is_empty() && ticks >= 5, "{file}: after {ticks} ticks");
         let told = said.lines().last().unwrap_or_default();
         assert!(told.contains("did not come to its end") && told.contains(at), "{file}: {said}");
-        assert!(began.elapsed() > Duration::from_secs(60), "a minute without a step");
+    }
+}
+
+/// The writing end of a pipe that somebody has open for reading, or waits for in open(2): that comes back then, and its
+/// read(2) does not.
+fn open_when_read(pipe: &std::path::Path) -> std::fs::File {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let began = Instant::now();
+    loop {
+        match std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(pipe) {
+            Ok(end) => return end,
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody reads {}", pipe.display());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => panic!("{}: {error}", pipe.display()),
+        }
     }
 }
 
