@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whyslow_model::chain::{CallAccount, SlowCallAccount, StateTime};
-use whyslow_model::timeline::{Call, Mix, SlowCall};
+use whyslow_model::timeline::{Call, SlowCall, StateTimes};
 use whyslow_model::wait::TaskState;
 use whyslow_model::{Recording, Share};
 
@@ -65,7 +65,7 @@ struct Sum<'r> {
     errors: u64,
     total_ns: u64,
     worst_ns: u64,
-    split: Mix,
+    split: StateTimes,
 }
 
 impl<'r> Sum<'r> {
@@ -124,7 +124,7 @@ pub fn slow_calls(recording: &Recording) -> Vec<SlowCallAccount> {
 }
 
 /// A call's time by state, without states that took none.
-fn split(mix: &Mix, all_ns: u64) -> Vec<StateTime> {
+fn split(mix: &StateTimes, all_ns: u64) -> Vec<StateTime> {
     let states = [
         (TaskState::Running, mix.running_ns),
         (TaskState::Runnable, mix.runnable_ns),

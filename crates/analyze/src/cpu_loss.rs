@@ -13,7 +13,7 @@ use whyslow_model::table::{Cgroup, Task};
 use crate::Evidence;
 use crate::allowed::{Allowed, Cpus};
 use crate::cpu_room::Times;
-use crate::demand::{Absorbed, absorbed, wanted};
+use crate::demand::{Slack, absorbed, wanted};
 use crate::fair::{BEFORE_ALL, Change, Group, Shares, Want};
 use crate::spin::Spun;
 
@@ -95,14 +95,14 @@ impl Loss {
 }
 
 /// One of the guesses at what sleeps absorb.
-type Pick = fn(&Absorbed) -> f64;
+type Pick = fn(&Slack) -> f64;
 
 /// For the loss that is likely, for the highest (sleeps absorb least), for the lowest.
 const PICKS: [Pick; 3] = [|a| a.likely, |a| a.low, |a| a.high];
 const LIKELY: usize = 0;
 
 /// The scheduler's world of one window.
-pub struct World<'r> {
+pub struct FairShareModel<'r> {
     tasks: &'r [Task],
     groups: BTreeMap<u64, Group>,
     capacity: f64,
@@ -121,7 +121,7 @@ pub struct World<'r> {
     unfair: Option<Missing>,
     /// What tasks spun, where it was asked for.
     spun: Spun,
-    absorption: OnceCell<Vec<Absorbed>>,
+    slack: OnceCell<Vec<Slack>>,
     /// Shares as they are, by guess; with the masks as they are, and where CPU time that was left over is there for those
     /// who are let out of theirs.
     shares: [OnceCell<AsIs>; 6],
@@ -135,7 +135,7 @@ struct AsIs {
     gain_of: Vec<f64>,
 }
 
-impl<'r> World<'r> {
+impl<'r> FairShareModel<'r> {
     /// From the tables of tasks and cgroups.
     pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
         let tasks = ev.tasks()?;
@@ -157,11 +157,11 @@ impl<'r> World<'r> {
         let root = cgroups.iter().find(|c| c.path == "/" && groups.contains_key(&c.id)).map_or(0, |c| c.id);
         groups.extend(tasks.iter().filter_map(|task| autogroup(task, root)));
         let idle = (capacity - got).max(0.0);
-        let (absorption, shares) = (OnceCell::new(), Default::default());
+        let (slack, shares) = (OnceCell::new(), Default::default());
         let (unfair, spun) = (unfair(ev, tasks), Spun::default());
         let own_pids = &ev.recording().meta.own_pids;
         let own_tasks = (0..tasks.len()).filter(|at| own_pids.contains(&tasks[*at].tgid));
-        let mut world = World {
+        let mut world = FairShareModel {
             tasks,
             groups,
             capacity,
@@ -176,7 +176,7 @@ impl<'r> World<'r> {
             times,
             unfair,
             spun,
-            absorption,
+            slack,
             shares,
         };
         world.note_who_was_ready();
@@ -205,7 +205,7 @@ impl<'r> World<'r> {
     /// The same, where it is asked what tasks lose: an error if nobody here has a fair share. Who waits for a CPU to spin on
     /// loses nothing.
     pub fn of_losses(ev: &Evidence<'r>) -> Result<Self, Missing> {
-        let mut world = World::of(ev)?;
+        let mut world = FairShareModel::of(ev)?;
         // The kernel counts how long each was ready, and nobody how its sleeps would have shrunk.
         ev.waits_were_seen()?;
         if let Some(why) = world.unfair.take() {
@@ -283,21 +283,21 @@ impl<'r> World<'r> {
         Duration::from_nanos(self.idle as u64)
     }
 
-    fn absorption(&self) -> &[Absorbed] {
-        self.absorption.get_or_init(|| self.tasks.iter().map(absorbed).collect())
+    fn slack(&self) -> &[Slack] {
+        self.slack.get_or_init(|| self.tasks.iter().map(absorbed).collect())
     }
 
     /// What the tasks `victims` lose to what `lift` would lift.
     #[must_use]
     pub fn loss(&self, victims: &BTreeSet<usize>, lift: &Lift) -> Loss {
-        let absorption = self.absorption();
+        let slack = self.slack();
         let would = |pick: usize| (self.would(pick, lift, victims.iter().copied()), PICKS[pick]);
         let [likely, high, low] = [0, 1, 2].map(would);
         let mut loss = Loss::default();
         for (place, at) in victims.iter().enumerate() {
             let Some(task) = self.tasks.get(*at) else { continue };
             let by = |(would, pick): &(Vec<f64>, Pick)| {
-                lost_ns(task, would.get(place).copied().unwrap_or(0.0), pick(&absorption[*at]))
+                lost_ns(task, would.get(place).copied().unwrap_or(0.0), pick(&slack[*at]))
             };
             let (least, spun, most) = self.spun.of_task(task.pid);
             let (lost, low, high) = (by(&likely), by(&low), by(&high));
@@ -392,7 +392,7 @@ impl<'r> World<'r> {
         let could_have_had = let_out && self.left_over() >= LEFT_OVER * self.cpu;
         self.shares[pick + if could_have_had { 3 } else { 0 }].get_or_init(|| {
             let texts: Vec<String> = self.allowed.masks().iter().map(crate::allowed::Cpus::list).collect();
-            let want = |(at, (task, absorbed)): (usize, (&'r Task, &Absorbed))| {
+            let want = |(at, (task, absorbed)): (usize, (&'r Task, &Slack))| {
                 let number = self.allowed.number(at).filter(|_| self.allowed.is_bound(at));
                 let unbound = number.is_none();
                 let mask = number.and_then(|number| self.allowed.masks().get(number));
@@ -409,8 +409,7 @@ impl<'r> World<'r> {
                     mask_cpus: f64::from(mask.map_or(self.cpus, crate::allowed::Cpus::count)),
                 }
             };
-            let wants: Vec<Want<'_>> =
-                self.tasks.iter().zip(self.absorption()).enumerate().map(want).collect();
+            let wants: Vec<Want<'_>> = self.tasks.iter().zip(self.slack()).enumerate().map(want).collect();
             let shares = Shares::of(&wants, &self.groups, self.capacity, self.cpu);
             let all = shares.all().into_iter().enumerate();
             let gain_of: Vec<f64> =

@@ -22,7 +22,7 @@ const NEITHER: f64 = 0.25;
 
 /// The part of a task's waits that its sleeps absorb: best guess and bounds, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Absorbed {
+pub struct Slack {
     /// At least.
     pub low: f64,
     /// Best guess.
@@ -50,10 +50,10 @@ pub fn could_absorb(task: &Task, wait: f64) -> f64 {
 
 /// Whether a task's sleeps absorb its waits.
 #[must_use]
-pub fn absorbed(task: &Task) -> Absorbed {
+pub fn absorbed(task: &Task) -> Slack {
     let waited = [task.runnable_ns, task.io_ns, task.blocked_ns].iter().map(|ns| *ns as f64).sum::<f64>();
     let most = could_absorb(task, waited);
-    let unknown = Absorbed { low: 0.0, likely: most, high: most };
+    let unknown = Slack { low: 0.0, likely: most, high: most };
     if task.cycles < ENOUGH_CYCLES {
         return unknown;
     }
@@ -77,9 +77,9 @@ pub fn absorbed(task: &Task) -> Absorbed {
     let (low, high) = (part(slope + error), part(slope - error));
     // A slope that could be anything is no answer; then the guess is the one that accuses nobody.
     if high - low > 0.5 {
-        Absorbed { low, likely: high, high }
+        Slack { low, likely: high, high }
     } else {
-        Absorbed { low, likely: part(slope), high }
+        Slack { low, likely: part(slope), high }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use whyslow_model::{Frame, Missing, Probe, Recording, table};
+use whyslow_model::{FileSnapshot, Missing, Probe, Recording, table};
 
 use crate::parse::{self, Bad};
 
@@ -148,7 +148,7 @@ impl<'r> Evidence<'r> {
     }
 
     /// The latest frame of every file whose name begins and ends so, by name.
-    pub fn files_like(&self, begin: &str, end: &str) -> Vec<&'r Frame> {
+    pub fn files_like(&self, begin: &str, end: &str) -> Vec<&'r FileSnapshot> {
         self.files_below(begin).filter(|frame| frame.name.ends_with(end)).collect()
     }
 }
@@ -158,7 +158,7 @@ fn not_at_first(name: &str, file: &str) -> Missing {
     Missing::not_recorded(format!("the first reading of {name} in {file}"))
 }
 
-fn parsed<T>(frame: &Frame, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<T, Missing> {
+fn parsed<T>(frame: &FileSnapshot, parse: impl Fn(&str) -> Result<T, Bad>) -> Result<T, Missing> {
     parse(&parse::text(&frame.bytes)).map_err(|bad| Missing::broken(&frame.name, bad))
 }
 

@@ -34,7 +34,7 @@ use facts::Graph;
 pub use flames::Path;
 
 use crate::rules::cpu_quota;
-use crate::{Evidence, kinds};
+use crate::{Evidence, wait_reasons};
 
 /// The wait-for graph of a recording, made once for all that is asked of it.
 pub(crate) struct WaitGraph<'r>(Graph<'r>);
@@ -42,12 +42,12 @@ pub(crate) struct WaitGraph<'r>(Graph<'r>);
 impl<'r> WaitGraph<'r> {
     /// `None`: there are no timelines in the recording.
     pub fn of(recording: &'r Recording) -> Option<Self> {
-        Graph::of(recording, kinds::of).map(Self)
+        Graph::of(recording, wait_reasons::of).map(Self)
     }
 
     /// ... with what this evidence has made already.
     pub fn beside(ev: &Evidence<'r>) -> Option<Self> {
-        let graph = Graph::with(ev.recording(), kinds::of, ev.stacks().clone())?;
+        let graph = Graph::with(ev.recording(), wait_reasons::of, ev.stacks().clone())?;
         if graph.spans.iter().any(|span| span.throttled_ns > 0) {
             graph.binding.get_or_init(|| cpu_quota::binding(ev).unwrap_or_default());
         }
@@ -81,5 +81,5 @@ pub fn chains(recording: &Recording) -> Vec<Chain> {
 /// wall time; on the whole host only lost time is there.
 #[must_use]
 pub fn paths(recording: &Recording) -> Vec<Path> {
-    Graph::of(recording, kinds::of).map(|graph| flames::paths(&graph)).unwrap_or_default()
+    Graph::of(recording, wait_reasons::of).map(|graph| flames::paths(&graph)).unwrap_or_default()
 }

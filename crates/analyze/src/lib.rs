@@ -18,7 +18,6 @@ mod frames;
 pub mod graph;
 mod hashing;
 mod hidden;
-pub mod kinds;
 mod late;
 pub mod locks;
 mod memory_loss;
@@ -35,6 +34,7 @@ mod spread;
 pub mod syscalls;
 mod unpreempted;
 mod untraced;
+pub mod wait_reasons;
 
 pub use evidence::{Clocksource, CpuTime, Evidence, IdleState, Netns, Policy};
 use whyslow_model::chain::Chain;

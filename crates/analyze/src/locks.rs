@@ -11,7 +11,7 @@ use whyslow_model::timeline::{Lock, LockKind, Span};
 
 use crate::doing::OnCpu;
 use crate::hashing::{Set, Table};
-use crate::kinds::{LockName, Stacks, lock_name, taken_by};
+use crate::wait_reasons::{LockName, Stacks, lock_name, taken_by};
 
 mod holders;
 

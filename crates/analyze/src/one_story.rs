@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn writeback_throttling_is_no_limit_that_somebody_set() {
-        // Which stacks are the one and which the other: kinds/real_stacks.rs.
+        // Which stacks are the one and which the other: wait_reasons/real_stacks.rs.
         let shows = rule("blkio-throttle").shows;
         let device = || "vda".to_owned();
         let wbt = Detail::Device { device: device(), operation: Operation::WritebackThrottling };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::{Disk, Sample};
-use whyslow_model::timeline::{Context, Mix, Stack, State, Waker};
+use whyslow_model::timeline::{Context, Stack, State, StateTimes, Waker};
 use whyslow_model::{Finding, Meta, Recording};
 
 use super::written::{disk_of, is_of};
@@ -42,7 +42,7 @@ fn waits(pid: u32, comm: &str, state: State, stack: u32, ms: u64, waker: Option<
         at_ns: (at + 10 - ms) * MS,
         woken_ns: (at + 10) * MS,
         to_ns: (at + 10) * MS,
-        mixed: Mix { running_ns: (10 - ms) * MS, ..Mix::default() },
+        mixed: StateTimes { running_ns: (10 - ms) * MS, ..StateTimes::default() },
         state,
         stack: Some(stack),
         device: (stack == BUFFER).then(|| "254:0".to_owned()),

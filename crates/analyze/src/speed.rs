@@ -9,7 +9,7 @@ mod reasons;
 mod rows;
 mod victims;
 
-pub(crate) use compare::{Against, SLOW, Verdict, World};
+pub(crate) use compare::{Against, CpuSpeeds, SLOW, Verdict};
 pub(crate) use measure::Measured;
 #[cfg(test)]
 pub(crate) use measure::tests as measured_tests;

@@ -2,7 +2,7 @@
 
 use whyslow_model::chain::{Part, WallAccount};
 use whyslow_model::table::{Tables, Task};
-use whyslow_model::timeline::{Command, Context, Mix, Span, State, Waker, Watched};
+use whyslow_model::timeline::{Command, Context, Span, State, StateTimes, Waker, Watched};
 use whyslow_model::{Meta, Recording};
 
 const MS: u64 = 1_000_000;
@@ -40,7 +40,7 @@ fn wait(at: u64, ns: u64, comm: &str, stands: u64) -> Span {
         state: State::Blocked,
         syscall: Some(VFORK),
         waker: Some(waker),
-        stands_ns: stands,
+        sampled_wait_ns: stands,
         ..Span::default()
     }
 }
@@ -86,7 +86,7 @@ fn short_waits_of_which_one_row_stands_for_many_are_told_by_name_too() {
     // 100 ms of waits in the sums; two rows stand for three and one parts of them.
     let mut spans = vec![wait(100 * MS, MS, "cc", 76 * MS), wait(101 * MS, MS, "ld", 26 * MS)];
     spans[0].from_ns = 0;
-    spans[0].mixed = Mix { blocked_ns: 100 * MS, ..Mix::default() };
+    spans[0].mixed = StateTimes { blocked_ns: 100 * MS, ..StateTimes::default() };
     let wall = account(spans, vec![folded("cc", 1_000, 900 * MS, 0), folded("ld", 10, 50 * MS, 0)]);
     assert_eq!(wall.unexplained.as_nanos(), 0, "{wall:?}");
     assert_eq!(

@@ -24,5 +24,5 @@ pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, Ow
 pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, SLOW_CPU, Subject, SubjectKind};
 pub use missing::{Missing, MissingNote};
 pub use probe::Probe;
-pub use recording::{FORMAT, Frame, Meta, Recording};
+pub use recording::{FORMAT, FileSnapshot, Meta, Recording};
 pub use units::{Bytes, Share, seconds};

@@ -1,4 +1,4 @@
-//! What was seen in one window: frames, tables, and what is missing.
+//! What was seen in one window: snapshots, tables, and what is missing.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub struct Meta {
 
 /// One kernel file as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct FileSnapshot {
     /// When, since the window began.
     pub at: Duration,
     /// Path below the root: "proc/pressure/io".
@@ -70,7 +70,7 @@ pub struct Recording {
     /// Facts about it.
     pub meta: Meta,
     /// Kernel files, oldest first.
-    pub frames: Vec<Frame>,
+    pub snapshots: Vec<FileSnapshot>,
     /// What BPF told.
     pub tables: Tables,
     /// What could not be looked at: by name of file or probe.
@@ -86,14 +86,14 @@ impl Recording {
         Duration::from_nanos(self.meta.window_ns)
     }
 
-    /// The first frame of a file.
-    pub fn first(&self, name: &str) -> Result<&Frame, Missing> {
-        self.frames.iter().find(|f| f.name == name).ok_or_else(|| self.why_missing(name))
+    /// The first snapshot of a file.
+    pub fn first(&self, name: &str) -> Result<&FileSnapshot, Missing> {
+        self.snapshots.iter().find(|f| f.name == name).ok_or_else(|| self.why_missing(name))
     }
 
-    /// The last frame of a file.
-    pub fn last(&self, name: &str) -> Result<&Frame, Missing> {
-        self.frames.iter().rfind(|f| f.name == name).ok_or_else(|| self.why_missing(name))
+    /// The last snapshot of a file.
+    pub fn last(&self, name: &str) -> Result<&FileSnapshot, Missing> {
+        self.snapshots.iter().rfind(|f| f.name == name).ok_or_else(|| self.why_missing(name))
     }
 
     /// Why what a probe fills is not here.

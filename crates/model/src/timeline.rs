@@ -47,7 +47,7 @@ pub enum Context {
 /// Time by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Mix {
+pub struct StateTimes {
     /// On a CPU.
     #[serde(skip_serializing_if = "is_default")]
     pub running_ns: u64,
@@ -68,7 +68,7 @@ pub struct Mix {
     pub unknown_ns: u64,
 }
 
-impl Mix {
+impl StateTimes {
     /// All of it.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
@@ -216,7 +216,7 @@ pub struct Span {
     pub to_ns: u64,
     /// Time by state in `from_ns..at_ns`.
     #[serde(skip_serializing_if = "is_default")]
-    pub mixed: Mix,
+    pub mixed: StateTimes,
     /// What sort of wait; `None`: none.
     #[serde(skip_serializing_if = "is_default")]
     pub state: State,
@@ -237,7 +237,7 @@ pub struct Span {
     pub stack: Option<u32>,
     /// Waiting in `state` that this stack stands for: this wait and the short ones since the last stack of that state.
     #[serde(skip_serializing_if = "is_default")]
-    pub stands_ns: u64,
+    pub sampled_wait_ns: u64,
     /// If it is a worker: the function of the work item that waited.
     #[serde(skip_serializing_if = "is_default")]
     pub work: Option<String>,
@@ -372,7 +372,7 @@ pub struct Call {
     pub worst_ns: u64,
     /// How it was spent: running is in the kernel; what is left to `total_ns` is rounding.
     #[serde(skip_serializing_if = "is_default")]
-    pub split: Mix,
+    pub split: StateTimes,
 }
 
 /// One slow system call.
@@ -401,7 +401,7 @@ pub struct SlowCall {
     pub path: Option<String>,
     /// How it was spent.
     #[serde(skip_serializing_if = "is_default")]
-    pub split: Mix,
+    pub split: StateTimes,
     /// User frames of the caller (`Stack::id`), where asked for.
     #[serde(skip_serializing_if = "is_default")]
     pub stack: Option<u32>,

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use whyslow_probe::files::{Files, Moment, Seen};
+use whyslow_probe::files::{Files, Moment, RawFiles};
 
 fn main() {
     let extra = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
     let sleepers = sleepers(extra);
-    let mut seen = Seen::default();
+    let mut seen = RawFiles::default();
     let busiest: Vec<u32> = sleepers.iter().take(20).map(|pid| *pid as u32).collect();
     let all = cpu();
 
@@ -20,9 +20,9 @@ fn main() {
     timed("end", || files.read(Moment::End, Duration::from_secs(6), &busiest, &mut seen));
     timed("hazardous", || files.read_hazardous(Duration::from_secs(6), Duration::from_secs(1), &mut seen));
 
-    let bytes: usize = seen.frames.iter().map(|frame| frame.bytes.len()).sum();
+    let bytes: usize = seen.snapshots.iter().map(|frame| frame.bytes.len()).sum();
     println!("all       {:>8.2} ms CPU", ms(cpu().saturating_sub(all)));
-    println!("{} frames, {bytes} bytes, {} missing", seen.frames.len(), seen.missing.len());
+    println!("{} frames, {bytes} bytes, {} missing", seen.snapshots.len(), seen.missing.len());
     for note in &seen.missing {
         println!("  {}", note.text);
     }

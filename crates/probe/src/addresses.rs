@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn root_a_recording_of_this_host_holds_no_address() {
         struct Nobody;
-        impl crate::Audience for Nobody {}
+        impl crate::Observer for Nobody {}
         let follow =
             crate::Follow { pids: vec![std::process::id()], user_stacks: true, ..crate::Follow::default() };
         let plan = crate::Plan {
@@ -196,10 +196,13 @@ mod tests {
             0
         );
         let own = format!("proc/{}/stat", std::process::id());
-        assert!(recording.frames.iter().any(|frame| frame.name == own), "this process is one of the busiest");
+        assert!(
+            recording.snapshots.iter().any(|frame| frame.name == own),
+            "this process is one of the busiest"
+        );
         let (tables, mine) = (format!("{:?}", recording.tables), own_memory());
         assert_eq!((kernel_addresses(&tables), words_in(&mine, &tables)), (vec![""; 0], vec![""; 0]));
-        for frame in &recording.frames {
+        for frame in &recording.snapshots {
             let text = String::from_utf8_lossy(&frame.bytes);
             let found = (kernel_addresses(&text), words_in(&mine, &text));
             assert_eq!(found, (vec![""; 0], vec![""; 0]), "{}", frame.name);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use whyslow_model::MissingNote;
-use whyslow_model::timeline::{Call, Mix, SlowCall, Stack};
+use whyslow_model::timeline::{Call, SlowCall, Stack, StateTimes};
 
-use crate::bpf::calls::{Row, Seen, Single};
+use crate::bpf::calls::{Raw, Row, Single};
 use crate::sample_table::{UserNames, Wanted, name_user};
 
 /// Single calls that are told: the slowest.
@@ -41,7 +41,7 @@ pub struct UserWait {
 
 /// Put them into tables. The ids of stacks begin at `first_stack`.
 pub fn tables(
-    mut seen: Seen,
+    mut seen: Raw,
     window_start_ns: u64,
     window_ns: u64,
     first_stack: u32,
@@ -119,7 +119,7 @@ fn process_names(rows: &[Row]) -> HashMap<u32, &str> {
     names
 }
 
-fn add(sum: &mut Mix, part: &Mix) {
+fn add(sum: &mut StateTimes, part: &StateTimes) {
     sum.running_ns = sum.running_ns.saturating_add(part.running_ns);
     sum.runnable_ns = sum.runnable_ns.saturating_add(part.runnable_ns);
     sum.io_ns = sum.io_ns.saturating_add(part.io_ns);
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn row(pid: u32, nr: u32, path: &str, count: u64, ns: u64) -> Row {
-        let split = Mix { running_ns: ns / 2, sleep_ns: ns - ns / 2, ..Mix::default() };
+        let split = StateTimes { running_ns: ns / 2, sleep_ns: ns - ns / 2, ..StateTimes::default() };
         let path = Some(path.to_owned()).filter(|path| !path.is_empty());
         Row {
             pid,
@@ -213,7 +213,7 @@ mod tests {
         };
         let singles =
             vec![single(150, 40, &[]), single(90, 60, &[]), single(200, 1, &[]), single(300, 2, &[1, 2])];
-        let seen = Seen { rows: Vec::new(), singles, slow_ns: Some(30), untold: 0 };
+        let seen = Raw { rows: Vec::new(), singles, slow_ns: Some(30), untold: 0 };
         let tables = tables(seen, 100, 1000, 5, &mut Vec::new());
         let told: Vec<_> = tables.slow_calls.iter().map(|slow| (slow.at_ns, slow.ns, slow.stack)).collect();
         assert_eq!(told, [(0, 60, None), (50, 40, None)]);

@@ -2,15 +2,16 @@
 //!
 //! Harmless rows are read at the window's ends or once, some each second through descriptors kept open; rows with a hazard are
 //! read once, last, by a disposable child. Nothing here parses what it reads, but to find CPUs, devices and cgroups.
-//! Names of frames are paths below the root, escaped as `name.rs` says; a network namespace's files are
+//! Names of snapshots are paths below the root, escaped as `name.rs` says; a network namespace's files are
 //! `netns/<inode>/net/...`.
 
 mod absent;
-mod ahead;
+mod background_reads;
 mod budget;
 mod cgroups;
 mod child;
-mod errand;
+mod child_protocol;
+mod devices;
 mod hazardous;
 mod ipis;
 mod kmsg;
@@ -18,16 +19,15 @@ mod kmsg;
 mod live_tests;
 mod name;
 mod namespaces;
+mod non_rx_cpus;
 pub(crate) mod own_limits;
-mod quiet;
 mod root;
+mod row_result;
 mod rows;
 mod search;
 mod table;
-mod tally;
 #[cfg(test)]
 mod tests;
-mod things;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -36,13 +36,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use whyslow_model::{Frame, Missing, MissingNote};
+use whyslow_model::{FileSnapshot, Missing, MissingNote};
 
 use budget::Budget;
+use devices::{Device, Devices, Most, Place};
 use namespaces::Namespaces;
 use root::{Reads, Root};
-use tally::{Noted, Tally, note};
-use things::{Most, Place, Thing, Things};
+use row_result::{Noted, RowResult, note};
 
 pub use name::raw_name;
 pub use rows::ROWS;
@@ -50,10 +50,10 @@ pub use table::{Hazard, Rate, Row};
 
 /// What was read, and what could not be.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Seen {
+pub struct RawFiles {
     /// Files, in the order they were read.
-    pub frames: Vec<Frame>,
-    /// By name of frame, or by pattern of a row.
+    pub snapshots: Vec<FileSnapshot>,
+    /// By name of snapshot, or by pattern of a row.
     pub missing: Vec<MissingNote>,
 }
 
@@ -71,7 +71,7 @@ pub enum Moment {
 /// How much is looked at.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    things: Most,
+    devices: Most,
     namespaces: usize,
     processes: usize,
     /// Of one hierarchy: all, and those whose flushing files are read.
@@ -83,7 +83,7 @@ struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            things: Most { cpus: 512, disks: 128, nics: 64 },
+            devices: Most { cpus: 512, disks: 128, nics: 64 },
             namespaces: 256,
             processes: 64,
             cgroups: (2000, 16),
@@ -110,7 +110,7 @@ struct Kept {
 pub struct Files {
     root: Root,
     limits: Limits,
-    things: Things,
+    devices: Devices,
     mounts: BTreeMap<String, PathBuf>,
     namespaces: Namespaces,
     kept: Vec<Kept>,
@@ -140,7 +140,7 @@ impl Files {
             only_one: root.live.then(|| ONLY_ONE.to_vec()),
             root,
             limits,
-            things: Things::new(),
+            devices: Devices::new(),
             mounts: BTreeMap::new(),
             namespaces: Namespaces::default(),
             kept: Vec::new(),
@@ -151,7 +151,7 @@ impl Files {
             ahead: 0,
             strays: Vec::new(),
         };
-        let mut seen = Seen::default();
+        let mut seen = RawFiles::default();
         files.find_things(&mut seen);
         files.find_namespaces(&mut seen);
         files.early = seen.missing;
@@ -167,7 +167,7 @@ impl Files {
 
     /// Reads the rows due at this moment. `at`: time since the window began. `busiest`: processes whose files are
     /// wanted, at the end only; may be empty.
-    pub fn read(&mut self, moment: Moment, at: Duration, busiest: &[u32], seen: &mut Seen) {
+    pub fn read(&mut self, moment: Moment, at: Duration, busiest: &[u32], seen: &mut RawFiles) {
         seen.missing.append(&mut self.early);
         match moment {
             Moment::Start => self.read_rows(Rate::Ends, at, seen),
@@ -177,8 +177,8 @@ impl Files {
             }
             Moment::End => {
                 let pids = busiest.iter().take(self.limits.processes);
-                let things = pids.map(|pid| Thing::new(pid.to_string().as_bytes(), true)).collect();
-                self.things.insert("pid".to_owned(), things);
+                let devices = pids.map(|pid| Device::new(pid.to_string().as_bytes(), true)).collect();
+                self.devices.insert("pid".to_owned(), devices);
                 if self.namespaces.lost_one() {
                     self.find_namespaces(seen);
                 }
@@ -188,7 +188,7 @@ impl Files {
     }
 
     /// All harmless rows that are read at least as often as `least`.
-    fn read_rows(&mut self, least: Rate, at: Duration, seen: &mut Seen) {
+    fn read_rows(&mut self, least: Rate, at: Duration, seen: &mut RawFiles) {
         let budget = self.whole_moment();
         let mut late = false;
         for row in ROWS {
@@ -208,26 +208,26 @@ impl Files {
         budget: Budget,
         late: &mut bool,
         at: Duration,
-        seen: &mut Seen,
+        seen: &mut RawFiles,
     ) {
-        let mut tally = Tally::of(row);
+        let mut result = RowResult::of(row);
         let places = self.places(row);
         let found = !places.is_empty();
         for (count, place) in places.into_iter().enumerate() {
             *late = *late || (count % 16 == 0 && budget.spent());
             if *late {
-                tally.skip(place.name, "reading took too long on this host");
+                result.skip(place.name, "reading took too long on this host");
                 break;
             }
             let reader = Reader { root: &self.root, namespaces: &self.namespaces };
-            read_place(&reader, place, row, at, &mut self.buffer, &mut tally, &mut self.noted, seen);
+            read_place(&reader, place, row, at, &mut self.buffer, &mut result, &mut self.noted, seen);
         }
-        tally.settle(self.root.live, found, &mut self.noted, seen);
+        result.settle(self.root.live, found, &mut self.noted, seen);
     }
 
     /// The rows of each second, through descriptors kept open. After a reading over the budget it rests: on a host of
     /// thousands of CPUs, every few seconds must do.
-    fn read_second(&mut self, at: Duration, seen: &mut Seen) {
+    fn read_second(&mut self, at: Duration, seen: &mut RawFiles) {
         if self.rest > 0 {
             self.rest -= 1;
             return;
@@ -238,15 +238,16 @@ impl Files {
         }
         for kept in &self.kept {
             let Some(fd) = &kept.fd else { continue };
-            let mut tally = Tally::of(kept.row);
+            let mut result = RowResult::of(kept.row);
             match root::fill(fd.as_raw_fd(), kept.row.cap, &mut self.buffer) {
                 Ok(whole) => {
-                    let frame = Frame { at, name: kept.place.name.clone(), bytes: self.buffer.clone() };
-                    tally.took(frame, whole, &mut self.noted, seen);
+                    let snapshot =
+                        FileSnapshot { at, name: kept.place.name.clone(), bytes: self.buffer.clone() };
+                    result.took(snapshot, whole, &mut self.noted, seen);
                 }
-                Err(err) => tally.failed(kept.place.name.clone(), err),
+                Err(err) => result.failed(kept.place.name.clone(), err),
             }
-            tally.settle(self.root.live, true, &mut self.noted, seen);
+            result.settle(self.root.live, true, &mut self.noted, seen);
         }
         let cost = budget::thread_cpu().saturating_sub(before);
         self.rest = (cost.as_micros() / SECOND.as_micros()).min(60) as u32;
@@ -269,7 +270,7 @@ impl Files {
 
     fn places(&self, row: &Row) -> Vec<Place> {
         let patterns = row.patterns();
-        patterns.iter().flat_map(|pattern| things::places(&self.root, pattern, &self.things)).collect()
+        patterns.iter().flat_map(|pattern| devices::places(&self.root, pattern, &self.devices)).collect()
     }
 }
 
@@ -308,14 +309,14 @@ fn read_place(
     row: &Row,
     at: Duration,
     buffer: &mut Vec<u8>,
-    tally: &mut Tally,
+    result: &mut RowResult,
     noted: &mut Noted,
-    seen: &mut Seen,
+    seen: &mut RawFiles,
 ) {
     match reader.read(&place.path, row.cap, buffer) {
         Ok(whole) => {
-            tally.took(Frame { at, name: place.name, bytes: buffer.clone() }, whole, noted, seen);
+            result.took(FileSnapshot { at, name: place.name, bytes: buffer.clone() }, whole, noted, seen);
         }
-        Err(err) => tally.failed(place.name, err),
+        Err(err) => result.failed(place.name, err),
     }
 }

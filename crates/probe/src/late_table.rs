@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use whyslow_model::table::{CrossCall, Gap, LateTimer, Lateness};
 
-use crate::bpf::late::{self, LATE_CALL, RUNS, Seen, late_wakes};
+use crate::bpf::late::{self, LATE_CALL, RUNS, Raw, late_wakes};
 use crate::bpf::text;
 use crate::span_table::Window;
 use crate::symbols::KernelNames;
@@ -24,7 +24,7 @@ pub struct Tables {
 
 /// Make them.
 #[must_use]
-pub fn tables(seen: &Seen, window: Window, kernel: &mut KernelNames) -> Tables {
+pub fn tables(seen: &Raw, window: Window, kernel: &mut KernelNames) -> Tables {
     let mut tables = Tables { latenesses: latenesses(&seen.wakes), ..Tables::default() };
     let mut calls: BTreeMap<_, CrossCall> = BTreeMap::new();
     for (key, row) in &seen.rows {

@@ -29,7 +29,7 @@ mod task_table;
 pub use doctor::{Rung, claim, doctor};
 pub use fit::{DoesNotFit, Fit};
 pub use numbers::why_ambiguous;
-pub use record::{Audience, Follow, Plan, record};
+pub use record::{Follow, Observer, Plan, record};
 
 #[cfg(test)]
 mod test_group;

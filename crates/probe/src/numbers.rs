@@ -100,7 +100,7 @@ impl Numbers {
     }
 
     /// What is looked up in /proc by its process while tables are made.
-    pub fn show_in_seen(&self, hits: Option<&mut oncpu::Seen>, calls: Option<&mut calls::Seen>) {
+    pub fn show_in_seen(&self, hits: Option<&mut oncpu::Raw>, calls: Option<&mut calls::Raw>) {
         if let Some(seen) = hits {
             seen.hits.iter_mut().for_each(|hit| self.show([&mut hit.key.pid, &mut hit.key.tgid]));
             seen.codes.iter_mut().for_each(|code| code.tgid = self.shown(code.tgid));

@@ -12,7 +12,7 @@ use whyslow_model::timeline::Watched;
 use whyslow_model::{FORMAT, Meta, Missing, MissingNote, Recording};
 
 use crate::cost;
-use crate::files::{Files, Moment, Seen};
+use crate::files::{Files, Moment, RawFiles};
 use crate::fit::Fit;
 use crate::host;
 use crate::probes::{Probes, Slots};
@@ -64,7 +64,7 @@ pub struct Follow {
 }
 
 /// What the caller is told while the window runs.
-pub trait Audience {
+pub trait Observer {
     /// About once a second: the time left.
     fn left(&mut self, _left: Duration) {}
     /// Everything is attached: the window has begun.
@@ -77,27 +77,27 @@ pub trait Audience {
 }
 
 /// Record one window. `stop` ends it early.
-pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Recording {
-    audience.step(c"loading the probes");
+pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Recording {
+    observer.step(c"loading the probes");
     crate::open_files::raise_limit();
     crate::bpf::hush();
     let before = cost::so_far();
-    let mut seen = Seen { frames: Vec::new(), missing: Vec::new() };
+    let mut seen = RawFiles { snapshots: Vec::new(), missing: Vec::new() };
     let mut files = Files::open(&plan.root);
     crate::bpf::room::halve(plan.fit.halvings);
     seen.missing.extend(plan.fit.notes(plan.needs_speeds).into_iter().map(MissingNote::from));
     let mut slots = Slots::default();
     let mut probes = Probes::load(&mut slots, plan, &mut seen.missing);
 
-    audience.step(c"reading the kernel's files");
+    observer.step(c"reading the kernel's files");
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     probes.begin(plan.follow.as_ref(), &mut seen.missing);
     probes.spare_owned(plan, &mut seen.missing);
     let (started_at, began, start_ns) = (host::now_rfc3339(), Instant::now(), host::monotonic_ns());
     probes.count(&mut seen.missing);
     probes.measure(plan, &mut seen.missing);
-    audience.begun(began);
-    let interrupted = wait_out(plan, began, stop, audience, &mut |at, second| {
+    observer.begun(began);
+    let interrupted = wait_out(plan, began, stop, observer, &mut |at, second| {
         let more = probes.poll(at, plan.window);
         if second {
             files.read(Moment::Second, at, &[], &mut seen);
@@ -105,14 +105,14 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
         more
     });
     let window = began.elapsed();
-    audience.ended();
-    audience.step(c"taking what the probes saw");
+    observer.ended();
+    observer.step(c"taking what the probes saw");
     let traced = probes.end(window, &mut seen.missing);
-    audience.step(c"reading the kernel's files again");
+    observer.step(c"reading the kernel's files again");
     files.read(Moment::End, window, &traced.busiest(BUSIEST), &mut seen);
 
     let own_pid = probes.own_pid();
-    audience.step(c"giving names to what was seen");
+    observer.step(c"giving names to what was seen");
     let lost_events = traced.lost.clone();
     let own_bpf_ns = traced.own_bpf_ns;
     let tables = traced.into_tables(
@@ -121,7 +121,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
         Window { start_ns, ns: window.as_nanos() as u64 },
         &mut seen.missing,
     );
-    audience.step(c"reading files that may block");
+    observer.step(c"reading files that may block");
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
     let watched = plan.follow.as_ref().map(|follow| watched(follow, &tables, &mut seen.missing));
@@ -140,7 +140,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, audience: &mut dyn Audience) -> Re
         watched,
         ..host::facts(&plan.root)
     };
-    Recording { meta, frames: seen.frames, tables, missing: once_each(seen.missing), torn: None }
+    Recording { meta, snapshots: seen.snapshots, tables, missing: once_each(seen.missing), torn: None }
 }
 
 /// Whom the trace followed: those it was asked for, and all they started, as far as rows tell.
@@ -192,12 +192,12 @@ fn wait_out(
     plan: &Plan,
     began: Instant,
     stop: &AtomicBool,
-    audience: &mut dyn Audience,
+    observer: &mut dyn Observer,
     beat: &mut dyn FnMut(Duration, bool) -> bool,
 ) -> bool {
     let window = plan.window;
     let mut next_second = Duration::from_secs(1);
-    audience.left(window);
+    observer.left(window);
     loop {
         let at = began.elapsed();
         if at >= window {
@@ -209,9 +209,9 @@ fn wait_out(
         let second = at >= next_second;
         if second {
             next_second = at + pace(at);
-            audience.left(window.saturating_sub(at));
+            observer.left(window.saturating_sub(at));
         }
-        audience.step(c"looking");
+        observer.step(c"looking");
         let more = beat(at, second);
         let rest = if more { Duration::ZERO } else { BEAT.min(window.saturating_sub(began.elapsed())) };
         if nap(rest, plan.ends_with) {

@@ -22,7 +22,7 @@ const MAX_ANSWER: usize = 32 << 20;
 
 /// Give names to what was seen on CPU: stacks, and the code in which threads were met often.
 pub fn samples_of(
-    seen: Option<(oncpu::Seen, oncpu::Pace)>,
+    seen: Option<(oncpu::Raw, oncpu::Pace)>,
     kernel: &mut symbols::KernelNames,
     missing: &mut Vec<MissingNote>,
 ) -> Option<(Vec<table::Sample>, Vec<table::Spin>)> {
@@ -65,7 +65,7 @@ fn samples(
 pub fn waits(timelines: &Timelines) -> Vec<table::Wait> {
     let stacks: HashMap<u32, &Vec<String>> = timelines.stacks.iter().map(|s| (s.id, &s.kernel)).collect();
     let mut rows: BTreeMap<(u32, &str, u32), table::Wait> = BTreeMap::new();
-    for span in timelines.spans.iter().filter(|span| span.stands_ns > 0) {
+    for span in timelines.spans.iter().filter(|span| span.sampled_wait_ns > 0) {
         let state = match span.state {
             State::Io => "io",
             State::Blocked => "blocked",
@@ -81,7 +81,7 @@ pub fn waits(timelines: &Timelines) -> Vec<table::Wait> {
             kernel: stacks.get(&id).map(|names| (*names).clone()).unwrap_or_default(),
             ..table::Wait::default()
         });
-        row.ns += span.stands_ns;
+        row.ns += span.sampled_wait_ns;
         row.count += 1;
         row.worst_ns = row.worst_ns.max(span.woken_ns.saturating_sub(span.at_ns));
     }

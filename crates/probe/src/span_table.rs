@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
-use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, State, Target, Waker};
+use whyslow_model::timeline::{Context, LockKind, LockWait, State, StateTimes, Target, Waker};
 
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
-use crate::bpf::sched::{self, Seen, sched_live, sched_span};
+use crate::bpf::sched::{self, Raw, sched_live, sched_span};
 use crate::bpf::text;
 use crate::symbols::KernelNames;
 
@@ -40,7 +40,7 @@ impl Window {
 }
 
 /// Make them.
-pub fn timelines(seen: &mut Seen, window: Window, kernel: &mut KernelNames) -> Timelines {
+pub fn timelines(seen: &mut Raw, window: Window, kernel: &mut KernelNames) -> Timelines {
     let open: Vec<SpanRow> = seen.live.iter().map(|live| open_row(live, &mut seen.rows)).collect();
     let rows = &seen.rows;
     let mut used = Used::default();
@@ -124,7 +124,7 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         cpu: told.cpu,
         waker: wake.map(|wake| waker(wake, rows, kernel, used)),
         stack: used.note(row.stack),
-        stands_ns: row.stands,
+        sampled_wait_ns: row.stands,
         work: function(told.work, kernel),
         syscall: u32::try_from(told.syscall).ok(),
         args: told.args,
@@ -165,7 +165,7 @@ fn state_of(state: u32) -> State {
 }
 
 /// The sums of a stretch, made to fit it: clocks of two CPUs, and the window's edge, cut through it.
-fn mix(told: &sched_span, length: u64) -> Mix {
+fn mix(told: &sched_span, length: u64) -> StateTimes {
     let parts = [
         told.mixed[sched::RUNNING],
         told.mixed[sched::READY],
@@ -183,9 +183,9 @@ fn mix(told: &sched_span, length: u64) -> Mix {
         }
     };
     let [running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns] = parts.map(fit);
-    let mix = Mix { running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns };
+    let mix = StateTimes { running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns };
     let missing_ns = length.saturating_sub(mix.total_ns());
-    Mix { unknown_ns: mix.unknown_ns.saturating_add(missing_ns), ..mix }
+    StateTimes { unknown_ns: mix.unknown_ns.saturating_add(missing_ns), ..mix }
 }
 
 /// A work item's function, without the offset that no function has at its entry.

@@ -21,7 +21,7 @@ const MEMORY: u64 = 2;
 
 /// One row a task: those that live at the end, then those that ended.
 #[must_use]
-pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Seen, window_ns: u64) -> Vec<table::Task> {
+pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64) -> Vec<table::Task> {
     let possible = libbpf_rs::num_possible_cpus().unwrap_or(1);
     let before: HashMap<(u32, u64), &tasks_one> =
         start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
@@ -437,7 +437,7 @@ mod tests {
         let end = Snapshot { tasks: vec![one(7, 10), one(8, 5)], ..Snapshot::default() };
         let mut noted = sched::sched_live::default();
         (noted.slot.pid, noted.slot.task) = (7, 1);
-        let seen = sched::Seen { live: vec![noted], ..sched::Seen::default() };
+        let seen = sched::Raw { live: vec![noted], ..sched::Raw::default() };
         let rows = tasks(&Snapshot::default(), &end, &seen, 100);
         assert_eq!((rows[0].unseen, rows[1].unseen), (false, true));
         assert_eq!((rows[1].runnable_ns, rows[1].unknown_ns, rows[1].lived_ns), (10, 85, 100));
@@ -446,7 +446,7 @@ mod tests {
             said,
             "what some tasks waited for was skipped: there was no place left for one task ( (8))"
         );
-        let untraced = tasks(&Snapshot::default(), &end, &sched::Seen::default(), 100);
+        let untraced = tasks(&Snapshot::default(), &end, &sched::Raw::default(), 100);
         assert_eq!(unseen(&untraced), None, "nobody looked: that is said elsewhere");
         assert_eq!(untraced[0].runnable_ns, 20, "by the kernel's count");
     }
@@ -479,7 +479,7 @@ mod tests {
         let end = Snapshot { tasks: vec![one(3, 5), one(7, 5), one(8, 5), one(9, 5)], ..Snapshot::default() };
         let mut noted = sched::sched_live::default();
         (noted.slot.pid, noted.slot.task) = (3, 1);
-        let mut seen = sched::Seen { live: vec![noted], ..sched::Seen::default() };
+        let mut seen = sched::Raw { live: vec![noted], ..sched::Raw::default() };
         seen.exits.mark();
         let mut ends = |pid, start_ns, lived| {
             let mut exit = sched_exit { pid, start_ns, exec_ns: 12, ..sched_exit::default() };

@@ -60,7 +60,7 @@ fn options(title: &str, subtitle: &str, total_ns: u64, scale: u64) -> Options<'s
     let mut options = Options::default();
     options.title = xml(title);
     options.subtitle = (!subtitle.is_empty()).then(|| xml(subtitle));
-    options.name_type = "Frame:".to_owned();
+    options.name_type = "FileSnapshot:".to_owned();
     // The same recording gives the same picture: a colour is a frame's name.
     options.hash = true;
     options.deterministic = true;

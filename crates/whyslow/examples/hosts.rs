@@ -36,7 +36,7 @@ fn write_host(recording: &whyslow_model::Recording, at: &std::path::Path) -> any
         fs::create_dir_all(path.parent().unwrap_or(&path))?;
         fs::write(path, bytes)
     };
-    for frame in &recording.frames {
+    for frame in &recording.snapshots {
         let last = recording.last(&frame.name).is_ok_and(|last| std::ptr::eq(last, frame));
         let path = if last { at.join(&frame.name) } else { at.join("earlier/0000000").join(&frame.name) };
         put(path, &frame.bytes)?;

@@ -1,10 +1,10 @@
 //! The command line: verbs, their arguments, and the help that teaches them.
 
-mod beside;
+mod baseline_args;
 mod following;
-mod keeping;
+mod output_args;
+mod save_args;
 mod subject;
-mod telling;
 mod window;
 
 use std::io::Write;
@@ -12,11 +12,11 @@ use std::io::Write;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-pub use beside::BesideArg;
+pub use baseline_args::BaselineArgs;
 pub use following::Following;
-pub use keeping::{FlameArg, Keeping, can_be_written};
+pub use output_args::{OutputArgs, outcome};
+pub use save_args::{FlameArg, SaveArgs, can_be_written};
 pub use subject::SubjectArgs;
-pub use telling::{Telling, outcome};
 pub use window::{WindowArgs, slow};
 
 use crate::cmd::{

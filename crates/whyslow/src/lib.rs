@@ -11,5 +11,5 @@ pub mod outcome;
 mod priority;
 mod progress;
 pub mod store;
+mod target;
 mod watch;
-mod whom;

@@ -46,7 +46,7 @@ impl Progress {
     }
 }
 
-impl whyslow_probe::Audience for Progress {
+impl whyslow_probe::Observer for Progress {
     fn left(&mut self, left: Duration) {
         self.tick(left);
     }

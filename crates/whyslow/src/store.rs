@@ -13,16 +13,16 @@ use anyhow::{Context, Result, anyhow};
 use whyslow_model::Recording;
 
 mod archive;
-mod assembly;
+mod atomic_write;
 mod folder;
 mod lines;
-mod members;
+mod loader;
 mod names;
 mod order;
-mod packing;
-mod place;
 mod tables;
+mod tar_reader;
 mod write;
+mod zstd_frames;
 
 /// What stops the reading of a recording.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ mod limit {
 /// # Errors
 /// Where the target cannot be written: no such directory, disk full, not a plain file.
 pub fn save(rec: &Recording, path: &Path) -> Result<()> {
-    let written = place::put(path, &mut |file| write::write(rec, file).map(drop));
+    let written = atomic_write::put(path, &mut |file| write::write(rec, file).map(drop));
     written.map_err(|e| failed("save recording", path, &e))
 }
 
@@ -69,11 +69,12 @@ pub fn save(rec: &Recording, path: &Path) -> Result<()> {
 /// # Errors
 /// As of [`save`].
 pub fn put(text: &str, path: &Path, verb: &str) -> Result<()> {
-    place::put(path, &mut |mut file| file.write_all(text.as_bytes())).map_err(|e| failed(verb, path, &e))
+    atomic_write::put(path, &mut |mut file| file.write_all(text.as_bytes()))
+        .map_err(|e| failed(verb, path, &e))
 }
 
 fn failed(verb: &str, path: &Path, error: &io::Error) -> anyhow::Error {
-    anyhow!("cannot {verb} {}: {error}{}", path_shown(path), place::way_out(error))
+    anyhow!("cannot {verb} {}: {error}{}", path_shown(path), atomic_write::way_out(error))
 }
 
 /// Open a recording: a file, or a folder with its contents, or a folder that holds copies of /proc and /sys.

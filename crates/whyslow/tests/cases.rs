@@ -303,14 +303,14 @@ fn no_number_however_large_makes_a_rule_panic() {
 fn no_torn_file_makes_a_rule_panic() {
     for case in cases() {
         let mut recording = store::open(&host(&case)).unwrap();
-        for at in 0..recording.frames.len() {
-            let whole = recording.frames[at].bytes.clone();
+        for at in 0..recording.snapshots.len() {
+            let whole = recording.snapshots[at].bytes.clone();
             for part in [0, 1, 2] {
-                recording.frames[at].bytes = whole[..whole.len() * part / 3].to_vec();
+                recording.snapshots[at].bytes = whole[..whole.len() * part / 3].to_vec();
                 let fed = std::panic::catch_unwind(|| examine(&recording));
-                assert!(fed.is_ok(), "{}: {}", case.display(), recording.frames[at].name);
+                assert!(fed.is_ok(), "{}: {}", case.display(), recording.snapshots[at].name);
             }
-            recording.frames[at].bytes = whole;
+            recording.snapshots[at].bytes = whole;
         }
     }
 }
@@ -347,7 +347,7 @@ fn simulated_hosts_are_as_the_simulator_makes_them() {
 fn of_isolated_cpus_a_cause_would_be_told_if_nobody_knew_that_they_are() {
     let made = shapes::all().into_iter().find(|shape| shape.name == "isolated-cpus-that-poll").unwrap();
     let mut recording = write::recording(&made);
-    recording.frames.retain(|frame| !frame.name.starts_with("sys/devices/system/cpu/"));
+    recording.snapshots.retain(|frame| !frame.name.starts_with("sys/devices/system/cpu/"));
     let document = examine(&recording);
     assert_eq!(rules_of(&document, Kind::Cause), ["cpu-pinned"]);
 }

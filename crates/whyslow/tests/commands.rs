@@ -139,21 +139,21 @@ fn no_name_of_a_file_and_no_word_in_one_runs_in_a_command() {
     for case in cases() {
         let recording = store::open(&case.join("host")).unwrap();
         let mut parts: Vec<String> =
-            recording.frames.iter().flat_map(|frame| frame.name.split('/').map(str::to_owned)).collect();
+            recording.snapshots.iter().flat_map(|frame| frame.name.split('/').map(str::to_owned)).collect();
         parts.sort();
         parts.dedup();
         for part in parts {
             let mut poisoned = recording.clone();
-            for frame in &mut poisoned.frames {
+            for frame in &mut poisoned.snapshots {
                 let named =
                     frame.name.split('/').map(|p| if p == part { format!("{p}{NAME}") } else { p.into() });
                 frame.name = named.collect::<Vec<String>>().join("/");
             }
             ran.extend(run(&examine(&poisoned)).into_iter().map(|line| format!("{part}: {line}")));
         }
-        for at in 0..recording.frames.len() {
+        for at in 0..recording.snapshots.len() {
             let mut poisoned = recording.clone();
-            let frame = &mut poisoned.frames[at];
+            let frame = &mut poisoned.snapshots[at];
             let Ok(text) = String::from_utf8(frame.bytes.clone()) else { continue };
             if text.split_whitespace().count() == 1 {
                 frame.bytes = format!("{}{}", text.trim(), NAME.replace('\n', " ")).into_bytes();

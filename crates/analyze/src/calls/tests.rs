@@ -11,7 +11,7 @@ fn call(tgid: u32, syscall: u32, path: &str, count: u64, ns: u64) -> Call {
         errors: 1,
         total_ns: ns,
         worst_ns: ns,
-        split: Mix { running_ns: ns / 2, sleep_ns: ns - ns / 2, ..Mix::default() },
+        split: StateTimes { running_ns: ns / 2, sleep_ns: ns - ns / 2, ..StateTimes::default() },
         ..Call::default()
     }
 }
@@ -69,7 +69,7 @@ fn slow_calls_keep_their_path_and_say_where_their_time_went() {
     let slow = |ns, path: &str| SlowCall {
         ns,
         path: Some(path.to_owned()),
-        split: Mix { blocked_ns: ns, ..Mix::default() },
+        split: StateTimes { blocked_ns: ns, ..StateTimes::default() },
         ..SlowCall::default()
     };
     recording.tables.slow_calls = Some(vec![slow(MS, "/proc/1/stat"), slow(3 * MS, "/proc/2/stat")]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::Tables;
-use whyslow_model::{Frame, Meta, Missing, Recording};
+use whyslow_model::{FileSnapshot, Meta, Missing, Recording};
 
 use crate::Evidence;
 
@@ -31,18 +31,18 @@ impl Fixture {
 
     /// A file as it was when the window began.
     pub fn start(self, name: &str, text: &str) -> Self {
-        self.frame(Duration::ZERO, name, text)
+        self.snapshot(Duration::ZERO, name, text)
     }
 
     /// A file as it was when the window ended.
     pub fn end(self, name: &str, text: &str) -> Self {
         let at = self.0.window();
-        self.frame(at, name, text)
+        self.snapshot(at, name, text)
     }
 
-    fn frame(mut self, at: Duration, name: &str, text: &str) -> Self {
-        self.0.frames.push(Frame { at, name: name.to_owned(), bytes: text.as_bytes().to_vec() });
-        self.0.frames.sort_by_key(|f| f.at);
+    fn snapshot(mut self, at: Duration, name: &str, text: &str) -> Self {
+        self.0.snapshots.push(FileSnapshot { at, name: name.to_owned(), bytes: text.as_bytes().to_vec() });
+        self.0.snapshots.sort_by_key(|f| f.at);
         self
     }
 

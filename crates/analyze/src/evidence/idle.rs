@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use whyslow_model::{Frame, Missing};
+use whyslow_model::{FileSnapshot, Missing};
 
 use super::{Evidence, parsed};
 use crate::parse::{Bad, single};
@@ -48,7 +48,7 @@ impl IdleState {
 }
 
 /// Files of one idle state, the first and the last reading of each.
-type Files<'r> = BTreeMap<&'r str, (&'r Frame, &'r Frame)>;
+type Files<'r> = BTreeMap<&'r str, (&'r FileSnapshot, &'r FileSnapshot)>;
 
 impl<'r> Evidence<'r> {
     /// The driver in charge of idle states: "intel_idle", "acpi_idle", "haltpoll", "none".
@@ -66,13 +66,13 @@ impl<'r> Evidence<'r> {
     /// Idle states of one CPU, the shallowest first.
     pub fn idle_states(&self, cpu: u32) -> Result<Vec<IdleState>, Missing> {
         let dirs = [format!("{CPUS}cpu{cpu}/cpuidle/"), format!("{CPUS}cpu0/cpuidle/")];
-        let frames = self.rec.frames.iter().filter(|f| dirs.iter().any(|dir| f.name.starts_with(dir)));
-        by_cpu(frames)?.remove(&cpu).ok_or_else(|| self.no_states())
+        let snapshots = self.rec.snapshots.iter().filter(|f| dirs.iter().any(|dir| f.name.starts_with(dir)));
+        by_cpu(snapshots)?.remove(&cpu).ok_or_else(|| self.no_states())
     }
 
     /// Idle states of every CPU that was looked at.
     pub fn idle_states_by_cpu(&self) -> Result<BTreeMap<u32, Vec<IdleState>>, Missing> {
-        let all = by_cpu(self.rec.frames.iter().filter(|frame| frame.name.starts_with(CPUS)))?;
+        let all = by_cpu(self.rec.snapshots.iter().filter(|snapshot| snapshot.name.starts_with(CPUS)))?;
         if all.is_empty() { Err(self.no_states()) } else { Ok(all) }
     }
 
@@ -80,9 +80,10 @@ impl<'r> Evidence<'r> {
     /// are not there.
     pub fn wakeup_limits(&self) -> BTreeMap<u32, u64> {
         let files = self.files_like(CPUS, "/power/pm_qos_resume_latency_us");
-        let limit = |frame: &Frame| {
-            let cpu = frame.name.strip_prefix(CPUS)?.split('/').next()?.strip_prefix("cpu")?.parse().ok()?;
-            match crate::parse::text(&frame.bytes).trim() {
+        let limit = |snapshot: &FileSnapshot| {
+            let cpu =
+                snapshot.name.strip_prefix(CPUS)?.split('/').next()?.strip_prefix("cpu")?.parse().ok()?;
+            match crate::parse::text(&snapshot.bytes).trim() {
                 // drivers/base/power/sysfs.c: "0" stands for no limit, "n/a" for a limit of 0.
                 "0" => None,
                 "n/a" => Some((cpu, 0)),
@@ -104,12 +105,14 @@ fn word(text: &str) -> Result<String, Bad> {
     }
 }
 
-fn by_cpu<'r>(frames: impl Iterator<Item = &'r Frame>) -> Result<BTreeMap<u32, Vec<IdleState>>, Missing> {
+fn by_cpu<'r>(
+    snapshots: impl Iterator<Item = &'r FileSnapshot>,
+) -> Result<BTreeMap<u32, Vec<IdleState>>, Missing> {
     let mut files: BTreeMap<(u32, u32), Files<'r>> = BTreeMap::new();
-    for frame in frames {
-        let Some((place, file)) = place(&frame.name) else { continue };
-        let ends = files.entry(place).or_default().entry(file).or_insert((frame, frame));
-        ends.1 = frame;
+    for snapshot in snapshots {
+        let Some((place, file)) = place(&snapshot.name) else { continue };
+        let ends = files.entry(place).or_default().entry(file).or_insert((snapshot, snapshot));
+        ends.1 = snapshot;
     }
     let mut cpus: BTreeMap<u32, Vec<IdleState>> = BTreeMap::new();
     for ((cpu, index), files) in files.into_iter().filter(|(_, files)| files.contains_key("latency")) {
@@ -134,7 +137,8 @@ fn place(name: &str) -> Option<((u32, u32), &str)> {
 
 fn state(index: u32, files: &Files<'_>) -> Result<IdleState, Missing> {
     let text = |file| files.get(file).map(|(_, last)| crate::parse::text(&last.bytes).trim().to_owned());
-    let number = |frame: &Frame| parsed(frame, single::integer).map(|n| u64::try_from(n).unwrap_or(0));
+    let number =
+        |snapshot: &FileSnapshot| parsed(snapshot, single::integer).map(|n| u64::try_from(n).unwrap_or(0));
     let last = |file| files.get(file).map(|(_, last)| number(last)).transpose();
     let rise = |file| match files.get(file) {
         Some((first, last)) if !std::ptr::eq(*first, *last) => {

@@ -5,30 +5,30 @@ use std::fmt;
 use std::rc::Rc;
 
 use whyslow_model::table::{Cgroup, Sample, Task};
-use whyslow_model::{Frame, Missing, Probe};
+use whyslow_model::{FileSnapshot, Missing, Probe};
 
 use super::Evidence;
 use super::losses::Once;
-use crate::cpu_loss::World;
+use crate::cpu_loss::FairShareModel;
 use crate::graph::{HostChain, WaitGraph};
 use crate::hashing::Table;
-use crate::kinds::Stacks;
 use crate::memory_loss::{self, Limited};
 use crate::unpreempted;
+use crate::wait_reasons::Stacks;
 
 /// Made when they are first asked for.
 #[derive(Default)]
 pub(super) struct Index<'r> {
-    frames: OnceCell<Table<&'r str, (&'r Frame, &'r Frame)>>,
+    frames: OnceCell<Table<&'r str, (&'r FileSnapshot, &'r FileSnapshot)>>,
     /// The last frame of each file, by name.
-    files: OnceCell<Vec<&'r Frame>>,
+    files: OnceCell<Vec<&'r FileSnapshot>>,
     tasks: OnceCell<Table<u32, &'r Task>>,
     threads: OnceCell<Table<u32, Vec<&'r Task>>>,
     samples: OnceCell<Table<u32, Vec<&'r Sample>>>,
     cgroups: OnceCell<Table<u64, &'r Cgroup>>,
     stacks: OnceCell<Rc<Stacks<'r>>>,
-    world: Once<Result<World<'r>, Missing>>,
-    losses: Once<Result<World<'r>, Missing>>,
+    world: Once<Result<FairShareModel<'r>, Missing>>,
+    losses: Once<Result<FairShareModel<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
     unpreempted: Once<Table<u32, u64>>,
     graph: Once<Option<WaitGraph<'r>>>,
@@ -43,24 +43,24 @@ impl fmt::Debug for Index<'_> {
 
 impl<'r> Evidence<'r> {
     /// The first frame of a file.
-    pub fn first(&self, name: &str) -> Result<&'r Frame, Missing> {
+    pub fn first(&self, name: &str) -> Result<&'r FileSnapshot, Missing> {
         self.frame(name).map(|(first, _)| first)
     }
 
     /// The last frame of a file.
-    pub fn last(&self, name: &str) -> Result<&'r Frame, Missing> {
+    pub fn last(&self, name: &str) -> Result<&'r FileSnapshot, Missing> {
         self.frame(name).map(|(_, last)| last)
     }
 
-    fn frame(&self, name: &str) -> Result<(&'r Frame, &'r Frame), Missing> {
+    fn frame(&self, name: &str) -> Result<(&'r FileSnapshot, &'r FileSnapshot), Missing> {
         self.frames().get(name).copied().ok_or_else(|| self.rec.why_missing(name))
     }
 
     /// The first and the last frame of each file.
-    fn frames(&self) -> &Table<&'r str, (&'r Frame, &'r Frame)> {
+    fn frames(&self) -> &Table<&'r str, (&'r FileSnapshot, &'r FileSnapshot)> {
         self.index.frames.get_or_init(|| {
-            let mut all: Table<&str, (&Frame, &Frame)> = Table::default();
-            for frame in &self.rec.frames {
+            let mut all: Table<&str, (&FileSnapshot, &FileSnapshot)> = Table::default();
+            for frame in &self.rec.snapshots {
                 all.entry(&frame.name).or_insert((frame, frame)).1 = frame;
             }
             all
@@ -68,9 +68,9 @@ impl<'r> Evidence<'r> {
     }
 
     /// The last frame of each file whose name begins like that, in order of the names.
-    pub(super) fn files_below(&self, begin: &str) -> impl Iterator<Item = &'r Frame> {
+    pub(super) fn files_below(&self, begin: &str) -> impl Iterator<Item = &'r FileSnapshot> {
         let all = self.index.files.get_or_init(|| {
-            let mut all: Vec<&Frame> = self.frames().values().map(|(_, last)| *last).collect();
+            let mut all: Vec<&FileSnapshot> = self.frames().values().map(|(_, last)| *last).collect();
             all.sort_unstable_by_key(|frame| &frame.name);
             all
         });
@@ -119,13 +119,13 @@ impl<'r> Evidence<'r> {
     }
 
     /// The scheduler's world: who had how much of the CPUs.
-    pub(crate) fn world(&self) -> Result<&World<'r>, Missing> {
-        self.asked.once(&self.index.world, || World::of(self)).as_ref().map_err(Clone::clone)
+    pub(crate) fn world(&self) -> Result<&FairShareModel<'r>, Missing> {
+        self.asked.once(&self.index.world, || FairShareModel::of(self)).as_ref().map_err(Clone::clone)
     }
 
     /// The same, where it is asked what tasks lose.
-    pub(crate) fn world_of_losses(&self) -> Result<&World<'r>, Missing> {
-        self.asked.once(&self.index.losses, || World::of_losses(self)).as_ref().map_err(Clone::clone)
+    pub(crate) fn world_of_losses(&self) -> Result<&FairShareModel<'r>, Missing> {
+        self.asked.once(&self.index.losses, || FairShareModel::of_losses(self)).as_ref().map_err(Clone::clone)
     }
 
     /// All limits that made their cgroup's tasks reclaim.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use whyslow_model::{Frame, Missing, Probe, table};
+use whyslow_model::{FileSnapshot, Missing, Probe, table};
 
 use super::Evidence;
 use crate::parse::netstat::{self, Netstat};
@@ -76,7 +76,8 @@ impl<'r> Evidence<'r> {
         let Some((_, first, last)) = self.in_netns("net/softnet_stat").into_iter().next() else {
             return Err(self.why_not_in_netns("net/softnet_stat"));
         };
-        let parsed = |f: &Frame| softnet::parse(&text(f)).map_err(|bad| Missing::broken(f.name.clone(), bad));
+        let parsed =
+            |f: &FileSnapshot| softnet::parse(&text(f)).map_err(|bad| Missing::broken(f.name.clone(), bad));
         let before: BTreeMap<u32, Softnet> = parsed(first)?.into_iter().map(|s| (s.cpu, s)).collect();
         let rise = |now: Softnet| {
             let then = before.get(&now.cpu)?;
@@ -97,15 +98,15 @@ impl<'r> Evidence<'r> {
         said.cloned().unwrap_or_else(|| self.recording().why_missing(file))
     }
 
-    /// A file of every network namespace that has two frames of it, each once: (inode, first, last).
-    pub(crate) fn in_netns(&self, file: &str) -> Vec<(String, &'r Frame, &'r Frame)> {
-        let mut found: BTreeMap<String, (&Frame, &Frame)> = BTreeMap::new();
-        for frame in &self.recording().frames {
-            let parts = frame.name.strip_prefix("netns/").and_then(|rest| rest.split_once('/'));
-            let host = (frame.name.strip_prefix("proc/") == Some(file)).then_some("host");
+    /// A file of every network namespace that has two snapshots of it, each once: (inode, first, last).
+    pub(crate) fn in_netns(&self, file: &str) -> Vec<(String, &'r FileSnapshot, &'r FileSnapshot)> {
+        let mut found: BTreeMap<String, (&FileSnapshot, &FileSnapshot)> = BTreeMap::new();
+        for snapshot in &self.recording().snapshots {
+            let parts = snapshot.name.strip_prefix("netns/").and_then(|rest| rest.split_once('/'));
+            let host = (snapshot.name.strip_prefix("proc/") == Some(file)).then_some("host");
             let inode = parts.and_then(|(inode, name)| (name == file).then_some(inode)).or(host);
             if let Some(inode) = inode {
-                found.entry(inode.to_owned()).or_insert((frame, frame)).1 = frame;
+                found.entry(inode.to_owned()).or_insert((snapshot, snapshot)).1 = snapshot;
             }
         }
         found.retain(|_, (first, last)| first.at < last.at);
@@ -122,12 +123,12 @@ impl<'r> Evidence<'r> {
     }
 }
 
-fn netstat_of(frame: &Frame) -> Result<Netstat, Missing> {
-    netstat::parse(&text(frame)).map_err(|bad| Missing::broken(frame.name.clone(), bad))
+fn netstat_of(snapshot: &FileSnapshot) -> Result<Netstat, Missing> {
+    netstat::parse(&text(snapshot)).map_err(|bad| Missing::broken(snapshot.name.clone(), bad))
 }
 
-pub(crate) fn text(frame: &Frame) -> String {
-    String::from_utf8_lossy(&frame.bytes).into_owned()
+pub(crate) fn text(snapshot: &FileSnapshot) -> String {
+    String::from_utf8_lossy(&snapshot.bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -138,31 +139,31 @@ mod tests {
 
     use super::*;
 
-    fn frame(at: u64, name: &str, text: &str) -> Frame {
-        Frame { at: Duration::from_secs(at), name: name.into(), bytes: text.into() }
+    fn snapshot(at: u64, name: &str, text: &str) -> FileSnapshot {
+        FileSnapshot { at: Duration::from_secs(at), name: name.into(), bytes: text.into() }
     }
 
     #[test]
     fn counters_are_differences_of_one_namespace_and_resets_are_zero() {
-        let frames = vec![
-            frame(0, "netns/7/net/netstat", "TcpExt: A B\nTcpExt: 5 9\n"),
-            frame(0, "netns/8/net/netstat", "TcpExt: A B\nTcpExt: 1 1\n"),
-            frame(1, "netns/7/net/netstat", "TcpExt: A B\nTcpExt: 8 2\n"),
+        let snapshots = vec![
+            snapshot(0, "netns/7/net/netstat", "TcpExt: A B\nTcpExt: 5 9\n"),
+            snapshot(0, "netns/8/net/netstat", "TcpExt: A B\nTcpExt: 1 1\n"),
+            snapshot(1, "netns/7/net/netstat", "TcpExt: A B\nTcpExt: 8 2\n"),
         ];
-        let rec = Recording { frames, ..Default::default() };
+        let rec = Recording { snapshots, ..Default::default() };
         let found = Evidence::of(&rec).netns().unwrap();
-        assert_eq!(found.len(), 1, "one frame makes no difference");
+        assert_eq!(found.len(), 1, "one snapshot makes no difference");
         assert_eq!((found[0].rise("TcpExt", "A"), found[0].rise("TcpExt", "B")), (Some(3), Some(0)));
         assert_eq!(found[0].rise("TcpExt", "C"), None);
     }
 
     #[test]
     fn softnet_counters_may_wrap() {
-        let frames = vec![
-            frame(0, "netns/7/net/softnet_stat", "ffffffff 0 0\n"),
-            frame(1, "netns/7/net/softnet_stat", "00000001 0 3\n"),
+        let snapshots = vec![
+            snapshot(0, "netns/7/net/softnet_stat", "ffffffff 0 0\n"),
+            snapshot(1, "netns/7/net/softnet_stat", "00000001 0 3\n"),
         ];
-        let rec = Recording { frames, ..Default::default() };
+        let rec = Recording { snapshots, ..Default::default() };
         let want = Softnet { cpu: 0, processed: 2, dropped: 0, squeezed: 3 };
         assert_eq!(Evidence::of(&rec).softnet().unwrap(), [want]);
     }

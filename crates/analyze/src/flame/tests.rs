@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use whyslow_model::table::{Sample, Tables, Task, Wait};
-use whyslow_model::timeline::{Command, Context, Mix, Span, Stack, State, Waker, Watched};
+use whyslow_model::timeline::{Command, Context, Span, Stack, State, StateTimes, Waker, Watched};
 use whyslow_model::{Meta, Recording};
 
 use super::{fold, picture};
@@ -51,11 +51,16 @@ fn span(pid: u32, from: u64) -> Span {
         at_ns: from + 100 * MS,
         woken_ns: from + 300 * MS,
         to_ns: from + 320 * MS,
-        mixed: Mix { running_ns: 60 * MS, io_ns: 30 * MS, unknown_ns: 10 * MS, ..Mix::default() },
+        mixed: StateTimes {
+            running_ns: 60 * MS,
+            io_ns: 30 * MS,
+            unknown_ns: 10 * MS,
+            ..StateTimes::default()
+        },
         state: State::Io,
         cpu: 1,
         stack: Some(1),
-        stands_ns: 220 * MS,
+        sampled_wait_ns: 220 * MS,
         waker: Some(Waker { pid: 9, comm: "jbd2".into(), context: Context::Task, ..Waker::default() }),
         ..Span::default()
     }
@@ -110,7 +115,7 @@ fn threads_are_as_wide_as_their_lives_together() {
 #[test]
 fn a_host_is_as_wide_as_its_cpu_time_and_losses() {
     let mut idle = span(8, 0);
-    (idle.state, idle.mixed, idle.stack) = (State::Sleep, Mix::default(), None);
+    (idle.state, idle.mixed, idle.stack) = (State::Sleep, StateTimes::default(), None);
     let samples = vec![sample(7, 5 * MS, &[]), sample(0, 900 * MS, &[]), sample(77, MS, &[])];
     let lines = fold(&recording(None, vec![span(7, 0), idle, span(77, 0)], samples));
     assert_eq!(of(&lines, "on CPU;dd;copy"), 5 * MS, "neither the idle task nor we: {lines:#?}");
@@ -162,9 +167,15 @@ fn any_span() -> impl Strategy<Value = Span> {
         at_ns: at,
         woken_ns: if a % 3 == 0 { c } else { at },
         to_ns: to,
-        mixed: Mix { running_ns: a, io_ns: b, runnable_ns: to / 3, sleep_ns: at / 5, ..Mix::default() },
+        mixed: StateTimes {
+            running_ns: a,
+            io_ns: b,
+            runnable_ns: to / 3,
+            sleep_ns: at / 5,
+            ..StateTimes::default()
+        },
         state,
-        stands_ns: b,
+        sampled_wait_ns: b,
         stack: Some(1),
         ..Span::default()
     })

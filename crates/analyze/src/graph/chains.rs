@@ -14,7 +14,7 @@ use super::names::Called;
 use super::node::{Key, Node, Sort, note};
 use super::timeline::{Piece, What};
 use crate::hashing::{Set, Table};
-use crate::kinds::Class;
+use crate::wait_reasons::Class;
 
 /// On a whole host a chain is told if some single wait was as long as this: below it lie the waits for locks that a healthy
 /// host under load has now and then (a holder that lost its CPU for a slice or two of 3 to 4 ms); a chain of 20 ms,

@@ -10,7 +10,7 @@ use whyslow_model::{Culprit, Hop, SubjectKind};
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
 use crate::fair::MAX_DEPTH;
-use crate::kinds::Class;
+use crate::wait_reasons::Class;
 
 /// The id of a culprit that nobody saw.
 pub const UNKNOWN: &str = "unknown";

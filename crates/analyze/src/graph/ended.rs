@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::hashing::{Set, Table};
 use whyslow_model::table::Task;
-use whyslow_model::timeline::{Context, Mix, Waker};
+use whyslow_model::timeline::{Context, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
 use super::facts::Graph;
@@ -14,13 +14,13 @@ use super::timeline::Line;
 
 /// Time by state of all that ended, by name; numbers that tasks of several names had.
 #[derive(Debug, Default)]
-pub(super) struct Ended<'r>(Table<&'r str, Mix>, Set<u32>);
+pub(super) struct Ended<'r>(Table<&'r str, StateTimes>, Set<u32>);
 
 /// Of one name: of those who have rows of their own, and of the others.
 #[derive(Default)]
 struct Sums {
-    told: Mix,
-    rowless: Mix,
+    told: StateTimes,
+    rowless: StateTimes,
 }
 
 impl<'r> Ended<'r> {

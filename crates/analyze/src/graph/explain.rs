@@ -5,13 +5,13 @@
 
 use std::rc::Rc;
 
-use whyslow_model::timeline::{Context, Mix, Span, Waker};
+use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
 use super::facts::{Graph, Who};
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
-use crate::kinds::Class;
+use crate::wait_reasons::Class;
 
 /// Longer chains are not followed: no report could print one.
 const DEEPEST: usize = 32;
@@ -46,7 +46,7 @@ impl Walk {
 }
 
 /// Time by state under one name.
-type Sums = Vec<(Who, Mix)>;
+type Sums = Vec<(Who, StateTimes)>;
 
 impl Graph<'_> {
     /// Where the time of thread `pid` went in `from..to`: nodes that add up to it, the largest first.
@@ -113,7 +113,7 @@ impl Graph<'_> {
         let who = self.who(row, span, work);
         let mix = mixed(span, piece.ns());
         let at = sums.iter().position(|(known, _)| *known == who).unwrap_or_else(|| {
-            sums.push((who, Mix::default()));
+            sums.push((who, StateTimes::default()));
             sums.len() - 1
         });
         if let Some((_, sum)) = sums.get_mut(at) {

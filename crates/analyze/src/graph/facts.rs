@@ -16,7 +16,7 @@ use super::node::{Node, Rests};
 use super::timeline::Line;
 use crate::doing::OnCpu;
 use crate::hashing::Table;
-use crate::kinds::{Class, Stacks, WaitKind};
+use crate::wait_reasons::{Class, Stacks, WaitKind};
 
 /// Windows are shorter (13 days).
 const LONGEST_WINDOW: u64 = 1 << 50;
@@ -81,7 +81,7 @@ pub(super) struct Graph<'r> {
     looks: Cell<usize>,
     /// Looks ran short: what was found then may be too little.
     cut: Cell<bool>,
-    sights: Table<u64, Vec<Sight>>,
+    owner_samples: Table<u64, Vec<OwnerSample>>,
     comms: Table<u32, &'r str>,
     kinds: RefCell<Vec<Option<Kind>>>,
     folds: RefCell<Table<Name, Name>>,
@@ -133,7 +133,7 @@ impl<'r> Graph<'r> {
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
             looks: Cell::new(MOST_LOOKS),
             cut: Cell::new(false),
-            sights: sights(tables.holds.as_deref().unwrap_or_default(), spans, window),
+            owner_samples: owner_samples(tables.holds.as_deref().unwrap_or_default(), spans, window),
             comms,
             kinds: RefCell::new(vec![None; spans.len()]),
             folds: RefCell::default(),
@@ -264,8 +264,8 @@ impl<'r> Graph<'r> {
     }
 
     /// Who was seen to hold a lock, in order.
-    pub fn sights(&self, lock: u64) -> &[Sight] {
-        self.sights.get(&lock).map_or(&[], Vec::as_slice)
+    pub fn owner_samples(&self, lock: u64) -> &[OwnerSample] {
+        self.owner_samples.get(&lock).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -295,9 +295,9 @@ impl LongRun {
     }
 }
 
-/// One sight of a lock's holder.
+/// One sample of a lock's holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sight {
+pub(super) struct OwnerSample {
     pub at: u64,
     /// 0: it changed hands at some unknown moment.
     pub pid: u32,
@@ -339,12 +339,12 @@ fn runs(rows: &[Run]) -> Table<u32, LongRuns> {
 }
 
 /// By lock, in order. Whoever waited for a lock has it when its wait is over, unless it then goes on waiting.
-fn sights(holds: &[Hold], spans: &[Span], window: u64) -> Table<u64, Vec<Sight>> {
-    let mut by_lock: Table<u64, Vec<Sight>> = Table::default();
+fn owner_samples(holds: &[Hold], spans: &[Span], window: u64) -> Table<u64, Vec<OwnerSample>> {
+    let mut by_lock: Table<u64, Vec<OwnerSample>> = Table::default();
     for hold in holds {
         let word = hold.seen == HoldSeen::Word;
-        let sight = Sight { at: hold.at_ns, pid: hold.pid, reader: hold.reader, word };
-        by_lock.entry(hold.lock).or_default().push(sight);
+        let sample = OwnerSample { at: hold.at_ns, pid: hold.pid, reader: hold.reader, word };
+        by_lock.entry(hold.lock).or_default().push(sample);
     }
     // The last row of each wait: a task that is woken and does not get it sleeps again.
     let mut got: Table<(u32, u64, u64), (u64, bool, bool)> = Table::default();
@@ -356,11 +356,11 @@ fn sights(holds: &[Hold], spans: &[Span], window: u64) -> Table<u64, Vec<Sight>>
     }
     for ((pid, lock, _), (at, open, write)) in got {
         if !open && at < window {
-            by_lock.entry(lock).or_default().push(Sight { at, pid, reader: !write, word: false });
+            by_lock.entry(lock).or_default().push(OwnerSample { at, pid, reader: !write, word: false });
         }
     }
-    for sights in by_lock.values_mut() {
-        sights.sort_by_key(|sight| (sight.at, sight.word, sight.pid));
+    for owner_samples in by_lock.values_mut() {
+        owner_samples.sort_by_key(|sample| (sample.at, sample.word, sample.pid));
     }
     by_lock
 }

@@ -1,6 +1,6 @@
 //! What is known by sums only, and what is no task's doing: time on a CPU, short waits, interrupts.
 
-use whyslow_model::timeline::{Context, Mix, Span, State};
+use whyslow_model::timeline::{Context, Span, State, StateTimes};
 use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::facts::{Graph, LongRun, Who};
@@ -8,7 +8,7 @@ use super::names::DetailId;
 use super::node::{Key, Node, Sort, merged};
 use super::split::split_many;
 use super::timeline::{Line, Piece};
-use crate::kinds::Class;
+use crate::wait_reasons::Class;
 
 /// More stacks that stand for short waits would not change what they are called.
 const ENOUGH_STACKS: usize = 1_024;
@@ -17,7 +17,7 @@ const MOST_LOOKS: usize = 8_192;
 
 impl Graph<'_> {
     /// The sums of a task's mixed stretches in `within`, as nodes.
-    pub fn told(&self, line: &Line, who: Who, mix: Mix, within: (u64, u64), nodes: &mut Vec<Node>) {
+    pub fn told(&self, line: &Line, who: Who, mix: StateTimes, within: (u64, u64), nodes: &mut Vec<Node>) {
         nodes.extend(self.ran(who, mix.running_ns));
         if mix.runnable_ns > 0 {
             nodes.push(self.node(Sort::Ready, Reason::Runnable, who, self.rests.short_cpu, mix.runnable_ns));
@@ -46,7 +46,9 @@ impl Graph<'_> {
             let Some(span) = self.spans.get(row) else { continue };
             let own = span.woken_ns.saturating_sub(span.at_ns);
             // A row that stands for itself alone says nothing of others.
-            rows.extend(Some((row, span.stands_ns.saturating_sub(own))).filter(|(_, weight)| *weight > 0));
+            rows.extend(
+                Some((row, span.sampled_wait_ns.saturating_sub(own))).filter(|(_, weight)| *weight > 0),
+            );
             if rows.len() >= ENOUGH_STACKS {
                 break;
             }

@@ -3,7 +3,7 @@
 //! Rows come from the kernel or a file: they may overlap, be torn or make no sense. A timeline is made of what is left
 //! after the earlier row of two that overlap has won, and every stretch that no row covers is a piece of its own.
 
-use whyslow_model::timeline::{Mix, Span, State};
+use whyslow_model::timeline::{Span, State, StateTimes};
 
 use super::split::split;
 
@@ -179,9 +179,9 @@ impl Line {
     }
 }
 
-/// Time by state, in the order of [`Mix`]; what a row's sums leave of its mixed part, and what they exceed it by, is put
+/// Time by state, in the order of [`StateTimes`]; what a row's sums leave of its mixed part, and what they exceed it by, is put
 /// right here: the parts of `part` (a stretch of the mixed part) add up to it.
-pub(super) fn mixed(span: &Span, part: u64) -> Mix {
+pub(super) fn mixed(span: &Span, part: u64) -> StateTimes {
     let whole = span.at_ns.saturating_sub(span.from_ns);
     let m = &span.mixed;
     let known = m.total_ns();
@@ -191,8 +191,8 @@ pub(super) fn mixed(span: &Span, part: u64) -> Mix {
     let unknown_ns = m.unknown_ns.saturating_add(whole.saturating_sub(known));
     let weights = [m.running_ns, m.runnable_ns, m.io_ns, m.blocked_ns, m.sleep_ns, unknown_ns];
     let [running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns] = split(part, weights);
-    let mix = Mix { running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns };
-    Mix { unknown_ns: unknown_ns + part.saturating_sub(mix.total_ns()), ..mix }
+    let mix = StateTimes { running_ns, runnable_ns, io_ns, blocked_ns, sleep_ns, unknown_ns };
+    StateTimes { unknown_ns: unknown_ns + part.saturating_sub(mix.total_ns()), ..mix }
 }
 
 #[cfg(test)]
@@ -258,12 +258,12 @@ mod tests {
     #[test]
     fn sums_that_do_not_fill_their_stretch_leave_something_unknown() {
         let mut span = row(0, 10, 10, 10);
-        span.mixed = Mix { running_ns: 4, ..Mix::default() };
-        assert_eq!(mixed(&span, 10), Mix { running_ns: 4, unknown_ns: 6, ..Mix::default() });
-        assert_eq!(mixed(&span, 5), Mix { running_ns: 2, unknown_ns: 3, ..Mix::default() });
-        span.mixed = Mix { running_ns: 30, sleep_ns: 10, ..Mix::default() };
-        assert_eq!(mixed(&span, 10), Mix { running_ns: 8, sleep_ns: 2, ..Mix::default() });
-        span.mixed = Mix { running_ns: u64::MAX, sleep_ns: u64::MAX, ..Mix::default() };
+        span.mixed = StateTimes { running_ns: 4, ..StateTimes::default() };
+        assert_eq!(mixed(&span, 10), StateTimes { running_ns: 4, unknown_ns: 6, ..StateTimes::default() });
+        assert_eq!(mixed(&span, 5), StateTimes { running_ns: 2, unknown_ns: 3, ..StateTimes::default() });
+        span.mixed = StateTimes { running_ns: 30, sleep_ns: 10, ..StateTimes::default() };
+        assert_eq!(mixed(&span, 10), StateTimes { running_ns: 8, sleep_ns: 2, ..StateTimes::default() });
+        span.mixed = StateTimes { running_ns: u64::MAX, sleep_ns: u64::MAX, ..StateTimes::default() };
         assert_eq!(mixed(&span, 10).total_ns(), 10);
     }
 }

@@ -14,7 +14,7 @@ use super::mismatch;
 use super::names::Called;
 use super::node::{Key, Node, Sort, merged};
 use super::timeline::What;
-use crate::kinds::Class;
+use crate::wait_reasons::Class;
 
 /// Parts below this (1 in 200, half a percent) are told together.
 const SMALL: u64 = 200;

@@ -68,7 +68,7 @@ fn shown_by(function: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use whyslow_model::table::{Call, Sample};
-    use whyslow_model::timeline::Mix;
+    use whyslow_model::timeline::StateTimes;
 
     use super::super::fixture::host;
     use super::*;
@@ -114,7 +114,7 @@ mod tests {
         let call = |path: &str, running_ns| Call {
             tgid: 7,
             path: Some(path.into()),
-            split: Mix { running_ns, ..Mix::default() },
+            split: StateTimes { running_ns, ..StateTimes::default() },
             ..Call::default()
         };
         let path = "/sys/devices/system/cpu/cpu1/cpufreq/cpuinfo_cur_freq";

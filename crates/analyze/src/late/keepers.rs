@@ -74,9 +74,11 @@ pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
         let sum = all.entry(gap.cpu).or_default();
         *sum = sum.saturating_add(gap.ns);
         let is_own = rec.meta.own_pids.contains(&gap.tgid);
-        let frames = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false)).unwrap_or_default();
-        let was_switched_in = frames.first().is_some_and(|frame| SWITCHED_IN.contains(frame));
-        if let Some(function) = function_at_work(&frames).filter(|_| !was_switched_in && !spins(&frames)) {
+        let snapshots = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false)).unwrap_or_default();
+        let was_switched_in = snapshots.first().is_some_and(|snapshot| SWITCHED_IN.contains(snapshot));
+        if let Some(function) =
+            function_at_work(&snapshots).filter(|_| !was_switched_in && !spins(&snapshots))
+        {
             by_place.entry((gap.cpu, function)).or_default().push(gap);
         }
     }
@@ -116,8 +118,8 @@ fn sampled(rec: &Recording, function: &str, gaps: &[&Gap]) -> u64 {
     let is_theirs = |pid: u32| gaps.iter().any(|gap| gap.pid == pid);
     let samples = rec.tables.samples.iter().flatten().filter(|sample| is_theirs(sample.pid));
     let within = samples.filter(|sample| {
-        let frames: Vec<&str> = sample.kernel.iter().map(|frame| symbol(frame)).collect();
-        function_at_work(&frames) == Some(function)
+        let snapshots: Vec<&str> = sample.kernel.iter().map(|snapshot| symbol(snapshot)).collect();
+        function_at_work(&snapshots) == Some(function)
     });
     within.fold(0, |sum, sample| sum.saturating_add(sample.ns))
 }
@@ -144,7 +146,7 @@ fn keeper(cpu: u32, function: &str, gaps: &[&Gap]) -> Keeper {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::Frame;
+    use whyslow_model::FileSnapshot;
     use whyslow_model::table::Sample;
 
     use super::super::fixture::{gap, host};
@@ -193,7 +195,11 @@ mod tests {
         // Others stand still, too; these were let in, and the machine is a real one.
         rec.tables.gaps = Some([vec![told(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
         let info = b"processor : 0\nflags : fpu tsc\n".to_vec();
-        rec.frames.push(Frame { at: Duration::from_secs(1), name: "proc/cpuinfo".into(), bytes: info });
+        rec.snapshots.push(FileSnapshot {
+            at: Duration::from_secs(1),
+            name: "proc/cpuinfo".into(),
+            bytes: info,
+        });
         assert_eq!(keepers(&rec).len(), 1);
     }
 

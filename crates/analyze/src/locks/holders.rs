@@ -10,7 +10,7 @@ use whyslow_model::wait::{Deed, Detail, Who};
 
 use crate::doing::OnCpu;
 use crate::hashing::Table;
-use crate::kinds::{self, Stacks, released_by};
+use crate::wait_reasons::{self, Stacks, released_by};
 
 /// Holders told of one lock: those who caused the most waiting.
 const HOLDERS: usize = 8;
@@ -149,7 +149,7 @@ impl<'r> Holders<'r> {
             add(Deed::WaitedForCpu, within((row.woken_ns, row.to_ns), meanwhile));
             let waited = within((row.at_ns, row.woken_ns), meanwhile);
             if waited > 0 && row.state != State::None {
-                add(Deed::WaitedFor(kinds::of(row, self.stacks).detail), waited);
+                add(Deed::WaitedFor(wait_reasons::of(row, self.stacks).detail), waited);
             }
         }
         let did = on_cpu.did(pid);

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use whyslow_model::table::Sample;
-use whyslow_model::timeline::{Context, Hold, LockWait, Mix, Stack, State, Waker};
+use whyslow_model::timeline::{Context, Hold, LockWait, Stack, State, StateTimes, Waker};
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn worked(pid: u32, from: u64, at: u64, to: u64) -> Span {
         at_ns: at * MS,
         woken_ns: to * MS,
         to_ns: to * MS,
-        mixed: Mix { running_ns: (at - from) * MS, ..Mix::default() },
+        mixed: StateTimes { running_ns: (at - from) * MS, ..StateTimes::default() },
         state: State::Sleep,
         stack: Some(2),
         ..Span::default()

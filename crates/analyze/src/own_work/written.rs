@@ -12,7 +12,7 @@ use super::{OTHERS, OwnWork, Writer, any};
 use crate::frames::symbol;
 use crate::graph::HostChain;
 use crate::hashing::Set;
-use crate::kinds::{self, Stacks};
+use crate::wait_reasons::{self, Stacks};
 
 /// Waits of who writes to a file system or a disk.
 const WRITING: &[Reason] = &[
@@ -115,8 +115,8 @@ impl OwnWork<'_, '_> {
     fn waits(&self, wrote: &mut Wrote) {
         let stacks = self.ev.stacks();
         for span in self.tables().spans.iter().flatten() {
-            let ns = span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns);
-            let reason = if ns > 0 { kinds::of(span, stacks).reason } else { Reason::Unknown };
+            let ns = span.woken_ns.saturating_sub(span.at_ns).max(span.sampled_wait_ns);
+            let reason = if ns > 0 { wait_reasons::of(span, stacks).reason } else { Reason::Unknown };
             if WRITING.contains(&reason) {
                 self.add(wrote, span.pid, &place(span, stacks), ns);
             }

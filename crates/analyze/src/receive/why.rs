@@ -9,8 +9,8 @@ use whyslow_model::{Missing, Share, timeline};
 use super::Reader;
 use crate::Evidence;
 use crate::doing::OnCpu;
-use crate::kinds::{self, Class};
 use crate::speed::Places;
+use crate::wait_reasons::{self, Class};
 
 /// A state that holds less of a thread's time does not say why it is late.
 const MOSTLY: f64 = 0.5;
@@ -111,10 +111,10 @@ fn wait(ev: &Evidence<'_>, why: &mut Why<'_>) {
     };
     let mut by_kind: BTreeMap<Detail, (u64, bool)> = BTreeMap::new();
     for span in ev.spans().unwrap_or_default().iter().filter(|s| s.pid == why.thread.pid).filter(is_state) {
-        let kind = kinds::of(span, stacks);
+        let kind = wait_reasons::of(span, stacks);
         let is_idle = matches!(kind.class, Class::Handed | Class::Peer);
         let entry = by_kind.entry(kind.detail).or_insert((0, is_idle));
-        entry.0 = entry.0.saturating_add(span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns));
+        entry.0 = entry.0.saturating_add(span.woken_ns.saturating_sub(span.at_ns).max(span.sampled_wait_ns));
     }
     match by_kind.into_iter().max_by_key(|(_, (ns, _))| *ns) {
         Some((what, (_, is_idle))) => {

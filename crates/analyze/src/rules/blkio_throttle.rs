@@ -256,7 +256,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 #[cfg(test)]
 mod tests {
     use whyslow_model::table::Tables;
-    use whyslow_model::{Frame, Kind, Meta, Recording};
+    use whyslow_model::{FileSnapshot, Kind, Meta, Recording};
 
     use super::*;
 
@@ -285,14 +285,14 @@ mod tests {
             held_ns,
             ..Disk::default()
         };
-        let limit = Frame {
+        let limit = FileSnapshot {
             at: Duration::ZERO,
             name: "sys/fs/cgroup/blkio/web/blkio.throttle.read_bps_device".into(),
             bytes: b"8:0 1\n254:0 1048576\n".to_vec(),
         };
         Recording {
             meta: Meta { window_ns: 10 * SECOND, ..Meta::default() },
-            frames: vec![limit],
+            snapshots: vec![limit],
             tables: Tables {
                 tasks: Some(vec![task; 2]),
                 cgroups: Some(vec![web]),
@@ -334,10 +334,10 @@ mod tests {
     fn a_v2_limit_may_be_an_ancestors() {
         let mut rec = host(16 * SECOND, 0);
         let (id, at) = (5, "sys/fs/cgroup/a.slice/io.max");
-        rec.frames[0] = Frame {
+        rec.snapshots[0] = FileSnapshot {
             name: at.into(),
             bytes: b"254:0 rbps=max wbps=max riops=20 wiops=max\n".to_vec(),
-            ..rec.frames[0].clone()
+            ..rec.snapshots[0].clone()
         };
         let group = &mut rec.tables.cgroups.as_mut().unwrap()[0];
         (group.id, group.path, group.files) =

@@ -4,7 +4,7 @@
 //! (per CPU, hex), differences over the window. A full table drops the first packet of each new connection.
 //! Lost: not measured: who sent the dropped packet is not in the counters. A risk.
 
-use whyslow_model::{Finding, Frame, Missing, Share, Subject, SubjectKind};
+use whyslow_model::{FileSnapshot, Finding, Missing, Share, Subject, SubjectKind};
 
 use super::Rule;
 use crate::Evidence;
@@ -55,7 +55,12 @@ fn usage(ev: &Evidence<'_>) -> Result<(u64, u64), Missing> {
     Ok((read("count")?, read("max")?))
 }
 
-fn dropping(ev: &Evidence<'_>, inode: &str, first: &Frame, last: &Frame) -> Result<Option<Finding>, Missing> {
+fn dropping(
+    ev: &Evidence<'_>,
+    inode: &str,
+    first: &FileSnapshot,
+    last: &FileSnapshot,
+) -> Result<Option<Finding>, Missing> {
     let rise = |name| Ok(column(last, name)?.saturating_sub(column(first, name)?));
     let (drops, failures) = (rise("drop")?, rise("insert_failed")?);
     let many = failures as f64 > FAILURES_PER_SECOND * ev.window().as_secs_f64();
@@ -80,13 +85,13 @@ fn risk(netns: &str) -> Finding {
 }
 
 /// Sum over the CPUs of one column of net/stat/nf_conntrack: a line of names, then a line of hex a CPU.
-fn column(frame: &Frame, name: &str) -> Result<u64, Missing> {
-    let text = String::from_utf8_lossy(&frame.bytes);
+fn column(snapshot: &FileSnapshot, name: &str) -> Result<u64, Missing> {
+    let text = String::from_utf8_lossy(&snapshot.bytes);
     let mut lines = text.lines();
     let at = lines.next().unwrap_or_default().split_ascii_whitespace().position(|n| n == name);
     let value = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(at?)?, 16).ok();
     let values: Option<Vec<u64>> = lines.map(value).collect();
-    let values = values.ok_or_else(|| Missing::broken(frame.name.clone(), format!("no column {name}")))?;
+    let values = values.ok_or_else(|| Missing::broken(snapshot.name.clone(), format!("no column {name}")))?;
     Ok(values.into_iter().fold(0, u64::saturating_add))
 }
 
@@ -98,23 +103,27 @@ mod tests {
 
     use super::*;
 
-    fn frame(at: u64, name: &str, text: String) -> Frame {
-        Frame { at: Duration::from_secs(at), name: name.into(), bytes: text.into_bytes() }
+    fn snapshot(at: u64, name: &str, text: String) -> FileSnapshot {
+        FileSnapshot { at: Duration::from_secs(at), name: name.into(), bytes: text.into_bytes() }
     }
 
-    fn table(count: u64, max: u64) -> Vec<Frame> {
+    fn table(count: u64, max: u64) -> Vec<FileSnapshot> {
         let name = |what| format!("proc/sys/net/netfilter/nf_conntrack_{what}");
-        vec![frame(1, &name("count"), format!("{count}\n")), frame(1, &name("max"), format!("{max}\n"))]
+        vec![snapshot(1, &name("count"), format!("{count}\n")), snapshot(1, &name("max"), format!("{max}\n"))]
     }
 
-    fn stat(at: u64, failed: u64, drop: u64) -> Frame {
+    fn stat(at: u64, failed: u64, drop: u64) -> FileSnapshot {
         let row = format!("0000002a  00000000 {failed:08x} {drop:08x}\n");
-        frame(at, "netns/1/net/stat/nf_conntrack", format!("entries  found insert_failed drop\n{row}{row}"))
+        snapshot(
+            at,
+            "netns/1/net/stat/nf_conntrack",
+            format!("entries  found insert_failed drop\n{row}{row}"),
+        )
     }
 
-    fn asked(frames: Vec<Frame>) -> Result<Vec<Finding>, Missing> {
+    fn asked(snapshots: Vec<FileSnapshot>) -> Result<Vec<Finding>, Missing> {
         let meta = Meta { window_ns: 10_000_000_000, ..Default::default() };
-        check(&Evidence::of(&Recording { meta, frames, ..Default::default() }))
+        check(&Evidence::of(&Recording { meta, snapshots, ..Default::default() }))
     }
 
     #[test]
@@ -132,15 +141,15 @@ mod tests {
 
     #[test]
     fn is_quiet_about_room_and_old_drops() {
-        let mut frames = table(100, 1000);
-        frames.extend([stat(0, 5, 100), stat(10, 6, 100)]);
-        assert_eq!(asked(frames), Ok(vec![]));
+        let mut snapshots = table(100, 1000);
+        snapshots.extend([stat(0, 5, 100), stat(10, 6, 100)]);
+        assert_eq!(asked(snapshots), Ok(vec![]));
     }
 
     #[test]
     fn says_so_when_it_cannot_tell() {
         assert!(asked(vec![]).unwrap_err().to_string().contains("nf_conntrack_count was not recorded"));
-        let torn = frame(10, "netns/1/net/stat/nf_conntrack", "entries dr".into());
+        let torn = snapshot(10, "netns/1/net/stat/nf_conntrack", "entries dr".into());
         assert!(asked(vec![stat(0, 0, 0), torn]).is_ok(), "no CPU's line: nothing to add up");
     }
 }

@@ -16,7 +16,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, c
 use super::Rule;
 use crate::Evidence;
 use crate::allowed::Cpus;
-use crate::cpu_loss::{LEFT_OVER, Lift, Loss, Room, World};
+use crate::cpu_loss::{FairShareModel, LEFT_OVER, Lift, Loss, Room};
 use crate::hashing::Table;
 use crate::names;
 use crate::parse::cpulist;
@@ -92,7 +92,7 @@ fn worth_it(ev: &Evidence<'_>, lost: Duration) -> bool {
 }
 
 /// Bound tasks that waited for long, those that waited longest first.
-fn groups(ev: &Evidence<'_>, world: &World<'_>, held_up: &HeldUp) -> Vec<Group> {
+fn groups(ev: &Evidence<'_>, world: &FairShareModel<'_>, held_up: &HeldUp) -> Vec<Group> {
     let mut groups: Vec<Group> = bound(world, held_up).into_iter().collect();
     // Nobody loses more than he waited.
     let waited = |members: &BTreeSet<usize>| {
@@ -115,7 +115,7 @@ struct Judged {
 
 fn judged(
     ev: &Evidence<'_>,
-    world: &World<'_>,
+    world: &FairShareModel<'_>,
     held_up: &HeldUp,
     members: &BTreeSet<usize>,
     elsewhere: &mut Option<Elsewhere>,
@@ -144,7 +144,7 @@ fn judged(
 type HeldUp = Table<u32, u64>;
 
 /// The part of a loss that is the mask's. What they can have waited for the look itself is none, and may have been.
-fn of_the_mask(world: &World<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
+fn of_the_mask(world: &FairShareModel<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
     let raw: f64 =
         members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
     let own = world.behind_own(members);
@@ -157,7 +157,7 @@ fn of_the_mask(world: &World<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, l
 }
 
 /// The time that a task was ready because others had its CPUs, who could be preempted.
-fn for_others(world: &World<'_>, held_up: &HeldUp, at: usize) -> u64 {
+fn for_others(world: &FairShareModel<'_>, held_up: &HeldUp, at: usize) -> u64 {
     let Some(task) = world.tasks().get(at) else { return 0 };
     let held = held_up.get(&task.pid).copied().unwrap_or(0);
     task.runnable_ns.saturating_sub(held).min(world.behind_others(at))
@@ -173,7 +173,7 @@ fn is_uneven(loss: &Loss) -> bool {
 }
 
 /// Bound user tasks that wait, by who they are and by mask. Who waits to spin is kept from nothing.
-fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet<usize>> {
+fn bound(world: &FairShareModel<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet<usize>> {
     let mut groups: BTreeMap<(u64, usize), BTreeSet<usize>> = BTreeMap::new();
     // What looks is nobody's victim: its thread that measures CPUs goes from one to the next by its mask.
     let others = world.tasks().iter().enumerate().filter(|(at, task)| !task.kthread && !world.is_own(*at));
@@ -191,7 +191,7 @@ fn bound(world: &World<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet
 
 fn finding(
     ev: &Evidence<'_>,
-    world: &World<'_>,
+    world: &FairShareModel<'_>,
     (group, mask): (u64, usize),
     members: &BTreeSet<usize>,
     loss: &Loss,
@@ -230,7 +230,7 @@ fn finding(
 }
 
 /// The processes that wait, and where they are.
-fn who(world: &World<'_>, members: &BTreeSet<usize>, busy: &str, victim: &Subject) -> String {
+fn who(world: &FairShareModel<'_>, members: &BTreeSet<usize>, busy: &str, victim: &Subject) -> String {
     match waiting(world, members).filter(|_| victim.kind == SubjectKind::Cgroup) {
         Some(processes) => format!("{}, {busy} of {}", processes.name, victim.name),
         None => format!("{busy} of {}", victim.name),
@@ -238,7 +238,7 @@ fn who(world: &World<'_>, members: &BTreeSet<usize>, busy: &str, victim: &Subjec
 }
 
 /// Those of them that waited, by process.
-fn waiting(world: &World<'_>, members: &BTreeSet<usize>) -> Option<Subject> {
+fn waiting(world: &FairShareModel<'_>, members: &BTreeSet<usize>) -> Option<Subject> {
     let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns));
     names::processes(world.tasks(), members.iter().filter_map(waited))
 }
@@ -256,7 +256,7 @@ fn place(ev: &Evidence<'_>, mask: &str) -> String {
 /// The cgroup, or in the root cgroup the process or processes, those that waited most first.
 fn victim(
     ev: &Evidence<'_>,
-    world: &World<'_>,
+    world: &FairShareModel<'_>,
     group: u64,
     members: &BTreeSet<usize>,
 ) -> Result<Subject, Missing> {
@@ -268,7 +268,7 @@ fn victim(
 }
 
 /// Who had these CPUs, of those that may use no others.
-fn had(world: &World<'_>, cpus: &Cpus) -> Option<Subject> {
+fn had(world: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subject> {
     let within = |at: &usize| world.allowed().mask(*at).is_some_and(|mask| mask.are_in(cpus));
     let all = world.tasks().iter().enumerate().map(|(at, task)| (at, task.exec_ns));
     names::processes(world.tasks(), all.filter(|(at, ns)| *ns > 0 && within(at)))

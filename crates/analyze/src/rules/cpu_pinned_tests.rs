@@ -1,5 +1,5 @@
 use whyslow_model::table::{Cgroup, CgroupCpu, Cpu, Gap, Run, Span, Tables};
-use whyslow_model::{Frame, Kind, Meta, Recording};
+use whyslow_model::{FileSnapshot, Kind, Meta, Recording};
 
 use super::*;
 
@@ -145,15 +145,15 @@ fn is_quiet_about_pinned_tasks_that_need_little() {
 #[test]
 fn names_the_node_whose_cpus_they_are() {
     let mut rec = host(4, "1", 1, 250);
-    let frame = |node: u32, cpus: &str| Frame {
+    let frame = |node: u32, cpus: &str| FileSnapshot {
         at: Duration::from_secs(1),
         name: format!("sys/devices/system/node/node{node}/cpulist"),
         bytes: cpus.as_bytes().to_vec(),
     };
-    rec.frames = vec![frame(0, "0\n"), frame(1, "1\n")];
+    rec.snapshots = vec![frame(0, "0\n"), frame(1, "1\n")];
     let found = check(&Evidence::of(&rec)).unwrap();
     assert!(found[0].title.contains("CPU 1 (all of NUMA node 1)"), "{}", found[0].title);
-    rec.frames = vec![frame(0, "0-1\n")];
+    rec.snapshots = vec![frame(0, "0-1\n")];
     assert!(!check(&Evidence::of(&rec)).unwrap()[0].title.contains("node"));
 }
 
@@ -247,9 +247,9 @@ fn with_stat(mut rec: Recording, idle_ms: [u64; 2]) -> Recording {
         let row = |name: &str, idle: u64| format!("{name} {} 0 0 {idle} 0 0 0 0 0 0\n", 1000 - idle);
         row("cpu ", (idle[0] + idle[1]).min(1000)) + &row("cpu0", idle[0]) + &row("cpu1", idle[1])
     };
-    let frame = |at, bytes: String| Frame { at, name: "proc/stat".into(), bytes: bytes.into_bytes() };
+    let frame = |at, bytes: String| FileSnapshot { at, name: "proc/stat".into(), bytes: bytes.into_bytes() };
     let zero = "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0 0 0\n".to_owned();
-    rec.frames.extend([frame(Duration::ZERO, zero), frame(Duration::from_secs(1), stat(idle_ms))]);
+    rec.snapshots.extend([frame(Duration::ZERO, zero), frame(Duration::from_secs(1), stat(idle_ms))]);
     rec
 }
 
@@ -371,7 +371,7 @@ fn runs_that_were_let_go_are_not_taken_for_room() {
     rec.tables.spans = Some(vec![Span { woken_ns: 0, to_ns: 250 * MS, ..Span::default() }]);
     let idle = |ms: u64, mut rec: Recording| {
         let of_all = with_stat(rec.clone(), [ms, 500]);
-        (rec.frames, rec.meta) = (of_all.frames, of_all.meta);
+        (rec.snapshots, rec.meta) = (of_all.snapshots, of_all.meta);
         check(&Evidence::of(&rec))
     };
     assert_eq!(idle(400, rec.clone()).unwrap().len(), 1);
@@ -390,7 +390,7 @@ fn runs_that_were_let_go_are_not_taken_for_room() {
 /// 16 on CPU 1 of which CPU 0 is isolated, a partition's, or the kubelet's: nobody is bound, and nobody is sent there.
 #[test]
 fn cpus_that_are_kept_for_somebody_are_no_room() {
-    let frame = |name: &str, text: &str| Frame {
+    let frame = |name: &str, text: &str| FileSnapshot {
         at: Duration::from_secs(1),
         name: name.into(),
         bytes: text.as_bytes().to_vec(),
@@ -401,9 +401,12 @@ fn cpus_that_are_kept_for_somebody_are_no_room() {
         ("var/lib/kubelet/cpu_manager_state", r#"{"policyName":"static","defaultCpuSet":"1"}"#),
     ] {
         let mut rec = host(16, "1", 1, 62);
-        rec.frames = vec![frame(file, text)];
+        rec.snapshots = vec![frame(file, text)];
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "{file}");
-        assert!(World::of(&Evidence::of(&rec)).unwrap().idle() < Duration::from_millis(20), "{file}");
+        assert!(
+            FairShareModel::of(&Evidence::of(&rec)).unwrap().idle() < Duration::from_millis(20),
+            "{file}"
+        );
     }
     let mut rec = host(16, "1", 1, 62);
     for (task, pid) in rec.tables.tasks.iter_mut().flatten().zip(1..) {
@@ -417,12 +420,12 @@ fn cpus_that_are_kept_for_somebody_are_no_room() {
 fn offline_cpus_of_a_mask_do_not_count() {
     let mut rec = host(8, "2-5", 4, 250);
     rec.meta.cpus = 4;
-    let online = Frame {
+    let online = FileSnapshot {
         at: Duration::from_secs(1),
         name: "sys/devices/system/cpu/online".into(),
         bytes: b"0-3\n".to_vec(),
     };
-    rec.frames = vec![online];
+    rec.snapshots = vec![online];
     let found = check(&Evidence::of(&rec)).unwrap();
     assert!(found[0].title.contains("may use CPU 2-3 only, while 2.0 s"), "{}", found[0].title);
     assert!(
@@ -446,19 +449,19 @@ fn what_real_time_tasks_have_is_no_room() {
 #[test]
 fn cannot_tell_where_a_program_decides_who_runs() {
     let mut rec = host(16, "1", 1, 62);
-    let frame = |file: &str, text: &str| Frame {
+    let frame = |file: &str, text: &str| FileSnapshot {
         at: Duration::from_secs(1),
         name: format!("sys/kernel/sched_ext/{file}"),
         bytes: text.as_bytes().to_vec(),
     };
-    rec.frames = vec![frame("state", "enabled\n"), frame("root/ops", "rusty\n")];
+    rec.snapshots = vec![frame("state", "enabled\n"), frame("root/ops", "rusty\n")];
     let why = check(&Evidence::of(&rec)).unwrap_err().to_string();
     assert!(why.contains("sched_ext program (rusty) decides who runs"), "{why}");
-    rec.frames.push(frame("switch_all", "0\n"));
+    rec.snapshots.push(frame("switch_all", "0\n"));
     assert!(check(&Evidence::of(&rec)).is_ok(), "nobody chose it");
     rec.tables.tasks.as_mut().unwrap()[0].policy = 7;
     assert!(check(&Evidence::of(&rec)).is_err());
-    rec.frames = vec![frame("state", "disabled\n")];
+    rec.snapshots = vec![frame("state", "disabled\n")];
     assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);
 }
 

@@ -14,7 +14,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, SubjectKind, com
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::{LEFT_OVER, Loss, World};
+use crate::cpu_loss::{FairShareModel, LEFT_OVER, Loss};
 use crate::fair::MAX_DEPTH;
 use crate::hashing::Table;
 use crate::names;
@@ -145,7 +145,7 @@ pub(crate) fn stood(ev: &Evidence<'_>) -> nested::Stood {
 
 /// The time that these tasks can have stood still for quotas: whose quota runs out stands until its next period begins, so for
 /// less than one period each time. One may have begun before the window. The rest of their waits is for CPUs that others had.
-fn standing(ev: &Evidence<'_>, world: &World<'_>, held: &Held<'_>) -> Duration {
+fn standing(ev: &Evidence<'_>, world: &FairShareModel<'_>, held: &Held<'_>) -> Duration {
     let mut by_group: Table<u64, u64> = Table::default();
     let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
     tasks

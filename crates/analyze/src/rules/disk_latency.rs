@@ -14,7 +14,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, c
 
 use super::Rule;
 use crate::Evidence;
-use crate::kinds;
+use crate::wait_reasons;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -83,9 +83,9 @@ fn somebody_waited(ev: &Evidence<'_>) -> Result<bool, Missing> {
 fn blocked_by_disks(ev: &Evidence<'_>) -> u64 {
     let stacks = ev.stacks();
     let rows = ev.spans().unwrap_or_default().iter().filter(|span| span.state == State::Blocked);
-    let disks = rows.filter(|span| kinds::of(span, stacks).reason == Reason::BlockIo);
+    let disks = rows.filter(|span| wait_reasons::of(span, stacks).reason == Reason::BlockIo);
     disks
-        .map(|span| span.woken_ns.saturating_sub(span.at_ns).max(span.stands_ns))
+        .map(|span| span.woken_ns.saturating_sub(span.at_ns).max(span.sampled_wait_ns))
         .fold(0, u64::saturating_add)
 }
 
@@ -121,7 +121,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 #[cfg(test)]
 mod tests {
     use whyslow_model::table::{Tables, Task};
-    use whyslow_model::{Frame, Kind, Meta, Recording};
+    use whyslow_model::{FileSnapshot, Kind, Meta, Recording};
 
     use super::*;
 
@@ -158,7 +158,7 @@ mod tests {
     fn a_spinning_disk_may_take_longer() {
         let mut rec = host(20, 5000);
         let name = "sys/block/vda/queue/rotational".to_owned();
-        rec.frames.push(Frame { at: Duration::ZERO, name, bytes: b"1\n".to_vec() });
+        rec.snapshots.push(FileSnapshot { at: Duration::ZERO, name, bytes: b"1\n".to_vec() });
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
     }
 
@@ -179,8 +179,8 @@ mod tests {
         let kernel = kernel.split(' ').map(str::to_owned).collect();
         rec.tables.stacks = Some(vec![Stack { id: 1, kernel, ..Stack::default() }]);
         let wait = Span { state: State::Blocked, stack: Some(1), woken_ns: 5_000_000_000, ..Span::default() };
-        let stacks = kinds::Stacks::in_recording(&rec);
-        assert_eq!(kinds::of(&wait, &stacks).reason, Reason::BlockIo);
+        let stacks = wait_reasons::Stacks::in_recording(&rec);
+        assert_eq!(wait_reasons::of(&wait, &stacks).reason, Reason::BlockIo);
         rec.tables.spans = Some(vec![wait]);
         assert_eq!(rules_out(&Evidence::of(&rec)), Ok(None));
         assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1);

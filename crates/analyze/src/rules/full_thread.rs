@@ -19,8 +19,8 @@ use crate::doing::OnCpu;
 use crate::frames::symbol;
 use crate::graph::HostChain;
 use crate::hashing::Set;
-use crate::kinds::Class;
 use crate::spread;
+use crate::wait_reasons::Class;
 
 /// The rule.
 pub const RULE: Rule = Rule {

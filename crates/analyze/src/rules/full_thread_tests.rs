@@ -1,4 +1,4 @@
-use whyslow_model::timeline::{Mix, Span, State, Target, Waker};
+use whyslow_model::timeline::{Span, State, StateTimes, Target, Waker};
 use whyslow_model::{Kind, Recording};
 
 use super::*;
@@ -99,7 +99,7 @@ fn with_waiter(held: u64, sleep: u64) -> Recording {
         at_ns: to * MS,
         woken_ns: to * MS,
         to_ns: to * MS,
-        mixed: Mix { running_ns: (to - from) * MS, ..Mix::default() },
+        mixed: StateTimes { running_ns: (to - from) * MS, ..StateTimes::default() },
         ..Span::default()
     };
     let waker = Waker { pid: 100, comm: "sched".into(), context: Context::Task, ..Waker::default() };

@@ -87,7 +87,7 @@ fn cannot_tell_where_the_hypervisor_took_as_much() {
     let stat = |ticks: u64| format!("cpu 0 0 0 9 0 0 0 {ticks}\ncpu1 0 0 0 9 0 0 0 {ticks}\n").into_bytes();
     for (second, ticks) in [(0, 5), (1, 72)] {
         let at = Duration::from_secs(second);
-        rec.frames.push(whyslow_model::Frame { at, name: "proc/stat".into(), bytes: stat(ticks) });
+        rec.snapshots.push(whyslow_model::FileSnapshot { at, name: "proc/stat".into(), bytes: stat(ticks) });
     }
     assert_eq!(
         check(&Evidence::of(&rec)).unwrap_err().to_string(),

@@ -1,6 +1,6 @@
 use whyslow_model::table::{CrossCall, LateTimer, Sample};
 use whyslow_model::timeline::Watched;
-use whyslow_model::{Frame, Kind, Recording};
+use whyslow_model::{FileSnapshot, Kind, Recording};
 
 use super::*;
 use crate::late::fixture::{gap, host, lateness};
@@ -30,7 +30,7 @@ fn reader(by_delay: &[u64], ms: u64) -> Recording {
     rec.tables.cross_calls = Some(vec![call(1, Some(2), ms)]);
     for (file, text) in [("name", "C3\n"), ("latency", "800\n")] {
         let name = format!("sys/devices/system/cpu/cpu1/cpuidle/state2/{file}");
-        rec.frames.push(Frame { at: Duration::ZERO, name, bytes: text.into() });
+        rec.snapshots.push(FileSnapshot { at: Duration::ZERO, name, bytes: text.into() });
     }
     let kernel =
         ["smp_call_function_single", "smp_call_function_any", "show_cpuinfo_cur_freq", "show", "vfs_read"];
@@ -164,13 +164,13 @@ fn whyslow_is_no_victim() {
 #[test]
 fn a_cpu_that_stands_still_in_programs_is_told_without_a_name() {
     let mut rec = reader(&QUICK, 0);
-    let frames = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt"];
-    rec.tables.gaps = Some(vec![gap(0, 5, &frames); 6]);
+    let snapshots = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt"];
+    rec.tables.gaps = Some(vec![gap(0, 5, &snapshots); 6]);
     let found = check(&Evidence::of(&rec)).unwrap();
     assert_eq!((found[0].kind, found[0].victim.name.as_str()), (Kind::Risk, "CPU 0"));
     assert!(found[0].title.starts_with("it stood still 6 times"), "{}", found[0].title);
     assert_eq!(found[0].check[0].command.as_deref(), Some("rtla hwnoise -c 0 -d 10s"));
-    rec.tables.gaps = Some(vec![gap(0, 5, &frames); 2]);
+    rec.tables.gaps = Some(vec![gap(0, 5, &snapshots); 2]);
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
 }
 

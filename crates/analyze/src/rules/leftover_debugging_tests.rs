@@ -1,17 +1,17 @@
 //! A host with and without what somebody forgot to turn off.
 
-use whyslow_model::{Frame, Kind, Meta, Recording};
+use whyslow_model::{FileSnapshot, Kind, Meta, Recording};
 
 use super::*;
 
 fn host(files: &[(&str, &str)], programs: Option<Vec<table::Program>>) -> Recording {
-    let frame = |(name, text): &(&str, &str)| Frame {
+    let snapshot = |(name, text): &(&str, &str)| FileSnapshot {
         at: Duration::ZERO,
         name: (*name).into(),
         bytes: (*text).into(),
     };
     let meta = Meta { window_ns: 10_000_000_000, ..Default::default() };
-    let mut rec = Recording { meta, frames: files.iter().map(frame).collect(), ..Default::default() };
+    let mut rec = Recording { meta, snapshots: files.iter().map(snapshot).collect(), ..Default::default() };
     rec.tables.programs = programs;
     rec
 }

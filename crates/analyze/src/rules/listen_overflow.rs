@@ -19,7 +19,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, c
 use self::clients::{Connects, Paid};
 use super::Rule;
 use crate::hashing::{Set, Table};
-use crate::{Evidence, Netns, kinds};
+use crate::{Evidence, Netns, wait_reasons};
 
 pub const RULE: Rule = Rule {
     id: "listen-overflow",
@@ -166,7 +166,7 @@ fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32,
     let mut sums: BTreeMap<(u32, u32, String), u64> = BTreeMap::new();
     for span in ev.spans().unwrap_or_default() {
         let Some(tgid) = threads.get(&span.pid) else { continue };
-        let kind = kinds::of(span, ev.stacks());
+        let kind = wait_reasons::of(span, ev.stacks());
         if KEPT.contains(&kind.reason) {
             let sum = sums.entry((*tgid, span.pid, kind.detail.to_string())).or_default();
             *sum = sum.saturating_add(span.woken_ns.saturating_sub(span.at_ns));

@@ -1,7 +1,7 @@
 //! Ten seconds of a host: clients 11 and 12 in namespace 7, server 20 behind 127.0.0.1:80.
 
 use whyslow_model::timeline::{Span, Stack};
-use whyslow_model::{Frame, Kind, Meta, Recording};
+use whyslow_model::{FileSnapshot, Kind, Meta, Recording};
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn drops_without_an_overflow_are_not_a_full_queue() {
     for (at, overflows) in [(0, 30), (10, 30)] {
         let text = format!("TcpExt: ListenOverflows ListenDrops\nTcpExt: {overflows} {}\n", 40 + at);
         let name = "netns/7/net/netstat".to_owned();
-        rec.frames.push(Frame { at: Duration::from_secs(at), name, bytes: text.into() });
+        rec.snapshots.push(FileSnapshot { at: Duration::from_secs(at), name, bytes: text.into() });
     }
     assert_eq!(asked(&rec), []);
 }

@@ -14,7 +14,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 use crate::graph;
-use crate::kinds::{self, Stacks};
+use crate::wait_reasons::{self, Stacks};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -165,10 +165,10 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
     let stacks = ev.stacks();
     let mut kinds: BTreeMap<(Reason, String), (u64, Kind)> = BTreeMap::new();
     for span in ev.spans()?.iter().filter(|span| is_load(span)) {
-        let kind = kinds::of(span, stacks);
+        let kind = wait_reasons::of(span, stacks);
         let own = span.woken_ns.saturating_sub(span.at_ns);
         // A stack stands for the short waits before it, too.
-        let ns = own.max(span.stands_ns);
+        let ns = own.max(span.sampled_wait_ns);
         let (sum, told) = kinds.entry((kind.reason, kind.detail.to_string())).or_default();
         *sum = sum.saturating_add(ns);
         told.state = span.state.into();
@@ -207,7 +207,7 @@ fn ends(ev: &Evidence<'_>, stacks: &Stacks<'_>) -> BTreeMap<String, String> {
                 SubjectKind::Task => format!("{} ({})", leaf.name, leaf.id),
                 _ => leaf.name.clone(),
             };
-            ends.entry(kinds::of(told.head, stacks).detail.to_string()).or_insert(who);
+            ends.entry(wait_reasons::of(told.head, stacks).detail.to_string()).or_insert(who);
         }
     }
     ends

@@ -1,5 +1,5 @@
 use whyslow_model::table::{Stack, Task};
-use whyslow_model::timeline::{Context, Mix, Waker};
+use whyslow_model::timeline::{Context, StateTimes, Waker};
 use whyslow_model::{Kind as Sort, Recording};
 
 use super::*;
@@ -26,7 +26,7 @@ fn blocked(pid: u32, comm: &str, stack: u32, ms: u64) -> (Task, Span) {
         state: State::Blocked,
         open: ms == 1000,
         stack: Some(stack),
-        stands_ns: ms * MS,
+        sampled_wait_ns: ms * MS,
         ..Span::default()
     };
     (task, span)
@@ -86,7 +86,7 @@ fn names_who_is_at_the_end() {
         at_ns: 1000 * MS,
         woken_ns: 1000 * MS,
         to_ns: 1000 * MS,
-        mixed: Mix { running_ns: 1000 * MS, ..Mix::default() },
+        mixed: StateTimes { running_ns: 1000 * MS, ..StateTimes::default() },
         ..Span::default()
     });
     let found = check(&host.ev()).unwrap();
@@ -110,7 +110,7 @@ fn is_quiet_when_few_wait() {
 fn counts_no_more_than_the_kernel_does() {
     let mut host = host(8, 0, 0);
     for span in host.0.tables.spans.iter_mut().flatten() {
-        span.stands_ns = u64::MAX;
+        span.sampled_wait_ns = u64::MAX;
     }
     let found = check(&host.ev()).unwrap();
     assert!(found[0].title.contains("8.0 for a FUSE"), "{}", found[0].title);

@@ -17,10 +17,10 @@ use whyslow_model::{Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
 use super::Rule;
 use crate::Evidence;
 use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
-use crate::kinds::{self, Class};
 use crate::names;
 use crate::own_work::{OwnWork, Whose, blamed};
 use crate::spread;
+use crate::wait_reasons::{self, Class};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -242,12 +242,12 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 fn were_file_locks(ev: &Evidence<'_>) -> bool {
     let stacks = ev.stacks().clone();
     let mut slept = ev.spans().unwrap_or_default().iter().filter(|span| span.state == State::Sleep);
-    slept.any(|span| kinds::Wait::of(span, &stacks).passes(kinds::FILE_LOCKS))
+    slept.any(|span| wait_reasons::Wait::of(span, &stacks).passes(wait_reasons::FILE_LOCKS))
 }
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Run, Span, Stack, Waker};
+    use whyslow_model::timeline::{Context, LockKind, LockWait, Run, Span, Stack, StateTimes, Waker};
     use whyslow_model::{Culprit, Kind, Meta, Recording};
 
     use super::*;
@@ -256,7 +256,7 @@ mod tests {
 
     fn row(pid: u32, comm: &str, from: u64, to: u64) -> Span {
         let (from_ns, to_ns) = (from * MS, to * MS);
-        let mixed = Mix { running_ns: to_ns - from_ns, ..Mix::default() };
+        let mixed = StateTimes { running_ns: to_ns - from_ns, ..StateTimes::default() };
         Span {
             pid,
             comm: comm.into(),
@@ -384,7 +384,7 @@ mod tests {
         let mut rec = host(400);
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 9) {
             (span.at_ns, span.woken_ns, span.to_ns) = (5 * MS, 5 * MS, 1000 * MS);
-            (span.state, span.mixed) = (State::Runnable, Mix::default());
+            (span.state, span.mixed) = (State::Runnable, StateTimes::default());
         }
         let run = |at: u64| Run { cpu: 0, pid: 5, from_ns: at * turn * MS, to_ns: (at + 1) * turn * MS };
         rec.tables.runs = Some((0..1000 / turn).map(run).collect());

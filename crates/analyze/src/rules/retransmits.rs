@@ -80,26 +80,26 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
 mod tests {
     use std::time::Duration;
 
-    use whyslow_model::{Frame, Kind, Recording};
+    use whyslow_model::{FileSnapshot, Kind, Recording};
 
     use super::*;
 
     /// A window in which so many segments were sent, sent again, and SYNs sent again.
     fn window(sent: u64, again: u64, syns: u64) -> Recording {
-        let frame = |at, file: &str, text| Frame {
+        let snapshot = |at, file: &str, text| FileSnapshot {
             at: Duration::from_secs(at),
             name: format!("netns/5/{file}"),
             bytes: text,
         };
         let snmp = |out, re| format!("Tcp: MaxConn OutSegs RetransSegs\nTcp: -1 {out} {re}\n").into_bytes();
         let netstat = |syn| format!("TcpExt: TCPSynRetrans\nTcpExt: {syn}\n").into_bytes();
-        let frames = vec![
-            frame(0, "net/snmp", snmp(1_000_000, 500_000)),
-            frame(0, "net/netstat", netstat(400)),
-            frame(1, "net/snmp", snmp(1_000_000 + sent, 500_000 + again)),
-            frame(1, "net/netstat", netstat(400 + syns)),
+        let snapshots = vec![
+            snapshot(0, "net/snmp", snmp(1_000_000, 500_000)),
+            snapshot(0, "net/netstat", netstat(400)),
+            snapshot(1, "net/snmp", snmp(1_000_000 + sent, 500_000 + again)),
+            snapshot(1, "net/netstat", netstat(400 + syns)),
         ];
-        Recording { frames, ..Default::default() }
+        Recording { snapshots, ..Default::default() }
     }
 
     #[test]
@@ -113,11 +113,11 @@ mod tests {
     #[test]
     fn the_namespace_of_the_host_is_told_once() {
         let mut rec = window(1000, 50, 0);
-        let mut own = window(1004, 50, 0).frames;
-        for frame in &mut own {
-            frame.name = frame.name.replace("netns/5/", "proc/");
+        let mut own = window(1004, 50, 0).snapshots;
+        for snapshot in &mut own {
+            snapshot.name = snapshot.name.replace("netns/5/", "proc/");
         }
-        rec.frames.extend(own);
+        rec.snapshots.extend(own);
         let found = check(&Evidence::of(&rec)).unwrap();
         assert_eq!(found.iter().map(|f| f.victim.id.as_str()).collect::<Vec<_>>(), ["5"]);
     }

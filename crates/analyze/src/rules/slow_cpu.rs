@@ -13,7 +13,8 @@ use super::Rule;
 use crate::Evidence;
 use crate::cpus;
 use crate::speed::{
-    Against, Measured, Reason, Reasons, SLOW, Verdict, Victims, World, of_disks, reasons, requester, victims,
+    Against, CpuSpeeds, Measured, Reason, Reasons, SLOW, Verdict, Victims, of_disks, reasons, requester,
+    victims,
 };
 
 /// The rule.
@@ -76,10 +77,10 @@ impl Group {
 }
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let world = world(ev)?;
+    let speeds = speeds(ev)?;
     let mut groups: BTreeMap<(Against, Vec<&'static str>), Group> = BTreeMap::new();
-    for seen in &world.measured {
-        let Some(verdict) = world.judge(seen) else { continue };
+    for seen in &speeds.measured {
+        let Some(verdict) = speeds.judge(seen) else { continue };
         let why = reasons(ev, seen, &verdict);
         let group = groups.entry((verdict.against, why.key())).or_insert(Group { cpus: Vec::new(), why });
         group.cpus.push((*seen, verdict));
@@ -94,14 +95,14 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-fn world(ev: &Evidence<'_>) -> Result<World, Missing> {
-    let world = World::of(ev)?;
-    match (world.measured.is_empty(), world.skipped.first()) {
+fn speeds(ev: &Evidence<'_>) -> Result<CpuSpeeds, Missing> {
+    let speeds = CpuSpeeds::of(ev)?;
+    match (speeds.measured.is_empty(), speeds.skipped.first()) {
         (true, Some((cpu, why))) => {
             Err(Missing::skipped(Probe::CpuSpeed.word(), format!("CPU {cpu} and all others: {why}")))
         }
         (true, None) => Err(Missing::broken(Probe::CpuSpeed.word(), "no CPU is online")),
-        _ => Ok(world),
+        _ => Ok(speeds),
     }
 }
 
@@ -276,14 +277,14 @@ fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
-    let world = world(ev)?;
-    if world.measured.iter().any(|seen| world.judge(seen).is_some()) {
+    let speeds = speeds(ev)?;
+    if speeds.measured.iter().any(|seen| speeds.judge(seen).is_some()) {
         return Ok(None);
     }
-    let judged = world.measured.iter().filter(|seen| !world.is_idle(seen.cpu));
+    let judged = speeds.measured.iter().filter(|seen| !speeds.is_idle(seen.cpu));
     let slowest = judged.clone().max_by(|a, b| a.typical.total_cmp(&b.typical));
     let Some(slowest) = slowest else { return Ok(None) };
-    let mut evidence = match world.ratio(slowest) {
+    let mut evidence = match speeds.ratio(slowest) {
         Some(ratio) => {
             format!("the slowest of {} is {ratio:.2} times the median, {SLOW} is slow", judged.count())
         }
@@ -291,11 +292,11 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     };
     if let (Some(mhz), Some(nominal)) = (slowest.mhz, slowest.nominal_mhz) {
         evidence.push_str(&format!("; it ran at {mhz:.0} MHz, nominal is {nominal:.0}"));
-    } else if !world.has_baseline() {
+    } else if !speeds.has_baseline() {
         evidence.push_str("; whether all are slow alike only a baseline can tell");
     }
-    if !world.skipped.is_empty() {
-        evidence.push_str(&format!("; {} not measured", world.skipped.len()));
+    if !speeds.skipped.is_empty() {
+        evidence.push_str(&format!("; {} not measured", speeds.skipped.len()));
     }
     Ok(Some(Not { what: "a slow CPU".into(), evidence }))
 }

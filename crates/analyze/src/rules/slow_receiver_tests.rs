@@ -150,7 +150,7 @@ fn fires_on_a_reader_that_computes_and_says_what_it_is_not() {
             Some(vec![Sample { pid: READER, tgid: READER, count: 9, user: at_work, ..Sample::default() }]);
     });
     let mut host = host;
-    host.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
+    host.0.snapshots.retain(|frame| !frame.name.ends_with("softnet_stat"));
     let found = check(&host.ev()).unwrap();
     assert_eq!((found[0].kind, found.len()), (Kind::Cause, 1));
     let doing = "it was busy with user code (parse) for 97 % of its time, on CPU 1";
@@ -211,13 +211,13 @@ fn is_quiet_where_nothing_runs_over() {
     let squeezed = host(computing(), 0, 0);
     assert_eq!(check(&squeezed.ev()), Ok(vec![]), "limits that are met without symptoms");
     let mut held_back = host(computing(), 0, 58).with(|t| t.polls = Some(Vec::new()));
-    held_back.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
+    held_back.0.snapshots.retain(|frame| !frame.name.ends_with("softnet_stat"));
     assert_eq!(check(&held_back.ev()), Ok(vec![]), "that is how TCP holds back a sender");
     let sleeps = |ms: u64| {
         let kernel = vec!["wait_woken".into(), "sk_stream_wait_memory".into()];
         let wait = Wait { pid: SENDER, tgid: SENDER, ns: ms * 1_000_000, kernel, ..Wait::default() };
         let mut host = host(computing(), 0, 1).with(|t| t.waits = Some(vec![wait]));
-        host.0.frames.retain(|frame| !frame.name.ends_with("softnet_stat"));
+        host.0.snapshots.retain(|frame| !frame.name.ends_with("softnet_stat"));
         check(&host.ev()).unwrap()
     };
     assert!(sleeps(90).is_empty(), "a moment");

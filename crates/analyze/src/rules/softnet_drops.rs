@@ -58,15 +58,16 @@ fn names(cpus: &[&Softnet]) -> String {
 mod tests {
     use std::time::Duration;
 
-    use whyslow_model::{Frame, Kind, Meta, Recording};
+    use whyslow_model::{FileSnapshot, Kind, Meta, Recording};
 
     use super::*;
 
     fn second(before: &str, after: &str) -> Recording {
         let name = || "netns/1/net/softnet_stat".to_owned();
-        let frame = |at, text: &str| Frame { at: Duration::from_secs(at), name: name(), bytes: text.into() };
+        let snapshot =
+            |at, text: &str| FileSnapshot { at: Duration::from_secs(at), name: name(), bytes: text.into() };
         let meta = Meta { window_ns: 1_000_000_000, ..Default::default() };
-        Recording { meta, frames: vec![frame(0, before), frame(1, after)], ..Default::default() }
+        Recording { meta, snapshots: vec![snapshot(0, before), snapshot(1, after)], ..Default::default() }
     }
 
     fn asked(rec: &Recording) -> Result<Vec<Finding>, Missing> {

@@ -10,7 +10,7 @@ use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind,
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::World;
+use crate::cpu_loss::FairShareModel;
 use crate::parse::cpulist;
 use crate::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
 
@@ -135,7 +135,7 @@ impl<'r> Spinner<'r> {
         self.leader.map_or(thread, |task| task.comm.as_str())
     }
 
-    fn finding(&self, ev: &Evidence<'_>, world: &World<'_>) -> Finding {
+    fn finding(&self, ev: &Evidence<'_>, world: &FairShareModel<'_>) -> Finding {
         let (low, _, high) = self.process.sum.share();
         let of = |share: f64| self.used.mul_f64(share.clamp(0.0, 1.0));
         let (spun, low, high) = (self.spun(), of(low * (1.0 - COST_OF_WAKING)), of(high));

@@ -41,7 +41,7 @@ pub(crate) struct Verdict {
 }
 
 /// All CPUs of a window, and what they are compared with.
-pub(crate) struct World {
+pub(crate) struct CpuSpeeds {
     /// Those that were measured.
     pub measured: Vec<Measured>,
     /// Those that were not, and why.
@@ -76,7 +76,7 @@ impl Median {
     }
 }
 
-impl World {
+impl CpuSpeeds {
     /// From the table of speeds, and that of a baseline.
     pub fn of(ev: &Evidence<'_>) -> Result<Self, Missing> {
         let rows = ev.speeds()?;
@@ -104,7 +104,7 @@ impl World {
         let fastest = medians.iter().min_by(|a, b| a.1.typical.total_cmp(&b.1.typical));
         let first_class = fastest.map(|(name, _)| name.clone()).unwrap_or_default();
         let baseline = ev.baseline().and_then(|baseline| of_baseline(rows, baseline));
-        Ok(World { unjudged: idle(ev), measured, skipped, class, medians, first_class, baseline })
+        Ok(CpuSpeeds { unjudged: idle(ev), measured, skipped, class, medians, first_class, baseline })
     }
 
     /// The slowest comparison that holds in both halves of the window; `None`: the CPU is not slow.

@@ -12,8 +12,8 @@ fn host(rows: Vec<Speed>) -> Fixture {
 }
 
 fn flagged(fixture: &Fixture) -> Vec<(u32, Against)> {
-    let world = World::of(&fixture.ev()).unwrap();
-    world.measured.iter().filter_map(|seen| Some((seen.cpu, world.judge(seen)?.against))).collect()
+    let speeds = CpuSpeeds::of(&fixture.ev()).unwrap();
+    speeds.measured.iter().filter_map(|seen| Some((seen.cpu, speeds.judge(seen)?.against))).collect()
 }
 
 #[test]
@@ -36,8 +36,8 @@ fn all_slow_alike_are_found_by_nominal_by_a_baseline_or_by_what_is_taken() {
     assert_eq!(flagged(&host(emulated(0.6))), [(0, Against::Itself), (1, Against::Itself)]);
     let (slow, before) = (host(alike(2700, 0.0)), host(alike(4300, 0.0)));
     assert_eq!(flagged(&slow), []);
-    let world = World::of(&slow.ev().beside(Some(&before.0))).unwrap();
-    let verdict = world.judge(&world.measured[0]).unwrap();
+    let speeds = CpuSpeeds::of(&slow.ev().beside(Some(&before.0))).unwrap();
+    let verdict = speeds.judge(&speeds.measured[0]).unwrap();
     assert_eq!(verdict.against, Against::Baseline);
     assert!((verdict.ratio - 4300.0 / 2700.0).abs() < 0.01);
 }

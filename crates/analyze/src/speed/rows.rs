@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whyslow_model::{CpuAccount, Share};
 
-use super::compare::{Against, World};
+use super::compare::{Against, CpuSpeeds};
 use super::measure::{ADDITIONS, Measured};
 use super::reasons::{handlers, reasons};
 use crate::parse::{single, text};
@@ -14,7 +14,7 @@ use crate::{CpuTime, Evidence, Policy};
 /// A row for each CPU that was to be measured; none if that was not asked for.
 #[must_use]
 pub fn rows(ev: &Evidence<'_>) -> Vec<CpuAccount> {
-    let (Ok(world), Ok(all)) = (World::of(ev), ev.speeds()) else { return Vec::new() };
+    let (Ok(speeds), Ok(all)) = (CpuSpeeds::of(ev), ev.speeds()) else { return Vec::new() };
     let numbers: Vec<u32> = all.iter().map(|row| row.cpu).collect();
     let nodes = ev.node_of(&numbers);
     let policies = ev.cpufreq_policies();
@@ -23,10 +23,10 @@ pub fn rows(ev: &Evidence<'_>) -> Vec<CpuAccount> {
         let policy = policies.iter().find(|policy| policy.cpus.contains(&cpu));
         let empty =
             CpuAccount { cpu, node: nodes.get(&cpu).copied(), ..around(ev, cpu, times.get(&cpu), policy) };
-        match world.measured.iter().find(|seen| seen.cpu == cpu) {
-            Some(seen) => measured(ev, &world, seen, empty),
+        match speeds.measured.iter().find(|seen| seen.cpu == cpu) {
+            Some(seen) => measured(ev, &speeds, seen, empty),
             None => {
-                let why = world.skipped.iter().find(|(skipped, _)| *skipped == cpu);
+                let why = speeds.skipped.iter().find(|(skipped, _)| *skipped == cpu);
                 CpuAccount { not_measured: why.map(|(_, why)| why.clone()), ..empty }
             }
         }
@@ -34,13 +34,13 @@ pub fn rows(ev: &Evidence<'_>) -> Vec<CpuAccount> {
     numbers.into_iter().map(row).collect()
 }
 
-fn measured(ev: &Evidence<'_>, world: &World, seen: &Measured, row: CpuAccount) -> CpuAccount {
-    let verdict = world.judge(seen);
+fn measured(ev: &Evidence<'_>, speeds: &CpuSpeeds, seen: &Measured, row: CpuAccount) -> CpuAccount {
+    let verdict = speeds.judge(seen);
     let why = verdict.map(|verdict| reasons(ev, seen, &verdict).words());
     let million = seen.typical / ADDITIONS * 1e6 / 1e9;
     CpuAccount {
         million: Duration::try_from_secs_f64(million).ok(),
-        ratio: world.ratio(seen),
+        ratio: speeds.ratio(seen),
         slow: verdict.map(|verdict| verdict.ratio),
         slow_against: verdict.map(|verdict| verdict.against.words().to_owned()),
         reasons: why.into_iter().collect(),

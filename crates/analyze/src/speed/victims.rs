@@ -122,7 +122,7 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use whyslow_model::table::{Run, Span};
-    use whyslow_model::timeline::Mix;
+    use whyslow_model::timeline::StateTimes;
 
     use super::*;
     use crate::evidence::fixture::Fixture;
@@ -150,7 +150,7 @@ mod tests {
         let short = |cpu, ns| Span {
             pid: 9,
             cpu,
-            mixed: Mix { running_ns: ns, ..Mix::default() },
+            mixed: StateTimes { running_ns: ns, ..StateTimes::default() },
             ..Span::default()
         };
         let kernel = Task { kthread: true, ..task(5, S, "1") };

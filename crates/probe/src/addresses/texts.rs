@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use whyslow_model::Frame;
+use whyslow_model::FileSnapshot;
 
 use super::{ERRORS, SMALL};
 
@@ -20,7 +20,7 @@ const ANYWHERE: u64 = 1 << 44;
 const PROGRAMS_END: u64 = 1 << 48;
 
 /// Zeroes in the place of all addresses of a kernel file.
-pub fn hide_in_frame(frame: &mut Frame) {
+pub fn hide_in_frame(frame: &mut FileSnapshot) {
     match frame.name.as_str() {
         "dev/kmsg" => hide_in_log(&mut frame.bytes),
         "proc/modules" => hide_words(&mut frame.bytes, |word| is_kernels(&word)),
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn hidden(name: &str, text: &str) -> String {
-        let mut frame = Frame { at: Duration::ZERO, name: name.to_owned(), bytes: text.into() };
+        let mut frame = FileSnapshot { at: Duration::ZERO, name: name.to_owned(), bytes: text.into() };
         hide_in_frame(&mut frame);
         String::from_utf8(frame.bytes).unwrap()
     }

@@ -19,7 +19,7 @@ use whyslow_model::Missing;
 
 pub use self::names::OTHER_FILES;
 use self::runs::Runs;
-pub use self::seen::{Row, Seen, Single};
+pub use self::seen::{Raw, Row, Single};
 use self::taken::Taken;
 use super::shared::{Shared, homes};
 use super::{consume, consume_some, missing, room, text, value};
@@ -234,17 +234,17 @@ impl<'slot> Calls<'slot> {
     }
 
     /// The window ends: detach and tell.
-    pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
+    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         self.end().map_err(|err| missing(WHAT, &err))
     }
 
-    fn end(&mut self) -> libbpf_rs::Result<(Seen, u64)> {
+    fn end(&mut self) -> libbpf_rs::Result<(Raw, u64)> {
         self.skel.links.entered = None;
         let ended_at = host::monotonic_ns();
         self.skel.links = skel::CallsLinks::default();
         let open = self.open_at(ended_at)?;
         self.drain()?;
-        let mut seen = Seen { slow_ns: self.slow_ns, ..Seen::default() };
+        let mut seen = Raw { slow_ns: self.slow_ns, ..Raw::default() };
         seen.rows = self.taken.rows().map(|entry| Row::of(SPARE, entry, &self.names)).collect();
         for at in (1..SPARE).chain(self.used().into_iter().flatten()) {
             if let Some(entry) = self.entry(at)?.filter(|entry| entry.count > 0) {

@@ -67,7 +67,7 @@ pub struct Late<'slot> {
 
 /// What the probe saw. Times are CLOCK_MONOTONIC.
 #[derive(Default)]
-pub struct Seen {
+pub struct Raw {
     /// Calls and timers that came late.
     pub rows: Vec<(late_key, late_row)>,
     /// Gaps, with the stack at their end.
@@ -128,10 +128,10 @@ impl<'slot> Late<'slot> {
     }
 
     /// The window ends: tell. With what could not be noted.
-    pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
+    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         let calls = self.skel.links.entered.is_some();
         self.skel.links = skel::LateLinks::default();
-        let seen = Seen {
+        let seen = Raw {
             rows: rows(&self.skel.maps.late_rows)?,
             gaps: self.gaps()?,
             wakes: self.wakes()?,

@@ -76,7 +76,7 @@ pub struct Row {
 
 /// What the probe saw. Times are CLOCK_MONOTONIC.
 #[derive(Default)]
-pub struct Seen {
+pub struct Raw {
     /// Waits that ended.
     pub rows: Vec<Row>,
     /// Waits that have not ended.
@@ -196,7 +196,7 @@ impl<'slot> Locks<'slot> {
     }
 
     /// The window ends: detach, and tell.
-    pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
+    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.stacks_left = MAX_STACKS;
         }
@@ -209,7 +209,7 @@ impl<'slot> Locks<'slot> {
         let rows = self.rows()?;
         let (shed, lost) = self.skel.maps.bss_data.as_ref().map_or((0, 0), |bss| (bss.shed, bss.lost));
         let (holds, thinned) = self.holds.take();
-        Ok((Seen { rows, open, holds, shed: shed.saturating_add(thinned) }, lost))
+        Ok((Raw { rows, open, holds, shed: shed.saturating_add(thinned) }, lost))
     }
 
     fn rows(&self) -> Result<Vec<Row>, Missing> {

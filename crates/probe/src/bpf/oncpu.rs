@@ -120,7 +120,7 @@ pub const BLOCK_BITS: u32 = 6;
 
 /// All that was seen on the CPUs.
 #[derive(Default)]
-pub struct Seen {
+pub struct Raw {
     /// Stacks.
     pub hits: Vec<Hit>,
     /// The code that was run, by blocks.
@@ -217,12 +217,12 @@ impl<'slot> OnCpu<'slot> {
     }
 
     /// Stop the timers and tell what they saw.
-    pub fn finish(&mut self) -> Result<Seen, Missing> {
+    pub fn finish(&mut self) -> Result<Raw, Missing> {
         self.timers.clear();
         self.empty(0)?;
         self.empty(1)?;
         let (hits, codes) = std::mem::take(&mut self.gathered).into_parts();
-        Ok(Seen { hits, codes })
+        Ok(Raw { hits, codes })
     }
 
     fn empty(&mut self, set: u32) -> Result<(), Missing> {

@@ -55,13 +55,13 @@ pub struct Sched<'slot> {
     places: u32,
     seed: Option<Link>,
     finish: Option<Link>,
-    seen: Seen,
+    seen: Raw,
     crowd: Crowd,
 }
 
 /// What the probe saw.
 #[derive(Default)]
-pub struct Seen {
+pub struct Raw {
     /// Tasks that ended in the window.
     pub exits: Exits,
     /// Tasks that live on.
@@ -76,7 +76,7 @@ pub struct Seen {
     pub without_wakers: Duration,
 }
 
-impl Seen {
+impl Raw {
     /// The hooks outlive the closing walk: who ended after it had met him is told by his end, which knows all that he did.
     fn forget_the_dead(&mut self) {
         let dead: HashSet<_> = self.exits.late().iter().map(|late| (late.key, late.task)).collect();
@@ -157,7 +157,7 @@ impl<'slot> Sched<'slot> {
             places: homes + spares,
             seed: None,
             finish: None,
-            seen: Seen::default(),
+            seen: Raw::default(),
             crowd: Crowd::default(),
         })
     }
@@ -262,7 +262,7 @@ impl<'slot> Sched<'slot> {
     /// a few times a second.
     pub fn poll(&mut self) -> Result<bool, Missing> {
         self.relieve();
-        let Seen { exits, rows, .. } = &mut self.seen;
+        let Raw { exits, rows, .. } = &mut self.seen;
         let more = consume_some(&self.skel.maps.exits, |bytes| note_exit(exits, rows, bytes));
         let more = more.map_err(|err| missing(WHAT, &err))?;
         let maps = &self.skel.maps;
@@ -270,7 +270,7 @@ impl<'slot> Sched<'slot> {
     }
 
     fn drain(&mut self) -> libbpf_rs::Result<()> {
-        let Seen { exits, rows, .. } = &mut self.seen;
+        let Raw { exits, rows, .. } = &mut self.seen;
         consume(&self.skel.maps.exits, |bytes| note_exit(exits, rows, bytes))?;
         consume(&self.skel.maps.rows, |bytes| rows.note(bytes))
     }
@@ -319,7 +319,7 @@ impl<'slot> Sched<'slot> {
     }
 
     /// The window ends: detach, close all open intervals, and tell.
-    pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
+    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link))?;
         self.skel.links.switched = None;
         self.skel.links.waking = None;

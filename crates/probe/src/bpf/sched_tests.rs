@@ -97,7 +97,7 @@ fn root_what_threads_write_is_what_the_kernel_has_counted() {
 }
 
 /// The rows of one thread, with times from the begin of the window.
-fn timeline_of(pid: u32, seen: &mut Seen) -> Vec<whyslow_model::table::Span> {
+fn timeline_of(pid: u32, seen: &mut Raw) -> Vec<whyslow_model::table::Span> {
     let mut kernel = crate::symbols::KernelNames::from(&crate::kallsyms::Kallsyms::read());
     let window = crate::span_table::Window { start_ns: 0, ns: u64::MAX };
     let spans = crate::span_table::timelines(seen, window, &mut kernel).spans;
@@ -282,7 +282,7 @@ fn root_who_has_ended_when_the_window_begins_is_followed_no_more() {
 fn who_ended_while_the_living_were_told_is_told_by_his_end_alone() {
     let of = |pid, task, start| sched_slot { pid, task, start, ..sched_slot::default() };
     let live = |slot| sched_live { slot, ..sched_live::default() };
-    let mut seen = Seen { live: vec![live(of(7, 1, 10)), live(of(8, 2, 20))], ..Seen::default() };
+    let mut seen = Raw { live: vec![live(of(7, 1, 10)), live(of(8, 2, 20))], ..Raw::default() };
     seen.exits.mark();
     seen.exits.note(sched_exit { pid: 7, start_ns: 10, slot: of(7, 1, 10), ..sched_exit::default() });
     // Thread 9 ended by exec: task 2 lives on as process 8, whose first thread has ended, too.

@@ -28,7 +28,7 @@ pub struct Work<'slot> {
 
 /// What the probe saw. Times are CLOCK_MONOTONIC.
 #[derive(Default)]
-pub struct Seen {
+pub struct Raw {
     /// Items that ended, by the address of their function.
     pub rows: Vec<(u64, work_row)>,
     /// Items that still run.
@@ -69,14 +69,14 @@ impl<'slot> Work<'slot> {
     }
 
     /// The window ends: detach, and tell.
-    pub fn finish(mut self) -> Result<(Seen, u64), Missing> {
+    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
         self.skel.links.queued = None;
         self.skel.links.starts = None;
         self.skel.links.ends = None;
         let rows = self.rows()?;
         let lost = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost);
-        Ok((Seen { rows, open }, lost))
+        Ok((Raw { rows, open }, lost))
     }
 
     fn rows(&self) -> Result<Vec<(u64, work_row)>, Missing> {

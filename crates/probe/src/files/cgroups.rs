@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::budget::Budget;
+use super::devices::{Device, Devices};
 use super::name::raw_name;
 use super::root::{Reads, Root};
-use super::things::{Thing, Things};
 
 /// The controllers whose files are read; blkio is what version 1 calls io.
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuacct", "memory", "io", "pids", "cpuset"];
@@ -196,13 +196,13 @@ pub(super) fn walk(root: &Root, base: &[u8], most: usize, budget: Budget) -> Wal
     found
 }
 
-/// Adds the groups of every hierarchy to `things`; `skipped` is told of those left out: where, taken, at least left.
+/// Adds the groups of every hierarchy to `devices`; `skipped` is told of those left out: where, taken, at least left.
 pub(super) fn discover(
     root: &Root,
     mounts: &Mounts,
     (most, most_top): (usize, usize),
     budget: Budget,
-    things: &mut Things,
+    devices: &mut Devices,
     mut skipped: impl FnMut(&str, usize, usize),
 ) {
     let v1 = mounts.v1.iter().map(|(controller, path)| (format!("v1:{controller}"), path));
@@ -215,10 +215,10 @@ pub(super) fn discover(
         if walked.left > 0 || walked.unfinished {
             skipped(&String::from_utf8_lossy(base), walked.groups.len(), walked.left);
         }
-        let named: Vec<_> = walked.groups.iter().map(|group| Thing::new(group, root.live)).collect();
-        things.insert(format!("{key}:top"), named[..walked.top.min(most_top)].to_vec());
-        things.insert(format!("{key}:below"), named.get(1..).unwrap_or_default().to_vec());
-        things.insert(key.clone(), named);
+        let named: Vec<_> = walked.groups.iter().map(|group| Device::new(group, root.live)).collect();
+        devices.insert(format!("{key}:top"), named[..walked.top.min(most_top)].to_vec());
+        devices.insert(format!("{key}:below"), named.get(1..).unwrap_or_default().to_vec());
+        devices.insert(key.clone(), named);
     }
 }
 

@@ -5,17 +5,17 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use whyslow_model::{Frame, Missing};
+use whyslow_model::{FileSnapshot, Missing};
 
+use super::devices::Place;
 use super::ipis::{self, Ipis};
-use super::tally::{Tally, note};
-use super::things::Place;
-use super::{Files, Hazard, ROWS, Rate, Row, Seen, child, errand, quiet};
+use super::row_result::{RowResult, note};
+use super::{Files, Hazard, ROWS, Rate, RawFiles, Row, child, child_protocol, non_rx_cpus};
 
 impl Files {
     /// Reads the rows with a hazard, once, in a disposable child that is left behind at the deadline. The processes
     /// are those of the last `read`.
-    pub fn read_hazardous(&mut self, at: Duration, deadline: Duration, seen: &mut Seen) {
+    pub fn read_hazardous(&mut self, at: Duration, deadline: Duration, seen: &mut RawFiles) {
         self.strays.retain(|&pid| !child::reaped_before(pid, Instant::now()));
         let mut wanted = self.hazardous_places(seen);
         let buffer_len = wanted.iter().map(|(row, _)| row.cap).max().unwrap_or(0) + 1;
@@ -28,21 +28,21 @@ impl Files {
         let mut index = 0_u32;
         while let Some(&(row, _)) = wanted.first() {
             let len = wanted.iter().take_while(|(other, _)| other.id == row.id).count();
-            let mut tally = Tally::of(row);
+            let mut result = RowResult::of(row);
             for (_, place) in wanted.drain(..len) {
                 match answers.next_if(|(header, _)| header.index == index) {
-                    None => tally.skip(place.name, &why),
+                    None => result.skip(place.name, &why),
                     Some((header, bytes)) if header.errno == 0 => {
-                        let frame = Frame { at, name: place.name, bytes };
-                        tally.took(frame, header.cut == 0, &mut self.noted, seen);
+                        let snapshot = FileSnapshot { at, name: place.name, bytes };
+                        result.took(snapshot, header.cut == 0, &mut self.noted, seen);
                     }
                     Some((header, _)) => {
-                        tally.failed(place.name, io::Error::from_raw_os_error(header.errno));
+                        result.failed(place.name, io::Error::from_raw_os_error(header.errno));
                     }
                 }
                 index = index.saturating_add(1);
             }
-            tally.settle(self.root.live, true, &mut self.noted, seen);
+            result.settle(self.root.live, true, &mut self.noted, seen);
         }
     }
 
@@ -63,7 +63,7 @@ impl Files {
         let only_one = self.only_one.as_deref();
         let live = self.root.live;
         let ran = child::run(deadline, cpus.as_deref(), |pipe| {
-            errand::read_all(pipe, &root, live, only_one, &files, &mut buffer);
+            child_protocol::read_all(pipe, &root, live, only_one, &files, &mut buffer);
         });
         let mut answers = match ran {
             Ok(answers) => answers,
@@ -86,13 +86,13 @@ impl Files {
     }
 
     /// Files with a hazard that may be read here, in the order of the table.
-    fn hazardous_places(&mut self, seen: &mut Seen) -> Vec<(&'static Row, Place)> {
+    fn hazardous_places(&mut self, seen: &mut RawFiles) -> Vec<(&'static Row, Place)> {
         let mut wanted = Vec::new();
         let mut ipis = None;
         for row in ROWS.iter().filter(|row| row.hazardous()) {
             let places = self.places(row);
             if places.is_empty() {
-                Tally::of(row).settle(self.root.live, false, &mut self.noted, seen);
+                RowResult::of(row).settle(self.root.live, false, &mut self.noted, seen);
                 continue;
             }
             if let Some(reason) = self.forbidden(row, &mut ipis) {
@@ -125,7 +125,7 @@ impl Files {
     }
 
     fn quiet_cpus(&self) -> Option<Vec<u64>> {
-        let cpus = quiet::cpus(&self.root, &self.things, &quiet::allowed());
+        let cpus = non_rx_cpus::cpus(&self.root, &self.devices, &non_rx_cpus::allowed());
         let mut set = vec![0_u64; 128];
         for &cpu in &cpus {
             if let Some(word) = set.get_mut(cpu as usize / 64) {

@@ -42,9 +42,9 @@ fn root_reads_this_host() {
     let own_namespace = fs::read_link("/proc/self/ns/net").unwrap();
     let inode = own_namespace.to_str().unwrap().trim_start_matches("net:[").trim_end_matches(']').to_owned();
     assert_eq!(texts(&seen, &format!("netns/{inode}/net/snmp")).len(), 2);
-    assert!(!seen.frames.iter().any(|frame| frame.name.ends_with("cpuinfo_cur_freq")));
-    let kmsg = seen.frames.iter().find(|frame| frame.name == "dev/kmsg");
-    assert!(kmsg.is_some_and(|frame| !frame.bytes.is_empty()), "{:?}", missing(&seen, "dev/kmsg"));
+    assert!(!seen.snapshots.iter().any(|snapshot| snapshot.name.ends_with("cpuinfo_cur_freq")));
+    let kmsg = seen.snapshots.iter().find(|snapshot| snapshot.name == "dev/kmsg");
+    assert!(kmsg.is_some_and(|snapshot| !snapshot.bytes.is_empty()), "{:?}", missing(&seen, "dev/kmsg"));
     for path in files.cgroup_mounts().values() {
         assert!(path.join("cgroup.procs").exists(), "{}", path.display());
     }
@@ -58,9 +58,9 @@ fn root_reads_this_host() {
 fn root_hazardous_child_leaves_nothing_behind() {
     let mut files = this_host();
     let before = open_pipes();
-    let mut seen = Seen::default();
+    let mut seen = RawFiles::default();
     files.read_hazardous(Duration::ZERO, LONG, &mut seen);
-    assert!(!seen.frames.is_empty(), "{:?}", seen.missing);
+    assert!(!seen.snapshots.is_empty(), "{:?}", seen.missing);
     assert!(files.strays.is_empty());
     assert!(no_child_is_called("whyslow-files"));
     // Other tests open and close pipes meanwhile; ours must not add up.
@@ -92,9 +92,9 @@ fn root_a_second_reader_of_this_host_is_refused_while_one_is_stuck() {
     let mut files = this_host();
     let name = files.only_one.clone().unwrap();
     let holder = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = RawFiles::default();
     files.read_hazardous(Duration::ZERO, LONG, &mut seen);
-    assert!(seen.frames.is_empty());
+    assert!(seen.snapshots.is_empty());
     assert!(missing(&seen, "proc/buddyinfo").unwrap().to_string().contains("another whyslow"));
     drop(holder);
 }
@@ -104,16 +104,19 @@ fn root_an_unpacked_recording_of_this_host_is_a_host() {
     let own = std::process::id();
     let recorded = whole(&mut this_host(), &[own]);
     let dir = tempfile::tempdir().unwrap();
-    for frame in &recorded.frames {
-        let path = dir.path().join(&frame.name);
+    for snapshot in &recorded.snapshots {
+        let path = dir.path().join(&snapshot.name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, &frame.bytes).unwrap();
+        fs::write(path, &snapshot.bytes).unwrap();
     }
     let again = whole(&mut Files::open_with(dir.path(), generous()), &[own]);
-    let names =
-        |seen: &Seen| seen.frames.iter().map(|frame| frame.name.clone()).collect::<BTreeSet<String>>();
+    let names = |seen: &RawFiles| {
+        seen.snapshots.iter().map(|snapshot| snapshot.name.clone()).collect::<BTreeSet<String>>()
+    };
     assert_eq!(names(&recorded), names(&again));
-    let last = |seen: &Seen| seen.frames.iter().rfind(|frame| frame.name == "proc/vmstat").cloned().unwrap();
+    let last = |seen: &RawFiles| {
+        seen.snapshots.iter().rfind(|snapshot| snapshot.name == "proc/vmstat").cloned().unwrap()
+    };
     assert_eq!(last(&recorded).bytes, last(&again).bytes);
 }
 
@@ -142,10 +145,10 @@ fn root_reads_a_cgroup_and_the_one_in_it() {
     fs::create_dir(&groups.0).unwrap();
     fs::create_dir(groups.0.join("deep")).unwrap();
     let mut files = this_host();
-    let mut seen = Seen::default();
+    let mut seen = RawFiles::default();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     let below = groups.0.strip_prefix("/").unwrap().to_str().unwrap();
-    let of = |dir: &str| seen.frames.iter().filter(|frame| frame.name.starts_with(dir)).count();
+    let of = |dir: &str| seen.snapshots.iter().filter(|snapshot| snapshot.name.starts_with(dir)).count();
     assert!(of(&format!("{below}/pids.")) + of(&format!("{below}/cgroup.stat")) > 0, "{below}");
     assert!(of(&format!("{below}/deep/")) > 0, "{below}/deep");
 }
@@ -201,7 +204,7 @@ fn root_reads_another_network_namespace_until_its_last_task_ends() {
     let inode = link.to_str().unwrap().trim_start_matches("net:[").trim_end_matches(']').to_owned();
     let name = format!("netns/{inode}/net/dev");
     let mut files = this_host();
-    let mut seen = Seen::default();
+    let mut seen = RawFiles::default();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     assert!(texts(&seen, &name)[0].contains("lo:"));
     drop(stranger);
@@ -210,7 +213,7 @@ fn root_reads_another_network_namespace_until_its_last_task_ends() {
     let path = CString::new(name.as_str()).unwrap();
     let err = files.namespaces.read(&path, 1 << 20, &mut Vec::new()).unwrap_err();
     assert_eq!(err.raw_os_error(), Some(libc::ESRCH));
-    let mut after = Seen::default();
+    let mut after = RawFiles::default();
     files.read(Moment::End, LONG, &[], &mut after);
     assert!(missing(&after, &name).is_none());
 }
@@ -224,7 +227,7 @@ fn root_reading_this_host_costs_little() {
         let before = budget::thread_cpu();
         let mut files = Files::open(Path::new("/"));
         files.only_one = None;
-        let mut seen = Seen::default();
+        let mut seen = RawFiles::default();
         files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
         files.read(Moment::End, LONG, &[std::process::id()], &mut seen);
         files.read_hazardous(LONG, LONG, &mut seen);

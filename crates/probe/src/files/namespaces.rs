@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::budget::Budget;
+use super::devices::Device;
 use super::root::{Root, fill, open_below, regular};
-use super::things::Thing;
 
 /// One network namespace.
 #[derive(Debug)]
@@ -83,9 +83,9 @@ impl Namespaces {
         None
     }
 
-    /// As things that patterns can name.
-    pub fn things(&self) -> Vec<Thing> {
-        self.all.iter().map(|ns| Thing::new(ns.inode.to_string().as_bytes(), true)).collect()
+    /// As devices that patterns can name.
+    pub fn devices(&self) -> Vec<Device> {
+        self.all.iter().map(|ns| Device::new(ns.inode.to_string().as_bytes(), true)).collect()
     }
 
     /// Reads `netns/<inode>/<file>`. ESRCH: no task that we know is in that namespace any more.
@@ -145,7 +145,7 @@ mod tests {
     fn our_own_namespace_comes_first_and_can_be_read() {
         let found = here(256);
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
-        let name = &found.things()[0].name;
+        let name = &found.devices()[0].name;
         assert_eq!(own.to_str().unwrap(), format!("net:[{name}]"));
         let mut text = Vec::new();
         let path = CString::new(format!("netns/{name}/net/dev")).unwrap();
@@ -167,6 +167,6 @@ mod tests {
         let found = Namespaces::find(&root, 256, Budget::new(LONG, Duration::ZERO));
         // The clock is looked at every 128 entries; every Linux has more than that in /proc, or all were seen.
         assert!(found.unfinished || std::fs::read_dir("/proc").unwrap().count() < 400);
-        assert_eq!(found.things().len().min(1), 1);
+        assert_eq!(found.devices().len().min(1), 1);
     }
 }

@@ -165,7 +165,7 @@ impl Look<'_> {
         let below = |path: &str| [base, path.as_bytes()].concat();
         let is_there = |dir: Vec<u8>| CString::new(dir).is_ok_and(|dir| self.root.exists(&dir));
         let is_outside = path.split('/').any(|part| part == "..");
-        // Seen from a namespace the path may be another group's: only that of our own process is ours.
+        // RawFiles from a namespace the path may be another group's: only that of our own process is ours.
         if !is_outside && is_there(below(path)) && (self.is_initial || self.is_ours(&below(path))) {
             let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
             let mut above: Vec<&str> = ends.filter_map(|end| path.get(..end)).collect();

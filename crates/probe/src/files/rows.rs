@@ -50,7 +50,7 @@ pub const ROWS: &[Row] = &[
     Row::new("cmdline", "proc/cmdline", "the kernel's parameters"),
     Row::new("version", "proc/version", "the kernel, its compiler and its preemption model"),
     Row::new("uptime", "proc/uptime", "time since boot"),
-    // Read before all others that are read once (ahead.rs).
+    // Read before all others that are read once (background_reads.rs).
     Row::new("sched-ext", "sys/kernel/sched_ext/{state,switch_all,root/ops}", "whether a program decides who runs").cap(PAGE)
         .needs("CONFIG_SCHED_CLASS_EXT (Linux 6.12)"),
     Row::new("sysctl-kernel", "proc/sys/kernel/{osrelease,hostname,tainted,pid_max,threads-max,numa_balancing,\

@@ -6,10 +6,10 @@ use whyslow_model::Missing;
 
 use super::budget::Budget;
 use super::cgroups::{self, Mounts};
+use super::devices::{self, Device, Place};
 use super::namespaces::Namespaces;
-use super::tally::note;
-use super::things::{self, Place, Thing};
-use super::{Files, ROWS, Seen};
+use super::row_result::note;
+use super::{Files, ROWS, RawFiles};
 
 /// CPU time that finding cgroups, and finding network namespaces, may take each. A process costs 10 us: /proc makes
 /// three inodes to show its namespace.
@@ -18,9 +18,9 @@ const SEARCH: Duration = Duration::from_millis(100);
 const SEARCH_CLOCK: Duration = Duration::from_secs(1);
 
 impl Files {
-    pub(super) fn find_things(&mut self, seen: &mut Seen) {
+    pub(super) fn find_things(&mut self, seen: &mut RawFiles) {
         let noted = &mut self.noted;
-        self.things = things::discover(&self.root, &self.limits.things, |kind, all, taken| {
+        self.devices = devices::discover(&self.root, &self.limits.devices, |kind, all, taken| {
             let reason = format!("{taken} of {all} are read");
             note(Missing::skipped(format!("some of {{{kind}}}"), reason), noted, seen);
         });
@@ -44,7 +44,7 @@ impl Files {
             &mounts,
             self.limits.cgroups,
             budget,
-            &mut self.things,
+            &mut self.devices,
             |base, taken, left| {
                 let reason = format!("{taken} are read, at least {left} more are there");
                 note(Missing::cut_short(base, reason), noted, seen);
@@ -61,32 +61,32 @@ impl Files {
         answers.first().map(|(_, text)| Mounts::parse(text)).unwrap_or_default()
     }
 
-    pub(super) fn find_namespaces(&mut self, seen: &mut Seen) {
+    pub(super) fn find_namespaces(&mut self, seen: &mut RawFiles) {
         if !self.root.live {
             let mut found = Vec::new();
             let most = self.limits.namespaces;
             let _ = self.root.list(c"netns", |name, is_dir| {
                 if is_dir && name.iter().all(u8::is_ascii_digit) {
-                    found.push(Thing::new(name, false));
+                    found.push(Device::new(name, false));
                 }
                 found.len() < most
             });
-            self.things.insert("netns".to_owned(), found);
+            self.devices.insert("netns".to_owned(), found);
             return;
         }
         let budget = Budget::new(SEARCH, SEARCH_CLOCK);
         let found = Namespaces::find(&self.root, self.limits.namespaces, budget);
-        let things = found.things();
+        let devices = found.devices();
         let reason = match (found.left, found.unfinished, found.hidden) {
             (0, false, 0) => None,
             (0, false, hidden) => Some(format!("those of {hidden} processes may not be seen")),
-            (left, false, _) => Some(format!("{} are read, {left} more are there", things.len())),
+            (left, false, _) => Some(format!("{} are read, {left} more are there", devices.len())),
             (..) => Some("this host has too many processes to look at all of them".to_owned()),
         };
         if let Some(reason) = reason {
             note(Missing::skipped("some network namespaces", reason), &mut self.noted, seen);
         }
-        self.things.insert("netns".to_owned(), things);
+        self.devices.insert("netns".to_owned(), devices);
         self.namespaces = found;
     }
 }

@@ -79,7 +79,7 @@ impl fmt::Display for Rate {
 /// One row: files of one kind.
 ///
 /// A pattern is a path below the root. `{a,b}` stands for either word, `*` for any characters of one path component,
-/// and `{name}` for each of the things of that name:
+/// and `{name}` for each of the devices of that name:
 ///
 /// | | |
 /// |---|---|

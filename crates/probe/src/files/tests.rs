@@ -36,7 +36,7 @@ impl Host {
         Files::open_with(self.0.path(), generous())
     }
 
-    fn whole(&self, busiest: &[u32]) -> Seen {
+    fn whole(&self, busiest: &[u32]) -> RawFiles {
         whole(&mut self.open(), busiest)
     }
 }
@@ -51,18 +51,18 @@ pub(super) fn generous() -> Limits {
     Limits { moment: LONG, ..Limits::default() }
 }
 
-pub(super) fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
-    let mut seen = Seen::default();
+pub(super) fn whole(files: &mut Files, busiest: &[u32]) -> RawFiles {
+    let mut seen = RawFiles::default();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
     files.read(Moment::Second, Duration::from_secs(1), &[], &mut seen);
     files.read(Moment::End, Duration::from_secs(2), busiest, &mut seen);
     // A stalled machine may make a read of the child look slow, which ends it: then it is asked again.
     for _ in 0..50 {
-        let mut tried = Seen::default();
+        let mut tried = RawFiles::default();
         files.noted.retain(|what| what.is_empty());
         files.read_hazardous(Duration::from_secs(2), LONG, &mut tried);
         if !tried.missing.iter().any(|note| note.text.contains("read before it")) {
-            seen.frames.append(&mut tried.frames);
+            seen.snapshots.append(&mut tried.snapshots);
             seen.missing.append(&mut tried.missing);
             return seen;
         }
@@ -70,12 +70,12 @@ pub(super) fn whole(files: &mut Files, busiest: &[u32]) -> Seen {
     panic!("fifty tries, and a read of the child took over 5 ms in each");
 }
 
-pub(super) fn texts<'a>(seen: &'a Seen, name: &str) -> Vec<&'a str> {
-    let named = seen.frames.iter().filter(|frame| frame.name == name);
-    named.map(|frame| std::str::from_utf8(&frame.bytes).unwrap()).collect()
+pub(super) fn texts<'a>(seen: &'a RawFiles, name: &str) -> Vec<&'a str> {
+    let named = seen.snapshots.iter().filter(|snapshot| snapshot.name == name);
+    named.map(|snapshot| std::str::from_utf8(&snapshot.bytes).unwrap()).collect()
 }
 
-pub(super) fn missing<'a>(seen: &'a Seen, what: &str) -> Option<&'a Missing> {
+pub(super) fn missing<'a>(seen: &'a RawFiles, what: &str) -> Option<&'a Missing> {
     seen.missing.iter().map(|note| &note.missing).find(|missing| missing.what() == what)
 }
 
@@ -98,11 +98,11 @@ fn rows_are_read_when_their_schedule_says() {
 #[test]
 fn a_host_with_nothing_readable_is_all_missing_and_no_panic() {
     let seen = Host::with(&[]).whole(&[1]);
-    assert_eq!(seen.frames, []);
+    assert_eq!(seen.snapshots, []);
     assert!(missing(&seen, "proc/vmstat").is_some());
     assert!(missing(&seen, "sys/fs/cgroup").is_some());
     let nowhere = whole(&mut Files::open_with(Path::new("/nonexistent/whyslow"), generous()), &[]);
-    assert_eq!(nowhere.frames, []);
+    assert_eq!(nowhere.snapshots, []);
 }
 
 #[test]
@@ -176,17 +176,17 @@ fn of_100_000_cgroups_some_are_read_and_the_rest_is_told() {
     let seen = whole(&mut files, &[]);
     let told = missing(&seen, "some cgroups below sys/fs/cgroup/memory").unwrap().to_string();
     assert!(told.contains("500 are read, at least 2501 more are there"), "{told}");
-    assert_eq!(files.things["v1:memory"].len(), 500);
-    assert_eq!(files.things["v1:memory:top"].len(), 4);
+    assert_eq!(files.devices["v1:memory"].len(), 500);
+    assert_eq!(files.devices["v1:memory:top"].len(), 4);
 }
 
 #[test]
 fn a_reading_over_its_budget_names_what_it_skipped() {
     let host = Host::with(&[("proc/stat", "cpu 1\n")]);
     let mut files = Files::open_with(host.0.path(), Limits { moment: Duration::ZERO, ..generous() });
-    let mut seen = Seen::default();
+    let mut seen = RawFiles::default();
     files.read(Moment::Start, Duration::ZERO, &[], &mut seen);
-    assert_eq!(seen.frames, []);
+    assert_eq!(seen.snapshots, []);
     assert!(matches!(missing(&seen, "proc/stat"), Some(Missing::Skipped { .. })));
 }
 
@@ -212,10 +212,10 @@ impl Reads for Refuses {
 fn psi_that_refuses_is_missing_with_what_it_needs() {
     let row = ROWS.iter().find(|row| row.id == "psi-memory").unwrap();
     let place = Place { name: row.pattern.to_owned(), path: CString::new(row.pattern).unwrap() };
-    let (mut tally, mut noted, mut seen) = (Tally::of(row), Noted::new(), Seen::default());
-    read_place(&Refuses, place, row, LONG, &mut Vec::new(), &mut tally, &mut noted, &mut seen);
-    tally.settle(true, true, &mut noted, &mut seen);
-    assert!(seen.frames.is_empty());
+    let (mut result, mut noted, mut seen) = (RowResult::of(row), Noted::new(), RawFiles::default());
+    read_place(&Refuses, place, row, LONG, &mut Vec::new(), &mut result, &mut noted, &mut seen);
+    result.settle(true, true, &mut noted, &mut seen);
+    assert!(seen.snapshots.is_empty());
     let said = &seen.missing[0].text;
     assert!(said.contains("proc/pressure/memory") && said.contains("psi=1"), "{said}");
 }
@@ -259,7 +259,7 @@ fn names_survive_and_cannot_speak_to_a_terminal() {
     let name = "sys/fs/cgroup/memory/a\\012b\\033[31m/memory.failcnt";
     assert_eq!(texts(&seen, name).len(), 2);
     assert_eq!(raw_name(name).as_bytes(), b"sys/fs/cgroup/memory/a\nb\x1b[31m/memory.failcnt");
-    assert!(seen.frames.iter().all(|frame| !frame.name.chars().any(char::is_control)));
+    assert!(seen.snapshots.iter().all(|snapshot| !snapshot.name.chars().any(char::is_control)));
     assert!(seen.missing.iter().all(|note| !note.text.chars().any(char::is_control)));
 }
 
@@ -305,9 +305,9 @@ fn a_file_without_permission_says_how_to_be_allowed() {
     }
     let row = ROWS.iter().find(|row| row.id == "kmsg").unwrap();
     let place = Place { name: row.pattern.to_owned(), path: CString::new(row.pattern).unwrap() };
-    let (mut tally, mut noted, mut seen) = (Tally::of(row), Noted::new(), Seen::default());
-    read_place(&Forbids, place, row, LONG, &mut Vec::new(), &mut tally, &mut noted, &mut seen);
-    tally.settle(true, true, &mut noted, &mut seen);
+    let (mut result, mut noted, mut seen) = (RowResult::of(row), Noted::new(), RawFiles::default());
+    read_place(&Forbids, place, row, LONG, &mut Vec::new(), &mut result, &mut noted, &mut seen);
+    result.settle(true, true, &mut noted, &mut seen);
     assert!(matches!(seen.missing[0].missing, Missing::NotAllowed { .. }));
 }
 

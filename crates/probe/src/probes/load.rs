@@ -10,7 +10,7 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::btf::Btf;
 use whyslow_model::{Missing, MissingNote};
 
-use super::slots::{AloneSlots, LinkedSlots};
+use super::slots::{IndependentSlots, LinkedSlots};
 use super::{Probes, Slots, keep};
 use crate::bpf::{
     blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, pidns, programs, sched, tasks, work,
@@ -50,18 +50,19 @@ impl<'slot> Probes<'slot> {
         }
         let cpus = sampled(plan.all_cpus, missing);
         let types = OnceLock::new();
-        let (alone, linked) = slots.halves();
+        let (independent, linked) = slots.halves();
         thread::scope(|scope| {
             let symbols = scope.spawn(Kallsyms::read);
             let (cpus, types) = (&cpus, &types);
             let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
             let is_thrifty = probes.is_thrifty;
-            let alone = scope.spawn(move || Alone::load(alone, cpus, pace, types, is_thrifty));
+            let independent =
+                scope.spawn(move || Independent::load(independent, cpus, pace, types, is_thrifty));
             let types = types.get_or_init(KernelTypes::read);
             probes.kallsyms = symbols.join().unwrap_or_default();
             probes.load_linked(linked, cpus, types, follow, missing);
-            match alone.join() {
-                Ok(alone) => probes.take(alone, missing),
+            match independent.join() {
+                Ok(independent) => probes.take(independent, missing),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
@@ -141,15 +142,15 @@ impl<'slot> Probes<'slot> {
         }
     }
 
-    fn take(&mut self, alone: Alone<'slot>, missing: &mut Vec<MissingNote>) {
-        self.tasks = alone.tasks;
-        self.irq = alone.irq;
-        self.oncpu = alone.oncpu;
-        self.connect = alone.connect;
-        self.memory = alone.memory;
-        self.work = alone.work;
-        self.napi = alone.napi;
-        missing.extend(alone.missing);
+    fn take(&mut self, independent: Independent<'slot>, missing: &mut Vec<MissingNote>) {
+        self.tasks = independent.tasks;
+        self.irq = independent.irq;
+        self.oncpu = independent.oncpu;
+        self.connect = independent.connect;
+        self.memory = independent.memory;
+        self.work = independent.work;
+        self.napi = independent.napi;
+        missing.extend(independent.missing);
     }
 
     fn none() -> Self {
@@ -194,7 +195,7 @@ fn sampled(all: bool, missing: &mut Vec<MissingNote>) -> Vec<u32> {
 }
 
 /// The probes that need nothing of the others.
-struct Alone<'slot> {
+struct Independent<'slot> {
     tasks: Option<tasks::Tasks<'slot>>,
     irq: Option<irq::Irq<'slot>>,
     oncpu: Option<oncpu::OnCpu<'slot>>,
@@ -205,9 +206,9 @@ struct Alone<'slot> {
     missing: Vec<MissingNote>,
 }
 
-impl<'slot> Alone<'slot> {
+impl<'slot> Independent<'slot> {
     fn load(
-        slots: AloneSlots<'slot>,
+        slots: IndependentSlots<'slot>,
         cpus: &[u32],
         pace: oncpu::Pace,
         types: &OnceLock<KernelTypes>,
@@ -219,11 +220,12 @@ impl<'slot> Alone<'slot> {
         let tasks = keep(tasks::Tasks::start(slots.tasks), &mut missing);
         let pauses = types.get_or_init(KernelTypes::read).pause_arguments;
         let memory = keep(memory::Memory::start(slots.memory, pauses), &mut missing);
-        let mut alone = Alone { tasks, irq, oncpu, connect: None, memory, work: None, napi: None, missing };
+        let mut independent =
+            Independent { tasks, irq, oncpu, connect: None, memory, work: None, napi: None, missing };
         if !is_thrifty {
-            alone.load_what_few_ask_for(slots.napi, slots.connect, slots.work);
+            independent.load_what_few_ask_for(slots.napi, slots.connect, slots.work);
         }
-        alone
+        independent
     }
 
     /// What is left out where CPU time is scarce.

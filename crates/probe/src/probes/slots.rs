@@ -44,7 +44,7 @@ impl Default for Slots {
 }
 
 /// Those of the probes that need nothing of the others.
-pub(super) struct AloneSlots<'slot> {
+pub(super) struct IndependentSlots<'slot> {
     pub tasks: &'slot mut MaybeUninit<OpenObject>,
     pub irq: &'slot mut MaybeUninit<OpenObject>,
     pub oncpu: &'slot mut MaybeUninit<OpenObject>,
@@ -67,7 +67,7 @@ pub(super) struct LinkedSlots<'slot> {
 
 impl Slots {
     /// For two threads.
-    pub(super) fn halves(&mut self) -> (AloneSlots<'_>, LinkedSlots<'_>) {
+    pub(super) fn halves(&mut self) -> (IndependentSlots<'_>, LinkedSlots<'_>) {
         let Slots {
             tasks,
             sched,
@@ -85,7 +85,7 @@ impl Slots {
             pidns,
         } = self;
         (
-            AloneSlots { tasks, irq, oncpu, connect, memory, work, napi },
+            IndependentSlots { tasks, irq, oncpu, connect, memory, work, napi },
             LinkedSlots { sched, blkio, locks, calls, late, ipi, pidns },
         )
     }

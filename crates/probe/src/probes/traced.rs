@@ -22,12 +22,12 @@ pub struct Traced {
     pub(super) numbers: Option<Numbers>,
     pub(super) start: tasks::Snapshot,
     pub(super) end: Option<tasks::Snapshot>,
-    pub(super) sched: Option<sched::Seen>,
-    pub(super) locks: Option<locks::Seen>,
-    pub(super) work: Option<work::Seen>,
-    pub(super) calls: Option<calls::Seen>,
-    pub(super) late: Option<late::Seen>,
-    pub(super) seen_on_cpu: Option<(oncpu::Seen, oncpu::Pace)>,
+    pub(super) sched: Option<sched::Raw>,
+    pub(super) locks: Option<locks::Raw>,
+    pub(super) work: Option<work::Raw>,
+    pub(super) calls: Option<calls::Raw>,
+    pub(super) late: Option<late::Raw>,
+    pub(super) seen_on_cpu: Option<(oncpu::Raw, oncpu::Pace)>,
     pub(super) cpus: Option<Vec<table::Cpu>>,
     pub(super) disk: Option<Vec<table::Disk>>,
     pub(super) memory: Option<Vec<table::Memory>>,
@@ -98,7 +98,7 @@ impl Traced {
         let window_ns = window.ns;
         let page_size = host::page_size();
         if let Some(end) = &self.end {
-            let none = sched::Seen::default();
+            let none = sched::Raw::default();
             let seen = self.sched.as_ref().unwrap_or(&none);
             let tasks = task_table::tasks(&self.start, end, seen, window_ns);
             missing.extend(task_table::unseen(&tasks).map(MissingNote::from));

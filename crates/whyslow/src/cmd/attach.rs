@@ -5,11 +5,11 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_probe::Follow;
 
-use crate::cli::{Following, Keeping, Telling, WindowArgs, outcome};
+use crate::cli::{Following, OutputArgs, SaveArgs, WindowArgs, outcome};
 use crate::ending;
 use crate::outcome::Outcome;
+use crate::target::{Target, numbers_are_ours};
 use crate::watch::{Look, watch};
-use crate::whom::{Target, numbers_are_ours};
 
 /// Arguments of `whyslow attach`.
 #[derive(Debug, Clone, clap::Args)]
@@ -24,21 +24,21 @@ Examples:
   sudo whyslow attach --cgroup /sys/fs/cgroup/web")]
 pub struct Args {
     #[command(flatten)]
-    whom: Whom,
+    target: TargetArgs,
     #[command(flatten)]
     window: WindowArgs,
     #[command(flatten)]
     following: Following,
     #[command(flatten)]
-    telling: Telling,
+    output: OutputArgs,
     #[command(flatten)]
-    keeping: Keeping,
+    save: SaveArgs,
 }
 
-/// Whom to follow.
+/// TargetArgs to follow.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
-struct Whom {
+struct TargetArgs {
     /// These processes
     #[arg(value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pids: Vec<u32>,
@@ -53,12 +53,12 @@ struct Whom {
 /// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
-    args.keeping.must_be_writable()?;
+    args.save.must_be_writable()?;
     numbers_are_ours()?;
-    let target = match &args.whom {
-        Whom { cgroup: Some(path), .. } => Target::cgroup(path)?,
-        Whom { unit: Some(unit), .. } => Target::unit(unit)?,
-        Whom { pids, .. } => Target::processes(pids)?,
+    let target = match &args.target {
+        TargetArgs { cgroup: Some(path), .. } => Target::cgroup(path)?,
+        TargetArgs { unit: Some(unit), .. } => Target::unit(unit)?,
+        TargetArgs { pids, .. } => Target::processes(pids)?,
     };
     let follow = Follow {
         pids: target.pids.clone(),
@@ -69,8 +69,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let ends = target.ends()?;
     let ends_with = ends.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
     let recording = watch(Look { follow: Some(follow), ends_with, ..Look::at_the_host(args.window.window) })?;
-    let told = args.telling.beside(None).tell(&recording, None, out);
-    args.keeping.keep(&recording)?;
+    let told = args.output.compared_with(None).tell(&recording, None, out);
+    args.save.keep(&recording)?;
     let document = told?;
     // Without the scheduler's events nothing is known of anybody's waits.
     if recording.tables.tasks.is_none() {

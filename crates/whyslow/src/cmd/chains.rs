@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_report::chains;
 
-use crate::cli::{Keeping, Telling, WindowArgs, outcome};
+use crate::cli::{OutputArgs, SaveArgs, WindowArgs, outcome};
 use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
@@ -16,18 +16,18 @@ pub struct Args {
     #[command(flatten)]
     window: WindowArgs,
     #[command(flatten)]
-    telling: Telling,
+    output: OutputArgs,
     #[command(flatten)]
-    keeping: Keeping,
+    save: SaveArgs,
 }
 
 /// Record a window of the whole host and print its chains. A chain that is told is something found.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
-    args.keeping.must_be_writable()?;
+    args.save.must_be_writable()?;
     let recording = watch(Look::at_the_host(args.window.window))?;
-    let told = args.telling.beside(None).tell_as(chains, &recording, None, out);
-    args.keeping.keep(&recording)?;
+    let told = args.output.compared_with(None).tell_as(chains, &recording, None, out);
+    args.save.keep(&recording)?;
     let document = told?;
     Ok(match outcome(&recording, &document) {
         Outcome::CouldNotLook => Outcome::CouldNotLook,

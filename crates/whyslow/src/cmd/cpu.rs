@@ -6,7 +6,7 @@ use anyhow::Result;
 use whyslow_model::Kind;
 use whyslow_report::cpus;
 
-use crate::cli::{BesideArg, Keeping, Telling, WindowArgs};
+use crate::cli::{BaselineArgs, OutputArgs, SaveArgs, WindowArgs};
 use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
@@ -29,22 +29,22 @@ pub struct Args {
     #[arg(long)]
     all_cpus: bool,
     #[command(flatten)]
-    beside: BesideArg,
+    baseline: BaselineArgs,
     #[command(flatten)]
-    telling: Telling,
+    output: OutputArgs,
     #[command(flatten)]
-    keeping: Keeping,
+    save: SaveArgs,
 }
 
 /// Record a window and print its CPUs. A slow CPU that cost somebody time is something found.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
-    args.keeping.must_be_writable()?;
-    let baseline = args.beside.open()?;
+    args.save.must_be_writable()?;
+    let baseline = args.baseline.open()?;
     let look = Look { all_cpus: args.all_cpus, needs_speeds: true, ..Look::at_the_host(args.window.window) };
     let recording = watch(look)?;
-    let told = args.telling.beside(baseline.as_ref()).tell_as(cpus, &recording, None, out);
-    args.keeping.keep(&recording)?;
+    let told = args.output.compared_with(baseline.as_ref()).tell_as(cpus, &recording, None, out);
+    args.save.keep(&recording)?;
     let document = told?;
     let is_cause = |f: &whyslow_model::Finding| f.kind == Kind::Cause && f.rule == whyslow_model::SLOW_CPU;
     Ok(match document.cpus.iter().any(|cpu| cpu.not_measured.is_none()) {

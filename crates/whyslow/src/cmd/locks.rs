@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_report::locks;
 
-use crate::cli::{Telling, WindowArgs, outcome};
+use crate::cli::{OutputArgs, WindowArgs, outcome};
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 
@@ -15,13 +15,13 @@ pub struct Args {
     #[command(flatten)]
     window: WindowArgs,
     #[command(flatten)]
-    telling: Telling,
+    output: OutputArgs,
 }
 
 /// Record a window of the whole host and print its contended locks. That a lock was contended is no fault yet.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let recording = watch(Look::at_the_host(args.window.window))?;
-    let document = args.telling.beside(None).tell_as(locks, &recording, None, out)?;
+    let document = args.output.compared_with(None).tell_as(locks, &recording, None, out)?;
     Ok(match outcome(&recording, &document) {
         Outcome::CouldNotLook => Outcome::CouldNotLook,
         _ => Outcome::Quiet,

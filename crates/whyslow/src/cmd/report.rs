@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::cli::{BesideArg, FlameArg, SubjectArgs, Telling, outcome};
+use crate::cli::{BaselineArgs, FlameArg, OutputArgs, SubjectArgs, outcome};
 use crate::outcome::Outcome;
 use crate::store;
 
@@ -16,9 +16,9 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     recording: PathBuf,
     #[command(flatten)]
-    telling: Telling,
+    output: OutputArgs,
     #[command(flatten)]
-    beside: BesideArg,
+    baseline: BaselineArgs,
     #[command(flatten)]
     subject: SubjectArgs,
     #[command(flatten)]
@@ -28,9 +28,10 @@ pub struct Args {
 /// Open, examine, print.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.flame.must_be_writable()?;
-    let baseline = args.beside.open()?;
+    let baseline = args.baseline.open()?;
     let recording = store::open(&args.recording)?;
-    let told = args.telling.beside(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
+    let told =
+        args.output.compared_with(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.flame.keep(&recording)?;
     let told = told?;
     let outcome = outcome(&recording, &told);

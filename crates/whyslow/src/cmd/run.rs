@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use whyslow_model::Recording;
 use whyslow_model::timeline::Command;
-use whyslow_probe::{Audience, Follow};
+use whyslow_probe::{Follow, Observer};
 
-use crate::cli::{Following, Keeping, Telling};
+use crate::cli::{Following, OutputArgs, SaveArgs};
 use crate::launch::{Asked, End, OUR_FAILURE, Signals, Started, User, whose};
 use crate::out::note;
 use crate::outcome::Outcome;
 use crate::watch::{Look, fit, is_root};
-use crate::{ending, priority, whom};
+use crate::{ending, priority, target};
 
 /// A command takes as long as it takes: a hundred years, in which nothing overflows.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -39,9 +39,9 @@ pub struct Args {
     #[command(flatten)]
     following: Following,
     #[command(flatten)]
-    telling: Telling,
+    output: OutputArgs,
     #[command(flatten)]
-    keeping: Keeping,
+    save: SaveArgs,
     /// Run the command as this user (default: whoever called sudo, doas or pkexec)
     #[arg(long, value_name = "USER", conflicts_with = "as_root")]
     user: Option<String>,
@@ -63,8 +63,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Outcome {
 
 fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     ending::begin(OUR_FAILURE);
-    args.keeping.must_be_writable()?;
-    whom::numbers_are_ours()?;
+    args.save.must_be_writable()?;
+    target::numbers_are_ours()?;
     let user = whose(Asked { user: args.user.as_deref(), as_root: args.as_root })?;
     say_what_surprises(user.as_ref(), args);
     let fit = fit(true)?;
@@ -128,8 +128,8 @@ fn words(args: &Args) -> Vec<String> {
 
 /// A command's failure tells more than ours; its success is no success of ours.
 fn report(args: &Args, recording: &Recording, status: u8, out: &mut dyn Write) -> u8 {
-    let told = args.telling.tell_beside(recording, out);
-    let kept = args.keeping.keep(recording);
+    let told = args.output.tell_beside(recording, out);
+    let kept = args.save.keep(recording);
     let mut failed = false;
     for error in [told, kept].into_iter().filter_map(Result::err) {
         note(&format!("{error:#}"));
@@ -170,7 +170,7 @@ struct Starter {
     from: Option<Duration>,
 }
 
-impl Audience for Starter {
+impl Observer for Starter {
     fn begun(&mut self, at: Instant) {
         priority::as_it_was();
         if Signals::begin(self.command.pidfd()) {

@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use whyslow_model::Recording;
 
-use super::assembly::Assembly;
-use super::members::Members;
-use super::packing::Unpacker;
+use super::loader::Loader;
+use super::tar_reader::TarReader;
+use super::zstd_frames::Unpacker;
 use super::{Halt, limit};
 
 /// Bytes after the mark that ends a tar: GNU tar pads to 10 KiB.
@@ -26,25 +26,21 @@ pub fn open(file: File) -> Result<Recording, Halt> {
     let counted = Counted { from: input, at: Rc::clone(&at) };
     let bounded = Bounded { from: Unpacker::new(counted), left: limit::TOTAL };
     let mut within = String::new();
-    let mut assembly = Assembly::default();
-    match read(Members::of(bounded), &mut assembly, &mut within) {
-        Ok(()) => assembly.finish(None),
-        Err(Halt::Tear(why)) if assembly.has_head() => {
+    let mut loader = Loader::default();
+    match read(TarReader::of(bounded), &mut loader, &mut within) {
+        Ok(()) => loader.finish(None),
+        Err(Halt::Tear(why)) if loader.has_head() => {
             let place = if within.is_empty() { "at its end".to_owned() } else { format!("after {within}") };
-            assembly.finish(Some(format!("{why}, {place}, at byte {}", at.get())))
+            loader.finish(Some(format!("{why}, {place}, at byte {}", at.get())))
         }
         Err(Halt::Tear(why)) => Err(Halt::Refuse(format!("{why}, before whyslow.json, so nothing is left"))),
         Err(refused) => Err(refused),
     }
 }
 
-fn read<R: BufRead>(
-    mut members: Members<R>,
-    assembly: &mut Assembly,
-    within: &mut String,
-) -> Result<(), Halt> {
+fn read<R: BufRead>(mut members: TarReader<R>, loader: &mut Loader, within: &mut String) -> Result<(), Halt> {
     while let Some((path, size)) = members.next()? {
-        assembly.take(&path, size, &mut members.body(size))?;
+        loader.take(&path, size, &mut members.body(size))?;
         *within = path;
     }
     within.clear();

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 
 use whyslow_model::{Missing, Recording};
 
-use super::assembly::Assembly;
+use super::loader::Loader;
 use super::{Halt, limit, names, shown};
 
 /// What is read, and nothing beside: first what says how to read the rest.
 const CONTENTS: [&str; 10] = [
     "whyslow.json",
     "missing.ndjson",
-    "frames.ndjson",
+    "snapshots.ndjson",
     "tables",
     "proc",
     "sys",
@@ -40,7 +40,7 @@ struct Walk {
     left: u64,
     links: u64,
     special: u64,
-    assembly: Assembly,
+    loader: Loader,
 }
 
 /// Read the recording in the folder `path`.
@@ -53,8 +53,8 @@ pub fn open(path: &Path) -> Result<Recording, Halt> {
     }
     let device = root.metadata()?.dev();
     let path = path.to_owned();
-    let (left, assembly) = (limit::TOTAL, Assembly::default());
-    let mut walk = Walk { root, path, device, entries: 0, left, links: 0, special: 0, assembly };
+    let (left, loader) = (limit::TOTAL, Loader::default());
+    let mut walk = Walk { root, path, device, entries: 0, left, links: 0, special: 0, loader };
     let mut torn = None;
     for name in CONTENTS {
         match walk.enter(Path::new(name), 0) {
@@ -66,7 +66,7 @@ pub fn open(path: &Path) -> Result<Recording, Halt> {
         }
     }
     walk.note_what_was_passed_over();
-    match (walk.assembly.finish(torn.clone()), torn) {
+    match (walk.loader.finish(torn.clone()), torn) {
         (Err(Halt::Refuse(_)), Some(why)) => Err(Halt::Refuse(why)),
         (finished, _) => finished,
     }
@@ -125,15 +125,15 @@ impl Walk {
             return Ok(());
         }
         // A kernel file that is too large is not read, and does not count.
-        let counts = if names::is_frame(name) && there.len() > limit::FRAME { 0 } else { there.len() };
+        let counts = if names::is_snapshot(name) && there.len() > limit::SNAPSHOT { 0 } else { there.len() };
         let Some(left) = self.left.checked_sub(counts) else {
             return Err(Halt::Tear(format!("it holds more than {} MiB", limit::TOTAL >> 20)));
         };
         self.left = left;
         let mut body = BufReader::with_capacity(16 << 10, file.take(there.len()));
-        match self.assembly.take(name, there.len(), &mut body) {
-            Err(Halt::Tear(why)) if self.assembly.has_room() => {
-                self.assembly.note(Missing::broken(name, why));
+        match self.loader.take(name, there.len(), &mut body) {
+            Err(Halt::Tear(why)) if self.loader.has_room() => {
+                self.loader.note(Missing::broken(name, why));
                 Ok(())
             }
             other => other,
@@ -141,7 +141,7 @@ impl Walk {
     }
 
     fn unreadable(&mut self, below: &Path, error: &io::Error) -> Result<(), Halt> {
-        self.assembly.note(Missing::broken(below.to_string_lossy(), error));
+        self.loader.note(Missing::broken(below.to_string_lossy(), error));
         Ok(())
     }
 
@@ -150,11 +150,11 @@ impl Walk {
         let folder = shown(&self.path.to_string_lossy());
         if links > 0 {
             let what = format!("{links} symbolic links in {folder}");
-            self.assembly.note(Missing::skipped(what, "links are not followed"));
+            self.loader.note(Missing::skipped(what, "links are not followed"));
         }
         if special > 0 {
             let what = format!("{special} entries in {folder}");
-            self.assembly.note(Missing::skipped(what, "no plain files, mounts, or names that are not UTF-8"));
+            self.loader.note(Missing::skipped(what, "no plain files, mounts, or names that are not UTF-8"));
         }
     }
 }

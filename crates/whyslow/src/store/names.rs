@@ -1,8 +1,8 @@
-//! Names of members. A frame's name comes from the host (a cgroup may be called anything), a member's name from
+//! Names of members. A snapshot's name comes from the host (a cgroup may be called anything), a member's name from
 //! whoever made the file: neither is trusted.
 //!
-//! A frame's name becomes a member's name by escaping: printable ASCII stays, all else (and "%") becomes `%XX`.
-//! The member's name need not give the frame's name back: `frames.ndjson` holds that.
+//! A snapshot's name becomes a member's name by escaping: printable ASCII stays, all else (and "%") becomes `%XX`.
+//! The member's name need not give the snapshot's name back: `snapshots.ndjson` holds that.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::shown;
 const ROOTS: [&str; 4] = ["proc/", "sys/", "netns/", "dev/"];
 /// Folder of the kernel files that would fall outside these.
 const OTHER: &str = "other/";
-/// Folder of all frames of a file but the latest: `earlier/<milliseconds>/<name>`.
+/// Folder of all snapshots of a file but the latest: `earlier/<milliseconds>/<name>`.
 pub const EARLIER: &str = "earlier/";
 /// Longest part of a path: file systems allow 255 bytes, and a number may be appended.
 const LONGEST_PART: usize = 200;
@@ -20,12 +20,12 @@ const LONGEST_PART: usize = 200;
 const LONGEST: usize = 1000;
 
 /// Is this a member that holds a kernel file?
-pub fn is_frame(member: &str) -> bool {
+pub fn is_snapshot(member: &str) -> bool {
     ROOTS.iter().chain(&[OTHER, EARLIER]).any(|root| member.starts_with(root))
 }
 
-/// Without a line in `frames.ndjson`: the name of a member's file, and the milliseconds if it is an earlier frame.
-pub fn frame_of(member: &str) -> (&str, Option<u64>) {
+/// Without a line in `snapshots.ndjson`: the name of a member's file, and the milliseconds if it is an earlier snapshot.
+pub fn snapshot_of(member: &str) -> (&str, Option<u64>) {
     let earlier = member.strip_prefix(EARLIER).and_then(|rest| rest.split_once('/'));
     match earlier.and_then(|(at, name)| Some((name, at.parse().ok()?))) {
         Some((name, at)) => (name, Some(at)),
@@ -33,7 +33,7 @@ pub fn frame_of(member: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// A member name for a frame of the file `name`; not yet unique.
+/// A member name for a snapshot of the file `name`; not yet unique.
 fn escaped(name: &str, earlier: Option<u128>) -> String {
     let mut out = earlier.map_or_else(String::new, |ms| format!("{EARLIER}{ms:07}/"));
     if !ROOTS.iter().any(|root| name.starts_with(root)) {
@@ -71,9 +71,9 @@ fn escaped_part(part: &str) -> String {
     out
 }
 
-/// Member names for frames (file, milliseconds if it is an earlier frame): each its own, none the folder of another.
-pub fn members<'n>(frames: impl Iterator<Item = (&'n str, Option<u128>)>) -> Vec<String> {
-    let mut names: Vec<String> = frames.map(|(name, earlier)| escaped(name, earlier)).collect();
+/// Member names for snapshots (file, milliseconds if it is an earlier snapshot): each its own, none the folder of another.
+pub fn members<'n>(snapshots: impl Iterator<Item = (&'n str, Option<u128>)>) -> Vec<String> {
+    let mut names: Vec<String> = snapshots.map(|(name, earlier)| escaped(name, earlier)).collect();
     let mut taken: HashSet<String> = HashSet::new();
     for name in &names {
         for (i, _) in name.match_indices('/') {
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn the_file_of_a_member_is_known_without_an_index() {
-        assert_eq!(frame_of("proc/stat"), ("proc/stat", None));
-        assert_eq!(frame_of("earlier/0001500/proc/stat"), ("proc/stat", Some(1500)));
-        assert_eq!(frame_of("earlier/x/proc/stat"), ("earlier/x/proc/stat", None));
+        assert_eq!(snapshot_of("proc/stat"), ("proc/stat", None));
+        assert_eq!(snapshot_of("earlier/0001500/proc/stat"), ("proc/stat", Some(1500)));
+        assert_eq!(snapshot_of("earlier/x/proc/stat"), ("earlier/x/proc/stat", None));
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
             let members = members(names.iter().map(|n| (n.as_str(), None)));
             for (i, member) in members.iter().enumerate() {
                 prop_assert_eq!(checked(member.as_bytes()), Ok(member.clone()));
-                prop_assert!(is_frame(member));
+                prop_assert!(is_snapshot(member));
                 prop_assert!(member.len() < 1100 && member.split('/').all(|part| part.len() < 255));
                 for other in &members[i + 1..] {
                     prop_assert!(member != other);

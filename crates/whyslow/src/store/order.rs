@@ -1,9 +1,9 @@
 //! In which order a recording is written. A file that was cut off has its beginning only, so that what matters most
-//! comes first, and the first and the last frame of a file, which are worth nothing alone, stand side by side.
+//! comes first, and the first and the last snapshot of a file, which are worth nothing alone, stand side by side.
 
 use std::collections::HashMap;
 
-use whyslow_model::Frame;
+use whyslow_model::FileSnapshot;
 
 /// Small files that tell most: the host's CPU time, pressure, memory, disks, network.
 const HOST: [&str; 13] = [
@@ -27,18 +27,18 @@ const CGROUPS_RANK: usize = HOST.len();
 const OTHERS_RANK: usize = HOST.len() + 1;
 const BETWEEN_RANK: usize = HOST.len() + 2;
 
-/// Numbers of frames in the order in which they are written.
+/// Numbers of snapshots in the order in which they are written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// First and last frames of the files about the whole host.
+    /// First and last snapshots of the files about the whole host.
     pub host: Vec<usize>,
-    /// First and last frames of the cgroups' files.
+    /// First and last snapshots of the cgroups' files.
     pub cgroups: Vec<usize>,
-    /// First and last frames of the others, then what lies between first and last.
+    /// First and last snapshots of the others, then what lies between first and last.
     pub others: Vec<usize>,
 }
 
-/// The first and the last frame of each file.
+/// The first and the last snapshot of each file.
 pub fn ends<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<&'n str, (usize, usize)> {
     let mut ends: HashMap<&str, (usize, usize)> = HashMap::new();
     for (i, name) in names.enumerate() {
@@ -47,12 +47,12 @@ pub fn ends<'n>(names: impl Iterator<Item = &'n str>) -> HashMap<&'n str, (usize
     ends
 }
 
-/// The order for these frames.
-pub fn of(frames: &[Frame]) -> Order {
-    let ends = ends(frames.iter().map(|f| f.name.as_str()));
-    let mut ranked: Vec<(usize, &str, usize)> = Vec::with_capacity(frames.len());
-    for (i, frame) in frames.iter().enumerate() {
-        let name = frame.name.as_str();
+/// The order for these snapshots.
+pub fn of(snapshots: &[FileSnapshot]) -> Order {
+    let ends = ends(snapshots.iter().map(|f| f.name.as_str()));
+    let mut ranked: Vec<(usize, &str, usize)> = Vec::with_capacity(snapshots.len());
+    for (i, snapshot) in snapshots.iter().enumerate() {
+        let name = snapshot.name.as_str();
         let between = ends.get(name).is_some_and(|(first, last)| i != *first && i != *last);
         ranked.push((if between { BETWEEN_RANK } else { rank(name) }, name, i));
     }
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn start_and_end_stand_side_by_side_and_the_middle_comes_last() {
-        let name = |n: &str| Frame { at: Duration::ZERO, name: n.to_owned(), bytes: Vec::new() };
+        let name = |n: &str| FileSnapshot { at: Duration::ZERO, name: n.to_owned(), bytes: Vec::new() };
         let names =
             ["sys/x", "proc/vmstat", "proc/stat", "proc/stat", "proc/stat", "sys/x", "sys/fs/cgroup/a"];
-        let frames: Vec<Frame> = names.into_iter().map(name).collect();
-        assert_eq!(of(&frames), Order { host: vec![2, 4, 1], cgroups: vec![6], others: vec![0, 5, 3] });
+        let snapshots: Vec<FileSnapshot> = names.into_iter().map(name).collect();
+        assert_eq!(of(&snapshots), Order { host: vec![2, 4, 1], cgroups: vec![6], others: vec![0, 5, 3] });
     }
 }

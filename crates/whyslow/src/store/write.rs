@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use whyslow_model::{FORMAT, Frame, Meta, Recording};
+use whyslow_model::{FORMAT, FileSnapshot, Meta, Recording};
 
 use super::names;
 use super::order;
-use super::packing::Packer;
 use super::tables::{self, Place, Rows};
+use super::zstd_frames::Packer;
 
 /// `whyslow.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -27,10 +27,10 @@ pub struct Head {
     pub torn: Option<String>,
 }
 
-/// A line of `frames.ndjson`; the lines stand in the order of `Recording::frames`.
+/// A line of `snapshots.ndjson`; the lines stand in the order of `Recording::snapshots`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct FrameLine<'r> {
+pub struct SnapshotLine<'r> {
     /// The kernel file.
     pub name: Cow<'r, str>,
     /// When, since the window began.
@@ -48,7 +48,7 @@ struct Archive<W: Write> {
 pub fn write<W: Write>(rec: &Recording, out: W) -> io::Result<W> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let mut archive = Archive { tar: tar::Builder::new(Packer::new(BufWriter::new(out))?), time };
-    let order = order::of(&rec.frames);
+    let order = order::of(&rec.snapshots);
     let members = member_names(rec);
 
     archive.member("whyslow.json", &head(rec)?)?;
@@ -56,14 +56,14 @@ pub fn write<W: Write>(rec: &Recording, out: W) -> io::Result<W> {
     if !rec.missing.is_empty() {
         archive.rows("missing.ndjson", &rec.missing)?;
     }
-    archive.rows("frames.ndjson", &frame_lines(rec, &members))?;
-    archive.frames(rec, &members, &order.host)?;
+    archive.rows("snapshots.ndjson", &snapshot_lines(rec, &members))?;
+    archive.snapshots(rec, &members, &order.host)?;
     // So far it is small, and worth more than most of what follows.
     archive.tar.get_mut().flush()?;
     archive.tables(rec, Place::First)?;
-    archive.frames(rec, &members, &order.cgroups)?;
+    archive.snapshots(rec, &members, &order.cgroups)?;
     archive.tables(rec, Place::Later)?;
-    archive.frames(rec, &members, &order.others)?;
+    archive.snapshots(rec, &members, &order.others)?;
 
     let out = archive.tar.into_inner()?.finish()?;
     out.into_inner().map_err(io::IntoInnerError::into_error)
@@ -79,20 +79,20 @@ fn head(rec: &Recording) -> io::Result<Vec<u8>> {
 }
 
 fn member_names(rec: &Recording) -> Vec<String> {
-    let ends = order::ends(rec.frames.iter().map(|f| f.name.as_str()));
-    names::members(rec.frames.iter().enumerate().map(|(i, frame)| {
-        let latest = ends.get(frame.name.as_str()).is_some_and(|(_, last)| *last == i);
-        (frame.name.as_str(), (!latest).then_some(frame.at.as_millis()))
+    let ends = order::ends(rec.snapshots.iter().map(|f| f.name.as_str()));
+    names::members(rec.snapshots.iter().enumerate().map(|(i, snapshot)| {
+        let latest = ends.get(snapshot.name.as_str()).is_some_and(|(_, last)| *last == i);
+        (snapshot.name.as_str(), (!latest).then_some(snapshot.at.as_millis()))
     }))
 }
 
-fn frame_lines<'r>(rec: &'r Recording, members: &'r [String]) -> Vec<FrameLine<'r>> {
-    let line = |(frame, member): (&'r Frame, &'r String)| FrameLine {
-        name: frame.name.as_str().into(),
-        at_ns: u64::try_from(frame.at.as_nanos()).unwrap_or(u64::MAX),
+fn snapshot_lines<'r>(rec: &'r Recording, members: &'r [String]) -> Vec<SnapshotLine<'r>> {
+    let line = |(snapshot, member): (&'r FileSnapshot, &'r String)| SnapshotLine {
+        name: snapshot.name.as_str().into(),
+        at_ns: u64::try_from(snapshot.at.as_nanos()).unwrap_or(u64::MAX),
         member: member.as_str().into(),
     };
-    rec.frames.iter().zip(members).map(line).collect()
+    rec.snapshots.iter().zip(members).map(line).collect()
 }
 
 impl<W: Write> Archive<W> {
@@ -108,10 +108,10 @@ impl<W: Write> Archive<W> {
         self.tar.append_data(&mut header, Path::new(name), bytes)
     }
 
-    fn frames(&mut self, rec: &Recording, members: &[String], which: &[usize]) -> io::Result<()> {
+    fn snapshots(&mut self, rec: &Recording, members: &[String], which: &[usize]) -> io::Result<()> {
         for &i in which {
-            if let (Some(frame), Some(member)) = (rec.frames.get(i), members.get(i)) {
-                self.member(member, &frame.bytes)?;
+            if let (Some(snapshot), Some(member)) = (rec.snapshots.get(i), members.get(i)) {
+                self.member(member, &snapshot.bytes)?;
             }
         }
         Ok(())

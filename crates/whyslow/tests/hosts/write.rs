@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::{Loop, Run, Speed, Tables};
-use whyslow_model::{Frame, Meta, Recording};
+use whyslow_model::{FileSnapshot, Meta, Recording};
 
 use super::scheduler::{MS, Seen, WINDOW};
 use super::shapes::Shape;
@@ -21,11 +21,11 @@ pub fn recording(shape: &Shape) -> Recording {
     if !shape.host.stolen.is_empty() {
         hide_steal(&mut seen);
     }
-    let mut frames = Vec::new();
+    let mut snapshots = Vec::new();
     for end in [0, 1_u64] {
         let mut add = |name: &str, text: String| {
             let at = Duration::from_millis(end * WINDOW as u64);
-            frames.push(Frame { at, name: name.to_owned(), bytes: text.into_bytes() });
+            snapshots.push(FileSnapshot { at, name: name.to_owned(), bytes: text.into_bytes() });
         };
         add("proc/stat", stat(&seen, end));
         add("proc/uptime", format!("{}.00 9000.00\n", 50_000 + 10 * end));
@@ -57,7 +57,7 @@ pub fn recording(shape: &Shape) -> Recording {
         privileged: true,
         ..Meta::default()
     };
-    Recording { meta, frames, tables, missing: vec![], torn: None }
+    Recording { meta, snapshots, tables, missing: vec![], torn: None }
 }
 
 fn stat(seen: &Seen, end: u64) -> String {

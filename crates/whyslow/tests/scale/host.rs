@@ -9,9 +9,9 @@ use whyslow_model::table::{
     Memory, Poll, Sample, Socket, Speed, Spin, Tables, Task, Wait,
 };
 use whyslow_model::timeline::{
-    Call, Context, Hold, HoldSeen, Lock, LockWait, Mix, Run, SlowCall, Span, Stack, State, Waker, Work,
+    Call, Context, Hold, HoldSeen, Lock, LockWait, Run, SlowCall, Span, Stack, State, StateTimes, Waker, Work,
 };
-use whyslow_model::{Frame, Meta, Recording};
+use whyslow_model::{FileSnapshot, Meta, Recording};
 
 /// How large.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +84,7 @@ pub fn recording(size: Size, seed: u64) -> Recording {
         privileged: true,
         ..Meta::default()
     };
-    Recording { meta, frames: frames(size, &mut draw), tables, missing: vec![], torn: None }
+    Recording { meta, snapshots: snapshots(size, &mut draw), tables, missing: vec![], torn: None }
 }
 
 fn task(i: u32, size: Size, draw: &mut Draw) -> Task {
@@ -338,7 +338,7 @@ fn spans(size: Size, draw: &mut Draw) -> Vec<Span> {
                 at_ns: from + step / 20,
                 woken_ns: woken,
                 to_ns: from + step,
-                mixed: Mix { running_ns: step / 40, ..Mix::default() },
+                mixed: StateTimes { running_ns: step / 40, ..StateTimes::default() },
                 state: draw.pick(&[State::Io, State::Blocked, State::Sleep, State::Runnable]),
                 cpu: draw.between(0, u64::from(size.cpus.max(1)) - 1) as u32,
                 waker: Some(Waker { pid: waker, context: Context::Task, ..Waker::default() }),
@@ -534,11 +534,12 @@ fn spin(pid: u32, draw: &mut Draw) -> Spin {
 }
 
 /// Kernel files at both ends, with a column or a line for each CPU where the kernel has one.
-fn frames(size: Size, draw: &mut Draw) -> Vec<Frame> {
+fn snapshots(size: Size, draw: &mut Draw) -> Vec<FileSnapshot> {
     let mut all = Vec::new();
     for end in [0, 1_u64] {
         let at = Duration::from_nanos(end * WINDOW);
-        let mut add = |name: String, text: String| all.push(Frame { at, name, bytes: text.into_bytes() });
+        let mut add =
+            |name: String, text: String| all.push(FileSnapshot { at, name, bytes: text.into_bytes() });
         let columns = |draw: &mut Draw| {
             (0..size.cpus).map(|_| format!(" {:>10}", end * draw.between(0, 9999))).collect::<String>()
         };

@@ -105,7 +105,7 @@ fn formats_are_compared() {
     let oldest = open(&packed(&[(b'0', "./whyslow.json", b"{\"host\":\"web-3\"}")])).unwrap();
     assert_eq!((oldest.meta.host.as_str(), oldest.torn), ("web-3", None));
     let future = open_members(&[(b'0', "tables/dreams.ndjson", b"{}"), (b'0', "new.bin", b"x")]).unwrap();
-    assert_eq!((future.frames.len(), future.missing.len()), (0, 0));
+    assert_eq!((future.snapshots.len(), future.missing.len()), (0, 0));
     for senseless in
         [&b""[..], b"[]]", b"{\"format\":-1}", b"{\"cpus\":\"\x1b[2J\"}", b"\xff\xfe", &[b'['; 200_000]]
     {
@@ -141,7 +141,7 @@ fn huge_declared_sizes_are_not_believed() {
         tar.extend(header(b'0', "proc/stat", size).as_bytes());
         tar.extend(b"cpu 1 2 3");
         let rec = open(&zstd::encode_all(tar.as_slice(), 1).unwrap()).unwrap();
-        assert!(rec.torn.is_some() && rec.frames.is_empty());
+        assert!(rec.torn.is_some() && rec.snapshots.is_empty());
     }
     let why = open_members(&[(b'L', "long", &[b'a'; 100_000])]).unwrap_err();
     assert_eq!(why, "a member's name has 100000 bytes");
@@ -176,9 +176,9 @@ fn an_index_that_lies_gives_each_member_away_once() {
     let index = b"{\"name\":\"proc/a\",\"member\":\"proc/x\"}\n{\"name\":\"proc/b\",\"member\":\"proc/x\"}\n\
                   {\"name\":\"proc/c\",\"member\":\"../whyslow.json\"}\n7\n{}\n";
     let members =
-        [(b'0', "frames.ndjson", index.as_slice()), (b'0', "proc/x", b"text"), (b'0', "proc/y", b"y")];
+        [(b'0', "snapshots.ndjson", index.as_slice()), (b'0', "proc/x", b"text"), (b'0', "proc/y", b"y")];
     let rec = open_members(&members).unwrap();
-    let names: Vec<&str> = rec.frames.iter().map(|f| f.name.as_str()).collect();
+    let names: Vec<&str> = rec.snapshots.iter().map(|f| f.name.as_str()).collect();
     assert_eq!(names, ["proc/a", "proc/y"]);
     assert_eq!(rec.why_missing("proc/c").to_string(), "cannot read proc/c: it is not in the recording");
 }
@@ -198,7 +198,7 @@ fn a_folder_made_to_hurt_is_passed_over() {
     // SAFETY: the name ends in NUL.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     let rec = open_path(folder.path()).unwrap();
-    let names: Vec<&str> = rec.frames.iter().map(|f| f.name.as_str()).collect();
+    let names: Vec<&str> = rec.snapshots.iter().map(|f| f.name.as_str()).collect();
     assert_eq!(names, ["proc/stat"]);
     let notes: Vec<&str> = rec.missing.iter().map(|m| m.text.as_str()).collect();
     assert!(notes[0].starts_with("proc/huge was skipped: it has 104857600 bytes"), "{notes:?}");
@@ -263,7 +263,7 @@ fn bombs_go_off_in_bounded_memory() {
     for (name, unit, size, why) in [
         ("proc/zeros", b"\0".as_slice(), 1100 << 20, "it unpacks to more than 1024 MiB"),
         ("tables/tasks.ndjson", b"{}\n", 6 << 20, "it needs more than 512 MiB of memory"),
-        ("frames.ndjson", b"{}\n", 60 << 20, "it needs more than 512 MiB of memory"),
+        ("snapshots.ndjson", b"{}\n", 60 << 20, "it needs more than 512 MiB of memory"),
         (
             "tables/waits.ndjson",
             b"{\"kernel\":[\"\",\"\",\"\",\"\",\"\"]}\n",

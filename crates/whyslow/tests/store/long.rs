@@ -2,7 +2,8 @@
 
 use whyslow_model::Recording;
 use whyslow_model::timeline::{
-    Call, Command, Context, LockKind, LockWait, Mix, SlowCall, Span, Stack, State, Target, Waker, Watched,
+    Call, Command, Context, LockKind, LockWait, SlowCall, Span, Stack, State, StateTimes, Target, Waker,
+    Watched,
 };
 
 use super::sample::Draw;
@@ -52,12 +53,16 @@ fn span(i: u64, draw: &mut Draw) -> Span {
         at_ns,
         woken_ns,
         to_ns: woken_ns + draw.below(100_000),
-        mixed: Mix { running_ns: draw.below(1_000_000), sleep_ns: draw.below(2) * 77, ..Mix::default() },
+        mixed: StateTimes {
+            running_ns: draw.below(1_000_000),
+            sleep_ns: draw.below(2) * 77,
+            ..StateTimes::default()
+        },
         state,
         cpu: draw.below(16) as u32,
         waker: slept.then_some(waker),
         stack: slept.then(|| draw.below(2000) as u32),
-        stands_ns: if slept { woken_ns - at_ns } else { 0 },
+        sampled_wait_ns: if slept { woken_ns - at_ns } else { 0 },
         syscall: slept.then(|| draw.below(300) as u32),
         args: if slept { [3, draw.below(1 << 47), 4096, 0] } else { [0; 4] },
         target: (slept && draw.below(2) == 0).then_some(target),
@@ -73,7 +78,7 @@ fn stack(id: u32, draw: &mut Draw) -> Stack {
 }
 
 fn call(draw: &mut Draw) -> Call {
-    let split = Mix { running_ns: draw.below(1 << 30), ..Mix::default() };
+    let split = StateTimes { running_ns: draw.below(1 << 30), ..StateTimes::default() };
     let path = Some(format!("/usr/include/file-{}.h", draw.below(5000)));
     Call {
         tgid: 1000,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use whyslow::store;
 use whyslow_model::table::{Cgroup, CgroupCpu, Cpu, Tables, Task, Wait};
-use whyslow_model::{FORMAT, Frame, Meta, Missing, MissingNote, Recording};
+use whyslow_model::{FORMAT, FileSnapshot, Meta, Missing, MissingNote, Recording};
 
 use crate::sample;
 
@@ -31,8 +31,8 @@ fn through_folder(rec: &Recording) -> Recording {
     store::open(&folder.path().join("host")).unwrap()
 }
 
-fn frame(at_ms: u64, name: &str, text: &str) -> Frame {
-    Frame { at: Duration::from_millis(at_ms), name: name.to_owned(), bytes: text.into() }
+fn frame(at_ms: u64, name: &str, text: &str) -> FileSnapshot {
+    FileSnapshot { at: Duration::from_millis(at_ms), name: name.to_owned(), bytes: text.into() }
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn an_empty_recording_comes_back_too() {
 fn unpacked_by_hand_it_is_a_host() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("host.why");
-    let frames = vec![
+    let snapshots = vec![
         frame(0, "proc/loadavg", "1.0"),
         frame(10, "dev/kmsg", "boot"),
         frame(9_999, "proc/loadavg", "2.0"),
     ];
     let tables = Tables { tasks: Some(vec![Task { pid: 7, ..Task::default() }]), ..Tables::default() };
-    store::save(&Recording { frames, tables, ..Recording::default() }, &file).unwrap();
+    store::save(&Recording { snapshots, tables, ..Recording::default() }, &file).unwrap();
     unpack(&file, folder.path());
 
     let text = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
@@ -119,7 +119,7 @@ fn a_tree_of_copies_is_a_host() {
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("proc/link")).unwrap();
     let rec = store::open(folder.path()).unwrap();
     assert_eq!((rec.meta.host.as_str(), rec.meta.kernel.as_str()), ("web-3", "5.10.0-30-amd64"));
-    let names: Vec<&str> = rec.frames.iter().map(|f| f.name.as_str()).collect();
+    let names: Vec<&str> = rec.snapshots.iter().map(|f| f.name.as_str()).collect();
     assert_eq!(names, ["proc/sys/kernel/hostname", "proc/version", "proc/version", "sys/kernel/mm/ksm/run"]);
     assert_eq!(rec.tables.tasks.map(|t| t.len()), Some(1));
     assert_eq!(rec.torn, None);
@@ -139,7 +139,7 @@ fn a_recording_of_format_0_opens() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/store/format-0.why");
     let rec = store::open(&path).unwrap();
     assert_eq!((rec.meta.format, rec.meta.host.as_str(), rec.torn.as_deref()), (0, "web-3", None));
-    assert_eq!((rec.frames.len(), rec.missing.len()), (38, 1));
+    assert_eq!((rec.snapshots.len(), rec.missing.len()), (38, 1));
     assert_eq!(rec.first("proc/stat").unwrap().at, Duration::ZERO);
     assert_eq!(rec.last("proc/stat").unwrap().at, Duration::from_secs(10));
     let tasks = rec.tables.tasks.unwrap();
@@ -202,9 +202,10 @@ fn any_name() -> impl Strategy<Value = String> {
     ]
 }
 
-fn any_frame() -> impl Strategy<Value = Frame> {
-    (any_name(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..700))
-        .prop_map(|(name, at, bytes)| Frame { at: Duration::from_nanos(at % 30_000_000_000), name, bytes })
+fn any_frame() -> impl Strategy<Value = FileSnapshot> {
+    (any_name(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..700)).prop_map(|(name, at, bytes)| {
+        FileSnapshot { at: Duration::from_nanos(at % 30_000_000_000), name, bytes }
+    })
 }
 
 fn any_tables() -> impl Strategy<Value = Tables> {
@@ -249,14 +250,14 @@ fn any_missing() -> impl Strategy<Value = MissingNote> {
 
 prop_compose! {
     fn any_recording()(
-        frames in prop::collection::vec(any_frame(), 0..12),
+        snapshots in prop::collection::vec(any_frame(), 0..12),
         tables in any_tables(),
         missing in prop::collection::vec(any_missing(), 0..3),
         (host, boot_id, own_pids, window_ns) in
             (any_text(), any::<Option<String>>(), any::<Vec<u32>>(), any::<u64>()),
     ) -> Recording {
         let meta = Meta { format: FORMAT, host, boot_id, own_pids, window_ns, ..Meta::default() };
-        Recording { meta, frames, tables, missing, torn: None }
+        Recording { meta, snapshots, tables, missing, torn: None }
     }
 }
 

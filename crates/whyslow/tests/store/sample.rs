@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Cpu, Disk, Sample, Tables, Task, Wait};
-use whyslow_model::{Frame, Meta, Missing, Recording};
+use whyslow_model::{FileSnapshot, Meta, Missing, Recording};
 
 /// Numbers drawn from a seed (xorshift64*).
 pub struct Draw(u64);
@@ -33,18 +33,22 @@ impl Draw {
 pub fn recording(tasks: u32, seed: u64) -> Recording {
     let mut draw = Draw::new(seed);
     let window = Duration::from_secs(10);
-    let mut frames = Vec::new();
+    let mut snapshots = Vec::new();
     for at in [0, 5_000, 10_000] {
         for (name, lines) in FILES {
             if at == 5_000 && lines > 60 {
                 continue;
             }
             let name = name.to_owned();
-            frames.push(Frame { at: Duration::from_millis(at), name, bytes: text(lines, &mut draw) });
+            snapshots.push(FileSnapshot {
+                at: Duration::from_millis(at),
+                name,
+                bytes: text(lines, &mut draw),
+            });
         }
         for group in 0..tasks / 25 {
             let name = format!("sys/fs/cgroup/cpu/app-{group}.slice/cpu.stat");
-            frames.push(Frame { at: Duration::from_millis(at), name, bytes: text(3, &mut draw) });
+            snapshots.push(FileSnapshot { at: Duration::from_millis(at), name, bytes: text(3, &mut draw) });
         }
     }
     let rows = 0..tasks;
@@ -75,7 +79,7 @@ pub fn recording(tasks: u32, seed: u64) -> Recording {
         ..Meta::default()
     };
     let missing = vec![Missing::not_recorded("proc/schedstat").into()];
-    Recording { meta, frames, tables, missing, torn: None }
+    Recording { meta, snapshots, tables, missing, torn: None }
 }
 
 /// Kernel files and their numbers of lines.

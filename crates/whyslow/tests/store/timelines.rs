@@ -3,7 +3,7 @@
 use std::fs;
 
 use whyslow::store;
-use whyslow_model::timeline::{LockWait, Mix, Span, Target, Waker};
+use whyslow_model::timeline::{LockWait, Span, StateTimes, Target, Waker};
 
 use crate::long;
 
@@ -42,7 +42,14 @@ fn a_torn_one_opens_up_to_the_tear() {
 #[test]
 fn a_field_at_a_time_comes_back() {
     let whole = Span {
-        mixed: Mix { running_ns: 1, runnable_ns: 2, io_ns: 3, blocked_ns: 4, sleep_ns: 5, unknown_ns: 6 },
+        mixed: StateTimes {
+            running_ns: 1,
+            runnable_ns: 2,
+            io_ns: 3,
+            blocked_ns: 4,
+            sleep_ns: 5,
+            unknown_ns: 6,
+        },
         waker: Some(Waker { work: Some("w".into()), stack: Some(0), ..Waker::default() }),
         target: Some(Target::default()),
         lock: Some(LockWait { reader_owned: true, owner: 7, ..LockWait::default() }),

@@ -3,7 +3,7 @@
 use std::fs;
 
 use whyslow::store;
-use whyslow_model::{Frame, Recording};
+use whyslow_model::{FileSnapshot, Recording};
 
 use crate::sample::{self, Draw};
 
@@ -26,10 +26,11 @@ fn begins<T: PartialEq>(part: &Option<Vec<T>>, whole: &Option<Vec<T>>) -> bool {
 
 /// Everything in `part` is in `whole`, and a file has its first and last frame or none.
 fn invents_nothing(part: &Recording, whole: &Recording) -> bool {
-    let ends = |rec: &Recording, f: &Frame| Some((rec.first(&f.name).ok()?.at, rec.last(&f.name).ok()?.at));
-    let mut rest = whole.frames.iter();
+    let ends =
+        |rec: &Recording, f: &FileSnapshot| Some((rec.first(&f.name).ok()?.at, rec.last(&f.name).ok()?.at));
+    let mut rest = whole.snapshots.iter();
     part.meta == whole.meta
-        && part.frames.iter().all(|f| rest.any(|g| f == g) && ends(part, f) == ends(whole, f))
+        && part.snapshots.iter().all(|f| rest.any(|g| f == g) && ends(part, f) == ends(whole, f))
         && begins(&part.tables.tasks, &whole.tables.tasks)
         && begins(&part.tables.cgroups, &whole.tables.cgroups)
         && begins(&part.tables.cpus, &whole.tables.cpus)
@@ -52,7 +53,7 @@ fn the_more_is_left_of_a_file_the_more_it_tells() {
     println!(
         "{} bytes; left of it, in %: tasks, kernel files (of {}), waits, samples",
         bytes.len(),
-        rec.frames.len()
+        rec.snapshots.len()
     );
     for tenth in 1..10 {
         let part = opened(&bytes[..bytes.len() * tenth / 10]).unwrap();
@@ -60,8 +61,8 @@ fn the_more_is_left_of_a_file_the_more_it_tells() {
         let tasks = rows(part.tables.tasks.as_ref().map(Vec::len));
         let waits = rows(part.tables.waits.as_ref().map(Vec::len));
         let samples = rows(part.tables.samples.as_ref().map(Vec::len));
-        println!("| {tenth}0 % | {tasks} | {} | {waits} | {samples} |", part.frames.len());
-        let told = (tasks + waits + samples, part.frames.len());
+        println!("| {tenth}0 % | {tasks} | {} | {waits} | {samples} |", part.snapshots.len());
+        let told = (tasks + waits + samples, part.snapshots.len());
         assert!(told.0 >= before.0 && told.1 >= before.1);
         before = told;
         let why = part.torn.expect("a cut is noticed");

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use whyslow_analyze::examine;
 use whyslow_faults::story;
 use whyslow_model::table::{Cgroup, CgroupCpu, Disk, Memory, Sample, Task};
-use whyslow_model::timeline::{Context, LockKind, LockWait, Mix, Span, Stack, State, Waker, Watched};
+use whyslow_model::timeline::{Context, LockKind, LockWait, Span, Stack, State, StateTimes, Waker, Watched};
 use whyslow_model::{Meta, Recording};
 
 const MS: u64 = 1_000_000;
@@ -66,7 +66,7 @@ fn spans_of(pid: u32, rows: &[Row]) -> Vec<Span> {
             at_ns: begins,
             woken_ns: begins + wait * MS,
             to_ns: to,
-            mixed: Mix { running_ns: mixed * MS, ..Mix::default() },
+            mixed: StateTimes { running_ns: mixed * MS, ..StateTimes::default() },
             state,
             stack: (state != State::Runnable).then_some(*which as u32 + 1),
             waker: (*waker != 0 && state != State::Runnable).then_some(by),

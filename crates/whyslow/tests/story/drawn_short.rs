@@ -8,7 +8,7 @@ use whyslow_analyze::examine;
 use whyslow_faults::story;
 use whyslow_model::table::{Connect, CrossCall, Gap, LateTimer, Lateness, Listener, Task};
 use whyslow_model::timeline::Watched;
-use whyslow_model::{Frame, Meta, Recording};
+use whyslow_model::{FileSnapshot, Meta, Recording};
 
 const MS: u64 = 1_000_000;
 const TASKS: u32 = 3;
@@ -64,7 +64,7 @@ fn late(rec: &mut Recording, rows: &[Row], state: Option<u32>) {
     };
     rec.tables.late_timers = Some(each().map(timer).collect());
     rec.tables.cross_calls = Some(each().map(call).collect());
-    let frames = ["asm_sysvec_apic_timer_interrupt", "foo_ioctl", "do_syscall_64"];
+    let snapshots = ["asm_sysvec_apic_timer_interrupt", "foo_ioctl", "do_syscall_64"];
     let gap = |(pid, row): (u32, &Row)| Gap {
         cpu: pid % 2,
         ns: (row.2 + row.3) * MS,
@@ -73,7 +73,7 @@ fn late(rec: &mut Recording, rows: &[Row], state: Option<u32>) {
         comm: comm(pid),
         state,
         let_in: Some(true),
-        kernel: frames.map(str::to_owned).to_vec(),
+        kernel: snapshots.map(str::to_owned).to_vec(),
         ..Gap::default()
     };
     rec.tables.gaps = Some(each().flat_map(|row| vec![gap(row); 6]).collect());
@@ -121,17 +121,17 @@ fn refused(rec: &mut Recording, rows: &[Row]) {
 }
 
 /// In ticks of 10 ms, as the kernel counts: a window of one may hold two.
-fn stat(at: Duration, ticks: [u64; 2]) -> Frame {
+fn stat(at: Duration, ticks: [u64; 2]) -> FileSnapshot {
     let [user, steal] = ticks;
     let cpu = |name: &str| format!("{name} {user} 0 0 0 0 0 0 {steal} 0 0\n");
     let text = ["cpu ", "cpu0", "cpu1"].map(cpu).concat();
-    Frame { at, name: "proc/stat".into(), bytes: text.into_bytes() }
+    FileSnapshot { at, name: "proc/stat".into(), bytes: text.into_bytes() }
 }
 
 fn host(rows: &[Row], window: u64, ticks: [u64; 2], watched: &[u32], state: Option<u32>) -> Recording {
     let mut rec = Recording {
         meta: Meta { window_ns: window, cpus: 2, clock_ticks: 100, privileged: true, ..Meta::default() },
-        frames: vec![stat(Duration::ZERO, [0, 0]), stat(Duration::from_nanos(window), ticks)],
+        snapshots: vec![stat(Duration::ZERO, [0, 0]), stat(Duration::from_nanos(window), ticks)],
         ..Recording::default()
     };
     rec.tables.tasks = Some((1..).zip(rows).map(|(pid, row)| task_of(pid, row, window)).collect());

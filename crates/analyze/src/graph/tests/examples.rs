@@ -250,7 +250,7 @@ fn a_thread_that_has_not_begun_is_waited_for_in_the_one_that_made_it() {
 #[test]
 fn a_ping_pong_is_told_by_those_who_stand_for_it() {
     let mut host = Host::window(1000);
-    let pong = |pid| Wait { stands_ns: 400 * MS, ..woken_by("pipe_read", pid) };
+    let pong = |pid| Wait { sampled_wait_ns: 400 * MS, ..woken_by("pipe_read", pid) };
     host.task(1, "ping", 0, &[Runs(500), Short(State::Sleep, 400), Waits(100, pong(2))])
         .task(2, "pong", 0, &[Runs(500), Short(State::Sleep, 400), Waits(100, pong(1))])
         .watch(1);
@@ -262,7 +262,7 @@ fn a_ping_pong_is_told_by_those_who_stand_for_it() {
 #[test]
 fn waits_of_who_bore_thousands_are_none_of_those_called_alike() {
     let mut host = Host::window(909);
-    let child = Wait { stands_ns: 900 * MS, ..woken_by("do_wait", 70) };
+    let child = Wait { sampled_wait_ns: 900 * MS, ..woken_by("do_wait", 70) };
     host.task(10, "t70", 0, &[Runs(9), Short(State::Sleep, 890), Waits(10, child)]).ends().watch(10);
     let tasks = host.rec.tables.tasks.as_mut().unwrap();
     tasks[0] = Task {

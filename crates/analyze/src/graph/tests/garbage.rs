@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::{
-    Command, Context, Hold, HoldSeen, LockKind, LockWait, Mix, Run, Span, State, Waker, Watched,
+    Command, Context, Hold, HoldSeen, LockKind, LockWait, Run, Span, State, StateTimes, Waker, Watched,
 };
 
 use super::host::{Host, adds_up, judge};
@@ -22,8 +22,8 @@ fn pid() -> impl Strategy<Value = u32> {
     0..7u32
 }
 
-fn mix() -> impl Strategy<Value = Mix> {
-    (time(), time(), time(), time()).prop_map(|(running_ns, runnable_ns, sleep_ns, unknown_ns)| Mix {
+fn mix() -> impl Strategy<Value = StateTimes> {
+    (time(), time(), time(), time()).prop_map(|(running_ns, runnable_ns, sleep_ns, unknown_ns)| StateTimes {
         running_ns,
         runnable_ns,
         sleep_ns,
@@ -63,7 +63,7 @@ fn span() -> impl Strategy<Value = Span> {
     let flags = (any::<bool>(), prop::bool::weighted(0.1), any::<bool>());
     (times, flags, pid(), mix(), state(), waker(), lock(), prop::option::of(0..10u32)).prop_map(
         |(
-            (a, b, c, d, stands_ns, throttled_ns),
+            (a, b, c, d, sampled_wait_ns, throttled_ns),
             (open, ended, sorted),
             pid,
             mixed,
@@ -91,7 +91,7 @@ fn span() -> impl Strategy<Value = Span> {
                 ended,
                 waker,
                 stack,
-                stands_ns,
+                sampled_wait_ns,
                 lock,
                 throttled_ns,
                 ..Span::default()

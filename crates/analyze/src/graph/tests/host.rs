@@ -10,7 +10,7 @@ use whyslow_model::wait::{Reason, Who};
 
 use crate::graph::facts::Graph;
 use crate::graph::node::{Node, Sort};
-use crate::kinds::{Class, Stacks, WaitKind};
+use crate::wait_reasons::{Class, Stacks, WaitKind};
 
 pub const MS: u64 = 1_000_000;
 
@@ -52,7 +52,7 @@ pub struct Wait {
     pub on: &'static str,
     pub waker: Option<Waker>,
     pub lock: Option<LockWait>,
-    pub stands_ns: u64,
+    pub sampled_wait_ns: u64,
     pub open: bool,
 }
 
@@ -191,7 +191,7 @@ fn waits(span: &mut Span, from: u64, to: u64, wait: &Wait) {
     (span.at_ns, span.woken_ns, span.to_ns) = (from, to, to);
     span.waker = wait.waker.clone().filter(|_| !wait.open);
     span.lock = wait.lock.clone().map(|lock| LockWait { since_ns: from.max(lock.since_ns), ..lock });
-    span.stands_ns = (to - from) + wait.stands_ns;
+    span.sampled_wait_ns = (to - from) + wait.sampled_wait_ns;
     span.open = wait.open;
 }
 

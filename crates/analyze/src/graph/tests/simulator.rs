@@ -49,7 +49,7 @@ struct Task {
 
 /// The world: what every task was, and who held which lock, in each ms.
 #[derive(Debug)]
-pub struct World {
+pub struct SimulatedHost {
     tasks: Vec<Task>,
     holder: Vec<Option<usize>>,
     queue: Vec<Vec<usize>>,
@@ -76,12 +76,12 @@ pub fn scripts() -> impl Strategy<Value = Vec<Vec<Op>>> {
     proptest::collection::vec(script, 2..7)
 }
 
-impl World {
+impl SimulatedHost {
     /// Let these scripts run, over and over, until the end.
     pub fn of(scripts: Vec<Vec<Op>>) -> Self {
         let task =
             |script| Task { script, at: 0, is: Is::Running, since: 0, until: 0, owner: 0, past: vec![] };
-        let mut world = World {
+        let mut world = SimulatedHost {
             tasks: scripts.into_iter().map(task).collect(),
             holder: vec![None; 4],
             queue: vec![vec![]; 4],

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::host::{Does, Host, MS, Wait, adds_up, leaves, locked};
-use super::simulator::{END, Is, World, name, pid, scripts};
+use super::simulator::{END, Is, SimulatedHost, name, pid, scripts};
 use crate::graph::chains;
 use crate::graph::explain::Walk;
 
 /// Whose doing each ms of a task's life is: (who, word) -> ms.
-fn truth(world: &World, task: usize) -> BTreeMap<(String, String), u64> {
+fn truth(world: &SimulatedHost, task: usize) -> BTreeMap<(String, String), u64> {
     let mut all = BTreeMap::new();
     for now in 0..END {
         let (mut at, mut seen) = (task, vec![]);
@@ -46,7 +46,7 @@ fn said(host: &mut Host, task: usize) -> BTreeMap<(String, String), u64> {
 proptest! {
     #[test]
     fn every_moment_is_booked_on_who_was_at_the_end_of_the_chain(scripts in scripts()) {
-        let world = World::of(scripts);
+        let world = SimulatedHost::of(scripts);
         let mut host = world.traced();
         for task in 0..world.was[0].len() {
             prop_assert_eq!(said(&mut host, task), truth(&world, task), "{:#?}", world);
@@ -55,7 +55,7 @@ proptest! {
 
     #[test]
     fn lost_rows_become_unexplained_and_never_anothers_blame(scripts in scripts(), lost: [u16; 5]) {
-        let world = World::of(scripts);
+        let world = SimulatedHost::of(scripts);
         let mut host = world.traced();
         for at in lost {
             let rows = host.spans.len();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::{Tables, Task};
-use whyslow_model::{Finding, Frame, Kind, Meta, Recording};
+use whyslow_model::{FileSnapshot, Finding, Kind, Meta, Recording};
 
 use super::super::check;
 use super::*;
@@ -18,7 +18,7 @@ fn host(groups: &[Drawn<'_>], hierarchy: u64) -> Recording {
     const FREE: u64 = 100;
     let id = |at: usize| hierarchy << 56 | (at as u64 + 2);
     let root = if hierarchy == 0 { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/blkio" };
-    let (mut tables, mut frames) = (Tables::default(), Vec::new());
+    let (mut tables, mut snapshots) = (Tables::default(), Vec::new());
     for (at, (path, limit, reads)) in groups.iter().enumerate() {
         let files = format!("{root}{path}");
         let (file, text) = match (hierarchy, limit) {
@@ -28,7 +28,7 @@ fn host(groups: &[Drawn<'_>], hierarchy: u64) -> Recording {
             (_, None) => ("blkio.throttle.read_iops_device", String::new()),
         };
         let name = format!("{}/{file}", &files[1..]);
-        frames.push(Frame { at: Duration::ZERO, name, bytes: text.into_bytes() });
+        snapshots.push(FileSnapshot { at: Duration::ZERO, name, bytes: text.into_bytes() });
         let group = Cgroup { id: id(at), path: (*path).to_owned(), files: Some(files), ..Cgroup::default() };
         tables.cgroups.get_or_insert_default().push(group);
         let held = (FREE - reads) * WINDOW_S * SECOND / FREE;
@@ -51,7 +51,7 @@ fn host(groups: &[Drawn<'_>], hierarchy: u64) -> Recording {
         }
     }
     let meta = Meta { window_ns: WINDOW_S * SECOND, ..Meta::default() };
-    Recording { meta, frames, tables, ..Recording::default() }
+    Recording { meta, snapshots, tables, ..Recording::default() }
 }
 
 fn told(groups: &[Drawn<'_>], hierarchy: u64) -> Vec<Finding> {

@@ -11,7 +11,7 @@ use whyslow_model::timeline::RUNS_IN_PART;
 
 use crate::Evidence;
 use crate::allowed::Cpus;
-use crate::cpu_loss::World;
+use crate::cpu_loss::FairShareModel;
 use crate::hashing::Table;
 
 /// From, to.
@@ -51,13 +51,18 @@ impl Elsewhere {
     }
 
     /// The part of the waits of `members` in which not all CPUs outside their mask were taken, of which `idle` was left over.
-    pub fn part_with_room(&mut self, world: &World<'_>, members: &BTreeSet<usize>, idle: Duration) -> Part {
+    pub fn part_with_room(
+        &mut self,
+        world: &FairShareModel<'_>,
+        members: &BTreeSet<usize>,
+        idle: Duration,
+    ) -> Part {
         let told = self.told(world, members);
         let least = if self.in_part { told.min(at_least(world, members, idle)) } else { told };
         Part { least, told }
     }
 
-    fn told(&mut self, world: &World<'_>, members: &BTreeSet<usize>) -> f64 {
+    fn told(&mut self, world: &FairShareModel<'_>, members: &BTreeSet<usize>) -> f64 {
         let Some(mask) = members.first().and_then(|at| world.allowed().number(*at)) else { return 1.0 };
         let Elsewhere { changes, seen, taken, waits, .. } = self;
         let taken = taken.entry(mask).or_insert_with(|| {
@@ -78,7 +83,7 @@ impl Elsewhere {
 }
 
 /// As much of the idle time as had no place beside the waits: at each moment of these at most all CPUs outside were idle.
-fn at_least(world: &World<'_>, members: &BTreeSet<usize>, idle: Duration) -> f64 {
+fn at_least(world: &FairShareModel<'_>, members: &BTreeSet<usize>, idle: Duration) -> f64 {
     let Some(mask) = members.first().and_then(|at| world.allowed().mask(*at)) else { return 0.0 };
     let cpus = f64::from(world.allowed().common().without(mask).count().max(1));
     let (window, idle) = (world.window_ns(), idle.as_nanos() as f64);
@@ -199,7 +204,7 @@ mod tests {
         });
         host.0.meta.cpus = 3;
         host.0.meta.own_pids = own.to_vec();
-        let world = World::of(&host.ev()).unwrap();
+        let world = FairShareModel::of(&host.ev()).unwrap();
         let part = Elsewhere::of(&host.ev()).part_with_room(&world, &BTreeSet::from([0]), Duration::ZERO);
         assert_eq!(part.least, part.told, "nothing was let go");
         part.told

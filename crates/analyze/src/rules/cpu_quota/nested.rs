@@ -11,7 +11,7 @@ use whyslow_model::Share;
 use whyslow_model::table::Cgroup;
 
 use super::bitten;
-use crate::cpu_loss::{Lift, World};
+use crate::cpu_loss::{FairShareModel, Lift};
 use crate::fair::MAX_DEPTH;
 use crate::hashing::Table;
 
@@ -48,7 +48,7 @@ pub(super) fn bit(group: &Cgroup) -> bool {
 /// ... or those above one another together: of several that are used up at a time the kernel counts whichever it finds first
 /// (kernel/sched/fair.c, throttle_cfs_rq), and a group above that is throttled lets nobody below use its own up. Where counters
 /// have no beginning, their tasks tell.
-fn are_noticed(world: &World<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
+fn are_noticed(world: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
     let noticed = NOTICEABLE.ratio();
     if path.iter().map(|group| bitten(group).ratio()).sum::<f64>() >= noticed {
         return true;
@@ -69,7 +69,7 @@ const MOST_CLASSES: usize = 512;
 /// Tasks that quotas held back for more than `least_ns`, by the quota that binds first; whether all sets of quotas were
 /// looked at.
 pub(super) fn held<'r>(
-    world: &World<'_>,
+    world: &FairShareModel<'_>,
     stood: &Stood,
     cgroups: &'r [Cgroup],
     least_ns: f64,
@@ -133,7 +133,7 @@ fn beside(at: usize, classes: &[Class<'_>], alone: &[Option<Needed<'_>>]) -> BTr
 /// Quotas above a task, from its own group up, and the tasks below just these.
 type Class<'r> = (Vec<&'r Cgroup>, BTreeSet<usize>);
 
-fn classes<'r>(world: &World<'_>, cgroups: &'r [Cgroup]) -> Vec<Class<'r>> {
+fn classes<'r>(world: &FairShareModel<'_>, cgroups: &'r [Cgroup]) -> Vec<Class<'r>> {
     let by_id: Table<u64, &Cgroup> = cgroups.iter().map(|group| (group.id, group)).collect();
     let mut paths: Table<u64, Vec<&Cgroup>> = Table::default();
     let mut classes: BTreeMap<Vec<u64>, Class<'r>> = BTreeMap::new();
@@ -168,7 +168,7 @@ fn tightness(group: &Cgroup) -> f64 {
 /// Of the quotas of `path`, once those `beside` them are lifted, the one that binds first, and those that must change with
 /// it; `None`: nothing is gained.
 fn must_change<'r>(
-    world: &World<'_>,
+    world: &FairShareModel<'_>,
     (path, tasks): &Class<'r>,
     beside: &BTreeSet<u64>,
     below: &BTreeMap<u64, BTreeSet<usize>>,

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use whyslow_model::table::{CgroupCpu, Span, Tables, Task};
-use whyslow_model::timeline::{Mix, State};
+use whyslow_model::timeline::{State, StateTimes};
 use whyslow_model::{Finding, Kind, Meta, Recording};
 
 use super::super::check;
@@ -205,7 +205,7 @@ fn of_many_quotas_below_one_those_are_looked_at_below_which_most_was_waited() {
     let mut recording = recorded(&groups, &(1..groups.len()).collect::<Vec<_>>(), 0, 0);
     recording.meta.cpus = 4096;
     let ev = Evidence::of(&recording);
-    let (world, least) = (World::of_losses(&ev).unwrap(), ev.window().as_nanos() as f64 / 100.0);
+    let (world, least) = (FairShareModel::of_losses(&ev).unwrap(), ev.window().as_nanos() as f64 / 100.0);
     let (held, all) = held(&world, &Stood::default(), ev.cgroups().unwrap(), least);
     assert!(!all);
     let said = check(&ev).unwrap();
@@ -242,7 +242,7 @@ fn chains_end_with_the_quota_that_the_finding_names() {
             at_ns: (at * PERIOD + 20) * MS,
             woken_ns: (at * PERIOD + 20) * MS,
             to_ns: (at + 1) * PERIOD * MS,
-            mixed: Mix { running_ns: 20 * MS, ..Mix::default() },
+            mixed: StateTimes { running_ns: 20 * MS, ..StateTimes::default() },
             state: State::Runnable,
             throttled_ns: 80 * MS,
             ..Span::default()

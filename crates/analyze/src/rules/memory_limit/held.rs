@@ -17,7 +17,7 @@ use super::nested::{RAISED, with_others_by};
 use super::{RULE, WORTH_IT, file_of, files};
 use crate::hashing::Table;
 use crate::memory_loss::{Limited, Miss, is_v1, limit_of};
-use crate::{Evidence, kinds, names, spread};
+use crate::{Evidence, names, spread, wait_reasons};
 
 /// Levels of cgroups that are searched.
 const MAX_DEPTH: usize = 64;
@@ -26,14 +26,15 @@ const MAX_DEPTH: usize = 64;
 fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r Span> {
     let stacks = ev.stacks().clone();
     let blocked = spans.iter().filter(|span| span.state == State::Blocked);
-    blocked.filter(move |span| kinds::of(span, &stacks).reason == Reason::MemoryLimit)
+    blocked.filter(move |span| wait_reasons::of(span, &stacks).reason == Reason::MemoryLimit)
 }
 
 /// Whether a memory limit held any task, or made it wait for its group's own reclaim. Without timelines that is known
 /// where no group has a limit.
 pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let stacks = ev.stacks().clone();
-    let reclaims = |span: &Span| kinds::Wait::of(span, &stacks).passes(&["try_to_free_mem_cgroup_pages"]);
+    let reclaims =
+        |span: &Span| wait_reasons::Wait::of(span, &stacks).passes(&["try_to_free_mem_cgroup_pages"]);
     match ev.spans() {
         Ok(spans) => Ok(waits(ev, spans).next().is_some() || spans.iter().any(reclaims)),
         Err(missing) if ev.cgroups()?.iter().any(|group| limit_of(group).is_some()) => Err(missing),
@@ -52,7 +53,7 @@ pub(super) fn findings(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     for span in waits(ev, spans) {
         let ns = span.woken_ns.saturating_sub(span.at_ns);
         let (sum, worst) = held.entry(span.pid).or_default();
-        *sum = sum.saturating_add(ns.max(span.stands_ns));
+        *sum = sum.saturating_add(ns.max(span.sampled_wait_ns));
         *worst = ns.max(*worst);
     }
     let mut by_group: BTreeMap<u64, Vec<&Task>> = BTreeMap::new();
@@ -329,7 +330,7 @@ mod tests {
         for (at, high) in [(std::time::Duration::ZERO, 3), (rec.window(), 90)] {
             let name = "sys/fs/cgroup/g0/g1/memory.events.local".to_owned();
             let bytes = format!("low 0\nhigh {high}\nmax 0\noom 0\n").into_bytes();
-            rec.frames.push(whyslow_model::Frame { at, name, bytes });
+            rec.snapshots.push(whyslow_model::FileSnapshot { at, name, bytes });
         }
         let found = check(&Evidence::of(&rec)).unwrap();
         assert_eq!((found.len(), found[0].victim.id.as_str()), (1, "/g0/g1"));

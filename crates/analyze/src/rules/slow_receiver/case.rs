@@ -7,7 +7,7 @@ use whyslow_model::Missing;
 use crate::Evidence;
 use crate::receive::{Reader, Receiving, State, Symptoms, Why, readers, receiving, symptoms, why};
 use crate::rules::slow_cpu;
-use crate::speed::{World, reasons};
+use crate::speed::{CpuSpeeds, reasons};
 
 /// Fewer queues and packets that ran over in a window are a burst.
 const LEAST_SPILLED: u64 = 5;
@@ -99,10 +99,10 @@ fn of<'r>(
     let most = cpus.iter().filter(|cpu| cpu.stops() > 0).max_by_key(|cpu| cpu.stops());
     let receiving = most.or_else(|| cpus.iter().find(|cpu| Some(cpu.cpu) == reading)).copied();
     let below: Vec<u32> = reading.into_iter().chain(receiving.map(|receiving| receiving.cpu)).collect();
-    let world = World::of(ev).ok();
+    let speeds = CpuSpeeds::of(ev).ok();
     Ok(Case {
-        slow: world.as_ref().and_then(|world| slowness(ev, world, &below)),
-        speed_known: world.is_some_and(|world| !world.measured.is_empty()),
+        slow: speeds.as_ref().and_then(|speeds| slowness(ev, speeds, &below)),
+        speed_known: speeds.is_some_and(|speeds| !speeds.measured.is_empty()),
         sockets_known: ev.sockets().is_ok(),
         memory: ev.tcp_memory_short(),
         held: match &reader {
@@ -124,16 +124,16 @@ fn slept(ev: &Evidence<'_>, reader: &Reader<'_>) -> Duration {
 }
 
 /// How slow the CPUs are on which a chain ends, and why. The reader's comes first.
-fn slowness(ev: &Evidence<'_>, world: &World, below: &[u32]) -> Option<slow_cpu::Group> {
-    let measured = |cpu: &u32| world.measured.iter().find(|seen| seen.cpu == *cpu).copied();
+fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<slow_cpu::Group> {
+    let measured = |cpu: &u32| speeds.measured.iter().find(|seen| seen.cpu == *cpu).copied();
     let (seen, verdict) =
-        below.iter().filter_map(measured).find_map(|seen| Some((seen, world.judge(&seen)?)))?;
+        below.iter().filter_map(measured).find_map(|seen| Some((seen, speeds.judge(&seen)?)))?;
     let why = reasons(ev, &seen, &verdict);
     // The same slowness of other CPUs is one: it is told once, and lifted by one setting.
     let alike = |other: &crate::speed::Measured| {
-        let judged = world.judge(other).filter(|judged| judged.against == verdict.against)?;
+        let judged = speeds.judge(other).filter(|judged| judged.against == verdict.against)?;
         (reasons(ev, other, &judged).key() == why.key()).then_some((*other, judged))
     };
-    let cpus = world.measured.iter().filter_map(alike).collect();
+    let cpus = speeds.measured.iter().filter_map(alike).collect();
     Some(slow_cpu::Group { cpus, why })
 }

@@ -8,7 +8,7 @@ use whyslow_model::{Hop, Subject};
 use super::super::cpu_quota;
 use super::{COST_OF_WAKING, Spinner};
 use crate::Evidence;
-use crate::cpu_loss::{Lift, Loss, World};
+use crate::cpu_loss::{FairShareModel, Lift, Loss};
 use crate::names;
 
 /// Less than this share of one task's window is not worth a cause.
@@ -16,7 +16,11 @@ const WORTH_IT: f64 = 0.05;
 
 /// Who waited for the CPUs meanwhile, and what they would have had. Who may have waited for a quota as long as for all else is
 /// left out: that is told by its own rule, and what he waited for CPUs cannot be told apart.
-pub(super) fn of(spinner: &Spinner<'_>, ev: &Evidence<'_>, world: &World<'_>) -> Option<(Subject, Loss)> {
+pub(super) fn of(
+    spinner: &Spinner<'_>,
+    ev: &Evidence<'_>,
+    world: &FairShareModel<'_>,
+) -> Option<(Subject, Loss)> {
     let own = &ev.recording().meta.own_pids;
     let mut lift = Lift::default();
     let mut others = BTreeSet::new();
@@ -52,7 +56,7 @@ pub(super) fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
 }
 
 /// Who waited for CPUs, the process that waited most first.
-fn waiters(world: &World<'_>, others: &BTreeSet<usize>) -> Subject {
+fn waiters(world: &FairShareModel<'_>, others: &BTreeSet<usize>) -> Subject {
     let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns)).filter(|(_, ns)| *ns > 0);
     names::processes(world.tasks(), others.iter().filter_map(waited)).unwrap_or_else(Subject::host)
 }

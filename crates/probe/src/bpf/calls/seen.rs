@@ -2,7 +2,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use whyslow_model::timeline::Mix;
+use whyslow_model::timeline::StateTimes;
 
 use super::names::{Names, OTHER_FILES};
 use super::skel::types::{call_entry, call_slow};
@@ -36,7 +36,7 @@ pub struct Row {
     /// The longest.
     pub worst_ns: u64,
     /// How it was spent.
-    pub split: Mix,
+    pub split: StateTimes,
 }
 
 /// One call.
@@ -59,14 +59,14 @@ pub struct Single {
     /// It has not come back.
     pub open: bool,
     /// How it was spent.
-    pub split: Mix,
+    pub split: StateTimes,
     /// The caller's user stack, innermost first.
     pub frames: Vec<u64>,
 }
 
 /// What the probe saw.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Raw {
     /// Sums of calls that ended.
     pub rows: Vec<Row>,
     /// Slow calls, calls whose stack was taken, and all that are open.
@@ -167,15 +167,15 @@ impl Single {
 }
 
 /// What was not off the CPU was on it.
-fn mix(ns: u64, [runnable_ns, io_ns, blocked_ns, sleep_ns]: &[u64; 4]) -> Mix {
-    let waits = Mix {
+fn mix(ns: u64, [runnable_ns, io_ns, blocked_ns, sleep_ns]: &[u64; 4]) -> StateTimes {
+    let waits = StateTimes {
         runnable_ns: *runnable_ns,
         io_ns: *io_ns,
         blocked_ns: *blocked_ns,
         sleep_ns: *sleep_ns,
-        ..Mix::default()
+        ..StateTimes::default()
     };
-    Mix { running_ns: ns.saturating_sub(waits.total_ns()), ..waits }
+    StateTimes { running_ns: ns.saturating_sub(waits.total_ns()), ..waits }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ const BLOCK: usize = 512;
 const LONG_NAME: u64 = 64 << 10;
 
 /// The members of a tar.
-pub struct Members<R> {
+pub struct TarReader<R> {
     from: R,
     /// Bytes until the next header.
     ahead: u64,
@@ -27,10 +27,10 @@ struct Header {
     path: Vec<u8>,
 }
 
-impl<R: BufRead> Members<R> {
+impl<R: BufRead> TarReader<R> {
     /// The members of `from`.
     pub fn of(from: R) -> Self {
-        Members { from, ahead: 0, long_name: None }
+        TarReader { from, ahead: 0, long_name: None }
     }
 
     /// Path and size of the next plain file; `None` at the mark that ends a tar.
@@ -106,7 +106,7 @@ impl<R: BufRead> Members<R> {
 
 /// The contents of one member; a member that ends before its size is an error.
 pub struct Body<'m, R> {
-    members: &'m mut Members<R>,
+    members: &'m mut TarReader<R>,
     left: u64,
 }
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn paths(tar: &[u8]) -> (Vec<String>, Option<Halt>) {
-        let mut members = Members::of(tar);
+        let mut members = TarReader::of(tar);
         let mut paths = Vec::new();
         loop {
             match members.next() {

@@ -10,7 +10,7 @@ use crate::{flame, store};
 
 /// Files to be written.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Keeping {
+pub struct SaveArgs {
     /// Save the recording, too, for `whyslow report FILE`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub struct FlameArg {
     flame: Option<PathBuf>,
 }
 
-impl Keeping {
+impl SaveArgs {
     /// A file that cannot be made is said before the window, not after it.
     pub fn must_be_writable(&self) -> Result<()> {
         self.output.as_deref().map_or(Ok(()), |file| can_be_written("save recording", file))?;
@@ -45,7 +45,7 @@ impl Keeping {
 }
 
 impl FlameArg {
-    /// As of [`Keeping`].
+    /// As of [`SaveArgs`].
     pub fn must_be_writable(&self) -> Result<()> {
         self.flame.as_deref().map_or(Ok(()), |file| can_be_written("draw flame graph", file))
     }

@@ -1,4 +1,4 @@
-//! Whom `attach` follows, and when they are gone.
+//! TargetArgs `attach` follows, and when they are gone.
 
 mod cgroup;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::budget::Budget;
-use super::{Files, ROWS, Rate, Row, Seen};
+use super::{Files, ROWS, Rate, RawFiles, Row};
 
 /// CPU time that this may take each second, mostly of one second.
 const SLICE: Duration = Duration::from_millis(30);
@@ -33,7 +33,7 @@ fn in_order() -> impl Iterator<Item = &'static Row> {
 
 impl Files {
     /// Some of the rows that are left.
-    pub(super) fn read_ahead(&mut self, at: Duration, seen: &mut Seen) {
+    pub(super) fn read_ahead(&mut self, at: Duration, seen: &mut RawFiles) {
         let slice = Budget::new(SLICE, SLICE * 10);
         let mut late = false;
         for row in in_order().skip(self.ahead) {
@@ -59,16 +59,16 @@ mod tests {
     #[test]
     fn each_row_is_read_early_or_at_the_end_and_none_twice() {
         let mut files = Files::open(std::path::Path::new("/"));
-        let (mut early, mut late) = (Seen::default(), Seen::default());
+        let (mut early, mut late) = (RawFiles::default(), RawFiles::default());
         for second in 1..100 {
             files.read(Moment::Second, Duration::from_secs(second), &[], &mut early);
         }
         assert_eq!(files.ahead, in_order().count());
         files.read(Moment::End, Duration::from_secs(100), &[], &mut late);
         let once = "sys/devices/system/clocksource/clocksource0/current_clocksource";
-        let count = |seen: &Seen| seen.frames.iter().filter(|frame| frame.name == once).count();
+        let count = |seen: &RawFiles| seen.snapshots.iter().filter(|snapshot| snapshot.name == once).count();
         assert_eq!((count(&early), count(&late)), (1, 0));
-        let log = |seen: &Seen| seen.frames.iter().any(|frame| frame.name == "dev/kmsg");
+        let log = |seen: &RawFiles| seen.snapshots.iter().any(|snapshot| snapshot.name == "dev/kmsg");
         assert!(!log(&early));
     }
 }

@@ -1,4 +1,4 @@
-//! What came of one row: frames, and at most a few words about what is missing.
+//! What came of one row: snapshots, and at most a few words about what is missing.
 //!
 //! A file of its own name is missed by that name. A row of many files (per CPU, per cgroup, a list of sysctls) is missed
 //! as a row, by its pattern, and only if none of its files is there: most kernels lack one or the other.
@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use whyslow_model::{Frame, Missing};
+use whyslow_model::{FileSnapshot, Missing};
 
-use super::Seen;
+use super::RawFiles;
 use super::absent;
 use super::table::Row;
 use crate::addresses::hide_in_frame;
@@ -17,14 +17,14 @@ use crate::addresses::hide_in_frame;
 pub(super) type Noted = BTreeSet<String>;
 
 /// Notes `missing`, unless its subject was noted before.
-pub(super) fn note(missing: Missing, noted: &mut Noted, seen: &mut Seen) {
+pub(super) fn note(missing: Missing, noted: &mut Noted, seen: &mut RawFiles) {
     if noted.insert(missing.what().to_owned()) {
         seen.missing.push(missing.into());
     }
 }
 
 /// One row while its files are read.
-pub(super) struct Tally {
+pub(super) struct RowResult {
     row: &'static Row,
     got: usize,
     failures: Vec<(String, io::Error)>,
@@ -32,20 +32,20 @@ pub(super) struct Tally {
     skipped: Option<(String, String)>,
 }
 
-impl Tally {
-    pub fn of(row: &'static Row) -> Tally {
-        Tally { row, got: 0, failures: Vec::new(), skipped: None }
+impl RowResult {
+    pub fn of(row: &'static Row) -> RowResult {
+        RowResult { row, got: 0, failures: Vec::new(), skipped: None }
     }
 
     /// A file was read.
-    pub fn took(&mut self, mut frame: Frame, whole: bool, noted: &mut Noted, seen: &mut Seen) {
+    pub fn took(&mut self, mut snapshot: FileSnapshot, whole: bool, noted: &mut Noted, seen: &mut RawFiles) {
         self.got += 1;
-        hide_in_frame(&mut frame);
+        hide_in_frame(&mut snapshot);
         if !whole {
-            let reason = format!("only {} bytes of it are kept", frame.bytes.len());
-            note(Missing::skipped(format!("the rest of {}", frame.name), reason), noted, seen);
+            let reason = format!("only {} bytes of it are kept", snapshot.bytes.len());
+            note(Missing::skipped(format!("the rest of {}", snapshot.name), reason), noted, seen);
         }
-        seen.frames.push(frame);
+        seen.snapshots.push(snapshot);
     }
 
     /// A file could not be read.
@@ -61,7 +61,7 @@ impl Tally {
     }
 
     /// Says what is missing. `found`: the row's patterns gave files to try.
-    pub fn settle(self, live: bool, found: bool, noted: &mut Noted, seen: &mut Seen) {
+    pub fn settle(self, live: bool, found: bool, noted: &mut Noted, seen: &mut RawFiles) {
         let row = self.row;
         let plain = !row.pattern.contains(['{', '*']);
         let listed = !row.patterns().iter().any(|pattern| pattern.contains(['{', '*']));
@@ -97,7 +97,7 @@ fn is_absent(err: &io::Error) -> bool {
     err.raw_os_error().is_some_and(|errno| absent.contains(&errno))
 }
 
-/// Rows whose things a host need not have: nobody asked for processes, or the other cgroup version is in use.
+/// Rows whose devices a host need not have: nobody asked for processes, or the other cgroup version is in use.
 fn may_be_none(row: &Row) -> bool {
     ["{pid}", "{v1:", "{v2"].iter().any(|kind| row.pattern.contains(kind)) || row.read == super::Rate::Never
 }
@@ -109,23 +109,24 @@ mod tests {
     use super::super::rows::ROWS;
     use super::*;
 
-    fn settled(id: &str, outcomes: &[(&str, Result<&[u8], i32>)]) -> Seen {
+    fn settled(id: &str, outcomes: &[(&str, Result<&[u8], i32>)]) -> RawFiles {
         let row = ROWS.iter().find(|row| row.id == id).unwrap();
-        let (mut tally, mut noted, mut seen) = (Tally::of(row), Noted::new(), Seen::default());
+        let (mut result, mut noted, mut seen) = (RowResult::of(row), Noted::new(), RawFiles::default());
         for (name, outcome) in outcomes {
             match outcome {
                 Ok(bytes) => {
-                    let frame = Frame { at: Duration::ZERO, name: (*name).to_owned(), bytes: bytes.to_vec() };
-                    tally.took(frame, true, &mut noted, &mut seen);
+                    let snapshot =
+                        FileSnapshot { at: Duration::ZERO, name: (*name).to_owned(), bytes: bytes.to_vec() };
+                    result.took(snapshot, true, &mut noted, &mut seen);
                 }
-                Err(errno) => tally.failed((*name).to_owned(), io::Error::from_raw_os_error(*errno)),
+                Err(errno) => result.failed((*name).to_owned(), io::Error::from_raw_os_error(*errno)),
             }
         }
-        tally.settle(true, !outcomes.is_empty(), &mut noted, &mut seen);
+        result.settle(true, !outcomes.is_empty(), &mut noted, &mut seen);
         seen
     }
 
-    fn whats(seen: &Seen) -> Vec<&str> {
+    fn whats(seen: &RawFiles) -> Vec<&str> {
         seen.missing.iter().map(|note| note.missing.what()).collect()
     }
 
@@ -156,18 +157,18 @@ mod tests {
     fn psi_that_is_there_and_refuses_is_missed_by_its_name() {
         let seen = settled("psi-cpu", &[("proc/pressure/cpu", Err(libc::EOPNOTSUPP))]);
         assert_eq!(whats(&seen), ["proc/pressure/cpu"]);
-        assert!(seen.frames.is_empty());
+        assert!(seen.snapshots.is_empty());
     }
 
     #[test]
     fn what_is_kept_of_a_file_has_no_address() {
         let seen = settled("modules", &[("proc/modules", Ok(b"nfs 4096 0 - Live 0xffffffffc0a3b000\n"))]);
-        assert_eq!(seen.frames[0].bytes, b"nfs 4096 0 - Live 0x0000000000000000\n");
+        assert_eq!(seen.snapshots[0].bytes, b"nfs 4096 0 - Live 0x0000000000000000\n");
     }
 
     #[test]
     fn no_processes_asked_for_is_nothing_missing() {
-        assert_eq!(settled("process", &[]), Seen::default());
-        assert_eq!(settled("process", &[("proc/7/stat", Err(libc::ESRCH))]), Seen::default());
+        assert_eq!(settled("process", &[]), RawFiles::default());
+        assert_eq!(settled("process", &[("proc/7/stat", Err(libc::ESRCH))]), RawFiles::default());
     }
 }

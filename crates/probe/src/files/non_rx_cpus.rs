@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 
+use super::devices::Devices;
 use super::root::{Reads, Root};
-use super::things::Things;
 
 /// The CPUs of `allowed` that serve no receive queue; empty if there is none, or nothing is known.
-pub(super) fn cpus(root: &Root, things: &Things, allowed: &BTreeSet<u32>) -> BTreeSet<u32> {
+pub(super) fn cpus(root: &Root, devices: &Devices, allowed: &BTreeSet<u32>) -> BTreeSet<u32> {
     if !root.live {
         return BTreeSet::new();
     }
-    let nics: Vec<String> = things.get("nic").into_iter().flatten().map(|nic| nic.name.clone()).collect();
+    let nics: Vec<String> = devices.get("nic").into_iter().flatten().map(|nic| nic.name.clone()).collect();
     let mut lines = BTreeSet::new();
     for nic in &nics {
         for above in ["device/msi_irqs", "device/../msi_irqs"] {
@@ -127,9 +127,9 @@ NMI:          0          0   Non-maskable interrupts";
     #[test]
     fn root_the_quiet_cpus_are_some_of_ours_and_serve_no_nic() {
         let root = Root::open(std::path::Path::new("/"));
-        let most = super::super::things::Most { cpus: 512, disks: 1, nics: 64 };
-        let things = super::super::things::discover(&root, &most, |_, _, _| ());
-        let (quiet, ours) = (cpus(&root, &things, &allowed()), allowed());
+        let most = super::super::devices::Most { cpus: 512, disks: 1, nics: 64 };
+        let devices = super::super::devices::discover(&root, &most, |_, _, _| ());
+        let (quiet, ours) = (cpus(&root, &devices, &allowed()), allowed());
         println!("quiet: {quiet:?} of {ours:?}");
         assert!(quiet.is_subset(&ours));
     }

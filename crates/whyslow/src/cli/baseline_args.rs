@@ -9,13 +9,13 @@ use crate::store;
 
 /// A recording to compare with.
 #[derive(Debug, Clone, clap::Args)]
-pub struct BesideArg {
+pub struct BaselineArgs {
     /// Compare the CPUs' speed with this recording, made earlier on this host or on a twin
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 }
 
-impl BesideArg {
+impl BaselineArgs {
     /// Before the window: what cannot be opened is not found out after it.
     pub fn open(&self) -> Result<Option<Recording>> {
         let open = |file: &PathBuf| store::open(file).context("cannot use the baseline");

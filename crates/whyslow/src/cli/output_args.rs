@@ -14,7 +14,7 @@ use crate::{ending, interrupt, priority};
 
 /// How to tell it.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Telling {
+pub struct OutputArgs {
     /// Print JSON (docs/json.md describes it) instead of text
     #[arg(long)]
     json: bool,
@@ -25,12 +25,12 @@ pub struct Telling {
 
 /// How to tell it, and what it is compared with.
 #[derive(Debug)]
-pub struct Beside<'t> {
-    telling: &'t Telling,
+pub struct Compared<'t> {
+    output: &'t OutputArgs,
     baseline: Option<&'t Recording>,
 }
 
-impl Beside<'_> {
+impl Compared<'_> {
     /// Examine and print. `focus`: about whom.
     pub fn tell(
         &self,
@@ -50,18 +50,18 @@ impl Beside<'_> {
         out: &mut dyn Write,
     ) -> Result<Document> {
         let document = examine(recording, self.baseline, focus)?;
-        let how = self.telling;
+        let how = self.output;
         let page = if how.json { json(&document) } else { text(&document, &how.style(&io::stdout())) };
         say(out, &page)?;
         Ok(document)
     }
 }
 
-impl Telling {
+impl OutputArgs {
     /// Compared with `baseline`.
     #[must_use]
-    pub fn beside<'t>(&'t self, baseline: Option<&'t Recording>) -> Beside<'t> {
-        Beside { telling: self, baseline }
+    pub fn compared_with<'t>(&'t self, baseline: Option<&'t Recording>) -> Compared<'t> {
+        Compared { output: self, baseline }
     }
 
     /// For a command whose standard output is its own: text to stderr, JSON as the last line of stdout.
@@ -86,7 +86,7 @@ impl Telling {
 
 /// A host of which nothing at all was seen has not been looked at.
 pub fn outcome(recording: &Recording, document: &Document) -> Outcome {
-    if recording.tables.tasks.is_none() && recording.frames.is_empty() {
+    if recording.tables.tasks.is_none() && recording.snapshots.is_empty() {
         return Outcome::CouldNotLook;
     }
     Outcome::of(document)

@@ -5,10 +5,10 @@ use std::io::BufRead;
 use std::time::Duration;
 
 use whyslow_model::table::Tables;
-use whyslow_model::{FORMAT, Frame, Meta, Missing, MissingNote, Recording};
+use whyslow_model::{FORMAT, FileSnapshot, Meta, Missing, MissingNote, Recording};
 
 use super::lines::Lines;
-use super::write::{FrameLine, Head};
+use super::write::{Head, SnapshotLine};
 use super::{Halt, limit, names, order, shown, tables};
 
 /// Memory counted for each comma within a list in a line of JSON: it may separate two short strings. Those between the
@@ -19,10 +19,10 @@ const PER_MEMBER: u64 = 256;
 
 /// What was found so far.
 #[derive(Default)]
-pub struct Assembly {
+pub struct Loader {
     head: Option<Head>,
     missing: Vec<MissingNote>,
-    index: Vec<FrameLine<'static>>,
+    index: Vec<SnapshotLine<'static>>,
     tables: Tables,
     found: HashMap<String, Vec<u8>>,
     seen: HashSet<String>,
@@ -38,7 +38,7 @@ struct Version {
     whyslow: String,
 }
 
-impl Assembly {
+impl Loader {
     /// Was `whyslow.json` among the members?
     pub fn has_head(&self) -> bool {
         self.head.is_some()
@@ -71,15 +71,15 @@ impl Assembly {
                 })
                 .map(|complaint| self.missing.extend(complaint))
             }
-            "frames.ndjson" => {
+            "snapshots.ndjson" | "frames.ndjson" => {
                 let index = &mut self.index;
-                take_lines(path, body, &mut self.kept, size_of::<FrameLine>(), &mut |line| {
+                take_lines(path, body, &mut self.kept, size_of::<SnapshotLine>(), &mut |line| {
                     index.push(serde_json::from_slice(line)?);
                     Ok(())
                 })
                 .map(|complaint| self.missing.extend(complaint))
             }
-            _ if names::is_frame(path) => self.take_frame(path, size, body),
+            _ if names::is_snapshot(path) => self.take_snapshot(path, size, body),
             _ => self.take_table(path, size, body),
         }
     }
@@ -122,9 +122,9 @@ impl Assembly {
         Ok(())
     }
 
-    fn take_frame(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
-        if size > limit::FRAME {
-            let why = format!("it has {size} bytes, more than {} MiB", limit::FRAME >> 20);
+    fn take_snapshot(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
+        if size > limit::SNAPSHOT {
+            let why = format!("it has {size} bytes, more than {} MiB", limit::SNAPSHOT >> 20);
             self.missing.push(Missing::skipped(path, why).into());
             return Ok(());
         }
@@ -155,16 +155,16 @@ impl Assembly {
         });
         lost.extend(lost_tables);
 
-        let frames = self.frames(&lost_files, Duration::from_nanos(head.meta.window_ns));
+        let snapshots = self.snapshots(&lost_files, Duration::from_nanos(head.meta.window_ns));
         self.missing.extend(lost);
         let torn = match (head.torn, torn) {
             (Some(before), Some(now)) => Some(format!("{before}; then {now}")),
             (before, now) => before.or(now),
         };
-        Ok(Recording { meta: head.meta, frames, tables: self.tables, missing: self.missing, torn })
+        Ok(Recording { meta: head.meta, snapshots, tables: self.tables, missing: self.missing, torn })
     }
 
-    /// Files of which the first or the last frame is not there. A file with one end would show no change over the
+    /// Files of which the first or the last snapshot is not there. A file with one end would show no change over the
     /// window, which is a wrong answer and not an unknown one.
     fn lost_files(&self) -> Vec<String> {
         let ends = order::ends(self.index.iter().map(|line| &*line.name));
@@ -194,30 +194,30 @@ impl Assembly {
         lost
     }
 
-    /// The frames of the index in its order, then those that nobody listed, by time.
-    fn frames(&mut self, lost: &[String], window: Duration) -> Vec<Frame> {
+    /// The snapshots of the index in its order, then those that nobody listed, by time.
+    fn snapshots(&mut self, lost: &[String], window: Duration) -> Vec<FileSnapshot> {
         let lost: HashSet<&str> = lost.iter().map(String::as_str).collect();
-        let mut frames = Vec::new();
+        let mut snapshots = Vec::new();
         for line in std::mem::take(&mut self.index) {
             // Taken out: of two lines that name one member, which whyslow never writes, the first has it.
             let bytes = self.found.remove(&*line.member);
             if let Some(bytes) = bytes.filter(|_| !lost.contains(&*line.name)) {
-                frames.push(Frame {
+                snapshots.push(FileSnapshot {
                     at: Duration::from_nanos(line.at_ns),
                     name: line.name.into_owned(),
                     bytes,
                 });
             }
         }
-        let mut others: Vec<Frame> = Vec::new();
+        let mut others: Vec<FileSnapshot> = Vec::new();
         for (member, bytes) in self.found.drain() {
-            let (name, earlier) = names::frame_of(&member);
+            let (name, earlier) = names::snapshot_of(&member);
             let at = earlier.map_or(window, Duration::from_millis);
-            others.push(Frame { at, name: name.to_owned(), bytes });
+            others.push(FileSnapshot { at, name: name.to_owned(), bytes });
         }
         others.sort_by(|a, b| (a.at, &a.name).cmp(&(b.at, &b.name)));
-        frames.append(&mut others);
-        frames
+        snapshots.append(&mut others);
+        snapshots
     }
 
     /// Without `whyslow.json` it is a tree of copies: what these say about the host.

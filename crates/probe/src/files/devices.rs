@@ -1,4 +1,4 @@
-//! The things that patterns stand for: CPUs, disks, NICs, cgroups, and the patterns spelt out with them.
+//! The devices that patterns stand for: CPUs, disks, NICs, cgroups, and the patterns spelt out with them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -6,10 +6,10 @@ use std::ffi::CString;
 use super::name::printable;
 use super::root::Root;
 
-/// One file: where it is, and what its frame is called.
+/// One file: where it is, and what its snapshot is called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Name of the frame.
+    /// Name of the snapshot.
     pub name: String,
     /// Path below the root.
     pub path: CString,
@@ -17,19 +17,19 @@ pub(super) struct Place {
 
 /// A thing: its bytes, and how it is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Thing {
+pub(super) struct Device {
     pub raw: Vec<u8>,
     pub name: String,
 }
 
-impl Thing {
-    pub fn new(raw: &[u8], live: bool) -> Thing {
-        Thing { raw: raw.to_vec(), name: printable(raw, live) }
+impl Device {
+    pub fn new(raw: &[u8], live: bool) -> Device {
+        Device { raw: raw.to_vec(), name: printable(raw, live) }
     }
 }
 
-/// Things by what patterns call them ("cpu", "v1:memory:top").
-pub(super) type Things = BTreeMap<String, Vec<Thing>>;
+/// Devices by what patterns call them ("cpu", "v1:memory:top").
+pub(super) type Devices = BTreeMap<String, Vec<Device>>;
 
 /// No directory gives more files to a `*` than this: idle states, nodes, policies, vulnerabilities.
 const MOST_PER_STAR: usize = 1024;
@@ -43,8 +43,8 @@ pub(super) struct Most {
 }
 
 /// Finds CPUs, disks and NICs. Tells `skipped` of those beyond `most`: what, how many there are, how many are taken.
-pub(super) fn discover(root: &Root, most: &Most, mut skipped: impl FnMut(&str, usize, usize)) -> Things {
-    let mut things = Things::new();
+pub(super) fn discover(root: &Root, most: &Most, mut skipped: impl FnMut(&str, usize, usize)) -> Devices {
+    let mut devices = Devices::new();
     for (kind, dir, most) in [
         ("cpu", c"sys/devices/system/cpu", most.cpus),
         ("disk", c"sys/block", most.disks),
@@ -62,9 +62,9 @@ pub(super) fn discover(root: &Root, most: &Most, mut skipped: impl FnMut(&str, u
             skipped(kind, names.len(), most);
             names.truncate(most);
         }
-        things.insert(kind.to_owned(), names.iter().map(|name| Thing::new(name, root.live)).collect());
+        devices.insert(kind.to_owned(), names.iter().map(|name| Device::new(name, root.live)).collect());
     }
-    things
+    devices
 }
 
 fn cpu_number(name: &[u8]) -> Option<u32> {
@@ -83,12 +83,12 @@ fn rank(root: &Root, kind: &str, name: &[u8]) -> u8 {
     }
 }
 
-/// All files of a pattern. Things that are not known give none.
-pub(super) fn places(root: &Root, pattern: &str, things: &Things) -> Vec<Place> {
+/// All files of a pattern. Devices that are not known give none.
+pub(super) fn places(root: &Root, pattern: &str, devices: &Devices) -> Vec<Place> {
     let mut begun = vec![(Vec::new(), String::new())];
     for part in pattern.split('/') {
         begun = if let Some(kind) = part.strip_prefix('{').and_then(|p| p.strip_suffix('}')) {
-            let known = things.get(kind).map_or(&[][..], Vec::as_slice);
+            let known = devices.get(kind).map_or(&[][..], Vec::as_slice);
             let pairs = begun.iter().flat_map(|before| known.iter().map(move |thing| (before, thing)));
             pairs.map(|(before, thing)| joined(before, &thing.raw, &thing.name)).collect()
         } else if part.contains('*') {
@@ -144,11 +144,11 @@ mod tests {
             std::fs::create_dir_all(dir.path().join("cpu0").join(state)).unwrap();
         }
         let root = Root::open(dir.path());
-        let things = Things::from([("cpu".to_owned(), vec![Thing::new(b"cpu0", false)])]);
+        let devices = Devices::from([("cpu".to_owned(), vec![Device::new(b"cpu0", false)])]);
         let names: Vec<_> =
-            places(&root, "{cpu}/state*/time", &things).into_iter().map(|place| place.name).collect();
+            places(&root, "{cpu}/state*/time", &devices).into_iter().map(|place| place.name).collect();
         assert_eq!(names, ["cpu0/state0/time", "cpu0/state1/time"]);
-        assert_eq!(places(&root, "{disk}/size", &things), []);
+        assert_eq!(places(&root, "{disk}/size", &devices), []);
     }
 
     #[test]
@@ -160,11 +160,11 @@ mod tests {
             std::fs::create_dir(cpus.join(format!("cpu{cpu}"))).unwrap();
         }
         let mut told = Vec::new();
-        let things = discover(&Root::open(dir.path()), &MOST, |kind, all, taken| {
+        let devices = discover(&Root::open(dir.path()), &MOST, |kind, all, taken| {
             told.push((kind.to_owned(), all, taken));
         });
         assert_eq!(told, [("cpu".to_owned(), 4096, 512)]);
-        assert_eq!(things["cpu"][511].name, "cpu511");
+        assert_eq!(devices["cpu"][511].name, "cpu511");
     }
 
     #[test]
@@ -176,8 +176,8 @@ mod tests {
         for nic in ["a0", "a1", "a2", "a3", "eth0/device"] {
             std::fs::create_dir_all(dir.path().join("sys/class/net").join(nic)).unwrap();
         }
-        let things = discover(&Root::open(dir.path()), &MOST, |_, _, _| ());
-        assert_eq!((things["disk"][0].name.as_str(), things["disk"].len()), ("vda", 4));
-        assert_eq!((things["nic"][0].name.as_str(), things["nic"].len()), ("eth0", 4));
+        let devices = discover(&Root::open(dir.path()), &MOST, |_, _, _| ());
+        assert_eq!((devices["disk"][0].name.as_str(), devices["disk"].len()), ("vda", 4));
+        assert_eq!((devices["nic"][0].name.as_str(), devices["nic"].len()), ("eth0", 4));
     }
 }
