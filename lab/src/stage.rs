@@ -6,7 +6,6 @@ pub mod fault_module;
 pub mod few_rights;
 pub mod held_lock;
 pub mod irqs_off;
-pub mod late_wake;
 pub mod loads;
 pub mod memory_high;
 pub mod part;
@@ -21,6 +20,7 @@ pub mod slow_cpu;
 pub mod slow_disk;
 pub mod slow_file;
 pub mod urgent;
+pub mod wakeup_latency;
 
 use std::collections::BTreeMap;
 use std::fs;

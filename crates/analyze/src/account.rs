@@ -7,7 +7,7 @@ use whyslow_model::table::Task;
 use whyslow_model::wait::TaskState;
 use whyslow_model::{Account, CgroupShare, Share, StateShare, seconds};
 
-use crate::{Evidence, hidden, names};
+use crate::{Evidence, cpu::hidden, names};
 
 /// Cgroups that are listed.
 const MOST_CGROUPS: usize = 8;

@@ -83,11 +83,11 @@ tables! {
     /// Calls of other CPUs that came late.
     cross_calls: CrossCall, CrossCalls;
     /// Timers that came late.
-    late_timers: LateTimer, LateCpus;
+    late_timers: LateTimer, IrqLatency;
     /// Times in which a CPU took no interrupt.
-    gaps: Gap, LateCpus;
+    gaps: Gap, IrqLatency;
     /// How late each CPU was, by its state.
-    latenesses: Lateness, LateCpus;
+    irq_latencies: IrqLatency, IrqLatency;
     /// Code in which busy threads were met.
     spins: Spin, OnCpuSamples;
 }

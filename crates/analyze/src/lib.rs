@@ -3,36 +3,20 @@
 #![forbid(unsafe_code)]
 
 mod account;
-mod allowed;
-pub mod calls;
-mod cpu_loss;
-mod cpu_room;
-mod cpus;
-mod demand;
-pub mod doing;
+pub mod cpu;
 mod evidence;
-mod fair;
-pub mod flame;
 pub mod focus;
-mod frames;
 pub mod graph;
 mod hashing;
-mod hidden;
-mod late;
+mod irq;
 pub mod locks;
-mod memory_loss;
+mod memory;
 pub mod names;
+mod net;
 mod one_story;
-mod own_work;
-mod parameters;
 pub mod parse;
-mod receive;
 pub mod rules;
-pub mod speed;
-pub mod spin;
-mod spread;
-pub mod syscalls;
-mod unpreempted;
+pub mod stacks;
 mod untraced;
 pub mod wait_reasons;
 
@@ -68,9 +52,9 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
         chains: chains(&ev),
         locks: locks::with(recording, ev.stacks()),
-        calls: calls::calls(recording),
-        slow_calls: calls::slow_calls(recording),
-        cpus: speed::rows(&ev),
+        calls: stacks::calls::calls(recording),
+        slow_calls: stacks::calls::slow_calls(recording),
+        cpus: cpu::speed::rows(&ev),
         missing: missing(recording),
         own_cost: OwnCost {
             cpu: std::time::Duration::from_nanos(meta.own_cpu_ns),

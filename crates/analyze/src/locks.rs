@@ -9,11 +9,12 @@ use whyslow_model::Recording;
 use whyslow_model::chain::{LockAccount, LockSite, LockWaits};
 use whyslow_model::timeline::{Lock, LockKind, Span};
 
-use crate::doing::OnCpu;
 use crate::hashing::{Set, Table};
+use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{LockName, Stacks, lock_name, taken_by};
 
 mod holders;
+pub(crate) mod own_work;
 
 /// Call sites told of one lock: the costliest.
 const SITES: usize = 8;

@@ -12,7 +12,6 @@ mod full_thread;
 mod idle_policy;
 mod irq_imbalance;
 mod irqs_off;
-mod late_cpu;
 mod leftover_debugging;
 mod listen_overflow;
 mod load_average;
@@ -31,6 +30,7 @@ mod softnet_drops;
 mod spin;
 mod steal;
 mod swap_in;
+mod wakeup_latency;
 mod zombie_cgroups;
 
 use whyslow_model::wait::{Detail, Reason};
@@ -95,7 +95,7 @@ pub const ALL: &[Rule] = &[
     idle_policy::RULE,
     irq_imbalance::RULE,
     irqs_off::RULE,
-    late_cpu::RULE,
+    wakeup_latency::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
     load_average::RULE,

@@ -13,7 +13,7 @@ pub const RULES: [&str; 15] = [
     "disk-latency",
     "full-thread",
     "irqs-off",
-    "late-cpu",
+    "wakeup-latency",
     "listen-overflow",
     "load-average",
     "lock-wait",

@@ -15,7 +15,7 @@ const SHOWN_BY: &[(&str, &[&str])] = &[
     ("a memory limit", &["memory-limit"]),
     ("swap", &["swap-in"]),
     ("too many dirty pages", &["dirty-throttling"]),
-    ("late CPUs", &["late-cpu"]),
+    ("IRQ latency", &["wakeup-latency"]),
     // At its cgroup's limit it is another matter, and has the same edge: told apart by what is waited for.
     ("want of memory on the host", &["reclaim: memory to be reclaimed"]),
 ];

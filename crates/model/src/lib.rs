@@ -5,7 +5,7 @@
 pub mod chain;
 mod document;
 mod finding;
-mod late;
+mod latency;
 mod missing;
 pub mod napi;
 mod pattern;

@@ -20,7 +20,7 @@ words! {
         /// Contention of kernel locks, and who held them.
         KernelLocks "kernel locks",
         /// Times in which a CPU took no interrupt, and timers that came late.
-        LateCpus "late CPUs",
+        IrqLatency "IRQ latency",
         /// Processes that want wake-ups to be quick.
         LatencyHolders "holders of wake-up limits",
         /// Listening sockets that turned connections away.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::late::{CrossCall, Gap, LateTimer, Lateness};
+pub use crate::latency::{CrossCall, Gap, IrqLatency, LateTimer};
 pub use crate::napi::{Poll, Socket};
 pub use crate::speed::{Loop, Speed};
 pub use crate::spin::{Met, Spin};
@@ -64,7 +64,7 @@ pub struct Tables {
     /// One row each time that a CPU took no interrupt for long although one was due.
     pub gaps: Option<Vec<Gap>>,
     /// One row a (CPU, state).
-    pub latenesses: Option<Vec<Lateness>>,
+    pub irq_latencies: Option<Vec<IrqLatency>>,
     /// One row a block of user code in which a thread was met often, with the code.
     pub spins: Option<Vec<Spin>>,
 }

@@ -17,7 +17,7 @@ pub mod connect;
 pub mod exits;
 pub mod ipi;
 pub mod irq;
-pub mod late;
+pub mod irq_latency;
 pub mod latency;
 pub mod locks;
 pub mod memory;

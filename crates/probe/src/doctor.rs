@@ -178,17 +178,17 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Rung> {
         "which process keeps CPUs from sleeping deeply",
         bpf::latency::Latency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
     );
-    let kernel = types.as_ref().map(bpf::late::Kernel::of).unwrap_or_default();
+    let kernel = types.as_ref().map(bpf::irq_latency::Kernel::of).unwrap_or_default();
     object(
-        "BPF: late CPUs",
-        "which CPU comes late to its interrupts, from which idle state or with interrupts off by whom",
-        bpf::late::Late::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), kernel).map(drop),
+        "BPF: IRQ latency",
+        "IRQ latency of each CPU: which idle state it woke from, or who kept interrupts off",
+        bpf::irq_latency::IrqLatency::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), kernel).map(drop),
     );
     object(
         "BPF: cross-CPU calls",
         "which CPU a thread that spins waits for",
         match kernel.calls {
-            true => Ok(()), // The object of late CPUs sees them.
+            true => Ok(()), // The object of IRQ latency sees them.
             false => bpf::ipi::Ipi::start(&mut MaybeUninit::uninit(), None).map(drop),
         },
     );

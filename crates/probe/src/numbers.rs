@@ -141,7 +141,7 @@ impl Numbers {
             cross_calls,
             late_timers,
             gaps,
-            latenesses: _,
+            irq_latencies: _,
             spins: _, // as samples
         } = tables;
         for task in tasks.iter_mut().flatten() {

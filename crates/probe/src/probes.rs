@@ -13,7 +13,8 @@ use std::time::Duration;
 use whyslow_model::{Missing, MissingNote};
 
 use crate::bpf::{
-    blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, pidns, programs, sched, tasks, work,
+    blkio, calls, connect, ipi, irq, irq_latency, locks, memory, napi, oncpu, pidns, programs, sched, tasks,
+    work,
 };
 use crate::kallsyms::Kallsyms;
 use crate::record::{Follow, Plan};
@@ -34,7 +35,7 @@ pub struct Probes<'slot> {
     locks: Option<locks::Locks<'slot>>,
     work: Option<work::Work<'slot>>,
     calls: Option<calls::Calls<'slot>>,
-    late: Option<late::Late<'slot>>,
+    irq_latency: Option<irq_latency::IrqLatency<'slot>>,
     ipi: Option<ipi::Ipi<'slot>>,
     napi: Option<napi::Napi<'slot>>,
     programs: Option<programs::Programs>,
@@ -149,8 +150,8 @@ impl Probes<'_> {
         if let Some(locks) = &mut self.locks {
             locks.begin();
         }
-        if let Some(late) = &mut self.late {
-            late.begin();
+        if let Some(irq_latency) = &mut self.irq_latency {
+            irq_latency.begin();
         }
     }
 

@@ -80,7 +80,7 @@ fn the_vocabulary_of_waits_is_documented_and_no_other() {
         Detail::KernelCode { function: name(), inside: none.clone() },
         Detail::Spinning { whom: Spin::Cpus, function: name() },
         Detail::UserCode { function: none },
-        Detail::LateCpu { why: name(), function: name() },
+        Detail::WakeupLatency { why: name(), function: name() },
         Detail::Short { of: Box::default(), woken_by: None },
         Detail::Smaller { parts: 2 },
         Detail::NotTraced { why: name() },

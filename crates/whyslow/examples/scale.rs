@@ -64,9 +64,9 @@ fn main() -> anyhow::Result<()> {
     }
     timed("chains", || whyslow_analyze::graph::chains(&recording));
     timed("locks", || whyslow_analyze::locks::locks(&recording));
-    timed("calls", || whyslow_analyze::calls::calls(&recording));
-    timed("slow calls", || whyslow_analyze::calls::slow_calls(&recording));
-    timed("cpus", || whyslow_analyze::speed::rows(&ev));
+    timed("calls", || whyslow_analyze::stacks::calls::calls(&recording));
+    timed("slow calls", || whyslow_analyze::stacks::calls::slow_calls(&recording));
+    timed("cpus", || whyslow_analyze::cpu::speed::rows(&ev));
     let document = timed("examine, all of it", || examine(&recording));
     timed("text", || whyslow_report::text(&document, &whyslow_report::Style::default()).len());
     timed("json", || whyslow_report::json(&document).len());

@@ -46,7 +46,7 @@ mod limit {
     /// Memory for what is kept of it, about. 100,000 tasks and as many cgroups take 250 MB by this count.
     pub const KEPT: u64 = 512 << 20;
     /// One kernel file. The largest that is recorded (/proc/interrupts with 4096 CPUs) has some 10 MB.
-    pub const FRAME: u64 = 64 << 20;
+    pub const SNAPSHOT: u64 = 64 << 20;
     /// `whyslow.json`; one line of a table (a stack of 127 frames with C++ names has some 50 kB).
     pub const TEXT: u64 = 1 << 20;
     /// Directory entries looked at in a folder.

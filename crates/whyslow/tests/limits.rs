@@ -141,7 +141,7 @@ fn root_under_a_cpu_quota_it_names_it_and_sheds_what_few_ask_for() {
         assert!(took <= window + within, "{percent} %, {verb}: {took:?} for {window:?}, not {within:?} more");
         let said = own_limits(&document);
         let named = format!("a CPU quota of {percent} % of a CPU in cgroup ");
-        for what in ["CPU speed", "late CPUs", "a part of the tables"] {
+        for what in ["CPU speed", "IRQ latency", "a part of the tables"] {
             let note = said.iter().find(|text| text.starts_with(what));
             let is_named = note.is_some_and(|text| text.contains(&named) && text.contains(limited.path()));
             assert!(is_named, "{percent} %, {verb}, {what}: {said:?}");

@@ -3,8 +3,8 @@
 pub(crate) mod actor;
 pub(crate) mod busy_wait;
 pub(crate) mod churn;
+pub(crate) mod cpu_latency;
 pub(crate) mod idle_states;
-pub(crate) mod late_cpus;
 pub(crate) mod memory_cgroup;
 pub(crate) mod net;
 pub(crate) mod nodes;
@@ -16,7 +16,7 @@ mod sys;
 use std::collections::BTreeMap;
 
 pub use actor::become_if_asked;
-pub use late_cpus::ask;
+pub use cpu_latency::ask;
 
 use crate::stage::part::Proof;
 

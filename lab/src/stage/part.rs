@@ -9,8 +9,8 @@ use whyslow_faults::{Draw, Span, Victim};
 
 pub use crate::plan::Facts;
 use crate::stage::{
-    Stage, cases, held_lock, irqs_off, late_wake, loads, memory_high, reclaim, saturated, scene, scheduler,
-    sleeping_work, slow_cpu, slow_file, urgent,
+    Stage, cases, held_lock, irqs_off, loads, memory_high, reclaim, saturated, scene, scheduler,
+    sleeping_work, slow_cpu, slow_file, urgent, wakeup_latency,
 };
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
@@ -137,7 +137,7 @@ parts! {
     FaultSpec {
         BusyWait(cases::busy_wait::Spec),
         Churn(cases::churn::Spec),
-        LateCpus(cases::late_cpus::Spec),
+        IrqLatency(cases::cpu_latency::Spec),
         Nodes(cases::nodes::Spec),
         Scene(scene::Spec),
         SlowServer(cases::slow_cpu::Spec),
@@ -148,7 +148,7 @@ parts! {
         Reclaim(reclaim::Spec),
         MemoryHigh(memory_high::Spec),
         IrqsOff(irqs_off::Spec),
-        LateWake(late_wake::Spec),
+        LateWake(wakeup_latency::Spec),
         SlowCpu(slow_cpu::Spec),
         FullThreads(saturated::Threads),
         Waiters(saturated::Waiters),

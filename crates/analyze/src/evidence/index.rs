@@ -9,11 +9,11 @@ use whyslow_model::{FileSnapshot, Missing, Probe};
 
 use super::Evidence;
 use super::losses::Once;
-use crate::cpu_loss::FairShareModel;
+use crate::cpu::loss::FairShareModel;
 use crate::graph::{HostChain, WaitGraph};
 use crate::hashing::Table;
-use crate::memory_loss::{self, Limited};
-use crate::unpreempted;
+use crate::irq::unpreempted;
+use crate::memory::loss::{self, Limited};
 use crate::wait_reasons::Stacks;
 
 /// Made when they are first asked for.
@@ -130,7 +130,7 @@ impl<'r> Evidence<'r> {
 
     /// All limits that made their cgroup's tasks reclaim.
     pub(crate) fn memory_limits(&self) -> Result<&[Limited<'r>], Missing> {
-        let limits = || memory_loss::limits(self);
+        let limits = || loss::limits(self);
         self.asked.once(&self.index.memory_limits, limits).as_deref().map_err(Clone::clone)
     }
 

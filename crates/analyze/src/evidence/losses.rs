@@ -50,9 +50,9 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
         Probe::SystemCalls => sum(&mut tables.calls.iter().flatten().map(|row| row.count)),
         // Its table has a row a task, and only its being full loses anything: rows are the least that was seen.
         Probe::MemoryEvents => sum(&mut tables.memory.iter().flatten().map(|_| 1)),
-        // Of what came late, each has its place among the latenesses, whether or not there was one for its row.
-        Probe::LateCpus => {
-            let late = sum(&mut tables.latenesses.iter().flatten().map(|row| row.late));
+        // Of what came late, each has its place among the irq_latencies, whether or not there was one for its row.
+        Probe::IrqLatency => {
+            let late = sum(&mut tables.irq_latencies.iter().flatten().map(|row| row.late));
             late.saturating_add(sum(&mut tables.gaps.iter().flatten().map(|_| 1)))
         }
         Probe::InterruptTime => {
@@ -144,17 +144,18 @@ mod tests {
     /// Of memory events rows are counted, of late CPUs what came late; of a probe that nobody counts any loss matters.
     #[test]
     fn no_loss_is_passed_over_because_it_cannot_be_compared() {
-        use whyslow_model::table::{Gap, Lateness, Memory};
+        use whyslow_model::table::{Gap, IrqLatency, Memory};
         let of = |what: &str, lost: u64| {
             let mut host = Fixture::second().with(|tables| {
                 tables.memory = Some(vec![Memory::default(); 1000]);
                 tables.gaps = Some(vec![Gap::default(); 100]);
-                tables.latenesses = Some(vec![Lateness { late: 900, count: 90_000, ..Lateness::default() }]);
+                tables.irq_latencies =
+                    Some(vec![IrqLatency { late: 900, count: 90_000, ..IrqLatency::default() }]);
             });
             host.0.meta.lost_events = vec![(what.into(), lost)];
             host.ev().whole(Probe::by_name(what).unwrap()).is_ok()
         };
-        for what in ["memory events", "late CPUs"] {
+        for what in ["memory events", "IRQ latency"] {
             assert_eq!((of(what, 10), of(what, 40_000)), (true, false), "{what}");
         }
         assert_eq!((of("interrupt time", 0), of("interrupt time", 1)), (true, false), "nothing was noted");

@@ -8,9 +8,9 @@ use whyslow_model::wait::{Detail, Reason, Thing};
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
 use super::split::split_many;
-use crate::doing::asks_cpus;
 use crate::hashing::Table;
-use crate::late::Reasons;
+use crate::irq::latency::Reasons;
+use crate::stacks::doing::asks_cpus;
 
 /// What one thread waited for: a CPU in some state.
 type Of = (u32, Option<u32>);
@@ -64,8 +64,8 @@ impl<'r> Asked<'r> {
         let nobody = graph.no_one();
         let node = |what: Detail, ns| {
             let key = Key {
-                sort: Sort::LateCpu,
-                reason: Reason::LateCpu,
+                sort: Sort::WakeupLatency,
+                reason: Reason::WakeupLatency,
                 who: nobody.key,
                 what: graph.details.id(what),
             };
@@ -75,7 +75,7 @@ impl<'r> Asked<'r> {
         for (((cpu, state), late), part) in late.iter().zip(&parts) {
             let why = self.reasons.words(*cpu, *state);
             let function = late.function.1.to_owned();
-            let mut leaf = node(Detail::LateCpu { why, function }, *part);
+            let mut leaf = node(Detail::WakeupLatency { why, function }, *part);
             leaf.function = Some(graph.names.id(late.function.1));
             (leaf.count, leaf.worst) = (late.count, late.worst);
             nodes.push(leaf);

@@ -9,7 +9,7 @@ use whyslow_model::{Culprit, Hop, SubjectKind};
 
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
-use crate::fair::MAX_DEPTH;
+use crate::cpu::fair::MAX_DEPTH;
 use crate::wait_reasons::Class;
 
 /// The id of a culprit that nobody saw.
@@ -54,7 +54,7 @@ impl Graph<'_> {
             (Sort::Ready, _) => self.cpu(node),
             (Sort::Quota, _) => self.quota(node.pid),
             (Sort::Event, _) => thing(SubjectKind::Kernel),
-            (Sort::LateCpu, _) => thing(SubjectKind::Cpu),
+            (Sort::WakeupLatency, _) => thing(SubjectKind::Cpu),
             (Sort::Wait | Sort::Short, Some(Class::Device)) => self.device(node, &what),
             (Sort::Wait | Sort::Short, Some(Class::Limit)) => thing(SubjectKind::Limit),
             (Sort::Wait | Sort::Short, Some(Class::Peer)) => thing(SubjectKind::Socket),

@@ -6,7 +6,7 @@ use super::facts::{Graph, Who};
 use super::names::{DetailId, Details, Name, Names};
 use super::node::{MOST_PARTS, Node, Sort, merged, rest};
 use super::split::split_many;
-use crate::doing::Doing;
+use crate::stacks::doing::Doing;
 
 /// A stretch below this, in ns, is one of thousands that a chain of short waits is made of ...
 const SHORT: u64 = 10_000_000;

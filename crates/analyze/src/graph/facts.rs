@@ -14,8 +14,8 @@ use super::ended::Ended;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
 use super::timeline::Line;
-use crate::doing::OnCpu;
 use crate::hashing::Table;
+use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{Class, Stacks, WaitKind};
 
 /// Windows are shorter (13 days).

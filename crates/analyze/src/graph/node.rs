@@ -26,7 +26,7 @@ pub(super) enum Sort {
     /// Not a task's doing: a timer, a device, a grace period.
     Event,
     /// A CPU that was asked and did not come.
-    LateCpu,
+    WakeupLatency,
     /// They wait for each other.
     Cycle,
     /// Nobody ended the wait in the window.

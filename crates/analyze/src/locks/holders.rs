@@ -8,8 +8,8 @@ use whyslow_model::chain::Holder;
 use whyslow_model::timeline::{Context, Hold, LockWait, Span, State};
 use whyslow_model::wait::{Deed, Detail, Who};
 
-use crate::doing::OnCpu;
 use crate::hashing::Table;
+use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{self, Stacks, released_by};
 
 /// Holders told of one lock: those who caused the most waiting.

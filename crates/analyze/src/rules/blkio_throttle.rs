@@ -12,9 +12,9 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, command, s
 
 use super::Rule;
 use crate::Evidence;
+use crate::cpu::spread::{self, Loss};
 use crate::hashing::{Set, Table};
 use crate::names;
-use crate::spread::{self, Loss};
 
 mod nested;
 use nested::{Done, Named};

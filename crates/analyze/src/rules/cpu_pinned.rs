@@ -15,8 +15,8 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, c
 
 use super::Rule;
 use crate::Evidence;
-use crate::allowed::Cpus;
-use crate::cpu_loss::{FairShareModel, LEFT_OVER, Lift, Loss, Room};
+use crate::cpu::allowed::Cpus;
+use crate::cpu::loss::{FairShareModel, LEFT_OVER, Lift, Loss, Room};
 use crate::hashing::Table;
 use crate::names;
 use crate::parse::cpulist;

@@ -14,8 +14,8 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, SubjectKind, com
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::{FairShareModel, LEFT_OVER, Loss};
-use crate::fair::MAX_DEPTH;
+use crate::cpu::fair::MAX_DEPTH;
+use crate::cpu::loss::{FairShareModel, LEFT_OVER, Loss};
 use crate::hashing::Table;
 use crate::names;
 

@@ -15,11 +15,11 @@ use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind,
 
 use super::{Rule, lock_wait};
 use crate::Evidence;
-use crate::doing::OnCpu;
-use crate::frames::symbol;
+use crate::cpu::spread;
 use crate::graph::HostChain;
 use crate::hashing::Set;
-use crate::spread;
+use crate::stacks::doing::OnCpu;
+use crate::stacks::symbol;
 use crate::wait_reasons::Class;
 
 /// The rule.

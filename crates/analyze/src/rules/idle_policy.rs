@@ -10,9 +10,9 @@ use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind, comm
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpus;
+use crate::cpu::numbers;
+use crate::cpu::parameters::{self, Effect};
 use crate::evidence::IdleState;
-use crate::parameters::{self, Effect};
 use crate::parse::cpulist;
 
 /// The rule.
@@ -103,7 +103,7 @@ fn differences(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opt
         .iter()
         .filter(|(how, _)| **how != most)
         .map(|(how, cpus)| {
-            format!("{} may use {}", cpus::named(cpus), if how.is_empty() { "none" } else { how })
+            format!("{} may use {}", numbers::named(cpus), if how.is_empty() { "none" } else { how })
         })
         .collect();
     let title = format!("CPUs differ in their idle states: {}; the others may use {most}", others.join("; "));
@@ -140,7 +140,7 @@ fn slow(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Option<Fin
     let title = format!(
         "{} slept in idle state {name} for {} of the time; by its driver's own account it takes {latency} us to leave: \
          whatever they are woken for comes that much later",
-        cpus::named(&cpus),
+        numbers::named(&cpus),
         Share::of(share.min(1.0), 1.0),
     );
     Some(

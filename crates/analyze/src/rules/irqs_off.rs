@@ -2,7 +2,7 @@
 //!
 //! Signal: timers and calls that a running CPU took late, and the kernel stack at that moment, which is that of who let
 //! interrupts in again. Lost: what threads waited for their timers and calls on that CPU, and those that were ready for it.
-//! Not this rule: CPUs that wake slowly (`late-cpu`), long handlers and softirqs, in which interrupts are on.
+//! Not this rule: CPUs that wake slowly (`wakeup-latency`), long handlers and softirqs, in which interrupts are on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
-use super::late_cpu::waited;
+use super::wakeup_latency::waited;
 use crate::Evidence;
-use crate::late::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
+use crate::irq::latency::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -28,7 +28,7 @@ pub const RULE: Rule = Rule {
           instruction that lets interrupts in (x86), if such gaps are more than 40 % of the time that was seen in it, and more \
           than 30 % of all gaps of that CPU while it ran: firmware and hypervisors stop a CPU wherever it is. Where the instruction is not \
           known it must be twice as much as elsewhere. What the hypervisor says it took is taken off each gap (KVM), else it must be \
-          less than half of them, as must be the times in which a virtual CPU stood still where interrupts are on; or nobody is named. Time lost = lateness of \
+          less than half of them, as must be the times in which a virtual CPU stood still where interrupts are on; or nobody is named. Time lost = latency of \
           threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's \
           gaps, and the wait of threads that were ready for this CPU during them. The lower bound leaves out the timers: a \
           sleep may be the better for being longer.",

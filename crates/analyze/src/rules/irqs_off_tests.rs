@@ -3,7 +3,7 @@ use whyslow_model::timeline::Span;
 use whyslow_model::{Kind, Recording};
 
 use super::*;
-use crate::late::fixture::{gap, host};
+use crate::irq::latency::fixture::{gap, host};
 
 const OFF: [&str; 4] = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "sort_rows", "kthread"];
 const MS: u64 = 1_000_000;
@@ -77,7 +77,7 @@ fn is_quiet_when_cpus_take_their_interrupts() {
 
 #[test]
 fn says_so_when_it_cannot_tell() {
-    assert_eq!(check(&Evidence::of(&host())).unwrap_err().to_string(), "late CPUs was not recorded");
+    assert_eq!(check(&Evidence::of(&host())).unwrap_err().to_string(), "IRQ latency was not recorded");
 }
 
 #[test]

@@ -16,10 +16,10 @@ use whyslow_model::{Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
+use crate::cpu::spread;
 use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
+use crate::locks::own_work::{OwnWork, Whose, blamed};
 use crate::names;
-use crate::own_work::{OwnWork, Whose, blamed};
-use crate::spread;
 use crate::wait_reasons::{self, Class};
 
 /// The rule.

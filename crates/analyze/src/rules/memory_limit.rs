@@ -13,10 +13,10 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, Not, Share, Sub
 
 use super::Rule;
 use crate::Evidence;
-use crate::memory_loss::{Limited, is_v1};
+use crate::cpu::spread::{self, Loss};
+use crate::memory::loss::{Limited, is_v1};
 use crate::names;
 use crate::shell::quoted;
-use crate::spread::{self, Loss};
 
 mod held;
 pub(super) mod nested;

@@ -11,8 +11,8 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Probe, Subject, Subject
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpus;
-use crate::speed::{
+use crate::cpu::numbers;
+use crate::cpu::speed::{
     Against, CpuSpeeds, Measured, Reason, Reasons, SLOW, Verdict, Victims, of_disks, reasons, requester,
     victims,
 };
@@ -109,13 +109,13 @@ fn speeds(ev: &Evidence<'_>) -> Result<CpuSpeeds, Missing> {
 /// "CPU 3 is 1.5 times slower than the median CPU: governor powersave keeps it at ...".
 pub(super) fn slower(group: &Group) -> String {
     let is = if group.cpus.len() == 1 { "is" } else { "are" };
-    format!("{} {is} {}{}", cpus::named(&group.numbers()), compared(group), because(group))
+    format!("{} {is} {}{}", numbers::named(&group.numbers()), compared(group), because(group))
 }
 
 /// The same as a place: "CPU 3, which is 1.5 times slower than ...".
 pub(super) fn slow_place(group: &Group) -> String {
     let is = if group.cpus.len() == 1 { "is" } else { "are" };
-    format!("{}, which {is} {}", cpus::named(&group.numbers()), compared(group))
+    format!("{}, which {is} {}", numbers::named(&group.numbers()), compared(group))
 }
 
 fn compared(group: &Group) -> String {
@@ -180,12 +180,12 @@ pub(super) fn culprit(group: &Group) -> Culprit {
         Some((reason, file)) => Culprit::new(
             SubjectKind::Kernel,
             reason.kind,
-            format!("{} of {}", reason.kind, cpus::named(&cpus)),
+            format!("{} of {}", reason.kind, numbers::named(&cpus)),
         )
         .at_file(file),
         None => {
             let id = cpus.first().map_or_else(String::new, |cpu| format!("cpu{cpu}"));
-            Culprit::new(SubjectKind::Cpu, id, cpus::named(&cpus))
+            Culprit::new(SubjectKind::Cpu, id, numbers::named(&cpus))
         }
     }
 }
@@ -266,7 +266,7 @@ fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
     let words = format!(
         "governor powersave of {} keeps {} at {} of {} MHz; no loss was measured",
         policy.driver,
-        cpus::named(&cpus),
+        numbers::named(&cpus),
         lowest / 1000,
         highest / 1000
     );

@@ -4,8 +4,8 @@ use whyslow_model::Kind;
 use whyslow_model::table::{Speed, Task};
 
 use super::*;
+use crate::cpu::speed::measured_tests::{WINDOW, speed};
 use crate::evidence::fixture::Fixture;
-use crate::speed::measured_tests::{WINDOW, speed};
 
 /// A host of the CPUs in `rows`; a thread is bound to CPU 1 and ran all the time.
 fn host(rows: Vec<Speed>) -> Fixture {

@@ -18,7 +18,7 @@ use whyslow_model::{Culprit, Finding, Missing, Not, Subject, SubjectKind};
 use self::case::{Case, cases};
 use super::Rule;
 use crate::Evidence;
-use crate::receive::{State, receiving, symptoms};
+use crate::net::receive::{State, receiving, symptoms};
 
 pub const RULE: Rule = Rule {
     id: "slow-receiver",

@@ -5,9 +5,9 @@ use whyslow_model::table::{Cpu, Poll, Run, Sample, Socket, Speed, Task, Wait};
 use whyslow_model::timeline::{Span, Stack, State as Was};
 
 use super::*;
+use crate::cpu::speed::measured_tests::{WINDOW, speed};
 use crate::evidence::fixture::Fixture;
 use crate::rules;
-use crate::speed::measured_tests::{WINDOW, speed};
 
 const SECOND: u64 = 1_000_000_000;
 const READER: u32 = 7;

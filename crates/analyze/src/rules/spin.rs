@@ -10,9 +10,9 @@ use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind,
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu_loss::FairShareModel;
+use crate::cpu::loss::FairShareModel;
+use crate::cpu::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
 use crate::parse::cpulist;
-use crate::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
 
 mod full;
 #[cfg(test)]

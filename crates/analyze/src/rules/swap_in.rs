@@ -12,10 +12,10 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, com
 use super::Rule;
 use super::memory_limit::{file_of, files, nested};
 use crate::Evidence;
-use crate::memory_loss::Limited;
+use crate::cpu::spread::{self, Loss};
+use crate::memory::loss::Limited;
 use crate::names;
 use crate::shell::quoted;
-use crate::spread::{self, Loss};
 
 /// The rule.
 pub const RULE: Rule = Rule {

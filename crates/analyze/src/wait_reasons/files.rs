@@ -5,7 +5,7 @@ use whyslow_model::timeline::State;
 use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Thing};
 
 use super::{Class, Wait, WaitKind, storage, time};
-use crate::frames::symbol;
+use crate::stacks::symbol;
 
 pub(super) fn pipe_read(_: &Wait<'_>) -> WaitKind {
     WaitKind::thing(Thing::PipeData, Class::Handed)

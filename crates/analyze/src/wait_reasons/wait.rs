@@ -3,8 +3,8 @@
 use whyslow_model::timeline::{Context, Span, State};
 
 use super::Stacks;
-use crate::frames::symbol;
-use crate::syscalls::syscall_name;
+use crate::stacks::symbol;
+use crate::stacks::syscalls::syscall_name;
 
 /// Functions that every sleep passes through: they say nothing. kernel/sched/core.c, kernel/time/sleep_timeout.c,
 /// kernel/sched/wait.c, kernel/sched/wait_bit.c.

@@ -110,7 +110,7 @@ pub enum Detail {
         function: Option<String>,
     },
     /// A CPU that was asked and came late.
-    LateCpu {
+    WakeupLatency {
         /// Which, and why.
         why: String,
         /// The function that it was asked to run.
@@ -197,7 +197,7 @@ impl fmt::Display for Detail {
             }
             Detail::KernelCode { function, inside: None } => write!(f, "{function} (kernel)"),
             Detail::Spinning { whom, function } => write!(f, "spinning for {} ({function})", whom.words()),
-            Detail::LateCpu { why, function } => write!(f, "{why}, to run {function}"),
+            Detail::WakeupLatency { why, function } => write!(f, "{why}, to run {function}"),
             Detail::Short { of, woken_by: Some(waker) } => {
                 write!(f, "{of}, in short waits (woken by {waker})")
             }

@@ -89,7 +89,7 @@ words! {
         /// A kernel thread to begin or end.
         Kthread "kthread",
         /// A CPU that was asked and did not come.
-        LateCpu "late-cpu",
+        WakeupLatency "wakeup-latency",
         /// A kernel lock.
         Lock "lock",
         /// Another's lookup of a name.

@@ -148,7 +148,7 @@ things! {
     HadCpu Running "had the CPU",
     ShortRuns Running "short runs of others",
     KernelCode Running "the kernel (no symbol)",
-    PromptCpus LateCpu "CPUs that came within half a millisecond",
+    PromptCpus WakeupLatency "CPUs that came within half a millisecond",
     InTurn Cycle "waits for this one in turn",
     NobodyWoke Open "nobody woke it in the window",
     NotBegun NotBegun "it had not begun",

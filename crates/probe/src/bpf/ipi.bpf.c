@@ -8,7 +8,7 @@
  * Who does not wait for the answer waits for the one before: the data of such calls has one place for each CPU that sends
  * (csd_data in kernel/smp.c), which is free when the last one that was asked from there has come.
  */
-#include "late.bpf.h"
+#include "irq_latency.bpf.h"
 
 #define MAX_ASKING 1024
 
@@ -43,7 +43,7 @@ SEC("fentry/smp_call_function_single")
 int BPF_PROG(asked, int cpu, void *function, void *info, int wait)
 {
 	__u32 zero = 0, pid = bpf_get_current_pid_tgid();
-	struct late_cpu *there = late_cpu_at(cpu);
+	struct wakeup_latency *there = wakeup_latency_at(cpu);
 	struct ipi_sent *before = bpf_map_lookup_elem(&sent, &zero);
 	bool is_own = cpu == bpf_get_smp_processor_id();
 	struct ipi_asking now = {};
@@ -74,7 +74,7 @@ int BPF_PROG(answered, int cpu, void *function, void *info, int wait)
 {
 	__u32 pid = bpf_get_current_pid_tgid();
 	struct ipi_asking *asked;
-	struct late_key key = { .pid = pid, .kind = LATE_CALL };
+	struct irqlat_key key = { .pid = pid, .kind = LATE_CALL };
 	__u64 now, ns;
 
 	asked = bpf_map_lookup_elem(&asking, &pid);

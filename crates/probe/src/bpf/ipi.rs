@@ -7,7 +7,7 @@ use libbpf_rs::OpenObject;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use whyslow_model::Missing;
 
-use super::late::CALLS;
+use super::irq_latency::CALLS;
 use super::{missing, types};
 
 skeleton!("ipi");
@@ -39,10 +39,10 @@ impl<'slot> Ipi<'slot> {
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::IpiSkelBuilder>().open(slot)?;
         if let Some([cpus, rows, payers, wakes]) = shared {
-            open.maps.late_cpus.reuse_fd(cpus)?;
-            open.maps.late_rows.reuse_fd(rows)?;
-            open.maps.late_payers.reuse_fd(payers)?;
-            open.maps.late_wakes.reuse_fd(wakes)?;
+            open.maps.cpu_latency.reuse_fd(cpus)?;
+            open.maps.irqlat_rows.reuse_fd(rows)?;
+            open.maps.irqlat_payers.reuse_fd(payers)?;
+            open.maps.irqlat_wakes.reuse_fd(wakes)?;
         }
         let mut skel = open.load()?;
         skel.attach()?;

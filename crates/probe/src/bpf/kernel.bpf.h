@@ -971,7 +971,7 @@ struct pm_qos_request {
 
 #pragma clang attribute pop
 
-/* ---- late CPUs ---- */
+/* ---- IRQ latency ---- */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

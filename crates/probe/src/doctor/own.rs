@@ -43,7 +43,7 @@ pub(super) fn limits(own: &OwnLimits) -> [Rung; 2] {
         Rung::new("own memory limit", "rows, stacks and locks beyond what smaller tables hold", memory),
         Rung::new(
             "own CPU quota",
-            "CPU speed, late CPUs, received packets, connections and work items; and time",
+            "CPU speed, IRQ latency, received packets, connections and work items; and time",
             cpu,
         ),
     ]

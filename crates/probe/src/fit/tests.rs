@@ -130,7 +130,7 @@ fn with_a_tenth_of_a_cpu_the_quota_is_named_and_what_few_ask_for_is_left_out() {
     let notes = thrifty.notes(false);
     let quota = "a CPU quota of 10 % of a CPU in cgroup /c: answers take longer";
     assert!(notes.iter().all(|note| note.to_string().contains(quota)), "{notes:?}");
-    for what in ["CPU speed", "late CPUs", "cross-CPU calls", "a part of the tables"] {
+    for what in ["CPU speed", "IRQ latency", "cross-CPU calls", "a part of the tables"] {
         assert!(notes.iter().any(|note| note.what() == what), "{what}: {notes:?}");
     }
     assert!(thrifty.warning().unwrap().contains(quota));

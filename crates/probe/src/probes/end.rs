@@ -7,7 +7,8 @@ use whyslow_model::{Missing, MissingNote};
 
 use super::{Probes, Traced, keep};
 use crate::bpf::{
-    blkio, calls, connect, ipi, irq, late, latency, locks, memory, napi, oncpu, pidns, sched, tasks, work,
+    blkio, calls, connect, ipi, irq, irq_latency, latency, locks, memory, napi, oncpu, pidns, sched, tasks,
+    work,
 };
 use crate::listeners;
 
@@ -97,21 +98,21 @@ impl Probes<'_> {
             traced.calls = Some(seen);
             traced.note_lost(calls::WHAT, lost);
         }
-        self.end_late(traced, missing);
+        self.end_irq_latency(traced, missing);
     }
 
-    fn end_late(&mut self, traced: &mut Traced, missing: &mut Vec<MissingNote>) {
+    fn end_irq_latency(&mut self, traced: &mut Traced, missing: &mut Vec<MissingNote>) {
         let ipi = self.ipi.take();
-        if let Some(late) = self.late.take()
-            && let Some((mut seen, lost)) = keep(late.finish(), missing)
+        if let Some(irq_latency) = self.irq_latency.take()
+            && let Some((mut seen, lost)) = keep(irq_latency.finish(), missing)
         {
             seen.calls |= ipi.is_some();
             if seen.unseen > 0 {
                 let reason = format!("{} were not looked at: a CPU made too many at once", seen.unseen);
                 missing.push(Missing::skipped("some cross-CPU calls", reason).into());
             }
-            traced.late = Some(seen);
-            traced.note_lost(late::WHAT, lost + ipi.as_ref().map_or(0, ipi::Ipi::lost));
+            traced.irq_latency = Some(seen);
+            traced.note_lost(irq_latency::WHAT, lost + ipi.as_ref().map_or(0, ipi::Ipi::lost));
         }
     }
 

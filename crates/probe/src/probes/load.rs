@@ -13,7 +13,8 @@ use whyslow_model::{Missing, MissingNote};
 use super::slots::{IndependentSlots, LinkedSlots};
 use super::{Probes, Slots, keep};
 use crate::bpf::{
-    blkio, calls, connect, ipi, irq, late, locks, memory, napi, oncpu, pidns, programs, sched, tasks, work,
+    blkio, calls, connect, ipi, irq, irq_latency, locks, memory, napi, oncpu, pidns, programs, sched, tasks,
+    work,
 };
 use crate::host;
 use crate::kallsyms::Kallsyms;
@@ -26,7 +27,7 @@ use crate::speed::which;
 struct KernelTypes {
     pause_arguments: Option<usize>,
     layout: sched::Layout,
-    late: late::Kernel,
+    irq_latency: irq_latency::Kernel,
 }
 
 impl KernelTypes {
@@ -35,7 +36,7 @@ impl KernelTypes {
         KernelTypes {
             pause_arguments: memory::pause_arguments(&btf),
             layout: sched::Layout::of(&btf),
-            late: late::Kernel::of(&btf),
+            irq_latency: irq_latency::Kernel::of(&btf),
         }
     }
 }
@@ -110,10 +111,13 @@ impl<'slot> Probes<'slot> {
         // Its timers are set when it is known whose the CPUs are.
         self.locks = keep(locks::Locks::start(slots.locks, shared, &[]), missing);
         if !self.is_thrifty {
-            self.late = keep(late::Late::start(slots.late, &self.kallsyms, types.late), missing);
+            self.irq_latency = keep(
+                irq_latency::IrqLatency::start(slots.irq_latency, &self.kallsyms, types.irq_latency),
+                missing,
+            );
         }
-        if let Some(late) = self.late.as_ref().filter(|_| !types.late.calls) {
-            self.ipi = keep(ipi::Ipi::start(slots.ipi, Some(late.shared())), missing);
+        if let Some(irq_latency) = self.irq_latency.as_ref().filter(|_| !types.irq_latency.calls) {
+            self.ipi = keep(ipi::Ipi::start(slots.ipi, Some(irq_latency.shared())), missing);
         }
         if let Some(follow) = follow {
             let started = calls::Calls::start(slots.calls, shared, follow.slow, follow.user_stacks);
@@ -165,7 +169,7 @@ impl<'slot> Probes<'slot> {
             locks: None,
             work: None,
             calls: None,
-            late: None,
+            irq_latency: None,
             ipi: None,
             napi: None,
             programs: None,

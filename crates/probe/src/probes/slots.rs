@@ -16,7 +16,7 @@ pub struct Slots {
     pub(super) locks: MaybeUninit<OpenObject>,
     pub(super) work: MaybeUninit<OpenObject>,
     pub(super) calls: MaybeUninit<OpenObject>,
-    pub(super) late: MaybeUninit<OpenObject>,
+    pub(super) irq_latency: MaybeUninit<OpenObject>,
     pub(super) ipi: MaybeUninit<OpenObject>,
     pub(super) napi: MaybeUninit<OpenObject>,
     pub(super) pidns: MaybeUninit<OpenObject>,
@@ -35,7 +35,7 @@ impl Default for Slots {
             locks: MaybeUninit::uninit(),
             work: MaybeUninit::uninit(),
             calls: MaybeUninit::uninit(),
-            late: MaybeUninit::uninit(),
+            irq_latency: MaybeUninit::uninit(),
             ipi: MaybeUninit::uninit(),
             napi: MaybeUninit::uninit(),
             pidns: MaybeUninit::uninit(),
@@ -60,7 +60,7 @@ pub(super) struct LinkedSlots<'slot> {
     pub blkio: &'slot mut MaybeUninit<OpenObject>,
     pub locks: &'slot mut MaybeUninit<OpenObject>,
     pub calls: &'slot mut MaybeUninit<OpenObject>,
-    pub late: &'slot mut MaybeUninit<OpenObject>,
+    pub irq_latency: &'slot mut MaybeUninit<OpenObject>,
     pub ipi: &'slot mut MaybeUninit<OpenObject>,
     pub pidns: &'slot mut MaybeUninit<OpenObject>,
 }
@@ -79,14 +79,14 @@ impl Slots {
             locks,
             work,
             calls,
-            late,
+            irq_latency,
             ipi,
             napi,
             pidns,
         } = self;
         (
             IndependentSlots { tasks, irq, oncpu, connect, memory, work, napi },
-            LinkedSlots { sched, blkio, locks, calls, late, ipi, pidns },
+            LinkedSlots { sched, blkio, locks, calls, irq_latency, ipi, pidns },
         )
     }
 }

@@ -6,13 +6,13 @@ use std::ops::Range;
 use whyslow_model::table::{self, Tables};
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{calls, late, locks, oncpu, sched, tasks, work};
+use crate::bpf::{calls, irq_latency, locks, oncpu, sched, tasks, work};
 use crate::files::Files;
 use crate::kallsyms::Kallsyms;
 use crate::numbers::Numbers;
 use crate::span_table::{self, Window};
 use crate::symbols::KernelNames;
-use crate::{addresses, call_table, host, late_table, lock_table, sample_table, task_table};
+use crate::{addresses, call_table, host, irq_latency_table, lock_table, sample_table, task_table};
 
 /// What the probes saw.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct Traced {
     pub(super) locks: Option<locks::Raw>,
     pub(super) work: Option<work::Raw>,
     pub(super) calls: Option<calls::Raw>,
-    pub(super) late: Option<late::Raw>,
+    pub(super) irq_latency: Option<irq_latency::Raw>,
     pub(super) seen_on_cpu: Option<(oncpu::Raw, oncpu::Pace)>,
     pub(super) cpus: Option<Vec<table::Cpu>>,
     pub(super) disk: Option<Vec<table::Disk>>,
@@ -116,12 +116,12 @@ impl Traced {
             tables.runs = Some(timelines.runs);
         }
         self.name_waits(&mut tables, window, &mut kernel, missing);
-        if let Some(seen) = self.late.take() {
-            let told = late_table::tables(&seen, window, &mut kernel);
+        if let Some(seen) = self.irq_latency.take() {
+            let told = irq_latency_table::tables(&seen, window, &mut kernel);
             tables.cross_calls = seen.calls.then_some(told.calls);
             tables.late_timers = Some(told.timers);
             tables.gaps = Some(told.gaps);
-            tables.latenesses = Some(told.latenesses);
+            tables.irq_latencies = Some(told.irq_latencies);
         }
         (tables.samples, tables.spins) =
             sample_table::samples_of(self.seen_on_cpu, &mut kernel, missing).unzip();

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn who_does_not_wait_is_not_said_to_wait() {
-        assert_eq!(told(Reason::LateCpu, "CPU 1", 30), "db (pid 7) waited for CPU 1 (running): 30 ms");
+        assert_eq!(told(Reason::WakeupLatency, "CPU 1", 30), "db (pid 7) waited for CPU 1 (running): 30 ms");
         assert_eq!(
             told(Reason::IrqsOff, "sort", 30),
             "db (pid 7) kept interrupts off in sort (running): 30 ms"

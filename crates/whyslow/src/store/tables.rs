@@ -65,7 +65,7 @@ tables! {
     cross_calls Later,
     late_timers Later,
     gaps Later,
-    latenesses Later,
+    irq_latencies Later,
 }
 
 /// A table that can be written.

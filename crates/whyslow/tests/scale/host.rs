@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use whyslow_faults::Draw;
 use whyslow_model::table::{
-    Cgroup, CgroupCpu, CgroupMemory, Connect, Cpu, CrossCall, Disk, Gap, LateTimer, Lateness, Listener,
+    Cgroup, CgroupCpu, CgroupMemory, Connect, Cpu, CrossCall, Disk, Gap, IrqLatency, LateTimer, Listener,
     Memory, Poll, Sample, Socket, Speed, Spin, Tables, Task, Wait,
 };
 use whyslow_model::timeline::{
@@ -440,7 +440,7 @@ fn per_cpu(size: Size, draw: &mut Draw) -> Tables {
             (0..size.cpus * 20).map(|i| late_timer(i % size.cpus.max(1), some(draw), draw)).collect(),
         ),
         gaps: Some((0..size.cpus * 20).map(|i| gap(i % size.cpus.max(1), some(draw), draw)).collect()),
-        latenesses: Some(cpus.clone().flat_map(|cpu| latenesses(cpu, draw)).collect()),
+        irq_latencies: Some(cpus.clone().flat_map(|cpu| irq_latencies(cpu, draw)).collect()),
         spins: Some((0..size.cpus).map(|_| spin(some(draw), draw)).collect()),
         ..Tables::default()
     }
@@ -517,8 +517,8 @@ fn gap(cpu: u32, pid: u32, draw: &mut Draw) -> Gap {
     }
 }
 
-fn latenesses(cpu: u32, draw: &mut Draw) -> Vec<Lateness> {
-    let one = |state| Lateness { cpu, state, ..Lateness::default() };
+fn irq_latencies(cpu: u32, draw: &mut Draw) -> Vec<IrqLatency> {
+    let one = |state| IrqLatency { cpu, state, ..IrqLatency::default() };
     let states = draw.between(1, 4) as u32;
     (0..states).map(|state| one(Some(state))).chain([one(None)]).collect()
 }

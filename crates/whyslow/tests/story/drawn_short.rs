@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use whyslow_analyze::examine;
 use whyslow_faults::story;
-use whyslow_model::table::{Connect, CrossCall, Gap, LateTimer, Lateness, Listener, Task};
+use whyslow_model::table::{Connect, CrossCall, Gap, IrqLatency, LateTimer, Listener, Task};
 use whyslow_model::timeline::Watched;
 use whyslow_model::{FileSnapshot, Meta, Recording};
 
@@ -78,16 +78,16 @@ fn late(rec: &mut Recording, rows: &[Row], state: Option<u32>) {
     };
     rec.tables.gaps = Some(each().flat_map(|row| vec![gap(row); 6]).collect());
     let by_delay = vec![1, 1, 1, 0, 0, 0, 3, 3, 0, 0];
-    let of_cpu = |cpu| Lateness {
+    let of_cpu = |cpu| IrqLatency {
         cpu,
         state,
         count: 9,
         late: 6,
         late_ns: 90 * MS,
         by_delay: by_delay.clone(),
-        ..Lateness::default()
+        ..IrqLatency::default()
     };
-    rec.tables.latenesses = Some((0..2).map(of_cpu).collect());
+    rec.tables.irq_latencies = Some((0..2).map(of_cpu).collect());
 }
 
 fn refused(rec: &mut Recording, rows: &[Row]) {

@@ -21,7 +21,7 @@ use whyslow_faults::process::Process;
 
 pub use pen::Pen;
 
-use super::{churn, late_cpus, slow_cpu, stall, sys};
+use super::{churn, cpu_latency, slow_cpu, stall, sys};
 
 const ENV: &str = "LAB_ACT";
 const WORK: usize = 0;
@@ -49,9 +49,9 @@ pub enum Act {
     /// Computes for so many microseconds and ends.
     Burn(u64),
     /// Reads something of every CPU in turn.
-    AskCpus(late_cpus::AskCpus),
+    AskCpus(cpu_latency::AskCpus),
     /// System calls for a while, sleep for a while.
-    Calls(late_cpus::Calls),
+    Calls(cpu_latency::Calls),
     /// Takes messages and computes over each byte.
     Sink(slow_cpu::Sink),
     /// Sends messages.

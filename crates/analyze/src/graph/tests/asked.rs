@@ -1,7 +1,7 @@
 //! Who spins for CPUs waits for these CPUs.
 
 use whyslow_model::chain::Part;
-use whyslow_model::table::{CrossCall, Lateness, Sample};
+use whyslow_model::table::{CrossCall, IrqLatency, Sample};
 
 use super::host::{Does, Host, MS, said};
 use crate::graph::wall;
@@ -45,8 +45,8 @@ fn spinning_leads_to_the_cpus_that_came_late() {
     let mut host = spinner();
     host.rec.tables.cross_calls = Some(vec![call(3, Some(2), 45), call(1, None, 15)]);
     let by_delay = vec![0, 0, 0, 0, 0, 0, 9];
-    host.rec.tables.latenesses =
-        Some(vec![Lateness { cpu: 3, state: Some(2), count: 9, by_delay, ..Lateness::default() }]);
+    host.rec.tables.irq_latencies =
+        Some(vec![IrqLatency { cpu: 3, state: Some(2), count: 9, by_delay, ..IrqLatency::default() }]);
     let account = wall::account(&host.graph()).unwrap();
     let spun = account.parts.iter().find(|part| part.reason == Reason::Spinning).unwrap();
     let ms = |part: &Part| format!("{}, {}", said(part), part.time.as_millis());
@@ -59,7 +59,7 @@ fn spinning_leads_to_the_cpus_that_came_late() {
             "CPU 1, which ran, to run aperfmperf_snapshot_khz, 15",
         ]
     );
-    assert!(spun.parts.iter().all(|part| part.reason == Reason::LateCpu));
+    assert!(spun.parts.iter().all(|part| part.reason == Reason::WakeupLatency));
 }
 
 #[test]

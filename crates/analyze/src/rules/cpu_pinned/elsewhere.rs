@@ -10,8 +10,8 @@ use std::time::Duration;
 use whyslow_model::timeline::RUNS_IN_PART;
 
 use crate::Evidence;
-use crate::allowed::Cpus;
-use crate::cpu_loss::FairShareModel;
+use crate::cpu::allowed::Cpus;
+use crate::cpu::loss::FairShareModel;
 use crate::hashing::Table;
 
 /// From, to.

@@ -11,8 +11,8 @@ use whyslow_model::Share;
 use whyslow_model::table::Cgroup;
 
 use super::bitten;
-use crate::cpu_loss::{FairShareModel, Lift};
-use crate::fair::MAX_DEPTH;
+use crate::cpu::fair::MAX_DEPTH;
+use crate::cpu::loss::{FairShareModel, Lift};
 use crate::hashing::Table;
 
 /// A quota that runs out less often than this is doing its job unnoticed.

@@ -16,8 +16,8 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command}
 use super::nested::{RAISED, with_others_by};
 use super::{RULE, WORTH_IT, file_of, files};
 use crate::hashing::Table;
-use crate::memory_loss::{Limited, Miss, is_v1, limit_of};
-use crate::{Evidence, names, spread, wait_reasons};
+use crate::memory::loss::{Limited, Miss, is_v1, limit_of};
+use crate::{Evidence, cpu::spread, names, wait_reasons};
 
 /// Levels of cgroups that are searched.
 const MAX_DEPTH: usize = 64;

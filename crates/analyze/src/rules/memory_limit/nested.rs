@@ -8,7 +8,7 @@ use whyslow_model::{Bytes, Finding, command};
 
 use super::file_of;
 use crate::Evidence;
-use crate::memory_loss::{Limited, limit_of};
+use crate::memory::loss::{Limited, limit_of};
 use crate::names;
 
 /// Levels of cgroups that are followed.

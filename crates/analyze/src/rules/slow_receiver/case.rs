@@ -5,9 +5,9 @@ use std::time::Duration;
 use whyslow_model::Missing;
 
 use crate::Evidence;
-use crate::receive::{Reader, Receiving, State, Symptoms, Why, readers, receiving, symptoms, why};
+use crate::cpu::speed::{CpuSpeeds, reasons};
+use crate::net::receive::{Reader, Receiving, State, Symptoms, Why, readers, receiving, symptoms, why};
 use crate::rules::slow_cpu;
-use crate::speed::{CpuSpeeds, reasons};
 
 /// Fewer queues and packets that ran over in a window are a burst.
 const LEAST_SPILLED: u64 = 5;
@@ -130,7 +130,7 @@ fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<slow
         below.iter().filter_map(measured).find_map(|seen| Some((seen, speeds.judge(&seen)?)))?;
     let why = reasons(ev, &seen, &verdict);
     // The same slowness of other CPUs is one: it is told once, and lifted by one setting.
-    let alike = |other: &crate::speed::Measured| {
+    let alike = |other: &crate::cpu::speed::Measured| {
         let judged = speeds.judge(other).filter(|judged| judged.against == verdict.against)?;
         (reasons(ev, other, &judged).key() == why.key()).then_some((*other, judged))
     };

@@ -7,7 +7,7 @@ use whyslow_model::{Finding, Hop, command, seconds};
 
 use super::case::Case;
 use crate::Evidence;
-use crate::receive::{Receiving, State};
+use crate::net::receive::{Receiving, State};
 use crate::rules::slow_cpu;
 
 /// A softirq that takes less of its CPU, and is never stopped, is no part of the chain.

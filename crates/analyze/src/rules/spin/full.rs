@@ -9,8 +9,8 @@ use whyslow_model::{Finding, Hop, Kind, Share};
 
 use super::{RULE, Spinner, processes, spinners};
 use crate::Evidence;
+use crate::cpu::speed::Places;
 use crate::rules::full_thread;
-use crate::speed::Places;
 
 /// A thread that spins for less of its time is full of something else.
 const MOSTLY: f64 = 0.5;

@@ -8,7 +8,7 @@ use whyslow_model::{Hop, Subject};
 use super::super::cpu_quota;
 use super::{COST_OF_WAKING, Spinner};
 use crate::Evidence;
-use crate::cpu_loss::{FairShareModel, Lift, Loss};
+use crate::cpu::loss::{FairShareModel, Lift, Loss};
 use crate::names;
 
 /// Less than this share of one task's window is not worth a cause.

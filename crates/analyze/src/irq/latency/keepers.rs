@@ -1,0 +1,257 @@
+//! Who keeps interrupts off on a CPU: the functions at the end of gaps.
+//!
+//! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. An interrupt that was kept out comes right
+//! behind the instruction that lets it in; but on virtual machines (`stolen`) that is no proof. Where that cannot be told: what stops a CPU from outside does so in proportion to
+//! time; where interrupts are off all time is gap. And a function is named only if most of the time seen in it is gaps.
+//! Who spins waits for somebody himself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::Recording;
+use whyslow_model::table::Gap;
+
+use super::interrupted;
+use super::stolen::{Stolen, own};
+use crate::stacks::doing::{function_at_work, spins};
+use crate::stacks::symbol;
+
+/// Fewer are chance.
+const ENOUGH: u64 = 3;
+/// Of all time seen in a function. An interrupt that is held back counts one sample at its end: with gaps as long as the
+/// time between samples that is half.
+const OF_ITS_TIME: f64 = 0.4;
+/// ... and, where the instruction is not known, so many times the share that gaps have of all other time of that CPU.
+const ABOVE_OTHERS: f64 = 2.0;
+/// ... and so much of the time in gaps of that CPU while it ran: who is met at the end of some is not who makes them.
+const OF_ALL_GAPS: f64 = 0.3;
+
+/// Here a thread comes to run, with interrupts off until then: what kept them out was before it, and is not its doing.
+const SWITCHED_IN: [&str; 3] = ["__schedule", "finish_task_switch", "schedule_tail"];
+
+/// Who keeps interrupts off on one CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Keeper {
+    /// Where.
+    pub cpu: u32,
+    /// The function at the end of the gaps.
+    pub function: String,
+    /// The thread that was there most.
+    pub pid: u32,
+    /// Its name.
+    pub who: String,
+    /// How often.
+    pub count: u64,
+    /// How long, together: a lower bound, from the moment that something was due.
+    pub total: Duration,
+    /// The longest.
+    pub worst: Duration,
+    /// When: (from, to), since the window began.
+    pub times: Vec<(u64, u64)>,
+}
+
+/// Somebody whose gaps may be the hypervisor's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    /// Who it would be.
+    pub keeper: Keeper,
+    /// Why it cannot be told.
+    pub why: String,
+}
+
+/// Those who do, the longest first.
+pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
+    judged(rec).0
+}
+
+/// Those who do, and those of whom it cannot be told; the longest first.
+pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
+    let stolen = Stolen::of(rec);
+    let gaps: Vec<Gap> = rec.tables.gaps.iter().flatten().filter_map(own).collect();
+    let mut by_place: BTreeMap<(u32, &str), Vec<&Gap>> = BTreeMap::new();
+    let mut all: BTreeMap<u32, u64> = BTreeMap::new();
+    for gap in gaps.iter().filter(|gap| gap.state.is_none()) {
+        let sum = all.entry(gap.cpu).or_default();
+        *sum = sum.saturating_add(gap.ns);
+        let is_own = rec.meta.own_pids.contains(&gap.tgid);
+        let snapshots = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false)).unwrap_or_default();
+        let was_switched_in = snapshots.first().is_some_and(|snapshot| SWITCHED_IN.contains(snapshot));
+        if let Some(function) =
+            function_at_work(&snapshots).filter(|_| !was_switched_in && !spins(&snapshots))
+        {
+            by_place.entry((gap.cpu, function)).or_default().push(gap);
+        }
+    }
+    let window = rec.meta.window_ns.max(1) as f64;
+    let keeps = |(cpu, function): &(u32, &str), gaps: &[&Gap]| {
+        let held = total(gaps) as f64;
+        let seen = held + sampled(rec, function, gaps) as f64;
+        let all = all.get(cpu).copied().unwrap_or(0) as f64;
+        let elsewhere = (all - held) / (window - held).max(1.0);
+        gaps.len() as u64 >= ENOUGH
+            && held > OF_ALL_GAPS * all
+            && held > OF_ITS_TIME * seen
+            && (gaps.iter().all(|gap| gap.let_in == Some(true)) || held > ABOVE_OTHERS * elsewhere * seen)
+    };
+    let (mut found, mut doubts) = (Vec::new(), Vec::new());
+    for ((cpu, function), gaps) in by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps)) {
+        let keeper = keeper(cpu, function, &gaps);
+        match stolen.doubt(cpu, &gaps) {
+            Some(why) => doubts.push(Doubt { keeper, why }),
+            None => found.push(keeper),
+        }
+    }
+    let longest = |a: &Keeper, b: &Keeper| {
+        b.total.cmp(&a.total).then_with(|| (a.cpu, &a.function).cmp(&(b.cpu, &b.function)))
+    };
+    found.sort_by(longest);
+    doubts.sort_by(|a, b| longest(&a.keeper, &b.keeper));
+    (found, doubts)
+}
+
+fn total(gaps: &[&Gap]) -> u64 {
+    gaps.iter().fold(0, |sum, gap| sum.saturating_add(gap.ns))
+}
+
+/// Time that samples saw in this function, of those who were there at the end of the gaps.
+fn sampled(rec: &Recording, function: &str, gaps: &[&Gap]) -> u64 {
+    let is_theirs = |pid: u32| gaps.iter().any(|gap| gap.pid == pid);
+    let samples = rec.tables.samples.iter().flatten().filter(|sample| is_theirs(sample.pid));
+    let within = samples.filter(|sample| {
+        let snapshots: Vec<&str> = sample.kernel.iter().map(|snapshot| symbol(snapshot)).collect();
+        function_at_work(&snapshots) == Some(function)
+    });
+    within.fold(0, |sum, sample| sum.saturating_add(sample.ns))
+}
+
+fn keeper(cpu: u32, function: &str, gaps: &[&Gap]) -> Keeper {
+    let mut by_pid: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
+    for gap in gaps {
+        let sum = by_pid.entry(gap.pid).or_insert((0, &gap.comm));
+        sum.0 = sum.0.saturating_add(gap.ns);
+    }
+    let (pid, who) =
+        by_pid.iter().max_by_key(|(_, (ns, _))| *ns).map_or((0, ""), |(pid, (_, who))| (*pid, *who));
+    Keeper {
+        cpu,
+        function: function.to_owned(),
+        pid,
+        who: who.to_owned(),
+        count: gaps.len() as u64,
+        total: Duration::from_nanos(total(gaps)),
+        worst: Duration::from_nanos(gaps.iter().map(|gap| gap.ns).max().unwrap_or(0)),
+        times: gaps.iter().map(|gap| (gap.at_ns.saturating_sub(gap.ns), gap.at_ns)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::FileSnapshot;
+    use whyslow_model::table::Sample;
+
+    use super::super::fixture::{gap, host};
+    use super::*;
+
+    const OFF: [&str; 4] = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "sort_rows", "kthread"];
+
+    fn sampled_ms(ms: u64) -> Vec<Sample> {
+        let kernel = ["sort_rows", "kthread"].map(str::to_owned).to_vec();
+        vec![Sample { pid: 9, count: ms / 10, ns: ms * 1_000_000, kernel, ..Sample::default() }]
+    }
+
+    #[test]
+    fn whose_time_is_all_gaps_keeps_interrupts_off() {
+        let mut rec = host();
+        rec.tables.gaps = Some(vec![gap(1, 9, &OFF); 5]);
+        rec.tables.samples = Some(sampled_ms(50));
+        let found = keepers(&rec);
+        assert_eq!((found.len(), found[0].cpu, found[0].function.as_str()), (1, 1, "sort_rows"));
+        assert_eq!((found[0].pid, found[0].count, found[0].total), (9, 5, Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn who_is_mostly_sampled_in_time_is_only_stopped_by_others() {
+        let mut rec = host();
+        rec.tables.gaps = Some(vec![gap(1, 9, &OFF); 5]);
+        rec.tables.samples = Some(sampled_ms(800));
+        assert_eq!(keepers(&rec), []);
+    }
+
+    #[test]
+    fn user_code_the_idle_task_and_a_few_gaps_accuse_nobody() {
+        let mut rec = host();
+        rec.tables.gaps = Some(
+            [vec![gap(1, 9, &OFF[..2]); 9], vec![gap(1, 0, &OFF); 9], vec![gap(1, 9, &OFF); 2]].concat(),
+        );
+        assert_eq!(keepers(&rec), []);
+    }
+
+    #[test]
+    fn who_was_stopped_elsewhere_than_where_interrupts_are_let_in_did_not_keep_them_out() {
+        let mut rec = host();
+        let told = |let_in| Gap { let_in: Some(let_in), ..gap(1, 9, &OFF) };
+        rec.tables.gaps = Some(vec![told(false); 9]);
+        assert_eq!(keepers(&rec), []);
+        // Others stand still, too; these were let in, and the machine is a real one.
+        rec.tables.gaps = Some([vec![told(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
+        let info = b"processor : 0\nflags : fpu tsc\n".to_vec();
+        rec.snapshots.push(FileSnapshot {
+            at: Duration::from_secs(1),
+            name: "proc/cpuinfo".into(),
+            bytes: info,
+        });
+        assert_eq!(keepers(&rec).len(), 1);
+    }
+
+    #[test]
+    fn what_the_hypervisor_took_is_nobodys() {
+        let mut rec = host();
+        let told = |stolen_ms: u64| Gap {
+            let_in: Some(true),
+            stolen_ns: Some(stolen_ms * 1_000_000),
+            ..gap(1, 9, &OFF)
+        };
+        rec.tables.gaps = Some(vec![told(20); 49]);
+        assert_eq!(judged(&rec), (vec![], vec![]));
+        // Among them some that were kept off, and one that was both.
+        rec.tables.gaps = Some([vec![told(20); 9], vec![told(0); 3], vec![told(15)]].concat());
+        let (found, doubts) = judged(&rec);
+        assert_eq!((found[0].count, found[0].total), (4, Duration::from_millis(65)));
+        assert!(found.len() == 1 && doubts.is_empty());
+    }
+
+    #[test]
+    fn where_it_may_have_been_the_hypervisor_nobody_is_accused() {
+        let mut rec = host();
+        let kept = Gap { let_in: Some(true), ..gap(1, 9, &OFF) };
+        rec.tables.gaps = Some([vec![kept; 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
+        let (found, doubts) = judged(&rec);
+        assert_eq!((found, doubts.len()), (vec![], 1));
+        assert_eq!((doubts[0].keeper.function.as_str(), doubts[0].keeper.count), ("sort_rows", 5));
+    }
+
+    #[test]
+    fn who_was_just_switched_in_kept_nothing_out() {
+        let mut rec = host();
+        let switched =
+            ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt", "__schedule", "rcu_gp_kthread"];
+        rec.tables.gaps = Some(vec![Gap { let_in: Some(true), ..gap(1, 9, &switched) }; 9]);
+        assert_eq!(keepers(&rec), []);
+    }
+
+    #[test]
+    fn who_spins_waits_himself() {
+        let mut rec = host();
+        let spins = ["asm_sysvec_apic_timer_interrupt", "smp_call_function_single", "vfs_read"];
+        rec.tables.gaps = Some(vec![gap(1, 9, &spins); 9]);
+        assert_eq!(keepers(&rec), []);
+    }
+
+    #[test]
+    fn where_all_stand_still_nobody_does_it() {
+        let mut rec = host();
+        rec.tables.gaps = Some([vec![gap(1, 7, &OFF[..2]); 20], vec![gap(1, 9, &OFF); 3]].concat());
+        rec.tables.samples = Some(sampled_ms(30));
+        assert_eq!(keepers(&rec), []);
+    }
+}

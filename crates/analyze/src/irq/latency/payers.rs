@@ -1,0 +1,174 @@
+//! Who stood still because a CPU came late: threads that spun for it, and threads whose timer it was to serve.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::table::Task;
+use whyslow_model::{Recording, Subject, SubjectKind};
+
+/// How somebody waited for a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wait {
+    /// On a CPU, until its call was taken.
+    Spun,
+    /// Asleep, beyond the time it had set.
+    Slept,
+    /// Ready to run there.
+    Ready,
+}
+
+/// One thread that waited for one CPU in one way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Payer {
+    pub pid: u32,
+    pub tgid: u32,
+    pub comm: String,
+    pub cpu: u32,
+    /// The idle state that the CPU was in.
+    pub state: Option<u32>,
+    pub wait: Wait,
+    /// What the CPU was to run, of the most of it.
+    pub function: String,
+    pub ns: u64,
+    pub count: u64,
+    pub worst: u64,
+}
+
+/// Time of the window in which a task lived; all of it where its row does not tell.
+fn lived(rec: &Recording, task: &Task) -> u64 {
+    let window = rec.meta.window_ns;
+    if task.lived_ns == 0 { window } else { task.lived_ns.min(window) }
+}
+
+/// All who paid.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Payers(pub Vec<Payer>);
+
+impl Payers {
+    /// Those who waited for the CPUs and states that are wanted. Whyslow itself does not count.
+    pub fn of(rec: &Recording, wanted: impl Fn(u32, Option<u32>) -> bool) -> Self {
+        let tables = &rec.tables;
+        let is_one = |pid: u32, tgid: u32| pid != 0 && !rec.meta.own_pids.contains(&tgid);
+        let calls =
+            tables.cross_calls.iter().flatten().filter(|row| is_one(row.pid, row.tgid)).map(|row| Payer {
+                pid: row.pid,
+                tgid: row.tgid,
+                comm: row.comm.clone(),
+                cpu: row.cpu,
+                state: row.state,
+                wait: Wait::Spun,
+                function: row.function.clone(),
+                ns: row.paid_ns,
+                count: row.count,
+                worst: row.worst_ns,
+            });
+        let timers =
+            tables.late_timers.iter().flatten().filter(|row| is_one(row.pid, row.tgid)).map(|row| Payer {
+                pid: row.pid,
+                tgid: row.tgid,
+                comm: row.comm.clone(),
+                cpu: row.cpu,
+                state: row.state,
+                wait: Wait::Slept,
+                function: row.function.clone(),
+                ns: row.paid_ns,
+                count: row.count,
+                worst: row.worst_ns,
+            });
+        Payers(calls.chain(timers).filter(|payer| wanted(payer.cpu, payer.state)).collect())
+    }
+
+    /// All of it; of no thread more than the window, nor than it slept: a timer may have been set for a time that was past.
+    pub fn time(&self, rec: &Recording, counts: impl Fn(&Payer) -> bool) -> Duration {
+        let tasks: BTreeMap<u32, (u64, u64)> =
+            rec.tables.tasks.iter().flatten().map(|t| (t.pid, (t.sleep_ns, lived(rec, t)))).collect();
+        let mut by_pid: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for payer in self.0.iter().filter(|payer| counts(payer)) {
+            let (asleep, awake) = by_pid.entry(payer.pid).or_default();
+            let sum = if payer.wait == Wait::Slept { asleep } else { awake };
+            *sum = sum.saturating_add(payer.ns);
+        }
+        let of = |(pid, (asleep, awake)): (&u32, &(u64, u64))| {
+            // What was late had begun before the window, or before the task did.
+            let (slept, lived) = tasks.get(pid).copied().unwrap_or((u64::MAX, rec.meta.window_ns));
+            (*asleep).min(slept).saturating_add(*awake).min(lived)
+        };
+        Duration::from_nanos(by_pid.iter().map(of).fold(0, u64::saturating_add))
+    }
+
+    /// Time of the window that those who paid lived.
+    pub fn lived(&self, rec: &Recording) -> Duration {
+        let mut pids: Vec<u32> = self.0.iter().map(|payer| payer.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let tasks: BTreeMap<u32, u64> =
+            rec.tables.tasks.iter().flatten().map(|t| (t.pid, lived(rec, t))).collect();
+        let lived = pids.iter().map(|pid| tasks.get(pid).copied().unwrap_or(rec.meta.window_ns));
+        Duration::from_nanos(lived.fold(0, u64::saturating_add))
+    }
+
+    /// The one that paid most.
+    pub fn first(&self) -> Option<&Payer> {
+        self.0.iter().max_by_key(|payer| payer.ns)
+    }
+
+    /// The waits of one thread for one function of a CPU as one, whatever state the CPU was in; the costliest first.
+    pub fn by_call(&self) -> Vec<Payer> {
+        let mut rows: BTreeMap<(u32, u32, Wait, &str), Payer> = BTreeMap::new();
+        for payer in &self.0 {
+            let key = (payer.pid, payer.cpu, payer.wait, payer.function.as_str());
+            let Some(row) = rows.get_mut(&key) else {
+                rows.insert(key, payer.clone());
+                continue;
+            };
+            row.ns = row.ns.saturating_add(payer.ns);
+            row.count = row.count.saturating_add(payer.count);
+            row.worst = row.worst.max(payer.worst);
+        }
+        let mut rows: Vec<Payer> = rows.into_values().collect();
+        rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.cpu));
+        rows
+    }
+
+    /// Who paid, as one subject: the thread that paid nearly all of it, else the host.
+    pub fn subject(&self) -> Subject {
+        let all = self.0.iter().fold(0u64, |sum, payer| sum.saturating_add(payer.ns));
+        let Some(first) = self.first() else { return Subject::host() };
+        let own = self
+            .0
+            .iter()
+            .filter(|payer| payer.pid == first.pid)
+            .fold(0u64, |sum, p| sum.saturating_add(p.ns));
+        match u128::from(own) * 10 >= u128::from(all) * 9 {
+            true => Subject::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone()),
+            false => Subject::host(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::table::LateTimer;
+
+    use super::*;
+
+    /// A window of 9 ms that ended with its last process; a timer was due before that process's last thread was born.
+    #[test]
+    fn nobody_pays_more_than_he_lived() {
+        let mut rec = crate::irq::latency::fixture::host();
+        rec.meta.window_ns = 9_000_000;
+        let task = Task { pid: 7, tgid: 7, lived_ns: 2_000_000, sleep_ns: 2_000_000, ..Task::default() };
+        rec.tables.tasks = Some(vec![task]);
+        let paid = LateTimer { pid: 7, tgid: 7, count: 1, paid_ns: 8_000_000, ..LateTimer::default() };
+        let mut spun = Payers::of(&rec, |_, _| true);
+        assert!(spun.0.is_empty());
+        rec.tables.late_timers = Some(vec![paid]);
+        spun.0.extend(
+            Payers::of(&rec, |_, _| true).0.into_iter().map(|payer| Payer { wait: Wait::Spun, ..payer }),
+        );
+        for payers in [Payers::of(&rec, |_, _| true), spun] {
+            assert_eq!(payers.time(&rec, |_| true), payers.lived(&rec));
+            assert_eq!(payers.lived(&rec), Duration::from_millis(2));
+        }
+    }
+}

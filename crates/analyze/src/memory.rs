@@ -1,0 +1,4 @@
+//! Memory: what a limit costs the tasks below it, and the kernel's functions by which that is known.
+
+pub(crate) mod loss;
+pub(crate) mod stacks;

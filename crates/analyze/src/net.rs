@@ -1,0 +1,3 @@
+//! Network: the queues between a device and a reader.
+
+pub(crate) mod receive;

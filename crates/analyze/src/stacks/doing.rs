@@ -1,0 +1,128 @@
+//! What tasks did on a CPU, from samples.
+
+use std::collections::BTreeMap;
+
+use whyslow_model::table::Sample;
+use whyslow_model::wait::{Detail, Spin, Thing};
+
+use crate::hashing::Table;
+use crate::stacks::symbol;
+
+mod kernel;
+mod spinning;
+
+/// What a task did on CPU: code of its program, of the kernel, or kernel code that burns CPU to wait.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Doing(pub Detail);
+
+impl Doing {
+    /// The function at work, where known.
+    #[must_use]
+    pub fn function(&self) -> Option<&str> {
+        match &self.0 {
+            Detail::UserCode { function } => function.as_deref(),
+            Detail::KernelCode { function, .. } | Detail::Spinning { function, .. } => Some(function),
+            _ => None,
+        }
+    }
+
+    /// Whether it burned CPU to wait.
+    pub(crate) fn is_spinning(&self) -> bool {
+        matches!(self.0, Detail::Spinning { .. })
+    }
+
+    /// ... until other CPUs had answered.
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.0, Detail::Spinning { whom: Spin::Cpus, .. })
+    }
+}
+
+/// What was seen on CPU, by thread.
+#[derive(Debug, Default)]
+pub struct OnCpu<'r> {
+    by_pid: Table<u32, Vec<&'r Sample>>,
+}
+
+impl<'r> OnCpu<'r> {
+    /// Of these samples.
+    #[must_use]
+    pub fn of(samples: &'r [Sample]) -> Self {
+        let mut by_pid: Table<u32, Vec<&Sample>> = Table::default();
+        for sample in samples {
+            by_pid.entry(sample.pid).or_default().push(sample);
+        }
+        OnCpu { by_pid }
+    }
+
+    /// What thread `pid` did on CPU: (what, parts of 1.0 that add up to 1), the largest first. Empty: no samples.
+    #[must_use]
+    pub fn did(&self, pid: u32) -> Vec<(Doing, f64)> {
+        self.did_where(pid, |_| true)
+    }
+
+    /// ... of the kernel code of `pid` that runs in a system call or work function of this name.
+    #[must_use]
+    pub fn did_below(&self, pid: u32, function: &str) -> Vec<(Doing, f64)> {
+        self.did_where(pid, |sample| sample.kernel.iter().any(|frame| symbol(frame) == function))
+    }
+
+    fn did_where(&self, pid: u32, wanted: impl Fn(&Sample) -> bool) -> Vec<(Doing, f64)> {
+        let mut seen: BTreeMap<Doing, u64> = BTreeMap::new();
+        let rows = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
+        for sample in rows.iter().filter(|sample| sample.count > 0 && wanted(sample)) {
+            let count = seen.entry(doing(sample)).or_default();
+            *count = count.saturating_add(sample.count);
+        }
+        let all: f64 = seen.values().map(|count| *count as f64).sum();
+        let mut parts: Vec<_> = seen.into_iter().map(|(doing, count)| (doing, count as f64 / all)).collect();
+        // By name where equal, so that the same recording gives the same order.
+        parts.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        parts
+    }
+}
+
+/// What one sample shows.
+#[must_use]
+pub fn doing(sample: &Sample) -> Doing {
+    let frames: Vec<&str> = sample.kernel.iter().map(|f| symbol(f)).filter(|f| !f.is_empty()).collect();
+    if sample.kernel.is_empty() {
+        return in_user_mode(sample);
+    }
+    if let Some((function, whom)) = spinning::of(&frames) {
+        return Doing(Detail::Spinning { whom, function: function.to_owned() });
+    }
+    Doing(match kernel::at_work(&frames) {
+        Some((function, inside)) => {
+            Detail::KernelCode { function: function.to_owned(), inside: inside.map(str::to_owned) }
+        }
+        None => Thing::KernelCode.into(),
+    })
+}
+
+/// The kernel function at work, where the frames have one that is more than entry code and what all code uses.
+#[must_use]
+pub(crate) fn function_at_work<'f>(frames: &[&'f str]) -> Option<&'f str> {
+    kernel::at_work(frames).map(|(function, _)| function).filter(|function| !kernel::is_anybodys(function))
+}
+
+/// Whether it spins until other CPUs have answered.
+#[must_use]
+pub(crate) fn asks_cpus(sample: &Sample) -> bool {
+    let frames: Vec<&str> = sample.kernel.iter().map(|f| symbol(f)).filter(|f| !f.is_empty()).collect();
+    spinning::of(&frames).is_some_and(|(_, whom)| whom == Spin::Cpus)
+}
+
+/// Whether who is at the innermost of these frames burns CPU to wait.
+#[must_use]
+pub(crate) fn spins(frames: &[&str]) -> bool {
+    spinning::of(frames).is_some()
+}
+
+/// The innermost function that has a name; without one, its file.
+fn in_user_mode(sample: &Sample) -> Doing {
+    let named = |frame: &&String| !frame.is_empty() && !frame.starts_with('[');
+    Doing(Detail::UserCode { function: sample.user.iter().find(named).cloned() })
+}
+
+#[cfg(test)]
+mod tests;

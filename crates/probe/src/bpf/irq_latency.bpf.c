@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0
+/* IRQ latency: which CPU comes late to its interrupts, and what was it at?
+ *
+ * Two clocks are there for nothing: a timer's expiry, which its interrupt can
+ * only miss, and the moment at which another CPU queued a call for this one.
+ * What a CPU loses between being wanted and running its first handler (waking
+ * from a deep idle state, interrupts off, firmware, a hypervisor) is in both.
+ * The stack at the first late interrupt is that of who kept interrupts off: it
+ * falls on the instruction that lets them in again.
+ *
+ * Calls that nobody waits for are not counted; neither are wake-ups by call.
+ */
+#include "irq_latency.bpf.h"
+
+/* Calls under way that we can tell apart: places by hash of the call's data. 512 KiB. */
+#define QUEUED 8192
+/* Some 3000 gaps. */
+#define GAP_BYTES (1 << 20)
+#define MAX_STACKS 2048
+#define MAX_DEPTH 64
+
+/* A call that waits for its CPU. */
+struct irqlat_queued {
+	__u64 csd; /* 0: free */
+	__u64 at;
+	__u64 function;
+	__u64 site;
+	__u64 task;
+	__u32 pid;
+	__u32 state;
+};
+
+/* Frames whose instructions are told. */
+#define LOOKED_AT 32
+
+/* A CPU came late to an interrupt. */
+struct irqlat_gap {
+	__u64 at; /* when it came */
+	__u64 ns;
+	__u32 cpu;
+	__u32 pid;
+	__u32 tgid;
+	__u32 state;
+	__s32 stack;
+	__u32 unused;
+	__s64 stolen; /* of ns; -1: not told */
+	char comm[16];
+	__u64 before[LOOKED_AT]; /* by frame: the eight bytes of code before it; 0: not read */
+};
+
+struct irqlat_told {
+	struct irqlat_gap gap;
+	__u64 frames[LOOKED_AT];
+};
+
+/* What this CPU may still note before the next tick. */
+struct irqlat_ration {
+	__u64 tick;
+	__u64 left;
+	__u64 unseen;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, QUEUED);
+	__type(key, __u32);
+	__type(value, struct irqlat_queued);
+} queue SEC(".maps");
+
+/* Taken at the end. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, GAP_BYTES);
+} gaps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
+	__uint(max_entries, MAX_STACKS);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, MAX_DEPTH * sizeof(__u64));
+} stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct irqlat_ration);
+} ration SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct irqlat_told);
+} scratch SEC(".maps");
+
+/* Calls of one CPU in one tick beyond which it notes none: at 40 ns each that many are 0.4 % of a tick of 4 ms. */
+const volatile __u64 per_tick = 400;
+/* From here on a gap is told with its stack. */
+const volatile __u64 gap_ns = 1000000;
+/* hrtimer_wakeup(): a timer with this function wakes a thread that sleeps. 0: not known. */
+const volatile __u64 sleeper_function;
+/* From a CPU's run queue to struct kvm_steal_time, which begins with the time taken. 0: not known. */
+const volatile __s64 steal_at;
+/* The window has begun. */
+__u32 counting;
+
+/* Later is no latency: somebody set the clock. */
+#define LATEST 10000000000ULL
+
+/* Interrupts are off here: nobody else of this CPU writes there meanwhile. What the bytes mean is for user space: a verifier
+ * would follow each of their values.
+ */
+static __always_inline void look(void *ctx, struct irqlat_told *told)
+{
+	long size = bpf_get_stack(ctx, told->frames, sizeof(told->frames), 0);
+	__u32 i;
+
+	for (i = 0; i < LOOKED_AT; i++) {
+		told->gap.before[i] = 0;
+		if ((long)((i + 1) * sizeof(__u64)) <= size)
+			bpf_probe_read_kernel(&told->gap.before[i], sizeof(__u64), (void *)(told->frames[i] - sizeof(__u64)));
+	}
+}
+
+/* What the hypervisor took from this CPU since this was asked last, a tick ago at most on a CPU that runs; -1: it does not tell.
+ * It writes that down before it lets a CPU go on.
+ */
+static __always_inline __s64 stolen_here(struct wakeup_latency *here)
+{
+	__u64 before = here->stolen, now = 0;
+
+	if (!steal_at)
+		return -1;
+	if (!here->steal_from) {
+		struct task_struct *current = (void *)bpf_get_current_task();
+
+		here->steal_from = (__u64)BPF_CORE_READ(current, se.cfs_rq, rq) + steal_at;
+	}
+	if (bpf_probe_read_kernel(&now, sizeof(now), (void *)here->steal_from) || !now)
+		return -1; /* whoever tells has taken some since boot */
+	here->stolen = now;
+	return before ? elapsed(before, now) : -1;
+}
+
+static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __s64 stolen)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct wakeup_latency *here = wakeup_latency_at(cpu);
+	__u32 zero = 0, size = __builtin_offsetof(struct irqlat_gap, before);
+	struct irqlat_told *told = bpf_map_lookup_elem(&scratch, &zero);
+
+	/* All that fell due in a gap comes at its end: the first one tells. */
+	if (!here || !told || now - ns < here->told)
+		return;
+	here->told = now;
+	told->gap.at = now;
+	told->gap.ns = ns;
+	told->gap.cpu = cpu;
+	told->gap.pid = id;
+	told->gap.tgid = id >> 32;
+	told->gap.state = state;
+	told->gap.stack = -1;
+	told->gap.stolen = stolen;
+	bpf_get_current_comm(told->gap.comm, sizeof(told->gap.comm));
+	/* Where an idle CPU was interrupted says nothing. */
+	if ((__u32)id) {
+		told->gap.stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
+		look(ctx, told);
+		size = sizeof(told->gap);
+	}
+	if (bpf_ringbuf_output(&gaps, &told->gap, size, BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&lost, 1);
+}
+
+SEC("tp_btf/cpu_idle")
+int BPF_PROG(idled, unsigned int state, unsigned int cpu)
+{
+	struct wakeup_latency *here = wakeup_latency_at(cpu);
+
+	if (!here)
+		return 0;
+	if (state == PWR_EVENT_EXIT) {
+		here->state = RUNS;
+		here->woke = bpf_ktime_get_ns();
+		return 0;
+	}
+	here->state = here->last = state < RUNS ? state : RUNS - 1;
+	here->counted = 0;
+	return 0;
+}
+
+/* Argument 1, a pointer to a number: these may be loaded since v5.17 (bb6728d75611, of the same series as the helper that is asked
+ * for), before only what lies in the context can be read. In assembly: the address of both would be computed once, and the verifier
+ * takes loads through the context itself only.
+ */
+static __always_inline void *second_argument(unsigned long long *ctx)
+{
+	void *at = 0;
+
+	if (has_helper(get_func_arg)) {
+		asm volatile("%0 = *(u64 *)(%1 + 8)" : "=r"(at) : "r"(ctx));
+		return at;
+	}
+	bpf_probe_read_kernel(&at, sizeof(at), ctx + 1);
+	return at;
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(expired, struct hrtimer *timer)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), pid = bpf_get_current_pid_tgid();
+	struct hrtimer_sleeper *sleeper = (void *)timer;
+	struct irqlat_key key = { .cpu = cpu, .kind = LATE_TIMER };
+	struct task_struct *t = 0;
+	__s64 now = 0, ns, stolen;
+	__u64 mono;
+	struct wakeup_latency *here;
+
+	if (!counting || timer->is_soft || bpf_probe_read_kernel(&now, sizeof(now), second_argument(ctx)))
+		return 0;
+	ns = now - timer->node.expires;
+	here = wakeup_latency_at(cpu);
+	if (!here)
+		return 0;
+	stolen = stolen_here(here);
+	if (ns < 0 || ns > LATEST)
+		return 0;
+	key.state = pid ? RUNS : here->last;
+	if (ns >= late_ns) {
+		/* Without high resolution all timers come with the tick, up to its whole length late. */
+		if (!BPF_CORE_READ_BITFIELD_PROBED(timer->base->cpu_base, hres_active))
+			return 0;
+		key.function = (__u64)timer->function;
+		if (sleeper_function && key.function == sleeper_function)
+			t = BPF_CORE_READ(sleeper, task);
+		key.pid = t ? BPF_CORE_READ(t, pid) : 0;
+		mono = bpf_ktime_get_ns();
+		/* It was due in an idle state that something else ended: who came to run since keeps nothing out. */
+		if (here->woke > mono - ns)
+			key.state = here->last;
+		note_row(&key, t, 0, mono, ns);
+		if (ns >= gap_ns)
+			note_gap(ctx, mono, ns, cpu, key.state, stolen);
+	}
+	/* Those that fall due while the first one's handlers and softirqs run find a CPU that is awake. */
+	if (key.state != RUNS && here->counted++)
+		return 0;
+	note_wake(cpu, key.state, ns);
+	return 0;
+}
+
+static __always_inline struct irqlat_queued *place(__u64 csd)
+{
+	/* The data of calls are cache lines apart: multiply, and take high bits (Knuth). */
+	__u32 at = ((__u32)(csd >> 5) * 2654435761U >> 19) & (QUEUED - 1);
+
+	return bpf_map_lookup_elem(&queue, &at);
+}
+
+static __always_inline bool may_note(void)
+{
+	__u32 zero = 0;
+	struct irqlat_ration *r = bpf_map_lookup_elem(&ration, &zero);
+	__u64 tick = bpf_jiffies64();
+
+	if (!r)
+		return false;
+	if (r->tick != tick) {
+		r->tick = tick;
+		r->left = per_tick;
+	}
+	if (!r->left) {
+		r->unseen++;
+		return false;
+	}
+	r->left--;
+	return true;
+}
+
+/* Raw: the verifier knows no pointers to functions, and typed pointers could not be hashed. */
+SEC("raw_tp/csd_queue_cpu")
+int BPF_PROG(queued, unsigned int cpu, unsigned long site, void *function, struct __call_single_data *csd)
+{
+	struct irqlat_queued *q;
+	struct wakeup_latency *there;
+
+	if (!counting || (BPF_CORE_READ(csd, node.u_flags) & CSD_FLAG_TYPE_MASK) != CSD_TYPE_SYNC || !may_note())
+		return 0;
+	q = place((__u64)csd);
+	there = wakeup_latency_at(cpu);
+	if (!q || !there)
+		return 0;
+	q->at = bpf_ktime_get_ns();
+	q->function = (__u64)function;
+	q->site = site;
+	q->task = bpf_get_current_task();
+	q->pid = bpf_get_current_pid_tgid();
+	q->state = there->state;
+	q->csd = (__u64)csd;
+	return 0;
+}
+
+SEC("raw_tp/csd_function_entry")
+int BPF_PROG(entered, void *function, struct __call_single_data *csd)
+{
+	struct irqlat_queued *q = place((__u64)csd);
+	struct irqlat_key key = { .kind = LATE_CALL };
+	struct wakeup_latency *here;
+	__u64 now, ns;
+
+	if (!counting || !q || q->csd != (__u64)csd)
+		return 0;
+	q->csd = 0;
+	now = bpf_ktime_get_ns();
+	ns = elapsed(q->at, now);
+	if (ns > LATEST)
+		return 0;
+	key.cpu = bpf_get_smp_processor_id();
+	key.state = q->state;
+	note_wake(key.cpu, q->state, ns);
+	if (ns < late_ns)
+		return 0;
+	key.function = q->function;
+	key.pid = q->pid;
+	/* It waits for us: it is there. */
+	note_row(&key, (struct task_struct *)q->task, q->site, now, ns);
+	here = wakeup_latency_at(key.cpu);
+	if (ns >= gap_ns && here)
+		note_gap(ctx, now, ns, key.cpu, q->state, stolen_here(here));
+	return 0;
+}

@@ -1,0 +1,228 @@
+//! IRQ latency: which CPU comes late to its interrupts, and what was it at? The kernel half is `irq_latency.bpf.c`.
+//!
+//! Cost: 40 ns an idle state, 60 ns a timer, 100 ns a call that somebody waits for; a late one 2 to 10 us.
+
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore, MapFlags, OpenObject};
+use whyslow_model::Missing;
+
+use super::{clear, consume, missing, percpu, room, types, value};
+use crate::kallsyms::Kallsyms;
+
+skeleton!("irq_latency");
+pub use skel::types::{irqlat_gap, irqlat_key, irqlat_row, irqlat_wakes};
+
+// SAFETY: generated from the C struct; integers and bytes only.
+unsafe impl plain::Plain for irqlat_gap {}
+// SAFETY: as above.
+unsafe impl plain::Plain for irqlat_key {}
+// SAFETY: as above.
+unsafe impl plain::Plain for irqlat_row {}
+// SAFETY: as above.
+unsafe impl plain::Plain for irqlat_wakes {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = whyslow_model::Probe::IrqLatency.word();
+/// Of its part that sees calls of other CPUs.
+pub const CALLS: &str = whyslow_model::Probe::CrossCalls.word();
+
+/// The number of the state of a CPU that runs, in irq_latency.bpf.h.
+pub const RUNS: u32 = 15;
+const STATES: u32 = 16;
+/// Kinds of rows, in irq_latency.bpf.h.
+pub const LATE_CALL: u32 = 0;
+
+/// What this kernel tells.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Kernel {
+    /// Calls of other CPUs.
+    pub calls: bool,
+    /// From a CPU's run queue to where KVM says what it took of it: `steal_time` in arch/x86/kernel/kvm.c.
+    pub steal_at: Option<i64>,
+}
+
+impl Kernel {
+    /// By its types.
+    #[must_use]
+    pub fn of(btf: &Btf<'_>) -> Self {
+        let is_there = |name: &&str| btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}")).is_some();
+        let at = percpu::variables(btf);
+        Kernel {
+            calls: ["csd_queue_cpu", "csd_function_entry"].iter().all(is_there),
+            steal_at: at.get("steal_time").zip(at.get("runqueues")).map(|(steal, queue)| steal - queue),
+        }
+    }
+}
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct IrqLatency<'slot> {
+    skel: skel::IrqLatencySkel<'slot>,
+}
+
+/// What the probe saw. Times are CLOCK_MONOTONIC.
+#[derive(Default)]
+pub struct Raw {
+    /// Calls and timers that came late.
+    pub rows: Vec<(irqlat_key, irqlat_row)>,
+    /// Gaps, with the stack at their end.
+    pub gaps: Vec<(irqlat_gap, Vec<u64>)>,
+    /// By CPU and state.
+    pub wakes: Vec<Vec<irqlat_wakes>>,
+    /// Calls were looked at.
+    pub calls: bool,
+    /// Calls that were not looked at, because a CPU made too many.
+    pub unseen: u64,
+}
+
+impl<'slot> IrqLatency<'slot> {
+    /// Load and attach; calls of other CPUs only where the kernel tells of them.
+    pub fn start(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        symbols: &Kallsyms,
+        kernel: Kernel,
+    ) -> Result<Self, Missing> {
+        super::ring::may_be_filled(WHAT)?;
+        Self::load(slot, symbols, kernel).map_err(|err| missing(WHAT, &err))
+    }
+
+    fn load(
+        slot: &'slot mut MaybeUninit<OpenObject>,
+        symbols: &Kallsyms,
+        Kernel { calls, steal_at }: Kernel,
+    ) -> libbpf_rs::Result<Self> {
+        let mut open = types::builder::<skel::IrqLatencySkelBuilder>().open(slot)?;
+        room::fit(open.open_object_mut())?;
+        open.progs.queued.set_autoload(calls);
+        open.progs.entered.set_autoload(calls);
+        let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
+        open.maps.cpu_latency.set_max_entries(cpus)?;
+        open.maps.irqlat_wakes.set_max_entries(cpus.saturating_mul(STATES))?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.steal_at = steal_at.unwrap_or(0);
+            rodata.sleeper_function = symbols.address("hrtimer_wakeup").unwrap_or(0);
+        }
+        let mut skel = open.load()?;
+        skel.attach()?;
+        Ok(IrqLatency { skel })
+    }
+
+    /// What CPUs are at, who waited, and until when: for those who see calls in another way.
+    #[must_use]
+    pub fn shared(&self) -> [BorrowedFd<'_>; 4] {
+        let maps = &self.skel.maps;
+        [
+            maps.cpu_latency.as_fd(),
+            maps.irqlat_rows.as_fd(),
+            maps.irqlat_payers.as_fd(),
+            maps.irqlat_wakes.as_fd(),
+        ]
+    }
+
+    /// The window begins.
+    pub fn begin(&mut self) {
+        clear(&self.skel.maps.irqlat_rows);
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.counting = 1;
+        }
+    }
+
+    /// The window ends: tell. With what could not be noted.
+    pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+        let calls = self.skel.links.entered.is_some();
+        self.skel.links = skel::IrqLatencyLinks::default();
+        let seen = Raw {
+            rows: rows(&self.skel.maps.irqlat_rows)?,
+            gaps: self.gaps()?,
+            wakes: self.wakes()?,
+            calls,
+            unseen: self.unseen()?,
+        };
+        let lost = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost);
+        Ok((seen, lost))
+    }
+
+    fn gaps(&self) -> Result<Vec<(irqlat_gap, Vec<u64>)>, Missing> {
+        let mut gaps = Vec::new();
+        consume(&self.skel.maps.gaps, |record| gaps.push(gap(record))).map_err(|err| missing(WHAT, &err))?;
+        let mut stacks: HashMap<i32, Vec<u64>> = HashMap::new();
+        let mut with_stack = |gap: irqlat_gap| {
+            let stack = stacks.entry(gap.stack).or_insert_with(|| self.stack(gap.stack).unwrap_or_default());
+            (gap, stack.clone())
+        };
+        Ok(gaps.into_iter().map(&mut with_stack).collect())
+    }
+
+    fn stack(&self, id: i32) -> Option<Vec<u64>> {
+        let id = u32::try_from(id).ok()?; // negative: no such stack
+        let bytes = self.skel.maps.stacks.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
+        let words = bytes.chunks_exact(8).filter_map(|word| word.try_into().ok().map(u64::from_ne_bytes));
+        Some(words.take_while(|address| *address != 0).collect())
+    }
+
+    fn wakes(&self) -> Result<Vec<Vec<irqlat_wakes>>, Missing> {
+        let map = &self.skel.maps.irqlat_wakes;
+        let mut by_cpu: Vec<Vec<irqlat_wakes>> = Vec::new();
+        for at in 0..map.max_entries() {
+            if at % STATES == 0 {
+                by_cpu.push(Vec::new());
+            }
+            let bytes = map.lookup(&at.to_ne_bytes(), MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
+            if let (Some(states), Some(bytes)) = (by_cpu.last_mut(), bytes) {
+                states.push(value(&bytes));
+            }
+        }
+        Ok(by_cpu)
+    }
+
+    /// What the hypervisor said last that it took from each CPU since boot.
+    #[cfg(test)]
+    fn stolen(&self) -> Vec<u64> {
+        let of =
+            |cpu: u32| self.skel.maps.cpu_latency.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        let cpus = (0..self.skel.maps.cpu_latency.max_entries()).map_while(of);
+        cpus.map(|bytes| value::<skel::types::wakeup_latency>(&bytes).stolen).collect()
+    }
+
+    fn unseen(&self) -> Result<u64, Missing> {
+        let values = self.skel.maps.ration.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let values = values.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
+        let rations = values.iter().map(|bytes| value::<skel::types::irqlat_ration>(bytes).unseen);
+        Ok(rations.fold(0, u64::saturating_add))
+    }
+}
+
+// SAFETY: generated from the C struct; integers only.
+unsafe impl plain::Plain for skel::types::irqlat_ration {}
+
+#[cfg(test)]
+// SAFETY: as above.
+unsafe impl plain::Plain for skel::types::wakeup_latency {}
+
+/// A record of the ring `gaps`: without the code before frames where there are none.
+fn gap(record: &[u8]) -> irqlat_gap {
+    let mut whole = [0; size_of::<irqlat_gap>()];
+    let size = record.len().min(whole.len());
+    whole[..size].copy_from_slice(&record[..size]);
+    value(&whole)
+}
+
+fn rows(map: &impl MapCore) -> Result<Vec<(irqlat_key, irqlat_row)>, Missing> {
+    let mut rows = Vec::new();
+    for key in map.keys() {
+        let row = map.lookup(&key, MapFlags::ANY).map_err(|err| missing(WHAT, &err))?;
+        if let Some(row) = row {
+            rows.push((value(&key), value(&row)));
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+#[path = "irq_latency_tests.rs"]
+mod tests;
