@@ -59,7 +59,7 @@ test: setup lab-setup
 
 # Four CPUs alike, ten boots on each of two kernels, come last: none is said to be slow.
 soak: lab-build
-	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test ladders --test spin -- --test-threads=1 --nocapture root_
+	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test live --test lock_chains --test spin -- --test-threads=1 --nocapture root_
 	$(AS_ROOT) $(LAB) run --scenario slow-cpu-of-four-twin --times 10
 
 lab-setup:
@@ -69,7 +69,7 @@ lab-setup:
 lab-build: setup lab-setup
 	# All of the workspace: of some packages alone, what they depend on would be built again, with other features.
 	$(CARGO) build $(LOCKED) --workspace
-	$(CARGO) test $(LOCKED) --workspace --test ladders --no-run
+	$(CARGO) test $(LOCKED) --workspace --test lock_chains --no-run
 
 lab: lab-build
 	$(AS_ROOT) $(LAB) doctor

@@ -1,19 +1,19 @@
-//! Which scenarios one run of CI plays.
+//! Which scenarios one run of CI runs.
 //!
 //! All that are meant for CI are shuffled anew for each *epoch* and cut into parts of so many; the run's number says
-//! the epoch and the part. So numbers that follow each other play every scenario once in each epoch, and none goes
+//! the epoch and the part. So numbers that follow each other run every scenario once in each epoch, and none goes
 //! undrawn for longer than two epochs less one run. A run on a fresh machine knows no number of its own: it takes
-//! the number of commits. Where that jumps, by whatever step, a draw is as good as any other: each scenario is played
+//! the number of commits. Where that jumps, by whatever step, a draw is as good as any other: each scenario is run
 //! with the chance part / all.
 
 use whyslow_faults::Draw;
 
 use crate::scenario::{Scenario, Sort};
 
-/// How many of each sort one run plays.
+/// How many of each sort one run runs.
 const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 8), (Sort::Control, 5), (Sort::Double, 1)];
 
-/// What the run with this number plays: scenario and kernel.
+/// What the run with this number runs: scenario and kernel.
 #[must_use]
 pub fn drawn(all: &[Scenario], number: u64) -> Vec<(&Scenario, &str)> {
     PARTS.iter().flat_map(|(sort, part)| of_sort(all, *sort, *part, number)).collect()

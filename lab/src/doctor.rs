@@ -25,7 +25,7 @@ struct Page {
 /// What came of one kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All that was there is there: so many rungs.
+    /// All that was there is there: so many links.
     Same(usize),
     /// These were there and are not.
     Lost(Vec<String>),
@@ -52,7 +52,7 @@ pub fn examine(kernel: &str, write: bool) -> Result<(String, Verdict), Trouble> 
 fn compare(before: &str, now: &str) -> Verdict {
     let (was, is) = (there(before), there(now));
     let lost: Vec<String> =
-        was.iter().filter(|rung| !is.contains(rung)).map(|rung| (*rung).to_owned()).collect();
+        was.iter().filter(|link| !is.contains(link)).map(|link| (*link).to_owned()).collect();
     match (lost.is_empty(), was.is_empty()) {
         (false, _) => Verdict::Lost(lost),
         (true, true) => Verdict::New(is.len()),
@@ -60,19 +60,19 @@ fn compare(before: &str, now: &str) -> Verdict {
     }
 }
 
-/// The rungs that a page calls ok: "ok    BPF: kernel locks: loads and attaches".
+/// The links that a page calls ok: "ok    BPF: kernel locks: loads and attaches".
 fn there(page: &str) -> Vec<&str> {
     page.lines()
-        .filter_map(|line| line.strip_prefix("ok ").and_then(|rung| name(rung.trim_start())))
+        .filter_map(|line| line.strip_prefix("ok ").and_then(|link| name(link.trim_start())))
         .collect()
 }
 
-/// A rung's name ends at the first colon, that of an object at the second.
-fn name(rung: &str) -> Option<&str> {
+/// A link's name ends at the first colon, that of an object at the second.
+fn name(link: &str) -> Option<&str> {
     const OBJECT: &str = "BPF: ";
-    let from = if rung.starts_with(OBJECT) { OBJECT.len() } else { 0 };
-    let end = rung.get(from..)?.find(':')?.saturating_add(from);
-    rung.get(..end)
+    let from = if link.starts_with(OBJECT) { OBJECT.len() } else { 0 };
+    let end = link.get(from..)?.find(':')?.saturating_add(from);
+    link.get(..end)
 }
 
 fn on_host() -> Result<Page, Trouble> {
@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     const PAGE: &str = "$ whyslow doctor\nok    privilege: all\nok    BPF: task list: loads and attaches\n\
-                        lost  kprobes: no\n      lost: nothing\nok    kernel types (BTF): /sys\n\n3 of 4 rungs\n";
+                        lost  kprobes: no\n      lost: nothing\nok    kernel types (BTF): /sys\n\n3 of 4 links\n";
 
     #[test]
     fn rungs_have_names() {

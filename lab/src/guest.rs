@@ -1,3 +1,3 @@
-//! What runs in a guest beside the stage: the fault module.
+//! What runs in a guest beside the test bed: the fault module.
 
 pub mod module;

@@ -6,15 +6,15 @@ use serde_json::Value;
 use whyslow_faults::said::{self, Verb};
 use whyslow_faults::story;
 
-use crate::plan::{Facts, LIMITS, Played, RATIO};
+use crate::plan::{Facts, LIMITS, RATIO, RunFacts};
 use crate::scenario::{Answer, Never, Script, Section};
-use crate::stage::with_names;
+use crate::testbed::with_names;
 
 mod document;
 
 use document::{gather, has, items, ratio_of, rule_of, time_of, told, words_of};
 
-/// How one play ended.
+/// How one run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// All that was asked was answered, and nobody was accused falsely.
@@ -26,9 +26,9 @@ pub enum Verdict {
     /// The guest died, or the kernel complained: nothing can be said of whyslow.
     Failed(String),
     /// By the victims' own clock the fault (or the load) did not come about, the emulator broke the guest, or whyslow itself says
-    /// that it could not look: nothing was proven. It is played again.
+    /// that it could not look: nothing was proven. It is run again.
     Unmade(String),
-    /// It could not be played here.
+    /// It could not be run here.
     NotRun(String),
 }
 
@@ -68,35 +68,35 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judge one play.
+/// Judge one run.
 #[must_use]
-pub fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verdict {
-    if let Some(trouble) = &played.trouble {
+pub fn judge(script: &Script, ran: &RunFacts, document: Option<&Value>) -> Verdict {
+    if let Some(trouble) = &ran.trouble {
         return Verdict::Failed(trouble.clone());
     }
-    if let Some(facts) = played.faults.iter().chain(&played.loads).find(|facts| !facts.proof.holds) {
+    if let Some(facts) = ran.faults.iter().chain(&ran.loads).find(|facts| !facts.proof.holds) {
         return Verdict::Unmade(facts.proof.to_string());
     }
-    if played.faults.len() < script.fault.len() {
+    if ran.faults.len() < script.fault.len() {
         return Verdict::Failed("not every fault told its facts".into());
     }
-    let document = match (document, &played.no_answer) {
+    let document = match (document, &ran.no_answer) {
         (Some(document), None) => document,
         (_, why) => {
             return Verdict::Missed(why.clone().unwrap_or_else(|| "whyslow wrote no document".into()));
         }
     };
-    if let Err(what) = is_sound(script, played, document) {
+    if let Err(what) = is_sound(script, ran, document) {
         return Verdict::Missed(what);
     }
     if let Some(what) = story::broken(document).into_iter().next() {
         return Verdict::False(what);
     }
-    if let Some(what) = false_accusation(script, played, document) {
+    if let Some(what) = false_accusation(script, ran, document) {
         return Verdict::False(what);
     }
     let unanswered = script.answer.iter().find_map(|answer| {
-        let facts = played.faults.get(answer.of)?;
+        let facts = ran.faults.get(answer.of)?;
         is_answered(answer, facts, document).err()
     });
     match (unanswered, could_look(script, document)) {
@@ -107,15 +107,15 @@ pub fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verd
 }
 
 /// The document is whole, and of the time in which it was asked for.
-fn is_sound(script: &Script, played: &Played, document: &Value) -> Result<(), String> {
+fn is_sound(script: &Script, ran: &RunFacts, document: &Value) -> Result<(), String> {
     let verb = Verb::of(&script.look.args);
     if script.never.unprobed {
-        said::is_of_the_contract(document, verb, played.status)?;
+        said::is_of_the_contract(document, verb, ran.status)?;
     } else {
-        said::is_whole(document, verb, played.status)?;
+        said::is_whole(document, verb, ran.status)?;
     }
     said::rules_out(document)?;
-    played.unsound.clone().map_or(Ok(()), Err)
+    ran.unsound.clone().map_or(Ok(()), Err)
 }
 
 /// An emulated CPU may have too little time for what these need, beside honest load: CPUs are measured, and files are read that are
@@ -123,7 +123,7 @@ fn is_sound(script: &Script, played: &Played, document: &Value) -> Result<(), St
 const COSTLY: [&str; 2] = ["slow-cpu", "slow-receiver"];
 
 /// Silence counts only of somebody who could look: its probes were attached, and of no rule that must not accuse here it says
-/// that it cannot tell. An emulated host may be too slow for that; so it is played again, and never found.
+/// that it cannot tell. An emulated host may be too slow for that; so it is run again, and never found.
 fn could_look(script: &Script, document: &Value) -> Result<(), String> {
     let never = &script.never;
     if !never.unprobed {
@@ -137,13 +137,13 @@ fn could_look(script: &Script, document: &Value) -> Result<(), String> {
 }
 
 /// The first cause that nobody asked for, and nobody allows.
-fn false_accusation(script: &Script, played: &Played, document: &Value) -> Option<String> {
+fn false_accusation(script: &Script, ran: &RunFacts, document: &Value) -> Option<String> {
     let causes = items(Section::Causes, document);
     let is_covered = |cause: &Value| {
         let rule = rule_of(cause);
         script.may.iter().any(|may| may == rule)
             || script.answer.iter().any(|answer| {
-                let facts = played.faults.get(answer.of);
+                let facts = ran.faults.get(answer.of);
                 answer.section == Section::Causes && facts.is_some_and(|facts| is_it(answer, facts, cause))
             })
     };
@@ -154,17 +154,17 @@ fn false_accusation(script: &Script, played: &Played, document: &Value) -> Optio
         (never.any_cause && !is_allowed) || is_refused || !is_covered(cause)
     });
     match accusation {
-        Some(cause) => Some(told(Section::Causes, cause) + &not_asked(script, played, cause)),
-        None => never_named(never, played, document).or_else(|| other_cpu(script, played, document)),
+        Some(cause) => Some(told(Section::Causes, cause) + &not_asked(script, ran, cause)),
+        None => never_named(never, ran, document).or_else(|| other_cpu(script, ran, document)),
     }
 }
 
 /// What it lacks of an answer by its rule: whether it is another one, or the same in other words.
-fn not_asked(script: &Script, played: &Played, cause: &Value) -> String {
+fn not_asked(script: &Script, ran: &RunFacts, cause: &Value) -> String {
     let by_rule =
         script.answer.iter().filter(|answer| answer.rules.iter().any(|rule| rule == rule_of(cause)));
     let lacks = by_rule.filter_map(|answer| {
-        let facts = played.faults.get(answer.of)?;
+        let facts = ran.faults.get(answer.of)?;
         let words = words_of(cause);
         let names = answer.names.iter().map(|name| with_names(name, &facts.names));
         let lacking: Vec<String> = names.filter(|name| !has(&words, name)).collect();
@@ -174,21 +174,21 @@ fn not_asked(script: &Script, played: &Played, cause: &Value) -> String {
 }
 
 /// A CPU that is said to be slow, and nobody asked for.
-fn other_cpu(script: &Script, played: &Played, document: &Value) -> Option<String> {
+fn other_cpu(script: &Script, ran: &RunFacts, document: &Value) -> Option<String> {
     let is_asked = |cpu: &Value| {
         script
             .answer
             .iter()
             .filter(|answer| answer.section == Section::Cpus)
-            .any(|answer| played.faults.get(answer.of).is_some_and(|facts| is_it(answer, facts, cpu)))
+            .any(|answer| ran.faults.get(answer.of).is_some_and(|facts| is_it(answer, facts, cpu)))
     };
     let cpus = items(Section::Cpus, document);
     let other = cpus.into_iter().find(|cpu| script.never.other_cpus && !is_asked(cpu))?;
     Some(told(Section::Cpus, other))
 }
 
-fn never_named(never: &Never, played: &Played, document: &Value) -> Option<String> {
-    let facts: Vec<&Facts> = played.faults.iter().chain(&played.loads).collect();
+fn never_named(never: &Never, ran: &RunFacts, document: &Value) -> Option<String> {
+    let facts: Vec<&Facts> = ran.faults.iter().chain(&ran.loads).collect();
     let is_in = |name: &String, section: Section| {
         let name = facts.iter().fold(name.clone(), |name, facts| with_names(&name, &facts.names));
         let item = items(section, document).into_iter().find(|item| has(&words_of(item), &name))?;
@@ -258,9 +258,9 @@ fn time_told(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
 
 /// Of each answer that asks for a time: what was told, by the middle of what the victims' clock says.
 #[must_use]
-pub fn told_to_true(script: &Script, played: &Played, document: &Value) -> Vec<f64> {
+pub fn told_to_true(script: &Script, ran: &RunFacts, document: &Value) -> Vec<f64> {
     let one = |answer: &Answer| {
-        let facts = played.faults.get(answer.of)?;
+        let facts = ran.faults.get(answer.of)?;
         let (low, high) = facts.lost_s.filter(|_| answer.lost.is_some())?;
         let middle = (low + high) / 2.0;
         (middle > 0.0).then(|| time_told(answer, facts, document) / middle)

@@ -5,11 +5,11 @@ use whyslow_faults::{Draw, stand_in};
 
 use super::*;
 use crate::scenario::Scenario;
-use crate::stage::part::Proof;
+use crate::testbed::part::Proof;
 
 fn script(more: &str) -> Script {
     let text = format!(
-        "about = \"x\"\nkernels = [\"6.1\"]\n{more}\n[[fault]]\nkind = \"scene\"\nscene = \"cpu-quota\"\n"
+        "about = \"x\"\nkernels = [\"6.1\"]\n{more}\n[[fault]]\nkind = \"live-fault\"\nscene = \"cpu-quota\"\n"
     );
     Scenario::parse("a", &text).unwrap().drawn(&Draw::with(1), 2).unwrap().0
 }
@@ -20,12 +20,12 @@ fn asks(more: &str) -> Script {
     ))
 }
 
-fn played(holds: bool) -> Played {
+fn ran(holds: bool) -> RunFacts {
     let names = BTreeMap::from([("group".to_owned(), "/abc/def".to_owned())]);
     let (with, without) = if holds { (10.0, 20.0) } else { (20.0, 20.0) };
     let proof = Proof::falls("pieces", with, without, 1.5);
     let faults = vec![Facts { proof, lost_s: Some((9.0, 11.0)), names }];
-    Played { faults, status: Some(0), ..Played::default() }
+    RunFacts { faults, status: Some(0), ..RunFacts::default() }
 }
 
 fn cause(rule: &str, group: &str, lost: f64) -> Value {
@@ -48,15 +48,15 @@ fn whole(parts: Value) -> Value {
 }
 
 /// As `super::judge`, of a whyslow whose exit status says what its document says.
-fn judge(script: &Script, played: &Played, document: Option<&Value>) -> Verdict {
+fn judge(script: &Script, ran: &RunFacts, document: Option<&Value>) -> Verdict {
     let is_cause = |finding: &Value| finding["kind"] == "cause";
     let all = document.and_then(|document| document["findings"].as_array());
     let status = all.map(|all| i32::from(all.iter().any(is_cause)));
-    super::judge(script, &Played { status, ..played.clone() }, document)
+    super::judge(script, &RunFacts { status, ..ran.clone() }, document)
 }
 
 fn verdict(script: &Script, causes: &[Value]) -> Verdict {
-    judge(script, &played(true), Some(&said(causes)))
+    judge(script, &ran(true), Some(&said(causes)))
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_is_not_told_or_not_told_right_is_missed() {
     let causes = [cause("steal", "", 20.0), cause("cpu-quota", "/abc/def", 10.0)];
     assert_eq!(verdict(&script(&below), &causes).word(), "missed");
     assert_eq!(verdict(&script(&format!("{below}rank = 2\n")), &causes), Verdict::Found);
-    let nothing = Played { no_answer: Some("it hung".into()), ..played(true) };
+    let nothing = RunFacts { no_answer: Some("it hung".into()), ..ran(true) };
     assert_eq!(judge(&asks(""), &nothing, None), Verdict::Missed("it hung".into()));
 }
 
@@ -98,10 +98,10 @@ fn a_cause_that_nobody_asked_for_is_false() {
 #[test]
 fn a_fault_without_proof_is_failed_whatever_was_said() {
     let document = said(&[cause("steal", "", 1.0)]);
-    assert_eq!(judge(&asks(""), &played(false), Some(&document)).word(), "failed");
-    let broke = Played { trouble: Some("no module".into()), ..played(true) };
+    assert_eq!(judge(&asks(""), &ran(false), Some(&document)).word(), "failed");
+    let broke = RunFacts { trouble: Some("no module".into()), ..ran(true) };
     assert_eq!(judge(&asks(""), &broke, Some(&document)), Verdict::Failed("no module".into()));
-    assert_eq!(judge(&asks(""), &Played::default(), Some(&document)).word(), "failed");
+    assert_eq!(judge(&asks(""), &RunFacts::default(), Some(&document)).word(), "failed");
 }
 
 #[test]
@@ -119,12 +119,12 @@ fn slow_cpus_are_rows_of_their_own() {
     let cpu =
         |cpu: u32, slow: Option<f64>| json!({"cpu": cpu, "node": 3, "slow": slow, "reasons": ["powersave"]});
     let verdict = |more: &str, cpus: &[Value]| {
-        let mut played = played(true);
+        let mut ran = ran(true);
         for (key, name) in [("cpu", "1"), ("ratio", "4.0")] {
-            played.faults[0].names.insert(key.to_owned(), name.to_owned());
+            ran.faults[0].names.insert(key.to_owned(), name.to_owned());
         }
         let script = script(&format!("[[answer]]\nin = \"cpus\"\n{more}"));
-        judge(&script, &played, Some(&whole(json!({"cpus": cpus})))).word()
+        judge(&script, &ran, Some(&whole(json!({"cpus": cpus})))).word()
     };
     let one = "names = [\"CPU {cpu}\", \"powersave\"]\n";
     let rows = [cpu(0, None), cpu(1, Some(3.8)), cpu(2, None)];
@@ -152,17 +152,17 @@ fn where_no_cause_is_asked_for_what_a_scenario_allows_is_none_of_whyslows() {
 
 #[test]
 fn a_time_that_is_asked_of_a_fault_that_tells_none_proves_nothing() {
-    let mut play = played(true);
-    play.faults[0].lost_s = None;
+    let mut run = ran(true);
+    run.faults[0].lost_s = None;
     let said = said(&[cause("cpu-quota", "/abc/def", 20.0)]);
-    assert_eq!(judge(&asks(""), &play, Some(&said)), Verdict::Missed("its fault tells no time".into()));
+    assert_eq!(judge(&asks(""), &run, Some(&said)), Verdict::Missed("its fault tells no time".into()));
 }
 
 #[test]
 fn a_ratio_is_not_asked_of_a_fault_that_tells_none() {
     let script = script("[[answer]]\nin = \"cpus\"\nratio = [0.9, 1.1]\n");
     let document = whole(json!({"cpus": [{"cpu": 0, "slow": 4.0}]}));
-    assert_eq!(judge(&script, &played(true), Some(&document)).word(), "missed");
+    assert_eq!(judge(&script, &ran(true), Some(&document)).word(), "missed");
 }
 
 proptest::proptest! {
@@ -170,8 +170,8 @@ proptest::proptest! {
     fn no_document_makes_the_judge_panic(text in "\\PC{0,60}", number in -1e300..1e300_f64) {
         let value = json!({"findings": [{"kind": "cause", "rule": text, "lost_s": number}, text, [number]],
             "chains": {"hops": text}, "cpus": [{"slow": number}, text], "own_cost": number});
-        let _ = judge(&asks(""), &played(true), Some(&value));
-        let _ = judge(&asks(""), &played(true), Some(&whole(value.clone())));
+        let _ = judge(&asks(""), &ran(true), Some(&value));
+        let _ = judge(&asks(""), &ran(true), Some(&whole(value.clone())));
         let _ = Cost::of(&value);
     }
 }

@@ -1,6 +1,6 @@
 //! The lab: boots real kernels under emulation, puts real faults into them, and runs programs of this project there.
 //!
-//! One binary is all of it: the driver on the host, PID 1 of the guest, the guest kernel's loader of modules, the stage
+//! One binary is all of it: the driver on the host, PID 1 of the guest, the guest kernel's loader of modules, the test bed
 //! and its victims.
 
 pub mod acpi;
@@ -24,8 +24,8 @@ pub mod proven;
 pub mod rounds;
 pub mod scenario;
 pub mod sched_ext;
-pub mod stage;
 pub mod table;
+pub mod testbed;
 pub mod trouble;
 pub mod truth;
 

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use lab::doctor::{self, Verdict};
 use lab::machine::{Ended, Hardware};
 use lab::{
-    Trouble, guest_modules, init, interrupt, kernels, machine, module, place, proven, rounds, stage, truth,
+    Trouble, guest_modules, init, interrupt, kernels, machine, module, place, proven, rounds, testbed, truth,
 };
 
 whyslow_faults::may_become_victim!();
@@ -34,15 +34,15 @@ enum Verb {
     Fetch { kernels: Vec<String> },
     /// Boot a kernel and run one command in it.
     Boot(Boot),
-    /// Play scenarios, and compare what whyslow says with what the victims' clocks say.
+    /// Running scenarios, and compare what whyslow says with what the victims' clocks say.
     Run(rounds::Asked),
     /// Run the ground-truth programs of the wait chains in guests.
     Truth(truth::Asked),
     /// What all tests of a run have proven, and whether that is enough.
     Proven(proven::Asked),
-    /// Play what a plan says, here: what the driver has the guest do.
+    /// Running what a plan says, here: what the driver has the guest do.
     #[command(hide = true)]
-    Stage {
+    TestBed {
         /// The plan, in the folder that takes what came of it.
         plan: PathBuf,
     },
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     if let Some(name) = init::asked_for_module(&args) {
         return told(guest_modules::load(&name).map(|()| ExitCode::SUCCESS));
     }
-    stage::cases::become_if_asked();
+    testbed::cases::become_if_asked();
     interrupt::listen();
     told(match Cli::parse().verb {
         Verb::Fetch { kernels } => Ok(fetch(&kernels)),
@@ -121,10 +121,10 @@ fn main() -> ExitCode {
         Verb::Run(asked) => rounds::run(&asked),
         Verb::Truth(asked) => truth::run(&asked),
         Verb::Proven(asked) => proven::run(&asked),
-        Verb::Stage { plan } => stage::play(&plan)
+        Verb::TestBed { plan } => testbed::run(&plan)
             .map(|()| ExitCode::SUCCESS)
-            .map_err(|err| Trouble::new(format!("play {}", plan.display()), err)),
-        Verb::Ask { rounds, files } => stage::cases::ask(rounds, &files)
+            .map_err(|err| Trouble::new(format!("run {}", plan.display()), err)),
+        Verb::Ask { rounds, files } => testbed::cases::ask(rounds, &files)
             .map(|()| ExitCode::SUCCESS)
             .map_err(|err| Trouble::new("read the files of a case", err)),
         Verb::Module { kernel, name } => build_module(&kernel, &name),
@@ -177,8 +177,8 @@ fn ask_doctor(asked: &[String], write: bool) -> ExitCode {
             continue;
         }
         match doctor::examine(label, write) {
-            Ok((version, Verdict::Same(there))) => println!("{version}: {there} rungs, none lost"),
-            Ok((version, Verdict::New(there))) => println!("{version}: {there} rungs"),
+            Ok((version, Verdict::Same(there))) => println!("{version}: {there} links, none lost"),
+            Ok((version, Verdict::New(there))) => println!("{version}: {there} links"),
             Ok((version, Verdict::Lost(lost))) => {
                 println!("{version}: lost: {}", lost.join(", "));
                 worst = worst.max(FAILED);

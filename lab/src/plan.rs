@@ -1,21 +1,21 @@
-//! What the stage is told: all that a play needs, and nothing of what whyslow must answer.
+//! What the test bed is told: all that a run needs, and nothing of what whyslow must answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stage::part::{FaultSpec, LoadSpec, Proof};
+use crate::testbed::part::{FaultSpec, LoadSpec, Proof};
 
-/// The file in the share that tells the stage what to play.
+/// The file in the share that tells the test bed what to run.
 pub const PLAN: &str = "plan.json";
 /// The file in the share that tells what came of it.
-pub const PLAYED: &str = "facts.json";
+pub const RUN_FACTS: &str = "facts.json";
 /// The recording of a boot before this one, if there was one.
 pub const BASELINE: &str = "baseline.why";
 /// What whyslow said.
 pub const DOCUMENT: &str = "document.json";
-/// In the document, put there by the stage: what `whyslow doctor` calls lost, a text a rung.
+/// In the document, put there by the test bed: what `whyslow doctor` calls lost, a text a link.
 pub const DOCTOR: &str = "lab-doctor";
 
 /// How whyslow looks.
@@ -51,7 +51,7 @@ impl Default for LookSpec {
     }
 }
 
-/// One play.
+/// One run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// The scenario's name.
@@ -68,7 +68,7 @@ pub struct Plan {
     pub look: LookSpec,
     /// Nothing is imposed, and whyslow only makes a recording of so many seconds.
     pub records_s: Option<u64>,
-    /// The program under test, as the stage sees it.
+    /// The program under test, as the test bed sees it.
     pub whyslow: PathBuf,
     /// The fault module for this kernel, where one is needed.
     pub module: Option<PathBuf>,
@@ -89,14 +89,14 @@ pub struct Facts {
     pub names: BTreeMap<String, String>,
 }
 
-/// The name under which a fault tells how many times slower its CPU was, by a loop of the play's own.
+/// The name under which a fault tells how many times slower its CPU was, by a loop of the run's own.
 pub const RATIO: &str = "ratio";
 /// The key of a name that tells the cgroups whose limits must change, one after the other.
 pub const LIMITS: &str = "limits";
 
-/// What came of a play.
+/// What came of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Played {
+pub struct RunFacts {
     /// Why it broke down; whatever else is here does not count then.
     pub trouble: Option<String>,
     /// Why whyslow gave no document.

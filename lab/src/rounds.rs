@@ -1,4 +1,4 @@
-//! `lab run`: draw, boot, play, judge, tell.
+//! `lab run`: draw, boot, run, judge, tell.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,13 +14,13 @@ use whyslow_faults::{Draw, draw, host};
 use crate::child::{Owned, Waited};
 use crate::judge::{Cost, Verdict, judge, told_to_true};
 use crate::machine::{Ended, Hardware};
-use crate::plan::{DOCUMENT, PLAN, PLAYED, Plan, Played};
+use crate::plan::{DOCUMENT, PLAN, Plan, RUN_FACTS, RunFacts};
 use crate::scenario::{Scenario, Script};
-use crate::stage::part::Setting;
 use crate::table::{self, Row};
+use crate::testbed::part::Setting;
 use crate::{Trouble, ci, interrupt, kernels, machine, module, orders, place, sched_ext};
 
-/// A guest that has not played by then hangs.
+/// A guest that has not ran by then hangs.
 const GUEST_LIMIT: Duration = Duration::from_secs(240);
 /// No live test on the host lasts longer than 60 s; the one before may have to end first.
 const HOST_LIMIT: Duration = Duration::from_secs(180);
@@ -29,10 +29,10 @@ const TRIES: usize = 3;
 /// The name of this host among the kernels.
 const HOST: &str = "host";
 
-/// What to play.
+/// What to run.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Asked {
-    /// What CI plays: some of all, drawn by the number of commits; whatever cannot be played fails.
+    /// What CI runs: some of all, drawn by the number of commits; whatever cannot be run fails.
     #[arg(long)]
     pub ci: bool,
     /// Only these scenarios.
@@ -47,7 +47,7 @@ pub struct Asked {
     /// Draw what the run with this seed drew.
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
-    /// Keep the shares of all plays, not only of those that went wrong.
+    /// Keep the shares of all runs, not only of those that went wrong.
     #[arg(long)]
     pub keep: bool,
     /// The program under test, if not the one that was built beside this one.
@@ -55,28 +55,28 @@ pub struct Asked {
     pub whyslow: Option<PathBuf>,
 }
 
-/// Play them all.
+/// Running them all.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     let project = place::project()?;
     let all = Scenario::all(&project.join("lab/scenarios"))
         .map_err(|reason| Trouble::new("read the scenarios", reason))?;
     let seed =
         asked.seed.unwrap_or_else(|| if asked.ci { number_of_run(&project) } else { draw::run_seed() });
-    let plays = chosen(&all, asked, seed)?;
-    println!("seed {seed}: lab run{} --seed {seed} plays the same", if asked.ci { " --ci" } else { "" });
+    let runs = chosen(&all, asked, seed)?;
+    println!("seed {seed}: lab run{} --seed {seed} runs the same", if asked.ci { " --ci" } else { "" });
     if asked.ci {
-        let is_drawn = |scenario: &&Scenario| plays.iter().any(|(drawn, _)| drawn.name == scenario.name);
+        let is_drawn = |scenario: &&Scenario| runs.iter().any(|(drawn, _)| drawn.name == scenario.name);
         let names: Vec<&str> =
             all.iter().filter(|one| !is_drawn(one)).map(|scenario| scenario.name.as_str()).collect();
         println!("not drawn: {}", names.join(" "));
         names.iter().for_each(|name| note(name, "", proven::Ended::NotDrawn, 0, None));
     }
-    let theatre = Theatre::here(asked, project)?;
+    let runner = Runner::here(asked, project)?;
     println!("{}", table::head());
     let mut rows = Vec::new();
     'all: for time in 0..asked.times.max(1) {
-        for (scenario, kernel) in &plays {
-            let row = theatre.play(scenario, kernel, &Draw::with(seed).branch(&format!("{time}")));
+        for (scenario, kernel) in &runs {
+            let row = runner.run(scenario, kernel, &Draw::with(seed).branch(&format!("{time}")));
             println!("{}", table::line(&row));
             note(&row.scenario, &row.kernel, table::ended(&row), row.redrawn, row.verdict.why());
             rows.push(row);
@@ -105,7 +105,7 @@ fn chosen<'all>(
     if let Some(name) = unknown {
         let names: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
         return Err(Trouble::new(
-            format!("play {name}"),
+            format!("run {name}"),
             format!("no such scenario; there are: {}", names.join(" ")),
         ));
     }
@@ -115,8 +115,8 @@ fn chosen<'all>(
     };
     let every =
         all.iter().flat_map(|scenario| scenario.head.kernels.iter().map(move |k| (scenario, k.as_str())));
-    let plays: Vec<_> = if asked.ci { ci::drawn(all, seed) } else { every.collect() };
-    Ok(plays.into_iter().filter(is_wanted).collect())
+    let runs: Vec<_> = if asked.ci { ci::drawn(all, seed) } else { every.collect() };
+    Ok(runs.into_iter().filter(is_wanted).collect())
 }
 
 /// Commits so far; where there is no history, days.
@@ -129,18 +129,18 @@ fn number_of_run(project: &Path) -> u64 {
     })
 }
 
-/// Where plays are put on.
-struct Theatre {
+/// Where runs are put on.
+struct Runner {
     lab: PathBuf,
     whyslow: PathBuf,
     project: PathBuf,
     keep: bool,
 }
 
-/// A play that cannot be judged.
+/// A run that cannot be judged.
 type Unjudged = Verdict;
 
-impl Theatre {
+impl Runner {
     fn here(asked: &Asked, project: PathBuf) -> Result<Self, Trouble> {
         let what = "find the programs";
         let lab =
@@ -149,22 +149,22 @@ impl Theatre {
         let whyslow = fs::canonicalize(&beside).map_err(|err| {
             Trouble::new(format!("find {}", beside.display()), err).or("build it: cargo build --release")
         })?;
-        Ok(Theatre { lab, whyslow, project, keep: asked.keep })
+        Ok(Runner { lab, whyslow, project, keep: asked.keep })
     }
 
-    fn play(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
+    fn run(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
         let draw = draw.branch(&scenario.name).branch(kernel);
-        let mut row = self.played(scenario, kernel, &draw);
+        let mut row = self.ran(scenario, kernel, &draw);
         for time in 1..TRIES {
             let Verdict::Unmade(why) = &row.verdict else { break };
             println!("{:<26} {kernel:<7} not made, once more: {why}", scenario.name);
-            row = self.played(scenario, kernel, &draw.branch(&format!("try {time}")));
+            row = self.ran(scenario, kernel, &draw.branch(&format!("try {time}")));
             row.redrawn = time as u64;
         }
         row
     }
 
-    fn played(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
+    fn ran(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
         let began = Instant::now();
         let mut row = Row {
             scenario: scenario.name.clone(),
@@ -214,12 +214,12 @@ impl Theatre {
         let verdict = verdict.map(|()| {
             let document = read_json::<Value>(&share.share().join(DOCUMENT));
             row.cost = document.as_ref().map(Cost::of);
-            let Some(played) = read_json::<Played>(&share.share().join(PLAYED)) else {
-                return Verdict::Failed("the stage left no facts".into());
+            let Some(ran) = read_json::<RunFacts>(&share.share().join(RUN_FACTS)) else {
+                return Verdict::Failed("the test bed left no facts".into());
             };
             row.told_to_true =
-                document.as_ref().map_or(Vec::new(), |document| told_to_true(&script, &played, document));
-            judge(&script, &played, document.as_ref())
+                document.as_ref().map_or(Vec::new(), |document| told_to_true(&script, &ran, document));
+            judge(&script, &ran, document.as_ref())
         });
         let verdict = verdict.unwrap_or_else(|unjudged| unjudged);
         if self.keep || !matches!(verdict, Verdict::Found | Verdict::NotRun(_)) {
@@ -252,12 +252,12 @@ impl Theatre {
             return Err(Verdict::NotRun("it needs root".into()));
         }
         let failed = |what: String| Verdict::Failed(what);
-        let mut stage = Command::new(&self.lab);
-        stage.arg("stage").arg(share.join(PLAN));
-        let mut stage = Owned::spawn(&mut stage).map_err(|err| failed(err.to_string()))?;
-        match stage.wait(HOST_LIMIT).map_err(|err| failed(err.to_string()))? {
+        let mut testbed = Command::new(&self.lab);
+        testbed.arg("testbed").arg(share.join(PLAN));
+        let mut testbed = Owned::spawn(&mut testbed).map_err(|err| failed(err.to_string()))?;
+        match testbed.wait(HOST_LIMIT).map_err(|err| failed(err.to_string()))? {
             Waited::Ended(status) if status.success() => Ok(()),
-            Waited::Ended(status) => Err(failed(format!("the stage ended with {status}"))),
+            Waited::Ended(status) => Err(failed(format!("the test bed ended with {status}"))),
             Waited::TimedOut => Err(failed(format!("it did not end in {HOST_LIMIT:?}"))),
             Waited::Interrupted => Err(Verdict::NotRun("interrupted".into())),
         }
@@ -268,12 +268,12 @@ impl Theatre {
         let failed = |what: &dyn std::fmt::Display| Verdict::Failed(format!("the boot before: {what}"));
         write_json(&share.join(PLAN), plan).map_err(|err| failed(&err))?;
         self.in_guest(label, &script.hardware_before().unwrap_or_default(), share)?;
-        let played = read_json::<Played>(&share.join(PLAYED));
+        let ran = read_json::<RunFacts>(&share.join(RUN_FACTS));
         // Of this boot, not of the one that is looked at.
-        fs::remove_file(share.join(PLAYED)).map_err(|err| failed(&err))?;
-        match played {
-            None => Err(failed(&"the stage left no facts")),
-            Some(Played { trouble: Some(trouble), .. }) => Err(failed(&trouble)),
+        fs::remove_file(share.join(RUN_FACTS)).map_err(|err| failed(&err))?;
+        match ran {
+            None => Err(failed(&"the test bed left no facts")),
+            Some(RunFacts { trouble: Some(trouble), .. }) => Err(failed(&trouble)),
             Some(_) => Ok(()),
         }
     }
@@ -284,7 +284,7 @@ impl Theatre {
             .map_err(|err| Verdict::Failed(format!("[hardware]: {err}")))?;
         let plan = Path::new(orders::SHARE).join(PLAN);
         let words: [&dyn AsRef<std::ffi::OsStr>; 6] =
-            [&"/usr/bin/env", &"WHYSLOW_EMULATED=1", &"LC_ALL=C", &self.lab, &"stage", &plan];
+            [&"/usr/bin/env", &"WHYSLOW_EMULATED=1", &"LC_ALL=C", &self.lab, &"testbed", &plan];
         let command: Vec<OsString> = words.iter().map(|word| (*word).as_ref().to_owned()).collect();
         let ran = machine::run(&kernel, &hardware, share, &command, GUEST_LIMIT)
             .map_err(|trouble| Verdict::NotRun(trouble.to_string()))?;
@@ -296,7 +296,7 @@ impl Theatre {
         }
         match ran.status {
             Ended::Exited(0) => Ok(()),
-            Ended::Exited(status) => Err(Verdict::Failed(format!("the stage ended with {status}"))),
+            Ended::Exited(status) => Err(Verdict::Failed(format!("the test bed ended with {status}"))),
             Ended::TimedOut => Err(Verdict::Failed(format!("the guest did not end in {GUEST_LIMIT:?}"))),
             Ended::Died(words) => Err(Verdict::Failed(format!("the guest died: {words}"))),
         }

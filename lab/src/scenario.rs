@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use whyslow_faults::Draw;
 
 use crate::plan::LookSpec;
-use crate::stage::part::{FaultSpec, LoadSpec};
+use crate::testbed::part::{FaultSpec, LoadSpec};
 
 mod answer;
 

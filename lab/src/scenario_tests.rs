@@ -12,16 +12,16 @@ vcpus = 4
 share = { between = [0.25, 0.5] }
 args = { of = [["--for", "4s"], ["chains", "--for", "4s"]] }
 mib = { between = [100, 200] }
-scene = { of = ["cpu-quota", "cpu-pinned"] }
+fault = { of = ["cpu-quota", "cpu-pinned"] }
 keeper = "word"
 [[fault]]
-kind = "scene"
-scene = "$scene"
+kind = "live-fault"
+fault = "$fault"
 memory_mib = "$mib"
 [look]
 args = "$args"
 [[answer]]
-rules = ["$scene"]
+rules = ["$fault"]
 names = ["a-$keeper-$mib", "{group}"]
 lost = [0.6, 1.4]
 "#;
@@ -35,7 +35,7 @@ fn what_is_drawn_is_put_in_as_text_or_as_it_is() {
         let (script, drawn) = scenario.drawn(&Draw::with(seed), 4).unwrap();
         let word = drawn["keeper"].as_str().unwrap();
         assert_eq!(script.answer[0].names[0], format!("a-{word}-{}", drawn["mib"].as_integer().unwrap()));
-        assert_eq!(script.answer[0].rules[0], drawn["scene"].as_str().unwrap());
+        assert_eq!(script.answer[0].rules[0], drawn["fault"].as_str().unwrap());
         assert!((100..=200).contains(&drawn["mib"].as_integer().unwrap()));
         assert!((0.25..0.5).contains(&drawn["share"].as_float().unwrap()));
         assert!(script.look.args.ends_with(&["--for".to_owned(), "4s".to_owned()]));
@@ -61,7 +61,7 @@ fn what_is_not_known_is_refused() {
         all.expect_err(to)
     };
     assert!(refused("$keeper", "$keepers").contains("$keepers is not drawn"));
-    refused("kind = \"scene\"", "kind = \"scenes\"");
+    refused("kind = \"live-fault\"", "kind = \"live-faults\"");
     refused("memory_mib", "memory");
     refused("lost =", "loss =");
     refused("names =", "of = 1\nnames =");

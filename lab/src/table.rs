@@ -1,4 +1,4 @@
-//! The table that people read: one line a play, then what it comes to.
+//! The table that people read: one line a run, then what it comes to.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use whyslow_faults::proven::Ended;
 use crate::judge::{Cost, Verdict};
 use crate::kernels::is_optional;
 
-/// What came of one play.
+/// What came of one run.
 #[derive(Debug, Clone)]
 pub struct Row {
     /// The scenario's name.
@@ -23,7 +23,7 @@ pub struct Row {
     pub seconds: f64,
     /// Of looking.
     pub cost: Option<Cost>,
-    /// How often it was played again, because the fault did not come about.
+    /// How often it was run again, because the fault did not come about.
     pub redrawn: u64,
     /// Time that was told, by the time that the victims' clock says; one for each answer that asks for it.
     pub told_to_true: Vec<f64>,
@@ -59,7 +59,7 @@ pub fn line(row: &Row) -> String {
     text
 }
 
-/// How often each scenario was found, where it was played more than once; and how many ended how.
+/// How often each scenario was found, where it was run more than once; and how many ended how.
 #[must_use]
 pub fn sum(rows: &[Row]) -> String {
     let mut text = String::new();
@@ -77,11 +77,11 @@ pub fn sum(rows: &[Row]) -> String {
         *by_word.entry(row.verdict.word()).or_default() += 1;
     }
     let words: Vec<String> = by_word.iter().map(|(word, n)| format!("{n} {word}")).collect();
-    let _ = write!(text, "{} played: {}", rows.len(), words.join(", "));
+    let _ = write!(text, "{} ran: {}", rows.len(), words.join(", "));
     text
 }
 
-/// Somebody must see to it. In CI all must be played, but what needs the kernel that may be absent.
+/// Somebody must see to it. In CI all must be run, but what needs the kernel that may be absent.
 #[must_use]
 pub fn is_bad(row: &Row, ci: bool) -> bool {
     match row.verdict {
@@ -92,7 +92,7 @@ pub fn is_bad(row: &Row, ci: bool) -> bool {
     }
 }
 
-/// As the table of all stages counts it. A miss that nobody promised proves as much as a play that was not required.
+/// As the table of all test beds counts it. A miss that nobody promised proves as much as a run that was not required.
 #[must_use]
 pub fn ended(row: &Row) -> Ended {
     match row.verdict {
@@ -151,6 +151,6 @@ mod tests {
     fn rounds_are_summed() {
         let rows = [row(Verdict::Found, true), row(Verdict::Missed(String::new()), true)];
         let text = sum(&rows);
-        assert!(text.contains("found 1 of 2") && text.ends_with("2 played: 1 found, 1 missed"), "{text}");
+        assert!(text.contains("found 1 of 2") && text.ends_with("2 ran: 1 found, 1 missed"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! `lab truth`: the ground-truth programs of the wait chains (crates/whyslow/tests/ladders) in guests.
+//! `lab truth`: the ground-truth programs of the wait chains (crates/whyslow/tests/lock chains) in guests.
 //!
 //! The live tests are the same programs as on the host; `WHYSLOW_EMULATED=1` says what emulated CPUs change. Whatever the
 //! guest's kernel complains about (soft lockup, stall) fails the guest's cells, whatever they said.
@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use whyslow_faults::ladder;
+use whyslow_faults::lock_chain;
 use whyslow_faults::{Draw, draw};
 
 use crate::machine::{Ended, Hardware, Ran};
@@ -28,7 +28,7 @@ const BOOT: Duration = Duration::from_secs(60);
 const A_CELL: Duration = Duration::from_secs(120);
 /// Cells of one run of CI, beside the heaviest load: what fits in two minutes.
 const OF_CI: usize = 3;
-/// The heaviest load: a crowd of busy processes, and a ladder with locks of the kernel.
+/// The heaviest load: a crowd of busy processes, and a lock chain with locks of the kernel.
 const HEAVIEST: &str = "file::root_run_tells_the_chain_in_a_crowd";
 /// The live tests want 2 GiB, and a disk for what is read and throttled.
 const MEMORY_MIB: u32 = 3072;
@@ -110,8 +110,8 @@ impl Programs {
             .map_err(|err| Trouble::new(what, err))?
             .filter(|_| whyslow.exists())
             .ok_or_else(|| {
-                Trouble::new(what, "there is no test binary `ladders`, or no whyslow, beside this program")
-                    .or("build them: cargo test --release --no-run --workspace --test ladders")
+                Trouble::new(what, "there is no test binary `lock_chains`, or no whyslow, beside this program")
+                    .or("build them: cargo test --release --no-run --workspace --test lock_chains")
             })?;
         Ok(Programs { tests, whyslow, seed })
     }
@@ -172,9 +172,9 @@ impl Programs {
             set("WHYSLOW_BIN", &self.whyslow),
             set("WHYSLOW_KEPT", inside),
         ];
-        // Without Go its ladders are "not run", here as on the host.
-        if ladder::build_go(share).is_ok() {
-            words.push(set("WHYSLOW_LADDER_GO", &inside.join("ladder-go")));
+        // Without Go its lock_chains are "not run", here as on the host.
+        if lock_chain::build_go(share).is_ok() {
+            words.push(set("WHYSLOW_LOCK_CHAIN_GO", &inside.join("lock_chain-go")));
         }
         let shell = format!("exec \"$@\" > {} 2>&1", inside.join(SAID).display());
         words.extend(["/bin/sh", "-c", &shell, "sh"].map(OsString::from));
@@ -199,7 +199,7 @@ fn newest(deps: &Path) -> io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(deps)? {
         let path = entry?.path();
         let is_it = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
-            name.strip_prefix("ladders-").is_some_and(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit()))
+            name.strip_prefix("lock_chains-").is_some_and(|hash| hash.bytes().all(|b| b.is_ascii_hexdigit()))
         });
         if is_it {
             let made = fs::metadata(&path)?.modified()?;

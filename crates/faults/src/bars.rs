@@ -7,11 +7,11 @@ use std::time::Duration;
 pub const A_FAULT: f64 = 0.30;
 /// Beside others who take their part of the CPUs a fault costs less, and is still one.
 pub const A_FAULT_IN_CROWD: f64 = 0.15;
-/// A twin or decoy is one if the victim's clock shows less than this share lost.
+/// A twin or false-positive control is one if the victim's clock shows less than this share lost.
 pub const NO_FAULT: f64 = 0.05;
 /// How often noise of the host may spoil a measurement before the test gives up.
 pub const TRIES: u32 = 3;
-/// How often a scene that breaks down before whyslow is judged is made.
+/// How often a scenario that breaks down before whyslow is judged is made.
 pub const TRIES_OF_THE_BROKEN: u32 = 8;
 
 /// Work without the fault, before and after the window.
@@ -32,7 +32,7 @@ pub const EXACT: f64 = 0.25;
 /// Two truths are told apart in rank if the larger is larger by this part.
 pub const APART: f64 = 0.25;
 
-/// Faults whose twins and decoys are drawn for one run of CI.
+/// Faults whose twins and false-positive controls are drawn for one run of CI.
 pub const DRAWN_TWINS: usize = 3;
 /// Faults drawn to be looked at in a crowd, for one run of CI.
 pub const DRAWN_CROWDS: usize = 2;
@@ -45,7 +45,7 @@ pub const SOAK_ROUNDS: u64 = 20;
 const PATIENCE: u32 = 12;
 
 /// Whether this is a guest whose CPUs are emulated (`WHYSLOW_EMULATED=1`). There a thread begins some milliseconds after it
-/// was woken, and whyslow's own work takes as long as the ladder's: order, names and shares are what can be compared, not
+/// was woken, and whyslow's own work takes as long as the lock chain's: order, names and shares are what can be compared, not
 /// milliseconds.
 #[must_use]
 pub fn is_emulated() -> bool {

@@ -49,7 +49,7 @@ pub enum Fact {
     Failed = 4,
     /// Time of its pieces, where a paced thread measures them, in ns.
     Busy = 5,
-    /// Rounds in which it has begun to wait (`crate::ladder`).
+    /// Rounds in which it has begun to wait (`crate::lock chain`).
     Began = 6,
     /// Rounds that it has done.
     Ended = 7,

@@ -1,7 +1,7 @@
 //! Real pathologies, made on purpose, with the truth told by the victim's own clock. Never shipped.
 //!
 //! A [`Fence`] keeps the host safe: one test at a time, in cgroups of its own, with limits and an end. A
-//! [`Scene`] is one pathology (or its healthy twin, or its decoy) with draws from a [`Draw`]: its victims do
+//! [`Scenario`] is one pathology (or its healthy twin, or its false-positive control) with draws from a [`Draw`]: its victims do
 //! countable work in processes of their own and write down when each piece was done ([`Ledger`]). [`Truth`] is
 //! computed from that alone: never from a file that whyslow reads.
 
@@ -13,7 +13,7 @@ pub mod fence;
 pub mod grace;
 pub mod honest;
 pub mod host;
-pub mod ladder;
+pub mod lock_chain;
 pub mod ledger;
 pub mod leftovers;
 pub mod look;
@@ -21,8 +21,8 @@ pub mod process;
 pub mod proven;
 pub mod rounds;
 pub mod said;
-pub mod scene;
-pub mod scenes;
+pub mod scenario;
+pub mod scenarios;
 pub mod spec;
 pub mod spinners;
 pub mod stand_in;
@@ -38,8 +38,8 @@ mod work;
 pub use clock::Span;
 pub use draw::Draw;
 pub use fence::Fence;
-pub use ladder::Ladder;
+pub use lock_chain::LockChain;
 pub use ledger::Ledger;
-pub use scene::{Form, Kind, Scene};
+pub use scenario::{Form, Kind, Scenario};
 pub use truth::Truth;
 pub use victim::Victim;

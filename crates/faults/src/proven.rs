@@ -26,7 +26,7 @@ pub enum Ended {
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// "live", "ladders", "spin", "lab", or a test binary.
+    /// "live", "lock chains", "spin", "lab", or a test binary.
     pub suite: String,
     /// Which cell.
     pub cell: String,

@@ -132,7 +132,7 @@ pub fn run_times(
     assert!(failed.is_empty() && !strict, "{row}{told}");
 }
 
-/// Make it; again, if the scene broke down before whyslow was judged: a starved kernel may end a victim that swaps
+/// Make it; again, if the scenario broke down before whyslow was judged: a starved kernel may end a victim that swaps
 /// (premature OOM: 5 of 9 times beside a full CPU, with one draw of 40 MiB) or keep it from being ready in time. Again, too,
 /// if it failed while the machine stood still: neither the victim's clock nor the window is worth anything then.
 fn until_whole(

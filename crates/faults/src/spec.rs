@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ladder::Plan;
+use crate::lock_chain::Plan;
 use crate::spinners;
 
 /// One victim process.
@@ -88,7 +88,7 @@ pub enum Work {
     /// Send a message of `bytes` over one connection at each tick.
     Push { port: u16, bytes: u64, every_us: u64 },
     /// Wait for each other in a chain.
-    Ladder(Box<Plan>),
+    LockChain(Box<Plan>),
     /// `Word::Mode` 1: start a process that sleeps for `child_us` and ends, and stop until it has (vfork: in uninterruptible
     /// sleep), and again. 2: the same, and the process computes. 0: sleep.
     Vfork { child_us: u64 },

@@ -19,7 +19,7 @@ pub use disk::Buffer;
 
 use crate::ledger::{Fact, Ledger, Tally, Word};
 use crate::spec::{Spec, Work};
-use crate::{ladder, spinners, sys};
+use crate::{lock_chain, spinners, sys};
 
 /// One thread at work.
 pub struct Worker<'ledger> {
@@ -34,7 +34,7 @@ pub struct Worker<'ledger> {
 /// What all threads or processes of a victim share, made before they are born.
 pub fn prepare(spec: &Spec) -> io::Result<()> {
     match &spec.work {
-        Work::Ladder(plan) => ladder::prepare(plan),
+        Work::LockChain(plan) => lock_chain::prepare(plan),
         Work::Spinner(plan) => spinners::prepare(plan),
         _ => Ok(()),
     }
@@ -86,7 +86,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Churn { bytes, rest_us } => memory::churn(worker(), *bytes, *rest_us),
-        Work::Ladder(plan) => ladder::run(spec, plan, ledger, slot, ready),
+        Work::LockChain(plan) => lock_chain::run(spec, plan, ledger, slot, ready),
         Work::Vfork { child_us } => vforks::run(worker(), *child_us),
         Work::Few { tasks, idle_us } => herd::few(worker, if slot == 0 { *tasks } else { 0 }, *idle_us),
         Work::Spinner(plan) => spinners::run(spec, plan, ledger, slot, ready),

@@ -1,11 +1,11 @@
-//! Each fault, twin and decoy is what it says, by the victim's own clock alone. Drawn at random.
+//! Each fault, twin and false-positive control is what it says, by the victim's own clock alone. Drawn at random.
 
 use std::io::Write as _;
 use std::time::Duration;
 
 use whyslow_faults::host::Calm;
-use whyslow_faults::scene::Stage;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scene, Truth, bars, clock, host};
+use whyslow_faults::scenario::TestBed;
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Truth, bars, clock, host};
 
 whyslow_faults::may_become_victim!();
 
@@ -25,27 +25,33 @@ struct Seen {
 fn measure(kind: Kind, form: Form, round: u64) -> std::io::Result<Seen> {
     let mut draw = Draw::of_run(&format!("{} {form:?}", kind.rule()), round);
     let fence = Fence::enter()?;
-    let mut scene = Scene::set(&Stage::alone(&fence), kind, form, &mut draw)?;
-    scene.work_without(WITHOUT);
-    scene.impose()?;
+    let mut scenario = Scenario::set(&TestBed::alone(&fence), kind, form, &mut draw)?;
+    scenario.work_without(WITHOUT);
+    scenario.impose()?;
     std::thread::sleep(SETTLE);
     let calm = Calm::watch(Some(fence.top()))?;
-    let before = scene.counter()?;
+    let before = scenario.counter()?;
     let window = clock::span_of(WINDOW);
-    let counted = scene.counter()?.zip(before).map(|(after, before)| after.saturating_sub(before));
+    let counted = scenario.counter()?.zip(before).map(|(after, before)| after.saturating_sub(before));
     let disturbed = calm.disturbed(Some(fence.top()), Duration::ZERO)?;
-    scene.lift()?;
-    scene.work_without(WITHOUT);
-    let drift = scene.drift(window);
+    scenario.lift()?;
+    scenario.work_without(WITHOUT);
+    let drift = scenario.drift(window);
     let drifted = (form == Form::Twin && drift > bars::NO_FAULT)
         .then(|| format!("the rate changed by {:.0} % by itself", drift * 100.0));
     let disturbed = disturbed.or(drifted);
     fence.check_time()?;
-    let failures = scene.processes().map(|p| p.ledger().failures()).sum();
-    Ok(Seen { said: format!("{draw} {scene}"), truth: scene.truth(window), counted, failures, disturbed })
+    let failures = scenario.processes().map(|p| p.ledger().failures()).sum();
+    Ok(Seen {
+        said: format!("{draw} {scenario}"),
+        truth: scenario.truth(window),
+        counted,
+        failures,
+        disturbed,
+    })
 }
 
-/// Noise of the host may spoil a measurement, not `bars::TRIES` of them, unless others use the host all the time; and a scene
+/// Noise of the host may spoil a measurement, not `bars::TRIES` of them, unless others use the host all the time; and a scenario
 /// may break down before it is measured.
 fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
     let say = |text: &str| drop(writeln!(std::io::stderr(), "{text}"));
@@ -68,7 +74,7 @@ fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
         say(&told);
         // A non-blocking connect to a full queue fails nobody; every other failure is a broken test.
         assert_eq!(seen.failures, 0, "work failed: {told}");
-        let rises = form != Form::Decoy || seen.counted.is_none_or(|n| n > 0);
+        let rises = form != Form::Control || seen.counted.is_none_or(|n| n > 0);
         if bar(&seen.truth) && rises {
             return;
         }
@@ -80,7 +86,7 @@ fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
 }
 
 macro_rules! forms {
-    ($($kind:ident: $fault:ident, $twin:ident, $decoy:ident;)*) => {$(
+    ($($kind:ident: $fault:ident, $twin:ident, $control:ident;)*) => {$(
         #[test]
         fn $fault() {
             holds(Kind::$kind, Form::Fault, |truth| truth.share() >= bars::A_FAULT);
@@ -92,8 +98,8 @@ macro_rules! forms {
         }
 
         #[test]
-        fn $decoy() {
-            holds(Kind::$kind, Form::Decoy, |truth| truth.share() < bars::NO_FAULT);
+        fn $control() {
+            holds(Kind::$kind, Form::Control, |truth| truth.share() < bars::NO_FAULT);
         }
     )*};
 }

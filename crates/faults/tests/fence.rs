@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use whyslow_faults::cgroup::Hierarchies;
 use whyslow_faults::leftovers::Owner;
-use whyslow_faults::scene::Stage;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scene, host};
+use whyslow_faults::scenario::TestBed;
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, host};
 
 whyslow_faults::may_become_victim!();
 
@@ -72,8 +72,9 @@ fn root_a_panic_leaves_nothing() {
     let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let fence = Fence::enter().unwrap();
         let mut draw = Draw::of_run("panic", 0);
-        let scene = Scene::set(&Stage::alone(&fence), Kind::CpuQuota, Form::Fault, &mut draw).unwrap();
-        pid = scene.victim().pid();
+        let scenario =
+            Scenario::set(&TestBed::alone(&fence), Kind::CpuQuota, Form::Fault, &mut draw).unwrap();
+        pid = scenario.victim().pid();
         panic!("on purpose");
     }));
     assert!(ended.is_err());
@@ -90,8 +91,9 @@ fn root_victims_stay_inside_the_fence() {
     }
     let fence = Fence::enter().unwrap();
     let mut draw = Draw::of_run("inside", 0);
-    let scene = Scene::set(&Stage::alone(&fence), Kind::ListenOverflow, Form::Twin, &mut draw).unwrap();
-    for process in scene.processes() {
+    let scenario =
+        Scenario::set(&TestBed::alone(&fence), Kind::ListenOverflow, Form::Twin, &mut draw).unwrap();
+    for process in scenario.processes() {
         let proc = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", process.pid())).unwrap();
         assert_eq!(proc("oom_score_adj").trim(), "1000");
         let inside = proc("cgroup").lines().filter(|line| line.contains(&Owner::me().name())).count();

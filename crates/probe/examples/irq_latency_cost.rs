@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::query::ProgInfoIter;
-use whyslow_probe::bpf::irq_latency::{Kernel, Late};
+use whyslow_probe::bpf::irq_latency::{IrqLatency, Kernel};
 use whyslow_probe::kallsyms::Kallsyms;
 
 const LASTS: Duration = Duration::from_secs(3);
@@ -30,7 +30,7 @@ fn main() {
 fn measure(what: &str, symbols: &Kallsyms, kernel: Kernel, load: impl FnOnce()) {
     let mut slot = MaybeUninit::uninit();
     let began = Instant::now();
-    let mut late = match Late::start(&mut slot, symbols, kernel) {
+    let mut late = match IrqLatency::start(&mut slot, symbols, kernel) {
         Ok(late) => late,
         Err(why) => return println!("{why}"),
     };

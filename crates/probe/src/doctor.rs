@@ -1,4 +1,4 @@
-//! What does this kernel let us see, and what is lost without the rest? Each rung is asked for by trying it, never by version.
+//! What does this kernel let us see, and what is lost without the rest? Each capability is asked for by trying it, never by version.
 //!
 //! The list is read by people who wonder why a report says "cannot tell". Looking costs a few BPF loads (25 ms each) and one
 //! pass over kallsyms.
@@ -25,7 +25,7 @@ use crate::{bpf, host};
 
 /// One thing that whyslow can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rung {
+pub struct Capability {
     /// What it is.
     pub what: &'static str,
     /// It is there and works.
@@ -36,10 +36,10 @@ pub struct Rung {
     pub lost: &'static str,
 }
 
-impl Rung {
+impl Capability {
     fn new(what: &'static str, lost: &'static str, found: Result<String, String>) -> Self {
         let ok = found.is_ok();
-        Rung { what, ok, why: found.unwrap_or_else(|why| why), lost }
+        Capability { what, ok, why: found.unwrap_or_else(|why| why), lost }
     }
 }
 
@@ -49,40 +49,40 @@ pub fn claim() -> String {
     claim::of(&host::facts(Path::new("/")).kernel)
 }
 
-/// Ask this host for every rung.
+/// Ask this host for every capability.
 #[must_use]
-pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Rung> {
+pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     bpf::hush();
     crate::open_files::raise_limit();
     let root = Path::new("/");
-    let mut rungs = vec![privilege(read(root, "proc/self/status")), btf(root)];
-    rungs.push(pid_namespace(Scope::of(root)));
+    let mut capabilities = vec![privilege(read(root, "proc/self/status")), btf(root)];
+    capabilities.push(pid_namespace(Scope::of(root)));
     // Objects are made as large as a look would make them: whole ones may be more than our limit.
     let limits = OwnLimits::read();
     bpf::room::halve(Fit::halvings(&limits).unwrap_or(bpf::room::MOST_HALVINGS));
-    rungs.extend(objects(step));
-    rungs.push(Rung::new(
+    capabilities.extend(objects(step));
+    capabilities.push(Capability::new(
         "perf event cpu-clock",
         "on-CPU stacks: which function burns the CPU",
         ask::cpu_clock()
             .map(|()| "can be opened on CPU 0".to_owned())
             .map_err(|why| format!("{why}; {}", Rights::own().way_out_for_perf())),
     ));
-    rungs.push(Rung::new(
+    capabilities.push(Capability::new(
         "BPF run time statistics",
         "the run time of BPF programs, ours and other people's",
         ask::bpf_stats().map(|()| "can be switched on while we look".to_owned()),
     ));
     step(c"reading what the kernel tells");
-    rungs.push(pressure(read(root, "proc/pressure/io")));
-    rungs.push(schedstat(read(root, "proc/schedstat")));
-    rungs.extend(symbols(root));
-    rungs.push(ask::cgroups(&root.join("sys/fs/cgroup")));
-    rungs.extend(own::limits(&limits));
-    rungs.extend(optional(root));
+    capabilities.push(pressure(read(root, "proc/pressure/io")));
+    capabilities.push(schedstat(read(root, "proc/schedstat")));
+    capabilities.extend(symbols(root));
+    capabilities.push(ask::cgroups(&root.join("sys/fs/cgroup")));
+    capabilities.extend(own::limits(&limits));
+    capabilities.extend(optional(root));
     step(c"measuring CPUs");
-    rungs.extend(speed());
-    rungs
+    capabilities.extend(speed());
+    capabilities
 }
 
 fn scheduler(types: Option<&Btf<'_>>) -> Result<(), Missing> {
@@ -92,24 +92,24 @@ fn scheduler(types: Option<&Btf<'_>>) -> Result<(), Missing> {
 }
 
 /// Whether processes can be called by the ids that the user knows.
-fn pid_namespace(scope: Scope) -> Rung {
+fn pid_namespace(scope: Scope) -> Capability {
     let found = match scope {
         Scope::Initial => Ok("the host's own: ids are those that BPF tells".to_owned()),
         Scope::Own { above } => bpf::pidns::PidNamespace::start(&mut MaybeUninit::uninit(), above)
             .map(|_| format!("one of its own: ids are translated, tasks outside have {OUTSIDE} and theirs"))
             .map_err(|why| why.to_string()),
     };
-    Rung::new("pid namespace", "whom `run` and `attach` follow, and the ids of processes", found)
+    Capability::new("pid namespace", "whom `run` and `attach` follow, and the ids of processes", found)
 }
 
 /// Every BPF object, loaded and attached once, then let go.
-fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Rung> {
-    let mut rungs = Vec::new();
+fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
+    let mut capabilities = Vec::new();
     step(c"trying the probes");
     let types = Btf::from_vmlinux().ok();
     let mut object = |what, lost, started: Result<(), Missing>| {
         let found = started.map(|()| "loads and attaches".to_owned()).map_err(|why| why.to_string());
-        rungs.push(Rung::new(what, lost, found));
+        capabilities.push(Capability::new(what, lost, found));
         step(c"trying the probes");
     };
     object(
@@ -197,7 +197,7 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Rung> {
         "which limit stops the receive softirq, and who reads too late",
         packets(),
     );
-    rungs
+    capabilities
 }
 
 fn packets() -> Result<(), Missing> {
@@ -206,11 +206,11 @@ fn packets() -> Result<(), Missing> {
     bpf::napi::Napi::start(&mut slots.1, Some(irq.soft())).map(drop)
 }
 
-fn speed() -> [Rung; 2] {
+fn speed() -> [Capability; 2] {
     let (speed, cycles) = crate::speed::ask();
     [
-        Rung::new(crate::speed::WHAT, "whether a CPU is slow", speed),
-        Rung::new(
+        Capability::new(crate::speed::WHAT, "whether a CPU is slow", speed),
+        Capability::new(
             crate::speed::CYCLES,
             "the frequency of busy CPUs; loops of known length tell it, too, but on an emulator",
             cycles,
@@ -229,13 +229,13 @@ fn read(root: &Path, name: &str) -> io::Result<String> {
 const CAPABILITIES: [(&str, u32); 5] =
     [("CAP_SYS_PTRACE", 19), ("CAP_SYS_ADMIN", 21), ("CAP_SYSLOG", 34), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
-fn privilege(status: io::Result<String>) -> Rung {
+fn privilege(status: io::Result<String>) -> Capability {
     let found = match (status, Rights::own().obstacle()) {
         (Err(err), _) => Err(format!("cannot read /proc/self/status: {err}")),
         (Ok(_), Some(obstacle)) => Err(obstacle),
         (Ok(text), None) => held(&text),
     };
-    Rung::new("privilege", "BPF, and the files of other people's processes", found)
+    Capability::new("privilege", "BPF, and the files of other people's processes", found)
 }
 
 fn held(status: &str) -> Result<String, String> {
@@ -252,16 +252,16 @@ fn held(status: &str) -> Result<String, String> {
     Err(format!("lacks {}; run as root", lacking.join(", ")))
 }
 
-fn btf(root: &Path) -> Rung {
+fn btf(root: &Path) -> Capability {
     let at = root.join("sys/kernel/btf/vmlinux");
     let found = std::fs::File::open(&at)
         .map(|_| "/sys/kernel/btf/vmlinux is readable".to_owned())
         .map_err(|err| format!("cannot read /sys/kernel/btf/vmlinux: {err}; it needs CONFIG_DEBUG_INFO_BTF"));
-    Rung::new("kernel types (BTF)", "all BPF probes: only kernel files are left", found)
+    Capability::new("kernel types (BTF)", "all BPF probes: only kernel files are left", found)
 }
 
 /// Absent and refusing are two things: with `psi=0` on the command line the files are there and may refuse to be read.
-fn pressure(text: io::Result<String>) -> Rung {
+fn pressure(text: io::Result<String>) -> Capability {
     let found = match text {
         Ok(text) if text.contains("total=") => Ok("/proc/pressure is readable".to_owned()),
         Ok(_) => Err("/proc/pressure/io holds no total".to_owned()),
@@ -273,10 +273,10 @@ fn pressure(text: io::Result<String>) -> Rung {
         }
         Err(err) => Err(format!("cannot read /proc/pressure/io: {err}")),
     };
-    Rung::new("pressure (PSI)", "a second witness for waits; causes do not rest on it", found)
+    Capability::new("pressure (PSI)", "a second witness for waits; causes do not rest on it", found)
 }
 
-fn schedstat(text: io::Result<String>) -> Rung {
+fn schedstat(text: io::Result<String>) -> Capability {
     let found = match text {
         Ok(_) => Ok("/proc/schedstat is readable".to_owned()),
         Err(err) if err.kind() == io::ErrorKind::NotFound => {
@@ -284,10 +284,10 @@ fn schedstat(text: io::Result<String>) -> Rung {
         }
         Err(err) => Err(format!("cannot read /proc/schedstat: {err}")),
     };
-    Rung::new("schedstat", "per-CPU run queue totals; BPF measures the same per task", found)
+    Capability::new("schedstat", "per-CPU run queue totals; BPF measures the same per task", found)
 }
 
-fn symbols(root: &Path) -> [Rung; 2] {
+fn symbols(root: &Path) -> [Capability; 2] {
     let seen = std::fs::File::open(root.join("proc/kallsyms"))
         .and_then(|file| kallsyms(BufReader::new(file)))
         .map_err(|err| format!("cannot read /proc/kallsyms: {err}"));
@@ -302,8 +302,8 @@ fn symbols(root: &Path) -> [Rung; 2] {
         Err(err) => Err(err),
     };
     [
-        Rung::new("kernel function names", "names in kernel stacks", functions),
-        Rung::new("kernel data names", "names of locks: they are inferred from who waits", data),
+        Capability::new("kernel function names", "names in kernel stacks", functions),
+        Capability::new("kernel data names", "names of locks: they are inferred from who waits", data),
     ]
 }
 
@@ -328,7 +328,7 @@ fn kallsyms(text: impl io::BufRead) -> io::Result<Symbols> {
     Ok(seen)
 }
 
-fn optional(root: &Path) -> [Rung; 3] {
+fn optional(root: &Path) -> [Capability; 3] {
     let there = |name: &str, needs: &str| {
         let at = root.join(name);
         if at.exists() {
@@ -338,9 +338,9 @@ fn optional(root: &Path) -> [Rung; 3] {
         }
     };
     [
-        Rung::new("tracefs", "", there("sys/kernel/tracing/events", "CONFIG_FTRACE and tracefs mounted")),
-        Rung::new("kprobes", "", there("sys/bus/event_source/devices/kprobe", "CONFIG_KPROBES")),
-        Rung::new(
+        Capability::new("tracefs", "", there("sys/kernel/tracing/events", "CONFIG_FTRACE and tracefs mounted")),
+        Capability::new("kprobes", "", there("sys/bus/event_source/devices/kprobe", "CONFIG_KPROBES")),
+        Capability::new(
             "function tracing (fentry)",
             "",
             there(
@@ -385,28 +385,28 @@ mod tests {
     }
 
     #[test]
-    fn every_bpf_object_has_a_rung() {
+    fn every_bpf_object_is_a_capability() {
         let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf")).unwrap();
         for source in sources {
             let file = source.unwrap().file_name().into_string().unwrap();
             if let Some(name) = file.strip_suffix(".bpf.c") {
-                assert!(include_str!("doctor.rs").contains(&format!("bpf::{name}::")), "{name} has no rung");
+                assert!(include_str!("doctor.rs").contains(&format!("bpf::{name}::")), "{name} has no capability");
             }
         }
     }
 
     #[test]
-    fn an_empty_folder_is_a_host_without_rungs() {
+    fn an_empty_folder_is_a_host_without_capabilities() {
         let nowhere = Path::new("/nonexistent");
         assert!(!btf(nowhere).ok && symbols(nowhere).iter().chain(&optional(nowhere)).all(|r| !r.ok));
     }
 
     #[test]
     fn root_doctor_finds_privilege_types_and_the_task_list() {
-        let rungs = doctor(&mut |_| ());
+        let capabilities = doctor(&mut |_| ());
         for what in ["privilege", "kernel types (BTF)", "BPF: task list", "perf event cpu-clock"] {
-            let rung = rungs.iter().find(|r| r.what == what).expect("the rung is listed");
-            assert!(rung.ok, "{rung:?}");
+            let capability = capabilities.iter().find(|r| r.what == what).expect("the capability is listed");
+            assert!(capability.ok, "{capability:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ mod spin_table;
 mod symbols;
 mod task_table;
 
-pub use doctor::{Rung, claim, doctor};
+pub use doctor::{Capability, claim, doctor};
 pub use fit::{DoesNotFit, Fit};
 pub use numbers::why_ambiguous;
 pub use record::{Follow, Observer, Plan, record};

@@ -10,10 +10,10 @@ use whyslow_faults::said::Verb;
 use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
 
 use super::{Verdict, judge};
-use crate::plan::{DOCTOR, Facts, LIMITS, Played, RATIO};
+use crate::plan::{DOCTOR, Facts, LIMITS, RATIO, RunFacts};
 use crate::scenario::{Answer, Scenario, Script, Section, Sort};
-use crate::stage::part::Proof;
-use crate::stage::with_names;
+use crate::testbed::part::Proof;
+use crate::testbed::with_names;
 
 const LOST_S: (f64, f64) = (9.0, 11.0);
 
@@ -31,8 +31,8 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
     text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.to_owned()))
 }
 
-/// A play in which all came about: each name that is asked for was told.
-fn played(script: &Script, status: i32) -> Played {
+/// A run in which all came about: each name that is asked for was told.
+fn ran(script: &Script, status: i32) -> RunFacts {
     let asked = script.answer.iter().flat_map(|answer| answer.names.iter().chain(&answer.order));
     let never = script.never.names.iter().chain(&script.never.in_causes);
     let keys: Vec<String> = asked.chain(never).flat_map(|text| keys(text)).collect();
@@ -44,12 +44,12 @@ fn played(script: &Script, status: i32) -> Played {
         names.insert(LIMITS.to_owned(), "/fence/a /fence/a/b".to_owned());
         Facts { proof: Proof::falls("pieces", 10.0, 20.0, 1.5), lost_s: Some(LOST_S), names }
     };
-    Played {
+    RunFacts {
         faults: (0..script.fault.len()).map(facts).collect(),
         loads: (0..script.load.len()).map(|at| facts(20 + at)).collect(),
         status: Some(status),
         window_s: 4.0,
-        ..Played::default()
+        ..RunFacts::default()
     }
 }
 
@@ -108,7 +108,7 @@ fn truthful(script: &Script) -> (Value, i32) {
     let mut document = stand_in::whole();
     document["not"] =
         json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
-    let facts = played(script, 0).faults;
+    let facts = ran(script, 0).faults;
     let mut lists: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for answer in &script.answer {
         let list = match answer.section {
@@ -155,8 +155,8 @@ fn status(script: &Script, document: &Value) -> i32 {
 }
 
 fn subjects(script: &Script) -> Vec<Subject> {
-    let played = played(script, 0);
-    let names = played.faults.iter().chain(&played.loads).flat_map(|facts| facts.names.values());
+    let ran = ran(script, 0);
+    let names = ran.faults.iter().chain(&ran.loads).flat_map(|facts| facts.names.values());
     let mut all: Vec<Subject> =
         names.flat_map(|name| [Subject::task(1, name), Subject::group(name)]).collect();
     all.extend([Subject::cpu(0), Subject::cpu(1), Subject::group("/"), Subject::task(99, "init")]);
@@ -168,14 +168,14 @@ fn no_stand_in_is_found_right_in_any_scenario_and_the_truth_is_in_all() {
     every(|scenario, script| {
         for which in StandIn::ALL {
             let (document, status) = which.says(Verb::of(&script.look.args), &subjects(script), 10.0);
-            let verdict = judge(script, &played(script, status), Some(&document));
+            let verdict = judge(script, &ran(script, status), Some(&document));
             let is_wrong = matches!(verdict, Verdict::Missed(_) | Verdict::False(_));
             // On its own word that it could not look it is asked again, and is not found the next time either.
             let is_wrong = is_wrong || (which == StandIn::Blind && matches!(verdict, Verdict::Unmade(_)));
             assert!(is_wrong, "{which:?} passes {}: {verdict:?}", scenario.name);
         }
         let (document, status) = truthful(script);
-        let verdict = judge(script, &played(script, status), Some(&document));
+        let verdict = judge(script, &ran(script, status), Some(&document));
         assert_eq!(verdict, Verdict::Found, "{}: {document}", scenario.name);
     });
 }
@@ -191,19 +191,19 @@ fn who_looked_and_accuses_everybody_or_nobody_is_wrong() {
         for name in ["findings", "chains", "locks", "cpus", "wall"] {
             accuser[name] = said[name].clone();
         }
-        let verdict = judge(script, &played(script, status(script, &accuser)), Some(&accuser));
+        let verdict = judge(script, &ran(script, status(script, &accuser)), Some(&accuser));
         assert!(matches!(verdict, Verdict::Missed(_) | Verdict::False(_)), "{}: {verdict:?}", scenario.name);
         let mut silent = honest;
         for name in ["findings", "chains", "locks", "cpus", "wall", "calls", "missing", DOCTOR] {
             silent[name] = json!([]);
         }
-        let verdict = judge(script, &played(script, 0), Some(&silent));
+        let verdict = judge(script, &ran(script, 0), Some(&silent));
         let is_control = scenario.sort() == Sort::Control;
         assert_eq!(verdict == Verdict::Found, is_control, "{}: {verdict:?}", scenario.name);
         // A program that cannot look at what a control is about.
         let (blind, _) = StandIn::Blind.says(verb, &[], 0.0);
         silent["findings"] = blind["findings"].clone();
-        let verdict = judge(script, &played(script, 0), Some(&silent));
+        let verdict = judge(script, &ran(script, 0), Some(&silent));
         let is_wrong = if is_control { "failed" } else { "missed" };
         assert_eq!(verdict.word(), is_wrong, "{}: {verdict:?}", scenario.name);
     });

@@ -30,7 +30,7 @@ pub struct Answer {
     /// Its commands lift the limits of just those cgroups that the fault says must change.
     #[serde(default)]
     pub lifts: bool,
-    /// Of slow CPUs: bounds of how many times slower they are said to be, times what a clock of the play says.
+    /// Of slow CPUs: bounds of how many times slower they are said to be, times what a clock of the run says.
     #[serde(default)]
     pub ratio: Option<[f64; 2]>,
 }

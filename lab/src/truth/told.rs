@@ -9,7 +9,7 @@ pub enum Verdict {
     Passed,
     /// What whyslow told was wrong, or the cell broke down.
     Failed(String),
-    /// It was no ladder: the guest was disturbed too often.
+    /// It was no lock chain: the guest was disturbed too often.
     NotIdle(String),
     /// It cannot be made here.
     NotRun(String),
@@ -36,7 +36,7 @@ impl Cell {
         self.verdict = Verdict::Failed(why.to_owned());
     }
 
-    /// For the table of all stages.
+    /// For the table of all test beds.
     pub fn note(&self, kernel: &str) {
         let (ended, why) = match &self.verdict {
             Verdict::Passed => (Ended::Passed, ""),

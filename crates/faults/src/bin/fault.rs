@@ -1,13 +1,13 @@
 //! Make one fault and say what its victim really lost: for a look at it by hand.
 //!
-//! `fault cpu-quota [fault|twin|decoy] [seconds]`; `WHYSLOW_SEED=n` repeats one.
+//! `fault cpu-quota [fault|twin|control] [seconds]`; `WHYSLOW_SEED=n` repeats one.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use whyslow_faults::scene::Stage;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scene, bars, clock, draw};
+use whyslow_faults::scenario::TestBed;
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, bars, clock, draw};
 
 whyslow_faults::may_become_victim!();
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match asked(&words) {
         None => {
-            eprintln!("usage: fault RULE [fault|twin|decoy] [seconds, at most 40]; RULE is one of");
+            eprintln!("usage: fault RULE [fault|twin|control] [seconds, at most 40]; RULE is one of");
             Kind::ALL.iter().for_each(|kind| eprintln!("  {}", kind.rule()));
             ExitCode::from(2)
         }
@@ -34,7 +34,7 @@ fn asked(words: &[String]) -> Option<(Kind, Form, Duration)> {
     let form = match words.get(1).map_or("fault", String::as_str) {
         "fault" => Form::Fault,
         "twin" => Form::Twin,
-        "decoy" => Form::Decoy,
+        "control" => Form::Control,
         _ => return None,
     };
     let seconds = words.get(2).map_or(Some(8), |text| text.parse().ok())?;
@@ -45,17 +45,17 @@ fn show(kind: Kind, form: Form, length: Duration) -> io::Result<()> {
     let mut draw = Draw::with(draw::run_seed()).branch(kind.rule());
     let mut out = io::stdout().lock();
     let fence = Fence::enter()?;
-    let mut scene = Scene::set(&Stage::alone(&fence), kind, form, &mut draw)?;
-    writeln!(out, "{scene}")?;
-    writeln!(out, "cgroup {}, pids {:?}", scene.group().path(), scene.victim().tids())?;
-    scene.work_without(bars::WITHOUT);
-    scene.impose()?;
+    let mut scenario = Scenario::set(&TestBed::alone(&fence), kind, form, &mut draw)?;
+    writeln!(out, "{scenario}")?;
+    writeln!(out, "cgroup {}, pids {:?}", scenario.group().path(), scenario.victim().tids())?;
+    scenario.work_without(bars::WITHOUT);
+    scenario.impose()?;
     std::thread::sleep(bars::SETTLE);
     writeln!(out, "on for {} s", length.as_secs())?;
-    let before = scene.counter()?;
+    let before = scenario.counter()?;
     let window = clock::span_of(length);
-    let after = scene.counter()?;
-    scene.lift()?;
-    scene.work_without(bars::WITHOUT);
-    writeln!(out, "{}; counter {before:?} -> {after:?}", scene.truth(window))
+    let after = scenario.counter()?;
+    scenario.lift()?;
+    scenario.work_without(bars::WITHOUT);
+    writeln!(out, "{}; counter {before:?} -> {after:?}", scenario.truth(window))
 }

@@ -56,11 +56,11 @@ impl Running {
         draw: &mut Draw,
     ) -> io::Result<Self> {
         fence.check_time()?;
-        let stage = Stage { fence, group, shape };
+        let testbed = TestBed { fence, group, shape };
         let (comm, body) = match program {
-            Program::Wait(wait) => stage.pairs(wait, draw)?,
-            Program::Loop(each) => stage.looping(each, draw)?,
-            Program::Server => stage.server(draw)?,
+            Program::Wait(wait) => testbed.pairs(wait, draw)?,
+            Program::Loop(each) => testbed.looping(each, draw)?,
+            Program::Server => testbed.server(draw)?,
             Program::OpenMp => {
                 let (team, name) = openmp::start(fence, group, draw)?;
                 (name, Body::Threads(team))
@@ -196,13 +196,13 @@ impl Running {
 }
 
 /// Where a program of ours is started.
-struct Stage<'a> {
+struct TestBed<'a> {
     fence: &'a Fence,
     group: &'a Group,
     shape: Shape,
 }
 
-impl Stage<'_> {
+impl TestBed<'_> {
     fn pairs(&self, wait: Wait, draw: &mut Draw) -> io::Result<(String, Body)> {
         let pairs = draw.between(1, host::cpus().len().min(3) as u64);
         let plan = Box::new(Plan::draw(wait, self.shape, pairs as usize, draw));

@@ -1,4 +1,4 @@
-//! Rungs that are system calls.
+//! Capabilities that are system calls.
 
 use std::ffi::CString;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use libbpf_rs::libbpf_sys;
 
-use super::Rung;
+use super::Capability;
 
 /// A descriptor that a call returned, closed at once.
 fn close(fd: libc::c_long, what: &str) -> Result<(), String> {
@@ -56,7 +56,7 @@ fn filesystem(at: &Path) -> io::Result<u64> {
 }
 
 /// Which cgroup hierarchies are mounted: asked of the file systems, not of /proc/cgroups (which takes cgroup_mutex).
-pub(super) fn cgroups(mount: &Path) -> Rung {
+pub(super) fn cgroups(mount: &Path) -> Capability {
     let unified = filesystem(&mount.join("unified")).is_ok_and(|kind| kind == CGROUP2);
     let found = match filesystem(mount) {
         Ok(CGROUP2) => Ok("version 2".to_owned()),
@@ -65,7 +65,7 @@ pub(super) fn cgroups(mount: &Path) -> Rung {
         Ok(_) => Err(format!("no cgroup file system at {}", mount.display())),
         Err(err) => Err(format!("cannot look at {}: {err}", mount.display())),
     };
-    Rung::new("cgroup hierarchies", "limits of services; their tasks and quotas still come from BPF", found)
+    Capability::new("cgroup hierarchies", "limits of services; their tasks and quotas still come from BPF", found)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Rungs of the limits that hold ourselves.
+//! Capabilities of the limits that hold ourselves.
 
 use whyslow_model::{Bytes, Missing, Share};
 
-use super::Rung;
+use super::Capability;
 use crate::files::own_limits::OwnLimits;
 use crate::fit::Fit;
 
 /// Memory and CPU time that we may use. A limit that costs nothing is no loss.
-pub(super) fn limits(own: &OwnLimits) -> [Rung; 2] {
+pub(super) fn limits(own: &OwnLimits) -> [Capability; 2] {
     let said = |found: &Result<Option<String>, Missing>, hides: bool| match found {
         Ok(Some(limit)) => limit.clone(),
         Ok(None) if hides => "none, as far as this container shows".to_owned(),
@@ -40,8 +40,8 @@ pub(super) fn limits(own: &OwnLimits) -> [Rung; 2] {
     let said = said(&cpu, own.hides_cpu);
     let cpu = if is_scarce { Err(said) } else { Ok(said) };
     [
-        Rung::new("own memory limit", "rows, stacks and locks beyond what smaller tables hold", memory),
-        Rung::new(
+        Capability::new("own memory limit", "rows, stacks and locks beyond what smaller tables hold", memory),
+        Capability::new(
             "own CPU quota",
             "CPU speed, IRQ latency, received packets, connections and work items; and time",
             cpu,
@@ -60,7 +60,7 @@ mod tests {
         let memory = memory.map(|m| m.map(limit));
         let cpu = cpu.map(|c| c.map(|cpus| CpuLimit { cgroup: "/c".into(), cpus }));
         limits(&OwnLimits { memory, cpu, hides_memory: false, hides_cpu: false })
-            .map(|rung| (rung.ok, rung.why))
+            .map(|capability| (capability.ok, capability.why))
     }
 
     #[test]

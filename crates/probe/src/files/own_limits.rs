@@ -157,10 +157,10 @@ impl Look<'_> {
                 (None, _) => return Ok(None),
             },
         };
-        self.ladder(path, base, is_v2).map(Some)
+        self.levels(path, base, is_v2).map(Some)
     }
 
-    fn ladder(&self, path: &str, base: &[u8], is_v2: bool) -> Result<Groups, String> {
+    fn levels(&self, path: &str, base: &[u8], is_v2: bool) -> Result<Groups, String> {
         let path = path.trim_end_matches('/');
         let below = |path: &str| [base, path.as_bytes()].concat();
         let is_there = |dir: Vec<u8>| CString::new(dir).is_ok_and(|dir| self.root.exists(&dir));

@@ -9,22 +9,22 @@ use crate::ending;
 use crate::out::say;
 use crate::outcome::Outcome;
 
-/// One paragraph a rung.
+/// One paragraph a capability.
 pub fn run(out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
-    let rungs = whyslow_probe::doctor(&mut ending::step);
+    let capabilities = whyslow_probe::doctor(&mut ending::step);
     ending::done();
     let mut page = String::new();
-    for rung in &rungs {
-        let mark = if rung.ok { "ok    " } else { "lost  " };
-        page.push_str(&paragraph(mark, &format!("{}: {}", rung.what, rung.why)));
-        if !rung.ok {
-            let lost = if rung.lost.is_empty() { "nothing that this version uses" } else { rung.lost };
+    for capability in &capabilities {
+        let mark = if capability.ok { "ok    " } else { "lost  " };
+        page.push_str(&paragraph(mark, &format!("{}: {}", capability.what, capability.why)));
+        if !capability.ok {
+            let lost = if capability.lost.is_empty() { "nothing that this version uses" } else { capability.lost };
             page.push_str(&paragraph("      lost: ", lost));
         }
     }
-    let ok = rungs.iter().filter(|rung| rung.ok).count();
-    page.push_str(&format!("\n{ok} of {} rungs are there.\n", rungs.len()));
+    let ok = capabilities.iter().filter(|capability| capability.ok).count();
+    page.push_str(&format!("\n{ok} of {} capabilities are available.\n", capabilities.len()));
     page.push_str(&paragraph("", &whyslow_probe::claim()));
     say(out, &page)?;
     Ok(Outcome::Quiet)

@@ -14,7 +14,7 @@ pub enum Cell {
     /// The same load, no fault.
     Twin(Kind),
     /// The counter rises, nothing is lost.
-    Decoy(Kind),
+    Control(Kind),
     /// Two faults at once.
     Pair(Kind, Kind),
     /// Nothing at all.
@@ -30,7 +30,7 @@ impl Cell {
         match self {
             Cell::Fault(_) | Cell::Idle | Cell::Compile(_) => true,
             Cell::Crowd(kind) => draw("crowds").some(bars::DRAWN_CROWDS, &Kind::ALL).contains(&kind),
-            Cell::Twin(kind) | Cell::Decoy(kind) => {
+            Cell::Twin(kind) | Cell::Control(kind) => {
                 draw("twins").some(bars::DRAWN_TWINS, &Kind::ALL).contains(&kind)
             }
             Cell::Pair(a, b) => draw("pairs").some(bars::DRAWN_PAIRS, &Kind::pairs()).contains(&[a, b]),
@@ -44,7 +44,7 @@ impl fmt::Display for Cell {
             Cell::Fault(kind) => write!(f, "{}-fault", kind.rule()),
             Cell::Crowd(kind) => write!(f, "{}-crowd", kind.rule()),
             Cell::Twin(kind) => write!(f, "{}-twin", kind.rule()),
-            Cell::Decoy(kind) => write!(f, "{}-decoy", kind.rule()),
+            Cell::Control(kind) => write!(f, "{}-control", kind.rule()),
             Cell::Pair(a, b) => write!(f, "{}-and-{}", a.rule(), b.rule()),
             Cell::Idle => f.write_str("idle"),
             Cell::Compile(jobs) => write!(f, "compile-j{jobs}"),
@@ -57,7 +57,7 @@ fn every_seed_draws_three_twins_two_crowds_and_three_pairs() {
     for seed in 0..200 {
         let count = |cells: &[Cell]| cells.iter().filter(|cell| cell.is_drawn(seed)).count();
         assert_eq!(count(&Kind::ALL.map(Cell::Twin)), 3);
-        assert_eq!(count(&Kind::ALL.map(Cell::Decoy)), 3);
+        assert_eq!(count(&Kind::ALL.map(Cell::Control)), 3);
         assert_eq!(count(&Kind::ALL.map(Cell::Crowd)), 2);
         let pairs: Vec<Cell> = Kind::pairs().into_iter().map(|[a, b]| Cell::Pair(a, b)).collect();
         assert_eq!(count(&pairs), 3);

@@ -107,7 +107,7 @@ impl Finding<'_> {
         said::lifts(self.value, groups)
     }
 
-    /// It mentions a task, cgroup or resource of the scene, in any place that a reader would take for blame.
+    /// It mentions a task, cgroup or resource of the scenario, in any place that a reader would take for blame.
     pub fn names(&self, party: &Party) -> bool {
         self.blames_task_of(&party.all) || party.names.iter().any(|name| self.mentions(name))
     }

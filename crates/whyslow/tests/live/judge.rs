@@ -40,7 +40,7 @@ fn context(made: &Made, look: &Look) -> String {
 fn on_any_host(made: &Made, look: &Look) -> Result<(), String> {
     look.is_sound(Verb::Exam)?;
     let not_to_tell: &[Kind] = match &made.cell {
-        Cell::Twin(kind) | Cell::Decoy(kind) => std::slice::from_ref(kind),
+        Cell::Twin(kind) | Cell::Control(kind) => std::slice::from_ref(kind),
         Cell::Idle | Cell::Compile(_) => &Kind::ALL,
         Cell::Fault(_) | Cell::Crowd(_) | Cell::Pair(..) => &[],
     };
@@ -50,8 +50,8 @@ fn on_any_host(made: &Made, look: &Look) -> Result<(), String> {
     let sights = made.parties.iter().map(|party| &party.sight).chain(of_built);
     sights.into_iter().try_for_each(|sight| sight.is_in(&look.document))?;
     let all = causes(look);
-    // Of a twin or decoy that lost something all the same it may be true.
-    let is_quiet = matches!(made.cell, Cell::Twin(_) | Cell::Decoy(_)) && made.is_not_made().is_none();
+    // Of a twin or false-positive control that lost something all the same it may be true.
+    let is_quiet = matches!(made.cell, Cell::Twin(_) | Cell::Control(_)) && made.is_not_made().is_none();
     let is_false = |finding: &&Finding<'_>| {
         finding.blames_task_of(&made.innocents)
             || made.built.as_ref().is_some_and(|built| finding.mentions(&built.group))
@@ -69,12 +69,12 @@ fn as_asked(made: &Made, look: &Look) -> Result<(), String> {
         (Cell::Fault(_), [party]) => fault(party, look),
         (Cell::Crowd(_), [party]) => in_a_crowd(party, made.mob.as_ref().ok_or("there is no crowd")?, look),
         (Cell::Pair(..), [a, b]) => both(a, b, look),
-        (Cell::Twin(_) | Cell::Decoy(_), [_]) | (Cell::Idle | Cell::Compile(_), []) => no_cause(look),
-        (cell, parties) => Err(format!("{cell} has {} scenes", parties.len())),
+        (Cell::Twin(_) | Cell::Control(_), [_]) | (Cell::Idle | Cell::Compile(_), []) => no_cause(look),
+        (cell, parties) => Err(format!("{cell} has {} scenarios", parties.len())),
     }
 }
 
-/// Whether a finding is the one that a scene should give.
+/// Whether a finding is the one that a scenario should give.
 fn is_of(finding: &Finding<'_>, party: &Party) -> bool {
     // Of two limits alike the kernel charges the inner first, and the outer holds a few pages more, those of its children's own
     // structures (mm/memcontrol.c): either may be the one that is met.
@@ -87,7 +87,7 @@ fn is_of(finding: &Finding<'_>, party: &Party) -> bool {
     finding.is_cause() && finding.rule() == party.kind.rule() && right_victim
 }
 
-/// Where a scene's finding stands among the findings, and the loss it tells (all its victims together).
+/// Where a scenario's finding stands among the findings, and the loss it tells (all its victims together).
 fn told(look: &Look, party: &Party) -> Option<(usize, f64)> {
     let findings = findings(look);
     let rank = findings.iter().position(|finding| is_of(finding, party))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::look::Look;
 use whyslow_faults::said::Sight;
-use whyslow_faults::{Kind, Scene, Span, Truth, bars};
+use whyslow_faults::{Kind, Scenario, Span, Truth, bars};
 
 use crate::cell::Cell;
 
@@ -13,7 +13,7 @@ use crate::cell::Cell;
 pub struct Made {
     /// Which one.
     pub cell: Cell,
-    /// Its scenes.
+    /// Its scenarios.
     pub parties: Vec<Party>,
     /// Busy processes beside them.
     pub mob: Option<Mob>,
@@ -27,7 +27,7 @@ pub struct Made {
     pub left_over: Option<f64>,
 }
 
-/// A scene, after the look.
+/// A scenario, after the look.
 pub struct Party {
     /// Which fault.
     pub kind: Kind,
@@ -47,7 +47,7 @@ pub struct Party {
     pub all: Vec<u32>,
     /// Names of its processes and resources.
     pub names: Vec<String>,
-    /// Whether the counter rose that rises with the fault and with the decoy, where the kernel has one.
+    /// Whether the counter rose that rises with the fault and with the false-positive control, where the kernel has one.
     pub counter: Option<[u64; 2]>,
     /// What was drawn.
     pub said: String,
@@ -74,26 +74,26 @@ pub struct Built {
 }
 
 impl Party {
-    /// Of a scene. `used`: CPU time of its victim's group while whyslow was asked.
-    pub fn of(scene: &Scene, look: &Look, used: Duration, counter: [Option<u64>; 2]) -> Self {
+    /// Of a scenario. `used`: CPU time of its victim's group while whyslow was asked.
+    pub fn of(scenario: &Scenario, look: &Look, used: Duration, counter: [Option<u64>; 2]) -> Self {
         let tids = |victim: &whyslow_faults::Victim| {
             let mut all = victim.tids();
             all.push(victim.pid());
             all
         };
-        let names = scene.processes().map(|victim| victim.comm().to_owned());
+        let names = scenario.processes().map(|victim| victim.comm().to_owned());
         Party {
-            kind: scene.kind(),
-            truth: scene.truth(look.window),
+            kind: scenario.kind(),
+            truth: scenario.truth(look.window),
             to_crowd: None,
-            sight: Sight { group: scene.group().path().to_owned(), used: look.part(used) },
-            group: scene.binding().to_owned(),
-            limits: scene.limits().to_vec(),
-            victim: tids(scene.victim()),
-            all: scene.processes().flat_map(tids).collect(),
-            names: names.chain(scene.resources().iter().cloned()).collect(),
+            sight: Sight { group: scenario.group().path().to_owned(), used: look.part(used) },
+            group: scenario.binding().to_owned(),
+            limits: scenario.limits().to_vec(),
+            victim: tids(scenario.victim()),
+            all: scenario.processes().flat_map(tids).collect(),
+            names: names.chain(scenario.resources().iter().cloned()).collect(),
             counter: counter[0].zip(counter[1]).map(|(before, after)| [before, after]),
-            said: scene.to_string(),
+            said: scenario.to_string(),
         }
     }
 }
@@ -118,12 +118,12 @@ impl Made {
         let least = match self.cell {
             Cell::Fault(_) => bars::A_FAULT,
             Cell::Crowd(_) | Cell::Pair(..) => bars::A_FAULT_IN_CROWD,
-            Cell::Twin(_) | Cell::Decoy(_) | Cell::Idle | Cell::Compile(_) => 0.0,
+            Cell::Twin(_) | Cell::Control(_) | Cell::Idle | Cell::Compile(_) => 0.0,
         };
         if let Some(party) = self.parties.iter().find(|party| party.truth.share() < least) {
             return Some(format!("{}: the fault did not come about: {}", party.said, party.truth));
         }
-        let is_quiet = matches!(self.cell, Cell::Twin(_) | Cell::Decoy(_));
+        let is_quiet = matches!(self.cell, Cell::Twin(_) | Cell::Control(_));
         if let Some(party) =
             self.parties.iter().find(|party| is_quiet && party.truth.share() >= bars::NO_FAULT)
         {
@@ -146,7 +146,7 @@ impl Made {
             Cell::Twin(Kind::ListenOverflow) if after > before => {
                 Some(format!("{}: the queue overflowed {} times all the same", party.said, after - before))
             }
-            Cell::Decoy(_) if after <= before => {
+            Cell::Control(_) if after <= before => {
                 Some(format!("{}: the counter stood still at {before}", party.said))
             }
             _ => None,

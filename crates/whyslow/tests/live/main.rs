@@ -10,7 +10,7 @@ mod exam;
 mod judge;
 mod made;
 mod outcome;
-mod stage;
+mod testbed;
 mod stand_ins;
 
 use cell::Cell;
@@ -36,32 +36,32 @@ live! {
     root_a_cpu_quota_is_found => Cell::Fault(Kind::CpuQuota);
     root_a_cpu_quota_is_found_in_a_crowd => Cell::Crowd(Kind::CpuQuota);
     root_an_ample_cpu_quota_is_not_accused => Cell::Twin(Kind::CpuQuota);
-    root_a_cpu_quota_that_delays_nothing_is_not_accused => Cell::Decoy(Kind::CpuQuota);
+    root_a_cpu_quota_that_delays_nothing_is_not_accused => Cell::Control(Kind::CpuQuota);
 
     root_threads_pinned_to_one_cpu_are_found => Cell::Fault(Kind::CpuPinned);
     root_threads_pinned_to_one_cpu_are_found_in_a_crowd => Cell::Crowd(Kind::CpuPinned);
     root_busy_threads_on_all_cpus_are_not_accused => Cell::Twin(Kind::CpuPinned);
-    root_pinned_threads_that_need_little_are_not_accused => Cell::Decoy(Kind::CpuPinned);
+    root_pinned_threads_that_need_little_are_not_accused => Cell::Control(Kind::CpuPinned);
 
     root_a_file_reread_past_the_memory_limit_is_found => Cell::Fault(Kind::MemoryLimit);
     root_a_file_reread_past_the_memory_limit_is_found_in_a_crowd => Cell::Crowd(Kind::MemoryLimit);
     root_a_memory_limit_with_room_is_not_accused => Cell::Twin(Kind::MemoryLimit);
-    root_a_stream_through_a_memory_limit_is_not_accused => Cell::Decoy(Kind::MemoryLimit);
+    root_a_stream_through_a_memory_limit_is_not_accused => Cell::Control(Kind::MemoryLimit);
 
     root_throttled_block_io_is_found => Cell::Fault(Kind::BlkioThrottle);
     root_throttled_block_io_is_found_in_a_crowd => Cell::Crowd(Kind::BlkioThrottle);
     root_free_block_io_is_not_accused => Cell::Twin(Kind::BlkioThrottle);
-    root_throttled_block_io_that_delays_nothing_is_not_accused => Cell::Decoy(Kind::BlkioThrottle);
+    root_throttled_block_io_that_delays_nothing_is_not_accused => Cell::Control(Kind::BlkioThrottle);
 
     root_a_full_accept_queue_is_found => Cell::Fault(Kind::ListenOverflow);
     root_a_full_accept_queue_is_found_in_a_crowd => Cell::Crowd(Kind::ListenOverflow);
     root_a_prompt_server_is_not_accused => Cell::Twin(Kind::ListenOverflow);
-    root_a_full_accept_queue_that_nobody_waits_for_is_not_accused => Cell::Decoy(Kind::ListenOverflow);
+    root_a_full_accept_queue_that_nobody_waits_for_is_not_accused => Cell::Control(Kind::ListenOverflow);
 
     root_a_swapping_cgroup_is_found => Cell::Fault(Kind::SwapIn);
     root_a_swapping_cgroup_is_found_in_a_crowd => Cell::Crowd(Kind::SwapIn);
     root_memory_that_fits_is_not_accused => Cell::Twin(Kind::SwapIn);
-    root_forgotten_pages_in_swap_are_not_accused => Cell::Decoy(Kind::SwapIn);
+    root_forgotten_pages_in_swap_are_not_accused => Cell::Control(Kind::SwapIn);
 
     root_both_are_found_quota_and_pinned => Cell::Pair(Kind::CpuQuota, Kind::CpuPinned);
     root_both_are_found_quota_and_memory => Cell::Pair(Kind::CpuQuota, Kind::MemoryLimit);

@@ -6,7 +6,7 @@ use whyslow_faults::Draw;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 
 use crate::cell::Cell;
-use crate::{judge, stage};
+use crate::{judge, testbed};
 
 /// Where all is kept that whyslow said.
 pub fn kept_in() -> PathBuf {
@@ -20,7 +20,7 @@ pub fn run(cell: Cell) {
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     rounds::until_judged(&cell, |attempt| {
-        let (made, look) = stage::make(cell, draw, &format!("{cell}-{}-{attempt}", draw.seed()))?;
+        let (made, look) = testbed::make(cell, draw, &format!("{cell}-{}-{attempt}", draw.seed()))?;
         Ok(judge::judge(&made, &look))
     })
 }

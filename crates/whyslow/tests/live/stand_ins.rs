@@ -32,7 +32,7 @@ fn sight(group: &str) -> Sight {
 }
 
 fn party(at: u32, kind: Kind, cell: Cell) -> Party {
-    let is_quiet = matches!(cell, Cell::Twin(_) | Cell::Decoy(_));
+    let is_quiet = matches!(cell, Cell::Twin(_) | Cell::Control(_));
     let rate_with = if is_quiet { 100.0 } else { 50.0 - f64::from(at) * 20.0 };
     let group = format!("/fence/group{at}");
     Party {
@@ -45,7 +45,7 @@ fn party(at: u32, kind: Kind, cell: Cell) -> Party {
         names: vec![format!("victim{at}"), group.clone()],
         limits: if kind == Kind::CpuQuota { vec![group.clone(), format!("{group}/in")] } else { vec![] },
         group,
-        counter: (matches!(cell, Cell::Decoy(_))).then_some([1, 5]),
+        counter: (matches!(cell, Cell::Control(_))).then_some([1, 5]),
         said: kind.rule().to_owned(),
     }
 }
@@ -53,7 +53,7 @@ fn party(at: u32, kind: Kind, cell: Cell) -> Party {
 /// A cell as it is made where nothing goes wrong.
 fn sample(cell: Cell) -> Made {
     let kinds = match cell {
-        Cell::Fault(kind) | Cell::Crowd(kind) | Cell::Twin(kind) | Cell::Decoy(kind) => vec![kind],
+        Cell::Fault(kind) | Cell::Crowd(kind) | Cell::Twin(kind) | Cell::Control(kind) => vec![kind],
         Cell::Pair(a, b) => vec![a, b],
         Cell::Idle | Cell::Compile(_) => vec![],
     };
@@ -86,7 +86,7 @@ fn subjects(made: &Made) -> Vec<Subject> {
 /// What a whyslow says that looked: the truth of what was made.
 fn truthful(made: &Made) -> Value {
     let mut document = stand_in::whole();
-    let is_quiet = matches!(made.cell, Cell::Twin(_) | Cell::Decoy(_));
+    let is_quiet = matches!(made.cell, Cell::Twin(_) | Cell::Control(_));
     let mut causes: Vec<Value> = made.parties.iter().filter(|_| !is_quiet).map(of_party).collect();
     causes.sort_by(|a, b| b["lost_s"].as_f64().unwrap().total_cmp(&a["lost_s"].as_f64().unwrap()));
     document["findings"] = json!(causes);

@@ -30,7 +30,7 @@ fn lost(chain: &Chain) -> Vec<u64> {
 }
 
 /// a waits for b, b for c, c for d, who sleeps: each got its lock before the one above wanted it.
-fn ladder(last: Wait) -> Host {
+fn levels(last: Wait) -> Host {
     let mut host = Host::window(200);
     host.task(1, "a", 0, &[Runs(30), Waits(90, locked(0xb, 2, 2)), Runs(80)])
         .task(2, "b", 0, &[Runs(20), Waits(100, locked(0xc, 3, 3)), Runs(80)])
@@ -40,8 +40,8 @@ fn ladder(last: Wait) -> Host {
 }
 
 #[test]
-fn a_ladder_of_four_is_told_in_order_with_its_times() {
-    let mut host = ladder(Wait { on: "nanosleep", ..Wait::default() });
+fn a_lock_chain_of_four_is_told_in_order_with_its_times() {
+    let mut host = lock_chain(Wait { on: "nanosleep", ..Wait::default() });
     let chains = told(&mut host);
     assert_eq!(chains.len(), 1, "its lower ends are not told again: {chains:#?}");
     assert_eq!(who(&chains[0]), ["a", "b", "c", "d"]);
@@ -57,7 +57,7 @@ fn a_ladder_of_four_is_told_in_order_with_its_times() {
 
 #[test]
 fn a_device_at_the_end_is_the_culprit() {
-    let mut host = ladder(Wait { on: "io_schedule", ..Wait::default() });
+    let mut host = lock_chain(Wait { on: "io_schedule", ..Wait::default() });
     let chains = told(&mut host);
     assert_eq!((chains[0].leaf.kind, chains[0].leaf.name.as_str()), (SubjectKind::Device, "vda"));
     assert_eq!(chains[0].hops.len(), 4);
@@ -333,7 +333,7 @@ fn own_tasks_and_waits_by_wish_are_no_victims() {
 
 #[test]
 fn a_flame_is_as_wide_as_the_wall_time() {
-    let mut host = ladder(Wait { on: "nanosleep", ..Wait::default() });
+    let mut host = lock_chain(Wait { on: "nanosleep", ..Wait::default() });
     host.watch(1);
     let paths = flames::paths(&host.graph());
     assert_eq!(paths.iter().map(|path| path.ns).sum::<u64>(), 200 * MS);

@@ -74,25 +74,25 @@ proptest! {
     }
 
     #[test]
-    fn a_ladder_of_any_length_is_told_in_order_with_its_times(
-        rungs in proptest::collection::vec((1..8u64, 1..5u64), 1..8),
+    fn a_lock_chain_of_any_length_is_told_in_order_with_its_times(
+        links in proptest::collection::vec((1..8u64, 1..5u64), 1..8),
         hold in 60..120u64,
         slept: bool,
     ) {
         // The last one takes its lock first; each of the others comes a little later and goes on a little longer.
         let mut host = Host::window(400);
-        let count = rungs.len();
-        let comes = |rung: usize| rungs[rung..].iter().map(|(later, _)| later).sum::<u64>();
-        let leaves = |rung: usize| hold + rungs[rung..].iter().map(|(_, longer)| longer).sum::<u64>();
+        let count = links.len();
+        let comes = |link: usize| links[link..].iter().map(|(later, _)| later).sum::<u64>();
+        let leaves = |link: usize| hold + links[link..].iter().map(|(_, longer)| longer).sum::<u64>();
         let mut want = vec![];
-        for rung in 0..count {
+        for link in 0..count {
             // It is woken when the one below lets go, and goes on for a little before it does so itself.
-            let woken = leaves(rung + 1);
-            let wait = woken - comes(rung);
-            let below = rung as u32 + 2;
+            let woken = leaves(link + 1);
+            let wait = woken - comes(link);
+            let below = link as u32 + 2;
             let lock = locked(u64::from(below), below, below);
-            host.task(rung as u32 + 1, &format!("rung{}", ["a", "b", "c", "d", "e", "f", "g"][rung]), 0, &[
-                Does::Runs(comes(rung)), Does::Waits(wait, lock), Does::Runs(400 - woken),
+            host.task(link as u32 + 1, &format!("link{}", ["a", "b", "c", "d", "e", "f", "g"][link]), 0, &[
+                Does::Runs(comes(link)), Does::Waits(wait, lock), Does::Runs(400 - woken),
             ]);
             want.push(wait);
         }

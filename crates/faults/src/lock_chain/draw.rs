@@ -1,0 +1,261 @@
+//! Which lock chain: its kind is asked for, all else is drawn.
+
+use std::fmt;
+
+use super::{Leaf, Plan, Link};
+use crate::Draw;
+
+/// What a lock chain is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Futexes of our own.
+    Futex,
+    /// Futexes with priority inheritance.
+    Pi,
+    /// `pthread_mutex_t`.
+    Pthread,
+    /// `std::sync::Mutex`.
+    Std,
+    /// `sync.Mutex` of Go.
+    Go,
+    /// Pipes.
+    Pipe,
+    /// Unix sockets.
+    Unix,
+    /// Locks of files, and pages.
+    File,
+    /// Locks of directories, and pages.
+    Directory,
+    /// Locks of pipes, and pages.
+    PipeLock,
+    /// The lock of the address space, below others.
+    AddressSpace,
+    /// The lock of all cgroups, below others.
+    Cgroups,
+    /// All that can be in one process.
+    Mixed,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 13] = [
+        Kind::Futex,
+        Kind::Pi,
+        Kind::Pthread,
+        Kind::Std,
+        Kind::Go,
+        Kind::Pipe,
+        Kind::Unix,
+        Kind::File,
+        Kind::Directory,
+        Kind::PipeLock,
+        Kind::AddressSpace,
+        Kind::Cgroups,
+        Kind::Mixed,
+    ];
+
+    /// As it is printed.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Futex => "futex",
+            Kind::Pi => "pi-futex",
+            Kind::Pthread => "pthread",
+            Kind::Std => "std",
+            Kind::Go => "go",
+            Kind::Pipe => "pipe",
+            Kind::Unix => "unix",
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::PipeLock => "pipe-lock",
+            Kind::AddressSpace => "address-space",
+            Kind::Cgroups => "cgroups",
+            Kind::Mixed => "mixed",
+        }
+    }
+
+    /// It has a lock that the kernel holds the owner of: `whyslow locks` must see it.
+    #[must_use]
+    pub fn has_kernel_lock(self) -> bool {
+        matches!(self, Kind::File | Kind::Directory | Kind::PipeLock | Kind::AddressSpace | Kind::Cgroups)
+    }
+
+    /// What its leaf may do.
+    #[must_use]
+    pub fn feet(self) -> &'static [Leaf] {
+        match self {
+            Kind::AddressSpace | Kind::Cgroups => &[Leaf::Link],
+            Kind::Futex | Kind::Pi | Kind::Pthread | Kind::Pipe | Kind::Unix => {
+                &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota]
+            }
+            _ => &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod],
+        }
+    }
+
+    fn links(self, n: usize, draw: &mut Draw) -> Vec<Link> {
+        const OF_ONE_PROCESS: [Link; 6] =
+            [Link::Futex, Link::Pi, Link::Pthread, Link::Std, Link::Pipe, Link::Unix];
+        const OF_MANY: [Link; 4] = [Link::Futex, Link::Pthread, Link::Pipe, Link::Unix];
+        let all = |link| vec![link; n];
+        let above = |of: &[Link], last, draw: &mut Draw| {
+            let mut links: Vec<Link> = (1..n).map(|_| draw.pick(of)).collect();
+            links.push(last);
+            links
+        };
+        match self {
+            Kind::Futex => all(Link::Futex),
+            Kind::Pi => all(Link::Pi),
+            Kind::Pthread => all(Link::Pthread),
+            Kind::Std => all(Link::Std),
+            Kind::Go => all(Link::Go),
+            Kind::Pipe => all(Link::Pipe),
+            Kind::Unix => all(Link::Unix),
+            Kind::File => stopped(n, draw, |draw| Some(Link::File { read: draw.one_in(2) })),
+            Kind::Directory => stopped(n, draw, |_| Some(Link::Directory)),
+            Kind::PipeLock => stopped(n, draw, |_| Some(Link::PipeLock)),
+            Kind::AddressSpace => {
+                let last = Link::AddressSpace { read: draw.one_in(2) };
+                above(&OF_ONE_PROCESS, last, draw)
+            }
+            Kind::Cgroups => above(&OF_MANY, Link::Cgroups, draw),
+            Kind::Mixed => stopped(n, draw, |draw| match draw.between(0, 5) {
+                0 => Some(Link::File { read: draw.one_in(2) }),
+                1 => Some(Link::Directory),
+                2 => Some(Link::PipeLock),
+                _ => None,
+            }),
+        }
+    }
+}
+
+/// `n` links: such as `draw_one` gives, each with a page below it; and others, where it gives none or no two have room. One at
+/// least is a lock: on a whole host a chain begins where somebody waits for one.
+fn stopped(n: usize, draw: &mut Draw, draw_one: impl Fn(&mut Draw) -> Option<Link>) -> Vec<Link> {
+    const LOCKS: [Link; 2] = [Link::Futex, Link::Std];
+    const OTHERS: [Link; 4] = [Link::Futex, Link::Std, Link::Pipe, Link::Unix];
+    let (mut links, mut odd) = (Vec::new(), n % 2 == 1);
+    while links.len() < n {
+        let room = n - links.len();
+        // The odd one comes anywhere, at the latest when there is room for it alone.
+        let one = if room == 1 || (odd && draw.one_in(room as u64)) { None } else { draw_one(draw) };
+        match one {
+            Some(link) => links.extend([link, Link::Page]),
+            None => {
+                odd = !odd;
+                links.push(draw.pick(&OTHERS));
+            }
+        }
+    }
+    if links.iter().all(|link| matches!(link, Link::Pipe | Link::Unix)) {
+        links[0] = draw.pick(&LOCKS);
+    }
+    links
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    /// Its kind.
+    pub kind: Kind,
+    /// What its leaf does; `None`: drawn.
+    pub leaf: Option<Leaf>,
+    /// Nobody waits long.
+    pub healthy: bool,
+    /// Busy processes take most of the CPUs: all takes longer.
+    pub in_a_crowd: bool,
+    /// It climbs for about so long.
+    pub lasts_ms: u64,
+}
+
+/// A thread wakes and begins to wait in less, mostly.
+const STEP_US: u64 = 1_000;
+const STEP_IN_CROWD_US: u64 = 4_000;
+/// From the end of a round to the begin of the next.
+const REST_US: u64 = 25_000;
+
+impl Ask {
+    /// The lock chain's program, all but its place on this host.
+    #[must_use]
+    pub fn draw(self, draw: &mut Draw) -> Plan {
+        let leaf = self.leaf.unwrap_or_else(|| draw.pick(self.kind.feet()));
+        // With fewer there is no room for a lock of the kernel and its page.
+        let fewest = if self.kind.has_kernel_lock() && leaf != Leaf::Link { 3 } else { 2 };
+        let n = draw.between(fewest, 8) as usize;
+        let links = self.kind.links(n - 1, draw);
+        let can_be_apart = links.iter().all(|link| link.is_shared());
+        let must_be_apart = leaf == Leaf::Quota || links.contains(&Link::Cgroups);
+        let apart = can_be_apart && (must_be_apart || draw.one_in(2));
+        let step_us = if self.in_a_crowd { STEP_IN_CROWD_US } else { STEP_US };
+        let longest = self.longest_us(leaf, &links, draw);
+        let every_us = longest * 13 / 10 + n as u64 * step_us + REST_US;
+        let count = (self.lasts_ms * 1000 / every_us).clamp(3, 150);
+        Plan {
+            positions: shuffled(n, draw),
+            names: (0..n).map(|_| format!("{}-{}", draw.word(3), draw.word(5))).collect(),
+            links,
+            leaf,
+            rounds: (0..count).map(|_| draw.between(longest * 6 / 10, longest)).collect(),
+            every_us,
+            step_us,
+            healthy: self.healthy,
+            apart,
+            dir: std::path::PathBuf::new(),
+            leaf_joins: Vec::new(),
+            homes: Vec::new(),
+        }
+    }
+
+    fn longest_us(self, leaf: Leaf, links: &[Link], draw: &mut Draw) -> u64 {
+        let least = if self.in_a_crowd { 150 } else { 50 };
+        let (low, high) = match (leaf, links.last()) {
+            (Leaf::Sleep | Leaf::Burn, _) => (least, 400),
+            (Leaf::Disk | Leaf::Quota, _) => (150, 400),
+            // As long as it takes; noted by those who wait.
+            (Leaf::GracePeriod, _) | (Leaf::Link, Some(Link::Cgroups)) => (40, 60),
+            // Of gigabytes of addresses, not more than the page tables may take.
+            (Leaf::Link, Some(Link::AddressSpace { read: true })) => (50, 70),
+            (Leaf::Link, _) => (80, 250),
+        };
+        draw.between(low, high) * 1000
+    }
+}
+
+fn shuffled(n: usize, draw: &mut Draw) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..n).collect();
+    (0..n).map(|_| left.swap_remove(draw.between(0, left.len() as u64 - 1) as usize)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_lock_stands_on_a_page_or_on_the_leaf() {
+        for seed in 0..2_000 {
+            let mut draw = Draw::with(seed);
+            let kind = draw.pick(&Kind::ALL);
+            let ask = Ask { kind, leaf: None, healthy: false, in_a_crowd: draw.one_in(2), lasts_ms: 3_000 };
+            let plan = ask.draw(&mut draw);
+            assert!((2..=8).contains(&plan.len()) && plan.links.len() + 1 == plan.len(), "{plan:?}");
+            for (index, link) in plan.links.iter().enumerate().filter(|(_, link)| link.is_of_kernel()) {
+                let on_page = plan.links.get(index + 1) == Some(&Link::Page);
+                let on_leaf = index + 1 == plan.links.len() && plan.leaf == Leaf::Link;
+                assert!(on_page || on_leaf, "{link:?}: {plan:?}");
+            }
+            assert!(!plan.apart || plan.links.iter().all(|link| link.is_shared()), "{plan:?}");
+            let is_lock = |link: &Link| !matches!(link, Link::Pipe | Link::Unix | Link::Page);
+            assert!(kind != Kind::Mixed || plan.links.iter().any(is_lock), "{plan:?}");
+            assert!(!kind.has_kernel_lock() || plan.links.iter().any(|link| link.is_of_kernel()), "{plan:?}");
+            let mut positions = plan.positions.clone();
+            positions.sort_unstable();
+            assert!(positions.into_iter().eq(0..plan.len()));
+            assert!(plan.names.iter().all(|name| name.len() <= 15));
+        }
+    }
+}

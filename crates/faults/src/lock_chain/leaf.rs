@@ -1,0 +1,82 @@
+//! What the thread at the leaf of a lock chain does while all wait for it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+
+use super::links::Thing;
+use super::{self as lock_chain, Plan};
+use crate::work::{Buffer, turn};
+use crate::{host, sys};
+
+/// The file that the leaf may read, in the lock chain's directory.
+pub const FILE: &str = "leaf";
+/// Its size.
+pub const FILE_SIZE: u64 = 16 << 20;
+const BLOCK: u64 = 4096;
+/// Between two looks at the clock, in us of CPU.
+const BURST_US: u64 = 100;
+
+/// Ready to act.
+pub struct Leaf {
+    what: lock_chain::Leaf,
+    turns_per_us: f64,
+    disk: Option<(File, Buffer, u64)>,
+}
+
+/// Of the thread at `position`; only the leaf needs anything.
+pub fn ready(plan: &Plan, position: usize, turns_per_us: f64) -> io::Result<Leaf> {
+    let disk = if plan.leaf == lock_chain::Leaf::Disk && position + 1 == plan.len() && !plan.healthy {
+        let path = plan.dir.join(FILE);
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+        Some((file, Buffer::new(BLOCK)?, 0))
+    } else {
+        None
+    };
+    Ok(Leaf { what: plan.leaf, turns_per_us, disk })
+}
+
+/// Make what it reads.
+pub fn make_file(plan: &Plan) -> io::Result<()> {
+    host::make_file(&plan.dir.join(FILE), FILE_SIZE)
+}
+
+/// So much CPU time, on an idle CPU.
+pub fn compute(turns_per_us: f64, us: u64) {
+    turn((us as f64 * turns_per_us) as u64);
+}
+
+impl Leaf {
+    /// Do it for about `us`.
+    pub fn act(&mut self, above: &dyn Thing, us: u64) -> io::Result<()> {
+        let end = sys::monotonic_ns() + us * 1000;
+        match self.what {
+            lock_chain::Leaf::Sleep => sys::sleep_until(end),
+            lock_chain::Leaf::Burn | lock_chain::Leaf::Quota => {
+                while sys::monotonic_ns() < end {
+                    compute(self.turns_per_us, BURST_US);
+                }
+            }
+            lock_chain::Leaf::Disk => self.read_until(end)?,
+            // One alone may be over before the threads above have come to wait.
+            lock_chain::Leaf::GracePeriod => {
+                while sys::monotonic_ns() < end {
+                    sys::kernel::grace_period()?;
+                }
+            }
+            lock_chain::Leaf::Link => above.hold_for(us)?,
+        }
+        Ok(())
+    }
+
+    fn read_until(&mut self, end: u64) -> io::Result<()> {
+        let Some((file, buffer, at)) = self.disk.as_mut() else {
+            return Err(io::Error::other("the leaf has no disk"));
+        };
+        while sys::monotonic_ns() < end {
+            file.read_exact_at(buffer.bytes(), *at % FILE_SIZE)?;
+            *at += BLOCK;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! The things between the threads of a lock chain, one file a kind.
+
+mod address_space;
+mod cgroups;
+mod locks;
+mod page;
+mod relay;
+mod stopped;
+
+use std::io;
+use std::sync::{MutexGuard, OnceLock};
+
+use super::{Plan, Link};
+use crate::sys::userfault::MissingPage;
+
+/// What a holder has in its hands.
+pub enum Taken<'a> {
+    /// Nothing that its thing would not know.
+    Nothing,
+    /// A lock that is given back by dropping it.
+    Guard {
+        /// Never looked at.
+        _until_dropped: MutexGuard<'a, ()>,
+    },
+}
+
+/// What a thread (above) wants of another (below).
+pub trait Thing: Send + Sync {
+    /// Below: take it.
+    fn take(&self) -> io::Result<Taken<'_>> {
+        Ok(Taken::Nothing)
+    }
+
+    /// Above: get it, and give it back at once.
+    fn want(&self) -> io::Result<()>;
+
+    /// Below: let it go.
+    fn give(&self, taken: Taken<'_>) -> io::Result<()> {
+        drop(taken);
+        Ok(())
+    }
+
+    /// Above: be ready for the next round.
+    fn rest(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Below: take it in a system call that stops until `page` is given.
+    fn enter(&self, page: &dyn Thing) -> io::Result<()> {
+        let _ = page;
+        Err(io::Error::other("this is not held within a system call"))
+    }
+
+    /// Below, at the leaf: hold it for about `us` in one system call.
+    fn hold_for(&self, us: u64) -> io::Result<()> {
+        let _ = us;
+        Err(io::Error::other("this is not held by the leaf"))
+    }
+
+    /// Who is above waits for it, as far as that can be seen.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    /// The page that is missing, if it is one.
+    fn page(&self) -> Option<&MissingPage> {
+        None
+    }
+
+    /// Below, healthy: take it, do something short, let it go.
+    fn briefly(&self, act: &dyn Fn()) -> io::Result<()> {
+        let taken = self.take()?;
+        act();
+        self.give(taken)
+    }
+
+    /// Above, healthy: come by.
+    fn pass(&self) -> io::Result<()> {
+        self.want()
+    }
+}
+
+/// All of a lock chain.
+pub struct Things(Vec<Box<dyn Thing>>);
+
+static HERE: OnceLock<Things> = OnceLock::new();
+
+/// Make them, before the threads or processes of the lock chain are born.
+pub fn prepare(plan: &Plan) -> io::Result<()> {
+    let make = |(index, link): (usize, &Link)| make(plan, index, *link);
+    let things = plan.links.iter().enumerate().map(make).collect::<io::Result<Vec<_>>>()?;
+    let _ = HERE.set(Things(things));
+    Ok(())
+}
+
+fn make(plan: &Plan, index: usize, link: Link) -> io::Result<Box<dyn Thing>> {
+    Ok(match link {
+        Link::Futex => Box::new(locks::Futex::new(plan.apart)?),
+        Link::Pi => Box::new(locks::Pi::new(plan.apart)?),
+        Link::Pthread => Box::new(locks::Pthread::new(plan.apart)?),
+        Link::Std => Box::new(locks::Std::default()),
+        Link::Go => return Err(io::Error::other("a Go mutex is not of this program")),
+        Link::Pipe => Box::new(relay::Relay::pipe()?),
+        Link::Unix => Box::new(relay::Relay::unix()?),
+        Link::Page => Box::new(page::Page::new()?),
+        Link::File { read } => Box::new(stopped::File::new(&plan.dir, index, read)?),
+        Link::Directory => Box::new(stopped::Directory::new(&plan.dir, index)?),
+        Link::PipeLock => Box::new(stopped::Pipe::new()?),
+        Link::AddressSpace { read } => Box::new(address_space::AddressSpace::new(plan, read)?),
+        Link::Cgroups => Box::new(cgroups::Cgroups::new(plan)?),
+    })
+}
+
+impl Things {
+    /// Those that were made.
+    pub fn here() -> io::Result<&'static Things> {
+        HERE.get().ok_or_else(|| io::Error::other("the lock_chain was not prepared"))
+    }
+
+    /// The one between positions `index` and `index + 1`.
+    pub fn of(&self, index: usize) -> &dyn Thing {
+        &*self.0[index]
+    }
+
+    /// The one above the leaf.
+    pub fn last(&self) -> &dyn Thing {
+        &*self.0[self.0.len() - 1]
+    }
+}

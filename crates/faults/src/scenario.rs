@@ -1,0 +1,247 @@
+//! One pathology, its healthy twin or its false-positive control, with the switch that puts the fault on and lifts it.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::clock::{self, Span};
+use crate::truth::median_rate;
+use crate::{Draw, Fence, Truth, Victim, cgroup::Group, scenarios};
+
+/// The six faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A cgroup whose CPU quota runs out.
+    CpuQuota,
+    /// Many busy threads on one CPU while another idles.
+    CpuPinned,
+    /// A cgroup that re-reads a file larger than its memory limit.
+    MemoryLimit,
+    /// A cgroup whose block I/O is throttled.
+    BlkioThrottle,
+    /// Clients of a server that does not accept fast enough.
+    ListenOverflow,
+    /// A cgroup that touches more memory than its limit, with swap.
+    SwapIn,
+}
+
+/// What is made of a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// The victim loses time.
+    Fault,
+    /// The same load, no fault.
+    Twin,
+    /// The counter rises, and the victim loses nothing.
+    Control,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 6] = [
+        Kind::CpuQuota,
+        Kind::CpuPinned,
+        Kind::MemoryLimit,
+        Kind::BlkioThrottle,
+        Kind::ListenOverflow,
+        Kind::SwapIn,
+    ];
+
+    /// The rule that should find it.
+    #[must_use]
+    pub fn rule(self) -> &'static str {
+        match self {
+            Kind::CpuQuota => "cpu-quota",
+            Kind::CpuPinned => "cpu-pinned",
+            Kind::MemoryLimit => "memory-limit",
+            Kind::BlkioThrottle => "blkio-throttle",
+            Kind::ListenOverflow => "listen-overflow",
+            Kind::SwapIn => "swap-in",
+        }
+    }
+
+    /// All pairs of two different ones.
+    #[must_use]
+    pub fn pairs() -> Vec<[Kind; 2]> {
+        let all = Kind::ALL.iter().enumerate();
+        all.flat_map(|(i, a)| Kind::ALL[i + 1..].iter().map(|b| [*a, *b])).collect()
+    }
+}
+
+/// Where a scenario is set.
+pub struct TestBed<'fence> {
+    /// The fence around it.
+    pub fence: &'fence Fence,
+    /// Memory that its victims may use.
+    pub memory: u64,
+}
+
+impl<'fence> TestBed<'fence> {
+    /// A scenario with the fence for itself.
+    #[must_use]
+    pub fn alone(fence: &'fence Fence) -> Self {
+        TestBed { fence, memory: 448 << 20 }
+    }
+
+    /// One of two scenarios.
+    #[must_use]
+    pub fn one_of_two(fence: &'fence Fence) -> Self {
+        TestBed { fence, memory: 216 << 20 }
+    }
+}
+
+/// Puts the fault on (true) or lifts it (false).
+pub type Switch = Box<dyn FnMut(&mut Victim, bool) -> io::Result<()>>;
+/// Reads the counter that a careless observer would take for a loss.
+pub type Counter = Box<dyn Fn(&Victim) -> io::Result<u64>>;
+
+/// A scenario that runs.
+pub struct Scenario {
+    pub(crate) victim: Victim,
+    /// Server and the like. Ended after the victim.
+    pub(crate) others: Vec<Victim>,
+    pub(crate) group: Group,
+    pub(crate) kind: Kind,
+    pub(crate) form: Form,
+    pub(crate) said: String,
+    pub(crate) switch: Switch,
+    pub(crate) counter: Option<Counter>,
+    /// Names of its resources that a finding could mention.
+    pub(crate) resources: Vec<String>,
+    pub(crate) without: Vec<Span>,
+    /// Cgroups whose limit must change, where it is not just the victim's: the one that binds first, then the others.
+    pub(crate) limits: Vec<String>,
+    /// Swap and the like: taken back after the victims have ended.
+    pub(crate) _belongings: Vec<Box<dyn Any>>,
+}
+
+impl Scenario {
+    /// Draw one, set it up, and let its victims work; the fault is not yet on.
+    pub fn set(testbed: &TestBed<'_>, kind: Kind, form: Form, draw: &mut Draw) -> io::Result<Self> {
+        testbed.fence.check_time()?;
+        let mut scenario = match kind {
+            Kind::CpuQuota => scenarios::cpu_quota::set(testbed, form, draw),
+            Kind::CpuPinned => scenarios::cpu_pinned::set(testbed, form, draw),
+            Kind::MemoryLimit => scenarios::memory_limit::set(testbed, form, draw),
+            Kind::BlkioThrottle => scenarios::blkio_throttle::set(testbed, form, draw),
+            Kind::ListenOverflow => scenarios::listen_overflow::set(testbed, form, draw),
+            Kind::SwapIn => scenarios::swap_in::set(testbed, form, draw),
+        }?;
+        scenario.others.iter().for_each(Victim::go);
+        scenario.victim.go();
+        scenario.lift()?;
+        Ok(scenario)
+    }
+
+    /// Put the fault on (a twin: the harmless setting).
+    pub fn impose(&mut self) -> io::Result<()> {
+        (self.switch)(&mut self.victim, true)
+    }
+
+    /// Lift the fault, and wait until every task of the victim moves again.
+    pub fn lift(&mut self) -> io::Result<()> {
+        (self.switch)(&mut self.victim, false)?;
+        self.victim.until_it_moves()
+    }
+
+    /// With the fault lifted: let it work for `length`, as the measure of the rate without.
+    pub fn work_without(&mut self, length: Duration) {
+        let span = clock::span_of(length);
+        self.count_as_without(span);
+    }
+
+    /// In this span the fault was lifted.
+    pub fn count_as_without(&mut self, span: Span) {
+        self.without.push(span);
+    }
+
+    /// What the victim lost in a window.
+    #[must_use]
+    pub fn truth(&self, window: Span) -> Truth {
+        self.truth_of(window, &self.without)
+    }
+
+    /// The same, with spans that somebody else knows to be without the fault.
+    #[must_use]
+    pub fn truth_of(&self, window: Span, without: &[Span]) -> Truth {
+        Truth::told_by(self.victim.ledger(), window, without)
+    }
+
+    /// By which part the rate changed by itself, by the victim's clock: between the spans without the fault, or between the
+    /// halves of the window. A disk's may (a hypervisor's budget that runs out): then nothing smaller can be told.
+    #[must_use]
+    pub fn drift(&self, window: Span) -> f64 {
+        let rate = |span: &Span| median_rate(self.victim.ledger(), std::slice::from_ref(span));
+        let change = |spans: &[Span]| {
+            let rates = || spans.iter().map(rate);
+            let (least, most) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+            if most > 0.0 { 1.0 - least / most } else { 0.0 }
+        };
+        change(&self.without).max(change(&window.slices(window.length() / 2)))
+    }
+
+    /// The counter that rises with the fault and with the false-positive control, where the kernel has one.
+    pub fn counter(&self) -> io::Result<Option<u64>> {
+        self.counter.as_ref().map(|read| read(&self.victim)).transpose()
+    }
+
+    /// Which fault.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The victim.
+    #[must_use]
+    pub fn victim(&self) -> &Victim {
+        &self.victim
+    }
+
+    /// The victim's cgroup.
+    #[must_use]
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The cgroup whose limit binds: the victim's or one above it.
+    #[must_use]
+    pub fn binding(&self) -> &str {
+        self.limits.first().map_or(self.group.path(), String::as_str)
+    }
+
+    /// Cgroups whose limit must change, where that is known.
+    #[must_use]
+    pub fn limits(&self) -> &[String] {
+        &self.limits
+    }
+
+    /// All processes of the scenario.
+    pub fn processes(&self) -> impl Iterator<Item = &Victim> {
+        std::iter::once(&self.victim).chain(&self.others)
+    }
+
+    /// Names of its resources that a finding could mention: files, ports, devices, cgroups.
+    #[must_use]
+    pub fn resources(&self) -> &[String] {
+        &self.resources
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}: {}", self.kind.rule(), self.form, self.said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_faults_make_fifteen_pairs() {
+        let pairs = Kind::pairs();
+        assert_eq!(pairs.len(), 15);
+        assert!(pairs.iter().all(|[a, b]| a < b));
+    }
+}

@@ -1,0 +1,71 @@
+//! A cgroup reads a file that does not fit under its memory limit, again and again.
+//!
+//! Fault: the file is 3 to 4 times the limit, which one of up to four nested cgroups has, or some; without the limit all of it
+//! is cached. Twin: a limit with room for
+//! the file. False-positive control: a stream that reads each block once, on a timer: the limit is met all the time, and what is
+//! thrown out for it is never wanted again.
+
+use std::io;
+
+use super::tree::Tree;
+use crate::scenario::{Form, Kind, Scenario, TestBed};
+use crate::spec::Work;
+use crate::{Draw, Victim, host};
+
+/// What a group needs beside the file: stacks, page tables, buffers.
+const ROOM: u64 = 24 << 20;
+
+/// Draw one and start it.
+pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Scenario> {
+    let small = draw.between(testbed.memory / 8, testbed.memory / 5) & !0xf_ffff;
+    let file_size = (draw.real(3.0, 4.0) * small as f64) as u64 & !0xf_ffff;
+    let limit = match form {
+        Form::Fault => small,
+        Form::Twin => file_size + ROOM,
+        // Full after about a second.
+        Form::Control => file_size / 12,
+    };
+    let file = testbed.fence.dir().join(draw.word(8));
+    host::make_file(&file, file_size)?;
+    let (threads, work) = match form {
+        Form::Control => {
+            // One pass takes about 14 s: no test looks longer.
+            let every_us = draw.between(15, 25) * 1000;
+            let block = (file_size * every_us / 14_000_000) & !0xfff;
+            (1, Work::Stream { file: file.clone(), block, every_us })
+        }
+        Form::Fault | Form::Twin => {
+            let random = draw.one_in(2);
+            let block = if random { draw.between(1, 4) << 14 } else { draw.between(1, 4) << 16 };
+            (draw.between(1, 2), Work::Reread { file: file.clone(), block, random })
+        }
+    };
+    let tree = Tree::draw(testbed, form, draw)?;
+    let said = format!(
+        "limit {} MiB, file {} MiB, {threads} x {work:?}; limits by level, the outermost first: {tree}",
+        limit >> 20,
+        file_size >> 20
+    );
+    let group = tree.leaf().clone();
+    let comm = format!("read-{}", draw.word(4));
+    let victim = Victim::spawn(tree.spec(testbed, &comm, threads, work))?;
+    let (counted, limits) = (tree.clone(), tree.must_change());
+    Ok(Scenario {
+        victim,
+        others: Vec::new(),
+        resources: vec![tree.outermost().path().to_owned(), file.display().to_string()],
+        group,
+        kind: Kind::MemoryLimit,
+        form,
+        said,
+        switch: Box::new(move |victim, on| {
+            victim.while_stopped(|| tree.set_memory(on.then_some(limit)))?;
+            // Without the limit means: all of the file in the cache.
+            if on { Ok(()) } else { victim.warm() }
+        }),
+        counter: Some(Box::new(move |_| counted.limit_hits())),
+        without: Vec::new(),
+        limits,
+        _belongings: Vec::new(),
+    })
+}

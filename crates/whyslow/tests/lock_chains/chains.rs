@@ -1,0 +1,183 @@
+//! Whether the chain is told: its threads, their order, the time of each hop, what the leaf did.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use whyslow_faults::lock_chain::{Leaf, Kind, Link};
+
+use crate::cell::Verb;
+use crate::climb::Climbed;
+use crate::goroutines;
+
+/// A chain that whyslow told of this lock chain.
+pub struct Way<'d> {
+    value: &'d Value,
+    /// The position of its first waiter.
+    pub top: usize,
+    /// The positions that it names, from `top` to the leaf; all, but of a Go lock chain.
+    pub positions: Vec<usize>,
+    /// The hop of each of them.
+    hops: Vec<&'d Value>,
+}
+
+impl Way<'_> {
+    pub fn time_s(&self) -> f64 {
+        self.value["time_s"].as_f64().unwrap_or(0.0)
+    }
+
+    pub fn lost_s(&self, hop: usize) -> f64 {
+        self.hops.get(hop).and_then(|hop| hop["lost_s"].as_f64()).unwrap_or(0.0)
+    }
+
+    /// What makes its first hops those of another way, too.
+    pub fn begin(&self, hop: usize) -> Vec<(&str, &str, usize)> {
+        let hops = self.hops.iter().take(hop + 1).zip(&self.positions);
+        hops.map(|(hop, position)| {
+            (hop["reason"].as_str().unwrap_or(""), hop["waits_for"].as_str().unwrap_or(""), *position)
+        })
+        .collect()
+    }
+
+    /// From the leaf down: the words of what it waited for or did.
+    pub fn end(&self) -> Vec<&str> {
+        let hops = self.value["hops"].as_array().map_or(&[][..], Vec::as_slice);
+        let leaf = self.hops.last().and_then(|leaf| hops.iter().position(|hop| std::ptr::eq(hop, *leaf)));
+        hops[leaf.unwrap_or(0)..].iter().filter_map(|hop| hop["reason"].as_str()).collect()
+    }
+}
+
+/// Whyslow told it right.
+pub fn judge(climbed: &Climbed) -> Result<(), String> {
+    if climbed.kind == Kind::Go {
+        return goroutines::judge(climbed);
+    }
+    let first = first_told(climbed);
+    let ways = ways(climbed, first);
+    let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
+    let Some(main) = ways.iter().max_by(|a, b| a.lost_s(0).total_cmp(&b.lost_s(0))) else {
+        let names = climbed.told.names[first..].join(" < ");
+        return Err(trouble(format!("no chain {names}")));
+    };
+    if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
+        return Err(trouble("no wall time".to_owned()));
+    }
+    let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == main.top).collect();
+    for (hop, position) in main.positions.iter().enumerate() {
+        let mut bounds = climbed.told.hop(main.top, *position, climbed.window);
+        // A leaf that computes: its time without a CPU is another way, and only the largest are told.
+        if position + 1 == climbed.plan.len() && ends_right(climbed, &["running"]) {
+            bounds.least *= climbed.told.leaf_on_cpu();
+        }
+        let (least, most) = time_of_hop(&ways, hop);
+        if !bounds.meet(least, most) {
+            return Err(trouble(format!(
+                "hop {position}: {least:.4} to {most:.4} s, by its own clock {bounds}"
+            )));
+        }
+    }
+    let most = climbed.told.chain(main.top, climbed.window);
+    let all: f64 = ways.iter().map(|way| way.time_s()).sum();
+    // Less than all of it: the smaller ways are not told.
+    if !most.meet(all, f64::INFINITY) {
+        return Err(trouble(format!("its ways add up to {all:.4} s, by its own clock {most}")));
+    }
+    if !ways.iter().any(|way| ends_right(climbed, &way.end())) {
+        let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
+        return Err(trouble(format!("{:?} at the leaf is told as {ends:?}", climbed.plan.leaf)));
+    }
+    Ok(())
+}
+
+/// Time of a hop, at least and at most. What the leaf did may be several things (it computed, and waited for a CPU): a way
+/// down each, and only the largest of each wait are told. Ways that begin alike tell the same waits of their first hops.
+fn time_of_hop(ways: &[&Way<'_>], hop: usize) -> (f64, f64) {
+    let mut alike: HashMap<_, (f64, f64)> = HashMap::new();
+    for way in ways {
+        let (longest, sum) = alike.entry(way.begin(hop)).or_default();
+        *longest = longest.max(way.lost_s(hop));
+        *sum += way.lost_s(hop);
+    }
+    alike.values().fold((0.0, 0.0), |(least, most), (longest, sum)| (least + longest, most + sum))
+}
+
+/// On a whole host a chain begins where somebody waits for a lock; of a followed process, at the top.
+fn first_told(climbed: &Climbed) -> usize {
+    let is_lock = |link: &Link| !matches!(link, Link::Pipe | Link::Unix | Link::Page);
+    match climbed.verb {
+        Verb::Run | Verb::Attach => 0,
+        Verb::Chains => climbed.plan.links.iter().position(is_lock).unwrap_or(0),
+    }
+}
+
+/// The chains that begin at this position, or above it, and go down to the leaf in the right order.
+pub fn ways(climbed: &Climbed, first: usize) -> Vec<Way<'_>> {
+    let chains = climbed.look.document["chains"].as_array();
+    chains.into_iter().flatten().filter_map(|chain| way(climbed, first, chain)).collect()
+}
+
+fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>> {
+    let tasks = chain["tasks"].as_array()?;
+    let all = chain["hops"].as_array()?;
+    let has = |hop: usize, position: usize| {
+        let of_hop = tasks.get(hop).and_then(Value::as_array);
+        of_hop.into_iter().flatten().any(|task| {
+            task[0].as_u64() == climbed.told.tids.get(position).map(|tid| u64::from(*tid))
+                && task[1].as_str() == climbed.told.names.get(position).map(String::as_str)
+        })
+    };
+    let top = (0..=first).find(|position| has(0, *position))?;
+    let (mut hops, mut positions) = (Vec::new(), Vec::new());
+    for (hop, value) in all.iter().enumerate() {
+        let below = positions.last().map_or(top, |last| last + 1);
+        match (below..climbed.plan.len()).find(|position| has(hop, *position)) {
+            Some(position) if position == below || climbed.kind == Kind::Go => {
+                hops.push(value);
+                positions.push(position);
+            }
+            // A thread of Go's scheduler stands between two of them.
+            None if climbed.kind == Kind::Go => {}
+            _ => break,
+        }
+    }
+    let whole = positions.last() == Some(&(climbed.plan.len() - 1));
+    whole.then_some(Way { value: chain, top, positions, hops })
+}
+
+/// What the leaf did, as whyslow may call it. A leaf that computes may have to wait for its CPU on a host that others use.
+pub fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
+    let is = |words: &[&str]| end.iter().any(|word| words.contains(word));
+    match (climbed.plan.leaf, climbed.plan.links.last()) {
+        (Leaf::Sleep, _) => is(&["timer", "sleep"]),
+        (Leaf::Burn, _) | (Leaf::Link, Some(Link::AddressSpace { .. })) => is(&["running", "runnable"]),
+        (Leaf::Disk, _) => is(&["block-io", "throttle", "throttled"]),
+        (Leaf::Quota, _) => is(&["quota", "throttled"]),
+        (Leaf::GracePeriod, _) | (Leaf::Link, _) => is(&["rcu"]),
+    }
+}
+
+/// The chains in which the lock chain's tasks are, one a line.
+pub fn summary(climbed: &Climbed) -> String {
+    let chains = climbed.look.document["chains"].as_array();
+    let ours = chains.into_iter().flatten().filter(|chain| names_any(chain, &climbed.told.tids));
+    let line = |chain: &Value| {
+        let hops: Vec<String> = chain["hops"].as_array().into_iter().flatten().map(hop).collect();
+        let count = chain["count"].as_u64().unwrap_or(0);
+        format!("    {} x{count}: {}", chain["time_s"], hops.join(" < "))
+    };
+    let lines: Vec<String> = ours.map(line).take(12).collect();
+    format!("  chains of its tasks:\n{}", lines.join("\n"))
+}
+
+fn hop(hop: &Value) -> String {
+    let text = |name: &str| hop[name].as_str().unwrap_or("").to_owned();
+    format!("{} {} ({}) {}", text("who"), text("reason"), text("waits_for"), hop["lost_s"])
+}
+
+/// Whether a chain names one of these threads, in a hop or at its end.
+pub fn names_any(chain: &Value, tids: &[u32]) -> bool {
+    let is_one = |pid: Option<u64>| pid.is_some_and(|pid| tids.iter().any(|tid| u64::from(*tid) == pid));
+    let tasks = chain["tasks"].as_array().into_iter().flatten().filter_map(Value::as_array).flatten();
+    let leaf = &chain["leaf"];
+    let at_end = leaf["kind"] == "task" && is_one(leaf["id"].as_str().and_then(|id| id.parse().ok()));
+    at_end || tasks.into_iter().any(|task| is_one(task[0].as_u64()))
+}

@@ -1,0 +1,196 @@
+//! Let a lock chain's threads climb while whyslow looks.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use whyslow_faults::lock_chain::{self, Ask, Kind, Plan, Told};
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::said;
+use whyslow_faults::victim::Launch;
+use whyslow_faults::{Draw, Fence, LockChain, Span, Victim, bars};
+
+use crate::cell::Verb;
+use crate::make::kept_in;
+
+/// From the first round until whyslow looks: the lock chain is under way.
+const HEAD_START: Duration = Duration::from_millis(300);
+/// A lock chain that is looked at from outside must not end before the look does.
+const LONGER_MS: u64 = 15_000;
+/// A leaf that must share its CPU with a crowd is late by so much at most.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+/// A round that the host disturbed is no failure; that many must be whole.
+const MOST: f64 = 0.7;
+/// Of the time that the leaf acts, while all wait: else the chain is a short one.
+const SHARE: f64 = 0.3;
+
+/// What a lock chain did, and what whyslow said.
+pub struct Climbed {
+    /// Who was asked.
+    pub verb: Verb,
+    /// What it was asked, as its exit status has it.
+    pub asked: said::Verb,
+    /// Its kind.
+    pub kind: Kind,
+    /// What it was told.
+    pub plan: Plan,
+    /// What it did.
+    pub told: Told,
+    /// What whyslow said.
+    pub look: Arc<Look>,
+    /// When whyslow looked; a command that it ran: always.
+    pub window: Span,
+    /// What was drawn.
+    pub said: String,
+}
+
+impl Climbed {
+    /// By the threads' own clocks: enough rounds in the window in which all waited for the next, in order.
+    pub fn is_a_lock_chain(&self) -> Result<(), String> {
+        let inside = |round: &&lock_chain::Round| {
+            round.waits.iter().all(|wait| wait.from >= self.window.from && wait.to <= self.window.to)
+        };
+        let rounds: Vec<&lock_chain::Round> = self.told.rounds.iter().filter(inside).collect();
+        let is_whole = |round: &&&lock_chain::Round| {
+            let acted = round.waits.last().map_or(0.0, |leaf| leaf.length().as_secs_f64());
+            let is_long = round.together().length().as_secs_f64() >= SHARE * acted;
+            round.is_in_order() && is_long
+        };
+        let whole = rounds.iter().filter(is_whole).count();
+        if whole < 3 || (whole as f64) < MOST * rounds.len() as f64 {
+            return Err(format!("only {whole} of {} rounds were a lock_chain", rounds.len()));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Climbed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "  {}: {}\n{}\n  whyslow said: {}",
+            self.kind,
+            self.said,
+            self.told,
+            self.look.kept.display()
+        )
+    }
+}
+
+/// The binary that is put to the test: ours, or an installed one, an older one.
+pub fn whyslow() -> OsString {
+    std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into())
+}
+
+/// Let `verb` look at a lock chain.
+pub fn watched(
+    fence: &Fence,
+    verb: Verb,
+    ask: Ask,
+    draw: &mut Draw,
+    label: &str,
+) -> Result<Climbed, Trouble> {
+    match verb {
+        Verb::Run => run(fence, ask, draw, label),
+        Verb::Attach | Verb::Chains => {
+            let lock_chain = LockChain::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw)?;
+            let victim = begin(&lock_chain, ask.kind)?;
+            let pids = processes(&lock_chain, &victim);
+            let args = if verb == Verb::Attach { vec!["attach", &pids] } else { vec!["chains"] };
+            let look = Arc::new(look(&args, label)?);
+            let asked = if verb == Verb::Attach { said::Verb::Looked } else { said::Verb::Chains };
+            climbed((verb, asked), ask.kind, &lock_chain, victim, look)
+        }
+    }
+}
+
+/// Let `whyslow locks` look at a lock chain.
+pub fn locked(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
+    let lock_chain = LockChain::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw)?;
+    let victim = begin(&lock_chain, ask.kind)?;
+    let look = Arc::new(look(&["locks"], label)?);
+    climbed((Verb::Chains, said::Verb::Looked), ask.kind, &lock_chain, victim, look)
+}
+
+/// Let `whyslow chains` look at two lock chains.
+pub fn two(asks: [Ask; 2], fence: &Fence, draw: &mut Draw, label: &str) -> Result<[Climbed; 2], Trouble> {
+    let [a, b] = asks;
+    let set = |ask: Ask, draw: &mut Draw| LockChain::set(fence, Ask { lasts_ms: LONGER_MS, ..ask }, draw);
+    let (first, second) = (set(a, draw)?, set(b, draw)?);
+    let (one, other) = (begin(&first, a.kind)?, begin(&second, b.kind)?);
+    let look = Arc::new(look(&["chains"], label)?);
+    let verbs = (Verb::Chains, said::Verb::Chains);
+    Ok([climbed(verbs, a.kind, &first, one, look.clone())?, climbed(verbs, b.kind, &second, other, look)?])
+}
+
+/// Look for `bars::WINDOW_S`.
+pub fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
+    let length = format!("{}s", bars::WINDOW_S);
+    let args: Vec<&str> = args.iter().copied().chain(["--for", &length, "--json"]).collect();
+    let kept = kept_in().join(format!("{label}.json"));
+    Look::now(&whyslow(), &args, Duration::from_secs(bars::WINDOW_S), &kept)
+}
+
+/// Start it, and let it be under way.
+pub fn begin(lock_chain: &LockChain, kind: Kind) -> Result<Victim, Trouble> {
+    let victim = lock_chain.start(Launch { program: program(kind)?, ..Launch::default() })?;
+    victim.go();
+    std::thread::sleep(HEAD_START);
+    Ok(victim)
+}
+
+fn program(kind: Kind) -> std::io::Result<Option<PathBuf>> {
+    if kind == Kind::Go { lock_chain::build_go(&kept_in()).map(Some) } else { Ok(None) }
+}
+
+fn processes(lock_chain: &LockChain, victim: &Victim) -> String {
+    let pids = if lock_chain.plan().apart { victim.tids() } else { vec![victim.pid()] };
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed, Trouble> {
+    let lock_chain = LockChain::set(fence, ask, draw)?;
+    let kept = kept_in().join(format!("{label}.json"));
+    let launch = Launch {
+        program: program(ask.kind)?,
+        under: [whyslow(), "run".into(), "--json".into(), "--".into()].to_vec(),
+        stdout: Some(File::create(&kept)?),
+        stderr: Some(File::create(kept.with_extension("stderr"))?),
+    };
+    let mut victim = lock_chain.start(launch)?;
+    victim.go();
+    let status = victim.ended(bars::patient(ENDS_WITHIN))?;
+    let look = Look::read(&kept, status.code(), ENDS_WITHIN)?;
+    let window = Span { from: 0, to: u64::MAX };
+    Ok(Climbed {
+        verb: Verb::Run,
+        asked: said::Verb::Run,
+        kind: ask.kind,
+        plan: lock_chain.plan().clone(),
+        told: lock_chain.told(&victim),
+        look: Arc::new(look),
+        window,
+        said: lock_chain.to_string(),
+    })
+}
+
+fn climbed(
+    (verb, asked): (Verb, said::Verb),
+    kind: Kind,
+    lock_chain: &LockChain,
+    mut victim: Victim,
+    look: Arc<Look>,
+) -> Result<Climbed, Trouble> {
+    lock_chain.stop(&victim);
+    let status = victim.ended(bars::patient(ENDS_WITHIN))?;
+    if !status.success() {
+        return Err(std::io::Error::other(format!("the lock_chain ended with {status}")).into());
+    }
+    let (told, window) = (lock_chain.told(&victim), look.window);
+    let (plan, said) = (lock_chain.plan().clone(), lock_chain.to_string());
+    Ok(Climbed { verb, asked, kind, plan, told, look, window, said })
+}

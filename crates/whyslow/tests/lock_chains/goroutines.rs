@@ -1,0 +1,130 @@
+//! What the kernel can know of a lock chain of goroutines, and thus whyslow.
+//!
+//! Who unlocks a Go mutex makes a goroutine runnable, in memory. The thread to which it is locked is woken by a thread of
+//! Go's scheduler, which the one that unlocked has woken, one for all links: the kernel sees that way, and not who else
+//! waited in between. If no thread of the scheduler was idle, one that looks every 10 ms (sysmon) passes it on: then the
+//! kernel sees a timer at the end of the wait, and the leaf not at all. How many waits end so is Go's and the load's to
+//! say, and more do further up.
+//!
+//! So all of each waiter's time must be told, and next to none of it as the doing of another program: Go's threads pass
+//! things on. What is told down to the leaf must not exceed the clocks of those it names, and must be a good part of the time
+//! of the waiter of whom it is told best.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use whyslow_faults::lock_chain::Leaf;
+
+use crate::cell::Verb;
+use crate::chains::{Way, ends_right, summary, ways};
+use crate::climb::Climbed;
+
+/// What Go's own threads are called.
+const GOS: &str = "lock_chain-go";
+/// Of the time of the waiter that is told best, so much at least leads to the leaf. Small ends are not told, and on a full
+/// host a leaf has several.
+const OF_A_SLEEP: f64 = 0.75;
+const OF_A_DISK: f64 = 0.5;
+/// While a leaf computes, sysmon looks all the time, and its timer may be at the end of any round. A grace period may be
+/// shorter than the time for which a thread of Go's that passes it on waits for a CPU.
+const OF_OTHERS: f64 = 0.1;
+
+/// Whyslow told of this lock chain what can be known.
+pub fn judge(climbed: &Climbed) -> Result<(), String> {
+    let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
+    if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
+        return Err(trouble("no wall time".to_owned()));
+    }
+    let waiters = climbed.plan.len() - 1;
+    let mut best = 0.0_f64;
+    for position in 0..waiters {
+        is_inside(climbed, position).map_err(trouble)?;
+        best = best.max(to_the_leaf(climbed, position).map_err(trouble)?);
+    }
+    let least = match climbed.plan.leaf {
+        Leaf::Sleep => OF_A_SLEEP,
+        Leaf::Disk => OF_A_DISK,
+        _ => OF_OTHERS,
+    };
+    if best < least {
+        return Err(trouble(format!(
+            "of no waiter more than {best:.2} of its time is told down to the leaf"
+        )));
+    }
+    Ok(())
+}
+
+/// All of this waiter's time is told, and none of it as the doing of another program.
+fn is_inside(climbed: &Climbed, position: usize) -> Result<(), String> {
+    let own = climbed.told.hop(position, position, climbed.window);
+    let seconds = |value: &Value| value.as_f64().unwrap_or(0.0);
+    let (mut all, mut outside) = (0.0, 0.0);
+    for chain in climbed.look.document["chains"].as_array().into_iter().flatten() {
+        let hops = chain["hops"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_its = |at: usize| names(chain, at).any(|name| name == climbed.told.names[position]);
+        // A chain that is the lower end of another one is not told again.
+        let Some((at, hop)) =
+            hops.iter().enumerate().find(|(at, hop)| hop["reason"] == "futex" && is_its(*at))
+        else {
+            continue;
+        };
+        all += seconds(&hop["lost_s"]);
+        outside += if at == 0 && leads_out(climbed, chain, hops) { seconds(&chain["time_s"]) } else { 0.0 };
+    }
+    if !own.meet(0.0, all) || outside > (own.most * 0.10).max(0.005) {
+        return Err(format!(
+            "position {position}: {all:.4} s told, {outside:.4} s of it as others' doing, by its own clock {own}"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a chain goes on to a thread of another program; not by way of the leaf, or of somebody's wait for a CPU.
+fn leads_out(climbed: &Climbed, chain: &Value, hops: &[Value]) -> bool {
+    let leaf = climbed.told.names.last();
+    for (at, hop) in hops.iter().enumerate() {
+        if names(chain, at).any(|name| name != GOS && !climbed.told.names.iter().any(|own| own == name)) {
+            return true;
+        }
+        if hop["reason"] == "runnable" || names(chain, at).any(|name| leaf.is_some_and(|leaf| leaf == name)) {
+            return false;
+        }
+    }
+    false
+}
+
+fn names(chain: &Value, hop: usize) -> impl Iterator<Item = &str> {
+    let tasks = chain["tasks"][hop].as_array().map_or(&[][..], Vec::as_slice);
+    tasks.iter().filter_map(|task| task[1].as_str())
+}
+
+/// The part of this waiter's time that is told down to the leaf, if all that is told so was so.
+fn to_the_leaf(climbed: &Climbed, position: usize) -> Result<f64, String> {
+    let ways = ways(climbed, position);
+    let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == position).collect();
+    for way in &ways {
+        for (hop, link) in way.positions.iter().enumerate() {
+            let (own, told) = (climbed.told.hop(position, *link, climbed.window), way.lost_s(hop));
+            if !own.meet(told, f64::INFINITY) {
+                return Err(format!("{position}, hop {link}: {told:.4} s, by its own clock {own}"));
+            }
+        }
+    }
+    let own = climbed.told.hop(position, position, climbed.window);
+    let all: f64 = ways.iter().map(|way| way.time_s()).sum();
+    if !own.meet(all, f64::INFINITY) {
+        return Err(format!("{position}: {all:.4} s down to the leaf, by its own clock {own}"));
+    }
+    if !ways.is_empty() && !ways.iter().any(|way| ends_right(climbed, &way.end())) {
+        let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
+        return Err(format!("{:?} at the leaf is told as {ends:?}", climbed.plan.leaf));
+    }
+    // Ways that begin alike tell the same waits: of each such lot the longest is surely there, whatever small ends it has.
+    let mut surely: HashMap<_, f64> = HashMap::new();
+    for way in &ways {
+        let leaf = way.positions.len().saturating_sub(1);
+        let longest = surely.entry(way.begin(leaf)).or_default();
+        *longest = longest.max(way.lost_s(leaf));
+    }
+    Ok(all.max(surely.values().sum()) / own.least.max(1e-9))
+}

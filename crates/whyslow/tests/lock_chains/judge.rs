@@ -1,0 +1,47 @@
+//! Whether what was said of a cell is right. Pure: what was made and the document in, a verdict out (`stand_ins`).
+
+use whyslow_faults::rounds::Verdict;
+use whyslow_faults::said;
+
+use crate::climb::Climbed;
+use crate::quiet::Quiet;
+use crate::{chains, locks, quiet};
+
+/// A cell that was made, and what whyslow said of it.
+pub enum Watched {
+    /// LockChains whose chains must be told.
+    LockChains(Vec<Climbed>),
+    /// One whose locks of the kernel must be told.
+    Locks(Climbed),
+    /// Nothing that should be told.
+    Quiet(Quiet),
+}
+
+/// Judge it.
+pub fn judge(watched: &Watched) -> Verdict {
+    match watched {
+        Watched::LockChains(all) => of_lock_chains(all, chains::judge),
+        Watched::Locks(climbed) => of_lock_chains(std::slice::from_ref(climbed), locks::judge),
+        Watched::Quiet(quiet) => quiet::judge(quiet),
+    }
+}
+
+/// First that somebody looked; then, by the threads' own clocks, that there was something to tell; then what was told.
+fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), String>) -> Verdict {
+    let could_look = |climbed: &Climbed| {
+        climbed.look.is_sound(climbed.asked)?;
+        said::could_tell(&climbed.look.document, &["lock-wait"])
+    };
+    if let Err(what) = all.iter().try_for_each(could_look) {
+        let kept: Vec<String> = all.iter().map(ToString::to_string).collect();
+        return Verdict::Wrong(format!("{what}\n{}", kept.join("\n")));
+    }
+    if let Some((climbed, why)) = all.iter().find_map(|one| Some((one, one.is_a_lock_chain().err()?))) {
+        return Verdict::Again(format!("{why}\n{climbed}"));
+    }
+    match all.iter().try_for_each(right) {
+        Ok(()) if !all.is_empty() => Verdict::Passed,
+        Ok(()) => Verdict::Wrong("nothing was made".to_owned()),
+        Err(what) => Verdict::Wrong(what),
+    }
+}

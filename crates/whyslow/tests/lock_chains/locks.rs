@@ -1,0 +1,120 @@
+//! Whether the waits for a lock of the kernel are told, and who held it.
+
+use serde_json::Value;
+use whyslow_faults::bars;
+use whyslow_faults::clock::Span;
+use whyslow_faults::lock_chain::Link;
+
+use crate::climb::Climbed;
+
+/// What is told of a wait may differ by this part of it, or by what a system call costs beside its lock.
+const EXACT: f64 = 0.10;
+const BESIDE_S: f64 = 0.001;
+
+/// What an exam tells of when its window began: to 10 ms, by the wall clock.
+const EDGE_NS: u64 = 12_000_000;
+
+/// Waits of one link, by the clock of the thread that waited.
+struct Waits {
+    /// Those wholly in the window, at whichever edge it may have.
+    whole: Vec<f64>,
+    /// With those that the window cuts, as far as they are in it, be it for an instant: as it is told, and at its widest.
+    all: [Vec<f64>; 2],
+    /// With those that were over at once: the lock may have been free, or not.
+    at_most: usize,
+}
+
+impl Waits {
+    /// A figure of the waits is between these.
+    fn bounds(&self, of: impl Fn(&[f64]) -> f64) -> [f64; 2] {
+        let [told, widest] = &self.all;
+        let figures = [of(&self.whole), of(told), of(widest)];
+        [figures.iter().copied().fold(f64::MAX, f64::min), figures.iter().copied().fold(0.0, f64::max)]
+    }
+}
+
+/// All locks of the kernel on the lock chain are told right.
+pub fn judge(climbed: &Climbed) -> Result<(), String> {
+    let links = climbed.plan.links.iter().enumerate();
+    for (index, link) in links.filter(|(_, link)| link.is_of_kernel()) {
+        lock(climbed, index, *link).map_err(|what| {
+            let names = [index, index + 1].map(|position| climbed.told.names[position].as_str());
+            let told = serde_json::to_string_pretty(&climbed.look.document["locks"]).unwrap_or_default();
+            format!("{link:?} that {} wants of {}: {what}\n{climbed}\n{told:.4000}", names[0], names[1])
+        })?;
+    }
+    Ok(())
+}
+
+fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), String> {
+    let read = matches!(link, Link::File { read: true } | Link::AddressSpace { read: true });
+    let (side, other) = if read { ("read", "write") } else { ("write", "read") };
+    let holder = u64::from(climbed.told.tids[index + 1]);
+    let truth = waits(climbed, index);
+    let total: f64 = truth.all[0].iter().sum();
+    let held_by = |lock: &&Value| {
+        let holders = lock["holders"].as_array();
+        holders.into_iter().flatten().any(|who| who["pid"].as_u64() == Some(holder))
+    };
+    let told_s = |lock: &Value, side: &str| lock[side]["total_s"].as_f64().unwrap_or(0.0);
+    let ours = climbed.look.document["locks"].as_array().into_iter().flatten().filter(held_by);
+    let Some(lock) =
+        ours.min_by(|a, b| (told_s(a, side) - total).abs().total_cmp(&(told_s(b, side) - total).abs()))
+    else {
+        return Err(format!("no lock is told to be held by {holder}"));
+    };
+    if told_s(lock, other) > EXACT * total {
+        return Err(format!("waits to {other} are told: {}", lock[other]));
+    }
+    // Others want the lock, too: the kernel's workers that free removed cgroups (css_release_work_fn).
+    let sites = lock["sites"].as_array().into_iter().flatten();
+    let of_workers = |what: &str| {
+        let theirs =
+            sites.clone().filter(|site| site["site"].as_str().is_some_and(|at| at.contains("worker_thread")));
+        theirs.filter_map(|site| site[what].as_f64()).sum::<f64>()
+    };
+    let count = lock[side]["count"].as_f64().unwrap_or(0.0) - of_workers("count");
+    // On emulated CPUs they are slow enough to be waited for, and to wait.
+    let most = truth.at_most as f64 * if bars::is_emulated() { 2.0 } else { 1.0 };
+    if count < truth.whole.len() as f64 || count > most {
+        return Err(format!("{count} waits, by its own clock {} to {}", truth.whole.len(), truth.at_most));
+    }
+    let worst = lock[side]["worst_s"].as_f64().unwrap_or(0.0);
+    is_near("the longest", worst, truth.bounds(longest))?;
+    is_near("the average", (told_s(lock, side) - of_workers("total_s")) / count.max(1.0), truth.bounds(mean))
+}
+
+/// The thread's waits at this position, from before its system call to after.
+fn waits(climbed: &Climbed, position: usize) -> Waits {
+    let window = climbed.window;
+    let narrow = Span { from: window.from.saturating_add(EDGE_NS), to: window.to.saturating_sub(EDGE_NS) };
+    let wide = Span { from: window.from.saturating_sub(EDGE_NS), to: window.to.saturating_add(EDGE_NS) };
+    let rounds = climbed.told.rounds.iter();
+    let of_thread: Vec<_> = rounds.filter_map(|round| round.waits.get(position)).collect();
+    let seen = |window: Span| {
+        let all = of_thread.iter().filter(move |wait| wait.from < window.to && wait.to > window.from);
+        all.filter(|wait| wait.length().as_secs_f64() > BESIDE_S)
+            .map(move |wait| (wait.to.min(window.to) - wait.from.max(window.from)) as f64 / 1e9)
+            .collect()
+    };
+    let whole = climbed.told.waits(position, narrow).into_iter().filter(|s| *s > BESIDE_S);
+    let at_most = of_thread.iter().filter(|wait| wait.from < wide.to && wait.to > wide.from).count();
+    Waits { whole: whole.collect(), all: [seen(window), seen(wide)], at_most }
+}
+
+fn longest(waits: &[f64]) -> f64 {
+    waits.iter().copied().fold(0.0, f64::max)
+}
+
+fn mean(waits: &[f64]) -> f64 {
+    waits.iter().sum::<f64>() / waits.len().max(1) as f64
+}
+
+fn is_near(what: &str, told: f64, truths: [f64; 2]) -> Result<(), String> {
+    let [low, high] = [truths[0].min(truths[1]), truths[0].max(truths[1])];
+    let slack = |of: f64| if bars::is_emulated() { bars::slack_s(of) } else { (EXACT * of).max(BESIDE_S) };
+    if told >= low - slack(low) && told <= high + slack(high) {
+        return Ok(());
+    }
+    Err(format!("{what} is told as {told:.4} s, by its own clock {low:.4} to {high:.4} s"))
+}

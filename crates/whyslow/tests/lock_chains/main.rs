@@ -1,0 +1,126 @@
+//! Real wait chains on the live kernel: whyslow against the clocks of the threads that wait.
+//!
+//! Each test builds a lock chain (crates/faults), asserts by its threads' own clocks that the chain came about, and compares
+//! what whyslow says: `run`, `attach` and `chains` must tell the chain, its order and the time of each hop; `locks` the
+//! waits for each lock of the kernel, and its holders. A healthy lock chain, an idle host and one that compiles must give no
+//! chain of the test's tasks. A run draws its cells and prints those that it did not draw; `WHYSLOW_ALL=1` makes all,
+//! `WHYSLOW_SOAK=1` makes all `bars::SOAK_ROUNDS` times, `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where
+//! there is no Go, `WHYSLOW_EMULATED=1` is for guests with emulated CPUs (crates/faults/src/bars.rs says what it changes).
+//! What whyslow said is kept under `target/*/tmp/lock chains`, or `WHYSLOW_KEPT`.
+
+mod cell;
+mod chains;
+mod climb;
+mod goroutines;
+mod judge;
+mod locks;
+mod make;
+mod quiet;
+mod stand_ins;
+
+use cell::{Cell, Verb};
+use whyslow_faults::lock_chain::Kind;
+
+whyslow_faults::may_become_victim!();
+
+macro_rules! the_cell {
+    (run $kind:ident) => {
+        crate::Cell::Chain(crate::Verb::Run, crate::Kind::$kind)
+    };
+    (attach $kind:ident) => {
+        crate::Cell::Chain(crate::Verb::Attach, crate::Kind::$kind)
+    };
+    (chains $kind:ident) => {
+        crate::Cell::Chain(crate::Verb::Chains, crate::Kind::$kind)
+    };
+    (crowd $kind:ident) => {
+        crate::Cell::Crowd(crate::Kind::$kind)
+    };
+    (locks $kind:ident) => {
+        crate::Cell::Locks(crate::Kind::$kind)
+    };
+    (healthy $kind:ident) => {
+        crate::Cell::Healthy(crate::Kind::$kind)
+    };
+}
+
+macro_rules! a_test {
+    ($cell:expr, run) => {
+        #[test]
+        fn root_run_tells_the_chain() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, attach) => {
+        #[test]
+        fn root_attach_tells_the_chain() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, chains) => {
+        #[test]
+        fn root_chains_tells_the_chain() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, crowd) => {
+        #[test]
+        fn root_run_tells_the_chain_in_a_crowd() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, locks) => {
+        #[test]
+        fn root_locks_tells_waits_and_holders() {
+            crate::make::run($cell);
+        }
+    };
+    ($cell:expr, healthy) => {
+        #[test]
+        fn root_a_healthy_one_is_not_told() {
+            crate::make::run($cell);
+        }
+    };
+}
+
+macro_rules! lock_chains {
+    ({ $($module:ident $kind:ident: $($test:ident)*;)* } { $($name:ident => $other:expr;)* }) => {
+        $(
+            mod $module {
+                $(a_test!(the_cell!($test $kind), $test);)*
+            }
+        )*
+        $(
+            #[test]
+            fn $name() {
+                make::run($other);
+            }
+        )*
+
+        /// All of them: what holds for each cell is asked of these.
+        const CELLS: &[Cell] = &[$($(the_cell!($test $kind),)*)* $($other,)*];
+    };
+}
+
+// On a whole host a wait for a byte is no loss: it may be how a program is built; a thread that Go has
+// parked for a mutex looks like one that is parked for want of work. An attach to a cgroup holds its lock for
+// one grace period, which may be less than what a whole host is told of.
+lock_chains! {{
+    futex Futex: run attach chains crowd healthy;
+    pi_futex Pi: run attach chains crowd healthy;
+    pthread Pthread: run attach chains crowd healthy;
+    std_mutex Std: run attach chains crowd healthy;
+    go_mutex Go: run attach crowd healthy;
+    pipe Pipe: run attach crowd healthy;
+    unix Unix: run attach crowd healthy;
+    file File: run attach chains crowd locks healthy;
+    directory Directory: run attach chains crowd locks healthy;
+    pipe_lock PipeLock: run attach chains crowd locks healthy;
+    address_space AddressSpace: run attach chains crowd locks healthy;
+    cgroups Cgroups: run attach crowd locks healthy;
+    mixed Mixed: run attach chains crowd healthy;
+} {
+    root_two_lock_chains_at_once_are_both_told => Cell::Two;
+    root_an_idle_host_has_no_chain => Cell::Idle;
+    root_compilers_have_no_chain => Cell::Compile(2);
+}}

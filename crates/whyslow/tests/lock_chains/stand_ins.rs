@@ -1,0 +1,240 @@
+//! Stand-ins for whyslow before the judge of each cell: who did not look passes none, who tells the truth passes all.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use whyslow_faults::lock_chain::{Leaf, Kind, Plan, Round, Link, Told};
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Verdict;
+use whyslow_faults::said::{self, Sight};
+use whyslow_faults::stand_in::{self, StandIn, Subject};
+use whyslow_faults::{Draw, Span};
+
+use crate::CELLS;
+use crate::cell::{Cell, Verb};
+use crate::climb::Climbed;
+use crate::judge::{Watched, judge};
+use crate::quiet::{Quiet, Whose};
+
+const INNOCENT: u32 = 99;
+const MS: u64 = 1_000_000;
+const WINDOW: Span = Span { from: 1_000 * MS, to: 4_000 * MS };
+
+fn look(document: Value, status: i32) -> Arc<Look> {
+    let asked = Some(Span { from: 500 * MS, to: 4_500 * MS });
+    let used = Some(Duration::from_millis(250));
+    Arc::new(Look {
+        document,
+        window: WINDOW,
+        status: Some(status),
+        kept: PathBuf::from("x.json"),
+        asked,
+        used,
+    })
+}
+
+fn links(kind: Kind) -> Vec<Link> {
+    match kind {
+        Kind::Futex => vec![Link::Futex; 2],
+        Kind::Pi => vec![Link::Pi; 2],
+        Kind::Pthread => vec![Link::Pthread; 2],
+        Kind::Std => vec![Link::Std; 2],
+        Kind::Go => vec![Link::Go; 2],
+        Kind::Pipe => vec![Link::Pipe; 2],
+        Kind::Unix => vec![Link::Unix; 2],
+        Kind::File => vec![Link::File { read: true }, Link::Page],
+        Kind::Directory => vec![Link::Directory, Link::Page],
+        Kind::PipeLock => vec![Link::PipeLock, Link::Page],
+        Kind::AddressSpace => vec![Link::Futex, Link::AddressSpace { read: false }],
+        Kind::Cgroups => vec![Link::Futex, Link::Cgroups],
+        Kind::Mixed => vec![Link::Pipe, Link::Std, Link::File { read: false }, Link::Page],
+    }
+}
+
+/// A lock chain that came about: six rounds of 60 ms, 48 ms and more of them together.
+fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>) -> Climbed {
+    let links = links(kind);
+    let n = links.len() + 1;
+    let names: Vec<String> = (0..n).map(|at| format!("w{tid}p{at}")).collect();
+    let round = |at: u64| Round {
+        waits: (0..n as u64)
+            .map(|up| n as u64 - 1 - up)
+            .map(|up| Span { from: (at + up) * MS, to: (at + up + 60) * MS })
+            .collect(),
+        ready: vec![Duration::ZERO; n],
+        leaf_cpu: Duration::from_millis(60),
+    };
+    let plan = Plan {
+        positions: (0..n).collect(),
+        names: names.clone(),
+        links,
+        leaf: kind.feet()[0],
+        rounds: vec![60_000; 6],
+        every_us: 200_000,
+        step_us: 1_000,
+        healthy: false,
+        apart: false,
+        dir: PathBuf::new(),
+        leaf_joins: Vec::new(),
+        homes: Vec::new(),
+    };
+    let rounds = (0..6).map(|at| round(1_100 + at * 200)).collect();
+    let told = Told { rounds, tids: (0..n as u32).map(|at| tid + at).collect(), names };
+    let window = if verb == Verb::Run { Span { from: 0, to: u64::MAX } } else { WINDOW };
+    Climbed { verb, asked, kind, plan, told, look, window, said: "drawn".to_owned() }
+}
+
+/// How its exit status is documented.
+fn asked(cell: Cell) -> said::Verb {
+    match cell {
+        Cell::Chain(Verb::Run, _) | Cell::Crowd(_) => said::Verb::Run,
+        Cell::Chain(Verb::Attach, _) | Cell::Locks(_) => said::Verb::Looked,
+        Cell::Chain(Verb::Chains, _) | Cell::Healthy(_) | Cell::Two | Cell::Idle | Cell::Compile(_) => {
+            said::Verb::Chains
+        }
+    }
+}
+
+fn healthy(kind: Kind) -> Told {
+    let mut told = climbed(kind, Verb::Chains, said::Verb::Chains, 10, look(json!({}), 0)).told;
+    for wait in told.rounds.iter_mut().flat_map(|round| &mut round.waits) {
+        wait.to = wait.from + MS / 10;
+    }
+    told
+}
+
+fn sample(cell: Cell, look: Arc<Look>) -> Watched {
+    let verb = asked(cell);
+    let lock_chain = |kind, by, tid| climbed(kind, by, verb, tid, look.clone());
+    let quiet = |whose, sight| {
+        let (innocents, look, said) = (vec![INNOCENT], look.clone(), "drawn".to_owned());
+        Watched::Quiet(Quiet { whose, disturbed: None, sight, innocents, look, said })
+    };
+    let compilers = Sight { group: "/cc".to_owned(), used: Duration::from_secs(3) };
+    match cell {
+        Cell::Chain(by, kind) => Watched::LockChains(vec![lock_chain(kind, by, 10)]),
+        Cell::Crowd(kind) => Watched::LockChains(vec![lock_chain(kind, Verb::Run, 10)]),
+        Cell::Locks(kind) => Watched::Locks(lock_chain(kind, Verb::Chains, 10)),
+        Cell::Two => Watched::LockChains(vec![
+            lock_chain(Kind::Futex, Verb::Chains, 10),
+            lock_chain(Kind::File, Verb::Chains, 20),
+        ]),
+        Cell::Healthy(kind) => quiet(Whose::Healthy(healthy(kind)), None),
+        Cell::Idle => quiet(Whose::Anybodys, None),
+        Cell::Compile(_) => quiet(Whose::Compilers, Some(compilers)),
+    }
+}
+
+fn chain(of: &Climbed, top: usize) -> Value {
+    let last = of.plan.len() - 1;
+    let edge = |at: usize| match (of.plan.leaf, of.plan.links.last()) {
+        _ if at < last => "futex",
+        (Leaf::Link, Some(Link::Cgroups)) => "rcu",
+        (Leaf::Link, _) => "running",
+        _ => "timer",
+    };
+    let hop =
+        |at: usize| json!({"reason": edge(at), "who": of.told.names[at], "waits_for": "x", "lost_s": 0.36});
+    let all: Vec<usize> = (top..=last).collect();
+    let task = |at: &usize| json!([[of.told.tids[*at], of.told.names[*at]]]);
+    json!({"time_s": 0.35, "count": 6, "worst_s": 0.06, "hops": all.iter().map(|at| hop(*at)).collect::<Vec<_>>(),
+        "tasks": all.iter().map(task).collect::<Vec<_>>(), "leaf": {"kind": "kernel", "id": "x", "name": "x"}})
+}
+
+fn locks(of: &Climbed) -> Vec<Value> {
+    let lock = |(at, link): (usize, &Link)| {
+        let read = matches!(link, Link::File { read: true } | Link::AddressSpace { read: true });
+        let waits = json!({"count": 6, "total_s": 0.36, "worst_s": 0.06});
+        let none = json!({"count": 0, "total_s": 0.0, "worst_s": 0.0});
+        let [read, write] = if read { [&waits, &none] } else { [&none, &waits] };
+        json!({"name": "x", "read": read, "write": write, "holders": [{"pid": of.told.tids[at + 1]}]})
+    };
+    of.plan.links.iter().enumerate().filter(|(_, link)| link.is_of_kernel()).map(lock).collect()
+}
+
+/// What a whyslow says that looked.
+fn truthful(cell: Cell) -> (Value, i32) {
+    let mut document = stand_in::whole();
+    document["not"] =
+        json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
+    document["account"]["by_cgroup"] = json!([{"id": "/cc", "tasks": 9, "cpu_s": 3.0}]);
+    let mut status = 0;
+    match sample(cell, look(json!({}), 0)) {
+        Watched::LockChains(all) => {
+            // Of goroutines each waiter's time is told for itself.
+            document["chains"] = all.iter().map(|one| chain(one, 0)).collect();
+            document["wall"] = json!({"wall_s": 3.0});
+            status = i32::from(asked(cell) == said::Verb::Chains);
+        }
+        Watched::Locks(climbed) => document["locks"] = json!(locks(&climbed)),
+        Watched::Quiet(_) => {}
+    }
+    (document, status)
+}
+
+fn subjects(watched: &Watched) -> Vec<Subject> {
+    let tids: Vec<u32> = match watched {
+        Watched::LockChains(all) => all.iter().flat_map(|one| one.told.tids.clone()).collect(),
+        Watched::Locks(one) => one.told.tids.clone(),
+        Watched::Quiet(Quiet { whose: Whose::Healthy(told), .. }) => told.tids.clone(),
+        Watched::Quiet(_) => vec![50],
+    };
+    let mut all: Vec<Subject> =
+        tids.iter().map(|tid| Subject::task(*tid, &format!("w10p{}", tid - 10))).collect();
+    all.extend([Subject::group("/cc"), Subject::cpu(0), Subject::task(INNOCENT, "test")]);
+    all
+}
+
+#[test]
+fn no_stand_in_passes_any_cell_and_the_truth_passes_all() {
+    for cell in CELLS {
+        let of = subjects(&sample(*cell, look(json!({}), 0)));
+        for which in StandIn::ALL {
+            let (document, status) = which.says(asked(*cell), &of, 0.36);
+            let verdict = judge(&sample(*cell, look(document, status)));
+            assert!(matches!(verdict, Verdict::Wrong(_)), "{which:?} passes {cell}: {verdict:?}");
+        }
+        let (document, status) = truthful(*cell);
+        assert_eq!(judge(&sample(*cell, look(document, status))), Verdict::Passed, "{cell}");
+    }
+}
+
+/// Whatever else a stand-in gets right.
+#[test]
+fn who_saw_all_and_tells_everything_or_nothing_fails() {
+    for cell in CELLS {
+        let of = subjects(&sample(*cell, look(json!({}), 0)));
+        let (honest, _) = truthful(*cell);
+        let accuser = StandIn::Accuser.says(asked(*cell), &of, 0.36);
+        let mut document = honest.clone();
+        for name in ["chains", "locks", "wall", "findings"] {
+            document[name] = accuser.0[name].clone();
+        }
+        let verdict = judge(&sample(*cell, look(document, accuser.1)));
+        assert!(matches!(verdict, Verdict::Wrong(_)), "{cell}: {verdict:?}");
+        let mut silent = honest;
+        silent.as_object_mut().unwrap().retain(|name, _| name != "chains" && name != "locks");
+        let verdict = judge(&sample(*cell, look(silent, 0)));
+        let is_quiet = matches!(cell, Cell::Healthy(_) | Cell::Idle | Cell::Compile(_));
+        assert_eq!(verdict == Verdict::Passed, is_quiet, "{cell}: {verdict:?}");
+    }
+}
+
+#[test]
+fn a_chain_of_a_healthy_lock_chain_is_void_by_its_waiters_clock_alone() {
+    let mut draw = Draw::with(7);
+    let kind = draw.pick(&Kind::ALL);
+    let (mut document, _) = truthful(Cell::Healthy(kind));
+    let lock_chain = climbed(kind, Verb::Chains, said::Verb::Chains, 10, look(json!({}), 0));
+    document["chains"] = json!([chain(&lock_chain, 0)]);
+    let quiet = |told: Told, disturbed: Option<String>| {
+        let Watched::Quiet(quiet) = sample(Cell::Healthy(kind), look(document.clone(), 1)) else { panic!() };
+        judge(&Watched::Quiet(Quiet { whose: Whose::Healthy(told), disturbed, ..quiet }))
+    };
+    let busy = Some("others".to_owned());
+    assert!(matches!(quiet(healthy(kind), busy.clone()), Verdict::Wrong(_)));
+    assert!(matches!(quiet(lock_chain.told.clone(), busy), Verdict::Again(_)));
+    assert!(matches!(quiet(lock_chain.told, None), Verdict::Again(_)));
+}

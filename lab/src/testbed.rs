@@ -1,0 +1,257 @@
+//! The test bed, in a guest or on the host: all parts are set healthy, the fault is put on, whyslow looks, it is lifted.
+
+pub mod cases;
+pub mod cpu_fault;
+pub mod fault_module;
+pub mod few_rights;
+pub mod held_lock;
+pub mod irqs_off;
+pub mod live_fault;
+pub mod loads;
+pub mod memory_high;
+pub mod part;
+pub mod read_fault;
+pub mod readers;
+pub mod reclaim;
+pub mod saturated;
+pub mod scheduler;
+pub mod sleeping_work;
+pub mod slow_cpu;
+pub mod slow_disk;
+pub mod slow_file;
+pub mod urgent;
+pub mod wakeup_latency;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, Fence, Span, clock};
+
+use crate::plan::{BASELINE, DOCTOR, DOCUMENT, Plan, RUN_FACTS, RunFacts};
+use fault_module::Folio;
+use part::{Part, Setting as _};
+
+/// A guest has less memory than a host, and is lost without harm.
+const GUEST_MUST_HAVE: u64 = 256 << 20;
+
+/// Where parts are set.
+pub struct TestBed {
+    /// For files of the run.
+    pub dir: PathBuf,
+    /// What the host sees, too.
+    pub share: PathBuf,
+    /// Around all processes of the run.
+    pub fence: Fence,
+    /// "6.1", "6.12", "host".
+    pub kernel: String,
+    /// The program under test.
+    pub whyslow: PathBuf,
+    /// The fault module of this kernel.
+    pub folio: Folio,
+    /// The sched_ext scheduler, built.
+    pub scheduler: Option<PathBuf>,
+    /// The project's sources.
+    pub project: PathBuf,
+}
+
+impl TestBed {
+    /// For one plan.
+    pub fn enter(plan: &Plan, share: &Path) -> Result<Self, Trouble> {
+        let fence = if plan.kernel == "host" { Fence::enter()? } else { Fence::with_room(GUEST_MUST_HAVE)? };
+        Ok(TestBed {
+            dir: fence.dir().to_owned(),
+            share: share.to_owned(),
+            fence,
+            kernel: plan.kernel.clone(),
+            whyslow: plan.whyslow.clone(),
+            folio: Folio::of(plan.module.clone()),
+            scheduler: plan.scheduler.clone(),
+            project: plan.project.clone(),
+        })
+    }
+
+    /// It is a guest: all is allowed.
+    #[must_use]
+    pub fn is_guest(&self) -> bool {
+        self.kernel != "host"
+    }
+}
+
+/// Running what the plan says, and leave in its folder what came of it.
+pub fn run(plan: &Path) -> Result<(), Trouble> {
+    let share = plan.parent().unwrap_or(Path::new("."));
+    let text = fs::read_to_string(plan).map_err(|err| format!("cannot read {}: {err}", plan.display()))?;
+    let plan: Plan = serde_json::from_str(&text)?;
+    let ran = in_order(&plan, share)
+        .unwrap_or_else(|trouble| RunFacts { trouble: Some(trouble.to_string()), ..RunFacts::default() });
+    fs::write(share.join(RUN_FACTS), serde_json::to_string_pretty(&ran)?)?;
+    Ok(())
+}
+
+struct Parts {
+    faults: Vec<Box<dyn Part>>,
+    loads: Vec<Box<dyn Part>>,
+}
+
+impl Parts {
+    fn set(plan: &Plan, testbed: &TestBed) -> Result<Self, Trouble> {
+        let draw = Draw::with(plan.seed).branch(&plan.scenario);
+        let mut parts = Parts { faults: Vec::new(), loads: Vec::new() };
+        for (index, load) in plan.loads.iter().enumerate() {
+            parts.loads.push(load.set(testbed, &mut draw.branch(&format!("load {index}")))?);
+        }
+        for (index, fault) in plan.faults.iter().enumerate() {
+            parts.faults.push(fault.set(testbed, &mut draw.branch(&format!("fault {index}")))?);
+        }
+        Ok(parts)
+    }
+
+    fn names(&self) -> BTreeMap<String, String> {
+        // The first that has a name gives it.
+        self.loads.iter().chain(&self.faults).rev().flat_map(|part| part.names()).collect()
+    }
+}
+
+fn in_order(plan: &Plan, share: &Path) -> Result<RunFacts, Trouble> {
+    let testbed = TestBed::enter(plan, share)?;
+    let mut parts = Parts::set(plan, &testbed)?;
+    if let Some(seconds) = plan.records_s {
+        return record(&testbed, seconds);
+    }
+    let without = Duration::from_millis(plan.look.without_ms);
+    let before = clock::span_of(without);
+    parts.faults.iter_mut().try_for_each(|fault| fault.impose())?;
+    std::thread::sleep(Duration::from_millis(plan.look.settle_ms));
+    let mut ran = RunFacts::default();
+    let asked = Instant::now();
+    let from = clock::now();
+    let look = look(plan, &testbed, &parts.names());
+    ran.answered_s = asked.elapsed().as_secs_f64();
+    let window = match look {
+        Ok(look) => {
+            ran.status = look.status;
+            ran.unsound = look.is_of_its_time().err();
+            ran.window_s = look.window.length().as_secs_f64();
+            look.window
+        }
+        Err(trouble) => {
+            ran.no_answer = Some(trouble.to_string());
+            Span { from, to: clock::now() }
+        }
+    };
+    parts.faults.iter_mut().rev().try_for_each(|fault| fault.lift())?;
+    let without = [before, clock::span_of(without)];
+    testbed.fence.check_time()?;
+    let facts = |part: &dyn Part| {
+        let mut facts = part.facts(window, &without)?;
+        for (key, name) in part.names() {
+            facts.names.entry(key).or_insert(name);
+        }
+        Ok::<_, Trouble>(facts)
+    };
+    ran.faults = parts.faults.iter().map(|fault| facts(&**fault)).collect::<Result<_, _>>()?;
+    ran.loads = parts.loads.iter().map(|load| facts(&**load)).collect::<Result<_, _>>()?;
+    Ok(ran)
+}
+
+fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Result<Look, Trouble> {
+    let mut names = names.clone();
+    names.insert("baseline".to_owned(), testbed.share.join(BASELINE).display().to_string());
+    let args = arguments(&plan.look.args, &names);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let length = Duration::from_secs(plan.look.window_s);
+    let kept = testbed.share.join(DOCUMENT);
+    let whyslow = &testbed.whyslow;
+    let look = few_rights::with_only(&plan.look.capabilities, || {
+        // A command's own output stands before the document.
+        let mut look = Look::now(whyslow.as_os_str(), &args, length, &kept)?;
+        if plan.look.doctor {
+            look.document[DOCTOR] = lost_rungs(whyslow)?.into();
+        }
+        Ok(look)
+    })?;
+    fs::write(&kept, serde_json::to_vec(&look.document)?)?;
+    Ok(look)
+}
+
+/// What `whyslow doctor` calls lost, and why.
+fn lost_rungs(whyslow: &Path) -> Result<Vec<String>, Trouble> {
+    let done = Command::new(whyslow).arg("doctor").stdin(Stdio::null()).output()?;
+    if !done.status.success() {
+        return Err(format!(
+            "the doctor ended with {}: {}",
+            done.status,
+            String::from_utf8_lossy(&done.stderr)
+        )
+        .into());
+    }
+    Ok(lost(&String::from_utf8_lossy(&done.stdout)))
+}
+
+/// Of a page of the doctor. A link begins at the left, and goes on where lines are indented.
+fn lost(page: &str) -> Vec<String> {
+    let mut links: Vec<String> = Vec::new();
+    for line in page.lines() {
+        match (line.starts_with(' '), links.last_mut()) {
+            (true, Some(link)) => *link = format!("{link} {}", line.trim()),
+            _ => links.push(line.to_owned()),
+        }
+    }
+    links.retain(|link| link.starts_with("lost "));
+    links
+}
+
+/// What whyslow is told: with names, and to answer as JSON.
+fn arguments(args: &[String], names: &BTreeMap<String, String>) -> Vec<String> {
+    let is_json = args.iter().any(|arg| arg == "--json");
+    let args = args.iter().map(|arg| with_names(arg, names));
+    let split = args.flat_map(|arg| arg.lines().map(str::to_owned).collect::<Vec<_>>());
+    split.chain((!is_json).then(|| "--json".to_owned())).collect()
+}
+
+/// The boot before: whyslow makes a recording, and nothing is judged.
+fn record(testbed: &TestBed, seconds: u64) -> Result<RunFacts, Trouble> {
+    let file = testbed.share.join(BASELINE);
+    let mut whyslow = Command::new(&testbed.whyslow);
+    whyslow.args(["record", "--for", &format!("{seconds}s"), "-o"]).arg(&file).stdin(Stdio::null());
+    let done = whyslow.output()?;
+    if file.exists() {
+        return Ok(RunFacts::default());
+    }
+    Err(format!("no recording ({}): {}", done.status, String::from_utf8_lossy(&done.stderr)).into())
+}
+
+/// `{key}` is replaced by the name; what is unknown stays.
+#[must_use]
+pub fn with_names(text: &str, names: &BTreeMap<String, String>) -> String {
+    names.iter().fold(text.to_owned(), |text, (key, name)| text.replace(&format!("{{{key}}}"), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_rung_is_told_with_its_reason() {
+        let page = "ok    a: there\nlost  b: refused; the\n      way out\n      lost: c\n\n1 of 2 links\n";
+        assert_eq!(lost(page), ["lost  b: refused; the way out lost: c"]);
+        assert!(lost("").is_empty() && lost("  x").is_empty());
+    }
+
+    #[test]
+    fn arguments_are_named_split_and_end_in_json_once() {
+        let names = BTreeMap::from([("pid", "7"), ("files", "/a\n/b")]);
+        let names = names.into_iter().map(|(key, name)| (key.to_owned(), name.to_owned())).collect();
+        let told = |args: &[&str]| {
+            arguments(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(), &names).join(" ")
+        };
+        assert_eq!(told(&["attach", "{pid}"]), "attach 7 --json");
+        assert_eq!(told(&["run", "--json", "--", "cat", "{files}"]), "run --json -- cat /a /b");
+        assert_eq!(told(&["{nobody}"]), "{nobody} --json");
+    }
+}

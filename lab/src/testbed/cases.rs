@@ -1,0 +1,44 @@
+//! The five founding cases and what goes with them: each is really made, and proven by the clocks of its own processes.
+
+pub(crate) mod actor;
+pub(crate) mod busy_wait;
+pub(crate) mod churn;
+pub(crate) mod cpu_latency;
+pub(crate) mod idle_states;
+pub(crate) mod memory_cgroup;
+pub(crate) mod net;
+pub(crate) mod nodes;
+pub(crate) mod policies;
+pub(crate) mod slow_cpu;
+pub(crate) mod stall;
+mod sys;
+
+use std::collections::BTreeMap;
+
+pub use actor::become_if_asked;
+pub use cpu_latency::ask;
+
+use crate::testbed::part::Proof;
+
+/// Names that an answer can ask for.
+fn named<const N: usize>(names: [(&str, String); N]) -> BTreeMap<String, String> {
+    names.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
+}
+
+/// `with` is not larger than `without` by `ratio`: of what is healthy, and takes a time.
+fn steady(what: String, with: f64, without: f64, ratio: f64) -> Proof {
+    let holds = with > 0.0 && without > 0.0 && with <= without * ratio;
+    Proof { what, with, without, least_ratio: ratio, holds }
+}
+
+/// The middle of some numbers; 0 of none.
+fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = numbers.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The largest of some numbers; 0 of none.
+fn largest(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    numbers.into_iter().fold(0.0, f64::max)
+}

@@ -1,0 +1,189 @@
+//! Packets wait because something on their CPU keeps interrupts off: a flush of statistics over thousands of memory
+//! cgroups that were removed but live on, each because a page of one shared file is charged to it.
+//!
+//! A service maps and unmaps the file, which changes a counter of each of those cgroups; an agent reads memory.stat of
+//! the root, which folds the changes under a lock with interrupts off; packets are received on the agent's CPU. The
+//! healthy form maps a file of the same size whose pages belong to one cgroup: same load, same zombies, nothing to
+//! fold.
+
+mod acts;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::clock::Span;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, host};
+
+pub use acts::{FarEnd, Ping, Poll, Remap};
+
+use super::actor::{Act, Actor, Order};
+use super::memory_cgroup::Room;
+use super::net::{self, End};
+use super::{largest, median, named, steady};
+use crate::testbed::TestBed;
+use crate::testbed::part::{Facts, Part, Proof, Setting};
+
+/// A zombie takes about 20 KB on two CPUs; twice that, to be safe.
+const BYTES_EACH: u64 = 40 << 10;
+const LEAVE_FREE: u64 = 256 << 20;
+const PING_EVERY_NS: u64 = 10_000_000;
+/// A slow round trip must take so many times as long.
+const LEAST_RATIO: f64 = 4.0;
+/// A slow round trip below this is nobody's trouble.
+const QUIET_S: f64 = 0.005;
+/// A round trip that takes so many usual ones was held up.
+const LATE: f64 = 8.0;
+
+/// What is drawn.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spec {
+    /// Cgroups that live on.
+    pub zombies: u64,
+    /// How often the service maps the file.
+    pub remap_every_ms: u64,
+    /// How often the agent reads memory.stat of the root.
+    pub read_every_ms: u64,
+    /// The service's name.
+    pub service: String,
+    /// The agent's name.
+    pub agent: String,
+    /// CPU of the agent and of the packets.
+    #[serde(default)]
+    pub cpu: Option<usize>,
+    /// Same load, no fault: the file that is mapped belongs to one cgroup.
+    #[serde(default)]
+    pub twin: bool,
+}
+
+/// The processes of one run.
+pub struct Stall {
+    spec: Spec,
+    cpu: usize,
+    file: PathBuf,
+    service: Actor,
+    agent: Actor,
+    pinger: Actor,
+    _far: Actor,
+    _room: Room,
+}
+
+impl Setting for Spec {
+    fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let needs = self.zombies.saturating_mul(BYTES_EACH).saturating_add(LEAVE_FREE);
+        let available = host::available_memory()?;
+        if available < needs {
+            let [needs, available] = [needs >> 20, available >> 20];
+            return Err(format!("{} zombies want {needs} MiB, {available} are there", self.zombies).into());
+        }
+        let cpu = self.cpu.unwrap_or(1);
+        let other = host::cpus().into_iter().find(|one| *one != cpu).ok_or("this wants two CPUs")?;
+        let room = Room::make(testbed, draw)?;
+        let far = far_end(draw, cpu)?;
+        let pinger = pinger(&far, other, draw)?;
+        let remap =
+            Remap { zombies: self.zombies, every_ms: self.remap_every_ms, dir: room.dir().to_owned() };
+        let service = Order::new(&self.service, Act::Remap(remap)).within(vec![room.procs()]).start()?;
+        let file = room.root().join("memory.stat");
+        let poll = Poll { file: file.clone(), every_ms: self.read_every_ms };
+        let agent = Order::new(&self.agent, Act::Poll(poll)).on(cpu).start()?;
+        let spec = self.clone();
+        Ok(Box::new(Stall { spec, cpu, file, service, agent, pinger, _far: far.0, _room: room }))
+    }
+}
+
+fn far_end(draw: &mut Draw, cpu: usize) -> Result<(Actor, String), Trouble> {
+    let device = draw.word(6);
+    let far =
+        Order::new(&draw.word(7), Act::FarEnd(FarEnd { device: device.clone(), cpu })).apart().start()?;
+    Ok((far, device))
+}
+
+fn pinger(far: &(Actor, String), cpu: usize, draw: &mut Draw) -> Result<Actor, Trouble> {
+    let net = draw.between(1, 250) as u8;
+    let address = |host| Ipv4Addr::new(10, 91, net, host);
+    let ping = Ping { to: address(2), every_ns: PING_EVERY_NS };
+    let mut order = Order::new(&draw.word(7), Act::Ping(ping)).on(cpu).apart();
+    order.real_time = Some(50);
+    let mut pinger = order.start()?;
+    let near = End { pid: pinger.pid(), device: draw.word(6), address: address(1) };
+    net::cable(&near, &End { pid: far.0.pid(), device: far.1.clone(), address: address(2) })?;
+    pinger.until_noted(0, Duration::from_secs(20))?;
+    Ok(pinger)
+}
+
+impl Stall {
+    fn trips(&self, span: Span) -> Vec<f64> {
+        self.pinger.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9).collect()
+    }
+
+    /// The longest trip in the time from one read of the agent to the next, the middle of these: a stall comes with each
+    /// read, a hiccup of a busy host once.
+    fn slow(&self, span: Span) -> f64 {
+        let slices = span.slices(Duration::from_millis(self.spec.read_every_ms.max(1)));
+        median(slices.into_iter().map(|slice| largest(self.trips(slice))))
+    }
+
+    /// Time in which a packet was held up.
+    fn held_up_s(&self, window: Span, usual_s: f64) -> f64 {
+        let (mut until, mut sum) = (window.from, 0);
+        for (sent, ns) in self.pinger.notes(window) {
+            if ns as f64 / 1e9 > usual_s * LATE {
+                let came = sent.saturating_add(ns);
+                sum += came.saturating_sub(sent.max(until));
+                until = until.max(came);
+            }
+        }
+        sum as f64 / 1e9
+    }
+}
+
+impl Part for Stall {
+    fn impose(&mut self) -> Result<(), Trouble> {
+        self.service.set_mode(u64::from(!self.spec.twin));
+        Ok(())
+    }
+
+    fn lift(&mut self) -> Result<(), Trouble> {
+        self.service.set_mode(0);
+        Ok(())
+    }
+
+    fn names(&self) -> BTreeMap<String, String> {
+        named([
+            ("service", self.spec.service.clone()),
+            ("agent", self.spec.agent.clone()),
+            ("file", self.file.display().to_string()),
+            ("pinger", self.pinger.comm().to_owned()),
+            ("cpu", self.cpu.to_string()),
+        ])
+    }
+
+    fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
+        let with = self.slow(window);
+        // Once lifted, a last flush of what the fault has changed is still due, up to two seconds later.
+        let before = without.first().copied().ok_or("there is no time without the fault")?;
+        let (usual, middle) = (self.slow(before), median(self.trips(before)));
+        let read = |span: Span| largest(self.agent.notes(span).into_iter().map(|(_, ns)| ns as f64 / 1e9));
+        let what = format!(
+            "slow round trip (longest between two reads), s (longest {:.4}, before {:.4}; longest read of memory.stat {:.4}, before {:.4}; middle trip {middle:.5}; {} trips, {} maps)",
+            largest(self.trips(window)),
+            largest(self.trips(before)),
+            read(window),
+            read(before),
+            self.trips(window).len(),
+            (self.service.rate(window) * window.length().as_secs_f64()).round(),
+        );
+        let held_up = self.held_up_s(window, middle.max(1e-4));
+        if self.spec.twin {
+            let proof = steady(what, with, usual.max(QUIET_S), LEAST_RATIO);
+            return Ok(Facts { proof, lost_s: None, names: self.names() });
+        }
+        let proof = Proof::rises(what, with, usual, LEAST_RATIO);
+        Ok(Facts { proof, lost_s: Some((held_up * 0.7, held_up * 1.4)), names: self.names() })
+    }
+}

@@ -1,0 +1,170 @@
+//! A part of a run: a fault or a load with its victims. To add one: a module with its `Spec` and one line below.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::cgroup::Group;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, Span, Victim};
+
+pub use crate::plan::Facts;
+use crate::testbed::{
+    TestBed, cases, held_lock, irqs_off, live_fault, loads, memory_high, reclaim, saturated, scheduler,
+    sleeping_work, slow_cpu, slow_file, urgent, wakeup_latency,
+};
+
+/// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
+pub trait Setting {
+    /// Start it, healthy.
+    fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble>;
+
+    /// The fault module must be built for the guest's kernel.
+    fn needs_module(&self) -> bool {
+        false
+    }
+
+    /// The sched_ext scheduler must be built.
+    fn needs_scheduler(&self) -> bool {
+        false
+    }
+}
+
+/// A part that runs. It ends when it is dropped.
+pub trait Part {
+    /// Put the fault on. A load has none.
+    fn impose(&mut self) -> Result<(), Trouble>;
+
+    /// Lift it, and wait until its victims move again.
+    fn lift(&mut self) -> Result<(), Trouble>;
+
+    /// Names that are known from the beginning: `{key}` in the arguments of whyslow.
+    fn names(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    /// What it did, by its victims' own clock; never by a file that whyslow reads.
+    fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble>;
+}
+
+/// The names of a part with one victim in a group of its own.
+pub fn group_and_victim(group: &Group, victim: &Victim) -> BTreeMap<String, String> {
+    let known = [
+        ("group", group.path().to_owned()),
+        ("comm", victim.comm().to_owned()),
+        ("pid", victim.pid().to_string()),
+    ];
+    known.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
+}
+
+/// That a fault came about (or a load worked), by a clock that whyslow does not see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// What was measured.
+    pub what: String,
+    /// While the fault was on.
+    pub with: f64,
+    /// While it was not.
+    pub without: f64,
+    /// It is one if one is larger than the other by this factor.
+    pub least_ratio: f64,
+    /// It is one.
+    pub holds: bool,
+}
+
+impl Proof {
+    /// `with` is larger than `without` by at least `least_ratio`.
+    #[must_use]
+    pub fn rises(what: impl Into<String>, with: f64, without: f64, least_ratio: f64) -> Self {
+        let holds = with > 0.0 && with >= without * least_ratio;
+        Proof { what: what.into(), with, without, least_ratio, holds }
+    }
+
+    /// `with` is smaller than `without` by at least `least_ratio`.
+    #[must_use]
+    pub fn falls(what: impl Into<String>, with: f64, without: f64, least_ratio: f64) -> Self {
+        let holds = without > 0.0 && without >= with * least_ratio;
+        Proof { what: what.into(), with, without, least_ratio, holds }
+    }
+
+    /// `with` and `without` differ by less than `ratio`: of what is healthy.
+    #[must_use]
+    pub fn stays(what: impl Into<String>, with: f64, without: f64, ratio: f64) -> Self {
+        let holds = without > 0.0 && with * ratio >= without;
+        Proof { what: what.into(), with, without, least_ratio: ratio, holds }
+    }
+}
+
+impl std::fmt::Display for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let holds = if self.holds { "holds" } else { "does not hold" };
+        write!(f, "{}: {:.3} with, {:.3} without: {holds}", self.what, self.with, self.without)
+    }
+}
+
+macro_rules! parts {
+    ($(#[$about:meta])* $name:ident { $($variant:ident($spec:ty),)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Serialize, Deserialize)]
+        #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+        pub enum $name {
+            $(#[doc = concat!("See `", stringify!($spec), "`.")] $variant($spec),)*
+        }
+
+        impl Setting for $name {
+            fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+                match self {
+                    $($name::$variant(spec) => spec.set(testbed, draw),)*
+                }
+            }
+
+            fn needs_module(&self) -> bool {
+                match self {
+                    $($name::$variant(spec) => spec.needs_module(),)*
+                }
+            }
+
+            fn needs_scheduler(&self) -> bool {
+                match self {
+                    $($name::$variant(spec) => spec.needs_scheduler(),)*
+                }
+            }
+        }
+    };
+}
+
+parts! {
+    /// What can be wrong.
+    FaultSpec {
+        BusyWait(cases::busy_wait::Spec),
+        Churn(cases::churn::Spec),
+        IrqLatency(cases::cpu_latency::Spec),
+        Nodes(cases::nodes::Spec),
+        LiveFault(live_fault::Spec),
+        SlowServer(cases::slow_cpu::Spec),
+        Stall(cases::stall::Spec),
+        HeldLock(held_lock::Spec),
+        SleepingWork(sleeping_work::Spec),
+        SlowFile(slow_file::Spec),
+        Reclaim(reclaim::Spec),
+        MemoryHigh(memory_high::Spec),
+        IrqsOff(irqs_off::Spec),
+        LateWake(wakeup_latency::Spec),
+        SlowCpu(slow_cpu::Spec),
+        FullThreads(saturated::Threads),
+        Waiters(saturated::Waiters),
+        Urgent(urgent::Spec),
+    }
+}
+
+parts! {
+    /// What else can go on.
+    LoadSpec {
+        LiveFault(live_fault::Spec),
+        Compile(loads::compile::Spec),
+        Disk(loads::disk::Spec),
+        Network(loads::network::Spec),
+        Idle(loads::idle::Spec),
+        Forks(loads::forks::Spec),
+        Scheduler(scheduler::Spec),
+    }
+}

@@ -1,0 +1,121 @@
+//! What averages hide: a few threads that are full among many that sleep, and tasks that wait in uninterruptible sleep.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+use whyslow_faults::ledger::Word;
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::spec::Work;
+use whyslow_faults::{Draw, Span, Victim, truth};
+
+use super::loads;
+use crate::testbed::TestBed;
+use crate::testbed::part::{Facts, Part, Proof, Setting};
+
+/// A full thread does ten times the work of one that rests; others want their part of emulated CPUs, too.
+const LEAST_RATIO: f64 = 2.0;
+/// Births of children cost time: those that are in D all the time but for that do this part of what they could.
+const MOST_OF_IT: f64 = 0.5;
+
+/// A process of which a few threads are full.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threads {
+    /// Name of its threads.
+    pub comm: String,
+    /// Threads that are full.
+    pub full: u64,
+    /// Threads in all.
+    pub of: u64,
+    /// Each of the others wakes once in so long.
+    pub idle_ms: u64,
+    /// The same threads, none full.
+    #[serde(default)]
+    pub twin: bool,
+}
+
+/// Processes that wait for their children in uninterruptible sleep.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waiters {
+    /// Name of the processes.
+    pub comm: String,
+    /// How many.
+    pub tasks: u64,
+    /// How long each child lives.
+    pub child_ms: u64,
+    /// The same processes, asleep as usual.
+    #[serde(default)]
+    pub twin: bool,
+}
+
+struct Running {
+    victim: Victim,
+    names: BTreeMap<String, String>,
+    twin: bool,
+    what: String,
+    /// Pieces of work a second that prove the fault; `None`: as many times the usual.
+    least: Option<f64>,
+}
+
+impl Setting for Threads {
+    fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let group = testbed.fence.group(&draw.word(6))?;
+        let work = Work::Few { tasks: self.of.saturating_sub(self.full), idle_us: self.idle_ms * 1000 };
+        let victim = Victim::spawn(testbed.fence.spec(&group, &self.comm, self.full, work))?;
+        victim.go();
+        let names = loads::names(&group, victim.comm(), victim.pid());
+        let what = format!("pieces of work a second of {} threads", self.full);
+        Ok(Box::new(Running { victim, names, twin: self.twin, what, least: None }))
+    }
+}
+
+impl Setting for Waiters {
+    fn set(&self, testbed: &TestBed, draw: &mut Draw) -> Result<Box<dyn Part>, Trouble> {
+        let group = testbed.fence.group(&draw.word(6))?;
+        let work = Work::Vfork { child_us: self.child_ms * 1000 };
+        let mut spec = testbed.fence.spec(&group, &self.comm, self.tasks, work);
+        spec.apart = true;
+        let victim = Victim::spawn(spec)?;
+        victim.go();
+        let names = loads::names(&group, victim.comm(), victim.pid());
+        let least = self.tasks as f64 * 1000.0 / self.child_ms.max(1) as f64 * MOST_OF_IT;
+        let what = format!("children a second of {} processes", self.tasks);
+        Ok(Box::new(Running { victim, names, twin: self.twin, what, least: Some(least) }))
+    }
+}
+
+impl Running {
+    fn set_mode(&self, on: bool) {
+        self.victim.ledger().word(Word::Mode).store(u64::from(on), Ordering::Release);
+    }
+}
+
+impl Part for Running {
+    fn impose(&mut self) -> Result<(), Trouble> {
+        self.set_mode(!self.twin);
+        Ok(())
+    }
+
+    fn lift(&mut self) -> Result<(), Trouble> {
+        self.set_mode(false);
+        Ok(())
+    }
+
+    fn names(&self) -> BTreeMap<String, String> {
+        self.names.clone()
+    }
+
+    fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
+        let ledger = self.victim.ledger();
+        let [with, outside] = [ledger.rate(window), truth::median_rate(ledger, without)];
+        let proof = match (self.twin, self.least) {
+            (true, None) => Proof::stays(&*self.what, with, outside, LEAST_RATIO),
+            (true, Some(least)) => Proof::falls(&*self.what, with, least, LEAST_RATIO),
+            (false, None) => Proof::rises(&*self.what, with, outside, LEAST_RATIO),
+            (false, Some(least)) => Proof::rises(&*self.what, with, least, 1.0),
+        };
+        Ok(Facts { proof, lost_s: None, names: self.names() })
+    }
+}
