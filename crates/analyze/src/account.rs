@@ -35,7 +35,7 @@ pub fn of(ev: &Evidence<'_>) -> Account {
     Account {
         wall,
         cpu: sum(|t| t.exec_ns),
-        gap: waits.iter().map(|(_, field)| sum(*field)).sum(),
+        off_cpu: waits.iter().map(|(_, field)| sum(*field)).sum(),
         unexplained,
         by_state,
         by_cgroup: by_cgroup(ev),
@@ -162,7 +162,7 @@ mod tests {
         let rec = host(vec![task.clone(), task]);
         let account = of(&Evidence::of(&rec));
         assert_eq!(account.wall, Duration::from_secs(2));
-        assert_eq!((account.cpu.as_nanos(), account.gap.as_nanos()), (200, 70));
+        assert_eq!((account.cpu.as_nanos(), account.off_cpu.as_nanos()), (200, 70));
         let web = &account.by_cgroup[0];
         assert_eq!((web.id.as_str(), web.tasks, web.cpu.as_nanos()), ("/web", 2, 200));
     }

@@ -31,7 +31,7 @@ mod spin;
 mod steal;
 mod swap_in;
 mod wakeup_latency;
-mod zombie_cgroups;
+mod dying_cgroups;
 
 use whyslow_model::wait::{Detail, Reason};
 use whyslow_model::{Check, Finding, Kind, Missing, Not, SubjectKind};
@@ -112,7 +112,7 @@ pub const ALL: &[Rule] = &[
     spin::RULE,
     steal::RULE,
     swap_in::RULE,
-    zombie_cgroups::RULE,
+    dying_cgroups::RULE,
 ];
 
 /// All answers of all rules.

@@ -25,7 +25,7 @@ pub fn wall(recording: &Recording) -> Option<WallAccount> {
         wall,
         cpu,
         // Its children's CPU time is in `cpu`, perhaps on several CPUs at once: at least this long nobody ran.
-        gap: wall.saturating_sub(cpu),
+        off_cpu: wall.saturating_sub(cpu),
         unexplained: wall,
         said: Some(Share::of(0.0, wall.as_secs_f64())),
         parts: vec![whole],
@@ -52,7 +52,7 @@ mod tests {
         let account = wall(&recording(50, 150)).unwrap();
         let ns = Duration::from_nanos;
         assert_eq!(
-            (account.of.as_str(), account.wall, account.cpu, account.gap),
+            (account.of.as_str(), account.wall, account.cpu, account.off_cpu),
             ("make", ns(100), ns(30), ns(70))
         );
         assert_eq!((account.unexplained, account.parts[0].time), (ns(100), ns(100)));

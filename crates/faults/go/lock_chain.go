@@ -1,6 +1,6 @@
-// A lock_chain of Go mutexes: goroutines, each on a thread of its own, each holding what the one before it wants.
+// A lock chain of Go mutexes: goroutines, each on a thread of its own, each holding what the one before it wants.
 //
-// It is told what to do, and tells what happened, as the other lock_chains do: see crates/faults/src/lock_chain.rs (Plan),
+// It is told what to do, and tells what happened, as the other lock chains do: see crates/faults/src/lock_chain.rs (Plan),
 // src/ledger.rs (the layout of the shared memory) and src/lock_chain/climb.rs.
 package main
 
@@ -67,7 +67,7 @@ type spec struct {
 	} `json:"work"`
 }
 
-type lock_chain struct {
+type lockChain struct {
 	plan
 	words []uint64
 	slots []int
@@ -94,13 +94,13 @@ func sleepUntil(ns uint64) {
 	syscall.Syscall6(syscall.SYS_CLOCK_NANOSLEEP, clockMonotonic, timerAbstime, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
-func (l *lock_chain) word(index int) *uint64 { return &l.words[index] }
+func (l *lockChain) word(index int) *uint64 { return &l.words[index] }
 
-func (l *lock_chain) fact(position, fact int) *uint64 {
+func (l *lockChain) fact(position, fact int) *uint64 {
 	return l.word(control + l.slots[position]*perSlot + fact)
 }
 
-func (l *lock_chain) note(position, what, round int, at uint64) {
+func (l *lockChain) note(position, what, round int, at uint64) {
 	noted := atomic.LoadUint64(l.fact(position, factNoted))
 	if noted >= moments {
 		return
@@ -112,12 +112,12 @@ func (l *lock_chain) note(position, what, round int, at uint64) {
 }
 
 // When the harness let all begin.
-func (l *lock_chain) begun() uint64 { return atomic.LoadUint64(l.word(wordGo)) }
+func (l *lockChain) begun() uint64 { return atomic.LoadUint64(l.word(wordGo)) }
 
-func (l *lock_chain) goesOn() bool { return atomic.LoadUint64(l.word(wordStop)) == 0 }
+func (l *lockChain) goesOn() bool { return atomic.LoadUint64(l.word(wordStop)) == 0 }
 
 // False: told to stop before that.
-func (l *lock_chain) until(come func() bool) bool {
+func (l *lockChain) until(come func() bool) bool {
 	for !come() {
 		if !l.goesOn() {
 			return false
@@ -128,7 +128,7 @@ func (l *lock_chain) until(come func() bool) bool {
 }
 
 // Wait for this thread's turn: the leaf comes first, the top last, each when the one below it waits.
-func (l *lock_chain) turn(position, round int) bool {
+func (l *lockChain) turn(position, round int) bool {
 	below := position + 1
 	due := l.begun() + uint64(round)*l.EveryUs*1000
 	sleepUntil(due + uint64(len(l.Names)-below)*l.StepUs*1000)
@@ -145,7 +145,7 @@ func (l *lock_chain) turn(position, round int) bool {
 	return l.until(func() bool { return atomic.LoadUint64(l.fact(below, factBegan)) > uint64(round) })
 }
 
-func (l *lock_chain) round(position, round int, leaf func(us uint64)) bool {
+func (l *lockChain) round(position, round int, leaf func(us uint64)) bool {
 	if !l.turn(position, round) {
 		return false
 	}
@@ -171,7 +171,7 @@ func (l *lock_chain) round(position, round int, leaf func(us uint64)) bool {
 }
 
 // The same locks, taken one by one, and never for long.
-func (l *lock_chain) walk(position int) {
+func (l *lockChain) walk(position int) {
 	for tick := uint64(1); l.goesOn(); tick++ {
 		sleepUntil(l.begun() + tick*paceNs)
 		for _, index := range []int{position - 1, position} {
@@ -195,7 +195,7 @@ func burn(until uint64) {
 }
 
 // What the leaf does.
-func (l *lock_chain) leaf() func(us uint64) {
+func (l *lockChain) leaf() func(us uint64) {
 	switch l.Leaf {
 	case "Sleep":
 		return func(us uint64) { sleepUntil(clock(clockMonotonic) + us*1000) }
@@ -222,7 +222,7 @@ func (l *lock_chain) leaf() func(us uint64) {
 }
 
 // One thread: say "ready", wait for the start, climb.
-func (l *lock_chain) climb(position int) {
+func (l *lockChain) climb(position int) {
 	runtime.LockOSThread()
 	name := append([]byte(l.Names[position]), 0)
 	syscall.RawSyscall(syscall.SYS_PRCTL, prSetName, uintptr(unsafe.Pointer(&name[0])), 0)
@@ -260,7 +260,7 @@ func main() {
 	size := (control + n*perSlot) * 8
 	memory, err := syscall.Mmap(s.Ledger, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	check(err)
-	l := &lock_chain{plan: s.Work.LockChain, slots: make([]int, n), locks: make([]sync.Mutex, n-1)}
+	l := &lockChain{plan: s.Work.LockChain, slots: make([]int, n), locks: make([]sync.Mutex, n-1)}
 	l.words = unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), size/8)
 	for slot, position := range l.Positions {
 		l.slots[position] = slot

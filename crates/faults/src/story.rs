@@ -17,7 +17,7 @@ const SHOWN_BY: &[(&str, &[&str])] = &[
     ("too many dirty pages", &["dirty-throttling"]),
     ("IRQ latency", &["wakeup-latency"]),
     // At its cgroup's limit it is another matter, and has the same edge: told apart by what is waited for.
-    ("want of memory on the host", &["reclaim: memory to be reclaimed"]),
+    ("memory pressure on the host", &["reclaim: memory to be reclaimed"]),
 ];
 /// So much of the window may be shown of what is ruled out: as the program says it, and room for rounding.
 const SHOWN: f64 = 0.0101;
@@ -230,7 +230,7 @@ fn of_account(account: &Value, wrong: &mut Vec<String>) {
     {
         wrong.push(format!("cgroups used more than all tasks, {cpu} s"));
     }
-    if let Some(gap) = number(&account["gap_s"])
+    if let Some(gap) = number(&account["off_cpu_s"])
         && (sum("wait", "by_state", "time_s") - gap).abs() > ROUNDED * rows
     {
         wrong.push(format!("the waits by kind are not the whole, {gap} s"));
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(broken(&json!({"contradictions": [{"text": "both"}]})).len(), 1);
         let reclaim = |what: &str| {
             let hop = json!({"reason": "reclaim", "waits_for": what, "lost_s": 3.2});
-            json!({"window_s": 10.0, "not": [{"what": "want of memory on the host", "evidence": "none"}],
+            json!({"window_s": 10.0, "not": [{"what": "memory pressure on the host", "evidence": "none"}],
                 "findings": [{"kind": "cause", "rule": "x", "lost_s": 3.2, "chain": [hop]}]})
         };
         assert_eq!(broken(&reclaim("memory to be reclaimed")).len(), 1);
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!((broken(&cause(2.5, 0.3)).len(), broken(&cause(1.5, 1.3)).len()), (1, 1));
         let chain = json!({"chains": [{"time_s": 1.0, "worst_s": 2.0, "hops": [{"lost_s": 0.5}]}]});
         assert_eq!(broken(&chain).len(), 2);
-        let account = json!({"account": {"cpu_s": 1.0, "gap_s": 1.0, "by_cgroup": [{"cpu_s": 2.0}],
+        let account = json!({"account": {"cpu_s": 1.0, "off_cpu_s": 1.0, "by_cgroup": [{"cpu_s": 2.0}],
             "by_state": [{"of": "wait", "state": "io-wait", "time_s": 0.5}, {"of": "cpu", "state": "user", "time_s": 9.0}]}});
         assert_eq!(broken(&account).len(), 2);
     }

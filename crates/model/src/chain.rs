@@ -25,8 +25,8 @@ pub struct WallAccount {
     #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
     pub cpu: Duration,
     /// Part of `wall` in which the one whose wall time this is did not run itself.
-    #[serde(rename = "gap_s", serialize_with = "in_seconds")]
-    pub gap: Duration,
+    #[serde(rename = "off_cpu_s", serialize_with = "in_seconds")]
+    pub off_cpu: Duration,
     /// Part of `wall` that no evidence explains, and waits whose leaf has no name.
     #[serde(rename = "unexplained_s", serialize_with = "in_seconds")]
     pub unexplained: Duration,

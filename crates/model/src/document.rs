@@ -87,9 +87,9 @@ pub struct Account {
     /// CPU time that tasks got.
     #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
     pub cpu: Duration,
-    /// Time that tasks wanted to go on and could not.
-    #[serde(rename = "gap_s", serialize_with = "in_seconds")]
-    pub gap: Duration,
+    /// Off-CPU time of tasks: runnable or blocked.
+    #[serde(rename = "off_cpu_s", serialize_with = "in_seconds")]
+    pub off_cpu: Duration,
     /// CPU time of the host that no counter explains.
     #[serde(rename = "unexplained_s", serialize_with = "in_seconds")]
     pub unexplained: Duration,

@@ -85,7 +85,7 @@ pub struct Finding {
         serialize_with = "in_seconds_or_null"
     )]
     pub raw_wait: Option<Duration>,
-    /// CPU time that would come back.
+    /// Reclaimable CPU time.
     #[serde(
         rename = "cpu_s",
         skip_serializing_if = "Option::is_none",
@@ -181,7 +181,7 @@ impl Finding {
         self
     }
 
-    /// CPU time that would come back, with bounds.
+    /// Reclaimable CPU time, with bounds.
     #[must_use]
     pub fn gives_back(mut self, cpu: Duration, low: Duration, high: Duration) -> Self {
         (self.cpu, self.cpu_range) = (Some(cpu), Some((low, high)));

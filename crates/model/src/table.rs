@@ -392,17 +392,17 @@ pub struct Connect {
     pub count: u64,
     /// ... that got through.
     pub done: u64,
-    /// ... whose SYN had to be sent again.
+    /// ... whose SYN had to be retransmitted.
     pub retried: u64,
     /// ... that got through at once.
     pub prompt: u64,
     /// Time of those that got through at once.
     pub prompt_ns: u64,
-    /// Time of those whose SYN had to be sent again, until through or the window's end.
+    /// Time of those whose SYN had to be retransmitted, until through or the window's end.
     pub retried_ns: u64,
     /// The longest.
     pub worst_ns: u64,
-    /// ... that got through, as the client saw it, and whose first data had to be sent again: the third ACK was dropped.
+    /// ... that got through, as the client saw it, and whose first data had to be retransmitted: the third ACK was dropped.
     pub unanswered: u64,
     /// Time of those, from the data until the last time they were sent.
     pub unanswered_ns: u64,

@@ -20,7 +20,7 @@ const LOOK_US: u64 = 500_000;
 /// What the reader reads at a time.
 const BLOCK: u64 = 256 << 10;
 
-/// Want of memory.
+/// Memory pressure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {

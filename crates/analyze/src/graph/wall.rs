@@ -40,7 +40,7 @@ pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
         is_sum: watched.command.is_none(),
         wall: Duration::from_nanos(wall),
         cpu: cpu(graph, watched),
-        gap: Duration::from_nanos(wall.saturating_sub(whole.ran)),
+        off_cpu: Duration::from_nanos(wall.saturating_sub(whole.ran)),
         unexplained: Duration::from_nanos(unsaid),
         said: (wall > 0).then(|| Share::of(wall.saturating_sub(unsaid) as f64, wall as f64)),
         parts: told(graph, parts, whole.who, wall),

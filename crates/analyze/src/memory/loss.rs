@@ -1,4 +1,4 @@
-//! What a memory limit costs the tasks under it: pages of files read again, pages swapped in, and the reclaim for both.
+//! What a memory limit costs the tasks under it: pages of files refaulted, pages swapped in, and the reclaim for both.
 //!
 //! With a limit that holds all they use, none of it would happen: the work left is what they do between the misses.
 //! So the cost of a miss is its CPU time (samples in the functions that fill the page cache or swap in), the wait for

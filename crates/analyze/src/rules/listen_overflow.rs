@@ -1,6 +1,6 @@
-//! A server did not accept connections as fast as they came, and its clients waited for a SYN to be sent again.
+//! A server did not accept connections as fast as they came, and its clients waited for a SYN to be retransmitted.
 //!
-//! Signal: connects whose SYN or first data were sent again while somebody waited (`Connect`), to a port whose listening socket
+//! Signal: connects whose SYN or first data were retransmitted while somebody waited (`Connect`), to a port whose listening socket
 //! dropped connections in the window or has a full accept queue (`Listener`), in the same network namespace.
 //! Lost: for each client task, the time it did nothing but wait for such connects, less a prompt connect each, at
 //! most the time it lived and neither ran nor was ready to. Overlapping connects of one task count once. Counterfactual: with room in
@@ -26,7 +26,7 @@ pub const RULE: Rule = Rule {
     question: "Did clients wait because a server's listen queue was full?",
     what: "A connection waits in the listening socket's accept queue until the server accepts it. When the queue is \
            full the kernel drops new SYNs without a word; the client sends again after 1 s, then 2, 4 and more.",
-    how: "Connects whose SYN was sent again, to a listener of the same network namespace that dropped connections or \
+    how: "Connects whose SYN was retransmitted, to a listener of the same network namespace that dropped connections or \
           is full. Lost: the client tasks' time in those connects beyond a prompt one; overlapping connects of a task \
           count once; connects that nobody waits for do not count. For an event loop that did other things meanwhile, \
           a range.",
@@ -88,7 +88,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
         l.limit,
         l.overflows
     );
-    let syn = format!("a SYN to {} to be sent again", l.local);
+    let syn = format!("a SYN to {} to be retransmitted", l.local);
     let mut found = Finding::cause(RULE.id, paid.clients.clone(), lost)
         .titled(title)
         .raw_wait(paid.raw)

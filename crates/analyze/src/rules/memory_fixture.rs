@@ -31,7 +31,7 @@ impl Host {
         Host { task, memory, samples: Vec::new(), waits: Vec::new(), path: path.into() }
     }
 
-    /// So many pages read again, of so many read, of which so many before the first was.
+    /// So many pages refaulted, of so many read, of which so many before the first was.
     pub fn refaults(mut self, again: u64, added: u64, unknown: u64) -> Self {
         (self.memory.pages_refaulted, self.memory.pages_added, self.memory.pages_unknown) =
             (again, added, unknown);

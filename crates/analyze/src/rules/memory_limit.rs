@@ -25,7 +25,7 @@ use nested::{RAISED, with_others};
 /// The rule.
 pub const RULE: Rule = Rule {
     id: "memory-limit",
-    question: "Does a memory limit make a cgroup read pages again, or its tasks sleep?",
+    question: "Does a memory limit make a cgroup refault its pages, or its tasks sleep?",
     what: "A cgroup uses more file data than its memory limit (memory.max, memory.high, memory.limit_in_bytes) can hold. \
            Each page that it needs pushes out another that it will need again: it reclaims, waits for the disk and fills \
            pages, instead of using what was in memory a moment ago. Or it is above memory.high: then the kernel makes its \
@@ -47,7 +47,7 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::MemoryLimit,
 };
 
-/// Fewer pages read again than 1 MiB are libraries that come and go.
+/// Fewer refaulted pages than 1 MiB are libraries that come and go.
 const ENOUGH_PAGES: u64 = 256;
 /// Less than this share of one task's window is not worth a line.
 const WORTH_IT: f64 = 0.01;
@@ -159,7 +159,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
             .at_file(file.clone()))
         .hop(hop(
             Reason::Refault,
-            format!("{again} of evicted pages to be read again"),
+            format!("{again} of evicted pages to be refaulted"),
             TaskState::IoWait,
             io,
             None,
@@ -234,7 +234,7 @@ pub(super) fn files(group: &Cgroup) -> String {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).fold(0, u64::saturating_add);
-    let evidence = format!("{again} pages were read again after a limit had evicted them");
+    let evidence = format!("{again} pages were refaulted after a limit had evicted them");
     let is_held = held::was_anybody(ev)?;
     Ok((again < ENOUGH_PAGES && !is_held).then(|| Not { what: "a memory limit".into(), evidence }))
 }

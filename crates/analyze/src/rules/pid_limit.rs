@@ -15,7 +15,7 @@ use crate::{names, shell};
 /// The rule.
 pub const RULE: Rule = Rule {
     id: "pid-limit",
-    question: "Is a cgroup or the host about to run out of tasks?",
+    question: "Is a cgroup or the host near its PID limit?",
     what: "A limit on the number of tasks (pids.max of a cgroup, kernel.pid_max, kernel.threads-max) is nearly reached: the next \
            fork or thread fails with \"Resource temporarily unavailable\", and programs retry, stall or die.",
     how: "pids.current against pids.max of each cgroup, the rise of max in pids.events, and the tasks in /proc/loadavg against \

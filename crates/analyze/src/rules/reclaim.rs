@@ -91,7 +91,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let count: u64 = ev.memory()?.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
     let evidence = "no task had to free memory itself".to_owned();
-    Ok((count == 0).then(|| Not { what: "want of memory on the host".into(), evidence }))
+    Ok((count == 0).then(|| Not { what: "memory pressure on the host".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! TCP had to send segments again: packets are lost, or a peer does not answer.
 //!
-//! Signal: `RetransSegs` against `OutSegs` (net/snmp), per network namespace, without SYNs that were sent again
+//! Signal: `RetransSegs` against `OutSegs` (net/snmp), per network namespace, without SYNs that were retransmitted
 //! (`TCPSynRetrans`: a peer that does not accept, see `listen-overflow`).
 //! Lost: not measured: how long a segment was missed is not in the counters. A risk.
 
@@ -12,10 +12,10 @@ use crate::evidence::Netns;
 
 pub const RULE: Rule = Rule {
     id: "retransmits",
-    question: "Did TCP have to send segments again?",
-    what: "A segment that is lost is sent again after a round trip at best, after 200 ms and more at worst. \
+    question: "Did TCP retransmit segments?",
+    what: "A segment that is lost is retransmitted after a round trip at best, after 200 ms and more at worst. \
            The sender and whoever waits for it stand still.",
-    how: "Segments sent again against all segments sent in the window, per network namespace, without SYNs: at least \
+    how: "Segments retransmitted against all segments sent in the window, per network namespace, without SYNs: at least \
           10 segments and 1 % of those sent.",
     limits: "The counters name no connection and no time lost, so it makes risks only. A single lost segment of a \
              quiet connection can cost 200 ms and is below the thresholds.",
@@ -33,7 +33,7 @@ const LEAST_AGAIN: u64 = 10;
 /// Fewer segments sent than this rule nothing out.
 const LEAST_SENT: u64 = 100;
 
-/// Segments sent again (without SYNs) and sent; `None` if this kernel lacks the counters.
+/// Segments retransmitted (without SYNs) and sent; `None` if this kernel lacks the counters.
 fn segments(net: &Netns) -> Option<(u64, u64)> {
     let syns = net.rise("TcpExt", "TCPSynRetrans").unwrap_or(0);
     Some((net.rise("Tcp", "RetransSegs")?.saturating_sub(syns), net.rise("Tcp", "OutSegs")?))
@@ -52,7 +52,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let found = all(ev)?.into_iter().filter(lossy).map(|(net, again, sent)| {
         let share = Share::of(again as f64, sent as f64);
         Finding::risk(RULE.id, Subject::new(SubjectKind::Kernel, net.inode.clone(), namespace(&net)))
-            .titled(format!("{share} of {sent} TCP segments were sent again ({again})"))
+            .titled(format!("{share} of {sent} TCP segments were retransmitted ({again})"))
             .check("which connections: retrans: in each line", "ss -tin")
             .advice(
                 "look for the lossy hop: errors and drops of the interfaces, a full qdisc, the path (mtr)",
@@ -72,7 +72,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let clean = again == 0 && sent >= LEAST_SENT;
     Ok(clean.then(|| Not {
         what: "lost TCP segments".to_owned(),
-        evidence: format!("none of {sent} TCP segments was sent again"),
+        evidence: format!("none of {sent} TCP segments was retransmitted"),
     }))
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A window in which so many segments were sent, sent again, and SYNs sent again.
+    /// A window in which so many segments were sent, retransmitted, and SYNs retransmitted.
     fn window(sent: u64, again: u64, syns: u64) -> Recording {
         let snapshot = |at, file: &str, text| FileSnapshot {
             at: Duration::from_secs(at),
@@ -106,7 +106,7 @@ mod tests {
     fn fires_when_many_segments_are_sent_again() {
         let found = check(&Evidence::of(&window(1000, 50, 0))).unwrap();
         assert_eq!((found[0].kind, found[0].victim.id.as_str()), (Kind::Risk, "5"));
-        assert_eq!(found[0].title, "5 % of 1000 TCP segments were sent again (50)");
+        assert_eq!(found[0].title, "5 % of 1000 TCP segments were retransmitted (50)");
     }
 
     /// A live host is read as "host" and among its namespaces, at moments that differ.
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn rules_out_loss_only_if_enough_was_sent_and_nothing_again() {
         let not = |rec: &Recording| rules_out(&Evidence::of(rec)).unwrap();
-        assert_eq!(not(&window(500, 0, 3)).unwrap().evidence, "none of 500 TCP segments was sent again");
+        assert_eq!(not(&window(500, 0, 3)).unwrap().evidence, "none of 500 TCP segments was retransmitted");
         assert_eq!((not(&window(50, 0, 0)), not(&window(500, 1, 0))), (None, None));
     }
 

@@ -134,7 +134,7 @@ fn culprit(case: &Case<'_>) -> Option<Culprit> {
     }
 }
 
-/// Symptoms of a told chain are no findings of their own: drops of the same CPU's backlog, segments sent again in the same
+/// Symptoms of a told chain are no findings of their own: drops of the same CPU's backlog, segments retransmitted in the same
 /// namespaces, and the slow CPU where the chain's tasks are those that paid for it.
 pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     if !findings.iter().any(|found| found.rule == RULE.id) {

@@ -27,7 +27,7 @@ pub const RULE: Rule = Rule {
           Counterfactual: a limit that holds all they use; then the CPU time in do_swap_page and below, the I/O wait there \
           and the reclaim at the limit would be gone. Reclaim is shared with pages of files by where the time of both \
           went. Time lost = that time, less what the tasks' sleeps absorb.",
-    limits: "Pages of shared memory (shmem) are not counted: they show in stacks only. Swap for want of memory on the whole host has no limit to blame and is not judged here. Before v6.2 one \
+    limits: "Pages of shared memory (shmem) are not counted: they show in stacks only. Swap under memory pressure of the whole host has no limit to blame and is not judged here. Before v6.2 one \
              swap-in in 64 is counted: then small losses are missed. CPU time comes from samples at 199 Hz.",
     sources: "mm/memory.c (do_swap_page), mm/vmscan.c (try_to_free_mem_cgroup_pages), drivers/block/zram; \
               f1a7941243c1 (v6.2, rss_stat tells each change).",

@@ -128,7 +128,7 @@ words! {
         ReceiveQueue "receive-queue",
         /// Memory to be reclaimed.
         Reclaim "reclaim",
-        /// Pages of files that were evicted, to be read again.
+        /// Pages of files that were evicted, to be refaulted.
         Refault "refault",
         /// Ready for a CPU.
         Runnable "runnable",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Who opened TCP connections, and whose SYN had to be sent again?
+/* Who opened TCP connections, and whose SYN had to be retransmitted?
  *
  * A connect begins in the client's context (CLOSE -> SYN_SENT) and ends in
  * softirq. Prompt ones are summed per client and peer; the rare ones whose SYN
- * was sent again go out one by one, because only their intervals tell how long
+ * was retransmitted go out one by one, because only their intervals tell how long
  * a task with several of them waited. Whether anybody waits is read off the
  * socket's wait queue at each retry: connect() and poll() sleep there, epoll
  * watches there, and a socket that was fired and forgotten has nobody there.
@@ -17,7 +17,7 @@
 #define MAX_PEERS 8192
 #define MAX_PENDING 16384
 #define RING_BYTES (1 << 20)
-/* Data are sent again after 200 ms at first (TCP_RTO_MIN), and a bit. */
+/* Data are retransmitted after 200 ms at first (TCP_RTO_MIN), and a bit. */
 #define FIRST_TIMEOUT_NS 250000000ULL
 
 /* How a client waits. */
@@ -40,7 +40,7 @@ struct connect_sums {
 	char comm[16];
 };
 
-/* A socket in SYN_SENT; sent to user space when it ends, if its SYN was sent again. */
+/* A socket in SYN_SENT; sent to user space when it ends, if its SYN was retransmitted. */
 struct connect_pending {
 	struct connect_key key;
 	__u64 start_ns;
@@ -53,7 +53,7 @@ struct connect_pending {
 	__u32 how;
 	__u32 seeded; /* was there before us: its start is the window's */
 	__u32 done;
-	__u32 unanswered; /* connected, and the first data are sent again */
+	__u32 unanswered; /* connected, and the first data are retransmitted */
 	__u32 unused;
 	__u64 gap_ns; /* between the last two retries */
 	char comm[16];
@@ -95,7 +95,7 @@ struct {
 
 /* By address of the socket: connected, as far as the client knows. A third ACK that meets a full
  * queue is dropped like a SYN; with SYN cookies the server then knows nothing of the connection,
- * until the client's data, sent again, carry the ACK once more. The oldest make room.
+ * until the client's data, retransmitted, carry the ACK once more. The oldest make room.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -1,4 +1,4 @@
-//! Who opened TCP connections, and whose SYN had to be sent again? The kernel half is `connect.bpf.c`.
+//! Who opened TCP connections, and whose SYN had to be retransmitted? The kernel half is `connect.bpf.c`.
 
 mod waiting;
 
@@ -128,7 +128,7 @@ impl<'slot> Connect<'slot> {
         rows
     }
 
-    /// Open sockets whose SYN or first data were sent again.
+    /// Open sockets whose SYN or first data were retransmitted.
     fn still_pending(&self) -> Vec<connect_pending> {
         let mut all = Vec::new();
         for map in [&self.skel.maps.pending, &self.skel.maps.fresh] {
@@ -197,7 +197,7 @@ pub(crate) fn name(comm: &[std::ffi::c_char]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Until when an open socket waited. Nothing tells when data are answered: if they were not sent again for twice as
+/// Until when an open socket waited. Nothing tells when data are answered: if they were not retransmitted for twice as
 /// long as the time before, they got through the last time.
 fn end_by(p: &connect_pending, now: u64) -> u64 {
     let quiet = now.saturating_sub(p.looked_ns);

@@ -14,7 +14,7 @@ use super::*;
 use crate::listeners;
 
 const SECOND: u64 = 1_000_000_000;
-/// A SYN is sent again after one second (TCP_TIMEOUT_INIT), less a jiffy or two.
+/// A SYN is retransmitted after one second (TCP_TIMEOUT_INIT), less a jiffy or two.
 const FIRST_RETRY_NS: u64 = 980_000_000;
 
 /// One at a time: each sees the connects of all namespaces, and attaching and detaching disturbs the others.
@@ -173,7 +173,7 @@ fn row_of(connect: &mut Connect<'_>, pid: u32) -> table::Connect {
     row
 }
 
-/// Were all SYNs that the kernel of this namespace sent again seen? A kernel may run no BPF program while a thread of its
+/// Were all SYNs that the kernel of this namespace retransmitted seen? A kernel may run no BPF program while a thread of its
 /// sandbox's agent is on a CPU; the softirq on top of it, with all the timers that are due, is then seen by nobody. (ftrace
 /// told the retries of such a softirq, and no program of any process ran.)
 fn all_retries_seen(connect: &mut Connect<'_>) -> bool {
@@ -181,7 +181,7 @@ fn all_retries_seen(connect: &mut Connect<'_>) -> bool {
     let seen: u64 = connect.rows().unwrap().iter().filter(|r| r.tgid == own).map(|r| r.retried).sum();
     let sent = counter("TCPSynRetrans");
     if seen < sent {
-        println!("{sent} SYNs were sent again, {seen} seen");
+        println!("{sent} SYNs were retransmitted, {seen} seen");
     }
     seen >= sent
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What did memory cost the tasks that needed it: reclaim, pages read again, swap-in, pauses of writers?
+/* What did memory cost the tasks that needed it: reclaim, refaults, swap-in, pauses of writers?
  *
  * Reclaim is timed from its tracepoints. For pages of files one page in 16 is followed, chosen by a hash of (inode,
  * index): when a task's reclaim at its cgroup's limit evicts such a page it is remembered, and when the page is

@@ -1,4 +1,4 @@
-//! What did memory cost the tasks that needed it: reclaim, pages read again, swap-in, pauses of writers? The kernel
+//! What did memory cost the tasks that needed it: reclaim, refaults, swap-in, pauses of writers? The kernel
 //! half is `memory.bpf.c`.
 
 use std::collections::HashMap;

@@ -194,7 +194,7 @@ pub const ROWS: &[Row] = &[
     Row::new("modules", "proc/modules", "modules").hazard(&[ModuleMutex]).cap(LARGE).needs("CONFIG_MODULES"),
     Row::new("mountinfo", "proc/self/mountinfo", "mounts").hazard(&[NamespaceSem]).cap(LARGE),
     Row::new("zoneinfo", "proc/zoneinfo", "watermarks and free memory by zone").hazard(&[ZoneLock]).cap(LARGE),
-    Row::new("cgroups", "proc/cgroups", "number of cgroups by controller, zombies too; the lock is gone since 5.16")
+    Row::new("cgroups", "proc/cgroups", "number of cgroups by controller, dying ones too; the lock is gone since 5.16")
         .hazard(&[CgroupMutex]),
     Row::new("nic-link", "sys/class/net/{nic}/{speed,duplex}", "link; takes rtnl and asks the device").hazard(&[MayBlock])
         .cap(PAGE).needs("a network device with link"),

@@ -55,12 +55,12 @@ fn cpu(page: &mut Page, doc: &Document) {
 
 fn waits(page: &mut Page, doc: &Document) {
     let states = of(doc, "wait");
-    if doc.account.gap.is_zero() && states.is_empty() {
+    if doc.account.off_cpu.is_zero() && states.is_empty() {
         return;
     }
     let each: Vec<_> = states.iter().map(|s| format!("{} {}", s.state, seconds(s.time))).collect();
-    let wanted = format!("tasks wanted to go on and could not for {}", seconds(doc.account.gap));
-    let text = if each.is_empty() { wanted } else { format!("{wanted}; by state: {}", each.join(", ")) };
+    let wanted = format!("tasks were runnable or blocked, off CPU, for {}", seconds(doc.account.off_cpu));
+    let text = if each.is_empty() { wanted } else { format!("{wanted}: {}", each.join(", ")) };
     page.say("  waits  ", &text, Ink::Plain);
 }
 

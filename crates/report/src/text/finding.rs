@@ -45,12 +45,12 @@ pub(super) fn risk(page: &mut Page, finding: &Finding) {
     fixes(page, &finding.fixes);
 }
 
-/// CPU time that would come back.
+/// Reclaimable CPU time.
 fn cpu_time(page: &mut Page, finding: &Finding) {
     let bounds = |(low, high)| format!(", between {} and {}", seconds(low), seconds(high));
     if let Some(cpu) = finding.cpu {
         let range = finding.cpu_range.map(bounds).unwrap_or_default();
-        part(page, "CPU", &format!("{} would come back{range}", seconds(cpu)));
+        part(page, "CPU", &format!("{} is reclaimable{range}", seconds(cpu)));
     }
 }
 

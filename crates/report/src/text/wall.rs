@@ -93,7 +93,7 @@ fn words(part: &Part) -> String {
     }
 }
 
-/// "wall 12.3 s, CPU 18.2 s, gap 3.1 s; 1 % unexplained".
+/// "wall 12.3 s, CPU 18.2 s, off-CPU 3.1 s; 1 % unexplained".
 pub(super) fn sums(page: &mut Page, wall: &WallAccount) {
     let unexplained = match wall.said {
         None => "how much is unexplained is not known".to_owned(),
@@ -103,8 +103,8 @@ pub(super) fn sums(page: &mut Page, wall: &WallAccount) {
             format!("{share} unexplained")
         }
     };
-    let times = [wall.wall, wall.cpu, wall.gap].map(seconds);
-    let line = format!("wall {}, CPU {}, gap {}; {unexplained}", times[0], times[1], times[2]);
+    let times = [wall.wall, wall.cpu, wall.off_cpu].map(seconds);
+    let line = format!("wall {}, CPU {}, off-CPU {}; {unexplained}", times[0], times[1], times[2]);
     page.tell("", 0, &line, Ink::Plain);
     for mismatch in &wall.mismatches {
         page.tell("", 2, &format!("our tracer and the kernel disagree: {mismatch}"), Ink::Risk);

@@ -123,7 +123,7 @@ fn account() -> Account {
     Account {
         wall: s(20.0),
         cpu: s(6.1),
-        gap: s(15.4),
+        off_cpu: s(15.4),
         unexplained: s(0.2),
         by_state: vec![
             state("cpu", "idle", 13.0),

@@ -204,7 +204,7 @@ pub fn wall() -> WallAccount {
         is_sum: false,
         wall: s(12.3),
         cpu: s(18.2),
-        gap: s(3.1),
+        off_cpu: s(3.1),
         unexplained: s(0.15),
         said: Some(Share::of(12.15, 12.3)),
         parts: vec![

@@ -70,7 +70,7 @@ fn nothing_seen_is_said_in_a_sentence() {
     let nothing = WallAccount { of: "true".into(), ..WallAccount::default() };
     let said = text(&Document { wall: Some(nothing), ..sample::empty() }, &SHORT);
     assert!(said.contains("\ntrue took 0 s; where it went is not known.\n"), "{said}");
-    assert!(said.contains("\nwall 0 s, CPU 0 s, gap 0 s; how much is unexplained is not known\n"), "{said}");
+    assert!(said.contains("\nwall 0 s, CPU 0 s, off-CPU 0 s; how much is unexplained is not known\n"), "{said}");
     a_page(&said);
 }
 
@@ -94,7 +94,7 @@ fn many_threads_spend_their_time_and_a_command_takes_it() {
     );
     assert!(said(of("cargo build", false)).contains("\ncargo build took 12.3 s: 62 % rustc: user code"));
     let all_said = WallAccount { unexplained: Duration::ZERO, ..waits::wall() };
-    assert!(said(all_said).contains("gap 3.1 s; nothing is unexplained\n"));
+    assert!(said(all_said).contains("off-CPU 3.1 s; nothing is unexplained\n"));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn absurd(doc: &mut Document) {
     doc.wall = Some(WallAccount {
         wall: most,
         cpu: most,
-        gap: most,
+        off_cpu: most,
         unexplained: most,
         parts: vec![deep],
         ..waits::wall()

@@ -44,7 +44,7 @@ impl Accusation<'_> {
         self.text("function")
     }
 
-    /// CPU seconds that would come back, and their bounds.
+    /// Reclaimable CPU seconds, and their bounds.
     pub fn cpu_s(&self) -> Option<[f64; 3]> {
         let cpu = self.value["cpu_s"].as_f64()?;
         let bound = |at: usize| self.value["cpu_range_s"][at].as_f64().unwrap_or(cpu);

@@ -198,7 +198,7 @@ fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
             .map(|name| format!("{name} does not spin and is named")),
     );
     match said.cpu_s() {
-        None => wrong.push("it does not say how much CPU would come back".to_owned()),
+        None => wrong.push("it does not say how much CPU is reclaimable".to_owned()),
         // What a VM costs that does not spin was measured at another time, when others did something else.
         Some(_) if beside == Beside::Others && matches!(made.cell.program, Program::Erlang(_)) => {}
         Some(cpu_s) => wrong.extend(is_near(cpu_s, told, beside).err()),

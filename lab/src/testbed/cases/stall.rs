@@ -3,7 +3,7 @@
 //!
 //! A service maps and unmaps the file, which changes a counter of each of those cgroups; an agent reads memory.stat of
 //! the root, which folds the changes under a lock with interrupts off; packets are received on the agent's CPU. The
-//! healthy form maps a file of the same size whose pages belong to one cgroup: same load, same zombies, nothing to
+//! healthy form maps a file of the same size whose pages belong to one cgroup: same load, same dying cgroups, nothing to
 //! fold.
 
 mod acts;

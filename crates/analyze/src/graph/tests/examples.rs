@@ -30,7 +30,7 @@ fn lost(chain: &Chain) -> Vec<u64> {
 }
 
 /// a waits for b, b for c, c for d, who sleeps: each got its lock before the one above wanted it.
-fn levels(last: Wait) -> Host {
+fn lock_chain(last: Wait) -> Host {
     let mut host = Host::window(200);
     host.task(1, "a", 0, &[Runs(30), Waits(90, locked(0xb, 2, 2)), Runs(80)])
         .task(2, "b", 0, &[Runs(20), Waits(100, locked(0xc, 3, 3)), Runs(80)])
@@ -199,7 +199,7 @@ fn a_command_waits_for_its_child_from_birth_to_exit() {
         .ends()
         .watch(1);
     let account = wall::account(&host.graph()).unwrap();
-    assert_eq!((account.wall, account.gap), (ms(100), ms(80)));
+    assert_eq!((account.wall, account.off_cpu), (ms(100), ms(80)));
     let parts: Vec<_> = account.parts.iter().map(|part| (part.reason.word(), part.time)).collect();
     assert_eq!(parts, [("child", ms(80)), ("running", ms(20))]);
     let inside = told_parts(&account.parts[0].parts);

@@ -165,7 +165,7 @@ proptest! {
             if let Some(account) = wall::account(&graph) {
                 let sum: std::time::Duration = account.parts.iter().map(|part| part.time).sum();
                 prop_assert_eq!(sum, account.wall);
-                prop_assert!(account.unexplained <= account.wall && account.gap <= account.wall);
+                prop_assert!(account.unexplained <= account.wall && account.off_cpu <= account.wall);
                 let drawn: u64 = flames::paths(&graph).iter().map(|path| path.ns).sum();
                 if graph.rec.meta.watched.as_ref().unwrap().command.is_some() {
                     prop_assert_eq!(u128::from(drawn), account.wall.as_nanos());

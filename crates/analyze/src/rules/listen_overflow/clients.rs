@@ -13,7 +13,7 @@ use crate::hashing::Table;
 pub(super) struct Paid {
     /// Who paid: the client process that lost most speaks for all.
     pub clients: Subject,
-    /// Connects that were sent again while somebody waited.
+    /// Connects that were retransmitted while somebody waited.
     pub retried: u64,
     /// The longest of them.
     pub worst: Option<Duration>,
@@ -78,7 +78,7 @@ impl<'r> Connects<'r> {
     }
 }
 
-/// Connects that were sent again while somebody waited.
+/// Connects that were retransmitted while somebody waited.
 fn awaited(c: &table::Connect) -> u64 {
     c.retried.saturating_add(c.unanswered).saturating_sub(c.abandoned)
 }

@@ -17,7 +17,7 @@ const RECEIVE_BUFFER: &str = "4096 16384 32768";
 const TICK_NS: u64 = 1_000_000;
 /// Messages that a connection may take in a tick.
 const AT_ONCE: usize = 4;
-/// A connection's first packet is sent again after 1 s, 3 s and 7 s: who gave up at just such a moment would be answered
+/// A connection's first packet is retransmitted after 1 s, 3 s and 7 s: who gave up at just such a moment would be answered
 /// when nobody is there any more.
 const PATIENCE: Duration = Duration::from_secs(5);
 

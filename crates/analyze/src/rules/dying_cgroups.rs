@@ -1,4 +1,4 @@
-//! Removed cgroups that are still there hold memory.
+//! Dying cgroups (removed, but still pinned) hold memory.
 //!
 //! Signal: on v1, memory cgroups that `/proc/cgroups` counts and no directory stands for; on v2, `nr_dying_*` of the root's
 //! `cgroup.stat`. A finding about memory only: on current kernels 6,000 of them left a read of memory.stat as fast as none.
@@ -10,8 +10,8 @@ use crate::Evidence;
 
 /// The rule.
 pub const RULE: Rule = Rule {
-    id: "zombie-cgroups",
-    question: "Do removed cgroups hold a noticeable part of memory?",
+    id: "dying-cgroups",
+    question: "Do dying cgroups hold a noticeable part of memory?",
     what: "A memory cgroup that was removed stays in the kernel while a page that it was charged for is in memory: a file in \
            the page cache or tmpfs, a cached directory entry. Services and containers that come and go leave thousands; \
            each keeps kernel memory, part of it once per CPU.",
@@ -38,19 +38,19 @@ const EACH: u64 = 18_500;
 const EACH_PER_CPU: u64 = 1_900;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let zombies = ev.dying_memory_cgroups()?;
-    let size = estimate(ev, zombies);
+    let dying = ev.dying_memory_cgroups()?;
+    let size = estimate(ev, dying);
     let of_memory =
         ev.meminfo("MemTotal").ok().zip(size).map(|(all, size)| Share::of(size.0 as f64, all.0 as f64));
-    if zombies < MANY && of_memory.is_none_or(|share| share < NOTICEABLE) {
+    if dying < MANY && of_memory.is_none_or(|share| share < NOTICEABLE) {
         return Ok(Vec::new());
     }
     let held = size.map_or_else(String::new, |size| format!(", about {size}"));
     let share = of_memory.map_or_else(String::new, |share| format!(" ({share} of memory)"));
     Ok(vec![
         Finding::risk(RULE.id, Subject::host())
-            .titled(format!("{zombies} removed cgroups still hold kernel memory{held}{share}"))
-            .by(Culprit::new(SubjectKind::Kernel, "memory cgroups", "removed memory cgroups whose pages are still cached"))
+            .titled(format!("{dying} dying cgroups still hold kernel memory{held}{share}"))
+            .by(Culprit::new(SubjectKind::Kernel, "memory cgroups", "dying memory cgroups whose pages are still cached"))
             .check("memory cgroups that the kernel counts, against directories", CHECK)
             .check("where the memory is", "grep -e Percpu -e SUnreclaim /proc/meminfo")
             .fix(
@@ -67,20 +67,20 @@ const CHECK: &str =
     "grep memory /proc/cgroups; find /sys/fs/cgroup/memory -type d | wc -l; cat /sys/fs/cgroup/cgroup.stat";
 
 /// Bytes they hold; `None` where not even the bound is known.
-fn estimate(ev: &Evidence<'_>, zombies: u64) -> Option<Bytes> {
+fn estimate(ev: &Evidence<'_>, dying: u64) -> Option<Bytes> {
     let cpus = u64::from(ev.recording().meta.cpus.max(1));
     let each = EACH.saturating_add(EACH_PER_CPU.saturating_mul(cpus));
     let unreclaimable = ev.meminfo("SUnreclaim").ok()?;
     let per_cpu = ev.meminfo("Percpu").unwrap_or_default(); // since 5.0
-    Some(Bytes(zombies.saturating_mul(each).min(unreclaimable.0.saturating_add(per_cpu.0))))
+    Some(Bytes(dying.saturating_mul(each).min(unreclaimable.0.saturating_add(per_cpu.0))))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let evidence = match ev.dying_memory_cgroups()? {
-        0 => "no removed cgroup is left".to_owned(),
-        n => format!("only {n} removed cgroups are left"),
+        0 => "no dying cgroup is left".to_owned(),
+        n => format!("only {n} dying cgroups are left"),
     };
-    Ok(check(ev)?.is_empty().then_some(Not { what: "memory held by removed cgroups".into(), evidence }))
+    Ok(check(ev)?.is_empty().then_some(Not { what: "memory held by dying cgroups".into(), evidence }))
 }
 
 #[cfg(test)]
@@ -88,9 +88,9 @@ mod tests {
     use super::*;
     use crate::evidence::fixture::Fixture;
 
-    fn host(zombies: u64, total_mib: u64) -> Fixture {
+    fn host(dying: u64, total_mib: u64) -> Fixture {
         let meminfo = format!("MemTotal: {} kB\nSUnreclaim: 400000 kB\nPercpu: 100000 kB\n", total_mib << 10);
-        let stat = format!("nr_descendants 10\nnr_dying_descendants {zombies}\n");
+        let stat = format!("nr_descendants 10\nnr_dying_descendants {dying}\n");
         Fixture::second().end("sys/fs/cgroup/cgroup.stat", &stat).end("proc/meminfo", &meminfo)
     }
 
@@ -99,7 +99,7 @@ mod tests {
         let found = check(&host(12_000, 24_000).ev()).unwrap();
         assert_eq!(
             found[0].title,
-            "12000 removed cgroups still hold kernel memory, about 255 MiB (1 % of memory)"
+            "12000 dying cgroups still hold kernel memory, about 255 MiB (1 % of memory)"
         );
         assert_eq!(found[0].lost, None, "memory, not time");
         assert!(found[0].fixes[0].text.contains("cannot be undone"));
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(check(&host(900, 24_000).ev()), Ok(vec![]));
         assert_eq!(
             rules_out(&host(900, 24_000).ev()).unwrap().unwrap().evidence,
-            "only 900 removed cgroups are left"
+            "only 900 dying cgroups are left"
         );
     }
 
