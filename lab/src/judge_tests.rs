@@ -9,7 +9,7 @@ use crate::testbed::part::Proof;
 
 fn script(more: &str) -> Script {
     let text = format!(
-        "about = \"x\"\nkernels = [\"6.1\"]\n{more}\n[[fault]]\nkind = \"live-fault\"\nscene = \"cpu-quota\"\n"
+        "about = \"x\"\nkernels = [\"6.1\"]\n{more}\n[[fault]]\nkind = \"live-fault\"\nfault = \"cpu-quota\"\n"
     );
     Scenario::parse("a", &text).unwrap().drawn(&Draw::with(1), 2).unwrap().0
 }
@@ -41,7 +41,7 @@ fn said(causes: &[Value]) -> Value {
 /// With all else that a document has.
 fn whole(parts: Value) -> Value {
     let mut document = stand_in::whole();
-    document["not"] =
+    document["ruled_out"] =
         json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
     document.as_object_mut().unwrap().extend(parts.as_object().unwrap().clone());
     document

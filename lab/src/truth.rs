@@ -110,8 +110,11 @@ impl Programs {
             .map_err(|err| Trouble::new(what, err))?
             .filter(|_| whyslow.exists())
             .ok_or_else(|| {
-                Trouble::new(what, "there is no test binary `lock_chains`, or no whyslow, beside this program")
-                    .or("build them: cargo test --release --no-run --workspace --test lock_chains")
+                Trouble::new(
+                    what,
+                    "there is no test binary `lock_chains`, or no whyslow, beside this program",
+                )
+                .or("build them: cargo test --release --no-run --workspace --test lock_chains")
             })?;
         Ok(Programs { tests, whyslow, seed })
     }

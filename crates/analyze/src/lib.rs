@@ -14,6 +14,7 @@ mod memory;
 pub mod names;
 mod net;
 mod one_story;
+mod own_work;
 pub mod parse;
 pub mod rules;
 pub mod stacks;
@@ -46,7 +47,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         started_at: meta.started_at.clone(),
         window: recording.window(),
         findings: answers.findings,
-        not: Vec::new(),
+        ruled_out: Vec::new(),
         contradictions: Vec::new(),
         account: account::of(&ev),
         wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
@@ -63,7 +64,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
             lost_events: meta.lost_events.iter().map(|(_, n)| *n).fold(0, u64::saturating_add),
         },
     };
-    one_story::told(&mut document, answers.not);
+    one_story::told(&mut document, answers.ruled_out);
     document
 }
 

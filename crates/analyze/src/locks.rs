@@ -14,7 +14,6 @@ use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{LockName, Stacks, lock_name, taken_by};
 
 mod holders;
-pub(crate) mod own_work;
 
 /// Call sites told of one lock: the costliest.
 const SITES: usize = 8;

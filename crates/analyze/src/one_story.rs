@@ -8,27 +8,32 @@ use std::time::Duration;
 use whyslow_model::chain::Part;
 use whyslow_model::{Contradiction, Document, Finding, Kind, seconds};
 
-use crate::rules::{RuledOut, Shows};
+use crate::rules::{Innocent, Shows};
 
 /// What is shown for less than this part (1 in 100) of the window is nobody's loss: a cause has to be more, too.
 const SHOWN_PART: u32 = 100;
 
 /// Of what rules rule out, what nothing in the report shows; the rest becomes contradictions, and questions without an answer.
-pub(crate) fn told(document: &mut Document, ruled_out: Vec<RuledOut>) {
-    for RuledOut { rule, not } in ruled_out {
+pub(crate) fn told(document: &mut Document, innocent: Vec<Innocent>) {
+    for Innocent { rule, ruled_out } in innocent {
         let Some((place, shown)) = shown(document, rule.shows) else {
-            document.not.push(not);
+            document.ruled_out.push(ruled_out);
             continue;
         };
         let text = format!(
             "the {place} {} {} of waits for {}, which this question's own evidence rules out ({}): one of both is wrong",
             if place == "chains" { "show" } else { "shows" },
             seconds(shown),
-            not.what,
-            not.evidence
+            ruled_out.what,
+            ruled_out.evidence
         );
         document.findings.push(Finding::cannot_tell(rule.id, &text));
-        document.contradictions.push(Contradiction { rule: rule.id.to_owned(), what: not.what, shown, text });
+        document.contradictions.push(Contradiction {
+            rule: rule.id.to_owned(),
+            what: ruled_out.what,
+            shown,
+            text,
+        });
     }
 }
 
@@ -65,7 +70,7 @@ fn of_parts(parts: &[Part], shows: Shows) -> Duration {
 mod tests {
     use whyslow_model::chain::Chain;
     use whyslow_model::wait::{Detail, Operation, Reason, TaskState, Thing};
-    use whyslow_model::{Culprit, Hop, Not, Recording, SubjectKind};
+    use whyslow_model::{Culprit, Hop, Recording, RuledOut, SubjectKind};
 
     use super::*;
     use crate::rules::{ALL, Rule};
@@ -90,15 +95,15 @@ mod tests {
             window: Duration::from_secs(10),
             chains: vec![chain],
             findings: vec![],
-            not: vec![],
+            ruled_out: vec![],
             ..empty
         }
     }
 
-    fn ruled_out(id: &str) -> Vec<RuledOut> {
-        vec![RuledOut {
+    fn ruled_out(id: &str) -> Vec<Innocent> {
+        vec![Innocent {
             rule: rule(id),
-            not: Not { what: "a CPU quota".into(), evidence: "none has one".into() },
+            ruled_out: RuledOut { what: "a CPU quota".into(), evidence: "none has one".into() },
         }]
     }
 
@@ -106,7 +111,7 @@ mod tests {
     fn what_a_chain_shows_is_not_ruled_out_but_a_contradiction() {
         let mut doc = document(Reason::Quota, Thing::CpuQuota.into(), Duration::from_millis(3200));
         told(&mut doc, ruled_out("cpu-quota"));
-        assert_eq!(doc.not, vec![]);
+        assert_eq!(doc.ruled_out, vec![]);
         assert_eq!((doc.findings[0].kind, doc.findings[0].rule.as_str()), (Kind::CannotTell, "cpu-quota"));
         let said = &doc.contradictions[0];
         assert_eq!((said.rule.as_str(), said.shown), ("cpu-quota", Duration::from_millis(3200)));
@@ -118,7 +123,7 @@ mod tests {
         for (reason, ms) in [(Reason::Quota, 100), (Reason::Lock, 5000)] {
             let mut doc = document(reason, Detail::Nothing, Duration::from_millis(ms));
             told(&mut doc, ruled_out("cpu-quota"));
-            assert_eq!((doc.not.len(), doc.contradictions.len()), (1, 0), "{reason}");
+            assert_eq!((doc.ruled_out.len(), doc.contradictions.len()), (1, 0), "{reason}");
         }
     }
 

@@ -7,6 +7,7 @@ mod cpu_pinned;
 pub(crate) mod cpu_quota;
 mod dirty_throttling;
 mod disk_latency;
+mod dying_cgroups;
 mod file_handles;
 mod full_thread;
 mod idle_policy;
@@ -31,10 +32,9 @@ mod spin;
 mod steal;
 mod swap_in;
 mod wakeup_latency;
-mod dying_cgroups;
 
 use whyslow_model::wait::{Detail, Reason};
-use whyslow_model::{Check, Finding, Kind, Missing, Not, SubjectKind};
+use whyslow_model::{Check, Finding, Kind, Missing, RuledOut, SubjectKind};
 
 use crate::Evidence;
 
@@ -70,15 +70,15 @@ pub type Shows = fn(Reason, &Detail) -> bool;
 const NOTHING: Shows = |_, _| false;
 
 /// What a rule rules out.
-pub struct RuledOut {
+pub struct Innocent {
     /// The rule.
     pub rule: &'static Rule,
     /// In words.
-    pub not: Not,
+    pub ruled_out: RuledOut,
 }
 
 /// What a quiet answer rules out.
-pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<Not>, Missing>;
+pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<RuledOut>, Missing>;
 
 /// Every rule, sorted by id.
 #[rustfmt::skip] // one line a rule
@@ -120,13 +120,13 @@ pub struct Answers {
     /// Causes by time lost, then risks, then "cannot tell".
     pub findings: Vec<Finding>,
     /// What the evidence rules out.
-    pub not: Vec<RuledOut>,
+    pub ruled_out: Vec<Innocent>,
 }
 
 /// Ask every rule.
 #[must_use]
 pub fn ask_all(ev: &Evidence<'_>) -> Answers {
-    let mut answers = Answers { findings: Vec::new(), not: Vec::new() };
+    let mut answers = Answers { findings: Vec::new(), ruled_out: Vec::new() };
     for rule in ALL {
         ev.ask_anew();
         let found = (rule.check)(ev).unwrap_or_else(|missing| vec![Finding::cannot_tell(rule.id, missing)]);
@@ -137,7 +137,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         };
         // What rests on a table that was full is not ruled out.
         let ruled_out = ruled_out.filter(|_| ev.asked_in_part().is_none());
-        answers.not.extend(ruled_out.map(|not| RuledOut { rule, not }));
+        answers.ruled_out.extend(ruled_out.map(|ruled_out| Innocent { rule, ruled_out }));
         answers.findings.extend(touched(rule, found, in_part));
     }
     slow_receiver::fold(ev, &mut answers.findings);
@@ -204,7 +204,7 @@ mod tests {
             let answers = ask_all(&host.ev());
             let of: Vec<Finding> =
                 answers.findings.into_iter().filter(|f| f.rule == "disk-latency").collect();
-            (of, answers.not.iter().any(|not| not.not.what == "a disk"))
+            (of, answers.ruled_out.iter().any(|not| not.ruled_out.what == "a disk"))
         };
         let (quiet, ruled_out) = answers(0, 0);
         assert!(quiet.is_empty() && ruled_out);

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where no sentence is made.
-const SILENT: &[&str] = &["analyze/src/graph", "analyze/src/kinds", "analyze/src/locks", "analyze/src/doing"];
+const SILENT: &[&str] =
+    &["analyze/src/graph", "analyze/src/wait_reasons", "analyze/src/locks", "analyze/src/stacks/doing"];
 /// Names there that are no sentences, each with why it may stand there.
 const NAMES: &[(&str, &str)] = &[
     ("lock_sites.rs", "the names of kernel locks"),
@@ -23,7 +24,8 @@ const NAMES: &[(&str, &str)] = &[
     ("block device {dev}", "the name of a device"),
 ];
 /// Where no text is taken apart or compared with a sentence.
-const TYPED: &[&str] = &["analyze/src/graph", "analyze/src/locks", "analyze/src/doing", "report/src/text"];
+const TYPED: &[&str] =
+    &["analyze/src/graph", "analyze/src/locks", "analyze/src/stacks/doing", "report/src/text"];
 /// What takes a text apart, or asks for a part of it.
 const APART: &[&str] = &[
     "strip_prefix(\"",

@@ -5,10 +5,10 @@
 
 mod climb;
 mod draw;
-mod leaf;
 mod go;
-mod set;
+mod leaf;
 mod links;
+mod set;
 mod told;
 
 use std::path::PathBuf;

@@ -126,7 +126,7 @@ pub fn is_of_the_contract(document: &Value, verb: Verb, status: Option<i32>) -> 
     }
     list(document, "findings")?.iter().try_for_each(is_finding)?;
     is_ranked(document)?;
-    for row in list(document, "not")? {
+    for row in list(document, "ruled_out")? {
         text(row, "what").and_then(|_| text(row, "evidence"))?;
     }
     list(document, "missing")?.iter().try_for_each(is_missing)?;
@@ -220,7 +220,7 @@ const RULED_OUT: [&str; 3] = ["a CPU quota", "an affinity mask", "the hypervisor
 
 /// Somebody asked: of these matters one at least is ruled out.
 pub fn rules_out(document: &Value) -> Result<(), String> {
-    let not = list(document, "not")?;
+    let not = list(document, "ruled_out")?;
     if RULED_OUT.iter().any(|what| not.iter().any(|row| row["what"] == *what)) {
         return Ok(());
     }

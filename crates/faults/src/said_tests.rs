@@ -16,7 +16,7 @@ fn is_exam(document: &Value, status: i32) -> Result<(), String> {
 #[test]
 fn an_absent_list_is_an_error_and_an_empty_one_is_not() {
     assert_eq!(is_exam(&whole(), 0), Ok(()));
-    for name in ["findings", "not", "missing", "account", "own_cost", "started_at"] {
+    for name in ["findings", "ruled_out", "missing", "account", "own_cost", "started_at"] {
         let without = with(|document| drop(document.as_object_mut().unwrap().remove(name)));
         assert!(is_exam(&without, 0).is_err(), "{name}");
     }

@@ -135,7 +135,7 @@ fn lost_by_somebody(document: &Value, wrong: &mut Vec<String>) {
 
 fn ruled_out(document: &Value, wrong: &mut Vec<String>) {
     let Some(window) = number(&document["window_s"]) else { return };
-    for not in items(&document["not"]) {
+    for not in items(&document["ruled_out"]) {
         let what = not["what"].as_str().unwrap_or_default();
         let Some((_, edges)) = SHOWN_BY.iter().find(|(known, _)| *known == what) else { continue };
         let is_one = |edge: &Value, what: &Value| {
@@ -246,19 +246,19 @@ mod tests {
     #[test]
     fn a_report_that_rules_out_what_it_shows_is_broken() {
         let report = |edge: &str, time: f64| {
-            json!({"window_s": 10.0, "not": [{"what": "a CPU quota", "evidence": "none lost time to it"}],
+            json!({"window_s": 10.0, "ruled_out": [{"what": "a CPU quota", "evidence": "none lost time to it"}],
                 "chains": [{"time_s": time, "worst_s": 0.1, "hops": [{"reason": edge, "lost_s": time, "who": "x"}]}]})
         };
         assert_eq!(broken(&report("quota", 3.2)).len(), 1, "{:?}", broken(&report("quota", 3.2)));
         assert!(broken(&report("quota", 0.1)).iter().all(|wrong| !wrong.contains("not a CPU quota")));
         assert_eq!(broken(&report("lock", 3.2)), Vec::<String>::new());
         let part = json!({"reason": "quota", "time_s": 1.0});
-        let wall = json!({"window_s": 10.0, "not": [{"what": "a CPU quota"}], "wall": {"wall_s": 1.0, "parts": [part]}});
+        let wall = json!({"window_s": 10.0, "ruled_out": [{"what": "a CPU quota"}], "wall": {"wall_s": 1.0, "parts": [part]}});
         assert_eq!(broken(&wall).len(), 1);
         assert_eq!(broken(&json!({"contradictions": [{"text": "both"}]})).len(), 1);
         let reclaim = |what: &str| {
             let hop = json!({"reason": "reclaim", "waits_for": what, "lost_s": 3.2});
-            json!({"window_s": 10.0, "not": [{"what": "memory pressure on the host", "evidence": "none"}],
+            json!({"window_s": 10.0, "ruled_out": [{"what": "memory pressure on the host", "evidence": "none"}],
                 "findings": [{"kind": "cause", "rule": "x", "lost_s": 3.2, "chain": [hop]}]})
         };
         assert_eq!(broken(&reclaim("memory to be reclaimed")).len(), 1);

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use whyslow_faults::lock_chain::{self, Ask, Leaf, Kind, Told};
+use whyslow_faults::lock_chain::{self, Ask, Kind, Leaf, Told};
 use whyslow_faults::victim::Launch;
 use whyslow_faults::{Draw, Fence, LockChain, bars, host, rounds};
 

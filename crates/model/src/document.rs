@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::{in_seconds, in_seconds_or_null};
-use crate::{Finding, MissingNote, Not, Share};
+use crate::{Finding, MissingNote, RuledOut, Share};
 
 /// The version of the JSON document.
 pub const SCHEMA: u32 = 0;
@@ -34,7 +34,7 @@ pub struct Document {
     /// Causes by time lost, then risks, then "cannot tell".
     pub findings: Vec<Finding>,
     /// What the evidence rules out.
-    pub not: Vec<Not>,
+    pub ruled_out: Vec<RuledOut>,
     /// Where the report shows what a rule rules out: one of both is wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contradictions: Vec<Contradiction>,

@@ -50,7 +50,7 @@ pub struct Fix {
 
 /// What the evidence rules out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Not {
+pub struct RuledOut {
     /// What it is not: "the disk".
     pub what: String,
     /// Why: "no task waited for it".

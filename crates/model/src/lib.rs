@@ -21,7 +21,7 @@ pub mod wait;
 mod words;
 
 pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
-pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, Not, SLOW_CPU, Subject, SubjectKind};
+pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, RuledOut, SLOW_CPU, Subject, SubjectKind};
 pub use missing::{Missing, MissingNote};
 pub use probe::Probe;
 pub use recording::{FORMAT, FileSnapshot, Meta, Recording};

@@ -338,7 +338,11 @@ fn optional(root: &Path) -> [Capability; 3] {
         }
     };
     [
-        Capability::new("tracefs", "", there("sys/kernel/tracing/events", "CONFIG_FTRACE and tracefs mounted")),
+        Capability::new(
+            "tracefs",
+            "",
+            there("sys/kernel/tracing/events", "CONFIG_FTRACE and tracefs mounted"),
+        ),
         Capability::new("kprobes", "", there("sys/bus/event_source/devices/kprobe", "CONFIG_KPROBES")),
         Capability::new(
             "function tracing (fentry)",
@@ -390,7 +394,10 @@ mod tests {
         for source in sources {
             let file = source.unwrap().file_name().into_string().unwrap();
             if let Some(name) = file.strip_suffix(".bpf.c") {
-                assert!(include_str!("doctor.rs").contains(&format!("bpf::{name}::")), "{name} has no capability");
+                assert!(
+                    include_str!("doctor.rs").contains(&format!("bpf::{name}::")),
+                    "{name} has no capability"
+                );
             }
         }
     }

@@ -49,7 +49,7 @@ fn with(names: &[String]) -> Document {
     for c in &mut doc.contradictions {
         (c.rule, c.what, c.text) = (name(), name(), name());
     }
-    for n in &mut doc.not {
+    for n in &mut doc.ruled_out {
         (n.what, n.evidence) = (name(), name());
     }
     for state in &mut doc.account.by_state {

@@ -28,17 +28,17 @@ use crate::outcome::Outcome;
 /// Below the help of `whyslow`, and in its man page.
 pub const EXAMPLES: &str = "\
 Examples:
-  sudo whyslow                          look for 10 s, say what is slow and why
+  sudo whyslow                          examine this host for 10 s
   sudo whyslow --for 3s --unit nginx    why is this service slow?
   sudo whyslow --pid 4242 -v            why is this process slow? with all reasons
   sudo whyslow run -- git clone URL     where did its wall time go?
   sudo whyslow attach 4242 --for 30s    ... of one that runs already
-  sudo whyslow chains                   who waits for whom on this host
-  sudo whyslow cpu                      what each CPU delivers
+  sudo whyslow chains                   wait chains of this host
+  sudo whyslow cpu                      speed of each CPU
   sudo whyslow record --for 30s -o host.why
   whyslow report host.why               anywhere, later, without root
-  whyslow explain cpu-quota             how a cause is found, and where it is blind
-  whyslow doctor                        what this kernel lets us see";
+  whyslow explain cpu-quota             how it is found, and its limits
+  whyslow doctor                        which capabilities are available";
 
 /// What the exit status means.
 pub const STATUS: &str = "\
@@ -46,16 +46,16 @@ Exit status:
   0  looked, and found no cause (risks and \"cannot tell\" alone are 0)
   1  found at least one cause
   2  could not look, or could not do what was asked
-chains: 1 if a chain is told; cpu: 1 if a slow CPU cost somebody time.
-attach, locks: 0 if they looked.
+chains: 1 if a chain is reported; cpu: 1 if a slow CPU cost somebody time;
+attach, locks: 0 if they looked;
 run: the command's own; 128 + n if signal n ended it, 130 if a second
      Ctrl-C ended the waiting for it; 125 if whyslow failed, 126 if the
      command could not be executed, 127 if there is no such command";
 
 /// Ask a Linux host why it is slow
 ///
-/// Without a verb, whyslow examines this host: it looks for a window of 10 seconds and says where the time went, who
-/// lost how much of it to what, how to check that by hand, and what would help. It changes nothing.
+/// Without a verb, whyslow examines this host for 10 seconds and reports where the time went, who lost how much of it to
+/// what, how to check that by hand, and what would help. It changes nothing.
 #[derive(Debug, Parser)]
 #[command(
     name = "whyslow",
@@ -76,29 +76,29 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Examine this host (this is what happens without a verb, too)
+    /// Examine this host (the default)
     Exam(exam::Args),
-    /// Run a command and say where its wall time went, and who made it wait
+    /// Run a command and show where its wall time went, and who made it wait
     Run(run::Args),
-    /// Say where the wall time of running processes goes, and who makes them wait
+    /// Attach to running processes and show where their wall time goes, and who makes them wait
     Attach(attach::Args),
-    /// Tell the chains of waits on this host, from who waits down to who is waited for
+    /// Show the wait chains of this host, from the waiter to the culprit
     Chains(chains::Args),
-    /// Tell the kernel locks that tasks of this host wait for, and who holds them
+    /// List contended kernel locks, their waiters and holders
     Locks(locks::Args),
-    /// Tell what each CPU delivers, which is slow, and why
+    /// Show the speed of each CPU, and why one is slow
     Cpu(cpu::Args),
-    /// Record a window of this host into a file, to be reported later
+    /// Record a window of this host to a file
     Record(record::Args),
-    /// Report a recording
+    /// Examine a recording
     Report(report::Args),
-    /// List the questions that are asked of a host
+    /// List the rules
     Rules,
-    /// Explain one rule: what it finds, how, and where it is blind
+    /// Explain a rule: what it finds, how, and its limits
     Explain(explain::Args),
-    /// Show what this kernel lets us see, and what is lost without the rest
+    /// Show which capabilities this kernel offers, and what is lost without the others
     Doctor,
-    /// Print completions for a shell
+    /// Print a shell completion script
     Completions(completions::Args),
     /// Print the man page
     Man,

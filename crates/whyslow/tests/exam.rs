@@ -266,7 +266,7 @@ fn root_may_drop_to_a_user_who_is_told_what_can_be_told_and_the_way_out() {
     assert!(matches!(status(&output), 0..=2), "{remarks}");
     assert!(remarks.contains("not root") && remarks.contains("sudo whyslow"), "{remarks}");
     assert!(!remarks.contains("libbpf"), "{remarks}");
-    assert!(page.contains("cannot tell") && page.contains("task list"), "{page}");
+    assert!(page.contains("Cannot tell") && page.contains("task list"), "{page}");
     // The hypervisor's share is for everybody to read.
     let causes = page.split_once("Causes, by time lost").map_or("", |(_, rest)| rest);
     let causes = causes.split("\n\n").next().unwrap_or("");

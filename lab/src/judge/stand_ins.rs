@@ -106,7 +106,7 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
 /// What a whyslow says that looked: each answer that is asked for, once.
 fn truthful(script: &Script) -> (Value, i32) {
     let mut document = stand_in::whole();
-    document["not"] =
+    document["ruled_out"] =
         json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
     let facts = ran(script, 0).faults;
     let mut lists: BTreeMap<&str, Vec<Value>> = BTreeMap::new();

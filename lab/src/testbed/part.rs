@@ -137,7 +137,7 @@ parts! {
     FaultSpec {
         BusyWait(cases::busy_wait::Spec),
         Churn(cases::churn::Spec),
-        IrqLatency(cases::cpu_latency::Spec),
+        CpuLatency(cases::cpu_latency::Spec),
         Nodes(cases::nodes::Spec),
         LiveFault(live_fault::Spec),
         SlowServer(cases::slow_cpu::Spec),
@@ -148,7 +148,7 @@ parts! {
         Reclaim(reclaim::Spec),
         MemoryHigh(memory_high::Spec),
         IrqsOff(irqs_off::Spec),
-        LateWake(wakeup_latency::Spec),
+        WakeupLatency(wakeup_latency::Spec),
         SlowCpu(slow_cpu::Spec),
         FullThreads(saturated::Threads),
         Waiters(saturated::Waiters),

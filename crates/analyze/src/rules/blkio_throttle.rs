@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use whyslow_model::table::{Cgroup, Disk, Task};
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -247,10 +247,10 @@ fn with_hops(f: Finding, who: &str, most: &Disk, loss: &Loss) -> Finding {
     ))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let held: u64 = ev.disk()?.iter().map(|row| row.held).fold(0, u64::saturating_add);
     let evidence = "no block I/O was held back by one".to_owned();
-    Ok((held == 0).then(|| Not { what: "a limit on block I/O".into(), evidence }))
+    Ok((held == 0).then(|| RuledOut { what: "a limit on block I/O".into(), evidence }))
 }
 
 #[cfg(test)]

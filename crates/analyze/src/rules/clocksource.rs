@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::shell::quoted;
@@ -94,9 +94,9 @@ fn finding(clock: &Clocksource, why: Option<String>, cpu: Option<Duration>) -> F
     )
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let evidence = format!("the clocksource is {}, read without asking a device", ev.clocksource()?.current);
-    Ok((check(ev)?.is_empty()).then_some(Not { what: "a slow clock".into(), evidence }))
+    Ok((check(ev)?.is_empty()).then_some(RuledOut { what: "a slow clock".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use whyslow_model::table::Task;
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -274,7 +274,7 @@ fn had(world: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subject> {
     names::processes(world.tasks(), all.filter(|(at, ns)| *ns > 0 && within(at)))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let world = ev.world_of_losses()?;
     let waiting: Duration = world.tasks().iter().map(|t| Duration::from_nanos(t.runnable_ns)).sum();
     let held_up = ev.unpreempted();
@@ -295,7 +295,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
         ),
         false => "bound tasks waited, but the other CPUs were about as full as theirs".to_owned(),
     };
-    Ok(Some(Not { what: "an affinity mask".into(), evidence }))
+    Ok(Some(RuledOut { what: "an affinity mask".into(), evidence }))
 }
 
 mod elsewhere;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use whyslow_model::shell::Command;
 use whyslow_model::table::{Cgroup, CgroupCpu, Task};
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -332,7 +332,7 @@ pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
     Ok(held.iter().flat_map(of).collect())
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     // Whoever waited for one, if not for long, or in a group that has gone since: that is not to be ruled out.
     let groups = ev.cgroups()?;
     let counted =
@@ -352,7 +352,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
         0 => "no cgroup with a task in it has one".to_owned(),
         n => format!("{n} cgroups have one, and none lost time to it"),
     };
-    Ok(Some(Not { what: "a CPU quota".into(), evidence }))
+    Ok(Some(RuledOut { what: "a CPU quota".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -75,10 +75,10 @@ fn finding(ev: &Evidence<'_>, pid: u32, paused: Duration) -> Finding {
         .advice("a faster disk or fewer writes; more dirty memory (vm.dirty_bytes) only moves the pause")
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let paused = ev.memory()?.iter().any(|row| row.dirty_pause_ns > 0);
     let evidence = "no writer was paused".to_owned();
-    Ok((!paused).then(|| Not { what: "too many dirty pages".into(), evidence }))
+    Ok((!paused).then(|| RuledOut { what: "too many dirty pages".into(), evidence }))
 }
 
 #[cfg(test)]

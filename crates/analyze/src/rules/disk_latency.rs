@@ -10,7 +10,7 @@ use std::time::Duration;
 use whyslow_model::table::Disk;
 use whyslow_model::timeline::State;
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -112,10 +112,10 @@ fn finding(device: &str, op: &str, sum: &Disk, mean: Duration) -> Finding {
         .advice("find who keeps it busy (the account by cgroup); check its health, or the volume behind it")
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let waited = somebody_waited(ev)?;
     let evidence = "no task waited for one, to speak of".to_owned();
-    Ok((!waited).then(|| Not { what: "a disk".into(), evidence }))
+    Ok((!waited).then(|| RuledOut { what: "a disk".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Signal: on v1, memory cgroups that `/proc/cgroups` counts and no directory stands for; on v2, `nr_dying_*` of the root's
 //! `cgroup.stat`. A finding about memory only: on current kernels 6,000 of them left a read of memory.stat as fast as none.
 
-use whyslow_model::{Bytes, Culprit, Finding, Missing, Not, Share, Subject, SubjectKind};
+use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind};
 
 use super::Rule;
 use crate::Evidence;
@@ -75,12 +75,12 @@ fn estimate(ev: &Evidence<'_>, dying: u64) -> Option<Bytes> {
     Some(Bytes(dying.saturating_mul(each).min(unreclaimable.0.saturating_add(per_cpu.0))))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let evidence = match ev.dying_memory_cgroups()? {
         0 => "no dying cgroup is left".to_owned(),
         n => format!("only {n} dying cgroups are left"),
     };
-    Ok(check(ev)?.is_empty().then_some(Not { what: "memory held by dying cgroups".into(), evidence }))
+    Ok(check(ev)?.is_empty().then_some(RuledOut { what: "memory held by dying cgroups".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Signal: `/proc/sys/fs/file-nr`: open files, (unused), limit. A risk: an open that fails costs an error, not time.
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -52,11 +52,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ])
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let (open, limit) = numbers(ev)?;
     let share = Share::of(open as f64, limit as f64);
     let evidence = format!("{open} are open, {share} of the host's limit");
-    Ok((share < NEAR).then_some(Not { what: "the limit on open files".into(), evidence }))
+    Ok((share < NEAR).then_some(RuledOut { what: "the limit on open files".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use whyslow_model::chain::Chain;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::Context;
 use whyslow_model::wait::{Detail, TaskState, Thing};
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
 use super::{Rule, lock_wait};
 use crate::Evidence;
@@ -253,11 +253,11 @@ fn woken(ev: &Evidence<'_>, threads: &[&Task]) -> Option<(String, Duration)> {
     (ns > 0).then(|| (who.to_owned(), Duration::from_nanos(ns)))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let own = &ev.recording().meta.own_pids;
     let others = ev.tasks()?.iter().filter(|task| !own.contains(&task.tgid) && !own.contains(&task.pid));
     let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| !is_full(ev, task));
-    Ok(busiest.map(|task| Not {
+    Ok(busiest.map(|task| RuledOut {
         what: "a single full thread".into(),
         evidence: format!("the busiest, {} ({}), used {} of a CPU", task.comm, task.pid, share(ev, task)),
     }))

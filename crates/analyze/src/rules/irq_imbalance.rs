@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -100,9 +100,9 @@ fn busiest_line(ev: &Evidence<'_>, cpu: u32) -> Option<(u32, String)> {
     Some((irq, line.what.split_ascii_whitespace().last().unwrap_or("a device").to_owned()))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let most = shares(ev)?.into_iter().max_by(|a, b| a.1.ratio().total_cmp(&b.1.ratio()));
-    Ok(most.filter(|(_, share)| *share < LIGHT).map(|(cpu, share)| Not {
+    Ok(most.filter(|(_, share)| *share < LIGHT).map(|(cpu, share)| RuledOut {
         what: "interrupts".into(),
         evidence: format!("the CPU with the most, CPU {cpu}, spent {share} of the window on them"),
     }))

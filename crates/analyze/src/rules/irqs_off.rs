@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use super::wakeup_latency::waited;
@@ -171,7 +171,7 @@ fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     hops
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let worst = ev.gaps()?.iter().filter(|gap| gap.state.is_none()).map(own_ns).max().unwrap_or(0);
     let evidence = match worst {
         0 => "every CPU that ran took its timers and calls within a millisecond".to_owned(),
@@ -180,7 +180,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
         }
         _ => return Ok(None),
     };
-    Ok(Some(Not { what: "interrupts kept off".into(), evidence }))
+    Ok(Some(RuledOut { what: "interrupts kept off".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Subject, SubjectKind, command, seconds, table};
+use whyslow_model::{
+    Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds, table,
+};
 
 use self::clients::{Connects, Paid};
 use super::Rule;
@@ -211,12 +213,12 @@ fn culprit(l: &table::Listener) -> Culprit {
     }
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let connects = ev.connects()?;
     let count: u64 = connects.iter().map(|c| c.count).fold(0, u64::saturating_add);
     let retried = connects.iter().any(|c| c.retried > 0 || c.unanswered > 0);
     let clean = !retried && count >= LEAST_CONNECTS;
-    Ok(clean.then(|| Not {
+    Ok(clean.then(|| RuledOut {
         what: "a full listen queue".to_owned(),
         evidence: format!("none of {count} connects had to send its SYN or first data again"),
     }))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use whyslow_model::timeline::{Span, State};
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, Subject, SubjectKind};
 
 use super::Rule;
 use crate::Evidence;
@@ -213,9 +213,9 @@ fn ends(ev: &Evidence<'_>, stacks: &Stacks<'_>) -> BTreeMap<String, String> {
     ends
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let load = Load::of(ev)?;
-    Ok((load.waiting < MANY && load.waiting <= load.ready).then(|| Not {
+    Ok((load.waiting < MANY && load.waiting <= load.ready).then(|| RuledOut {
         what: "tasks in uninterruptible sleep".into(),
         evidence: format!("{:.1} on average, and {:.1} on a CPU or ready for one", load.waiting, load.ready),
     }))

@@ -12,13 +12,13 @@ use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
 use whyslow_model::timeline::State;
 use whyslow_model::wait::{Detail, Note, Reason, TaskState, Thing};
-use whyslow_model::{Finding, Hop, Missing, Not, Subject, SubjectKind, seconds};
+use whyslow_model::{Finding, Hop, Missing, RuledOut, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
-use crate::locks::own_work::{OwnWork, Whose, blamed};
+use crate::own_work::{OwnWork, Whose, blamed};
 use crate::names;
 use crate::wait_reasons::{self, Class};
 
@@ -222,7 +222,7 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     }
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     ev.spans()?;
     let is_shown =
         |told: &HostChain<'_>| told.chain.hops.iter().any(|hop| (RULE.shows)(hop.reason, &hop.detail));
@@ -234,7 +234,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     let together = all.map_or_else(String::new, |all| format!(" (all waits together: {})", seconds(all)));
     let evidence = format!("no task waited for one as long as {}{together}", seconds(CHAIN_THRESHOLD));
     Ok((!any && little && !were_file_locks(ev))
-        .then(|| Not { what: "a lock of the kernel".into(), evidence }))
+        .then(|| RuledOut { what: "a lock of the kernel".into(), evidence }))
 }
 
 /// Whether anybody waited for a lock of a file (flock, fcntl). It is no loss of this rule, and whoever reads "not a lock of the

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use whyslow_model::table::Cgroup;
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, Not, Share, SubjectKind, command};
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, RuledOut, Share, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -232,11 +232,11 @@ pub(super) fn files(group: &Cgroup) -> String {
     group.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", group.path))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let again: u64 = ev.memory()?.iter().map(|row| row.pages_refaulted).fold(0, u64::saturating_add);
     let evidence = format!("{again} pages were refaulted after a limit had evicted them");
     let is_held = held::was_anybody(ev)?;
-    Ok((again < ENOUGH_PAGES && !is_held).then(|| Not { what: "a memory limit".into(), evidence }))
+    Ok((again < ENOUGH_PAGES && !is_held).then(|| RuledOut { what: "a memory limit".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Sample;
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -179,11 +179,11 @@ fn finding(ev: &Evidence<'_>, reader: &Reader) -> Finding {
     }
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let time: Duration = readers(ev)?.iter().map(|reader| reader.time).sum();
     let evidence =
         format!("reading statistics files took {} of CPU time, all processes together", seconds(time));
-    Ok(check(ev)?.is_empty().then_some(Not { what: "monitoring".into(), evidence }))
+    Ok(check(ev)?.is_empty().then_some(RuledOut { what: "monitoring".into(), evidence }))
 }
 
 #[cfg(test)]

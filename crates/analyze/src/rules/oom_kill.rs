@@ -4,7 +4,7 @@
 //! who it was. A risk: what the dead process would have done is not time lost.
 
 use whyslow_model::table::Cgroup;
-use whyslow_model::{Bytes, Culprit, Finding, Missing, Not, Subject, SubjectKind, command};
+use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -162,9 +162,12 @@ fn killed(text: &str) -> Option<(String, String)> {
     Some((pid.to_owned(), comm.to_owned()))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let none = ev.vmstat_delta("oom_kill")? == 0;
-    Ok(none.then(|| Not { what: "the OOM killer".into(), evidence: "it killed nobody in the window".into() }))
+    Ok(none.then(|| RuledOut {
+        what: "the OOM killer".into(),
+        evidence: "it killed nobody in the window".into(),
+    }))
 }
 
 #[cfg(test)]

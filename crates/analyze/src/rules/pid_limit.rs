@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -110,10 +110,10 @@ fn cgroup_finding(folder: &str, now: u64, limit: u64, refused: u64) -> Finding {
         )
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let tasks = ev.load()?.tasks;
     let evidence = format!("{tasks} tasks run, and no limit on them is near");
-    Ok(check(ev)?.is_empty().then_some(Not { what: "a limit on tasks".into(), evidence }))
+    Ok(check(ev)?.is_empty().then_some(RuledOut { what: "a limit on tasks".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use whyslow_model::table::Memory;
 use whyslow_model::wait::{Detail, Reason, TaskState, Thing};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -88,10 +88,10 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let count: u64 = ev.memory()?.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
     let evidence = "no task had to free memory itself".to_owned();
-    Ok((count == 0).then(|| Not { what: "memory pressure on the host".into(), evidence }))
+    Ok((count == 0).then(|| RuledOut { what: "memory pressure on the host".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! (`TCPSynRetrans`: a peer that does not accept, see `listen-overflow`).
 //! Lost: not measured: how long a segment was missed is not in the counters. A risk.
 
-use whyslow_model::{Finding, Missing, Not, Share, Subject, SubjectKind};
+use whyslow_model::{Finding, Missing, RuledOut, Share, Subject, SubjectKind};
 
 use super::Rule;
 use crate::Evidence;
@@ -65,12 +65,12 @@ fn namespace(net: &Netns) -> String {
     format!("network namespace {}", net.inode)
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let all = all(ev)?;
     let again: u64 = all.iter().map(|(_, again, _)| *again).fold(0, u64::saturating_add);
     let sent: u64 = all.iter().map(|(_, _, sent)| *sent).fold(0, u64::saturating_add);
     let clean = again == 0 && sent >= LEAST_SENT;
-    Ok(clean.then(|| Not {
+    Ok(clean.then(|| RuledOut {
         what: "lost TCP segments".to_owned(),
         evidence: format!("none of {sent} TCP segments was retransmitted"),
     }))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{self, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Probe, Subject, SubjectKind, command};
+use whyslow_model::{Culprit, Finding, Hop, Missing, Probe, RuledOut, Subject, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
@@ -276,7 +276,7 @@ fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
     Some(set(f.check("governors", command!("grep . {}", file)), &reason, &file, "powersave", "performance"))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let speeds = speeds(ev)?;
     if speeds.measured.iter().any(|seen| speeds.judge(seen).is_some()) {
         return Ok(None);
@@ -298,7 +298,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
     if !speeds.skipped.is_empty() {
         evidence.push_str(&format!("; {} not measured", speeds.skipped.len()));
     }
-    Ok(Some(Not { what: "a slow CPU".into(), evidence }))
+    Ok(Some(RuledOut { what: "a slow CPU".into(), evidence }))
 }
 
 #[cfg(test)]

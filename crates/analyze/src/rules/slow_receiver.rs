@@ -13,7 +13,7 @@ mod words;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Missing, Not, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Subject, SubjectKind};
 
 use self::case::{Case, cases};
 use super::Rule;
@@ -173,11 +173,11 @@ impl Case<'_> {
     }
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let spilled: u64 = symptoms(ev)?.iter().map(|net| net.spilled()).fold(0, u64::saturating_add);
     let packets: u64 = receiving(ev)?.iter().map(|cpu| cpu.packets).fold(0, u64::saturating_add);
     let clean = spilled == 0 && packets >= LEAST_PACKETS;
-    Ok(clean.then(|| Not {
+    Ok(clean.then(|| RuledOut {
         what: "slow readers of packets".to_owned(),
         evidence: format!("{packets} packets were received, and no receive queue ran over"),
     }))

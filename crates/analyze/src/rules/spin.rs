@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use whyslow_model::table::Task;
-use whyslow_model::{Culprit, Finding, Missing, Not, Share, Subject, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
@@ -247,7 +247,7 @@ fn on_isolated_cpus(ev: &Evidence<'_>, task: &Task) -> bool {
     allowed.peek().is_some() && allowed.all(|cpu| isolated.contains(cpu))
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let all = processes(ev)?;
     let spun = all.iter().map(|p| p.sum.spun.saturating_mul(p.period_ns)).fold(0, u64::saturating_add);
     if !spinners(ev, all)?.is_empty() {
@@ -258,5 +258,5 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
         "no process spins noticeably ({} of CPU time in loops that wait, of {samples} samples)",
         seconds(Duration::from_nanos(spun))
     );
-    Ok(Some(Not { what: "busy waiting".into(), evidence }))
+    Ok(Some(RuledOut { what: "busy waiting".into(), evidence }))
 }

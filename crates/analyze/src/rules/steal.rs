@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Share, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::{CpuTime, Evidence};
@@ -89,7 +89,7 @@ fn finding(ev: &Evidence<'_>, cpus: usize, stolen: Duration, wanted: Duration, w
         )
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let stolen = ev.steal()?;
     ev.has_ticks(TICKS, "stolen CPU time")?;
     let share = Share::of(stolen.as_secs_f64(), ev.cpu_time()?.total().as_secs_f64());
@@ -97,7 +97,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
         Duration::ZERO => "no CPU time was stolen".to_owned(),
         some => format!("{} of CPU time was stolen, {share} of all", seconds(some)),
     };
-    Ok(Some(Not { what: "the hypervisor".into(), evidence }))
+    Ok(Some(RuledOut { what: "the hypervisor".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, Not, SubjectKind, command};
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, command};
 
 use super::Rule;
 use super::memory_limit::{file_of, files, nested};
@@ -125,11 +125,11 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
     f
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let back: u64 = ev.memory()?.iter().map(|row| row.swapped_in).fold(0, u64::saturating_add);
     let evidence = format!("{back} pages were swapped in");
     let quiet = check(ev)?.is_empty();
-    Ok((quiet && back < ENOUGH_PAGES).then(|| Not { what: "swap".into(), evidence }))
+    Ok((quiet && back < ENOUGH_PAGES).then(|| RuledOut { what: "swap".into(), evidence }))
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, Not, Recording, Subject, SubjectKind, command, seconds};
+use whyslow_model::{
+    Culprit, Finding, Hop, Missing, Recording, RuledOut, Subject, SubjectKind, command, seconds,
+};
 
 use super::Rule;
 use crate::Evidence;
@@ -251,7 +253,7 @@ fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     .collect()
 }
 
-fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let rows = ev.irq_latencies()?;
     let (all, late) = rows.iter().fold((0u64, 0u64), |(all, late), row| {
         (all.saturating_add(row.count), late.saturating_add(row.late))
@@ -260,7 +262,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<Not>, Missing> {
         return Ok(None);
     }
     let evidence = format!("of {all} timers and calls, {late} were half a millisecond late or more");
-    Ok(Some(Not { what: "IRQ latency".into(), evidence }))
+    Ok(Some(RuledOut { what: "IRQ latency".into(), evidence }))
 }
 
 #[cfg(test)]

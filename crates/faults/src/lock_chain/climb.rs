@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use super::links::{Taken, Thing, Things};
-use super::{Plan, Link, leaf, told::Note};
+use super::{Link, Plan, leaf, told::Note};
 use crate::ledger::{Fact, Ledger, Word};
 use crate::spec::Spec;
 use crate::sys::{self, ReadyClock};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Leaf, Plan, Link};
+use super::{Leaf, Link, Plan};
 use crate::Draw;
 
 /// What a lock chain is made of.

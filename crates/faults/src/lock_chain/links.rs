@@ -10,7 +10,7 @@ mod stopped;
 use std::io;
 use std::sync::{MutexGuard, OnceLock};
 
-use super::{Plan, Link};
+use super::{Link, Plan};
 use crate::sys::userfault::MissingPage;
 
 /// What a holder has in its hands.

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Ask, Leaf, Plan, Link, Told, leaf};
+use super::{Ask, Leaf, Link, Plan, Told, leaf};
 use crate::cgroup::{Group, IoLimit};
 use crate::ledger::Word;
 use crate::spec::{Spec, Work};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::{Plan, Link};
+use super::{Link, Plan};
 use crate::bars::slack_s;
 use crate::clock::Span;
 use crate::ledger::Ledger;

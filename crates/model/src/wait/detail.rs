@@ -144,6 +144,16 @@ impl Detail {
         matches!(self, Detail::Nothing) || matches!(self, Detail::Words(words) if words.is_empty())
     }
 
+    /// The block device that is waited for.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Detail::Device { device, .. } | Detail::IoLimit { device } => Some(device),
+            Detail::Short { of, .. } => of.device(),
+            _ => None,
+        }
+    }
+
     /// Whether it is more than a rule's words, and worth a field of its own.
     pub(crate) fn is_typed(&self) -> bool {
         !matches!(self, Detail::Nothing | Detail::Words(_))

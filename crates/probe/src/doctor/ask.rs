@@ -65,7 +65,11 @@ pub(super) fn cgroups(mount: &Path) -> Capability {
         Ok(_) => Err(format!("no cgroup file system at {}", mount.display())),
         Err(err) => Err(format!("cannot look at {}: {err}", mount.display())),
     };
-    Capability::new("cgroup hierarchies", "limits of services; their tasks and quotas still come from BPF", found)
+    Capability::new(
+        "cgroup hierarchies",
+        "limits of services; their tasks and quotas still come from BPF",
+        found,
+    )
 }
 
 #[cfg(test)]

@@ -171,14 +171,12 @@ mod tests {
         let timed = |turns: u64| {
             let began = cpu_ns();
             add(turns);
-            cpu_ns() - began
+            (cpu_ns() - began) as f64
         };
-        // The least of many, taken in turns: whoever else is on the machine, whatever its clock does meanwhile.
-        let least = (0..400)
-            .map(|_| [timed(4096), timed(8192)])
-            .fold([u64::MAX; 2], |least, took| [least[0].min(took[0]), least[1].min(took[1])]);
-        let ratio = least[1] as f64 / least[0] as f64;
-        assert!((1.7..2.3).contains(&ratio), "{ratio}");
+        // The median of many neighbours: whoever else is on the machine, on this core, whatever its clock does meanwhile.
+        let mut ratios: Vec<f64> = (0..401).map(|_| timed(8192) / timed(4096)).collect();
+        ratios.sort_by(f64::total_cmp);
+        assert!((1.7..2.3).contains(&ratios[200]), "{ratios:?}");
     }
 
     #[test]

@@ -36,14 +36,14 @@ pub(super) fn contradictions(page: &mut Page, doc: &Document) {
 }
 
 fn ruled_out(page: &mut Page, doc: &Document, style: &Style) {
-    if style.verbose || doc.not.len() <= IN_FULL {
-        for not in &doc.not {
-            page.say("not ", &format!("{}: {}", not.what, not.evidence), Ink::Plain);
+    if style.verbose || doc.ruled_out.len() <= IN_FULL {
+        for not in &doc.ruled_out {
+            page.say("Ruled out: ", &format!("{}: {}", not.what, not.evidence), Ink::Plain);
         }
         return;
     }
-    let names: Vec<_> = doc.not.iter().map(|not| not.what.as_str()).collect();
-    page.say("not ", &format!("{} (-v gives the evidence)", names.join(", ")), Ink::Plain);
+    let names: Vec<_> = doc.ruled_out.iter().map(|not| not.what.as_str()).collect();
+    page.say("Ruled out: ", &format!("{} (-v gives the evidence)", names.join(", ")), Ink::Plain);
 }
 
 fn cannot_tell(page: &mut Page, doc: &Document, style: &Style) {
@@ -51,12 +51,12 @@ fn cannot_tell(page: &mut Page, doc: &Document, style: &Style) {
     match unknown.len() {
         0 => {}
         n if style.verbose => {
-            page.say("", &format!("cannot tell: {}", count(n, "question")), Ink::Plain);
+            page.say("", &format!("Cannot tell: {}", count(n, "question")), Ink::Plain);
             for finding in unknown {
                 page.say("  ", &format!("{}: {}", finding.rule, finding.title), Ink::Plain);
             }
         }
-        n => page.say("", &format!("cannot tell: {} (-v lists them)", count(n, "question")), Ink::Plain),
+        n => page.say("", &format!("Cannot tell: {} (-v lists them)", count(n, "question")), Ink::Plain),
     }
 }
 
@@ -66,7 +66,7 @@ fn missing(page: &mut Page, doc: &Document, style: &Style) {
         return;
     }
     if style.verbose {
-        page.say("", &format!("not seen: {}", count(all.len(), "thing")), Ink::Plain);
+        page.say("", &format!("Not collected: {}", count(all.len(), "thing")), Ink::Plain);
         for note in all {
             page.say("  ", &note.text, Ink::Plain);
         }
@@ -78,7 +78,7 @@ fn missing(page: &mut Page, doc: &Document, style: &Style) {
     if all.len() > NAMED {
         names.push(&more);
     }
-    page.say("", &format!("not seen: {} (-v says why)", names.join(", ")), Ink::Plain);
+    page.say("", &format!("Not collected: {} (-v says why)", names.join(", ")), Ink::Plain);
     not_allowed(page, doc);
 }
 

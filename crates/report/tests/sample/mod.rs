@@ -23,7 +23,7 @@ pub fn empty() -> Document {
         started_at: "2026-11-21T13:03:34Z".into(),
         window: s(10.0),
         findings: Vec::new(),
-        not: Vec::new(),
+        ruled_out: Vec::new(),
         contradictions: Vec::new(),
         account: Account::default(),
         wall: None,
@@ -151,7 +151,7 @@ pub fn full() -> Document {
             .check("which clock", "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"),
         Finding::cannot_tell("irq-imbalance", Missing::not_recorded("interrupts")),
     ];
-    doc.not = vec![Not { what: "the disk".into(), evidence: "no task waited for one".into() }];
+    doc.ruled_out = vec![RuledOut { what: "the disk".into(), evidence: "no task waited for one".into() }];
     doc.account = account();
     let absent = Missing::NotInKernel { what: "irq pressure".into(), needs: "Linux 6.1".into() };
     doc.missing = vec![absent.into(), Missing::not_recorded("interrupts").into()];

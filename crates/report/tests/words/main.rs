@@ -1,4 +1,5 @@
-//! The words of the report. A golden text keeps them from drifting; after a change on purpose, copy what the test prints.
+//! The words of the report. Golden texts keep them from drifting; after a change on purpose `WHYSLOW_BLESS=1` writes them anew,
+//! and the diff says what changed.
 
 mod cpus;
 mod ends;
@@ -13,23 +14,29 @@ fn said(doc: &whyslow_model::Document, verbose: bool) -> String {
     text(doc, &Style { colour: false, verbose })
 }
 
-fn same(got: &str, want: &str) {
+/// It is the golden text of this name.
+fn same(got: &str, golden: &str) {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(golden);
+    if std::env::var_os("WHYSLOW_BLESS").is_some() {
+        std::fs::write(&file, got).unwrap();
+    }
+    let want = std::fs::read_to_string(&file).unwrap();
     assert!(got == want, "it says:\n{got}\nand should say:\n{want}");
 }
 
 #[test]
 fn a_sick_host_gets_its_account_its_causes_and_what_to_do() {
-    same(&said(&sample::full(), false), include_str!("../golden/sick.txt"));
+    same(&said(&sample::full(), false), "sick.txt");
 }
 
 #[test]
 fn verbose_adds_every_reason_and_every_cgroup() {
-    same(&said(&sample::full(), true), include_str!("../golden/verbose.txt"));
+    same(&said(&sample::full(), true), "verbose.txt");
 }
 
 #[test]
 fn an_empty_document_admits_that_it_knows_nothing() {
-    same(&said(&sample::empty(), false), include_str!("../golden/nothing.txt"));
+    same(&said(&sample::empty(), false), "nothing.txt");
 }
 
 #[test]
@@ -39,7 +46,7 @@ fn colour_changes_no_word() {
     for code in ["\x1b[0m", "\x1b[1m", "\x1b[1;31m", "\x1b[33m", "\x1b[36m", "\x1b[2m"] {
         bare = bare.replace(code, "");
     }
-    same(&bare, &said(&doc, true));
+    assert_eq!(bare, said(&doc, true));
 }
 
 #[test]
@@ -59,16 +66,17 @@ fn the_account_fits_on_one_screen() {
 #[test]
 fn much_that_is_ruled_out_is_named_in_short_and_explained_with_v() {
     let mut doc = sample::full();
-    let not = |what: &str| whyslow_model::Not { what: what.into(), evidence: format!("{what} was idle") };
-    doc.not = ["the disk", "swap", "a quota", "steal", "a clock"].map(not).to_vec();
+    let not =
+        |what: &str| whyslow_model::RuledOut { what: what.into(), evidence: format!("{what} was idle") };
+    doc.ruled_out = ["the disk", "swap", "a quota", "steal", "a clock"].map(not).to_vec();
     let short = said(&doc, false);
     assert!(
-        short.contains("not the disk, swap, a quota, steal, a clock (-v gives the evidence)\n"),
+        short.contains("Ruled out: the disk, swap, a quota, steal, a clock (-v gives the evidence)\n"),
         "{short}"
     );
-    assert!(said(&doc, true).contains("\nnot swap: swap was idle\n"));
-    doc.not.truncate(4);
-    assert!(said(&doc, false).contains("\nnot swap: swap was idle\n"));
+    assert!(said(&doc, true).contains("\nRuled out: swap: swap was idle\n"));
+    doc.ruled_out.truncate(4);
+    assert!(said(&doc, false).contains("\nRuled out: swap: swap was idle\n"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::store;
 /// A recording to compare with.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BaselineArgs {
-    /// Compare the CPUs' speed with this recording, made earlier on this host or on a twin
+    /// Compare the speed of CPUs with this recording of this host or of a twin
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 }

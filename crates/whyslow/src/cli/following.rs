@@ -7,7 +7,7 @@ use whyslow_probe::Follow;
 /// How closely to follow.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Following {
-    /// Tell each system call that takes longer: "100ms", "50us"
+    /// Report each system call that takes longer: "100ms", "50us"
     #[arg(long, value_name = "DURATION", value_parser = super::slow)]
     slow: Option<Duration>,
     /// Keep the callers' user stacks of slow calls in the recording (-o)

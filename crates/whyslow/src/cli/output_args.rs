@@ -12,18 +12,31 @@ use crate::out::{note, say};
 use crate::outcome::Outcome;
 use crate::{ending, interrupt, priority};
 
-/// How to tell it.
+/// What is printed. A new format is a function of `report`, a variant, and its arms here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: docs/json.md describes it
+    Json,
+}
+
+/// How to print it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct OutputArgs {
-    /// Print JSON (docs/json.md describes it) instead of text
-    #[arg(long)]
+    /// Output format
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    format: Format,
+    /// Print JSON: the same as --format json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Say everything: each "cannot tell" with its reason, all that was not seen, every cgroup
+    /// Show everything: evidence of what is ruled out, reasons of what cannot be told, every cgroup
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// How to tell it, and what it is compared with.
+/// How to print it, and what it is compared with.
 #[derive(Debug)]
 pub struct Compared<'t> {
     output: &'t OutputArgs,
@@ -50,8 +63,10 @@ impl Compared<'_> {
         out: &mut dyn Write,
     ) -> Result<Document> {
         let document = examine(recording, self.baseline, focus)?;
-        let how = self.output;
-        let page = if how.json { json(&document) } else { text(&document, &how.style(&io::stdout())) };
+        let page = match self.output.format() {
+            Format::Text => text(&document, &self.output.style(&io::stdout())),
+            Format::Json => json(&document),
+        };
         say(out, &page)?;
         Ok(document)
     }
@@ -64,19 +79,25 @@ impl OutputArgs {
         Compared { output: self, baseline }
     }
 
-    /// For a command whose standard output is its own: text to stderr, JSON as the last line of stdout.
+    /// For a command whose standard output is its own: text to stderr, what programs read as the last line of stdout.
     ///
     /// Nobody can know whether the command's output ended with a newline. One is always written before the document,
     /// so that its line begins at its beginning, and that the command's output, byte for byte, is all before it.
     pub fn tell_beside(&self, recording: &Recording, out: &mut dyn Write) -> Result<()> {
         let document = examine(recording, None, None)?;
-        if self.json {
-            return say(out, &format!("\n{}", json_line(&document)));
+        match self.format() {
+            Format::Json => say(out, &format!("\n{}", json_line(&document))),
+            Format::Text => {
+                let page = text(&document, &self.style(&io::stderr()));
+                // Whoever closed stderr does not want it.
+                let _ = io::stderr().write_all(page.as_bytes());
+                Ok(())
+            }
         }
-        let page = text(&document, &self.style(&io::stderr()));
-        // Whoever closed stderr does not want it.
-        let _ = io::stderr().write_all(page.as_bytes());
-        Ok(())
+    }
+
+    fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
     }
 
     fn style(&self, to: &impl IsTerminal) -> Style {

@@ -11,7 +11,7 @@ use crate::{flame, store};
 /// Files to be written.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SaveArgs {
-    /// Save the recording, too, for `whyslow report FILE`
+    /// Save the recording, for `whyslow report FILE`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -21,7 +21,7 @@ pub struct SaveArgs {
 /// A flame graph.
 #[derive(Debug, Clone, clap::Args)]
 pub struct FlameArg {
-    /// Draw the time on CPU and off CPU as flame graphs, the chains on top of the waiters
+    /// Write an on-CPU and off-CPU flame graph, with the chains on top of the waiters
     #[arg(long, value_name = "FILE.svg")]
     flame: Option<PathBuf>,
 }

@@ -9,14 +9,14 @@ use whyslow_analyze::focus::Focus;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(multiple = false)]
 pub struct SubjectArgs {
-    /// Why is this systemd unit slow? ("nginx" or "nginx.service")
-    #[arg(long, value_name = "UNIT", help_heading = "Why is this slow?")]
+    /// Focus on this systemd unit ("nginx" or "nginx.service")
+    #[arg(long, value_name = "UNIT", help_heading = "Focus")]
     unit: Option<String>,
-    /// Why is this cgroup slow? ("/web", or its folder below /sys/fs/cgroup)
-    #[arg(long, value_name = "PATH", help_heading = "Why is this slow?")]
+    /// Focus on this cgroup ("/web", or its folder below /sys/fs/cgroup)
+    #[arg(long, value_name = "PATH", help_heading = "Focus")]
     cgroup: Option<String>,
-    /// Why is this process (or thread) slow?
-    #[arg(long, value_name = "PID", help_heading = "Why is this slow?", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Focus on this process (or thread)
+    #[arg(long, value_name = "PID", help_heading = "Focus", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
 }
 

@@ -35,17 +35,17 @@ pub struct Args {
     save: SaveArgs,
 }
 
-/// TargetArgs to follow.
+/// Whom to follow.
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
 struct TargetArgs {
-    /// These processes
+    /// Processes to attach to
     #[arg(value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pids: Vec<u32>,
-    /// The processes of this cgroup and below ("/web", or its folder below /sys/fs/cgroup)
+    /// Attach to the processes of this cgroup and below ("/web", or its folder below /sys/fs/cgroup)
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
-    /// The processes of this systemd unit ("nginx" or "nginx.service")
+    /// Attach to the processes of this systemd unit ("nginx" or "nginx.service")
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
 }

@@ -19,7 +19,8 @@ pub fn run(out: &mut dyn Write) -> Result<Outcome> {
         let mark = if capability.ok { "ok    " } else { "lost  " };
         page.push_str(&paragraph(mark, &format!("{}: {}", capability.what, capability.why)));
         if !capability.ok {
-            let lost = if capability.lost.is_empty() { "nothing that this version uses" } else { capability.lost };
+            let lost =
+                if capability.lost.is_empty() { "nothing that this version uses" } else { capability.lost };
             page.push_str(&paragraph("      lost: ", lost));
         }
     }

@@ -18,7 +18,7 @@ use crate::{ending, priority, store};
 pub struct Args {
     #[command(flatten)]
     window: WindowArgs,
-    /// Where to: one file, a tar compressed with zstd
+    /// File to write: a tar compressed with zstd
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }

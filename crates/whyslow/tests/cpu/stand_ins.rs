@@ -17,7 +17,7 @@ fn made() -> Made {
 
 fn truth() -> Value {
     let mut document = stand_in::whole();
-    document["not"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
+    document["ruled_out"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
     document["account"]["by_cgroup"] = json!([{"id": "/fence/load", "tasks": 20, "cpu_s": 5.0}]);
     document["cpus"] =
         json!([{"cpu": 0, "slow": null, "million_s": 0.25}, {"cpu": 1, "slow": null, "million_s": 0.26}]);

@@ -10,8 +10,8 @@ mod exam;
 mod judge;
 mod made;
 mod outcome;
-mod testbed;
 mod stand_ins;
+mod testbed;
 
 use cell::Cell;
 use whyslow_faults::Kind;

@@ -90,7 +90,7 @@ fn truthful(made: &Made) -> Value {
     let mut causes: Vec<Value> = made.parties.iter().filter(|_| !is_quiet).map(of_party).collect();
     causes.sort_by(|a, b| b["lost_s"].as_f64().unwrap().total_cmp(&a["lost_s"].as_f64().unwrap()));
     document["findings"] = json!(causes);
-    document["not"] =
+    document["ruled_out"] =
         json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
     let of_built = made.built.iter().map(|built| &built.sight);
     let rows = made.parties.iter().map(|party| &party.sight).chain(of_built).map(row);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use whyslow_faults::lock_chain::{Leaf, Kind, Link};
+use whyslow_faults::lock_chain::{Kind, Leaf, Link};
 
 use crate::cell::Verb;
 use crate::climb::Climbed;

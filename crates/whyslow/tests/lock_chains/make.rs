@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use whyslow_faults::honest::Crowd;
-use whyslow_faults::lock_chain::{self, Ask, Leaf, Kind};
+use whyslow_faults::lock_chain::{self, Ask, Kind, Leaf};
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 use whyslow_faults::{Draw, Fence, bars};
 

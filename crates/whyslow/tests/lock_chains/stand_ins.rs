@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use whyslow_faults::lock_chain::{Leaf, Kind, Plan, Round, Link, Told};
+use whyslow_faults::lock_chain::{Kind, Leaf, Link, Plan, Round, Told};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight};
@@ -157,7 +157,7 @@ fn locks(of: &Climbed) -> Vec<Value> {
 /// What a whyslow says that looked.
 fn truthful(cell: Cell) -> (Value, i32) {
     let mut document = stand_in::whole();
-    document["not"] =
+    document["ruled_out"] =
         json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
     document["account"]["by_cgroup"] = json!([{"id": "/cc", "tasks": 9, "cpu_s": 3.0}]);
     let mut status = 0;

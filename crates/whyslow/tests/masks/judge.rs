@@ -42,7 +42,7 @@ pub fn accused<'l>(look: &'l Look, names: &[String]) -> Vec<&'l Value> {
 
 /// Where nobody is accused, masks are ruled out. Where others of the host are they cannot be.
 fn rules_out(look: &Look) -> Result<(), String> {
-    let not = said::list(&look.document, "not")?;
+    let not = said::list(&look.document, "ruled_out")?;
     let is_told = not.iter().any(|row| row["what"] == MATTER) || causes(look).next().is_some();
     if is_told { Ok(()) } else { Err(format!("{MATTER} is neither told nor ruled out")) }
 }

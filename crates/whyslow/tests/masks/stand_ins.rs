@@ -18,7 +18,7 @@ fn made(is_not_made: Option<&str>) -> Quiet {
 
 fn truth() -> Value {
     let mut document = stand_in::whole();
-    document["not"] = json!([{"what": "an affinity mask", "evidence": "e"}]);
+    document["ruled_out"] = json!([{"what": "an affinity mask", "evidence": "e"}]);
     document["account"]["by_cgroup"] = json!([{"id": "/fence/a", "tasks": 2, "cpu_s": 2.0}]);
     document
 }
@@ -45,7 +45,7 @@ fn a_cell_is_made_again_only_if_it_did_not_come_about_by_the_tests_own_clocks() 
 fn masks_that_are_neither_told_nor_ruled_out_were_not_looked_at() {
     let asked = |document: Value| made(None).judge(&trial::look(document, Verb::Exam));
     let mut document = truth();
-    document["not"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
+    document["ruled_out"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
     assert!(matches!(asked(document.clone()), Verdict::Wrong(_)));
     document["findings"] = json!([cause(RULE, &Subject::task(99, "other"), 1.0)]);
     assert_eq!(asked(document), Verdict::Passed);

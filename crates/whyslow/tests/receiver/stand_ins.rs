@@ -38,7 +38,7 @@ fn subjects() -> Vec<Subject> {
 
 fn truthful(made: &Made) -> Value {
     let mut document = stand_in::whole();
-    document["not"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
+    document["ruled_out"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
     document["account"]["by_cgroup"] = json!([{"id": "/fence/a", "tasks": 1, "cpu_s": 0.9}]);
     if made.kind != Reader::Prompt {
         let mut found = cause(RULE, &Subject::task(SENDER, "sends"), 2.4);

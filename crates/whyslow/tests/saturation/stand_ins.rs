@@ -35,7 +35,7 @@ fn children() -> Children {
 /// Somebody looked, and nothing is wrong.
 fn quiet() -> Value {
     let mut document = stand_in::whole();
-    document["not"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
+    document["ruled_out"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
     document["account"]["by_cgroup"] = json!([{"id": "/fence/a", "tasks": 10, "cpu_s": 2.0}]);
     let hops = json!([{"reason": "vfork", "who": COMM, "lost_s": 2.0}]);
     document["chains"] = json!([{"time_s": 2.0, "count": 9, "hops": hops}]);

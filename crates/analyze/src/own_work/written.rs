@@ -306,9 +306,7 @@ pub(super) fn disk_of(journal: &str) -> &str {
     }
 }
 
-/// The device at the end of a chain: "vda" of "vda (fsync), in short waits".
+/// The device at the end of a chain, where there is one.
 fn device_at_the_end(chain: &Chain) -> &str {
-    let name = chain.leaf.name.as_str();
-    let name = name.split_once(" (").map_or(name, |(device, _)| device);
-    name.split_once(',').map_or(name, |(device, _)| device)
+    chain.hops.last().and_then(|hop| hop.detail.device()).unwrap_or_default()
 }
