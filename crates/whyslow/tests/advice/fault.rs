@@ -102,8 +102,9 @@ pub fn pasted(line: &str) -> Result<String, Trouble> {
         .stdin(std::process::Stdio::null())
         .output()?;
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    // whyslow: 1 is an answer.
-    let is_answer = line.starts_with("whyslow ") && done.status.code() == Some(1);
+    // Of whyslow 1 is an answer, and of find that a process has ended meanwhile.
+    let is_answer = ["whyslow ", "find "].iter().any(|program| line.starts_with(program))
+        && done.status.code() == Some(1);
     if done.status.success() || is_answer {
         return Ok(said);
     }

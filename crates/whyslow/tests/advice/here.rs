@@ -6,10 +6,11 @@ use whyslow_faults::Kind;
 use whyslow_faults::rounds::say;
 
 use crate::fault::pasted;
-use crate::given::{self, Given};
+use crate::given::Given;
 use crate::harmless::packages;
 use crate::line::commands;
 use crate::stand::Stand;
+use crate::written::lines;
 
 /// A check, known by its rule and by how its line begins.
 struct Row {
@@ -30,8 +31,21 @@ const fn with(row: Row, needs: &'static str) -> Row {
 }
 
 const IDLE: &str = "/sys/devices/system/cpu/cpu1/cpuidle/state0";
+const TRACING: &str = "/sys/kernel/tracing/current_tracer";
 
-const ROWS: [Row; 35] = [
+const ROWS: &[Row] = &[
+    with(row("idle-policy", "fuser", &["{pid}"]), "/dev/cpu_dma_latency"),
+    row("late-cpu", "rtla hwnoise", &["CPU"]),
+    row("leftover-debugging", "bpftool prog show", &["name"]),
+    with(row("leftover-debugging", "cat /proc/sys", &[""]), "/proc/sys/kernel/lock_stat"),
+    with(row("leftover-debugging", "cat /sys/kernel/tracing/current", &["nop"]), TRACING),
+    with(row("leftover-debugging", "cat /sys/kernel/tracing/set_event", &[""]), TRACING),
+    row("leftover-debugging", "find /proc", &[""]),
+    row("monitoring-agent", "ps -e", &["ELAPSED", "{busy}"]),
+    row("pid-limit", "cat /proc/loadavg", &["/", "\n"]),
+    row("pid-limit", "ps -e", &["NLWP"]),
+    with(row("slow-cpu", "grep .", &[""]), "/sys/devices/system/cpu/cpufreq/policy0"),
+    row("slow-receiver", "nsenter", &["skmem:", "users:"]),
     row("clocksource", "cd /sys/devices/system/clock", &["current_clocksource:", "available_clocksource:"]),
     row("clocksource", "dmesg | grep", &["clocksource"]),
     with(
@@ -93,12 +107,15 @@ fn lacks(row: &Row, line: &str) -> Option<String> {
     let absent = (!Path::new(row.needs).exists()).then(|| row.needs.to_owned());
     // Nobody is killed for a test of what the kernel says of it.
     let nobody = row.rule == "oom-kill" && pasted("dmesg | grep -i 'invoked oom-killer'").is_err();
+    let no_program =
+        line.starts_with("bpftool") && pasted("bpftool prog show").is_ok_and(|all| all.is_empty());
+    let absent = absent.or(no_program.then(|| "BPF program".to_owned()));
     missing.or(absent).or(nobody.then(|| "an OOM kill".to_owned()))
 }
 
 #[test]
 fn every_check_is_run_by_a_live_test() {
-    let checks = given::all().checks;
+    let (checks, _) = lines();
     let none: Vec<&Given> =
         checks.iter().filter(|check| !is_made(check) && row_of(check).is_none()).collect();
     assert!(none.is_empty(), "what do these show? {none:#?}");
@@ -116,15 +133,15 @@ fn root_each_check_shows_on_this_host_what_it_says() {
         return say("not run: checks on this host need root");
     }
     let stand = Stand::set().unwrap();
-    let mut lines: Vec<(&Row, String)> = Vec::new();
-    for check in given::all().checks.iter().filter(|check| !is_made(check)) {
+    let mut to_run: Vec<(&Row, String)> = Vec::new();
+    for check in lines().0.iter().filter(|check| !is_made(check)) {
         let (row, line) = (row_of(check).unwrap(), stand.in_place_of(&check.line));
-        if !lines.iter().any(|(of, other)| (of.rule, other) == (row.rule, &line)) {
-            lines.push((row, line));
+        if !to_run.iter().any(|(of, other)| (of.rule, other) == (row.rule, &line)) {
+            to_run.push((row, line));
         }
     }
     let (mut wrong, mut ran) = (Vec::new(), 0);
-    for (row, line) in &lines {
+    for (row, line) in &to_run {
         if let Some(what) = lacks(row, line) {
             say(&format!("not run: check of {}: this host has no {what}: {line}", row.rule));
             continue;
@@ -141,6 +158,6 @@ fn root_each_check_shows_on_this_host_what_it_says() {
             }
         }
     }
-    say(&format!("checks on this host: {ran} of {} ran", lines.len()));
+    say(&format!("checks on this host: {ran} of {} ran", to_run.len()));
     assert!(ran >= 20 && wrong.is_empty(), "{ran} ran: {}", wrong.join("\n"));
 }

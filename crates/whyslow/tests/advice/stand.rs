@@ -50,7 +50,9 @@ impl Stand {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let client = TcpStream::connect(listener.local_addr()?)?;
         let connection = (client, listener.accept()?.0);
-        let files = (0..FILES).map(|_| File::open("/dev/null")).collect::<io::Result<_>>()?;
+        let mut files = (0..FILES).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>()?;
+        // Who has it open and writes nothing wishes nothing.
+        files.extend(File::open("/dev/cpu_dma_latency"));
         let of = |root: &str| PathBuf::from(format!("{root}{}", fence.top().path()));
         let groups = [of("/sys/fs/cgroup/pids"), of("/sys/fs/cgroup")];
         let group = groups.into_iter().find(|path| path.join("pids.max").exists());
@@ -68,6 +70,7 @@ impl Stand {
             let is_id = words.last().is_some_and(|before| ["-p", "-t", "-cp"].contains(&before.as_str()));
             words.push(match word {
                 _ if is_id => busy.clone(),
+                _ if words.last().is_some_and(|before| before == "id") => program(),
                 "vda" => disk(),
                 group if group.starts_with("/sys/fs/cgroup/build") => self.group.display().to_string(),
                 file => self.of_our_process(file),
@@ -89,6 +92,7 @@ impl Stand {
     /// A word that a check must print, with our names.
     pub fn named(&self, word: &str) -> String {
         let me = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        let word = word.replace("{pid}", &std::process::id().to_string());
         word.replace("{busy}", "bash").replace("{me}", me.trim()).replace("{waiting}", WAITING)
     }
 }
@@ -137,6 +141,13 @@ fn waiting_thread() -> String {
         |path: &PathBuf| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == WAITING);
     let found = tasks.filter(is_it).find_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     found.unwrap_or_default()
+}
+
+/// The id of some BPF program.
+fn program() -> String {
+    let all = Command::new("bpftool").args(["prog", "show"]).output().map(|done| done.stdout);
+    let text = String::from_utf8_lossy(&all.unwrap_or_default()).into_owned();
+    text.split(':').next().unwrap_or_default().to_owned()
 }
 
 /// One that is not made of memory or files.
