@@ -32,10 +32,12 @@ const fn with(row: Row, needs: &'static str) -> Row {
 
 const IDLE: &str = "/sys/devices/system/cpu/cpu1/cpuidle/state0";
 const TRACING: &str = "/sys/kernel/tracing/current_tracer";
+/// Of kernels with the tracers that rtla uses.
+const OSNOISE: &str = "/sys/kernel/tracing/osnoise";
 
 const ROWS: &[Row] = &[
     with(row("idle-policy", "fuser", &["{pid}"]), "/dev/cpu_dma_latency"),
-    row("late-cpu", "rtla hwnoise", &["CPU"]),
+    with(row("late-cpu", "rtla hwnoise", &["CPU"]), OSNOISE),
     row("leftover-debugging", "bpftool prog show", &["name"]),
     with(row("leftover-debugging", "cat /proc/sys", &[""]), "/proc/sys/kernel/lock_stat"),
     with(row("leftover-debugging", "cat /sys/kernel/tracing/current", &["nop"]), TRACING),
@@ -64,7 +66,7 @@ const ROWS: &[Row] = &[
     row("irq-imbalance", "cat /proc/interrupts", &["CPU0", "LOC:"]),
     row("irq-imbalance", "mpstat", &["%irq", "%soft"]),
     row("irqs-off", "cat /proc/", &["kernel_clone"]),
-    row("irqs-off", "rtla timerlat", &["IRQ"]),
+    with(row("irqs-off", "rtla timerlat", &["IRQ"]), OSNOISE),
     with(row("late-cpu", "grep . /sys/devices", &["latency:", "usage:", "disable:"]), IDLE),
     row("leftover-debugging", "cat /proc/cmdline", &["="]),
     row("load-average", "ps -eLo", &["{waiting}"]),

@@ -24,8 +24,11 @@ fn parsed(line: &str) -> Result<(), String> {
     if done.status.success() && said.is_empty() { Ok(()) } else { Err(format!("{line}: {said}")) }
 }
 
+/// What a line must be.
+type IsRight = fn(&str) -> Result<(), String>;
+
 /// Those of which one of these is not true.
-fn wrong(all: &[Given], is_right: &[&dyn Fn(&str) -> Result<(), String>]) -> Vec<String> {
+fn wrong(all: &[Given], is_right: &[IsRight]) -> Vec<String> {
     let of = |given: &Given| {
         let why: Vec<String> = is_right.iter().filter_map(|is_right| is_right(&given.line).err()).collect();
         (!why.is_empty()).then(|| format!("{} ({}): {}", given.case, given.rule, why.join("; ")))
@@ -40,14 +43,14 @@ fn changes(line: &str) -> Result<(), String> {
 #[test]
 fn every_check_is_a_line_of_a_shell_and_only_reads() {
     let (checks, _) = written::lines();
-    let wrong = wrong(&checks, &[&parsed, &can_be_pasted, &only_reads]);
+    let wrong = wrong(&checks, &[parsed, can_be_pasted, only_reads]);
     assert!(checks.len() > 50 && wrong.is_empty(), "of {}: {wrong:#?}", checks.len());
 }
 
 #[test]
 fn every_fix_and_every_undo_is_a_line_of_a_shell_and_changes_something() {
     let (_, fixes) = written::lines();
-    let wrong = wrong(&fixes, &[&parsed, &can_be_pasted, &changes]);
+    let wrong = wrong(&fixes, &[parsed, can_be_pasted, changes]);
     assert!(fixes.len() > 40 && wrong.is_empty(), "of {}: {wrong:#?}", fixes.len());
 }
 

@@ -46,6 +46,9 @@ impl Source {
     }
 }
 
+/// A block, and the lines that belong into it.
+pub type Other = (Block, Vec<String>);
+
 /// All blocks of a document.
 pub fn blocks(document: &str) -> Vec<Block> {
     let (mut found, mut open): (Vec<Block>, Option<Block>) = (Vec::new(), None);
@@ -72,9 +75,9 @@ pub fn blocks(document: &str) -> Vec<Block> {
 }
 
 /// The document with other lines in these blocks.
-pub fn rewritten(document: &str, texts: &[(Block, Vec<String>)]) -> String {
+pub fn rewritten(document: &str, texts: &[Other]) -> String {
     let mut lines: Vec<String> = document.lines().map(str::to_owned).collect();
-    let mut last_first: Vec<&(Block, Vec<String>)> = texts.iter().collect();
+    let mut last_first: Vec<&Other> = texts.iter().collect();
     last_first.sort_by_key(|(block, _)| std::cmp::Reverse(block.at));
     for (block, text) in last_first {
         lines.splice(block.at..block.at + block.lines.len(), text.iter().cloned());

@@ -10,7 +10,7 @@ mod print;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use block::{Block, blocks, rewritten};
+use block::{Block, Other, blocks, rewritten};
 use print::{printed, root};
 
 const WRITE: &str = "WHYSLOW_WRITE_SESSIONS";
@@ -41,7 +41,7 @@ fn documents() -> Vec<String> {
 }
 
 /// The blocks of a document that are not as they are printed, with what is printed; and how many were looked at.
-fn differences(name: &str, document: &str) -> Result<(Vec<(Block, Vec<String>)>, usize), String> {
+fn differences(name: &str, document: &str) -> Result<(Vec<Other>, usize), String> {
     let (mut wrong, mut looked) = (Vec::new(), 0);
     for block in blocks(document) {
         let first = block.lines.first().map_or("", String::as_str);
@@ -112,7 +112,7 @@ fn a_session_with_one_other_word_is_told() {
         for block in blocks(&document).iter().filter(|block| block.source.is_some()) {
             // Not of the commands: of these it is another question which recording is theirs.
             let answers = (0..block.lines.len()).filter(|at| !block.lines[*at].starts_with("$ "));
-            let last = answers.clone().filter(|at| !block.lines[*at].is_empty()).last();
+            let last = answers.clone().rfind(|at| !block.lines[*at].is_empty());
             for at in answers.step_by(7).chain(last) {
                 let Some(word) = block.lines[at].split_whitespace().last() else { continue };
                 let mut lines = block.lines.clone();
