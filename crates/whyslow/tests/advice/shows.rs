@@ -19,13 +19,18 @@ pub fn shows(kind: Kind, finding: &Value, all: &[Shown]) -> Result<(), String> {
     let [shown] = all else { return Err(format!("{} checks", all.len())) };
     match kind {
         Kind::CpuQuota => rises(shown, "nr_throttled"),
-        // Before v5.9 there was one for files and memory together.
-        Kind::MemoryLimit => rises(shown, "workingset_refault"),
-        Kind::SwapIn => rises(shown, "pgmajfault").and_then(|()| rises(shown, "pswpin")),
+        Kind::MemoryLimit => rises(shown, named(finding)),
+        Kind::SwapIn => rises(shown, named(finding)).and_then(|()| rises(shown, "pswpin")),
         Kind::CpuPinned => is_its_mask(finding, shown),
         Kind::BlkioThrottle => is_its_limit(finding, shown),
         Kind::ListenOverflow => is_full(finding, shown),
     }
+}
+
+/// The counter that a check says will rise: its first word.
+fn named(finding: &Value) -> &str {
+    let text = finding["check"][0]["text"].as_str().unwrap_or("");
+    text.split(' ').next().filter(|name| name.contains("fault")).unwrap_or("?")
 }
 
 /// The sum of the counters whose names begin so.
@@ -99,7 +104,9 @@ mod tests {
             Kind::CpuPinned => json!({"culprit": {"id": "cpu1"}}),
             Kind::BlkioThrottle => json!({"fixes": [{"text": "raise it (undo: echo '254:0 99' > /x)"}]}),
             Kind::ListenOverflow => json!({"fixes": [{"text": "raise the backlog (now 16)"}]}),
-            _ => json!({}),
+            Kind::MemoryLimit => json!({"check": [{"text": "workingset_refault_file rises"}]}),
+            Kind::SwapIn => json!({"check": [{"text": "pgmajfault rises, and so does pswpin"}]}),
+            Kind::CpuQuota => json!({}),
         }
     }
 
