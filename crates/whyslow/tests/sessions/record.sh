@@ -1,7 +1,8 @@
 #!/bin/bash
 # Makes the recordings of the sessions anew, in a guest, where nothing else is: as root of the repository
 #   lab boot 6.12 --vcpus 4 -- bash $PWD/crates/whyslow/tests/sessions/record.sh $PWD/PATH/TO/whyslow
-# They come out on the console, in base64: `base64 -d`, `zstd -d`, `zstd -19`.
+# They come out on the console, in base64: `base64 -d`, `zstd -d`, `zstd -19`. A recording may have 100 kB: of `pipeline` the table
+# `gaps` is left out, which what is shown of it does not need.
 set -u
 hostname web-1
 cp "$1" /tmp/whyslow
