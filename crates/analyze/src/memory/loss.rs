@@ -164,6 +164,11 @@ pub fn is_v1(cgroup: &Cgroup) -> bool {
     cgroup.id >> 56 != 0
 }
 
+/// The counter of memory.stat that counts what its children did, too: on v1 those have names of their own.
+pub fn counter(cgroup: &Cgroup, name: &str) -> String {
+    if is_v1(cgroup) { format!("total_{name}") } else { name.to_owned() }
+}
+
 /// Its limit, and whether it is memory.high: the lower of the two holds.
 pub fn limit_of(cgroup: &Cgroup) -> Option<(u64, bool)> {
     let memory = cgroup.memory.as_ref()?;

@@ -75,7 +75,7 @@ fn finding(clock: &Clocksource, why: Option<String>, cpu: Option<Duration>) -> F
         .by(Culprit::new(SubjectKind::Kernel, current, format!("clocksource {current}")).at_file(FILE))
         .check(
             "which clock is in use, which are on offer",
-            "grep . /sys/devices/system/clocksource/clocksource0/*_clocksource",
+            "cd /sys/devices/system/clocksource/clocksource0 && grep . current_clocksource available_clocksource",
         )
         .check("why the kernel left the tsc", "dmesg | grep -i -e clocksource -e tsc");
     f.cpu = cpu.filter(|time| !time.is_zero());

@@ -20,7 +20,6 @@ use crate::cpu::loss::{FairShareModel, LEFT_OVER, Lift, Loss, Room};
 use crate::hashing::Table;
 use crate::names;
 use crate::parse::cpulist;
-use crate::shell::quoted;
 
 /// The rule.
 pub const RULE: Rule = Rule {
@@ -224,7 +223,7 @@ fn finding(
         .hop(Hop::new(Reason::Runnable, who(world, members, &busy, &victim), behind, TaskState::Runnable, loss.likely).times(loss.waits, loss.worst))
         .check("the mask of one of the tasks", command!("taskset -cp {}", pid))
         .fix(
-            format!("let them use all CPUs, if the binding is not deliberate (undo: taskset -acp {} PID; or the cpuset's cpus)", quoted(mask)),
+            format!("let them use all CPUs, if the binding is not deliberate; if it is a cpuset's, change its cpus (undo: {})", &*command!("taskset -acp {} {}", mask, tgid)),
             command!("taskset -acp {} {}", world.allowed().common().list(), tgid),
         ))
 }

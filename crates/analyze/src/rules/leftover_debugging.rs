@@ -10,7 +10,6 @@ use whyslow_model::{Culprit, Finding, Missing, Share, Subject, SubjectKind, comm
 
 use super::Rule;
 use crate::Evidence;
-use crate::shell::quoted;
 
 pub const RULE: Rule = Rule {
     id: "leftover-debugging",
@@ -118,7 +117,10 @@ fn tracer(ev: &Evidence<'_>) -> Vec<Finding> {
             risk(&tracer, format!("the tracer {tracer:?} is on"))
                 .check("nop is off", command!("cat /{}/current_tracer", dir))
                 .fix(
-                    format!("turn it off; undo: echo {}", quoted(&tracer)),
+                    format!(
+                        "turn it off (undo: {})",
+                        &*command!("echo {} > /{}/current_tracer", tracer, dir)
+                    ),
                     command!("echo nop > /{}/current_tracer", dir),
                 ),
         );

@@ -53,6 +53,14 @@ fn fires_on_tracers_and_options() {
 }
 
 #[test]
+fn undoing_puts_the_tracer_back() {
+    let files = [("sys/kernel/tracing/current_tracer", "function\n")];
+    let found = check(&Evidence::of(&host(&files, Some(vec![])))).unwrap();
+    let undo = "(undo: echo function > /sys/kernel/tracing/current_tracer)";
+    assert!(found[0].fixes[0].text.ends_with(undo), "{:?}", found[0].fixes);
+}
+
+#[test]
 fn is_quiet_on_a_tidy_host() {
     let files = [
         ("proc/cmdline", "quiet mitigations=auto\n"),

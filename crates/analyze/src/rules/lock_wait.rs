@@ -18,8 +18,8 @@ use super::Rule;
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
-use crate::own_work::{OwnWork, Whose, blamed};
 use crate::names;
+use crate::own_work::{OwnWork, Whose, blamed};
 use crate::wait_reasons::{self, Class};
 
 /// The rule.
@@ -183,7 +183,7 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
         .by(cause.chain.leaf.clone())
         .check(
             "who waits in the kernel now, and in which function",
-            "ps -eo pid,state,wchan:40,comm | awk '$2 == \"D\"'",
+            "ps -eLo pid,lwp,state,wchan:40,comm | awk '$3 == \"D\"'",
         )
         .check("whom each waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain = cause.chain.hops.clone();

@@ -14,7 +14,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, RuledOut, Share
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
-use crate::memory::loss::{Limited, is_v1};
+use crate::memory::loss::{Limited, counter, is_v1};
 use crate::names;
 use crate::shell::quoted;
 
@@ -181,7 +181,10 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
             Some(worst),
             Some(l.work.limit_reclaims),
         ))
-        .check("workingset_refault_file rises", command!("grep refault {}", format!("{files}/memory.stat")))
+        .check(
+            format!("{} rises", counter(l.cgroup, "workingset_refault_file")),
+            command!("grep refault {}", format!("{files}/memory.stat")),
+        )
         .fix(
             format!(
                 "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
@@ -259,6 +262,7 @@ mod tests {
         assert_eq!(found[0].title, "it read 352 MiB again that its memory limit of 64 MiB had evicted");
         let culprit = found[0].culprit.clone().unwrap();
         assert_eq!(culprit.file.as_deref(), Some("/sys/fs/cgroup/memory/web/memory.limit_in_bytes"));
+        assert_eq!(found[0].check[0].text, "total_workingset_refault_file rises");
     }
 
     #[test]

@@ -161,8 +161,11 @@ fn finding(ev: &Evidence<'_>, reader: &Reader) -> Finding {
     f.cpu = Some(*time);
     f = if reader.pids.len() == 1 {
         f.check(
-            "which files, how often, how long",
-            command!("timeout 5 strace -f -c -y -e trace=openat,read,getdents64 -p {}", pid),
+            "which files, how often, how long (calls, seconds, file)",
+            command!(
+                "timeout 5 strace -f -y -T -e trace=read,pread64,getdents64 -p {} 2>&1 | awk -F'[<>]' '4 < NF {{ n[$2]++; s[$2] += $(NF-1) }} END {{ for (f in n) print n[f], s[f], f }}' | sort -rn | head -20",
+                pid
+            ),
         )
     } else {
         f.check("who starts it", "ps -e -o ppid,pid,etimes,args --sort=etimes | head -30")

@@ -209,7 +209,13 @@ impl<'r> Spinner<'r> {
                 format!("the threads that spin: {}", names.join(", ")),
                 command!("top -H -b -n 1 -p {} | head -30", tgid),
             )
-            .check("the code that one of them runs", command!("timeout 5 perf top -t {}", thread));
+            .check(
+                "the code that one of them runs",
+                command!(
+                    "perf record -q -N -o - -t {} -- sleep 5 | perf report -q --stdio -i - | head -30",
+                    thread
+                ),
+            );
         let judge = "Judge it by the answer times of what it serves, before and after, not by its CPU use alone: spinning may \
                      have bought shorter answers";
         match self.runtime {

@@ -13,7 +13,7 @@ use super::Rule;
 use super::memory_limit::{file_of, files, nested};
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
-use crate::memory::loss::Limited;
+use crate::memory::loss::{Limited, counter};
 use crate::names;
 use crate::shell::quoted;
 
@@ -108,7 +108,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
             l.work.limit_reclaims,
         ))
         .check(
-            "pgmajfault rises, and so does pswpin of the host",
+            format!("{} rises, and so does pswpin of the host", counter(l.cgroup, "pgmajfault")),
             command!("grep pgmajfault {}; grep pswp /proc/vmstat", format!("{files}/memory.stat")),
         )
         .fix(
@@ -151,6 +151,7 @@ mod tests {
             found[0].title,
             "it swapped 195 MiB in again, for its memory limit of 64 MiB is too small"
         );
+        assert_eq!(found[0].check[0].text, "total_pgmajfault rises, and so does pswpin of the host");
     }
 
     #[test]

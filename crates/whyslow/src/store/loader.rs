@@ -108,7 +108,8 @@ impl Loader {
 
     fn take_table(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
         let name = path.strip_prefix("tables/").and_then(|name| name.strip_suffix(".ndjson"));
-        let Some((_, slot)) = name.and_then(|name| tables::slot(&mut self.tables, name)) else {
+        let Some((_, slot)) = name.and_then(|name| tables::slot(&mut self.tables, names::of_table(name)))
+        else {
             return Ok(());
         };
         let row = slot.row_size();

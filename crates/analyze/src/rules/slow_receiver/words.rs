@@ -148,7 +148,7 @@ pub(super) fn advice(mut found: Finding, case: &Case<'_>) -> Finding {
     }
     found = found.check(
         "PruneCalled, TCPRcvCollapsed, TCPToZeroWindowAdv and RcvbufErrors must rise",
-        "nstat -z TcpExtPruneCalled TcpExtTCPRcvCollapsed TcpExtTCPToZeroWindowAdv UdpRcvbufErrors",
+        "nstat -asz TcpExtPruneCalled TcpExtTCPRcvCollapsed TcpExtTCPToZeroWindowAdv UdpRcvbufErrors",
     );
     match &case.slow {
         Some(slow) => found = slow_cpu::fixes(found, slow),

@@ -1,0 +1,148 @@
+//! Whether what a check prints is what its finding says. Pure.
+
+use serde_json::Value;
+use whyslow_faults::Kind;
+
+/// A check that was run twice, some time apart.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The command.
+    pub line: String,
+    /// What it printed.
+    pub before: String,
+    /// And then.
+    pub after: String,
+}
+
+/// The checks of a finding about this fault show it.
+pub fn shows(kind: Kind, finding: &Value, all: &[Shown]) -> Result<(), String> {
+    let [shown] = all else { return Err(format!("{} checks", all.len())) };
+    match kind {
+        Kind::CpuQuota => rises(shown, "nr_throttled"),
+        Kind::MemoryLimit => rises(shown, named(finding)),
+        Kind::SwapIn => rises(shown, named(finding)).and_then(|()| rises(shown, "pswpin")),
+        Kind::CpuPinned => is_its_mask(finding, shown),
+        Kind::BlkioThrottle => is_its_limit(finding, shown),
+        Kind::ListenOverflow => is_full(finding, shown),
+    }
+}
+
+/// The counter that a check says will rise: its first word.
+fn named(finding: &Value) -> &str {
+    let text = finding["check"][0]["text"].as_str().unwrap_or("");
+    text.split(' ').next().filter(|name| name.contains("fault")).unwrap_or("?")
+}
+
+/// The sum of the counters whose names begin so.
+fn count(text: &str, name: &str) -> Option<u64> {
+    let of = |line: &str| line.strip_prefix(name)?.split_whitespace().last()?.parse::<u64>().ok();
+    let all: Vec<u64> = text.lines().filter_map(of).collect();
+    (!all.is_empty()).then(|| all.iter().sum())
+}
+
+fn rises(shown: &Shown, name: &str) -> Result<(), String> {
+    match (count(&shown.before, name), count(&shown.after, name)) {
+        (Some(before), Some(after)) if after > before => Ok(()),
+        (before, after) => Err(format!("{}: {name} does not rise: {before:?}, {after:?}", shown.line)),
+    }
+}
+
+/// "pid 7's current affinity list: 1".
+fn is_its_mask(finding: &Value, shown: &Shown) -> Result<(), String> {
+    let told = finding["culprit"]["id"].as_str().and_then(|id| id.strip_prefix("cpu")).unwrap_or("?");
+    let seen = shown.after.trim().rsplit(' ').next().unwrap_or("");
+    if told == seen { Ok(()) } else { Err(format!("the mask is told as {told}")) }
+}
+
+/// The line of the limit is what undoes the fix; and the device is in the list of devices.
+fn is_its_limit(finding: &Value, shown: &Shown) -> Result<(), String> {
+    let text = finding["fixes"][0]["text"].as_str().unwrap_or("");
+    let line =
+        text.split_once("echo '").and_then(|(_, rest)| rest.split_once('\'')).map_or("?", |(line, _)| line);
+    let device = line.split(' ').next().unwrap_or("?");
+    let (limits, devices) = shown.after.split_once("NAME").ok_or("no list of devices")?;
+    let is_limited = limits.lines().any(|row| row == line);
+    let is_listed = devices.split_whitespace().any(|word| word == device);
+    if is_limited && is_listed { Ok(()) } else { Err(format!("{line:?} is not in it")) }
+}
+
+/// "LISTEN 17 16 ...": more are queued than may be; drops are counted; and the limit is that of the advice.
+fn is_full(finding: &Value, shown: &Shown) -> Result<(), String> {
+    let rows = [&shown.before, &shown.after];
+    let columns = |text: &&String| {
+        let row = text.lines().find(|row| row.starts_with("LISTEN"))?.split_whitespace().collect::<Vec<_>>();
+        Some((row.get(1)?.parse::<u64>().ok()?, row.get(2)?.parse::<u64>().ok()?))
+    };
+    let queues: Vec<(u64, u64)> = rows.iter().filter_map(columns).collect();
+    if !queues.iter().any(|(queued, limit)| queued >= limit) {
+        return Err(format!("no queue is full: {queues:?}"));
+    }
+    let drops = |text: &String| {
+        let after = text.split("skmem:(").nth(1)?.split(')').next()?.rsplit(",d").next()?;
+        after.parse::<u64>().ok()
+    };
+    let limit = queues.first().map_or(0, |(_, limit)| *limit);
+    let is_told = finding["fixes"].to_string().contains(&format!("(now {limit})"));
+    match drops(&shown.after) {
+        Some(1..) if is_told => Ok(()),
+        drops => Err(format!("drops {drops:?}, limit {limit}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shown(before: &str, after: &str) -> Vec<Shown> {
+        vec![Shown { line: String::new(), before: before.to_owned(), after: after.to_owned() }]
+    }
+
+    fn told(kind: Kind) -> Value {
+        match kind {
+            Kind::CpuPinned => json!({"culprit": {"id": "cpu1"}}),
+            Kind::BlkioThrottle => json!({"fixes": [{"text": "raise it (undo: echo '254:0 99' > /x)"}]}),
+            Kind::ListenOverflow => json!({"fixes": [{"text": "raise the backlog (now 16)"}]}),
+            Kind::MemoryLimit => json!({"check": [{"text": "workingset_refault_file rises"}]}),
+            Kind::SwapIn => json!({"check": [{"text": "pgmajfault rises, and so does pswpin"}]}),
+            Kind::CpuQuota => json!({}),
+        }
+    }
+
+    #[test]
+    fn what_shows_it_is_told_from_what_does_not() {
+        let listen =
+            |queued: u64, drops: u64| format!("State\nLISTEN {queued} 16 *:1 *:*\n skmem:(r0,f0,d{drops})\n");
+        let cases = [
+            (Kind::CpuQuota, "nr_throttled 1".to_owned(), "nr_throttled 2".to_owned()),
+            (
+                Kind::MemoryLimit,
+                "workingset_refault_file 1".to_owned(),
+                "workingset_refault_file 9".to_owned(),
+            ),
+            (Kind::SwapIn, "pgmajfault 1\npswpin 1".to_owned(), "pgmajfault 2\npswpin 2".to_owned()),
+            (Kind::CpuPinned, String::new(), "pid 7's current affinity list: 1\n".to_owned()),
+            (Kind::BlkioThrottle, String::new(), "254:0 99\nNAME MAJ:MIN\nvda 254:0\n".to_owned()),
+            (Kind::ListenOverflow, listen(17, 1), listen(17, 2)),
+        ];
+        for (kind, before, after) in cases {
+            assert_eq!(shows(kind, &told(kind), &shown(&before, &after)), Ok(()), "{kind:?}");
+            assert!(shows(kind, &told(kind), &shown("", "")).is_err(), "{kind:?}");
+            assert!(shows(kind, &told(kind), &[]).is_err(), "{kind:?}");
+            assert!(
+                shows(kind, &told(kind), &shown(&after, &before)).is_err() || kind == Kind::ListenOverflow
+            );
+        }
+        let other = [
+            (Kind::CpuPinned, "pid 7's current affinity list: 0,1\n".to_owned()),
+            (Kind::BlkioThrottle, "254:0 98\nNAME MAJ:MIN\nvda 254:0\n".to_owned()),
+            (Kind::BlkioThrottle, "254:0 99\nNAME MAJ:MIN\nvda 254:16\n".to_owned()),
+            (Kind::ListenOverflow, listen(3, 2)),
+            (Kind::ListenOverflow, listen(17, 0)),
+        ];
+        for (kind, after) in other {
+            assert!(shows(kind, &told(kind), &shown(&after, &after)).is_err(), "{kind:?}: {after}");
+        }
+    }
+}
