@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_circles_are_told() {
+    fn strangers_and_circles_are_reported() {
         let index = index(DEP, "");
         assert!(index.resolve("nosuch").is_err_and(|reason| reason.contains("no module nosuch")));
         assert!(index.resolve("one").is_err_and(|reason| reason.contains("needs itself")));

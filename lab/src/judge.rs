@@ -12,7 +12,7 @@ use crate::testbed::with_names;
 
 mod document;
 
-use document::{gather, has, items, ratio_of, rule_of, time_of, told, words_of};
+use document::{gather, has, items, ratio_of, reported, rule_of, time_of, words_of};
 
 /// How one run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +154,7 @@ fn false_accusation(script: &Script, ran: &RunFacts, document: &Value) -> Option
         (never.any_cause && !is_allowed) || is_refused || !is_covered(cause)
     });
     match accusation {
-        Some(cause) => Some(told(Section::Causes, cause) + &not_asked(script, ran, cause)),
+        Some(cause) => Some(reported(Section::Causes, cause) + &not_asked(script, ran, cause)),
         None => never_named(never, ran, document).or_else(|| other_cpu(script, ran, document)),
     }
 }
@@ -184,7 +184,7 @@ fn other_cpu(script: &Script, ran: &RunFacts, document: &Value) -> Option<String
     };
     let cpus = items(Section::Cpus, document);
     let other = cpus.into_iter().find(|cpu| script.never.other_cpus && !is_asked(cpu))?;
-    Some(told(Section::Cpus, other))
+    Some(reported(Section::Cpus, other))
 }
 
 fn never_named(never: &Never, ran: &RunFacts, document: &Value) -> Option<String> {
@@ -192,7 +192,7 @@ fn never_named(never: &Never, ran: &RunFacts, document: &Value) -> Option<String
     let is_in = |name: &String, section: Section| {
         let name = facts.iter().fold(name.clone(), |name, facts| with_names(&name, &facts.names));
         let item = items(section, document).into_iter().find(|item| has(&words_of(item), &name))?;
-        Some(format!("{name} is named: {}", told(section, item)))
+        Some(format!("{name} is named: {}", reported(section, item)))
     };
     let in_causes = never.in_causes.iter().chain(&never.names).find_map(|name| is_in(name, Section::Causes));
     in_causes.or_else(|| never.names.iter().find_map(|name| is_in(name, Section::Chains)))
@@ -202,18 +202,18 @@ fn never_named(never: &Never, ran: &RunFacts, document: &Value) -> Option<String
 fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), String> {
     let all = items(answer.section, document);
     let Some(rank) = all.iter().position(|item| is_it(answer, facts, item)) else {
-        let first: Vec<String> = all.iter().take(3).map(|item| told(answer.section, item)).collect();
+        let first: Vec<String> = all.iter().take(3).map(|item| reported(answer.section, item)).collect();
         return Err(format!("{} is in no item of {:?}: {first:?}", asked(answer, facts), answer.section));
     };
     if rank >= answer.rank {
-        let above = all.first().map(|item| told(answer.section, item)).unwrap_or_default();
+        let above = all.first().map(|item| reported(answer.section, item)).unwrap_or_default();
         return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
     }
     right_ratio(answer, facts, document)?;
     right_limits(answer, facts, all[rank])?;
     let Some([least, most]) = answer.lost else { return Ok(()) };
     let (low, high) = facts.lost_s.ok_or("its fault tells no time")?;
-    let lost = time_told(answer, facts, document);
+    let lost = time_reported(answer, facts, document);
     if lost >= low * least && lost <= high * most {
         return Ok(());
     }
@@ -239,31 +239,34 @@ fn right_ratio(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), S
     let truth = facts.names.get(RATIO).and_then(|text| text.parse::<f64>().ok());
     let truth = truth.ok_or("its fault tells no ratio")?;
     let all = items(answer.section, document);
-    let mut told: Vec<f64> =
+    let mut reported: Vec<f64> =
         all.into_iter().filter(|item| is_it(answer, facts, item)).filter_map(ratio_of).collect();
-    told.sort_by(f64::total_cmp);
-    let told = told.get(told.len() / 2).copied().unwrap_or(0.0);
-    if told >= truth * least && told <= truth * most {
+    reported.sort_by(f64::total_cmp);
+    let reported = reported.get(reported.len() / 2).copied().unwrap_or(0.0);
+    if reported >= truth * least && reported <= truth * most {
         return Ok(());
     }
-    Err(format!("{}: {told:.2} times slower is told, {truth:.2} by its own clock", asked(answer, facts)))
+    Err(format!(
+        "{}: {reported:.2} times slower is reported, {truth:.2} by its own clock",
+        asked(answer, facts)
+    ))
 }
 
-/// One loss may be told in parts: by victim, by the ways that a chain takes.
-fn time_told(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
+/// One loss may be reported in parts: by victim, by the ways that a chain takes.
+fn time_reported(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
     let all = items(answer.section, document);
     let alike = all.into_iter().filter(|item| is_it(answer, facts, item));
     alike.filter_map(|item| time_of(answer.section, item)).fold(0.0, |sum, time| sum + time)
 }
 
-/// Of each answer that asks for a time: what was told, by the middle of what the victims' clock says.
+/// Of each answer that asks for a time: what was reported, by the middle of what the victims' clock says.
 #[must_use]
-pub fn told_to_true(script: &Script, ran: &RunFacts, document: &Value) -> Vec<f64> {
+pub fn reported_to_true(script: &Script, ran: &RunFacts, document: &Value) -> Vec<f64> {
     let one = |answer: &Answer| {
         let facts = ran.faults.get(answer.of)?;
         let (low, high) = facts.lost_s.filter(|_| answer.lost.is_some())?;
         let middle = (low + high) / 2.0;
-        (middle > 0.0).then(|| time_told(answer, facts, document) / middle)
+        (middle > 0.0).then(|| time_reported(answer, facts, document) / middle)
     };
     script.answer.iter().filter_map(one).collect()
 }

@@ -68,7 +68,7 @@ fn what_is_asked_is_found() {
 }
 
 #[test]
-fn what_is_not_told_or_not_told_right_is_missed() {
+fn what_is_not_reported_or_not_reported_right_is_missed() {
     let missed = |causes: &[Value]| verdict(&asks("\n[never]\n"), causes).word();
     assert_eq!(missed(&[]), "missed");
     assert_eq!(missed(&[cause("cpu-quota", "/abc/def", 5.0)]), "missed");

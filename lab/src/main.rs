@@ -111,11 +111,11 @@ fn main() -> ExitCode {
     }
     let args: Vec<OsString> = std::env::args_os().collect();
     if let Some(name) = init::asked_for_module(&args) {
-        return told(guest_modules::load(&name).map(|()| ExitCode::SUCCESS));
+        return reported(guest_modules::load(&name).map(|()| ExitCode::SUCCESS));
     }
     testbed::cases::become_if_asked();
     interrupt::listen();
-    told(match Cli::parse().verb {
+    reported(match Cli::parse().verb {
         Verb::Fetch { kernels } => Ok(fetch(&kernels)),
         Verb::Boot(asked) => boot(asked),
         Verb::Run(asked) => rounds::run(&asked),
@@ -132,7 +132,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn told(done: Result<ExitCode, Trouble>) -> ExitCode {
+fn reported(done: Result<ExitCode, Trouble>) -> ExitCode {
     done.unwrap_or_else(|trouble| {
         eprintln!("lab: {trouble}");
         ExitCode::from(NOT_RUN)

@@ -28,7 +28,7 @@ pub struct Asked {
 
 /// Of the required cells so many must be proven: a host may be disturbed now and then, not always.
 const ENOUGH_PERCENT: usize = 95;
-/// Of why a cell was not proven so many characters are told: the log may be gone when somebody asks.
+/// Of why a cell was not proven so many characters are reported: the log may be gone when somebody asks.
 const WORDS: usize = 600;
 /// Suites that note their cells. Where one noted nothing, nothing was proven.
 const SUITES: [&str; 4] = ["live", "lock_chains", "spin", "lab"];
@@ -89,12 +89,12 @@ fn panics(log: &str) -> Vec<String> {
     let lines: Vec<&str> = log.lines().collect();
     let begins = |line: &str| line.starts_with("thread '") && line.contains("panicked at ");
     let at = (0..lines.len()).filter(|i| begins(lines[*i]));
-    let told = at.map(|i| {
+    let reported = at.map(|i| {
         let said = lines[i + 1..].iter().take_while(|line| !line.is_empty() && !line.starts_with("note: "));
         let all: Vec<&str> = std::iter::once(lines[i]).chain(said.copied()).collect();
         all.join(" / ").chars().take(WORDS).collect()
     });
-    told.collect()
+    reported.collect()
 }
 
 fn noted(suite: &str, ended: Ended, why: &str) -> Row {
@@ -266,12 +266,15 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
 ";
 
     #[test]
-    fn a_panic_is_told_with_its_place_and_words() {
+    fn a_panic_is_reported_with_its_place_and_words() {
         let log = "---- a::root_b stdout ----\n\nthread 'a::root_b' (7) panicked at crates/x.rs:46:5:\nassertion `left == right` failed: \
                    looked\n  left: Some(2)\n right: Some(0)\nnote: run with `RUST_BACKTRACE=1`\n\nfailures:\n";
-        let told = panics(log);
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("crates/x.rs:46:5") && told[0].ends_with("right: Some(0)"), "{told:?}");
+        let reported = panics(log);
+        assert_eq!(reported.len(), 1);
+        assert!(
+            reported[0].contains("crates/x.rs:46:5") && reported[0].ends_with("right: Some(0)"),
+            "{reported:?}"
+        );
         assert!(panics(LOG).is_empty());
     }
 

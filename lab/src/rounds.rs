@@ -12,7 +12,7 @@ use whyslow_faults::proven;
 use whyslow_faults::{Draw, draw, host};
 
 use crate::child::{Owned, Waited};
-use crate::judge::{Cost, Verdict, judge, told_to_true};
+use crate::judge::{Cost, Verdict, judge, reported_to_true};
 use crate::machine::{Ended, Hardware};
 use crate::plan::{DOCUMENT, PLAN, Plan, RUN_FACTS, RunFacts};
 use crate::scenario::{Scenario, Script};
@@ -174,7 +174,7 @@ impl Runner {
             seconds: 0.0,
             cost: None,
             redrawn: 0,
-            told_to_true: Vec::new(),
+            reported_to_true: Vec::new(),
         };
         row.verdict = self.judged(scenario, kernel, draw, &mut row).unwrap_or_else(|unjudged| unjudged);
         row.seconds = began.elapsed().as_secs_f64();
@@ -217,8 +217,8 @@ impl Runner {
             let Some(ran) = read_json::<RunFacts>(&share.share().join(RUN_FACTS)) else {
                 return Verdict::Failed("the test bed left no facts".into());
             };
-            row.told_to_true =
-                document.as_ref().map_or(Vec::new(), |document| told_to_true(&script, &ran, document));
+            row.reported_to_true =
+                document.as_ref().map_or(Vec::new(), |document| reported_to_true(&script, &ran, document));
             judge(&script, &ran, document.as_ref())
         });
         let verdict = verdict.unwrap_or_else(|unjudged| unjudged);

@@ -156,8 +156,8 @@ impl Scenario {
     /// How many CPUs its guest has.
     #[must_use]
     pub fn vcpus(&self) -> usize {
-        let told = self.body.get("hardware").and_then(|hardware| hardware.get("vcpus")?.as_integer());
-        told.and_then(|n| usize::try_from(n).ok()).unwrap_or(VCPUS).max(1)
+        let reported = self.body.get("hardware").and_then(|hardware| hardware.get("vcpus")?.as_integer());
+        reported.and_then(|n| usize::try_from(n).ok()).unwrap_or(VCPUS).max(1)
     }
 
     /// Draw all that is left open. The draws of a name do not depend on which other names there are.

@@ -85,7 +85,7 @@ fn the_guest_of_a_boot_before_differs_in_what_is_said() {
 }
 
 #[test]
-fn sorts_are_told_by_what_is_asked() {
+fn sorts_are_reported_by_what_is_asked() {
     let sort = |more: &str| {
         Scenario::parse("a", &format!("about = \"x\"\nkernels = [\"6.1\"]\n{more}")).unwrap().sort()
     };

@@ -25,8 +25,8 @@ pub struct Row {
     pub cost: Option<Cost>,
     /// How often it was run again, because the fault did not come about.
     pub redrawn: u64,
-    /// Time that was told, by the time that the victims' clock says; one for each answer that asks for it.
-    pub told_to_true: Vec<f64>,
+    /// Time that was reported, by the time that the victims' clock says; one for each answer that asks for it.
+    pub reported_to_true: Vec<f64>,
 }
 
 /// The first line.
@@ -44,7 +44,7 @@ pub fn line(row: &Row) -> String {
     let cost = row.cost.map_or(String::new(), |cost| {
         format!("{:>6.2} {:>6.2} {:>5.0}", cost.cpu_s, cost.bpf_s, cost.rss_mib)
     });
-    let shares: Vec<String> = row.told_to_true.iter().map(|share| format!("{share:.2}")).collect();
+    let shares: Vec<String> = row.reported_to_true.iter().map(|share| format!("{share:.2}")).collect();
     let verdict = match (&row.verdict, row.promised) {
         (Verdict::Missed(_), false) => "(missed)",
         (verdict, _) => verdict.word(),
@@ -119,7 +119,7 @@ mod tests {
             seconds: 31.25,
             cost,
             redrawn: 0,
-            told_to_true: vec![0.954],
+            reported_to_true: vec![0.954],
         }
     }
 

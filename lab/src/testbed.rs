@@ -206,7 +206,7 @@ fn lost(page: &str) -> Vec<String> {
     links
 }
 
-/// What whyslow is told: with names, and to answer as JSON.
+/// What whyslow is reported: with names, and to answer as JSON.
 fn arguments(args: &[String], names: &BTreeMap<String, String>) -> Vec<String> {
     let is_json = args.iter().any(|arg| arg == "--json");
     let args = args.iter().map(|arg| with_names(arg, names));
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_rung_is_told_with_its_reason() {
+    fn a_lost_rung_is_reported_with_its_reason() {
         let page = "ok    a: there\nlost  b: refused; the\n      way out\n      lost: c\n\n1 of 2 links\n";
         assert_eq!(lost(page), ["lost  b: refused; the way out lost: c"]);
         assert!(lost("").is_empty() && lost("  x").is_empty());
@@ -247,11 +247,11 @@ mod tests {
     fn arguments_are_named_split_and_end_in_json_once() {
         let names = BTreeMap::from([("pid", "7"), ("files", "/a\n/b")]);
         let names = names.into_iter().map(|(key, name)| (key.to_owned(), name.to_owned())).collect();
-        let told = |args: &[&str]| {
+        let reported = |args: &[&str]| {
             arguments(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(), &names).join(" ")
         };
-        assert_eq!(told(&["attach", "{pid}"]), "attach 7 --json");
-        assert_eq!(told(&["run", "--json", "--", "cat", "{files}"]), "run --json -- cat /a /b");
-        assert_eq!(told(&["{nobody}"]), "{nobody} --json");
+        assert_eq!(reported(&["attach", "{pid}"]), "attach 7 --json");
+        assert_eq!(reported(&["run", "--json", "--", "cat", "{files}"]), "run --json -- cat /a /b");
+        assert_eq!(reported(&["{nobody}"]), "{nobody} --json");
     }
 }

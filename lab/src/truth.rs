@@ -80,10 +80,10 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         match kernels::fetch(label) {
             Ok(kernel) => {
                 for part in cells.chunks(A_GUEST) {
-                    let told = programs.in_guest(&kernel, part)?;
-                    told.iter().for_each(|cell| println!("{}", cell.line(label)));
-                    told.iter().for_each(|cell| cell.note(label));
-                    rows.extend(told);
+                    let reported = programs.in_guest(&kernel, part)?;
+                    reported.iter().for_each(|cell| println!("{}", cell.line(label)));
+                    reported.iter().for_each(|cell| cell.note(label));
+                    rows.extend(reported);
                     if interrupt::asked() {
                         return Ok(ExitCode::FAILURE);
                     }

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_for_an_absent_table_or_file_is_told() {
+    fn the_reason_for_an_absent_table_or_file_is_reported() {
         let host = Fixture::second().missing(Missing::skipped("on-CPU samples", "too late"));
         assert_eq!(host.ev().samples().unwrap_err().to_string(), "on-CPU samples was skipped: too late");
         assert_eq!(host.ev().disk().unwrap_err().to_string(), "block I/O was not recorded");

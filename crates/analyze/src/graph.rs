@@ -4,7 +4,6 @@
 //! Conservation is the law. A timeline covers its window without overlap; a stretch of it is shared out in nanoseconds that
 //! add up; what no evidence explains is a part of its own, never somebody else's blame.
 
-mod asked;
 mod chains;
 mod culprit;
 mod did;
@@ -13,6 +12,7 @@ mod explain;
 mod facts;
 mod flames;
 mod holders;
+mod ipi_waits;
 mod leaves;
 mod mismatch;
 mod names;

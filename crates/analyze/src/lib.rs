@@ -64,7 +64,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
             lost_events: meta.lost_events.iter().map(|(_, n)| *n).fold(0, u64::saturating_add),
         },
     };
-    one_story::told(&mut document, answers.ruled_out);
+    one_story::reported(&mut document, answers.ruled_out);
     document
 }
 
@@ -72,7 +72,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
 fn chains(ev: &Evidence<'_>) -> Vec<Chain> {
     match ev.recording().meta.watched {
         Some(_) => ev.graph().map(graph::WaitGraph::chains).unwrap_or_default(),
-        None => ev.host_chains().iter().map(|told| told.chain.clone()).collect(),
+        None => ev.host_chains().iter().map(|reported| reported.chain.clone()).collect(),
     }
 }
 

@@ -109,9 +109,9 @@ fn from_timelines(
 }
 
 fn kind_of(rows: &[&Lock], spans: &[&Span]) -> LockKind {
-    let told =
+    let reported =
         rows.iter().map(|row| row.kind).chain(spans.iter().filter_map(|s| s.lock.as_ref()).map(|l| l.kind));
-    told.filter(|kind| *kind != LockKind::Unknown).max().unwrap_or_default()
+    reported.filter(|kind| *kind != LockKind::Unknown).max().unwrap_or_default()
 }
 
 fn add(waits: &mut LockWaits, count: u64, total_ns: u64, worst_ns: u64) {

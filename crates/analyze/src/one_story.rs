@@ -14,7 +14,7 @@ use crate::rules::{Innocent, Shows};
 const SHOWN_PART: u32 = 100;
 
 /// Of what rules rule out, what nothing in the report shows; the rest becomes contradictions, and questions without an answer.
-pub(crate) fn told(document: &mut Document, innocent: Vec<Innocent>) {
+pub(crate) fn reported(document: &mut Document, innocent: Vec<Innocent>) {
     for Innocent { rule, ruled_out } in innocent {
         let Some((place, shown)) = shown(document, rule.shows) else {
             document.ruled_out.push(ruled_out);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_a_chain_shows_is_not_ruled_out_but_a_contradiction() {
         let mut doc = document(Reason::Quota, Thing::CpuQuota.into(), Duration::from_millis(3200));
-        told(&mut doc, ruled_out("cpu-quota"));
+        reported(&mut doc, ruled_out("cpu-quota"));
         assert_eq!(doc.ruled_out, vec![]);
         assert_eq!((doc.findings[0].kind, doc.findings[0].rule.as_str()), (Kind::CannotTell, "cpu-quota"));
         let said = &doc.contradictions[0];
@@ -122,7 +122,7 @@ mod tests {
     fn a_hundredth_of_the_window_or_another_wait_rules_nothing_in() {
         for (reason, ms) in [(Reason::Quota, 100), (Reason::Lock, 5000)] {
             let mut doc = document(reason, Detail::Nothing, Duration::from_millis(ms));
-            told(&mut doc, ruled_out("cpu-quota"));
+            reported(&mut doc, ruled_out("cpu-quota"));
             assert_eq!((doc.ruled_out.len(), doc.contradictions.len()), (1, 0), "{reason}");
         }
     }

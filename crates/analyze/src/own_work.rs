@@ -2,7 +2,7 @@
 //! no loss: had nobody else been on the host, they would have been as long.
 //!
 //! A wait for a journal or for writeback is served by kernel threads, who write what everybody has dirtied. Whose data that
-//! was no row says: it is told by who wrote to file systems meanwhile (waits for disks and journals, CPU time in file
+//! was no row says: it is reported by who wrote to file systems meanwhile (waits for disks and journals, CPU time in file
 //! systems' writing functions, requests by cgroup), and only by that.
 
 mod written;
@@ -82,7 +82,7 @@ pub(crate) enum Whose {
     Shared(Foreign),
     /// Somebody else's, or not known to be the waiter's own.
     Others,
-    /// The ids of those who ended the waits were more than one task's in the window, or are of tasks that are told together.
+    /// The ids of those who ended the waits were more than one task's in the window, or are of tasks that are reported together.
     Unclear,
 }
 
@@ -161,23 +161,24 @@ impl<'e, 'r> OwnWork<'e, 'r> {
     }
 
     /// Whose work the waits of this chain were.
-    pub fn whose(&self, told: &HostChain<'_>) -> Whose {
-        let chain = &told.chain;
+    pub fn whose(&self, reported: &HostChain<'_>) -> Whose {
+        let chain = &reported.chain;
         let Some(head) = chain.hops.first() else { return Whose::Others };
         let heads: Vec<u32> = chain.tasks.first().into_iter().flatten().map(|(pid, _)| *pid).collect();
         // They write for others, whatever they wait for: who waits for them has a chain of his own.
-        if !heads.is_empty() && heads.iter().all(|pid| self.is_writer(*pid)) && self.writes(told.head) {
+        if !heads.is_empty() && heads.iter().all(|pid| self.is_writer(*pid)) && self.writes(reported.head) {
             return Whose::Own;
         }
-        if chain.hops.iter().any(|hop| NOT_WORK.contains(&hop.reason)) || told.head.lock.is_some() {
+        if chain.hops.iter().any(|hop| NOT_WORK.contains(&hop.reason)) || reported.head.lock.is_some() {
             return Whose::Others;
         }
         let below = || chain.tasks.iter().skip(1).flatten().map(|(pid, _)| *pid);
         let is_own = |pid: u32| any(heads.iter().map(|head| self.is_below(pid, *head)));
         // A wait whose end the tracer missed has no stack: that of a parent whose child ended it was for the child.
         let of_others = |pid: u32| heads.iter().all(|head| self.sure_tgid(pid) != self.sure_tgid(*head));
-        let untold =
-            head.reason == Reason::Unknown && told.head.stack.is_none() && told.head.syscall.is_none();
+        let untold = head.reason == Reason::Unknown
+            && reported.head.stack.is_none()
+            && reported.head.syscall.is_none();
         let missed = untold && below().next().is_some() && below().all(of_others);
         if (missed || CHILDREN.contains(&head.reason)) && !heads.is_empty() {
             match all(below().map(is_own)) {
@@ -200,10 +201,10 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         if heads.iter().all(|pid| self.is_kernels(*pid)) {
             return Whose::Own;
         }
-        self.foreign(&heads, chain, self.is_for_data(told)).map_or(Whose::Own, Whose::Shared)
+        self.foreign(&heads, chain, self.is_for_data(reported)).map_or(Whose::Own, Whose::Shared)
     }
 
-    /// Waiters of one name are told together, whoever they belong to: to those of one cgroup those of another are others.
+    /// Waiters of one name are reported together, whoever they belong to: to those of one cgroup those of another are others.
     fn foreign(&self, heads: &[u32], chain: &Chain, data: bool) -> Option<Foreign> {
         let waited = |pids: &[u32]| -> f64 {
             let tasks = pids.iter().filter_map(|pid| self.task(*pid));
@@ -255,7 +256,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
         self.task(pid).is_some_and(|task| task.kthread && named(task)) || self.outside.contains(&pid)
     }
 
-    /// A worker of the kernel does any work: what it was at is told by its work item or its stack. Without both it is taken for
+    /// A worker of the kernel does any work: what it was at is reported by its work item or its stack. Without both it is taken for
     /// a writer, as most that wait are.
     fn writes(&self, head: &Span) -> bool {
         let flushes = |frame: &String| FLUSHES.contains(&symbol(frame));
@@ -277,7 +278,7 @@ impl<'e, 'r> OwnWork<'e, 'r> {
     }
 
     /// Whether `pid` is a thread of the process of `of`, or of a process that it started. `None`: an id on the way was more
-    /// than one task's, or may be that of one that is told together with others.
+    /// than one task's, or may be that of one that is reported together with others.
     fn is_below(&self, pid: u32, of: u32) -> Option<bool> {
         if pid == of {
             return Some(true);

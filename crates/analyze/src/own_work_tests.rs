@@ -1,4 +1,4 @@
-//! Tests of whose work a wait was. The waits are told as chains in all of them; they differ in who wrote meanwhile.
+//! Tests of whose work a wait was. The waits are reported as chains in all of them; they differ in who wrote meanwhile.
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ fn a_sync_of_ones_own_data_is_no_loss() {
 }
 
 #[test]
-fn a_sync_whose_stack_nobody_took_is_told_by_its_call() {
+fn a_sync_whose_stack_nobody_took_is_reported_by_its_call() {
     let without = |mut rec: Recording| {
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.stack == Some(COMMIT)) {
             (span.stack, span.syscall) = (None, Some(74));
@@ -160,7 +160,7 @@ fn log_beside(tables: &mut Tables, name: &str, bytes: u64) {
 /// One that streams and then waits until its data are written, beside one that syncs a little, all the time.
 #[test]
 fn data_are_shared_out_by_bytes_where_the_kernel_counts_them() {
-    let told = |own: Option<u64>, others: Option<u64>, more: fn(&mut Tables)| {
+    let reported = |own: Option<u64>, others: Option<u64>, more: fn(&mut Tables)| {
         let mut rec = beside(syncs(), Task { written_bytes: others, ..task(20, 6, "fio") }, 7, 0);
         let tables = &mut rec.tables;
         for span in tables.spans.iter_mut().flatten().filter(|span| span.pid == 10) {
@@ -171,31 +171,39 @@ fn data_are_shared_out_by_bytes_where_the_kernel_counts_them() {
         lock_wait(&rec).iter().any(|found| found.culprit.as_ref().is_some_and(|one| one.name == "fio"))
     };
     let as_is: fn(&mut Tables) = |_| ();
-    assert!(told(None, None, as_is), "by the time that each took");
-    assert!(told(Some(1 << 20), None, as_is), "what the other wrote is not known");
-    assert!(told(Some(1 << 29), Some(1 << 29), as_is));
-    assert!(!told(Some(1 << 30), Some(1 << 20), as_is));
-    assert!(!told(Some(1 << 30), Some(0), as_is), "a wait for data is for nobody's metadata");
-    assert!(told(Some(1 << 22), Some(1 << 10), as_is), "most of what the disk wrote was dirtied before");
-    assert!(told(Some(1 << 33), Some(1 << 20), as_is), "most of what they wrote went elsewhere");
+    assert!(reported(None, None, as_is), "by the time that each took");
+    assert!(reported(Some(1 << 20), None, as_is), "what the other wrote is not known");
+    assert!(reported(Some(1 << 29), Some(1 << 29), as_is));
+    assert!(!reported(Some(1 << 30), Some(1 << 20), as_is));
+    assert!(!reported(Some(1 << 30), Some(0), as_is), "a wait for data is for nobody's metadata");
+    assert!(reported(Some(1 << 22), Some(1 << 10), as_is), "most of what the disk wrote was dirtied before");
+    assert!(reported(Some(1 << 33), Some(1 << 20), as_is), "most of what they wrote went elsewhere");
     let dirtied_before: fn(&mut Tables) = |tables| {
         for span in tables.spans.iter_mut().flatten().filter(|span| span.pid == 20) {
             (span.stack, span.state, span.device) = (Some(PAGES), State::Io, Some("254:0".to_owned()));
         }
     };
-    assert!(told(Some(1 << 30), Some(0), dirtied_before), "before the window: by time");
+    assert!(reported(Some(1 << 30), Some(0), dirtied_before), "before the window: by time");
     let two_disks: fn(&mut Tables) = |tables| log_beside(tables, "vdb", 1 << 30);
     let a_log: fn(&mut Tables) = |tables| log_beside(tables, "vdb", 1 << 12);
     let stacked: fn(&mut Tables) = |tables| log_beside(tables, "dm-0", 1 << 30);
-    assert!(!told(Some(1 << 30), Some(1 << 20), a_log) && !told(Some(1 << 30), Some(1 << 20), stacked));
-    assert!(told(Some(1 << 30), Some(1 << 20), |tables| tables.disk = None), "of no disk is anything known");
-    assert!(told(Some(1 << 30), Some(1 << 20), two_disks), "which of them the bytes went to is not known");
+    assert!(
+        !reported(Some(1 << 30), Some(1 << 20), a_log) && !reported(Some(1 << 30), Some(1 << 20), stacked)
+    );
+    assert!(
+        reported(Some(1 << 30), Some(1 << 20), |tables| tables.disk = None),
+        "of no disk is anything known"
+    );
+    assert!(
+        reported(Some(1 << 30), Some(1 << 20), two_disks),
+        "which of them the bytes went to is not known"
+    );
     let no_stack: fn(&mut Tables) = |tables| {
         for span in tables.spans.iter_mut().flatten().filter(|span| span.pid == 10) {
             (span.stack, span.syscall) = (None, Some(74));
         }
     };
-    assert!(told(Some(1 << 30), Some(1 << 20), no_stack), "it may have been for the journal");
+    assert!(reported(Some(1 << 30), Some(1 << 20), no_stack), "it may have been for the journal");
 }
 
 #[test]
@@ -209,10 +217,10 @@ fn ones_own_writers_are_no_strangers_unless_they_were_set_apart() {
     let session = Task { autogroup: 4, ..task(20, 5, "dd") };
     let session =
         |ended| Task { ended, unified_cgroup: 7, autogroup: if ended { 0 } else { 4 }, ..session.clone() };
-    for (ended, told) in [(true, 0), (false, 1)] {
+    for (ended, reported) in [(true, 0), (false, 1)] {
         let mut rec = beside(syncs(), session(ended), 0, 700);
         rec.tables.tasks.as_mut().unwrap()[0].autogroup = 9;
-        assert_eq!(lock_wait(&rec).len(), told, "one that has ended ({ended}) is in no session's group");
+        assert_eq!(lock_wait(&rec).len(), reported, "one that has ended ({ended}) is in no session's group");
     }
 }
 
@@ -234,7 +242,7 @@ fn what_other_cgroups_wrote_to_that_disk_counts_though_nobody_saw_them() {
     assert_eq!(found[0].culprit.as_ref().unwrap().name, "backup.service");
 }
 
-/// Its number is another task's now, or the child is one of many that are told together: whose work it was cannot be told.
+/// Its number is another task's now, or the child is one of many that are reported together: whose work it was cannot be reported.
 #[test]
 fn an_id_that_was_two_tasks_says_nothing_of_whose_child_it_was() {
     let why = |rec: &Recording| {
@@ -298,14 +306,14 @@ fn a_wait_that_no_child_ended_is_not_ones_own() {
         span.stack = None;
     }
     let ev = Evidence::of(&rec);
-    let told = ev.host_chains().iter().find(|told| told.head.pid == 40).unwrap();
+    let reported = ev.host_chains().iter().find(|reported| reported.head.pid == 40).unwrap();
     let whose = |chain: Chain| {
-        let told = HostChain { chain, head: told.head, class: told.class, leaf: told.leaf };
-        OwnWork::of(&ev).whose(&told)
+        let reported = HostChain { chain, head: reported.head, class: reported.class, leaf: reported.leaf };
+        OwnWork::of(&ev).whose(&reported)
     };
-    assert_eq!(whose(told.chain.clone()), Whose::Own);
-    let tasks = told.chain.tasks.iter().take(1).cloned().collect();
-    assert_eq!(whose(Chain { tasks, ..told.chain.clone() }), Whose::Others);
+    assert_eq!(whose(reported.chain.clone()), Whose::Own);
+    let tasks = reported.chain.tasks.iter().take(1).cloned().collect();
+    assert_eq!(whose(Chain { tasks, ..reported.chain.clone() }), Whose::Others);
 }
 
 #[test]
@@ -413,7 +421,7 @@ fn in_a_container_pid_1_has_children_of_its_own() {
     assert_eq!(lock_wait(&all_of_1(beside(syncs(), sibling(), 0, 700))).len(), 1);
 }
 
-/// One name for two tenants: their waits are told together, and one of them makes the other wait.
+/// One name for two tenants: their waits are reported together, and one of them makes the other wait.
 #[test]
 fn a_neighbour_of_the_same_name_is_named() {
     let culprit = |name: &str, cgroup| {

@@ -142,28 +142,30 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
     }
     slow_receiver::fold(ev, &mut answers.findings);
     spin::fold(ev, &mut answers.findings);
-    only_with_told(&mut answers.findings);
+    only_with_reported(&mut answers.findings);
     answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     answers
 }
 
 /// A rule knows with what its loss may overlap, not what the others found.
-fn only_with_told(findings: &mut [Finding]) {
-    let told: Vec<String> =
+fn only_with_reported(findings: &mut [Finding]) {
+    let reported: Vec<String> =
         findings.iter().filter(|found| found.kind == Kind::Cause).map(|found| found.rule.clone()).collect();
     for found in findings {
-        found.overlaps.retain(|rule| told.contains(rule));
+        found.overlaps.retain(|rule| reported.contains(rule));
     }
 }
 
-/// A loss that could change an answer is told with it: what was found may be more, and nothing may be something.
+/// A loss that could change an answer is reported with it: what was found may be more, and nothing may be something.
 fn touched(rule: &Rule, mut found: Vec<Finding>, in_part: Option<Missing>) -> Vec<Finding> {
     let Some(missing) = in_part else { return found };
     if found.is_empty() {
         return vec![Finding::cannot_tell(rule.id, missing)];
     }
     for finding in found.iter_mut().filter(|finding| finding.kind != Kind::CannotTell) {
-        finding.check.push(Check { text: format!("it may be more than is told: {missing}"), command: None });
+        finding
+            .check
+            .push(Check { text: format!("it may be more than is reported: {missing}"), command: None });
     }
     found
 }

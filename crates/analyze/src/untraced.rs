@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn wall_and_cpu_are_told_and_all_of_it_is_unexplained() {
+    fn wall_and_cpu_are_reported_and_all_of_it_is_unexplained() {
         let account = wall(&recording(50, 150)).unwrap();
         let ns = Duration::from_nanos;
         assert_eq!(
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_traced_or_is_no_command_is_not_told_here() {
+    fn who_was_traced_or_is_no_command_is_not_reported_here() {
         let mut rec = recording(0, 1);
         rec.tables.spans = Some(vec![Span::default()]);
         assert!(wall(&rec).is_none() && wall(&Recording::default()).is_none());

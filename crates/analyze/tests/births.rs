@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 /// vfork on x86-64.
 const VFORK: u32 = 58;
 
-/// Children of one name that are told together.
+/// Children of one name that are reported together.
 fn folded(comm: &str, count: u64, ran: u64, ready: u64) -> Task {
     Task {
         pid: 901,
@@ -60,12 +60,12 @@ fn account(spans: Vec<Span>, tasks: Vec<Task>) -> WallAccount {
     whyslow_analyze::examine(&recording).wall.expect("a command is watched")
 }
 
-fn told(parts: &[Part], words: &str) -> u64 {
+fn reported(parts: &[Part], words: &str) -> u64 {
     let of = |part: &Part| {
         if format!("{}: {}", part.who, part.detail).starts_with(words) {
             part.time.as_nanos() as u64
         } else {
-            told(&part.parts, words)
+            reported(&part.parts, words)
         }
     };
     parts.iter().map(of).sum()
@@ -76,13 +76,16 @@ fn waits_for_children_without_rows_are_shared_out_as_all_of_their_name_did() {
     let spans = vec![wait(0, 30 * MS, "cc", 30 * MS), wait(30 * MS, 10 * MS, "ld", 10 * MS)];
     let wall = account(spans, vec![folded("cc", 1_000, 900 * MS, 300 * MS), folded("ld", 10, 50 * MS, 0)]);
     assert_eq!(wall.unexplained.as_nanos(), 0, "{wall:?}");
-    let times =
-        [told(&wall.parts, "cc: on CPU"), told(&wall.parts, "cc: a CPU"), told(&wall.parts, "ld: on CPU")];
+    let times = [
+        reported(&wall.parts, "cc: on CPU"),
+        reported(&wall.parts, "cc: a CPU"),
+        reported(&wall.parts, "ld: on CPU"),
+    ];
     assert_eq!(times, [22_500_000, 7_500_000, 10 * MS], "{wall:?}");
 }
 
 #[test]
-fn short_waits_of_which_one_row_stands_for_many_are_told_by_name_too() {
+fn short_waits_of_which_one_row_stands_for_many_are_reported_by_name_too() {
     // 100 ms of waits in the sums; two rows stand for three and one parts of them.
     let mut spans = vec![wait(100 * MS, MS, "cc", 76 * MS), wait(101 * MS, MS, "ld", 26 * MS)];
     spans[0].from_ns = 0;
@@ -90,7 +93,7 @@ fn short_waits_of_which_one_row_stands_for_many_are_told_by_name_too() {
     let wall = account(spans, vec![folded("cc", 1_000, 900 * MS, 0), folded("ld", 10, 50 * MS, 0)]);
     assert_eq!(wall.unexplained.as_nanos(), 0, "{wall:?}");
     assert_eq!(
-        [told(&wall.parts, "cc: on CPU"), told(&wall.parts, "ld: on CPU")],
+        [reported(&wall.parts, "cc: on CPU"), reported(&wall.parts, "ld: on CPU")],
         [76 * MS, 26 * MS],
         "{wall:?}"
     );
@@ -100,5 +103,5 @@ fn short_waits_of_which_one_row_stands_for_many_are_told_by_name_too() {
 fn of_whom_nothing_is_known_nothing_is_said() {
     let wall = account(vec![wait(0, 30 * MS, "cc", 30 * MS)], vec![folded("ld", 10, 50 * MS, 0)]);
     assert_eq!(wall.unexplained.as_nanos(), 30_000_000, "{wall:?}");
-    assert_eq!(told(&wall.parts, "ld"), 0, "{wall:?}");
+    assert_eq!(reported(&wall.parts, "ld"), 0, "{wall:?}");
 }

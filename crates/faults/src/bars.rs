@@ -65,7 +65,7 @@ pub fn crowd() -> usize {
     if is_emulated() { CROWD / 4 } else { CROWD }
 }
 
-/// What a time that is told may differ from the truth, in seconds: the larger of 10 % and 5 ms; of emulated CPUs, of 25 % and
+/// What a time that is reported may differ from the truth, in seconds: the larger of 10 % and 5 ms; of emulated CPUs, of 25 % and
 /// 40 ms.
 #[must_use]
 pub fn slack_s(truth_s: f64) -> f64 {

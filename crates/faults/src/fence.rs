@@ -102,7 +102,7 @@ impl Fence {
         Ok(())
     }
 
-    /// What a victim in `group` is told.
+    /// What a victim in `group` is reported.
     #[must_use]
     pub fn spec(&self, group: &Group, comm: &str, threads: u64, work: Work) -> Spec {
         Spec {

@@ -102,10 +102,10 @@ impl Look {
                 ));
             }
         }
-        let told = self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
+        let reported = self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
         match self.used.map(|used| used.as_secs_f64()) {
-            Some(used) if told > used + EDGE.as_secs_f64() || told < used * OWN_COST => {
-                Err(format!("it used {used:.3} s of CPU by the kernel, and tells {told:.3} s"))
+            Some(used) if reported > used + EDGE.as_secs_f64() || reported < used * OWN_COST => {
+                Err(format!("it used {used:.3} s of CPU by the kernel, and tells {reported:.3} s"))
             }
             _ => Ok(()),
         }
@@ -127,8 +127,8 @@ impl Look {
     /// CPU time that whyslow itself used: by the kernel, where we know; else as it says.
     #[must_use]
     pub fn own_cpu(&self) -> Duration {
-        let told = || self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
-        self.used.unwrap_or_else(|| Duration::from_secs_f64(told().clamp(0.0, 60.0)))
+        let reported = || self.document["own_cost"]["cpu_s"].as_f64().unwrap_or(0.0);
+        self.used.unwrap_or_else(|| Duration::from_secs_f64(reported().clamp(0.0, 60.0)))
     }
 }
 

@@ -125,11 +125,11 @@ pub fn run_times(
     }
     // A host that is not idle fails nobody by itself, unless somebody insists on an idle one.
     let strict = is_set("WHYSLOW_NEEDS_IDLE") && !not_idle.is_empty();
-    let told = failed.iter().fold(String::new(), |mut text, (seed, trouble)| {
+    let reported = failed.iter().fold(String::new(), |mut text, (seed, trouble)| {
         let _ = write!(text, "\n\nWHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}");
         text
     });
-    assert!(failed.is_empty() && !strict, "{row}{told}");
+    assert!(failed.is_empty() && !strict, "{row}{reported}");
 }
 
 /// Make it; again, if the scenario broke down before whyslow was judged: a starved kernel may end a victim that swaps

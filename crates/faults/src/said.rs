@@ -155,7 +155,7 @@ fn is_finding(finding: &Value) -> Result<(), String> {
     if kind == "cause" { number(finding, "lost_s").map(drop) } else { Ok(()) }
 }
 
-/// Causes by time lost, then risks, then what cannot be told.
+/// Causes by time lost, then risks, then what cannot be reported.
 fn is_ranked(document: &Value) -> Result<(), String> {
     let place = |finding: &Value| KINDS.iter().position(|kind| finding["kind"] == *kind).unwrap_or(0);
     let lost = |finding: &Value| finding["lost_s"].as_f64().unwrap_or(0.0);
@@ -264,7 +264,7 @@ impl Sight {
             ["cpu_s", "runnable_s", "uninterruptible_s"].iter().filter_map(|name| row[*name].as_f64()).sum()
         };
         let Some(row) = rows.iter().find(|row| row["id"] == *self.group) else {
-            // Only the largest are told: who used less than each of a long list is not among them.
+            // Only the largest are reported: who used less than each of a long list is not among them.
             let least = rows.iter().map(all).fold(f64::INFINITY, f64::min);
             let is_small = used <= edge || (rows.len() >= LONG && used <= least);
             return if is_small {
@@ -276,9 +276,12 @@ impl Sight {
         if row["tasks"].as_u64().is_none_or(|tasks| tasks == 0) {
             return Err(format!("no task of {} was seen: {row}", self.group));
         }
-        let told = number(row, "cpu_s")?;
-        if told + edge < used * SEEN[0] || told - edge > used * SEEN[1] {
-            return Err(format!("{} used {used:.3} s by its own counter, {told:.3} s is told", self.group));
+        let reported = number(row, "cpu_s")?;
+        if reported + edge < used * SEEN[0] || reported - edge > used * SEEN[1] {
+            return Err(format!(
+                "{} used {used:.3} s by its own counter, {reported:.3} s is reported",
+                self.group
+            ));
         }
         Ok(())
     }

@@ -76,12 +76,12 @@ fn who_cannot_tell_did_not_look() {
 #[test]
 fn a_group_that_worked_was_seen_at_work() {
     let used = |ms: u64| Sight { group: "/a".to_owned(), used: Duration::from_millis(ms) };
-    let told = |cpu_s: f64| {
+    let reported = |cpu_s: f64| {
         with(|document| {
             document["account"]["by_cgroup"] = json!([{"id": "/a", "tasks": 2, "cpu_s": cpu_s}]);
         })
     };
-    assert!(used(1_000).is_in(&told(0.9)).is_ok() && used(1_000).is_in(&whole()).is_err());
-    assert!(used(1_000).is_in(&told(0.1)).is_err() && used(1_000).is_in(&told(9.0)).is_err());
+    assert!(used(1_000).is_in(&reported(0.9)).is_ok() && used(1_000).is_in(&whole()).is_err());
+    assert!(used(1_000).is_in(&reported(0.1)).is_err() && used(1_000).is_in(&reported(9.0)).is_err());
     assert!(used(50).is_in(&whole()).is_ok());
 }

@@ -165,11 +165,11 @@ impl Scenario {
     /// The same, with spans that somebody else knows to be without the fault.
     #[must_use]
     pub fn truth_of(&self, window: Span, without: &[Span]) -> Truth {
-        Truth::told_by(self.victim.ledger(), window, without)
+        Truth::reported_by(self.victim.ledger(), window, without)
     }
 
     /// By which part the rate changed by itself, by the victim's clock: between the spans without the fault, or between the
-    /// halves of the window. A disk's may (a hypervisor's budget that runs out): then nothing smaller can be told.
+    /// halves of the window. A disk's may (a hypervisor's budget that runs out): then nothing smaller can be reported.
     #[must_use]
     pub fn drift(&self, window: Span) -> f64 {
         let rate = |span: &Span| median_rate(self.victim.ledger(), std::slice::from_ref(span));

@@ -1,6 +1,6 @@
 //! Programs that wait by spinning, and programs that work as hard and get something done.
 //!
-//! The truth is told by the programs' own clocks: a spinner reads its threads' CPU clocks where its wait begins and
+//! The truth is reported by the programs' own clocks: a spinner reads its threads' CPU clocks where its wait begins and
 //! ends, so that what it spent spinning is known to the microsecond, whatever else the host does ([`Account`]). Where a
 //! runtime spins inside itself (Erlang), the same load is run without spinning, and the difference is the truth.
 //! Honest programs count what they get done.

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_goes_on_is_not_told_as_still() {
+    fn a_machine_that_goes_on_is_not_reported_as_still() {
         let began = Instant::now();
         let before = so_far();
         let after = by_now();

@@ -71,13 +71,13 @@ pub fn adds_up(document: &Value) -> Vec<String> {
     wrong
 }
 
-/// What a loss overlaps with is told in the same report.
+/// What a loss overlaps with is reported in the same report.
 fn overlaps(document: &Value, wrong: &mut Vec<String>) {
     let causes = || items(&document["findings"]).filter(|finding| finding["kind"] == "cause");
     for (cause, other) in
         causes().flat_map(|cause| items(&cause["overlaps"]).map(move |other| (cause, other)))
     {
-        if !causes().any(|told| told["rule"] == *other) {
+        if !causes().any(|reported| reported["rule"] == *other) {
             wrong
                 .push(format!("a loss by {} overlaps with one by {other}, which is not told", cause["rule"]));
         }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_overlaps_only_with_what_is_told() {
+    fn a_loss_overlaps_only_with_what_is_reported() {
         let cause = |rule: &str, overlaps: &[&str]| json!({"kind": "cause", "rule": rule, "lost_s": 1.0, "overlaps": overlaps});
         let report = |findings: &[Value]| json!({"findings": findings});
         assert_eq!(broken(&report(&[cause("x", &["y"])])).len(), 1);

@@ -25,7 +25,7 @@ pub struct Truth {
 impl Truth {
     /// Compare a window with the spans in which the fault was lifted.
     #[must_use]
-    pub fn told_by(ledger: &Ledger, window: Span, without: &[Span]) -> Self {
+    pub fn reported_by(ledger: &Ledger, window: Span, without: &[Span]) -> Self {
         Truth {
             tasks: ledger.slots(),
             window_s: window.length().as_secs_f64(),

@@ -70,16 +70,17 @@ fn holds(kind: Kind, form: Form, bar: impl Fn(&Truth) -> bool) {
             }
         };
         measured += 1;
-        let told = format!("{}: {}; counter {:?}; {:?}", seen.said, seen.truth, seen.counted, seen.disturbed);
-        say(&told);
+        let reported =
+            format!("{}: {}; counter {:?}; {:?}", seen.said, seen.truth, seen.counted, seen.disturbed);
+        say(&reported);
         // A non-blocking connect to a full queue fails nobody; every other failure is a broken test.
-        assert_eq!(seen.failures, 0, "work failed: {told}");
+        assert_eq!(seen.failures, 0, "work failed: {reported}");
         let rises = form != Form::Control || seen.counted.is_none_or(|n| n > 0);
         if bar(&seen.truth) && rises {
             return;
         }
         idle |= seen.disturbed.is_none();
-        all += &format!("\n{told}");
+        all += &format!("\n{reported}");
     }
     assert!(!idle && measured > 0, "not what it says:{all}");
     say(&format!("HOST NOT IDLE, not passed: {} {form:?}", kind.rule()));

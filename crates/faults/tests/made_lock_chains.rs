@@ -19,7 +19,7 @@ const MOST: f64 = 0.8;
 /// The lock of all cgroups is held for as long as the kernel takes for it: on one CPU its holder may be done before who is to wait
 /// has run.
 const MANY: f64 = 0.4;
-/// While all wait, as a part of what the leaf was told.
+/// While all wait, as a part of what the leaf was reported.
 const AT_LEAST: f64 = 0.5;
 
 fn say(text: &str) {
@@ -37,22 +37,22 @@ fn climb(ask: Ask, round: u64) -> io::Result<(String, LockChain, Told)> {
     let mut victim = lock_chain.start(Launch { program, ..Launch::default() })?;
     victim.go();
     let status = victim.ended(ENDS_WITHIN)?;
-    let told = lock_chain.told(&victim);
-    let said = format!("{draw} {}: {lock_chain}\n{told}", ask.kind);
+    let reported = lock_chain.reported(&victim);
+    let said = format!("{draw} {}: {lock_chain}\n{reported}", ask.kind);
     if status.success() {
-        Ok((said, lock_chain, told))
+        Ok((said, lock_chain, reported))
     } else {
         Err(io::Error::other(format!("{status}: {said}")))
     }
 }
 
 /// The waits came about, in their order, and as long as the leaf acted.
-fn is_a_lock_chain(lock_chain: &LockChain, told: &Told) -> Result<(), String> {
-    let rounds = told.rounds.len();
+fn is_a_lock_chain(lock_chain: &LockChain, reported: &Told) -> Result<(), String> {
+    let rounds = reported.rounds.len();
     if rounds != lock_chain.plan().rounds.len() {
         return Err(format!("{rounds} rounds of {} were done", lock_chain.plan().rounds.len()));
     }
-    let whole = told.rounds.iter().zip(&lock_chain.plan().rounds).filter(|(round, us)| {
+    let whole = reported.rounds.iter().zip(&lock_chain.plan().rounds).filter(|(round, us)| {
         // However long a grace period takes; a wait is one if it is longer than any hiccup of the scheduler.
         let least = match (lock_chain.plan().leaf, lock_chain.plan().links.last()) {
             (Leaf::GracePeriod, _) | (Leaf::Link, Some(lock_chain::Link::Cgroups)) => 0.0,
@@ -66,7 +66,7 @@ fn is_a_lock_chain(lock_chain: &LockChain, told: &Told) -> Result<(), String> {
     if (whole as f64) < most * rounds as f64 {
         return Err(format!("only {whole} rounds of {rounds} were whole"));
     }
-    let on_cpu = told.leaf_on_cpu();
+    let on_cpu = reported.leaf_on_cpu();
     let holds = match lock_chain.plan().leaf {
         Leaf::Sleep | Leaf::GracePeriod => on_cpu < 0.1,
         Leaf::Disk => on_cpu < 0.3,
@@ -95,9 +95,9 @@ fn holds(kind: Kind) {
         let ask = Ask { kind, leaf: Some(leaf), healthy: false, in_a_crowd: false, lasts_ms: LASTS_MS };
         let held = (0..u64::from(bars::TRIES)).any(|round| {
             let outcome =
-                climb(ask, round).map_err(|err| err.to_string()).and_then(|(said, lock_chain, told)| {
+                climb(ask, round).map_err(|err| err.to_string()).and_then(|(said, lock_chain, reported)| {
                     say(&said);
-                    is_a_lock_chain(&lock_chain, &told).map_err(|why| format!("{why}: {said}"))
+                    is_a_lock_chain(&lock_chain, &reported).map_err(|why| format!("{why}: {said}"))
                 });
             outcome.map_err(|why| all += &format!("\n{why}")).is_ok()
         });

@@ -49,7 +49,7 @@ fn is_honest(running: &Running) -> Result<String, String> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let window = clock::span_of(WINDOW);
-    let spin_s = running.told(window).map_err(|err| err.to_string())?.spin_s;
+    let spin_s = running.reported(window).map_err(|err| err.to_string())?.spin_s;
     if spin_s > 0.0 {
         return Err(format!("{spin_s:.3} s of spinning"));
     }
@@ -65,19 +65,19 @@ fn is_spinner(running: &Running) -> Result<String, String> {
     let after = ran_and_waited(pid);
     let around = Span { from, to: clock::now() };
     let [ran, waited] = [after[0] - before[0], after[1] - before[1]];
-    let most = running.told(around).map_err(|err| err.to_string())?.cpu_s;
-    let told = running.told(window).map_err(|err| err.to_string())?;
+    let most = running.reported(around).map_err(|err| err.to_string())?.cpu_s;
+    let reported = running.reported(window).map_err(|err| err.to_string())?;
     let said = format!(
-        "{} ({pid}): share {:.2}, ran {ran:.2} s, waited {waited:.2} s, {told:?}",
+        "{} ({pid}): share {:.2}, ran {ran:.2} s, waited {waited:.2} s, {reported:?}",
         running.comm(),
-        told.share()
+        reported.share()
     );
     let erlang = matches!(running.program(), Program::Erlang(_));
     let pure = !erlang && running.program() != Program::OpenMp;
     let sleeps = running.program().to_string() == "Usleep";
-    if ran * (1.0 - DIFFER) > most || told.cpu_s > ran * (1.0 + DIFFER) {
+    if ran * (1.0 - DIFFER) > most || reported.cpu_s > ran * (1.0 + DIFFER) {
         Err(format!("its clocks and the kernel's differ: {said}"))
-    } else if told.share()
+    } else if reported.share()
         < if erlang {
             SCHEDULERS
         } else if pure {
@@ -89,7 +89,7 @@ fn is_spinner(running: &Running) -> Result<String, String> {
         Err(format!("it spins too little: {said}"))
     } else if pure && !sleeps && (ran + waited) / window.length().as_secs_f64() < WANTS {
         Err(format!("it does not want a CPU all the time: {said}"))
-    } else if told.spinning.is_empty() || running.progress() > 0 && !erlang {
+    } else if reported.spinning.is_empty() || running.progress() > 0 && !erlang {
         Err(format!("nobody spins: {said}"))
     } else {
         Ok(said)
@@ -105,15 +105,15 @@ fn check(programs: &[Program]) {
         let mut draw = Draw::of_run(&program.to_string(), 0);
         let fence = Fence::enter().unwrap();
         let group = fence.group(&draw.word(6)).unwrap();
-        let told = match Running::start(&fence, &group, *program, Shape::Pure, &mut draw) {
+        let reported = match Running::start(&fence, &group, *program, Shape::Pure, &mut draw) {
             Err(err) if err.kind() == io::ErrorKind::Unsupported => Ok(format!("not run: {err}")),
             Err(err) if err.kind() == io::ErrorKind::TimedOut => Ok(format!("HOST NOT IDLE: {err}")),
             Err(err) => Err(err.to_string()),
             Ok(running) if program.spins() => is_spinner(&running),
             Ok(running) => is_honest(&running),
         };
-        say(&format!("{program}: {told:?}"));
-        failed.extend(told.err().map(|why| format!("{program}: {why}")));
+        say(&format!("{program}: {reported:?}"));
+        failed.extend(reported.err().map(|why| format!("{program}: {why}")));
     }
     assert!(failed.is_empty(), "WHYSLOW_SEED={}: {failed:#?}", whyslow_faults::draw::run_seed());
 }
@@ -145,6 +145,6 @@ fn root_honest_programs_get_something_done() {
 }
 
 #[test]
-fn root_an_erlang_vm_may_be_told_not_to_spin() {
+fn root_an_erlang_vm_may_be_reported_not_to_spin() {
     check(&[Program::Erlang(Sbwt::None)]);
 }

@@ -108,7 +108,7 @@ pub struct Chain {
     /// The longest of them.
     #[serde(rename = "worst_s", serialize_with = "in_seconds")]
     pub worst: Duration,
-    /// From the waiter to the leaf: each hop's `waits_for` is told by the next hop's `who`. The last one is the leaf.
+    /// From the waiter to the leaf: each hop's `waits_for` is reported by the next hop's `who`. The last one is the leaf.
     pub hops: Vec<Hop>,
     /// Threads of each hop, in the order of `hops`: (pid, name), up to 8 a hop.
     pub tasks: Vec<Vec<(u32, Who)>>,

@@ -44,7 +44,7 @@ pub enum Missing {
     Unclear {
         /// What is missing.
         what: String,
-        /// Why it cannot be told.
+        /// Why it cannot be known.
         reason: String,
     },
     /// We chose not to look: too slow, too dangerous, too many.

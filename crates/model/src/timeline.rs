@@ -194,7 +194,7 @@ pub struct LockWait {
 /// A stretch of a task's timeline. Rows of one task touch: `to_ns` is the `from_ns` of its next row.
 ///
 /// It has up to three parts: `from_ns..at_ns`, in which waits were short and are only summed (`mixed`); one wait that
-/// is told in full, `at_ns..woken_ns` in `state`; and `woken_ns..to_ns`, ready for a CPU. With `State::Runnable` the
+/// is reported in full, `at_ns..woken_ns` in `state`; and `woken_ns..to_ns`, ready for a CPU. With `State::Runnable` the
 /// task did not sleep (`woken_ns == at_ns`); with `State::None` there is no wait (`to_ns == at_ns`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -102,7 +102,7 @@ fn storm() -> u64 {
 }
 
 fn pin(cpu: usize) {
-    // SAFETY: a zeroed set is an empty one; the pointer is to a local of the size that is told.
+    // SAFETY: a zeroed set is an empty one; the pointer is to a local of the size that is reported.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

@@ -159,8 +159,8 @@ mod tests {
             follow: Some(follow),
             ..crate::Plan::default()
         };
-        let (tell, told) = std::sync::mpsc::channel::<()>();
-        let waiter = std::thread::spawn(move || while told.recv().is_ok() {});
+        let (tell, reported) = std::sync::mpsc::channel::<()>();
+        let waiter = std::thread::spawn(move || while reported.recv().is_ok() {});
         let stop = std::sync::atomic::AtomicBool::new(false);
         let dir = tempfile::tempdir().unwrap();
         let recording = std::thread::scope(|scope| {

@@ -56,7 +56,7 @@ pub(crate) fn hush() {
 pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     use libbpf_rs::ErrorKind;
     if let Some(refusal) = refusal::heard() {
-        return refusal.told(what);
+        return refusal.reported(what);
     }
     if std::iter::successors(Some(err as &dyn std::error::Error), |err| err.source())
         .any(|err| err.to_string().contains(&format!("(os error {})", libc::EMFILE)))
@@ -77,7 +77,7 @@ pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     }
 }
 
-/// Whether this kernel has a tracepoint; true if that cannot be told. Reads all of BTF: 25 ms, to be asked when a probe
+/// Whether this kernel has a tracepoint; true if that cannot be reported. Reads all of BTF: 25 ms, to be asked when a probe
 /// did not start.
 pub(crate) fn has_tracepoint(name: &str) -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return true };
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn every_table_that_can_be_full_is_in_the_documents() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let told = fs::read_to_string(folder.join("../../docs/tables.md")).unwrap();
-        let words: Vec<&str> = told.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let reported = fs::read_to_string(folder.join("../../docs/tables.md")).unwrap();
+        let words: Vec<&str> = reported.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
         let mut tables = 0;
         for entry in fs::read_dir(folder.join("src/bpf")).unwrap() {
             let source = fs::read_to_string(entry.unwrap().path()).unwrap_or_default();

@@ -8,7 +8,7 @@ use whyslow_model::timeline::{Call, SlowCall, Stack, StateTimes};
 use crate::bpf::calls::{Raw, Row, Single};
 use crate::sample_table::{UserNames, Wanted, name_user};
 
-/// Single calls that are told: the slowest.
+/// Single calls that are reported: the slowest.
 const MOST_SINGLES: usize = 10_000;
 
 /// The tables.
@@ -22,7 +22,7 @@ pub struct Tables {
     pub stacks: Vec<Stack>,
     /// Whose user stack is known while it waited in a call.
     pub waits: Vec<UserWait>,
-    /// Slow calls beyond the most that are told.
+    /// Slow calls beyond the most that are reported.
     pub untold: u64,
 }
 
@@ -194,10 +194,10 @@ mod tests {
             row(8, 202, "", 1, u64::MAX),
         ];
         let calls = calls(&rows);
-        let told: Vec<_> =
+        let reported: Vec<_> =
             calls.iter().map(|c| (c.syscall, c.path.as_deref(), c.count, c.total_ns, c.worst_ns)).collect();
         let futex = (202, None, 1, u64::MAX, u64::MAX);
-        assert_eq!(told, [(0, Some("/a"), 5, 41, 31), (0, Some("/b"), 1, 5, 5), futex]);
+        assert_eq!(reported, [(0, Some("/a"), 5, 41, 31), (0, Some("/b"), 1, 5, 5), futex]);
         assert!(calls.iter().all(|call| call.comm == "t7" && call.split.total_ns() == call.total_ns));
     }
 
@@ -215,8 +215,9 @@ mod tests {
             vec![single(150, 40, &[]), single(90, 60, &[]), single(200, 1, &[]), single(300, 2, &[1, 2])];
         let seen = Raw { rows: Vec::new(), singles, slow_ns: Some(30), untold: 0 };
         let tables = tables(seen, 100, 1000, 5, &mut Vec::new());
-        let told: Vec<_> = tables.slow_calls.iter().map(|slow| (slow.at_ns, slow.ns, slow.stack)).collect();
-        assert_eq!(told, [(0, 60, None), (50, 40, None)]);
+        let reported: Vec<_> =
+            tables.slow_calls.iter().map(|slow| (slow.at_ns, slow.ns, slow.stack)).collect();
+        assert_eq!(reported, [(0, 60, None), (50, 40, None)]);
         assert_eq!(tables.waits, [UserWait { pid: 1, from_ns: 200, to_ns: 202, stack: 5 }]);
         assert_eq!(tables.stacks[0].user, ["[unknown]", "[unknown]"]);
     }

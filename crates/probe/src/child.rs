@@ -33,16 +33,16 @@ pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) ->
         _ => {
             drop(to);
             let mut pipe = File::from(from);
-            let mut told = listen(&mut pipe, deadline, cap);
+            let mut reported = listen(&mut pipe, deadline, cap);
             // SAFETY: `pid` is our own child, not yet waited for, so the number is still its own.
             unsafe { libc::kill(pid, libc::SIGKILL) };
-            if !told.finished {
+            if !reported.finished {
                 await_end(&pipe, GONE_WITHIN);
             }
-            told.finished = told.finished && told.bytes.pop_if(|last| *last == DONE).is_some();
+            reported.finished = reported.finished && reported.bytes.pop_if(|last| *last == DONE).is_some();
             // SAFETY: as above.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
-            Ok(told)
+            Ok(reported)
         }
     }
 }
@@ -95,7 +95,7 @@ fn await_end(pipe: &File, within: Duration) {
 
 fn listen(pipe: &mut File, deadline: Duration, cap: usize) -> Told {
     let until = Instant::now() + deadline;
-    let mut told = Told { bytes: Vec::new(), finished: false };
+    let mut reported = Told { bytes: Vec::new(), finished: false };
     let mut chunk = [0; 16384];
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -103,18 +103,18 @@ fn listen(pipe: &mut File, deadline: Duration, cap: usize) -> Told {
         // SAFETY: one pollfd, and we say so.
         let n = unsafe { libc::poll(&raw mut ready, 1, left.as_millis().min(60_000) as i32) };
         if n <= 0 && Instant::now() >= until {
-            return told;
+            return reported;
         }
         if n <= 0 {
             continue; // a signal
         }
         match pipe.read(&mut chunk) {
             Ok(0) => {
-                told.finished = true;
-                return told;
+                reported.finished = true;
+                return reported;
             }
-            Ok(n) if told.bytes.len() + n <= cap => told.bytes.extend_from_slice(&chunk[..n]),
-            _ => return told,
+            Ok(n) if reported.bytes.len() + n <= cap => reported.bytes.extend_from_slice(&chunk[..n]),
+            _ => return reported,
         }
     }
 }
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn tells_what_the_child_wrote() {
-        let told = run(Duration::from_secs(20), 1 << 20, |out| drop(out.write_all(b"seen"))).unwrap();
-        assert_eq!((told.bytes.as_slice(), told.finished), (b"seen".as_slice(), true));
+        let reported = run(Duration::from_secs(20), 1 << 20, |out| drop(out.write_all(b"seen"))).unwrap();
+        assert_eq!((reported.bytes.as_slice(), reported.finished), (b"seen".as_slice(), true));
     }
 
     #[test]
@@ -149,8 +149,8 @@ mod tests {
                 unsafe { libc::pause() };
             }
         };
-        let told = run(Duration::from_millis(500), 1 << 20, hang).unwrap();
-        assert_eq!((told.bytes.as_slice(), told.finished), (b"first".as_slice(), false));
+        let reported = run(Duration::from_millis(500), 1 << 20, hang).unwrap();
+        assert_eq!((reported.bytes.as_slice(), reported.finished), (b"first".as_slice(), false));
     }
 
     #[test]
@@ -164,10 +164,10 @@ mod tests {
                 std::hint::black_box(&much);
             }
         };
-        let told = run(Duration::from_secs(10), 1 << 20, hoard).unwrap();
-        let pid = u32::from_ne_bytes(told.bytes.as_slice().try_into().unwrap());
+        let reported = run(Duration::from_secs(10), 1 << 20, hoard).unwrap();
+        let pid = u32::from_ne_bytes(reported.bytes.as_slice().try_into().unwrap());
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        assert!(!told.finished && !status.contains("VmRSS"), "{status}");
+        assert!(!reported.finished && !status.contains("VmRSS"), "{status}");
     }
 
     #[test]
@@ -177,16 +177,16 @@ mod tests {
             // SAFETY: a number of our own process, and a signal.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         };
-        let told = run(Duration::from_secs(20), 1 << 20, killed).unwrap();
-        assert_eq!((told.bytes.as_slice(), told.finished), (b"first".as_slice(), false));
+        let reported = run(Duration::from_secs(20), 1 << 20, killed).unwrap();
+        assert_eq!((reported.bytes.as_slice(), reported.finished), (b"first".as_slice(), false));
     }
 
     #[test]
     fn a_child_that_panics_or_floods_ends() {
-        let told = run(Duration::from_secs(20), 1 << 20, |_| panic!("on purpose")).unwrap();
-        assert!(told.finished && told.bytes.is_empty());
+        let reported = run(Duration::from_secs(20), 1 << 20, |_| panic!("on purpose")).unwrap();
+        assert!(reported.finished && reported.bytes.is_empty());
         let flood = |out: &mut dyn Write| while out.write_all(&[7; 4096]).is_ok() {};
-        let told = run(Duration::from_secs(20), 10_000, flood).unwrap();
-        assert!(!told.finished && told.bytes.len() <= 10_000);
+        let reported = run(Duration::from_secs(20), 10_000, flood).unwrap();
+        assert!(!reported.finished && reported.bytes.len() <= 10_000);
     }
 }

@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_pressure_and_refusing_pressure_are_told_apart() {
+    fn absent_pressure_and_refusing_pressure_are_reported_apart() {
         let absent = pressure(Err(io::ErrorKind::NotFound.into()));
         assert!(!absent.ok && absent.why.contains("has no /proc/pressure"), "{absent:?}");
         let refusing = pressure(Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)));

@@ -128,7 +128,7 @@ pub struct Files {
 
 impl Files {
     /// Discovers CPUs, disks, NICs, cgroups (version 1, 2 and hybrid) and network namespaces below `root`. Cheap and
-    /// capped; what is beyond a cap is told with the first reading.
+    /// capped; what is beyond a cap is reported with the first reading.
     #[must_use]
     pub fn open(root: &Path) -> Files {
         Files::open_with(root, Limits::default())

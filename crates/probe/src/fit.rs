@@ -77,14 +77,14 @@ impl DoesNotFit {
 }
 
 impl Fit {
-    /// Into the limits of this process. `follows`: system calls of some are to be told, too. Where others use what is needed,
+    /// Into the limits of this process. `follows`: system calls of some are to be reported, too. Where others use what is needed,
     /// it waits a while for it.
     pub fn here(follows: bool) -> Result<Self, DoesNotFit> {
         let until = Instant::now() + GIVEN_BACK_WITHIN;
         loop {
             match Self::into(&OwnLimits::read(), shared::threads(), follows) {
                 Err(why) if why.may_pass() && Instant::now() < until => sleep(LOOKED_AT_EVERY),
-                told => return told,
+                reported => return reported,
             }
         }
     }

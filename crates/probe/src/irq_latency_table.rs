@@ -57,12 +57,12 @@ pub fn tables(seen: &Raw, window: Window, kernel: &mut KernelNames) -> Tables {
     tables
         .timers
         .sort_by(|a, b| (a.cpu, a.pid, a.state, &a.function).cmp(&(b.cpu, b.pid, b.state, &b.function)));
-    tables.gaps = seen.gaps.iter().map(|(gap, stack)| told(gap, stack, window, kernel)).collect();
+    tables.gaps = seen.gaps.iter().map(|(gap, stack)| reported(gap, stack, window, kernel)).collect();
     tables.gaps.sort_by_key(|gap| (gap.at_ns, gap.cpu));
     tables
 }
 
-fn told(gap: &irq_latency::irqlat_gap, stack: &[u64], window: Window, kernel: &mut KernelNames) -> Gap {
+fn reported(gap: &irq_latency::irqlat_gap, stack: &[u64], window: Window, kernel: &mut KernelNames) -> Gap {
     Gap {
         cpu: gap.cpu,
         at_ns: window.at(gap.at),

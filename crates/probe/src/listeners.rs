@@ -64,24 +64,24 @@ mod tests {
     }
 
     #[test]
-    fn only_listeners_that_dropped_or_are_full_are_told() {
+    fn only_listeners_that_dropped_or_are_full_are_reported() {
         let before = [listener(1, 10, 5, 0), listener(2, 10, 5, 0)];
         let after = [listener(1, 10, 5, 8), listener(2, 10, 8, 1), listener(3, 10, 0, 9)];
-        let told: Vec<_> = between(&before, &after).into_iter().map(|l| (l.overflows, l.queue)).collect();
-        assert_eq!(told, [(3, 1), (0, 9)]);
+        let reported: Vec<_> = between(&before, &after).into_iter().map(|l| (l.overflows, l.queue)).collect();
+        assert_eq!(reported, [(3, 1), (0, 9)]);
     }
 
     #[test]
-    fn a_shared_listener_is_told_once_as_its_oldest_process() {
+    fn a_shared_listener_is_reported_once_as_its_oldest_process() {
         let after = [listener(1, 12, 4, 0), listener(1, 10, 4, 0), listener(1, 11, 4, 0)];
-        let told = between(&[], &after);
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].tgid, 10);
+        let reported = between(&[], &after);
+        assert_eq!(reported.len(), 1);
+        assert_eq!(reported[0].tgid, 10);
     }
 
     #[test]
     fn a_counter_that_wraps_is_not_a_flood() {
-        let told = between(&[listener(1, 1, u64::from(u32::MAX), 0)], &[listener(1, 1, 1, 0)]);
-        assert_eq!(told[0].overflows, 2);
+        let reported = between(&[listener(1, 1, u64::from(u32::MAX), 0)], &[listener(1, 1, 1, 0)]);
+        assert_eq!(reported[0].overflows, 2);
     }
 }

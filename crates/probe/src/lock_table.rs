@@ -9,7 +9,7 @@ use crate::bpf::{text, work};
 use crate::span_table::lock_kind;
 use crate::symbols::KernelNames;
 
-/// Whose holders are told: a wait of this length.
+/// Whose holders are reported: a wait of this length.
 const LONG_NS: u64 = 1_000_000;
 /// The tracepoint's own frames and the locks' own code: who called them is asked. For a task that sleeps the kernel
 /// leaves out such code itself.

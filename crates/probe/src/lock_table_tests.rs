@@ -25,8 +25,8 @@ fn rows_of_one_call_site_are_one_row() {
     let seen =
         locks::Raw { rows: vec![row(8, 3, 10), row(8, 1, 50), row(16, 1, 1)], ..locks::Raw::default() };
     let (locks, holds, stacks) = tables(&seen, 0, 100, &mut nameless(), 0);
-    let told: Vec<_> = locks.iter().map(|l| (l.address, l.count, l.total_ns, l.worst_ns)).collect();
-    assert_eq!(told, [(8, 4, 80, 50), (16, 1, 1, 1)]);
+    let reported: Vec<_> = locks.iter().map(|l| (l.address, l.count, l.total_ns, l.worst_ns)).collect();
+    assert_eq!(reported, [(8, 4, 80, 50), (16, 1, 1, 1)]);
     assert!(holds.is_empty() && stacks.is_empty());
 }
 
@@ -35,8 +35,8 @@ fn an_open_wait_lasts_from_the_windows_begin_to_its_end() {
     let seen = locks::Raw { open: vec![open(5, 7, 9)], ..locks::Raw::default() };
     let (locks, holds, _) = tables(&seen, 1_000, 2_000_000, &mut nameless(), 0);
     assert_eq!((locks[0].count, locks[0].total_ns, locks[0].write), (1, 2_000_000, false));
-    let told: Vec<_> = holds.iter().map(|h| (h.at_ns, h.pid, h.tgid, h.seen)).collect();
-    assert_eq!(told, [(0, 7, 0, HoldSeen::Word), (2_000_000, 9, 90, HoldSeen::Word)]);
+    let reported: Vec<_> = holds.iter().map(|h| (h.at_ns, h.pid, h.tgid, h.seen)).collect();
+    assert_eq!(reported, [(0, 7, 0, HoldSeen::Word), (2_000_000, 9, 90, HoldSeen::Word)]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Process ids as the user knows them: BPF's are those of the initial pid namespace, ours may be others.
 //!
-//! A task that cannot be seen in our namespace has no number there. It is told as [`OUTSIDE`] and its number of the initial
+//! A task that cannot be seen in our namespace has no number there. It is reported as [`OUTSIDE`] and its number of the initial
 //! namespace: no task of ours can have that one, and whoever stands on the host can read the other off it.
 
 use std::collections::HashMap;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proc_of_a_namespace_above_is_told_by_its_list_of_numbers() {
+    fn a_proc_of_a_namespace_above_is_reported_by_its_list_of_numbers() {
         assert_eq!(levels_above("Name:\tx\nNSpid:\t5000\t1\n"), 1);
         assert_eq!((levels_above("NSpid:\t1\n"), levels_above(""), levels_above("NSpid:")), (0, 0, 0));
     }

@@ -40,9 +40,9 @@ pub struct Probes<'slot> {
     napi: Option<napi::Napi<'slot>>,
     programs: Option<programs::Programs>,
     speeds: Option<Speeds>,
-    /// `None`: ids are those of the initial namespace, or cannot be told.
+    /// `None`: ids are those of the initial namespace, or cannot be reported.
     pidns: Option<pidns::PidNamespace<'slot>>,
-    /// They cannot be told, and BPF's are not ours.
+    /// They cannot be reported, and BPF's are not ours.
     is_untranslated: bool,
     /// What few ask for is left out.
     is_thrifty: bool,
@@ -106,8 +106,9 @@ impl Probes<'_> {
         if let Some(oncpu) = &mut self.oncpu {
             let isolated = which::isolated(Path::new("/"));
             oncpu.spare(&owned.keys().copied().collect::<Vec<_>>());
-            let told: Vec<u32> = owned.keys().copied().filter(|cpu| !isolated.contains_key(cpu)).collect();
-            missing.extend(oncpu::spared(&told, "each one process's own"));
+            let reported: Vec<u32> =
+                owned.keys().copied().filter(|cpu| !isolated.contains_key(cpu)).collect();
+            missing.extend(oncpu::spared(&reported, "each one process's own"));
         }
         self.watch_locks(&which::unowned(&self.sampled, &owned), missing);
     }

@@ -63,7 +63,7 @@ pub struct Follow {
     pub user_stacks: bool,
 }
 
-/// What the caller is told while the window runs.
+/// What the caller is reported while the window runs.
 pub trait Observer {
     /// About once a second: the time left.
     fn left(&mut self, _left: Duration) {}
@@ -149,7 +149,7 @@ fn watched(follow: &Follow, tables: &Tables, missing: &mut Vec<MissingNote>) -> 
     let tasks = tables.tasks.as_deref().unwrap_or_default();
     let mut by_number: HashMap<u32, Vec<&Task>> = HashMap::new();
     tasks.iter().for_each(|task| by_number.entry(task.pid).or_default().push(task));
-    // A child is told after its parent, or, if it ended before, by its parent's process id.
+    // A child is reported after its parent, or, if it ended before, by its parent's process id.
     loop {
         let is_ours = |task: &Task| pids.contains(&task.tgid) || pids.contains(&task.ppid);
         // Several may have had a number one after the other: then all were ours, or it does not tell whose it is. A row that

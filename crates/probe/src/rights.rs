@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_without_capabilities_is_told_which_are_asked_for() {
+    fn a_user_without_capabilities_is_reported_which_are_asked_for() {
         let nobody = rights(NOBODY, "2\n");
         assert_eq!(nobody.way_out_for_bpf(), "run as root, or grant CAP_BPF and CAP_PERFMON");
         assert_eq!(nobody.way_out_for_perf(), "run as root, or grant CAP_PERFMON");
@@ -164,22 +164,22 @@ mod tests {
     #[test]
     fn where_the_kernel_is_paranoid_cap_perfmon_is_not_the_way_out() {
         for (status, level) in [(HALF, "3\n"), (NOBODY, "4\n")] {
-            let told = rights(status, level).way_out_for_perf();
-            assert!(told.contains("CAP_SYS_ADMIN") && told.contains(level.trim()), "{told}");
+            let reported = rights(status, level).way_out_for_perf();
+            assert!(reported.contains("CAP_SYS_ADMIN") && reported.contains(level.trim()), "{reported}");
         }
         assert!(!rights(HALF, "2\n").way_out_for_perf().contains("CAP_SYS_ADMIN"));
     }
 
     #[test]
     fn a_locked_down_kernel_is_no_lack_of_capabilities() {
-        let told = Rights::from_texts(ROOT, INITIAL, "none integrity [confidentiality]\n", "2\n");
-        assert!(told.way_out_for_bpf().contains("lockdown=confidentiality"), "{told:?}");
-        assert!(told.obstacle().is_some_and(|why| why.contains("lockdown=integrity")));
+        let reported = Rights::from_texts(ROOT, INITIAL, "none integrity [confidentiality]\n", "2\n");
+        assert!(reported.way_out_for_bpf().contains("lockdown=confidentiality"), "{reported:?}");
+        assert!(reported.obstacle().is_some_and(|why| why.contains("lockdown=integrity")));
         assert_eq!(rights(ROOT, "2\n").obstacle(), None, "integrity lets us look");
     }
 
     #[test]
-    fn root_of_a_container_is_told_what_holds_it() {
+    fn root_of_a_container_is_reported_what_holds_it() {
         let inside = Rights::from_texts(ROOT, "0 100000 65536\n", "", "2\n");
         assert!(inside.way_out_for_bpf().contains("user namespace") && inside.obstacle().is_some());
         let filtered = rights("CapEff:\t000001ffffffffff\nSeccomp:\t2\n", "2\n");
@@ -193,8 +193,8 @@ mod tests {
     fn no_text_says_nothing_and_none_makes_it_panic() {
         assert_eq!(Rights::from_texts("", "", "", ""), Rights::default());
         for torn in ["CapEff:", "CapEff: zz", "[", "]", "none [", "0 0"] {
-            let told = Rights::from_texts(torn, torn, torn, torn);
-            assert!(!told.way_out_for_bpf().is_empty() && !told.way_out_for_perf().is_empty());
+            let reported = Rights::from_texts(torn, torn, torn, torn);
+            assert!(!reported.way_out_for_bpf().is_empty() && !reported.way_out_for_perf().is_empty());
         }
     }
 }

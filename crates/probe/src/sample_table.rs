@@ -153,8 +153,8 @@ fn name_in_order(first: &[(u32, Vec<u64>)], wanted: Wanted, missing: &mut Vec<Mi
         let namer = symbols::UserNamer::default();
         let mut tell = |tgid: u32, named: HashMap<u64, symbols::Named>| {
             for (address, named) in named {
-                let told = (tgid, address, named.frames, named.module);
-                let Ok(line) = serde_json::to_vec(&told) else { continue };
+                let reported = (tgid, address, named.frames, named.module);
+                let Ok(line) = serde_json::to_vec(&reported) else { continue };
                 if out.write_all(&[line, b"\n".to_vec()].concat()).is_err() {
                     return; // nobody listens any more
                 }
@@ -168,14 +168,14 @@ fn name_in_order(first: &[(u32, Vec<u64>)], wanted: Wanted, missing: &mut Vec<Mi
         }
     };
     let what = "names of user code";
-    let told = match child::run(USER_DEADLINE, MAX_ANSWER, work) {
-        Ok(told) => told,
+    let reported = match child::run(USER_DEADLINE, MAX_ANSWER, work) {
+        Ok(reported) => reported,
         Err(err) => {
             missing.push(Missing::broken(what, err).into());
             return UserNames::default();
         }
     };
-    if !told.finished {
+    if !reported.finished {
         let reason = format!(
             "not all were found within {} ms and the memory that is there",
             USER_DEADLINE.as_millis()
@@ -183,7 +183,7 @@ fn name_in_order(first: &[(u32, Vec<u64>)], wanted: Wanted, missing: &mut Vec<Mi
         missing.push(Missing::skipped(what, reason).into());
     }
     let line = |line: &[u8]| serde_json::from_slice::<(u32, u64, Vec<String>, String)>(line).ok();
-    let names = told.bytes.split(|b| *b == b'\n').filter_map(line);
+    let names = reported.bytes.split(|b| *b == b'\n').filter_map(line);
     let named = |(tgid, address, frames, module)| ((tgid, address), symbols::Named { frames, module });
     UserNames(names.map(named).collect())
 }

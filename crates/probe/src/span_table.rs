@@ -44,12 +44,12 @@ pub fn timelines(seen: &mut Raw, window: Window, kernel: &mut KernelNames) -> Ti
     let open: Vec<SpanRow> = seen.live.iter().map(|live| open_row(live, &mut seen.rows)).collect();
     let rows = &seen.rows;
     let mut used = Used::default();
-    let told = rows.spans.iter().chain(&open);
-    let mut spans: Vec<Span> = told.map(|row| span(row, rows, window, kernel, &mut used)).collect();
+    let reported = rows.spans.iter().chain(&open);
+    let mut spans: Vec<Span> = reported.map(|row| span(row, rows, window, kernel, &mut used)).collect();
     name_wakers(&mut spans);
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
     let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
-    let runs = rows.runs.iter().map(|told| run(told.cpu, told.pid, told.from, told.to));
+    let runs = rows.runs.iter().map(|reported| run(reported.cpu, reported.pid, reported.from, reported.to));
     // Those that have a CPU when the window ends: the closing walk says since when.
     let running = seen.live.iter().filter(|live| live.slot.state as usize == sched::RUNNING);
     let runs = runs.chain(running.map(|live| {
@@ -103,35 +103,38 @@ fn open_row(live: &sched_live, rows: &mut Rows) -> SpanRow {
 }
 
 fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, used: &mut Used) -> Span {
-    let told = &row.span;
-    let end = if told.to == 0 { told.open_ns } else { told.to };
-    let woken = if told.woken == 0 { end } else { told.woken };
-    let state = state_of(told.state);
-    let (from_ns, at_ns) = (window.at(told.from), window.at(told.at));
-    let wake = rows.wakes.get(&(told.pid, told.key)).filter(|_| told.woken != 0 && state != State::Runnable);
+    let reported = &row.span;
+    let end = if reported.to == 0 { reported.open_ns } else { reported.to };
+    let woken = if reported.woken == 0 { end } else { reported.woken };
+    let state = state_of(reported.state);
+    let (from_ns, at_ns) = (window.at(reported.from), window.at(reported.at));
+    let wake = rows
+        .wakes
+        .get(&(reported.pid, reported.key))
+        .filter(|_| reported.woken != 0 && state != State::Runnable);
     Span {
-        pid: told.pid,
-        tgid: told.tgid,
-        comm: text(&told.comm),
+        pid: reported.pid,
+        tgid: reported.tgid,
+        comm: text(&reported.comm),
         from_ns,
         at_ns,
         woken_ns: window.at(woken),
         to_ns: window.at(end),
-        mixed: mix(told, at_ns.saturating_sub(from_ns)),
+        mixed: mix(reported, at_ns.saturating_sub(from_ns)),
         state,
-        open: told.woken == 0 && state != State::None,
-        ended: told.ended != 0,
-        cpu: told.cpu,
+        open: reported.woken == 0 && state != State::None,
+        ended: reported.ended != 0,
+        cpu: reported.cpu,
         waker: wake.map(|wake| waker(wake, rows, kernel, used)),
         stack: used.note(row.stack),
         sampled_wait_ns: row.stands,
-        work: function(told.work, kernel),
-        syscall: u32::try_from(told.syscall).ok(),
-        args: told.args,
-        target: target(told),
-        device: (told.device != 0).then(|| device(told.device)),
-        lock: lock(told, window),
-        throttled_ns: if told.throttled == 0 { 0 } else { end.saturating_sub(woken) },
+        work: function(reported.work, kernel),
+        syscall: u32::try_from(reported.syscall).ok(),
+        args: reported.args,
+        target: target(reported),
+        device: (reported.device != 0).then(|| device(reported.device)),
+        lock: lock(reported, window),
+        throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
     }
 }
 
@@ -165,14 +168,14 @@ fn state_of(state: u32) -> State {
 }
 
 /// The sums of a stretch, made to fit it: clocks of two CPUs, and the window's edge, cut through it.
-fn mix(told: &sched_span, length: u64) -> StateTimes {
+fn mix(reported: &sched_span, length: u64) -> StateTimes {
     let parts = [
-        told.mixed[sched::RUNNING],
-        told.mixed[sched::READY],
-        told.mixed[sched::IO],
-        told.mixed[sched::BLOCKED],
-        told.mixed[sched::ASLEEP],
-        told.unknown,
+        reported.mixed[sched::RUNNING],
+        reported.mixed[sched::READY],
+        reported.mixed[sched::IO],
+        reported.mixed[sched::BLOCKED],
+        reported.mixed[sched::ASLEEP],
+        reported.unknown,
     ];
     let total = parts.into_iter().fold(0, u64::saturating_add);
     let fit = |part: u64| {
@@ -198,15 +201,15 @@ fn device(number: u32) -> String {
     format!("{}:{}", number >> 20, number & 0xf_ffff)
 }
 
-fn lock(told: &sched_span, window: Window) -> Option<LockWait> {
-    (told.lock != 0).then(|| LockWait {
-        address: told.lock,
-        kind: lock_kind(told.lock_kind),
-        write: told.lock_write != 0,
-        since_ns: window.at(told.lock_since),
-        owner: told.owner,
-        owner_again: told.owner_again,
-        reader_owned: told.reader_owned != 0,
+fn lock(reported: &sched_span, window: Window) -> Option<LockWait> {
+    (reported.lock != 0).then(|| LockWait {
+        address: reported.lock,
+        kind: lock_kind(reported.lock_kind),
+        write: reported.lock_write != 0,
+        since_ns: window.at(reported.lock_since),
+        owner: reported.owner,
+        owner_again: reported.owner_again,
+        reader_owned: reported.reader_owned != 0,
     })
 }
 
@@ -223,9 +226,9 @@ pub fn lock_kind(kind: u32) -> LockKind {
     }
 }
 
-fn target(told: &sched_span) -> Option<Target> {
-    let kind = match told.mode & 0o170_000 {
-        _ if told.mode == 0 => return None,
+fn target(reported: &sched_span) -> Option<Target> {
+    let kind = match reported.mode & 0o170_000 {
+        _ if reported.mode == 0 => return None,
         0o040_000 => "dir",
         0o100_000 => "file",
         0o010_000 => "pipe",
@@ -234,16 +237,16 @@ fn target(told: &sched_span) -> Option<Target> {
         0o060_000 => "blk",
         _ => "anon",
     };
-    let name = if kind == "socket" { family(told.family) } else { text(&told.file) };
+    let name = if kind == "socket" { family(reported.family) } else { text(&reported.file) };
     // Anonymous inodes had no type before v6.15, and are regular files since: their names tell.
     let kind = if name.starts_with('[') { "anon" } else { kind };
     Some(Target {
-        fd: told.args[0] as i32,
+        fd: reported.args[0] as i32,
         kind: kind.to_owned(),
         name,
-        ino: told.ino,
-        dev: device(told.dev),
-        peer: peer(told),
+        ino: reported.ino,
+        dev: device(reported.dev),
+        peer: peer(reported),
     })
 }
 
@@ -262,14 +265,14 @@ fn family(number: u32) -> String {
     .to_owned()
 }
 
-fn peer(told: &sched_span) -> Option<String> {
-    let port = u16::from_be(told.port as u16);
-    let address = match told.family {
+fn peer(reported: &sched_span) -> Option<String> {
+    let port = u16::from_be(reported.port as u16);
+    let address = match reported.family {
         2 => {
-            let [a, b, c, d, ..] = told.address;
+            let [a, b, c, d, ..] = reported.address;
             Ipv4Addr::new(a, b, c, d).into()
         }
-        10 => Ipv6Addr::from(told.address).to_canonical(),
+        10 => Ipv6Addr::from(reported.address).to_canonical(),
         _ => return None,
     };
     (port != 0).then(|| SocketAddr::new(address, port).to_string())

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_told_by_blocks_with_the_code() {
+    fn threads_are_reported_by_blocks_with_the_code() {
         let code = Code { tgid: 7, block: 0x1040, start: 0x1000, bytes: vec![0xf3, 0x90] };
         let seen = Raw {
             hits: vec![hit(8, 0x1041, -1, 5), hit(9, 0x107f, 24, 3), hit(9, 0x1080, -1, 1), hit(9, 0, -1, 9)],

@@ -1,6 +1,6 @@
 //! Addresses to names, before a recording is closed: kernel, modules, user code, JIT maps.
 //!
-//! Raw kernel addresses never leave this file. User code without a symbol is told as `module+0xoffset`
+//! Raw kernel addresses never leave this file. User code without a symbol is reported as `module+0xoffset`
 //! with the start of its build id, so that it can still be looked up on another machine.
 
 use std::collections::HashMap;
@@ -146,7 +146,7 @@ impl UserNamer {
     }
 }
 
-/// Inlined functions are told as frames of their own, innermost first.
+/// Inlined functions are reported as frames of their own, innermost first.
 fn with_inlined(sym: &Sym<'_>) -> Vec<String> {
     let mut names: Vec<String> = sym.inlined.iter().rev().map(|f| f.name.to_string()).collect();
     names.push(sym.name.to_string());

@@ -27,7 +27,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
         start.tasks.iter().map(|t| ((t.pid, t.start_ns), t)).collect();
     let slots: HashMap<u32, &sched_slot> = seen.live.iter().map(|l| (l.slot.pid, &l.slot)).collect();
     let gone: HashMap<(u32, u64), u64> = seen.exits.late().iter().map(|end| (end.key, end.exec_ns)).collect();
-    // Who ended between this walk and the probe's is told by his end. A thread that executed has its leader's number and
+    // Who ended between this walk and the probe's is reported by his end. A thread that executed has its leader's number and
     // begin (fs/exec.c, de_thread), but not what that one had used when it ended.
     let has_ended = |now: &tasks_one| {
         let end = gone.get(&(now.pid, now.start_ns));
@@ -51,7 +51,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
     rows
 }
 
-/// Those that ended: one by one, and the sums of those that are told together.
+/// Those that ended: one by one, and the sums of those that are reported together.
 fn ended(before: &HashMap<(u32, u64), &tasks_one>, exits: &Exits, possible: usize) -> Vec<table::Task> {
     let row = |exit: &sched_exit| {
         // Who took its pid over in the window is another than whom we met there at its begin.
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_a_cgroup_that_was_empty_are_not_told_as_the_windows() {
+    fn counters_of_a_cgroup_that_was_empty_are_not_reported_as_the_windows() {
         let rows = |then: Option<tasks_cgroup>, now: tasks_cgroup| {
             let walk = |one: Option<tasks_cgroup>| Snapshot {
                 cgroups: one.into_iter().map(|one| (9, one)).collect(),
@@ -399,17 +399,17 @@ mod tests {
             };
             cgroups(&walk(then), &walk(Some(now)), &BTreeMap::new(), 4096)
         };
-        let told = |rows: &[table::Cgroup]| {
+        let reported = |rows: &[table::Cgroup]| {
             let (cpu, memory) = (rows[0].cpu.clone().unwrap(), rows[0].memory.clone().unwrap());
             (cpu.throttled_periods, cpu.periods, memory.limit_hits, rows[0].uncounted)
         };
-        assert_eq!(told(&rows(None, quota(0, 800))), (0, 0, 0, true));
+        assert_eq!(reported(&rows(None, quota(0, 800))), (0, 0, 0, true));
         assert_eq!(
-            told(&rows(None, quota(CPU | MEMORY, 8))),
+            reported(&rows(None, quota(CPU | MEMORY, 8))),
             (8, 900, 7, false),
             "it was made in the window"
         );
-        assert_eq!(told(&rows(Some(quota(0, 790)), quota(0, 800))), (10, 0, 0, false));
+        assert_eq!(reported(&rows(Some(quota(0, 790)), quota(0, 800))), (10, 0, 0, false));
         let said = uncounted(&rows(None, quota(0, 800))).unwrap().to_string();
         assert!(said.contains("nobody was in it when the window began (/)"), "{said}");
         assert_eq!(uncounted(&rows(None, quota(CPU | MEMORY, 8))), None);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_task_without_a_place_the_kernels_sums_are_told_and_its_waits_are_unknown() {
+    fn of_a_task_without_a_place_the_kernels_sums_are_reported_and_its_waits_are_unknown() {
         let one =
             |pid, exec_ns| tasks_one { pid, exec_ns, run_delay_ns: 2 * exec_ns, ..tasks_one::default() };
         let end = Snapshot { tasks: vec![one(7, 10), one(8, 5)], ..Snapshot::default() };
@@ -453,7 +453,7 @@ mod tests {
 
     /// dpkg-deb, seen from within a container: 4.8 s of its life, 10 ms of the window.
     #[test]
-    fn of_who_is_older_and_was_not_met_only_what_was_traced_is_told() {
+    fn of_who_is_older_and_was_not_met_only_what_was_traced_is_reported() {
         let of = |creator, traced: bool| {
             let mut exit =
                 sched_exit { pid: 7, tgid: 7, exec_ns: 4_800, run_delay_ns: 90, ..Default::default() };
@@ -473,9 +473,9 @@ mod tests {
     }
 
     #[test]
-    fn who_ended_between_the_walks_is_told_once() {
+    fn who_ended_between_the_walks_is_reported_once() {
         let one = |pid, start_ns| tasks_one { pid, start_ns, exec_ns: 10, ..tasks_one::default() };
-        // 7 is told with others, 9 by itself, 3 lives on; 8 had no place, and an older 8 ended.
+        // 7 is reported with others, 9 by itself, 3 lives on; 8 had no place, and an older 8 ended.
         let end = Snapshot { tasks: vec![one(3, 5), one(7, 5), one(8, 5), one(9, 5)], ..Snapshot::default() };
         let mut noted = sched::sched_live::default();
         (noted.slot.pid, noted.slot.task) = (3, 1);

@@ -88,7 +88,7 @@ impl Group {
 /// What a child of ours tells that goes into this group first.
 pub(crate) fn in_group(folder: &Path, tell: impl FnOnce() -> String) -> String {
     let procs = folder.join("cgroup.procs");
-    let told = crate::child::run(Duration::from_secs(60), 1 << 20, |out| {
+    let reported = crate::child::run(Duration::from_secs(60), 1 << 20, |out| {
         let entered = fs::write(&procs, "0");
         let text = entered.map_or_else(|err| format!("cannot enter {}: {err}", procs.display()), |()| tell());
         drop(out.write_all(text.as_bytes()));
@@ -98,7 +98,7 @@ pub(crate) fn in_group(folder: &Path, tell: impl FnOnce() -> String) -> String {
     while fs::read_to_string(&procs).is_ok_and(|left| !left.is_empty()) && Instant::now() < patience {
         std::thread::yield_now();
     }
-    String::from_utf8(told.unwrap().bytes).unwrap()
+    String::from_utf8(reported.unwrap().bytes).unwrap()
 }
 
 impl Drop for Group {

@@ -130,13 +130,13 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut out = victim.stdout.take().unwrap();
-        while !String::from_utf8_lossy(&told).contains("they are large") {
+        while !String::from_utf8_lossy(&reported).contains("they are large") {
             let mut some = [0; 512];
             let got = out.read(&mut some).unwrap();
             assert!(got > 0, "it ended");
-            told.extend(&some[..got]);
+            reported.extend(&some[..got]);
         }
         let raised = before();
         victim.kill().unwrap();

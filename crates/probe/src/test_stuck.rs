@@ -39,9 +39,9 @@ impl Stuck {
     pub(crate) fn writing_to(file: File) -> Self {
         let faults = userfault();
         let page = missing_page(&faults);
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let thread = std::thread::spawn(move || write_from(&file, page, &tell));
-        let tid = told.recv().unwrap();
+        let tid = reported.recv().unwrap();
         let mut event = [0u8; 32];
         // SAFETY: reads into a local array of the size of one event; blocks until the page is missed.
         let got = unsafe { libc::read(faults.as_raw_fd(), event.as_mut_ptr().cast(), event.len()) };

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_keeps_to_the_page_whatever_is_in_it() {
+    fn what_is_reported_keeps_to_the_page_whatever_is_in_it() {
         let mut page = Page::new(false);
         page.tell("   held by ", 5, &format!("/{} {} end", "x".repeat(300), "数".repeat(100)), Ink::Plain);
         let text = page.finish();

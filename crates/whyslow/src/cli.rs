@@ -128,9 +128,9 @@ impl Cli {
 
 /// The exit status of what is no command line, or asks for help. Of `run`, 2 may be the command's own.
 #[must_use]
-pub fn status(told: &clap::Error) -> u8 {
+pub fn status(reported: &clap::Error) -> u8 {
     let is_run = std::env::args_os().nth(1).is_some_and(|verb| verb == "run");
-    match told.exit_code() {
+    match reported.exit_code() {
         0 => 0,
         _ if is_run => OUR_FAILURE,
         _ => Outcome::CouldNotLook.status(),

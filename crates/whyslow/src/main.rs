@@ -11,9 +11,9 @@ use whyslow_report::safe::plain;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(told) => {
-            let _ = told.print();
-            return ExitCode::from(cli::status(&told));
+        Err(reported) => {
+            let _ = reported.print();
+            return ExitCode::from(cli::status(&reported));
         }
     };
     let outcome = cli.run(&mut io::stdout().lock()).unwrap_or_else(|error| {

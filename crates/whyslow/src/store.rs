@@ -64,7 +64,7 @@ pub fn save(rec: &Recording, path: &Path) -> Result<()> {
     written.map_err(|e| failed("save recording", path, &e))
 }
 
-/// Write `text` to `path` in the same way. `verb`: what the user is told if that fails.
+/// Write `text` to `path` in the same way. `verb`: what the user is reported if that fails.
 ///
 /// # Errors
 /// As of [`save`].

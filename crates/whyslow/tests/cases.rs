@@ -21,7 +21,7 @@ mod shapes;
 #[path = "hosts/write.rs"]
 mod write;
 
-/// What a case must be told.
+/// What a case must be reported.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expect {
@@ -125,11 +125,11 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     let mut wrong = Vec::new();
     let causes: Vec<&Finding> = document.findings.iter().filter(|f| f.kind == Kind::Cause).collect();
     if causes.len() != expect.causes.len() {
-        let told: Vec<_> = causes.iter().map(|f| format!("{}: {}", f.rule, f.title)).collect();
-        wrong.push(format!("expected {} causes, told {told:?}", expect.causes.len()));
+        let reported: Vec<_> = causes.iter().map(|f| format!("{}: {}", f.rule, f.title)).collect();
+        wrong.push(format!("expected {} causes, told {reported:?}", expect.causes.len()));
     }
-    for (want, told) in expect.causes.iter().zip(&causes) {
-        wrong.extend(cause_differences(want, told));
+    for (want, reported) in expect.causes.iter().zip(&causes) {
+        wrong.extend(cause_differences(want, reported));
     }
     let risks = rules_of(document, Kind::Risk);
     if risks != expect.risks {
@@ -158,29 +158,32 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     wrong
 }
 
-fn cause_differences(want: &Cause, told: &Finding) -> Vec<String> {
-    let lost = told.lost.map_or(-1.0, |lost| lost.as_secs_f64());
-    let culprit = told.culprit.as_ref().map_or("", |culprit| culprit.id.as_str());
+fn cause_differences(want: &Cause, reported: &Finding) -> Vec<String> {
+    let lost = reported.lost.map_or(-1.0, |lost| lost.as_secs_f64());
+    let culprit = reported.culprit.as_ref().map_or("", |culprit| culprit.id.as_str());
     let checks = [
-        (told.rule == want.rule, format!("expected {}, told {}", want.rule, told.rule)),
-        (told.victim.id == want.victim, format!("victim {:?}", told.victim.id)),
+        (reported.rule == want.rule, format!("expected {}, told {}", want.rule, reported.rule)),
+        (reported.victim.id == want.victim, format!("victim {:?}", reported.victim.id)),
         (
-            want.victim_name.as_ref().is_none_or(|name| *name == told.victim.name),
-            format!("name {:?}", told.victim.name),
+            want.victim_name.as_ref().is_none_or(|name| *name == reported.victim.name),
+            format!("name {:?}", reported.victim.name),
         ),
         (culprit.contains(&want.culprit), format!("culprit {culprit:?}")),
         ((want.lost_s.0..=want.lost_s.1).contains(&lost), format!("lost {lost} s, not {:?}", want.lost_s)),
-        (!told.check.is_empty() && !told.fixes.is_empty(), "no way to check it, or no fix".to_owned()),
+        (
+            !reported.check.is_empty() && !reported.fixes.is_empty(),
+            "no way to check it, or no fix".to_owned(),
+        ),
     ];
     checks
         .into_iter()
         .filter(|(is_right, _)| !is_right)
-        .map(|(_, wrong)| format!("{}: {wrong}", told.rule))
+        .map(|(_, wrong)| format!("{}: {wrong}", reported.rule))
         .collect()
 }
 
 #[test]
-fn every_case_is_told_as_its_author_expected() {
+fn every_case_is_reported_as_its_author_expected() {
     let mut wrong = String::new();
     for case in cases() {
         let expect = expect(&case);
@@ -342,9 +345,9 @@ fn simulated_hosts_are_as_the_simulator_makes_them() {
     }
 }
 
-/// The tasks that wait for the CPUs of all would be told as bound to them, and isolated CPUs as left idle.
+/// The tasks that wait for the CPUs of all would be reported as bound to them, and isolated CPUs as left idle.
 #[test]
-fn of_isolated_cpus_a_cause_would_be_told_if_nobody_knew_that_they_are() {
+fn of_isolated_cpus_a_cause_would_be_reported_if_nobody_knew_that_they_are() {
     let made = shapes::all().into_iter().find(|shape| shape.name == "isolated-cpus-that-poll").unwrap();
     let mut recording = write::recording(&made);
     recording.snapshots.retain(|frame| !frame.name.starts_with("sys/devices/system/cpu/"));
@@ -379,8 +382,10 @@ fn with_a_hundred_thousand_threads(name: &str) -> (shapes::Shape, whyslow_model:
 fn of_a_hundred_thousand_threads_those_are_named_that_lose() {
     let (made, recording) = with_a_hundred_thousand_threads("four-nodes-one-full");
     let document = examine(&recording);
-    let told: Vec<_> = document.findings.iter().filter(|f| f.kind == Kind::Cause).collect();
-    let [cause] = &told[..] else { panic!("{:?}", told.iter().map(|f| &f.title).collect::<Vec<_>>()) };
+    let reported: Vec<_> = document.findings.iter().filter(|f| f.kind == Kind::Cause).collect();
+    let [cause] = &reported[..] else {
+        panic!("{:?}", reported.iter().map(|f| &f.title).collect::<Vec<_>>())
+    };
     assert_eq!(
         (cause.rule.as_str(), cause.victim.id.as_str()),
         ("cpu-pinned", "/system.slice/solver.service")
@@ -394,13 +399,13 @@ fn of_a_hundred_thousand_threads_those_are_named_that_lose() {
 fn of_a_hundred_thousand_threads_that_sleep_nobody_is_accused() {
     let (_, recording) = with_a_hundred_thousand_threads("fast-and-slow-cores");
     let document = examine(&recording);
-    let told: Vec<_> = document
+    let reported: Vec<_> = document
         .findings
         .iter()
         .filter(|f| f.kind != Kind::CannotTell)
         .map(|f| (&f.rule, &f.title))
         .collect();
-    assert!(told.is_empty(), "{told:?}");
+    assert!(reported.is_empty(), "{reported:?}");
     let unknown = rules_of(&document, Kind::CannotTell);
     let could_look = ["cpu-quota", "cpu-pinned", "full-thread", "steal"];
     assert!(could_look.iter().all(|rule| !unknown.contains(rule)), "{unknown:?}");

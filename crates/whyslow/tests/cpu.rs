@@ -1,4 +1,4 @@
-//! `whyslow cpu` on the live kernel: healthy CPUs are told as such, alone and at a load of 20, and their speeds are those of
+//! `whyslow cpu` on the live kernel: healthy CPUs are reported as such, alone and at a load of 20, and their speeds are those of
 //! an independent loop by the wall clock.
 
 use std::fs;
@@ -90,7 +90,7 @@ fn healthy(label: &str, busy: Option<u64>) {
         |_| {
             rounds::until_judged(&label, |attempt| {
                 let (made, look) = make(busy, &format!("{label}-{attempt}"))?;
-                println!("{}", made.told(&look));
+                println!("{}", made.reported(&look));
                 Ok(made.judge(&look))
             })
         },

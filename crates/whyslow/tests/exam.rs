@@ -112,8 +112,8 @@ fn root_a_look_that_is_stuck_is_ended_and_says_at_what_it_was() {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{file}: {said}");
         assert!(output.stdout.is_empty() && ticks >= 5, "{file}: after {ticks} ticks");
-        let told = said.lines().last().unwrap_or_default();
-        assert!(told.contains("did not come to its end") && told.contains(at), "{file}: {said}");
+        let reported = said.lines().last().unwrap_or_default();
+        assert!(reported.contains("did not come to its end") && reported.contains(at), "{file}: {said}");
     }
 }
 
@@ -252,7 +252,7 @@ fn root_a_file_that_cannot_be_saved_does_not_cost_the_answer() {
 }
 
 #[test]
-fn root_may_drop_to_a_user_who_is_told_what_can_be_told_and_the_way_out() {
+fn root_may_drop_to_a_user_who_is_reported_what_can_be_reported_and_the_way_out() {
     const NOBODY: u32 = 65534;
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();

@@ -109,7 +109,7 @@ fn no_rows_however_wrong_make_a_report_panic() {
         let mut draw = Draw::of_run("extremes", round);
         let rec = mutated(&mut draw, &mut largest);
         let before = std::time::Instant::now();
-        let told = std::panic::catch_unwind(|| {
+        let reported = std::panic::catch_unwind(|| {
             let document = examine(&rec);
             // Such times do not add up, and ids occur twice; it must not say two things of one matter all the same.
             let contradictions = story::contradicts(&serde_json::to_value(&document).unwrap());
@@ -117,7 +117,7 @@ fn no_rows_however_wrong_make_a_report_panic() {
             whyslow_report::text(&document, &whyslow_report::Style::default()).len()
                 + whyslow_report::json(&document).len()
         });
-        if told.is_err() {
+        if reported.is_err() {
             bad.push(round);
         }
         assert!(before.elapsed().as_secs() < 60, "round {round} takes too long");

@@ -1,6 +1,6 @@
 //! Masks on the live kernel: who waits behind a mask loses only what the CPUs outside it had left, and who spins loses nothing.
 //!
-//! CPUs, names, groups, shares and numbers are drawn; what came about is told by the victims' own clocks. `WHYSLOW_SEED`
+//! CPUs, names, groups, shares and numbers are drawn; what came about is reported by the victims' own clocks. `WHYSLOW_SEED`
 //! repeats a run. What whyslow said is kept under `target/*/tmp/masks`.
 
 use std::fs;
@@ -128,7 +128,7 @@ fn root_the_same_work_without_masks_is_not_accused() {
     run_full_elsewhere("full-without-masks", false);
 }
 
-/// Threads that poll a flag, and one that computes, all bound to one CPU: what it loses is told, what they lose is nothing.
+/// Threads that poll a flag, and one that computes, all bound to one CPU: what it loses is reported, what they lose is nothing.
 /// `healthy`: it is bound to another CPU, and nobody loses anything.
 fn spinners(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trouble> {
     let cpus = host::cpus();
@@ -156,11 +156,11 @@ fn spinners(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trou
         let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
         fence.check_time()?;
         let names = names(&[&victim, &spin]);
-        let told = judge::accused(&look, &names);
+        let reported = judge::accused(&look, &names);
         let window = look.document["window_s"].as_f64().unwrap_or(0.0);
         let lost = had[0].waited * window;
         let said = format!(
-            "{pairs} spinners ({wait:?}) on CPU {cpu}, healthy {healthy}, {had:.2?}, lost {lost:.2} s, {disturbed:?}, told {told:#?} (all of it: {})",
+            "{pairs} spinners ({wait:?}) on CPU {cpu}, healthy {healthy}, {had:.2?}, lost {lost:.2} s, {disturbed:?}, told {reported:#?} (all of it: {})",
             look.kept.display()
         );
         if healthy {
@@ -169,7 +169,9 @@ fn spinners(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trou
         if had[0].waited < A_LOSS || disturbed.is_some() {
             return Ok(Verdict::Again(said));
         }
-        let [found] = told[..] else { return Err(format!("{} causes, not one: {said}", told.len()).into()) };
+        let [found] = reported[..] else {
+            return Err(format!("{} causes, not one: {said}", reported.len()).into());
+        };
         let by = found["lost_s"].as_f64().unwrap_or(0.0);
         if (by - lost).abs() > bars::EXACT * lost {
             return Err(format!("{by:.2} s, not {lost:.2}: {said}").into());
@@ -182,7 +184,7 @@ fn spinners(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trou
 }
 
 #[test]
-fn root_what_a_victim_loses_to_spinners_on_its_cpu_is_told_without_their_waits() {
+fn root_what_a_victim_loses_to_spinners_on_its_cpu_is_reported_without_their_waits() {
     rounds::run(
         &"spinners-and-a-victim",
         |_| true,

@@ -1,7 +1,7 @@
 //! Waits that a task asked for itself, on the live kernel: its own data on their way to a disk that nobody else writes to, the
 //! work of its own children. The account and the chains show them; nobody is told to have lost by them.
 //!
-//! All is drawn; that others left the disk alone is told by the kernel's count of writes, without the task and beside it.
+//! All is drawn; that others left the disk alone is reported by the kernel's count of writes, without the task and beside it.
 //! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/own-work`.
 
 use std::fs;
@@ -22,7 +22,7 @@ whyslow_faults::may_become_victim!();
 
 /// Rules that could tell such a wait as a loss.
 const RULES: [&str; 3] = ["lock-wait", "disk-latency", "load-average"];
-/// Of whom less of the time is told as such a wait, that nobody is accused proves nothing.
+/// Of whom less of the time is reported as such a wait, that nobody is accused proves nothing.
 const WAITED: f64 = 0.2;
 /// Others that take so much of the CPUs are waited for, too.
 const CROWDED: f64 = 0.2;
@@ -67,7 +67,7 @@ fn writes_of_others() -> Result<f64, Trouble> {
     Ok(writes()? - before)
 }
 
-/// Part of the wall time that is told as waits of these kinds, wherever in the tree.
+/// Part of the wall time that is reported as waits of these kinds, wherever in the tree.
 fn shown(parts: &Value, edges: &[&str]) -> f64 {
     let all = parts.as_array().map_or(&[][..], Vec::as_slice).iter();
     all.map(|part| match edges.iter().any(|edge| part["reason"] == *edge) {
@@ -106,7 +106,7 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
     fence.check_time()?;
     let shown = shown(&near.document["wall"]["parts"], edges);
     let said = format!(
-        "{comm}, {shown:.2} of the time is told as {edges:?}, {written:.0} writes/s, {others:.0} of others, {crowded:?} (all of it: {})",
+        "{comm}, {shown:.2} of the time is reported as {edges:?}, {written:.0} writes/s, {others:.0} of others, {crowded:?} (all of it: {})",
         near.kept.display()
     );
     if its_writes && others > written * OTHERS {

@@ -1,5 +1,5 @@
 //! A reader that is too slow for its sender, in a network namespace of the test's own: found with reader, sender and time; its healthy twin is
-//! not accused. Message size, pace and the reader's slowness are drawn; the time lost is told by the sender's own clock.
+//! not accused. Message size, pace and the reader's slowness are drawn; the time lost is reported by the sender's own clock.
 
 use std::fs;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ fn make(kind: Reader, draw: &mut Draw, label: &str) -> Result<(Made, Look), Trou
 fn cell(kind: Reader, draw: &mut Draw, label: &str) -> Result<Outcome, Trouble> {
     rounds::until_judged(&label, |attempt| {
         let (made, look) = make(kind, draw, &format!("{label}-{attempt}"))?;
-        println!("{}", made.told(&look));
+        println!("{}", made.reported(&look));
         Ok(judge::judge(&made, &look))
     })
 }

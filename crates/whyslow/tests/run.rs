@@ -200,8 +200,8 @@ fn root_saved_and_reported_later_it_is_the_same_with_all_that_a_comparison_needs
         run_script(&options, "i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done; exit 5").output().unwrap();
     assert_eq!(status(&live), 5, "{}", text(&live.stderr));
     let later = whyslow(&["report", "--json", file.to_str().unwrap()]).output().unwrap();
-    let told: Value = serde_json::from_slice(&later.stdout).unwrap();
-    assert_eq!(told, last_line(&live.stdout));
+    let reported: Value = serde_json::from_slice(&later.stdout).unwrap();
+    assert_eq!(reported, last_line(&live.stdout));
 
     let recording = whyslow::store::open(&file).unwrap();
     let watched = recording.meta.watched.expect("somebody was watched");

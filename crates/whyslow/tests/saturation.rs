@@ -1,6 +1,6 @@
 //! Saturation that averages hide, on the live kernel: full threads among many that sleep, tasks in uninterruptible sleep.
 //!
-//! All is drawn; what came about is told by the victims' own clocks; each has its healthy twin. `WHYSLOW_SEED` repeats a
+//! All is drawn; what came about is reported by the victims' own clocks; each has its healthy twin. `WHYSLOW_SEED` repeats a
 //! run. What whyslow said is kept under `target/*/tmp/saturation`, or `WHYSLOW_KEPT`.
 
 use std::fs;
@@ -98,12 +98,12 @@ fn run_threads(cell: &str, healthy: bool) {
 }
 
 #[test]
-fn root_full_threads_among_many_that_sleep_are_told_first() {
+fn root_full_threads_among_many_that_sleep_are_reported_first() {
     run_threads("full-threads", false);
 }
 
 #[test]
-fn root_threads_with_time_to_spare_are_not_told() {
+fn root_threads_with_time_to_spare_are_not_reported() {
     run_threads("threads-with-time-to-spare", true);
 }
 

@@ -138,22 +138,22 @@ fn of_the_largest_host_it_tells_within_a_gib_and_six_yardsticks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("largest.why");
     store::save(&host::recording(largest::LARGEST, 1), &path).unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..TRIES {
-        let said = largest_is_told(&path);
+        let said = largest_is_reported(&path);
         // For who measures: seconds of CPU time.
         println!("{said}");
         let yardsticks = said.lines().find_map(|line| line.strip_prefix("yardsticks: "));
         if yardsticks.unwrap().parse::<f64>().unwrap() < MOST_YARDSTICKS {
             return;
         }
-        told.push(said);
+        reported.push(said);
     }
-    panic!("more than {MOST_YARDSTICKS} yardsticks each time: {told:#?}");
+    panic!("more than {MOST_YARDSTICKS} yardsticks each time: {reported:#?}");
 }
 
 /// What a process says that tells of the largest host with no more memory than it may have.
-fn largest_is_told(path: &Path) -> String {
+fn largest_is_reported(path: &Path) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "it_tells_of_the_largest_host", "--nocapture"]).env(LARGEST, path);
     let most = MOST_BYTES + PROGRAM_BYTES;

@@ -1,4 +1,4 @@
-//! The fault module (lab/module) as types: what it is told, and what it says it did.
+//! The fault module (lab/module) as types: what it is reported, and what it says it did.
 //!
 //! Its README has the protocol. All times go over the wire in microseconds, all counters come back in nanoseconds.
 

@@ -37,8 +37,8 @@ pub fn items(section: Section, document: &Value) -> Vec<&Value> {
         _ => None,
     };
     let all = at.as_array().into_iter().flatten();
-    let is_told = |item: &&Value| section != Section::Cpus || ratio_of(item).is_some();
-    all.filter(|item| kind.is_none_or(|kind| item["kind"] == kind)).filter(is_told).collect()
+    let is_reported = |item: &&Value| section != Section::Cpus || ratio_of(item).is_some();
+    all.filter(|item| kind.is_none_or(|kind| item["kind"] == kind)).filter(is_reported).collect()
 }
 
 pub fn rule_of(item: &Value) -> &str {
@@ -73,8 +73,9 @@ pub fn words_of(item: &Value) -> Vec<String> {
     }
     match item.as_object() {
         Some(parts) => {
-            let told = parts.iter().filter(|(name, _)| !matches!(name.as_str(), "check" | "fixes" | "rule"));
-            told.for_each(|(_, part)| gather(part, &mut words));
+            let reported =
+                parts.iter().filter(|(name, _)| !matches!(name.as_str(), "check" | "fixes" | "rule"));
+            reported.for_each(|(_, part)| gather(part, &mut words));
         }
         None => gather(item, &mut words),
     }
@@ -92,7 +93,7 @@ pub fn gather(value: &Value, words: &mut Vec<String>) {
 }
 
 /// One item in one line.
-pub fn told(section: Section, item: &Value) -> String {
+pub fn reported(section: Section, item: &Value) -> String {
     let time = time_of(section, item).map_or("?".to_owned(), |s| format!("{s:.2}"));
     let text = match section {
         Section::Causes | Section::Risks | Section::Unknown => {

@@ -31,7 +31,7 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
     text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0.to_owned()))
 }
 
-/// A run in which all came about: each name that is asked for was told.
+/// A run in which all came about: each name that is asked for was reported.
 fn ran(script: &Script, status: i32) -> RunFacts {
     let asked = script.answer.iter().flat_map(|answer| answer.names.iter().chain(&answer.order));
     let never = script.never.names.iter().chain(&script.never.in_causes);

@@ -16,7 +16,7 @@ const DOWNLOAD: Duration = Duration::from_secs(600);
 
 /// Where packages come from.
 pub struct Archive {
-    /// What apt is told besides: nothing for the host's own sources.
+    /// What apt is reported besides: nothing for the host's own sources.
     options: Vec<String>,
 }
 

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_torn_directory_is_told_from_a_whole_one() {
+    fn a_torn_directory_is_reported_from_a_whole_one() {
         let dir = tempfile::tempdir().expect("a directory");
         let modules = dir.path().join("lib/modules/6.1.0-1-amd64");
         fs::create_dir_all(&modules).expect("directories");

@@ -79,7 +79,7 @@ linux-image-6.18.15+deb13-amd64 - Linux 6.18.15 for 64-bit PCs (signed)
 ";
 
     #[test]
-    fn the_newest_is_told_by_numbers_and_is_a_full_kernel() {
+    fn the_newest_is_reported_by_numbers_and_is_a_full_kernel() {
         let newest = |search: &str, label: &str| newest(search, called(label).expect(label));
         assert_eq!(newest(SEARCH, "6.1").as_deref(), Some("6.1.0-56-amd64"));
         assert_eq!(newest(SEARCH, "6.12").as_deref(), Some("6.12.107+deb12-amd64"));

@@ -123,7 +123,7 @@ fn nodes(qemu: &mut Command, hardware: &Hardware) {
     }
 }
 
-/// The kernel's command line. A boot on a busy host measures its clock wrongly: it is told the counter's frequency. With
+/// The kernel's command line. A boot on a busy host measures its clock wrongly: it is reported the counter's frequency. With
 /// counted instructions the counter counts these, and measuring it is exact.
 fn words(hardware: &Hardware) -> String {
     let clock = match hardware.icount_shift {

@@ -87,7 +87,7 @@ impl Part for Hindered {
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
-        let truth = Truth::told_by(self.victim.ledger(), window, without);
+        let truth = Truth::reported_by(self.victim.ledger(), window, without);
         let what = "its victims' pieces of work a second";
         if self.twin {
             let proof = Proof::stays(what, truth.rate_with, truth.rate_without, ALIKE);

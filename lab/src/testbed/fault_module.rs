@@ -23,7 +23,7 @@ pub struct Folio {
 
 /// The module in the kernel.
 pub struct Loaded {
-    /// What it is told, and what it says.
+    /// What it is reported, and what it says.
     pub module: Module,
     name: String,
 }

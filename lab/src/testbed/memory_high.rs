@@ -67,7 +67,7 @@ impl Part for Held {
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
-        let truth = Truth::told_by(self.victim.ledger(), window, without);
+        let truth = Truth::reported_by(self.victim.ledger(), window, without);
         let Spec { processes, mib, high_mib, twin, .. } = self.spec;
         let what = format!(
             "{processes} processes get {mib} MiB and give it back, below {high_mib} MiB; times a second"

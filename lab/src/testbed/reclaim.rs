@@ -103,7 +103,7 @@ impl Part for Wanting {
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
-        let truth = Truth::told_by(self.victim.ledger(), window, without);
+        let truth = Truth::reported_by(self.victim.ledger(), window, without);
         let what = format!(
             "{} processes get {} MiB and give it back; times a second",
             self.spec.threads, self.spec.mib

@@ -106,13 +106,13 @@ impl Part for Urgent {
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let names = self.names();
-        let urgent = Truth::told_by(self.urgent.ledger(), window, without);
+        let urgent = Truth::reported_by(self.urgent.ledger(), window, without);
         let fills =
             Proof::rises("pieces of urgent work a second", urgent.rate_with, urgent.rate_without, FILLS);
         if !fills.holds {
             return Ok(Facts { proof: fills, lost_s: None, names });
         }
-        let truth = Truth::told_by(self.workers.ledger(), window, without);
+        let truth = Truth::reported_by(self.workers.ledger(), window, without);
         let what = "pieces of work a second beside an urgent thread";
         if self.elsewhere {
             let proof = Proof::stays(what, truth.rate_with, truth.rate_without, ALIKE);

@@ -46,11 +46,11 @@ fn cpus(ev: &Evidence<'_>) -> Vec<String> {
         .map(|(cpu, time)| (*cpu, Share::of(time.busy().as_secs_f64(), time.total().as_secs_f64())));
     let mut full: Vec<(u32, Share)> = busy.filter(|(_, share)| *share >= FULL).collect();
     full.sort_by(|a, b| b.1.ratio().total_cmp(&a.1.ratio()).then(a.0.cmp(&b.0)));
-    let told = full.into_iter().take(MOST).map(|(cpu, share)| match longest(ev, cpu) {
+    let reported = full.into_iter().take(MOST).map(|(cpu, share)| match longest(ev, cpu) {
         Some(who) => format!("CPU {cpu} was {share} busy, most of it with {who}"),
         None => format!("CPU {cpu} was {share} busy"),
     });
-    told.collect()
+    reported.collect()
 }
 
 /// Who had a CPU for most of the window, as far as runs of a millisecond and more tell.
@@ -94,10 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn a_full_thread_and_its_cpu_are_told_before_the_averages() {
-        let told = note(&host(99, 2).ev()).unwrap();
-        assert!(told.contains("74 % idle: thread loop (7) had 99 % of a CPU; CPU 2 was 99 % busy"), "{told}");
-        assert!(told.contains("most of it with loop (7)"), "{told}");
+    fn a_full_thread_and_its_cpu_are_reported_before_the_averages() {
+        let reported = note(&host(99, 2).ev()).unwrap();
+        assert!(
+            reported.contains("74 % idle: thread loop (7) had 99 % of a CPU; CPU 2 was 99 % busy"),
+            "{reported}"
+        );
+        assert!(reported.contains("most of it with loop (7)"), "{reported}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_are_told_as_ranges() {
+    fn cpus_are_reported_as_ranges() {
         assert_eq!(named(&[3]), "CPU 3");
         assert_eq!(named(&[0, 1, 2, 5]), "CPUs 0-2, 5");
         assert_eq!(named(&[u32::MAX]), format!("CPU {}", u32::MAX));

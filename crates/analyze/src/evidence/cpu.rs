@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn steal_that_was_not_told_at_first_is_not_known() {
+    fn steal_that_was_not_reported_at_first_is_not_known() {
         let host = Fixture::second().start("proc/stat", "cpu  1 0 0 5 0 0 0\n").end("proc/stat", LAST);
         assert!(host.ev().steal().is_err());
         assert_eq!(host.ev().cpu_time().unwrap().steal, Duration::ZERO);

@@ -186,11 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn states_are_told_with_their_use_in_the_window_the_shallowest_first() {
+    fn states_are_reported_with_their_use_in_the_window_the_shallowest_first() {
         let host = host();
         let states = host.ev().idle_states(3).unwrap();
-        let told: Vec<_> = states.iter().map(|s| (s.index, s.name.as_str(), s.latency_us, s.used)).collect();
-        assert_eq!(told, [(1, "C1", 2, Some(40)), (10, "C10", 890, Some(40))]);
+        let reported: Vec<_> =
+            states.iter().map(|s| (s.index, s.name.as_str(), s.latency_us, s.used)).collect();
+        assert_eq!(reported, [(1, "C1", 2, Some(40)), (10, "C10", 890, Some(40))]);
         assert!((states[1].share(Duration::from_secs(1)) - 0.3).abs() < 1e-9);
         assert_eq!((states[0].desc.as_str(), states[1].desc.as_str()), ("MWAIT 0x00", ""));
         assert_eq!(host.ev().idle_states_by_cpu().unwrap().keys().collect::<Vec<_>>(), [&0, &3]);

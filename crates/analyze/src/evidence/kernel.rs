@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_with_cpus_are_told_in_order() {
+    fn nodes_with_cpus_are_reported_in_order() {
         let file = |node: u32| format!("sys/devices/system/node/node{node}/cpulist");
         let host = Fixture::second().end(&file(10), "8-15\n").end(&file(2), "0-7\n").end(&file(3), "\n");
         let nodes = host.ev().nodes().unwrap();

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(super::all_in_part(&newer.0).count(), 1);
     }
 
-    /// Thousands of sockets are beyond those that are followed, on hosts that have as many: softirqs are told all the same.
+    /// Thousands of sockets are beyond those that are followed, on hosts that have as many: softirqs are reported all the same.
     #[test]
     fn sockets_beyond_those_that_are_followed_are_a_loss_of_theirs() {
         let mut host = Fixture::second();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_rests_on_memory_events_is_told_of_their_loss() {
+    fn a_rule_that_rests_on_memory_events_is_reported_of_their_loss() {
         let mut host = Fixture::second().with(|tables| tables.memory = Some(Vec::new()));
         host.0.meta.lost_events = vec![("memory events".into(), 40_000)];
         let ev = host.ev();

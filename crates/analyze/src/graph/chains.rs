@@ -16,13 +16,13 @@ use super::timeline::{Piece, What};
 use crate::hashing::{Set, Table};
 use crate::wait_reasons::Class;
 
-/// On a whole host a chain is told if some single wait was as long as this: below it lie the waits for locks that a healthy
+/// On a whole host a chain is reported if some single wait was as long as this: below it lie the waits for locks that a healthy
 /// host under load has now and then (a holder that lost its CPU for a slice or two of 3 to 4 ms); a chain of 20 ms,
 /// a visible delay in an interactive task, lies above it with room for what is cut off at both ends.
 pub const CHAIN_THRESHOLD: Duration = Duration::from_millis(15);
 /// ... or if all of them together were this part (1 in 20) of the window: many short waits hurt as much.
 const CHAIN_PART: u64 = 20;
-/// Of one wait the largest way down is told, and others that explain at least this part (1 in 4) of it.
+/// Of one wait the largest way down is reported, and others that explain at least this part (1 in 4) of it.
 const BESIDE: u64 = 4;
 /// Ways down that are told of one wait.
 const MOST_WAYS: usize = 4;
@@ -53,12 +53,12 @@ pub(crate) struct HostChain<'r> {
 
 /// Chains of the whole host, whoever is watched.
 pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
-    let told = |(keys, fold): (Vec<Key>, Fold)| {
+    let reported = |(keys, fold): (Vec<Key>, Fold)| {
         let row = fold.hops.first()?.row?;
         let (class, leaf) = (graph.kind(row).class, fold.hops.last()?.row.map(|row| graph.kind(row).class));
         Some(HostChain { chain: fold.chain(graph, &keys), head: graph.spans.get(row)?, class, leaf })
     };
-    folded(graph, None).into_iter().filter_map(told).collect()
+    folded(graph, None).into_iter().filter_map(reported).collect()
 }
 
 fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)> {
@@ -268,12 +268,14 @@ impl Fold {
             hops,
             leaf: self.leaf.unwrap_or_else(|| graph.nobody()),
             // A few waits that began with an old word do not make the others doubtful.
-            notes: told(self.notes | if self.stale.saturating_mul(2) > self.time { note::STALE } else { 0 }),
+            notes: reported(
+                self.notes | if self.stale.saturating_mul(2) > self.time { note::STALE } else { 0 },
+            ),
         }
     }
 }
 
-fn told(notes: u8) -> Vec<Note> {
+fn reported(notes: u8) -> Vec<Note> {
     let mut all: Vec<Note> =
         note::ALL.iter().filter(|(bit, _)| notes & bit != 0).map(|(_, note)| *note).collect();
     if notes & note::CYCLE != 0 && notes & note::OPEN != 0 {

@@ -83,7 +83,7 @@ impl Graph<'_> {
     }
 
     /// The quota of a task's cgroup, or of one above it. Of several the one that binds first, as the rule names it; where that
-    /// cannot be told, the nearest that ran out.
+    /// cannot be reported, the nearest that ran out.
     fn quota(&self, pid: u32) -> Culprit {
         let own = self.tasks.get(&pid).map_or(0, |task| task.cpu_cgroup);
         let mut above: Vec<&Cgroup> = Vec::new();
@@ -107,7 +107,7 @@ impl Graph<'_> {
         Culprit::new(SubjectKind::Quota, group.path.clone(), name)
     }
 
-    /// Asked for once: the rule lets its scheduler run.
+    /// IpiWaits for once: the rule lets its scheduler run.
     fn binding_quota(&self, group: u64) -> Option<u64> {
         let binding = self.binding.get_or_init(|| {
             crate::rules::cpu_quota::binding(&crate::Evidence::of(self.rec)).unwrap_or_default()

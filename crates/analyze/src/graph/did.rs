@@ -10,7 +10,7 @@ use crate::stacks::doing::Doing;
 
 /// A stretch below this, in ns, is one of thousands that a chain of short waits is made of ...
 const SHORT: u64 = 10_000_000;
-/// ... and is told by so many of the functions that its thread was in: all thirty of each would be the most of the work.
+/// ... and is reported by so many of the functions that its thread was in: all thirty of each would be the most of the work.
 const MOST_OF_SHORT: usize = 4;
 
 /// What one thread did.
@@ -85,12 +85,12 @@ impl Graph<'_> {
             return self.deed(who, one, Reason::Running, ns);
         }
         let most = if ns < SHORT { MOST_OF_SHORT } else { MOST_PARTS - 2 };
-        let told = if ran.len() > most + 1 { most } else { ran.len() };
-        let smaller = ran.iter().skip(told).map(|deed| deed.share).sum();
-        let shares: Vec<u64> = ran.iter().take(told).map(|deed| deed.share).chain([smaller]).collect();
+        let reported = if ran.len() > most + 1 { most } else { ran.len() };
+        let smaller = ran.iter().skip(reported).map(|deed| deed.share).sum();
+        let shares: Vec<u64> = ran.iter().take(reported).map(|deed| deed.share).chain([smaller]).collect();
         let parts = split_many(ns, &shares);
-        let mut nodes: Vec<Node> = Vec::with_capacity(told + 1);
-        let each = ran.iter().zip(&parts).take(told).filter(|(_, ns)| **ns > 0);
+        let mut nodes: Vec<Node> = Vec::with_capacity(reported + 1);
+        let each = ran.iter().zip(&parts).take(reported).filter(|(_, ns)| **ns > 0);
         nodes.extend(each.map(|(deed, ns)| self.deed(who, deed, Reason::Running, *ns)));
         nodes.extend(parts.last().into_iter().flat_map(|ns| rest(*ns, 0, &self.rests)));
         let all = self.node(Sort::Ran, Reason::Running, who, self.rests.on_cpu, ns);
@@ -102,6 +102,6 @@ impl Graph<'_> {
         if !deed.asks {
             return node;
         }
-        node.of(merged(self.asked.parts(self, who.pid, ns), &self.rests))
+        node.of(merged(self.ipi_waits.parts(self, who.pid, ns), &self.rests))
     }
 }

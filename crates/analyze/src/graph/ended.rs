@@ -19,7 +19,7 @@ pub(super) struct Ended<'r>(Table<&'r str, StateTimes>, Set<u32>);
 /// Of one name: of those who have rows of their own, and of the others.
 #[derive(Default)]
 struct Sums {
-    told: StateTimes,
+    reported: StateTimes,
     rowless: StateTimes,
 }
 
@@ -36,7 +36,7 @@ impl<'r> Ended<'r> {
         }
         for task in tasks.iter().filter(|task| task.ended && task.born && !task.comm.is_empty()) {
             let sums = sums.entry(&task.comm).or_default();
-            let sum = if has_rows(task, lines) { &mut sums.told } else { &mut sums.rowless };
+            let sum = if has_rows(task, lines) { &mut sums.reported } else { &mut sums.rowless };
             sum.running_ns = sum.running_ns.saturating_add(task.traced_ns);
             sum.runnable_ns = sum.runnable_ns.saturating_add(task.runnable_ns);
             sum.io_ns = sum.io_ns.saturating_add(task.io_ns);
@@ -44,7 +44,7 @@ impl<'r> Ended<'r> {
             sum.sleep_ns = sum.sleep_ns.saturating_add(task.sleep_ns);
             sum.unknown_ns = sum.unknown_ns.saturating_add(task.unknown_ns);
         }
-        let of_name = |sums: Sums| if sums.rowless.total_ns() > 0 { sums.rowless } else { sums.told };
+        let of_name = |sums: Sums| if sums.rowless.total_ns() > 0 { sums.rowless } else { sums.reported };
         let sums = sums.into_iter().map(|(comm, sums)| (comm, of_name(sums)));
         Ended(sums.filter(|(_, sum)| sum.total_ns() > 0).collect(), several)
     }
@@ -62,7 +62,7 @@ impl<'r> Ended<'r> {
 
 impl Graph<'_> {
     /// Whether of a waker nothing is left of this time but what all of its name did together. Its number may be another's now.
-    pub fn is_told_by_sums(&self, waker: &Waker, from: u64, to: u64) -> bool {
+    pub fn is_reported_by_sums(&self, waker: &Waker, from: u64, to: u64) -> bool {
         let untold = || self.lines.get(&waker.pid).is_none_or(|line| !line.tells_of(from, to));
         waker.context == Context::Task && self.ended.is_known(&waker.comm) && untold()
     }
@@ -81,10 +81,10 @@ impl Graph<'_> {
         let who = self.called(pid, comm, None);
         let weights = [m.running_ns, m.runnable_ns, m.io_ns, m.blocked_ns, m.sleep_ns, m.unknown_ns];
         let [ran, ready, io, blocked, slept, missed] = split(ns, weights);
-        let told = |sort, reason, what, ns| self.node(sort, reason, who, what, ns);
+        let reported = |sort, reason, what, ns| self.node(sort, reason, who, what, ns);
         let nodes = vec![
-            told(Sort::Ran, Reason::Running, self.rests.on_cpu, ran),
-            told(Sort::Ready, Reason::Runnable, self.rests.short_cpu, ready),
+            reported(Sort::Ran, Reason::Running, self.rests.on_cpu, ran),
+            reported(Sort::Ready, Reason::Runnable, self.rests.short_cpu, ready),
             self.unexplained(who, Thing::ShortIo, io),
             self.unexplained(who, Thing::ShortBlocked, blocked),
             self.unexplained(who, Thing::ShortSleeps, slept),
@@ -103,6 +103,6 @@ impl Graph<'_> {
 /// Whether rows tell of at least half of its life.
 fn has_rows(task: &Task, lines: &Table<u32, Line>) -> bool {
     let line = lines.get(&task.pid).filter(|line| task.folded == 0 && line.is_one());
-    let told = line.and_then(Line::life).map_or(0, |(from, to)| to.saturating_sub(from));
-    told > 0 && told >= task.lived_ns / 2
+    let reported = line.and_then(Line::life).map_or(0, |(from, to)| to.saturating_sub(from));
+    reported > 0 && reported >= task.lived_ns / 2
 }

@@ -93,7 +93,7 @@ impl Graph<'_> {
         }
         walk.above.pop();
         for (who, mix) in &sums {
-            self.told(line, *who, *mix, (from, to), &mut nodes);
+            self.reported(line, *who, *mix, (from, to), &mut nodes);
         }
         merged(nodes, &self.rests)
     }
@@ -104,7 +104,7 @@ impl Graph<'_> {
         let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Task);
         waker.is_some_and(|waker| {
             self.lines.get(&waker.pid).is_some_and(super::timeline::Line::is_little)
-                || self.is_told_by_sums(waker, span.at_ns, span.woken_ns)
+                || self.is_reported_by_sums(waker, span.at_ns, span.woken_ns)
         })
     }
 
@@ -192,7 +192,7 @@ impl Graph<'_> {
         let leaf = |node: Node, notes| (Rc::from([node]), notes);
         let ns = to.saturating_sub(from);
         match &span.waker {
-            Some(waker) if self.is_told_by_sums(waker, from, to) => {
+            Some(waker) if self.is_reported_by_sums(waker, from, to) => {
                 (self.by_sums(waker.pid, &waker.comm, ns), 0)
             }
             Some(waker) if waker.context == Context::Task && waker.pid != 0 && waker.pid != span.pid => {

@@ -8,9 +8,9 @@ use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 use whyslow_model::wait::{Detail, Reason};
 
-use super::asked::Asked;
 use super::did::Did;
 use super::ended::Ended;
+use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
 use super::timeline::Line;
@@ -69,7 +69,7 @@ pub(super) struct Graph<'r> {
     /// What was found to be behind a whole wait, by its row.
     pub known: RefCell<Table<usize, Behind>>,
     /// Whom those spin for that asked other CPUs.
-    pub asked: Asked<'r>,
+    pub ipi_waits: IpiWaits<'r>,
     /// Those that ended, by name: of many no rows are left.
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
@@ -126,7 +126,7 @@ impl<'r> Graph<'r> {
             rests,
             fuel: Cell::new(0),
             known: RefCell::default(),
-            asked: Asked::of(rec),
+            ipi_waits: IpiWaits::of(rec),
             binding: OnceCell::new(),
             judge,
             on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),

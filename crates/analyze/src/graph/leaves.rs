@@ -17,7 +17,14 @@ const MOST_LOOKS: usize = 8_192;
 
 impl Graph<'_> {
     /// The sums of a task's mixed stretches in `within`, as nodes.
-    pub fn told(&self, line: &Line, who: Who, mix: StateTimes, within: (u64, u64), nodes: &mut Vec<Node>) {
+    pub fn reported(
+        &self,
+        line: &Line,
+        who: Who,
+        mix: StateTimes,
+        within: (u64, u64),
+        nodes: &mut Vec<Node>,
+    ) {
         nodes.extend(self.ran(who, mix.running_ns));
         if mix.runnable_ns > 0 {
             nodes.push(self.node(Sort::Ready, Reason::Runnable, who, self.rests.short_cpu, mix.runnable_ns));
@@ -85,7 +92,7 @@ impl Graph<'_> {
         node.row = Some(row);
         node.unsaid = if kind.class == Class::Unknown { ns } else { 0 };
         let (from, to) = self.spans.get(row).map_or((0, 0), |span| (span.at_ns, span.woken_ns));
-        match partner.filter(|waker| self.is_told_by_sums(waker, from, to)) {
+        match partner.filter(|waker| self.is_reported_by_sums(waker, from, to)) {
             Some(waker) => node.of(self.by_sums(waker.pid, &waker.comm, ns)),
             None => node,
         }

@@ -58,7 +58,7 @@ fn of_task(graph: &Graph<'_>, task: &Task) -> Vec<Mismatch> {
     times.map(time).chain(switches).collect()
 }
 
-/// Whether the timeline is that of this row: an id is used again, and of short lives one or the other is told by sums alone.
+/// Whether the timeline is that of this row: an id is used again, and of short lives one or the other is reported by sums alone.
 fn is_same(graph: &Graph<'_>, task: &Task) -> bool {
     let Some(line) = graph.lines.get(&task.pid).filter(|line| line.is_one()) else { return false };
     let lived = line.life().map_or(0, |(from, to)| to.saturating_sub(from));

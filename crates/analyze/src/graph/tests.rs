@@ -1,10 +1,10 @@
 //! Tests of the graph: readable hosts, a simulator that knows the truth, garbage.
 
-mod asked;
 mod convoys;
 mod examples;
 mod garbage;
 mod host;
+mod ipi_waits;
 mod patience;
 mod simulator;
 mod speed;

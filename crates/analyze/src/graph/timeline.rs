@@ -207,7 +207,7 @@ mod tests {
         Line::of(rows, (0..rows.len()).collect(), false, 100)
     }
 
-    fn told(line: &Line, from: u64, to: u64) -> Vec<(u64, u64, What)> {
+    fn reported(line: &Line, from: u64, to: u64) -> Vec<(u64, u64, What)> {
         line.clip(from, to).map(|p| (p.from, p.to, p.what)).collect()
     }
 
@@ -223,8 +223,8 @@ mod tests {
             (40, 60, Mixed(1)),
             (60, 100, Wait(1)),
         ];
-        assert_eq!(told(&line, 0, 100), all);
-        assert_eq!(told(&line, 25, 32), [(25, 30, Wait(0)), (30, 32, Ready(0))]);
+        assert_eq!(reported(&line, 0, 100), all);
+        assert_eq!(reported(&line, 25, 32), [(25, 30, Wait(0)), (30, 32, Ready(0))]);
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
             line(&[row(10, 10, 20, 20), row(15, 16, 30, 30), row(50, 50, 60, 60), row(52, 53, 54, 55)]);
         use What::*;
         assert_eq!(
-            told(&line, 10, 60),
+            reported(&line, 10, 60),
             [(10, 20, Wait(0)), (20, 30, Wait(1)), (30, 50, Hole), (50, 60, Wait(2))]
         );
     }
@@ -246,13 +246,13 @@ mod tests {
         let line = Line::of(&rows, vec![1, 0], true, 100);
         use What::*;
         let all = [(0, 10, Unborn), (10, 20, Wait(0)), (20, 40, Unborn), (40, 50, Wait(1)), (50, 100, Gone)];
-        assert_eq!(told(&line, 0, 100), all);
+        assert_eq!(reported(&line, 0, 100), all);
     }
 
     #[test]
     fn no_row_at_all_is_one_hole() {
-        assert_eq!(told(&line(&[]), 3, 7), [(3, 7, What::Hole)]);
-        assert_eq!(told(&line(&[row(9, 5, 2, 1)]), 3, 7), [(3, 7, What::Hole)]);
+        assert_eq!(reported(&line(&[]), 3, 7), [(3, 7, What::Hole)]);
+        assert_eq!(reported(&line(&[row(9, 5, 2, 1)]), 3, 7), [(3, 7, What::Hole)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::node::{Key, Node, Sort, merged};
 use super::timeline::What;
 use crate::wait_reasons::Class;
 
-/// Parts below this (1 in 200, half a percent) are told together.
+/// Parts below this (1 in 200, half a percent) are reported together.
 const SMALL: u64 = 200;
 /// Pieces of timelines that the account may look at: 200,000 rows have 600,000, and are looked at by some who wait for them.
 const FUEL: u64 = 6_000_000;
@@ -43,7 +43,7 @@ pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
         off_cpu: Duration::from_nanos(wall.saturating_sub(whole.ran)),
         unexplained: Duration::from_nanos(unsaid),
         said: (wall > 0).then(|| Share::of(wall.saturating_sub(unsaid) as f64, wall as f64)),
-        parts: told(graph, parts, whole.who, wall),
+        parts: reported(graph, parts, whole.who, wall),
         mismatches: mismatch::mismatches(graph, &watched.pids),
     })
 }
@@ -161,7 +161,7 @@ fn cpu(graph: &Graph<'_>, watched: &Watched) -> Duration {
 }
 
 /// As the document has it: small parts together, names where they change.
-fn told(graph: &Graph<'_>, nodes: &[Node], who: Called, wall: u64) -> Vec<Part> {
+fn reported(graph: &Graph<'_>, nodes: &[Node], who: Called, wall: u64) -> Vec<Part> {
     let (large, small): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(|node| node.ns >= wall / SMALL);
     let kept = if small.len() == 1 { nodes.iter().collect() } else { large };
     let mut parts: Vec<Part> = kept.iter().map(|node| part(graph, node, who, wall)).collect();
@@ -188,6 +188,6 @@ fn part(graph: &Graph<'_>, node: &Node, above: Called, wall: u64) -> Part {
         share: Some(Share::of(node.ns as f64, wall as f64)),
         count: Some(node.count).filter(|count| *count > 0),
         worst: Some(node.worst).filter(|worst| *worst > 0).map(Duration::from_nanos),
-        parts: told(graph, &node.parts, node.shown, wall),
+        parts: reported(graph, &node.parts, node.shown, wall),
     }
 }

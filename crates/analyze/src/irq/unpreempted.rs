@@ -291,9 +291,9 @@ mod tests {
         // Two rows of one stretch, one on another CPU, and one before it was ready.
         let gaps =
             vec![gap(1, 124, 150), gap(1, 130, 150), gap(1, 180, 200), gap(0, 100, 300), gap(1, 60, 90)];
-        let told = host([0, 0], 150).with(|t| t.gaps = Some(gaps));
+        let reported = host([0, 0], 150).with(|t| t.gaps = Some(gaps));
         // Of each up to a tick before.
-        assert_eq!(waited_in(&told), Some((30 + 24) * MS));
+        assert_eq!(waited_in(&reported), Some((30 + 24) * MS));
         let none = host([0, 0], 0).with(|t| t.gaps = Some(vec![gap(0, 100, 300)]));
         assert_eq!(waited_in(&none), Some(0));
     }

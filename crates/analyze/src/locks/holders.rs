@@ -64,7 +64,7 @@ impl<'r> Holders<'r> {
         let mut most: Vec<(u32, Caused)> = caused.into_iter().collect();
         most.sort_by_key(|(pid, caused)| (std::cmp::Reverse(caused.ns), *pid));
         most.truncate(HOLDERS);
-        most.into_iter().map(|(pid, caused)| self.told(pid, caused, on_cpu)).collect()
+        most.into_iter().map(|(pid, caused)| self.reported(pid, caused, on_cpu)).collect()
     }
 
     /// Share out one wait among those who were seen to hold the lock in it.
@@ -119,7 +119,7 @@ impl<'r> Holders<'r> {
         }
     }
 
-    fn told(&self, pid: u32, caused: Caused, on_cpu: &OnCpu<'_>) -> Holder {
+    fn reported(&self, pid: u32, caused: Caused, on_cpu: &OnCpu<'_>) -> Holder {
         let rows = self.rows.get(&pid).map_or(&[][..], Vec::as_slice);
         let meanwhile = union(caused.while_held);
         let overlapping: Vec<&Span> = rows.iter().copied().filter(|row| overlaps(row, &meanwhile)).collect();

@@ -69,7 +69,7 @@ fn recording(spans: Vec<Span>) -> Recording {
     recording
 }
 
-fn told(recording: &Recording) -> LockAccount {
+fn reported(recording: &Recording) -> LockAccount {
     let mut all = locks(recording);
     assert_eq!(all.len(), 1);
     all.remove(0)
@@ -97,7 +97,7 @@ fn contention_is_summed_by_mode_and_site_and_named() {
     ]);
     rec.tables.locks =
         Some(vec![row(true, Some(1), 2, 30, 20), row(false, Some(2), 5, 10, 4), row(false, None, 1, 1, 1)]);
-    let account = told(&rec);
+    let account = reported(&rec);
     assert_eq!(
         (account.name.as_str(), account.named_by.to_string().as_str()),
         ("mmap_lock of a process", "call sites")
@@ -120,7 +120,7 @@ fn the_owner_in_the_word_caused_the_wait_and_its_timeline_says_how() {
     let mut rec = recording(vec![waiter(1, 0, 40, 9), waiter(2, 20, 40, 9), worked(9, 0, 10, 40)]);
     let busy = Sample { pid: 9, count: 3, kernel: vec!["css_rstat_flush".into()], ..Sample::default() };
     rec.tables.samples = Some(vec![busy]);
-    let account = told(&rec);
+    let account = reported(&rec);
     assert_eq!(account.name, "cgroup_mutex");
     assert_eq!(holders(&account), [(9, 60)]);
     assert_eq!(account.holders[0].who.to_string(), "h9");
@@ -133,11 +133,11 @@ fn a_lock_that_changes_hands_is_shared_out_by_time() {
     let hold = |at_ns, pid| Hold { lock: LOCK, at_ns: at_ns * MS, pid, ..Hold::default() };
     let mut rec = recording(vec![waiter(1, 0, 100, 9)]);
     rec.tables.holds = Some(vec![hold(70, 8), hold(30, 7), hold(500, 6), hold(40, 7)]);
-    assert_eq!(holders(&told(&rec)), [(7, 40), (8, 30), (9, 30)]);
+    assert_eq!(holders(&reported(&rec)), [(7, 40), (8, 30), (9, 30)]);
     // Read again by the waiter: it changed at a time that nobody saw.
     let mut again = waiter(1, 0, 100, 9);
     again.lock.as_mut().unwrap().owner_again = 5;
-    assert_eq!(holders(&told(&recording(vec![again]))), [(5, 50), (9, 50)]);
+    assert_eq!(holders(&reported(&recording(vec![again]))), [(5, 50), (9, 50)]);
 }
 
 #[test]
@@ -154,27 +154,27 @@ fn who_woke_the_waiter_held_it_unless_an_interrupt_did() {
     };
     let mut span = waiter(1, 0, 40, 0);
     span.waker = waker(Context::Task);
-    let account = told(&recording(vec![span.clone()]));
+    let account = reported(&recording(vec![span.clone()]));
     assert_eq!(holders(&account), [(9, 40)]);
     assert_eq!(account.holders[0].who.to_string(), "kworker/0:1 (css_killed_work_fn)");
     assert_eq!(did(&account.holders[0]), ["gave it back in cgroup_kn_unlock"]);
     span.waker = waker(Context::Softirq);
-    assert_eq!(holders(&told(&recording(vec![span]))), [], "it interrupted somebody");
+    assert_eq!(holders(&reported(&recording(vec![span]))), [], "it interrupted somebody");
 }
 
 #[test]
 fn a_reader_in_the_word_may_be_gone_and_who_let_go_is_not() {
     let mut span = waiter(1, 0, 40, 7);
     span.lock.as_mut().unwrap().reader_owned = true;
-    assert_eq!(holders(&told(&recording(vec![span.clone()]))), [(7, 40)], "the best guess");
+    assert_eq!(holders(&reported(&recording(vec![span.clone()]))), [(7, 40)], "the best guess");
     span.waker = Some(Waker { pid: 9, context: Context::Task, ..Waker::default() });
-    assert_eq!(holders(&told(&recording(vec![span]))), [(9, 40)]);
+    assert_eq!(holders(&reported(&recording(vec![span]))), [(9, 40)]);
 }
 
 #[test]
 fn nobody_waits_for_itself_and_an_unknown_holder_is_nobody() {
-    assert_eq!(holders(&told(&recording(vec![waiter(1, 0, 40, 1)]))), []);
-    assert_eq!(holders(&told(&recording(vec![waiter(1, 0, 40, 0)]))), []);
+    assert_eq!(holders(&reported(&recording(vec![waiter(1, 0, 40, 1)]))), []);
+    assert_eq!(holders(&reported(&recording(vec![waiter(1, 0, 40, 0)]))), []);
     assert_eq!(locks(&Recording::default()), []);
 }
 
@@ -192,7 +192,7 @@ fn what_the_table_of_locks_counts_is_not_counted_again() {
         total_ns: 50 * MS,
         worst_ns: 40 * MS,
     }]);
-    let account = told(&rec);
+    let account = reported(&rec);
     assert_eq!((account.write.count, account.write.total.as_millis()), (2, 50));
     assert_eq!(account.sites.len(), 1);
 }

@@ -83,12 +83,12 @@ pub(super) struct Bytes {
 impl OwnWork<'_, '_> {
     /// Whether a wait was for data alone. Metadata goes by way of the journal, and is nobody's bytes: whoever waits for it, at
     /// whichever hop, waits for no data.
-    pub(super) fn is_for_data(&self, told: &HostChain<'_>) -> bool {
+    pub(super) fn is_for_data(&self, reported: &HostChain<'_>) -> bool {
         let is_sync = |frame: &String| SYNCS.contains(&symbol(frame));
-        let mut reasons = told.chain.hops.iter().map(|hop| hop.reason);
+        let mut reasons = reported.chain.hops.iter().map(|hop| hop.reason);
         reasons.next() == Some(Reason::Writeback)
             && reasons.all(|reason| reason != Reason::Journal)
-            && self.ev.stacks().kernel(told.head.stack).iter().any(is_sync)
+            && self.ev.stacks().kernel(reported.head.stack).iter().any(is_sync)
     }
 
     /// Who wrote: looked for once, if anybody waits for it.

@@ -75,7 +75,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ranges_are_told_once_and_in_order() {
+    fn ranges_are_reported_once_and_in_order() {
         let ranges = |text| parse(text).unwrap().ranges();
         assert_eq!(ranges("8-9,0-3,2,3-5,10"), [(0, 5), (8, 10)]);
         assert_eq!(ranges("7,0-4294967295,5"), [(0, u32::MAX)]);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_is_told() {
+    fn a_torn_line_is_reported() {
         let torn = of_device("254:0 rbps=10485", "254:0", false, false).unwrap();
         assert_eq!(torn.unwrap().words, "10 KiB/s");
         let torn = of_device("254:0 rbps=", "254:0", false, false).unwrap_err();

@@ -35,7 +35,7 @@ pub const RULE: Rule = Rule {
           busy with others. Who waits for a CPU to spin on loses nothing. Waits behind one that could not be \
           preempted (times in which the CPU took no interrupt although one was due; a real-time task that waits for another \
           one) are not the mask's, and are taken out; so is CPU time that whyslow itself had there. Where no CPU time was left \
-          over it is told only if more of them than their CPUs can take waited there, while others, due less than a third of what they \
+          over it is reported only if more of them than their CPUs can take waited there, while others, due less than a third of what they \
           are, had the rest, or a third of their time was lost.",
     limits: "A binding can be deliberate (cache, NUMA locality, isolation): the loss is real, the cure may cost more. \
              Memory locality is not modelled. Where rows of who had the CPUs were let go for want of room, room is what must have \
@@ -68,10 +68,10 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut elsewhere = None;
     for (key, members) in groups(ev, world, held_up).into_iter().take(MOST_GROUPS) {
         let judged = judged(ev, world, held_up, &members, &mut elsewhere);
-        let Judged { loss, told, room, is_free } = judged;
+        let Judged { loss, reported, room, is_free } = judged;
         if worth_it(ev, loss.low) && is_free {
             found.push(finding(ev, world, key, &members, &loss, room)?);
-        } else if worth_it(ev, told.low) && is_free {
+        } else if worth_it(ev, reported.low) && is_free {
             unclear = Some(Missing::unclear("whether other CPUs were free while bound tasks waited", LET_GO));
         }
     }
@@ -106,7 +106,7 @@ fn groups(ev: &Evidence<'_>, world: &FairShareModel<'_>, held_up: &HeldUp) -> Ve
 struct Judged {
     loss: Loss,
     /// As far as rows of who had the CPUs tell.
-    told: Loss,
+    reported: Loss,
     room: Room,
     /// Other CPUs were free, or far less full.
     is_free: bool,
@@ -122,21 +122,21 @@ fn judged(
     let lift = Lift { masks: members.clone(), ..Lift::default() };
     let loss = of_the_mask(world, members, held_up, world.loss(members, &lift));
     if !worth_it(ev, loss.high) {
-        return Judged { loss, told: loss, room: Room::default(), is_free: false };
+        return Judged { loss, reported: loss, room: Room::default(), is_free: false };
     }
     let room = world.room(members, &lift);
     let uneven = room.crowded && is_uneven(&loss);
-    let (loss, told) = match enough(room.idle, ev) && !enough(room.of_lesser, ev) && !uneven {
+    let (loss, reported) = match enough(room.idle, ev) && !enough(room.of_lesser, ev) && !uneven {
         true => {
             let elsewhere = elsewhere.get_or_insert_with(|| Elsewhere::of(ev));
             let part = elsewhere.part_with_room(world, members, room.idle);
-            let told = loss.part(part.told);
-            (Loss { high: told.high, ..loss.part(part.least) }, told)
+            let reported = loss.part(part.reported);
+            (Loss { high: reported.high, ..loss.part(part.least) }, reported)
         }
         false => (loss, loss),
     };
     let is_free = enough(room.idle + room.of_lesser, ev) || uneven;
-    Judged { loss, told, room, is_free }
+    Judged { loss, reported, room, is_free }
 }
 
 /// Time of a task that it was ready and held up by somebody who could not be preempted.

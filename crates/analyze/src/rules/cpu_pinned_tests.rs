@@ -54,7 +54,7 @@ fn is_quiet_when_the_other_cpu_is_as_full() {
 /// Three share one CPU and two the other: a mask lifted would shift the queue, not shorten it. Sixteen and two are
 /// another matter.
 #[test]
-fn of_full_cpus_only_a_gross_difference_is_told() {
+fn of_full_cpus_only_a_gross_difference_is_reported() {
     let full = |n: usize, ms: u64| {
         let mut rec = host(n, "1", 1, ms);
         let other = host(2, "0-1", 2, 500).tables.tasks.unwrap();
@@ -168,15 +168,15 @@ fn is_quiet_when_they_waited_behind_one_that_could_not_be_preempted() {
     const MS: u64 = 1_000_000;
     let mut rec = host(1, "1", 1, 670);
     rec.tables.tasks.as_mut().unwrap().push(worker());
-    let told = |rec: &Recording| check(&Evidence::of(rec)).unwrap().len();
-    assert_eq!(told(&rec), 1);
+    let reported = |rec: &Recording| check(&Evidence::of(rec)).unwrap().len();
+    assert_eq!(reported(&rec), 1);
     let ready = |from: u64| Span { cpu: 1, woken_ns: from * MS, to_ns: (from + 150) * MS, ..Span::default() };
     let run = |from: u64| Run { cpu: 1, pid: 9, from_ns: from * MS, to_ns: (from + 150) * MS };
     rec.tables.spans = Some(vec![ready(100), ready(600)]);
     rec.tables.runs = Some(vec![run(100), run(600)]);
-    assert_eq!(told(&rec), 1, "a long slice among equals is the mask's");
+    assert_eq!(reported(&rec), 1, "a long slice among equals is the mask's");
     rec.tables.cpus = Some(vec![Cpu { cpu: 1, worst_gap_ns: 148 * MS, gaps: 2, ..Cpu::default() }]);
-    assert_eq!(told(&rec), 0);
+    assert_eq!(reported(&rec), 0);
 }
 
 /// `times` gaps of `each_ms` on CPU 1, spread over the second.
@@ -256,13 +256,13 @@ fn with_stat(mut rec: Recording, idle_ms: [u64; 2]) -> Recording {
 /// Four share CPU 1, which is full; that of CPU 0 is what counts.
 #[test]
 fn room_is_counted_on_the_cpus_outside_the_mask() {
-    let told = |idle: [u64; 2]| check(&Evidence::of(&with_stat(host(4, "1", 1, 250), idle))).unwrap();
+    let reported = |idle: [u64; 2]| check(&Evidence::of(&with_stat(host(4, "1", 1, 250), idle))).unwrap();
     assert!(
-        told([900, 0])[0].title.contains("while 900 ms of CPU time was left idle"),
+        reported([900, 0])[0].title.contains("while 900 ms of CPU time was left idle"),
         "{:?}",
-        told([900, 0])[0].title
+        reported([900, 0])[0].title
     );
-    assert_eq!(told([20, 0]), vec![], "CPU 0 was full of interrupts");
+    assert_eq!(reported([20, 0]), vec![], "CPU 0 was full of interrupts");
 }
 
 /// Who looks had the other CPU: without him it would have been free. Anybody else would have had it all the same.
@@ -271,12 +271,12 @@ fn what_looking_itself_takes_is_room() {
     let mut rec = with_stat(host(4, "1", 1, 250), [20, 0]);
     let looks = Task { tgid: 7, pid: 8, ..host(1, "0-1", 2, 870).tables.tasks.unwrap()[0].clone() };
     rec.tables.tasks.as_mut().unwrap().push(looks);
-    let told = check(&Evidence::of(&rec)).unwrap();
-    assert!(told[0].title.ends_with("while fewer shared each of the others"), "{}", told[0].title);
+    let reported = check(&Evidence::of(&rec)).unwrap();
+    assert!(reported[0].title.ends_with("while fewer shared each of the others"), "{}", reported[0].title);
     rec.meta.own_pids = vec![7];
-    let told = check(&Evidence::of(&rec)).unwrap();
-    assert!(told[0].title.contains("while 890 ms of CPU time was left idle"), "{}", told[0].title);
-    let lost = told[0].lost.unwrap().as_secs_f64();
+    let reported = check(&Evidence::of(&rec)).unwrap();
+    assert!(reported[0].title.contains("while 890 ms of CPU time was left idle"), "{}", reported[0].title);
+    let lost = reported[0].lost.unwrap().as_secs_f64();
     assert!((0.8..=2.2).contains(&lost), "{lost}");
 }
 
@@ -316,8 +316,8 @@ fn what_looking_took_from_their_own_cpus_is_not_the_masks() {
         assert_eq!(with_own(own_ms, each_ms, [0, 0]), Ok(vec![]), "{own_ms} ms of its own");
     }
     for (own_ms, each_ms) in [(400, 200), (100, 300)] {
-        let told = with_own(own_ms, each_ms, [900, 0]).unwrap();
-        let lost = told[0].lost.unwrap().as_secs_f64();
+        let reported = with_own(own_ms, each_ms, [900, 0]).unwrap();
+        let lost = reported[0].lost.unwrap().as_secs_f64();
         assert!((0.5..=1.5).contains(&lost), "{own_ms} ms of its own: {lost}");
     }
 }
@@ -360,7 +360,7 @@ fn room_must_have_been_there_while_they_waited() {
     assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
 }
 
-/// Of the runs that are told none was on CPU 0. Some were let go: for all that is known they had it just while they waited.
+/// Of the runs that are reported none was on CPU 0. Some were let go: for all that is known they had it just while they waited.
 #[test]
 fn runs_that_were_let_go_are_not_taken_for_room() {
     const MS: u64 = 1_000_000;
@@ -377,8 +377,8 @@ fn runs_that_were_let_go_are_not_taken_for_room() {
     assert_eq!(idle(400, rec.clone()).unwrap().len(), 1);
     let why = whyslow_model::Missing::skipped(whyslow_model::timeline::RUNS_IN_PART, "too many");
     rec.missing = vec![why.into()];
-    let told = idle(400, rec.clone()).unwrap_err().to_string();
-    assert!(told.starts_with("cannot tell whether other CPUs were free"), "{told}");
+    let reported = idle(400, rec.clone()).unwrap_err().to_string();
+    assert!(reported.starts_with("cannot tell whether other CPUs were free"), "{reported}");
     // It idled for so long that it did while they waited.
     let found = idle(950, rec.clone()).unwrap();
     let (low, high) = found[0].lost_range.unwrap();
@@ -479,7 +479,7 @@ fn cannot_tell_where_nobody_asked_whether_a_program_decides() {
     assert_eq!(check(&Evidence::of(&rec)).unwrap().len(), 1, "a kernel without sched_ext");
 }
 
-/// Seen on 5.10 with PREEMPT_RT: tasks and CPU time were known, and what they waited was told as nothing.
+/// Seen on 5.10 with PREEMPT_RT: tasks and CPU time were known, and what they waited was reported as nothing.
 #[test]
 fn cannot_tell_where_nobody_saw_tasks_wait() {
     let mut rec = host(16, "1", 1, 62);

@@ -63,19 +63,19 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             "there are more sets of nested quotas than are looked at; those below which most was waited were";
         found.push(Finding::cannot_tell(RULE.id, Missing::unclear("what the rest of the quotas cost", MANY)));
     }
-    let mut told: BTreeSet<u64> = BTreeSet::new();
+    let mut reported: BTreeSet<u64> = BTreeSet::new();
     for held in all_held {
         let loss = world.loss(&held.tasks, &held.lift());
         let loss = loss.at_most(standing(ev, world, &held));
         if loss.high.as_nanos() as f64 > least {
-            told.extend(std::iter::once(held.group.id).chain(held.with.iter().map(|group| group.id)));
+            reported.extend(std::iter::once(held.group.id).chain(held.with.iter().map(|group| group.id)));
             let need = world.would_get(&held.tasks, &held.lift());
             found.push(finding(&held, &loss, need, ev.window()));
         }
     }
     // Of quotas that were not looked at nothing is known, and where CPUs were idle who waited for nothing else lost nothing.
     if all && world.idle().as_secs_f64() < LEFT_OVER * ev.window().as_secs_f64() {
-        found.extend(beside_full_cpus(ev, cgroups, told, least));
+        found.extend(beside_full_cpus(ev, cgroups, reported, least));
     }
     Ok(found)
 }
@@ -87,7 +87,7 @@ const MOST_BESIDE: usize = 8;
 fn beside_full_cpus(
     ev: &Evidence<'_>,
     cgroups: &[Cgroup],
-    mut told: BTreeSet<u64>,
+    mut reported: BTreeSet<u64>,
     least: f64,
 ) -> Vec<Finding> {
     let mut waited: Table<u64, f64> = Table::default();
@@ -99,13 +99,13 @@ fn beside_full_cpus(
     let mut bitten_ones: Vec<&Cgroup> =
         cgroups.iter().filter(|group| nested::bit(group)).filter(waits).collect();
     bitten_ones.sort_by(|a, b| bitten(b).ratio().total_cmp(&bitten(a).ratio()).then(a.id.cmp(&b.id)));
-    // Whose quota is told, and who is above or below one of those.
-    let above: BTreeSet<u64> = told.iter().flat_map(|id| path(ev, *id)).map(|group| group.id).collect();
+    // Whose quota is reported, and who is above or below one of those.
+    let above: BTreeSet<u64> = reported.iter().flat_map(|id| path(ev, *id)).map(|group| group.id).collect();
     bitten_ones.retain(|group| !above.contains(&group.id));
     let mut found = Vec::new();
     for group in bitten_ones {
-        if found.len() < MOST_BESIDE && path(ev, group.id).all(|above| !told.contains(&above.id)) {
-            told.insert(group.id);
+        if found.len() < MOST_BESIDE && path(ev, group.id).all(|above| !reported.contains(&above.id)) {
+            reported.insert(group.id);
             found.push(beside_full(group));
         }
     }

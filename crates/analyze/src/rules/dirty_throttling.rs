@@ -20,8 +20,8 @@ pub const RULE: Rule = Rule {
     what: "Written data waits in memory until it is on disk. When dirty pages pass half-way between the background and \
            the hard threshold (vm.dirty_background_ratio, vm.dirty_ratio, or those of a cgroup), each write() is paused \
            so that writers are no faster than the disk.",
-    how: "The kernel's own pauses (writeback:balance_dirty_pages), summed by process. Told from 200 ms.",
-    limits: "Makes risks only: pauses are known, what the disk could have taken is not. A pause told is one ordered; a \
+    how: "The kernel's own pauses (writeback:balance_dirty_pages), summed by process. Reported from 200 ms.",
+    limits: "Makes risks only: pauses are known, what the disk could have taken is not. A pause reported is one ordered; a \
              fatal signal ends it early.",
     sources: "mm/page-writeback.c (balance_dirty_pages); Documentation/admin-guide/sysctl/vm.rst (dirty_ratio).",
     can_be_cause: false,

@@ -21,7 +21,7 @@ pub const RULE: Rule = Rule {
     id: "disk-latency",
     question: "Does a disk take long for each request?",
     what: "A disk that answers slowly makes everybody wait who reads what is not in memory, or writes what must be safe.",
-    how: "Each request is timed from its issue to its completion, by device and direction. Told when the mean of at least \
+    how: "Each request is timed from its issue to its completion, by device and direction. Reported when the mean of at least \
           20 requests is above 100 ms on a spinning disk, above 10 ms on any other, and tasks waited for I/O meanwhile.",
     limits: "Makes risks only: what the disk could do is not known. The time includes the device's own queue: a deep \
              queue makes each request slow without a slow disk. Requests of stacked devices (dm, md) are seen below them.",
@@ -53,12 +53,12 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         sum.device_ns = sum.device_ns.saturating_add(row.device_ns);
         sum.device_worst_ns = sum.device_worst_ns.max(row.device_worst_ns);
     }
-    let told = sums.into_iter().filter_map(|((device, op), sum)| {
+    let reported = sums.into_iter().filter_map(|((device, op), sum)| {
         let mean = mean_of(&sum)?;
         let slow = if is_spinning(ev, device) { SLOW_SPINNING } else { SLOW };
         (op != "other" && mean > slow).then(|| finding(device, op, &sum, mean))
     });
-    Ok(told.collect())
+    Ok(reported.collect())
 }
 
 fn mean_of(sum: &Disk) -> Option<Duration> {

@@ -30,13 +30,13 @@ pub const RULE: Rule = Rule {
            writer, an interpreter with a global lock, one scheduler that got all the work) is at its limit when that thread \
            is, and on a host of many CPUs the averages show a few per cent. More CPUs do not help it.",
     how: "CPU time of each thread by the kernel (sum_exec_runtime): on a CPU or ready for one for 95 % of the window or more, \
-          on a host with at least a quarter of its CPU time left over. What it does is told by its samples. It is a cause \
+          on a host with at least a quarter of its CPU time left over. What it does is reported by its samples. It is a cause \
           only where others lose time to it: chains of waits for a lock of the program that end with this thread at work; \
           time lost = those waits, less what the waiters' sleeps absorb.",
     limits: "A thread that computes is no fault: without measured waits this is a statement about what bounds it. Who waits \
-             for its answers through a socket or a pipe is told beside it, not as a loss: they may just have nothing to do. \
+             for its answers through a socket or a pipe is reported beside it, not as a loss: they may just have nothing to do. \
              Threads that hand work to each other so that none is full are not seen. Threads that are full because they spin \
-             are told by the rule spin, which sees them only where their samples show it.",
+             are reported by the rule spin, which sees them only where their samples show it.",
     sources: "kernel/sched/core.c (sum_exec_runtime), fs/proc/stat.c; Amdahl, AFIPS 1967.",
     can_be_cause: true,
     check,
@@ -46,13 +46,13 @@ pub const RULE: Rule = Rule {
 
 /// A thread that sleeps less than a twentieth of the time has no room for more work.
 const FULL: f64 = 0.95;
-/// One that got less than this of a CPU waits for CPUs as well: others are to be told first.
+/// One that got less than this of a CPU waits for CPUs as well: others are to be reported first.
 const GOT: f64 = 0.80;
 /// With less than this part of the CPUs left over the averages show that the host is busy.
 const LOOKS_IDLE: f64 = 0.25;
-/// A loss below this part of one task's window is told beside the thread, not as a cause.
+/// A loss below this part of one task's window is reported beside the thread, not as a cause.
 const WORTH_IT: f64 = 0.05;
-/// Processes that are told: with more of them full the averages are no longer far off.
+/// Processes that are reported: with more of them full the averages are no longer far off.
 const MOST: usize = 5;
 /// Threads of one process that are named.
 const MOST_NAMED: usize = 4;
@@ -77,7 +77,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(processes.iter().filter_map(|threads| finding(ev, threads, idle, chains)).collect())
 }
 
-/// Those that are told.
+/// Those that are reported.
 pub(super) fn full<'r>(ev: &Evidence<'r>) -> Result<Full<'r>, Missing> {
     let world = ev.world()?;
     let whole = ev.window().as_secs_f64() * f64::from(world.cpus());
@@ -176,12 +176,12 @@ fn work(ev: &Evidence<'_>, task: &Task) -> String {
 }
 
 /// "in f, called by g, called by h", what has a name; without the first if that is `told` already.
-fn stack(sample: &Sample, told: Option<&str>) -> String {
+fn stack(sample: &Sample, reported: Option<&str>) -> String {
     let frames =
         sample.kernel.iter().map(|frame| symbol(frame)).chain(sample.user.iter().map(String::as_str));
     let named = frames.filter(|frame| !frame.is_empty() && !frame.starts_with(['[', '0']));
     let words = named.take(FRAMES).enumerate().map(|(at, frame)| match at {
-        0 if Some(frame) == told => String::new(),
+        0 if Some(frame) == reported => String::new(),
         0 => format!("in {frame}"),
         _ => format!("called by {frame}"),
     });
@@ -195,19 +195,22 @@ fn lost(
     chains: &[HostChain<'_>],
 ) -> Option<(Chain, Subject, spread::Loss)> {
     let is_one = |id: &str| threads.iter().any(|task| task.pid.to_string() == id);
-    let ends_here = |told: &&HostChain<'_>| {
-        let last = told.chain.hops.last();
+    let ends_here = |reported: &&HostChain<'_>| {
+        let last = reported.chain.hops.last();
         // Who only had the CPU that the holder wanted held nobody's lock.
         let runs = last
             .is_some_and(|hop| hop.state == TaskState::Running && hop.detail != Detail::Thing(Thing::HadCpu));
-        told.class == Class::Held && told.leaf.is_none() && runs && is_one(&told.chain.leaf.id)
+        reported.class == Class::Held && reported.leaf.is_none() && runs && is_one(&reported.chain.leaf.id)
     };
     let mine: Vec<&HostChain<'_>> =
-        chains.iter().filter(ends_here).filter(|told| !lock_wait::is_told(told)).collect();
+        chains.iter().filter(ends_here).filter(|reported| !lock_wait::is_reported(reported)).collect();
     let worst = mine.first()?;
-    let waited: Duration = mine.iter().map(|told| told.chain.time).sum();
-    let pids: Set<u32> =
-        mine.iter().flat_map(|told| told.chain.tasks.iter().take(1).flatten()).map(|(pid, _)| *pid).collect();
+    let waited: Duration = mine.iter().map(|reported| reported.chain.time).sum();
+    let pids: Set<u32> = mine
+        .iter()
+        .flat_map(|reported| reported.chain.tasks.iter().take(1).flatten())
+        .map(|(pid, _)| *pid)
+        .collect();
     // A wait for a futex is a sleep to the scheduler: here it is the wait, and what is left of the sleeps may absorb it.
     let victims: Vec<&Task> = ev.tasks().ok()?.iter().filter(|task| pids.contains(&task.pid)).collect();
     let each = waited.as_nanos() as u64 / (victims.len().max(1) as u64);

@@ -55,7 +55,7 @@ fn fires_when_two_of_24_threads_are_full() {
 }
 
 #[test]
-fn the_only_thread_of_a_process_is_told_without_a_list() {
+fn the_only_thread_of_a_process_is_reported_without_a_list() {
     let mut rec = host(1, 990);
     rec.tables.tasks.as_mut().unwrap().truncate(1);
     let found = check(&Evidence::of(&rec)).unwrap();

@@ -45,7 +45,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let driver = ev.idle_driver()?;
     let mut found: Vec<Finding> = parameters::judged(ev, &driver)?
         .into_iter()
-        .filter_map(|(text, effect)| told(&text, effect))
+        .filter_map(|(text, effect)| reported(&text, effect))
         .collect();
     // A driver without states (idle=poll, "none") has no files of states: then there is nothing to compare.
     let states = ev.idle_states_by_cpu().unwrap_or_default();
@@ -60,7 +60,7 @@ fn risk(id: &str, title: String) -> Finding {
 }
 
 /// What is to be said of one parameter.
-fn told(text: &str, effect: Effect) -> Option<Finding> {
+fn reported(text: &str, effect: Effect) -> Option<Finding> {
     let finding = match effect {
         Effect::Has => return None,
         Effect::None(why) => {

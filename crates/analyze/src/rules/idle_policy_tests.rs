@@ -36,27 +36,28 @@ fn titles(host: &Fixture) -> Vec<String> {
 
 #[test]
 fn fires_when_a_limit_is_of_a_driver_that_is_not_in_charge() {
-    let told = titles(&host("HygonGenuine", "acpi_idle", "processor.max_cstate=1 intel_idle.max_cstate=0\n"));
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("\"intel_idle.max_cstate=0\", which has no effect here"), "{told:?}");
+    let reported =
+        titles(&host("HygonGenuine", "acpi_idle", "processor.max_cstate=1 intel_idle.max_cstate=0\n"));
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("\"intel_idle.max_cstate=0\", which has no effect here"), "{reported:?}");
     assert!(
-        told[0].contains("HygonGenuine; acpi_idle is in charge; what limits that is processor"),
-        "{told:?}"
+        reported[0].contains("HygonGenuine; acpi_idle is in charge; what limits that is processor"),
+        "{reported:?}"
     );
-    let told = titles(&host("GenuineIntel", "intel_idle", "processor.max_cstate=1\n"));
-    assert!(told[0].contains("intel_idle is in charge, not acpi_idle"), "{told:?}");
-    let told = titles(&host("AuthenticAMD", "acpi_idle", "intel_pstate=disable\n"));
-    assert!(told[0].contains("for CPUs of Intel, and this one is of AuthenticAMD"), "{told:?}");
+    let reported = titles(&host("GenuineIntel", "intel_idle", "processor.max_cstate=1\n"));
+    assert!(reported[0].contains("intel_idle is in charge, not acpi_idle"), "{reported:?}");
+    let reported = titles(&host("AuthenticAMD", "acpi_idle", "intel_pstate=disable\n"));
+    assert!(reported[0].contains("for CPUs of Intel, and this one is of AuthenticAMD"), "{reported:?}");
 }
 
 #[test]
 fn fires_when_what_runs_is_not_what_was_asked_for() {
     let host = host("GenuineIntel", "intel_idle", "intel_idle.max_cstate=1\n")
         .end("sys/module/intel_idle/parameters/max_cstate", "9\n");
-    let told = titles(&host);
+    let reported = titles(&host);
     assert!(
-        told[0].contains("something else: /sys/module/intel_idle/parameters/max_cstate is 9"),
-        "{told:?}"
+        reported[0].contains("something else: /sys/module/intel_idle/parameters/max_cstate is 9"),
+        "{reported:?}"
     );
     let host = host_with_driver("AuthenticAMD", "acpi-cpufreq", "amd_pstate=active\n");
     assert!(titles(&host)[0].contains("the frequency driver in charge is acpi-cpufreq"));
@@ -93,16 +94,16 @@ fn a_list_of_cpus_that_the_kernel_did_not_take_has_no_effect() {
     };
     assert_eq!(titles(&lists(asked(), "1-3\n")), Vec::<String>::new());
     for none in ["\n", "(null)\n"] {
-        let told = titles(&lists(asked(), none));
-        assert!(told.len() == 1 && told[0].contains("nohz_full=1-3"), "{told:?}");
+        let reported = titles(&lists(asked(), none));
+        assert!(reported.len() == 1 && reported[0].contains("nohz_full=1-3"), "{reported:?}");
     }
     assert_eq!(titles(&asked()), Vec::<String>::new(), "files that were not read prove nothing");
 }
 
 #[test]
 fn polling_has_its_price() {
-    let told = titles(&host("GenuineIntel", "none", "idle=poll\n"));
-    assert!(told[0].contains("spin"), "{told:?}");
+    let reported = titles(&host("GenuineIntel", "none", "idle=poll\n"));
+    assert!(reported[0].contains("spin"), "{reported:?}");
 }
 
 #[test]
@@ -116,8 +117,8 @@ fn fires_when_one_cpu_differs_from_its_peers() {
         (2, 2, "C6", 133, 500, 0),
     ];
     let host = with_states(host("GenuineIntel", "intel_idle", "quiet\n"), &states);
-    let told = titles(&host);
-    assert_eq!(told, ["CPUs differ in their idle states: CPU 1 may use C1; the others may use C1 C6"]);
+    let reported = titles(&host);
+    assert_eq!(reported, ["CPUs differ in their idle states: CPU 1 may use C1; the others may use C1 C6"]);
     let host = host.end(&format!("{CPUS}/isolated"), "1\n");
     assert_eq!(titles(&host), Vec::<String>::new(), "it was set apart");
 }
@@ -128,10 +129,10 @@ fn fires_when_cpus_sleep_in_a_state_that_is_slow_to_leave() {
         [(0, 1, "C1", 1, 200, 0), (0, 3, "C3", 5000, ms, 0), (1, 1, "C1", 1, 0, 0), (1, 3, "C3", 5000, ms, 0)]
     };
     let slow = with_states(host("HygonGenuine", "acpi_idle", "quiet\n"), &states(600));
-    let told = titles(&slow);
+    let reported = titles(&slow);
     assert!(
-        told[0].contains("CPUs 0-1 slept in idle state C3 for 60 % of the time; by its driver's own account it takes 5000 us"),
-        "{told:?}"
+        reported[0].contains("CPUs 0-1 slept in idle state C3 for 60 % of the time; by its driver's own account it takes 5000 us"),
+        "{reported:?}"
     );
     let unused = with_states(host("HygonGenuine", "acpi_idle", "quiet\n"), &states(20));
     assert_eq!(titles(&unused), Vec::<String>::new());
@@ -145,8 +146,8 @@ fn fires_when_somebody_keeps_all_cpus_from_sleeping() {
         with_states(host("GenuineIntel", "intel_idle", "quiet\n"), &states)
             .with(|tables| tables.latency_holders = Some(vec![holder(value)]))
     };
-    let told = titles(&with(0));
-    assert!(told[0].starts_with("tuner (7) holds /dev/cpu_dma_latency at 0 us"), "{told:?}");
+    let reported = titles(&with(0));
+    assert!(reported[0].starts_with("tuner (7) holds /dev/cpu_dma_latency at 0 us"), "{reported:?}");
     assert_eq!(titles(&with(20)), Vec::<String>::new(), "C1 is still allowed: a usual wish");
 }
 

@@ -1,7 +1,7 @@
 //! One CPU does the interrupt work of the host while the others have little of it.
 //!
 //! Signal: softirq and hardirq time by CPU, from our tracer if it ran, else from `/proc/stat`. A risk: who waited for that CPU
-//! is told by other rules.
+//! is reported by other rules.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ pub const RULE: Rule = Rule {
           threads' timers and of calls that were waited for there, in proportion to this function's share of that CPU's \
           gaps, and the wait of threads that were ready for this CPU during them. The lower bound leaves out the timers: a \
           sleep may be the better for being longer.",
-    limits: "A gap begins when something is due: what is told is a lower bound. A handler of an interrupt that is long itself \
+    limits: "A gap begins when something is due: what is reported is a lower bound. A handler of an interrupt that is long itself \
              is over before the next one is taken: the stack is that of whom it interrupted. Where a hypervisor takes \
              CPUs often and does not tell, or not when, only long times with interrupts off stand out. One that does not tell, \
              and stops CPUs only where the kernel has interrupts off, cannot be told from the kernel.",

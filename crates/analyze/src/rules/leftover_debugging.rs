@@ -97,8 +97,8 @@ fn switches(ev: &Evidence<'_>, programs: &[table::Program]) -> Vec<Finding> {
                 .fix("turn it off; undo: the same with 1", *off)
         })
         .collect();
-    let told = ev.line("proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text == "1");
-    if !told && programs.iter().any(|p| p.counted_before) {
+    let reported = ev.line("proc/sys/kernel/bpf_stats_enabled").is_ok_and(|text| text == "1");
+    if !reported && programs.iter().any(|p| p.counted_before) {
         let title =
             "somebody holds BPF run time statistics on: every BPF program reads the clock twice a run";
         let find = "find /proc/[0-9]*/fd -lname 'anon_inode:bpf-stats' 2>/dev/null";

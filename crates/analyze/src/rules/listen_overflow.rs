@@ -122,11 +122,11 @@ fn accept_hop(ev: &Evidence<'_>, l: &table::Listener, kept: Option<&Kept>, lost:
     ];
     let most = states.into_iter().filter(|s| s.2 > 0).max_by_key(|s| s.2);
     let (state, what) = match (kept, most) {
-        (Some(by), None) => (TaskState::Sleeping, by.told()),
+        (Some(by), None) => (TaskState::Sleeping, by.reported()),
         // Who has nothing to do sleeps, too: that says less.
-        (Some(by), _) if by.is_most(ev) => (TaskState::Sleeping, by.told()),
+        (Some(by), _) if by.is_most(ev) => (TaskState::Sleeping, by.reported()),
         (Some(by), Some((state, what, _))) => {
-            (state, format!("{what}, most of the window, and {}", by.told()))
+            (state, format!("{what}, most of the window, and {}", by.reported()))
         }
         (None, Some((state, what, _))) => (state, format!("{what}, most of the window")),
         (None, None) => (TaskState::Unknown, "not known".to_owned()),
@@ -147,7 +147,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn told(&self) -> String {
+    fn reported(&self) -> String {
         format!("{}, for {}", self.waits_for, seconds(self.time))
     }
 

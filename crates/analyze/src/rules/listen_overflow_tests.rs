@@ -139,10 +139,10 @@ fn the_chain_says_what_the_server_did() {
     assert_eq!((found[0].chain[1].state.word(), found[0].chain[1].count), ("running", Some(9)));
 }
 
-/// A healthy server sleeps most of the time, too; one that is stopped now and then is told as that.
+/// A healthy server sleeps most of the time, too; one that is stopped now and then is reported as that.
 #[test]
-fn a_server_that_was_kept_from_running_is_told_with_what_kept_it() {
-    for (function, part, told) in [
+fn a_server_that_was_kept_from_running_is_reported_with_what_kept_it() {
+    for (function, part, reported) in [
         ("do_signal_stop", 10, "to be continued (stopped by a signal), for 1.0 s"),
         ("do_signal_stop", 100, "something else than connections, most of the window"),
         ("inet_csk_accept", 10, "something else than connections, most of the window"),
@@ -157,13 +157,13 @@ fn a_server_that_was_kept_from_running_is_told_with_what_kept_it() {
         let (woken_ns, stack) = (10 * SECOND / part, Some(3));
         rec.tables.spans =
             Some(vec![Span { pid: 21, woken_ns, to_ns: woken_ns, stack, ..Default::default() }]);
-        assert_eq!(asked(&rec)[0].chain[1].detail.to_string(), told, "{function}");
+        assert_eq!(asked(&rec)[0].chain[1].detail.to_string(), reported, "{function}");
         for task in rec.tables.tasks.iter_mut().flatten() {
             (task.exec_ns, task.sleep_ns) = (9 * SECOND / 2, 0);
         }
         let hop = asked(&rec)[0].chain[1].clone();
         assert_eq!(hop.state.word(), "running", "it had no time to be idle");
-        let is_kept = told.starts_with("to be continued");
+        let is_kept = reported.starts_with("to be continued");
         assert_eq!(
             hop.detail.to_string().contains("and to be continued (stopped by a signal), for 1.0 s"),
             is_kept,

@@ -27,7 +27,7 @@ pub const RULE: Rule = Rule {
           the window. Sleeps that the kernel does not count (TASK_NOLOAD: idle workers) are left out. D is split by what the \
           tasks wait for, told from their stacks, and by who is at the end of the longest such waits. It is said when D is at \
           least 5 and R + D at least twice R.",
-    limits: "A statement, never a cause: what the waits cost is told by the rules for what they wait for. The load average \
+    limits: "A statement, never a cause: what the waits cost is reported by the rules for what they wait for. The load average \
              itself is damped over a minute and may lag behind.",
     sources: "kernel/sched/loadavg.c (calc_load_fold_active), include/linux/sched.h (TASK_NOLOAD, v4.2, 80ed87c8a9ca).",
     can_be_cause: false,
@@ -86,7 +86,7 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
     let kinds = kinds_of_waits(ev, load.waiting)?;
     let now = ev.load().map(|now| format!("the load average is {:.1}: ", now.one)).unwrap_or_default();
     let parts: Vec<String> =
-        kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.told())).collect();
+        kinds.iter().map(|kind| format!("{:.1} for {}", kind.tasks, kind.reported())).collect();
     let waits = if parts.is_empty() { "for what, was not seen".to_owned() } else { parts.join(", ") };
     let title = format!(
         "{now}in the window {:.1} tasks on average were in uninterruptible sleep, and {:.1} on a CPU or ready for one; {} \
@@ -106,7 +106,7 @@ fn finding(ev: &Evidence<'_>, load: &Load) -> Result<Finding, Missing> {
         .check("whom they wait for, over some seconds", "whyslow chains --for 10s")
         .advice("mend what they wait for: more CPUs do not help tasks that wait in the kernel");
     if let Some(most) = kinds.first() {
-        finding = finding.by(Culprit::new(SubjectKind::Kernel, most.reason.word(), most.told()));
+        finding = finding.by(Culprit::new(SubjectKind::Kernel, most.reason.word(), most.reported()));
     }
     for kind in &kinds {
         finding = finding.hop(kind.hop(window));
@@ -141,7 +141,7 @@ impl Kind {
         self.by.iter().max_by_key(|(_, ns)| **ns).map_or("", |(who, _)| who)
     }
 
-    fn told(&self) -> String {
+    fn reported(&self) -> String {
         match &self.end {
             Some(end) if !self.what.contains(end.as_str()) => format!("{} (at the end: {end})", self.what),
             _ => self.what.clone(),
@@ -154,7 +154,7 @@ impl Kind {
             all => format!("{all} tasks, most of them {}", self.who()),
         };
         let time = time_of(window, self.tasks);
-        let hop = Hop::new(self.reason, who, self.told(), self.state, time);
+        let hop = Hop::new(self.reason, who, self.reported(), self.state, time);
         Hop { worst: Some(self.worst), ..hop }
     }
 }
@@ -169,12 +169,12 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
         let own = span.woken_ns.saturating_sub(span.at_ns);
         // A stack stands for the short waits before it, too.
         let ns = own.max(span.sampled_wait_ns);
-        let (sum, told) = kinds.entry((kind.reason, kind.detail.to_string())).or_default();
+        let (sum, reported) = kinds.entry((kind.reason, kind.detail.to_string())).or_default();
         *sum = sum.saturating_add(ns);
-        told.state = span.state.into();
-        told.worst = told.worst.max(Duration::from_nanos(own));
-        told.pids.insert(span.pid);
-        let by = told.by.entry(span.comm.clone()).or_default();
+        reported.state = span.state.into();
+        reported.worst = reported.worst.max(Duration::from_nanos(own));
+        reported.pids.insert(span.pid);
+        let by = reported.by.entry(span.comm.clone()).or_default();
         *by = by.saturating_add(ns);
     }
     let ends = ends(ev, stacks);
@@ -200,14 +200,14 @@ fn is_load(span: &Span) -> bool {
 /// By what is waited for: who is at the end of the most expensive chain that begins with such a wait.
 fn ends(ev: &Evidence<'_>, stacks: &Stacks<'_>) -> BTreeMap<String, String> {
     let mut ends = BTreeMap::new();
-    for told in ev.host_chains().iter().filter(|told| is_load(told.head)) {
-        let leaf = &told.chain.leaf;
-        if told.chain.hops.len() > 1 && leaf.id != graph::UNKNOWN {
+    for reported in ev.host_chains().iter().filter(|reported| is_load(reported.head)) {
+        let leaf = &reported.chain.leaf;
+        if reported.chain.hops.len() > 1 && leaf.id != graph::UNKNOWN {
             let who = match leaf.kind {
                 SubjectKind::Task => format!("{} ({})", leaf.name, leaf.id),
                 _ => leaf.name.clone(),
             };
-            ends.entry(wait_reasons::of(told.head, stacks).detail.to_string()).or_insert(who);
+            ends.entry(wait_reasons::of(reported.head, stacks).detail.to_string()).or_insert(who);
         }
     }
     ends

@@ -35,8 +35,8 @@ pub const RULE: Rule = Rule {
           absorb. The work of one's own children, and a journal or writeback that nobody else wrote to meanwhile, are one's \
           own: no loss; of one that others wrote to, too, their part is.",
     limits: "Spinlocks are not seen: who spins is on a CPU. A holder that is known only from what readers leave in a lock's word, \
-             or that nobody saw, is not accused. Of a lock that is let go and taken again unseen, the first holder is told. \
-             Semaphores have no owner: who woke the waiter is taken to have held it. Who wrote to a journal is told by waits, \
+             or that nobody saw, is not accused. Of a lock that is let go and taken again unseen, the first holder is reported. \
+             Semaphores have no owner: who woke the waiter is taken to have held it. Who wrote to a journal is reported by waits, \
              CPU samples and requests by cgroup; of a wait for data also by the bytes that tasks made dirty, where the kernel \
              counts them and nearly all went to one disk. One who writes a little, without ever waiting, is not seen.",
     sources: "kernel/locking/mutex.c, rwsem.c (owner word, contention_begin and _end since 5.19); kernel/sched/core.c \
@@ -47,7 +47,7 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::Lock,
 };
 
-/// Less than this share of one task's window is told among the chains, not as a cause: everybody waits for a lock some time.
+/// Less than this share of one task's window is reported among the chains, not as a cause: everybody waits for a lock some time.
 const WORTH_IT: f64 = 0.01;
 /// ... and less than this part of the waiters' own time: a cause costs somebody more than one twentieth of his time.
 const FELT: f64 = 0.05;
@@ -62,12 +62,12 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let tasks = ev.tasks()?;
     let own = OwnWork::of(ev);
     let (mut causes, mut unclear): (Vec<Cause>, Vec<Cause>) = (Vec::new(), Vec::new());
-    for told in ev.host_chains().iter().filter(|told| is_told(told)) {
-        let (chain, causes) = match own.whose(told) {
+    for reported in ev.host_chains().iter().filter(|reported| is_reported(reported)) {
+        let (chain, causes) = match own.whose(reported) {
             Whose::Own => continue,
-            Whose::Shared(foreign) => (Cow::Owned(blamed(told.chain.clone(), &foreign)), &mut causes),
-            Whose::Others => (Cow::Borrowed(&told.chain), &mut causes),
-            Whose::Unclear => (Cow::Borrowed(&told.chain), &mut unclear),
+            Whose::Shared(foreign) => (Cow::Owned(blamed(reported.chain.clone(), &foreign)), &mut causes),
+            Whose::Others => (Cow::Borrowed(&reported.chain), &mut causes),
+            Whose::Unclear => (Cow::Borrowed(&reported.chain), &mut unclear),
         };
         match causes.iter_mut().find(|cause| cause.is_same(&chain)) {
             Some(cause) => cause.add(&chain),
@@ -89,8 +89,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 }
 
 /// A chain that says who made somebody wait in the kernel.
-pub(super) fn is_told(told: &HostChain<'_>) -> bool {
-    let HostChain { chain, head, class, leaf } = told;
+pub(super) fn is_reported(reported: &HostChain<'_>) -> bool {
+    let HostChain { chain, head, class, leaf } = reported;
     let uninterruptible = matches!(head.state, State::Blocked | State::Io);
     let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);
     let kernel = head.lock.is_some() || (uninterruptible && of_others);
@@ -224,9 +224,10 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     ev.spans()?;
-    let is_shown =
-        |told: &HostChain<'_>| told.chain.hops.iter().any(|hop| (RULE.shows)(hop.reason, &hop.detail));
-    let any = ev.host_chains().iter().any(|told| told.head.lock.is_some() || is_shown(told));
+    let is_shown = |reported: &HostChain<'_>| {
+        reported.chain.hops.iter().any(|hop| (RULE.shows)(hop.reason, &hop.detail))
+    };
+    let any = ev.host_chains().iter().any(|reported| reported.head.lock.is_some() || is_shown(reported));
     let rows = ev.recording().tables.locks.as_deref();
     let all = rows.map(|rows| rows.iter().map(|row| row.total_ns).fold(0, u64::saturating_add));
     let all = all.map(Duration::from_nanos);
@@ -346,8 +347,9 @@ mod tests {
         let mut rec = host(400);
         let kernel = ["schedule", "inode_dio_wait", "ext4_truncate"].map(str::to_owned).to_vec();
         rec.tables.stacks = Some(vec![Stack { id: 5, kernel, user: Vec::new() }]);
-        let waits =
-            |ev: &Evidence<'_>| ev.host_chains().iter().any(|told| told.chain.hops[0].reason == Reason::Lock);
+        let waits = |ev: &Evidence<'_>| {
+            ev.host_chains().iter().any(|reported| reported.chain.hops[0].reason == Reason::Lock)
+        };
         for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.lock.is_some()) {
             (span.lock, span.stack) = (None, Some(5));
         }
@@ -412,7 +414,7 @@ mod tests {
             )
         };
         let head = Span { state: State::Blocked, ..row(1, "writer", 0, 1000) };
-        let told = |between| {
+        let reported = |between| {
             let chain = Chain {
                 time: Duration::from_secs(1),
                 count: 1,
@@ -426,9 +428,9 @@ mod tests {
                 leaf: Culprit::new(SubjectKind::Task, "1", "writer"),
                 notes: vec![Note::Cycle],
             };
-            is_told(&HostChain { chain, head: &head, class: Class::Unknown, leaf: Some(Class::Unknown) })
+            is_reported(&HostChain { chain, head: &head, class: Class::Unknown, leaf: Some(Class::Unknown) })
         };
-        assert!(told(Reason::Lock) && !told(Reason::Idle));
+        assert!(reported(Reason::Lock) && !reported(Reason::Idle));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A process that reads statistics files is itself the load.
 //!
-//! Signal: on-CPU samples inside the kernel's code that makes the files of /proc, /sys and cgroupfs, by process. Told by what it
-//! does, not by its name. A risk: who waited for it is told by other rules.
+//! Signal: on-CPU samples inside the kernel's code that makes the files of /proc, /sys and cgroupfs, by process. Reported by what it
+//! does, not by its name. A risk: who waited for it is reported by other rules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

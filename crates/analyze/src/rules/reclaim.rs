@@ -20,7 +20,7 @@ pub const RULE: Rule = Rule {
     question: "Do tasks have to free memory themselves before they get a page?",
     what: "The host is short of memory: kswapd does not free pages fast enough, and a task that needs one reclaims \
            itself (direct reclaim), in the middle of whatever it was doing.",
-    how: "Direct reclaim is timed from its tracepoints, task by task. Told from 1 s a minute, or 900 ms at a time.",
+    how: "Direct reclaim is timed from its tracepoints, task by task. Reported from 1 s a minute, or 900 ms at a time.",
     limits: "Makes risks only: the time in reclaim is known, what it cost the work is not. Compaction and the wait for \
              kswapd (throttle_direct_reclaim) are not in it.",
     sources: "mm/page_alloc.c (__alloc_pages_direct_reclaim), mm/vmscan.c (try_to_free_pages).",

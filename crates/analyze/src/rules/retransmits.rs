@@ -111,7 +111,7 @@ mod tests {
 
     /// A live host is read as "host" and among its namespaces, at moments that differ.
     #[test]
-    fn the_namespace_of_the_host_is_told_once() {
+    fn the_namespace_of_the_host_is_reported_once() {
         let mut rec = window(1000, 50, 0);
         let mut own = window(1004, 50, 0).snapshots;
         for snapshot in &mut own {

@@ -35,7 +35,7 @@ pub const RULE: Rule = Rule {
              clock with load are not judged. Where whyslow follows a command, CPUs are not measured. Beside many interrupts \
              of devices (10 us each would explain half of what is taken) it names no victim: firmware may hide there. \
              A process that sent nearly all requests of the disks, and waited for each, is no victim of their interrupts; one that \
-             sends many at once (io_uring) may be told as one.",
+             sends many at once (io_uring) may be reported as one.",
     sources: "Documentation/admin-guide/pm/{cpufreq,intel_pstate,amd-pstate}.rst; drivers/cpufreq/{cpufreq_powersave,intel_pstate}.c; \
               drivers/thermal/intel/therm_throt.c; kernel/sched/cputime.c.",
     can_be_cause: true,

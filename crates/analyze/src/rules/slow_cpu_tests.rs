@@ -81,7 +81,7 @@ fn powersave_of_a_driver_that_picks_itself_is_no_reason() {
 }
 
 #[test]
-fn time_that_is_taken_in_pieces_is_told_with_its_share() {
+fn time_that_is_taken_in_pieces_is_reported_with_its_share() {
     let found = check(&host(two(4000, 0.6)).ev()).unwrap();
     assert_eq!(found[0].kind, Kind::Cause);
     assert!(

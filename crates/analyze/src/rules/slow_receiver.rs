@@ -141,7 +141,7 @@ pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
         return;
     }
     let Ok(cases) = cases(ev) else { return };
-    let is_told = |found: &Finding| {
+    let is_reported = |found: &Finding| {
         cases.iter().any(|case| match found.rule.as_str() {
             "softnet-drops" => case.cpus().iter().any(|cpu| found.victim.id == cpu.to_string()),
             "retransmits" => case.namespaces().contains(&found.victim.id),
@@ -152,7 +152,7 @@ pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
             _ => false,
         })
     };
-    findings.retain(|found| !is_told(found));
+    findings.retain(|found| !is_reported(found));
 }
 
 impl Case<'_> {

@@ -127,17 +127,17 @@ fn is_one_finding_not_four() {
         .start("netns/10/net/snmp", &again(100))
         .end("netns/10/net/snmp", &again(300))
         .end("netns/9/net/softnet_stat", "0 0 0\neb 99 eb\n");
-    let told: Vec<_> = [rules::softnet_drops::RULE, rules::retransmits::RULE, rules::slow_cpu::RULE]
+    let reported: Vec<_> = [rules::softnet_drops::RULE, rules::retransmits::RULE, rules::slow_cpu::RULE]
         .iter()
         .map(|rule| (rule.check)(&host.ev()).unwrap().len())
         .collect();
-    assert_eq!(told, [1, 1, 1], "each would be told");
+    assert_eq!(reported, [1, 1, 1], "each would be reported");
     let all = rules::ask_all(&host.ev()).findings;
     let network = ["slow-receiver", "softnet-drops", "retransmits", "slow-cpu"];
-    let told: Vec<_> =
+    let reported: Vec<_> =
         all.iter().filter(|f| network.contains(&f.rule.as_str()) && f.kind != Kind::CannotTell).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].rule, "slow-receiver");
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert_eq!(reported[0].rule, "slow-receiver");
 }
 
 #[test]

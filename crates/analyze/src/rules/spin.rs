@@ -34,12 +34,12 @@ pub const RULE: Rule = Rule {
           lock instructions the registers must be the same, too, from sample to sample), or it waits for a clock. System calls: \
           sched_yield over 1000 times a second and 10 times a real sleep; 80 % of a thread's samples in calls at one site that \
           returns nothing. The price is the spun share of the process's CPU time; its lower bound allows for the cost of \
-          sleeping and waking instead. Told from 2 % of one CPU and 10 % of the process on. Time lost by others: an ideal fair \
-          scheduler with and without the spun time. That such a thread fills a CPU while the host looks idle is told here, and \
+          sleeping and waking instead. Reported from 2 % of one CPU and 10 % of the process on. Time lost by others: an ideal fair \
+          scheduler with and without the spun time. That such a thread fills a CPU while the host looks idle is reported here, and \
           not a second time by full-thread.",
     limits: "What is spun by calling functions in a loop without a pause (try_lock) is not seen, nor is an interpreter's loop. Whether \
              the cure helps is to be judged by the user's latency: some spin on purpose and answer sooner for it. Real-time pollers \
-             and those of io_uring are told as such, and never as a cause.",
+             and those of io_uring are reported as such, and never as a cause.",
     sources: "Intel SDM, PAUSE; erl(1) +sbwt; GOMP_SPINCOUNT and OMP_WAIT_POLICY in libgomp's manual; sched_yield(2): \"intended for use \
               with real-time scheduling policies\"; io_uring/sqpoll.c; rabbitmq/rabbitmq-common#414.",
     can_be_cause: true,

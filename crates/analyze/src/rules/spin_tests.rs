@@ -212,7 +212,7 @@ fn full() -> Fixture {
     host
 }
 
-fn told(host: &Fixture) -> Vec<(String, Finding)> {
+fn reported(host: &Fixture) -> Vec<(String, Finding)> {
     let all = crate::rules::ask_all(&host.ev()).findings;
     let ours = all.into_iter().filter(|f| f.kind != Kind::CannotTell);
     ours.map(|found| (found.rule.clone(), found))
@@ -220,17 +220,17 @@ fn told(host: &Fixture) -> Vec<(String, Finding)> {
         .collect()
 }
 
-fn rules_told(host: &Fixture) -> Vec<String> {
-    told(host).into_iter().map(|(rule, _)| rule).collect()
+fn rules_reported(host: &Fixture) -> Vec<String> {
+    reported(host).into_iter().map(|(rule, _)| rule).collect()
 }
 
 #[test]
 fn a_full_thread_that_spins_is_one_finding() {
     let mut host = full();
     host.0.tables.runs = Some(vec![Run { cpu: 3, pid: 8, from_ns: 0, to_ns: 10_000_000_000 }]);
-    let told = told(&host);
-    assert_eq!(told.len(), 1, "{told:?}");
-    let (rule, found) = &told[0];
+    let reported = reported(&host);
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    let (rule, found) = &reported[0];
     let hop = found.chain.last().unwrap();
     assert_eq!(
         (rule.as_str(), hop.who.to_string().as_str(), hop.lost),
@@ -242,9 +242,9 @@ fn a_full_thread_that_spins_is_one_finding() {
 
 #[test]
 fn a_full_thread_that_works_beside_one_that_spins_is_a_finding_of_its_own() {
-    let mut told = rules_told(&with_a_worker(full()));
-    told.sort();
-    assert_eq!(told, ["full-thread", "spin"]);
+    let mut reported = rules_reported(&with_a_worker(full()));
+    reported.sort();
+    assert_eq!(reported, ["full-thread", "spin"]);
 }
 
 #[test]
@@ -253,9 +253,9 @@ fn a_full_thread_that_spins_a_small_part_of_its_time_is_a_finding_of_its_own() {
     for met in host.0.tables.spins.iter_mut().flatten().flat_map(|row| &mut row.met) {
         met.count = 300; // of 1000
     }
-    let mut told = rules_told(&host);
-    told.sort();
-    assert_eq!(told, ["full-thread", "spin"]);
+    let mut reported = rules_reported(&host);
+    reported.sort();
+    assert_eq!(reported, ["full-thread", "spin"]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub const RULE: Rule = Rule {
           of the name that it hits most, and may be nothing: a sleep may be the better for being longer.",
     limits: "Calls of other CPUs are seen on Linux 6.4 and newer, before only those of a single CPU, where \
              functions can be traced. Wake-ups of threads by a call are not counted. In a virtual machine waking a CPU is the \
-             hypervisor's work: then the state is told, and the delay is its; but not where it took as much of the CPU in other ways, or \
+             hypervisor's work: then the state is reported, and the delay is its; but not where it took as much of the CPU in other ways, or \
              where that one stood still as long while it ran. Isolated and nohz_full CPUs are called \
              seldom, and late by design only while they are in the kernel.",
     sources: "kernel/smp.c (csd_queue_cpu, csd_function_entry since 6.4; smp_call_function_single); kernel/time/hrtimer.c; \
@@ -179,8 +179,8 @@ fn culprit(cpus: &BTreeSet<u32>, which: &str, first: &Payer, file: Option<String
 fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) -> Vec<Hop> {
     let rows = payers.by_call();
     // What hit somebody once is in the sums: it says nothing of what that one does.
-    let told = rows.iter().enumerate().filter(|(n, payer)| *n == 0 || payer.count > 1);
-    let mut hops: Vec<Hop> = told.take(MOST).map(|(_, payer)| waited(rec, payer)).collect();
+    let reported = rows.iter().enumerate().filter(|(n, payer)| *n == 0 || payer.count > 1);
+    let mut hops: Vec<Hop> = reported.take(MOST).map(|(_, payer)| waited(rec, payer)).collect();
     for cpu in cpus.iter().take(MOST) {
         let own = payers.0.iter().filter(|payer| payer.cpu == *cpu);
         let (ns, count, worst) = own.fold((0u64, 0u64, 0u64), |(ns, count, worst), p| {
@@ -217,10 +217,10 @@ pub(super) fn waited(rec: &Recording, payer: &Payer) -> Hop {
     Hop::new(reason, who, what, state, lost).times(payer.count, worst)
 }
 
-/// CPUs that stood still in user code: nobody in this kernel can do that. Steal, where it is told, is another rule's.
+/// CPUs that stood still in user code: nobody in this kernel can do that. Steal, where it is reported, is another rule's.
 fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     let Ok(gaps) = ev.gaps() else { return Vec::new() };
-    let is_told = gaps.iter().any(|gap| gap.stolen_ns.is_some());
+    let is_reported = gaps.iter().any(|gap| gap.stolen_ns.is_some());
     let mut still: BTreeMap<u32, (u64, usize, u64)> = BTreeMap::new();
     let is_still = |gap: &&whyslow_model::table::Gap| {
         interrupted(gap).is_some_and(|frames| frames.is_empty()) && own_ns(gap) >= gap.ns / 2
@@ -232,12 +232,12 @@ fn nobody_there(ev: &Evidence<'_>) -> Vec<Finding> {
     let stolen: BTreeMap<u32, Duration> =
         ev.cpu_time_by_cpu().unwrap_or_default().into_iter().map(|(cpu, time)| (cpu, time.steal)).collect();
     let least = STILL * ev.window().as_secs_f64();
-    let told = still.into_iter().filter(|(cpu, (ns, times, _))| {
-        let untold = stolen.get(cpu).copied().filter(|_| !is_told).unwrap_or_default();
+    let reported = still.into_iter().filter(|(cpu, (ns, times, _))| {
+        let untold = stolen.get(cpu).copied().filter(|_| !is_reported).unwrap_or_default();
         let own = Duration::from_nanos(*ns).saturating_sub(untold);
         own.as_secs_f64() >= least && *times >= TIMES
     });
-    told.map(|(cpu, (ns, times, worst))| {
+    reported.map(|(cpu, (ns, times, worst))| {
         Finding::risk(RULE.id, Subject::new(SubjectKind::Cpu, format!("cpu{cpu}"), format!("CPU {cpu}")))
             .titled(format!(
                 "it stood still {times} times in the middle of programs, {} together, {} at worst: firmware (SMI), or a \

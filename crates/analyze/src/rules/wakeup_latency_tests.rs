@@ -79,7 +79,7 @@ fn who_is_watched_comes_before_others_who_lost_more() {
 }
 
 #[test]
-fn what_one_reads_is_not_told_of_another() {
+fn what_one_reads_is_not_reported_of_another() {
     let mut rec = reader(&SLOW, 250);
     let flush = |pid: u32, comm: &str, state: u32, count: u64| CrossCall {
         pid,
@@ -162,7 +162,7 @@ fn whyslow_is_no_victim() {
 }
 
 #[test]
-fn a_cpu_that_stands_still_in_programs_is_told_without_a_name() {
+fn a_cpu_that_stands_still_in_programs_is_reported_without_a_name() {
     let mut rec = reader(&QUICK, 0);
     let snapshots = ["hrtimer_interrupt", "asm_sysvec_apic_timer_interrupt"];
     rec.tables.gaps = Some(vec![gap(0, 5, &snapshots); 6]);

@@ -38,7 +38,7 @@ pub fn calls(recording: &Recording) -> Vec<CallAccount> {
         sum.crowd |= crowd;
         sum.add(row);
     }
-    let mut accounts: Vec<CallAccount> = sums.into_iter().map(|(key, sum)| sum.told(key)).collect();
+    let mut accounts: Vec<CallAccount> = sums.into_iter().map(|(key, sum)| sum.reported(key)).collect();
     accounts
         .sort_by(|a, b| b.time.cmp(&a.time).then_with(|| (&a.syscall, &a.path).cmp(&(&b.syscall, &b.path))));
     accounts
@@ -83,7 +83,7 @@ impl<'r> Sum<'r> {
         to.sleep_ns = to.sleep_ns.saturating_add(from.sleep_ns);
     }
 
-    fn told(self, (syscall, path): (String, Option<String>)) -> CallAccount {
+    fn reported(self, (syscall, path): (String, Option<String>)) -> CallAccount {
         let files = self.files.len() as u64;
         let path = path.map(|path| if self.crowd { format!("{path} ({files} files)") } else { path });
         CallAccount {

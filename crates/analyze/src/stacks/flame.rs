@@ -43,11 +43,11 @@ pub fn picture(recording: &Recording) -> Picture {
     let mut lines = on_cpu::lines(recording, &scope);
     lines.extend(waits(recording, &scope).into_iter().map(|line| under("off CPU", line)));
     if let Some(wall) = scope.wall(recording) {
-        let told = sum(&lines);
-        if told > wall {
+        let reported = sum(&lines);
+        if reported > wall {
             lines = fit(lines, wall);
-        } else if told < wall {
-            lines.push((vec!["unexplained".to_owned()], wall - told));
+        } else if reported < wall {
+            lines.push((vec!["unexplained".to_owned()], wall - reported));
         }
     }
     let total = sum(&lines);
@@ -119,7 +119,7 @@ impl<'r> Scope<'r> {
         }
     }
 
-    /// How wide the root must be; `None`: as wide as what is told.
+    /// How wide the root must be; `None`: as wide as what is reported.
     fn wall(&self, recording: &Recording) -> Option<u64> {
         match self {
             Scope::Command(command) => Some(command.to_ns.saturating_sub(command.from_ns)),

@@ -48,8 +48,8 @@ pub(super) const ROWS: &[Row] = &[
 
 /// Without a stack: by system call.
 pub(super) fn ask_call(wait: &Wait<'_>) -> Option<WaitKind> {
-    if let Some(told) = futex::ask_call(wait) {
-        return Some(told);
+    if let Some(reported) = futex::ask_call(wait) {
+        return Some(reported);
     }
     let vfork = || WaitKind::thing(Thing::ChildExec, Class::Needed);
     match wait.call? {

@@ -20,7 +20,7 @@ pub struct Stacks<'r> {
 }
 
 impl<'r> Stacks<'r> {
-    /// Of these rows. What else has a name is told by number.
+    /// Of these rows. What else has a name is reported by number.
     #[must_use]
     pub fn of(rows: &'r [Stack]) -> Self {
         Stacks {

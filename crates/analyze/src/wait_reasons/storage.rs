@@ -4,7 +4,7 @@ use whyslow_model::wait::{Detail, Operation, Reason, Thing};
 
 use super::{Class, Wait, WaitKind};
 
-/// Reclaim, whoever does it for whom: what it waits for meanwhile is told as reclaim. mm/vmscan.c, mm/page_alloc.c.
+/// Reclaim, whoever does it for whom: what it waits for meanwhile is reported as reclaim. mm/vmscan.c, mm/page_alloc.c.
 const RECLAIM: &[&str] = &[
     "try_to_free_mem_cgroup_pages",
     "try_to_free_pages",

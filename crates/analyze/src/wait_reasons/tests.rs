@@ -33,12 +33,12 @@ fn called(nr: u32, args: [u64; 4], text: &str) -> (Span, Vec<Stack>) {
     (Span { syscall: Some(nr), args, ..span }, stacks)
 }
 
-fn told((span, stacks): &(Span, Vec<Stack>)) -> WaitKind {
+fn reported((span, stacks): &(Span, Vec<Stack>)) -> WaitKind {
     of(span, &Stacks::of(stacks))
 }
 
 fn brief(wait: &(Span, Vec<Stack>)) -> (&'static str, Class) {
-    let kind = told(wait);
+    let kind = reported(wait);
     (kind.reason.word(), kind.class)
 }
 
@@ -53,14 +53,14 @@ fn stacks_of_waits_that_were_made_on_purpose() {
     for (what, state, call, args, text, word, class) in STACKS {
         let (span, stacks) = waits(*state, &format!("{text} {CALLED}"));
         let wait = (Span { syscall: *call, args: *args, ..span }, stacks);
-        assert_eq!(brief(&wait), (*word, *class), "{what}: {:?}", told(&wait));
+        assert_eq!(brief(&wait), (*word, *class), "{what}: {:?}", reported(&wait));
     }
     for (what, state, text, word, class) in NO_CALL {
         // What stands in the call's register then: an error code, or zero.
         for call in [None, Some(0), Some(7)] {
             let (span, stacks) = waits(*state, text);
             let wait = (Span { syscall: call, ..span }, stacks);
-            assert_eq!(brief(&wait), (*word, *class), "{what}: {:?}", told(&wait));
+            assert_eq!(brief(&wait), (*word, *class), "{what}: {:?}", reported(&wait));
         }
     }
 }
@@ -69,7 +69,7 @@ fn stacks_of_waits_that_were_made_on_purpose() {
 fn stacks_of_other_kernels() {
     for (state, text, word, class) in OTHER_KERNELS {
         let wait = waits(*state, &format!("{text} {CALLED}"));
-        assert_eq!(brief(&wait), (*word, *class), "{text}: {:?}", told(&wait));
+        assert_eq!(brief(&wait), (*word, *class), "{text}: {:?}", reported(&wait));
     }
 }
 
@@ -117,14 +117,14 @@ fn io_uring_is_a_device_only_if_block_io_completed_it() {
         Context::Hardirq,
         "io_req_complete_post blkdev_bio_end_io_async bio_endio blk_update_request",
     );
-    assert_eq!(told(&wait).class, Device);
+    assert_eq!(reported(&wait).class, Device);
     woken_by(&mut wait, Context::Task, "");
-    assert_eq!(told(&wait).class, Handed);
+    assert_eq!(reported(&wait).class, Handed);
 }
 
 #[test]
 fn without_a_stack_the_call_and_the_file_tell() {
-    let told = |nr, args, state, kind: &str, name: &str| {
+    let reported = |nr, args, state, kind: &str, name: &str| {
         let target =
             (!kind.is_empty()).then(|| Target { kind: kind.into(), name: name.into(), ..Target::default() });
         let span = Span { state, syscall: Some(nr), args, target, ..Span::default() };
@@ -132,17 +132,17 @@ fn without_a_stack_the_call_and_the_file_tell() {
         (kind.reason.word(), kind.class)
     };
     let asleep = State::Sleep;
-    assert_eq!(told(0, [0; 4], asleep, "pipe", ""), ("pipe", Handed));
-    assert_eq!(told(1, [0; 4], asleep, "pipe", ""), ("pipe", Needed));
-    assert_eq!(told(0, [0; 4], asleep, "socket", "unix"), ("unix-socket", Handed));
-    assert_eq!(told(0, [0; 4], asleep, "chr", "tty1"), ("tty", Handed));
-    assert_eq!(told(202, [0, 0x80, 2, 0], asleep, "", ""), ("futex", Held));
-    assert_eq!(told(61, [0; 4], asleep, "", ""), ("child", Needed));
-    assert_eq!(told(56, [0x4100, 0, 0, 0], State::Blocked, "", ""), ("vfork", Needed));
-    assert_eq!(told(56, [0x1_0000, 0, 0, 0], State::Blocked, "", ""), ("unknown", Unknown));
-    assert_eq!(told(35, [0; 4], asleep, "", ""), ("timer", Voluntary));
-    assert_eq!(told(0, [0; 4], State::Io, "pipe", ""), ("block-io", Device));
-    assert_eq!(told(999, [0; 4], asleep, "", ""), ("unknown", Unknown));
+    assert_eq!(reported(0, [0; 4], asleep, "pipe", ""), ("pipe", Handed));
+    assert_eq!(reported(1, [0; 4], asleep, "pipe", ""), ("pipe", Needed));
+    assert_eq!(reported(0, [0; 4], asleep, "socket", "unix"), ("unix-socket", Handed));
+    assert_eq!(reported(0, [0; 4], asleep, "chr", "tty1"), ("tty", Handed));
+    assert_eq!(reported(202, [0, 0x80, 2, 0], asleep, "", ""), ("futex", Held));
+    assert_eq!(reported(61, [0; 4], asleep, "", ""), ("child", Needed));
+    assert_eq!(reported(56, [0x4100, 0, 0, 0], State::Blocked, "", ""), ("vfork", Needed));
+    assert_eq!(reported(56, [0x1_0000, 0, 0, 0], State::Blocked, "", ""), ("unknown", Unknown));
+    assert_eq!(reported(35, [0; 4], asleep, "", ""), ("timer", Voluntary));
+    assert_eq!(reported(0, [0; 4], State::Io, "pipe", ""), ("block-io", Device));
+    assert_eq!(reported(999, [0; 4], asleep, "", ""), ("unknown", Unknown));
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn an_idle_worker_has_no_work_and_a_waiting_one_has() {
     let busy =
         waits(State::Blocked, "frob_wait frob_work process_one_work worker_thread kthread ret_from_fork");
     assert_eq!(brief(&busy), ("unknown", Unknown));
-    assert_eq!(told(&busy).detail.to_string(), "something in frob_wait");
+    assert_eq!(reported(&busy).detail.to_string(), "something in frob_wait");
     let commit = waits(State::Blocked, "jbd2_journal_commit_transaction kjournald2 kthread ret_from_fork");
-    assert_ne!(told(&commit).reason.word(), "idle");
+    assert_ne!(reported(&commit).reason.word(), "idle");
 }
 
 #[test]
@@ -217,11 +217,11 @@ fn a_grace_period_on_the_way_to_a_lock_is_no_wait_for_its_holder() {
     const WAY: &str =
         "cgroup_procs_write_start __cgroup_procs_write cgroup_procs_write kernfs_fop_write_iter";
     let lock = LockWait { address: 0x7000, kind: LockKind::PercpuRwsem, write: true, ..LockWait::default() };
-    let told = |inside: &str| {
+    let reported = |inside: &str| {
         let mut wait = waits(State::Blocked, &format!("{inside} percpu_down_write {WAY}"));
         wait.0.lock = Some(lock.clone());
         brief(&wait)
     };
-    assert_eq!(told("__wait_rcu_gp synchronize_rcu rcu_sync_enter"), ("rcu", Needed));
-    assert_eq!(told(""), ("lock", Held));
+    assert_eq!(reported("__wait_rcu_gp synchronize_rcu rcu_sync_enter"), ("rcu", Needed));
+    assert_eq!(reported(""), ("lock", Held));
 }

@@ -73,7 +73,7 @@ impl LockChain {
         &self.group
     }
 
-    /// What it was told.
+    /// What it was reported.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
@@ -81,7 +81,7 @@ impl LockChain {
 
     /// What it did so far.
     #[must_use]
-    pub fn told(&self, victim: &Victim) -> Told {
+    pub fn reported(&self, victim: &Victim) -> Told {
         Told::read(victim.ledger(), &self.plan, &victim.tids())
     }
 

@@ -93,7 +93,7 @@ impl Bounds {
         self.meet(seconds, seconds)
     }
 
-    /// The same of a time of which only bounds are told: true if some time within them is.
+    /// The same of a time of which only bounds are reported: true if some time within them is.
     #[must_use]
     pub fn meet(&self, least: f64, most: f64) -> bool {
         most >= self.least - slack_s(self.least) && least <= self.most + slack_s(self.most)
@@ -220,7 +220,7 @@ mod tests {
         Span { from: from * 1_000_000, to: to * 1_000_000 }
     }
 
-    fn told() -> Told {
+    fn reported() -> Told {
         let round = |at: u64| Round {
             waits: vec![ms(at + 2, at + 52), ms(at + 1, at + 51), ms(at, at + 50)],
             ready: vec![Duration::ZERO; 3],
@@ -232,17 +232,17 @@ mod tests {
 
     #[test]
     fn a_chain_explains_the_time_in_which_all_wait() {
-        let told = told();
-        assert!(told.rounds.iter().all(Round::is_in_order));
-        assert_eq!(told.rounds[0].together(), ms(2, 50));
-        let whole = told.chain(0, ms(0, 1_000));
+        let reported = reported();
+        assert!(reported.rounds.iter().all(Round::is_in_order));
+        assert_eq!(reported.rounds[0].together(), ms(2, 50));
+        let whole = reported.chain(0, ms(0, 1_000));
         assert!((whole.least - 0.144).abs() < 1e-9 && whole.least == whole.most && whole.rounds == 3);
-        assert!((told.leaf_on_cpu() - 0.1).abs() < 1e-9);
+        assert!((reported.leaf_on_cpu() - 0.1).abs() < 1e-9);
     }
 
     #[test]
-    fn rounds_that_the_window_cuts_may_be_told_or_not() {
-        let cut = told().chain(0, ms(20, 220));
+    fn rounds_that_the_window_cuts_may_be_reported_or_not() {
+        let cut = reported().chain(0, ms(20, 220));
         assert!(
             (cut.least - 0.048).abs() < 1e-9 && (cut.most - (0.030 + 0.048 + 0.018)).abs() < 1e-9,
             "{cut}"
@@ -251,8 +251,8 @@ mod tests {
     }
 
     #[test]
-    fn a_round_in_which_a_waiter_had_no_cpu_may_be_told_or_not() {
-        let mut broken = told();
+    fn a_round_in_which_a_waiter_had_no_cpu_may_be_reported_or_not() {
+        let mut broken = reported();
         broken.rounds[1].ready[1] = Duration::from_millis(30);
         broken.rounds[2].ready = vec![Duration::from_millis(4), Duration::ZERO, Duration::from_millis(40)];
         for bounds in [broken.chain(0, ms(0, 1_000)), broken.chain(1, ms(0, 1_000))] {
@@ -264,8 +264,8 @@ mod tests {
 
     #[test]
     fn a_hop_lies_between_the_chain_and_its_own_wait() {
-        let hop = told().hop(0, 1, ms(0, 1_000));
+        let hop = reported().hop(0, 1, ms(0, 1_000));
         assert!((hop.least - 0.144).abs() < 1e-9 && (hop.most - 0.150).abs() < 1e-9);
-        assert_eq!(told().waits(0, ms(50, 1_000)).len(), 2);
+        assert_eq!(reported().waits(0, ms(50, 1_000)).len(), 2);
     }
 }

@@ -26,7 +26,7 @@ pub struct Account {
 pub struct Told {
     /// CPU time spent spinning.
     pub spin_s: f64,
-    /// It may have been so much, where it is told by what a twin costs that does not spin; else below `spin_s`.
+    /// It may have been so much, where it is reported by what a twin costs that does not spin; else below `spin_s`.
     pub most_s: f64,
     /// All of its CPU time.
     pub cpu_s: f64,
@@ -43,22 +43,22 @@ impl Told {
     /// From its threads.
     #[must_use]
     pub fn of(accounts: &[Account], window: Span) -> Self {
-        let mut told = Told::default();
+        let mut reported = Told::default();
         for account in accounts {
             let [spin, work] = account.within(window);
-            told.spin_s += spin;
-            told.cpu_s += spin + work;
+            reported.spin_s += spin;
+            reported.cpu_s += spin + work;
             if spin > SPINS * (spin + work).max(1e-9) {
-                told.spinning.push(account.name.clone());
+                reported.spinning.push(account.name.clone());
             } else {
-                told.others.push(account.name.clone());
+                reported.others.push(account.name.clone());
             }
         }
-        for names in [&mut told.spinning, &mut told.others] {
+        for names in [&mut reported.spinning, &mut reported.others] {
             names.sort();
             names.dedup();
         }
-        told
+        reported
     }
 
     /// Where the kernel's clock knows better how much CPU time it was, of the process and of the threads that told their part: on a
@@ -191,9 +191,12 @@ mod tests {
         let text = "thread 0 7 abc\n1000 0 0 0\n2000 0 600 200\nnoise\n3000 0 800 1000\n4000 0 9";
         let accounts = Account::of_lines(text);
         assert_eq!((accounts[0].tid, accounts[0].name.as_str(), accounts[0].until()), (7, "abc", 3000));
-        let told = Told::of(&accounts, Span { from: 1500, to: 3000 });
-        assert!((told.spin_s - 500e-9).abs() < 1e-12 && (told.cpu_s - 1400e-9).abs() < 1e-12, "{told:?}");
-        assert_eq!(told.spinning, ["abc"]);
+        let reported = Told::of(&accounts, Span { from: 1500, to: 3000 });
+        assert!(
+            (reported.spin_s - 500e-9).abs() < 1e-12 && (reported.cpu_s - 1400e-9).abs() < 1e-12,
+            "{reported:?}"
+        );
+        assert_eq!(reported.spinning, ["abc"]);
         assert!(Account::default().within(Span { from: 0, to: 9 }) == [0.0; 2]);
     }
 
@@ -206,7 +209,7 @@ mod tests {
             sys::sleep_us(5_000);
             pen.add(3_000, 1_000);
         }
-        let told = Told::of(&[Account::of_pair(&ledger, 3, "x")], Span { from, to: clock::now() });
-        assert!((told.share() - 0.75).abs() < 1e-6, "{told:?}");
+        let reported = Told::of(&[Account::of_pair(&ledger, 3, "x")], Span { from, to: clock::now() });
+        assert!((reported.share() - 0.75).abs() < 1e-6, "{reported:?}");
     }
 }

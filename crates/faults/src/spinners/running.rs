@@ -113,12 +113,12 @@ impl Running {
 
     /// What it spent spinning in a window that is over, by its own clocks; an honest one: nothing. Waits until all its
     /// threads have noted what they did up to the window's end.
-    pub fn told(&self, window: Span) -> io::Result<Told> {
+    pub fn reported(&self, window: Span) -> io::Result<Told> {
         let began = Instant::now();
         loop {
             let accounts = self.accounts();
             if accounts.iter().all(|account| account.until() >= window.to) {
-                return Ok(self.told_by(&accounts, window));
+                return Ok(self.reported_by(&accounts, window));
             }
             if began.elapsed() > bars::patient(NOTED_WITHIN) {
                 let why = format!("{} does not go on", self.program);
@@ -150,15 +150,15 @@ impl Running {
         }
     }
 
-    fn told_by(&self, accounts: &[Account], window: Span) -> Told {
+    fn reported_by(&self, accounts: &[Account], window: Span) -> Told {
         match &self.body {
             Body::Pairs(_, plan) => {
-                let mut told = Told::of(accounts, window);
+                let mut reported = Told::of(accounts, window);
                 let main = if plan.main_waits { None } else { Some(self.comm.clone()) };
-                told.others.extend(
+                reported.others.extend(
                     main.into_iter().chain((plan.pairs > 1 || plan.main_waits).then(|| plan.giver.clone())),
                 );
-                told
+                reported
             }
             Body::Threads(_) => Told::of(accounts, window),
             Body::Erlang(erlang) => {

@@ -54,7 +54,7 @@ fn hide_in_stat(text: &mut Vec<u8>) {
     }
 }
 
-/// A trace in the kernel's log has the addresses of functions without a name, and registers; of a program that dies it is told
+/// A trace in the kernel's log has the addresses of functions without a name, and registers; of a program that dies it is reported
 /// where. Not looked at is what stands before the text: numbers of the record.
 fn hide_in_log(log: &mut [u8]) {
     for line in log.split_mut(|byte| *byte == b'\n') {

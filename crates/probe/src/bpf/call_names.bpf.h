@@ -32,7 +32,7 @@ static __always_inline __u32 known(struct call_scratch *s)
 	return 0;
 }
 
-/* Tell user space. If it cannot be told now the next call on this file tries again. */
+/* Tell user space. If it cannot be reported now the next call on this file tries again. */
 static __always_inline __u32 tell(struct call_scratch *s)
 {
 	__u32 size = s->name.size;

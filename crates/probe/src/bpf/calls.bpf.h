@@ -225,7 +225,7 @@ struct {
 	__type(value, struct call_rate);
 } call_rates SEC(".maps");
 
-/* Calls longer than this are told one by one. Set by calls.rs. */
+/* Calls longer than this are reported one by one. Set by calls.rs. */
 const volatile __u64 slow_ns = ~0ULL;
 /* ... with the caller's stack, and the stack of calls that wait. */
 const volatile __u32 user_stacks = 0;

@@ -92,7 +92,7 @@ fn connect_and_speak(to: SocketAddr) -> (TcpStream, Duration) {
     (stream, took)
 }
 
-/// Bits for a test to draw from; printed, so that a failure can be told.
+/// Bits for a test to draw from; printed, so that a failure can be reported.
 fn draw() -> u64 {
     let mut bytes = [0; 8];
     fs::File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
@@ -225,7 +225,7 @@ fn blocking_clients_pay_one_retry(ip: &'static str) {
         assert!(filler.prompt_ns > 0 && filler.blocked_ns == 0);
 
         let rows = listeners::full(&connect).unwrap();
-        let found = rows.iter().find(|l| l.netns == filler.netns).expect("the listener is told");
+        let found = rows.iter().find(|l| l.netns == filler.netns).expect("the listener is reported");
         assert_eq!((found.local.clone(), found.limit), (at.to_string(), full.backlog));
         assert_eq!(found.tgid, std::process::id());
         assert!(found.overflows >= n as u64, "{found:?}");
@@ -303,13 +303,13 @@ fn root_a_client_that_waited_before_the_window_counts_from_its_start() {
     in_own_netns(|| {
         let full = full_listener("127.0.0.1", draw());
         let at = full.at;
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         let client = thread::spawn(move || {
             tell.send(tid()).unwrap();
             let socket = begin_connect(at);
             await_in_poll(&socket);
         });
-        let pid = told.recv().unwrap();
+        let pid = reported.recv().unwrap();
         await_counter("TCPSynRetrans", 1);
         let mut slot = MaybeUninit::uninit();
         let began = Instant::now();

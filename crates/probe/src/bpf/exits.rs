@@ -10,14 +10,14 @@ use super::sched::{RUNNING, sched_exit, sched_slot};
 
 /// Ended tasks with a row of their own: 700 bytes each here, as much again as a row.
 pub const MOST: usize = 20_000;
-/// Rows that stand for more than one. When there are more, the smallest are told by less.
+/// Rows that stand for more than one. When there are more, the smallest are reported by less.
 const MOST_FAMILIES: usize = 4_096;
 /// What tasks are called whose names are not told.
 const OTHERS: &[u8] = b"[others]";
 
 type Comm = [c_char; 16];
 
-/// What tasks have in common that are told as one.
+/// What tasks have in common that are reported as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Family {
     /// The process of a thread, else the parent; 0: several.
@@ -147,7 +147,7 @@ impl Exits {
         }
     }
 
-    /// Those that are told one by one, in the order of their births.
+    /// Those that are reported one by one, in the order of their births.
     pub fn single(&self) -> Vec<&sched_exit> {
         let kept = self.kept.iter().map(|Reverse(kept)| &*kept.exit);
         let mut all: Vec<_> = self.older.iter().chain(kept).collect();
@@ -155,7 +155,7 @@ impl Exits {
         all
     }
 
-    /// The sums of those that are told together, and how many they are.
+    /// The sums of those that are reported together, and how many they are.
     pub fn together(&self) -> Vec<(&sched_exit, u64)> {
         let mut all: Vec<_> = self.folded.iter().collect();
         all.sort_by_key(|(family, _)| **family);
@@ -275,22 +275,22 @@ mod tests {
     fn a_day_of_a_hundred_births_a_second_has_a_bound_and_loses_no_time() {
         const BIRTHS: u32 = 8_640_000;
         let mut exits = Exits::default();
-        let (mut told, mut longest) = (0, 0);
+        let (mut reported, mut longest) = (0, 0);
         for n in 0..BIRTHS {
             // Three commands of one parent; and now and then one with a parent of its own.
             let (ppid, name) = if n % 10 == 0 { (n, b'x') } else { (7, b'a' + (n % 3) as u8) };
             let ns = if n % 1_000_000 == 999_999 { 50_000_000_000 } else { 1_000 + u64::from(n % 977) };
             longest += u64::from(ns == 50_000_000_000);
             exits.note(exit(n + 1, ppid + 1, name, ns));
-            told += ns;
+            reported += ns;
         }
-        assert_eq!(all(&exits), (u64::from(BIRTHS), told));
+        assert_eq!(all(&exits), (u64::from(BIRTHS), reported));
         assert!(exits.kept.len() <= MOST && exits.folded.len() <= MOST_FAMILIES);
         let single = exits.single();
         assert_eq!(single.iter().filter(|e| e.exec_ns == 50_000_000_000).count() as u64, longest);
         let of_seven: u64 =
             exits.together().iter().filter(|(sum, _)| sum.ppid == 8).map(|(_, count)| count).sum();
-        assert!(of_seven > 7_700_000, "whose parent lives is told by it: {of_seven}");
+        assert!(of_seven > 7_700_000, "whose parent lives is reported by it: {of_seven}");
         let size = size_of::<Kept>() + size_of::<sched_exit>();
         let bytes = exits.kept.len() * size + exits.folded.capacity() * (size + 64);
         assert!(bytes < 40 << 20, "{} MiB", bytes >> 20);
@@ -299,17 +299,17 @@ mod tests {
     #[test]
     fn whatever_they_are_called_their_rows_have_a_bound() {
         let mut exits = Exits::default();
-        let mut told = 0;
+        let mut reported = 0;
         for n in 0..300_000u32 {
             let mut one = exit(n + 1, n + 1, b'x', 10);
             one.comm[1..5].iter_mut().zip(n.to_ne_bytes()).for_each(|(to, from)| *to = from as c_char);
             one.parent[1..5].iter_mut().zip(n.to_ne_bytes()).for_each(|(to, from)| *to = from as c_char);
             one.cpu_cgroup = u64::from(n);
-            told += one.exec_ns;
+            reported += one.exec_ns;
             exits.note(one);
             assert!(exits.folded.len() <= MOST_FAMILIES);
         }
-        assert_eq!(all(&exits), (300_000, told));
+        assert_eq!(all(&exits), (300_000, reported));
     }
 
     /// One name in as many cgroups as leave no place free, and parents that are all different.

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_before_the_window_is_not_told() {
+    fn what_was_counted_before_the_window_is_not_reported() {
         let cpu = |timer: (u64, u64), disk: (u64, u64)| table::Cpu {
             softirqs: vec![("TIMER".into(), timer.0, timer.1), ("RCU".into(), 7, 1)],
             hardirqs: vec![(27, "virtio0".into(), disk.0, disk.1)],

@@ -30,7 +30,7 @@ struct irqlat_queued {
 	__u32 state;
 };
 
-/* Frames whose instructions are told. */
+/* Frames whose instructions are reported. */
 #define LOOKED_AT 32
 
 /* A CPU came late to an interrupt. */
@@ -43,12 +43,12 @@ struct irqlat_gap {
 	__u32 state;
 	__s32 stack;
 	__u32 unused;
-	__s64 stolen; /* of ns; -1: not told */
+	__s64 stolen; /* of ns; -1: not reported */
 	char comm[16];
 	__u64 before[LOOKED_AT]; /* by frame: the eight bytes of code before it; 0: not read */
 };
 
-struct irqlat_told {
+struct irqlat_reported {
 	struct irqlat_gap gap;
 	__u64 frames[LOOKED_AT];
 };
@@ -91,12 +91,12 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct irqlat_told);
+	__type(value, struct irqlat_reported);
 } scratch SEC(".maps");
 
 /* Calls of one CPU in one tick beyond which it notes none: at 40 ns each that many are 0.4 % of a tick of 4 ms. */
 const volatile __u64 per_tick = 400;
-/* From here on a gap is told with its stack. */
+/* From here on a gap is reported with its stack. */
 const volatile __u64 gap_ns = 1000000;
 /* hrtimer_wakeup(): a timer with this function wakes a thread that sleeps. 0: not known. */
 const volatile __u64 sleeper_function;
@@ -111,15 +111,15 @@ __u32 counting;
 /* Interrupts are off here: nobody else of this CPU writes there meanwhile. What the bytes mean is for user space: a verifier
  * would follow each of their values.
  */
-static __always_inline void look(void *ctx, struct irqlat_told *told)
+static __always_inline void look(void *ctx, struct irqlat_reported *reported)
 {
-	long size = bpf_get_stack(ctx, told->frames, sizeof(told->frames), 0);
+	long size = bpf_get_stack(ctx, reported->frames, sizeof(reported->frames), 0);
 	__u32 i;
 
 	for (i = 0; i < LOOKED_AT; i++) {
-		told->gap.before[i] = 0;
+		reported->gap.before[i] = 0;
 		if ((long)((i + 1) * sizeof(__u64)) <= size)
-			bpf_probe_read_kernel(&told->gap.before[i], sizeof(__u64), (void *)(told->frames[i] - sizeof(__u64)));
+			bpf_probe_read_kernel(&reported->gap.before[i], sizeof(__u64), (void *)(reported->frames[i] - sizeof(__u64)));
 	}
 }
 
@@ -148,28 +148,28 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 	__u64 id = bpf_get_current_pid_tgid();
 	struct wakeup_latency *here = wakeup_latency_at(cpu);
 	__u32 zero = 0, size = __builtin_offsetof(struct irqlat_gap, before);
-	struct irqlat_told *told = bpf_map_lookup_elem(&scratch, &zero);
+	struct irqlat_reported *reported = bpf_map_lookup_elem(&scratch, &zero);
 
 	/* All that fell due in a gap comes at its end: the first one tells. */
-	if (!here || !told || now - ns < here->told)
+	if (!here || !reported || now - ns < here->reported)
 		return;
-	here->told = now;
-	told->gap.at = now;
-	told->gap.ns = ns;
-	told->gap.cpu = cpu;
-	told->gap.pid = id;
-	told->gap.tgid = id >> 32;
-	told->gap.state = state;
-	told->gap.stack = -1;
-	told->gap.stolen = stolen;
-	bpf_get_current_comm(told->gap.comm, sizeof(told->gap.comm));
+	here->reported = now;
+	reported->gap.at = now;
+	reported->gap.ns = ns;
+	reported->gap.cpu = cpu;
+	reported->gap.pid = id;
+	reported->gap.tgid = id >> 32;
+	reported->gap.state = state;
+	reported->gap.stack = -1;
+	reported->gap.stolen = stolen;
+	bpf_get_current_comm(reported->gap.comm, sizeof(reported->gap.comm));
 	/* Where an idle CPU was interrupted says nothing. */
 	if ((__u32)id) {
-		told->gap.stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
-		look(ctx, told);
-		size = sizeof(told->gap);
+		reported->gap.stack = (__s32)bpf_get_stackid(ctx, &stacks, 0);
+		look(ctx, reported);
+		size = sizeof(reported->gap);
 	}
-	if (bpf_ringbuf_output(&gaps, &told->gap, size, BPF_RB_NO_WAKEUP))
+	if (bpf_ringbuf_output(&gaps, &reported->gap, size, BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&lost, 1);
 }
 

@@ -41,9 +41,9 @@ struct irqlat_row {
 struct wakeup_latency {
 	__u32 state;
 	__u32 last;      /* the last idle state */
-	__u64 told;      /* the last gap that was told ended here */
+	__u64 reported;      /* the last gap that was reported ended here */
 	__u64 woke;      /* from the last idle state */
-	__u64 counted;   /* a timer told how late it woke */
+	__u64 counted;   /* a timer reported how late it woke */
 	__u64 steal_from; /* where the hypervisor says what it took from this CPU */
 	__u64 stolen;     /* what it said when it was last looked at */
 	__u64 unused[2];

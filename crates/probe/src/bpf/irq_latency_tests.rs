@@ -19,7 +19,7 @@ const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
 
 fn pin(cpu: usize) {
-    // SAFETY: a zeroed set is an empty one; the pointer is to a local of the size that is told.
+    // SAFETY: a zeroed set is an empty one; the pointer is to a local of the size that is reported.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

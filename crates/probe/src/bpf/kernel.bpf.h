@@ -918,7 +918,7 @@ static __always_inline __u64 work_of(struct task_struct *t)
 /* Raise a maximum that several CPUs raise. Without a compare-and-swap, which BPF has since v5.12 (5ffa25502b5a): before it a program
  * that has one is refused. Who is overtaken looks again, and raises it again. Lost is a maximum that a smaller one overwrites
  * after that: two CPUs end their longest within the same few nanoseconds, and one stands still between its load and its
- * store. What is told then is too small by the difference of these two; sums are exact.
+ * store. What is reported then is too small by the difference of these two; sums are exact.
  */
 static __always_inline void worsen(__u64 *worst, __u64 ns)
 {

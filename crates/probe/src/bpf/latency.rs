@@ -110,7 +110,7 @@ mod tests {
 
     /// A wish of half an hour keeps no CPU from any idle state.
     #[test]
-    fn root_a_holder_is_told_with_its_wish_and_one_without_a_wish_is_not() {
+    fn root_a_holder_is_reported_with_its_wish_and_one_without_a_wish_is_not() {
         let mine = || {
             let rows = holders(Path::new("/")).expect("root may look");
             rows.into_iter().filter(|row| row.tgid == std::process::id()).collect::<Vec<_>>()

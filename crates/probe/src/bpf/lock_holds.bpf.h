@@ -5,7 +5,7 @@
 #include "lock_word.bpf.h"
 
 #define MSEC 1000000ULL
-/* A lock that somebody has waited for this long is hot: its holders are told. */
+/* A lock that somebody has waited for this long is hot: its holders are reported. */
 #define HOT_FROM (1 * MSEC)
 /* It cools down when nobody has waited that long for a second. */
 #define COOLS_AFTER (1000 * MSEC)
@@ -13,9 +13,9 @@
 #define SLICE (100 * MSEC)
 #define PER_SLICE 200
 #define HOT 1024
-/* A holder that stays is told again after this. */
+/* A holder that stays is reported again after this. */
 #define TELL_AGAIN (50 * MSEC)
-/* A lock that changes hands more often is told this often. */
+/* A lock that changes hands more often is reported this often. */
 #define TELL_EVERY (MSEC / 2)
 
 /* Somebody held a lock. */
@@ -33,7 +33,7 @@ struct locks_hold {
 struct locks_hot {
 	__u64 lock;
 	__u64 waited_at;
-	__u64 told_at;
+	__u64 reported_at;
 	__u64 owner;
 };
 
@@ -98,7 +98,7 @@ static __always_inline struct locks_hot *hot_at(__u64 lock)
 	return bpf_map_lookup_elem(&hot, &at);
 }
 
-/* Tell that a task held a lock, by its pid; the rest is told if the pointer still leads to it. */
+/* Tell that a task held a lock, by its pid; the rest is reported if the pointer still leads to it. */
 static __always_inline void tell_hold(__u64 lock, __u64 at, __u64 now, struct task_struct *task, __u32 pid, bool acquired,
 				      __u32 reader)
 {
@@ -132,10 +132,10 @@ static __always_inline void tell_hold(__u64 lock, __u64 at, __u64 now, struct ta
 /* Who is in the word of a hot lock: told when it changes, and now and then if it stays. */
 static __always_inline void note_word(struct locks_hot *h, __u64 lock, struct lock_word *word, __u64 now)
 {
-	if (elapsed(h->told_at, now) < (h->owner == word->pid ? TELL_AGAIN : TELL_EVERY))
+	if (elapsed(h->reported_at, now) < (h->owner == word->pid ? TELL_AGAIN : TELL_EVERY))
 		return;
 	h->owner = word->pid;
-	h->told_at = now;
+	h->reported_at = now;
 	tell_hold(lock, now, now, word->task, word->pid, false, word->reader_owned);
 }
 
@@ -155,7 +155,7 @@ static __always_inline struct locks_hot *heat(__u64 lock, __u64 now, bool waited
 		return 0;
 	h->lock = lock;
 	h->owner = 0;
-	h->told_at = 0;
+	h->reported_at = 0;
 	h->waited_at = now;
 	return h;
 }

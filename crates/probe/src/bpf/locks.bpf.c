@@ -225,10 +225,10 @@ static __always_inline void tell_holders(struct lock_wait *w, struct locks_begun
 		return;
 	if (waited)
 		tell_hold(w->lock, w->since, now, b->owner, w->owner, false, b->reader);
-	if (!got_it || (!waited && elapsed(h->told_at, now) < TELL_EVERY))
+	if (!got_it || (!waited && elapsed(h->reported_at, now) < TELL_EVERY))
 		return;
 	h->owner = w->pid;
-	h->told_at = now;
+	h->reported_at = now;
 	tell_hold(w->lock, now, now, (void *)bpf_get_current_task(), w->pid, true,
 		  !w->write && (w->kind == LOCK_RWSEM || w->kind == LOCK_PERCPU_RWSEM));
 }

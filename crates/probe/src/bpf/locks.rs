@@ -166,7 +166,7 @@ impl<'slot> Locks<'slot> {
         self.timers.iter().map(|(cpu, _)| *cpu).collect()
     }
 
-    /// The window begins now, and lasts until `end` is told: what lies outside is not told.
+    /// The window begins now, and lasts until `end` is reported: what lies outside is not told.
     pub fn begin(&mut self) {
         self.counts_from = host::monotonic_ns();
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {

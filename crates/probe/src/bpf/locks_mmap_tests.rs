@@ -33,7 +33,7 @@ impl Pages {
         }
     }
 
-    /// So many that a walk over them takes several times as long as a wait whose holder is told (1 ms): how long that is depends
+    /// So many that a walk over them takes several times as long as a wait whose holder is reported (1 ms): how long that is depends
     /// on the machine.
     fn that_take_long() -> Self {
         let mut len = 128 << 20;
@@ -169,20 +169,20 @@ fn root_waits_for_mmap_lock_are_as_long_as_the_waiters_clock_says() {
     let worst = rows().map(|l| l.worst_ns).max().unwrap();
     let count = rows().map(|l| l.count).sum::<u64>() as usize;
     let all: Vec<_> = locks.iter().filter(|l| l.address == acquired.lock).collect();
-    let told = format!("{all:?}; slept {:?}; long {:?}", clock.slept, clock.long);
+    let reported = format!("{all:?}; slept {:?}; long {:?}", clock.slept, clock.long);
     // A wait may end before it has come to sleep: the truth is between the two.
-    assert!(count * 10 >= clock.slept.len() * 9, "{count} waits: {told}");
+    assert!(count * 10 >= clock.slept.len() * 9, "{count} waits: {reported}");
     let called = rows().filter(|l| l.stack.is_some()).map(|l| l.count).sum::<u64>() as usize;
-    assert!(called <= clock.long.len() + clock.long.len() / 10 + 5, "{called} have a call site: {told}");
+    assert!(called <= clock.long.len() + clock.long.len() / 10 + 5, "{called} have a call site: {reported}");
     let (least, most): (u64, u64) = (clock.slept.iter().sum(), clock.long.iter().sum());
     // The waiter's clock goes on while others or a hypervisor have its CPU, after the lock was free.
     let late = clock.ready + stolen;
-    let told = format!("{} ns ready, {stolen} ns stolen; {told}", clock.ready);
+    let reported = format!("{} ns ready, {stolen} ns stolen; {reported}", clock.ready);
     let sure = least.saturating_sub(late).max(least / 2);
-    assert!(total > sure / 20 * 19 && total < most / 20 * 21, "{told}");
+    assert!(total > sure / 20 * 19 && total < most / 20 * 21, "{reported}");
     let longest = clock.slept.iter().max().unwrap().saturating_sub(late);
-    assert!(worst > longest / 20 * 19, "{stolen} ns stolen: {told}");
-    assert!(worst <= *clock.long.iter().max().unwrap(), "{told}");
+    assert!(worst > longest / 20 * 19, "{stolen} ns stolen: {reported}");
+    assert!(worst <= *clock.long.iter().max().unwrap(), "{reported}");
     let words: Vec<_> =
         holds.iter().filter(|h| h.lock == acquired.lock && h.seen == HoldSeen::Word && !h.reader).collect();
     // Other threads of this process take its mmap_lock, too: with other tests beside this one, for a sixth of the words.

@@ -38,14 +38,14 @@ fn writer(path: &Path) -> (u32, JoinHandle<Duration>) {
 }
 
 fn writer_to(mut file: File) -> (u32, JoinHandle<Duration>) {
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         tell.send(tid()).unwrap();
         let began = Instant::now();
         file.write_all(b"y").unwrap();
         began.elapsed()
     });
-    (told.recv().unwrap(), thread)
+    (reported.recv().unwrap(), thread)
 }
 
 /// The wait of `pid`, as soon as there is one of that length.
@@ -137,7 +137,7 @@ fn root_a_wait_from_before_the_window_that_does_not_end_is_counted_to_the_window
 }
 
 #[test]
-fn root_whoever_waits_for_a_waiter_is_told_apart_in_a_map_that_others_share() {
+fn root_whoever_waits_for_a_waiter_is_reported_apart_in_a_map_that_others_share() {
     let dir = scratch();
     let path = new_file(dir.path());
     let mut slot = MaybeUninit::uninit();

@@ -283,7 +283,7 @@ int BPF_PROG(deleted, struct folio *folio)
 
 /* The count of swap entries of a process changes: it swaps in, unless it is reclaiming (then it swaps out).
  * Attached only where there is swap. Each event counts as a page: before v6.2, f1a7941243c1 ("mm: convert mm's
- * rss stats into percpu_counter"), one in 64 is told.
+ * rss stats into percpu_counter"), one in 64 is reported.
  */
 SEC("tp_btf/rss_stat")
 int BPF_PROG(swapped, struct mm_struct *mm, int member)

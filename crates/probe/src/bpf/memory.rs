@@ -119,7 +119,7 @@ fn parts(key: &memory_key) -> Key {
     (key.pid, key.tgid, key.cgroup)
 }
 
-/// How many arguments this kernel's pauses of writers are told with. Reads all of BTF: 25 ms, to be asked in good time.
+/// How many arguments this kernel's pauses of writers are reported with. Reads all of BTF: 25 ms, to be asked in good time.
 #[must_use]
 pub fn pause_arguments(btf: &Btf<'_>) -> Option<usize> {
     arguments_of(btf, "balance_dirty_pages")

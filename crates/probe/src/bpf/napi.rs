@@ -73,7 +73,7 @@ impl<'slot> Napi<'slot> {
         let Some(soft) = soft else {
             return Err(Missing::skipped(
                 WHAT,
-                "when a softirq began is told by the interrupt probe, which did not start",
+                "when a softirq began is reported by the interrupt probe, which did not start",
             ));
         };
         Self::load(slot, soft, Limits::read()).map_err(|err| not_started(&err))

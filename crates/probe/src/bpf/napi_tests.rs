@@ -101,7 +101,7 @@ fn harness() -> String {
         compiler.stdin.take().unwrap().write_all(HARNESS.as_bytes()).unwrap();
         let ended = compiler.wait();
         let built = std::fs::File::open(&to);
-        let _ = std::fs::remove_file(&to); // there is none if the compiler failed, which is told next
+        let _ = std::fs::remove_file(&to); // there is none if the compiler failed, which is reported next
         assert!(ended.unwrap().success());
         built.unwrap()
     });
@@ -111,8 +111,8 @@ fn harness() -> String {
 fn run_c(budget: u64, limit: u64, lines: &str) -> Vec<u64> {
     let mut program = Command::new(harness()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     write!(program.stdin.take().unwrap(), "{budget} {limit}\n{lines}").unwrap();
-    let told = program.wait_with_output().unwrap();
-    String::from_utf8(told.stdout).unwrap().split_whitespace().map(|n| n.parse().unwrap()).collect()
+    let reported = program.wait_with_output().unwrap();
+    String::from_utf8(reported.stdout).unwrap().split_whitespace().map(|n| n.parse().unwrap()).collect()
 }
 
 fn any_run() -> impl Strategy<Value = Run> {
@@ -237,10 +237,10 @@ fn round(napi: &mut Napi<'_>, flood: &mut Flood) -> (u64, Vec<table::Poll>) {
     }
     // The two are read one after the other: at a moment when nothing goes on between them.
     loop {
-        let told = squeezes();
+        let reported = squeezes();
         let rows = napi.rows().unwrap();
-        if squeezes() == told {
-            return (told - before, rows);
+        if squeezes() == reported {
+            return (reported - before, rows);
         }
     }
 }
@@ -256,9 +256,9 @@ fn root_the_split_adds_up_to_the_kernels_own_count() {
     let sum = |rows: &[table::Poll]| rows.iter().map(|r| r.budget_stops + r.time_stops).sum::<u64>();
     // Where the host hides tasks from tracing, softirqs that interrupt these are not seen: then fewer, and another round.
     for attempt in 1.. {
-        let (told, rows) = round(&mut napi, &mut flood);
+        let (reported, rows) = round(&mut napi, &mut flood);
         let ours = sum(&rows);
-        println!("kernel {told}, ours {ours}: {rows:?}");
+        println!("kernel {reported}, ours {ours}: {rows:?}");
         for row in &rows {
             assert!(row.budget_packets >= row.budget_stops * row.budget, "{row:?}");
             assert!(row.time_packets <= row.time_stops * row.budget, "{row:?}");
@@ -266,16 +266,16 @@ fn root_the_split_adds_up_to_the_kernels_own_count() {
             assert!(row.packets >= row.budget_packets + row.time_packets && row.polls >= row.runs, "{row:?}");
         }
         // A run may have begun before the hook was there, and a tick may come between the kernel's question and ours.
-        assert!(ours <= told + 1, "kernel {told}, ours {ours}");
-        if told <= ours + 1 {
+        assert!(ours <= reported + 1, "kernel {reported}, ours {ours}");
+        if reported <= ours + 1 {
             return;
         }
-        assert!(attempt < 8, "kernel {told}, ours {ours}: never the same");
+        assert!(attempt < 8, "kernel {reported}, ours {ours}: never the same");
     }
 }
 
 #[test]
-fn root_a_datagram_queue_that_nobody_reads_is_told_with_its_owner() {
+fn root_a_datagram_queue_that_nobody_reads_is_reported_with_its_owner() {
     let mut slots = (MaybeUninit::uninit(), MaybeUninit::uninit());
     let irq = Irq::start(&mut slots.0).unwrap();
     let mut napi = Napi::start(&mut slots.1, Some(irq.soft())).unwrap();

@@ -231,9 +231,9 @@ impl<'slot> OnCpu<'slot> {
             0 => (&maps.counts, &maps.stacks, &maps.bare),
             _ => (&maps.counts_2, &maps.stacks_2, &maps.bare_2),
         };
-        let told = take_all(counts, self.rows).map_err(|err| missing(WHAT, &err))?;
+        let reported = take_all(counts, self.rows).map_err(|err| missing(WHAT, &err))?;
         let mut known: HashMap<i32, Vec<u64>> = HashMap::new();
-        for (key, count) in &told {
+        for (key, count) in &reported {
             let (key, count): (oncpu_key, oncpu_count) = (value(key), value(count));
             for id in [key.kernel, key.user] {
                 known.entry(id).or_insert_with(|| stack(stacks, id).unwrap_or_default());
@@ -364,7 +364,7 @@ mod tests {
         assert!(hits.iter().any(|hit| hit.key.pid == me && !hit.user.is_empty()));
     }
 
-    /// A hundred threads fill tables of 64 rows; then one comes that works, and must be told as what it is.
+    /// A hundred threads fill tables of 64 rows; then one comes that works, and must be reported as what it is.
     fn met_after_the_tables_are_full(polled: bool) -> (f64, f64, u64) {
         let mut slot = MaybeUninit::uninit();
         let mut probe = OnCpu::load_with(&mut slot, &[0, 1], Pace::Close, 64).unwrap();

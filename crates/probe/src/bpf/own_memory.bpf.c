@@ -15,7 +15,7 @@ struct own_memory_group {
 	__u64 high_pages;
 	__u64 used_pages;
 	__u32 level;	 /* 0: the root */
-	__u32 own_level; /* of the own group: on version 2 it may have no such controller, and be told by the first above that has */
+	__u32 own_level; /* of the own group: on version 2 it may have no such controller, and be reported by the first above that has */
 	char name[128];
 };
 

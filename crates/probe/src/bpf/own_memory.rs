@@ -74,8 +74,8 @@ mod tests {
         };
         let none = i64::MAX as u64 / 4096;
         let groups = named(&[row("b", 2, 5, none), row("a", 1, none, 7), row("", 0, none, none)], 4096);
-        let told: Vec<_> = groups.iter().map(|g| (g.path.as_str(), g.above, g.limit / 4096)).collect();
-        assert_eq!(told, [("/a/b", 1, 5), ("/a", 2, 7), ("/", 3, none)]);
+        let reported: Vec<_> = groups.iter().map(|g| (g.path.as_str(), g.above, g.limit / 4096)).collect();
+        assert_eq!(reported, [("/a/b", 1, 5), ("/a", 2, 7), ("/", 3, none)]);
         assert_eq!(named(&[], 4096), []);
     }
 
@@ -85,9 +85,12 @@ mod tests {
 
         let Some(group) = TestGroup::new("memory") else { return };
         group.set("memory.limit_in_bytes", "104857600");
-        let told = crate::test_group::in_group(&group.file(""), || {
+        let reported = crate::test_group::in_group(&group.file(""), || {
             groups().map_or_else(|why| why.to_string(), |groups| format!("{:?}", &groups[..2]))
         });
-        assert!(told.contains("whyslow-test-") && told.contains("above: 0, limit: 104857600"), "{told}");
+        assert!(
+            reported.contains("whyslow-test-") && reported.contains("above: 0, limit: 104857600"),
+            "{reported}"
+        );
     }
 }

@@ -6,7 +6,7 @@
  * and for those that are there by a walk. A task iterator meets only those that
  * can be seen in the namespace of who opens it (kernel/bpf/task_iter.c).
  *
- * What is told of a number is told without the time: one that was two tasks' in
+ * What is told of a number is reported without the time: one that was two tasks' in
  * the window, of which not both are known by the same number, is nobody's.
  */
 #include "kernel.bpf.h"

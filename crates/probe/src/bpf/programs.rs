@@ -206,13 +206,13 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_of_others_that_ran_are_told_scaled_to_the_window() {
+    fn only_programs_of_others_that_ran_are_reported_scaled_to_the_window() {
         let first = HashMap::from([(1, count(100, 10)), (2, count(7, 7)), (3, count(0, 0))]);
         let last =
             HashMap::from([(1, count(300, 20)), (2, count(7, 7)), (3, count(9, 9)), (4, count(50, 5))]);
         let rows = differences(&first, &last, &[3], false, 2.0);
-        let told: Vec<_> = rows.iter().map(|p| (p.id, p.run_ns, p.runs)).collect();
-        assert_eq!(told, [(1, 400, 20), (4, 100, 10)]);
+        let reported: Vec<_> = rows.iter().map(|p| (p.id, p.run_ns, p.runs)).collect();
+        assert_eq!(reported, [(1, 400, 20), (4, 100, 10)]);
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn root_runs_are_counted_only_for_the_sampled_part_and_told_apart_from_ours() {
+    fn root_runs_are_counted_only_for_the_sampled_part_and_reported_apart_from_ours() {
         let mut slot = MaybeUninit::uninit();
         let connect = Connect::start(&mut slot).unwrap();
         let own = connect.programs();

@@ -13,7 +13,7 @@ thread_local! {
     static HEARD: RefCell<Option<Refusal>> = const { RefCell::new(None) };
 }
 
-/// Lines of the verifier's complaint, and bytes of it, that are told.
+/// Lines of the verifier's complaint, and bytes of it, that are reported.
 const MOST_LINES: usize = 2;
 const MOST_BYTES: usize = 240;
 
@@ -72,7 +72,7 @@ impl Refusal {
     }
 
     /// As the report says it.
-    pub(super) fn told(self, what: &str) -> Missing {
+    pub(super) fn reported(self, what: &str) -> Missing {
         if let Some(name) = self.complaint.strip_prefix(NO_TRACEPOINT) {
             return Missing::broken(what, format!("this kernel has no tracepoint {name}"));
         }

@@ -12,7 +12,7 @@
 #define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
 #define MSEC 1000000ULL
 #define SLICE (100 * MSEC)
-/* A stretch without a long wait is told when it is this long. */
+/* A stretch without a long wait is reported when it is this long. */
 #define STRETCH (10 * MSEC)
 /* A run without a break is told from here on. */
 #define LONG_RUN (MSEC / 2)
@@ -54,7 +54,7 @@ struct sched_span {
 	__u32 port;
 	__u8 address[16];
 	__u64 open_ns; /* the closing walk's time */
-	__u64 debt;
+	__u64 unsampled;
 	__u64 peak;
 	__s32 depth; /* bytes; 0: no stack was taken */
 	__u32 unused;
@@ -348,7 +348,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	note_lock(span, s->pid);
 }
 
-/* The stretch that ends at `now` is told. */
+/* The stretch that ends at `now` is reported. */
 static __always_inline void begin_stretch(struct sched_slot *s, __u64 now, __u64 mono)
 {
 	s->from = now;

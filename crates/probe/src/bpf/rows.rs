@@ -57,7 +57,7 @@ pub struct WakeRow {
     pub stack: Option<u32>,
 }
 
-/// All that was told.
+/// All that was reported.
 #[derive(Default)]
 pub struct Rows {
     /// In order of time for each task.
@@ -132,7 +132,7 @@ impl Rows {
         self.runs.push(run);
     }
 
-    /// A task has ended: whom it woke is told by its number, and its name will be asked for.
+    /// A task has ended: whom it woke is reported by its number, and its name will be asked for.
     pub fn note_name(&mut self, exit: &sched_exit) {
         self.names.resize(NAMES, (0, Comm::default()));
         if let Some(name) = self.names.get_mut(exit.pid as usize % NAMES) {
@@ -189,16 +189,16 @@ impl Rows {
         self.spans.push(row);
         if self.spans.len() >= self.next.max(MOST) {
             self.coarsen();
-            // What cannot be told by less (a row of each task that lives) may be much: only after as many more it is tried
+            // What cannot be reported by less (a row of each task that lives) may be much: only after as many more it is tried
             // again.
             self.next = self.spans.len() + MOST / 4;
         }
     }
 
     fn forget_wakes(&mut self) {
-        let told: std::collections::HashSet<(u32, u64)> =
+        let reported: std::collections::HashSet<(u32, u64)> =
             self.spans.iter().map(|row| (row.span.pid, row.span.key)).collect();
-        self.wakes.retain(|key, _| told.contains(key));
+        self.wakes.retain(|key, _| reported.contains(key));
     }
 }
 
@@ -206,7 +206,7 @@ impl SpanRow {
     /// As it came.
     #[must_use]
     pub fn of(span: sched_span) -> Self {
-        SpanRow { stands: if span.depth > 0 { span.debt } else { 0 }, span, stack: None }
+        SpanRow { stands: if span.depth > 0 { span.unsampled } else { 0 }, span, stack: None }
     }
 }
 

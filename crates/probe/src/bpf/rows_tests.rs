@@ -71,10 +71,10 @@ fn many_births_have_a_bound_and_the_parent_says_for_whom_it_waited() {
             let wake = rows.wakes.get(&(row.span.pid, row.span.key));
             row.span.pid == 7 && wake.is_some_and(|wake| wake.comm == name(b'a' + of as u8))
         };
-        let told: u64 =
+        let reported: u64 =
             rows.spans.iter().filter(is_its).map(|row| row.stands.max(row.span.woken - row.span.at)).sum();
-        let off = told.abs_diff(waited) as f64 / waited as f64;
-        assert!(off < 0.02, "for command {of} it waited {waited}, and {told} is told");
+        let off = reported.abs_diff(waited) as f64 / waited as f64;
+        assert!(off < 0.02, "for command {of} it waited {waited}, and {reported} is reported");
     }
 }
 
@@ -145,7 +145,7 @@ fn words(rows: &Rows) -> Vec<String> {
 }
 
 #[test]
-fn runs_that_were_let_go_are_counted_and_told() {
+fn runs_that_were_let_go_are_counted_and_reported() {
     let mut rows = Rows::default();
     for n in 0..MOST_RUNS as u64 {
         rows.note_run(sched_run { from: 0, to: 500_000 + n, ..sched_run::default() });
@@ -153,12 +153,12 @@ fn runs_that_were_let_go_are_counted_and_told() {
     assert_eq!(words(&rows), Vec::<String>::new());
     rows.note_run(sched_run { from: 0, to: 9_000_000, ..sched_run::default() });
     assert_eq!(rows.runs.len() as u64 + rows.dropped.runs, MOST_RUNS as u64 + 1);
-    let told = "some runs on CPUs was skipped: 100000 were let go, none of them longer than 0.6 ms, for want of room";
-    assert_eq!(words(&rows), [told]);
+    let reported = "some runs on CPUs was skipped: 100000 were let go, none of them longer than 0.6 ms, for want of room";
+    assert_eq!(words(&rows), [reported]);
 }
 
 #[test]
-fn stacks_that_had_no_room_are_counted_and_told() {
+fn stacks_that_had_no_room_are_counted_and_reported() {
     let mut rows = Rows::default();
     for n in 0..MOST_STACKS as u64 {
         assert!(rows.stack_of(8, &[n]).is_some());

@@ -145,29 +145,29 @@ static __always_inline bool is_sleep(__u32 state)
 }
 
 /* A sleep of `ns` is over, or the window is. */
-static __always_inline void owe(struct sched_slot *s, __u32 state, __u64 ns)
+static __always_inline void accumulate(struct sched_slot *s, __u32 state, __u64 ns)
 {
 	if (!is_sleep(state))
 		return;
-	s->debt[state] += ns;
+	s->unsampled[state] += ns;
 	if (ns > s->peak[state])
 		s->peak[state] = ns;
 }
 
 /* The next stack is due after a random part of the threshold: fixed steps would fall in step with waits that alternate. */
-static __always_inline void pay(struct sched_slot *s, __u32 state)
+static __always_inline void reset(struct sched_slot *s, __u32 state)
 {
 	__u64 most = s->limit < MSEC ? s->limit : state == ASLEEP ? 5 * MSEC : MSEC;
 
-	s->debt[state] = 0;
+	s->unsampled[state] = 0;
 	s->peak[state] = 0;
-	s->owed[state] = most / 4 + (((__u64)bpf_get_prandom_u32() * (most - most / 4)) >> 32);
+	s->sample_at[state] = most / 4 + (((__u64)bpf_get_prandom_u32() * (most - most / 4)) >> 32);
 }
 
 static __always_inline bool is_due(struct sched_slot *s, __u32 state)
 {
 	state = bounded(state);
-	return is_sleep(state) && s->debt[state] >= s->owed[state];
+	return is_sleep(state) && s->unsampled[state] >= s->sample_at[state];
 }
 
 /* Spare places that nobody has. Filled by sched.rs. */
@@ -253,7 +253,7 @@ static __always_inline void move_in(struct sched_slot *s, struct task_struct *t,
 	s->delay = t->sched_info.run_delay;
 	s->limit = (__u32)t->tgid == own_tgid ? ~0ULL : is_followed(t->pid) ? MSEC / 10 : MSEC;
 	for (__u32 i = IO; i <= ASLEEP; i++)
-		pay(s, i);
+		reset(s, i);
 	if (born) /* whoever makes a task lets it run first */
 		s->creator = (__u32)bpf_get_current_pid_tgid();
 	s->pid = t->pid;
@@ -333,7 +333,7 @@ int BPF_PROG(born, struct task_struct *t)
 }
 
 /* Only who, and for long waits more: when it is ready is the kernel's to say, when it gets a CPU. The run queue's clock
- * of a waker that is a task may be a tick old: then a wait of a few ms passes for a short one, and its waker is told
+ * of a waker that is a task may be a tick old: then a wait of a few ms passes for a short one, and its waker is reported
  * without name and stack. That of an idle CPU stands still.
  */
 SEC("tp_btf/sched_waking")
@@ -366,9 +366,9 @@ int BPF_PROG(waking, struct task_struct *t)
 	s->context = context_of(rq, serves);
 	now = s->limit < MSEC || !s->waker ? bpf_ktime_get_ns() - skew : clock;
 	ns = elapsed(s->since, now);
-	if (ns < s->limit && s->debt[s->state & 7] + ns < s->owed[s->state & 7])
+	if (ns < s->limit && s->unsampled[s->state & 7] + ns < s->sample_at[s->state & 7])
 		return 0;
-	s->told = 1;
+	s->reported = 1;
 	tell_wake(s, now, ns >= s->limit);
 	return 0;
 }
@@ -382,12 +382,12 @@ static __always_inline int tell_with_stack(struct task_struct *t, struct sched_s
 	if (!row)
 		return -1;
 	fill_span(&row->span, t, s, state, s->at, ready, now, shift);
-	row->span.debt = s->debt[state];
+	row->span.unsampled = s->unsampled[state];
 	row->span.peak = s->peak[state];
 	row->span.depth = bpf_get_task_stack(t, row->frames, sizeof(row->frames), 0);
 	take_out(&row->span, elapsed(s->at, ready), elapsed(ready, now));
 	bpf_ringbuf_submit(row, BPF_RB_NO_WAKEUP);
-	pay(s, state);
+	reset(s, state);
 	return 0;
 }
 
@@ -408,8 +408,8 @@ static __always_inline int tell_bare(struct task_struct *t, struct sched_slot *s
 	return 0;
 }
 
-/* A stretch of its timeline is told, if it ends in a long wait, or in one whose stack is due, or is long itself. What
- * cannot be told now stays in the stretch, for the next row to tell.
+/* A stretch of its timeline is reported, if it ends in a long wait, or in one whose stack is due, or is long itself. What
+ * cannot be reported now stays in the stretch, for the next row to tell.
  */
 static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now)
 {
@@ -429,7 +429,7 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 		return 0;
 	}
 	rate->rows++;
-	if (s->slept && !s->told && s->context && elapsed(at, now) >= s->limit)
+	if (s->slept && !s->reported && s->context && elapsed(at, now) >= s->limit)
 		tell_waker(s);
 	if (with_stack) {
 		rate->stacks++;
@@ -482,7 +482,7 @@ static __always_inline void tell_run(struct task_struct *t, __u64 from, __u64 to
 	bpf_ringbuf_submit(run, BPF_RB_NO_WAKEUP);
 }
 
-/* The last row of a task. Of those that lived for less than a millisecond only the sums are told. */
+/* The last row of a task. Of those that lived for less than a millisecond only the sums are reported. */
 static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s, __u64 now)
 {
 	struct sched_span *span;
@@ -499,7 +499,7 @@ static __always_inline void tell_end(struct task_struct *t, struct sched_slot *s
 	bpf_ringbuf_submit(span, BPF_RB_NO_WAKEUP);
 }
 
-/* `s` is 0 for a task that had no slot: all but its waits is told.
+/* `s` is 0 for a task that had no slot: all but its waits is reported.
  *
  * Pointers are read by helper: for each that is followed the verifier asks by name whether its type is trusted, and looks
  * through all types of the kernel for the answer (btf_nested_type_is_trusted, v6.3, 6fcd486b3a0a), on each way through here.
@@ -577,7 +577,7 @@ static __always_inline void awake(struct sched_slot *s, __u64 woken)
 	add(s, state, ns);
 	if (state == ASLEEP)
 		end_cycle(s, woken);
-	owe(s, state, ns);
+	accumulate(s, state, ns);
 	s->slept = state;
 	s->at = s->since;
 	s->state = READY;
@@ -646,12 +646,12 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 	if (wants_cpu(t, preempted)) {
 		s->state = READY;
 		s->slept = NONE;
-		s->told = 0;
+		s->reported = 0;
 		s->throttled = is_throttled(t);
 	} else {
 		s->state = kind_of_sleep(t);
 		s->delay = t->sched_info.run_delay;
-		s->told = 0;
+		s->reported = 0;
 		s->context = WAKE_UNKNOWN;
 	}
 	s->since = now;
@@ -773,7 +773,7 @@ int BPF_PROG(switched, bool preempted, struct task_struct *off, struct task_stru
 	s->state = RUNNING;
 	s->since = now;
 	s->cpu = bpf_get_smp_processor_id();
-	if (s->told || elapsed(s->slept ? s->at : ready, now) >= s->limit || elapsed(s->from, now) >= STRETCH)
+	if (s->reported || elapsed(s->slept ? s->at : ready, now) >= s->limit || elapsed(s->from, now) >= STRETCH)
 		tell_span(on, s, ready, now);
 	return 0;
 }
@@ -819,7 +819,7 @@ int finish(struct bpf_iter__task *ctx)
 	state = bounded(s->state);
 	ns = interval(s, now);
 	add(s, state, ns);
-	owe(s, state, ns);
+	accumulate(s, state, ns);
 	if (is_sleep(state)) {
 		fill_span(&out->row.span, t, s, state, s->since, 0, 0, skew);
 		take_out(&out->row.span, ns, 0);
@@ -835,9 +835,9 @@ int finish(struct bpf_iter__task *ctx)
 	out->row.span.open_ns = now + skew;
 	if (state == RUNNING) /* since when */
 		out->row.span.key = now + skew - ns;
-	if (is_sleep(state) && s->debt[state & 7] >= MSEC && (__u32)t->tgid != own_tgid &&
+	if (is_sleep(state) && s->unsampled[state & 7] >= MSEC && (__u32)t->tgid != own_tgid &&
 	    (state != ASLEEP || (!(t->flags & PF_KTHREAD) && sleepers++ < MAX_SLEEPERS))) {
-		out->row.span.debt = s->debt[state & 7];
+		out->row.span.unsampled = s->unsampled[state & 7];
 		out->row.span.peak = s->peak[state & 7];
 		out->row.span.depth = bpf_get_task_stack(t, out->row.frames, sizeof(out->row.frames), 0);
 	}

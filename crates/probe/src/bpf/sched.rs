@@ -77,7 +77,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// The hooks outlive the closing walk: who ended after it had met him is told by his end, which knows all that he did.
+    /// The hooks outlive the closing walk: who ended after it had met him is reported by his end, which knows all that he did.
     fn forget_the_dead(&mut self) {
         let dead: HashSet<_> = self.exits.late().iter().map(|late| (late.key, late.task)).collect();
         self.live.retain(|live| !dead.contains(&((live.slot.pid, live.slot.start), live.slot.task)));

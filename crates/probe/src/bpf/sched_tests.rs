@@ -25,7 +25,7 @@ fn root_a_threads_time_adds_up_to_its_life() {
     let mut sched =
         Sched::load(&mut slot, Layout::default(), Budget::of(2, false)).expect("root may load it");
     sched.begin().expect("root may trace the scheduler");
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     let began = Instant::now();
     let thread = std::thread::spawn(move || {
@@ -37,7 +37,7 @@ fn root_a_threads_time_adds_up_to_its_life() {
             std::hint::spin_loop();
         }
     });
-    let pid = told.recv().unwrap();
+    let pid = reported.recv().unwrap();
     std::thread::sleep(Duration::from_millis(50));
     go.send(()).unwrap();
     thread.join().unwrap();
@@ -84,10 +84,10 @@ fn root_what_threads_write_is_what_the_kernel_has_counted() {
     let exits = seen.exits.single();
     // join() returns when a thread clears its tid, before its last switch: one or the other may live on.
     let ended = |pid| exits.iter().find(|exit| exit.pid == pid).map(|exit| exit.written);
-    let told: Vec<(u64, u64)> =
+    let reported: Vec<(u64, u64)> =
         wrote.iter().filter_map(|(pid, pages)| Some((*pages, ended(*pid)?))).collect();
-    assert!(told.len() > 5, "{wrote:?}: {told:?}");
-    for (pages, bytes) in told {
+    assert!(reported.len() > 5, "{wrote:?}: {reported:?}");
+    for (pages, bytes) in reported {
         // The file's own blocks are written, too.
         assert!(
             (pages * 4096..(pages + 40) * 4096).contains(&bytes),
@@ -126,12 +126,12 @@ fn root_a_wait_names_its_call_its_file_and_its_waker() {
     }
     sched.begin().unwrap();
     let (mut from, mut to) = std::io::pipe().unwrap();
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         tell.send(me()).unwrap();
         from.read_exact(&mut [0]).unwrap();
     });
-    let reader_pid = told.recv().unwrap();
+    let reader_pid = reported.recv().unwrap();
     let writer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(40));
         to.write_all(&[1]).unwrap();
@@ -163,7 +163,7 @@ fn root_a_wait_names_its_call_its_file_and_its_waker() {
     }
 }
 
-/// A followed thread's children are followed, and their short waits are told.
+/// A followed thread's children are followed, and their short waits are reported.
 #[test]
 fn root_children_of_the_followed_are_followed() {
     let mut slot = MaybeUninit::uninit();
@@ -182,7 +182,7 @@ fn root_children_of_the_followed_are_followed() {
     assert_ne!(owner(pid), pid, "it has ended: a new task of that number is not followed");
     let (mut seen, _) = sched.finish().unwrap();
     let rows = timeline_of(pid, &mut seen);
-    assert!(rows.last().is_some_and(|row| row.ended), "its end is told: {rows:?}");
+    assert!(rows.last().is_some_and(|row| row.ended), "its end is reported: {rows:?}");
 }
 
 /// A child with a pid that we choose, which sleeps and works in turns of milliseconds until it is dropped.
@@ -279,7 +279,7 @@ fn root_who_has_ended_when_the_window_begins_is_followed_no_more() {
 }
 
 #[test]
-fn who_ended_while_the_living_were_told_is_told_by_his_end_alone() {
+fn who_ended_while_the_living_were_reported_is_reported_by_his_end_alone() {
     let of = |pid, task, start| sched_slot { pid, task, start, ..sched_slot::default() };
     let live = |slot| sched_live { slot, ..sched_live::default() };
     let mut seen = Raw { live: vec![live(of(7, 1, 10)), live(of(8, 2, 20))], ..Raw::default() };
@@ -300,7 +300,7 @@ fn all_of(slot: &sched_slot) -> Duration {
 pub(in crate::bpf) const HOME: u32 = 1_000_003;
 
 #[test]
-fn root_tasks_whose_pids_share_a_home_are_all_told() {
+fn root_tasks_whose_pids_share_a_home_are_all_reported() {
     let _large = LargePids::new();
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
@@ -324,13 +324,14 @@ fn root_tasks_whose_pids_share_a_home_are_all_told() {
         assert!(all + Duration::from_millis(20) >= most, "{pid}: {all:?} of {most:?}");
         assert!(live.slot.sum[ASLEEP].count > 0 && live.slot.sum[RUNNING].count > 0);
     }
-    let ended = seen.exits.single().into_iter().find(|e| e.pid == HOME + 2 * SLOTS).expect("its end is told");
+    let ended =
+        seen.exits.single().into_iter().find(|e| e.pid == HOME + 2 * SLOTS).expect("its end is reported");
     assert!(all_of(&ended.slot) >= Duration::from_millis(90), "{:?}", all_of(&ended.slot));
-    let told: Vec<u32> = [HOME, HOME + SLOTS]
+    let reported: Vec<u32> = [HOME, HOME + SLOTS]
         .into_iter()
         .filter(|pid| seen.rows.spans.iter().any(|r| r.span.pid == *pid))
         .collect();
-    assert_eq!(told, [HOME, HOME + SLOTS], "both are followed: their waits of 3 ms are rows");
+    assert_eq!(reported, [HOME, HOME + SLOTS], "both are followed: their waits of 3 ms are rows");
 }
 
 #[test]
@@ -448,7 +449,7 @@ fn a_thread_executes_where_its_home_is(anothers: bool) {
     assert!(all_of(&of(thread)[0]) >= Duration::from_millis(20), "it waited for a line");
     let process = of(child.id());
     assert_eq!(process.len(), 2, "the leader, which has ended, and who took its number over");
-    assert!(process.iter().all(|slot| slot.task != 0), "what both did is told");
+    assert!(process.iter().all(|slot| slot.task != 0), "what both did is reported");
     let slept = process.iter().find(|slot| slot.taken_over == 1).expect("one took it over").sum[ASLEEP].ns;
     assert!(slept >= 145_000_000, "the sleep of the program was seen: {slept}");
     let rows = timeline_of(child.id(), &mut seen);

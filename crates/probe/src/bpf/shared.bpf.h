@@ -45,11 +45,11 @@ struct sched_slot {
 	__u64 since;      /* the state began */
 	__u64 from;       /* the stretch began that no row tells yet */
 	__u64 from_mono;  /* the same as CLOCK_MONOTONIC: the two drift apart */
-	__u64 limit;      /* waits from here on are told one by one */
+	__u64 limit;      /* waits from here on are reported one by one */
 	__u64 at;         /* the last sleep began */
 	__u64 delay;      /* the kernel's sum of time in run queues, when it began */
 	__u32 slept;      /* what it was; NONE: it did not sleep since it had a CPU */
-	__u32 told;       /* its waker was told in full */
+	__u32 reported;       /* its waker was reported in full */
 	__u32 waker;      /* who woke it, or whom an interrupt that did interrupted */
 	__u32 context;    /* enum wake_context */
 	__u32 throttled;  /* it left the CPU because a quota had run out */
@@ -59,13 +59,13 @@ struct sched_slot {
 	__u64 start;      /* when the kernel says that it began */
 	__u64 exec_base;  /* it took this pid over when it had used so much CPU time; see taken_over */
 	__u64 delay_base; /* ... and waited so long in run queues */
-	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is told by its own */
+	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is reported by its own */
 	__u32 unused;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
-	__u64 debt[STATES]; /* waited since the last stack */
+	__u64 unsampled[STATES]; /* waited since the last stack */
 	__u64 peak[STATES];
-	__u64 owed[STATES]; /* the next stack is due at this debt */
+	__u64 sample_at[STATES]; /* the next stack is due then */
 	__u64 base[STATES]; /* sums at `from` */
 	__u64 base_unknown;
 	__u64 whole;

@@ -151,7 +151,7 @@ static __always_inline void sum(struct work_running *r, __u64 now)
 	}
 }
 
-/* The item may be freed by now: only its address is told, and we do not need it. */
+/* The item may be freed by now: only its address is reported, and we do not need it. */
 SEC("raw_tp/workqueue_execute_end")
 int BPF_PROG(ends, void *item)
 {

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn own_limits_are_always_told() {
+    fn own_limits_are_always_reported() {
         assert_eq!(said(Ok(None), Ok(None)), [(true, "none".to_owned()), (true, "none".to_owned())]);
         let [memory, cpu] = said(Ok(Some(4 << 30)), Ok(Some(3.0)));
         assert!(memory.0 && memory.1.contains("in cgroup /m"), "{memory:?}");

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_and_errors_told() {
+    fn files_are_read_and_errors_reported() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a"), "12345").unwrap();
         let root = std::ffi::CString::new(dir.path().to_str().unwrap()).unwrap();

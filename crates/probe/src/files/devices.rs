@@ -152,18 +152,18 @@ mod tests {
     }
 
     #[test]
-    fn of_4096_cpus_the_first_are_taken_and_the_rest_is_told() {
+    fn of_4096_cpus_the_first_are_taken_and_the_rest_is_reported() {
         let dir = super::super::tests::roomy();
         let cpus = dir.path().join("sys/devices/system/cpu");
         std::fs::create_dir_all(cpus.join("cpufreq")).unwrap();
         for cpu in 0..4096 {
             std::fs::create_dir(cpus.join(format!("cpu{cpu}"))).unwrap();
         }
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let devices = discover(&Root::open(dir.path()), &MOST, |kind, all, taken| {
-            told.push((kind.to_owned(), all, taken));
+            reported.push((kind.to_owned(), all, taken));
         });
-        assert_eq!(told, [("cpu".to_owned(), 4096, 512)]);
+        assert_eq!(reported, [("cpu".to_owned(), 4096, 512)]);
         assert_eq!(devices["cpu"][511].name, "cpu511");
     }
 

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn new_sampling_is_told_from_old() {
+    fn new_sampling_is_reported_from_old() {
         assert_eq!(judge(b"\0schedule\0aperfmperf\0ap_init_aperfmperf\0"), Ipis::None);
         assert_eq!(judge(b"ff t schedule\nff t not_aperfmperf_snapshot_khz\n"), Ipis::None);
     }

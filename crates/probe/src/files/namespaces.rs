@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_ran_out_is_told() {
+    fn time_that_ran_out_is_reported() {
         let root = Root::open(Path::new("/"));
         let found = Namespaces::find(&root, 256, Budget::new(LONG, Duration::ZERO));
         // The clock is looked at every 128 entries; every Linux has more than that in /proc, or all were seen.

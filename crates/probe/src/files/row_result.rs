@@ -78,13 +78,13 @@ impl RowResult {
             why.into_iter().for_each(|m| note(m, noted, seen));
             return;
         }
-        let mut told = 0;
+        let mut reported = 0;
         for (name, err) in &self.failures {
             if (listed || !is_absent(err))
-                && told < 16
+                && reported < 16
                 && let Some(missing) = absent::why(row, name, live, err)
             {
-                told += 1;
+                reported += 1;
                 note(missing, noted, seen);
             }
         }

@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
     Row::new("schedstat", "proc/schedstat", "run and wait time per CPU").ends().cap(HUGE).needs("CONFIG_SCHEDSTATS"),
     Row::new("softirqs", "proc/softirqs", "softirqs by vector and CPU").ends().cap(LARGE),
     Row::new("interrupts", "proc/interrupts", "interrupts by line and CPU").ends().cap(HUGE),
-    // Limits of I/O: they are in no table, and who is held by one cannot be told whose it is without them. They take the queue's
+    // Limits of I/O: they are in no table, and who is held by one cannot be known whose it is without them. They take the queue's
     // lock for some ns a disk.
     Row::new("v1-io-limits", "{v1:io:below}/blkio.throttle.{read,write}_{bps,iops}_device", "I/O limits").needs(V1),
     Row::new("v2-io-limits", "{v2:below}/io.max", "I/O limits").needs(V2),

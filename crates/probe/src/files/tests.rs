@@ -165,7 +165,7 @@ fn a_hybrid_host_gives_both() {
 }
 
 #[test]
-fn of_100_000_cgroups_some_are_read_and_the_rest_is_told() {
+fn of_100_000_cgroups_some_are_read_and_the_rest_is_reported() {
     // 3,000 groups and a cap of 500: the cap makes the difference, not the number beyond it.
     let host = Host(roomy());
     host.file("sys/fs/cgroup/memory/memory.failcnt", "0\n");
@@ -174,8 +174,8 @@ fn of_100_000_cgroups_some_are_read_and_the_rest_is_told() {
     }
     let mut files = Files::open_with(host.0.path(), Limits { cgroups: (500, 4), ..generous() });
     let seen = whole(&mut files, &[]);
-    let told = missing(&seen, "some cgroups below sys/fs/cgroup/memory").unwrap().to_string();
-    assert!(told.contains("500 are read, at least 2501 more are there"), "{told}");
+    let reported = missing(&seen, "some cgroups below sys/fs/cgroup/memory").unwrap().to_string();
+    assert!(reported.contains("500 are read, at least 2501 more are there"), "{reported}");
     assert_eq!(files.devices["v1:memory"].len(), 500);
     assert_eq!(files.devices["v1:memory:top"].len(), 4);
 }
@@ -239,7 +239,7 @@ fn files_that_are_no_files_are_broken_and_do_not_block() {
 }
 
 #[test]
-fn a_huge_file_is_cut_and_the_cut_is_told() {
+fn a_huge_file_is_cut_and_the_cut_is_reported() {
     let host = Host::with(&[]);
     fs::create_dir_all(host.path("proc")).unwrap();
     for name in ["proc/loadavg", "proc/modules"] {

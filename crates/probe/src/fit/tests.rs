@@ -79,7 +79,7 @@ fn root_a_limit_above_our_cgroup_namespace_is_met_by_smaller_tables() {
     group.set("memory.limit_in_bytes", &(100 * MIB).to_string());
     let inside = group.file("in");
     std::fs::create_dir(&inside).unwrap();
-    let told = [false, true].map(|own_mounts| {
+    let reported = [false, true].map(|own_mounts| {
         in_group(&inside, || {
             enter_namespace(own_mounts);
             match Fit::here(false) {
@@ -91,9 +91,9 @@ fn root_a_limit_above_our_cgroup_namespace_is_met_by_smaller_tables() {
     while std::fs::remove_dir(&inside).is_err() {
         std::thread::yield_now();
     }
-    for told in told {
-        assert!(["1 ", "2 "].iter().any(|halvings| told.starts_with(halvings)), "{told}");
-        assert!(told.contains("a memory limit of 100 MiB in cgroup /whyslow-test-"), "{told}");
+    for reported in reported {
+        assert!(["1 ", "2 "].iter().any(|halvings| reported.starts_with(halvings)), "{reported}");
+        assert!(reported.contains("a memory limit of 100 MiB in cgroup /whyslow-test-"), "{reported}");
     }
 }
 

@@ -21,7 +21,7 @@ impl Probes<'_> {
             traced.numbers = keep(pidns.numbers(), missing);
             if pidns.is_full() {
                 let reason =
-                    "more were born than are remembered: of those that ended some are told as if outside";
+                    "more were born than are remembered: of those that ended some are reported as if outside";
                 missing.push(Missing::skipped(pidns::WHAT, reason).into());
             }
         }

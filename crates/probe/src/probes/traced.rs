@@ -117,11 +117,11 @@ impl Traced {
         }
         self.name_waits(&mut tables, window, &mut kernel, missing);
         if let Some(seen) = self.irq_latency.take() {
-            let told = irq_latency_table::tables(&seen, window, &mut kernel);
-            tables.cross_calls = seen.calls.then_some(told.calls);
-            tables.late_timers = Some(told.timers);
-            tables.gaps = Some(told.gaps);
-            tables.irq_latencies = Some(told.irq_latencies);
+            let reported = irq_latency_table::tables(&seen, window, &mut kernel);
+            tables.cross_calls = seen.calls.then_some(reported.calls);
+            tables.late_timers = Some(reported.timers);
+            tables.gaps = Some(reported.gaps);
+            tables.irq_latencies = Some(reported.irq_latencies);
         }
         (tables.samples, tables.spins) =
             sample_table::samples_of(self.seen_on_cpu, &mut kernel, missing).unzip();
@@ -165,14 +165,14 @@ impl Traced {
         }
         if let Some(seen) = self.calls.take() {
             let first = free(&tables.stacks);
-            let told = call_table::tables(seen, window.start_ns, window.ns, first, missing);
-            if told.untold > 0 {
-                let reason = format!("{} more than were kept", told.untold);
+            let reported = call_table::tables(seen, window.start_ns, window.ns, first, missing);
+            if reported.untold > 0 {
+                let reason = format!("{} more than were kept", reported.untold);
                 missing.push(Missing::skipped("slow system calls", reason).into());
             }
-            tables.calls = Some(told.calls);
-            tables.slow_calls = Some(told.slow_calls);
-            tables.stacks.get_or_insert_default().extend(told.stacks);
+            tables.calls = Some(reported.calls);
+            tables.slow_calls = Some(reported.slow_calls);
+            tables.stacks.get_or_insert_default().extend(reported.stacks);
         }
     }
 }

@@ -141,8 +141,8 @@ pub fn is_cycle_exact() -> bool {
     if std::arch::x86_64::__cpuid(1).ecx & HYPERVISOR == 0 {
         return true;
     }
-    let told = std::arch::x86_64::__cpuid(0x4000_0000);
-    [told.ebx, told.ecx, told.edx].map(u32::to_le_bytes).as_flattened() != EMULATOR
+    let reported = std::arch::x86_64::__cpuid(0x4000_0000);
+    [reported.ebx, reported.ecx, reported.edx].map(u32::to_le_bytes).as_flattened() != EMULATOR
 }
 
 /// Others do not say whether they are emulated.

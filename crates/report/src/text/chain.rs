@@ -253,12 +253,12 @@ fn end(chain: &Chain) -> Option<String> {
 fn notes(chain: &Chain) -> impl Iterator<Item = &'static str> {
     let deadlock = chain.notes.contains(&Note::Deadlock);
     let open = chain.hops.last().is_some_and(|hop| hop.reason == Reason::Open);
-    let told = move |note: &&Note| match note {
+    let reported = move |note: &&Note| match note {
         Note::Cycle => !deadlock,
         Note::Open => !deadlock && !open,
         Note::Deadlock | Note::StaleOwner | Note::HandOff | Note::Convoy => true,
     };
-    chain.notes.iter().filter(told).map(|note| match note {
+    chain.notes.iter().filter(reported).map(|note| match note {
         Note::Deadlock => "they wait for each other, and none was woken: a deadlock",
         Note::Cycle => "they wait for each other",
         Note::Open => "nobody had been woken when the window ended",

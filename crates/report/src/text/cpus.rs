@@ -13,7 +13,7 @@ const GOVERNOR: usize = 11;
 /// Columns of an idle state's name.
 const IDLE: usize = 6;
 
-/// Rows that are told in one line.
+/// Rows that are reported in one line.
 struct Fold<'d> {
     first: &'d CpuAccount,
     last: u32,

@@ -121,7 +121,7 @@ fn verb(reason: Reason) -> &'static str {
 fn hop_words(hop: &Hop) -> String {
     let words = format!("{} {} {} ({})", hop.who, verb(hop.reason), hop.detail, hop.state);
     let parts = [
-        // No time is no measurement: nobody is told for having waited 0 s.
+        // No time is no measurement: nobody is reported for having waited 0 s.
         (!hop.lost.is_zero()).then(|| seconds(hop.lost)),
         hop.count.map(|count| format!("{count} times")),
         hop.worst.map(|worst| format!("worst {}", seconds(worst))),
@@ -159,23 +159,29 @@ mod tests {
 
     use super::*;
 
-    fn told(reason: Reason, what: &str, lost_ms: u64) -> String {
+    fn reported(reason: Reason, what: &str, lost_ms: u64) -> String {
         hop_words(&Hop::new(reason, "db (pid 7)", what, TaskState::Running, Duration::from_millis(lost_ms)))
     }
 
     #[test]
     fn who_does_not_wait_is_not_said_to_wait() {
-        assert_eq!(told(Reason::WakeupLatency, "CPU 1", 30), "db (pid 7) waited for CPU 1 (running): 30 ms");
         assert_eq!(
-            told(Reason::IrqsOff, "sort", 30),
+            reported(Reason::WakeupLatency, "CPU 1", 30),
+            "db (pid 7) waited for CPU 1 (running): 30 ms"
+        );
+        assert_eq!(
+            reported(Reason::IrqsOff, "sort", 30),
             "db (pid 7) kept interrupts off in sort (running): 30 ms"
         );
-        assert_eq!(told(Reason::Spin, "CPU 1", 30), "db (pid 7) spun on CPU 1 (running): 30 ms");
+        assert_eq!(reported(Reason::Spin, "CPU 1", 30), "db (pid 7) spun on CPU 1 (running): 30 ms");
     }
 
     #[test]
     fn what_was_not_measured_is_no_time() {
-        assert_eq!(told(Reason::Work, "its own work", 0), "db (pid 7) was busy with its own work (running)");
+        assert_eq!(
+            reported(Reason::Work, "its own work", 0),
+            "db (pid 7) was busy with its own work (running)"
+        );
         let counted =
             Hop { count: Some(3), ..Hop::new(Reason::Timer, "a", "b", TaskState::Sleeping, Duration::ZERO) };
         assert_eq!(hop_words(&counted), "a waited for b (sleeping): 3 times");

@@ -95,7 +95,7 @@ fn a_contradiction_is_printed_as_one_and_in_full() {
 
 /// Without -v, too: nobody guesses that a kernel is locked down.
 #[test]
-fn who_may_not_read_is_told_the_way_out_once() {
+fn who_may_not_read_is_reported_the_way_out_once() {
     let mut doc = sample::full();
     let refused =
         |what: &str, way_out: &str| Missing::NotAllowed { what: what.into(), way_out: way_out.into() };

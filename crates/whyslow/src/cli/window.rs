@@ -25,7 +25,7 @@ fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(window))
 }
 
-/// How long a system call may take before it is told by itself: `--slow`.
+/// How long a system call may take before it is reported by itself: `--slow`.
 pub fn slow(text: &str) -> Result<Duration, String> {
     match seconds(text) {
         Some(limit) if limit > 0.0 && limit <= LONGEST.as_secs_f64() => Ok(Duration::from_secs_f64(limit)),

@@ -69,9 +69,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let ends = target.ends()?;
     let ends_with = ends.as_ref().map(std::os::fd::AsRawFd::as_raw_fd);
     let recording = watch(Look { follow: Some(follow), ends_with, ..Look::at_the_host(args.window.window) })?;
-    let told = args.output.compared_with(None).tell(&recording, None, out);
+    let reported = args.output.compared_with(None).tell(&recording, None, out);
     args.save.keep(&recording)?;
-    let document = told?;
+    let document = reported?;
     // Without the scheduler's events nothing is known of anybody's waits.
     if recording.tables.tasks.is_none() {
         return Ok(Outcome::CouldNotLook);

@@ -21,14 +21,14 @@ pub struct Args {
     save: SaveArgs,
 }
 
-/// Record a window of the whole host and print its chains. A chain that is told is something found.
+/// Record a window of the whole host and print its chains. A chain that is reported is something found.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
     let recording = watch(Look::at_the_host(args.window.window))?;
-    let told = args.output.compared_with(None).tell_as(chains, &recording, None, out);
+    let reported = args.output.compared_with(None).tell_as(chains, &recording, None, out);
     args.save.keep(&recording)?;
-    let document = told?;
+    let document = reported?;
     Ok(match outcome(&recording, &document) {
         Outcome::CouldNotLook => Outcome::CouldNotLook,
         _ if document.chains.is_empty() => Outcome::Quiet,

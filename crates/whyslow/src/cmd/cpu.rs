@@ -43,9 +43,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let baseline = args.baseline.open()?;
     let look = Look { all_cpus: args.all_cpus, needs_speeds: true, ..Look::at_the_host(args.window.window) };
     let recording = watch(look)?;
-    let told = args.output.compared_with(baseline.as_ref()).tell_as(cpus, &recording, None, out);
+    let reported = args.output.compared_with(baseline.as_ref()).tell_as(cpus, &recording, None, out);
     args.save.keep(&recording)?;
-    let document = told?;
+    let document = reported?;
     let is_cause = |f: &whyslow_model::Finding| f.kind == Kind::Cause && f.rule == whyslow_model::SLOW_CPU;
     Ok(match document.cpus.iter().any(|cpu| cpu.not_measured.is_none()) {
         false => Outcome::CouldNotLook,

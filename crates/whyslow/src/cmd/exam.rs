@@ -31,8 +31,8 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.save.must_be_writable()?;
     let baseline = args.baseline.open()?;
     let recording = watch(Look::at_the_host(args.window.window))?;
-    let told =
+    let reported =
         args.output.compared_with(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.save.keep(&recording)?;
-    Ok(outcome(&recording, &told?))
+    Ok(outcome(&recording, &reported?))
 }

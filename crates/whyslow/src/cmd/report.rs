@@ -30,12 +30,12 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     args.flame.must_be_writable()?;
     let baseline = args.baseline.open()?;
     let recording = store::open(&args.recording)?;
-    let told =
+    let reported =
         args.output.compared_with(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.flame.keep(&recording)?;
-    let told = told?;
-    let outcome = outcome(&recording, &told);
+    let reported = reported?;
+    let outcome = outcome(&recording, &reported);
     // The process ends here, and the kernel takes all memory at once: a million rows would be let go one by one.
-    std::mem::forget((recording, told));
+    std::mem::forget((recording, reported));
     Ok(outcome)
 }

@@ -128,10 +128,10 @@ fn words(args: &Args) -> Vec<String> {
 
 /// A command's failure tells more than ours; its success is no success of ours.
 fn report(args: &Args, recording: &Recording, status: u8, out: &mut dyn Write) -> u8 {
-    let told = args.output.tell_beside(recording, out);
+    let reported = args.output.tell_beside(recording, out);
     let kept = args.save.keep(recording);
     let mut failed = false;
-    for error in [told, kept].into_iter().filter_map(Result::err) {
+    for error in [reported, kept].into_iter().filter_map(Result::err) {
         note(&format!("{error:#}"));
         failed = true;
     }
@@ -147,7 +147,7 @@ fn ended_at(recording: &Recording, pid: u32) -> Option<u64> {
 fn say_what_surprises(user: Option<&User>, args: &Args) {
     if !is_root() {
         note(
-            "not root: only the command's own times can be told; the way out is `sudo whyslow run`, \
+            "not root: only the command's own times can be reported; the way out is `sudo whyslow run`, \
              which runs the command as you",
         );
     }

@@ -137,7 +137,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _contex
 }
 
 /// Whether the command has not got it by itself. A positive code is the kernel's own: of what the terminal sends (Ctrl-C, or
-/// that it hung up) the whole group is told.
+/// that it hung up) the whole group is reported.
 fn is_the_commands(signal: libc::c_int, code: libc::c_int) -> bool {
     signal == libc::SIGTERM || code <= 0
 }

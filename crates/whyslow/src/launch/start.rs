@@ -139,11 +139,11 @@ impl Started {
 
     /// What the child told before it gave up; nothing if it executed the command.
     fn failed(&self) -> Option<(u8, i32)> {
-        let mut told = [0u8; 5];
+        let mut reported = [0u8; 5];
         // SAFETY: the buffer has room. It cannot block: execve or the child's end has closed the other end.
-        let n = unsafe { libc::read(self.failure.as_raw_fd(), told.as_mut_ptr().cast(), told.len()) };
-        let [at, errno @ ..] = told;
-        (n == told.len() as isize).then(|| (at, i32::from_ne_bytes(errno)))
+        let n = unsafe { libc::read(self.failure.as_raw_fd(), reported.as_mut_ptr().cast(), reported.len()) };
+        let [at, errno @ ..] = reported;
+        (n == reported.len() as isize).then(|| (at, i32::from_ne_bytes(errno)))
     }
 
     fn not_run(&self, at: u8, errno: i32) -> End {
@@ -222,10 +222,10 @@ fn be_the_command(
 
 fn give_up(tells: RawFd, at: u8, errno: i32, status: u8) -> ! {
     let [a, b, c, d] = errno.to_ne_bytes();
-    let told = [at, a, b, c, d];
+    let reported = [at, a, b, c, d];
     // SAFETY: a live buffer; no destructor of the parent's state may run here.
     unsafe {
-        libc::write(tells, told.as_ptr().cast(), told.len());
+        libc::write(tells, reported.as_ptr().cast(), reported.len());
         libc::_exit(status.into())
     }
 }

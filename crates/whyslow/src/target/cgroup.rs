@@ -62,10 +62,10 @@ fn hierarchy(folder: &Path) -> Option<u64> {
     let root = roots().into_iter().find(|root| folder.starts_with(root))?;
     let root = fs::canonicalize(root).ok()?;
     let name = root.file_name()?.to_str()?;
-    let told = whyslow_probe::child::run(PATIENCE, 1 << 16, |out| {
+    let reported = whyslow_probe::child::run(PATIENCE, 1 << 16, |out| {
         let _ = out.write_all(&fs::read("/proc/self/cgroup").unwrap_or_default());
     });
-    number_of(name, &String::from_utf8_lossy(&told.ok()?.bytes))
+    number_of(name, &String::from_utf8_lossy(&reported.ok()?.bytes))
 }
 
 /// From /proc/PID/cgroup: "4:cpu,cpuacct:/web", "1:name=systemd:/".
@@ -102,11 +102,11 @@ fn is_cgroup(folder: &Path) -> bool {
 fn magic(path: &Path) -> Option<libc::c_long> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: an all-zero statfs is valid and has room for the answer; the path ends in NUL.
-    let (done, told) = unsafe {
-        let mut told = MaybeUninit::<libc::statfs>::zeroed().assume_init();
-        (libc::statfs(path.as_ptr(), &raw mut told), told)
+    let (done, reported) = unsafe {
+        let mut reported = MaybeUninit::<libc::statfs>::zeroed().assume_init();
+        (libc::statfs(path.as_ptr(), &raw mut reported), reported)
     };
-    (done == 0).then_some(told.f_type)
+    (done == 0).then_some(reported.f_type)
 }
 
 /// A group and all below it, level by level.

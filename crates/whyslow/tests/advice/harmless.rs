@@ -146,7 +146,7 @@ pub fn only_reads(line: &str) -> Result<(), String> {
 }
 
 #[test]
-fn what_reads_is_told_from_what_changes() {
+fn what_reads_is_reported_from_what_changes() {
     for line in [
         "cat /proc/stat; lsblk -o NAME,MAJ:MIN",
         "taskset -cp 7",

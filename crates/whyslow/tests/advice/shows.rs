@@ -49,9 +49,9 @@ fn rises(shown: &Shown, name: &str) -> Result<(), String> {
 
 /// "pid 7's current affinity list: 1".
 fn is_its_mask(finding: &Value, shown: &Shown) -> Result<(), String> {
-    let told = finding["culprit"]["id"].as_str().and_then(|id| id.strip_prefix("cpu")).unwrap_or("?");
+    let reported = finding["culprit"]["id"].as_str().and_then(|id| id.strip_prefix("cpu")).unwrap_or("?");
     let seen = shown.after.trim().rsplit(' ').next().unwrap_or("");
-    if told == seen { Ok(()) } else { Err(format!("the mask is told as {told}")) }
+    if reported == seen { Ok(()) } else { Err(format!("the mask is reported as {reported}")) }
 }
 
 /// The line of the limit is what undoes the fix; and the device is in the list of devices.
@@ -82,9 +82,9 @@ fn is_full(finding: &Value, shown: &Shown) -> Result<(), String> {
         after.parse::<u64>().ok()
     };
     let limit = queues.first().map_or(0, |(_, limit)| *limit);
-    let is_told = finding["fixes"].to_string().contains(&format!("(now {limit})"));
+    let is_reported = finding["fixes"].to_string().contains(&format!("(now {limit})"));
     match drops(&shown.after) {
-        Some(1..) if is_told => Ok(()),
+        Some(1..) if is_reported => Ok(()),
         drops => Err(format!("drops {drops:?}, limit {limit}")),
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         vec![Shown { line: String::new(), before: before.to_owned(), after: after.to_owned() }]
     }
 
-    fn told(kind: Kind) -> Value {
+    fn reported(kind: Kind) -> Value {
         match kind {
             Kind::CpuPinned => json!({"culprit": {"id": "cpu1"}}),
             Kind::BlkioThrottle => json!({"fixes": [{"text": "raise it (undo: echo '254:0 99' > /x)"}]}),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_it_is_told_from_what_does_not() {
+    fn what_shows_it_is_reported_from_what_does_not() {
         let listen =
             |queued: u64, drops: u64| format!("State\nLISTEN {queued} 16 *:1 *:*\n skmem:(r0,f0,d{drops})\n");
         let cases = [
@@ -127,11 +127,12 @@ mod tests {
             (Kind::ListenOverflow, listen(17, 1), listen(17, 2)),
         ];
         for (kind, before, after) in cases {
-            assert_eq!(shows(kind, &told(kind), &shown(&before, &after)), Ok(()), "{kind:?}");
-            assert!(shows(kind, &told(kind), &shown("", "")).is_err(), "{kind:?}");
-            assert!(shows(kind, &told(kind), &[]).is_err(), "{kind:?}");
+            assert_eq!(shows(kind, &reported(kind), &shown(&before, &after)), Ok(()), "{kind:?}");
+            assert!(shows(kind, &reported(kind), &shown("", "")).is_err(), "{kind:?}");
+            assert!(shows(kind, &reported(kind), &[]).is_err(), "{kind:?}");
             assert!(
-                shows(kind, &told(kind), &shown(&after, &before)).is_err() || kind == Kind::ListenOverflow
+                shows(kind, &reported(kind), &shown(&after, &before)).is_err()
+                    || kind == Kind::ListenOverflow
             );
         }
         let other = [
@@ -142,7 +143,7 @@ mod tests {
             (Kind::ListenOverflow, listen(17, 0)),
         ];
         for (kind, after) in other {
-            assert!(shows(kind, &told(kind), &shown(&after, &after)).is_err(), "{kind:?}: {after}");
+            assert!(shows(kind, &reported(kind), &shown(&after, &after)).is_err(), "{kind:?}: {after}");
         }
     }
 }

@@ -39,7 +39,7 @@ fn differs(ours: &[f64], truth: &[f64]) -> Option<String> {
 
 impl Made {
     /// In one line.
-    pub fn told(&self, look: &Look) -> String {
+    pub fn reported(&self, look: &Look) -> String {
         let speeds = numbers(&look.document, "million_s");
         format!("{speeds:?}, {self:?} (all of it: {})", look.kept.display())
     }
@@ -60,13 +60,13 @@ impl Made {
 
     /// Judge what `whyslow cpu` said of them.
     pub fn judge(&self, look: &Look) -> Verdict {
-        let wrong = |what: String| Verdict::Wrong(format!("{what}: {}", self.told(look)));
+        let wrong = |what: String| Verdict::Wrong(format!("{what}: {}", self.reported(look)));
         if let Err(what) = self.could_look(look) {
             return wrong(what);
         }
         match (self.is_true(look), self.disturbed()) {
             (Ok(()), _) => Verdict::Passed,
-            (Err(what), Some(why)) => Verdict::Again(format!("{why}; {what}: {}", self.told(look))),
+            (Err(what), Some(why)) => Verdict::Again(format!("{why}; {what}: {}", self.reported(look))),
             (Err(what), None) => wrong(what),
         }
     }

@@ -15,11 +15,11 @@ const NOT_OURS: &str = "steal";
 
 /// Judge a look at what was made.
 pub fn judge(made: &Made, look: &Look) -> Verdict {
-    let told = on_any_host(made, look).and_then(|()| match made.is_void() {
+    let reported = on_any_host(made, look).and_then(|()| match made.is_void() {
         Some(why) => Ok(Some(why)),
         None => as_asked(made, look).map(|()| None),
     });
-    match told {
+    match reported {
         Ok(None) => Verdict::Passed,
         Ok(Some(why)) => Verdict::Again(format!("{why}; {}", context(made, look))),
         Err(what) => Verdict::Wrong(format!("{what}: {}", context(made, look))),
@@ -88,7 +88,7 @@ fn is_of(finding: &Finding<'_>, party: &Party) -> bool {
 }
 
 /// Where a scenario's finding stands among the findings, and the loss it tells (all its victims together).
-fn told(look: &Look, party: &Party) -> Option<(usize, f64)> {
+fn reported(look: &Look, party: &Party) -> Option<(usize, f64)> {
     let findings = findings(look);
     let rank = findings.iter().position(|finding| is_of(finding, party))?;
     let lost = findings.iter().filter(|finding| is_of(finding, party)).filter_map(Finding::lost_s).sum();
@@ -97,7 +97,7 @@ fn told(look: &Look, party: &Party) -> Option<(usize, f64)> {
 
 /// Found, with the right victim, the right loss, in the right place.
 fn fault(party: &Party, look: &Look) -> Result<(), String> {
-    let (rank, lost) = told(look, party).ok_or("not found")?;
+    let (rank, lost) = reported(look, party).ok_or("not found")?;
     if rank > 0 {
         return Err(format!("not the top finding but number {}", rank + 1));
     }
@@ -115,7 +115,7 @@ fn fault(party: &Party, look: &Look) -> Result<(), String> {
 
 /// While busy processes fill the CPUs: still reported, and only larger losses rank above.
 fn in_a_crowd(party: &Party, mob: &Mob, look: &Look) -> Result<(), String> {
-    let (rank, _) = told(look, party).ok_or("not found in a crowd")?;
+    let (rank, _) = reported(look, party).ok_or("not found in a crowd")?;
     for above in findings(look).iter().take(rank) {
         let of_crowd = above.is_about_the_host()
             || above.is_about_group(&mob.group)
@@ -134,7 +134,7 @@ fn in_a_crowd(party: &Party, mob: &Mob, look: &Look) -> Result<(), String> {
 
 /// Both found, ranked as the victims' clocks rank them.
 fn both(a: &Party, b: &Party, look: &Look) -> Result<(), String> {
-    let (Some((rank_a, _)), Some((rank_b, _))) = (told(look, a), told(look, b)) else {
+    let (Some((rank_a, _)), Some((rank_b, _))) = (reported(look, a), reported(look, b)) else {
         return Err("not both were found".to_owned());
     };
     let (x, y) = (a.truth.lost_s(), b.truth.lost_s());

@@ -53,7 +53,7 @@ impl Cell {
         match self {
             Cell::Chain(Verb::Run, kind) => draw("run", RUNS, all, kind),
             Cell::Chain(Verb::Attach, kind) => draw("attach", ATTACHES, all, kind),
-            Cell::Chain(Verb::Chains, kind) => draw("chains", CHAINS, &told_on_a_host(), kind),
+            Cell::Chain(Verb::Chains, kind) => draw("chains", CHAINS, &reported_on_a_host(), kind),
             Cell::Crowd(kind) => draw("crowd", CROWDS, all, kind),
             Cell::Locks(kind) => draw("locks", LOCKS, &with_kernel_locks(), kind),
             Cell::Healthy(kind) => draw("healthy", HEALTHY, all, kind),
@@ -62,7 +62,7 @@ impl Cell {
     }
 }
 
-fn told_on_a_host() -> Vec<Kind> {
+fn reported_on_a_host() -> Vec<Kind> {
     Kind::ALL
         .into_iter()
         .filter(|kind| !matches!(kind, Kind::Go | Kind::Pipe | Kind::Unix | Kind::Cgroups))
@@ -98,7 +98,7 @@ fn every_seed_draws_as_many_of_each_sort() {
         let all = Kind::ALL.as_slice();
         assert_eq!(count(all, |kind| Cell::Chain(Verb::Run, kind)), RUNS);
         assert_eq!(count(all, |kind| Cell::Chain(Verb::Attach, kind)), ATTACHES);
-        assert_eq!(count(&told_on_a_host(), |kind| Cell::Chain(Verb::Chains, kind)), CHAINS);
+        assert_eq!(count(&reported_on_a_host(), |kind| Cell::Chain(Verb::Chains, kind)), CHAINS);
         assert_eq!(count(all, Cell::Crowd), CROWDS);
         assert_eq!(count(&with_kernel_locks(), Cell::Locks), LOCKS);
         assert_eq!(count(all, Cell::Healthy), HEALTHY);

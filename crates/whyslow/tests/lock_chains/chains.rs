@@ -1,4 +1,4 @@
-//! Whether the chain is told: its threads, their order, the time of each hop, what the leaf did.
+//! Whether the chain is reported: its threads, their order, the time of each hop, what the leaf did.
 
 use std::collections::HashMap;
 
@@ -51,11 +51,11 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
     if climbed.kind == Kind::Go {
         return goroutines::judge(climbed);
     }
-    let first = first_told(climbed);
+    let first = first_reported(climbed);
     let ways = ways(climbed, first);
     let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
     let Some(main) = ways.iter().max_by(|a, b| a.lost_s(0).total_cmp(&b.lost_s(0))) else {
-        let names = climbed.told.names[first..].join(" < ");
+        let names = climbed.reported.names[first..].join(" < ");
         return Err(trouble(format!("no chain {names}")));
     };
     if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
@@ -63,10 +63,10 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
     }
     let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == main.top).collect();
     for (hop, position) in main.positions.iter().enumerate() {
-        let mut bounds = climbed.told.hop(main.top, *position, climbed.window);
-        // A leaf that computes: its time without a CPU is another way, and only the largest are told.
+        let mut bounds = climbed.reported.hop(main.top, *position, climbed.window);
+        // A leaf that computes: its time without a CPU is another way, and only the largest are reported.
         if position + 1 == climbed.plan.len() && ends_right(climbed, &["running"]) {
-            bounds.least *= climbed.told.leaf_on_cpu();
+            bounds.least *= climbed.reported.leaf_on_cpu();
         }
         let (least, most) = time_of_hop(&ways, hop);
         if !bounds.meet(least, most) {
@@ -75,7 +75,7 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
             )));
         }
     }
-    let most = climbed.told.chain(main.top, climbed.window);
+    let most = climbed.reported.chain(main.top, climbed.window);
     let all: f64 = ways.iter().map(|way| way.time_s()).sum();
     // Less than all of it: the smaller ways are not told.
     if !most.meet(all, f64::INFINITY) {
@@ -83,13 +83,13 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
     }
     if !ways.iter().any(|way| ends_right(climbed, &way.end())) {
         let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
-        return Err(trouble(format!("{:?} at the leaf is told as {ends:?}", climbed.plan.leaf)));
+        return Err(trouble(format!("{:?} at the leaf is reported as {ends:?}", climbed.plan.leaf)));
     }
     Ok(())
 }
 
 /// Time of a hop, at least and at most. What the leaf did may be several things (it computed, and waited for a CPU): a way
-/// down each, and only the largest of each wait are told. Ways that begin alike tell the same waits of their first hops.
+/// down each, and only the largest of each wait are reported. Ways that begin alike tell the same waits of their first hops.
 fn time_of_hop(ways: &[&Way<'_>], hop: usize) -> (f64, f64) {
     let mut alike: HashMap<_, (f64, f64)> = HashMap::new();
     for way in ways {
@@ -101,7 +101,7 @@ fn time_of_hop(ways: &[&Way<'_>], hop: usize) -> (f64, f64) {
 }
 
 /// On a whole host a chain begins where somebody waits for a lock; of a followed process, at the top.
-fn first_told(climbed: &Climbed) -> usize {
+fn first_reported(climbed: &Climbed) -> usize {
     let is_lock = |link: &Link| !matches!(link, Link::Pipe | Link::Unix | Link::Page);
     match climbed.verb {
         Verb::Run | Verb::Attach => 0,
@@ -121,8 +121,8 @@ fn way<'d>(climbed: &Climbed, first: usize, chain: &'d Value) -> Option<Way<'d>>
     let has = |hop: usize, position: usize| {
         let of_hop = tasks.get(hop).and_then(Value::as_array);
         of_hop.into_iter().flatten().any(|task| {
-            task[0].as_u64() == climbed.told.tids.get(position).map(|tid| u64::from(*tid))
-                && task[1].as_str() == climbed.told.names.get(position).map(String::as_str)
+            task[0].as_u64() == climbed.reported.tids.get(position).map(|tid| u64::from(*tid))
+                && task[1].as_str() == climbed.reported.names.get(position).map(String::as_str)
         })
     };
     let top = (0..=first).find(|position| has(0, *position))?;
@@ -158,7 +158,7 @@ pub fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
 /// The chains in which the lock chain's tasks are, one a line.
 pub fn summary(climbed: &Climbed) -> String {
     let chains = climbed.look.document["chains"].as_array();
-    let ours = chains.into_iter().flatten().filter(|chain| names_any(chain, &climbed.told.tids));
+    let ours = chains.into_iter().flatten().filter(|chain| names_any(chain, &climbed.reported.tids));
     let line = |chain: &Value| {
         let hops: Vec<String> = chain["hops"].as_array().into_iter().flatten().map(hop).collect();
         let count = chain["count"].as_u64().unwrap_or(0);

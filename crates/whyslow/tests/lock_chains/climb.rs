@@ -36,10 +36,10 @@ pub struct Climbed {
     pub asked: said::Verb,
     /// Its kind.
     pub kind: Kind,
-    /// What it was told.
+    /// What it was reported.
     pub plan: Plan,
     /// What it did.
-    pub told: Told,
+    pub reported: Told,
     /// What whyslow said.
     pub look: Arc<Look>,
     /// When whyslow looked; a command that it ran: always.
@@ -54,7 +54,7 @@ impl Climbed {
         let inside = |round: &&lock_chain::Round| {
             round.waits.iter().all(|wait| wait.from >= self.window.from && wait.to <= self.window.to)
         };
-        let rounds: Vec<&lock_chain::Round> = self.told.rounds.iter().filter(inside).collect();
+        let rounds: Vec<&lock_chain::Round> = self.reported.rounds.iter().filter(inside).collect();
         let is_whole = |round: &&&lock_chain::Round| {
             let acted = round.waits.last().map_or(0.0, |leaf| leaf.length().as_secs_f64());
             let is_long = round.together().length().as_secs_f64() >= SHARE * acted;
@@ -75,7 +75,7 @@ impl fmt::Display for Climbed {
             "  {}: {}\n{}\n  whyslow said: {}",
             self.kind,
             self.said,
-            self.told,
+            self.reported,
             self.look.kept.display()
         )
     }
@@ -171,7 +171,7 @@ fn run(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<Climbed,
         asked: said::Verb::Run,
         kind: ask.kind,
         plan: lock_chain.plan().clone(),
-        told: lock_chain.told(&victim),
+        reported: lock_chain.reported(&victim),
         look: Arc::new(look),
         window,
         said: lock_chain.to_string(),
@@ -190,7 +190,7 @@ fn climbed(
     if !status.success() {
         return Err(std::io::Error::other(format!("the lock_chain ended with {status}")).into());
     }
-    let (told, window) = (lock_chain.told(&victim), look.window);
+    let (reported, window) = (lock_chain.reported(&victim), look.window);
     let (plan, said) = (lock_chain.plan().clone(), lock_chain.to_string());
-    Ok(Climbed { verb, asked, kind, plan, told, look, window, said })
+    Ok(Climbed { verb, asked, kind, plan, reported, look, window, said })
 }

@@ -6,9 +6,9 @@
 //! kernel sees a timer at the end of the wait, and the leaf not at all. How many waits end so is Go's and the load's to
 //! say, and more do further up.
 //!
-//! So all of each waiter's time must be told, and next to none of it as the doing of another program: Go's threads pass
-//! things on. What is told down to the leaf must not exceed the clocks of those it names, and must be a good part of the time
-//! of the waiter of whom it is told best.
+//! So all of each waiter's time must be reported, and next to none of it as the doing of another program: Go's threads pass
+//! things on. What is reported down to the leaf must not exceed the clocks of those it names, and must be a good part of the time
+//! of the waiter of whom it is reported best.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ use crate::climb::Climbed;
 
 /// What Go's own threads are called.
 const GOS: &str = "lock_chain-go";
-/// Of the time of the waiter that is told best, so much at least leads to the leaf. Small ends are not told, and on a full
+/// Of the time of the waiter that is reported best, so much at least leads to the leaf. Small ends are not told, and on a full
 /// host a leaf has several.
 const OF_A_SLEEP: f64 = 0.75;
 const OF_A_DISK: f64 = 0.5;
@@ -48,20 +48,20 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
     };
     if best < least {
         return Err(trouble(format!(
-            "of no waiter more than {best:.2} of its time is told down to the leaf"
+            "of no waiter more than {best:.2} of its time is reported down to the leaf"
         )));
     }
     Ok(())
 }
 
-/// All of this waiter's time is told, and none of it as the doing of another program.
+/// All of this waiter's time is reported, and none of it as the doing of another program.
 fn is_inside(climbed: &Climbed, position: usize) -> Result<(), String> {
-    let own = climbed.told.hop(position, position, climbed.window);
+    let own = climbed.reported.hop(position, position, climbed.window);
     let seconds = |value: &Value| value.as_f64().unwrap_or(0.0);
     let (mut all, mut outside) = (0.0, 0.0);
     for chain in climbed.look.document["chains"].as_array().into_iter().flatten() {
         let hops = chain["hops"].as_array().map_or(&[][..], Vec::as_slice);
-        let is_its = |at: usize| names(chain, at).any(|name| name == climbed.told.names[position]);
+        let is_its = |at: usize| names(chain, at).any(|name| name == climbed.reported.names[position]);
         // A chain that is the lower end of another one is not told again.
         let Some((at, hop)) =
             hops.iter().enumerate().find(|(at, hop)| hop["reason"] == "futex" && is_its(*at))
@@ -81,9 +81,9 @@ fn is_inside(climbed: &Climbed, position: usize) -> Result<(), String> {
 
 /// Whether a chain goes on to a thread of another program; not by way of the leaf, or of somebody's wait for a CPU.
 fn leads_out(climbed: &Climbed, chain: &Value, hops: &[Value]) -> bool {
-    let leaf = climbed.told.names.last();
+    let leaf = climbed.reported.names.last();
     for (at, hop) in hops.iter().enumerate() {
-        if names(chain, at).any(|name| name != GOS && !climbed.told.names.iter().any(|own| own == name)) {
+        if names(chain, at).any(|name| name != GOS && !climbed.reported.names.iter().any(|own| own == name)) {
             return true;
         }
         if hop["reason"] == "runnable" || names(chain, at).any(|name| leaf.is_some_and(|leaf| leaf == name)) {
@@ -98,26 +98,26 @@ fn names(chain: &Value, hop: usize) -> impl Iterator<Item = &str> {
     tasks.iter().filter_map(|task| task[1].as_str())
 }
 
-/// The part of this waiter's time that is told down to the leaf, if all that is told so was so.
+/// The part of this waiter's time that is reported down to the leaf, if all that is reported so was so.
 fn to_the_leaf(climbed: &Climbed, position: usize) -> Result<f64, String> {
     let ways = ways(climbed, position);
     let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == position).collect();
     for way in &ways {
         for (hop, link) in way.positions.iter().enumerate() {
-            let (own, told) = (climbed.told.hop(position, *link, climbed.window), way.lost_s(hop));
-            if !own.meet(told, f64::INFINITY) {
-                return Err(format!("{position}, hop {link}: {told:.4} s, by its own clock {own}"));
+            let (own, reported) = (climbed.reported.hop(position, *link, climbed.window), way.lost_s(hop));
+            if !own.meet(reported, f64::INFINITY) {
+                return Err(format!("{position}, hop {link}: {reported:.4} s, by its own clock {own}"));
             }
         }
     }
-    let own = climbed.told.hop(position, position, climbed.window);
+    let own = climbed.reported.hop(position, position, climbed.window);
     let all: f64 = ways.iter().map(|way| way.time_s()).sum();
     if !own.meet(all, f64::INFINITY) {
         return Err(format!("{position}: {all:.4} s down to the leaf, by its own clock {own}"));
     }
     if !ways.is_empty() && !ways.iter().any(|way| ends_right(climbed, &way.end())) {
         let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
-        return Err(format!("{:?} at the leaf is told as {ends:?}", climbed.plan.leaf));
+        return Err(format!("{:?} at the leaf is reported as {ends:?}", climbed.plan.leaf));
     }
     // Ways that begin alike tell the same waits: of each such lot the longest is surely there, whatever small ends it has.
     let mut surely: HashMap<_, f64> = HashMap::new();

@@ -9,11 +9,11 @@ use crate::{chains, locks, quiet};
 
 /// A cell that was made, and what whyslow said of it.
 pub enum Watched {
-    /// LockChains whose chains must be told.
+    /// LockChains whose chains must be reported.
     LockChains(Vec<Climbed>),
-    /// One whose locks of the kernel must be told.
+    /// One whose locks of the kernel must be reported.
     Locks(Climbed),
-    /// Nothing that should be told.
+    /// Nothing that should be reported.
     Quiet(Quiet),
 }
 
@@ -26,7 +26,7 @@ pub fn judge(watched: &Watched) -> Verdict {
     }
 }
 
-/// First that somebody looked; then, by the threads' own clocks, that there was something to tell; then what was told.
+/// First that somebody looked; then, by the threads' own clocks, that there was something to tell; then what was reported.
 fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), String>) -> Verdict {
     let could_look = |climbed: &Climbed| {
         climbed.look.is_sound(climbed.asked)?;

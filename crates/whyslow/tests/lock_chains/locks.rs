@@ -1,4 +1,4 @@
-//! Whether the waits for a lock of the kernel are told, and who held it.
+//! Whether the waits for a lock of the kernel are reported, and who held it.
 
 use serde_json::Value;
 use whyslow_faults::bars;
@@ -18,7 +18,7 @@ const EDGE_NS: u64 = 12_000_000;
 struct Waits {
     /// Those wholly in the window, at whichever edge it may have.
     whole: Vec<f64>,
-    /// With those that the window cuts, as far as they are in it, be it for an instant: as it is told, and at its widest.
+    /// With those that the window cuts, as far as they are in it, be it for an instant: as it is reported, and at its widest.
     all: [Vec<f64>; 2],
     /// With those that were over at once: the lock may have been free, or not.
     at_most: usize,
@@ -27,20 +27,20 @@ struct Waits {
 impl Waits {
     /// A figure of the waits is between these.
     fn bounds(&self, of: impl Fn(&[f64]) -> f64) -> [f64; 2] {
-        let [told, widest] = &self.all;
-        let figures = [of(&self.whole), of(told), of(widest)];
+        let [reported, widest] = &self.all;
+        let figures = [of(&self.whole), of(reported), of(widest)];
         [figures.iter().copied().fold(f64::MAX, f64::min), figures.iter().copied().fold(0.0, f64::max)]
     }
 }
 
-/// All locks of the kernel on the lock chain are told right.
+/// All locks of the kernel on the lock chain are reported right.
 pub fn judge(climbed: &Climbed) -> Result<(), String> {
     let links = climbed.plan.links.iter().enumerate();
     for (index, link) in links.filter(|(_, link)| link.is_of_kernel()) {
         lock(climbed, index, *link).map_err(|what| {
-            let names = [index, index + 1].map(|position| climbed.told.names[position].as_str());
-            let told = serde_json::to_string_pretty(&climbed.look.document["locks"]).unwrap_or_default();
-            format!("{link:?} that {} wants of {}: {what}\n{climbed}\n{told:.4000}", names[0], names[1])
+            let names = [index, index + 1].map(|position| climbed.reported.names[position].as_str());
+            let reported = serde_json::to_string_pretty(&climbed.look.document["locks"]).unwrap_or_default();
+            format!("{link:?} that {} wants of {}: {what}\n{climbed}\n{reported:.4000}", names[0], names[1])
         })?;
     }
     Ok(())
@@ -49,22 +49,22 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
 fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), String> {
     let read = matches!(link, Link::File { read: true } | Link::AddressSpace { read: true });
     let (side, other) = if read { ("read", "write") } else { ("write", "read") };
-    let holder = u64::from(climbed.told.tids[index + 1]);
+    let holder = u64::from(climbed.reported.tids[index + 1]);
     let truth = waits(climbed, index);
     let total: f64 = truth.all[0].iter().sum();
     let held_by = |lock: &&Value| {
         let holders = lock["holders"].as_array();
         holders.into_iter().flatten().any(|who| who["pid"].as_u64() == Some(holder))
     };
-    let told_s = |lock: &Value, side: &str| lock[side]["total_s"].as_f64().unwrap_or(0.0);
+    let reported_s = |lock: &Value, side: &str| lock[side]["total_s"].as_f64().unwrap_or(0.0);
     let ours = climbed.look.document["locks"].as_array().into_iter().flatten().filter(held_by);
-    let Some(lock) =
-        ours.min_by(|a, b| (told_s(a, side) - total).abs().total_cmp(&(told_s(b, side) - total).abs()))
+    let Some(lock) = ours
+        .min_by(|a, b| (reported_s(a, side) - total).abs().total_cmp(&(reported_s(b, side) - total).abs()))
     else {
         return Err(format!("no lock is told to be held by {holder}"));
     };
-    if told_s(lock, other) > EXACT * total {
-        return Err(format!("waits to {other} are told: {}", lock[other]));
+    if reported_s(lock, other) > EXACT * total {
+        return Err(format!("waits to {other} are reported: {}", lock[other]));
     }
     // Others want the lock, too: the kernel's workers that free removed cgroups (css_release_work_fn).
     let sites = lock["sites"].as_array().into_iter().flatten();
@@ -81,7 +81,11 @@ fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), String> {
     }
     let worst = lock[side]["worst_s"].as_f64().unwrap_or(0.0);
     is_near("the longest", worst, truth.bounds(longest))?;
-    is_near("the average", (told_s(lock, side) - of_workers("total_s")) / count.max(1.0), truth.bounds(mean))
+    is_near(
+        "the average",
+        (reported_s(lock, side) - of_workers("total_s")) / count.max(1.0),
+        truth.bounds(mean),
+    )
 }
 
 /// The thread's waits at this position, from before its system call to after.
@@ -89,7 +93,7 @@ fn waits(climbed: &Climbed, position: usize) -> Waits {
     let window = climbed.window;
     let narrow = Span { from: window.from.saturating_add(EDGE_NS), to: window.to.saturating_sub(EDGE_NS) };
     let wide = Span { from: window.from.saturating_sub(EDGE_NS), to: window.to.saturating_add(EDGE_NS) };
-    let rounds = climbed.told.rounds.iter();
+    let rounds = climbed.reported.rounds.iter();
     let of_thread: Vec<_> = rounds.filter_map(|round| round.waits.get(position)).collect();
     let seen = |window: Span| {
         let all = of_thread.iter().filter(move |wait| wait.from < window.to && wait.to > window.from);
@@ -97,7 +101,7 @@ fn waits(climbed: &Climbed, position: usize) -> Waits {
             .map(move |wait| (wait.to.min(window.to) - wait.from.max(window.from)) as f64 / 1e9)
             .collect()
     };
-    let whole = climbed.told.waits(position, narrow).into_iter().filter(|s| *s > BESIDE_S);
+    let whole = climbed.reported.waits(position, narrow).into_iter().filter(|s| *s > BESIDE_S);
     let at_most = of_thread.iter().filter(|wait| wait.from < wide.to && wait.to > wide.from).count();
     Waits { whole: whole.collect(), all: [seen(window), seen(wide)], at_most }
 }
@@ -110,11 +114,11 @@ fn mean(waits: &[f64]) -> f64 {
     waits.iter().sum::<f64>() / waits.len().max(1) as f64
 }
 
-fn is_near(what: &str, told: f64, truths: [f64; 2]) -> Result<(), String> {
+fn is_near(what: &str, reported: f64, truths: [f64; 2]) -> Result<(), String> {
     let [low, high] = [truths[0].min(truths[1]), truths[0].max(truths[1])];
     let slack = |of: f64| if bars::is_emulated() { bars::slack_s(of) } else { (EXACT * of).max(BESIDE_S) };
-    if told >= low - slack(low) && told <= high + slack(high) {
+    if reported >= low - slack(low) && reported <= high + slack(high) {
         return Ok(());
     }
-    Err(format!("{what} is told as {told:.4} s, by its own clock {low:.4} to {high:.4} s"))
+    Err(format!("{what} is reported as {reported:.4} s, by its own clock {low:.4} to {high:.4} s"))
 }

@@ -77,7 +77,7 @@ macro_rules! a_test {
     };
     ($cell:expr, healthy) => {
         #[test]
-        fn root_a_healthy_one_is_not_told() {
+        fn root_a_healthy_one_is_not_reported() {
             crate::make::run($cell);
         }
     };
@@ -120,7 +120,7 @@ lock_chains! {{
     cgroups Cgroups: run attach crowd locks healthy;
     mixed Mixed: run attach chains crowd healthy;
 } {
-    root_two_lock_chains_at_once_are_both_told => Cell::Two;
+    root_two_lock_chains_at_once_are_both_reported => Cell::Two;
     root_an_idle_host_has_no_chain => Cell::Idle;
     root_compilers_have_no_chain => Cell::Compile(2);
 }}

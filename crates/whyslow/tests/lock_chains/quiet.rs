@@ -18,7 +18,7 @@ use crate::climb::{begin, look};
 /// A compiler that has not built one small file by then is not there.
 const ONE_FILE_WITHIN: Duration = Duration::from_secs(20);
 
-/// A look at something of which no chain should be told.
+/// A look at something of which no chain should be reported.
 pub struct Quiet {
     /// Of whom not.
     pub whose: Whose,
@@ -34,7 +34,7 @@ pub struct Quiet {
     pub said: String,
 }
 
-/// Of whom no chain should be told.
+/// Of whom no chain should be reported.
 pub enum Whose {
     /// A healthy lock chain: what its threads did by their own clocks.
     Healthy(Told),
@@ -66,7 +66,7 @@ pub fn healthy(fence: &Fence, ask: Ask, draw: &mut Draw, label: &str) -> Result<
     let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
     lock_chain.stop(&victim);
     victim.ended(bars::patient(ONE_FILE_WITHIN))?;
-    Ok(is_quiet(Whose::Healthy(lock_chain.told(&victim)), disturbed, look, lock_chain.to_string()))
+    Ok(is_quiet(Whose::Healthy(lock_chain.reported(&victim)), disturbed, look, lock_chain.to_string()))
 }
 
 /// Nothing runs.
@@ -89,12 +89,12 @@ pub fn compile(fence: &Fence, jobs: usize, draw: &mut Draw, label: &str) -> Resu
     Ok(Quiet { sight, ..is_quiet(Whose::Compilers, disturbed, look, format!("{jobs} compilers")) })
 }
 
-/// Nothing is told, by somebody who looked. Is something told of whom nothing should be, it is void only if the one who waits
+/// Nothing is reported, by somebody who looked. Is something told of whom nothing should be, it is void only if the one who waits
 /// there says so himself by his own clock, or, where he is none of the test's, if others used the host.
 pub fn judge(quiet: &Quiet) -> Verdict {
-    let told = could_look(quiet).and_then(|()| accused(quiet));
+    let reported = could_look(quiet).and_then(|()| accused(quiet));
     let context = || format!("{}\n{}", quiet.said, quiet.look.kept.display());
-    match (told, &quiet.disturbed) {
+    match (reported, &quiet.disturbed) {
         (Err(what), _) => Verdict::Wrong(format!("{what}: {}", context())),
         (Ok(Some(chain)), Some(reason)) => Verdict::Again(format!("{reason}: {chain}: {}", context())),
         (Ok(Some(chain)), None) => Verdict::Wrong(format!("told all the same: {chain}: {}", context())),
@@ -117,16 +117,17 @@ fn chains(look: &Look) -> impl Iterator<Item = &Value> {
     look.document["chains"].as_array().into_iter().flatten()
 }
 
-/// A chain that should not be told; an error if that is sure whatever others did.
+/// A chain that should not be reported; an error if that is sure whatever others did.
 fn accused(quiet: &Quiet) -> Result<Option<&Value>, String> {
     if let Some(chain) = chains(&quiet.look).find(|chain| names_any(chain, &quiet.innocents)) {
-        return Err(format!("the innocent is told: {chain}"));
+        return Err(format!("the innocent is reported: {chain}"));
     }
     match &quiet.whose {
-        Whose::Healthy(told) => {
-            let ours = chains(&quiet.look).filter(|chain| names_any(chain, &told.tids) && !is_its_own(chain));
-            let mut untrue = ours.filter(|chain| !is_true(chain, told, quiet.look.window));
-            let is_waiter = |chain: &&Value| position(chain, told).is_some();
+        Whose::Healthy(reported) => {
+            let ours =
+                chains(&quiet.look).filter(|chain| names_any(chain, &reported.tids) && !is_its_own(chain));
+            let mut untrue = ours.filter(|chain| !is_true(chain, reported, quiet.look.window));
+            let is_waiter = |chain: &&Value| position(chain, reported).is_some();
             match untrue.next() {
                 Some(chain) if is_waiter(&chain) => Err(format!("told, and not by its clock: {chain}")),
                 other => Ok(other),
@@ -145,23 +146,23 @@ fn is_its_own(chain: &Value) -> bool {
     bars::is_emulated() && chain["leaf"]["name"] == "whyslow"
 }
 
-fn position(chain: &Value, told: &Told) -> Option<usize> {
+fn position(chain: &Value, reported: &Told) -> Option<usize> {
     let waiter = chain["tasks"][0][0][0].as_u64()?;
-    told.tids.iter().position(|tid| u64::from(*tid) == waiter)
+    reported.tids.iter().position(|tid| u64::from(*tid) == waiter)
 }
 
 /// A thread that lost its CPU with a lock in its hands makes others wait, and the host may stop a CPU of a guest without that any
 /// counter there shows it: the waiter's clock does, and then the chain is a true one.
-fn is_true(chain: &Value, told: &Told, window: Span) -> bool {
-    let waited = |at: usize| told.waits(at, window).iter().sum::<f64>();
+fn is_true(chain: &Value, reported: &Told, window: Span) -> bool {
+    let waited = |at: usize| reported.waits(at, window).iter().sum::<f64>();
     let is_within = |said: f64, waited: f64| said <= waited + bars::slack_s(waited);
-    position(chain, told)
+    position(chain, reported)
         .is_some_and(|at| chain["time_s"].as_f64().is_some_and(|said| is_within(said, waited(at))))
 }
 
 /// Why a healthy lock chain was none.
 fn by_its_clock(quiet: &Quiet) -> Option<String> {
-    let Whose::Healthy(told) = &quiet.whose else { return None };
-    let mut ours = chains(&quiet.look).filter(|chain| names_any(chain, &told.tids) && !is_its_own(chain));
+    let Whose::Healthy(reported) = &quiet.whose else { return None };
+    let mut ours = chains(&quiet.look).filter(|chain| names_any(chain, &reported.tids) && !is_its_own(chain));
     ours.next().map(|chain| format!("somebody waited by his own clock: {chain}"))
 }

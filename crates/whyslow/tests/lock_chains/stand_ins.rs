@@ -81,9 +81,9 @@ fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>)
         homes: Vec::new(),
     };
     let rounds = (0..6).map(|at| round(1_100 + at * 200)).collect();
-    let told = Told { rounds, tids: (0..n as u32).map(|at| tid + at).collect(), names };
+    let reported = Told { rounds, tids: (0..n as u32).map(|at| tid + at).collect(), names };
     let window = if verb == Verb::Run { Span { from: 0, to: u64::MAX } } else { WINDOW };
-    Climbed { verb, asked, kind, plan, told, look, window, said: "drawn".to_owned() }
+    Climbed { verb, asked, kind, plan, reported, look, window, said: "drawn".to_owned() }
 }
 
 /// How its exit status is documented.
@@ -98,11 +98,11 @@ fn asked(cell: Cell) -> said::Verb {
 }
 
 fn healthy(kind: Kind) -> Told {
-    let mut told = climbed(kind, Verb::Chains, said::Verb::Chains, 10, look(json!({}), 0)).told;
-    for wait in told.rounds.iter_mut().flat_map(|round| &mut round.waits) {
+    let mut reported = climbed(kind, Verb::Chains, said::Verb::Chains, 10, look(json!({}), 0)).reported;
+    for wait in reported.rounds.iter_mut().flat_map(|round| &mut round.waits) {
         wait.to = wait.from + MS / 10;
     }
-    told
+    reported
 }
 
 fn sample(cell: Cell, look: Arc<Look>) -> Watched {
@@ -135,10 +135,9 @@ fn chain(of: &Climbed, top: usize) -> Value {
         (Leaf::Link, _) => "running",
         _ => "timer",
     };
-    let hop =
-        |at: usize| json!({"reason": edge(at), "who": of.told.names[at], "waits_for": "x", "lost_s": 0.36});
+    let hop = |at: usize| json!({"reason": edge(at), "who": of.reported.names[at], "waits_for": "x", "lost_s": 0.36});
     let all: Vec<usize> = (top..=last).collect();
-    let task = |at: &usize| json!([[of.told.tids[*at], of.told.names[*at]]]);
+    let task = |at: &usize| json!([[of.reported.tids[*at], of.reported.names[*at]]]);
     json!({"time_s": 0.35, "count": 6, "worst_s": 0.06, "hops": all.iter().map(|at| hop(*at)).collect::<Vec<_>>(),
         "tasks": all.iter().map(task).collect::<Vec<_>>(), "leaf": {"kind": "kernel", "id": "x", "name": "x"}})
 }
@@ -149,7 +148,7 @@ fn locks(of: &Climbed) -> Vec<Value> {
         let waits = json!({"count": 6, "total_s": 0.36, "worst_s": 0.06});
         let none = json!({"count": 0, "total_s": 0.0, "worst_s": 0.0});
         let [read, write] = if read { [&waits, &none] } else { [&none, &waits] };
-        json!({"name": "x", "read": read, "write": write, "holders": [{"pid": of.told.tids[at + 1]}]})
+        json!({"name": "x", "read": read, "write": write, "holders": [{"pid": of.reported.tids[at + 1]}]})
     };
     of.plan.links.iter().enumerate().filter(|(_, link)| link.is_of_kernel()).map(lock).collect()
 }
@@ -163,7 +162,7 @@ fn truthful(cell: Cell) -> (Value, i32) {
     let mut status = 0;
     match sample(cell, look(json!({}), 0)) {
         Watched::LockChains(all) => {
-            // Of goroutines each waiter's time is told for itself.
+            // Of goroutines each waiter's time is reported for itself.
             document["chains"] = all.iter().map(|one| chain(one, 0)).collect();
             document["wall"] = json!({"wall_s": 3.0});
             status = i32::from(asked(cell) == said::Verb::Chains);
@@ -176,9 +175,9 @@ fn truthful(cell: Cell) -> (Value, i32) {
 
 fn subjects(watched: &Watched) -> Vec<Subject> {
     let tids: Vec<u32> = match watched {
-        Watched::LockChains(all) => all.iter().flat_map(|one| one.told.tids.clone()).collect(),
-        Watched::Locks(one) => one.told.tids.clone(),
-        Watched::Quiet(Quiet { whose: Whose::Healthy(told), .. }) => told.tids.clone(),
+        Watched::LockChains(all) => all.iter().flat_map(|one| one.reported.tids.clone()).collect(),
+        Watched::Locks(one) => one.reported.tids.clone(),
+        Watched::Quiet(Quiet { whose: Whose::Healthy(reported), .. }) => reported.tids.clone(),
         Watched::Quiet(_) => vec![50],
     };
     let mut all: Vec<Subject> =
@@ -229,12 +228,12 @@ fn a_chain_of_a_healthy_lock_chain_is_void_by_its_waiters_clock_alone() {
     let (mut document, _) = truthful(Cell::Healthy(kind));
     let lock_chain = climbed(kind, Verb::Chains, said::Verb::Chains, 10, look(json!({}), 0));
     document["chains"] = json!([chain(&lock_chain, 0)]);
-    let quiet = |told: Told, disturbed: Option<String>| {
+    let quiet = |reported: Told, disturbed: Option<String>| {
         let Watched::Quiet(quiet) = sample(Cell::Healthy(kind), look(document.clone(), 1)) else { panic!() };
-        judge(&Watched::Quiet(Quiet { whose: Whose::Healthy(told), disturbed, ..quiet }))
+        judge(&Watched::Quiet(Quiet { whose: Whose::Healthy(reported), disturbed, ..quiet }))
     };
     let busy = Some("others".to_owned());
     assert!(matches!(quiet(healthy(kind), busy.clone()), Verdict::Wrong(_)));
-    assert!(matches!(quiet(lock_chain.told.clone(), busy), Verdict::Again(_)));
-    assert!(matches!(quiet(lock_chain.told, None), Verdict::Again(_)));
+    assert!(matches!(quiet(lock_chain.reported.clone(), busy), Verdict::Again(_)));
+    assert!(matches!(quiet(lock_chain.reported, None), Verdict::Again(_)));
 }

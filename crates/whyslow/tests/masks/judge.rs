@@ -43,8 +43,8 @@ pub fn accused<'l>(look: &'l Look, names: &[String]) -> Vec<&'l Value> {
 /// Where nobody is accused, masks are ruled out. Where others of the host are they cannot be.
 fn rules_out(look: &Look) -> Result<(), String> {
     let not = said::list(&look.document, "ruled_out")?;
-    let is_told = not.iter().any(|row| row["what"] == MATTER) || causes(look).next().is_some();
-    if is_told { Ok(()) } else { Err(format!("{MATTER} is neither told nor ruled out")) }
+    let is_reported = not.iter().any(|row| row["what"] == MATTER) || causes(look).next().is_some();
+    if is_reported { Ok(()) } else { Err(format!("{MATTER} is neither told nor ruled out")) }
 }
 
 impl Quiet {
@@ -52,9 +52,9 @@ impl Quiet {
     /// the CPUs that were to be full.
     pub fn judge(&self, look: &Look) -> Verdict {
         let context = || format!("{} (all of it: {})", self.said, look.kept.display());
-        let told = saw(look, &self.sights).and_then(|()| rules_out(look));
+        let reported = saw(look, &self.sights).and_then(|()| rules_out(look));
         let accused = accused(look, &self.names);
-        match (told, &self.is_not_made, accused.first()) {
+        match (reported, &self.is_not_made, accused.first()) {
             (Err(what), ..) => Verdict::Wrong(format!("{what}: {}", context())),
             (Ok(()), Some(why), _) => Verdict::Again(format!("{why}: {}", context())),
             (Ok(()), None, Some(found)) => {

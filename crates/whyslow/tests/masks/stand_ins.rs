@@ -42,7 +42,7 @@ fn a_cell_is_made_again_only_if_it_did_not_come_about_by_the_tests_own_clocks() 
 }
 
 #[test]
-fn masks_that_are_neither_told_nor_ruled_out_were_not_looked_at() {
+fn masks_that_are_neither_reported_nor_ruled_out_were_not_looked_at() {
     let asked = |document: Value| made(None).judge(&trial::look(document, Verb::Exam));
     let mut document = truth();
     document["ruled_out"] = json!([{"what": "a CPU quota", "evidence": "e"}]);

@@ -47,14 +47,14 @@ impl Made {
     }
 
     /// In one line.
-    pub fn told(&self, look: &Look) -> String {
+    pub fn reported(&self, look: &Look) -> String {
         let one = |f: &&Value| format!("{} {} lost {}: {}", f["kind"], f["rule"], f["lost_s"], f["title"]);
-        let told: Vec<String> = of_network(&look.document).iter().map(one).collect();
+        let reported: Vec<String> = of_network(&look.document).iter().map(one).collect();
         let (lost, late) = (self.lost_s(look), 100.0 * self.late);
         format!(
             "{}, lost {lost:.2} s, late for {late:.1} %; {} (all of it: {})",
             self.said,
-            told.join("; "),
+            reported.join("; "),
             look.kept.display()
         )
     }
@@ -75,13 +75,13 @@ fn of_network(document: &Value) -> Vec<&Value> {
 
 /// Judge a look at what was made.
 pub fn judge(made: &Made, look: &Look) -> Verdict {
-    let wrong = |what: String| Verdict::Wrong(format!("{what}: {}", made.told(look)));
+    let wrong = |what: String| Verdict::Wrong(format!("{what}: {}", made.reported(look)));
     if let Err(what) = on_any_host(made, look) {
         return wrong(what);
     }
     match (as_asked(made, look), made.is_void()) {
         (Ok(()), _) => Verdict::Passed,
-        (Err(what), Some(why)) => Verdict::Again(format!("{why}; {what}: {}", made.told(look))),
+        (Err(what), Some(why)) => Verdict::Again(format!("{why}; {what}: {}", made.reported(look))),
         (Err(what), None) => wrong(what),
     }
 }
@@ -140,9 +140,9 @@ fn as_asked(made: &Made, look: &Look) -> Result<(), String> {
     if found["chain"][1]["reason"] != state {
         return Err(format!("the reader's hop is {}", found["chain"][1]));
     }
-    let (told, lost) = (found["lost_s"].as_f64().unwrap_or(0.0), made.lost_s(look));
-    if (told - lost).abs() > bars::EXACT * lost {
-        return Err(format!("lost {told}, not {lost:.2} s"));
+    let (reported, lost) = (found["lost_s"].as_f64().unwrap_or(0.0), made.lost_s(look));
+    if (reported - lost).abs() > bars::EXACT * lost {
+        return Err(format!("lost {reported}, not {lost:.2} s"));
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ fn root_chains_and_locks_look_at_the_whole_host() {
     for verb in ["chains", "locks"] {
         let output = whyslow(&[verb, "--for", "300ms", "--json"]).output().unwrap();
         let document = document(&text(&output.stdout)); // JSON and nothing else
-        let told = document["chains"].as_array().is_some_and(|chains| !chains.is_empty());
-        assert_eq!(status(&output), i32::from(verb == "chains" && told), "{}", text(&output.stderr));
+        let reported = document["chains"].as_array().is_some_and(|chains| !chains.is_empty());
+        assert_eq!(status(&output), i32::from(verb == "chains" && reported), "{}", text(&output.stderr));
     }
 }

@@ -93,12 +93,12 @@ fn cpu_ns() -> u64 {
 }
 
 /// CPU time that an account tells under a name, wherever it stands first on a way down.
-fn told(part: &Value, name: &str) -> f64 {
+fn reported(part: &Value, name: &str) -> f64 {
     let works = ["running", "spinning"].contains(&part["reason"].as_str().unwrap_or_default());
     if works && part["who"] == name && part["what"] != "had the CPU" {
         return part["time_s"].as_f64().unwrap();
     }
-    part["parts"].as_array().into_iter().flatten().map(|part| told(part, name)).sum()
+    part["parts"].as_array().into_iter().flatten().map(|part| reported(part, name)).sum()
 }
 
 #[test]
@@ -134,10 +134,10 @@ fn root_of_thousands_of_births_the_account_says_whose_time_it_was() {
     // The parent's thread runs the test: the wait for it is the first part, and all is below.
     // Until it had its name a child was called as its parent is.
     for (name, (all, before)) in &truth {
-        let told: f64 = wall["parts"].as_array().unwrap().iter().map(|part| told(part, name)).sum();
+        let reported: f64 = wall["parts"].as_array().unwrap().iter().map(|part| reported(part, name)).sum();
         assert!(
-            told > 0.9 * (all - before) && told < 1.1 * all,
-            "{name} took {all} s, {before} s of it before it had its name, and {told} s are told; {said}: {wall}"
+            reported > 0.9 * (all - before) && reported < 1.1 * all,
+            "{name} took {all} s, {before} s of it before it had its name, and {reported} s are reported; {said}: {wall}"
         );
     }
     let (unexplained, all) = (wall["unexplained_s"].as_f64().unwrap(), wall["wall_s"].as_f64().unwrap());

@@ -24,7 +24,7 @@ const BESIDE: (u64, u64) = (60_000, 20);
 const FEW: u64 = 30_000;
 /// A build that kept a row for each of them took 200 MiB for 160,000, and more for more.
 const MOST_BYTES: u64 = 300 << 20;
-/// From the end of the window to its own: of what has ended only sums are left to be told, which takes half a second.
+/// From the end of the window to its own: of what has ended only sums are left to be reported, which takes half a second.
 const ANSWER_CPU: Duration = Duration::from_secs(2);
 
 /// For the other tests, in a process of its own.
@@ -82,7 +82,7 @@ fn bear() {
     }
 }
 
-/// The program that makes them, as words of a command line, and what it is told.
+/// The program that makes them, as words of a command line, and what it is reported.
 fn parent(group: &Group, (count, seconds): (u64, u64)) -> ([String; 4], String) {
     let me = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
     let args = ["--exact", "many_births::it_makes_many_children", "--nocapture"].map(str::to_owned);
@@ -154,7 +154,7 @@ fn explained(document: &Value) -> f64 {
     1.0 - wall["unexplained_s"].as_f64().unwrap() / wall["wall_s"].as_f64().unwrap()
 }
 
-/// The part that is told by command and parent: what a child did while it was waited for is the child's, whether or not each of
+/// The part that is reported by command and parent: what a child did while it was waited for is the child's, whether or not each of
 /// its waits of some microseconds has a stack.
 fn explained_by_command(document: &Value) -> f64 {
     fn nobodys(part: &Value) -> f64 {
@@ -194,12 +194,12 @@ fn root_beside_thousands_of_births_it_records_in_little_memory() {
     let fence = Fence::enter().unwrap();
     let (command, order) = parent(&fence.group("born").unwrap(), BESIDE);
     let mut parent = Command::new(&command[0]);
-    let (mut parent, mut told) = up(parent.args(&command[1..]).env(ORDER, order));
+    let (mut parent, mut reported) = up(parent.args(&command[1..]).env(ORDER, order));
     let file = fence.dir().join("births.why");
     let file = file.to_str().unwrap();
     let (child, out) = looking(&["record", "--for", "50s", "-o", file]);
     drop(parent.stdin.take());
-    let born = born(&until(&mut told, "born"));
+    let born = born(&until(&mut reported, "born"));
     let reads = read_on(out);
     signal(&child, libc::SIGINT, false);
     ends(&child, &format!("record, {born} births"));
@@ -218,12 +218,12 @@ fn root_attached_to_a_parent_of_thousands_it_tells_of_nobody_else() {
     let fence = Fence::enter().unwrap();
     let (command, order) = parent(&fence.group("born").unwrap(), BESIDE);
     let mut parent = Command::new(&command[0]);
-    let (mut parent, mut told) = up(parent.args(&command[1..]).env(ORDER, order));
+    let (mut parent, mut reported) = up(parent.args(&command[1..]).env(ORDER, order));
     let pid = parent.id().to_string();
     let names = names_of(parent.id());
     let (child, out) = looking(&["attach", &pid, "--for", "50s", "--json"]);
     drop(parent.stdin.take());
-    let born = born(&until(&mut told, "born"));
+    let born = born(&until(&mut reported, "born"));
     let reads = read_on(out);
     ends(&child, &format!("attach, {born} births"));
     parent.wait().unwrap();

@@ -40,15 +40,15 @@ fn root_run_in_a_pid_namespace_sees_its_command_under_the_number_that_it_knows()
     );
     let output = within(&["--mount-proc"], &script).output().unwrap();
     assert_eq!(status(&output), 0, "seed {}: {}", draw.seed(), text(&output.stderr));
-    let told = last_line(&output.stdout);
+    let reported = last_line(&output.stdout);
     let page = text(&output.stdout);
     let pid: u64 = page.lines().next().unwrap().strip_prefix("pid ").unwrap().parse().unwrap();
     assert!(pid < 100 + before, "it is a number of the namespace");
-    let chain = told["wall"]["parts"].to_string();
-    let explained = 1.0 - seconds(&told["wall"]["unexplained_s"]) / seconds(&told["wall"]["wall_s"]);
+    let chain = reported["wall"]["parts"].to_string();
+    let explained = 1.0 - seconds(&reported["wall"]["unexplained_s"]) / seconds(&reported["wall"]["wall_s"]);
     assert!(explained > 0.9, "seed {}: {explained} of {chain}", draw.seed());
     let slept = f64::from(u32::try_from(sleeps).unwrap()) / 1000.0;
-    assert!(in_timers(&told["wall"]) > 0.9 * slept, "seed {}: {slept} s in {chain}", draw.seed());
+    assert!(in_timers(&reported["wall"]) > 0.9 * slept, "seed {}: {slept} s in {chain}", draw.seed());
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn root_attach_in_a_pid_namespace_follows_no_stranger_with_that_number() {
     let spans = recording.tables.spans.as_deref().unwrap_or_default();
     let own: Vec<_> = spans.iter().filter(|span| span.pid == victim).collect();
     assert!(own.iter().all(|span| span.comm == "sh") && !own.is_empty(), "seed {}: {own:?}", draw.seed());
-    let told: u64 = own.iter().map(|span| span.to_ns.saturating_sub(span.from_ns)).sum();
-    assert!(told * 10 > recording.meta.window_ns * 9, "{told} of {}", recording.meta.window_ns);
+    let reported: u64 = own.iter().map(|span| span.to_ns.saturating_sub(span.from_ns)).sum();
+    assert!(reported * 10 > recording.meta.window_ns * 9, "{reported} of {}", recording.meta.window_ns);
     let ours = recording.meta.own_pids[0];
     let tasks = recording.tables.tasks.as_deref().unwrap_or_default();
     assert!(tasks.iter().any(|task| task.pid == ours && task.comm == "whyslow"), "{ours} is our own");
@@ -82,7 +82,7 @@ fn root_attach_in_a_pid_namespace_follows_no_stranger_with_that_number() {
 }
 
 #[test]
-fn root_where_proc_is_anothers_nobody_is_followed_and_the_way_out_is_told() {
+fn root_where_proc_is_anothers_nobody_is_followed_and_the_way_out_is_reported() {
     for (command, want) in [("$WHYSLOW run -- true", 125), ("$WHYSLOW attach 1 --for 300ms", 2)] {
         let output = within(&[], command).output().unwrap();
         assert_eq!(status(&output), want, "{command}: {}", text(&output.stderr));

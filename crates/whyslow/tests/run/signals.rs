@@ -116,8 +116,8 @@ fn root_a_command_whose_end_is_asked_for_before_it_began_is_not_started() {
         let (status, said, begun) = asked_before_it_began(signals);
         assert!(!begun, "{signals:?}: the command began: {said}");
         assert_eq!(status, 128 + signals[0], "{signals:?}: {said}");
-        let told =
+        let reported =
             ["before the command began", "asked twice to end"].iter().any(|words| said.contains(words));
-        assert!(told && said.lines().count() == 1, "{signals:?}: {said}");
+        assert!(reported && said.lines().count() == 1, "{signals:?}: {said}");
     }
 }

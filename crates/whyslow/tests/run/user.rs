@@ -15,7 +15,7 @@ fn account(name: &str) -> Vec<String> {
     line.split(':').map(str::to_owned).collect()
 }
 
-fn told_by(name: &str) -> String {
+fn reported_by(name: &str) -> String {
     let a = account(name);
     format!("{}\n{}\n{} {name} {name} {}\n0\n", a[2], a[3], a[5], a[6])
 }
@@ -26,7 +26,7 @@ fn root_under_sudo_the_command_is_the_callers() {
     let mut command = run_script(&[], WHO);
     command.env("SUDO_UID", &nobody[2]).env("SUDO_GID", &nobody[3]).env("SUDO_USER", "nobody");
     let output = command.current_dir("/").output().unwrap();
-    assert_eq!(text(&output.stdout), told_by("nobody"), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), reported_by("nobody"), "{}", text(&output.stderr));
     // Not a child of sudo: such a shell's user may not expect it.
     assert!(
         text(&output.stderr).starts_with("whyslow: the command runs as nobody"),
@@ -35,14 +35,14 @@ fn root_under_sudo_the_command_is_the_callers() {
     );
     for (variable, value) in [("DOAS_USER", "nobody"), ("PKEXEC_UID", nobody[2].as_str())] {
         let output = run_script(&[], WHO).env(variable, value).current_dir("/").output().unwrap();
-        assert_eq!(text(&output.stdout), told_by("nobody"), "{variable}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), reported_by("nobody"), "{variable}: {}", text(&output.stderr));
     }
 }
 
 #[test]
 fn root_another_user_or_root_can_be_asked_for() {
     let output = run_script(&["--user", "nobody"], WHO).current_dir("/").output().unwrap();
-    assert_eq!(text(&output.stdout), told_by("nobody"), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), reported_by("nobody"), "{}", text(&output.stderr));
     let mut command = run_script(&["--as-root"], "id -u; echo $HOME");
     let output = command.env("SUDO_UID", "65534").env("HOME", "/odd").current_dir("/").output().unwrap();
     assert_eq!(text(&output.stdout), "0\n/odd\n", "{}", text(&output.stderr));
@@ -60,7 +60,7 @@ fn root_what_the_user_may_not_execute_is_126() {
     assert_eq!(status(&whyslow(&["run", "--", program]).output().unwrap()), 0);
 }
 
-/// The command is more than our report: it runs, and what the kernel tells everybody is told.
+/// The command is more than our report: it runs, and what the kernel tells everybody is reported.
 #[test]
 fn root_may_drop_to_a_user_whose_command_still_runs() {
     let folder = tempfile::tempdir().unwrap();

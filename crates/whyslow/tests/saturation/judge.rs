@@ -7,7 +7,7 @@ use whyslow_faults::said::{self, Sight, Verb};
 
 /// A thread that got this part of a CPU was full.
 pub const FULL: f64 = 0.85;
-/// Emulated or shared CPUs, and births of processes, take from the time that is told.
+/// Emulated or shared CPUs, and births of processes, take from the time that is reported.
 const ABOUT: f64 = 0.75;
 
 /// Threads of one process.
@@ -73,13 +73,13 @@ pub trait Judged: std::fmt::Debug {
         let context = || {
             format!("{self:?}, told {:#?} (all of it: {})", of_rule(look, Self::RULE), look.kept.display())
         };
-        let told = could_look(look, Self::RULE, self.sight()).and_then(|()| self.on_any_host(look));
-        let told = told.and_then(|()| match (self.is_not_made(), self.as_asked(look)) {
+        let reported = could_look(look, Self::RULE, self.sight()).and_then(|()| self.on_any_host(look));
+        let reported = reported.and_then(|()| match (self.is_not_made(), self.as_asked(look)) {
             (Some(why), _) => Ok(Some(why)),
             (None, Ok(())) => Ok(None),
             (None, Err(what)) => self.disturbed().map(Some).ok_or(what),
         });
-        match told {
+        match reported {
             Ok(None) => Verdict::Passed,
             Ok(Some(why)) => Verdict::Again(format!("{why}: {}", context())),
             Err(what) => Verdict::Wrong(format!("{what}: {}", context())),
@@ -111,7 +111,7 @@ impl Threads {
         self.shares.iter().any(|share| *share >= FULL)
     }
 
-    fn told<'l>(&self, look: &'l Look) -> Option<&'l Value> {
+    fn reported<'l>(&self, look: &'l Look) -> Option<&'l Value> {
         let id = self.pid.to_string();
         of_rule(look, Self::RULE).into_iter().find(|finding| finding["victim"]["id"] == id.as_str())
     }
@@ -126,7 +126,7 @@ impl Judged for Threads {
 
     /// A statement about a process of this name, before all other risks.
     fn on_any_host(&self, look: &Look) -> Result<(), String> {
-        let Some(finding) = self.told(look) else { return Ok(()) };
+        let Some(finding) = self.reported(look) else { return Ok(()) };
         if finding["kind"] == "cause" {
             return Err(format!("nobody waits for it, and it is accused: {finding}"));
         }
@@ -138,7 +138,7 @@ impl Judged for Threads {
             return Err(format!("it is not called {}: {finding}", self.comm));
         }
         if self.healthy && !self.is_any_full() {
-            return Err("it has time to spare, and is told".to_owned());
+            return Err("it has time to spare, and is reported".to_owned());
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ impl Judged for Threads {
 
     fn as_asked(&self, look: &Look) -> Result<(), String> {
         let all = format!("{} of its {} threads", self.full, self.full + self.sleepers);
-        match self.told(look).map(|finding| finding["title"].as_str().unwrap_or_default()) {
+        match self.reported(look).map(|finding| finding["title"].as_str().unwrap_or_default()) {
             None if self.healthy => Ok(()),
             Some(title) if self.healthy => Err(title.to_owned()),
             None => Err("not told".to_owned()),
@@ -174,12 +174,12 @@ impl Judged for Waiters {
     }
 
     fn on_any_host(&self, look: &Look) -> Result<(), String> {
-        let told = of_rule(look, Self::RULE);
-        if told.iter().any(|finding| finding["kind"] == "cause") {
+        let reported = of_rule(look, Self::RULE);
+        if reported.iter().any(|finding| finding["kind"] == "cause") {
             return Err("a load is nobody's loss".to_owned());
         }
-        match told.iter().find(|finding| self.healthy && finding.to_string().contains(&self.comm)) {
-            Some(blame) => Err(format!("a sleep that is no load is told as one: {blame}")),
+        match reported.iter().find(|finding| self.healthy && finding.to_string().contains(&self.comm)) {
+            Some(blame) => Err(format!("a sleep that is no load is reported as one: {blame}")),
             None => Ok(()),
         }
     }
@@ -194,7 +194,7 @@ impl Judged for Waiters {
         is_crowded.then(|| format!("as many others wanted CPUs, {}", self.others))
     }
 
-    /// They are told as what they are, and about as many as there are.
+    /// They are reported as what they are, and about as many as there are.
     fn as_asked(&self, look: &Look) -> Result<(), String> {
         if self.healthy {
             return Ok(());
@@ -208,7 +208,7 @@ impl Judged for Waiters {
         }
         let (least, most) = (self.asleep * ABOUT, self.many as f64 / ABOUT);
         if tasks < least || tasks > most {
-            return Err(format!("{tasks:.1} tasks are told, not {least:.1} to {most:.1}"));
+            return Err(format!("{tasks:.1} tasks are reported, not {least:.1} to {most:.1}"));
         }
         Ok(())
     }

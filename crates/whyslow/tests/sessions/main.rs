@@ -80,7 +80,7 @@ fn kept(name: &str, block: &Block, lines: &[String]) -> String {
 
 #[test]
 fn every_session_is_what_the_present_build_prints() {
-    let (mut told, mut looked) = (Vec::new(), 0);
+    let (mut reported, mut looked) = (Vec::new(), 0);
     for name in documents() {
         let path = root().join(&name);
         let document = fs::read_to_string(&path).unwrap();
@@ -90,19 +90,19 @@ fn every_session_is_what_the_present_build_prints() {
             fs::write(&path, rewritten(&document, &wrong)).unwrap();
             continue;
         }
-        told.extend(wrong.iter().map(|(block, lines)| kept(&name, block, lines)));
+        reported.extend(wrong.iter().map(|(block, lines)| kept(&name, block, lines)));
     }
     assert!(looked >= 5, "only {looked} sessions were found");
-    let told = told.join("\n");
+    let reported = reported.join("\n");
     assert!(
-        told.is_empty(),
-        "{told}\n{WRITE}=1 cargo test -p whyslow --test sessions writes what is printed"
+        reported.is_empty(),
+        "{reported}\n{WRITE}=1 cargo test -p whyslow --test sessions writes what is printed"
     );
 }
 
 /// Each word of each session, one at a time, is another one.
 #[test]
-fn a_session_with_one_other_word_is_told() {
+fn a_session_with_one_other_word_is_reported() {
     let mut altered = 0;
     for name in documents() {
         let document = fs::read_to_string(root().join(&name)).unwrap();

@@ -52,7 +52,7 @@ fn answer(line: &str, recording: &Recording, source: &Source) -> Result<Vec<Stri
     let words: Vec<&str> = line.trim_start_matches("sudo ").split_whitespace().collect();
     match words[..] {
         ["whyslow", ..] => {
-            let (mut lines, is_all) = part(&told(line, &words, recording)?, source)?;
+            let (mut lines, is_all) = part(&reported(line, &words, recording)?, source)?;
             lines.extend((!is_all).then(|| LEFT_OUT.to_owned()));
             Ok(lines)
         }
@@ -64,11 +64,11 @@ fn answer(line: &str, recording: &Recording, source: &Source) -> Result<Vec<Stri
 }
 
 /// The report, if this command line is one of ours and the recording is what it makes.
-fn told(line: &str, words: &[&str], recording: &Recording) -> Result<String, String> {
+fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String, String> {
     Cli::try_parse_from(words).map_err(|err| err.to_string())?;
     let ours = words.iter().position(|word| *word == "--").unwrap_or(words.len());
     let verb = words[1..ours].iter().find(|word| !word.starts_with('-')).copied().unwrap_or("exam");
-    let told: fn(&Document, &Style) -> String = match verb {
+    let reported: fn(&Document, &Style) -> String = match verb {
         "chains" => chains,
         "locks" => locks,
         "cpu" => cpus,
@@ -81,7 +81,7 @@ fn told(line: &str, words: &[&str], recording: &Recording) -> Result<String, Str
         is_its_window(&words[1..ours], recording)?;
     }
     let style = Style { colour: false, verbose: words[..ours].contains(&"-v") };
-    Ok(told(&examine(recording), &style))
+    Ok(reported(&examine(recording), &style))
 }
 
 fn is_its_window(options: &[&str], recording: &Recording) -> Result<(), String> {

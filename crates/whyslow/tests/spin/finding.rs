@@ -18,7 +18,7 @@ pub fn accusations(document: &Value) -> Vec<Accusation<'_>> {
         .collect()
 }
 
-/// Why it could not be told, if that is what was said.
+/// Why it could not be reported, if that is what was said.
 pub fn why_not(document: &Value) -> Option<&str> {
     let mut all = document["findings"].as_array()?.iter();
     all.find(|value| value["rule"] == "spin" && value["kind"] == CANNOT_TELL)?["title"].as_str()

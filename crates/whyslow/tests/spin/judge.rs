@@ -11,9 +11,9 @@ use crate::cell::Cell;
 use crate::finding::{Accusation, accusations, why_not};
 use crate::table::Row;
 
-/// Alone on a calm host, the share that is told may differ so much from the truth.
+/// Alone on a calm host, the share that is reported may differ so much from the truth.
 pub const EXACT: f64 = 0.15;
-/// Beside others, the interval that is told may be so wide, and must contain the truth.
+/// Beside others, the interval that is reported may be so wide, and must contain the truth.
 pub const WIDE: f64 = 0.40;
 /// What samples cannot tell apart from the end of an interval.
 const EDGE: f64 = 0.02;
@@ -66,7 +66,7 @@ pub struct Made {
     /// Its process; `None`: it is many.
     pub pid: Option<u32>,
     /// What it did.
-    pub told: Told,
+    pub reported: Told,
     /// How far it came.
     pub progress: u64,
     /// Others used the host.
@@ -102,11 +102,11 @@ impl Made {
 
     /// Why it was none, by its own clocks.
     fn is_not_made(&self) -> Option<String> {
-        let (program, told) = (self.cell.program, &self.told);
+        let (program, reported) = (self.cell.program, &self.reported);
         match program.spins() {
             false if self.progress == 0 => Some(format!("{program} got nothing done while whyslow looked")),
-            true if told.share() < MUST || told.spin_s < MUST_S => {
-                Some(format!("it spun for {:.3} s of {:.3} s of CPU only", told.spin_s, told.cpu_s))
+            true if reported.share() < MUST || reported.spin_s < MUST_S => {
+                Some(format!("it spun for {:.3} s of {:.3} s of CPU only", reported.spin_s, reported.cpu_s))
             }
             _ => None,
         }
@@ -147,7 +147,7 @@ pub fn judge(made: &Made, look: &Look) -> (rounds::Verdict, Option<Row>) {
     let verdict = match row.wrong.as_str() {
         "" => rounds::Verdict::Passed,
         _ => {
-            let true_is = format!("true: {:?}; all that was said: {}", made.told, look.kept.display());
+            let true_is = format!("true: {:?}; all that was said: {}", made.reported, look.kept.display());
             rounds::Verdict::Wrong(format!("{row}; {true_is}"))
         }
     };
@@ -155,19 +155,19 @@ pub fn judge(made: &Made, look: &Look) -> (rounds::Verdict, Option<Row>) {
 }
 
 fn row(made: &Made, look: &Look, program: Option<&Accusation<'_>>, verdict: Verdict, wrong: String) -> Row {
-    let told = &made.told;
+    let reported = &made.reported;
     let is_named = |said: &Accusation<'_>, name: &str| name == made.comm || said.says(name);
-    let named = |said| told.spinning.iter().filter(|name| is_named(said, name)).count();
-    let share = |cpu_s: [f64; 3]| cpu_s.map(|s| s / told.cpu_s.max(1e-9));
+    let named = |said| reported.spinning.iter().filter(|name| is_named(said, name)).count();
+    let share = |cpu_s: [f64; 3]| cpu_s.map(|s| s / reported.cpu_s.max(1e-9));
     Row {
         cell: made.cell,
         disturbed: made.disturbed,
         verdict,
-        told: program.and_then(Accusation::cpu_s).map(share),
-        truth: told.share(),
-        cpu_s: told.cpu_s,
+        reported: program.and_then(Accusation::cpu_s).map(share),
+        truth: reported.share(),
+        cpu_s: reported.cpu_s,
         function: program.map_or("-", Accusation::function).to_owned(),
-        named: [program.map_or(0, named), told.spinning.len()],
+        named: [program.map_or(0, named), reported.spinning.len()],
         own: look.own_cpu(),
         wrong,
     }
@@ -175,7 +175,7 @@ fn row(made: &Made, look: &Look, program: Option<&Accusation<'_>>, verdict: Verd
 
 /// What a finding says of a spinner is true. Else: why not.
 fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
-    let (told, comm, beside) = (&made.told, &made.comm, made.beside());
+    let (reported, comm, beside) = (&made.reported, &made.comm, made.beside());
     let mut wrong = Vec::new();
     if said.name() != comm {
         wrong.push(format!("the process is called {comm}, not {}", said.name()));
@@ -186,13 +186,15 @@ fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
     }
     // The main thread's name is that of the process.
     wrong.extend(
-        told.spinning
+        reported
+            .spinning
             .iter()
             .filter(|name| *name != comm && !said.says(name))
             .map(|name| format!("{name} spins and is not named")),
     );
     wrong.extend(
-        told.others
+        reported
+            .others
             .iter()
             .filter(|name| *name != comm && said.says(name))
             .map(|name| format!("{name} does not spin and is named")),
@@ -201,19 +203,19 @@ fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
         None => wrong.push("it does not say how much CPU is reclaimable".to_owned()),
         // What a VM costs that does not spin was measured at another time, when others did something else.
         Some(_) if beside == Beside::Others && matches!(made.cell.program, Program::Erlang(_)) => {}
-        Some(cpu_s) => wrong.extend(is_near(cpu_s, told, beside).err()),
+        Some(cpu_s) => wrong.extend(is_near(cpu_s, reported, beside).err()),
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
-fn is_near(cpu_s: [f64; 3], told: &Told, beside: Beside) -> Result<(), String> {
-    let [share, low, high] = cpu_s.map(|s| s / told.cpu_s.max(1e-9));
-    let truth = told.share();
-    let near = share >= truth - EXACT && share <= told.most() + EXACT;
-    let within = high - low <= WIDE + EDGE && low - EDGE <= told.most() && truth <= high + EDGE;
+fn is_near(cpu_s: [f64; 3], reported: &Told, beside: Beside) -> Result<(), String> {
+    let [share, low, high] = cpu_s.map(|s| s / reported.cpu_s.max(1e-9));
+    let truth = reported.share();
+    let near = share >= truth - EXACT && share <= reported.most() + EXACT;
+    let within = high - low <= WIDE + EDGE && low - EDGE <= reported.most() && truth <= high + EDGE;
     let holds = match beside {
-        // What a VM costs that does not spin is an estimate of what this one works: the interval that is told must hold it.
-        Beside::Nobody => near || told.most_s > 0.0 && within,
+        // What a VM costs that does not spin is an estimate of what this one works: the interval that is reported must hold it.
+        Beside::Nobody => near || reported.most_s > 0.0 && within,
         Beside::Crowd => within,
         Beside::Others => near || within,
     };
@@ -221,32 +223,32 @@ fn is_near(cpu_s: [f64; 3], told: &Told, beside: Beside) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "a share of {share:.2}, between {low:.2} and {high:.2}, is told, {truth:.2} to {:.2} is true",
-        told.most()
+        "a share of {share:.2}, between {low:.2} and {high:.2}, is reported, {truth:.2} to {:.2} is true",
+        reported.most()
     ))
 }
 
 #[test]
 fn alone_a_share_is_near_and_in_a_crowd_its_interval_contains_the_truth() {
-    let told = Told { spin_s: 1.2, cpu_s: 2.0, ..Told::default() };
-    assert!(is_near([1.4, 1.4, 1.4], &told, Beside::Nobody).is_ok());
-    assert!(is_near([1.6, 1.0, 1.8], &told, Beside::Nobody).is_err());
-    assert!(is_near([1.5, 1.1, 1.9], &told, Beside::Crowd).is_ok());
-    assert!(is_near([0.7, 0.6, 1.3], &told, Beside::Others).is_ok());
-    assert!(is_near([1.2, 0.8, 1.9], &told, Beside::Crowd).is_err(), "too wide");
-    assert!(is_near([1.5, 1.4, 1.9], &told, Beside::Crowd).is_err(), "beside it");
+    let reported = Told { spin_s: 1.2, cpu_s: 2.0, ..Told::default() };
+    assert!(is_near([1.4, 1.4, 1.4], &reported, Beside::Nobody).is_ok());
+    assert!(is_near([1.6, 1.0, 1.8], &reported, Beside::Nobody).is_err());
+    assert!(is_near([1.5, 1.1, 1.9], &reported, Beside::Crowd).is_ok());
+    assert!(is_near([0.7, 0.6, 1.3], &reported, Beside::Others).is_ok());
+    assert!(is_near([1.2, 0.8, 1.9], &reported, Beside::Crowd).is_err(), "too wide");
+    assert!(is_near([1.5, 1.4, 1.9], &reported, Beside::Crowd).is_err(), "beside it");
 }
 
 /// Of a VM whose twin tells what it works, at most and at least.
 #[test]
-fn where_the_truth_is_an_interval_what_is_told_meets_it() {
-    let told = Told { spin_s: 0.8, most_s: 1.0, cpu_s: 2.0, ..Told::default() };
-    let alone = |cpu_s| is_near(cpu_s, &told, Beside::Nobody).is_ok();
+fn where_the_truth_is_an_interval_what_is_reported_meets_it() {
+    let reported = Told { spin_s: 0.8, most_s: 1.0, cpu_s: 2.0, ..Told::default() };
+    let alone = |cpu_s| is_near(cpu_s, &reported, Beside::Nobody).is_ok();
     assert!(alone([1.2, 1.2, 1.2]) && alone([0.6, 0.6, 0.6]), "within a seventh of the ends");
     assert!(alone([1.4, 0.9, 1.6]), "its interval holds what may be true");
     assert!(!alone([1.4, 1.1, 1.8]) && !alone([0.2, 0.0, 0.6]), "its interval is beside it");
     assert!(!alone([1.4, 0.9, 1.8]), "too wide");
     assert!(!alone([0.0, 0.0, 0.0]) && !alone([2.0, 2.0, 2.0]), "nothing, and all of it");
-    let crowd = |cpu_s| is_near(cpu_s, &told, Beside::Crowd).is_ok();
+    let crowd = |cpu_s| is_near(cpu_s, &reported, Beside::Crowd).is_ok();
     assert!(crowd([1.2, 0.9, 1.6]) && !crowd([1.4, 1.1, 1.8]) && !crowd([0.5, 0.2, 0.7]));
 }

@@ -91,9 +91,9 @@ fn look_at(
     let look = exam(&format!("{cell}-{}", draw.seed()))?;
     let (progress, cpu) = (running.progress() - before, group.cpu_used()?.saturating_sub(cpu));
     let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
-    let mut told = running.told(look.window)?;
+    let mut reported = running.reported(look.window)?;
     if let Some(meter) = meter.filter(|_| cell.program.spins()) {
-        told.scale_to(meter.within(look.window));
+        reported.scale_to(meter.within(look.window));
     }
     let asked = look.asked.unwrap_or(look.window).length().as_secs_f64().max(1e-9);
     let used = cpu.mul_f64((look.window.length().as_secs_f64() / asked).min(1.0));
@@ -105,7 +105,7 @@ fn look_at(
         cell,
         comm: running.comm().to_owned(),
         pid: running.pid(),
-        told,
+        reported,
         progress,
         disturbed: disturbed.is_some(),
         sight: Sight { group: group.path().to_owned(), used },

@@ -2,7 +2,7 @@
 //!
 //! Each test starts one program of the zoo (crates/faults), alone or beside 20 busy processes, and lets whyslow look for
 //! `bars::WINDOW_S` seconds. A spinner must be found: the process, its threads and runtime, and how much CPU would come
-//! back. An honest program must not be accused. Each row of the table says what was told and what was true; all rows are
+//! back. An honest program must not be accused. Each row of the table says what was reported and what was true; all rows are
 //! kept under `target/*/tmp/spin`, with what whyslow said.
 //!
 //! A run draws its cells and prints those that it did not draw; `WHYSLOW_ALL=1` makes all of the first set,
@@ -27,12 +27,12 @@ macro_rules! programs {
             use crate::*;
 
             #[test]
-            fn root_is_told_alone() {
+            fn root_is_reported_alone() {
                 look::run(Cell { program: $program, crowded: false });
             }
 
             #[test]
-            fn root_is_told_in_a_crowd() {
+            fn root_is_reported_in_a_crowd() {
                 look::run(Cell { program: $program, crowded: true });
             }
         })*

@@ -35,7 +35,7 @@ fn sample(cell: Cell) -> Made {
         cell,
         comm: "abcdef".to_owned(),
         pid: Some(PID),
-        told: if cell.program.spins() { spinner() } else { Told::default() },
+        reported: if cell.program.spins() { spinner() } else { Told::default() },
         progress: u64::from(!cell.program.spins()) * 9,
         disturbed: false,
         sight: Sight { group: "/fence/a".to_owned(), used: Duration::from_secs(2) },

@@ -21,7 +21,7 @@ pub struct Row {
     /// What came out.
     pub verdict: Verdict,
     /// Share of CPU that it spins, as told: the number and its bounds.
-    pub told: Option<[f64; 3]>,
+    pub reported: Option<[f64; 3]>,
     /// The same, as it was.
     pub truth: f64,
     /// CPU seconds of the program.
@@ -44,13 +44,13 @@ pub fn kept_in() -> PathBuf {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = format!("{:?}", self.verdict).to_lowercase();
-        let told = self.told.map_or("-".to_owned(), |[share, low, high]| {
+        let reported = self.reported.map_or("-".to_owned(), |[share, low, high]| {
             if low == high { format!("{share:.2}") } else { format!("{share:.2} ({low:.2}-{high:.2})") }
         });
         let [named, all] = self.named;
         write!(
             f,
-            "{:<15} {:<6} {verdict:<7} {told:>16} {:>5.2} {:>6.2} {:>8} {:>6.3}  {:<32} {}",
+            "{:<15} {:<6} {verdict:<7} {reported:>16} {:>5.2} {:>6.2} {:>8} {:>6.3}  {:<32} {}",
             self.cell.program.to_string(),
             format!("{}{}", self.cell.load(), if self.disturbed { "*" } else { "" }),
             self.truth,

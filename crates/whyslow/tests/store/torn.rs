@@ -62,9 +62,9 @@ fn the_more_is_left_of_a_file_the_more_it_tells() {
         let waits = rows(part.tables.waits.as_ref().map(Vec::len));
         let samples = rows(part.tables.samples.as_ref().map(Vec::len));
         println!("| {tenth}0 % | {tasks} | {} | {waits} | {samples} |", part.snapshots.len());
-        let told = (tasks + waits + samples, part.snapshots.len());
-        assert!(told.0 >= before.0 && told.1 >= before.1);
-        before = told;
+        let reported = (tasks + waits + samples, part.snapshots.len());
+        assert!(reported.0 >= before.0 && reported.1 >= before.1);
+        before = reported;
         let why = part.torn.expect("a cut is noticed");
         assert!(why.starts_with("the file ends early, after "), "{why}");
     }

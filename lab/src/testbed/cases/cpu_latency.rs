@@ -120,7 +120,7 @@ impl Spec {
     }
 
     /// What an answer can ask for, beside what is asked for always.
-    fn told(&self, testbed: &TestBed, cpus: &[usize]) -> Result<BTreeMap<String, String>, Trouble> {
+    fn reported(&self, testbed: &TestBed, cpus: &[usize]) -> Result<BTreeMap<String, String>, Trouble> {
         let others: Vec<String> =
             cpus.iter().filter(|cpu| **cpu != self.cpu).map(ToString::to_string).collect();
         let mut names = named([
@@ -192,7 +192,7 @@ impl Setting for Spec {
             folio.module.make(&Fault::PStateMsr { aperf: self.ask == Ask::Cpuinfo })?;
             policies::load()?;
         }
-        let names = self.told(testbed, &cpus)?;
+        let names = self.reported(testbed, &cpus)?;
         if self.ask == Ask::Cpuinfo {
             serve_elsewhere(&names);
         }

@@ -39,8 +39,8 @@ impl Measured {
             let inside = move |turn: &&Loop| (turn.at_ns < window_ns / 2) == (at == 0);
             row.loops.iter().filter(inside)
         };
-        let told = |turn: &Loop| Some((gained(turn)?, piece(turn)?));
-        let halves = [0, 1].map(|at| half(at).filter_map(told).collect::<Vec<_>>());
+        let reported = |turn: &Loop| Some((gained(turn)?, piece(turn)?));
+        let halves = [0, 1].map(|at| half(at).filter_map(reported).collect::<Vec<_>>());
         if halves.iter().any(|loops| loops.len() < LEAST) {
             return None;
         }
@@ -161,7 +161,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_core_that_is_slow_is_told_from_one_that_is_interrupted() {
+    fn a_core_that_is_slow_is_reported_from_one_that_is_interrupted() {
         let slow = Measured::of(&speed(0, 1000, 0.0), WINDOW).unwrap();
         let robbed = Measured::of(&speed(0, 4000, 0.75), WINDOW).unwrap();
         assert!((slow.typical - 1000.0).abs() < 5.0 && (robbed.typical - 1000.0).abs() < 5.0);
@@ -184,7 +184,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_too_few_loops_nothing_is_told() {
+    fn of_too_few_loops_nothing_is_reported() {
         let mut row = speed(0, 4000, 0.0);
         row.loops.truncate(7);
         assert_eq!(Measured::of(&row, WINDOW), None);

@@ -53,7 +53,7 @@ fn measured(ev: &Evidence<'_>, speeds: &CpuSpeeds, seen: &Measured, row: CpuAcco
 }
 
 impl Against {
-    /// As it is told.
+    /// As it is reported.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Against::Median => "the median CPU",

@@ -112,8 +112,8 @@ impl Places {
             by_cpu.values().fold(0, |sum: u64, ns| sum.saturating_add(*ns)) as f64
         };
         let (long, rows) = (self.long.get(&task.pid), self.rows.get(&task.pid));
-        let is_told = |by_cpu: &&BTreeMap<u32, u64>| sum(by_cpu) >= MOSTLY * task.traced_ns as f64;
-        let Some(by_cpu) = long.filter(is_told).or(rows).or(long) else { return Vec::new() };
+        let is_reported = |by_cpu: &&BTreeMap<u32, u64>| sum(by_cpu) >= MOSTLY * task.traced_ns as f64;
+        let Some(by_cpu) = long.filter(is_reported).or(rows).or(long) else { return Vec::new() };
         let whole = sum(by_cpu).max(1.0);
         by_cpu.iter().map(|(cpu, ns)| (*cpu, *ns as f64 / whole)).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whyslow_model::table::Spin;
 
 /// sched_yield, and calls for which 0 means that nothing was there: a poll without events, a read at the end of a file, a child
-/// that has not ended, nobody woken, a time that is told or has passed.
+/// that has not ended, nobody woken, a time that is reported or has passed.
 const YIELD: u32 = 24;
 #[rustfmt::skip] // a table of numbers
 const NOTHING: &[u32] = &[

@@ -54,7 +54,7 @@ pub struct Seen {
 pub fn seen(rows: &[&Spin]) -> Seen {
     let mut places = Seen::default();
     // The kernel's own code for reading a clock reads again if it was just changed (lib/vdso/gettimeofday.c): it looks like a
-    // loop that waits, and goes round once. Who reads a clock all the time is told by `calls`.
+    // loop that waits, and goes round once. Who reads a clock all the time is reported by `calls`.
     for row in rows.iter().filter(|row| row.module != VDSO) {
         let Some(code) = bytes(&row.code) else { continue };
         if row.arch == "aarch64" {

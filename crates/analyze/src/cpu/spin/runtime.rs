@@ -1,6 +1,6 @@
 //! Whose loop is it? From files and functions, and, where these say nothing, from names of threads; with its own switch.
 
-/// Software that is known to spin, and how it is told not to.
+/// Software that is known to spin, and how it is reported not to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Runtime {
     /// As people call it.

@@ -203,7 +203,7 @@ fn one(host: &Fixture) -> Option<Process> {
 }
 
 #[test]
-fn empty_calls_are_told_by_what_they_return() {
+fn empty_calls_are_reported_by_what_they_return() {
     let (epoll, read, write) = (232, 0, 1);
     let found = one(&host(vec![called(epoll, 50, (10, 10, 0))], 20, 60)).expect("epoll_wait that returns 0");
     assert_eq!((found.sum.spun, found.sum.all), (60, 80));
@@ -241,7 +241,7 @@ fn a_program_that_times_its_work_does_not_wait() {
 }
 
 #[test]
-fn yields_are_told_by_how_many_there_must_have_been() {
+fn yields_are_reported_by_how_many_there_must_have_been() {
     assert!(one(&host(vec![called(24, 50, (10, 10, 0))], 20, 60)).is_some(), "half a second of yields");
     let rare = called(24, 1, (0, 0, 0));
     let mut polite = host(vec![rare], 900, 1);

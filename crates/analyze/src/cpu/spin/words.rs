@@ -27,19 +27,19 @@ pub fn folded(threads: &[&Thread], process: &str) -> String {
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
     let own = without_digits(process);
-    let told = kinds.iter().take(2).map(|(folded, (_, count, name))| match count {
+    let reported = kinds.iter().take(2).map(|(folded, (_, count, name))| match count {
         1 if *name == process => "one thread".to_owned(),
         1 => format!("thread {name}"),
         count if *folded == own => format!("{count} threads"),
         count => format!("{count} threads {folded}"),
     });
-    let told: Vec<String> = told.collect();
+    let reported: Vec<String> = reported.collect();
     match kinds.len() {
-        0..=2 => told.join(" and "),
+        0..=2 => reported.join(" and "),
         _ => {
             let others = kinds.iter().skip(2).map(|(_, (_, count, _))| *count).fold(0, u64::saturating_add);
             let noun = if others == 1 { "other" } else { "others" };
-            format!("{} and {others} {noun}", told.join(", "))
+            format!("{} and {others} {noun}", reported.join(", "))
         }
     }
 }

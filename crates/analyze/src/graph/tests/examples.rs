@@ -17,7 +17,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-fn told(host: &mut Host) -> Vec<Chain> {
+fn reported(host: &mut Host) -> Vec<Chain> {
     chains::chains(&host.graph())
 }
 
@@ -40,9 +40,9 @@ fn lock_chain(last: Wait) -> Host {
 }
 
 #[test]
-fn a_lock_chain_of_four_is_told_in_order_with_its_times() {
+fn a_lock_chain_of_four_is_reported_in_order_with_its_times() {
     let mut host = lock_chain(Wait { on: "nanosleep", ..Wait::default() });
-    let chains = told(&mut host);
+    let chains = reported(&mut host);
     assert_eq!(chains.len(), 1, "its lower ends are not told again: {chains:#?}");
     assert_eq!(who(&chains[0]), ["a", "b", "c", "d"]);
     assert_eq!(lost(&chains[0]), [90, 90, 88, 85]);
@@ -58,7 +58,7 @@ fn a_lock_chain_of_four_is_told_in_order_with_its_times() {
 #[test]
 fn a_device_at_the_end_is_the_culprit() {
     let mut host = lock_chain(Wait { on: "io_schedule", ..Wait::default() });
-    let chains = told(&mut host);
+    let chains = reported(&mut host);
     assert_eq!((chains[0].leaf.kind, chains[0].leaf.name.as_str()), (SubjectKind::Device, "vda"));
     assert_eq!(chains[0].hops.len(), 4);
 }
@@ -73,7 +73,7 @@ fn a_deadlock_ends_and_is_named() {
         0,
         &[Runs(20), Waits(80, open(1, 1))],
     );
-    let chains = told(&mut host);
+    let chains = reported(&mut host);
     assert_eq!(chains[0].notes[0], Note::Deadlock, "{chains:#?}");
     assert_eq!(who(&chains[0]), ["a", "b", "a"]);
     assert_eq!(lost(&chains[0]), [90, 80, 80]);
@@ -93,7 +93,7 @@ fn who_only_read_is_a_hint_and_who_let_go_is_sure() {
         0,
         &[Runs(5), Waits(95, Wait { on: "ep_poll", open: true, ..Wait::default() })],
     );
-    let chains = told(&mut host);
+    let chains = reported(&mut host);
     assert_eq!(
         (who(&chains[0]), chains[0].notes.len()),
         (vec!["w".to_owned(), "r".to_owned()], 0),
@@ -102,7 +102,7 @@ fn who_only_read_is_a_hint_and_who_let_go_is_sure() {
     host.spans[1].waker = None;
     host.spans.retain(|span| span.pid != 1);
     host.task(1, "w", 0, &[Runs(10), Waits(90, Wait { open: true, ..reader(3, 2) })]);
-    assert_eq!(told(&mut host)[0].notes, [Note::Open, Note::StaleOwner]);
+    assert_eq!(reported(&mut host)[0].notes, [Note::Open, Note::StaleOwner]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_few_waits_of_which_there_is_only_a_hint_do_not_make_the_others_doubtful() {
         let mut host = Host::window(100);
         host.task(1, "w", 0, &[Runs(10), Waits(sure, wait), Runs(10), Waits(hinted, hint)]);
         host.task(2, "r", 0, &[Runs(100)]);
-        let chain = told(&mut host).remove(0);
+        let chain = reported(&mut host).remove(0);
         assert_eq!((who(&chain), chain.count), (vec!["w".to_owned(), "r".to_owned()], 2), "{chain:#?}");
         chain.notes
     };
@@ -162,7 +162,7 @@ fn whom_a_softirq_interrupted_is_not_blamed() {
             0,
             &[Runs(100)],
         );
-        let chains = told(&mut host);
+        let chains = reported(&mut host);
         assert_eq!(chains[0].hops[1].reason.word(), want);
         assert!(
             chains.iter().all(|chain| chain.hops.iter().all(|hop| hop.who.comm() != "innocent")),
@@ -185,7 +185,7 @@ fn a_work_item_names_its_function() {
         ..Default::default()
     };
     host.rec.tables.works = Some(vec![function]);
-    let chains = told(&mut host);
+    let chains = reported(&mut host);
     assert_eq!(who(&chains[0]), ["rmdir", "kworker/1:2 (free_fn)"]);
     let leaf = &chains[0].hops[1];
     assert_eq!((leaf.reason.word(), leaf.count, leaf.per_call), ("running", Some(8), Some(ms(10))));
@@ -202,7 +202,7 @@ fn a_command_waits_for_its_child_from_birth_to_exit() {
     assert_eq!((account.wall, account.off_cpu), (ms(100), ms(80)));
     let parts: Vec<_> = account.parts.iter().map(|part| (part.reason.word(), part.time)).collect();
     assert_eq!(parts, [("child", ms(80)), ("running", ms(20))]);
-    let inside = told_parts(&account.parts[0].parts);
+    let inside = reported_parts(&account.parts[0].parts);
     assert_eq!(inside, ["cc1: on CPU, 65", "cc1: vda, 10", "cc1: it had not begun, 5"]);
     assert_eq!(account.unexplained, ms(5), "whoever had to start it was not seen");
 }
@@ -248,14 +248,14 @@ fn a_thread_that_has_not_begun_is_waited_for_in_the_one_that_made_it() {
 }
 
 #[test]
-fn a_ping_pong_is_told_by_those_who_stand_for_it() {
+fn a_ping_pong_is_reported_by_those_who_stand_for_it() {
     let mut host = Host::window(1000);
     let pong = |pid| Wait { sampled_wait_ns: 400 * MS, ..woken_by("pipe_read", pid) };
     host.task(1, "ping", 0, &[Runs(500), Short(State::Sleep, 400), Waits(100, pong(2))])
         .task(2, "pong", 0, &[Runs(500), Short(State::Sleep, 400), Waits(100, pong(1))])
         .watch(1);
     let account = wall::account(&host.graph()).unwrap();
-    let parts = told_parts(&account.parts);
+    let parts = reported_parts(&account.parts);
     assert_eq!(parts, ["on CPU, 500", "a pipe, in short waits (woken by t*), 400", "a pipe, 100"]);
 }
 
@@ -282,14 +282,14 @@ fn waits_of_who_bore_thousands_are_none_of_those_called_alike() {
 }
 
 #[test]
-fn ready_for_a_cpu_is_told_by_who_had_it_and_the_quota() {
+fn ready_for_a_cpu_is_reported_by_who_had_it_and_the_quota() {
     let mut host = Host::window(100);
     host.task(1, "a", 0, &[Runs(10), Ready(90)]).task(2, "hog", 0, &[Runs(100)]);
     host.rec.tables.runs = Some(vec![Run { cpu: 0, pid: 2, from_ns: 0, to_ns: 70 * MS }]);
     host.spans[0].throttled_ns = 18 * MS;
     host.watch(1);
     let account = wall::account(&host.graph()).unwrap();
-    let ready = told_parts(&account.parts[0].parts);
+    let ready = reported_parts(&account.parts[0].parts);
     assert_eq!(account.parts[0].reason, Reason::Runnable);
     assert_eq!(ready, ["hog: had the CPU, 60", "its cgroup's CPU quota, 18", "short runs of others, 12"]);
 }
@@ -328,7 +328,7 @@ fn own_tasks_and_waits_by_wish_are_no_victims() {
     }
     host.task(7, "whyslow", 0, &[Runs(10), wait("mutex_lock")]).task(9, "x", 0, &[Runs(100)]);
     host.rec.meta.own_pids = vec![7];
-    assert_eq!(told(&mut host), []);
+    assert_eq!(reported(&mut host), []);
 }
 
 #[test]
@@ -344,6 +344,6 @@ fn a_flame_is_as_wide_as_the_wall_time() {
 }
 
 /// What each part was, with its ms.
-fn told_parts(parts: &[Part]) -> Vec<String> {
+fn reported_parts(parts: &[Part]) -> Vec<String> {
     parts.iter().map(|part| format!("{}, {}", said(part), part.time.as_millis())).collect()
 }

@@ -154,7 +154,7 @@ impl SimulatedHost {
     pub fn traced(&self) -> Host {
         let mut host = Host::window(END as u64);
         for (task, t) in self.tasks.iter().enumerate() {
-            let does: Vec<Does> = t.past.iter().map(Stretch::told).collect();
+            let does: Vec<Does> = t.past.iter().map(Stretch::reported).collect();
             host.task(pid(task), name(task), 0, &does);
         }
         for (lock, at, task) in &self.got {
@@ -165,7 +165,7 @@ impl SimulatedHost {
 }
 
 impl Stretch {
-    fn told(&self) -> Does {
+    fn reported(&self) -> Does {
         let ms = (self.to - self.from) as u64;
         match self.is {
             Is::Running => Does::Runs(ms),

@@ -28,7 +28,7 @@ fn busy() -> Host {
 }
 
 #[test]
-fn a_recording_of_200_000_rows_is_told_within_its_budget() {
+fn a_recording_of_200_000_rows_is_reported_within_its_budget() {
     let mut host = busy();
     assert!(host.spans.len() >= 200_000, "{}", host.spans.len());
     for watched in [false, true] {

@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn a_lock_chain_of_any_length_is_told_in_order_with_its_times(
+    fn a_lock_chain_of_any_length_is_reported_in_order_with_its_times(
         links in proptest::collection::vec((1..8u64, 1..5u64), 1..8),
         hold in 60..120u64,
         slept: bool,

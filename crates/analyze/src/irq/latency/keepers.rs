@@ -1,7 +1,7 @@
 //! Who keeps interrupts off on a CPU: the functions at the end of gaps.
 //!
 //! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. An interrupt that was kept out comes right
-//! behind the instruction that lets it in; but on virtual machines (`stolen`) that is no proof. Where that cannot be told: what stops a CPU from outside does so in proportion to
+//! behind the instruction that lets it in; but on virtual machines (`stolen`) that is no proof. Where that cannot be reported: what stops a CPU from outside does so in proportion to
 //! time; where interrupts are off all time is gap. And a function is named only if most of the time seen in it is gaps.
 //! Who spins waits for somebody himself.
 
@@ -55,7 +55,7 @@ pub(crate) struct Keeper {
 pub(crate) struct Doubt {
     /// Who it would be.
     pub keeper: Keeper,
-    /// Why it cannot be told.
+    /// Why it cannot be known.
     pub why: String,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn keepers(rec: &Recording) -> Vec<Keeper> {
     judged(rec).0
 }
 
-/// Those who do, and those of whom it cannot be told; the longest first.
+/// Those who do, and those of whom it cannot be known; the longest first.
 pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
     let stolen = Stolen::of(rec);
     let gaps: Vec<Gap> = rec.tables.gaps.iter().flatten().filter_map(own).collect();
@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn who_was_stopped_elsewhere_than_where_interrupts_are_let_in_did_not_keep_them_out() {
         let mut rec = host();
-        let told = |let_in| Gap { let_in: Some(let_in), ..gap(1, 9, &OFF) };
-        rec.tables.gaps = Some(vec![told(false); 9]);
+        let reported = |let_in| Gap { let_in: Some(let_in), ..gap(1, 9, &OFF) };
+        rec.tables.gaps = Some(vec![reported(false); 9]);
         assert_eq!(keepers(&rec), []);
         // Others stand still, too; these were let in, and the machine is a real one.
-        rec.tables.gaps = Some([vec![told(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
+        rec.tables.gaps = Some([vec![reported(true); 5], vec![gap(1, 7, &OFF[..2]); 8]].concat());
         let info = b"processor : 0\nflags : fpu tsc\n".to_vec();
         rec.snapshots.push(FileSnapshot {
             at: Duration::from_secs(1),
@@ -206,15 +206,15 @@ mod tests {
     #[test]
     fn what_the_hypervisor_took_is_nobodys() {
         let mut rec = host();
-        let told = |stolen_ms: u64| Gap {
+        let reported = |stolen_ms: u64| Gap {
             let_in: Some(true),
             stolen_ns: Some(stolen_ms * 1_000_000),
             ..gap(1, 9, &OFF)
         };
-        rec.tables.gaps = Some(vec![told(20); 49]);
+        rec.tables.gaps = Some(vec![reported(20); 49]);
         assert_eq!(judged(&rec), (vec![], vec![]));
         // Among them some that were kept off, and one that was both.
-        rec.tables.gaps = Some([vec![told(20); 9], vec![told(0); 3], vec![told(15)]].concat());
+        rec.tables.gaps = Some([vec![reported(20); 9], vec![reported(0); 3], vec![reported(15)]].concat());
         let (found, doubts) = judged(&rec);
         assert_eq!((found[0].count, found[0].total), (4, Duration::from_millis(65)));
         assert!(found.len() == 1 && doubts.is_empty());

@@ -156,9 +156,9 @@ mod tests {
     }
 
     #[test]
-    fn where_each_gap_is_told_there_is_no_doubt() {
-        let told: Vec<Gap> = kept().into_iter().map(|gap| Gap { stolen_ns: Some(0), ..gap }).collect();
-        assert_eq!(doubt(&host(60), &told), None);
+    fn where_each_gap_is_reported_there_is_no_doubt() {
+        let reported: Vec<Gap> = kept().into_iter().map(|gap| Gap { stolen_ns: Some(0), ..gap }).collect();
+        assert_eq!(doubt(&host(60), &reported), None);
         let robbed = Gap { stolen_ns: Some(18 * MS), ..kept().remove(0) };
         assert_eq!(own(&robbed).map(|gap| (gap.ns, gap.at_ns)), Some((2 * MS, 500 * MS)));
         assert_eq!(own(&Gap { stolen_ns: Some(25 * MS), ..kept().remove(0) }), None);

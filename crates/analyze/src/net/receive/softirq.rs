@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packets_time_and_the_split_are_told() {
+    fn a_packets_time_and_the_split_are_reported() {
         let all = receiving(&host("3e8 0 5\n").ev()).unwrap();
         assert_eq!((all[0].per_packet(), all[0].unseen), (Some(Duration::from_micros(41)), 0));
         let words = all[0].stops_words(Duration::from_secs(1));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_kernel_counted_is_told() {
+    fn what_only_the_kernel_counted_is_reported() {
         let all = receiving(&host("3e8 0 8\n").ev()).unwrap();
         assert_eq!((all[0].stops(), all[0].unseen), (8, 3));
         assert!(all[0].stops_words(Duration::from_secs(1)).ends_with(", 3 at a limit that was not seen"));

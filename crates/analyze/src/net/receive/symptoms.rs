@@ -69,8 +69,8 @@ impl Symptoms {
             (self.timeouts, times(self.timeouts, "senders timed out")),
             (self.pressure, times(self.pressure, "TCP met its memory limit")),
         ];
-        let told = parts.into_iter().filter(|(count, _)| *count > 0);
-        told.map(|(_, words)| words).collect::<Vec<_>>().join(", ")
+        let reported = parts.into_iter().filter(|(count, _)| *count > 0);
+        reported.map(|(_, words)| words).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use crate::evidence::fixture::Fixture;
 
     #[test]
-    fn rises_are_told_by_namespace_and_totals_are_not() {
+    fn rises_are_reported_by_namespace_and_totals_are_not() {
         let text =
             |prune, closed| format!("TcpExt: PruneCalled TCPToZeroWindowAdv\nTcpExt: {prune} {closed}\n");
         let host = Fixture::second()

@@ -54,7 +54,7 @@ fn host(groups: &[Drawn<'_>], hierarchy: u64) -> Recording {
     Recording { meta, snapshots, tables, ..Recording::default() }
 }
 
-fn told(groups: &[Drawn<'_>], hierarchy: u64) -> Vec<Finding> {
+fn reported(groups: &[Drawn<'_>], hierarchy: u64) -> Vec<Finding> {
     check(&Evidence::of(&host(groups, hierarchy))).unwrap()
 }
 
@@ -73,7 +73,7 @@ fn lifted(finding: &Finding) -> Vec<String> {
 }
 
 fn one(groups: &[Drawn<'_>], hierarchy: u64) -> (String, Vec<String>) {
-    let found = told(groups, hierarchy);
+    let found = reported(groups, hierarchy);
     assert_eq!((found.len(), found[0].kind), (1, Kind::Cause), "{found:?}");
     (found[0].victim.id.clone(), lifted(&found[0]))
 }
@@ -100,7 +100,7 @@ fn a_wider_one_must_change_if_it_gives_less_than_would_be_done() {
 fn siblings_lose_to_the_limit_above_them_together() {
     let groups = [("/a", Some(40), 0), ("/a/b", None, 20), ("/a/c", None, 20)];
     assert_eq!(one(&groups, 0), ("/a".to_owned(), vec!["/a".to_owned()]));
-    let lost = told(&groups, 0)[0].lost.unwrap().as_secs_f64();
+    let lost = reported(&groups, 0)[0].lost.unwrap().as_secs_f64();
     assert!((lost - 16.0).abs() < 0.01, "{lost}");
     let own = |limit| one(&[("/a", Some(40), 0), ("/a/b", Some(limit), 20), ("/a/c", Some(limit), 20)], 0);
     assert_eq!(own(40).1, ["/a", "/a/b", "/a/c"]);
@@ -109,7 +109,7 @@ fn siblings_lose_to_the_limit_above_them_together() {
 
 #[test]
 fn siblings_with_limits_of_their_own_lose_each_to_its_own() {
-    let found = told(&[("/a", Some(500), 0), ("/a/b", Some(20), 20), ("/a/c", Some(10), 10)], 0);
+    let found = reported(&[("/a", Some(500), 0), ("/a/b", Some(20), 20), ("/a/c", Some(10), 10)], 0);
     assert_eq!(found.iter().map(lifted).collect::<Vec<_>>(), [["/a/b"], ["/a/c"]]);
 }
 
@@ -123,7 +123,7 @@ fn on_v1_limits_above_hold_nobody() {
 /// Only the direction that was held is lifted.
 #[test]
 fn a_limit_on_writes_stays_where_reads_were_held() {
-    let found = told(&[("/a", Some(20), 20)], 0);
+    let found = reported(&[("/a", Some(20), 20)], 0);
     assert_eq!(
         found[0].fixes[0].command.as_deref(),
         Some("echo '254:0 rbps=max riops=max' > /sys/fs/cgroup/a/io.max")
@@ -133,7 +133,7 @@ fn a_limit_on_writes_stays_where_reads_were_held() {
 
 #[test]
 fn the_title_names_those_that_must_change_with_it() {
-    let found = told(&[("/a", Some(20), 0), ("/a/b", Some(20), 20)], 0);
+    let found = reported(&[("/a", Some(20), 0), ("/a/b", Some(20), 20)], 0);
     assert!(found[0].title.ends_with("; that of /a must change with it"), "{}", found[0].title);
 }
 
@@ -143,7 +143,7 @@ fn of_two_thousand_that_share_one_limit_a_title_names_three() {
     let mut groups = vec![("/a", Some(2000), 0)];
     // Each has a limit that would hold it next.
     groups.extend(paths.iter().map(|path| (path.as_str(), Some(2), 1)));
-    let found = told(&groups, 0);
+    let found = reported(&groups, 0);
     let first = found.iter().find(|f| f.victim.id == "/a").expect("the one above them all");
     assert!(
         first.title.ends_with(" and 1997 others must change with it") && first.title.len() < 200,

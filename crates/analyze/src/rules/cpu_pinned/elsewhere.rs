@@ -22,7 +22,7 @@ type Stretch = (u64, u64);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Part {
     pub least: f64,
-    pub told: f64,
+    pub reported: f64,
 }
 
 /// When CPUs were taken, and who waited when: several masks are asked about.
@@ -57,12 +57,12 @@ impl Elsewhere {
         members: &BTreeSet<usize>,
         idle: Duration,
     ) -> Part {
-        let told = self.told(world, members);
-        let least = if self.in_part { told.min(at_least(world, members, idle)) } else { told };
-        Part { least, told }
+        let reported = self.reported(world, members);
+        let least = if self.in_part { reported.min(at_least(world, members, idle)) } else { reported };
+        Part { least, reported }
     }
 
-    fn told(&mut self, world: &FairShareModel<'_>, members: &BTreeSet<usize>) -> f64 {
+    fn reported(&mut self, world: &FairShareModel<'_>, members: &BTreeSet<usize>) -> f64 {
         let Some(mask) = members.first().and_then(|at| world.allowed().number(*at)) else { return 1.0 };
         let Elsewhere { changes, seen, taken, waits, .. } = self;
         let taken = taken.entry(mask).or_insert_with(|| {
@@ -206,8 +206,8 @@ mod tests {
         host.0.meta.own_pids = own.to_vec();
         let world = FairShareModel::of(&host.ev()).unwrap();
         let part = Elsewhere::of(&host.ev()).part_with_room(&world, &BTreeSet::from([0]), Duration::ZERO);
-        assert_eq!(part.least, part.told, "nothing was let go");
-        part.told
+        assert_eq!(part.least, part.reported, "nothing was let go");
+        part.reported
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn four_that_poll_a_flag_lose_nothing_and_their_victim_does() {
 
 proptest! {
     #[test]
-    fn what_is_told_is_what_those_lost_who_work(spinners in 1u32..8, workers in 1u32..4, spun in 80u64..=100) {
+    fn what_is_reported_is_what_those_lost_who_work(spinners in 1u32..8, workers in 1u32..4, spun in 80u64..=100) {
         let found = one(&host(spinners, spun, workers));
         let got = 1.0 / f64::from(spinners + workers);
         // They have the idle CPU, and what they need of their own beside the spinners.

@@ -1,7 +1,7 @@
 //! Which of nested quotas must change? A pod and its container often have the same one: then lifting either alone gains
 //! nothing, and whose counter of throttled periods rises is an accident.
 //!
-//! Tasks below the same quotas are asked together, so that each loss is told once. Of the quotas above them all are lifted, and
+//! Tasks below the same quotas are asked together, so that each loss is reported once. Of the quotas above them all are lifted, and
 //! those are left out again without which as much is gained: what stays must change. Of that, the one whose lifting alone
 //! gains most binds first.
 

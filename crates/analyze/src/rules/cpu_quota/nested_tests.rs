@@ -106,7 +106,7 @@ fn recorded(groups: &[Drawn], tasks: &[usize], luck: u64, hierarchy: u64) -> Rec
     Recording { meta, tables, ..Recording::default() }
 }
 
-fn told(groups: &[Drawn], tasks: &[usize], luck: u64) -> Vec<Finding> {
+fn reported(groups: &[Drawn], tasks: &[usize], luck: u64) -> Vec<Finding> {
     check(&Evidence::of(&recorded(groups, tasks, luck, 0))).unwrap()
 }
 
@@ -130,7 +130,7 @@ fn lost(found: &[Finding]) -> f64 {
 fn of_two_that_are_alike_both_must_change() {
     let groups = [group(0, 20), group(0, 20)];
     for luck in 0..2 {
-        let found = told(&groups, &[1], luck);
+        let found = reported(&groups, &[1], luck);
         assert_eq!((found.len(), found[0].kind, found[0].victim.id.as_str()), (1, Kind::Cause, "/g0/g1"));
         assert!((lost(&found) - 2.4).abs() < 0.05, "{}", lost(&found));
         assert_eq!(named(&groups, &found), BTreeSet::from([0, 1]));
@@ -156,17 +156,17 @@ fn the_one_that_binds_is_the_victim() {
         (vec![group(0, 300), group(0, 20)], "/g0/g1", vec![1]),
         (vec![none, group(0, 40), group(1, 30), group(2, 30)], "/g0/g1/g2/g3", vec![1, 2, 3]),
     ] {
-        let found = told(&groups, &[groups.len() - 1], 1);
+        let found = reported(&groups, &[groups.len() - 1], 1);
         assert_eq!((found.len(), found[0].victim.id.as_str()), (1, binds), "{groups:?}");
         assert_eq!(named(&groups, &found), BTreeSet::from_iter(all), "{groups:?}");
     }
 }
 
-/// One has a quota of its own within the parent's, the other has not: each loses its own part, and is told once.
+/// One has a quota of its own within the parent's, the other has not: each loses its own part, and is reported once.
 #[test]
-fn siblings_that_share_the_parents_quota_are_told_apart() {
+fn siblings_that_share_the_parents_quota_are_reported_apart() {
     let groups = [group(0, 50), group(0, 10), Drawn { parent: 0, quota: None, burst: 0 }];
-    let found = told(&groups, &[1, 2], 0);
+    let found = reported(&groups, &[1, 2], 0);
     let victims: Vec<&str> = found.iter().map(|f| f.victim.id.as_str()).collect();
     assert_eq!(victims, ["/g0", "/g0/g1"]);
     assert!((lost(&found) - (3.0 - 0.3 + 3.0 - 1.2)).abs() < 0.1, "{}", lost(&found));
@@ -175,7 +175,7 @@ fn siblings_that_share_the_parents_quota_are_told_apart() {
 /// By weight the three of the parent would be due a whole CPU each, and the two of the child half of one.
 #[test]
 fn who_gets_less_than_his_weight_below_one_quota_has_lost_it() {
-    let found = told(&[group(0, 400), group(0, 400)], &[0, 0, 0, 1, 1], 0);
+    let found = reported(&[group(0, 400), group(0, 400)], &[0, 0, 0, 1, 1], 0);
     assert!((lost(&found) - 3.0).abs() < 0.1, "{}: {found:?}", lost(&found));
 }
 
@@ -185,7 +185,7 @@ fn who_gets_less_than_his_weight_below_one_quota_has_lost_it() {
 fn a_quota_that_binds_only_once_anothers_is_lifted_must_change_too() {
     let none = |parent| Drawn { parent, quota: None, burst: 0 };
     let groups = [group(0, 20), group(0, 400), none(1), none(0), group(1, 20)];
-    let found = told(&groups, &[4, 2, 1, 2, 1], 0);
+    let found = reported(&groups, &[4, 2, 1, 2, 1], 0);
     assert_eq!(named(&groups, &found), BTreeSet::from([0, 1, 4]));
 }
 
@@ -193,7 +193,7 @@ fn a_quota_that_binds_only_once_anothers_is_lifted_must_change_too() {
 #[test]
 fn a_quota_that_is_too_small_for_all_holds_back_those_too_whose_weight_would_do() {
     let groups = [group(0, 400), Drawn { parent: 0, quota: None, burst: 0 }, group(0, 20)];
-    let found = told(&groups, &[1, 1, 2, 1, 2], 0);
+    let found = reported(&groups, &[1, 1, 2, 1, 2], 0);
     assert_eq!(named(&groups, &found), BTreeSet::from([0, 2]));
 }
 
@@ -274,12 +274,12 @@ fn two_that_are_alike_share_out_their_counter() {
 
 #[test]
 fn is_quiet_where_all_are_ample() {
-    assert_eq!(told(&[group(0, 300), group(0, 200)], &[1, 1], 0), vec![]);
+    assert_eq!(reported(&[group(0, 300), group(0, 200)], &[1, 1], 0), vec![]);
 }
 
 proptest! {
     #[test]
-    fn what_is_lost_is_told_once_and_the_fixes_give_it_back(
+    fn what_is_lost_is_reported_once_and_the_fixes_give_it_back(
         drawn in prop::collection::vec((0usize..6, prop::option::weighted(0.7, prop::sample::select(vec![20u64, 20, 50, 80, 120, 400])), any::<bool>()), 1..6),
         tasks in prop::collection::vec(0usize..6, 1..7),
         luck in 0u64..9,
@@ -294,7 +294,7 @@ proptest! {
         let bites = |at: usize| way(&groups, at).iter().map(|g| out[*g]).sum::<u64>() * 20 >= PERIODS;
         let whole = PERIOD * PERIODS;
         let truth: f64 = tasks.iter().zip(&had).filter(|(g, _)| bites(**g)).map(|(_, had)| (whole - had) as f64 / 1000.0).sum();
-        let found = told(&groups, &tasks, luck);
+        let found = reported(&groups, &tasks, luck);
         prop_assert!((lost(&found) - truth).abs() <= 0.1 * truth + 0.06, "{} of {truth}: {groups:?} {tasks:?}", lost(&found));
         let lifted: Vec<Drawn> = named(&groups, &found).into_iter().fold(groups.clone(), |mut groups, at| {
             groups[at].quota = None;

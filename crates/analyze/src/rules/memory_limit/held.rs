@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    fn told(groups: &[(u64, Option<u64>, Option<u64>)], held_ms: u64) -> Vec<Finding> {
+    fn reported(groups: &[(u64, Option<u64>, Option<u64>)], held_ms: u64) -> Vec<Finding> {
         check(&Evidence::of(&host(groups, held_ms, 0))).unwrap()
     }
 
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn fires_where_a_group_is_above_its_high_limit() {
-        let found = told(&[(68, Some(64), Some(256))], 1500);
+        let found = reported(&[(68, Some(64), Some(256))], 1500);
         assert_eq!((found.len(), found[0].kind, found[0].victim.id.as_str()), (1, Kind::Cause, "/g0"));
         let lost = found[0].lost.unwrap().as_secs_f64();
         assert!((lost - 1.5).abs() < 0.05, "{lost}");
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn its_fix_raises_the_limit_above_what_is_used_and_keeps_it_below_memory_max() {
-        let of = |usage, high, limit| commands(&told(&[(usage, Some(high), limit)], 1500)[0]);
+        let of = |usage, high, limit| commands(&reported(&[(usage, Some(high), limit)], 1500)[0]);
         let [high, most] = ["high", "max"]
             .map(|name| move |mib: u64| format!("echo {} > /sys/fs/cgroup/g0/memory.{name}", mib * MIB));
         assert_eq!(of(400, 64, None), [high(500)]);
@@ -303,7 +303,7 @@ mod tests {
             ([(200, Some(64), None), (66, Some(64), None)], "/g0", 1),
             ([(66, Some(64), None), (200, Some(64), None)], "/g0/g1", 1),
         ] {
-            let found = told(&groups, 1500);
+            let found = reported(&groups, 1500);
             assert_eq!(found.len(), 1, "{groups:?}");
             let (id, fixes) = (found[0].victim.id.as_str(), found[0].fixes.len());
             assert!(fixes == 1 + with, "{groups:?}: {:?}", found[0].fixes);
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn cannot_tell_where_no_group_is_above_its_high_limit() {
         for groups in [&[(60, None, Some(256))][..], &[(5120, Some(10240), None), (1, Some(64), None)]] {
-            let found = told(groups, 1500);
+            let found = reported(groups, 1500);
             assert_eq!((found.len(), found[0].kind), (1, Kind::CannotTell), "{found:?}");
         }
         let mut unknown = host(&[(68, Some(64), None)], 1500, 0);
@@ -384,14 +384,14 @@ mod tests {
 
     #[test]
     fn pages_that_come_back_and_tasks_that_sleep_at_one_limit_are_one_finding() {
-        let held = told(&[(68, Some(64), None)], 1500).remove(0);
+        let held = reported(&[(68, Some(64), None)], 1500).remove(0);
         let mut pages = held.clone();
         assert!(is_same(&pages, &held));
         join(&mut pages, held.clone());
         assert_eq!(pages.lost, held.lost.map(|lost| lost * 2));
         assert!((pages.share.unwrap().ratio() - 1.0).abs() < 0.01, "{:?}", pages.share);
         assert_eq!(pages.chain.len(), 2);
-        let other = told(&[(68, Some(64), None), (200, Some(64), None)], 1500).remove(0);
+        let other = reported(&[(68, Some(64), None), (200, Some(64), None)], 1500).remove(0);
         assert!(!is_same(&other, &held));
     }
 }

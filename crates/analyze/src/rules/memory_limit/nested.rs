@@ -99,7 +99,7 @@ mod tests {
         groups[0].memory.as_mut().unwrap().usage = LIMIT;
         groups.push(pod);
         let found = check(&Evidence::of(&rec)).unwrap();
-        assert_eq!(found.len(), 1, "each loss is told once");
+        assert_eq!(found.len(), 1, "each loss is reported once");
         found[0].fixes.iter().filter_map(|fix| fix.command.as_deref().map(str::to_owned)).collect()
     }
 

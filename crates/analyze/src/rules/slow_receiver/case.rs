@@ -129,7 +129,7 @@ fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<slow
     let (seen, verdict) =
         below.iter().filter_map(measured).find_map(|seen| Some((seen, speeds.judge(&seen)?)))?;
     let why = reasons(ev, &seen, &verdict);
-    // The same slowness of other CPUs is one: it is told once, and lifted by one setting.
+    // The same slowness of other CPUs is one: it is reported once, and lifted by one setting.
     let alike = |other: &crate::cpu::speed::Measured| {
         let judged = speeds.judge(other).filter(|judged| judged.against == verdict.against)?;
         (reasons(ev, other, &judged).key() == why.key()).then_some((*other, judged))

@@ -1,4 +1,4 @@
-//! A thread that spins and fills its CPU is one finding: that it is full (`full-thread`) is told with that it spins.
+//! A thread that spins and fills its CPU is one finding: that it is full (`full-thread`) is reported with that it spins.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::rules::full_thread;
 const MOSTLY: f64 = 0.5;
 /// A thread that was on one CPU for less of its time was on several.
 const ON_ONE_CPU: f64 = 0.5;
-/// Threads of one process that are told.
+/// Threads of one process that are reported.
 const MOST: usize = 4;
 
-/// Full threads that all spin, and that nobody was seen to wait for, are told by the finding of their process that spins.
+/// Full threads that all spin, and that nobody was seen to wait for, are reported by the finding of their process that spins.
 pub(crate) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
-    let is_told = |rule: &str, kind: Option<Kind>| {
+    let is_reported = |rule: &str, kind: Option<Kind>| {
         findings.iter().any(|found| found.rule == rule && kind.is_none_or(|kind| found.kind == kind))
     };
-    if !is_told(RULE.id, None) || !is_told(full_thread::RULE.id, Some(Kind::Risk)) {
+    if !is_reported(RULE.id, None) || !is_reported(full_thread::RULE.id, Some(Kind::Risk)) {
         return;
     }
     let (Ok(full), Ok(spinners)) =
@@ -36,10 +36,11 @@ pub(crate) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     for threads in &full.processes {
         let Some(spinner) = spinners.iter().find(|spinner| all_spin(spinner, threads)) else { continue };
         let tgid = spinner.process.tgid.to_string();
-        let Some(told) = findings.iter().position(|found| is_of(found, full_thread::RULE.id, &tgid)) else {
+        let Some(reported) = findings.iter().position(|found| is_of(found, full_thread::RULE.id, &tgid))
+        else {
             continue;
         };
-        findings.remove(told);
+        findings.remove(reported);
         let of_spin = findings
             .iter_mut()
             .find(|found| found.rule == RULE.id && found.culprit.as_ref().is_some_and(|c| c.id == tgid));
@@ -50,7 +51,7 @@ pub(crate) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// It was told as nobody's loss: a measured one is a finding of its own.
+/// It was reported as nobody's loss: a measured one is a finding of its own.
 fn is_of(found: &Finding, rule: &str, tgid: &str) -> bool {
     found.rule == rule && found.kind == Kind::Risk && found.victim.id == tgid
 }

@@ -15,7 +15,7 @@ use crate::names;
 const WORTH_IT: f64 = 0.05;
 
 /// Who waited for the CPUs meanwhile, and what they would have had. Who may have waited for a quota as long as for all else is
-/// left out: that is told by its own rule, and what he waited for CPUs cannot be told apart.
+/// left out: that is reported by its own rule, and what he waited for CPUs cannot be told apart.
 pub(super) fn of(
     spinner: &Spinner<'_>,
     ev: &Evidence<'_>,

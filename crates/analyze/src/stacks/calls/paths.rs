@@ -35,9 +35,9 @@ pub(super) fn folded(path: &str) -> String {
     let parts: Vec<Cow<'_, str>> = path
         .split('/')
         .map(|part| {
-            let told = fold(above, part).map_or(Cow::Borrowed(part), Cow::Owned);
+            let reported = fold(above, part).map_or(Cow::Borrowed(part), Cow::Owned);
             above = part;
-            told
+            reported
         })
         .collect();
     parts.join("/")
@@ -76,7 +76,7 @@ fn without_ephemeral_port(address: &str) -> String {
     }
 }
 
-/// (directory, file) of a path whose directory may be told as a whole. The names below /proc, /sys and /dev mean
+/// (directory, file) of a path whose directory may be reported as a whole. The names below /proc, /sys and /dev mean
 /// something each, and are few once folded.
 pub(super) fn split(path: &str) -> Option<(&str, &str)> {
     let (dir, file) = path.rsplit_once('/')?;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_directories_are_told_as_a_whole() {
+    fn only_plain_directories_are_reported_as_a_whole() {
         assert_eq!(split("/var/spool/a"), Some(("/var/spool", "a")));
         assert_eq!(split("/a"), Some(("", "a")));
         assert_eq!(split("/system/a"), Some(("/system", "a")));

@@ -16,7 +16,7 @@ fn call(tgid: u32, syscall: u32, path: &str, count: u64, ns: u64) -> Call {
     }
 }
 
-fn told(rows: Vec<Call>) -> Vec<CallAccount> {
+fn reported(rows: Vec<Call>) -> Vec<CallAccount> {
     let mut recording = Recording::default();
     recording.tables.calls = Some(rows);
     calls(&recording)
@@ -27,27 +27,27 @@ fn files_of_all_cpus_are_one_row_with_the_sum() {
     let rows: Vec<_> = (0..8)
         .map(|cpu| call(1, 0, &format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"), 2, MS))
         .collect();
-    let told = told(rows);
-    assert_eq!(told.len(), 1);
-    assert_eq!(told[0].syscall, "read");
-    assert_eq!(told[0].path.as_deref(), Some("/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"));
-    assert_eq!((told[0].files, told[0].count, told[0].errors), (8, 16, 8));
-    assert_eq!((told[0].time, told[0].worst), (Duration::from_millis(8), Duration::from_millis(1)));
-    assert_eq!(told[0].running + told[0].sleeping, told[0].time);
+    let reported = reported(rows);
+    assert_eq!(reported.len(), 1);
+    assert_eq!(reported[0].syscall, "read");
+    assert_eq!(reported[0].path.as_deref(), Some("/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq"));
+    assert_eq!((reported[0].files, reported[0].count, reported[0].errors), (8, 16, 8));
+    assert_eq!((reported[0].time, reported[0].worst), (Duration::from_millis(8), Duration::from_millis(1)));
+    assert_eq!(reported[0].running + reported[0].sleeping, reported[0].time);
 }
 
 #[test]
-fn the_costliest_comes_first_and_calls_without_a_file_are_told() {
-    let told = told(vec![
+fn the_costliest_comes_first_and_calls_without_a_file_are_reported() {
+    let reported = reported(vec![
         call(1, 0, "/a", 1, MS),
         call(1, 202, "", 1, 9 * MS),
         call(2, 0, "/a", 1, MS),
         call(1, 999, "/a", 1, 0),
     ]);
     let rows: Vec<_> =
-        told.iter().map(|row| (row.syscall.as_str(), row.path.as_deref(), row.files)).collect();
+        reported.iter().map(|row| (row.syscall.as_str(), row.path.as_deref(), row.files)).collect();
     assert_eq!(rows, [("futex", None, 0), ("read", Some("/a"), 1), ("syscall 999", Some("/a"), 1)]);
-    assert_eq!(told[1].count, 2, "of all processes");
+    assert_eq!(reported[1].count, 2, "of all processes");
 }
 
 #[test]
@@ -56,11 +56,11 @@ fn a_crowded_directory_becomes_one_row_and_an_ordinary_one_does_not() {
     let files = |n: usize, call_nr| {
         (0..n).map(move |i| call(1, call_nr, &format!("/var/spool/m{i}"), 1, MS)).collect::<Vec<_>>()
     };
-    let of_crowd = told([files(crowd, 0), files(3, 1)].concat());
+    let of_crowd = reported([files(crowd, 0), files(3, 1)].concat());
     assert_eq!(of_crowd[0].path, Some(format!("/var/spool/* ({crowd} files)")));
     assert_eq!(of_crowd[0].files, crowd as u64);
     assert_eq!(of_crowd.len(), 4, "three files were written");
-    assert_eq!(told(files(FILES_OF_A_DIRECTORY, 0)).len(), FILES_OF_A_DIRECTORY);
+    assert_eq!(reported(files(FILES_OF_A_DIRECTORY, 0)).len(), FILES_OF_A_DIRECTORY);
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn slow_calls_keep_their_path_and_say_where_their_time_went() {
         ..SlowCall::default()
     };
     recording.tables.slow_calls = Some(vec![slow(MS, "/proc/1/stat"), slow(3 * MS, "/proc/2/stat")]);
-    let told = slow_calls(&recording);
-    assert_eq!(told[0].path.as_deref(), Some("/proc/2/stat"));
-    assert_eq!(told[0].split.len(), 1);
+    let reported = slow_calls(&recording);
+    assert_eq!(reported[0].path.as_deref(), Some("/proc/2/stat"));
+    assert_eq!(reported[0].split.len(), 1);
     assert_eq!(
-        (told[0].split[0].state, told[0].split[0].share),
+        (reported[0].split[0].state, reported[0].split[0].share),
         (TaskState::Uninterruptible, Some(Share::of(1.0, 1.0)))
     );
 }
@@ -86,7 +86,9 @@ fn slow_calls_keep_their_path_and_say_where_their_time_went() {
 fn nothing_recorded_is_no_rows_and_impossible_numbers_are_no_panic() {
     assert_eq!(calls(&Recording::default()), []);
     assert_eq!(slow_calls(&Recording::default()), []);
-    let huge =
-        told(vec![call(1, u32::MAX, "/x", u64::MAX, u64::MAX), call(1, u32::MAX, "/x", u64::MAX, u64::MAX)]);
+    let huge = reported(vec![
+        call(1, u32::MAX, "/x", u64::MAX, u64::MAX),
+        call(1, u32::MAX, "/x", u64::MAX, u64::MAX),
+    ]);
     assert_eq!(huge[0].count, u64::MAX);
 }

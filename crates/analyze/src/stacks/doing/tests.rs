@@ -18,13 +18,13 @@ fn did(kernel: &[&str], user: &[&str]) -> (&'static str, String) {
 }
 
 #[test]
-fn user_code_is_told_by_its_innermost_named_function() {
+fn user_code_is_reported_by_its_innermost_named_function() {
     assert_eq!(did(&[], &["[unknown]", "main::work", "main"]), ("user", "user code (main::work)".to_owned()));
     assert_eq!(did(&[], &[]), ("user", "user code".to_owned()));
 }
 
 #[test]
-fn kernel_code_is_told_by_the_function_at_work_and_whom_it_works_for() {
+fn kernel_code_is_reported_by_the_function_at_work_and_whom_it_works_for() {
     let walk = [
         "_raw_spin_unlock_irq",
         "css_rstat_flush",
@@ -88,8 +88,8 @@ fn spinning_in_the_kernel_is_no_work() {
 fn the_largest_comes_first_and_other_threads_do_not_count() {
     let samples = [sample(7, 1, &["a"], &[]), sample(7, 3, &[], &["f"]), sample(8, 9, &["b"], &[])];
     let did = OnCpu::of(&samples).did(7);
-    let told: Vec<_> = did.iter().map(|(doing, part)| (doing.0.to_string(), *part)).collect();
-    assert_eq!(told, [("user code (f)".to_owned(), 0.75), ("a (kernel)".to_owned(), 0.25)]);
+    let reported: Vec<_> = did.iter().map(|(doing, part)| (doing.0.to_string(), *part)).collect();
+    assert_eq!(reported, [("user code (f)".to_owned(), 0.75), ("a (kernel)".to_owned(), 0.25)]);
     assert_eq!(OnCpu::of(&samples).did(9), []);
     assert_eq!(OnCpu::of(&samples).did_below(8, "b").len(), 1);
     assert_eq!(OnCpu::of(&samples).did_below(8, "a").len(), 0);

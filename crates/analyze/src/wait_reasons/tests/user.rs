@@ -39,11 +39,11 @@ fn user_functions_say_more_than_the_word() {
     let mut rwlock = called(202, [0, 0x189, 2, 0], "futex_do_wait do_futex");
     rwlock.1[0].user =
         vec!["__futex_abstimed_wait_common".into(), "pthread_rwlock_wrlock@@GLIBC_2.34".into()];
-    assert_eq!(told(&rwlock).class, Held);
+    assert_eq!(reported(&rwlock).class, Held);
     let mut condvar = called(202, [0, 0x89, 2, 0], "futex_do_wait do_futex");
     condvar.1[0].user =
         vec!["syscall".into(), "std::sys::sync::condvar::futex::Condvar::wait_optional_timeout".into()];
-    assert_eq!(told(&condvar).class, Handed);
+    assert_eq!(reported(&condvar).class, Handed);
 }
 
 #[test]
@@ -76,38 +76,38 @@ fn a_timeout_is_a_wish_only_if_a_timer_ended_it() {
             Context::Hardirq,
             "try_to_wake_up hrtimer_wakeup __hrtimer_run_queues hrtimer_interrupt",
         );
-        assert_eq!(told(&by_timer).class, Voluntary, "{nr}");
+        assert_eq!(reported(&by_timer).class, Voluntary, "{nr}");
         let mut by_device = called(nr, args, text);
         woken_by(&mut by_device, Context::Hardirq, "try_to_wake_up __wake_up vfio_msihandler");
-        assert_eq!(told(&by_device).class, Handed, "{nr}");
+        assert_eq!(reported(&by_device).class, Handed, "{nr}");
         let mut by_task = called(nr, args, text);
         woken_by(&mut by_task, Context::Task, "");
-        assert_eq!(told(&by_task).class, Handed, "{nr}");
+        assert_eq!(reported(&by_task).class, Handed, "{nr}");
         let mut untold = called(nr, args, text);
         woken_by(&mut untold, Context::Hardirq, "");
-        assert_eq!(told(&untold).class, Voluntary, "{nr}: hard interrupts are timers, as a rule");
+        assert_eq!(reported(&untold).class, Voluntary, "{nr}: hard interrupts are timers, as a rule");
     }
     let mut forever = called(232, [3, 0, 1, 0xffff_ffff], "ep_poll do_epoll_wait");
     woken_by(&mut forever, Context::Hardirq, "");
-    assert_eq!(told(&forever).class, Handed);
+    assert_eq!(reported(&forever).class, Handed);
 }
 
 #[test]
 fn a_socket_with_a_peer_is_the_peers_and_one_without_is_anybodys() {
     let mut wait =
         called(0, [4, 0, 0, 0], "wait_woken sk_wait_data tcp_recvmsg_locked tcp_recvmsg sock_recvmsg");
-    assert_eq!(told(&wait).class, Handed);
+    assert_eq!(reported(&wait).class, Handed);
     let peer = Some("10.0.0.1:5432".to_owned());
     wait.0.target = Some(Target { fd: 4, kind: "socket".into(), peer, ..Target::default() });
-    let peer = told(&wait);
+    let peer = reported(&wait);
     let said = (peer.reason.word(), peer.detail.to_string(), peer.class);
     assert_eq!(said, ("socket", "data from 10.0.0.1:5432".to_owned(), Peer));
     let mut full = called(1, [4, 0, 0, 0], "wait_woken sk_stream_wait_memory tcp_sendmsg_locked tcp_sendmsg");
-    assert_eq!(told(&full).detail.to_string(), "its peer to take data");
+    assert_eq!(reported(&full).detail.to_string(), "its peer to take data");
     full.0.target = wait.0.target.clone();
-    assert_eq!(told(&full).detail.to_string(), "10.0.0.1:5432 to take data");
+    assert_eq!(reported(&full).detail.to_string(), "10.0.0.1:5432 to take data");
     let mut connect =
         called(42, [4, 0, 0, 0], "wait_woken __inet_stream_connect inet_stream_connect __sys_connect");
     connect.0.target = wait.0.target;
-    assert_eq!(told(&connect).detail.to_string(), "10.0.0.1:5432 to accept a connection");
+    assert_eq!(reported(&connect).detail.to_string(), "10.0.0.1:5432 to accept a connection");
 }

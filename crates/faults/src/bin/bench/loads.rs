@@ -53,7 +53,7 @@ pub fn be(name: &str, size: u64) -> io::Result<()> {
 }
 
 /// What a load told in its output.
-pub fn told(output: &str) -> Option<f64> {
+pub fn reported(output: &str) -> Option<f64> {
     output.lines().find_map(|line| line.strip_prefix(TOLD)?.trim().parse().ok())
 }
 
@@ -162,10 +162,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_load_told_is_found_among_other_output() {
-        assert_eq!(told("x\ncpu seconds: 1.25\n{\"schema\": 0}\n"), Some(1.25));
-        assert_eq!(told("cpu seconds: \n"), None);
-        assert_eq!(told(""), None);
+    fn what_a_load_reported_is_found_among_other_output() {
+        assert_eq!(reported("x\ncpu seconds: 1.25\n{\"schema\": 0}\n"), Some(1.25));
+        assert_eq!(reported("cpu seconds: \n"), None);
+        assert_eq!(reported(""), None);
     }
 
     #[test]

@@ -50,8 +50,8 @@ pub fn with(tool: &Tool, program: &std::path::Path, load: &Load, size: u64) -> i
         Started::Beside(looks) => {
             let session = Session::start(program, tool.args, looks)?;
             let took = alone(load, size);
-            let told = session.stop()?;
-            Ok(Took { tool: own_cost(&told), ..took? })
+            let reported = session.stop()?;
+            Ok(Took { tool: own_cost(&reported), ..took? })
         }
         Started::Before => {
             let output = scratch()?;
@@ -60,23 +60,23 @@ pub fn with(tool: &Tool, program: &std::path::Path, load: &Load, size: u64) -> i
             command.args(["--be", load.name, &size.to_string()]);
             command.stdout(output.try_clone()?).stderr(Stdio::null());
             let status = tied(&mut command).status()?;
-            let told = text(&output)?;
-            Ok(Took { tool: own_cost(&told), ..took(tool.name, status, &told)? })
+            let reported = text(&output)?;
+            Ok(Took { tool: own_cost(&reported), ..took(tool.name, status, &reported)? })
         }
     }
 }
 
-fn took(who: &str, status: ExitStatus, told: &str) -> io::Result<Took> {
-    match loads::told(told) {
+fn took(who: &str, status: ExitStatus, reported: &str) -> io::Result<Took> {
+    match loads::reported(reported) {
         Some(load) if status.success() => Ok(Took { load, tool: None }),
         _ => Err(io::Error::other(format!("{who} ended with {status}, and the load told no time"))),
     }
 }
 
-fn own_cost(told: &str) -> Option<OwnCost> {
+fn own_cost(reported: &str) -> Option<OwnCost> {
     // After the output of the load, if the tool started it.
-    let from = told.rfind("{\"schema\"").or_else(|| told.find('{'))?;
-    let document: Value = serde_json::from_str(told.get(from..)?.trim()).ok()?;
+    let from = reported.rfind("{\"schema\"").or_else(|| reported.find('{'))?;
+    let document: Value = serde_json::from_str(reported.get(from..)?.trim()).ok()?;
     let cost = document.get("own_cost")?;
     Some(OwnCost { cpu: cost.get("cpu_s")?.as_f64()?, bpf: cost.get("bpf_s").and_then(Value::as_f64) })
 }

@@ -32,10 +32,10 @@ const MOST_BYTES: usize = 24 << 20;
 // SAFETY: generated from the C struct; integers and bytes only.
 unsafe impl plain::Plain for call_name {}
 
-/// All names that were told.
+/// All names that were reported.
 #[derive(Default)]
 pub struct Names {
-    told: HashMap<u32, (call_name, Vec<u8>)>,
+    reported: HashMap<u32, (call_name, Vec<u8>)>,
     bytes: usize,
 }
 
@@ -48,7 +48,7 @@ impl Names {
         let (head, text) = record.split_at(size_of::<call_name>());
         let name: call_name = value(head);
         self.bytes += record.len();
-        self.told.insert(name.id, (name, text.to_vec()));
+        self.reported.insert(name.id, (name, text.to_vec()));
         true
     }
 
@@ -57,7 +57,7 @@ impl Names {
         if id == NO_NAME {
             return None;
         }
-        let Some((name, text)) = self.told.get(&id) else { return Some(OTHER_FILES.to_owned()) };
+        let Some((name, text)) = self.reported.get(&id) else { return Some(OTHER_FILES.to_owned()) };
         Some(match name.kind {
             kind::WALK => walked(name, text),
             kind::STRING => self.written(name, text),
@@ -73,7 +73,7 @@ impl Names {
     /// As the caller wrote it, below the folder that it begins in.
     fn written(&self, name: &call_name, text: &[u8]) -> String {
         let text = String::from_utf8_lossy(text);
-        let base = self.told.get(&name.base).filter(|(base, _)| base.kind == kind::WALK);
+        let base = self.reported.get(&name.base).filter(|(base, _)| base.kind == kind::WALK);
         let Some((base, parts)) = base.filter(|_| !text.starts_with('/')) else { return text.into_owned() };
         let mut path = walked(base, parts);
         for part in text.split('/').filter(|part| !part.is_empty() && *part != ".") {
@@ -127,7 +127,7 @@ fn unix(path: &[u8]) -> String {
 
 fn anonymous(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned();
-    // "[eventpoll]" and "memfd:name" are names; what has none is told by its file system: "pidfs".
+    // "[eventpoll]" and "memfd:name" are names; what has none is reported by its file system: "pidfs".
     if text.starts_with('[') || text.contains(':') { text } else { format!("[{text}]") }
 }
 

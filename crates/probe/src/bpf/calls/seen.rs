@@ -85,7 +85,7 @@ pub struct Slowest {
 }
 
 impl Slowest {
-    /// Twice as many as are told: when they are there, the faster half goes.
+    /// Twice as many as are reported: when they are there, the faster half goes.
     const MOST: usize = 20_000;
 
     /// One more.

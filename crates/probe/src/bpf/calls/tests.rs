@@ -26,7 +26,7 @@ fn tid() -> u32 {
 
 /// Run `work` on a thread that `calls` follows; its id, and what `work` returned.
 fn followed<T: Send>(calls: &Calls<'_>, work: impl FnOnce() -> T + Send) -> (u32, T) {
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     let (go, wait) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -34,7 +34,7 @@ fn followed<T: Send>(calls: &Calls<'_>, work: impl FnOnce() -> T + Send) -> (u32
             wait.recv().unwrap();
             work()
         });
-        let pid = told.recv().unwrap();
+        let pid = reported.recv().unwrap();
         calls.follow(pid).unwrap();
         go.send(()).unwrap();
         (pid, thread.join().unwrap())
@@ -227,7 +227,7 @@ fn root_times_are_those_of_the_callers_clock() {
 }
 
 #[test]
-fn root_slow_calls_are_told_once_and_open_ones_too() {
+fn root_slow_calls_are_reported_once_and_open_ones_too() {
     let mut slot = MaybeUninit::uninit();
     let calls = Calls::start(&mut slot, None, Some(Duration::from_millis(20)), true).unwrap();
     let (begun, seen_begin) = mpsc::channel();
@@ -271,7 +271,7 @@ fn root_a_call_that_begins_during_the_closing_walk_has_no_length() {
     let mut slot = MaybeUninit::uninit();
     let mut calls = started(&mut slot, None);
     let done = std::sync::atomic::AtomicBool::new(false);
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
             tell.send(tid()).unwrap();
@@ -279,7 +279,7 @@ fn root_a_call_that_begins_during_the_closing_walk_has_no_length() {
                 thread::yield_now();
             }
         });
-        let pid = told.recv().unwrap();
+        let pid = reported.recv().unwrap();
         calls.follow(pid).unwrap();
         let began = host::monotonic_ns();
         let mut open = Vec::new();
@@ -352,7 +352,7 @@ fn root_one_task_may_touch_more_files_than_there_are_entries() {
     let home = tempfile::tempdir().unwrap();
     let mut slot = MaybeUninit::uninit();
     let mut calls = Calls::load(&mut slot, None, None, false, SPARE + 600).unwrap();
-    let (tell, told) = mpsc::channel::<u32>();
+    let (tell, reported) = mpsc::channel::<u32>();
     let (go, wait) = mpsc::channel::<u32>();
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -368,10 +368,10 @@ fn root_one_task_may_touch_more_files_than_there_are_entries() {
                 tell.send(0).unwrap();
             }
         });
-        calls.follow(told.recv().unwrap()).unwrap();
+        calls.follow(reported.recv().unwrap()).unwrap();
         for round in 0..30 {
             go.send(round).unwrap();
-            told.recv().unwrap();
+            reported.recv().unwrap();
             calls.poll().unwrap();
             calls.poll().unwrap();
         }

@@ -65,7 +65,7 @@ impl Queues {
     }
 
     fn note(&mut self, mut found: Vec<napi_socket>) {
-        // A socket that several processes hold is told as its oldest one's.
+        // A socket that several processes hold is reported as its oldest one's.
         found.sort_by_key(|s| (s.sk, s.tgid));
         found.dedup_by_key(|s| s.sk);
         for s in found {
@@ -144,7 +144,7 @@ mod tests {
         napi_socket { sk, tgid, used, drops, held, room: 1000, tcp: 1, local_port: 80, ..Default::default() }
     }
 
-    fn told(looks: &[&[napi_socket]]) -> Vec<table::Socket> {
+    fn reported(looks: &[&[napi_socket]]) -> Vec<table::Socket> {
         let mut queues = Queues::default();
         for look in looks {
             queues.looks += 1;
@@ -154,34 +154,34 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_the_window_is_not_told() {
-        assert!(told(&[&[socket(1, 7, 0, 5, 100)], &[socket(1, 7, 0, 5, 100)]]).is_empty());
-        let rows = told(&[&[socket(1, 7, 0, 5, 100)], &[socket(1, 7, 0, 8, 130)]]);
+    fn what_was_counted_before_the_window_is_not_reported() {
+        assert!(reported(&[&[socket(1, 7, 0, 5, 100)], &[socket(1, 7, 0, 5, 100)]]).is_empty());
+        let rows = reported(&[&[socket(1, 7, 0, 5, 100)], &[socket(1, 7, 0, 8, 130)]]);
         assert_eq!((rows[0].drops, rows[0].held_ns), (3, 120_000_000));
     }
 
     #[test]
     fn a_socket_that_had_nothing_to_tell_at_first_counts_from_zero() {
-        let rows = told(&[&[], &[socket(1, 7, 0, 2, 10)]]);
+        let rows = reported(&[&[], &[socket(1, 7, 0, 2, 10)]]);
         assert_eq!((rows[0].drops, rows[0].held_ns, rows[0].looks), (2, 40_000_000, 2));
     }
 
     #[test]
     fn a_full_queue_and_a_closed_window_are_counted_by_looks() {
         let open = napi_socket { window: 500, ..socket(1, 7, 499, 0, 0) };
-        let rows = told(&[&[socket(1, 7, 700, 0, 0)], &[open], &[socket(1, 7, 500, 0, 0)]]);
+        let rows = reported(&[&[socket(1, 7, 700, 0, 0)], &[open], &[socket(1, 7, 500, 0, 0)]]);
         assert_eq!((rows[0].full, rows[0].closed, rows[0].looks, rows[0].used_bytes), (2, 2, 3, 700));
     }
 
     #[test]
-    fn a_shared_socket_is_told_once_as_its_oldest_process() {
-        let rows = told(&[&[socket(1, 9, 700, 0, 0), socket(1, 7, 700, 0, 0)]]);
+    fn a_shared_socket_is_reported_once_as_its_oldest_process() {
+        let rows = reported(&[&[socket(1, 9, 700, 0, 0), socket(1, 7, 700, 0, 0)]]);
         assert_eq!((rows.len(), rows[0].tgid), (1, 7));
     }
 
     #[test]
     fn waits_never_exceed_the_window_and_garbage_does_not_panic() {
-        let rows = told(&[&[], &[socket(1, 7, u32::MAX, u32::MAX, u32::MAX)]]);
+        let rows = reported(&[&[], &[socket(1, 7, u32::MAX, u32::MAX, u32::MAX)]]);
         assert_eq!(rows[0].held_ns, 1_000_000_000);
     }
 }

@@ -1,5 +1,5 @@
-//! Samples that were taken out of the kernel's tables, kept small: who runs through much code is told without his rarest
-//! stacks, and nobody is told as less than he was met.
+//! Samples that were taken out of the kernel's tables, kept small: who runs through much code is reported without his rarest
+//! stacks, and nobody is reported as less than he was met.
 
 use std::collections::HashMap;
 

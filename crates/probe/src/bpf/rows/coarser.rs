@@ -1,4 +1,4 @@
-//! Fewer rows that tell the same time: lives that have ended and were short are told by their sums alone, and so are the
+//! Fewer rows that tell the same time: lives that have ended and were short are reported by their sums alone, and so are the
 //! shortest waits of the others.
 
 use std::collections::HashMap;
@@ -122,7 +122,7 @@ impl Rows {
         *weights.select_nth_unstable(over - 1).1
     }
 
-    /// Whether a row's wait is told by one like it that stays; `next` is the place of the next one that stays.
+    /// Whether a row's wait is reported by one like it that stays; `next` is the place of the next one that stays.
     fn is_stood_for(&mut self, row: &SpanRow, standing: &mut Standing, next: usize) -> bool {
         let waited = row.span.woken.saturating_sub(row.span.at);
         if row.span.state as usize <= READY || waited == 0 {

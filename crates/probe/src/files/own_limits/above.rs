@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_not_told_as_none() {
+    fn what_the_kernel_does_not_tell_is_not_reported_as_none() {
         let broken = || Err(Missing::broken("it", "why"));
         let found = limits(Ok(None), true).with_what_is_above(SHOWN, broken);
         assert!(

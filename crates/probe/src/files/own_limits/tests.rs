@@ -85,7 +85,7 @@ fn without_limits_there_are_none() {
 }
 
 #[test]
-fn garbage_is_not_told_as_none_and_hides_no_other_limit() {
+fn garbage_is_not_reported_as_none_and_hides_no_other_limit() {
     for (max, cpu) in
         [("", ""), ("fifty\n", "10000\n"), ("-3\n", "0 100000\n"), ("99999999999999999999\n", "x y\n")]
     {
@@ -106,7 +106,7 @@ fn a_file_that_cannot_be_read_is_neither_no_limit_nor_no_use() {
     let unclear = |files: &[(&str, &str)]| matches!(limits(files).memory, Err(Missing::Unclear { .. }));
     assert!(unclear(&v2("max\n", "garbage\n", "max 1\n")), "memory.high may hold us");
     let found = limits(&v2("52428800\n", "garbage\n", "max 1\n"));
-    assert_eq!(found.memory.unwrap().unwrap().limit, 50 * MIB, "one that is known is told");
+    assert_eq!(found.memory.unwrap().unwrap().limit, 50 * MIB, "one that is known is reported");
     let found = limits(&v2("garbage\n", "20971520\n", "max 1\n"));
     assert_eq!(found.memory.unwrap().unwrap().limit, 20 * MIB);
     let mut files = v2("52428800\n", "max\n", "max 1\n");

@@ -1,4 +1,4 @@
-//! An actor's own side: what it is told, and what it writes down.
+//! An actor's own side: what it is reported, and what it writes down.
 
 use std::io;
 use std::sync::atomic::Ordering;

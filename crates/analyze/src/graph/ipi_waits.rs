@@ -16,7 +16,7 @@ use crate::stacks::doing::asks_cpus;
 type Of = (u32, Option<u32>);
 
 /// Late answers of CPUs, by the thread that waited for them.
-pub(super) struct Asked<'r> {
+pub(super) struct IpiWaits<'r> {
     reasons: Reasons<'r>,
     /// Time, number, the longest and the function that most of it was for.
     by_pid: Table<u32, BTreeMap<Of, Late<'r>>>,
@@ -32,7 +32,7 @@ struct Late<'r> {
     function: (u64, &'r str),
 }
 
-impl<'r> Asked<'r> {
+impl<'r> IpiWaits<'r> {
     /// Of this recording.
     pub fn of(rec: &'r Recording) -> Self {
         let mut by_pid: Table<u32, BTreeMap<Of, Late<'r>>> = Table::default();
@@ -50,14 +50,14 @@ impl<'r> Asked<'r> {
                 *ns = ns.saturating_add(sample.ns);
             }
         }
-        Asked { reasons: Reasons::of(rec), by_pid, spun }
+        IpiWaits { reasons: Reasons::of(rec), by_pid, spun }
     }
 
     /// `ns` of thread `pid` that it spun, by CPU: parts that add up to it. Nothing: no CPU was seen to be late to it.
     pub fn parts(&self, graph: &Graph<'_>, pid: u32, ns: u64) -> Vec<Node> {
         let Some(late) = self.by_pid.get(&pid) else { return Vec::new() };
-        let told = late.values().fold(0u64, |sum, late| sum.saturating_add(late.ns));
-        let in_time = self.spun.get(&pid).copied().unwrap_or(0).saturating_sub(told);
+        let reported = late.values().fold(0u64, |sum, late| sum.saturating_add(late.ns));
+        let in_time = self.spun.get(&pid).copied().unwrap_or(0).saturating_sub(reported);
         let mut weights: Vec<u64> = late.values().map(|late| late.ns).collect();
         weights.push(in_time);
         let parts = split_many(ns, &weights);

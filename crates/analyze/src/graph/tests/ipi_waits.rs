@@ -50,9 +50,9 @@ fn spinning_leads_to_the_cpus_that_came_late() {
     let account = wall::account(&host.graph()).unwrap();
     let spun = account.parts.iter().find(|part| part.reason == Reason::Spinning).unwrap();
     let ms = |part: &Part| format!("{}, {}", said(part), part.time.as_millis());
-    let told: Vec<String> = spun.parts.iter().map(ms).collect();
+    let reported: Vec<String> = spun.parts.iter().map(ms).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "CPU 3, which wakes slowly from idle state number 2, to run aperfmperf_snapshot_khz, 45",
             "CPUs that came within half a millisecond, 20",
