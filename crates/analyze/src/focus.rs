@@ -84,9 +84,7 @@ impl Focus {
 /// The subject, its tasks, and the cgroups that hold it.
 struct Circle {
     name: String,
-    /// Its threads.
     threads: BTreeSet<u32>,
-    /// Their processes.
     processes: BTreeSet<u32>,
     /// Paths of its cgroups, of those below and of those above.
     paths: BTreeSet<String>,

@@ -34,7 +34,6 @@ impl BuildHasher for Seed {
     }
 }
 
-/// The state.
 #[derive(Debug)]
 pub struct Folded(u64);
 

@@ -242,7 +242,7 @@ fn what_other_cgroups_wrote_to_that_disk_counts_though_nobody_saw_them() {
     assert_eq!(found[0].culprit.as_ref().unwrap().name, "backup.service");
 }
 
-/// Its number is another task's now, or the child is one of many that are reported together: whose work it was cannot be reported.
+/// Its number is another task's now, or the child is one of many that are reported together: whose work it was cannot be known.
 #[test]
 fn an_id_that_was_two_tasks_says_nothing_of_whose_child_it_was() {
     let why = |rec: &Recording| {

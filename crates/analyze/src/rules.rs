@@ -71,7 +71,6 @@ const NOTHING: Shows = |_, _| false;
 
 /// What a rule rules out.
 pub struct Innocent {
-    /// The rule.
     pub rule: &'static Rule,
     /// In words.
     pub ruled_out: RuledOut,

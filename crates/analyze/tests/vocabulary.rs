@@ -117,3 +117,85 @@ fn the_check_knows_a_sentence_when_it_sees_one() {
     assert!(!is_words("mutex_lock") && !is_words("block-io") && !is_words("{comm} ({pid})"));
     assert!(SILENT.iter().chain(TYPED).all(|folder| !sources(folder).is_empty()));
 }
+
+/// Words that were ours alone, where Linux, perf, bpftrace, systemd or Kubernetes have one: (pattern, today's word). A pattern
+/// is a word or words, as they stand between other characters.
+const RETIRED: &[(&str, &str)] = &[
+    ("zombie-cgroup", "dying cgroups"),
+    ("zombie_cgroup", "dying cgroups"),
+    ("late-cpu", "wake-up latency"),
+    ("late_cpu", "wake-up latency"),
+    ("lateness", "IRQ latency"),
+    ("rung", "capability, link of a lock chain"),
+    ("rungs", "capabilities, links of a lock chain"),
+    ("wanted to go on and could not", "runnable or blocked, off CPU"),
+    ("would come back", "reclaimable"),
+    ("sent again", "retransmitted"),
+    ("want of memory", "memory pressure"),
+    ("run out of tasks", "PID limit"),
+    ("\"not seen: {}", "Not collected:"),
+    ("gap_s", "off_cpu_s"),
+    ("Frame", "FileSnapshot"),
+    ("stands_ns", "sampled_wait_ns"),
+    ("crate::kinds", "wait reasons"),
+    ("Mix", "StateTimes"),
+    ("owe", "accumulate"),
+    ("World", "FairShareModel, CpuSpeeds"),
+    ("Absorbed", "Slack"),
+    ("Reign", "HoldInterval"),
+    ("Audience", "Observer"),
+    ("errand", "child protocol"),
+    ("Telling", "OutputArgs"),
+    ("BesideArg", "BaselineArgs"),
+    ("Keeping", "SaveArgs"),
+    ("Assembly", "Loader"),
+    ("Ladder", "LockChain"),
+    ("ladder", "lock chain"),
+    ("Foot", "Leaf"),
+    ("Scene", "Scenario"),
+    ("decoy", "false-positive control"),
+    ("wait_us", "a name that says its unit"),
+];
+/// May stand all the same, with the reason.
+const DEFENDED: &[(&str, &str)] = &[("stands_ns", "read from recordings of before")];
+
+#[test]
+fn retired_words_do_not_come_back() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut todo: Vec<PathBuf> =
+        ["crates", "lab", "docs", "README.md", "ARCHITECTURE.md"].map(|at| root.join(at)).into();
+    let (mut read, mut found) = (0, Vec::new());
+    while let Some(path) = todo.pop() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            let is_text_of_ours = !matches!(name.as_str(), "host" | "captures" | "target");
+            let inside = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+            todo.extend(inside.filter(|_| is_text_of_ours));
+            continue;
+        }
+        let is_ours = [".rs", ".c", ".h", ".md", ".toml", ".txt"].iter().any(|end| name.ends_with(end));
+        if !is_ours || name == "vocabulary.rs" || name.contains("vmlinux") {
+            continue;
+        }
+        read += 1;
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        for (number, line) in (1..).zip(text.lines()) {
+            let words = RETIRED.iter().filter(|(word, _)| stands_in(line, word));
+            let bad = words.filter(|(word, _)| !DEFENDED.iter().any(|(defended, _)| defended == word));
+            found.extend(
+                bad.map(|(word, today)| format!("{}:{number}: \"{word}\" is {today}", path.display())),
+            );
+        }
+    }
+    assert!(read > 500, "{read} files are not the project");
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Whether `word` stands in `line` as a word of its own.
+fn stands_in(line: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
+        !before.is_some_and(is_part) && !(after.is_some_and(is_part) && word.ends_with(is_part))
+    })
+}

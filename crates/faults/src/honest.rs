@@ -36,7 +36,6 @@ impl Crowd {
         Ok(Crowd { all, group })
     }
 
-    /// Its cgroup.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group
@@ -128,7 +127,6 @@ impl Compile {
         done.iter().map(part).sum::<f64>() / span.length().as_secs_f64().max(1e-9)
     }
 
-    /// Its cgroup.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group

@@ -155,7 +155,7 @@ fn is_finding(finding: &Value) -> Result<(), String> {
     if kind == "cause" { number(finding, "lost_s").map(drop) } else { Ok(()) }
 }
 
-/// Causes by time lost, then risks, then what cannot be reported.
+/// Causes by time lost, then risks, then what cannot be known.
 fn is_ranked(document: &Value) -> Result<(), String> {
     let place = |finding: &Value| KINDS.iter().position(|kind| finding["kind"] == *kind).unwrap_or(0);
     let lost = |finding: &Value| finding["lost_s"].as_f64().unwrap_or(0.0);

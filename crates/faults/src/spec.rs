@@ -16,7 +16,6 @@ pub struct Spec {
     pub threads: usize,
     /// Each is a process of its own.
     pub apart: bool,
-    /// The work.
     pub work: Work,
     /// `cgroup.procs` files to join before anything else.
     pub join: Vec<PathBuf>,
@@ -24,7 +23,6 @@ pub struct Spec {
     pub among: Vec<Vec<PathBuf>>,
     /// Inherited descriptor of its ledger.
     pub ledger: i32,
-    /// Its network.
     pub network: Network,
     /// CPU turns (`work::cpu`) that take a microsecond on an idle CPU.
     pub turns_per_us: f64,

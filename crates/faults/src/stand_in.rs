@@ -34,13 +34,11 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A task.
     #[must_use]
     pub fn task(pid: u32, name: &str) -> Self {
         Subject { kind: "task", id: pid.to_string(), name: name.to_owned() }
     }
 
-    /// A cgroup.
     #[must_use]
     pub fn group(path: &str) -> Self {
         Subject { kind: "cgroup", id: path.to_owned(), name: path.to_owned() }
@@ -90,7 +88,7 @@ pub fn whole() -> Value {
         "schema": 0, "whyslow": "0", "host": "h", "boot_id": null, "kernel": "6.0",
         "started_at": "2026-01-01T00:00:00.000Z", "window_s": 3.0,
         "findings": [], "ruled_out": [], "missing": [],
-        "account": {"wall_s": 6.0, "cpu_s": 0.1, "gap_s": 0.0, "unexplained_s": 0.0, "notes": [],
+        "account": {"wall_s": 6.0, "cpu_s": 0.1, "off_cpu_s": 0.0, "unexplained_s": 0.0, "notes": [],
             "by_state": [{"of": "cpu", "state": "idle", "time_s": 5.9}],
             "by_cgroup": [{"id": "/", "name": "the root cgroup", "tasks": 9, "cpu_s": 0.1, "runnable_s": 0.0,
                 "uninterruptible_s": 0.0}]},

@@ -88,7 +88,6 @@ impl Serialize for Part {
 /// Time of something in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StateTime {
-    /// The state.
     pub state: TaskState,
     /// How long.
     #[serde(rename = "time_s", serialize_with = "in_seconds")]
@@ -129,7 +128,6 @@ pub struct LockAccount {
     pub named_by: NamedBy,
     /// Its number: kernel addresses are not recorded. The same number is the same lock; 0 are those without a row.
     pub address: String,
-    /// Its sort.
     #[serde(serialize_with = "as_word")]
     pub kind: LockKind,
     /// Readers' waits.
@@ -162,7 +160,6 @@ pub struct LockSite {
     pub site: String,
     /// How many waits.
     pub count: u64,
-    /// Their time.
     #[serde(rename = "total_s", serialize_with = "in_seconds")]
     pub total: Duration,
 }
@@ -194,7 +191,6 @@ pub struct CallAccount {
     pub count: u64,
     /// ... that failed.
     pub errors: u64,
-    /// Their time.
     #[serde(rename = "time_s", serialize_with = "in_seconds")]
     pub time: Duration,
     /// The longest.
@@ -229,7 +225,6 @@ pub struct SlowCallAccount {
     pub who: String,
     /// The call; its file, if one, with numbers as they were.
     pub syscall: String,
-    /// The file.
     pub path: Option<String>,
     /// How long.
     #[serde(rename = "time_s", serialize_with = "in_seconds")]

@@ -136,7 +136,6 @@ pub struct CgroupShare {
 /// What one CPU delivered in the window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CpuAccount {
-    /// Its number.
     pub cpu: u32,
     /// Its NUMA node, where the kernel knows nodes.
     pub node: Option<u32>,

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct CrossCall {
     /// Who asked (thread id).
     pub pid: u32,
-    /// Its process.
     pub tgid: u32,
-    /// Its name.
     pub comm: String,
     /// The CPU that was asked.
     pub cpu: u32,
@@ -36,9 +34,7 @@ pub struct CrossCall {
 pub struct LateTimer {
     /// Whom it was to wake (thread id); 0: no thread that sleeps.
     pub pid: u32,
-    /// Its process.
     pub tgid: u32,
-    /// Its name.
     pub comm: String,
     /// The CPU that was late.
     pub cpu: u32,
@@ -68,9 +64,7 @@ pub struct Gap {
     pub ns: u64,
     /// Who was on the CPU then (thread id); 0: the idle task.
     pub pid: u32,
-    /// Its process.
     pub tgid: u32,
-    /// Its name.
     pub comm: String,
     /// The idle state that the CPU came from, by number; `None`: it ran.
     pub state: Option<u32>,

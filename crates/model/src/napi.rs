@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Poll {
-    /// Its number.
     pub cpu: u32,
     /// Runs that polled.
     pub runs: u64,

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Speed {
-    /// Its number.
     pub cpu: u32,
     /// Why it was not measured; `None`: it was.
     pub skipped: Option<String>,

@@ -296,7 +296,6 @@ pub struct Wait {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cpu {
-    /// Its number.
     pub cpu: u32,
     /// Time in softirqs by vector: (name, time, count).
     pub softirqs: Vec<(String, u64, u64)>,
@@ -440,9 +439,7 @@ pub struct Listener {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Program {
-    /// Its id.
     pub id: u32,
-    /// Its name.
     pub name: String,
     /// Its type.
     pub kind: String,
@@ -462,7 +459,6 @@ pub struct LatencyHolder {
     pub pid: u32,
     /// Process id.
     pub tgid: u32,
-    /// Its name.
     pub comm: String,
     /// No CPU is to take longer than this to wake up, in us.
     pub value_us: u64,

@@ -84,10 +84,8 @@ impl StateTimes {
 pub struct Waker {
     /// Thread id of the current task: the waker itself only if `context` is a task's. 0: the idle task.
     pub pid: u32,
-    /// Its process.
     #[serde(skip_serializing_if = "is_default")]
     pub tgid: u32,
-    /// Its name.
     #[serde(skip_serializing_if = "is_default")]
     pub comm: String,
     /// In what it ran.
@@ -312,10 +310,8 @@ pub struct Hold {
     pub at_ns: u64,
     /// Who; 0: nobody.
     pub pid: u32,
-    /// Its process.
     #[serde(skip_serializing_if = "is_default")]
     pub tgid: u32,
-    /// Its name.
     #[serde(skip_serializing_if = "is_default")]
     pub comm: String,
     /// How that is known.
@@ -352,7 +348,6 @@ pub struct Lock {
 pub struct Call {
     /// Process id.
     pub tgid: u32,
-    /// Its name.
     #[serde(skip_serializing_if = "is_default")]
     pub comm: String,
     /// The system call, by number (x86-64).

@@ -77,7 +77,7 @@ pub(crate) fn missing(what: &str, err: &libbpf_rs::Error) -> Missing {
     }
 }
 
-/// Whether this kernel has a tracepoint; true if that cannot be reported. Reads all of BTF: 25 ms, to be asked when a probe
+/// Whether this kernel has a tracepoint; true if that cannot be known. Reads all of BTF: 25 ms, to be asked when a probe
 /// did not start.
 pub(crate) fn has_tracepoint(name: &str) -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return true };

@@ -40,9 +40,9 @@ pub struct Probes<'slot> {
     napi: Option<napi::Napi<'slot>>,
     programs: Option<programs::Programs>,
     speeds: Option<Speeds>,
-    /// `None`: ids are those of the initial namespace, or cannot be reported.
+    /// `None`: ids are those of the initial namespace, or cannot be known.
     pidns: Option<pidns::PidNamespace<'slot>>,
-    /// They cannot be reported, and BPF's are not ours.
+    /// They cannot be known, and BPF's are not ours.
     is_untranslated: bool,
     /// What few ask for is left out.
     is_thrifty: bool,

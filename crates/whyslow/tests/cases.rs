@@ -21,7 +21,7 @@ mod shapes;
 #[path = "hosts/write.rs"]
 mod write;
 
-/// What a case must be reported.
+/// What must be reported of a case.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expect {

@@ -34,7 +34,6 @@ const ALL: [Known; 7] = [
     of_a_suite("6.18", "6.18", PLAIN, "", "trixie-backports"),
 ];
 
-/// Their names.
 pub const LABELS: [&str; ALL.len()] = {
     let mut labels = [""; ALL.len()];
     let mut at = 0;

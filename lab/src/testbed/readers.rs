@@ -27,7 +27,6 @@ pub struct Readers {
     /// Each rests so long between two reads.
     #[serde(default = "rest")]
     rest_us: u64,
-    /// Their name.
     comm: String,
 }
 

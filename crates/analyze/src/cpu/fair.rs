@@ -28,7 +28,6 @@ pub struct Want<'t> {
     pub mask_cpus: f64,
 }
 
-/// A cgroup.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Group {
     /// Its parent; a parent that is not in the tree makes it a root.

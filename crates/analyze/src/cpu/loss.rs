@@ -235,7 +235,6 @@ impl<'r> FairShareModel<'r> {
         (self.times.behind_others(mask, task.exec_ns, &self.allowed) as u64).min(task.runnable_ns)
     }
 
-    /// The tasks.
     #[must_use]
     pub fn tasks(&self) -> &'r [Task] {
         self.tasks

@@ -16,7 +16,6 @@ impl Fixture {
         Fixture::window(Duration::from_secs(1))
     }
 
-    /// A window.
     pub fn window(window: Duration) -> Self {
         let meta = Meta {
             window_ns: window.as_nanos() as u64,

@@ -83,7 +83,7 @@ impl Graph<'_> {
     }
 
     /// The quota of a task's cgroup, or of one above it. Of several the one that binds first, as the rule names it; where that
-    /// cannot be reported, the nearest that ran out.
+    /// cannot be known, the nearest that ran out.
     fn quota(&self, pid: u32) -> Culprit {
         let own = self.tasks.get(&pid).map_or(0, |task| task.cpu_cgroup);
         let mut above: Vec<&Cgroup> = Vec::new();

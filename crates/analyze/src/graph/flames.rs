@@ -19,7 +19,6 @@ pub struct Path {
     pub labels: Vec<String>,
     /// It leads by way of a wait.
     pub waits: bool,
-    /// Its time.
     pub ns: u64,
 }
 

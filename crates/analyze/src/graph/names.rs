@@ -100,7 +100,6 @@ pub(super) struct Details {
 }
 
 impl Details {
-    /// Its number.
     pub fn id(&self, detail: Detail) -> DetailId {
         if let Some(id) = self.by_value.borrow().get(&detail) {
             return *id;

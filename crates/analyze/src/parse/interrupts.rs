@@ -28,7 +28,6 @@ pub struct Interrupt {
 pub struct Interrupts {
     /// Numbers of the CPUs that the columns stand for.
     pub cpus: Vec<u32>,
-    /// The lines.
     pub lines: Vec<Interrupt>,
 }
 

@@ -11,7 +11,6 @@ use super::{Bad, number};
 /// One task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PidStat {
-    /// Its id.
     pub pid: u32,
     /// Its name, raw.
     pub comm: String,

@@ -19,7 +19,6 @@ use crate::names;
 mod nested;
 use nested::{Done, Named};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "blkio-throttle",
     question: "Does a limit on block I/O make a cgroup wait?",

@@ -11,7 +11,6 @@ use super::Rule;
 use crate::shell::quoted;
 use crate::{Clocksource, Evidence};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "clocksource",
     question: "Does each look at the clock cost a system call and a device access?",

@@ -21,7 +21,6 @@ use crate::hashing::Table;
 use crate::names;
 use crate::parse::cpulist;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "cpu-pinned",
     question: "Were busy tasks pinned to few CPUs while others idled?",

@@ -22,7 +22,6 @@ use crate::names;
 mod nested;
 use nested::Held;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "cpu-quota",
     question: "Did a CPU quota hold back a cgroup that had work to do?",

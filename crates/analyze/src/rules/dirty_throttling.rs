@@ -13,7 +13,6 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKi
 use super::Rule;
 use crate::Evidence;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "dirty-throttling",
     question: "Are writers paused because dirty pages pile up?",

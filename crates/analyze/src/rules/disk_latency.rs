@@ -16,7 +16,6 @@ use super::Rule;
 use crate::Evidence;
 use crate::wait_reasons;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "disk-latency",
     question: "Does a disk take long for each request?",

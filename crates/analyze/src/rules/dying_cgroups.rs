@@ -8,7 +8,6 @@ use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Share, Subject, 
 use super::Rule;
 use crate::Evidence;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "dying-cgroups",
     question: "Do dying cgroups hold a noticeable part of memory?",

@@ -7,7 +7,6 @@ use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "file-handles",
     question: "Is the host about to run out of open files?",

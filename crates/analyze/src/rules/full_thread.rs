@@ -22,7 +22,6 @@ use crate::stacks::doing::OnCpu;
 use crate::stacks::symbol;
 use crate::wait_reasons::Class;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "full-thread",
     question: "Is a single thread on a CPU all the time, while the host looks idle?",

@@ -15,7 +15,6 @@ use crate::cpu::parameters::{self, Effect};
 use crate::evidence::IdleState;
 use crate::parse::cpulist;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "idle-policy",
     question: "Is what was set about idle CPUs what runs, on all CPUs alike?",

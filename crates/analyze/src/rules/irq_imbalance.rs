@@ -10,7 +10,6 @@ use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "irq-imbalance",
     question: "Does one CPU do nearly all interrupt work?",

@@ -15,7 +15,6 @@ use super::wakeup_latency::waited;
 use crate::Evidence;
 use crate::irq::latency::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "irqs-off",
     question: "Does somebody keep interrupts off on a CPU for long?",

@@ -16,7 +16,6 @@ use crate::Evidence;
 use crate::graph;
 use crate::wait_reasons::{self, Stacks};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "load-average",
     question: "Is the load average far above what runs, and what do the others wait for?",

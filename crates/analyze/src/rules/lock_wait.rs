@@ -22,7 +22,6 @@ use crate::names;
 use crate::own_work::{OwnWork, Whose, blamed};
 use crate::wait_reasons::{self, Class};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "lock-wait",
     question: "Do tasks wait in the kernel for a lock, or for work that another task does?",

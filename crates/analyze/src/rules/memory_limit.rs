@@ -22,7 +22,6 @@ mod held;
 pub(super) mod nested;
 use nested::{RAISED, with_others};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "memory-limit",
     question: "Does a memory limit make a cgroup refault its pages, or its tasks sleep?",

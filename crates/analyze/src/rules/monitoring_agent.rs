@@ -12,7 +12,6 @@ use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "monitoring-agent",
     question: "Does somebody use noticeable CPU to read statistics files?",

@@ -11,7 +11,6 @@ use crate::Evidence;
 use crate::hashing::Table;
 use crate::{names, shell};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "oom-kill",
     question: "Did the kernel kill a process because memory ran out?",

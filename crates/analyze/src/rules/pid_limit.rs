@@ -12,7 +12,6 @@ use crate::Evidence;
 use crate::parse::single::{self, Limit};
 use crate::{names, shell};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "pid-limit",
     question: "Is a cgroup or the host near its PID limit?",

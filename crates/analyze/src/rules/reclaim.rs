@@ -14,7 +14,6 @@ use super::Rule;
 use crate::Evidence;
 use crate::names;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "reclaim",
     question: "Do tasks have to free memory themselves before they get a page?",

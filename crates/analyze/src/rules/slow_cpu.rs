@@ -17,7 +17,6 @@ use crate::cpu::speed::{
     victims,
 };
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: whyslow_model::SLOW_CPU,
     question: "Did a CPU do less in its time than it should?",

@@ -22,7 +22,6 @@ mod victims;
 
 pub(super) use full::fold;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "spin",
     question: "Does anybody burn CPU to wait?",

@@ -11,7 +11,6 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, Subject, Su
 use super::Rule;
 use crate::{CpuTime, Evidence};
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "steal",
     question: "Did the hypervisor keep CPUs from this guest that it had work for?",

@@ -17,7 +17,6 @@ use crate::memory::loss::{Limited, counter};
 use crate::names;
 use crate::shell::quoted;
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "swap-in",
     question: "Does a cgroup at its memory limit wait for its own memory to come back from swap?",

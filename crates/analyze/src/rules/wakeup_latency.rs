@@ -18,7 +18,6 @@ use crate::irq::latency::{
     IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, own_ns, slow_states, spun_in,
 };
 
-/// The rule.
 pub const RULE: Rule = Rule {
     id: "wakeup-latency",
     question: "Do CPUs wake slowly from idle states, and does somebody wait for them?",

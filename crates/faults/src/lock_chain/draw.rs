@@ -161,7 +161,6 @@ impl fmt::Display for Kind {
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// Its kind.
     pub kind: Kind,
     /// What its leaf does; `None`: drawn.
     pub leaf: Option<Leaf>,

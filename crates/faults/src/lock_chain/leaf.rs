@@ -11,7 +11,6 @@ use crate::{host, sys};
 
 /// The file that the leaf may read, in the lock chain's directory.
 pub const FILE: &str = "leaf";
-/// Its size.
 pub const FILE_SIZE: u64 = 16 << 20;
 const BLOCK: u64 = 4096;
 /// Between two looks at the clock, in us of CPU.

@@ -67,7 +67,6 @@ impl LockChain {
         Ok(victim)
     }
 
-    /// Its cgroup.
     #[must_use]
     pub fn group(&self) -> &Group {
         &self.group

@@ -66,7 +66,6 @@ pub struct Word(pub AtomicU32);
 
 /// A word that is set, and how it is looked at.
 pub struct Flag {
-    /// The word.
     pub word: Word,
     /// Spin until it is so.
     pub spin: fn(&AtomicU32, u32),
@@ -101,7 +100,6 @@ fn until_equal_with_yield(word: &AtomicU32, round: u32) {
     }
 }
 
-/// A lock.
 pub trait Lock: Default + Send + Sync {
     /// Take it, by spinning.
     fn lock(&self);

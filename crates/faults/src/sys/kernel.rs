@@ -10,7 +10,6 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A pipe.
 pub fn pipe() -> io::Result<[OwnedFd; 2]> {
     let mut fds = [0; 2];
     // SAFETY: room for two descriptors, which are ours alone.

@@ -16,10 +16,7 @@ pub enum Deed {
     /// It waited.
     WaitedFor(Detail),
     /// Of a holder of which nothing more was seen: where it gave the lock back.
-    GaveBack {
-        /// The function.
-        function: String,
-    },
+    GaveBack { function: String },
 }
 
 impl fmt::Display for Deed {

@@ -18,7 +18,6 @@ pub enum Detail {
     Thing(Thing),
     /// A kernel lock.
     Lock {
-        /// Its sort.
         #[serde(serialize_with = "crate::chain::as_word")]
         kind: LockKind,
         /// Its name: "cgroup_mutex", "taken by foo".
@@ -33,7 +32,6 @@ pub enum Detail {
     },
     /// A block device.
     Device {
-        /// Its name.
         device: String,
         /// What is done there.
         operation: Operation,
@@ -71,15 +69,9 @@ pub enum Detail {
         function: Option<String>,
     },
     /// Kernel code that sleeps for a set time.
-    Sleeps {
-        /// The function.
-        function: Option<String>,
-    },
+    Sleeps { function: Option<String> },
     /// Kernel code that sleeps until it is its turn again.
-    NextTurn {
-        /// The function.
-        function: Option<String>,
-    },
+    NextTurn { function: Option<String> },
     /// Something in a function of the kernel.
     InFunction {
         /// The innermost function that says something.

@@ -15,7 +15,6 @@ pub enum Mismatch {
     Time {
         /// The thread's name.
         comm: String,
-        /// Its id.
         pid: u32,
         /// On a CPU, or ready for one.
         state: TaskState,
@@ -28,7 +27,6 @@ pub enum Mismatch {
     Switches {
         /// The thread's name.
         comm: String,
-        /// Its id.
         pid: u32,
         /// By the tracer.
         ours: u64,

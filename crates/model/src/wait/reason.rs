@@ -138,7 +138,6 @@ words! {
         Seccomp "seccomp",
         /// A System V semaphore.
         Semaphore "semaphore",
-        /// A signal.
         Signal "signal",
         /// A sleep of set length while others may wait.
         Sleep "sleep",
@@ -148,7 +147,6 @@ words! {
         Smb "smb",
         /// A network socket's other end.
         Socket "socket",
-        /// A softirq.
         Softirq "softirq",
         /// User code that burns a CPU to wait.
         Spin "spin",

@@ -51,9 +51,7 @@ pub struct WakeRow {
     pub context: u32,
     /// The function of the work item that it ran.
     pub work: u64,
-    /// Its name.
     pub comm: Comm,
-    /// Its stack.
     pub stack: Option<u32>,
 }
 
@@ -189,7 +187,7 @@ impl Rows {
         self.spans.push(row);
         if self.spans.len() >= self.next.max(MOST) {
             self.coarsen();
-            // What cannot be reported by less (a row of each task that lives) may be much: only after as many more it is tried
+            // What cannot be known by less (a row of each task that lives) may be much: only after as many more it is tried
             // again.
             self.next = self.spans.len() + MOST / 4;
         }

@@ -4,7 +4,7 @@
 //! each object anew: 97,000 types here, 190 times. So it is handed a BTF of those alone that have a name our programs know, with
 //! what is in them by value. What a pointer points at is left out: a relocation ends there (relo_core.c, bpf_core_fields_are_compat).
 //!
-//! Not for objects that ask for the kernel's own number of a type (`bpf_core_type_id_kernel`), which would be reported ours, nor for
+//! Not for objects that ask for the kernel's own number of a type (`bpf_core_type_id_kernel`), which would be given ours, nor for
 //! those that compare whole types (`bpf_core_type_matches`), which look behind pointers by one step.
 
 use std::collections::{HashMap, HashSet};

@@ -56,7 +56,7 @@ pub struct OwnLimits {
     pub memory: Result<Option<MemoryLimit>, Missing>,
     /// `None`: there is none.
     pub cpu: Result<Option<CpuLimit>, Missing>,
-    /// There are cgroups above those that we see, whose limits cannot be reported: of memory, of CPU time.
+    /// There are cgroups above those that we see, whose limits cannot be known: of memory, of CPU time.
     pub hides_memory: bool,
     pub hides_cpu: bool,
 }

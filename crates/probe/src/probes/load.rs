@@ -137,7 +137,7 @@ impl<'slot> Probes<'slot> {
         missing.push(Missing::skipped("tasks outside this pid namespace", reason).into());
     }
 
-    /// As BPF calls these threads. Where that cannot be reported nobody is followed: it would be strangers.
+    /// As BPF calls these threads. Where that cannot be known nobody is followed: it would be strangers.
     fn known(&self, threads: Vec<u32>, missing: &mut Vec<MissingNote>) -> Vec<u32> {
         match &self.pidns {
             Some(pidns) => keep(pidns.numbers(), missing).unwrap_or_default().global(&threads),

@@ -21,7 +21,6 @@ pub(super) fn time_or_none(d: Option<Duration>) -> String {
     d.map_or_else(|| " ".repeat(TIME), time)
 }
 
-/// A count.
 pub(super) fn count(n: u64) -> String {
     let text = match n {
         0..1_000_000 => n.to_string(),

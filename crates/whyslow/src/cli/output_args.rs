@@ -31,7 +31,7 @@ pub struct OutputArgs {
     /// Print JSON: the same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Show everything: evidence of what is ruled out, reasons of what cannot be reported, every cgroup
+    /// Show everything: evidence of what is ruled out, reasons of what cannot be known, every cgroup
     #[arg(short, long)]
     verbose: bool,
 }

@@ -14,9 +14,7 @@ const UNDO: &str = "undo: ";
 /// A command of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
-    /// The case.
     pub case: String,
-    /// The rule.
     pub rule: String,
     /// What is to be seen, or done.
     pub text: String,

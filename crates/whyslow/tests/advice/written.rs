@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::given::{self, Given};
 
-/// Checks that no case gives, by their rules, as a host would be reported them.
+/// Checks that no case gives, by their rules, as a host would get them.
 const CHECKS: [(&str, &str); 14] = [
     ("idle-policy", "fuser -v /dev/cpu_dma_latency"),
     ("wakeup-latency", "rtla hwnoise -c 0 -d 10s"),

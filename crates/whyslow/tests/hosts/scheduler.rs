@@ -17,7 +17,6 @@ pub enum Do {
     Sleep(u32),
 }
 
-/// A cgroup.
 #[derive(Debug, Clone, Default)]
 pub struct Group {
     pub path: String,
@@ -28,7 +27,6 @@ pub struct Group {
     pub memory_limit: Option<u64>,
 }
 
-/// A thread.
 #[derive(Debug, Clone)]
 pub struct Thread {
     pub comm: String,

@@ -55,7 +55,6 @@ pub struct Party {
 
 /// Busy processes.
 pub struct Mob {
-    /// Their cgroup.
     pub group: String,
     /// They.
     pub tids: Vec<u32>,

@@ -34,7 +34,6 @@ pub struct Climbed {
     pub verb: Verb,
     /// What it was asked, as its exit status has it.
     pub asked: said::Verb,
-    /// Its kind.
     pub kind: Kind,
     /// What it was reported.
     pub plan: Plan,

@@ -12,7 +12,6 @@ const MATTER: &str = "an affinity mask";
 /// Tasks that lose nothing to a mask.
 #[derive(Debug)]
 pub struct Quiet {
-    /// Their names.
     pub names: Vec<String>,
     /// What they used.
     pub sights: Vec<Sight>,

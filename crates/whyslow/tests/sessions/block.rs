@@ -11,7 +11,6 @@ pub struct Block {
     pub at: usize,
     /// What the fence says its language is.
     pub language: String,
-    /// Its lines.
     pub lines: Vec<String>,
     /// Where its text comes from, if that is said.
     pub source: Option<Source>,

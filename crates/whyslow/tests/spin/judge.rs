@@ -49,7 +49,6 @@ enum Beside {
 /// Whom an accusation is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whom {
-    /// The program.
     Program,
     /// Something else of the test's, or whyslow.
     Innocent,

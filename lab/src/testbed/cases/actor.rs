@@ -65,7 +65,6 @@ pub enum Act {
 /// How a process is started.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order {
-    /// Its name.
     pub comm: String,
     /// What it does.
     pub act: Act,
@@ -152,7 +151,6 @@ impl Actor {
         self.process.pid()
     }
 
-    /// Its name.
     #[must_use]
     pub fn comm(&self) -> &str {
         self.process.comm()

@@ -78,7 +78,6 @@ pub enum By {
         for_us: u64,
         /// ... so often.
         every_us: u64,
-        /// Its name.
         thread: String,
     },
 }

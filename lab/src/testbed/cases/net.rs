@@ -14,7 +14,6 @@ use super::sys;
 pub struct End {
     /// A process in its network namespace.
     pub pid: u32,
-    /// Its device.
     pub device: String,
     /// Its address, of a network of 256.
     pub address: Ipv4Addr,

@@ -10,7 +10,6 @@ pub(crate) const ADDITIONS: f64 = 1000.0;
 /// What a CPU delivered. Times are nanoseconds of a thousand additions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measured {
-    /// Its number.
     pub cpu: u32,
     /// The fastest loop of each half of the window, as tasks get it.
     pub halves: [f64; 2],

@@ -27,7 +27,6 @@ pub struct Place {
     pub purpose: Purpose,
     /// The function, or file and offset.
     pub name: String,
-    /// The file.
     pub module: String,
     /// Samples by thread.
     pub by_thread: BTreeMap<u32, u64>,

@@ -82,12 +82,10 @@ fn wilson(hits: u64, all: u64) -> (f64, f64) {
     ((middle - half).max(0.0), (middle + half).min(1.0))
 }
 
-/// A thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Thread {
     /// Thread id.
     pub pid: u32,
-    /// Its name.
     pub comm: String,
     /// Its samples.
     pub sum: Sum,

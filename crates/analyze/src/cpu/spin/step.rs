@@ -9,7 +9,6 @@ pub type Places = u64;
 pub const LOW: fn(u32) -> Places = |n| 1 << (n & 15);
 /// All of general register `n`.
 pub const WHOLE: fn(u32) -> Places = |n| 1 << (n & 15) | 1 << (16 + (n & 15));
-/// The flags.
 pub const FLAGS: Places = 1 << 32;
 /// Slots of the stack frame; those above the last are not told apart.
 pub const SLOTS: std::ops::Range<u32> = 33..64;

@@ -172,7 +172,6 @@ impl Host {
         &self.rec
     }
 
-    /// Its graph.
     pub fn graph(&mut self) -> Graph<'_> {
         let graph = Graph::of(self.done(), judge).unwrap();
         graph.fuel.set(10_000_000);

@@ -1,7 +1,7 @@
 //! Who keeps interrupts off on a CPU: the functions at the end of gaps.
 //!
 //! A gap alone accuses nobody: firmware and hypervisors stop a CPU wherever it is. An interrupt that was kept out comes right
-//! behind the instruction that lets it in; but on virtual machines (`stolen`) that is no proof. Where that cannot be reported: what stops a CPU from outside does so in proportion to
+//! behind the instruction that lets it in; but on virtual machines (`stolen`) that is no proof. Where that cannot be known: what stops a CPU from outside does so in proportion to
 //! time; where interrupts are off all time is gap. And a function is named only if most of the time seen in it is gaps.
 //! Who spins waits for somebody himself.
 
@@ -38,7 +38,6 @@ pub(crate) struct Keeper {
     pub function: String,
     /// The thread that was there most.
     pub pid: u32,
-    /// Its name.
     pub who: String,
     /// How often.
     pub count: u64,

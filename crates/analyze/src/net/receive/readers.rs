@@ -13,11 +13,8 @@ const LEAST_DROPS: u64 = 5;
 /// A process whose receive queues are full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reader<'r> {
-    /// The process.
     pub tgid: u32,
-    /// Its name.
     pub comm: String,
-    /// Its sockets.
     pub sockets: Vec<&'r Socket>,
     /// Those on this host that send to it, the one that waited longest first.
     pub senders: Vec<Sender>,
@@ -26,9 +23,7 @@ pub(crate) struct Reader<'r> {
 /// A process that had data for a reader whose window had no room.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sender {
-    /// The process.
     pub tgid: u32,
-    /// Its name.
     pub comm: String,
     /// Namespaces of its sockets.
     pub netns: BTreeSet<u32>,

@@ -10,7 +10,6 @@ use crate::parse::softnet::Softnet;
 /// The receive softirq of one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Receiving {
-    /// Its number.
     pub cpu: u32,
     /// Packets.
     pub packets: u64,

@@ -15,7 +15,6 @@ use crate::parse::io_limits::{self, Limit};
 pub(super) struct Named {
     /// The group's path.
     pub group: String,
-    /// Its file.
     pub file: String,
     /// "read limit of 1.0 MiB/s on vda".
     pub words: String,

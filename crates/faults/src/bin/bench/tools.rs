@@ -4,7 +4,6 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A tool.
 pub struct Tool {
     pub name: &'static str,
     pub words: &'static str,

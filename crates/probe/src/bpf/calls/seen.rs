@@ -25,13 +25,11 @@ pub struct Row {
     pub comm: String,
     /// The system call, by number (`COMPAT` may be set).
     pub nr: u32,
-    /// The file.
     pub path: Option<String>,
     /// Calls that ended.
     pub count: u64,
     /// ... with an error.
     pub errors: u64,
-    /// Their time.
     pub total_ns: u64,
     /// The longest.
     pub worst_ns: u64,
@@ -50,7 +48,6 @@ pub struct Single {
     pub comm: String,
     /// The system call, by number (`COMPAT` may be set).
     pub nr: u32,
-    /// The file.
     pub path: Option<String>,
     /// When it began, CLOCK_MONOTONIC.
     pub at_ns: u64,
