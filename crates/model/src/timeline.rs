@@ -235,7 +235,7 @@ pub struct Span {
     /// Its kernel stack in the wait (`Stack::id`).
     #[serde(skip_serializing_if = "is_default")]
     pub stack: Option<u32>,
-    /// Waiting in `state` that this stack stands for: this wait and the short ones since the last stack of that state.
+    /// Waiting in `state` that this stack stands for: this wait and those without one since the last stack of that state.
     #[serde(skip_serializing_if = "is_default")]
     pub stands_ns: u64,
     /// If it is a worker: the function of the work item that waited.
