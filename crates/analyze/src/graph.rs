@@ -4,6 +4,7 @@
 //! Conservation is the law. A timeline covers its window without overlap; a stretch of it is shared out in nanoseconds that
 //! add up; what no evidence explains is a part of its own, never somebody else's blame.
 
+mod alike;
 mod chains;
 mod culprit;
 mod did;

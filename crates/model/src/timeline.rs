@@ -233,7 +233,7 @@ pub struct Span {
     /// Its kernel stack in the wait (`Stack::id`).
     #[serde(skip_serializing_if = "is_default")]
     pub stack: Option<u32>,
-    /// Waiting in `state` that this stack stands for: this wait and the short ones since the last stack of that state.
+    /// Waiting in `state` that this stack stands for: this wait and those without one since the last stack of that state.
     #[serde(alias = "stands_ns", skip_serializing_if = "is_default")]
     pub sampled_wait_ns: u64,
     /// If it is a worker: the function of the work item that waited.

@@ -34,7 +34,7 @@ fn longest_window(rec: &Recording) -> u64 {
 pub(super) type Judge = fn(&Span, &Stacks<'_>) -> WaitKind;
 
 /// What a wait was for, with its name's number.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kind {
     pub reason: Reason,
     pub what: DetailId,
@@ -166,7 +166,9 @@ impl<'r> Graph<'r> {
         if span.lock.is_some() && class == Class::Unknown {
             (reason, class) = (Reason::Lock, Class::Held);
         }
-        let kind = Kind { reason, what: self.details.id(detail), class };
+        let own = Kind { reason, what: self.details.id(detail), class };
+        let alike = if class == Class::Unknown { self.alike(row, span) } else { None };
+        let kind = alike.unwrap_or(own);
         if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
             *slot = Some(kind);
         }

@@ -1,5 +1,6 @@
 //! Tests of the graph: readable hosts, a simulator that knows the truth, garbage.
 
+mod alike;
 mod convoys;
 mod examples;
 mod garbage;

@@ -67,7 +67,7 @@ int BPF_PROG(entered, struct pt_regs *regs, long id)
 	struct sched_slot *s;
 	__u32 nr = id, what, fd;
 
-	if (!ct)
+	if (!ct || ended_at)
 		return 0;
 	what = call_file(nr);
 	if (of_current(t, thread_info.status) & TS_COMPAT) {
@@ -214,8 +214,8 @@ int BPF_PROG(left, struct pt_regs *regs, long ret)
 	bool failed;
 	__u64 ns;
 
-	if (!ct || !ct->start)
-		return 0; /* it began before us, or in the parent of a fork */
+	if (!ct || !ct->start || ended_at)
+		return 0; /* it began before us, or in the parent of a fork, or ends behind the window */
 	ns = elapsed(ct->start, bpf_ktime_get_ns());
 	if (ct->after)
 		look_again(ct, t, regs, ret);

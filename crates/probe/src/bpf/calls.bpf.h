@@ -229,7 +229,7 @@ struct {
 const volatile __u64 slow_ns = ~0ULL;
 /* ... with the caller's stack, and the stack of calls that wait. */
 const volatile __u32 user_stacks = 0;
-/* When calls were last seen to end. Set by calls.rs before the closing walk. */
+/* When the window ended; 0: not yet. From then on no call is seen to begin or to end. Set by calls.rs before the closing walk. */
 __u64 ended_at;
 /* CPUs that may be there. */
 const volatile __u32 cpus = 1;

@@ -56,6 +56,8 @@ pub struct Calls<'slot> {
     detached: BTreeSet<u32>,
     next_scan: u32,
     lost: u64,
+    /// The calls that tasks were in when the window ended, once it has.
+    open: Option<Vec<call_slow>>,
 }
 
 impl<'slot> Calls<'slot> {
@@ -116,6 +118,7 @@ impl<'slot> Calls<'slot> {
             detached: BTreeSet::new(),
             next_scan: 0,
             lost: 0,
+            open: None,
         })
     }
 
@@ -233,16 +236,27 @@ impl<'slot> Calls<'slot> {
         used.saturating_sub(self.given_back)
     }
 
-    /// The window ends: detach and tell.
+    /// The window ends: what tasks do from now on is not looked at. To let go of the hooks and to tell may take its time.
+    pub fn stop(&mut self) -> Result<(), Missing> {
+        self.close().map_err(|err| missing(WHAT, &err))
+    }
+
+    fn close(&mut self) -> libbpf_rs::Result<()> {
+        if self.open.is_none() {
+            self.open = Some(self.open_at(host::monotonic_ns())?);
+        }
+        Ok(())
+    }
+
+    /// Detach and tell.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         self.end().map_err(|err| missing(WHAT, &err))
     }
 
     fn end(&mut self) -> libbpf_rs::Result<(Raw, u64)> {
-        self.skel.links.entered = None;
-        let ended_at = host::monotonic_ns();
+        self.close()?;
         self.skel.links = skel::CallsLinks::default();
-        let open = self.open_at(ended_at)?;
+        let open = self.open.take().unwrap_or_default();
         self.drain()?;
         let mut seen = Raw { slow_ns: self.slow_ns, ..Raw::default() };
         seen.rows = self.taken.rows().map(|entry| Row::of(SPARE, entry, &self.names)).collect();
@@ -258,7 +272,7 @@ impl<'slot> Calls<'slot> {
         Ok((seen, self.lost()))
     }
 
-    /// The calls that tasks are in, up to `ended_at`: since then none was seen to begin.
+    /// The calls that tasks are in, up to `ended_at`: from now on none is seen to begin or to end.
     fn open_at(&mut self, ended_at: u64) -> libbpf_rs::Result<Vec<call_slow>> {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.ended_at = ended_at;

@@ -181,14 +181,28 @@ static __always_inline __u32 context_of(struct rq *rq, int serves)
 	return context == WAKE_TASK && serves & 0x100 ? WAKE_SOFTIRQ : context;
 }
 
-/* Who wakes `t`, told at once, in the waker's own context. Not inlined: it is the rare way. */
-static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one)
+/* Up to how many stacks of a CPU's budget the one of a wait in this state may be taken. Of those asleep a part is kept for the
+ * others: who waits uninterruptibly is waited for by more, and wakes less often. Kernel threads asleep have nothing to do,
+ * nearly always, and their stack says just that; with PREEMPT_RT each CPU has several that each tick wakes (ktimers,
+ * ksoftirqd, rcuc), which alone spend more than the whole budget. Zones, not shares: what one leaves the others take.
+ */
+static __always_inline __u64 stacks_for(struct task_struct *t, __u32 state)
+{
+	if (state != ASLEEP)
+		return max_stacks;
+	return t->flags & PF_KTHREAD ? max_stacks / 2 : max_stacks * 4 / 5;
+}
+
+/* Who wakes `t`, told at once, in the waker's own context, with a stack if no more than `most` were taken. Not inlined: it is
+ * the rare way.
+ */
+static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, __u64 most)
 {
 	__u64 current = bpf_get_current_pid_tgid();
 	struct sched_rate *rate = rate_at(now);
 	struct sched_wake *wake;
 
-	if (!rate || rate->rows >= max_rows || (!long_one && rate->stacks >= max_stacks))
+	if (!rate || rate->rows >= max_rows || (!long_one && rate->stacks >= most))
 		return 0;
 	rate->rows++;
 	wake = bpf_ringbuf_reserve(&rows, sizeof(*wake), 0);
@@ -210,7 +224,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one)
 
 		if (wake->context == WAKE_TASK)
 			wake->work = work_of(t);
-		if (rate->stacks < max_stacks) {
+		if (rate->stacks < most) {
 			rate->stacks++;
 			wake->depth = bpf_get_task_stack(t, wake->frames, sizeof(wake->frames), 0);
 		}

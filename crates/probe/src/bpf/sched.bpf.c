@@ -369,7 +369,7 @@ int BPF_PROG(waking, struct task_struct *t)
 	if (ns < s->limit && s->unsampled[s->state & 7] + ns < s->sample_at[s->state & 7])
 		return 0;
 	s->reported = 1;
-	tell_wake(s, now, ns >= s->limit);
+	tell_wake(s, now, ns >= s->limit, stacks_for(t, s->state));
 	return 0;
 }
 
@@ -421,7 +421,7 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 
 	if (!rate)
 		return 0;
-	with_stack = is_due(s, s->slept) && rate->stacks < max_stacks;
+	with_stack = is_due(s, s->slept) && rate->stacks < stacks_for(t, s->slept);
 	if (!with_stack && elapsed(at, now) < s->limit && elapsed(s->from, now) < STRETCH)
 		return 0;
 	if (rate->rows >= max_rows) {

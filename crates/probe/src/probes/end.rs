@@ -17,6 +17,10 @@ impl Probes<'_> {
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let (start, code) = (std::mem::take(&mut self.start), std::mem::take(&mut self.code));
         let mut traced = Traced { start, code, ..Traced::default() };
+        // What follows takes its time: a call that was counted meanwhile would be longer than the window.
+        if let Some(calls) = &mut self.calls {
+            keep(calls.stop(), missing);
+        }
         if let Some(pidns) = &self.pidns {
             traced.numbers = keep(pidns.numbers(), missing);
             if pidns.is_full() {

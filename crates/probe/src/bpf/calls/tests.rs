@@ -284,6 +284,9 @@ fn root_a_call_that_begins_during_the_closing_walk_has_no_length() {
         let began = host::monotonic_ns();
         let mut open = Vec::new();
         for _ in 0..2000 {
+            // As if the window went on: calls are seen to begin again.
+            calls.skel.maps.bss_data.as_mut().unwrap().ended_at = 0;
+            thread::sleep(Duration::from_micros(20));
             let all = calls.open_at(host::monotonic_ns()).unwrap();
             let since = host::monotonic_ns() - began;
             open.extend(all.into_iter().map(|one| (one.pid, one.ns, since)));
@@ -513,4 +516,21 @@ fn root_a_thread_that_executes_takes_its_call_along_to_the_pid_of_the_process() 
     assert_eq!(counts(&seen, thread, libc::SYS_execve as u32, "/bin/cat"), (1, 0), "{:?}", seen.rows);
     assert_eq!(counts(&seen, child.id(), OPENAT, "/dev/null"), (1, 0));
     assert!(seen.singles.is_empty(), "{:?}", seen.singles);
+}
+
+/// On a slow host it takes most of a second until the hooks are let go: what a call lasts beyond the window is not its time.
+#[test]
+fn root_what_is_called_behind_the_window_does_not_count() {
+    let mut slot = MaybeUninit::uninit();
+    let mut calls = started(&mut slot, None);
+    calls.follow(tid()).unwrap();
+    sleep(Duration::from_millis(2));
+    sleep(Duration::from_millis(2));
+    calls.stop().unwrap();
+    sleep(Duration::from_secs(1));
+    let (seen, lost) = calls.finish().unwrap();
+    let sleeps: Vec<&Row> = seen.rows.iter().filter(|row| row.pid == tid() && row.nr == NANOSLEEP).collect();
+    let told = sleeps.iter().map(|row| (row.count, row.total_ns)).collect::<Vec<_>>();
+    assert_eq!((lost, sleeps.iter().map(|row| row.count).sum::<u64>()), (0, 2), "{told:?}");
+    assert!(told.iter().all(|(_, ns)| *ns < 1_000_000_000), "{told:?}");
 }

@@ -1,0 +1,75 @@
+//! What a wait was for that does not say so itself: by the waits of its thread that are alike.
+//!
+//! Stacks have a budget a CPU. Where others spent it, a wait of any length is told without its own stack, and its time is owed
+//! to the thread's next stack of that state (`Span::sampled_wait_ns`), as the time of short waits is; or without the stack of who
+//! ended it. And nobody ended the one that the window ended in. The code of a sleep is not seen in a sleeper's stack: that
+//! it was one, only its end says (`kinds/time.rs`). The waits before and after speak for such a one, where they agree.
+
+use whyslow_model::timeline::{Context, Span};
+
+use super::facts::{Graph, Kind};
+use crate::wait_reasons::Class;
+
+/// So many waits of the thread are looked at on either side: with a stack in each slice of 100 ms, those of two seconds that
+/// last 30 ms. What is bounded is the work where a thread has thousands without a stack.
+const MOST_LOOKS: usize = 64;
+
+impl Graph<'_> {
+    /// What those waits were for that speak for the one of `row`. `None`: none does, or it is said by a lock's word.
+    pub(super) fn alike(&self, row: usize, span: &Span) -> Option<Kind> {
+        // An id that was used again is another thread.
+        self.lines.get(&span.pid).filter(|line| span.lock.is_none() && line.is_one())?;
+        let (before, after) = match span.stack {
+            None => self.around(row, span, |other| other.stack.is_some()),
+            Some(_) if end_is_seen(span) => return None,
+            Some(_) => self.around(row, span, |other| end_is_seen(other) && self.is_at(other, span)),
+        };
+        let near = || [before, after].into_iter().flatten();
+        let owed = span.stack.is_some() || self.is_owed(after, span);
+        let are_alike = near().filter_map(|at| self.spans.get(at)).all(|other| are_alike(other, span));
+        let kind = near().next().filter(|_| owed && are_alike).map(|at| self.kind(at))?;
+        let agree = kind.class != Class::Unknown && near().all(|at| self.kind(at) == kind);
+        agree.then_some(kind)
+    }
+
+    /// The nearest waits of its thread in its state, before it and after it, that can speak.
+    fn around(&self, row: usize, span: &Span, can: impl Fn(&Span) -> bool) -> (Option<usize>, Option<usize>) {
+        let Some(line) = self.lines.get(&span.pid) else { return (None, None) };
+        let can = |at: &usize| {
+            let other = self.spans.get(*at).filter(|other| *at != row && other.state == span.state);
+            other.is_some_and(&can)
+        };
+        let before = line.rows_before(span.at_ns).take(MOST_LOOKS).find(can);
+        let mut after = line.waits_around(span.state, span.woken_ns, u64::MAX).take(MOST_LOOKS);
+        (before, after.find(can))
+    }
+
+    /// Its time is in what the stack of `next` stands for: that one is the first that was taken after it.
+    fn is_owed(&self, next: Option<usize>, span: &Span) -> bool {
+        let waited = |span: &Span| span.woken_ns.saturating_sub(span.at_ns);
+        let next = next.and_then(|at| self.spans.get(at));
+        next.is_some_and(|next| next.sampled_wait_ns >= waited(next).saturating_add(waited(span)))
+    }
+
+    /// Both at the same place of the kernel.
+    fn is_at(&self, one: &Span, other: &Span) -> bool {
+        let frames = self.stacks.kernel(one.stack);
+        !frames.is_empty() && frames == self.stacks.kernel(other.stack)
+    }
+}
+
+/// Both in one system call, or for one work item, and ended by an interrupt, or by one task. What has not ended yet may.
+fn are_alike(one: &Span, other: &Span) -> bool {
+    let by = |span: &Span| {
+        let waker = span.waker.as_ref()?;
+        Some((waker.context, if waker.context == Context::Task { waker.pid } else { 0 }))
+    };
+    let end = other.open || by(one).is_some_and(|by_one| by(other) == Some(by_one));
+    end && (one.syscall, &one.work) == (other.syscall, &other.work)
+}
+
+/// All is seen of its end that a judge asks for: which task, or from where in an interrupt.
+fn end_is_seen(span: &Span) -> bool {
+    let seen = |context, stack: Option<u32>| context == Context::Task || stack.is_some();
+    span.stack.is_some() && span.waker.as_ref().is_some_and(|waker| seen(waker.context, waker.stack))
+}
