@@ -25,7 +25,7 @@ struct Page {
 /// What came of one kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All that was there is there: so many links.
+    /// All that was there is there: so many capabilities.
     Same(usize),
     /// These were there and are not.
     Lost(Vec<String>),
@@ -51,8 +51,11 @@ pub fn examine(kernel: &str, write: bool) -> Result<(String, Verdict), Trouble> 
 
 fn compare(before: &str, now: &str) -> Verdict {
     let (was, is) = (there(before), there(now));
-    let lost: Vec<String> =
-        was.iter().filter(|link| !is.contains(link)).map(|link| (*link).to_owned()).collect();
+    let lost: Vec<String> = was
+        .iter()
+        .filter(|capability| !is.contains(capability))
+        .map(|capability| (*capability).to_owned())
+        .collect();
     match (lost.is_empty(), was.is_empty()) {
         (false, _) => Verdict::Lost(lost),
         (true, true) => Verdict::New(is.len()),
@@ -60,19 +63,19 @@ fn compare(before: &str, now: &str) -> Verdict {
     }
 }
 
-/// The links that a page calls ok: "ok    BPF: kernel locks: loads and attaches".
+/// The capabilities that a page calls ok: "ok    BPF: kernel locks: loads and attaches".
 fn there(page: &str) -> Vec<&str> {
     page.lines()
-        .filter_map(|line| line.strip_prefix("ok ").and_then(|link| name(link.trim_start())))
+        .filter_map(|line| line.strip_prefix("ok ").and_then(|capability| name(capability.trim_start())))
         .collect()
 }
 
-/// A link's name ends at the first colon, that of an object at the second.
-fn name(link: &str) -> Option<&str> {
+/// A capability's name ends at the first colon, that of an object at the second.
+fn name(capability: &str) -> Option<&str> {
     const OBJECT: &str = "BPF: ";
-    let from = if link.starts_with(OBJECT) { OBJECT.len() } else { 0 };
-    let end = link.get(from..)?.find(':')?.saturating_add(from);
-    link.get(..end)
+    let from = if capability.starts_with(OBJECT) { OBJECT.len() } else { 0 };
+    let end = capability.get(from..)?.find(':')?.saturating_add(from);
+    capability.get(..end)
 }
 
 fn on_host() -> Result<Page, Trouble> {
@@ -119,10 +122,10 @@ mod tests {
     use proptest::prelude::*;
 
     const PAGE: &str = "$ whyslow doctor\nok    privilege: all\nok    BPF: task list: loads and attaches\n\
-                        lost  kprobes: no\n      lost: nothing\nok    kernel types (BTF): /sys\n\n3 of 4 links\n";
+                        lost  kprobes: no\n      lost: nothing\nok    kernel types (BTF): /sys\n\n3 of 4 capabilities\n";
 
     #[test]
-    fn rungs_have_names() {
+    fn capabilities_have_names() {
         assert_eq!(there(PAGE), ["privilege", "BPF: task list", "kernel types (BTF)"]);
         assert_eq!(version("6.18.44-fc\n"), "6.18");
     }

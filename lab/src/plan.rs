@@ -1,4 +1,4 @@
-//! What the test bed is reported: all that a run needs, and nothing of what whyslow must answer.
+//! What the test bed is given: all that a run needs, and nothing of what whyslow must answer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -253,7 +253,7 @@ impl Runner {
         }
         let failed = |what: String| Verdict::Failed(what);
         let mut testbed = Command::new(&self.lab);
-        testbed.arg("testbed").arg(share.join(PLAN));
+        testbed.arg("test-bed").arg(share.join(PLAN));
         let mut testbed = Owned::spawn(&mut testbed).map_err(|err| failed(err.to_string()))?;
         match testbed.wait(HOST_LIMIT).map_err(|err| failed(err.to_string()))? {
             Waited::Ended(status) if status.success() => Ok(()),
@@ -284,7 +284,7 @@ impl Runner {
             .map_err(|err| Verdict::Failed(format!("[hardware]: {err}")))?;
         let plan = Path::new(orders::SHARE).join(PLAN);
         let words: [&dyn AsRef<std::ffi::OsStr>; 6] =
-            [&"/usr/bin/env", &"WHYSLOW_EMULATED=1", &"LC_ALL=C", &self.lab, &"testbed", &plan];
+            [&"/usr/bin/env", &"WHYSLOW_EMULATED=1", &"LC_ALL=C", &self.lab, &"test-bed", &plan];
         let command: Vec<OsString> = words.iter().map(|word| (*word).as_ref().to_owned()).collect();
         let ran = machine::run(&kernel, &hardware, share, &command, GUEST_LIMIT)
             .map_err(|trouble| Verdict::NotRun(trouble.to_string()))?;

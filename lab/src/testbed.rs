@@ -171,7 +171,7 @@ fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Res
         // A command's own output stands before the document.
         let mut look = Look::now(whyslow.as_os_str(), &args, length, &kept)?;
         if plan.look.doctor {
-            look.document[DOCTOR] = lost_rungs(whyslow)?.into();
+            look.document[DOCTOR] = lost_capabilities(whyslow)?.into();
         }
         Ok(look)
     })?;
@@ -180,7 +180,7 @@ fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Res
 }
 
 /// What `whyslow doctor` calls lost, and why.
-fn lost_rungs(whyslow: &Path) -> Result<Vec<String>, Trouble> {
+fn lost_capabilities(whyslow: &Path) -> Result<Vec<String>, Trouble> {
     let done = Command::new(whyslow).arg("doctor").stdin(Stdio::null()).output()?;
     if !done.status.success() {
         return Err(format!(
@@ -193,20 +193,20 @@ fn lost_rungs(whyslow: &Path) -> Result<Vec<String>, Trouble> {
     Ok(lost(&String::from_utf8_lossy(&done.stdout)))
 }
 
-/// Of a page of the doctor. A link begins at the left, and goes on where lines are indented.
+/// Of a page of the doctor. A capability begins at the left, and goes on where lines are indented.
 fn lost(page: &str) -> Vec<String> {
-    let mut links: Vec<String> = Vec::new();
+    let mut capabilities: Vec<String> = Vec::new();
     for line in page.lines() {
-        match (line.starts_with(' '), links.last_mut()) {
-            (true, Some(link)) => *link = format!("{link} {}", line.trim()),
-            _ => links.push(line.to_owned()),
+        match (line.starts_with(' '), capabilities.last_mut()) {
+            (true, Some(capability)) => *capability = format!("{capability} {}", line.trim()),
+            _ => capabilities.push(line.to_owned()),
         }
     }
-    links.retain(|link| link.starts_with("lost "));
-    links
+    capabilities.retain(|capability| capability.starts_with("lost "));
+    capabilities
 }
 
-/// What whyslow is reported: with names, and to answer as JSON.
+/// What whyslow is given: with names, and to answer as JSON.
 fn arguments(args: &[String], names: &BTreeMap<String, String>) -> Vec<String> {
     let is_json = args.iter().any(|arg| arg == "--json");
     let args = args.iter().map(|arg| with_names(arg, names));
@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_lost_rung_is_reported_with_its_reason() {
-        let page = "ok    a: there\nlost  b: refused; the\n      way out\n      lost: c\n\n1 of 2 links\n";
+        let page =
+            "ok    a: there\nlost  b: refused; the\n      way out\n      lost: c\n\n1 of 2 capabilities\n";
         assert_eq!(lost(page), ["lost  b: refused; the way out lost: c"]);
         assert!(lost("").is_empty() && lost("  x").is_empty());
     }

@@ -196,6 +196,6 @@ fn stands_in(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
         let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
-        !before.is_some_and(is_part) && !(after.is_some_and(is_part) && word.ends_with(is_part))
+        !(before.is_some_and(is_part) || after.is_some_and(is_part) && word.ends_with(is_part))
     })
 }
