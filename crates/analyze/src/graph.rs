@@ -48,7 +48,7 @@ impl<'r> WaitGraph<'r> {
 
     /// ... with what this evidence has made already.
     pub fn beside(ev: &Evidence<'r>) -> Option<Self> {
-        let graph = Graph::with(ev.recording(), wait_reasons::of, ev.stacks().clone())?;
+        let graph = Graph::with(ev.recording(), wait_reasons::of, ev.stacks().clone(), ev.on_cpu().clone())?;
         if graph.spans.iter().any(|span| span.throttled_ns > 0) {
             graph.binding.get_or_init(|| cpu_quota::binding(ev).unwrap_or_default());
         }

@@ -52,7 +52,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         account: account::of(&ev),
         wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
         chains: chains(&ev),
-        locks: locks::with(recording, ev.stacks()),
+        locks: locks::with(recording, ev.stacks(), ev.on_cpu()),
         calls: stacks::calls::calls(recording),
         slow_calls: stacks::calls::slow_calls(recording),
         cpus: cpu::speed::rows(&ev),

@@ -23,18 +23,18 @@ const FRAMES: usize = 4;
 /// All locks that were waited for, the costliest first.
 #[must_use]
 pub fn locks(recording: &Recording) -> Vec<LockAccount> {
-    with(recording, &Stacks::in_recording(recording))
+    let samples = recording.tables.samples.as_deref().unwrap_or_default();
+    with(recording, &Stacks::in_recording(recording), &OnCpu::of(samples))
 }
 
-/// The same, with the recording's stacks.
-pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccount> {
+/// The same, with the recording's stacks and samples.
+pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>, on_cpu: &OnCpu<'_>) -> Vec<LockAccount> {
     let mut by_address: BTreeMap<u64, Vec<&Lock>> = BTreeMap::new();
     for row in recording.tables.locks.iter().flatten() {
         by_address.entry(row.address).or_default().push(row);
     }
     let waits = waits_of(recording);
     let held = holders::Holders::of(recording, stacks);
-    let on_cpu = OnCpu::of(recording.tables.samples.as_deref().unwrap_or_default());
     let addresses: Set<u64> = by_address.keys().chain(waits.keys()).copied().collect();
     let mut accounts: Vec<LockAccount> = addresses
         .into_iter()
@@ -42,7 +42,7 @@ pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccoun
             let rows = by_address.get(&address).map_or(&[][..], Vec::as_slice);
             let spans = waits.get(&address).map_or(&[][..], Vec::as_slice);
             let mut account = account(address, rows, spans, stacks);
-            account.holders = held.of_lock(address, spans, &on_cpu);
+            account.holders = held.of_lock(address, spans, on_cpu);
             account
         })
         .collect();

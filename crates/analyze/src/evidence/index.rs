@@ -14,6 +14,7 @@ use crate::graph::{HostChain, WaitGraph};
 use crate::hashing::Table;
 use crate::irq::unpreempted;
 use crate::memory::loss::{self, Limited};
+use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::Stacks;
 
 /// Made when they are first asked for.
@@ -27,6 +28,7 @@ pub(super) struct Index<'r> {
     samples: OnceCell<Table<u32, Vec<&'r Sample>>>,
     cgroups: OnceCell<Table<u64, &'r Cgroup>>,
     stacks: OnceCell<Rc<Stacks<'r>>>,
+    on_cpu: OnceCell<Rc<OnCpu<'r>>>,
     world: Once<Result<FairShareModel<'r>, Missing>>,
     losses: Once<Result<FairShareModel<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
@@ -118,7 +120,13 @@ impl<'r> Evidence<'r> {
         self.index.stacks.get_or_init(|| Rc::new(Stacks::in_recording(self.rec)))
     }
 
-    /// The scheduler's world: who had how much of the CPUs.
+    /// What threads did on CPUs; nothing where there are no samples.
+    pub(crate) fn on_cpu(&self) -> &Rc<OnCpu<'r>> {
+        let samples = self.samples().unwrap_or_default();
+        self.index.on_cpu.get_or_init(|| Rc::new(OnCpu::of(samples)))
+    }
+
+    /// The fair-share model: who had how much of the CPUs.
     pub(crate) fn world(&self) -> Result<&FairShareModel<'r>, Missing> {
         self.asked.once(&self.index.world, || FairShareModel::of(self)).as_ref().map_err(Clone::clone)
     }

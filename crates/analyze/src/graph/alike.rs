@@ -1,9 +1,9 @@
 //! What a wait was for that does not say so itself: by the waits of its thread that are alike.
 //!
-//! Stacks have a budget a CPU. Where others spent it, a wait of any length is told without its own stack, and its time is owed
+//! Stacks have a budget a CPU. Where others spent it, a wait of any length is reported without its own stack, and its time is accumulated
 //! to the thread's next stack of that state (`Span::sampled_wait_ns`), as the time of short waits is; or without the stack of who
 //! ended it. And nobody ended the one that the window ended in. The code of a sleep is not seen in a sleeper's stack: that
-//! it was one, only its end says (`kinds/time.rs`). The waits before and after speak for such a one, where they agree.
+//! it was one, only its end says (`wait_reasons/time.rs`). The waits before and after speak for such a one, where they agree.
 
 use whyslow_model::timeline::{Context, Span};
 
@@ -25,9 +25,9 @@ impl Graph<'_> {
             Some(_) => self.around(row, span, |other| end_is_seen(other) && self.is_at(other, span)),
         };
         let near = || [before, after].into_iter().flatten();
-        let owed = span.stack.is_some() || self.is_owed(after, span);
+        let stood_for = span.stack.is_some() || self.is_stood_for(after, span);
         let are_alike = near().filter_map(|at| self.spans.get(at)).all(|other| are_alike(other, span));
-        let kind = near().next().filter(|_| owed && are_alike).map(|at| self.kind(at))?;
+        let kind = near().next().filter(|_| stood_for && are_alike).map(|at| self.kind(at))?;
         let agree = kind.class != Class::Unknown && near().all(|at| self.kind(at) == kind);
         agree.then_some(kind)
     }
@@ -45,7 +45,7 @@ impl Graph<'_> {
     }
 
     /// Its time is in what the stack of `next` stands for: that one is the first that was taken after it.
-    fn is_owed(&self, next: Option<usize>, span: &Span) -> bool {
+    fn is_stood_for(&self, next: Option<usize>, span: &Span) -> bool {
         let waited = |span: &Span| span.woken_ns.saturating_sub(span.at_ns);
         let next = next.and_then(|at| self.spans.get(at));
         next.is_some_and(|next| next.sampled_wait_ns >= waited(next).saturating_add(waited(span)))

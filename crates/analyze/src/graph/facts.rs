@@ -75,7 +75,7 @@ pub(super) struct Graph<'r> {
     /// The quota that binds first, by group; found when it is asked for.
     pub binding: OnceCell<Table<u64, u64>>,
     judge: Judge,
-    on_cpu: OnCpu<'r>,
+    on_cpu: Rc<OnCpu<'r>>,
     runs: Table<u32, LongRuns>,
     /// Runs that may still be looked at: any number of waits may be for one CPU.
     looks: Cell<usize>,
@@ -96,11 +96,17 @@ pub(super) struct Graph<'r> {
 impl<'r> Graph<'r> {
     /// Of this recording; `None` if there are no timelines in it.
     pub fn of(rec: &'r Recording, judge: Judge) -> Option<Self> {
-        Graph::with(rec, judge, Rc::new(Stacks::in_recording(rec)))
+        let samples = rec.tables.samples.as_deref().unwrap_or_default();
+        Graph::with(rec, judge, Rc::new(Stacks::in_recording(rec)), Rc::new(OnCpu::of(samples)))
     }
 
-    /// The same, with the recording's stacks.
-    pub fn with(rec: &'r Recording, judge: Judge, stacks: Rc<Stacks<'r>>) -> Option<Self> {
+    /// The same, with the recording's stacks and samples.
+    pub fn with(
+        rec: &'r Recording,
+        judge: Judge,
+        stacks: Rc<Stacks<'r>>,
+        on_cpu: Rc<OnCpu<'r>>,
+    ) -> Option<Self> {
         let tables = &rec.tables;
         let spans = tables.spans.as_deref()?;
         let window = rec.meta.window_ns.min(longest_window(rec));
@@ -129,7 +135,7 @@ impl<'r> Graph<'r> {
             ipi_waits: IpiWaits::of(rec),
             binding: OnceCell::new(),
             judge,
-            on_cpu: OnCpu::of(tables.samples.as_deref().unwrap_or_default()),
+            on_cpu,
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
             looks: Cell::new(MOST_LOOKS),
             cut: Cell::new(false),

@@ -18,7 +18,6 @@ use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::HostChain;
 use crate::hashing::Set;
-use crate::stacks::doing::OnCpu;
 use crate::stacks::symbol;
 use crate::wait_reasons::Class;
 
@@ -125,7 +124,7 @@ fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChai
         }
         None => Finding::risk(RULE.id, process).titled(title),
     };
-    let did = OnCpu::of(ev.samples().unwrap_or_default()).did(first.pid).into_iter().next();
+    let did = ev.on_cpu().did(first.pid).into_iter().next();
     let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone());
     let culprit =
         Culprit { function: did.and_then(|(doing, _)| doing.function().map(str::to_owned)), ..culprit };
@@ -166,7 +165,7 @@ fn process_name(ev: &Evidence<'_>, task: &Task) -> String {
 /// What the busiest of them does, and its most frequent stack.
 fn work(ev: &Evidence<'_>, task: &Task) -> String {
     let samples = ev.samples().unwrap_or_default();
-    let did = OnCpu::of(samples).did(task.pid);
+    let did = ev.on_cpu().did(task.pid);
     let Some((doing, part)) = did.first() else { return String::new() };
     let most = samples.iter().filter(|sample| sample.pid == task.pid).max_by_key(|sample| sample.count);
     let stack = most.map(|most| stack(most, doing.function())).filter(|stack| !stack.is_empty());

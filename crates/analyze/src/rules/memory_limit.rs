@@ -136,12 +136,12 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
     let noticed = low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
-            .titled(format!("it read {again} again that its memory limit of {limit} had evicted"))
+            .titled(format!("it refaulted {again} that its memory limit of {limit} had evicted"))
             .share_of(loss.lived)
             .between(low, loss.high)
     } else {
         Finding::risk(RULE.id, victim.clone()).titled(format!(
-            "it read {again} again that its memory limit of {limit} had evicted; its tasks sleep enough to absorb it"
+            "it refaulted {again} that its memory limit of {limit} had evicted; its tasks sleep enough to absorb it"
         ))
     };
     let Miss { cpu, ready, io, reclaim } = Miss::of(l);
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!((found.len(), found[0].kind, found[0].victim.id.as_str()), (1, Kind::Cause, "/web"));
         let lost = found[0].lost.unwrap().as_secs_f64();
         assert!((lost - 2.0).abs() < 0.01, "{lost}");
-        assert_eq!(found[0].title, "it read 352 MiB again that its memory limit of 64 MiB had evicted");
+        assert_eq!(found[0].title, "it refaulted 352 MiB that its memory limit of 64 MiB had evicted");
         let culprit = found[0].culprit.clone().unwrap();
         assert_eq!(culprit.file.as_deref(), Some("/sys/fs/cgroup/memory/web/memory.limit_in_bytes"));
         assert_eq!(found[0].check[0].text, "total_workingset_refault_file rises");

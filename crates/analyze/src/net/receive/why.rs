@@ -9,7 +9,6 @@ use whyslow_model::{Missing, Share, timeline};
 use super::Reader;
 use crate::Evidence;
 use crate::cpu::speed::Places;
-use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{self, Class};
 
 /// A state that holds less of a thread's time does not say why it is late.
@@ -64,7 +63,7 @@ pub(crate) fn why<'r>(ev: &Evidence<'r>, reader: &Reader<'_>) -> Result<Option<W
     let mut why = Why { thread, state, share, what: String::new(), function: None, cpu: place(ev, thread) };
     match state {
         State::Running => {
-            let did = OnCpu::of(ev.samples().unwrap_or_default()).did(thread.pid);
+            let did = ev.on_cpu().did(thread.pid);
             let most = did.into_iter().next().map(|(doing, _)| doing);
             why.what = most.as_ref().map_or("its own work".to_owned(), |doing| doing.0.to_string());
             why.function = most.and_then(|doing| doing.function().map(str::to_owned));
