@@ -63,7 +63,7 @@ pub struct Follow {
     pub user_stacks: bool,
 }
 
-/// What the caller is reported while the window runs.
+/// What the caller hears while the window runs.
 pub trait Observer {
     /// About once a second: the time left.
     fn left(&mut self, _left: Duration) {}

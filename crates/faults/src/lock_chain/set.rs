@@ -72,7 +72,7 @@ impl LockChain {
         &self.group
     }
 
-    /// What it was reported.
+    /// What it was given.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -16,10 +16,11 @@ use super::loader::Loader;
 use super::{Halt, limit, names, shown};
 
 /// What is read, and nothing beside: first what says how to read the rest.
-const CONTENTS: [&str; 10] = [
+const CONTENTS: [&str; 11] = [
     "whyslow.json",
     "missing.ndjson",
     "snapshots.ndjson",
+    "frames.ndjson",
     "tables",
     "proc",
     "sys",

@@ -182,7 +182,7 @@ impl Loader {
     fn lost_tables(&mut self, counts: &[(String, u64)], reason: &str) -> Vec<MissingNote> {
         let mut lost = Vec::new();
         for (name, rows) in counts {
-            let Some((name, slot)) = tables::slot(&mut self.tables, name) else { continue };
+            let Some((name, slot)) = tables::slot(&mut self.tables, names::of_table(name)) else { continue };
             let what = format!("table {name}");
             match slot.count() {
                 None => lost.push(Missing::broken(what, reason).into()),

@@ -35,7 +35,7 @@ pub struct Climbed {
     /// What it was asked, as its exit status has it.
     pub asked: said::Verb,
     pub kind: Kind,
-    /// What it was reported.
+    /// What it was given.
     pub plan: Plan,
     /// What it did.
     pub reported: Told,

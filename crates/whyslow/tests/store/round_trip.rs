@@ -43,6 +43,17 @@ fn a_large_host_comes_back_as_it_was() {
 }
 
 /// Other order, folders as members, "./" before names, one zstd frame of several megabytes with a large window.
+/// As recordings of before call the list of snapshots.
+#[test]
+fn a_folder_of_before_keeps_names_and_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, host) = (folder.path().join("a.why"), folder.path().join("host"));
+    store::save(&sample::recording(200, 7), &path).unwrap();
+    unpack(&path, &host);
+    fs::rename(host.join("snapshots.ndjson"), host.join("frames.ndjson")).unwrap();
+    assert_eq!(store::open(&host).unwrap().snapshots, store::open(&path).unwrap().snapshots);
+}
+
 #[test]
 fn a_folder_packed_again_by_hand_is_the_same_recording() {
     let rec = sample::recording(4_000, 9);
