@@ -8,14 +8,14 @@ use std::time::Duration;
 use whyslow_model::chain::Part;
 use whyslow_model::{Contradiction, Document, Finding, Kind, seconds};
 
-use crate::rules::{Innocent, Shows};
+use crate::rules::{RuledOutBy, Shows};
 
 /// What is shown for less than this part (1 in 100) of the window is nobody's loss: a cause has to be more, too.
 const SHOWN_PART: u32 = 100;
 
 /// Of what rules rule out, what nothing in the report shows; the rest becomes contradictions, and questions without an answer.
-pub(crate) fn reported(document: &mut Document, innocent: Vec<Innocent>) {
-    for Innocent { rule, ruled_out } in innocent {
+pub(crate) fn reported(document: &mut Document, ruled_out_by: Vec<RuledOutBy>) {
+    for RuledOutBy { rule, ruled_out } in ruled_out_by {
         let Some((place, shown)) = shown(document, rule.shows) else {
             document.ruled_out.push(ruled_out);
             continue;
@@ -100,8 +100,8 @@ mod tests {
         }
     }
 
-    fn ruled_out(id: &str) -> Vec<Innocent> {
-        vec![Innocent {
+    fn ruled_out(id: &str) -> Vec<RuledOutBy> {
+        vec![RuledOutBy {
             rule: rule(id),
             ruled_out: RuledOut { what: "a CPU quota".into(), evidence: "none has one".into() },
         }]

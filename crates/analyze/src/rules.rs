@@ -70,7 +70,7 @@ pub type Shows = fn(Reason, &Detail) -> bool;
 const NOTHING: Shows = |_, _| false;
 
 /// What a rule rules out.
-pub struct Innocent {
+pub struct RuledOutBy {
     pub rule: &'static Rule,
     /// In words.
     pub ruled_out: RuledOut,
@@ -119,7 +119,7 @@ pub struct Answers {
     /// Causes by time lost, then risks, then "cannot tell".
     pub findings: Vec<Finding>,
     /// What the evidence rules out.
-    pub ruled_out: Vec<Innocent>,
+    pub ruled_out: Vec<RuledOutBy>,
 }
 
 /// Ask every rule.
@@ -136,7 +136,7 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         };
         // What rests on a table that was full is not ruled out.
         let ruled_out = ruled_out.filter(|_| ev.asked_in_part().is_none());
-        answers.ruled_out.extend(ruled_out.map(|ruled_out| Innocent { rule, ruled_out }));
+        answers.ruled_out.extend(ruled_out.map(|ruled_out| RuledOutBy { rule, ruled_out }));
         answers.findings.extend(touched(rule, found, in_part));
     }
     slow_receiver::fold(ev, &mut answers.findings);

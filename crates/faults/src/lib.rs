@@ -26,7 +26,6 @@ pub mod scenarios;
 pub mod spec;
 pub mod spinners;
 pub mod stand_in;
-pub mod standstill;
 pub mod story;
 pub mod swap;
 pub mod sys;

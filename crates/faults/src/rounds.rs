@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::proven::{self, Ended};
-use crate::{Draw, bars, draw, host, standstill};
+use crate::{Draw, bars, draw, host};
 
 /// Why a cell failed.
 pub type Trouble = Box<dyn Error + Send + Sync>;
@@ -133,27 +133,19 @@ pub fn run_times(
 }
 
 /// Make it; again, if the scenario broke down before whyslow was judged: a starved kernel may end a victim that swaps
-/// (premature OOM: 5 of 9 times beside a full CPU, with one draw of 40 MiB) or keep it from being ready in time. Again, too,
-/// if it failed while the machine stood still: neither the victim's clock nor the window is worth anything then.
+/// (premature OOM: 5 of 9 times beside a full CPU, with one draw of 40 MiB) or keep it from being ready in time.
 fn until_whole(
     cell: &dyn Display,
     draw: &mut Draw,
     make: &mut impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
 ) -> Result<Outcome, Trouble> {
-    let mut stood = standstill::so_far();
     for _ in 1..bars::TRIES_OF_THE_BROKEN {
-        let made =
-            catch_unwind(AssertUnwindSafe(|| make(draw))).unwrap_or_else(|_| Err("it panicked".into()));
-        let Err(trouble) = made else { return made };
-        let now = standstill::by_now();
-        if now > stood {
-            redrawn(cell, &format!("the machine stood still for {:?}: {trouble}", now - stood));
-            stood = now;
-        } else if trouble.is::<std::io::Error>() {
-            proven::count_redrawn();
-            say(&format!("broke down, made again: {cell}: {trouble}"));
-        } else {
-            return Err(trouble);
+        match make(draw) {
+            Err(trouble) if trouble.is::<std::io::Error>() => {
+                proven::count_redrawn();
+                say(&format!("broke down, made again: {cell}: {trouble}"));
+            }
+            done => return done,
         }
     }
     make(draw)

@@ -44,7 +44,7 @@ pub struct LateTimer {
     pub state: Option<u32>,
     /// How many.
     pub count: u64,
-    /// IrqLatency, summed.
+    /// Latency, summed.
     pub total_ns: u64,
     /// Of it, time in which the thread did not wait for another late timer anyway.
     pub paid_ns: u64,

@@ -92,6 +92,20 @@ impl Missing {
         }
     }
 
+    /// The same of something that is called otherwise today.
+    #[must_use]
+    pub fn called(mut self, name: &str) -> Self {
+        match &mut self {
+            Missing::NotRecorded { what }
+            | Missing::NotInKernel { what, .. }
+            | Missing::NotAllowed { what, .. }
+            | Missing::Broken { what, .. }
+            | Missing::Unclear { what, .. }
+            | Missing::Skipped { what, .. } => name.clone_into(what),
+        }
+        self
+    }
+
     /// What is missing.
     #[must_use]
     pub fn what(&self) -> &str {

@@ -14,11 +14,11 @@ macro_rules! skeleton {
 pub mod blkio;
 pub mod calls;
 pub mod connect;
+pub mod dma_latency;
 pub mod exits;
 pub mod ipi;
 pub mod irq;
 pub mod irq_latency;
-pub mod latency;
 pub mod locks;
 pub mod memory;
 pub mod napi;

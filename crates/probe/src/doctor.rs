@@ -176,7 +176,7 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     object(
         "BPF: holders of wake-up limits",
         "which process keeps CPUs from sleeping deeply",
-        bpf::latency::Latency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
+        bpf::dma_latency::DmaLatency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
     );
     let kernel = types.as_ref().map(bpf::irq_latency::Kernel::of).unwrap_or_default();
     object(

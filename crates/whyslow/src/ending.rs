@@ -266,6 +266,8 @@ mod tests {
     #[test]
     fn the_timer_is_set_and_its_ticks_are_a_minute() {
         assert!(TICK.tv_sec * i64::from(PATIENCE - 1) >= 60);
+        // Who gets a hundredth of a CPU is at work.
+        assert!(LEAST_CPU.load(Ordering::Relaxed) <= TICK.tv_sec.unsigned_abs() * 1_000_000_000 / 100);
         let (status, _) = ended(|| {
             begin(2);
             // SAFETY: an all-zero itimerval is valid; the pointer is to a local.

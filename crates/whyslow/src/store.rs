@@ -18,6 +18,7 @@ mod folder;
 mod lines;
 mod loader;
 mod names;
+mod old_names;
 mod order;
 mod tables;
 mod tar_reader;

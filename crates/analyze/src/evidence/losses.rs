@@ -50,7 +50,7 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
         Probe::SystemCalls => sum(&mut tables.calls.iter().flatten().map(|row| row.count)),
         // Its table has a row a task, and only its being full loses anything: rows are the least that was seen.
         Probe::MemoryEvents => sum(&mut tables.memory.iter().flatten().map(|_| 1)),
-        // Of what came late, each has its place among the irq_latencies, whether or not there was one for its row.
+        // Of what came late, each has its place in the sums of its CPU, whether or not there was one for its row.
         Probe::IrqLatency => {
             let late = sum(&mut tables.irq_latencies.iter().flatten().map(|row| row.late));
             late.saturating_add(sum(&mut tables.gaps.iter().flatten().map(|_| 1)))

@@ -25,7 +25,8 @@ impl Graph<'_> {
             Some(_) => self.around(row, span, |other| end_is_seen(other) && self.is_at(other, span)),
         };
         let near = || [before, after].into_iter().flatten();
-        let stood_for = span.stack.is_some() || self.is_stood_for(after, span);
+        // Without a stack of its own it takes a witness on either side.
+        let stood_for = span.stack.is_some() || before.is_some() && self.is_stood_for(after, span);
         let are_alike = near().filter_map(|at| self.spans.get(at)).all(|other| are_alike(other, span));
         let kind = near().next().filter(|_| stood_for && are_alike).map(|at| self.kind(at))?;
         let agree = kind.class != Class::Unknown && near().all(|at| self.kind(at) == kind);
@@ -35,11 +36,8 @@ impl Graph<'_> {
     /// The nearest waits of its thread in its state, before it and after it, that can speak.
     fn around(&self, row: usize, span: &Span, can: impl Fn(&Span) -> bool) -> (Option<usize>, Option<usize>) {
         let Some(line) = self.lines.get(&span.pid) else { return (None, None) };
-        let can = |at: &usize| {
-            let other = self.spans.get(*at).filter(|other| *at != row && other.state == span.state);
-            other.is_some_and(&can)
-        };
-        let before = line.rows_before(span.at_ns).take(MOST_LOOKS).find(can);
+        let can = |at: &usize| *at != row && self.spans.get(*at).is_some_and(&can);
+        let before = line.waits_before(span.state, span.at_ns).take(MOST_LOOKS).find(can);
         let mut after = line.waits_around(span.state, span.woken_ns, u64::MAX).take(MOST_LOOKS);
         (before, after.find(can))
     }

@@ -164,6 +164,17 @@ impl Line {
         })
     }
 
+    /// Rows that waited in `state` and were over at `at`, the last one first.
+    pub fn waits_before(&self, state: State, at: u64) -> impl Iterator<Item = usize> + '_ {
+        let all = list(state).and_then(|list| self.waits.get(list)).map_or(&[][..], Vec::as_slice);
+        let piece = move |index: &u32| self.pieces.get(*index as usize);
+        let end = all.partition_point(|index| piece(index).is_some_and(|p| p.to <= at));
+        all.get(..end).unwrap_or_default().iter().rev().filter_map(piece).filter_map(|p| match p.what {
+            What::Wait(row) => Some(row),
+            _ => None,
+        })
+    }
+
     /// Rows that wait in `state` around `from..to`: all inside, and the next one after it, which stands for what was before it.
     pub fn waits_around(&self, state: State, from: u64, to: u64) -> impl Iterator<Item = usize> + '_ {
         let all = list(state).and_then(|list| self.waits.get(list)).map_or(&[][..], Vec::as_slice);

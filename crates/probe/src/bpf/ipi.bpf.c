@@ -43,7 +43,7 @@ SEC("fentry/smp_call_function_single")
 int BPF_PROG(asked, int cpu, void *function, void *info, int wait)
 {
 	__u32 zero = 0, pid = bpf_get_current_pid_tgid();
-	struct wakeup_latency *there = wakeup_latency_at(cpu);
+	struct irqlat_cpu *there = irqlat_cpu_at(cpu);
 	struct ipi_sent *before = bpf_map_lookup_elem(&sent, &zero);
 	bool is_own = cpu == bpf_get_smp_processor_id();
 	struct ipi_asking now = {};

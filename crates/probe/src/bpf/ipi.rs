@@ -39,7 +39,7 @@ impl<'slot> Ipi<'slot> {
     ) -> libbpf_rs::Result<Self> {
         let mut open = types::builder::<skel::IpiSkelBuilder>().open(slot)?;
         if let Some([cpus, rows, payers, wakes]) = shared {
-            open.maps.cpu_latency.reuse_fd(cpus)?;
+            open.maps.irqlat_cpus.reuse_fd(cpus)?;
             open.maps.irqlat_rows.reuse_fd(rows)?;
             open.maps.irqlat_payers.reuse_fd(payers)?;
             open.maps.irqlat_wakes.reuse_fd(wakes)?;

@@ -126,7 +126,7 @@ static __always_inline void look(void *ctx, struct irqlat_reported *reported)
 /* What the hypervisor took from this CPU since this was asked last, a tick ago at most on a CPU that runs; -1: it does not tell.
  * It writes that down before it lets a CPU go on.
  */
-static __always_inline __s64 stolen_here(struct wakeup_latency *here)
+static __always_inline __s64 stolen_here(struct irqlat_cpu *here)
 {
 	__u64 before = here->stolen, now = 0;
 
@@ -146,7 +146,7 @@ static __always_inline __s64 stolen_here(struct wakeup_latency *here)
 static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, __u32 state, __s64 stolen)
 {
 	__u64 id = bpf_get_current_pid_tgid();
-	struct wakeup_latency *here = wakeup_latency_at(cpu);
+	struct irqlat_cpu *here = irqlat_cpu_at(cpu);
 	__u32 zero = 0, size = __builtin_offsetof(struct irqlat_gap, before);
 	struct irqlat_reported *reported = bpf_map_lookup_elem(&scratch, &zero);
 
@@ -176,7 +176,7 @@ static __always_inline void note_gap(void *ctx, __u64 now, __u64 ns, __u32 cpu, 
 SEC("tp_btf/cpu_idle")
 int BPF_PROG(idled, unsigned int state, unsigned int cpu)
 {
-	struct wakeup_latency *here = wakeup_latency_at(cpu);
+	struct irqlat_cpu *here = irqlat_cpu_at(cpu);
 
 	if (!here)
 		return 0;
@@ -215,12 +215,12 @@ int BPF_PROG(expired, struct hrtimer *timer)
 	struct task_struct *t = 0;
 	__s64 now = 0, ns, stolen;
 	__u64 mono;
-	struct wakeup_latency *here;
+	struct irqlat_cpu *here;
 
 	if (!counting || timer->is_soft || bpf_probe_read_kernel(&now, sizeof(now), second_argument(ctx)))
 		return 0;
 	ns = now - timer->node.expires;
-	here = wakeup_latency_at(cpu);
+	here = irqlat_cpu_at(cpu);
 	if (!here)
 		return 0;
 	stolen = stolen_here(here);
@@ -283,12 +283,12 @@ SEC("raw_tp/csd_queue_cpu")
 int BPF_PROG(queued, unsigned int cpu, unsigned long site, void *function, struct __call_single_data *csd)
 {
 	struct irqlat_queued *q;
-	struct wakeup_latency *there;
+	struct irqlat_cpu *there;
 
 	if (!counting || (BPF_CORE_READ(csd, node.u_flags) & CSD_FLAG_TYPE_MASK) != CSD_TYPE_SYNC || !may_note())
 		return 0;
 	q = place((__u64)csd);
-	there = wakeup_latency_at(cpu);
+	there = irqlat_cpu_at(cpu);
 	if (!q || !there)
 		return 0;
 	q->at = bpf_ktime_get_ns();
@@ -306,7 +306,7 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 {
 	struct irqlat_queued *q = place((__u64)csd);
 	struct irqlat_key key = { .kind = LATE_CALL };
-	struct wakeup_latency *here;
+	struct irqlat_cpu *here;
 	__u64 now, ns;
 
 	if (!counting || !q || q->csd != (__u64)csd)
@@ -325,7 +325,7 @@ int BPF_PROG(entered, void *function, struct __call_single_data *csd)
 	key.pid = q->pid;
 	/* It waits for us: it is there. */
 	note_row(&key, (struct task_struct *)q->task, q->site, now, ns);
-	here = wakeup_latency_at(key.cpu);
+	here = irqlat_cpu_at(key.cpu);
 	if (ns >= gap_ns && here)
 		note_gap(ctx, now, ns, key.cpu, q->state, stolen_here(here));
 	return 0;

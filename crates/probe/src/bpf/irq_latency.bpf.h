@@ -38,7 +38,7 @@ struct irqlat_row {
 };
 
 /* What each CPU is at. On a line of its own: others read it. */
-struct wakeup_latency {
+struct irqlat_cpu {
 	__u32 state;
 	__u32 last;      /* the last idle state */
 	__u64 reported;      /* the last gap that was reported ended here */
@@ -61,8 +61,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_CPUS);
 	__type(key, __u32);
-	__type(value, struct wakeup_latency);
-} cpu_latency SEC(".maps");
+	__type(value, struct irqlat_cpu);
+} irqlat_cpus SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -91,9 +91,9 @@ const volatile __u64 late_ns = 500000;
 /* Rows and gaps that found no room. */
 __u64 lost;
 
-static __always_inline struct wakeup_latency *wakeup_latency_at(__u32 cpu)
+static __always_inline struct irqlat_cpu *irqlat_cpu_at(__u32 cpu)
 {
-	return bpf_map_lookup_elem(&cpu_latency, &cpu);
+	return bpf_map_lookup_elem(&irqlat_cpus, &cpu);
 }
 
 /* Powers of two of 128 us: the last holds all from 32 ms on. */

@@ -101,7 +101,7 @@ impl<'slot> IrqLatency<'slot> {
         open.progs.queued.set_autoload(calls);
         open.progs.entered.set_autoload(calls);
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
-        open.maps.cpu_latency.set_max_entries(cpus)?;
+        open.maps.irqlat_cpus.set_max_entries(cpus)?;
         open.maps.irqlat_wakes.set_max_entries(cpus.saturating_mul(STATES))?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.steal_at = steal_at.unwrap_or(0);
@@ -117,7 +117,7 @@ impl<'slot> IrqLatency<'slot> {
     pub fn shared(&self) -> [BorrowedFd<'_>; 4] {
         let maps = &self.skel.maps;
         [
-            maps.cpu_latency.as_fd(),
+            maps.irqlat_cpus.as_fd(),
             maps.irqlat_rows.as_fd(),
             maps.irqlat_payers.as_fd(),
             maps.irqlat_wakes.as_fd(),
@@ -184,9 +184,9 @@ impl<'slot> IrqLatency<'slot> {
     #[cfg(test)]
     fn stolen(&self) -> Vec<u64> {
         let of =
-            |cpu: u32| self.skel.maps.cpu_latency.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        let cpus = (0..self.skel.maps.cpu_latency.max_entries()).map_while(of);
-        cpus.map(|bytes| value::<skel::types::wakeup_latency>(&bytes).stolen).collect()
+            |cpu: u32| self.skel.maps.irqlat_cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        let cpus = (0..self.skel.maps.irqlat_cpus.max_entries()).map_while(of);
+        cpus.map(|bytes| value::<skel::types::irqlat_cpu>(&bytes).stolen).collect()
     }
 
     fn unseen(&self) -> Result<u64, Missing> {
@@ -202,7 +202,7 @@ unsafe impl plain::Plain for skel::types::irqlat_ration {}
 
 #[cfg(test)]
 // SAFETY: as above.
-unsafe impl plain::Plain for skel::types::wakeup_latency {}
+unsafe impl plain::Plain for skel::types::irqlat_cpu {}
 
 /// A record of the ring `gaps`: without the code before frames where there are none.
 fn gap(record: &[u8]) -> irqlat_gap {

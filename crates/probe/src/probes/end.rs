@@ -7,8 +7,8 @@ use whyslow_model::{Missing, MissingNote};
 
 use super::{Probes, Traced, keep};
 use crate::bpf::{
-    blkio, calls, connect, ipi, irq, irq_latency, latency, locks, memory, napi, oncpu, pidns, sched, tasks,
-    work,
+    blkio, calls, connect, dma_latency, ipi, irq, irq_latency, locks, memory, napi, oncpu, pidns, sched,
+    tasks, work,
 };
 use crate::listeners;
 
@@ -135,7 +135,7 @@ impl Probes<'_> {
             traced.note_lost(connect::WHAT, connect.lost());
         }
         if self.programs.is_some() && !self.is_thrifty {
-            traced.latency_holders = keep(latency::holders(Path::new("/")), missing);
+            traced.latency_holders = keep(dma_latency::holders(Path::new("/")), missing);
         }
         let mut programs = self.programs.take();
         if let Some(programs) = &mut programs {

@@ -9,7 +9,7 @@ use whyslow_model::{FORMAT, FileSnapshot, Meta, Missing, MissingNote, Recording}
 
 use super::lines::Lines;
 use super::write::{Head, SnapshotLine};
-use super::{Halt, limit, names, order, shown, tables};
+use super::{Halt, limit, names, old_names, order, shown, tables};
 
 /// Memory counted for each comma within a list in a line of JSON: it may separate two short strings. Those between the
 /// fields of a row are in its size.
@@ -108,7 +108,7 @@ impl Loader {
 
     fn take_table(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
         let name = path.strip_prefix("tables/").and_then(|name| name.strip_suffix(".ndjson"));
-        let Some((_, slot)) = name.and_then(|name| tables::slot(&mut self.tables, names::of_table(name)))
+        let Some((_, slot)) = name.and_then(|name| tables::slot(&mut self.tables, old_names::table(name)))
         else {
             return Ok(());
         };
@@ -162,7 +162,10 @@ impl Loader {
             (Some(before), Some(now)) => Some(format!("{before}; then {now}")),
             (before, now) => before.or(now),
         };
-        Ok(Recording { meta: head.meta, snapshots, tables: self.tables, missing: self.missing, torn })
+        let mut recording =
+            Recording { meta: head.meta, snapshots, tables: self.tables, missing: self.missing, torn };
+        old_names::renew(&mut recording);
+        Ok(recording)
     }
 
     /// Files of which the first or the last snapshot is not there. A file with one end would show no change over the
@@ -182,7 +185,7 @@ impl Loader {
     fn lost_tables(&mut self, counts: &[(String, u64)], reason: &str) -> Vec<MissingNote> {
         let mut lost = Vec::new();
         for (name, rows) in counts {
-            let Some((name, slot)) = tables::slot(&mut self.tables, names::of_table(name)) else { continue };
+            let Some((name, slot)) = tables::slot(&mut self.tables, old_names::table(name)) else { continue };
             let what = format!("table {name}");
             match slot.count() {
                 None => lost.push(Missing::broken(what, reason).into()),

@@ -33,11 +33,6 @@ pub fn snapshot_of(member: &str) -> (&str, Option<u64>) {
     }
 }
 
-/// What a table is called today: 0.1.0 of November 2026 and before wrote "latenesses".
-pub fn of_table(name: &str) -> &str {
-    if name == "latenesses" { "irq_latencies" } else { name }
-}
-
 /// A member name for a snapshot of the file `name`; not yet unique.
 fn escaped(name: &str, earlier: Option<u128>) -> String {
     let mut out = earlier.map_or_else(String::new, |ms| format!("{EARLIER}{ms:07}/"));
@@ -121,11 +116,6 @@ mod tests {
 
     fn one(name: &str) -> String {
         members([(name, None)].into_iter()).remove(0)
-    }
-
-    #[test]
-    fn tables_of_old_recordings_are_known() {
-        assert_eq!((of_table("latenesses"), of_table("tasks")), ("irq_latencies", "tasks"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! All commands that the cases of `tests/cases` are reported: those that check, that mend, and that undo it.
+//! All commands that the cases of `tests/cases` give: those that check, that mend, and that undo it.
 
 use std::fs;
 use std::path::Path;

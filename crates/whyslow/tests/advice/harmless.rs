@@ -19,7 +19,7 @@ const PROGRAMS: [Program; 35] = [
         !args
             .iter()
             .filter(|arg| !arg.starts_with("-F"))
-            .any(|arg| [">", "system", "getline"].iter().any(|bad| arg.contains(bad)))
+            .any(|arg| [">", "|", "system", "getline"].iter().any(|bad| arg.contains(bad)))
     }),
     program("bpftool", "bpftool", |args| args.get(1).is_some_and(|verb| verb == "show" || verb == "list")),
     program("cat", "coreutils", |_| true),
@@ -29,9 +29,14 @@ const PROGRAMS: [Program; 35] = [
     program("echo", "bash", |_| true),
     program("exec", "bash", |_| false),
     program("find", "findutils", |args| {
-        !has(args, &["-delete", "-exec", "-execdir", "-ok", "-fprint", "-fprintf", "-fls"])
+        !has(
+            args,
+            &["-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls"],
+        )
     }),
-    program("fuser", "psmisc", |args| !has(args, &["-k", "--kill"])),
+    program("fuser", "psmisc", |args| {
+        !args.iter().any(|arg| arg == "--kill" || (is_short(arg) && arg.contains('k')))
+    }),
     program("grep", "grep", |_| true),
     program("head", "coreutils", |_| true),
     program("iostat", "sysstat", |_| true),
@@ -51,7 +56,10 @@ const PROGRAMS: [Program; 35] = [
     }),
     program("printf", "bash", |_| true),
     program("ps", "procps", |_| true),
-    program("rtla", "rtla", |_| true),
+    // A trace is written to a file.
+    program("rtla", "rtla", |args| {
+        !args.iter().any(|arg| arg.starts_with("-t") || arg.starts_with("--trace"))
+    }),
     program("sh", "dash", |_| false),
     program("sleep", "coreutils", |_| true),
     program("sort", "coreutils", |args| {
@@ -146,7 +154,7 @@ pub fn only_reads(line: &str) -> Result<(), String> {
 }
 
 #[test]
-fn what_reads_is_reported_from_what_changes() {
+fn what_reads_is_distinguished_from_what_changes() {
     for line in [
         "cat /proc/stat; lsblk -o NAME,MAJ:MIN",
         "taskset -cp 7",
@@ -183,6 +191,10 @@ fn what_reads_is_reported_from_what_changes() {
         "for f in a; do rm $f; done",
         "for f in a; do cat $f; done > /tmp/x",
         "whyslow record -o x",
+        "fuser -km /dev/x",
+        "find /proc -fprint0 x",
+        "awk '{ print | \"sh\" }'",
+        "rtla hwnoise -t x",
     ] {
         assert!(only_reads(line).is_err(), "{line}");
     }

@@ -35,18 +35,21 @@ const TRACING: &str = "/sys/kernel/tracing/current_tracer";
 /// Of kernels with the tracers that rtla uses.
 const OSNOISE: &str = "/sys/kernel/tracing/osnoise";
 
+/// Where nothing is wrong it may be silent.
+const NOTHING: &[&str] = &[];
+
 const ROWS: &[Row] = &[
     with(row("idle-policy", "fuser", &["{pid}"]), "/dev/cpu_dma_latency"),
     with(row("wakeup-latency", "rtla hwnoise", &["CPU"]), OSNOISE),
     row("leftover-debugging", "bpftool prog show", &["name"]),
-    with(row("leftover-debugging", "cat /proc/sys", &[""]), "/proc/sys/kernel/lock_stat"),
+    with(row("leftover-debugging", "cat /proc/sys", &["\n"]), "/proc/sys/kernel/lock_stat"),
     with(row("leftover-debugging", "cat /sys/kernel/tracing/current", &["nop"]), TRACING),
-    with(row("leftover-debugging", "cat /sys/kernel/tracing/set_event", &[""]), TRACING),
-    row("leftover-debugging", "find /proc", &[""]),
+    with(row("leftover-debugging", "cat /sys/kernel/tracing/set_event", NOTHING), TRACING),
+    row("leftover-debugging", "find /proc", NOTHING),
     row("monitoring-agent", "ps -e", &["ELAPSED", "{busy}"]),
     row("pid-limit", "cat /proc/loadavg", &["/", "\n"]),
     row("pid-limit", "ps -e", &["NLWP"]),
-    with(row("slow-cpu", "grep .", &[""]), "/sys/devices/system/cpu/cpufreq/policy0"),
+    with(row("slow-cpu", "grep .", &["\n"]), "/sys/devices/system/cpu/cpufreq/policy0"),
     row("slow-receiver", "nsenter", &["skmem:", "users:"]),
     row("clocksource", "cd /sys/devices/system/clock", &["current_clocksource:", "available_clocksource:"]),
     row("clocksource", "dmesg | grep", &["clocksource"]),
@@ -60,7 +63,7 @@ const ROWS: &[Row] = &[
     row("file-handles", "for p in", &["{me}"]),
     row("full-thread", "top -H", &["{busy}"]),
     row("idle-policy", "cat /proc/cmdline", &["="]),
-    with(row("idle-policy", "cat /sys/devices/system/cpu/cpuidle", &[""]), IDLE),
+    with(row("idle-policy", "cat /sys/devices/system/cpu/cpuidle", &["\n"]), IDLE),
     with(row("idle-policy", "grep . /sys/devices/system/cpu/cpu*", &["disable:"]), IDLE),
     with(row("idle-policy", "grep . /sys/devices/system/cpu/cpu0", &["latency:"]), IDLE),
     row("irq-imbalance", "cat /proc/interrupts", &["CPU0", "LOC:"]),

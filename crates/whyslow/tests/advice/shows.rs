@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_it_is_reported_from_what_does_not() {
+    fn what_shows_it_is_distinguished_from_what_does_not() {
         let listen =
             |queued: u64, drops: u64| format!("State\nLISTEN {queued} 16 *:1 *:*\n skmem:(r0,f0,d{drops})\n");
         let cases = [

@@ -67,14 +67,15 @@ fn answer(line: &str, recording: &Recording, source: &Source) -> Result<Vec<Stri
 fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String, String> {
     Cli::try_parse_from(words).map_err(|err| err.to_string())?;
     let ours = words.iter().position(|word| *word == "--").unwrap_or(words.len());
-    let verb = words[1..ours].iter().find(|word| !word.starts_with('-')).copied().unwrap_or("exam");
+    let verb = words[1..ours].first().filter(|word| !word.starts_with('-')).copied().unwrap_or("exam");
     let reported: fn(&Document, &Style) -> String = match verb {
         "chains" => chains,
         "locks" => locks,
         "cpu" => cpus,
-        "run" | "attach" | "report" => text,
-        _ => text,
+        "exam" | "run" | "attach" | "report" => text,
+        _ => return Err(format!("{verb} prints no report of a recording: {line:?}")),
     };
+    nothing_is_left_undone(verb, &words[1..ours])?;
     if verb == "run" {
         is_its_command(line, recording)?;
     } else if verb != "report" {
@@ -82,6 +83,20 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
     }
     let style = Style { colour: false, verbose: words[..ours].contains(&"-v") };
     Ok(reported(&examine(recording), &style))
+}
+
+/// What is not carried out here is refused: a session must be what its command line prints.
+fn nothing_is_left_undone(verb: &str, options: &[&str]) -> Result<(), String> {
+    let mut rest = options.iter().filter(|word| **word != verb).peekable();
+    while let Some(word) = rest.next() {
+        match *word {
+            "-v" => {}
+            "--for" => drop(rest.next()),
+            file if verb == "report" && !file.starts_with('-') => {}
+            other => return Err(format!("{other:?} is not carried out for a session")),
+        }
+    }
+    Ok(())
 }
 
 fn is_its_window(options: &[&str], recording: &Recording) -> Result<(), String> {

@@ -126,6 +126,7 @@ fn it_is_nobodys_where_no_stack_stands_for_it_or_they_disagree_or_it_ended_other
     };
     assert_eq!(but(&|rows| rows[2].sampled_wait_ns = 92 * MS), (81 + 82 + 82, 327), "its time is not in it");
     assert_eq!(but(&|rows| rows[0].stack = Some(ELSEWHERE)), (82 + 82, 327), "it was elsewhere before");
+    assert_eq!(but(&|rows| rows[0].stack = None), (82 + 82, 327), "nothing speaks for it before");
     assert_eq!(but(&|rows| rows[2].syscall = Some(0)), (81 + 82 + 82, 327), "in another call");
     let by_task = |rows: &mut [Span; 4]| rows[1].waker.as_mut().unwrap().context = Context::Task;
     assert_eq!(but(&by_task), (81 + 82 + 82, 327), "somebody woke it");

@@ -1,4 +1,4 @@
-//! Who wants wake-ups to be quick: holders of /dev/cpu_dma_latency, each with its wish. The kernel half is `latency.bpf.c`.
+//! Who wants wake-ups to be quick: holders of /dev/cpu_dma_latency, each with its wish. The kernel half is `dma_latency.bpf.c`.
 
 use std::mem::{MaybeUninit, size_of};
 use std::path::Path;
@@ -10,7 +10,7 @@ use whyslow_model::{Missing, table};
 
 use super::{missing, text, types, value, walk_within};
 
-skeleton!("latency");
+skeleton!("dma_latency");
 use skel::types::latency_holder;
 
 // SAFETY: generated from the C struct; integers and bytes only, without padding.
@@ -31,7 +31,7 @@ const MOST: usize = 64;
 /// All holders now, the strictest first. Made at the end of a window: it loads a program, looks once, and lets it go.
 pub fn holders(root: &Path) -> Result<Vec<table::LatencyHolder>, Missing> {
     let mut slot = MaybeUninit::uninit();
-    let latency = Latency::start(&mut slot, root)?;
+    let latency = DmaLatency::start(&mut slot, root)?;
     let mut rows: Vec<table::LatencyHolder> =
         latency.seen()?.iter().filter(|holder| holder.value_us < NO_WISH_US).map(row).collect();
     rows.sort_by_key(|row| (row.value_us, row.pid));
@@ -50,12 +50,12 @@ fn row(holder: &latency_holder) -> table::LatencyHolder {
 }
 
 /// The loaded iterator.
-pub struct Latency<'slot> {
-    _skel: skel::LatencySkel<'slot>,
+pub struct DmaLatency<'slot> {
+    _skel: skel::DmaLatencySkel<'slot>,
     link: Link,
 }
 
-impl<'slot> Latency<'slot> {
+impl<'slot> DmaLatency<'slot> {
     /// Load. The kernel's copy of the program lives in `slot`.
     pub fn start(slot: &'slot mut MaybeUninit<OpenObject>, root: &Path) -> Result<Self, Missing> {
         let number = std::fs::read_to_string(root.join(DEVICE)).ok().and_then(|text| device(&text));
@@ -69,13 +69,13 @@ impl<'slot> Latency<'slot> {
     }
 
     fn load(slot: &'slot mut MaybeUninit<OpenObject>, number: u32) -> libbpf_rs::Result<Self> {
-        let mut open = types::builder::<skel::LatencySkelBuilder>().open(slot)?;
+        let mut open = types::builder::<skel::DmaLatencySkelBuilder>().open(slot)?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.device = number;
         }
         let skel = open.load()?;
         let link = skel.progs.holders.attach()?;
-        Ok(Latency { _skel: skel, link })
+        Ok(DmaLatency { _skel: skel, link })
     }
 
     fn seen(&self) -> Result<Vec<latency_holder>, Missing> {
