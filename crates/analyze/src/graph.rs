@@ -6,6 +6,7 @@
 
 mod alike;
 mod chains;
+mod children;
 mod culprit;
 mod did;
 mod ended;

@@ -177,7 +177,9 @@ impl Graph<'_> {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
             _ => match at_last {
                 Some(waker) => self.follow(walk, waker.pid, from, to, waker.work.as_deref()),
-                None => self.by_waker(walk, span, kind.class, from, to),
+                None => self
+                    .by_children(walk, span, kind, from, to)
+                    .unwrap_or_else(|| self.by_waker(walk, span, kind.class, from, to)),
             },
         };
         if is_whole && !walk.here_only {

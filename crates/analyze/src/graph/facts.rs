@@ -60,6 +60,8 @@ pub(super) struct Graph<'r> {
     pub window: u64,
     pub lines: Table<u32, Line>,
     pub tasks: Table<u32, &'r Task>,
+    /// Processes by that of their parent.
+    pub children: Table<u32, Vec<u32>>,
     pub groups: Table<u64, &'r Cgroup>,
     pub names: Names,
     pub details: Details,
@@ -125,6 +127,7 @@ impl<'r> Graph<'r> {
             window,
             ended: Ended::of(tables.tasks.as_deref().unwrap_or_default(), &lines),
             lines,
+            children: children(tables.tasks.as_deref().unwrap_or_default()),
             tasks,
             groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,
@@ -322,6 +325,19 @@ fn lines(spans: &[Span], tasks: &Table<u32, &Task>, window: u64) -> Table<u32, L
     }
     let born = |pid: u32| tasks.get(&pid).is_some_and(|task| task.born);
     rows.into_iter().map(|(pid, rows)| (pid, Line::of(spans, rows, born(pid), window))).collect()
+}
+
+/// Processes by that of their parent, each once: a number may have been several tasks'.
+fn children(tasks: &[Task]) -> Table<u32, Vec<u32>> {
+    let mut children: Table<u32, Vec<u32>> = Table::default();
+    for task in tasks.iter().filter(|task| task.pid == task.tgid && task.ppid != task.pid) {
+        children.entry(task.ppid).or_default().push(task.pid);
+    }
+    for of_parent in children.values_mut() {
+        of_parent.sort_unstable();
+        of_parent.dedup();
+    }
+    children
 }
 
 /// By CPU, in order; of runs that overlap the earlier wins: a CPU runs one task at a time.

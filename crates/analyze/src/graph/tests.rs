@@ -1,6 +1,7 @@
 //! Tests of the graph: readable hosts, a simulator that knows the truth, garbage.
 
 mod alike;
+mod children;
 mod convoys;
 mod examples;
 mod garbage;
