@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use whyslow_model::table::{Run, Span, Stack};
 use whyslow_model::timeline::{Context, LockKind, LockWait, State, StateTimes, Target, Waker};
 
+use crate::bpf::constants::{rows_h, shared_h};
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
 use crate::bpf::sched::{self, Raw, sched_live, sched_span};
 use crate::bpf::text;
@@ -146,10 +147,10 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         tgid: row.tgid,
         comm: text(named),
         context: match row.context {
-            1 => Context::Task,
-            2 => Context::Softirq,
-            3 => Context::Hardirq,
-            4 => Context::Nmi,
+            rows_h::WAKE_TASK => Context::Task,
+            rows_h::WAKE_SOFTIRQ => Context::Softirq,
+            rows_h::WAKE_HARDIRQ => Context::Hardirq,
+            rows_h::WAKE_NMI => Context::Nmi,
             _ => Context::Unknown,
         },
         work: function(row.work, kernel),
@@ -213,15 +214,15 @@ fn lock(reported: &sched_span, window: Window) -> Option<LockWait> {
     })
 }
 
-/// `enum lock_kind` of the kernel halves.
+/// `enum lock_kind` in shared.bpf.h.
 #[must_use]
 pub fn lock_kind(kind: u32) -> LockKind {
     match kind {
-        1 => LockKind::Mutex,
-        2 => LockKind::Rwsem,
-        3 => LockKind::Rtmutex,
-        4 => LockKind::PercpuRwsem,
-        5 => LockKind::Semaphore,
+        shared_h::LOCK_MUTEX => LockKind::Mutex,
+        shared_h::LOCK_RWSEM => LockKind::Rwsem,
+        shared_h::LOCK_RTMUTEX => LockKind::Rtmutex,
+        shared_h::LOCK_PERCPU_RWSEM => LockKind::PercpuRwsem,
+        shared_h::LOCK_SEMAPHORE => LockKind::Semaphore,
         _ => LockKind::Unknown,
     }
 }
