@@ -15,10 +15,12 @@ mod facts;
 mod flames;
 mod holders;
 mod ipi_waits;
+mod layout;
 mod leaves;
 mod mismatch;
 mod names;
 mod node;
+mod owners;
 mod patience;
 mod split;
 #[cfg(test)]

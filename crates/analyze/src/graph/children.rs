@@ -1,8 +1,10 @@
 //! Waits for children: whatever ended one (the caller's deadline, a signal of somebody, the window), it took as long as it did
-//! because of what the children did meanwhile.
+//! because of what the children did meanwhile. Who waits for a signal that a timer sends at last waits for nobody either: its
+//! time is that of its children and of its process's other threads.
 //!
 //! A child that ends wakes its parent itself (do_notify_parent, kernel/signal.c): then it is the waker, and nothing is to be
-//! found here. Of several children that a parent waits for at the same time each counts by how long it was there.
+//! found here. Of several that were there at the same time each counts by how long it was, and those that had nothing to do
+//! only where all had nothing to do.
 
 use std::rc::Rc;
 
@@ -13,6 +15,7 @@ use super::explain::Walk;
 use super::facts::{Behind, Graph, Kind};
 use super::node::{Node, merged};
 use super::split::split_many;
+use crate::wait_reasons::Class;
 
 /// wait4(pid, ...) and waitid(type, id, ...) on x86-64.
 const WAIT4: u32 = 61;
@@ -21,6 +24,8 @@ const WAITID: u32 = 247;
 const P_PID: u64 = 1;
 /// Of more children those that were there longest speak for the others.
 const MOST: usize = 64;
+/// Who rests for nine tenths of the time, or more, had nothing to do.
+const RESTS: u64 = 10;
 
 /// A child, and when it was there.
 struct Child {
@@ -39,8 +44,8 @@ impl Graph<'_> {
         from: u64,
         to: u64,
     ) -> Option<Behind> {
-        let waits = matches!(kind.reason, Reason::Child | Reason::Vfork);
-        if !waits || self.is_ended_by_child(span) {
+        let waits = matches!(kind.reason, Reason::Child | Reason::Vfork | Reason::Signal);
+        if !waits || self.is_ended_by_child(span, kind) {
             return None;
         }
         match &self.waited_for(span, kind, from, to)[..] {
@@ -50,36 +55,37 @@ impl Graph<'_> {
         }
     }
 
-    /// Any task may send a signal that ends the wait; only a child's end is what was waited for.
-    fn is_ended_by_child(&self, span: &Span) -> bool {
+    /// Any task may send a signal that ends the wait for a child; only a child's end is what was waited for. Who waits for a
+    /// signal waits for whoever sends it.
+    fn is_ended_by_child(&self, span: &Span, kind: Kind) -> bool {
         let Some(waker) = span.waker.as_ref().filter(|waker| waker.context == Context::Task) else {
             return false;
         };
-        // Of whom nothing is known it is not known either that it is none.
-        let parent = self.tasks.get(&waker.pid).map_or(span.tgid, |task| task.ppid);
-        let kills = self.stacks.kernel(waker.stack).iter().any(|frame| is_kill(frame));
-        parent == span.tgid || !kills
+        let is_child = self
+            .children
+            .get(&span.tgid)
+            .is_some_and(|children| children.contains(&waker.tgid.max(waker.pid)));
+        kind.reason == Reason::Signal || is_child || !self.kills(waker)
     }
 
     fn waited_for(&self, span: &Span, kind: Kind, from: u64, to: u64) -> Vec<Child> {
-        let all = self.children.get(&span.tgid).map_or(&[][..], Vec::as_slice);
         // The argument is a number of the caller's pid namespace: it counts where it is a child's.
         let named = match span.syscall {
             Some(WAIT4) => span.args[0],
             Some(WAITID) if span.args[0] == P_PID => span.args[1],
             _ => 0,
         };
+        let threads = self.threads_of.get(&span.tgid).filter(|_| kind.reason == Reason::Signal);
+        let children = self.children.get(&span.tgid);
+        let all: Vec<u32> = children.into_iter().chain(threads).flatten().copied().collect();
         let named = all.iter().copied().find(|pid| u64::from(*pid) == named);
         let made_here = |pid: &u32| {
             kind.reason != Reason::Vfork
-                || self
-                    .tasks
-                    .get(pid)
-                    .is_none_or(|task| matches!(task.creator, 0) || task.creator == span.pid)
+                || self.tasks.get(pid).is_none_or(|task| task.creator == 0 || task.creator == span.pid)
         };
-        let candidates = named.map_or_else(|| all.to_vec(), |one| vec![one]);
+        let candidates = named.map_or(all, |one| vec![one]).into_iter().filter(|pid| *pid != span.pid);
         let mut children: Vec<Child> =
-            candidates.into_iter().filter(made_here).filter_map(|pid| self.there(pid, from, to)).collect();
+            candidates.filter(made_here).filter_map(|pid| self.there(pid, from, to)).collect();
         children.sort_by_key(|child| (std::cmp::Reverse(child.to - child.from), child.pid));
         children.truncate(MOST);
         children
@@ -93,14 +99,31 @@ impl Graph<'_> {
     }
 
     fn shared_out(&self, walk: &mut Walk, children: &[Child], ns: u64) -> Behind {
-        let weights: Vec<u64> = children.iter().map(|child| child.to - child.from).collect();
+        let mut found: Vec<(u64, Behind)> = children
+            .iter()
+            .map(|child| (child.to - child.from, self.follow(walk, child.pid, child.from, child.to, None)))
+            .collect();
+        let rests = |behind: &Behind| {
+            let rested: u64 = behind.0.iter().filter(|node| self.is_rest(node)).map(|node| node.ns).sum();
+            let all: u64 = behind.0.iter().map(|node| node.ns).sum();
+            all.saturating_sub(rested) < all / RESTS
+        };
+        if found.iter().any(|(_, behind)| !rests(behind)) {
+            found.retain(|(_, behind)| !rests(behind));
+        }
+        let weights: Vec<u64> = found.iter().map(|(there, _)| *there).collect();
         let (mut nodes, mut notes) = (Vec::new(), 0);
-        for (child, part) in children.iter().zip(split_many(ns, &weights)) {
-            let (parts, is) = self.follow(walk, child.pid, child.from, child.to, None);
+        for ((_, (parts, is)), part) in found.iter().zip(split_many(ns, &weights)) {
             notes |= is;
-            nodes.extend(scaled(&parts, part));
+            nodes.extend(scaled(parts, part));
         }
         (merged(nodes, &self.rests), notes)
+    }
+
+    /// It waited for something to do, or for its own timer.
+    fn is_rest(&self, node: &Node) -> bool {
+        let class = node.row.map(|row| self.kind(row).class);
+        node.parts.is_empty() && matches!(class, Some(Class::Handed | Class::Voluntary))
     }
 }
 
@@ -118,10 +141,4 @@ impl Node {
         let parts: Rc<[Node]> = scaled(&self.parts, ns).into();
         Node { ns, unsaid, parts: Default::default(), ..self.clone() }.of(parts)
     }
-}
-
-/// kernel/signal.c: the ways of a signal that a task sends with a call of its own.
-fn is_kill(frame: &str) -> bool {
-    const KILLS: [&str; 4] = ["kill_pid_info", "kill_something_info", "do_send_specific", "do_tkill"];
-    KILLS.iter().any(|kill| frame.starts_with(kill))
 }

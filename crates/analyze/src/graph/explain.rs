@@ -8,7 +8,7 @@ use std::rc::Rc;
 use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
-use super::facts::{Graph, Who};
+use super::facts::{Graph, Kind, Who};
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
 use crate::wait_reasons::Class;
@@ -141,23 +141,34 @@ impl Graph<'_> {
         node.worst = span.woken_ns.min(self.window).saturating_sub(span.at_ns).max(node.ns);
         node.notes = if span.open { note::OPEN } else { 0 };
         if !follow {
-            return Some(node);
+            // Too short to be followed one by one, and known by what they are for, like those that no row tells of.
+            let is_many = self.fuel.get() > 0 && !self.is_leaf(walk, kind);
+            return Some(if is_many {
+                Node { count: 1, worst: node.worst, ..self.short_like(who, row, node.ns) }
+            } else {
+                node
+            });
         }
         let (parts, notes) = self.behind(walk, row, piece.from, piece.to);
         node.notes |= notes;
         Some(node.of(parts))
     }
 
-    /// Who or what stands behind a stretch of a wait. Nothing: the wait itself is the leaf.
-    fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> (Rc<[Node]>, u8) {
-        let Some(span) = self.spans.get(row) else { return (Rc::new([]), 0) };
-        let kind = self.kind(row);
-        let is_leaf = match kind.class {
+    /// Nobody is looked for behind such a wait.
+    fn is_leaf(&self, walk: &Walk, kind: Kind) -> bool {
+        match kind.class {
             Class::Device | Class::Voluntary | Class::Peer | Class::Limit | Class::Cpu => true,
             _ if ENDS.contains(&kind.reason) => true,
             Class::Handed => walk.served && walk.above.len() == 1,
             Class::Held | Class::Needed | Class::Unknown => false,
-        };
+        }
+    }
+
+    /// Who or what stands behind a stretch of a wait. Nothing: the wait itself is the leaf.
+    fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> (Rc<[Node]>, u8) {
+        let Some(span) = self.spans.get(row) else { return (Rc::new([]), 0) };
+        let kind = self.kind(row);
+        let is_leaf = self.is_leaf(walk, kind);
         let at_last = if kind.class == Class::Voluntary { self.waited_for_at_last(row) } else { None };
         if is_leaf && at_last.is_none() {
             return (Rc::new([]), 0);
@@ -179,6 +190,7 @@ impl Graph<'_> {
                 Some(waker) => self.follow(walk, waker.pid, from, to, waker.work.as_deref()),
                 None => self
                     .by_children(walk, span, kind, from, to)
+                    .or_else(|| self.by_owner(walk, span, kind, from, to))
                     .unwrap_or_else(|| self.by_waker(walk, span, kind.class, from, to)),
             },
         };
@@ -197,12 +209,16 @@ impl Graph<'_> {
             Some(waker) if self.is_reported_by_sums(waker, from, to) => {
                 (self.by_sums(waker.pid, &waker.comm, ns), 0)
             }
+            // Who waits for work, and is killed, has waited in vain.
+            Some(waker) if class == Class::Handed && self.kills(waker) => (Rc::new([]), 0),
             Some(waker) if waker.context == Context::Task && waker.pid != 0 && waker.pid != span.pid => {
                 self.follow(walk, waker.pid, from, to, waker.work.as_deref())
             }
             // A wait that has a name needs no better one.
             Some(Waker { context: Context::Softirq | Context::Hardirq | Context::Nmi, stack, .. }) => {
                 match (self.event(*stack, ns), class) {
+                    // An alarm of its own: what it waited for in vain says more.
+                    (Some(event), Class::Handed) if event.key.reason == Reason::Timer => (Rc::new([]), 0),
                     (Some(event), _) => leaf(event, 0),
                     (None, Class::Handed) => (Rc::new([]), 0),
                     (None, _) => leaf(self.unexplained(nobody, Thing::AnInterrupt, ns), 0),

@@ -62,6 +62,8 @@ pub(super) struct Graph<'r> {
     pub tasks: Table<u32, &'r Task>,
     /// Processes by that of their parent.
     pub children: Table<u32, Vec<u32>>,
+    /// Threads by their process, its first not among them.
+    pub threads_of: Table<u32, Vec<u32>>,
     pub groups: Table<u64, &'r Cgroup>,
     pub names: Names,
     pub details: Details,
@@ -111,6 +113,7 @@ impl<'r> Graph<'r> {
     ) -> Option<Self> {
         let tables = &rec.tables;
         let spans = tables.spans.as_deref()?;
+        let all_tasks = tables.tasks.as_deref().unwrap_or_default();
         let window = rec.meta.window_ns.min(longest_window(rec));
         let tasks: Table<u32, &Task> = tables.tasks.iter().flatten().map(|t| (t.pid, t)).collect();
         let mut comms: Table<u32, &str> = tables.holds.iter().flatten().map(|h| (h.pid, &*h.comm)).collect();
@@ -125,9 +128,10 @@ impl<'r> Graph<'r> {
             spans,
             stacks,
             window,
-            ended: Ended::of(tables.tasks.as_deref().unwrap_or_default(), &lines),
+            ended: Ended::of(all_tasks, &lines),
             lines,
-            children: children(tables.tasks.as_deref().unwrap_or_default()),
+            children: below(all_tasks, |task| (task.pid == task.tgid).then(|| maker(&tasks, task))),
+            threads_of: below(all_tasks, |task| (task.pid != task.tgid).then_some(task.tgid)),
             tasks,
             groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,
@@ -327,17 +331,25 @@ fn lines(spans: &[Span], tasks: &Table<u32, &Task>, window: u64) -> Table<u32, L
     rows.into_iter().map(|(pid, rows)| (pid, Line::of(spans, rows, born(pid), window))).collect()
 }
 
-/// Processes by that of their parent, each once: a number may have been several tasks'.
-fn children(tasks: &[Task]) -> Table<u32, Vec<u32>> {
-    let mut children: Table<u32, Vec<u32>> = Table::default();
-    for task in tasks.iter().filter(|task| task.pid == task.tgid && task.ppid != task.pid) {
-        children.entry(task.ppid).or_default().push(task.pid);
+/// The process that made it, where that was seen: whose maker has ended is another's child since.
+fn maker(tasks: &Table<u32, &Task>, task: &Task) -> u32 {
+    let creator = Some(task.creator).filter(|creator| *creator != 0);
+    creator.and_then(|creator| tasks.get(&creator)).map_or(task.ppid, |creator| creator.tgid)
+}
+
+/// Tasks by who stands above them, each once: a number may have been several tasks'.
+fn below(tasks: &[Task], above: impl Fn(&Task) -> Option<u32>) -> Table<u32, Vec<u32>> {
+    let mut below: Table<u32, Vec<u32>> = Table::default();
+    for task in tasks {
+        if let Some(above) = above(task).filter(|above| *above != task.pid) {
+            below.entry(above).or_default().push(task.pid);
+        }
     }
-    for of_parent in children.values_mut() {
-        of_parent.sort_unstable();
-        of_parent.dedup();
+    for pids in below.values_mut() {
+        pids.sort_unstable();
+        pids.dedup();
     }
-    children
+    below
 }
 
 /// By CPU, in order; of runs that overlap the earlier wins: a CPU runs one task at a time.

@@ -7,6 +7,8 @@ mod examples;
 mod garbage;
 mod host;
 mod ipi_waits;
+mod layout;
+mod owners;
 mod patience;
 mod simulator;
 mod speed;

@@ -14,7 +14,7 @@ use crate::kallsyms::Kallsyms;
 use crate::numbers::Numbers;
 use crate::span_table::{self, Window};
 use crate::symbols::KernelNames;
-use crate::{addresses, host, sample_table, task_table};
+use crate::{addresses, host, mutex_owner, sample_table, task_table};
 
 /// What the probes saw.
 #[derive(Default)]
@@ -76,7 +76,11 @@ impl Traced {
         self.name_tasks(&mut tables, files, window, missing);
         let mut kernel = KernelNames::from(kallsyms).without(std::mem::take(&mut self.code));
         if let Some(seen) = &mut self.sched {
-            let timelines = span_table::timelines(seen, window, &mut kernel);
+            let mut timelines = span_table::timelines(seen, window, &mut kernel);
+            // A program inside another pid namespace counts its threads by other numbers.
+            if self.numbers.is_none() {
+                mutex_owner::note(&mut timelines.spans);
+            }
             tables.waits = Some(sample_table::waits(&timelines));
             tables.spans = Some(timelines.spans);
             tables.stacks = Some(timelines.stacks);

@@ -52,10 +52,10 @@ fn several_children_share_the_wait_by_how_long_they_were_there() {
     host.task(1, "sh", 0, &[Runs(10), Waits(90, interrupted("do_wait", 9, None))])
         .task(2, "job2", 10, &[Runs(60)])
         .ends()
-        .task(3, "job3", 10, &[Waits(30, Wait { on: "nanosleep", ..Wait::default() })])
+        .task(3, "job3", 10, &[Waits(30, Wait { on: "io_schedule", ..Wait::default() })])
         .ends();
     parent_of(&mut host, &[2, 3]);
-    let want = [("job2", "running", 60), ("job3", "timer", 30), ("sh", "running", 10)];
+    let want = [("job2", "running", 60), ("job3", "block-io", 30), ("sh", "running", 10)];
     assert_eq!(told(&host.graph(), 1, 100), text(&want));
 }
 
@@ -93,4 +93,30 @@ fn without_children_an_interrupt_stays_one() {
     );
     host.rec.tables.tasks.as_mut().unwrap()[1].ppid = 7;
     assert_eq!(told(&host.graph(), 1, 100), text(&[("", "unexplained", 100)]));
+}
+
+#[test]
+fn who_waits_for_its_alarm_is_told_by_its_threads_that_work() {
+    let mut host = Host::window(100);
+    host.task(1, "main", 0, &[Waits(100, interrupted("pause", 9, None))])
+        .task(2, "worker", 0, &[Runs(100)])
+        .task(3, "pool", 0, &[Waits(100, Wait { on: "ep_poll", open: true, ..Wait::default() })]);
+    for task in host.rec.tables.tasks.iter_mut().flatten() {
+        task.tgid = 1;
+    }
+    host.spans.iter_mut().for_each(|span| span.tgid = 1);
+    assert_eq!(told(&host.graph(), 1, 100), text(&[("worker", "running", 100)]));
+}
+
+#[test]
+fn who_sends_the_signal_is_who_was_waited_for() {
+    let mut host = Host::window(100);
+    host.task(1, "main", 0, &[Waits(100, woken_by("pause", 4))]).task(2, "job", 0, &[Runs(100)]).task(
+        4,
+        "killer",
+        0,
+        &[Waits(100, Wait { on: "nanosleep", ..Wait::default() })],
+    );
+    parent_of(&mut host, &[2]);
+    assert_eq!(told(&host.graph(), 1, 100), text(&[("killer", "timer", 100)]));
 }
