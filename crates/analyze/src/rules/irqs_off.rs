@@ -11,7 +11,6 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
-use super::wakeup_latency::waited;
 use crate::Evidence;
 use crate::irq::latency::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
 
@@ -39,6 +38,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: super::NOTHING,
 };
 
@@ -160,7 +160,7 @@ fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
 fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     let mut rows: Vec<&Payer> = payers.0.iter().filter(|payer| payer.ns > 0).collect();
     rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.wait));
-    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| waited(ev.recording(), payer)).collect();
+    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| payer.hop(ev.recording())).collect();
     let who = format!("{} (pid {})", keeper.who, keeper.pid);
     let place = &keeper.function;
     hops.push(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use whyslow_model::table::Task;
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
-use super::Rule;
+use super::{Fold, Rule};
 use crate::Evidence;
 use crate::cpu::loss::FairShareModel;
 use crate::cpu::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
@@ -19,8 +19,6 @@ mod full;
 #[path = "spin_tests.rs"]
 mod tests;
 mod victims;
-
-pub(super) use full::fold;
 
 pub const RULE: Rule = Rule {
     id: "spin",
@@ -44,6 +42,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: Some(Fold { of: &[full::FULL_THREAD], fold: full::fold }),
     shows: super::NOTHING,
 };
 

@@ -13,9 +13,9 @@ use whyslow_model::timeline::{Span, State};
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command};
 
-use super::nested::{RAISED, with_others_by};
-use super::{RULE, WORTH_IT, file_of, files};
+use super::{RULE, WORTH_IT};
 use crate::hashing::Table;
+use crate::memory::limit::{RAISED, file_of, files, with_others_by};
 use crate::memory::loss::{Limited, Miss, is_v1, limit_of};
 use crate::{Evidence, cpu::spread, names, wait_reasons};
 

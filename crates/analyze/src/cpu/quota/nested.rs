@@ -7,23 +7,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use whyslow_model::Share;
 use whyslow_model::table::Cgroup;
 
-use super::bitten;
+use super::{NOTICEABLE, Stood, bit, bitten};
 use crate::cpu::fair::MAX_DEPTH;
 use crate::cpu::loss::{FairShareModel, Lift};
 use crate::hashing::Table;
 
-/// A quota that runs out less often than this is doing its job unnoticed.
-const NOTICEABLE: Share = Share::percent(5);
 /// A quota whose lifting adds less than this part of the CPU time need not change: that is within the error of the guess.
 const ADDS: f64 = 0.05;
 /// Two quotas whose lifting gains the same to so much are alike.
 const ALIKE: f64 = 0.05;
 
 /// Tasks that a quota held back.
-pub(super) struct Held<'r> {
+pub(crate) struct Held<'r> {
     /// The group whose quota binds first.
     pub group: &'r Cgroup,
     /// Groups whose quotas must change with it, the tightest first.
@@ -40,12 +37,7 @@ impl Held<'_> {
     }
 }
 
-/// Whether this quota ran out so often that it was noticed.
-pub(super) fn bit(group: &Cgroup) -> bool {
-    bitten(group) >= NOTICEABLE
-}
-
-/// ... or those above one another together: of several that are used up at a time the kernel counts whichever it finds first
+/// Whether one of these quotas ran out so often that it was noticed, or those above one another together: of several that are used up at a time the kernel counts whichever it finds first
 /// (kernel/sched/fair.c, throttle_cfs_rq), and a group above that is throttled lets nobody below use its own up. Where counters
 /// have no beginning, their tasks tell.
 fn are_noticed(world: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
@@ -59,12 +51,9 @@ fn are_noticed(world: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<
     path.iter().any(|group| group.uncounted) && throttled > 0.0 && throttled >= noticed * lived
 }
 
-/// Time that a thread was seen to stand still for quotas.
-pub(super) type Stood = Table<u32, u64>;
-
 /// Sets of nested quotas that are looked at: those below which most was waited. Each asks what all beside it would get, and nobody
 /// reads more findings.
-const MOST_CLASSES: usize = 512;
+pub(crate) const MOST_CLASSES: usize = 512;
 
 /// Tasks that quotas held back for more than `least_ns`, by the quota that binds first; whether all sets of quotas were
 /// looked at.
@@ -210,7 +199,3 @@ fn must_change<'r>(
     let with: Vec<&Cgroup> = needed.into_iter().filter(|other| other.id != first.id).collect();
     Some((first, with))
 }
-
-#[cfg(test)]
-#[path = "nested_tests.rs"]
-mod tests;
