@@ -188,3 +188,11 @@ fn the_check_knows_a_rule_by_any_path() {
     assert_eq!(read("use super::*;", "rules::spin"), ["rules::*"]);
     assert_eq!(read("use crate::cpu::spin::words;", "rules::steal"), ["cpu::spin::words"]);
 }
+
+/// Whose a thread is asks `Meta::is_own`: a rule that forgets the process, or the thread, would accuse whyslow.
+#[test]
+fn nobody_searches_the_own_pids_himself() {
+    let searching: Vec<PathBuf> =
+        sources().into_iter().filter(|path| code(path).contains("own_pids")).collect();
+    assert!(searching.is_empty(), "{searching:?}");
+}

@@ -56,9 +56,7 @@ pub(crate) fn share(ev: &Evidence<'_>, task: &Task) -> Share {
 
 /// Whether it has no room for more work.
 pub(crate) fn is_full(ev: &Evidence<'_>, task: &Task) -> bool {
-    let own = &ev.recording().meta.own_pids;
     let wanted = task.exec_ns.saturating_add(task.runnable_ns);
     let wants = Share::of(wanted as f64, ev.window().as_nanos() as f64).ratio();
-    let is_own = own.contains(&task.pid) || own.contains(&task.tgid);
-    wants >= FULL && share(ev, task).ratio() >= GOT && task.folded == 0 && !is_own
+    wants >= FULL && share(ev, task).ratio() >= GOT && task.folded == 0 && !ev.is_own(task.pid, task.tgid)
 }

@@ -206,8 +206,7 @@ fn woken(ev: &Evidence<'_>, threads: &[&Task]) -> Option<(String, Duration)> {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    let own = &ev.recording().meta.own_pids;
-    let others = ev.tasks()?.iter().filter(|task| !own.contains(&task.tgid) && !own.contains(&task.pid));
+    let others = ev.tasks()?.iter().filter(|task| !ev.is_own(task.pid, task.tgid));
     let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| !is_full(ev, task));
     Ok(busiest.map(|task| RuledOut {
         what: "a single full thread".into(),

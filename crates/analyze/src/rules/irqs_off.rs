@@ -128,10 +128,11 @@ fn payers(ev: &Evidence<'_>, keeper: &Keeper) -> Payers {
 
 /// Those who were ready for this CPU meanwhile.
 fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
-    let own = &ev.recording().meta.own_pids;
     let mut by_pid: BTreeMap<u32, Payer> = BTreeMap::new();
     let rows = ev.spans().unwrap_or_default().iter();
-    for row in rows.filter(|row| row.cpu == keeper.cpu && row.pid != keeper.pid && !own.contains(&row.tgid)) {
+    for row in
+        rows.filter(|row| row.cpu == keeper.cpu && row.pid != keeper.pid && !ev.is_own(row.pid, row.tgid))
+    {
         let overlap = |(from, to): &(u64, u64)| row.to_ns.min(*to).saturating_sub(row.woken_ns.max(*from));
         let ns = keeper.times.iter().map(overlap).fold(0u64, u64::saturating_add);
         if ns == 0 {

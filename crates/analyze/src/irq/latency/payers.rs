@@ -76,7 +76,7 @@ impl Payers {
     /// Those who waited for the CPUs and states that are wanted. Whyslow itself does not count.
     pub fn of(rec: &Recording, wanted: impl Fn(u32, Option<u32>) -> bool) -> Self {
         let tables = &rec.tables;
-        let is_one = |pid: u32, tgid: u32| pid != 0 && !rec.meta.own_pids.contains(&tgid);
+        let is_one = |pid: u32, tgid: u32| pid != 0 && !rec.meta.is_own(pid, tgid);
         let calls =
             tables.cross_calls.iter().flatten().filter(|row| is_one(row.pid, row.tgid)).map(|row| Payer {
                 pid: row.pid,

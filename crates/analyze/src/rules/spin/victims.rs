@@ -21,14 +21,13 @@ pub(super) fn of(
     ev: &Evidence<'_>,
     world: &FairShareModel<'_>,
 ) -> Option<(Subject, Loss)> {
-    let own = &ev.recording().meta.own_pids;
     let mut lift = Lift::default();
     let mut others = BTreeSet::new();
     let shares: BTreeMap<u32, f64> =
         spinner.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
     let stood = ev.stood_for_quotas();
     for (at, task) in world.tasks().iter().enumerate() {
-        if task.tgid != spinner.process.tgid && !own.contains(&task.tgid) && !task.kthread {
+        if task.tgid != spinner.process.tgid && !ev.is_own(task.pid, task.tgid) && !task.kthread {
             if !quota::holds(ev, stood, task) {
                 others.insert(at);
             }
