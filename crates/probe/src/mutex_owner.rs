@@ -1,9 +1,9 @@
 //! Who holds the mutexes for which threads wait that were asleep before we looked: the word beside the mutex's own tells, and is
 //! read from their memory (`user_lock.bpf.h` reads it of those that go to sleep in the window).
 //!
-//! To read it takes the process's mmap_lock for reading (fs/proc/base.c, mem_rw; killable). So only a few words are read, once, after
-//! the window, by a thread that is not waited for beyond its deadline, and none of a process in which somebody waits for a lock
-//! of the kernel. What is read goes no further, unless it is the number of a thread of the same process.
+//! To read it takes the process's mmap_lock for reading (fs/proc/base.c, mem_rw; killable). So only a few words of followed processes
+//! are read, once, after the window, by a thread that is not waited for beyond its deadline, and none of a process in which somebody
+//! waits for a lock of the kernel. What is read goes no further, unless it is the number of a thread of the same process.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -29,8 +29,11 @@ const DEADLINE: Duration = Duration::from_millis(100);
 /// A word: whose memory it is in (a thread), and where.
 type Word = (u32, u64);
 
-/// Note the holders of those that wait still.
-pub fn note(spans: &mut [Span]) {
+/// Note the holders of those that wait still, of the processes of these threads.
+pub fn note(spans: &mut [Span], followed: &[u32]) {
+    let followed: HashSet<u32> = followed.iter().copied().collect();
+    let of_them = spans.iter().filter(|span| followed.contains(&span.pid));
+    let processes: HashSet<u32> = of_them.map(|span| span.tgid).collect();
     let locked: HashSet<u32> =
         spans.iter().filter(|span| span.open && span.lock.is_some()).map(|span| span.tgid).collect();
     let waits = |span: &&mut Span| {
@@ -40,6 +43,7 @@ pub fn note(spans: &mut [Span]) {
             && span.syscall == Some(FUTEX)
             && span.args[2] as u32 == CONTENDED
             && WAITS.contains(&operation)
+            && processes.contains(&span.tgid)
             && !locked.contains(&span.tgid)
     };
     let threads: HashSet<(u32, u32)> = spans.iter().map(|span| (span.tgid, span.pid)).collect();
@@ -106,7 +110,7 @@ mod tests {
         let (known, unknown) = (mutex(own + 1), mutex(own + 9));
         let other = Span { pid: own + 1, tgid: own, ..Span::default() };
         let mut spans = [waits(own, own, &known), waits(own, own, &unknown), other];
-        note(&mut spans);
+        note(&mut spans, &[own]);
         assert_eq!(spans.map(|span| span.holder), [own + 1, 0, 0]);
     }
 
@@ -117,7 +121,7 @@ mod tests {
         let lock = Some(whyslow_model::timeline::LockWait::default());
         let other = Span { pid: own + 1, tgid: own, open: true, lock, ..Span::default() };
         let mut spans = [waits(own, own, &known), other];
-        note(&mut spans);
+        note(&mut spans, &[own]);
         assert_eq!(spans[0].holder, 0);
     }
 }

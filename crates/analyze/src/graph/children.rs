@@ -8,6 +8,7 @@
 
 use std::rc::Rc;
 
+use whyslow_model::table::Task;
 use whyslow_model::timeline::{Context, Span};
 use whyslow_model::wait::Reason;
 
@@ -15,6 +16,7 @@ use super::explain::Walk;
 use super::facts::{Behind, Graph, Kind};
 use super::node::{Node, merged};
 use super::split::split_many;
+use crate::hashing::Table;
 use crate::wait_reasons::Class;
 
 /// wait4(pid, ...) and waitid(type, id, ...) on x86-64.
@@ -26,6 +28,24 @@ const P_PID: u64 = 1;
 const MOST: usize = 64;
 /// Who rests for nine tenths of the time, or more, had nothing to do.
 const RESTS: u64 = 10;
+
+/// Who is below whom.
+#[derive(Debug)]
+pub(super) struct Kin {
+    /// Processes by that of their parent.
+    children: Table<u32, Vec<u32>>,
+    /// Threads by their process, its first not among them.
+    threads: Table<u32, Vec<u32>>,
+}
+
+impl Kin {
+    pub fn of(rows: &[Task], tasks: &Table<u32, &Task>) -> Self {
+        Kin {
+            children: below(rows, |task| (task.pid == task.tgid).then(|| maker(tasks, task))),
+            threads: below(rows, |task| (task.pid != task.tgid).then_some(task.tgid)),
+        }
+    }
+}
 
 /// A child, and when it was there.
 struct Child {
@@ -61,10 +81,9 @@ impl Graph<'_> {
         let Some(waker) = span.waker.as_ref().filter(|waker| waker.context == Context::Task) else {
             return false;
         };
-        let is_child = self
-            .children
-            .get(&span.tgid)
-            .is_some_and(|children| children.contains(&waker.tgid.max(waker.pid)));
+        let process = if waker.tgid == 0 { waker.pid } else { waker.tgid };
+        let children = self.kin.children.get(&span.tgid);
+        let is_child = children.is_some_and(|children| children.contains(&process));
         kind.reason == Reason::Signal || is_child || !self.kills(waker)
     }
 
@@ -75,8 +94,8 @@ impl Graph<'_> {
             Some(WAITID) if span.args[0] == P_PID => span.args[1],
             _ => 0,
         };
-        let threads = self.threads_of.get(&span.tgid).filter(|_| kind.reason == Reason::Signal);
-        let children = self.children.get(&span.tgid);
+        let threads = self.kin.threads.get(&span.tgid).filter(|_| kind.reason == Reason::Signal);
+        let children = self.kin.children.get(&span.tgid);
         let all: Vec<u32> = children.into_iter().chain(threads).flatten().copied().collect();
         let named = all.iter().copied().find(|pid| u64::from(*pid) == named);
         let made_here = |pid: &u32| {
@@ -141,4 +160,25 @@ impl Node {
         let parts: Rc<[Node]> = scaled(&self.parts, ns).into();
         Node { ns, unsaid, parts: Default::default(), ..self.clone() }.of(parts)
     }
+}
+
+/// The process that made it, where that was seen: whose maker has ended is another's child since.
+fn maker(tasks: &Table<u32, &Task>, task: &Task) -> u32 {
+    let creator = Some(task.creator).filter(|creator| *creator != 0);
+    creator.and_then(|creator| tasks.get(&creator)).map_or(task.ppid, |creator| creator.tgid)
+}
+
+/// Tasks by who stands above them, each once: a number may have been several tasks'.
+fn below(tasks: &[Task], above: impl Fn(&Task) -> Option<u32>) -> Table<u32, Vec<u32>> {
+    let mut below: Table<u32, Vec<u32>> = Table::default();
+    for task in tasks {
+        if let Some(above) = above(task).filter(|above| *above != task.pid) {
+            below.entry(above).or_default().push(task.pid);
+        }
+    }
+    for pids in below.values_mut() {
+        pids.sort_unstable();
+        pids.dedup();
+    }
+    below
 }

@@ -8,6 +8,7 @@ use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 use whyslow_model::wait::{Detail, Reason};
 
+use super::children::Kin;
 use super::did::Did;
 use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
@@ -60,10 +61,7 @@ pub(super) struct Graph<'r> {
     pub window: u64,
     pub lines: Table<u32, Line>,
     pub tasks: Table<u32, &'r Task>,
-    /// Processes by that of their parent.
-    pub children: Table<u32, Vec<u32>>,
-    /// Threads by their process, its first not among them.
-    pub threads_of: Table<u32, Vec<u32>>,
+    pub kin: Kin,
     pub groups: Table<u64, &'r Cgroup>,
     pub names: Names,
     pub details: Details,
@@ -130,8 +128,7 @@ impl<'r> Graph<'r> {
             window,
             ended: Ended::of(all_tasks, &lines),
             lines,
-            children: below(all_tasks, |task| (task.pid == task.tgid).then(|| maker(&tasks, task))),
-            threads_of: below(all_tasks, |task| (task.pid != task.tgid).then_some(task.tgid)),
+            kin: Kin::of(all_tasks, &tasks),
             tasks,
             groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,
@@ -329,27 +326,6 @@ fn lines(spans: &[Span], tasks: &Table<u32, &Task>, window: u64) -> Table<u32, L
     }
     let born = |pid: u32| tasks.get(&pid).is_some_and(|task| task.born);
     rows.into_iter().map(|(pid, rows)| (pid, Line::of(spans, rows, born(pid), window))).collect()
-}
-
-/// The process that made it, where that was seen: whose maker has ended is another's child since.
-fn maker(tasks: &Table<u32, &Task>, task: &Task) -> u32 {
-    let creator = Some(task.creator).filter(|creator| *creator != 0);
-    creator.and_then(|creator| tasks.get(&creator)).map_or(task.ppid, |creator| creator.tgid)
-}
-
-/// Tasks by who stands above them, each once: a number may have been several tasks'.
-fn below(tasks: &[Task], above: impl Fn(&Task) -> Option<u32>) -> Table<u32, Vec<u32>> {
-    let mut below: Table<u32, Vec<u32>> = Table::default();
-    for task in tasks {
-        if let Some(above) = above(task).filter(|above| *above != task.pid) {
-            below.entry(above).or_default().push(task.pid);
-        }
-    }
-    for pids in below.values_mut() {
-        pids.sort_unstable();
-        pids.dedup();
-    }
-    below
 }
 
 /// By CPU, in order; of runs that overlap the earlier wins: a CPU runs one task at a time.

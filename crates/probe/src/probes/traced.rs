@@ -20,6 +20,8 @@ use crate::{addresses, host, mutex_owner, sample_table, task_table};
 #[derive(Default)]
 pub struct Traced {
     pub(super) code: Vec<Range<u64>>,
+    /// Threads that were followed from the begin on.
+    pub(super) followed: Vec<u32>,
     /// Ids of our pid namespace; `None`: they are the initial one's.
     pub(super) numbers: Option<Numbers>,
     pub(super) start: tasks::Snapshot,
@@ -79,7 +81,7 @@ impl Traced {
             let mut timelines = span_table::timelines(seen, window, &mut kernel);
             // A program inside another pid namespace counts its threads by other numbers.
             if self.numbers.is_none() {
-                mutex_owner::note(&mut timelines.spans);
+                mutex_owner::note(&mut timelines.spans, &self.followed);
             }
             tables.waits = Some(sample_table::waits(&timelines));
             tables.spans = Some(timelines.spans);

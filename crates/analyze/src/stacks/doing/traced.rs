@@ -29,17 +29,19 @@ const OURS: &[&str] = &[
     "made",
 ];
 
+/// Where the kernel calls programs at a tracepoint, and what the names of programs begin with.
+const HOOKS: [&str; 2] = ["__bpf_trace_", "bpf_trace_run"];
+const PROGRAM: &str = "bpf_prog_";
 /// Frames that one of our hooks has above the code that was traced.
 const MOST: usize = 8;
 
 /// Whether these frames, innermost first, are in a tracing program that is ours, or whose name is not known.
 pub(super) fn is_own(frames: &[&str]) -> bool {
     let near = || frames.iter().take(MOST);
-    let enters = |frame: &&&str| frame.starts_with("__bpf_trace_") || frame.starts_with("bpf_trace_run");
-    if !near().any(|frame| enters(&frame)) {
+    if !near().any(|frame| HOOKS.iter().any(|hook| frame.starts_with(hook))) {
         return false;
     }
-    let mut programs = near().filter_map(|frame| frame.strip_prefix("bpf_prog_"));
+    let mut programs = near().filter_map(|frame| frame.strip_prefix(PROGRAM));
     // TAG_NAME: the tag has no underscore.
     programs.all(|program| program.split_once('_').is_none_or(|(_, name)| OURS.contains(&name)))
 }
@@ -53,7 +55,7 @@ mod tests {
         let above = ["bpf_trace_run2", "__bpf_trace_sys_enter", "syscall_trace_enter", "do_syscall_64"];
         let with = |program| [&[program][..], &above[..]].concat();
         assert!(is_own(&with("bpf_prog_3b185187f1855c4c_entered")));
-        assert!(is_own(&above), "without a symbol");
+        assert!(is_own(&above)); // a program without a symbol
         assert!(!is_own(&with("bpf_prog_3b185187f1855c4c_falco_enter")));
         assert!(!is_own(&["do_read", "vfs_read", "ksys_read"]));
     }
