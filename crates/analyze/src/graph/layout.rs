@@ -12,25 +12,21 @@ use super::node::{Key, Node, Sort, merged};
 
 /// Parts below this (1 in 200, half a percent of the wall time) are reported together ...
 const SMALL: u64 = 200;
-/// ... unless together they are more than this part (1 in 20) of what they are parts of: then the largest of them have rows.
-const MOST_TOGETHER: u64 = 20;
-/// ... as long as there are no more rows than a reader looks through.
+/// ... unless together they were the largest row: then the largest of them have their own, as long as there are no more than a
+/// reader looks through.
 const MOST_ROWS: usize = 16;
 
 /// As the document has it: names where they change.
 pub(super) fn reported(graph: &Graph<'_>, nodes: &[Node], who: Called, wall: u64) -> Vec<Part> {
     let nodes = by_device(graph, nodes);
-    let all: u64 = nodes.iter().map(|node| node.ns).sum();
-    let mut sizes: Vec<u64> = nodes.iter().map(|node| node.ns).collect();
-    sizes.sort_unstable_by(|a, b| b.cmp(a));
-    let mut rows = sizes.iter().take_while(|ns| **ns >= wall / SMALL).count();
-    let together = |rows: usize| sizes.get(rows..).unwrap_or_default().iter().sum::<u64>();
-    while rows < MOST_ROWS.min(sizes.len()) && together(rows) > all / MOST_TOGETHER {
+    let together = |from: usize| nodes.iter().skip(from).map(|node| node.ns).sum::<u64>();
+    let largest = nodes.first().map_or(0, |node| node.ns);
+    let mut rows = nodes.iter().take_while(|node| node.ns >= wall / SMALL).count();
+    while rows < MOST_ROWS.min(nodes.len()) && together(rows) > largest {
         rows += 1;
     }
-    let rows = if rows + 1 == sizes.len() { sizes.len() } else { rows };
-    let least = rows.checked_sub(1).and_then(|last| sizes.get(last)).copied().unwrap_or(u64::MAX);
-    let (kept, small): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(|node| node.ns >= least);
+    let rows = if rows + 1 == nodes.len() { nodes.len() } else { rows };
+    let (kept, small) = nodes.split_at(rows.min(nodes.len()));
     let mut parts: Vec<Part> = kept.iter().map(|node| part(graph, node, who, wall)).collect();
     if !small.is_empty() {
         let ns = small.iter().map(|node| node.ns).sum();

@@ -20,9 +20,8 @@ const NAMED: usize = 3;
 const SMALL: f64 = 0.01;
 /// Columns of the numbers before a part's words.
 const NUMBERS: usize = 35;
-/// Small parts together are no more than this part of what they are parts of, unless they are very many ...
-const TOGETHER: f64 = 0.05;
-/// ... rows that a reader looks through.
+/// Small parts have rows of their own where together they were the largest, as long as there are no more than a reader looks
+/// through.
 const MOST_ROWS: usize = 16;
 /// Deeper parts are printed no further to the right: their words need room.
 const DEEPEST: usize = 12;
@@ -177,18 +176,18 @@ fn level(page: &mut Page, parts: &[Part], depth: usize, style: &Style) {
     row(page, &sum, &what, depth);
 }
 
-/// Parts with a smaller share are folded: small ones, unless together they are much of what they are parts of.
+/// Parts with a smaller share are folded: small ones, unless together they were the largest row.
 fn least_shown(parts: &[Part]) -> f64 {
     let mut shares: Vec<f64> =
         parts.iter().filter_map(|part| part.share).map(|share| share.ratio()).collect();
     shares.sort_by(|a, b| b.total_cmp(a));
-    let all: f64 = shares.iter().sum();
-    let mut rows = shares.iter().take_while(|share| **share >= SMALL).count();
-    let together = |rows: usize| shares.get(rows..).unwrap_or_default().iter().sum::<f64>();
-    while rows < MOST_ROWS.min(shares.len()) && together(rows) > all * TOGETHER && together(rows) >= SMALL {
-        rows += 1;
-    }
-    rows.checked_sub(1).and_then(|last| shares.get(last)).copied().unwrap_or(SMALL).min(SMALL)
+    let together = |least: f64| shares.iter().filter(|share| **share < least).sum::<f64>();
+    let largest = shares.first().copied().unwrap_or_default();
+    let rows = shares.iter().copied().take(MOST_ROWS);
+    let all = rows
+        .filter(|share| *share < SMALL)
+        .fold(SMALL, |least, share| if together(least) > largest { share } else { least });
+    all.min(SMALL)
 }
 
 fn row(page: &mut Page, part: &Part, what: &str, depth: usize) {

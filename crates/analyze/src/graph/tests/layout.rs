@@ -4,7 +4,7 @@ use whyslow_model::chain::Part;
 use whyslow_model::timeline::{State, Watched};
 use whyslow_model::wait::{Reason, Who};
 
-use super::host::{Does, Host, Wait, interrupted, said, woken_by};
+use super::host::{Does, Host, Wait, said, woken_by};
 use crate::graph::wall;
 use Does::{Ready, Runs, Waits};
 
@@ -71,5 +71,4 @@ fn short_waits_among_long_ones_keep_their_name() {
     }
     let parts = wall::account(&host.graph()).unwrap().parts;
     assert!(!format!("{parts:?}").contains("SmallerParts"), "{parts:#?}");
-    let _ = interrupted("do_wait", 9, None);
 }
