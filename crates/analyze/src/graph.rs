@@ -19,6 +19,7 @@ mod mismatch;
 mod names;
 mod node;
 mod patience;
+mod senders;
 mod split;
 #[cfg(test)]
 mod tests;

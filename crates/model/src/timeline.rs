@@ -78,6 +78,18 @@ impl StateTimes {
     }
 }
 
+/// The two ends of a network socket, as "address:port"; "" for an end that is not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ends {
+    /// Its own.
+    #[serde(skip_serializing_if = "is_default")]
+    pub local: String,
+    /// The other one.
+    #[serde(skip_serializing_if = "is_default")]
+    pub peer: String,
+}
+
 /// Who ended a wait.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -97,6 +109,15 @@ pub struct Waker {
     /// Its kernel stack (`Stack::id`): only for long waits.
     #[serde(skip_serializing_if = "is_default")]
     pub stack: Option<u32>,
+    /// In a softirq: the socket at which data had come last. (Linux 6.3 and newer)
+    #[serde(skip_serializing_if = "is_default")]
+    pub ready: Option<Ends>,
+    /// In a softirq: the network socket of the system call that the current task was in.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sends: Option<Ends>,
+    /// In a softirq: that system call, by number (x86-64).
+    #[serde(skip_serializing_if = "is_default")]
+    pub syscall: Option<u32>,
 }
 
 /// The file or socket that a system call waited on.

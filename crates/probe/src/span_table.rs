@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
-use whyslow_model::timeline::{Context, LockKind, LockWait, State, StateTimes, Target, Waker};
+use whyslow_model::timeline::{Context, Ends, LockKind, LockWait, State, StateTimes, Target, Waker};
 
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
-use crate::bpf::sched::{self, Raw, sched_live, sched_span};
+use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
 use crate::symbols::KernelNames;
 
@@ -147,14 +147,27 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         comm: text(named),
         context: match row.context {
             1 => Context::Task,
-            2 => Context::Softirq,
+            SOFTIRQ => Context::Softirq,
             3 => Context::Hardirq,
             4 => Context::Nmi,
             _ => Context::Unknown,
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
+        ready: ends(&row.ready),
+        sends: ends(&row.sends),
+        syscall: u32::try_from(row.call).ok().filter(|_| row.context == SOFTIRQ),
     }
+}
+
+/// `enum wake_context` of the kernel half.
+const SOFTIRQ: u32 = 2;
+
+fn ends(row: &sched_ends) -> Option<Ends> {
+    let end = |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
+    let text = |port, address| end(port, address).map_or_else(String::new, |end| end.to_string());
+    (row.family != 0)
+        .then(|| Ends { local: text(row.local_port, row.local), peer: text(row.peer_port, row.peer) })
 }
 
 fn state_of(state: u32) -> State {

@@ -8,8 +8,9 @@ use std::rc::Rc;
 use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
-use super::facts::{Graph, Who};
+use super::facts::{Behind, Graph, Who};
 use super::node::{Key, Node, Sort, merged, note};
+use super::senders::task_behind;
 use super::timeline::{Piece, What, mixed};
 use crate::wait_reasons::Class;
 
@@ -149,11 +150,12 @@ impl Graph<'_> {
     }
 
     /// Who or what stands behind a stretch of a wait. Nothing: the wait itself is the leaf.
-    fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> (Rc<[Node]>, u8) {
+    fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> Behind {
         let Some(span) = self.spans.get(row) else { return (Rc::new([]), 0) };
         let kind = self.kind(row);
         let is_leaf = match kind.class {
-            Class::Device | Class::Voluntary | Class::Peer | Class::Limit | Class::Cpu => true,
+            Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
+            Class::Peer => task_behind(span).is_none(),
             _ if ENDS.contains(&kind.reason) => true,
             Class::Handed => walk.served && walk.above.len() == 1,
             Class::Held | Class::Needed | Class::Unknown => false,
@@ -187,17 +189,20 @@ impl Graph<'_> {
         found
     }
 
-    fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> (Rc<[Node]>, u8) {
+    fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> Behind {
+        let by_sums = span.waker.as_ref().filter(|waker| self.is_reported_by_sums(waker, from, to));
+        match (by_sums, task_behind(span)) {
+            (Some(waker), _) => (self.by_sums(waker.pid, &waker.comm, to.saturating_sub(from)), 0),
+            (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
+            (None, None) => self.by_event(span, class, to.saturating_sub(from)),
+        }
+    }
+
+    /// Ended by no task that is known.
+    fn by_event(&self, span: &Span, class: Class, ns: u64) -> Behind {
         let nobody = self.no_one();
         let leaf = |node: Node, notes| (Rc::from([node]), notes);
-        let ns = to.saturating_sub(from);
         match &span.waker {
-            Some(waker) if self.is_reported_by_sums(waker, from, to) => {
-                (self.by_sums(waker.pid, &waker.comm, ns), 0)
-            }
-            Some(waker) if waker.context == Context::Task && waker.pid != 0 && waker.pid != span.pid => {
-                self.follow(walk, waker.pid, from, to, waker.work.as_deref())
-            }
             // A wait that has a name needs no better one.
             Some(Waker { context: Context::Softirq | Context::Hardirq | Context::Nmi, stack, .. }) => {
                 match (self.event(*stack, ns), class) {
@@ -226,7 +231,7 @@ impl Graph<'_> {
         from: u64,
         to: u64,
         work: Option<&str>,
-    ) -> (Rc<[Node]>, u8) {
+    ) -> Behind {
         if !walk.above.contains(&pid) {
             return (self.task_parts(walk, pid, from, to, work), 0);
         }

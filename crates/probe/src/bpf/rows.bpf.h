@@ -7,6 +7,7 @@
 #pragma once
 
 #include "shared.bpf.h"
+#include "peers.bpf.h"
 
 #define FRAMES 28
 #define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
@@ -77,6 +78,10 @@ struct sched_wake {
 	__s32 depth;
 	__u64 work;
 	char comm[16];
+	struct sched_ends ready; /* where data came, of one that a softirq woke */
+	struct sched_ends sends; /* where the current task is at work in its system call */
+	__s32 call; /* that call; -1: none */
+	__u32 unused;
 	__u64 frames[WAKER_FRAMES];
 };
 
@@ -193,6 +198,17 @@ static __always_inline __u64 stacks_for(struct task_struct *t, __u32 state)
 	return t->flags & PF_KTHREAD ? max_stacks / 2 : max_stacks * 4 / 5;
 }
 
+/* A softirq wakes: from which socket to which it brought something. */
+static __always_inline void note_delivery(struct sched_wake *wake, struct task_struct *t)
+{
+	__u32 zero = 0;
+	__u64 *ready = bpf_map_lookup_elem(&ready_socket, &zero);
+
+	if (ready && *ready)
+		note_ends(&wake->ready, (struct sock *)*ready);
+	wake->call = note_sender(&wake->sends, t, takes_fd);
+}
+
 /* Who wakes `t`, told at once, in the waker's own context, with a stack if no more than `most` were taken. Not inlined: it is
  * the rare way.
  */
@@ -217,6 +233,10 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	wake->waker_tgid = current >> 32;
 	wake->context = s->context;
 	wake->work = 0;
+	wake->call = -1;
+	wake->unused = 0;
+	__builtin_memset(&wake->ready, 0, sizeof(wake->ready));
+	__builtin_memset(&wake->sends, 0, sizeof(wake->sends));
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
 	wake->depth = 0;
 	if (has_helper(get_current_task_btf)) { /* without it, only who */
@@ -224,6 +244,8 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 
 		if (wake->context == WAKE_TASK)
 			wake->work = work_of(t);
+		else if (wake->context == WAKE_SOFTIRQ)
+			note_delivery(wake, t);
 		if (rate->stacks < most) {
 			rate->stacks++;
 			wake->depth = bpf_get_task_stack(t, wake->frames, sizeof(wake->frames), 0);
