@@ -15,11 +15,11 @@ mod flames;
 mod holders;
 mod ipi_waits;
 mod leaves;
+mod loops;
 mod mismatch;
 mod names;
 mod node;
 mod patience;
-mod senders;
 mod split;
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,8 @@ use whyslow_model::wait::{Reason, Thing};
 
 use super::facts::{Behind, Graph, Who};
 use super::node::{Key, Node, Sort, merged, note};
-use super::senders::task_behind;
 use super::timeline::{Piece, What, mixed};
-use crate::wait_reasons::Class;
+use crate::wait_reasons::{Class, task_behind};
 
 /// Longer chains are not followed: no report could print one.
 const DEEPEST: usize = 32;
@@ -27,8 +26,8 @@ const ENDS: [Reason; 2] = [Reason::Rcu, Reason::Sleep];
 
 /// The way from the root to where we are.
 pub(super) struct Walk {
-    /// Tasks whose stretch holds this one. Each waits for the next, so that to meet one again is a cycle.
-    above: Vec<u32>,
+    /// Tasks whose stretch holds this one, and when that stretch ends. Each waits for the next, so that to meet one again is a cycle.
+    above: Vec<(u32, u64)>,
     /// What was found depends on `above`, or was cut short: it holds here only.
     here_only: bool,
     /// A wait of the root for something to do is its own: nobody else is to be told of.
@@ -42,7 +41,17 @@ impl Walk {
 
     /// From a wait of this thread.
     pub fn from(pid: u32) -> Self {
-        Walk { above: vec![pid], here_only: false, served: false }
+        Walk { above: vec![(pid, u64::MAX)], here_only: false, served: false }
+    }
+
+    /// When the one that we look at has done what another waited for; `None`: nobody waited.
+    pub fn until(&self) -> Option<u64> {
+        self.above.last().filter(|_| self.above.len() > 1).map(|(_, until)| *until)
+    }
+
+    /// Not to be met again.
+    pub fn is_new(&self, pid: u32) -> bool {
+        self.above.iter().all(|(above, _)| *above != pid)
     }
 }
 
@@ -63,7 +72,7 @@ impl Graph<'_> {
             let who = self.who_is(pid, work);
             return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
         };
-        walk.above.push(pid);
+        walk.above.push((pid, to));
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
         let cut =
             if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
@@ -160,8 +169,14 @@ impl Graph<'_> {
             Class::Handed => walk.served && walk.above.len() == 1,
             Class::Held | Class::Needed | Class::Unknown => false,
         };
-        let at_last = if kind.class == Class::Voluntary { self.waited_for_at_last(row) } else { None };
-        if is_leaf && at_last.is_none() {
+        let at_last = match kind.class {
+            Class::Voluntary => self.waited_for_at_last(row),
+            Class::Handed if task_behind(span).is_none() => self.waited_for_at_last(row),
+            Class::Handed => self.answer_after(walk, row),
+            _ => None,
+        };
+        walk.here_only |= at_last.is_some() && kind.class == Class::Handed;
+        if is_leaf && (at_last.is_none() || kind.class == Class::Handed) {
             return (Rc::new([]), 0);
         }
         if walk.above.len() >= DEEPEST {
@@ -232,7 +247,7 @@ impl Graph<'_> {
         to: u64,
         work: Option<&str>,
     ) -> Behind {
-        if !walk.above.contains(&pid) {
+        if walk.is_new(pid) {
             return (self.task_parts(walk, pid, from, to, work), 0);
         }
         walk.here_only = true;
@@ -252,7 +267,7 @@ impl Graph<'_> {
             0 if task.pid == task.tgid => task.ppid,
             creator => creator,
         });
-        let followed = maker.filter(|p| *p != 0 && !walk.above.contains(p) && self.lines.contains_key(p));
+        let followed = maker.filter(|p| *p != 0 && walk.is_new(*p) && self.lines.contains_key(p));
         let what = self.details.id(Thing::NotBegun.into());
         let key = Key { sort: Sort::Unborn, reason: Reason::NotBegun, who: who.key, what };
         let mut node = Node::leaf(key, pid, piece.ns());

@@ -1,32 +1,78 @@
 //! Waits that look at their watch: a timed wait which its timer ended, and which began again at once for the same thing,
 //! is part of a longer one. Who ended that at last is who was waited for.
 
-use whyslow_model::timeline::{Context, Span, Waker};
+use whyslow_model::timeline::{Span, Waker};
+use whyslow_model::wait::{Detail, Thing};
 
 use super::facts::Graph;
+use crate::hashing::Table;
+use crate::wait_reasons::{ended_by_timer, task_behind};
 
-/// futex(2) on x86-64. A timed poll or epoll of something else each time could not be told apart by its arguments.
+/// futex(2) on x86-64.
 const FUTEX: u32 = 202;
+/// poll, ppoll: so many descriptors.
+const POLL: [u32; 2] = [7, 271];
+/// select, pselect6: the highest descriptor. epoll_wait, epoll_pwait, epoll_pwait2: the set.
+const BY_FIRST: [u32; 5] = [23, 270, 232, 281, 441];
 /// Between two looks a thread does little: counts what is done, draws its progress.
 const PAUSE: u64 = 5_000_000;
 /// Looks that are gone through; a thread that looks more often than it is served waits for nobody in particular.
 const LOOKS: usize = 256;
 
+/// When each task ended waits of others, in order.
+#[derive(Debug, Default)]
+pub(super) struct Wakes(Table<u32, Vec<u64>>);
+
+impl Wakes {
+    pub fn of(spans: &[Span]) -> Self {
+        let mut wakes: Table<u32, Vec<u64>> = Table::default();
+        for span in spans {
+            if let Some(waker) = task_behind(span) {
+                wakes.entry(waker.pid).or_default().push(span.woken_ns);
+            }
+        }
+        wakes.values_mut().for_each(|all| all.sort_unstable());
+        Wakes(wakes)
+    }
+
+    /// Whether a task did so in `from..=to`.
+    fn any(&self, pid: u32, from: u64, to: u64) -> bool {
+        let Some(all) = self.0.get(&pid) else { return false };
+        all.get(all.partition_point(|at| *at < from)).is_some_and(|at| *at <= to)
+    }
+}
+
 impl Graph<'_> {
     /// Who ended the longer wait of which this row is a part.
     pub fn waited_for_at_last(&self, row: usize) -> Option<&Waker> {
-        let span = self.spans.get(row).filter(|span| span.syscall == Some(FUTEX) && span.args[0] != 0)?;
+        self.end_of_looks(row).and_then(|row| task_behind(self.spans.get(row)?))
+    }
+
+    /// The row that ended a longer wait for events, of which this one is a look: its own is no sleep.
+    pub fn is_look(&self, row: usize, what: &Detail) -> Option<usize> {
+        let of_events = matches!(what, Detail::Thing(Thing::PollTimeout | Thing::EpollTimeout));
+        if of_events { self.end_of_looks(row) } else { None }
+    }
+
+    /// A thread that has ended somebody's wait between two looks has done what it slept for.
+    fn end_of_looks(&self, row: usize) -> Option<usize> {
+        let can_look = |span: &&Span| looks_for(span).is_some() && ended_by_timer(span, &self.stacks);
+        let span = self.spans.get(row).filter(can_look)?;
         let mut ended = span.woken_ns;
         for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS) {
             let next = self.spans.get(row)?;
-            if next.at_ns > ended.saturating_add(PAUSE) {
+            let has_acted = || self.wakes.any(span.pid, ended, next.at_ns);
+            if next.at_ns > ended.saturating_add(PAUSE) || has_acted() {
                 return None;
             }
-            if next.syscall != span.syscall || next.args[0] != span.args[0] {
+            if looks_for(next) != looks_for(span) {
                 continue;
             }
-            if let Some(waker) = by_another(next) {
-                return Some(waker);
+            if task_behind(next).is_some() {
+                return Some(row);
+            }
+            if !ended_by_timer(next, &self.stacks) {
+                return None;
             }
             ended = next.woken_ns;
         }
@@ -34,6 +80,14 @@ impl Graph<'_> {
     }
 }
 
-fn by_another(span: &Span) -> Option<&Waker> {
-    span.waker.as_ref().filter(|w| w.context == Context::Task && w.pid != 0 && w.pid != span.pid)
+/// For what, as far as arguments tell it: their timeouts may differ.
+fn looks_for(span: &Span) -> Option<(u32, u64)> {
+    let call = span.syscall?;
+    let [first, second, ..] = span.args;
+    match call {
+        FUTEX => Some((call, first)).filter(|_| first != 0),
+        _ if POLL.contains(&call) => Some((call, second)),
+        _ if BY_FIRST.contains(&call) => Some((call, first)),
+        _ => None,
+    }
 }

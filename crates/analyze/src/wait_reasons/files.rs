@@ -4,6 +4,7 @@ use whyslow_model::timeline::State;
 
 use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Thing};
 
+use super::senders::{is_request, sender};
 use super::{Class, Wait, WaitKind, storage, time};
 use crate::stacks::symbol;
 
@@ -75,7 +76,7 @@ pub(super) fn epoll(wait: &Wait<'_>) -> WaitKind {
     if has_timeout && wait.ended_by_timer() {
         return time::timeout(Thing::EpollTimeout);
     }
-    WaitKind::thing(Thing::EpollEvents, Class::Handed)
+    events(wait, Thing::EpollEvents)
 }
 
 /// poll(fds, n, ms), ppoll(fds, n, timespec): select's timeout is its fifth argument, which is not recorded.
@@ -93,7 +94,19 @@ pub(super) fn poll(wait: &Wait<'_>) -> WaitKind {
     if has_timeout && wait.ended_by_timer() {
         return time::timeout(Thing::PollTimeout);
     }
-    WaitKind::thing(Thing::PollEvents, Class::Handed)
+    events(wait, Thing::PollEvents)
+}
+
+/// Of many descriptors the one of a service that answered is told; clients of a service have ports without number.
+fn events(wait: &Wait<'_>, events: Thing) -> WaitKind {
+    let request = || wait.span.waker.as_ref().is_some_and(is_request);
+    match sender(wait.span, wait.stacks).filter(|_| !request()) {
+        Some(peer) => {
+            let detail = Detail::Peer { address: Some(peer.to_owned()), act: PeerAct::Send };
+            WaitKind::new(events.reason(), detail, Class::Handed)
+        }
+        None => WaitKind::thing(events, Class::Handed),
+    }
 }
 
 /// A ring is as good as what was put into it: who completes it says whether it was a disk.

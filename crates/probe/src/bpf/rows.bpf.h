@@ -8,6 +8,7 @@
 
 #include "shared.bpf.h"
 #include "peers.bpf.h"
+#include "polls.bpf.h"
 
 #define FRAMES 28
 #define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
@@ -54,6 +55,9 @@ struct sched_span {
 	__u32 family;
 	__u32 port;
 	__u8 address[16];
+	struct sched_ends polled; /* of a wait for several that nothing has ended */
+	__u32 connecting;
+	__u32 unused_too;
 	__u64 open_ns; /* the closing walk's time */
 	__u64 unsampled;
 	__u64 peak;
@@ -285,17 +289,27 @@ static __always_inline void note_peer(struct sched_span *span, struct sock *sk)
 		bpf_probe_read_kernel(span->address, 16, &sk->__sk_common.skc_v6_daddr);
 }
 
+/* What a task that is not current has open as `fd`; 0: nothing. */
+static __always_inline struct file *file_of(struct task_struct *t, __u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(t, files, fdt);
+	struct file *file = 0;
+
+	if (table && fd < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	return file;
+}
+
 /* In which system call is it, on which file? A task that is not current is not in user mode: its registers of the last
  * entry into the kernel are on its stack. Page faults and interrupts have orig_ax -1.
  */
 static __always_inline void note_call(struct sched_span *span, struct task_struct *t)
 {
-	struct file *file = 0;
+	struct file *file;
 	struct pt_regs *regs;
 	struct inode *inode;
 	struct socket *socket;
 	struct dentry *dentry;
-	struct fdtable *table;
 	__u64 nr;
 
 	if (t->flags & PF_KTHREAD)
@@ -311,10 +325,7 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	span->args[3] = BPF_CORE_READ(regs, r10);
 	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
 		return;
-	table = BPF_CORE_READ(t, files, fdt);
-	if (!table || (__u32)span->args[0] >= BPF_CORE_READ(table, max_fds))
-		return;
-	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + (__u32)span->args[0]);
+	file = file_of(t, span->args[0]);
 	inode = file ? BPF_CORE_READ(file, f_inode) : 0;
 	if (!inode)
 		return;
@@ -327,6 +338,22 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 		return;
 	socket = BPF_CORE_READ(file, private_data);
 	note_peer(span, BPF_CORE_READ(socket, sk));
+}
+
+/* Of the one socket that it looks at. */
+static __always_inline void note_polled(struct sched_span *span, struct task_struct *t)
+{
+	struct polled p = {};
+	__u64 call = span->syscall;
+
+	if (is_poll(call))
+		note_table(&p, t);
+	else if (is_epoll(call))
+		note_set(&p, file_of(t, span->args[0]));
+	if (!p.sk || p.others)
+		return;
+	note_ends(&span->polled, p.sk);
+	span->connecting = BPF_CORE_READ(p.sk, __sk_common.skc_state) == TCP_SYN_SENT;
 }
 
 static __always_inline void note_lock(struct sched_span *span, __u32 pid)
@@ -381,6 +408,8 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	if (state == IO || state == BLOCKED)
 		span->device = device_of(s->pid);
 	note_call(span, t);
+	if (!woken || s->context == WAKE_HARDIRQ)
+		note_polled(span, t);
 	note_lock(span, s->pid);
 }
 

@@ -5,12 +5,15 @@
 
 use whyslow_model::timeline::{Context, Ends, Span, Waker};
 
+use super::Stacks;
+use crate::stacks::symbol;
+
 /// System calls that send from a socket which their first argument does not tell (x86-64): close, exit, splice, exit_group,
 /// io_uring_enter.
 const SEND_UNSEEN: [u32; 5] = [3, 60, 231, 275, 426];
 
 /// The waker of this wait, if it is a task of this host: by itself, or by what it sent.
-pub(super) fn task_behind(span: &Span) -> Option<&Waker> {
+pub(crate) fn task_behind(span: &Span) -> Option<&Waker> {
     let waker = span.waker.as_ref().filter(|waker| waker.pid != 0 && waker.pid != span.pid)?;
     match waker.context {
         Context::Task => Some(waker),
@@ -29,6 +32,23 @@ fn has_sent(span: &Span, waker: &Waker) -> bool {
     let peer = span.target.as_ref().and_then(|target| target.peer.as_deref()).filter(|peer| !peer.is_empty());
     // Of a wait for room in a buffer nothing is said of where data came; behind a translation of addresses, nothing else is right.
     peer.is_some_and(|peer| peer == sends.local) || ready.is_some_and(|ready| are_two_ends(sends, ready))
+}
+
+/// The address from which data came that ended the wait, if a softirq brought it.
+pub(crate) fn sender<'a>(span: &'a Span, stacks: &Stacks<'_>) -> Option<&'a str> {
+    let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
+    let ready = waker.ready.as_ref().filter(|ready| !ready.peer.is_empty())?;
+    let is_sent = waker.sends.as_ref().is_some_and(|sends| are_two_ends(sends, ready));
+    let came = || stacks.kernel(waker.stack).iter().any(|frame| symbol(frame) == "sock_def_readable");
+    (is_sent || came()).then_some(&*ready.peer)
+}
+
+/// What came was a client's: the waiter's end of the connection is the one that a service listens at. Ports of clients are given
+/// out from a range (net.ipv4.ip_local_port_range) above those of services.
+pub(crate) fn is_request(waker: &Waker) -> bool {
+    let port = |end: &str| end.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    let ends = waker.ready.as_ref().and_then(|ready| Some((port(&ready.local)?, port(&ready.peer)?)));
+    ends.is_some_and(|(local, peer)| local < peer)
 }
 
 /// Each is the other end of the other, as far as they are set, and one is for certain.
