@@ -144,6 +144,17 @@ pub struct Target {
     pub peer: Option<String>,
 }
 
+/// The network socket with another end that a poll, select or epoll looks at, if it is one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Polled {
+    /// Its other end: "10.0.0.2:53".
+    pub peer: String,
+    /// It is not connected yet: a SYN was sent, and not answered.
+    #[serde(skip_serializing_if = "is_default")]
+    pub connecting: bool,
+}
+
 /// What sort of lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -270,6 +281,9 @@ pub struct Span {
     /// The file of the call's first argument, if that is a file descriptor.
     #[serde(skip_serializing_if = "is_default")]
     pub target: Option<Target>,
+    /// Of a call that waits for several files, and that no event had ended: the socket that it looked at.
+    #[serde(skip_serializing_if = "is_default")]
+    pub polled: Option<Polled>,
     /// Block device of the last I/O that it queued (major:minor).
     #[serde(skip_serializing_if = "is_default")]
     pub device: Option<String>,

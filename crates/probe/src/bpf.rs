@@ -11,6 +11,12 @@ macro_rules! skeleton {
     };
 }
 
+/// Numbers and enums of the kernel halves, by the file that they stand in.
+#[allow(dead_code, reason = "all of them are there")]
+pub(crate) mod constants {
+    include!(concat!(env!("OUT_DIR"), "/constants.rs"));
+}
+
 pub mod blkio;
 pub mod calls;
 pub mod connect;

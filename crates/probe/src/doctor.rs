@@ -11,14 +11,14 @@ use std::ffi::CStr;
 use std::io::{self, BufReader, Read as _};
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::time::Duration;
 
-use libbpf_rs::btf::Btf;
-use whyslow_model::Missing;
+use whyslow_model::{Missing, MissingNote};
 
 use crate::files::own_limits::OwnLimits;
 use crate::fit::Fit;
-use crate::kallsyms::Kallsyms;
 use crate::numbers::{OUTSIDE, Scope};
+use crate::probes::{Entry, Kernel, KernelTypes, Lent, Start, Traced, registry};
 use crate::rights::Rights;
 use crate::speed::which;
 use crate::{bpf, host};
@@ -85,10 +85,10 @@ pub fn doctor(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     capabilities
 }
 
-fn scheduler(types: Option<&Btf<'_>>) -> Result<(), Missing> {
-    use bpf::sched::{Budget, Layout, Sched};
+fn scheduler(types: &KernelTypes) -> Result<(), Missing> {
+    use bpf::sched::{Budget, Sched};
     let mut slot = MaybeUninit::uninit();
-    Sched::load(&mut slot, types.map(Layout::of).unwrap_or_default(), Budget::of(1, false))?.begin()
+    Sched::load(&mut slot, types.layout, Budget::of(1, false))?.begin()
 }
 
 /// Whether processes can be called by the ids that the user knows.
@@ -106,7 +106,7 @@ fn pid_namespace(scope: Scope) -> Capability {
 fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     let mut capabilities = Vec::new();
     step(c"trying the probes");
-    let types = Btf::from_vmlinux().ok();
+    let kernel = Kernel::default();
     let mut object = |what, lost, started: Result<(), Missing>| {
         let found = started.map(|()| "loads and attaches".to_owned()).map_err(|why| why.to_string());
         capabilities.push(Capability::new(what, lost, found));
@@ -122,88 +122,25 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
         "limits that a container does not show: the tables are quartered there",
         bpf::own_memory::groups().map(drop),
     );
-    object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(types.as_ref()));
-    object(
-        "BPF: on-CPU samples",
-        "which function burns the CPU, and who only waits there",
-        bpf::oncpu::OnCpu::start(
-            &mut MaybeUninit::uninit(),
-            &which::unisolated(Path::new("/")),
-            bpf::oncpu::Pace::Calm,
-        )
-        .map(drop),
-    );
-    object(
-        "BPF: interrupt time",
-        "which device's interrupts take the CPU",
-        bpf::irq::Irq::start(&mut MaybeUninit::uninit()).map(drop),
-    );
-    object(
-        "BPF: block I/O",
-        "latency by disk and cgroup, and I/O throttling",
-        bpf::blkio::Blkio::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), None).map(drop),
-    );
-    object(
-        "BPF: memory",
-        "reclaim, refaults, swap-in and writers that are paused",
-        bpf::memory::Memory::start(
-            &mut MaybeUninit::uninit(),
-            types.as_ref().and_then(bpf::memory::pause_arguments),
-        )
-        .map(drop),
-    );
-    object(
-        "BPF: kernel locks",
-        "who holds the kernel lock that others wait for",
-        bpf::locks::Locks::start(&mut MaybeUninit::uninit(), None, &which::unisolated(Path::new("/")))
-            .map(drop),
-    );
-    object(
-        "BPF: work items",
-        "how long work waits for a kernel worker, and runs",
-        bpf::work::Work::start(&mut MaybeUninit::uninit()).map(drop),
-    );
-    object(
-        "BPF: connections",
-        "who waits for a connection, and whose accept queue is full",
-        bpf::connect::Connect::start(&mut MaybeUninit::uninit()).map(drop),
-    );
-    object(
-        "BPF: system calls",
-        "which file a command's time went to, and its slow calls",
-        bpf::calls::Calls::start(&mut MaybeUninit::uninit(), None, None, false).map(drop),
-    );
-    object(
-        "BPF: holders of wake-up limits",
-        "which process keeps CPUs from sleeping deeply",
-        bpf::dma_latency::DmaLatency::start(&mut MaybeUninit::uninit(), Path::new("/")).map(drop),
-    );
-    let kernel = types.as_ref().map(bpf::irq_latency::Kernel::of).unwrap_or_default();
-    object(
-        "BPF: IRQ latency",
-        "IRQ latency of each CPU: which idle state it woke from, or who kept interrupts off",
-        bpf::irq_latency::IrqLatency::start(&mut MaybeUninit::uninit(), &Kallsyms::read(), kernel).map(drop),
-    );
-    object(
-        "BPF: cross-CPU calls",
-        "which CPU a thread that spins waits for",
-        match kernel.calls {
-            true => Ok(()), // The object of IRQ latency sees them.
-            false => bpf::ipi::Ipi::start(&mut MaybeUninit::uninit(), None).map(drop),
-        },
-    );
-    object(
-        "BPF: received packets",
-        "which limit stops the receive softirq, and who reads too late",
-        packets(),
-    );
+    object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(kernel.types()));
+    let cpus = which::unisolated(Path::new("/"));
+    let mut start = Start { cpus: &cpus, follow: None, shared: None, lent: Lent::default(), kernel: &kernel };
+    for entry in registry::ALL {
+        object(entry.capability, entry.lost, works(entry, &mut start));
+    }
     capabilities
 }
 
-fn packets() -> Result<(), Missing> {
-    let mut slots = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    let irq = bpf::irq::Irq::start(&mut slots.0)?;
-    bpf::napi::Napi::start(&mut slots.1, Some(irq.soft())).map(drop)
+/// Whether a probe starts, runs, and tells.
+fn works(entry: &Entry, start: &mut Start<'_>) -> Result<(), Missing> {
+    let mut slot = MaybeUninit::uninit();
+    let Some(mut probe) = (entry.start)(&mut slot, start)? else { return Ok(()) };
+    probe.may_interrupt(start.cpus)?;
+    probe.lend(&mut start.lent);
+    probe.begin()?;
+    let mut missing = Vec::new();
+    Traced::default().take(probe, Duration::ZERO, &mut missing)?;
+    missing.pop().map_or(Ok(()), |note: MissingNote| Err(Missing::broken(entry.capability, note.text)))
 }
 
 fn speed() -> [Capability; 2] {
@@ -386,20 +323,6 @@ mod tests {
         let hidden = kallsyms(&b"0000000000000000 T _text\n\ngarbage"[..]).unwrap();
         assert!(!hidden.data && !hidden.addresses);
         assert!(kallsyms(&b"0000000000000000 T _text\n"[..]).is_ok_and(|s| !s.addresses));
-    }
-
-    #[test]
-    fn every_bpf_object_is_a_capability() {
-        let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf")).unwrap();
-        for source in sources {
-            let file = source.unwrap().file_name().into_string().unwrap();
-            if let Some(name) = file.strip_suffix(".bpf.c") {
-                assert!(
-                    include_str!("doctor.rs").contains(&format!("bpf::{name}::")),
-                    "{name} has no capability"
-                );
-            }
-        }
     }
 
     #[test]

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use whyslow_model::{Bytes, Missing, Share};
 
 use crate::bpf::room::MOST_HALVINGS;
-use crate::bpf::{connect, dma_latency, irq_latency, napi, shared, work};
+use crate::bpf::shared;
 use crate::files::own_limits::{CpuLimit, MemoryLimit, OwnLimits};
+use crate::probes::registry;
 use crate::speed;
 
 #[cfg(test)]
@@ -188,15 +189,8 @@ impl Fit {
         let unknown = [&self.unknown_memory, &self.unknown_cpu].into_iter().flatten().cloned();
         let mut notes: Vec<Missing> = tables.into_iter().chain(unknown).collect();
         if let Some(why) = &self.thrift {
-            let shed = [
-                irq_latency::WHAT,
-                irq_latency::CALLS,
-                napi::WHAT,
-                connect::WHAT,
-                work::WHAT,
-                dma_latency::WHAT,
-            ];
-            let shed = shed.into_iter().chain((!measures_speeds).then_some(speed::WHAT));
+            let shed = registry::ALL.iter().flat_map(|entry| entry.shed).copied();
+            let shed = shed.chain((!measures_speeds).then_some(speed::WHAT));
             notes.extend(shed.map(|what| Missing::skipped(what, why)));
         }
         notes

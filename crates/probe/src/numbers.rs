@@ -9,8 +9,6 @@ use std::path::Path;
 
 use whyslow_model::table::Tables;
 
-use crate::bpf::{calls, oncpu};
-
 /// Above all process ids that Linux gives away (`PID_MAX_LIMIT`, 4,194,304), and easily taken off again.
 pub const OUTSIDE: u32 = 10_000_000;
 
@@ -96,18 +94,6 @@ impl Numbers {
     pub fn show(&self, pids: [&mut u32; 2]) {
         for pid in pids {
             *pid = self.shown(*pid);
-        }
-    }
-
-    /// What is looked up in /proc by its process while tables are made.
-    pub fn show_in_seen(&self, hits: Option<&mut oncpu::Raw>, calls: Option<&mut calls::Raw>) {
-        if let Some(seen) = hits {
-            seen.hits.iter_mut().for_each(|hit| self.show([&mut hit.key.pid, &mut hit.key.tgid]));
-            seen.codes.iter_mut().for_each(|code| code.tgid = self.shown(code.tgid));
-        }
-        if let Some(seen) = calls {
-            seen.rows.iter_mut().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
-            seen.singles.iter_mut().for_each(|one| self.show([&mut one.pid, &mut one.tgid]));
         }
     }
 

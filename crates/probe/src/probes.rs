@@ -2,6 +2,8 @@
 
 mod end;
 mod load;
+mod probe;
+pub mod registry;
 mod slots;
 mod traced;
 
@@ -12,32 +14,23 @@ use std::time::Duration;
 
 use whyslow_model::{Missing, MissingNote};
 
-use crate::bpf::{
-    blkio, calls, connect, ipi, irq, irq_latency, locks, memory, napi, oncpu, pidns, programs, sched, tasks,
-    work,
-};
+use crate::bpf::{oncpu, pidns, programs, sched, tasks};
 use crate::kallsyms::Kallsyms;
 use crate::record::{Follow, Plan};
 use crate::speed::{Speeds, which};
 
+use load::Running;
+pub use probe::{Ending, Entry, Kernel, KernelTypes, Lent, Probe, Slot, Start, Turn, own};
 pub use slots::Slots;
 pub use traced::Traced;
 
-/// The probes that run. One that could not start is `None`, and noted as missing.
+/// The probes that run. One that could not start is noted as missing.
+#[derive(Default)]
 pub struct Probes<'slot> {
     tasks: Option<tasks::Tasks<'slot>>,
-    irq: Option<irq::Irq<'slot>>,
-    oncpu: Option<oncpu::OnCpu<'slot>>,
     sched: Option<sched::Sched<'slot>>,
-    blkio: Option<blkio::Blkio<'slot>>,
-    connect: Option<connect::Connect<'slot>>,
-    memory: Option<memory::Memory<'slot>>,
-    locks: Option<locks::Locks<'slot>>,
-    work: Option<work::Work<'slot>>,
-    calls: Option<calls::Calls<'slot>>,
-    irq_latency: Option<irq_latency::IrqLatency<'slot>>,
-    ipi: Option<ipi::Ipi<'slot>>,
-    napi: Option<napi::Napi<'slot>>,
+    /// Those of the registry, in its order.
+    running: Vec<Running<'slot>>,
     programs: Option<programs::Programs>,
     speeds: Option<Speeds>,
     /// `None`: ids are those of the initial namespace, or cannot be known.
@@ -46,6 +39,8 @@ pub struct Probes<'slot> {
     is_untranslated: bool,
     /// What few ask for is left out.
     is_thrifty: bool,
+    /// Somebody is followed.
+    follows: bool,
     kallsyms: Kallsyms,
     code: Vec<Range<u64>>,
     /// CPUs that may be interrupted to see what runs there, as long as no process has them for itself.
@@ -103,57 +98,25 @@ impl Probes<'_> {
     pub fn spare_owned(&mut self, plan: &Plan, missing: &mut Vec<MissingNote>) {
         let owned =
             if plan.all_cpus { BTreeMap::new() } else { which::owned(&self.start.tasks, &self.sampled) };
-        if let Some(oncpu) = &mut self.oncpu {
-            let isolated = which::isolated(Path::new("/"));
-            oncpu.spare(&owned.keys().copied().collect::<Vec<_>>());
-            let reported: Vec<u32> =
-                owned.keys().copied().filter(|cpu| !isolated.contains_key(cpu)).collect();
-            missing.extend(oncpu::spared(&reported, "each one process's own"));
+        if self.running.is_empty() {
+            return;
         }
-        self.watch_locks(&which::unowned(&self.sampled, &owned), missing);
-    }
-
-    fn watch_locks(&mut self, cpus: &[u32], missing: &mut Vec<MissingNote>) {
-        let Some(locks) = &mut self.locks else { return };
-        if cpus.is_empty() {
+        let open = which::unowned(&self.sampled, &owned);
+        if open.is_empty() {
             let reason =
                 "a timer looks at them, and each CPU is one process's own; whyslow cpu --all-cpus sets it";
             missing.push(Missing::skipped("owners of kernel locks while a wait lasts", reason).into());
         }
-        if keep(locks.watch(cpus), missing).is_none() {
-            self.locks = None;
-        }
+        let isolated = which::isolated(Path::new("/"));
+        let reported: Vec<u32> = owned.keys().copied().filter(|cpu| !isolated.contains_key(cpu)).collect();
+        missing.extend(oncpu::spared(&reported, "each one process's own"));
+        self.tell(missing, |probe| probe.may_interrupt(&open));
     }
 
     /// All is read that is read before it: the window begins now. What the probes counted since they were attached is
     /// not of it: on a slow host that is seconds.
     pub fn count(&mut self, missing: &mut Vec<MissingNote>) {
-        if let Some(irq) = &mut self.irq {
-            keep(irq.begin(), missing);
-        }
-        if let Some(napi) = &mut self.napi {
-            keep(napi.begin(), missing);
-        }
-        if let Some(blkio) = &self.blkio {
-            blkio.begin();
-        }
-        if let Some(memory) = &self.memory {
-            memory.begin();
-        }
-        if let Some(work) = &self.work {
-            work.begin();
-        }
-        if let Some(oncpu) = &mut self.oncpu
-            && keep(oncpu.begin(), missing).is_none()
-        {
-            self.oncpu = None;
-        }
-        if let Some(locks) = &mut self.locks {
-            locks.begin();
-        }
-        if let Some(irq_latency) = &mut self.irq_latency {
-            irq_latency.begin();
-        }
+        self.tell(missing, |probe| probe.begin());
     }
 
     /// Threads that measure the CPUs begin. Not where a command is followed: it pays for what we take.
@@ -198,17 +161,8 @@ impl Probes<'_> {
             // A ring buffer that cannot be read now is read at the end, which says so if it still cannot.
             more |= sched.poll().unwrap_or_default();
         }
-        if let Some(locks) = &mut self.locks {
-            more |= locks.poll().unwrap_or_default();
-        }
-        if let Some(calls) = &mut self.calls {
-            more |= calls.poll().unwrap_or_default();
-        }
-        if let Some(oncpu) = &mut self.oncpu {
-            let _ = oncpu.poll();
-        }
-        if let Some(napi) = &mut self.napi {
-            napi.poll(at);
+        for (_, probe) in &mut self.running {
+            more |= probe.poll(at);
         }
         more
     }
@@ -217,6 +171,7 @@ impl Probes<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpf::locks;
 
     #[test]
     fn root_no_sampler_is_set_on_a_cpu_that_a_process_has_for_itself() {
@@ -229,7 +184,20 @@ mod tests {
         let plan = Plan { window: Duration::from_secs(1), root: "/".into(), ..Plan::default() };
         let (mut slots, mut missing) = (Slots::default(), Vec::new());
         let mut probes = Probes::load(&mut slots, &plan, &mut missing);
-        let watched = |probes: &Probes<'_>| probes.locks.as_ref().expect("root may load it").watched();
+        let watched = |probes: &Probes<'_>| {
+            let [locks, oncpu] = [locks::ENTRY.capability, oncpu::ENTRY.capability].map(|name| {
+                let at = registry::ALL.iter().position(|entry| entry.capability == name);
+                probes
+                    .running
+                    .iter()
+                    .find(|(of, _)| Some(*of) == at)
+                    .expect("root may load it")
+                    .1
+                    .interrupts()
+            });
+            assert!(oncpu.is_empty() || oncpu.starts_with(&locks), "{oncpu:?} {locks:?}");
+            locks
+        };
         assert_eq!(watched(&probes), [0; 0], "whose the CPUs are is not known yet");
         let of = |tgid, cpus: &[u32]| {
             let mut task = tasks::tasks_one { pid: tgid, tgid, ..tasks::tasks_one::default() };

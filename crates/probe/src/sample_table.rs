@@ -22,15 +22,14 @@ const MAX_ANSWER: usize = 32 << 20;
 
 /// Give names to what was seen on CPU: stacks, and the code in which threads were met often.
 pub fn samples_of(
-    seen: Option<(oncpu::Raw, oncpu::Pace)>,
+    seen: &oncpu::Raw,
+    pace: oncpu::Pace,
     kernel: &mut symbols::KernelNames,
     missing: &mut Vec<MissingNote>,
-) -> Option<(Vec<table::Sample>, Vec<table::Spin>)> {
-    seen.map(|(seen, pace)| {
-        let user = user_names(&seen.hits, missing);
-        let spins = spin_table::spins(&seen, &user);
-        (samples(&seen.hits, pace.period(), kernel, &user), spins)
-    })
+) -> (Vec<table::Sample>, Vec<table::Spin>) {
+    let user = user_names(&seen.hits, missing);
+    let spins = spin_table::spins(seen, &user);
+    (samples(&seen.hits, pace.period(), kernel, &user), spins)
 }
 
 fn samples(

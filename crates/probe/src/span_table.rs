@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
-use whyslow_model::timeline::{Context, Ends, LockKind, LockWait, State, StateTimes, Target, Waker};
+use whyslow_model::timeline::{Context, Ends, LockKind, LockWait, Polled, State, StateTimes, Target, Waker};
 
+use crate::bpf::constants::{rows_h, shared_h};
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
 use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
@@ -132,6 +133,8 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         syscall: u32::try_from(reported.syscall).ok(),
         args: reported.args,
         target: target(reported),
+        polled: ends(&reported.polled)
+            .map(|ends| Polled { peer: ends.peer, connecting: reported.connecting != 0 }),
         device: (reported.device != 0).then(|| device(reported.device)),
         lock: lock(reported, window),
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
@@ -146,22 +149,19 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         tgid: row.tgid,
         comm: text(named),
         context: match row.context {
-            1 => Context::Task,
-            SOFTIRQ => Context::Softirq,
-            3 => Context::Hardirq,
-            4 => Context::Nmi,
+            rows_h::WAKE_TASK => Context::Task,
+            rows_h::WAKE_SOFTIRQ => Context::Softirq,
+            rows_h::WAKE_HARDIRQ => Context::Hardirq,
+            rows_h::WAKE_NMI => Context::Nmi,
             _ => Context::Unknown,
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
         ready: ends(&row.ready),
         sends: ends(&row.sends),
-        syscall: u32::try_from(row.call).ok().filter(|_| row.context == SOFTIRQ),
+        syscall: u32::try_from(row.call).ok().filter(|_| row.context == rows_h::WAKE_SOFTIRQ),
     }
 }
-
-/// `enum wake_context` of the kernel half.
-const SOFTIRQ: u32 = 2;
 
 fn ends(row: &sched_ends) -> Option<Ends> {
     let end = |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
@@ -226,15 +226,15 @@ fn lock(reported: &sched_span, window: Window) -> Option<LockWait> {
     })
 }
 
-/// `enum lock_kind` of the kernel halves.
+/// `enum lock_kind` in shared.bpf.h.
 #[must_use]
 pub fn lock_kind(kind: u32) -> LockKind {
     match kind {
-        1 => LockKind::Mutex,
-        2 => LockKind::Rwsem,
-        3 => LockKind::Rtmutex,
-        4 => LockKind::PercpuRwsem,
-        5 => LockKind::Semaphore,
+        shared_h::LOCK_MUTEX => LockKind::Mutex,
+        shared_h::LOCK_RWSEM => LockKind::Rwsem,
+        shared_h::LOCK_RTMUTEX => LockKind::Rtmutex,
+        shared_h::LOCK_PERCPU_RWSEM => LockKind::PercpuRwsem,
+        shared_h::LOCK_SEMAPHORE => LockKind::Semaphore,
         _ => LockKind::Unknown,
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use whyslow_model::{Missing, table};
 
+use crate::bpf::constants::tasks_c;
 use crate::bpf::exits::Exits;
 use crate::bpf::sched::{self, sched_exit, sched_slot};
 use crate::bpf::tasks::{CONTROLLERS, Snapshot, tasks_cgroup, tasks_one};
@@ -15,9 +16,9 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 /// 64-bit kernels count weights and shares 1024-fold (SCHED_FIXEDPOINT_SHIFT, v4.7, 2159197d6677).
 const WEIGHT_SCALE: u64 = 1024;
 
-/// `enum tasks_controller` of the kernel half.
-const CPU: u64 = 1;
-const MEMORY: u64 = 2;
+/// Bits of `tasks_cgroup::controllers`.
+const CPU: u64 = tasks_c::CPU as u64;
+const MEMORY: u64 = tasks_c::MEMORY as u64;
 
 /// One row a task: those that live at the end, then those that ended.
 #[must_use]

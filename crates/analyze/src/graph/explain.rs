@@ -9,6 +9,7 @@ use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
 use super::facts::{Behind, Graph, Who};
+use super::loops::Behind as Loop;
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
 use crate::wait_reasons::{Class, task_behind};
@@ -172,7 +173,11 @@ impl Graph<'_> {
         let at_last = match kind.class {
             Class::Voluntary => self.waited_for_at_last(row),
             Class::Handed if task_behind(span).is_none() => self.waited_for_at_last(row),
-            Class::Handed => self.answer_after(walk, row),
+            Class::Handed => match self.behind_loop(walk, row) {
+                Loop::Own => None,
+                Loop::Later(waker) => Some(waker),
+                Loop::Nobody => return (Rc::new([]), 0),
+            },
             _ => None,
         };
         walk.here_only |= at_last.is_some() && kind.class == Class::Handed;

@@ -13,7 +13,7 @@ use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
-use super::patience::Wakes;
+use super::patience::{Wakes, is_look};
 use super::timeline::Line;
 use crate::hashing::Table;
 use crate::stacks::doing::OnCpu;
@@ -173,7 +173,7 @@ impl<'r> Graph<'r> {
             return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
         let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
-        let look = self.is_look(row, &detail);
+        let look = self.end_of_looks(row).filter(|_| is_look(span));
         if span.lock.is_some() && class == Class::Unknown {
             (reason, class) = (Reason::Lock, Class::Held);
         }

@@ -1,7 +1,7 @@
 //! Event loops: one thread that serves many. Whoever waits for its answer does not wait for the requests of others that come in
 //! between, but for the answer that the loop itself has asked for.
 
-use whyslow_model::timeline::Waker;
+use whyslow_model::timeline::{Span, Waker};
 use whyslow_model::wait::Reason;
 
 use super::explain::Walk;
@@ -11,16 +11,36 @@ use crate::wait_reasons::{is_request, task_behind};
 /// Waits of the loop that are looked at for an answer.
 const LOOKS: usize = 256;
 
+/// Who is to be followed from a wait of a loop.
+pub(super) enum Behind<'s> {
+    /// Who ended it.
+    Own,
+    /// Who gave the loop an answer afterwards.
+    Later(&'s Waker),
+    /// Nobody that is known: the request that ended it was about something else.
+    Nobody,
+}
+
 impl Graph<'_> {
-    /// A request ended this wait of a loop: who gave the loop the next answer, before it gave its own.
-    pub fn answer_after(&self, walk: &Walk, row: usize) -> Option<&Waker> {
-        let until = walk.until()?;
-        let span = self.spans.get(row).filter(|_| self.is_of_many(row))?;
-        task_behind(span).filter(|waker| is_request(waker))?;
-        let line = self.lines.get(&span.pid)?;
-        let next = line.waits_after(span.woken_ns).take(LOOKS).filter(|row| self.is_of_many(*row));
-        let next = next.filter_map(|row| self.spans.get(row)).take_while(|span| span.woken_ns <= until);
-        next.filter_map(task_behind).find(|waker| !is_request(waker) && walk.is_new(waker.pid))
+    /// Of a wait that a request ended: who gave the loop the next answer, before it gave its own. The last request before that
+    /// may be what was waited for: one client's message for another.
+    pub fn behind_loop(&self, walk: &Walk, row: usize) -> Behind<'_> {
+        let span = self.spans.get(row).filter(|_| self.is_of_many(row));
+        let asked = span.filter(|span| task_behind(span).is_some_and(is_request));
+        let (Some(until), Some(span)) = (walk.until(), asked) else { return Behind::Own };
+        let mut next = self.waits_of_loop(span, until).filter_map(task_behind).peekable();
+        if next.peek().is_none() {
+            return Behind::Own;
+        }
+        let answered = next.find(|waker| !is_request(waker) && walk.is_new(waker.pid));
+        answered.map_or(Behind::Nobody, Behind::Later)
+    }
+
+    fn waits_of_loop(&self, span: &Span, until: u64) -> impl Iterator<Item = &Span> {
+        let line = self.lines.get(&span.pid);
+        let next = line.into_iter().flat_map(move |line| line.waits_after(span.woken_ns)).take(LOOKS);
+        let next = next.filter(|row| self.is_of_many(*row)).filter_map(|row| self.spans.get(row));
+        next.take_while(move |span| span.woken_ns <= until)
     }
 
     /// A wait for events of many descriptors.

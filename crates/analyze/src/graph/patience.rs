@@ -2,7 +2,6 @@
 //! is part of a longer one. Who ended that at last is who was waited for.
 
 use whyslow_model::timeline::{Span, Waker};
-use whyslow_model::wait::{Detail, Thing};
 
 use super::facts::Graph;
 use crate::hashing::Table;
@@ -48,21 +47,15 @@ impl Graph<'_> {
         self.end_of_looks(row).and_then(|row| task_behind(self.spans.get(row)?))
     }
 
-    /// The row that ended a longer wait for events, of which this one is a look: its own is no sleep.
-    pub fn is_look(&self, row: usize, what: &Detail) -> Option<usize> {
-        let of_events = matches!(what, Detail::Thing(Thing::PollTimeout | Thing::EpollTimeout));
-        if of_events { self.end_of_looks(row) } else { None }
-    }
-
-    /// A thread that has ended somebody's wait between two looks has done what it slept for.
-    fn end_of_looks(&self, row: usize) -> Option<usize> {
+    /// The row that ended a longer wait. A thread that has ended somebody's wait between two looks has done what it slept for.
+    pub fn end_of_looks(&self, row: usize) -> Option<usize> {
         let can_look = |span: &&Span| looks_for(span).is_some() && ended_by_timer(span, &self.stacks);
         let span = self.spans.get(row).filter(can_look)?;
-        let mut ended = span.woken_ns;
+        let (mut ended, mut ran) = (span.woken_ns, span.to_ns);
         for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS) {
             let next = self.spans.get(row)?;
             let has_acted = || self.wakes.any(span.pid, ended, next.at_ns);
-            if next.at_ns > ended.saturating_add(PAUSE) || has_acted() {
+            if next.at_ns > ran.saturating_add(PAUSE) || has_acted() {
                 return None;
             }
             if looks_for(next) != looks_for(span) {
@@ -74,10 +67,15 @@ impl Graph<'_> {
             if !ended_by_timer(next, &self.stacks) {
                 return None;
             }
-            ended = next.woken_ns;
+            (ended, ran) = (next.woken_ns, next.to_ns);
         }
         None
     }
+}
+
+/// It looks for events, and not at a lock: it is called as what ended it at last, since it is no sleep.
+pub(super) fn is_look(span: &Span) -> bool {
+    span.syscall != Some(FUTEX)
 }
 
 /// For what, as far as arguments tell it: their timeouts may differ.
@@ -86,8 +84,8 @@ fn looks_for(span: &Span) -> Option<(u32, u64)> {
     let [first, second, ..] = span.args;
     match call {
         FUTEX => Some((call, first)).filter(|_| first != 0),
-        _ if POLL.contains(&call) => Some((call, second)),
-        _ if BY_FIRST.contains(&call) => Some((call, first)),
+        _ if POLL.contains(&call) => Some((call, second)).filter(|_| second != 0),
+        _ if BY_FIRST.contains(&call) => Some((call, first)).filter(|_| first != 0),
         _ => None,
     }
 }

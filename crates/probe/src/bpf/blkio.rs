@@ -12,6 +12,7 @@ use whyslow_model::{Missing, table};
 use super::shared::{Shared, homes};
 use super::{clear, missing, room, value, walk};
 use crate::kallsyms::Kallsyms;
+use crate::probes::{Ending, Entry, Probe, Turn};
 
 skeleton!("blkio");
 use skel::types::{blkio_flight, blkio_key, blkio_row};
@@ -25,6 +26,16 @@ unsafe impl plain::Plain for blkio_flight {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::BlockIo.word();
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: block I/O",
+    lost: "latency by disk and cgroup, and I/O throttling",
+    turn: Turn::AfterScheduler,
+    follows: false,
+    shed: &[],
+    start: |slot, start| Ok(Some(Box::new(Blkio::start(slot, start.kernel.symbols(), start.shared)?))),
+};
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Blkio<'slot> {
@@ -80,11 +91,6 @@ impl<'slot> Blkio<'slot> {
         self.sees_sleepers && self.skel.maps.bss_data.as_ref().is_some_and(|bss| bss.throttled != 0)
     }
 
-    /// The window begins: sums start anew, requests at the device and what is held stay known.
-    pub fn begin(&self) {
-        clear(&self.skel.maps.rows);
-    }
-
     /// One row a (device, cgroup, direction), what is still held or at the device counted up to now.
     pub fn rows(&self) -> Result<Vec<table::Disk>, Missing> {
         if self.sees_holds() {
@@ -111,6 +117,20 @@ impl<'slot> Blkio<'slot> {
     /// What the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+    }
+}
+
+impl Probe for Blkio<'_> {
+    /// Sums start anew, requests at the device and what is held stay known.
+    fn begin(&mut self) -> Result<(), Missing> {
+        clear(&self.skel.maps.rows);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.disk = Some(self.rows()?);
+        ending.lost(WHAT, self.lost());
+        Ok(())
     }
 }
 

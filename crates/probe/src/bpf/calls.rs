@@ -21,9 +21,11 @@ pub use self::names::OTHER_FILES;
 use self::runs::Runs;
 pub use self::seen::{Raw, Row, Single};
 use self::taken::Taken;
+use super::constants::calls_h::{ENTRIES, SPARE};
 use super::shared::{Shared, homes};
 use super::{consume, consume_some, missing, room, text, value};
-use crate::host;
+use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::{call_table, host};
 
 skeleton!("calls");
 use skel::types::{call_entry, call_slow, call_task};
@@ -33,12 +35,21 @@ unsafe impl plain::Plain for call_task {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::SystemCalls.word();
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: system calls",
+    lost: "which file a command's time went to, and its slow calls",
+    turn: Turn::AfterScheduler,
+    follows: true,
+    shed: &[],
+    start: |slot, start| {
+        let (slow, user_stacks) = start.follow.map_or((None, false), |to| (to.slow, to.user_stacks));
+        Ok(Some(Box::new(Calls::start(slot, start.shared, slow, user_stacks)?)))
+    },
+};
+
 /// In the number of a call: by the 32-bit table, whose numbers mean other calls.
 pub const COMPAT: u32 = 1 << 31;
-
-/// `ENTRIES` and `SPARE` of the kernel half.
-const ENTRIES: u32 = 65536;
-const SPARE: u32 = 513;
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Calls<'slot> {
@@ -236,11 +247,6 @@ impl<'slot> Calls<'slot> {
         used.saturating_sub(self.given_back)
     }
 
-    /// The window ends: what tasks do from now on is not looked at. To let go of the hooks and to tell may take its time.
-    pub fn stop(&mut self) -> Result<(), Missing> {
-        self.close().map_err(|err| missing(WHAT, &err))
-    }
-
     fn close(&mut self) -> libbpf_rs::Result<()> {
         if self.open.is_none() {
             self.open = Some(self.open_at(host::monotonic_ns())?);
@@ -292,5 +298,37 @@ impl<'slot> Calls<'slot> {
         let value = [pid.to_ne_bytes(), 1u32.to_ne_bytes()].concat();
         let at = (pid % homes()).to_ne_bytes();
         self.skel.maps.followed.update(&at, &value, MapFlags::ANY).map_err(|err| missing(WHAT, &err))
+    }
+}
+
+impl Probe for Calls<'_> {
+    fn poll(&mut self, _at: Duration) -> bool {
+        Calls::poll(self).unwrap_or_default()
+    }
+
+    /// What tasks do from now on is not looked at: to let go of the hooks and to tell may take its time.
+    fn stop(&mut self, _window: Duration) -> Result<(), Missing> {
+        self.close().map_err(|err| missing(WHAT, &err))
+    }
+
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (mut seen, lost) = Calls::finish(*self)?;
+        ending.lost(WHAT, lost);
+        ending.later(move |naming| {
+            if let Some(numbers) = naming.numbers {
+                seen.rows.iter_mut().for_each(|row| numbers.show([&mut row.pid, &mut row.tgid]));
+                seen.singles.iter_mut().for_each(|one| numbers.show([&mut one.pid, &mut one.tgid]));
+            }
+            let (window, first) = (naming.window, naming.free_stack());
+            let told = call_table::tables(seen, window.start_ns, window.ns, first, naming.missing);
+            if told.untold > 0 {
+                let reason = format!("{} more than were kept", told.untold);
+                naming.missing.push(Missing::skipped("slow system calls", reason).into());
+            }
+            naming.tables.calls = Some(told.calls);
+            naming.tables.slow_calls = Some(told.slow_calls);
+            naming.add_stacks(told.stacks);
+        });
+        Ok(())
     }
 }

@@ -14,6 +14,8 @@ use whyslow_model::{Missing, table};
 
 use self::waiting::share_out;
 use super::{consume, missing, room, types, value, walk_within};
+use crate::listeners;
+use crate::probes::{Ending, Entry, Probe, Turn};
 
 skeleton!("connect");
 pub use skel::types::connect_listener;
@@ -30,6 +32,16 @@ unsafe impl plain::Plain for connect_listener {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::TcpConnects.word();
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: connections",
+    lost: "who waits for a connection, and whose accept queue is full",
+    turn: Turn::BesideScheduler,
+    follows: false,
+    shed: &[WHAT],
+    start: |slot, _| Ok(Some(Box::new(Connect::start(slot)?))),
+};
 
 /// A walk of all file tables may take this long; a million files take about 0.15 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);
@@ -61,7 +73,7 @@ impl<'slot> Connect<'slot> {
         let walk = skel.progs.walk.attach()?;
         skel.links.moved = Some(skel.progs.moved.attach()?);
         skel.links.sent_again = Some(skel.progs.sent_again.attach()?);
-        let listeners = Err(Missing::not_recorded(crate::listeners::WHAT));
+        let listeners = Err(Missing::not_recorded(listeners::WHAT));
         Ok(Self { skel, walk, since_ns: now_ns(), retried: Vec::new(), listeners })
     }
 
@@ -73,7 +85,7 @@ impl<'slot> Connect<'slot> {
 
     /// The listening TCP sockets of all network namespaces, one row an owning process.
     pub fn listening(&self) -> Result<Vec<connect_listener>, Missing> {
-        let bytes = walk_within(crate::listeners::WHAT, &self.walk, WALK_DEADLINE)?;
+        let bytes = walk_within(listeners::WHAT, &self.walk, WALK_DEADLINE)?;
         Ok(bytes.chunks_exact(size_of::<connect_listener>()).map(value).collect())
     }
 
@@ -153,6 +165,15 @@ impl<'slot> Connect<'slot> {
         let progs = ProgInfoIter::default().filter(|p| ours.contains(&p.id));
         let skipped: u64 = progs.map(|p| p.recursion_misses).sum();
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost) + skipped
+    }
+}
+
+impl Probe for Connect<'_> {
+    fn finish(mut self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.listeners = ending.keep(listeners::full(&self));
+        ending.tables.connects = ending.keep(self.rows());
+        ending.lost(WHAT, self.lost());
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ use libbpf_rs::{Link, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::{missing, text, types, value, walk_within};
+use crate::probes::{Ending, Entry, Probe, Slot, Turn};
 
 skeleton!("dma_latency");
 use skel::types::latency_holder;
@@ -19,6 +20,16 @@ unsafe impl plain::Plain for latency_holder {}
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::LatencyHolders.word();
 
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: holders of wake-up limits",
+    lost: "which process keeps CPUs from sleeping deeply",
+    turn: Turn::BesideScheduler,
+    follows: false,
+    shed: &[WHAT],
+    start: |slot, _| Ok(Some(Box::new(AtTheEnd(slot)))),
+};
+
 /// The device's number is the kernel's to choose.
 const DEVICE: &str = "sys/class/misc/cpu_dma_latency/dev";
 /// A walk over all open files: 10 ms for 100,000 of them.
@@ -28,10 +39,19 @@ const NO_WISH_US: i32 = 2_000_000_000;
 /// More rows than this help nobody.
 const MOST: usize = 64;
 
-/// All holders now, the strictest first. Made at the end of a window: it loads a program, looks once, and lets it go.
-pub fn holders(root: &Path) -> Result<Vec<table::LatencyHolder>, Missing> {
-    let mut slot = MaybeUninit::uninit();
-    let latency = DmaLatency::start(&mut slot, root)?;
+/// It loads a program at the end of the window, looks once, and lets it go.
+struct AtTheEnd<'slot>(&'slot mut Slot);
+
+impl Probe for AtTheEnd<'_> {
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.latency_holders = Some(holders(self.0, Path::new("/"))?);
+        Ok(())
+    }
+}
+
+/// All holders now, the strictest first.
+fn holders(slot: &mut Slot, root: &Path) -> Result<Vec<table::LatencyHolder>, Missing> {
+    let latency = DmaLatency::start(slot, root)?;
     let mut rows: Vec<table::LatencyHolder> =
         latency.seen()?.iter().filter(|holder| holder.value_us < NO_WISH_US).map(row).collect();
     rows.sort_by_key(|row| (row.value_us, row.pid));
@@ -112,7 +132,7 @@ mod tests {
     #[test]
     fn root_a_holder_is_reported_with_its_wish_and_one_without_a_wish_is_not() {
         let mine = || {
-            let rows = holders(Path::new("/")).expect("root may look");
+            let rows = holders(&mut Slot::uninit(), Path::new("/")).expect("root may look");
             rows.into_iter().filter(|row| row.tgid == std::process::id()).collect::<Vec<_>>()
         };
         let Ok(mut file) = OpenOptions::new().write(true).open("/dev/cpu_dma_latency") else {

@@ -8,6 +8,7 @@ use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::{missing, text, types, value};
+use crate::probes::{Ending, Entry, Lent, Probe, Turn, own};
 
 skeleton!("irq");
 use skel::types::{irq_hard, irq_soft};
@@ -19,6 +20,16 @@ unsafe impl plain::Plain for irq_soft {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::InterruptTime.word();
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: interrupt time",
+    lost: "which device's interrupts take the CPU",
+    turn: Turn::BesideScheduler,
+    follows: false,
+    shed: &[],
+    start: |slot, _| Ok(Some(Box::new(Irq::start(slot)?))),
+};
 
 /// include/linux/interrupt.h: the order has not changed since v2.6.31.
 const SOFTIRQS: [&str; 10] =
@@ -45,12 +56,6 @@ impl<'slot> Irq<'slot> {
     /// What the kernel half notes of softirqs, for the napi object to read.
     pub fn soft(&self) -> BorrowedFd<'_> {
         self.skel.maps.soft.as_fd()
-    }
-
-    /// The window begins: what was counted before is not told.
-    pub fn begin(&mut self) -> Result<(), Missing> {
-        self.before = self.counted()?;
-        Ok(())
     }
 
     /// One row a possible CPU.
@@ -83,6 +88,23 @@ impl<'slot> Irq<'slot> {
     /// Handlers that the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+    }
+}
+
+impl Probe for Irq<'_> {
+    fn begin(&mut self) -> Result<(), Missing> {
+        self.before = self.counted()?;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.cpus = Some(self.rows()?);
+        ending.lost(WHAT, self.lost());
+        Ok(())
+    }
+
+    fn lend(&self, lent: &mut Lent) {
+        lent.soft = own(self.soft());
     }
 }
 

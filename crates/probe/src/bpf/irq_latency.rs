@@ -13,7 +13,9 @@ use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
 use super::{clear, consume, missing, percpu, room, types, value};
+use crate::irq_latency_table;
 use crate::kallsyms::Kallsyms;
+use crate::probes::{Ending, Entry, Lent, Probe, Turn, own};
 
 skeleton!("irq_latency");
 pub use skel::types::{irqlat_gap, irqlat_key, irqlat_row, irqlat_wakes};
@@ -32,11 +34,22 @@ pub const WHAT: &str = whyslow_model::Probe::IrqLatency.word();
 /// Of its part that sees calls of other CPUs.
 pub const CALLS: &str = whyslow_model::Probe::CrossCalls.word();
 
-/// The number of the state of a CPU that runs, in irq_latency.bpf.h.
-pub const RUNS: u32 = 15;
-const STATES: u32 = 16;
-/// Kinds of rows, in irq_latency.bpf.h.
-pub const LATE_CALL: u32 = 0;
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: IRQ latency",
+    lost: "IRQ latency of each CPU: which idle state it woke from, or who kept interrupts off",
+    turn: Turn::AfterScheduler,
+    follows: false,
+    shed: &[WHAT],
+    start: |slot, start| {
+        let (symbols, kernel) = (start.kernel.symbols(), start.kernel.types().irq_latency);
+        Ok(Some(Box::new(IrqLatency::start(slot, symbols, kernel)?)))
+    },
+};
+
+use super::constants::irq_latency_h::STATES;
+/// The state of a CPU that runs, and the kind of a row of calls.
+pub use super::constants::irq_latency_h::{LATE_CALL, RUNS};
 
 /// What this kernel tells.
 #[derive(Debug, Clone, Copy, Default)]
@@ -194,6 +207,37 @@ impl<'slot> IrqLatency<'slot> {
         let values = values.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
         let rations = values.iter().map(|bytes| value::<skel::types::irqlat_ration>(bytes).unseen);
         Ok(rations.fold(0, u64::saturating_add))
+    }
+}
+
+impl Probe for IrqLatency<'_> {
+    fn begin(&mut self) -> Result<(), Missing> {
+        IrqLatency::begin(self);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (seen, lost) = IrqLatency::finish(*self)?;
+        if seen.unseen > 0 {
+            let reason = format!("{} were not looked at: a CPU made too many at once", seen.unseen);
+            ending.missing.push(Missing::skipped("some cross-CPU calls", reason).into());
+        }
+        ending.lost(WHAT, lost);
+        ending.later(move |naming| {
+            let reported = irq_latency_table::tables(&seen, naming.window, naming.kernel);
+            // Without calls that the kernel tells of there are rows only where the object for such kernels runs (`ipi`).
+            let is_seen = seen.calls || !reported.calls.is_empty();
+            naming.tables.cross_calls = is_seen.then_some(reported.calls);
+            naming.tables.late_timers = Some(reported.timers);
+            naming.tables.gaps = Some(reported.gaps);
+            naming.tables.irq_latencies = Some(reported.irq_latencies);
+        });
+        Ok(())
+    }
+
+    fn lend(&self, lent: &mut Lent) {
+        let [cpus, rows, payers, wakes] = self.shared().map(own);
+        lent.irq_latency = cpus.zip(rows).zip(payers.zip(wakes)).map(|((c, r), (p, w))| [c, r, p, w]);
     }
 }
 

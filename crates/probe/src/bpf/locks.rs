@@ -10,10 +10,13 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
+use super::constants::locks_c::MAX_ROWS;
+use super::constants::shared_h::LOCK_SEMAPHORE;
 use super::shared::{Shared, homes};
 use super::thinned::Thinned;
 use super::{consume, consume_some, missing, oncpu, room, value, walk};
-use crate::host;
+use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::{host, lock_table};
 
 skeleton!("locks");
 pub use skel::types::{lock_wait, locks_hold, locks_open};
@@ -31,10 +34,19 @@ unsafe impl plain::Plain for locks_open {}
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::KernelLocks.word();
 
-/// `MAX_ROWS` of the kernel half.
-const MAX_ROWS: u32 = 16_384;
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: kernel locks",
+    lost: "who holds the kernel lock that others wait for",
+    turn: Turn::AfterScheduler,
+    follows: false,
+    shed: &[],
+    // Its timers are set when it is known whose the CPUs are.
+    start: |slot, start| Ok(Some(Box::new(Locks::start(slot, start.shared, &[])?))),
+};
+
 /// Members of `enum lock_kind`: each has a row for the locks that have none, for reading and for writing.
-const KINDS: u16 = 6;
+const KINDS: u16 = LOCK_SEMAPHORE as u16 + 1;
 
 /// How often each timer looks again at waits that last.
 const HERTZ: u64 = 99;
@@ -160,12 +172,6 @@ impl<'slot> Locks<'slot> {
         Ok(())
     }
 
-    /// The CPUs that have a timer of ours.
-    #[cfg(test)]
-    pub(crate) fn watched(&self) -> Vec<u32> {
-        self.timers.iter().map(|(cpu, _)| *cpu).collect()
-    }
-
     /// The window begins now, and lasts until `end` is reported: what lies outside is not told.
     pub fn begin(&mut self) {
         self.counts_from = host::monotonic_ns();
@@ -180,13 +186,6 @@ impl<'slot> Locks<'slot> {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.counts_to = self.counts_from.saturating_add(ns);
         }
-    }
-
-    /// Take some of what waits in the ring buffer; true: there may be more. To be called a few times a second.
-    pub fn poll(&mut self) -> Result<bool, Missing> {
-        let holds = &mut self.holds;
-        consume_some(&self.skel.maps.holds, |bytes| holds.note(value(bytes)))
-            .map_err(|err| missing(WHAT, &err))
     }
 
     /// Who waits for a lock at this moment, and who owns it: all tasks are looked at once.
@@ -244,6 +243,46 @@ impl<'slot> Locks<'slot> {
         let bytes = self.skel.maps.sites.lookup(&id.to_ne_bytes(), MapFlags::ANY).ok()??;
         let words = bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
         Some(words.take_while(|address| *address != 0).collect())
+    }
+}
+
+impl Probe for Locks<'_> {
+    fn may_interrupt(&mut self, cpus: &[u32]) -> Result<(), Missing> {
+        self.watch(cpus)
+    }
+
+    fn begin(&mut self) -> Result<(), Missing> {
+        Locks::begin(self);
+        Ok(())
+    }
+
+    fn poll(&mut self, _at: Duration) -> bool {
+        let holds = &mut self.holds;
+        consume_some(&self.skel.maps.holds, |bytes| holds.note(value(bytes))).unwrap_or_default()
+    }
+
+    fn stop(&mut self, window: Duration) -> Result<(), Missing> {
+        self.end(window);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (seen, lost) = Locks::finish(*self)?;
+        ending.lost(WHAT, lost);
+        ending.later(move |naming| {
+            let (window, first) = (naming.window, naming.free_stack());
+            let (locks, holds, stacks) =
+                lock_table::tables(&seen, window.start_ns, window.ns, naming.kernel, first);
+            naming.tables.locks = Some(locks);
+            naming.tables.holds = Some(holds);
+            naming.add_stacks(stacks);
+        });
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn interrupts(&self) -> Vec<u32> {
+        self.timers.iter().map(|(cpu, _)| *cpu).collect()
     }
 }
 

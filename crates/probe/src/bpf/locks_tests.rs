@@ -217,7 +217,7 @@ fn root_cgroup_mutex_is_seen_where_cgroups_are_made_and_removed() {
         {
             assert!(Instant::now() < until, "no contention in 20 s");
             std::thread::sleep(Duration::from_millis(20));
-            probe.poll().unwrap();
+            probe.poll(Duration::ZERO);
         }
         enough.store(true, Ordering::Relaxed);
     });

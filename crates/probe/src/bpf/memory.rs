@@ -11,7 +11,9 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
+use super::constants::memory_c::LIMIT;
 use super::{clear, missing, room, types, value, walk};
+use crate::probes::{Ending, Entry, Probe, Turn};
 
 skeleton!("memory");
 use skel::types::{memory_inside, memory_key, memory_row};
@@ -26,8 +28,15 @@ unsafe impl plain::Plain for memory_inside {}
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::MemoryEvents.word();
 
-/// `enum memory_kind` of the kernel half.
-const LIMIT: u64 = 0;
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: memory",
+    lost: "reclaim, refaults, swap-in and writers that are paused",
+    turn: Turn::BesideScheduler,
+    follows: false,
+    shed: &[],
+    start: |slot, start| Ok(Some(Box::new(Memory::start(slot, start.kernel.types().pause_arguments)?))),
+};
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Memory<'slot> {
@@ -74,11 +83,6 @@ impl<'slot> Memory<'slot> {
         Ok(Self { skel, clocks })
     }
 
-    /// The window begins: sums start anew, reclaims that go on stay known.
-    pub fn begin(&self) {
-        clear(&self.skel.maps.rows);
-    }
-
     /// One row a task that did memory work, a reclaim that still goes on counted up to now.
     pub fn rows(&self) -> Result<Vec<table::Memory>, Missing> {
         walk(WHAT, &self.clocks)?;
@@ -112,6 +116,20 @@ impl<'slot> Memory<'slot> {
     }
 }
 
+impl Probe for Memory<'_> {
+    /// Sums start anew, reclaims that go on stay known.
+    fn begin(&mut self) -> Result<(), Missing> {
+        clear(&self.skel.maps.rows);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.memory = Some(self.rows()?);
+        ending.lost(WHAT, self.lost());
+        Ok(())
+    }
+}
+
 /// (pid, tgid, cgroup).
 type Key = (u32, u32, u64);
 
@@ -140,7 +158,7 @@ fn entries(map: &libbpf_rs::MapMut<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 fn count_open(row: &mut memory_row, kind: u64, ns: u64) {
-    let (sum, count, worst) = if kind == LIMIT {
+    let (sum, count, worst) = if kind == u64::from(LIMIT) {
         (&mut row.limit_ns, &mut row.limit_count, &mut row.limit_worst_ns)
     } else {
         (&mut row.global_ns, &mut row.global_count, &mut row.global_worst_ns)

@@ -5,7 +5,7 @@ mod sockets;
 
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
@@ -14,6 +14,7 @@ use whyslow_model::{Missing, table};
 
 use super::{missing, types, value};
 use crate::host;
+use crate::probes::{Ending, Entry, Probe, Turn};
 
 skeleton!("napi");
 use skel::types::{napi_cpu, napi_socket};
@@ -25,6 +26,16 @@ unsafe impl plain::Plain for napi_socket {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::ReceivedPackets.word();
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: received packets",
+    lost: "which limit stops the receive softirq, and who reads too late",
+    turn: Turn::BesideScheduler,
+    follows: false,
+    shed: &[WHAT],
+    start: |slot, start| Ok(Some(Box::new(Napi::start(slot, start.lent.soft.as_ref().map(AsFd::as_fd))?))),
+};
 
 /// What the kernel has where nobody changed it.
 const USUAL_BUDGET: u64 = 300;
@@ -96,18 +107,6 @@ impl<'slot> Napi<'slot> {
         Ok(Self { skel, walk, limits, before: Vec::new(), queues: sockets::Queues::default() })
     }
 
-    /// The window begins: what was counted before is not told.
-    pub fn begin(&mut self) -> Result<(), Missing> {
-        self.before = self.counted()?;
-        self.queues.look(&self.walk, Duration::ZERO)
-    }
-
-    /// Look at the queues again, if it is time to, and costs little.
-    pub fn poll(&mut self, at: Duration) {
-        // What goes wrong now goes wrong at the end, too, which says so.
-        let _ = self.queues.look_again(&self.walk, at);
-    }
-
     /// One row a CPU that polled.
     pub fn rows(&self) -> Result<Vec<table::Poll>, Missing> {
         let now = self.counted()?;
@@ -133,6 +132,26 @@ impl<'slot> Napi<'slot> {
         let cpus = self.skel.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let cpus = cpus.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
         Ok(cpus.iter().map(|bytes| value(bytes)).collect())
+    }
+}
+
+impl Probe for Napi<'_> {
+    fn begin(&mut self) -> Result<(), Missing> {
+        self.before = self.counted()?;
+        self.queues.look(&self.walk, Duration::ZERO)
+    }
+
+    /// Look at the queues again, if it is time to, and costs little.
+    fn poll(&mut self, at: Duration) -> bool {
+        let _ = self.queues.look_again(&self.walk, at);
+        false
+    }
+
+    fn finish(mut self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.polls = ending.keep(self.rows());
+        ending.tables.sockets = ending.keep(self.sockets(ending.window));
+        ending.lost(WHAT, self.lost());
+        Ok(())
     }
 }
 

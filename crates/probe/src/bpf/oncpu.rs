@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapMut, OpenObject};
-use whyslow_model::{Missing, MissingNote};
+use whyslow_model::{Missing, MissingNote, table};
 
 use self::gathered::{Count, Gathered};
 use super::{missing, room, types, value};
 use crate::open_files;
 use crate::perf_event::{self, Attr};
+use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::sample_table;
 
 mod gathered;
 
@@ -36,6 +38,19 @@ unsafe impl plain::Plain for spin_code {}
 pub const WHAT: &str = whyslow_model::Probe::OnCpuSamples.word();
 /// ... and of what is lost when only the owner of a sample could be noted.
 pub const CODE: &str = whyslow_model::Probe::Code.word();
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: on-CPU samples",
+    lost: "which function burns the CPU, and who only waits there",
+    turn: Turn::BesideScheduler,
+    follows: false,
+    shed: &[],
+    start: |slot, start| {
+        let pace = if start.follow.is_some() { Pace::Close } else { Pace::Calm };
+        Ok(Some(Box::new(OnCpu::load(slot, start.cpus, pace)?)))
+    },
+};
 
 /// Samples a second on each CPU. Neither is in step with the tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +130,8 @@ pub struct Code {
     pub bytes: Vec<u8>,
 }
 
-/// Addresses of one block have all but this many low bits in common (SPIN_BLOCK in spin.bpf.h).
-pub const BLOCK_BITS: u32 = 6;
+/// Addresses of one block have all but this many low bits in common.
+pub const BLOCK_BITS: u32 = super::constants::spin_h::SPIN_BLOCK.ilog2();
 
 /// All that was seen on the CPUs.
 #[derive(Default)]
@@ -146,11 +161,6 @@ pub fn spared(cpus: &[u32], why: &str) -> Option<MissingNote> {
 const NAMED: usize = 8;
 
 impl<'slot> OnCpu<'slot> {
-    /// No timer is to be set on these CPUs.
-    pub fn spare(&mut self, cpus: &[u32]) {
-        self.cpus.retain(|cpu| !cpus.contains(cpu));
-    }
-
     /// Load it; it will look at `cpus`.
     pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, cpus: &[u32], pace: Pace) -> Result<Self, Missing> {
         let rows = if cpus.len() > 128 { 2 * MAX_STACKS } else { MAX_STACKS };
@@ -264,12 +274,6 @@ impl<'slot> OnCpu<'slot> {
         Ok(())
     }
 
-    /// How often it looks.
-    #[must_use]
-    pub fn pace(&self) -> Pace {
-        self.pace
-    }
-
     /// Samples and gaps, by CPU.
     pub fn cpus(&self) -> Result<Vec<oncpu_cpu>, Missing> {
         let values = self.skel.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
@@ -285,6 +289,60 @@ impl<'slot> OnCpu<'slot> {
     /// Samples that the kernel half could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
+    }
+}
+
+impl Probe for OnCpu<'_> {
+    fn may_interrupt(&mut self, cpus: &[u32]) -> Result<(), Missing> {
+        self.cpus = cpus.to_vec();
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), Missing> {
+        OnCpu::begin(self)
+    }
+
+    fn poll(&mut self, _at: Duration) -> bool {
+        let _ = OnCpu::poll(self);
+        false
+    }
+
+    fn finish(mut self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let mut seen = OnCpu::finish(&mut self)?;
+        ending.lost(WHAT, self.lost());
+        ending.lost(CODE, self.without_room());
+        if let Some(cpus) = ending.keep(self.cpus()) {
+            note_gaps(ending.tables.cpus.get_or_insert_default(), &cpus);
+        }
+        let pace = self.pace;
+        ending.later(move |naming| {
+            if let Some(numbers) = naming.numbers {
+                seen.hits.iter_mut().for_each(|hit| numbers.show([&mut hit.key.pid, &mut hit.key.tgid]));
+                seen.codes.iter_mut().for_each(|code| code.tgid = numbers.shown(code.tgid));
+            }
+            let (samples, spins) = sample_table::samples_of(&seen, pace, naming.kernel, naming.missing);
+            naming.tables.samples = Some(samples);
+            naming.tables.spins = Some(spins);
+        });
+        Ok(())
+    }
+
+    #[cfg(test)]
+    fn interrupts(&self) -> Vec<u32> {
+        self.cpus.clone()
+    }
+}
+
+/// What the sampler tells of CPUs, in their rows.
+fn note_gaps(rows: &mut Vec<table::Cpu>, seen: &[oncpu_cpu]) {
+    for (cpu, gaps) in seen.iter().enumerate().filter(|(_, cpu)| cpu.samples > 0) {
+        let at = rows.iter().position(|row| row.cpu == cpu as u32).unwrap_or_else(|| {
+            rows.push(table::Cpu { cpu: cpu as u32, ..table::Cpu::default() });
+            rows.len() - 1
+        });
+        rows[at].samples = gaps.samples;
+        rows[at].gaps = gaps.gaps;
+        rows[at].worst_gap_ns = gaps.worst_gap_ns;
     }
 }
 

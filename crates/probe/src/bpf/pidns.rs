@@ -15,8 +15,8 @@ skeleton!("pidns");
 /// The name of this probe in reports.
 pub const WHAT: &str = "process ids of this pid namespace";
 
-/// `MAX_NUMBERS` of the kernel half, and what is read of it at once.
-const MOST: u32 = 65_536;
+/// What is read of the map of ids at once: all of it.
+const MOST: u32 = super::constants::pidns_c::MAX_NUMBERS;
 /// As in the kernel half: it cannot be seen in ours; it was more than one task's.
 const NOT_OURS: u32 = 0;
 const REUSED: u32 = u32::MAX;

@@ -9,13 +9,9 @@ use std::mem::size_of;
 use whyslow_model::Missing;
 use whyslow_model::timeline::RUNS_IN_PART;
 
+use super::constants::rows_h::{ROW_RUN, ROW_SPAN, ROW_WAKE};
 use super::sched::{sched_ends, sched_exit, sched_run, sched_span, sched_span_stack, sched_wake};
 use super::value;
-
-/// `enum row_kind` of the kernel half.
-const SPAN: u32 = 0;
-const WAKE: u32 = 1;
-const RUN: u32 = 2;
 
 /// Rows of spans that are kept, about 370 bytes each. When there are more, short lives and short waits go into the sums.
 const MOST: usize = 120_000;
@@ -93,14 +89,14 @@ impl Rows {
         let kind = bytes.first_chunk().map(|head| u32::from_ne_bytes(*head));
         match (kind, bytes.len()) {
             // The ring rounds sizes up to 8 bytes; so are ours.
-            (Some(SPAN), n) if n == size_of::<sched_span_stack>() => {
+            (Some(ROW_SPAN), n) if n == size_of::<sched_span_stack>() => {
                 let row: sched_span_stack = value(bytes);
                 let stack = self.stack_of(row.span.depth, &row.frames);
                 self.keep(SpanRow { stack, ..SpanRow::of(row.span) });
             }
-            (Some(SPAN), n) if n == size_of::<sched_span>() => self.keep(SpanRow::of(value(bytes))),
-            (Some(WAKE), n) if n == size_of::<sched_wake>() => self.note_wake(&value(bytes)),
-            (Some(RUN), n) if n == size_of::<sched_run>() => self.note_run(value(bytes)),
+            (Some(ROW_SPAN), n) if n == size_of::<sched_span>() => self.keep(SpanRow::of(value(bytes))),
+            (Some(ROW_WAKE), n) if n == size_of::<sched_wake>() => self.note_wake(&value(bytes)),
+            (Some(ROW_RUN), n) if n == size_of::<sched_run>() => self.note_run(value(bytes)),
             _ => {}
         }
     }

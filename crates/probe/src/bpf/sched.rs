@@ -11,6 +11,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
+use super::constants::shared_h;
 use super::exits::Exits;
 use super::rows::Rows;
 use super::shared::{self, Shared};
@@ -39,16 +40,16 @@ unsafe impl plain::Plain for sched_run {}
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::OffCpuStacks.word();
 
-/// `enum sched_state` of the kernel half.
-pub const READY: usize = 2;
-/// Uninterruptible, marked as I/O wait.
-pub const IO: usize = 3;
-/// Uninterruptible.
-pub const BLOCKED: usize = 4;
-/// Interruptible, or not counted as load.
-pub const ASLEEP: usize = 5;
-/// On a CPU.
-pub const RUNNING: usize = 1;
+/// States of tasks, `enum sched_state` in shared.bpf.h: ready ...
+pub const READY: usize = shared_h::READY as usize;
+/// ... uninterruptible, marked as I/O wait ...
+pub const IO: usize = shared_h::IO as usize;
+/// ... uninterruptible ...
+pub const BLOCKED: usize = shared_h::BLOCKED as usize;
+/// ... interruptible, or not counted as load ...
+pub const ASLEEP: usize = shared_h::ASLEEP as usize;
+/// ... on a CPU.
+pub const RUNNING: usize = shared_h::RUNNING as usize;
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Sched<'slot> {

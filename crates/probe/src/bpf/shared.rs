@@ -6,8 +6,8 @@ use libbpf_rs::OpenObject;
 
 use super::room;
 
-/// `SLOTS` of the kernel half: homes of tasks, by pid modulo this, where tables are whole.
-pub const SLOTS: u32 = 65_536;
+/// Homes of tasks, by pid modulo this, where tables are whole.
+pub use super::constants::shared_h::SLOTS;
 /// Spare places for those who find their home taken, at least: 2 MB. Of 8,000 tasks with pids drawn at random 500 are such.
 const LEAST_SPARES: u32 = 4096;
 /// ... and at most: enough for 120,000 tasks.

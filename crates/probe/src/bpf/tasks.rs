@@ -8,6 +8,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
+use super::constants::tasks_c;
 use super::{missing, value, walk};
 
 skeleton!("tasks");
@@ -22,7 +23,12 @@ unsafe impl plain::Plain for tasks_cgroup {}
 pub const WHAT: &str = whyslow_model::Probe::TaskList.word();
 
 /// Bits of `tasks_cgroup::controllers`.
-pub const CONTROLLERS: [(u64, &str); 4] = [(1, "cpu"), (2, "memory"), (4, "io"), (8, "unified")];
+pub const CONTROLLERS: [(u64, &str); 4] = [
+    (tasks_c::CPU as u64, "cpu"),
+    (tasks_c::MEMORY as u64, "memory"),
+    (tasks_c::IO as u64, "io"),
+    (tasks_c::UNIFIED as u64, "unified"),
+];
 
 /// The loaded iterator.
 pub struct Tasks<'slot> {

@@ -8,6 +8,8 @@ use whyslow_model::Missing;
 
 use super::shared::homes;
 use super::{clear, missing, room, types, value, walk};
+use crate::lock_table;
+use crate::probes::{Ending, Entry, Probe, Turn};
 
 skeleton!("work");
 pub use skel::types::{work_row, work_running};
@@ -19,6 +21,16 @@ unsafe impl plain::Plain for work_running {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::WorkItems.word();
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: work items",
+    lost: "how long work waits for a kernel worker, and runs",
+    turn: Turn::BesideScheduler,
+    follows: false,
+    shed: &[WHAT],
+    start: |slot, _| Ok(Some(Box::new(Work::start(slot)?))),
+};
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Work<'slot> {
@@ -63,11 +75,6 @@ impl<'slot> Work<'slot> {
         Ok(Self { skel, walk })
     }
 
-    /// The window begins: sums start anew, items that wait or run stay known.
-    pub fn begin(&self) {
-        clear(&self.skel.maps.rows);
-    }
-
     /// The window ends: detach, and tell.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
@@ -89,6 +96,24 @@ impl<'slot> Work<'slot> {
             rows.push((key.as_slice().try_into().map_or(0, u64::from_ne_bytes), value(&row)));
         }
         Ok(rows)
+    }
+}
+
+impl Probe for Work<'_> {
+    /// Sums start anew, items that wait or run stay known.
+    fn begin(&mut self) -> Result<(), Missing> {
+        clear(&self.skel.maps.rows);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (seen, lost) = Work::finish(*self)?;
+        ending.lost(WHAT, lost);
+        ending.later(move |naming| {
+            let window = naming.window;
+            naming.tables.works = Some(lock_table::works(&seen, window.start_ns, window.ns, naming.kernel));
+        });
+        Ok(())
     }
 }
 

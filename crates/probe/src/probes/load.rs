@@ -1,79 +1,78 @@
 //! The start: what this kernel takes is loaded, on two CPUs if there are two: libbpf searches the kernel's types for
 //! each object, and the verifier walks each program.
 
-use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::thread;
 
-use libbpf_rs::OpenObject;
-use libbpf_rs::btf::Btf;
 use whyslow_model::{Missing, MissingNote};
 
-use super::slots::{IndependentSlots, LinkedSlots};
-use super::{Probes, Slots, keep};
-use crate::bpf::{
-    blkio, calls, connect, ipi, irq, irq_latency, locks, memory, napi, oncpu, pidns, programs, sched, tasks,
-    work,
-};
+use super::probe::{Entry, Kernel, Lent, Probe, Slot, Start, Turn};
+use super::{Probes, Slots, keep, registry};
+use crate::bpf::{oncpu, pidns, programs, sched, tasks};
 use crate::host;
-use crate::kallsyms::Kallsyms;
 use crate::numbers::{OUTSIDE, Scope};
 use crate::record::{Follow, Plan};
 use crate::speed::which;
 
-/// What the kernel's BTF says, from one reading.
-#[derive(Default)]
-struct KernelTypes {
-    pause_arguments: Option<usize>,
-    layout: sched::Layout,
-    irq_latency: irq_latency::Kernel,
-}
-
-impl KernelTypes {
-    fn read() -> Self {
-        let Ok(btf) = Btf::from_vmlinux() else { return KernelTypes::default() };
-        KernelTypes {
-            pause_arguments: memory::pause_arguments(&btf),
-            layout: sched::Layout::of(&btf),
-            irq_latency: irq_latency::Kernel::of(&btf),
-        }
-    }
-}
-
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
     pub fn load(slots: &'slot mut Slots, plan: &Plan, missing: &mut Vec<MissingNote>) -> Self {
-        let mut probes = Probes { is_thrifty: plan.fit.thrift.is_some(), ..Probes::none() };
-        let follow = plan.follow.as_ref();
+        let is_thrifty = plan.fit.thrift.is_some();
+        let mut probes = Probes { is_thrifty, follows: plan.follow.is_some(), ..Probes::default() };
         if plan.root != Path::new("/") {
             return probes;
         }
-        let cpus = sampled(plan.all_cpus, missing);
-        let types = OnceLock::new();
-        let (independent, linked) = slots.halves();
-        thread::scope(|scope| {
-            let symbols = scope.spawn(Kallsyms::read);
-            let (cpus, types) = (&cpus, &types);
-            let pace = if follow.is_some() { oncpu::Pace::Close } else { oncpu::Pace::Calm };
-            let is_thrifty = probes.is_thrifty;
-            let independent =
-                scope.spawn(move || Independent::load(independent, cpus, pace, types, is_thrifty));
-            let types = types.get_or_init(KernelTypes::read);
-            probes.kallsyms = symbols.join().unwrap_or_default();
-            probes.load_linked(linked, cpus, types, follow, missing);
-            match independent.join() {
-                Ok(independent) => probes.take(independent, missing),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        });
-        if let Some(follow) = follow {
+        probes.sampled = sampled(plan.all_cpus, missing);
+        let kernel = Kernel::default();
+        probes.load_on_two_cpus(slots, plan, &kernel, missing);
+        if let Some(follow) = &plan.follow {
             probes.follow(follow, missing);
         }
-        probes.sampled = cpus;
+        probes.kallsyms = kernel.into_symbols();
         probes.code = programs::code();
         probes.programs = Some(programs::Programs::before(&own_programs()));
         probes
+    }
+
+    fn load_on_two_cpus(
+        &mut self,
+        slots: &'slot mut Slots,
+        plan: &Plan,
+        kernel: &Kernel,
+        missing: &mut Vec<MissingNote>,
+    ) {
+        let Slots { tasks, sched, pidns, entries } = slots;
+        let all = registry::ALL.iter().zip(entries).enumerate();
+        let wanted = all.filter(|(_, (entry, _))| self.is_wanted(entry, plan));
+        let (after, beside): (Vec<_>, Vec<_>) =
+            wanted.partition(|(_, (entry, _))| entry.turn == Turn::AfterScheduler);
+        let (cpus, follow) = (self.sampled.clone(), plan.follow.as_ref());
+        let start = |shared| Start { cpus: &cpus, follow, shared, lent: Lent::default(), kernel };
+        let independent = thread::scope(|scope| {
+            scope.spawn(|| {
+                kernel.symbols();
+            });
+            let independent = scope.spawn(|| {
+                let mut missing = Vec::new();
+                let tasks = keep(tasks::Tasks::start(tasks), &mut missing);
+                let running = start_all(beside, start(None), &mut missing);
+                (tasks, running, missing)
+            });
+            self.load_numbers(pidns, missing);
+            self.load_scheduler(sched, kernel, follow.is_some(), missing);
+            let shared = self.sched.as_ref().map(sched::Sched::shared);
+            self.running = start_all(after, start(shared), missing);
+            independent.join()
+        });
+        let (tasks, running, more) = independent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.tasks = tasks;
+        self.running.extend(running);
+        self.running.sort_by_key(|(at, _)| *at);
+        missing.extend(more);
+    }
+
+    fn is_wanted(&self, entry: &Entry, plan: &Plan) -> bool {
+        (!entry.follows || plan.follow.is_some()) && (!self.is_thrifty || entry.shed.is_empty())
     }
 
     /// Follow those who are there now. Asked again when the window begins: files are read in between, some have ended since,
@@ -88,45 +87,26 @@ impl<'slot> Probes<'slot> {
         self.followed = threads;
     }
 
-    /// Load those that share maps, or need what others do not: the kernel's symbols.
-    fn load_linked(
+    fn load_scheduler(
         &mut self,
-        slots: LinkedSlots<'slot>,
-        cpus: &[u32],
-        types: &KernelTypes,
-        follow: Option<&Follow>,
+        slot: &'slot mut Slot,
+        kernel: &Kernel,
+        follows: bool,
         missing: &mut Vec<MissingNote>,
     ) {
-        self.load_numbers(slots.pidns, missing);
-        let budget = sched::Budget::of(cpus.len(), follow.is_some());
-        let layout = types.layout.or_from(&self.kallsyms);
-        self.sched = keep(sched::Sched::load(slots.sched, layout, budget), missing);
-        if let (Some(sched), Some(pidns)) = (&mut self.sched, &self.pidns) {
-            sched.leave_out(pidns.own());
-        } else if let Some(sched) = self.sched.as_mut().filter(|_| self.is_untranslated) {
-            sched.leave_out(0); // our number is a stranger's there
-        }
-        let shared = self.sched.as_ref().map(sched::Sched::shared);
-        self.blkio = keep(blkio::Blkio::start(slots.blkio, &self.kallsyms, shared), missing);
-        // Its timers are set when it is known whose the CPUs are.
-        self.locks = keep(locks::Locks::start(slots.locks, shared, &[]), missing);
-        if !self.is_thrifty {
-            self.irq_latency = keep(
-                irq_latency::IrqLatency::start(slots.irq_latency, &self.kallsyms, types.irq_latency),
-                missing,
-            );
-        }
-        if let Some(irq_latency) = self.irq_latency.as_ref().filter(|_| !types.irq_latency.calls) {
-            self.ipi = keep(ipi::Ipi::start(slots.ipi, Some(irq_latency.shared())), missing);
-        }
-        if let Some(follow) = follow {
-            let started = calls::Calls::start(slots.calls, shared, follow.slow, follow.user_stacks);
-            self.calls = keep(started, missing);
+        let budget = sched::Budget::of(self.sampled.len(), follows);
+        let layout = kernel.types().layout.or_from(kernel.symbols());
+        self.sched = keep(sched::Sched::load(slot, layout, budget), missing);
+        let Some(sched) = &mut self.sched else { return };
+        match &self.pidns {
+            Some(pidns) => sched.leave_out(pidns.own()),
+            None if self.is_untranslated => sched.leave_out(0), // our number is a stranger's there
+            None => {}
         }
     }
 
     /// In a pid namespace BPF's numbers are not ours.
-    fn load_numbers(&mut self, slot: &'slot mut MaybeUninit<OpenObject>, missing: &mut Vec<MissingNote>) {
+    fn load_numbers(&mut self, slot: &'slot mut Slot, missing: &mut Vec<MissingNote>) {
         let Scope::Own { above } = Scope::of(Path::new("/")) else { return };
         self.pidns = keep(pidns::PidNamespace::start(slot, above), missing);
         self.is_untranslated = self.pidns.is_none();
@@ -145,45 +125,25 @@ impl<'slot> Probes<'slot> {
             None => threads,
         }
     }
+}
 
-    fn take(&mut self, independent: Independent<'slot>, missing: &mut Vec<MissingNote>) {
-        self.tasks = independent.tasks;
-        self.irq = independent.irq;
-        self.oncpu = independent.oncpu;
-        self.connect = independent.connect;
-        self.memory = independent.memory;
-        self.work = independent.work;
-        self.napi = independent.napi;
-        missing.extend(independent.missing);
-    }
+/// By its place in the registry.
+pub(super) type Running<'slot> = (usize, Box<dyn Probe + 'slot>);
 
-    fn none() -> Self {
-        Probes {
-            tasks: None,
-            irq: None,
-            oncpu: None,
-            sched: None,
-            blkio: None,
-            connect: None,
-            memory: None,
-            locks: None,
-            work: None,
-            calls: None,
-            irq_latency: None,
-            ipi: None,
-            napi: None,
-            programs: None,
-            speeds: None,
-            pidns: None,
-            is_untranslated: false,
-            is_thrifty: false,
-            kallsyms: Kallsyms::default(),
-            code: Vec::new(),
-            sampled: Vec::new(),
-            followed: Vec::new(),
-            start: tasks::Snapshot::default(),
+/// Start these, one after the other.
+fn start_all<'slot>(
+    entries: Vec<(usize, (&Entry, &'slot mut Slot))>,
+    mut start: Start<'_>,
+    missing: &mut Vec<MissingNote>,
+) -> Vec<Running<'slot>> {
+    let mut running = Vec::new();
+    for (at, (entry, slot)) in entries {
+        if let Some(probe) = keep((entry.start)(slot, &start), missing).flatten() {
+            probe.lend(&mut start.lent);
+            running.push((at, probe));
         }
     }
+    running
 }
 
 /// CPUs that may be interrupted to see what runs there.
@@ -196,54 +156,6 @@ fn sampled(all: bool, missing: &mut Vec<MissingNote>) -> Vec<u32> {
         missing.push(note);
     }
     open
-}
-
-/// The probes that need nothing of the others.
-struct Independent<'slot> {
-    tasks: Option<tasks::Tasks<'slot>>,
-    irq: Option<irq::Irq<'slot>>,
-    oncpu: Option<oncpu::OnCpu<'slot>>,
-    connect: Option<connect::Connect<'slot>>,
-    memory: Option<memory::Memory<'slot>>,
-    work: Option<work::Work<'slot>>,
-    napi: Option<napi::Napi<'slot>>,
-    missing: Vec<MissingNote>,
-}
-
-impl<'slot> Independent<'slot> {
-    fn load(
-        slots: IndependentSlots<'slot>,
-        cpus: &[u32],
-        pace: oncpu::Pace,
-        types: &OnceLock<KernelTypes>,
-        is_thrifty: bool,
-    ) -> Self {
-        let mut missing = Vec::new();
-        let irq = keep(irq::Irq::start(slots.irq), &mut missing);
-        let oncpu = keep(oncpu::OnCpu::load(slots.oncpu, cpus, pace), &mut missing);
-        let tasks = keep(tasks::Tasks::start(slots.tasks), &mut missing);
-        let pauses = types.get_or_init(KernelTypes::read).pause_arguments;
-        let memory = keep(memory::Memory::start(slots.memory, pauses), &mut missing);
-        let mut independent =
-            Independent { tasks, irq, oncpu, connect: None, memory, work: None, napi: None, missing };
-        if !is_thrifty {
-            independent.load_what_few_ask_for(slots.napi, slots.connect, slots.work);
-        }
-        independent
-    }
-
-    /// What is left out where CPU time is scarce.
-    fn load_what_few_ask_for(
-        &mut self,
-        napi: &'slot mut MaybeUninit<OpenObject>,
-        connect: &'slot mut MaybeUninit<OpenObject>,
-        work: &'slot mut MaybeUninit<OpenObject>,
-    ) {
-        let soft = self.irq.as_ref().map(irq::Irq::soft);
-        self.napi = keep(napi::Napi::start(napi, soft), &mut self.missing);
-        self.connect = keep(connect::Connect::start(connect), &mut self.missing);
-        self.work = keep(work::Work::start(work), &mut self.missing);
-    }
 }
 
 /// The threads that are in the cgroup that is followed now: some may have joined it since its processes were listed.

@@ -5,24 +5,13 @@ use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::skel::types::call_name;
+use crate::bpf::constants::calls_h as kind;
+use crate::bpf::constants::calls_h::NO_NAME;
+pub use crate::bpf::constants::calls_h::OTHER_FILES as OTHER;
 use crate::bpf::value;
 
-/// `NO_NAME` of the kernel half: the call has no file.
-const NO_NAME: u32 = 0;
-/// `OTHER_FILES` of the kernel half.
-pub const OTHER: u32 = 1;
 /// What is summed without its name.
 pub const OTHER_FILES: &str = "[other files]";
-/// `enum name_kind` of the kernel half.
-mod kind {
-    pub const WALK: u32 = 1;
-    pub const STRING: u32 = 2;
-    pub const PIPE: u32 = 3;
-    pub const INET: u32 = 4;
-    pub const UNIX: u32 = 5;
-    pub const ANON: u32 = 7;
-    pub const ADDRESS: u32 = 8;
-}
 const AF_UNIX: u32 = libc::AF_UNIX as u32;
 const AF_INET: u32 = libc::AF_INET as u32;
 const AF_INET6: u32 = libc::AF_INET6 as u32;

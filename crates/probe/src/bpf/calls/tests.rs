@@ -526,7 +526,7 @@ fn root_what_is_called_behind_the_window_does_not_count() {
     calls.follow(tid()).unwrap();
     sleep(Duration::from_millis(2));
     sleep(Duration::from_millis(2));
-    calls.stop().unwrap();
+    calls.stop(Duration::ZERO).unwrap();
     sleep(Duration::from_secs(1));
     let (seen, lost) = calls.finish().unwrap();
     let sleeps: Vec<&Row> = seen.rows.iter().filter(|row| row.pid == tid() && row.nr == NANOSLEEP).collect();

@@ -1,0 +1,47 @@
+//! Every BPF probe that can be had or done without: one line each. The task list, the scheduler's timelines and our own ids are
+//! not among them: all others rest on these.
+
+use super::probe::Entry;
+use crate::bpf::{
+    blkio, calls, connect, dma_latency, ipi, irq, irq_latency, locks, memory, napi, oncpu, work,
+};
+
+/// In the order in which they start, and in which they tell.
+#[rustfmt::skip] // one line a probe
+pub const ALL: &[Entry] = &[
+    locks::ENTRY,
+    work::ENTRY,
+    calls::ENTRY,
+    irq_latency::ENTRY,
+    ipi::ENTRY,
+    irq::ENTRY,
+    oncpu::ENTRY,
+    napi::ENTRY,
+    blkio::ENTRY,
+    memory::ENTRY,
+    connect::ENTRY,
+    dma_latency::ENTRY,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those that are no entries.
+    const OTHERS: [&str; 4] = ["tasks", "sched", "pidns", "own_memory"];
+
+    #[test]
+    fn every_bpf_object_is_started_by_an_entry() {
+        let sources = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf")).unwrap();
+        let mut objects = 0;
+        for source in sources {
+            let file = source.unwrap().file_name().into_string().unwrap();
+            let Some(name) = file.strip_suffix(".bpf.c").filter(|name| !OTHERS.contains(name)) else {
+                continue;
+            };
+            objects += 1;
+            assert!(include_str!("registry.rs").contains(&format!("    {name}::ENTRY,")), "{name}");
+        }
+        assert_eq!(objects, ALL.len());
+    }
+}
