@@ -116,7 +116,13 @@ impl Link {
     pub fn is_shared(self) -> bool {
         matches!(
             self,
-            Link::Futex | Link::Pi | Link::Pthread | Link::Pipe | Link::Unix | Link::Peer { .. } | Link::Cgroups
+            Link::Futex
+                | Link::Pi
+                | Link::Pthread
+                | Link::Pipe
+                | Link::Unix
+                | Link::Peer { .. }
+                | Link::Cgroups
         )
     }
 

@@ -164,7 +164,8 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
 }
 
 fn ends(row: &sched_ends) -> Option<Ends> {
-    let end = |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
+    let end =
+        |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
     let text = |port, address| end(port, address).map_or_else(String::new, |end| end.to_string());
     (row.family != 0)
         .then(|| Ends { local: text(row.local_port, row.local), peer: text(row.peer_port, row.peer) })

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
-use super::facts::{Behind, Graph, Who};
-use super::loops::Behind as Loop;
+use super::facts::{Behind, Graph, Kind, Who};
+use super::loops::Other;
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
 use crate::wait_reasons::{Class, task_behind};
@@ -53,6 +53,17 @@ impl Walk {
     /// Not to be met again.
     pub fn is_new(&self, pid: u32) -> bool {
         self.above.iter().all(|(above, _)| *above != pid)
+    }
+}
+
+/// It says by itself what was waited for.
+fn is_leaf(walk: &Walk, span: &Span, kind: Kind) -> bool {
+    match kind.class {
+        Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
+        Class::Peer => task_behind(span).is_none(),
+        _ if ENDS.contains(&kind.reason) => true,
+        Class::Handed => walk.served && walk.above.len() == 1,
+        Class::Held | Class::Needed | Class::Unknown => false,
     }
 }
 
@@ -163,25 +174,10 @@ impl Graph<'_> {
     fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> Behind {
         let Some(span) = self.spans.get(row) else { return (Rc::new([]), 0) };
         let kind = self.kind(row);
-        let is_leaf = match kind.class {
-            Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
-            Class::Peer => task_behind(span).is_none(),
-            _ if ENDS.contains(&kind.reason) => true,
-            Class::Handed => walk.served && walk.above.len() == 1,
-            Class::Held | Class::Needed | Class::Unknown => false,
-        };
-        let at_last = match kind.class {
-            Class::Voluntary => self.waited_for_at_last(row),
-            Class::Handed if task_behind(span).is_none() => self.waited_for_at_last(row),
-            Class::Handed => match self.behind_loop(walk, row) {
-                Loop::Own => None,
-                Loop::Later(waker) => Some(waker),
-                Loop::Nobody => return (Rc::new([]), 0),
-            },
-            _ => None,
-        };
-        walk.here_only |= at_last.is_some() && kind.class == Class::Handed;
-        if is_leaf && (at_last.is_none() || kind.class == Class::Handed) {
+        let is_leaf = is_leaf(walk, span, kind);
+        let other = self.behind_other(walk, row, span, kind.class);
+        let is_own = matches!(other, Other::Own);
+        if is_leaf && (is_own || kind.class == Class::Handed) {
             return (Rc::new([]), 0);
         }
         if walk.above.len() >= DEEPEST {
@@ -190,16 +186,19 @@ impl Graph<'_> {
             return (Rc::new([self.unexplained(who, Thing::NotFollowed, to - from)]), 0);
         }
         // A part of a wait is looked at for one stretch of one who waits; a whole one for all of them, and by each question.
-        let is_whole = from <= span.at_ns && to >= span.woken_ns.min(self.window);
+        let is_whole = is_own && from <= span.at_ns && to >= span.woken_ns.min(self.window);
         if let Some(known) = self.known.borrow().get(&row).filter(|_| is_whole) {
             return known.clone();
         }
         let before = std::mem::take(&mut walk.here_only);
         let found = match &span.lock {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
-            _ => match at_last {
-                Some(waker) => self.follow(walk, waker.pid, from, to, waker.work.as_deref()),
-                None => self.by_waker(walk, span, kind.class, from, to),
+            _ => match other {
+                Other::Nobody => {
+                    (Rc::new([self.unexplained(self.no_one(), Thing::NotFollowed, to - from)]), 0)
+                }
+                Other::Later(waker) => self.follow(walk, waker.pid, from, to, waker.work.as_deref()),
+                Other::Own => self.by_waker(walk, span, kind.class, from, to),
             },
         };
         if is_whole && !walk.here_only {
@@ -207,6 +206,15 @@ impl Graph<'_> {
         }
         walk.here_only |= before;
         found
+    }
+
+    /// Whether somebody else is to be followed than who ended this wait.
+    fn behind_other(&self, walk: &Walk, row: usize, span: &Span, class: Class) -> Other<'_> {
+        match class {
+            Class::Handed if task_behind(span).is_some() => self.behind_loop(walk, row),
+            Class::Voluntary | Class::Handed => self.waited_for_at_last(row).map_or(Other::Own, Other::Later),
+            _ => Other::Own,
+        }
     }
 
     fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> Behind {
@@ -244,14 +252,7 @@ impl Graph<'_> {
     }
 
     /// What somebody did meanwhile, unless he waits for one of those who wait for him.
-    pub fn follow(
-        &self,
-        walk: &mut Walk,
-        pid: u32,
-        from: u64,
-        to: u64,
-        work: Option<&str>,
-    ) -> Behind {
+    pub fn follow(&self, walk: &mut Walk, pid: u32, from: u64, to: u64, work: Option<&str>) -> Behind {
         if walk.is_new(pid) {
             return (self.task_parts(walk, pid, from, to, work), 0);
         }

@@ -11,11 +11,11 @@ use crate::wait_reasons::{is_request, task_behind};
 /// Waits of the loop that are looked at for an answer.
 const LOOKS: usize = 256;
 
-/// Who is to be followed from a wait of a loop.
-pub(super) enum Behind<'s> {
+/// Who is to be followed from a wait.
+pub(super) enum Other<'s> {
     /// Who ended it.
     Own,
-    /// Who gave the loop an answer afterwards.
+    /// Who ended what this wait is a part of, or gave the loop an answer afterwards.
     Later(&'s Waker),
     /// Nobody that is known: the request that ended it was about something else.
     Nobody,
@@ -24,16 +24,16 @@ pub(super) enum Behind<'s> {
 impl Graph<'_> {
     /// Of a wait that a request ended: who gave the loop the next answer, before it gave its own. The last request before that
     /// may be what was waited for: one client's message for another.
-    pub fn behind_loop(&self, walk: &Walk, row: usize) -> Behind<'_> {
+    pub fn behind_loop(&self, walk: &Walk, row: usize) -> Other<'_> {
         let span = self.spans.get(row).filter(|_| self.is_of_many(row));
         let asked = span.filter(|span| task_behind(span).is_some_and(is_request));
-        let (Some(until), Some(span)) = (walk.until(), asked) else { return Behind::Own };
+        let (Some(until), Some(span)) = (walk.until(), asked) else { return Other::Own };
         let mut next = self.waits_of_loop(span, until).filter_map(task_behind).peekable();
         if next.peek().is_none() {
-            return Behind::Own;
+            return Other::Own;
         }
         let answered = next.find(|waker| !is_request(waker) && walk.is_new(waker.pid));
-        answered.map_or(Behind::Nobody, Behind::Later)
+        answered.map_or(Other::Nobody, Other::Later)
     }
 
     fn waits_of_loop(&self, span: &Span, until: u64) -> impl Iterator<Item = &Span> {

@@ -61,7 +61,9 @@ fn are_two_ends(one: &Ends, other: &Ends) -> bool {
 
 /// Which may be open on all addresses of the host ("0.0.0.0:53", "[::]:53").
 fn is_one_address(a: &str, b: &str) -> bool {
-    let (Some((a, a_port)), Some((b, b_port))) = (a.rsplit_once(':'), b.rsplit_once(':')) else { return false };
+    let (Some((a, a_port)), Some((b, b_port))) = (a.rsplit_once(':'), b.rsplit_once(':')) else {
+        return false;
+    };
     let is_any = |address: &str| matches!(address, "0.0.0.0" | "[::]");
     a_port == b_port && (a == b || is_any(a) || is_any(b))
 }
@@ -116,6 +118,9 @@ mod tests {
         assert!(task_behind(&ring(ends("127.0.0.1:1", "127.0.0.1:2"))).is_some());
         assert!(task_behind(&ring(ends("10.0.0.1:1", "10.0.0.2:2"))).is_none());
         assert!(task_behind(&ring(None)).is_none());
-        assert!(task_behind(&wait(None, ends("127.0.0.1:1", "127.0.0.1:2"), None, 232)).is_none(), "epoll_wait");
+        assert!(
+            task_behind(&wait(None, ends("127.0.0.1:1", "127.0.0.1:2"), None, 232)).is_none(),
+            "epoll_wait"
+        );
     }
 }

@@ -104,9 +104,7 @@ impl Kind {
             | Kind::Unix
             | Kind::Tcp
             | Kind::Udp
-            | Kind::Peers => {
-                &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota]
-            }
+            | Kind::Peers => &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota],
             _ => &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod],
         }
     }
@@ -157,8 +155,7 @@ fn peer(wire: Wire, draw: &mut Draw) -> Link {
 /// One in four is a lock.
 fn any_peer(draw: &mut Draw) -> Link {
     const LOCKS: [Link; 2] = [Link::Futex, Link::Pthread];
-    const WIRES: [Wire; 6] =
-        [Wire::Pipe, Wire::Stream, Wire::Datagram, Wire::Tcp, Wire::Udp, Wire::Event];
+    const WIRES: [Wire; 6] = [Wire::Pipe, Wire::Stream, Wire::Datagram, Wire::Tcp, Wire::Udp, Wire::Event];
     if draw.one_in(4) {
         return draw.pick(&LOCKS);
     }

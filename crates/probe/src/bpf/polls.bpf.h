@@ -69,13 +69,18 @@ static __noinline __u64 poll_table_of(struct task_struct *t)
 	const __u32 apart = (back - whose) / 8;
 	__u32 zero = 0;
 	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
-	__u64 sp = BPF_CORE_READ(t, thread.sp);
+	__u64 sp = BPF_CORE_READ(t, thread.sp), size;
 
-	if (!s || !sp || bpf_probe_read_kernel(s, sizeof(*s), (void *)sp))
+	size = (__u64)registers_of(t) - sp; /* they are at its top */
+	if (size > sizeof(*s))
+		size = sizeof(*s);
+	if (!s || !sp || bpf_probe_read_kernel(s, size, (void *)sp))
 		return 0;
 	for (__u32 at = 0; at < STACK_WORDS; at++) {
 		__u64 table = sp + at * 8 - whose;
 
+		if ((at + apart) * 8 >= size)
+			return 0;
 		if (s->words[at] == (__u64)t && s->words[(at + apart) & (STACK_WORDS - 1)] == table)
 			return table;
 	}

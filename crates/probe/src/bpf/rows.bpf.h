@@ -345,15 +345,17 @@ static __always_inline void note_polled(struct sched_span *span, struct task_str
 {
 	struct polled p = {};
 	__u64 call = span->syscall;
+	struct sock *sk;
 
 	if (is_poll(call))
 		note_table(&p, t);
 	else if (is_epoll(call))
 		note_set(&p, file_of(t, span->args[0]));
-	if (!p.sk || p.others)
+	sk = p.sk;
+	if (!sk || p.others)
 		return;
-	note_ends(&span->polled, p.sk);
-	span->connecting = BPF_CORE_READ(p.sk, __sk_common.skc_state) == TCP_SYN_SENT;
+	note_ends(&span->polled, sk);
+	span->connecting = BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_SYN_SENT;
 }
 
 static __always_inline void note_lock(struct sched_span *span, __u32 pid)

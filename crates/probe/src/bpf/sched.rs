@@ -21,7 +21,8 @@ use crate::numbers::Numbers;
 
 skeleton!("sched");
 pub use skel::types::{
-    sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack, sched_sum, sched_wake,
+    sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack, sched_sum,
+    sched_wake,
 };
 
 // SAFETY: generated from the C structs; integers and bytes only.
@@ -77,6 +78,8 @@ pub struct Raw {
     pub without_place: u64,
     /// How long nobody asked who wakes whom: a CPU had too many switches.
     pub without_wakers: Duration,
+    /// Packets said at which socket they came.
+    pub tells_ready: bool,
 }
 
 impl Raw {
@@ -342,6 +345,7 @@ impl<'slot> Sched<'slot> {
         self.seen.live = bytes.chunks_exact(size_of::<sched_live>()).map(value).collect();
         self.seen.forget_the_dead();
         self.seen.without_wakers = self.crowd.time(Instant::now());
+        self.seen.tells_ready = self.tells_ready;
         self.seen.shed = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.shed);
         self.seen.without_place = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.without_place);
         let lost = self.lost();

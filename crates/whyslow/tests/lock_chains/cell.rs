@@ -63,10 +63,7 @@ impl Cell {
 }
 
 fn reported_on_a_host() -> Vec<Kind> {
-    Kind::ALL
-        .into_iter()
-        .filter(|kind| is_of_locks(*kind)
-        .collect()
+    Kind::ALL.into_iter().filter(|kind| is_of_locks(*kind)).collect()
 }
 
 /// A chain of the whole host begins at a lock; and a thread that Go has parked for a mutex looks like one without work.

@@ -47,7 +47,8 @@ fn tcp() -> io::Result<[OwnedFd; 2]> {
 }
 
 fn udp() -> io::Result<[OwnedFd; 2]> {
-    let [above, below] = [UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?, UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?];
+    let [above, below] =
+        [UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?, UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?];
     above.connect(below.local_addr()?)?;
     below.connect(above.local_addr()?)?;
     Ok([above.into(), below.into()])
