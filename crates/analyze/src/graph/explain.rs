@@ -12,7 +12,7 @@ use super::facts::{Behind, Graph, Kind, Who};
 use super::loops::Other;
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
-use crate::wait_reasons::{Class, task_behind};
+use crate::wait_reasons::{Class, is_asked, task_behind};
 
 /// Longer chains are not followed: no report could print one.
 const DEEPEST: usize = 32;
@@ -27,8 +27,8 @@ const ENDS: [Reason; 2] = [Reason::Rcu, Reason::Sleep];
 
 /// The way from the root to where we are.
 pub(super) struct Walk {
-    /// Tasks whose stretch holds this one, and when that stretch ends. Each waits for the next, so that to meet one again is a cycle.
-    above: Vec<(u32, u64)>,
+    /// Tasks whose stretch holds this one, and that stretch. Each waits for the next, so that to meet one again is a cycle.
+    above: Vec<(u32, (u64, u64))>,
     /// What was found depends on `above`, or was cut short: it holds here only.
     here_only: bool,
     /// A wait of the root for something to do is its own: nobody else is to be told of.
@@ -42,12 +42,12 @@ impl Walk {
 
     /// From a wait of this thread.
     pub fn from(pid: u32) -> Self {
-        Walk { above: vec![(pid, u64::MAX)], here_only: false, served: false }
+        Walk { above: vec![(pid, (0, u64::MAX))], here_only: false, served: false }
     }
 
-    /// When the one that we look at has done what another waited for; `None`: nobody waited.
-    pub fn until(&self) -> Option<u64> {
-        self.above.last().filter(|_| self.above.len() > 1).map(|(_, until)| *until)
+    /// In which the one that we look at does what another waits for; `None`: nobody does.
+    pub fn stretch(&self) -> Option<(u64, u64)> {
+        self.above.last().filter(|_| self.above.len() > 1).map(|(_, stretch)| *stretch)
     }
 
     /// Not to be met again.
@@ -62,7 +62,7 @@ fn is_leaf(walk: &Walk, span: &Span, kind: Kind) -> bool {
         Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
         Class::Peer => task_behind(span).is_none(),
         _ if ENDS.contains(&kind.reason) => true,
-        Class::Handed => walk.served && walk.above.len() == 1,
+        Class::Handed => walk.above.len() == 1 && (walk.served || is_asked(span)),
         Class::Held | Class::Needed | Class::Unknown => false,
     }
 }
@@ -84,7 +84,7 @@ impl Graph<'_> {
             let who = self.who_is(pid, work);
             return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
         };
-        walk.above.push((pid, to));
+        walk.above.push((pid, (from, to)));
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
         let cut =
             if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
@@ -180,7 +180,7 @@ impl Graph<'_> {
         if is_leaf && (is_own || kind.class == Class::Handed) {
             return (Rc::new([]), 0);
         }
-        if walk.above.len() >= DEEPEST {
+        if walk.above.len() >= DEEPEST || matches!(other, Other::Nobody) {
             walk.here_only = true;
             let who = self.no_one();
             return (Rc::new([self.unexplained(who, Thing::NotFollowed, to - from)]), 0);
@@ -194,11 +194,8 @@ impl Graph<'_> {
         let found = match &span.lock {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
             _ => match other {
-                Other::Nobody => {
-                    (Rc::new([self.unexplained(self.no_one(), Thing::NotFollowed, to - from)]), 0)
-                }
-                Other::Later(waker) => self.follow(walk, waker.pid, from, to, waker.work.as_deref()),
-                Other::Own => self.by_waker(walk, span, kind.class, from, to),
+                Other::Later(pid) => self.follow(walk, pid, from, to, None),
+                Other::Own | Other::Nobody => self.by_waker(walk, span, kind.class, from, to),
             },
         };
         if is_whole && !walk.here_only {
@@ -209,10 +206,12 @@ impl Graph<'_> {
     }
 
     /// Whether somebody else is to be followed than who ended this wait.
-    fn behind_other(&self, walk: &Walk, row: usize, span: &Span, class: Class) -> Other<'_> {
+    fn behind_other(&self, walk: &Walk, row: usize, span: &Span, class: Class) -> Other {
         match class {
             Class::Handed if task_behind(span).is_some() => self.behind_loop(walk, row),
-            Class::Voluntary | Class::Handed => self.waited_for_at_last(row).map_or(Other::Own, Other::Later),
+            Class::Voluntary | Class::Handed => {
+                self.waited_for_at_last(row).map_or(Other::Own, |waker| Other::Later(waker.pid))
+            }
             _ => Other::Own,
         }
     }

@@ -5,7 +5,7 @@ use whyslow_model::timeline::{Span, Waker};
 
 use super::facts::Graph;
 use crate::hashing::Table;
-use crate::wait_reasons::{ended_by_timer, task_behind};
+use crate::wait_reasons::{ended_by_timer, is_request, task_behind};
 
 /// futex(2) on x86-64.
 const FUTEX: u32 = 202;
@@ -20,14 +20,18 @@ const LOOKS: usize = 256;
 
 /// When each task ended waits of others, in order.
 #[derive(Debug, Default)]
-pub(super) struct Wakes(Table<u32, Vec<u64>>);
+pub(super) struct Wakes(Table<u32, Vec<Wake>>);
+
+/// When, and whom it asked for something.
+type Wake = (u64, Option<u32>);
 
 impl Wakes {
     pub fn of(spans: &[Span]) -> Self {
-        let mut wakes: Table<u32, Vec<u64>> = Table::default();
+        let mut wakes: Table<u32, Vec<Wake>> = Table::default();
         for span in spans {
             if let Some(waker) = task_behind(span) {
-                wakes.entry(waker.pid).or_default().push(span.woken_ns);
+                let asked = is_request(waker).then_some(span.pid);
+                wakes.entry(waker.pid).or_default().push((span.woken_ns, asked));
             }
         }
         wakes.values_mut().for_each(|all| all.sort_unstable());
@@ -37,7 +41,14 @@ impl Wakes {
     /// Whether a task did so in `from..=to`.
     fn any(&self, pid: u32, from: u64, to: u64) -> bool {
         let Some(all) = self.0.get(&pid) else { return false };
-        all.get(all.partition_point(|at| *at < from)).is_some_and(|at| *at <= to)
+        all.get(all.partition_point(|(at, _)| *at < from)).is_some_and(|(at, _)| *at <= to)
+    }
+
+    /// Whom a task asked last in `from..=to`.
+    pub fn asked(&self, pid: u32, from: u64, to: u64) -> Option<u32> {
+        let all = self.0.get(&pid)?;
+        let before = all.get(..all.partition_point(|(at, _)| *at <= to))?;
+        before.iter().rev().take_while(|(at, _)| *at >= from).find_map(|(_, asked)| *asked)
     }
 }
 
@@ -47,9 +58,14 @@ impl Graph<'_> {
         self.end_of_looks(row).and_then(|row| task_behind(self.spans.get(row)?))
     }
 
+    /// Of looks at a lock what they are for has told it already.
+    fn is_timed_out(&self, span: &Span) -> bool {
+        !is_look(span) || ended_by_timer(span, &self.stacks)
+    }
+
     /// The row that ended a longer wait. A thread that has ended somebody's wait between two looks has done what it slept for.
     pub fn end_of_looks(&self, row: usize) -> Option<usize> {
-        let can_look = |span: &&Span| looks_for(span).is_some() && ended_by_timer(span, &self.stacks);
+        let can_look = |span: &&Span| looks_for(span).is_some() && self.is_timed_out(span);
         let span = self.spans.get(row).filter(can_look)?;
         let (mut ended, mut ran) = (span.woken_ns, span.to_ns);
         for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS) {
@@ -64,7 +80,7 @@ impl Graph<'_> {
             if task_behind(next).is_some() {
                 return Some(row);
             }
-            if !ended_by_timer(next, &self.stacks) {
+            if !self.is_timed_out(next) {
                 return None;
             }
             (ended, ran) = (next.woken_ns, next.to_ns);

@@ -12,6 +12,9 @@ use crate::stacks::symbol;
 /// io_uring_enter.
 const SEND_UNSEEN: [u32; 5] = [3, 60, 231, 275, 426];
 
+/// include/net/ip.h and net/ipv4/af_inet.c, inet_init_net.
+const FIRST_OF_CLIENTS: u16 = 32_768;
+
 /// The waker of this wait, if it is a task of this host: by itself, or by what it sent.
 pub(crate) fn task_behind(span: &Span) -> Option<&Waker> {
     let waker = span.waker.as_ref().filter(|waker| waker.pid != 0 && waker.pid != span.pid)?;
@@ -43,12 +46,17 @@ pub(crate) fn sender<'a>(span: &'a Span, stacks: &Stacks<'_>) -> Option<&'a str>
     (is_sent || came()).then_some(&*ready.peer)
 }
 
-/// What came was a client's: the waiter's end of the connection is the one that a service listens at. Ports of clients are given
-/// out from a range (net.ipv4.ip_local_port_range) above those of services.
+/// What came was a client's request: the waiter's end of the connection is the one that a service listens at. Ports of clients are given out
+/// from a range (net.ipv4.ip_local_port_range, 32768 to 60999 unless it was changed); where both are of it, nothing is known.
 pub(crate) fn is_request(waker: &Waker) -> bool {
     let port = |end: &str| end.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     let ends = waker.ready.as_ref().and_then(|ready| Some((port(&ready.local)?, port(&ready.peer)?)));
-    ends.is_some_and(|(local, peer)| local < peer)
+    ends.is_some_and(|(local, peer)| local < FIRST_OF_CLIENTS && local < peer)
+}
+
+/// The wait of a service that has nothing to do: a request ended it.
+pub(crate) fn is_asked(span: &Span) -> bool {
+    task_behind(span).is_some_and(is_request)
 }
 
 /// Each is the other end of the other, as far as they are set, and one is for certain.
