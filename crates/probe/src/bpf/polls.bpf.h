@@ -71,7 +71,7 @@ static __noinline __u64 poll_table_of(struct task_struct *t)
 	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
 	__u64 sp = BPF_CORE_READ(t, thread.sp), size;
 
-	size = (__u64)registers_of(t) - sp; /* they are at its top */
+	size = (__u64)BPF_CORE_READ(t, stack) + (4 << 12) - sp; /* see registers_of() */
 	if (size > sizeof(*s))
 		size = sizeof(*s);
 	if (!s || !sp || bpf_probe_read_kernel(s, size, (void *)sp))
