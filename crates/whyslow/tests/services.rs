@@ -85,7 +85,10 @@ fn whyslow(args: &[String]) -> (Value, String) {
     let mut all = String::new();
     child.stdout.take().unwrap().read_to_string(&mut all).unwrap();
     child.wait().unwrap();
-    let (before, document) = all.trim_end().rsplit_once('\n').unwrap_or(("", all.trim_end()));
+    if let Ok(document) = serde_json::from_str(&all) {
+        return (document, String::new());
+    }
+    let (before, document) = all.trim_end().rsplit_once('\n').expect("two lines");
     (serde_json::from_str(document).expect("the last line is a document"), before.to_owned())
 }
 

@@ -31,18 +31,20 @@ pub(super) struct Walk {
     above: Vec<(u32, (u64, u64))>,
     /// What was found depends on `above`, or was cut short: it holds here only.
     here_only: bool,
+    /// The longer wait of which the one that is followed is a part.
+    whole: Option<(u64, u64)>,
     /// A wait of the root for something to do is its own: nobody else is to be told of.
     served: bool,
 }
 
 impl Walk {
     pub fn new(served: bool) -> Self {
-        Walk { above: Vec::new(), here_only: false, served }
+        Walk { above: Vec::new(), here_only: false, whole: None, served }
     }
 
     /// From a wait of this thread.
     pub fn from(pid: u32) -> Self {
-        Walk { above: vec![(pid, (0, u64::MAX))], here_only: false, served: false }
+        Walk { above: vec![(pid, (0, u64::MAX))], here_only: false, whole: None, served: false }
     }
 
     /// In which the one that we look at does what another waits for; `None`: nobody does.
@@ -84,7 +86,8 @@ impl Graph<'_> {
             let who = self.who_is(pid, work);
             return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
         };
-        walk.above.push((pid, (from, to)));
+        let stretch = walk.whole.take().unwrap_or((from, to));
+        walk.above.push((pid, stretch));
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
         let cut =
             if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
@@ -176,7 +179,7 @@ impl Graph<'_> {
         let kind = self.kind(row);
         let is_leaf = is_leaf(walk, span, kind);
         let other = self.behind_other(walk, row, span, kind.class);
-        let is_own = matches!(other, Other::Own);
+        let (is_own, is_its) = (matches!(other, Other::Own), !matches!(other, Other::Later(_)));
         if is_leaf && (is_own || kind.class == Class::Handed) {
             return (Rc::new([]), 0);
         }
@@ -186,18 +189,20 @@ impl Graph<'_> {
             return (Rc::new([self.unexplained(who, Thing::NotFollowed, to - from)]), 0);
         }
         // A part of a wait is looked at for one stretch of one who waits; a whole one for all of them, and by each question.
-        let is_whole = is_own && from <= span.at_ns && to >= span.woken_ns.min(self.window);
+        let is_whole = is_its && from <= span.at_ns && to >= span.woken_ns.min(self.window);
         if let Some(known) = self.known.borrow().get(&row).filter(|_| is_whole) {
             return known.clone();
         }
         let before = std::mem::take(&mut walk.here_only);
+        walk.whole = self.longer_wait(row);
         let found = match &span.lock {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
             _ => match other {
-                Other::Later(pid) => self.follow(walk, pid, from, to, None),
+                Other::AtLast(pid) | Other::Later(pid) => self.follow(walk, pid, from, to, None),
                 Other::Own | Other::Nobody => self.by_waker(walk, span, kind.class, from, to),
             },
         };
+        walk.whole = None;
         if is_whole && !walk.here_only {
             self.known.borrow_mut().insert(row, found.clone());
         }
@@ -210,7 +215,7 @@ impl Graph<'_> {
         match class {
             Class::Handed if task_behind(span).is_some() => self.behind_loop(walk, row),
             Class::Voluntary | Class::Handed => {
-                self.waited_for_at_last(row).map_or(Other::Own, |waker| Other::Later(waker.pid))
+                self.waited_for_at_last(row).map_or(Other::Own, |waker| Other::AtLast(waker.pid))
             }
             _ => Other::Own,
         }

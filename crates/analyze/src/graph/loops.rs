@@ -15,7 +15,9 @@ const LOOKS: usize = 256;
 pub(super) enum Other {
     /// Who ended it.
     Own,
-    /// Who ended what this wait is a part of, or gave the loop an answer afterwards.
+    /// Who ended the longer wait that this one is a part of.
+    AtLast(u32),
+    /// Who gave the loop an answer afterwards, or was asked for one.
     Later(u32),
     /// Nobody that is known: the request that ended it was about something else.
     Nobody,

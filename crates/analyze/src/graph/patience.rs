@@ -58,6 +58,22 @@ impl Graph<'_> {
         self.end_of_looks(row).and_then(|row| task_behind(self.spans.get(row)?))
     }
 
+    /// From the first look for events to the end; of one that did not look again, its own time. `None`: it is no such wait.
+    pub fn longer_wait(&self, row: usize) -> Option<(u64, u64)> {
+        let span = self.spans.get(row).filter(|span| is_look(span) && looks_for(span).is_some())?;
+        let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
+        let (line, mut begin) = (self.lines.get(&span.pid)?, span.at_ns);
+        let before = line.rows_before(span.at_ns).take(LOOKS).filter_map(|row| self.spans.get(row));
+        for look in before.take_while(|look| self.is_timed_out(look)) {
+            let has_acted = || self.wakes.any(span.pid, look.woken_ns, begin);
+            if looks_for(look) != looks_for(span) || begin > look.to_ns.saturating_add(PAUSE) || has_acted() {
+                break;
+            }
+            begin = look.at_ns;
+        }
+        Some((begin, end.woken_ns))
+    }
+
     /// Of looks at a lock what they are for has told it already.
     fn is_timed_out(&self, span: &Span) -> bool {
         !is_look(span) || ended_by_timer(span, &self.stacks)

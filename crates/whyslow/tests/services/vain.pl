@@ -4,10 +4,14 @@ my ($what, $way, $count, $ms) = @ARGV;
 my $mute = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Listen => 1, Proto => $what eq 'udp' ? 'udp' : 'tcp') if $what ne 'udp';
 $mute = IO::Socket::INET->new(LocalAddr => '127.0.0.1', Proto => 'udp') if $what eq 'udp';
 my $to = '127.0.0.1:' . $mute->sockport;
-my @full = map { IO::Socket::INET->new(PeerAddr => $to, Timeout => 0.1) } $what eq 'connect' ? 1 .. 3 : ();
+my ($waited, $from, @full) = (0);
+for ($what eq "connect" ? 1 .. 3 : ()) {
+    $from = clock_gettime(CLOCK_MONOTONIC);
+    my $one = IO::Socket::INET->new(PeerAddr => $to, Timeout => 0.1);
+    if ($one) { push @full, $one } else { $waited += clock_gettime(CLOCK_MONOTONIC) - $from }
+}
 my $c = IO::Socket::INET->new(PeerAddr => $to, Proto => $what eq 'udp' ? 'udp' : 'tcp', $what eq 'connect' ? (Blocking => 0) : ()) // die;
 syswrite $c, "q\n" if $what ne 'connect';
-my ($waited, $from) = (0);
 for (1 .. $count) {
     $from = clock_gettime(CLOCK_MONOTONIC);
     if ($way eq 'poll') { my $poll = IO::Poll->new; $poll->mask($c => $what eq 'connect' ? POLLOUT : POLLIN); $poll->poll($ms / 1000) }
