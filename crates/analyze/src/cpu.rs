@@ -3,10 +3,12 @@
 pub(crate) mod allowed;
 pub(crate) mod demand;
 pub(crate) mod fair;
+pub(crate) mod full;
 pub(crate) mod hidden;
 pub(crate) mod loss;
 pub(crate) mod numbers;
 pub(crate) mod parameters;
+pub(crate) mod quota;
 pub(crate) mod room;
 pub mod speed;
 pub mod spin;

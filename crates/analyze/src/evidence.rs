@@ -117,6 +117,12 @@ impl<'r> Evidence<'r> {
         self.rec
     }
 
+    /// Whether a thread of this process, or the process itself, is whyslow's own: it does not accuse itself.
+    #[must_use]
+    pub fn is_own(&self, pid: u32, tgid: u32) -> bool {
+        self.rec.meta.is_own(pid, tgid)
+    }
+
     /// Length of the window.
     #[must_use]
     pub fn window(&self) -> Duration {

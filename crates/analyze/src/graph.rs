@@ -14,6 +14,7 @@ mod facts;
 mod flames;
 mod holders;
 mod ipi_waits;
+mod kernel_wait;
 mod leaves;
 mod loops;
 mod mismatch;
@@ -34,8 +35,9 @@ pub(crate) use chains::{HostChain, WITHOUT_A_BREAK};
 pub use culprit::UNKNOWN;
 use facts::Graph;
 pub use flames::Path;
+pub(crate) use kernel_wait::is_cycle;
 
-use crate::rules::cpu_quota;
+use crate::cpu::quota;
 use crate::{Evidence, wait_reasons};
 
 /// The wait-for graph of a recording, made once for all that is asked of it.
@@ -51,7 +53,7 @@ impl<'r> WaitGraph<'r> {
     pub fn beside(ev: &Evidence<'r>) -> Option<Self> {
         let graph = Graph::with(ev.recording(), wait_reasons::of, ev.stacks().clone(), ev.on_cpu().clone())?;
         if graph.spans.iter().any(|span| span.throttled_ns > 0) {
-            graph.binding.get_or_init(|| cpu_quota::binding(ev).unwrap_or_default());
+            graph.binding.get_or_init(|| quota::binding(ev).unwrap_or_default());
         }
         Some(Self(graph))
     }

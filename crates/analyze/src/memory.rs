@@ -1,4 +1,5 @@
 //! Memory: what a limit costs the tasks below it, and the kernel's functions by which that is known.
 
+pub(crate) mod limit;
 pub(crate) mod loss;
 pub(crate) mod stacks;

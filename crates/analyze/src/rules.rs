@@ -4,7 +4,7 @@ mod blkio_throttle;
 mod clocksource;
 mod conntrack;
 mod cpu_pinned;
-pub(crate) mod cpu_quota;
+mod cpu_quota;
 mod dirty_throttling;
 mod disk_latency;
 mod dying_cgroups;
@@ -58,6 +58,8 @@ pub struct Rule {
     pub check: fn(&Evidence<'_>) -> Result<Vec<Finding>, Missing>,
     /// What a quiet answer rules out, with the evidence: asked only if the rule found nothing, no risk either.
     pub rules_out: Option<RulesOut>,
+    /// Findings of other rules that this one's tell already.
+    pub folds: Option<Fold>,
     /// Which waits of a report are waits for just this: where they are there, it is not ruled out. [`NOTHING`] where no wait,
     /// account or chain can show it.
     pub shows: Shows,
@@ -68,6 +70,14 @@ pub type Shows = fn(Reason, &Detail) -> bool;
 
 /// No wait can show it.
 const NOTHING: Shows = |_, _| false;
+
+/// Findings of other rules that a rule's own tell already: one chain is one finding.
+pub struct Fold {
+    /// The ids of those rules.
+    pub of: &'static [&'static str],
+    /// Takes such findings out, and adds to the rule's own what they told. Asked only where there are some of both.
+    pub fold: fn(&Evidence<'_>, &mut Vec<Finding>),
+}
 
 /// What a rule rules out.
 pub struct RuledOutBy {
@@ -139,11 +149,21 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         answers.ruled_out.extend(ruled_out.map(|ruled_out| RuledOutBy { rule, ruled_out }));
         answers.findings.extend(touched(rule, found, in_part));
     }
-    slow_receiver::fold(ev, &mut answers.findings);
-    spin::fold(ev, &mut answers.findings);
+    for rule in ALL {
+        fold(ev, rule, &mut answers.findings);
+    }
     only_with_reported(&mut answers.findings);
     answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
     answers
+}
+
+/// What a rule's findings tell already is not told twice.
+fn fold(ev: &Evidence<'_>, rule: &Rule, findings: &mut Vec<Finding>) {
+    let Some(Fold { of, fold }) = &rule.folds else { return };
+    let is_there = |id: &str| findings.iter().any(|found| found.rule == id);
+    if is_there(rule.id) && of.iter().any(|id| is_there(id)) {
+        fold(ev, findings);
+    }
 }
 
 /// A rule knows with what its loss may overlap, not what the others found.

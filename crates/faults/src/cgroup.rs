@@ -139,7 +139,8 @@ impl Group {
         fs::write(&file, text).map_err(|err| cannot(&format!("write \"{text}\" to"), &file, &err))
     }
 
-    fn read(&self, controller: Controller, name: &str) -> io::Result<String> {
+    /// What one of its files says.
+    pub fn read(&self, controller: Controller, name: &str) -> io::Result<String> {
         let file = self.dir_in(self.place(controller)?).join(name);
         fs::read_to_string(&file).map_err(|err| cannot("read", &file, &err))
     }

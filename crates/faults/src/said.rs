@@ -24,6 +24,10 @@ pub const RULES: [&str; 15] = [
     "swap-in",
 ];
 
+/// Rules that tell of risks alone, and that a live test asks for.
+pub const RISKS: [&str; 6] =
+    ["idle-policy", "leftover-debugging", "monitoring-agent", "oom-kill", "pid-limit", "retransmits"];
+
 /// What was asked, as far as the exit status depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {

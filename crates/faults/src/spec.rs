@@ -83,6 +83,8 @@ pub enum Work {
     Churn { bytes: u64, rest_us: u64 },
     /// Read messages of `bytes` from one connection, and compute or sleep between two reads (`Word::AcceptPause`).
     Pull { port: u16, bytes: u64, sleeps: bool },
+    /// Send messages of `bytes` to oneself over one connection, which loses so many segments in a thousand.
+    Lossy { port: u16, per_mille: u32, bytes: u64, every_us: u64 },
     /// Send a message of `bytes` over one connection at each tick.
     Push { port: u16, bytes: u64, every_us: u64 },
     /// Wait for each other in a chain.

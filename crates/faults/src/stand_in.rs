@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::said::{RULES, Verb};
+use crate::said::{RISKS, RULES, Verb};
 use crate::{clock, sys};
 
 /// One that answers all questions alike.
@@ -66,9 +66,9 @@ impl StandIn {
         match self {
             StandIn::Bare => return (json!({"findings": []}), 0),
             StandIn::Silent => {}
-            StandIn::Blind => document["findings"] = RULES.iter().map(|rule| blind(rule)).collect(),
+            StandIn::Blind => document["findings"] = all_rules().map(blind).collect(),
             StandIn::Accuser => {
-                let each = RULES.iter().flat_map(|rule| of.iter().map(move |who| cause(rule, who, lost_s)));
+                let each = all_rules().flat_map(|rule| of.iter().map(move |who| cause(rule, who, lost_s)));
                 document["findings"] = each.collect();
                 document["chains"] = of.iter().map(|who| chain(who, lost_s)).collect();
                 document["locks"] = json!([lock(of, lost_s)]);
@@ -79,6 +79,11 @@ impl StandIn {
         let accuses = self == StandIn::Accuser && !of.is_empty();
         (document, i32::from(accuses && matches!(verb, Verb::Exam | Verb::Chains | Verb::Cpu)))
     }
+}
+
+/// All that somebody could be accused by.
+fn all_rules() -> impl Iterator<Item = &'static str> {
+    RULES.into_iter().chain(RISKS)
 }
 
 /// All that a document must have, and nobody in it.

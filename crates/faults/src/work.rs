@@ -83,6 +83,9 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         }
         Work::Pull { port, bytes, sleeps } => stream::pull(worker, *port, *bytes, *sleeps),
         Work::Push { port, bytes, every_us } => stream::push(worker(), *port, *bytes, *every_us),
+        Work::Lossy { port, per_mille, bytes, every_us } => {
+            stream::lossy(worker(), *port, *per_mille, *bytes, *every_us)
+        }
         Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Churn { bytes, rest_us } => memory::churn(worker(), *bytes, *rest_us),

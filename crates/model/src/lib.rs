@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chain;
+mod cpu_list;
 mod document;
 mod finding;
 mod latency;
@@ -20,6 +21,7 @@ mod units;
 pub mod wait;
 mod words;
 
+pub use cpu_list::CpuList;
 pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
 pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, RuledOut, SLOW_CPU, Subject, SubjectKind};
 pub use missing::{Missing, MissingNote};

@@ -79,6 +79,14 @@ pub struct Recording {
     pub torn: Option<String>,
 }
 
+impl Meta {
+    /// Whether a thread, or its process, is one of whyslow itself.
+    #[must_use]
+    pub fn is_own(&self, pid: u32, tgid: u32) -> bool {
+        self.own_pids.contains(&tgid) || self.own_pids.contains(&pid)
+    }
+}
+
 impl Recording {
     /// Length of the window.
     #[must_use]
@@ -140,6 +148,15 @@ mod tests {
         let rec = with([row.clone(), own.clone()]);
         assert_eq!((rec.why_missing("sys/a/c"), rec.why_missing("sys/b/c")), (row, own));
         assert_eq!(rec.why_missing("sys/d/c"), Missing::not_recorded("sys/d/c"));
+    }
+
+    #[test]
+    fn its_own_are_its_processes_and_their_threads() {
+        let meta = Meta { own_pids: vec![7, 9], ..Meta::default() };
+        assert_eq!(
+            [(7, 7), (8, 7), (9, 9), (3, 3)].map(|(pid, tgid)| meta.is_own(pid, tgid)),
+            [true, true, true, false]
+        );
     }
 
     #[test]

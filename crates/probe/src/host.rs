@@ -6,7 +6,7 @@ use std::path::Path;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use whyslow_model::Meta;
+use whyslow_model::{CpuList, Meta};
 
 /// Now, in UTC, to the millisecond.
 #[must_use]
@@ -59,21 +59,34 @@ pub fn online_cpus(root: &Path) -> Vec<u32> {
 /// The CPUs that a file lists ("0-3,8"); none if it cannot be read.
 #[must_use]
 pub fn cpu_list(file: &Path) -> Vec<u32> {
-    let list = fs::read_to_string(file).unwrap_or_default();
-    let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to) = (from.parse().ok()?, to.parse().ok()?);
-        (to < 65_536).then_some(from..=to)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
+    // No kernel has as many (CONFIG_NR_CPUS is 8192 at most).
+    const MOST: u32 = 65_536;
+    let list = CpuList::parse(&fs::read_to_string(file).unwrap_or_default()).unwrap_or_default();
+    list.below(MOST).collect()
 }
 
-/// CLOCK_MONOTONIC, the clock of bpf_ktime_get_ns and of `Instant`.
+/// CLOCK_MONOTONIC, the clock of bpf_ktime_get_ns and of `Instant`. May be called in a signal's handler.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// CPU time of this thread so far.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of this process so far. May be called in a signal's handler.
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // SAFETY: the pointer is to a local; these clocks always exist.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 

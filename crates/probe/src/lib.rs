@@ -28,6 +28,7 @@ mod task_table;
 
 pub use doctor::{Capability, claim, doctor};
 pub use fit::{DoesNotFit, Fit};
+pub use host::{monotonic_ns, process_cpu_ns};
 pub use numbers::why_ambiguous;
 pub use record::{Follow, Observer, Plan, record};
 

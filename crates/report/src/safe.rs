@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthChar as _;
+
 /// Whether a terminal would act on `c`, hide it, or let it move its neighbours.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {
@@ -32,17 +34,13 @@ pub fn plain(text: &str) -> String {
     out
 }
 
-/// Columns that `c` takes on a terminal: East Asian letters and pictures take two.
+/// Columns that `c` takes on a terminal: East Asian letters and pictures take two, combining marks none.
 #[must_use]
 pub fn columns_of(c: char) -> usize {
-    let wide = matches!(c as u32,
-        0x1100..=0x115f | 0x231a..=0x231b | 0x23e9..=0x23f3 | 0x25fd..=0x27bf | 0x2b1b..=0x2b55 | 0x2e80..=0xa4cf
-        | 0xa960..=0xa97f | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe10..=0xfe6f | 0xff00..=0xff60
-        | 0xffe0..=0xffe6 | 0x16fe0..=0x18cff | 0x1b000..=0x1b2ff | 0x1f000..=0x1faff | 0x20000..=0x3fffd);
-    if wide { 2 } else { 1 }
+    c.width().unwrap_or(1)
 }
 
-/// Columns that `text` takes on a terminal; combining marks count as one, which only makes lines shorter.
+/// Columns that `text` takes on a terminal.
 #[must_use]
 pub fn columns(text: &str) -> usize {
     text.chars().map(columns_of).sum()

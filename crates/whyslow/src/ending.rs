@@ -64,7 +64,7 @@ pub fn step(doing: &'static CStr) {
 }
 
 fn went_on() {
-    AT_STEP.store(cpu_time(), Ordering::Relaxed);
+    AT_STEP.store(whyslow_probe::process_cpu_ns(), Ordering::Relaxed);
     STILL.store(0, Ordering::Relaxed);
 }
 
@@ -159,18 +159,10 @@ extern "C" fn tick(_signal: libc::c_int) {
 
 /// Whether there was work since the last tick, and not yet more of it than any part of a look is.
 fn is_at_work() -> bool {
-    let now = cpu_time();
+    let now = whyslow_probe::process_cpu_ns();
     let since_tick = now.saturating_sub(AT_TICK.swap(now, Ordering::Relaxed));
     let since_step = now.saturating_sub(AT_STEP.load(Ordering::Relaxed));
     since_tick >= LEAST_CPU.load(Ordering::Relaxed) && since_step <= MOST_CPU.load(Ordering::Relaxed)
-}
-
-/// CPU time that this process has used, in ns.
-fn cpu_time() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime is async-signal-safe; the pointer is to a local.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 fn say(words: &CStr) {
@@ -241,8 +233,8 @@ mod tests {
     }
 
     fn spin(time: Duration) {
-        let until = cpu_time() + time.as_nanos() as u64;
-        while cpu_time() < until {
+        let until = whyslow_probe::process_cpu_ns() + time.as_nanos() as u64;
+        while whyslow_probe::process_cpu_ns() < until {
             std::hint::spin_loop();
         }
     }

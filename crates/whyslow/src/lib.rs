@@ -6,6 +6,7 @@ mod ending;
 mod flame;
 mod interrupt;
 mod launch;
+mod nearest;
 mod out;
 pub mod outcome;
 mod priority;

@@ -1,5 +1,6 @@
 //! Every folder in `tests/cases` is a host as recorded (`host`, or `host.why` where its rows are many megabytes) and what we must
-//! say about it (`expect.json`), written by hand before the answer was seen. To add a case, add a folder. Nothing here accepts output.
+//! say about it (`expect.json`), written by hand before the answer was seen. What is alike of many hosts is one of
+//! `tests/bases`, which a case names in its file `base`. To add a case, add a folder. Nothing here accepts output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,14 @@ use whyslow_analyze::{examine, rules};
 use whyslow_faults::{said, story};
 use whyslow_model::{Document, Finding, Kind};
 
+use overlay::host;
+
 #[path = "story/drawn.rs"]
 mod drawn;
 #[path = "story/drawn_short.rs"]
 mod drawn_short;
+#[path = "hosts/overlay.rs"]
+mod overlay;
 #[path = "hosts/scheduler.rs"]
 mod scheduler;
 #[path = "hosts/shapes.rs"]
@@ -71,12 +76,6 @@ fn cases() -> Vec<PathBuf> {
     let mut cases: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.sort();
     cases
-}
-
-/// Where its recording is.
-fn host(case: &Path) -> PathBuf {
-    let packed = case.join("host.why");
-    if packed.exists() { packed } else { case.join("host") }
 }
 
 fn expect(case: &Path) -> Expect {
@@ -226,6 +225,37 @@ fn there_are_more_than_ten_cases_and_a_host_with_nothing_readable() {
     assert!(cases().iter().any(|case| matches!(expect(case).cannot_tell, Some(Rules::All(_)))));
 }
 
+/// What is in the base is not copied, and a base that nobody uses is not kept.
+#[test]
+fn a_case_holds_no_file_that_its_base_has() {
+    let mut used = std::collections::BTreeSet::new();
+    for case in cases() {
+        let Some(base) = overlay::base(&case) else { continue };
+        for file in files_below(&base) {
+            let same = fs::read(base.join(&file)).ok() == fs::read(case.join("host").join(&file)).ok();
+            assert!(!same, "{}: its base has {}", case.display(), file.display());
+        }
+        used.insert(base);
+    }
+    let bases = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bases")).unwrap();
+    let there: std::collections::BTreeSet<PathBuf> =
+        bases.map(|entry| entry.unwrap().path().join("host")).collect();
+    assert_eq!(used, there);
+}
+
+fn files_below(root: &Path) -> Vec<PathBuf> {
+    let (mut todo, mut all) = (vec![root.to_owned()], Vec::new());
+    while let Some(folder) = todo.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => todo.push(path),
+                false => all.push(path.strip_prefix(root).unwrap().to_owned()),
+            }
+        }
+    }
+    all
+}
+
 #[test]
 fn the_answer_to_a_recording_is_always_the_same() {
     for case in cases() {
@@ -291,9 +321,10 @@ fn no_number_however_large_makes_a_rule_panic() {
     for case in cases() {
         let folder = tempfile::tempdir().unwrap();
         let (from, large) = (folder.path().join("host"), folder.path().join("large"));
-        match host(&case) {
-            packed if packed.is_file() => unpack(&packed, &from),
-            plain => copied(&plain, &from, &|_, text| text.to_owned()),
+        let host = host(&case);
+        match host.is_file() {
+            true => unpack(&host, &from),
+            false => copied(&host, &from, &|_, text| text.to_owned()),
         }
         copied(&from, &large, &as_large_as_possible);
         let recording = store::open(&large).unwrap();

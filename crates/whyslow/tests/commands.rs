@@ -9,6 +9,9 @@ use whyslow::store;
 use whyslow_analyze::examine;
 use whyslow_model::Document;
 
+#[path = "hosts/overlay.rs"]
+mod overlay;
+
 /// What a shell would run if it met it.
 const MARK: &str = "PWN";
 /// A name that ends every sort of quotes.
@@ -119,7 +122,7 @@ fn no_name_of_a_table_runs_in_a_command() {
     let (mut ran, mut looked) = (Vec::new(), 0);
     for case in cases() {
         let copy = tempfile::tempdir().unwrap();
-        copied(&case.join("host"), copy.path());
+        copied(&overlay::host(&case), copy.path());
         for table in tables(copy.path()) {
             each_key_poisoned(&table, |key| {
                 // A word that only a few values of are known cannot be read then: that is no answer, and no command.
@@ -137,7 +140,7 @@ fn no_name_of_a_table_runs_in_a_command() {
 fn no_name_of_a_file_and_no_word_in_one_runs_in_a_command() {
     let mut ran = Vec::new();
     for case in cases() {
-        let recording = store::open(&case.join("host")).unwrap();
+        let recording = store::open(&overlay::host(&case)).unwrap();
         let mut parts: Vec<String> =
             recording.snapshots.iter().flat_map(|frame| frame.name.split('/').map(str::to_owned)).collect();
         parts.sort();

@@ -29,10 +29,7 @@ pub fn note(ev: &Evidence<'_>) -> Option<String> {
 
 fn threads(ev: &Evidence<'_>) -> Vec<String> {
     let share = |task: &Task| Share::of(task.exec_ns as f64, ev.window().as_nanos() as f64);
-    let own = &ev.recording().meta.own_pids;
-    let is_full = |task: &&Task| {
-        share(task) >= FULL && task.folded == 0 && !own.contains(&task.tgid) && !own.contains(&task.pid)
-    };
+    let is_full = |task: &&Task| share(task) >= FULL && task.folded == 0 && !ev.is_own(task.pid, task.tgid);
     let mut full: Vec<&Task> = ev.tasks().unwrap_or_default().iter().filter(is_full).collect();
     full.sort_by_key(|task| (std::cmp::Reverse(task.exec_ns), task.pid));
     let named = full.iter().take(MOST);

@@ -159,8 +159,7 @@ impl<'r> FairShareModel<'r> {
         let idle = (capacity - got).max(0.0);
         let (slack, shares) = (OnceCell::new(), Default::default());
         let (unfair, spun) = (unfair(ev, tasks), Spun::default());
-        let own_pids = &ev.recording().meta.own_pids;
-        let own_tasks = (0..tasks.len()).filter(|at| own_pids.contains(&tasks[*at].tgid));
+        let own_tasks = (0..tasks.len()).filter(|at| ev.is_own(tasks[*at].pid, tasks[*at].tgid));
         let mut world = FairShareModel {
             tasks,
             groups,

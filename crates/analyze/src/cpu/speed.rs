@@ -4,12 +4,15 @@
 //! fastest piece of a loop is what the core delivers when nothing interrupts it.
 
 mod compare;
+mod fixes;
+mod group;
 mod measure;
 mod reasons;
 mod rows;
 mod victims;
 
 pub(crate) use compare::{Against, CpuSpeeds, SLOW, Verdict};
+pub(crate) use group::Group;
 pub(crate) use measure::Measured;
 #[cfg(test)]
 pub(crate) use measure::tests as measured_tests;

@@ -21,6 +21,7 @@ mod tests;
 mod words;
 mod x86;
 
+pub(crate) use process::SQ_THREAD;
 pub use process::{Process, Sum, Thread, processes};
 pub use purpose::Purpose;
 pub use runtime::{Hints, Runtime, runtime};

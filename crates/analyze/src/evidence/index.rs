@@ -9,7 +9,9 @@ use whyslow_model::{FileSnapshot, Missing, Probe};
 
 use super::Evidence;
 use super::losses::Once;
+use crate::cpu::full::Full;
 use crate::cpu::loss::FairShareModel;
+use crate::cpu::quota::{self, HeldBack, Stood};
 use crate::graph::{HostChain, WaitGraph};
 use crate::hashing::Table;
 use crate::irq::unpreempted;
@@ -31,6 +33,9 @@ pub(super) struct Index<'r> {
     on_cpu: OnceCell<Rc<OnCpu<'r>>>,
     world: Once<Result<FairShareModel<'r>, Missing>>,
     losses: Once<Result<FairShareModel<'r>, Missing>>,
+    stood_for_quotas: Once<Stood>,
+    held_back: Once<Result<HeldBack<'r>, Missing>>,
+    full_threads: Once<Result<Full<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
     unpreempted: Once<Table<u32, u64>>,
     graph: Once<Option<WaitGraph<'r>>>,
@@ -134,6 +139,21 @@ impl<'r> Evidence<'r> {
     /// The same, where it is asked what tasks lose.
     pub(crate) fn world_of_losses(&self) -> Result<&FairShareModel<'r>, Missing> {
         self.asked.once(&self.index.losses, || FairShareModel::of_losses(self)).as_ref().map_err(Clone::clone)
+    }
+
+    /// What threads stood still for quotas.
+    pub(crate) fn stood_for_quotas(&self) -> &Stood {
+        self.asked.once(&self.index.stood_for_quotas, || quota::stood(self))
+    }
+
+    /// Tasks that quotas held back.
+    pub(crate) fn held_back_by_quotas(&self) -> Result<&HeldBack<'r>, Missing> {
+        self.asked.once(&self.index.held_back, || HeldBack::of(self)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Threads that have a CPU all the time, while the host looks idle.
+    pub(crate) fn full_threads(&self) -> Result<&Full<'r>, Missing> {
+        self.asked.once(&self.index.full_threads, || Full::of(self)).as_ref().map_err(Clone::clone)
     }
 
     /// All limits that made their cgroup's tasks reclaim.

@@ -93,7 +93,7 @@ pub(super) fn losses<'g>(
 ) -> impl Iterator<Item = Node> + 'g {
     let is_own = |pid: u32| {
         let tgid = graph.tasks.get(&pid).map_or(pid, |task| task.tgid);
-        graph.rec.meta.own_pids.iter().any(|own| *own == pid || *own == tgid)
+        graph.rec.meta.is_own(pid, tgid)
     };
     let mut pids: Vec<u32> = graph.lines.keys().copied().filter(|pid| *pid != 0 && !is_own(*pid)).collect();
     pids.retain(|pid| watched.is_none_or(|watched| watched.contains(pid)));

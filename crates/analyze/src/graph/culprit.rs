@@ -10,6 +10,7 @@ use whyslow_model::{Culprit, Hop, SubjectKind};
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
 use crate::cpu::fair::MAX_DEPTH;
+use crate::cpu::quota;
 use crate::wait_reasons::Class;
 
 /// The id of a culprit that nobody saw.
@@ -82,7 +83,7 @@ impl Graph<'_> {
         Culprit::new(SubjectKind::Device, dev.unwrap_or_else(|| what.to_owned()), what)
     }
 
-    /// The quota of a task's cgroup, or of one above it. Of several the one that binds first, as the rule names it; where that
+    /// The quota of a task's cgroup, or of one above it. Of several the one that binds first, as findings name it; where that
     /// cannot be known, the nearest that ran out.
     fn quota(&self, pid: u32) -> Culprit {
         let own = self.tasks.get(&pid).map_or(0, |task| task.cpu_cgroup);
@@ -107,11 +108,9 @@ impl Graph<'_> {
         Culprit::new(SubjectKind::Quota, group.path.clone(), name)
     }
 
-    /// IpiWaits for once: the rule lets its scheduler run.
     fn binding_quota(&self, group: u64) -> Option<u64> {
-        let binding = self.binding.get_or_init(|| {
-            crate::rules::cpu_quota::binding(&crate::Evidence::of(self.rec)).unwrap_or_default()
-        });
+        let binding =
+            self.binding.get_or_init(|| quota::binding(&crate::Evidence::of(self.rec)).unwrap_or_default());
         binding.get(&group).copied()
     }
 

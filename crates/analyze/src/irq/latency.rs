@@ -17,7 +17,8 @@ mod keepers;
 mod payers;
 mod stolen;
 
-pub(crate) use file::{asked_through, spun_in};
+pub(crate) use file::asked_through;
+use file::spun_in;
 pub(crate) use keepers::{Doubt, Keeper, judged, keepers};
 pub(crate) use payers::{Payer, Payers, Wait};
 pub(crate) use stolen::own_ns;

@@ -6,13 +6,14 @@
 use crate::stacks::symbol;
 
 /// Reclaim at a cgroup's limit. mm/vmscan.c.
-const LIMIT_RECLAIM: &[&str] = &["try_to_free_mem_cgroup_pages"];
+pub(crate) const LIMIT_RECLAIM: &[&str] = &["try_to_free_mem_cgroup_pages"];
 
 /// Reclaim by a task that could get no page. mm/page_alloc.c, mm/vmscan.c.
-const DIRECT_RECLAIM: &[&str] = &["__alloc_pages_direct_reclaim", "try_to_free_pages", "__perform_reclaim"];
+pub(crate) const DIRECT_RECLAIM: &[&str] =
+    &["__alloc_pages_direct_reclaim", "try_to_free_pages", "__perform_reclaim"];
 
 /// Bringing pages back from swap. mm/memory.c, mm/swap_state.c, mm/page_io.c, mm/shmem.c.
-const SWAP_IN: &[&str] = &[
+pub(crate) const SWAP_IN: &[&str] = &[
     "do_swap_page",
     "swapin_readahead",
     "swap_cluster_readahead",

@@ -103,9 +103,7 @@ impl OwnWork<'_, '_> {
 
     fn add(&self, wrote: &mut Wrote, pid: u32, place: &str, ns: u64) {
         let tgid = self.tgid(pid);
-        let own_pids = &self.ev.recording().meta.own_pids;
-        if ns == 0 || pid == 0 || self.is_kernels(pid) || own_pids.contains(&pid) || own_pids.contains(&tgid)
-        {
+        if ns == 0 || pid == 0 || self.is_kernels(pid) || self.ev.is_own(pid, tgid) {
             return;
         }
         let sum = wrote.time.entry(tgid).or_default().entry(place.to_owned()).or_default();
@@ -207,10 +205,9 @@ impl OwnWork<'_, '_> {
 
     fn bytes(&self) -> &Bytes {
         self.bytes.get_or_init(|| {
-            let own_pids = &self.ev.recording().meta.own_pids;
             let mut bytes = Bytes::default();
             for task in self.tables().tasks.iter().flatten().filter(|task| !task.kthread) {
-                if own_pids.contains(&task.pid) || own_pids.contains(&task.tgid) {
+                if self.ev.is_own(task.pid, task.tgid) {
                     continue;
                 }
                 match task.written_bytes {

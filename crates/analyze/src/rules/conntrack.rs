@@ -22,6 +22,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: None,
+    folds: None,
     shows: super::NOTHING,
 };
 
@@ -41,6 +42,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         Ok((count, max)) if Share::of(count as f64, max as f64) >= NEARLY_FULL => {
             found.push(risk("host").titled(format!("the conntrack table holds {count} of {max} entries")));
         }
+        // Where nothing is tracked nothing is full. Some namespaces hide the limits, but not their statistics.
+        Err(Missing::NotInKernel { .. }) if stats.is_empty() && !ev.in_netns("net/netstat").is_empty() => {}
         Err(missing) if stats.is_empty() => return Err(missing),
         _ => {}
     }
@@ -119,6 +122,18 @@ mod tests {
             "netns/1/net/stat/nf_conntrack",
             format!("entries  found insert_failed drop\n{row}{row}"),
         )
+    }
+
+    #[test]
+    fn is_quiet_where_nothing_is_tracked() {
+        let absent = |name: &str| Missing::NotInKernel { what: name.into(), needs: "nf_conntrack".into() };
+        let asked = |snapshots| {
+            let missing = vec![absent("proc/sys/net/netfilter/nf_conntrack_{count,max,buckets}").into()];
+            check(&Evidence::of(&Recording { missing, snapshots, ..Default::default() }))
+        };
+        let netstat = |at| snapshot(at, "netns/1/net/netstat", "TcpExt: A\nTcpExt: 0\n".into());
+        assert_eq!(asked(vec![netstat(0), netstat(10)]), Ok(vec![]));
+        assert!(asked(vec![]).is_err(), "no namespace was looked at");
     }
 
     fn asked(snapshots: Vec<FileSnapshot>) -> Result<Vec<Finding>, Missing> {

@@ -8,19 +8,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whyslow_model::shell::Command;
-use whyslow_model::table::{Cgroup, CgroupCpu, Task};
+use whyslow_model::table::{Cgroup, CgroupCpu};
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, SubjectKind, command, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, command, seconds};
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu::fair::MAX_DEPTH;
-use crate::cpu::loss::{FairShareModel, LEFT_OVER, Loss};
+use crate::cpu::loss::{LEFT_OVER, Loss};
+use crate::cpu::quota::{Held, HeldBack, WORTH_IT, bit, bitten, path, standing};
 use crate::hashing::Table;
 use crate::names;
 
-mod nested;
-use nested::Held;
+#[cfg(test)]
+mod nested_tests;
 
 pub const RULE: Rule = Rule {
     id: "cpu-quota",
@@ -43,21 +43,19 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: |reason, _| matches!(reason, Reason::Quota | Reason::CpuQuota),
 };
 
-/// Less than this share of one task's window is not worth a line.
-const WORTH_IT: f64 = 0.01;
 /// A quota of which so much is needed in the mean leaves something to be saved up.
 const ENOUGH: f64 = 0.9;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let cgroups = ev.cgroups()?;
-    let world = ev.world_of_losses()?;
+    let HeldBack { held: all_held, are_all: all } = ev.held_back_by_quotas()?;
+    let (cgroups, world) = (ev.cgroups()?, ev.world_of_losses()?);
     let least = WORTH_IT * ev.window().as_nanos() as f64;
-    let (all_held, all) = nested::held(world, &stood(ev), cgroups, least);
     let mut found = Vec::new();
-    if !all {
+    if !*all {
         const MANY: &str =
             "there are more sets of nested quotas than are looked at; those below which most was waited were";
         found.push(Finding::cannot_tell(RULE.id, Missing::unclear("what the rest of the quotas cost", MANY)));
@@ -65,15 +63,15 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut reported: BTreeSet<u64> = BTreeSet::new();
     for held in all_held {
         let loss = world.loss(&held.tasks, &held.lift());
-        let loss = loss.at_most(standing(ev, world, &held));
+        let loss = loss.at_most(standing(ev, world, held));
         if loss.high.as_nanos() as f64 > least {
             reported.extend(std::iter::once(held.group.id).chain(held.with.iter().map(|group| group.id)));
             let need = world.would_get(&held.tasks, &held.lift());
-            found.push(finding(&held, &loss, need, ev.window()));
+            found.push(finding(held, &loss, need, ev.window()));
         }
     }
     // Of quotas that were not looked at nothing is known, and where CPUs were idle who waited for nothing else lost nothing.
-    if all && world.idle().as_secs_f64() < LEFT_OVER * ev.window().as_secs_f64() {
+    if *all && world.idle().as_secs_f64() < LEFT_OVER * ev.window().as_secs_f64() {
         found.extend(beside_full_cpus(ev, cgroups, reported, least));
     }
     Ok(found)
@@ -95,8 +93,7 @@ fn beside_full_cpus(
             .for_each(|group| *waited.entry(group.id).or_default() += task.runnable_ns as f64);
     }
     let waits = |group: &&Cgroup| waited.get(&group.id).copied().unwrap_or(0.0) > least;
-    let mut bitten_ones: Vec<&Cgroup> =
-        cgroups.iter().filter(|group| nested::bit(group)).filter(waits).collect();
+    let mut bitten_ones: Vec<&Cgroup> = cgroups.iter().filter(|group| bit(group)).filter(waits).collect();
     bitten_ones.sort_by(|a, b| bitten(b).ratio().total_cmp(&bitten(a).ratio()).then(a.id.cmp(&b.id)));
     // Whose quota is reported, and who is above or below one of those.
     let above: BTreeSet<u64> = reported.iter().flat_map(|id| path(ev, *id)).map(|group| group.id).collect();
@@ -125,75 +122,6 @@ fn beside_full(group: &Cgroup) -> Finding {
             "nr_throttled rises against nr_periods",
             command!("cat {}", format!("{}/cpu.stat", quota.files)),
         )
-}
-
-/// A group and those above it.
-fn path<'r>(ev: &Evidence<'r>, group: u64) -> impl Iterator<Item = &'r Cgroup> {
-    std::iter::successors(ev.cgroup(group), |group| ev.cgroup(group.parent)).take(MAX_DEPTH)
-}
-
-/// What threads stood still for quotas, as far as rows of their waits tell.
-pub(crate) fn stood(ev: &Evidence<'_>) -> nested::Stood {
-    let mut stood = nested::Stood::default();
-    for span in ev.spans().unwrap_or_default().iter().filter(|span| span.throttled_ns > 0) {
-        let sum = stood.entry(span.pid).or_default();
-        *sum = sum.saturating_add(span.throttled_ns);
-    }
-    stood
-}
-
-/// The time that these tasks can have stood still for quotas: whose quota runs out stands until its next period begins, so for
-/// less than one period each time. One may have begun before the window. The rest of their waits is for CPUs that others had.
-fn standing(ev: &Evidence<'_>, world: &FairShareModel<'_>, held: &Held<'_>) -> Duration {
-    let mut by_group: Table<u64, u64> = Table::default();
-    let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
-    tasks
-        .map(|task| {
-            let group = task.cpu_cgroup;
-            let most = *by_group.entry(group).or_insert_with(|| standing_below(ev, group));
-            Duration::from_nanos(most.min(task.lived_ns))
-        })
-        .sum()
-}
-
-/// The periods in which a quota above a group ran out, together.
-fn standing_below(ev: &Evidence<'_>, group: u64) -> u64 {
-    let (mut sum, mut id) = (0u64, group);
-    for _ in 0..MAX_DEPTH {
-        let Some(group) = ev.cgroup(id) else { break };
-        if let Some(cpu) = group.cpu.as_ref().filter(|cpu| cpu.quota_ns.is_some()) {
-            if group.uncounted {
-                return u64::MAX;
-            }
-            sum = sum.saturating_add(cpu.throttled_periods.saturating_add(1).saturating_mul(cpu.period_ns));
-        }
-        id = group.parent;
-    }
-    sum
-}
-
-/// The share of its periods in which a group's quota ran out.
-fn bitten(group: &Cgroup) -> Share {
-    let cpu = group.cpu.clone().unwrap_or_default();
-    match cpu.quota_ns {
-        Some(_) => Share::of(cpu.throttled_periods as f64, cpu.periods as f64),
-        None => Share::default(),
-    }
-}
-
-/// Whether a task may have waited for a quota as long as for all else: by the periods in which it ran out, or, where these were
-/// not counted, by what it was seen to stand still.
-pub(crate) fn holds(ev: &Evidence<'_>, stood: &Table<u32, u64>, task: &Task) -> bool {
-    let has_quota = |group: &&Cgroup| group.cpu.as_ref().is_some_and(|cpu| cpu.quota_ns.is_some());
-    let quotas = || path(ev, task.cpu_cgroup).filter(has_quota);
-    let most = if quotas().any(|group| group.uncounted) {
-        stood.get(&task.pid).copied().unwrap_or(0)
-    } else if quotas().any(nested::bit) {
-        standing_below(ev, task.cpu_cgroup)
-    } else {
-        0
-    };
-    most > 0 && most >= task.runnable_ns / 2
 }
 
 /// A quota, and how to lift it.
@@ -311,24 +239,12 @@ fn title(held: &Held<'_>, most: &Cgroup) -> String {
     let names: Vec<String> = held.with.iter().map(|group| names::cgroup_subject(group).name).collect();
     let with = names::must_change(&names);
     let uncounted = std::iter::once(held.group).chain(held.with.iter().copied()).any(|group| group.uncounted);
-    if uncounted && !nested::bit(most) {
+    if uncounted && !bit(most) {
         return format!(
             "{whose} ran out, how often is not known: the group was empty when the window began{with}"
         );
     }
     format!("{whose} ran out in {} of its periods{with}", bitten(most))
-}
-
-/// The quota that binds first, by the group of the tasks that it holds: as the rule's findings name it.
-pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
-    let (cgroups, world) = (ev.cgroups()?, ev.world_of_losses()?);
-    let least = WORTH_IT * ev.window().as_nanos() as f64;
-    let (held, _) = nested::held(world, &stood(ev), cgroups, least);
-    let of = |held: &Held<'_>| {
-        let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
-        tasks.map(|task| (task.cpu_cgroup, held.group.id)).collect::<Vec<_>>()
-    };
-    Ok(held.iter().flat_map(of).collect())
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
@@ -356,7 +272,7 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::table::{Span, Tables};
+    use whyslow_model::table::{Span, Tables, Task};
     use whyslow_model::{Kind, Meta, Recording};
 
     use super::*;

@@ -13,8 +13,9 @@ use whyslow_model::timeline::Context;
 use whyslow_model::wait::{Detail, TaskState, Thing};
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
-use super::{Rule, lock_wait};
+use super::Rule;
 use crate::Evidence;
+use crate::cpu::full::{Full, is_full, share};
 use crate::cpu::spread;
 use crate::graph::HostChain;
 use crate::hashing::Set;
@@ -39,74 +40,24 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: super::NOTHING,
 };
 
-/// A thread that sleeps less than a twentieth of the time has no room for more work.
-const FULL: f64 = 0.95;
-/// One that got less than this of a CPU waits for CPUs as well: others are to be reported first.
-const GOT: f64 = 0.80;
-/// With less than this part of the CPUs left over the averages show that the host is busy.
-const LOOKS_IDLE: f64 = 0.25;
 /// A loss below this part of one task's window is reported beside the thread, not as a cause.
 const WORTH_IT: f64 = 0.05;
-/// Processes that are reported: with more of them full the averages are no longer far off.
-const MOST: usize = 5;
 /// Threads of one process that are named.
 const MOST_NAMED: usize = 4;
 /// Frames of its most frequent stack that are shown.
 const FRAMES: usize = 4;
 
-/// Full threads, while the host looks idle.
-#[derive(Default)]
-pub(super) struct Full<'r> {
-    /// The part of all CPU time that was left over.
-    pub idle: Share,
-    /// By process, the one with the most of them first; of each the busiest first.
-    pub processes: Vec<Vec<&'r Task>>,
-}
-
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let Full { idle, processes } = full(ev)?;
+    let Full { idle, processes } = ev.full_threads()?;
     if processes.is_empty() {
         return Ok(Vec::new());
     }
     let chains = ev.host_chains();
-    Ok(processes.iter().filter_map(|threads| finding(ev, threads, idle, chains)).collect())
-}
-
-/// Those that are reported.
-pub(super) fn full<'r>(ev: &Evidence<'r>) -> Result<Full<'r>, Missing> {
-    let world = ev.world()?;
-    let whole = ev.window().as_secs_f64() * f64::from(world.cpus());
-    let idle = Share::of(world.idle().as_secs_f64(), whole);
-    if idle.ratio() < LOOKS_IDLE {
-        return Ok(Full::default());
-    }
-    let mut processes: BTreeMap<u32, Vec<&Task>> = BTreeMap::new();
-    for task in world.tasks().iter().filter(|task| is_full(ev, task)) {
-        processes.entry(task.tgid).or_default().push(task);
-    }
-    let mut processes: Vec<Vec<&Task>> = processes.into_values().collect();
-    for threads in &mut processes {
-        threads.sort_by_key(|task| (std::cmp::Reverse(task.exec_ns), task.pid));
-    }
-    let first = |threads: &Vec<&Task>| threads.first().map_or((0, 0), |task| (task.exec_ns, task.pid));
-    processes.sort_by_key(|threads| std::cmp::Reverse((threads.len(), first(threads))));
-    processes.truncate(MOST);
-    Ok(Full { idle, processes })
-}
-
-fn share(ev: &Evidence<'_>, task: &Task) -> Share {
-    Share::of(task.exec_ns as f64, ev.window().as_nanos() as f64)
-}
-
-fn is_full(ev: &Evidence<'_>, task: &Task) -> bool {
-    let own = &ev.recording().meta.own_pids;
-    let wanted = task.exec_ns.saturating_add(task.runnable_ns);
-    let wants = Share::of(wanted as f64, ev.window().as_nanos() as f64).ratio();
-    let is_own = own.contains(&task.pid) || own.contains(&task.tgid);
-    wants >= FULL && share(ev, task).ratio() >= GOT && task.folded == 0 && !is_own
+    Ok(processes.iter().filter_map(|threads| finding(ev, threads, *idle, chains)).collect())
 }
 
 fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChain<'_>]) -> Option<Finding> {
@@ -201,7 +152,7 @@ fn lost(
         reported.class == Class::Held && reported.leaf.is_none() && runs && is_one(&reported.chain.leaf.id)
     };
     let mine: Vec<&HostChain<'_>> =
-        chains.iter().filter(ends_here).filter(|reported| !lock_wait::is_reported(reported)).collect();
+        chains.iter().filter(ends_here).filter(|reported| !reported.blames_for_kernel_wait()).collect();
     let worst = mine.first()?;
     let waited: Duration = mine.iter().map(|reported| reported.chain.time).sum();
     let pids: Set<u32> = mine
@@ -255,8 +206,7 @@ fn woken(ev: &Evidence<'_>, threads: &[&Task]) -> Option<(String, Duration)> {
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    let own = &ev.recording().meta.own_pids;
-    let others = ev.tasks()?.iter().filter(|task| !own.contains(&task.tgid) && !own.contains(&task.pid));
+    let others = ev.tasks()?.iter().filter(|task| !ev.is_own(task.pid, task.tgid));
     let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| !is_full(ev, task));
     Ok(busiest.map(|task| RuledOut {
         what: "a single full thread".into(),

@@ -32,6 +32,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: None,
+    folds: None,
     shows: super::NOTHING,
 };
 
@@ -41,7 +42,7 @@ const SLOW_US: u64 = 1000;
 const USED: f64 = 0.10;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let driver = ev.idle_driver()?;
+    let driver = driver(ev)?;
     let mut found: Vec<Finding> = parameters::judged(ev, &driver)?
         .into_iter()
         .filter_map(|(text, effect)| reported(&text, effect))
@@ -81,6 +82,17 @@ fn reported(text: &str, effect: Effect) -> Option<Finding> {
             .check("what it was started with", "cat /proc/cmdline")
             .check("who is in charge", "cat /sys/devices/system/cpu/cpuidle/current_driver"),
     )
+}
+
+/// Who drives idle states. A kernel without CONFIG_CPU_IDLE has nobody, as one has in which no driver was loaded; where no file of
+/// CPUs could be read either, that is not known.
+fn driver(ev: &Evidence<'_>) -> Result<String, Missing> {
+    match ev.idle_driver() {
+        Err(Missing::NotInKernel { .. }) if ev.last("sys/devices/system/cpu/online").is_ok() => {
+            Ok("none".to_owned())
+        }
+        driver => driver,
+    }
 }
 
 /// CPUs that may use other states, or have other limits on wake-ups, than most.

@@ -164,3 +164,19 @@ fn says_so_when_it_cannot_tell() {
     let only_driver = Fixture::second().end(&format!("{CPUS}/cpuidle/current_driver"), "acpi_idle\n");
     assert!(check(&only_driver.ev()).is_err());
 }
+
+#[test]
+fn is_quiet_where_the_kernel_has_no_idle_states() {
+    let driver = format!("{CPUS}/cpuidle/current_driver");
+    let without = |cmdline: &str| {
+        let absent = Missing::NotInKernel { what: driver.clone(), needs: "CONFIG_CPU_IDLE".into() };
+        Fixture::second()
+            .end("proc/cmdline", cmdline)
+            .end("proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu\n\n")
+            .missing(absent)
+    };
+    let seen = |cmdline: &str| without(cmdline).end(&format!("{CPUS}/online"), "0-3\n");
+    assert_eq!(titles(&seen("quiet\n")), Vec::<String>::new());
+    assert_eq!(titles(&seen("idle=poll\n")).len(), 1, "that needs no driver");
+    assert!(check(&without("quiet\n").ev()).is_err(), "nothing of CPUs was seen");
+}

@@ -11,7 +11,6 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
-use super::wakeup_latency::waited;
 use crate::Evidence;
 use crate::irq::latency::{Doubt, Keeper, Payer, Payers, Wait, judged, own_ns};
 
@@ -39,6 +38,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: super::NOTHING,
 };
 
@@ -128,10 +128,11 @@ fn payers(ev: &Evidence<'_>, keeper: &Keeper) -> Payers {
 
 /// Those who were ready for this CPU meanwhile.
 fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
-    let own = &ev.recording().meta.own_pids;
     let mut by_pid: BTreeMap<u32, Payer> = BTreeMap::new();
     let rows = ev.spans().unwrap_or_default().iter();
-    for row in rows.filter(|row| row.cpu == keeper.cpu && row.pid != keeper.pid && !own.contains(&row.tgid)) {
+    for row in
+        rows.filter(|row| row.cpu == keeper.cpu && row.pid != keeper.pid && !ev.is_own(row.pid, row.tgid))
+    {
         let overlap = |(from, to): &(u64, u64)| row.to_ns.min(*to).saturating_sub(row.woken_ns.max(*from));
         let ns = keeper.times.iter().map(overlap).fold(0u64, u64::saturating_add);
         if ns == 0 {
@@ -160,7 +161,7 @@ fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
 fn chain(ev: &Evidence<'_>, payers: &Payers, keeper: &Keeper) -> Vec<Hop> {
     let mut rows: Vec<&Payer> = payers.0.iter().filter(|payer| payer.ns > 0).collect();
     rows.sort_by_key(|payer| (std::cmp::Reverse(payer.ns), payer.pid, payer.wait));
-    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| waited(ev.recording(), payer)).collect();
+    let mut hops: Vec<Hop> = rows.iter().take(MOST).map(|payer| payer.hop(ev.recording())).collect();
     let who = format!("{} (pid {})", keeper.who, keeper.pid);
     let place = &keeper.function;
     hops.push(

@@ -24,6 +24,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: None,
+    folds: None,
     shows: super::NOTHING,
 };
 

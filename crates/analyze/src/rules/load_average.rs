@@ -32,6 +32,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: super::NOTHING,
 };
 

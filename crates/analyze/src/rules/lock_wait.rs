@@ -11,16 +11,16 @@ use std::time::Duration;
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
 use whyslow_model::timeline::State;
-use whyslow_model::wait::{Detail, Note, Reason, TaskState, Thing};
-use whyslow_model::{Finding, Hop, Missing, RuledOut, Subject, SubjectKind, seconds};
+use whyslow_model::wait::{Detail, Reason, TaskState};
+use whyslow_model::{Finding, Missing, RuledOut, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::spread;
-use crate::graph::{self, CHAIN_THRESHOLD, HostChain, UNKNOWN};
+use crate::graph::{CHAIN_THRESHOLD, HostChain, is_cycle};
 use crate::names;
 use crate::own_work::{OwnWork, Whose, blamed};
-use crate::wait_reasons::{self, Class};
+use crate::wait_reasons;
 
 pub const RULE: Rule = Rule {
     id: "lock-wait",
@@ -43,6 +43,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: |reason, _| reason == Reason::Lock,
 };
 
@@ -61,7 +62,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let tasks = ev.tasks()?;
     let own = OwnWork::of(ev);
     let (mut causes, mut unclear): (Vec<Cause>, Vec<Cause>) = (Vec::new(), Vec::new());
-    for reported in ev.host_chains().iter().filter(|reported| is_reported(reported)) {
+    for reported in ev.host_chains().iter().filter(|reported| reported.blames_for_kernel_wait()) {
         let (chain, causes) = match own.whose(reported) {
             Whose::Own => continue,
             Whose::Shared(foreign) => (Cow::Owned(blamed(reported.chain.clone(), &foreign)), &mut causes),
@@ -85,37 +86,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         found.push(Finding::cannot_tell(RULE.id, why));
     }
     Ok(found)
-}
-
-/// A chain that says who made somebody wait in the kernel.
-pub(super) fn is_reported(reported: &HostChain<'_>) -> bool {
-    let HostChain { chain, head, class, leaf } = reported;
-    let uninterruptible = matches!(head.state, State::Blocked | State::Io);
-    let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);
-    let kernel = head.lock.is_some() || (uninterruptible && of_others);
-    let hint = chain.notes.contains(&Note::StaleOwner);
-    let by_somebody = match (chain.leaf.kind, leaf) {
-        // Who was waiting for something to do held nobody up; who sleeps does so only if it has the lock meanwhile.
-        (SubjectKind::Task, Some(Class::Handed)) => false,
-        (SubjectKind::Task, Some(Class::Voluntary)) => head.lock.is_some(),
-        (SubjectKind::Task | SubjectKind::Device | SubjectKind::Quota | SubjectKind::Limit, _) => true,
-        // A timer, a packet, a CPU that all want: nobody is to blame.
-        _ => false,
-    };
-    // Who had a CPU that the holder wanted took his turn.
-    let a_turn =
-        |last: &Hop| last.detail == Detail::Thing(Thing::HadCpu) && last.worst < Some(graph::WITHOUT_A_BREAK);
-    let by_somebody = by_somebody && !chain.hops.last().is_some_and(a_turn);
-    // Nor does who waits for the waiter by way of somebody who had nothing to do: that is a hand-over, not a deadlock.
-    let idle = |hop: &Hop| hop.reason == Reason::Idle;
-    let by_somebody = by_somebody && !(is_cycle(chain) && chain.hops.iter().any(idle));
-    // Its sleep was over, and it was ready: a wait for a CPU is not this rule's, whatever the sleep before it was for.
-    let for_cpu = chain.hops.first().is_some_and(|hop| hop.reason == Reason::Runnable);
-    kernel && !for_cpu && !hint && by_somebody && chain.hops.len() > 1 && chain.leaf.id != UNKNOWN
-}
-
-fn is_cycle(chain: &Chain) -> bool {
-    chain.hops.last().is_some_and(|hop| hop.reason == Reason::Cycle)
 }
 
 /// Chains with one end.
@@ -248,9 +218,11 @@ fn were_file_locks(ev: &Evidence<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use whyslow_model::timeline::{Context, LockKind, LockWait, Run, Span, Stack, StateTimes, Waker};
-    use whyslow_model::{Culprit, Kind, Meta, Recording};
+    use whyslow_model::wait::Note;
+    use whyslow_model::{Culprit, Hop, Kind, Meta, Recording};
 
     use super::*;
+    use crate::wait_reasons::Class;
 
     const MS: u64 = 1_000_000;
 
@@ -427,7 +399,8 @@ mod tests {
                 leaf: Culprit::new(SubjectKind::Task, "1", "writer"),
                 notes: vec![Note::Cycle],
             };
-            is_reported(&HostChain { chain, head: &head, class: Class::Unknown, leaf: Some(Class::Unknown) })
+            HostChain { chain, head: &head, class: Class::Unknown, leaf: Some(Class::Unknown) }
+                .blames_for_kernel_wait()
         };
         assert!(reported(Reason::Lock) && !reported(Reason::Idle));
     }

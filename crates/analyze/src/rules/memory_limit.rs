@@ -7,20 +7,20 @@
 
 use std::time::Duration;
 
-use whyslow_model::table::Cgroup;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, RuledOut, Share, SubjectKind, command};
 
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
-use crate::memory::loss::{Limited, counter, is_v1};
+use crate::memory::limit::{RAISED, file_of, files, with_others};
+use crate::memory::loss::{Limited, counter};
 use crate::names;
 use crate::shell::quoted;
 
 mod held;
-pub(super) mod nested;
-use nested::{RAISED, with_others};
+#[cfg(test)]
+mod nested_tests;
 
 pub const RULE: Rule = Rule {
     id: "memory-limit",
@@ -43,6 +43,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: |reason, _| reason == Reason::MemoryLimit,
 };
 
@@ -217,21 +218,6 @@ impl Miss {
             reclaim: part(l.refill.reclaim),
         }
     }
-}
-
-/// The file that holds the limit.
-pub(super) fn file_of(group: &Cgroup, high: bool) -> String {
-    let name = match (is_v1(group), high) {
-        (true, _) => "memory.limit_in_bytes",
-        (false, true) => "memory.high",
-        (false, false) => "memory.max",
-    };
-    format!("{}/{name}", files(group))
-}
-
-/// The folder of its files.
-pub(super) fn files(group: &Cgroup) -> String {
-    group.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", group.path))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -27,6 +27,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: false,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: super::NOTHING,
 };
 
@@ -103,9 +104,8 @@ impl Reader {
 
 /// All that read, by process; processes below the threshold together by name: a script starts a new one each time.
 fn readers(ev: &Evidence<'_>) -> Result<Vec<Reader>, Missing> {
-    let own = &ev.recording().meta.own_pids;
     let mut by_process: BTreeMap<u32, Reader> = BTreeMap::new();
-    for sample in ev.samples()?.iter().filter(|s| s.tgid != 0 && !own.contains(&s.tgid)) {
+    for sample in ev.samples()?.iter().filter(|s| s.tgid != 0 && !ev.is_own(s.pid, s.tgid)) {
         let Some(function) = made_by(&sample.kernel) else { continue };
         let time = Duration::from_nanos(sample.ns);
         let one = Reader {

@@ -13,8 +13,7 @@ use super::Rule;
 use crate::Evidence;
 use crate::cpu::numbers;
 use crate::cpu::speed::{
-    Against, CpuSpeeds, Measured, Reason, Reasons, SLOW, Verdict, Victims, of_disks, reasons, requester,
-    victims,
+    Against, CpuSpeeds, Group, Reason, SLOW, Victims, of_disks, reasons, requester, victims,
 };
 
 pub const RULE: Rule = Rule {
@@ -40,6 +39,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: super::NOTHING,
 };
 
@@ -47,33 +47,6 @@ pub const RULE: Rule = Rule {
 const WORTH_IT: f64 = 0.05;
 /// Victims that are named.
 const NAMED: usize = 3;
-
-/// Slow CPUs of one kind: compared with the same, for the same reasons.
-pub(super) struct Group {
-    pub(super) cpus: Vec<(Measured, Verdict)>,
-    pub(super) why: Reasons,
-}
-
-impl Group {
-    /// The middle one of their ratios.
-    pub(super) fn ratio(&self) -> f64 {
-        let mut all: Vec<f64> = self.cpus.iter().map(|(_, verdict)| verdict.ratio).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(1.0)
-    }
-
-    fn against(&self) -> Against {
-        self.cpus.first().map_or(Against::Median, |(_, verdict)| verdict.against)
-    }
-
-    pub(super) fn numbers(&self) -> Vec<u32> {
-        self.cpus.iter().map(|(seen, _)| seen.cpu).collect()
-    }
-
-    fn ratios(&self, pick: fn(&Verdict) -> f64) -> BTreeMap<u32, f64> {
-        self.cpus.iter().map(|(seen, verdict)| (seen.cpu, pick(verdict))).collect()
-    }
-}
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let speeds = speeds(ev)?;
@@ -105,37 +78,6 @@ fn speeds(ev: &Evidence<'_>) -> Result<CpuSpeeds, Missing> {
     }
 }
 
-/// "CPU 3 is 1.5 times slower than the median CPU: governor powersave keeps it at ...".
-pub(super) fn slower(group: &Group) -> String {
-    let is = if group.cpus.len() == 1 { "is" } else { "are" };
-    format!("{} {is} {}{}", numbers::named(&group.numbers()), compared(group), because(group))
-}
-
-/// The same as a place: "CPU 3, which is 1.5 times slower than ...".
-pub(super) fn slow_place(group: &Group) -> String {
-    let is = if group.cpus.len() == 1 { "is" } else { "are" };
-    format!("{}, which {is} {}", numbers::named(&group.numbers()), compared(group))
-}
-
-fn compared(group: &Group) -> String {
-    let one = group.cpus.len() == 1;
-    let than = match group.against() {
-        Against::Median => "the median CPU".to_owned(),
-        Against::Nominal => {
-            let nominal = group.cpus.iter().find_map(|(seen, _)| seen.nominal_mhz).unwrap_or(0.0);
-            format!("{} nominal {nominal:.0} MHz", if one { "its" } else { "their" })
-        }
-        Against::Baseline => "in the baseline".to_owned(),
-        Against::Itself => format!("when nothing interrupts {}", if one { "it" } else { "them" }),
-    };
-    format!("{:.1} times slower than {than}", group.ratio())
-}
-
-fn because(group: &Group) -> String {
-    let words = group.why.words();
-    if group.why.hold.is_empty() { format!(", for a reason that is {words}") } else { format!(": {words}") }
-}
-
 fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
     let key = group.why.key();
     let of_disks = || key == ["interrupts"] && group.numbers().iter().all(|cpu| of_disks(ev, *cpu));
@@ -145,7 +87,7 @@ fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
     // Traced handlers are the host's own work: what they take is somebody's packets; and so is the way into them.
     let is_work = key == ["exits"] || (group.against() == Against::Itself && key == ["interrupts"]);
     let noticed = lost.lost.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64() && !is_work;
-    let culprit = culprit(group);
+    let culprit = group.culprit();
     let mut f = match noticed {
         true => {
             let (low, high) = (lost.lost.min(least.lost), lost.lost.max(least.lost));
@@ -153,12 +95,12 @@ fn finding(ev: &Evidence<'_>, group: &Group) -> Result<Finding, Missing> {
         }
         false => Finding::risk(RULE.id, Subject::host()),
     };
-    f = f.titled(slower(group)).by(culprit);
+    f = f.titled(group.slower()).by(culprit);
     for hop in hops(group, &lost).into_iter().filter(|_| noticed) {
         f = f.hop(hop);
     }
     f = f.check("the same measurement, CPU by CPU", "whyslow cpu --for 5s");
-    Ok(fixes(f, group))
+    Ok(group.fixes(f))
 }
 
 /// Who lost most, if that is nearly all; else the host.
@@ -172,25 +114,8 @@ fn victim(lost: &Victims) -> Subject {
     }
 }
 
-pub(super) fn culprit(group: &Group) -> Culprit {
-    let cpus = group.numbers();
-    let set = group.why.hold.iter().find_map(|reason| Some((reason, reason.file.clone()?)));
-    match set {
-        Some((reason, file)) => Culprit::new(
-            SubjectKind::Kernel,
-            reason.kind,
-            format!("{} of {}", reason.kind, numbers::named(&cpus)),
-        )
-        .at_file(file),
-        None => {
-            let id = cpus.first().map_or_else(String::new, |cpu| format!("cpu{cpu}"));
-            Culprit::new(SubjectKind::Cpu, id, numbers::named(&cpus))
-        }
-    }
-}
-
 fn hops(group: &Group, lost: &Victims) -> Vec<Hop> {
-    let place = slow_place(group);
+    let place = group.place();
     let hop = |(pid, name, time): &(u32, String, Duration)| {
         Hop::new(
             wait::Reason::SlowCpu,
@@ -201,57 +126,6 @@ fn hops(group: &Group, lost: &Victims) -> Vec<Hop> {
         )
     };
     lost.processes.iter().take(NAMED).map(hop).collect()
-}
-
-pub(super) fn fixes(mut f: Finding, group: &Group) -> Finding {
-    for reason in &group.why.hold {
-        f = match (&reason.file, &reason.values) {
-            (Some(file), Some((is, better))) => set(f, reason, file, is, better),
-            _ => advice(f, reason.kind),
-        };
-    }
-    if group.why.hold.is_empty() {
-        f = f.advice(
-            "compare with the firmware's settings (power profile, speed limits) and with a host of the same model; on a \
-             virtual machine ask who runs the hypervisor for the speed that was promised",
-        );
-    }
-    f
-}
-
-/// A file of each policy or CPU: all are to be set alike.
-fn set(f: Finding, reason: &Reason, file: &str, is: &str, better: &str) -> Finding {
-    let to = |value: &str| match file
-        .split_once("/policy")
-        .and_then(|(above, below)| Some((above, below.split_once('/')?.1)))
-    {
-        Some((above, name)) => command!("echo {} | tee {}/policy*/{}", value, above, name),
-        None => command!("echo {} | tee {}", value, file),
-    };
-    let undo = to(is);
-    let f = f.fix(format!("let it run faster; it takes more power (undo: {})", &*undo), to(better));
-    match reason.kind {
-        "governor" | "epp" => f.advice(
-            "to make it last: the profile of tuned or power-profiles-daemon, cpupower.service, or cpufreq.default_governor=performance \
-             on the kernel's command line (undo: the old profile; remove it and boot)",
-        ),
-        _ => f,
-    }
-}
-
-fn advice(f: Finding, kind: &str) -> Finding {
-    match kind {
-        "bios" => f.advice("raise the limit in the firmware's power settings, or look for a failed power supply or fan"),
-        "thermal" => f.advice("look at fans, filters, heat sinks and the temperature of the room"),
-        "power" => f.advice("raise the power limit (RAPL, BMC), if supply and cooling allow it (undo: the old limit)"),
-        "steal" => f.advice("ask who runs the hypervisor for CPUs of your own, or a less crowded machine"),
-        "interrupts" | "exits" => f.advice("spread its interrupts over more CPUs (undo: the old affinity)"),
-        "taken" => f.advice(
-            "look for timers and firmware interrupts on it: perf stat -a -A -e msr/smi/, the hwlat tracer, irq_vectors \
-             tracepoints",
-        ),
-        _ => f.advice("leave its sibling idle, or switch SMT off, if single threads matter more than throughput"),
-    }
 }
 
 /// A governor that pins the lowest frequency, where nobody could measure that it costs anything.
@@ -272,7 +146,7 @@ fn pinned(ev: &Evidence<'_>) -> Option<Finding> {
     let reason = Reason { kind: "governor", text: words.clone(), file: None, values: None };
     let f = Finding::risk(RULE.id, Subject::host()).titled(words);
     let f = f.by(Culprit::new(SubjectKind::Kernel, "governor", "governor powersave").at_file(&file));
-    Some(set(f.check("governors", command!("grep . {}", file)), &reason, &file, "powersave", "performance"))
+    Some(reason.lifted(f.check("governors", command!("grep . {}", file)), &file, "powersave", "performance"))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, Subject, SubjectKind};
 
 use self::case::{Case, cases};
-use super::Rule;
+use super::{Fold, Rule};
 use crate::Evidence;
 use crate::net::receive::{State, receiving, symptoms};
 
@@ -40,6 +40,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: Some(Fold { of: &["softnet-drops", "retransmits", whyslow_model::SLOW_CPU], fold }),
     shows: super::NOTHING,
 };
 
@@ -114,7 +115,7 @@ fn reader(case: &Case<'_>) -> Subject {
 /// The end of the chain.
 fn culprit(case: &Case<'_>) -> Option<Culprit> {
     if let Some(slow) = &case.slow {
-        return Some(super::slow_cpu::culprit(slow));
+        return Some(slow.culprit());
     }
     if case.memory.is_some() {
         return Some(
@@ -136,17 +137,14 @@ fn culprit(case: &Case<'_>) -> Option<Culprit> {
 
 /// Symptoms of a told chain are no findings of their own: drops of the same CPU's backlog, segments retransmitted in the same
 /// namespaces, and the slow CPU where the chain's tasks are those that paid for it.
-pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
-    if !findings.iter().any(|found| found.rule == RULE.id) {
-        return;
-    }
+fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     let Ok(cases) = cases(ev) else { return };
     let is_reported = |found: &Finding| {
         cases.iter().any(|case| match found.rule.as_str() {
             "softnet-drops" => case.cpus().iter().any(|cpu| found.victim.id == cpu.to_string()),
             "retransmits" => case.namespaces().contains(&found.victim.id),
             "slow-cpu" => case.slow.as_ref().is_some_and(|slow| {
-                let same = found.culprit.as_ref() == Some(&super::slow_cpu::culprit(slow));
+                let same = found.culprit.as_ref() == Some(&slow.culprit());
                 same && case.processes().contains(&found.victim.id)
             }),
             _ => false,

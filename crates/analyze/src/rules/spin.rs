@@ -8,10 +8,10 @@ use std::time::Duration;
 use whyslow_model::table::Task;
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, SubjectKind, command, seconds};
 
-use super::Rule;
+use super::{Fold, Rule};
 use crate::Evidence;
 use crate::cpu::loss::FairShareModel;
-use crate::cpu::spin::{Hints, Process, Runtime, Thread, folded, place, processes, runtime};
+use crate::cpu::spin::{Hints, Process, Runtime, SQ_THREAD, Thread, folded, place, processes, runtime};
 use crate::parse::cpulist;
 
 mod full;
@@ -19,8 +19,6 @@ mod full;
 #[path = "spin_tests.rs"]
 mod tests;
 mod victims;
-
-pub(super) use full::fold;
 
 pub const RULE: Rule = Rule {
     id: "spin",
@@ -44,6 +42,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: Some(Fold { of: &[full::FULL_THREAD], fold: full::fold }),
     shows: super::NOTHING,
 };
 
@@ -85,10 +84,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 }
 
 fn spinners<'r>(ev: &Evidence<'r>, all: Vec<Process>) -> Result<Vec<Spinner<'r>>, Missing> {
-    let own = &ev.recording().meta.own_pids;
     let window = ev.window().as_secs_f64();
     let mut spinners = Vec::new();
-    for process in all.into_iter().filter(|process| !own.contains(&process.tgid)) {
+    for process in all.into_iter().filter(|process| !ev.is_own(process.tgid, process.tgid)) {
         let spinner = Spinner::of(ev, process)?;
         let (_, share, _) = spinner.process.sum.share();
         let worth_it = spinner.spun().as_secs_f64() > NOTICEABLE * window && share > OF_PROCESS;
@@ -228,7 +226,7 @@ impl<'r> Spinner<'r> {
 }
 
 fn deliberate(ev: &Evidence<'_>, process: &Process, tasks: &[&Task]) -> Option<&'static str> {
-    if process.places.first().is_some_and(|(_, place, ..)| place == "io_sq_thread") {
+    if process.places.first().is_some_and(|(_, place, ..)| place == SQ_THREAD) {
         return Some("SQPOLL");
     }
     let first = process.threads.first()?;

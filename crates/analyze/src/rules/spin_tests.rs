@@ -267,6 +267,6 @@ fn a_full_thread_that_others_lose_time_to_is_a_finding_of_its_own() {
         Finding::risk("full-thread", Subject::new(SubjectKind::Task, "9", "x")),
     ];
     let before = findings.clone();
-    fold(&host.ev(), &mut findings);
+    full::fold(&host.ev(), &mut findings);
     assert_eq!(findings, before);
 }

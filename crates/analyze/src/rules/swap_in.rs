@@ -10,9 +10,9 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, command};
 
 use super::Rule;
-use super::memory_limit::{file_of, files, nested};
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
+use crate::memory::limit::{RAISED, file_of, files, with_others};
 use crate::memory::loss::{Limited, counter};
 use crate::names;
 use crate::shell::quoted;
@@ -33,6 +33,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: |reason, _| reason == Reason::SwapIn,
 };
 
@@ -116,9 +117,9 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
                 l.limit,
                 quoted(&file)
             ),
-            command!("echo {} > {}", l.limit.saturating_mul(nested::RAISED), file),
+            command!("echo {} > {}", l.limit.saturating_mul(RAISED), file),
         );
-    f = nested::with_others(f, ev, l);
+    f = with_others(f, ev, l);
     f.cpu = noticed.then(|| ns(l.swap.cpu));
     f.overlaps = vec!["blkio-throttle".into()];
     f

@@ -15,7 +15,7 @@ use super::Rule;
 use crate::Evidence;
 use crate::cpu::numbers;
 use crate::irq::latency::{
-    IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, own_ns, slow_states, spun_in,
+    IdleState, Payer, Payers, Wait, asked_through, idle_state, interrupted, own_ns, slow_states,
 };
 
 pub const RULE: Rule = Rule {
@@ -40,6 +40,7 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
+    folds: None,
     shows: |reason, _| reason == Reason::WakeupLatency,
 };
 
@@ -179,7 +180,7 @@ fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) ->
     let rows = payers.by_call();
     // What hit somebody once is in the sums: it says nothing of what that one does.
     let reported = rows.iter().enumerate().filter(|(n, payer)| *n == 0 || payer.count > 1);
-    let mut hops: Vec<Hop> = reported.take(MOST).map(|(_, payer)| waited(rec, payer)).collect();
+    let mut hops: Vec<Hop> = reported.take(MOST).map(|(_, payer)| payer.hop(rec)).collect();
     for cpu in cpus.iter().take(MOST) {
         let own = payers.0.iter().filter(|payer| payer.cpu == *cpu);
         let (ns, count, worst) = own.fold((0u64, 0u64, 0u64), |(ns, count, worst), p| {
@@ -192,28 +193,6 @@ fn chain(rec: &Recording, payers: &Payers, cpus: &BTreeSet<u32>, words: &str) ->
         );
     }
     hops
-}
-
-/// How `payer` waited, and what it read meanwhile.
-pub(super) fn waited(rec: &Recording, payer: &Payer) -> Hop {
-    let cpu = payer.cpu;
-    let and = |doing: &str, what: Option<String>| what.map_or_else(String::new, |w| format!(", {doing} {w}"));
-    let (reason, what, state) = match payer.wait {
-        Wait::Spun => {
-            let spins = and("spinning in", spun_in(rec, payer.pid));
-            let reads = and("reading", asked_through(rec, payer.pid, payer.tgid));
-            (
-                Reason::CrossCall,
-                format!("CPU {cpu} to run {}{spins}{reads}", payer.function),
-                TaskState::Running,
-            )
-        }
-        Wait::Slept => (Reason::Timer, format!("its timer on CPU {cpu}"), TaskState::Sleeping),
-        Wait::Ready => (Reason::Runnable, format!("CPU {cpu}"), TaskState::Runnable),
-    };
-    let (lost, worst) = (Duration::from_nanos(payer.ns), Duration::from_nanos(payer.worst));
-    let who = format!("{} (pid {})", payer.comm, payer.pid);
-    Hop::new(reason, who, what, state, lost).times(payer.count, worst)
 }
 
 /// CPUs that stood still in user code: nobody in this kernel can do that. Steal, where it is reported, is another rule's.

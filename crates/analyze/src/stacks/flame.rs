@@ -11,7 +11,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whyslow_model::timeline::Command;
-use whyslow_model::{Recording, seconds};
+use whyslow_model::{Meta, Recording, seconds};
 
 /// Frames from the root outwards, and how long.
 type Line = (Vec<String>, u64);
@@ -86,13 +86,13 @@ enum Scope<'r> {
     /// Of these threads.
     Threads { subject: &'r str, pids: BTreeSet<u32> },
     /// Of all but us.
-    Host { own: &'r [u32] },
+    Host(&'r Meta),
 }
 
 impl<'r> Scope<'r> {
     fn of(recording: &'r Recording) -> Self {
         match &recording.meta.watched {
-            None => Scope::Host { own: &recording.meta.own_pids },
+            None => Scope::Host(&recording.meta),
             Some(watched) => match &watched.command {
                 Some(command) => Scope::Command(command),
                 None => {
@@ -106,7 +106,7 @@ impl<'r> Scope<'r> {
         match self {
             Scope::Command(command) => command.pid == pid,
             Scope::Threads { pids, .. } => pids.contains(&pid),
-            Scope::Host { own } => pid != 0 && !own.contains(&pid),
+            Scope::Host(meta) => pid != 0 && !meta.is_own(pid, pid),
         }
     }
 
@@ -124,7 +124,7 @@ impl<'r> Scope<'r> {
         match self {
             Scope::Command(command) => Some(command.to_ns.saturating_sub(command.from_ns)),
             Scope::Threads { .. } => Some(self.lived(recording)),
-            Scope::Host { .. } => None,
+            Scope::Host(_) => None,
         }
     }
 
@@ -148,7 +148,7 @@ impl<'r> Scope<'r> {
         match self {
             Scope::Command(command) => format!("{} {time} wall", name(command)),
             Scope::Threads { subject, .. } => format!("{subject} {time} wall, all threads"),
-            Scope::Host { .. } => format!("{time} of CPU and waits"),
+            Scope::Host(_) => format!("{time} of CPU and waits"),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'r> Scope<'r> {
                 format!("Wall time of the threads of {subject}"),
                 format!("The root is as wide as the wall time of {} threads, {time} in all", pids.len()),
             ),
-            Scope::Host { .. } => (
+            Scope::Host(_) => (
                 "CPU time and waits of this host".to_owned(),
                 format!(
                     "The root is as wide as the CPU time of all tasks and their waits that are losses, {time}"

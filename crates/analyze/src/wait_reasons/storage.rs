@@ -3,13 +3,11 @@
 use whyslow_model::wait::{Detail, Operation, Reason, Thing};
 
 use super::{Class, Wait, WaitKind};
+use crate::memory::stacks::{DIRECT_RECLAIM, LIMIT_RECLAIM, SWAP_IN};
 
-/// Reclaim, whoever does it for whom: what it waits for meanwhile is reported as reclaim. mm/vmscan.c, mm/page_alloc.c.
-const RECLAIM: &[&str] = &[
-    "try_to_free_mem_cgroup_pages",
-    "try_to_free_pages",
-    "__alloc_pages_direct_reclaim",
-    "__perform_reclaim",
+/// What reclaim passes through below the functions that begin it, whoever does it for whom: what it waits for meanwhile is reported
+/// as reclaim. mm/vmscan.c, mm/page_alloc.c.
+const INSIDE_RECLAIM: &[&str] = &[
     "throttle_direct_reclaim",
     "reclaim_throttle",
     "congestion_wait",
@@ -21,10 +19,10 @@ const RECLAIM: &[&str] = &[
 
 pub(super) fn ask_reclaim(wait: &Wait<'_>) -> Option<WaitKind> {
     let swaps_in = wait.is_io() && wait.passes(SWAP_IN);
-    if !wait.passes(RECLAIM) {
+    let at_limit = wait.passes(LIMIT_RECLAIM);
+    if !at_limit && !wait.passes(DIRECT_RECLAIM) && !wait.passes(INSIDE_RECLAIM) {
         return swaps_in.then(|| at_device(Reason::SwapIn, wait, Operation::SwapIn));
     }
-    let at_limit = wait.passes(&["try_to_free_mem_cgroup_pages"]);
     if wait.is_io() && !wait.passes(&["reclaim_throttle", "congestion_wait", "throttle_direct_reclaim"]) {
         let operation = if at_limit { Operation::ReclaimAtLimit } else { Operation::Reclaim };
         return Some(at_device(Reason::Reclaim, wait, operation));
@@ -32,16 +30,6 @@ pub(super) fn ask_reclaim(wait: &Wait<'_>) -> Option<WaitKind> {
     let memory = if at_limit { Thing::MemoryAtLimit } else { Thing::Memory };
     Some(WaitKind::thing(memory, Class::Needed))
 }
-
-/// mm/memory.c, mm/swap_state.c, mm/page_io.c, mm/shmem.c.
-const SWAP_IN: &[&str] = &[
-    "do_swap_page",
-    "swapin_readahead",
-    "shmem_swapin_folio",
-    "swap_read_folio",
-    "swap_readpage",
-    "read_swap_cache_async",
-];
 
 /// A page is being read, or somebody has it locked for that.
 pub(super) fn page(wait: &Wait<'_>) -> WaitKind {

@@ -57,3 +57,61 @@ pub fn push(mut w: Worker<'_>, port: u16, bytes: u64, every_us: u64) -> io::Resu
     let message = vec![7; (bytes as usize).min(MOST)];
     w.at_each_tick(every_us, |_| stream.write_all(&message))
 }
+
+/// Both ends of one connection: messages of `bytes` are sent at each tick, and of the segments that arrive the socket's filter
+/// drops so many in a thousand, as if they had been lost on the way: TCP never sees them (net/ipv4/tcp_ipv4.c, tcp_filter).
+pub fn lossy(mut w: Worker<'_>, port: u16, per_mille: u32, bytes: u64, every_us: u64) -> io::Result<()> {
+    let listener = sys::socket(libc::SOCK_STREAM)?;
+    sys::listen(&listener, port, 4)?;
+    let sender = sys::socket(libc::SOCK_STREAM)?;
+    sys::connect(&sender, port)?;
+    let (mut received, _) = TcpListener::from(listener).accept()?;
+    if per_mille > 0 {
+        drop_segments(&received, per_mille)?;
+    }
+    received.set_nonblocking(true)?;
+    let mut sender = TcpStream::from(sender);
+    sender.set_nodelay(true)?;
+    sender.set_nonblocking(true)?;
+    let (message, mut read) = (vec![7; (bytes as usize).min(MOST)], vec![0; 64 << 10]);
+    w.at_each_tick(every_us, |_| {
+        // What finds no room is not sent: the fault is what is lost of the rest.
+        ready(sender.write(&message))?;
+        while ready(received.read(&mut read))? > 0 {}
+        Ok(())
+    })
+}
+
+/// Nothing, where it would have to wait.
+fn ready(done: io::Result<usize>) -> io::Result<usize> {
+    match done {
+        Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        done => done,
+    }
+}
+
+/// `SKF_AD_OFF + SKF_AD_RANDOM`: a random number (include/uapi/linux/filter.h, since v3.16, 4cd3675ebf74).
+const RANDOM: u32 = (-0x1000_i32 + 56).cast_unsigned();
+
+fn drop_segments(socket: &TcpStream, per_mille: u32) -> io::Result<()> {
+    let op = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let threshold = (u64::from(u32::MAX) * u64::from(per_mille.min(1000)) / 1000) as u32;
+    let mut program = [
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, RANDOM),
+        op(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, threshold),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the filter and its program outlive the call, and have the sizes that are said.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -11,6 +11,7 @@ use whyslow_model::{Missing, table};
 
 use super::shared::{Shared, homes};
 use super::{clear, missing, room, value, walk};
+use crate::host;
 use crate::kallsyms::Kallsyms;
 use crate::probes::{Ending, Entry, Probe, Turn};
 
@@ -96,7 +97,7 @@ impl<'slot> Blkio<'slot> {
         if self.sees_holds() {
             walk(WHAT, &self.finish)?;
         }
-        let now = monotonic_ns();
+        let now = host::monotonic_ns();
         let mut rows = HashMap::new();
         for (key, bytes) in entries(&self.skel.maps.rows) {
             rows.insert(parts(&value(&key)), value::<blkio_row>(&bytes));
@@ -175,14 +176,6 @@ fn device_name(root: &Path, dev: &str) -> String {
     let link = std::fs::read_link(root.join("sys/dev/block").join(dev));
     let name = link.ok().and_then(|to| to.file_name().map(|name| name.to_string_lossy().into_owned()));
     name.unwrap_or_else(|| dev.to_owned())
-}
-
-/// The clock of bpf_ktime_get_ns.
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use whyslow_model::{Missing, table};
 
 use self::waiting::share_out;
 use super::{consume, missing, room, types, value, walk_within};
-use crate::listeners;
 use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::{host, listeners};
 
 skeleton!("connect");
 pub use skel::types::connect_listener;
@@ -74,7 +74,7 @@ impl<'slot> Connect<'slot> {
         skel.links.moved = Some(skel.progs.moved.attach()?);
         skel.links.sent_again = Some(skel.progs.sent_again.attach()?);
         let listeners = Err(Missing::not_recorded(listeners::WHAT));
-        Ok(Self { skel, walk, since_ns: now_ns(), retried: Vec::new(), listeners })
+        Ok(Self { skel, walk, since_ns: host::monotonic_ns(), retried: Vec::new(), listeners })
     }
 
     fn seed(&mut self, on: bool) {
@@ -96,7 +96,7 @@ impl<'slot> Connect<'slot> {
 
     /// Every client's connects since the probe started.
     pub fn rows(&mut self) -> Result<Vec<table::Connect>, Missing> {
-        let now = now_ns();
+        let now = host::monotonic_ns();
         self.drain()?;
         let mut rows = self.sums();
         let mut retried = self.retried.clone();
@@ -238,14 +238,6 @@ fn note_retried(rows: &mut BTreeMap<Key, table::Connect>, p: &connect_pending) {
     }
     row.worst_ns = row.worst_ns.max(ns);
     row.abandoned += u64::from(p.how == 0);
-}
-
-/// CLOCK_MONOTONIC, the clock of `bpf_ktime_get_ns`.
-fn now_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is ours and large enough.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]

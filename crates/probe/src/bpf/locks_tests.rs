@@ -11,6 +11,7 @@ use whyslow_model::timeline::{HoldSeen, Lock, LockKind};
 
 use super::*;
 use crate::bpf::sched::{Budget, Layout, Sched};
+pub(super) use crate::host::monotonic_ns as now_ns;
 use crate::kallsyms::Kallsyms;
 use crate::lock_table;
 use crate::symbols::KernelNames;
@@ -18,13 +19,6 @@ use crate::test_group::{Group, scratch};
 use crate::test_stuck::{Stuck, tid};
 
 pub(super) const CPUS: [u32; 2] = [0, 1];
-
-pub(super) fn now_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
 
 fn new_file(dir: &Path) -> PathBuf {
     let path = dir.join("file");

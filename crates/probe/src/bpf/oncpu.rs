@@ -492,9 +492,6 @@ mod tests {
     }
 
     fn thread_cpu() -> Duration {
-        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a local timespec.
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
-        Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+        Duration::from_nanos(crate::host::thread_cpu_ns())
     }
 }

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::host::monotonic_ns as now_ns;
 use crate::kallsyms::Kallsyms;
 use crate::lock_table;
 use crate::symbols::KernelNames;
@@ -12,14 +13,6 @@ fn use_up_a_namespace() {
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "{}", std::io::Error::last_os_error());
     });
     thread.join().unwrap();
-}
-
-/// `CLOCK_MONOTONIC`.
-fn now_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::host;
+
 /// A limit of CPU time of this thread and of time on the clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
@@ -32,10 +34,7 @@ impl Budget {
 
 /// CPU time of this thread so far.
 pub(super) fn thread_cpu() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for one timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    Duration::from_nanos(host::thread_cpu_ns())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::child::{Header, OTHER, Pipe, STOPPED};
 use super::root::{open_below, open_dir, read_at, regular};
+use crate::host;
 
 /// A read that takes longer than this is somebody else's wait, too: the child stops. By its own clock: the time it was
 /// ready and not running is not the file's fault.
@@ -97,11 +98,7 @@ impl Clock {
     }
 
     fn now(&self) -> u64 {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: room for one timespec.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-        let wall = (time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64);
-        wall.saturating_sub(self.delay().unwrap_or(0))
+        host::monotonic_ns().saturating_sub(self.delay().unwrap_or(0))
     }
 
     /// The second number of schedstat: run_delay.

@@ -54,7 +54,7 @@ impl Clocks {
 
     /// Run one loop. `origin_ns`: when the window began.
     pub fn turn(&self, origin_ns: u64) -> Loop {
-        let (waited, cpu) = (self.waited_ns(), cpu_ns());
+        let (waited, cpu) = (self.waited_ns(), host::thread_cpu_ns());
         let (began, ticks) = (host::monotonic_ns(), ticks());
         let (mut last, mut counted, mut pieces, mut best) = (began, 0, 0u64, u64::MAX);
         while counted < LENGTH_NS && last.saturating_sub(began) < LONGEST_NS {
@@ -66,7 +66,7 @@ impl Clocks {
             counted += took.clamp(4_000, PIECE_MOST_NS.max(best.saturating_mul(2)));
         }
         let ticks = self::ticks().saturating_sub(ticks);
-        let cpu = cpu_ns().saturating_sub(cpu);
+        let cpu = host::thread_cpu_ns().saturating_sub(cpu);
         let wait_ns = waited.and_then(|before| Some(self.waited_ns()?.saturating_sub(before)));
         Loop {
             at_ns: began.saturating_sub(origin_ns),
@@ -86,14 +86,6 @@ fn waited(schedstat: &str) -> Option<u64> {
     let mut words = schedstat.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
     let (_, wait, times) = (words.next()??, words.next()??, words.next()??);
     (times > 0).then_some(wait)
-}
-
-/// CPU time of this thread.
-pub fn cpu_ns() -> u64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a local; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut t) };
-    (t.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(t.tv_nsec as u64)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -169,9 +161,9 @@ mod tests {
     #[test]
     fn twice_the_turns_take_twice_the_time() {
         let timed = |turns: u64| {
-            let began = cpu_ns();
+            let began = host::thread_cpu_ns();
             add(turns);
-            (cpu_ns() - began) as f64
+            (host::thread_cpu_ns() - began) as f64
         };
         // The median of many neighbours: whoever else is on the machine, on this core, whatever its clock does meanwhile.
         let mut ratios: Vec<f64> = (0..401).map(|_| timed(8192) / timed(4096)).collect();

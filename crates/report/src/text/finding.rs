@@ -36,6 +36,11 @@ pub(super) fn risk(page: &mut Page, finding: &Finding) {
         _ => format!("{}: ", subject(&finding.victim)),
     };
     page.say("-  ", &format!("{who}{} [{}]", finding.title, finding.rule), Ink::Risk);
+    // Who is to blame for himself has been named.
+    let culprit = finding.culprit.as_ref().map(culprit_words);
+    if let Some(culprit) = culprit.filter(|culprit| *culprit != subject(&finding.victim)) {
+        part(page, "due to", &culprit);
+    }
     if let Some(raw) = finding.raw_wait {
         part(page, "raw wait", &format!("{} of waiting in all", seconds(raw)));
     }
@@ -161,6 +166,21 @@ mod tests {
 
     fn reported(reason: Reason, what: &str, lost_ms: u64) -> String {
         hop_words(&Hop::new(reason, "db (pid 7)", what, TaskState::Running, Duration::from_millis(lost_ms)))
+    }
+
+    #[test]
+    fn a_risk_is_printed_with_its_culprit_unless_that_is_its_subject() {
+        let text = |culprit: Culprit| {
+            let subject = Subject::new(SubjectKind::Task, "7", "db");
+            let mut page = Page::new(false);
+            risk(&mut page, &Finding::risk("spin", subject).titled("it spins").by(culprit));
+            page.finish()
+        };
+        let db = || Culprit::new(SubjectKind::Task, "7", "db");
+        assert!(!text(db()).contains("due to"));
+        assert!(text(db().in_function("poll")).contains("due to   db (pid 7), in poll"));
+        let limit = Culprit::new(SubjectKind::Limit, "x", "a limit").at_file("/f");
+        assert!(text(limit).contains("due to   a limit, set by /f"));
     }
 
     #[test]

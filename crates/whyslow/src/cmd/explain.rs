@@ -6,6 +6,7 @@ use anyhow::{Result, anyhow};
 use whyslow_analyze::rules::{ALL, Rule};
 use whyslow_report::paragraph;
 
+use crate::nearest::nearest;
 use crate::out::say;
 use crate::outcome::Outcome;
 
@@ -45,14 +46,7 @@ fn words(rule: &Rule) -> String {
 }
 
 fn unknown(asked: &str) -> anyhow::Error {
-    let close =
-        ALL.iter().filter(|rule| shared(rule.id, asked) > 0).max_by_key(|rule| shared(rule.id, asked));
-    let hint = close.map(|rule| format!(" (did you mean {}?)", rule.id)).unwrap_or_default();
+    let meant = nearest(asked, ALL.iter().map(|rule| rule.id));
+    let hint = meant.map(|id| format!(" (did you mean {id}?)")).unwrap_or_default();
     anyhow!("cannot explain {asked}: there is no such rule{hint}; `whyslow rules` lists them")
-}
-
-/// Parts of the id that both have.
-fn shared(id: &str, asked: &str) -> usize {
-    let asked: Vec<_> = asked.split(['-', '_', ' ']).collect();
-    id.split('-').filter(|part| asked.contains(part)).count()
 }

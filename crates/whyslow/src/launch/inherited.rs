@@ -77,8 +77,5 @@ pub fn alarm() -> Option<u64> {
 
 /// CLOCK_MONOTONIC, in ns. May be called in a handler.
 pub fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime is async-signal-safe; the pointer is to a local.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    whyslow_probe::monotonic_ns()
 }

@@ -7,6 +7,7 @@ use whyslow::store;
 use whyslow_analyze::examine;
 
 use crate::harmless::is_command;
+use crate::overlay;
 
 /// Where a text says how a fix is undone.
 const UNDO: &str = "undo: ";
@@ -38,8 +39,7 @@ pub fn all() -> All {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut found = All::default();
     for case in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        let packed = case.join("host.why");
-        let recording = store::open(&if packed.exists() { packed } else { case.join("host") }).unwrap();
+        let recording = store::open(&overlay::host(&case)).unwrap();
         for finding in examine(&recording).findings {
             let given = |text: &str, line: &str| Given {
                 case: case.file_name().unwrap().display().to_string(),

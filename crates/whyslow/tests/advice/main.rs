@@ -6,6 +6,8 @@ mod given;
 mod harmless;
 mod here;
 mod line;
+#[path = "../hosts/overlay.rs"]
+mod overlay;
 mod shows;
 mod stand;
 mod written;

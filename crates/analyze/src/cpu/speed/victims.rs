@@ -1,6 +1,6 @@
 //! Who ran on which CPU, and so what a slow one cost him.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::Missing;
@@ -52,10 +52,9 @@ pub(crate) fn victims(
 ) -> Result<Victims, Missing> {
     let tasks = ev.tasks()?;
     let places = Places::of(ev);
-    let own: BTreeSet<u32> = ev.recording().meta.own_pids.iter().copied().collect();
     let mut processes: BTreeMap<u32, (String, f64, f64)> = BTreeMap::new();
     let mut on_cpu = 0.0;
-    let may_lose = |task: &&Task| !task.kthread && !own.contains(&task.tgid) && Some(task.tgid) != but;
+    let may_lose = |task: &&Task| !task.kthread && !ev.is_own(task.pid, task.tgid) && Some(task.tgid) != but;
     for task in tasks.iter().filter(may_lose) {
         // By the wall clock: what an interrupt takes is not in its CPU time where the kernel accounts for interrupts.
         let ran = task.exec_ns.max(task.traced_ns) as f64;

@@ -13,7 +13,7 @@ use crate::stacks::symbol;
 use crate::stacks::syscalls::syscall_name;
 
 /// The kernel's thread of an io_uring that polls its submission queue, and what it does when there is something in it.
-const SQ_THREAD: &str = "io_sq_thread";
+pub(crate) const SQ_THREAD: &str = "io_sq_thread";
 /// Below these the kernel does what the task asked for, by a call or by touching a page; in other samples it was
 /// interrupted, or is being switched to, in the middle of whatever it does.
 const ASKED: &[&str] = &[

@@ -1,5 +1,7 @@
 //! Whose loop is it? From files and functions, and, where these say nothing, from names of threads; with its own switch.
 
+use super::process::SQ_THREAD;
+
 /// Software that is known to spin, and how it is reported not to.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Runtime {
@@ -56,7 +58,7 @@ const KNOWN: &[Runtime] = &[
     Runtime {
         name: "io_uring (SQPOLL)",
         modules: &[],
-        functions: &["io_sq_thread"],
+        functions: &[SQ_THREAD],
         threads: &["iou-sqp-"],
         knob: "a smaller sq_thread_idle, or no IORING_SETUP_SQPOLL",
     },

@@ -72,7 +72,7 @@ pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
     for gap in gaps.iter().filter(|gap| gap.state.is_none()) {
         let sum = all.entry(gap.cpu).or_default();
         *sum = sum.saturating_add(gap.ns);
-        let is_own = rec.meta.own_pids.contains(&gap.tgid);
+        let is_own = rec.meta.is_own(gap.pid, gap.tgid);
         let snapshots = interrupted(gap).filter(|_| !is_own && gap.let_in != Some(false)).unwrap_or_default();
         let was_switched_in = snapshots.first().is_some_and(|snapshot| SWITCHED_IN.contains(snapshot));
         if let Some(function) =

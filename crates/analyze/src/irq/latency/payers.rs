@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::Task;
-use whyslow_model::{Recording, Subject, SubjectKind};
+use whyslow_model::wait::{Reason, TaskState};
+use whyslow_model::{Hop, Recording, Subject, SubjectKind};
+
+use super::{asked_through, spun_in};
 
 /// How somebody waited for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +37,31 @@ pub(crate) struct Payer {
     pub worst: u64,
 }
 
+impl Payer {
+    /// How it waited, and what it read meanwhile.
+    pub fn hop(&self, rec: &Recording) -> Hop {
+        let cpu = self.cpu;
+        let and =
+            |doing: &str, what: Option<String>| what.map_or_else(String::new, |w| format!(", {doing} {w}"));
+        let (reason, what, state) = match self.wait {
+            Wait::Spun => {
+                let spins = and("spinning in", spun_in(rec, self.pid));
+                let reads = and("reading", asked_through(rec, self.pid, self.tgid));
+                (
+                    Reason::CrossCall,
+                    format!("CPU {cpu} to run {}{spins}{reads}", self.function),
+                    TaskState::Running,
+                )
+            }
+            Wait::Slept => (Reason::Timer, format!("its timer on CPU {cpu}"), TaskState::Sleeping),
+            Wait::Ready => (Reason::Runnable, format!("CPU {cpu}"), TaskState::Runnable),
+        };
+        let (lost, worst) = (Duration::from_nanos(self.ns), Duration::from_nanos(self.worst));
+        let who = format!("{} (pid {})", self.comm, self.pid);
+        Hop::new(reason, who, what, state, lost).times(self.count, worst)
+    }
+}
+
 /// Time of the window in which a task lived; all of it where its row does not tell.
 fn lived(rec: &Recording, task: &Task) -> u64 {
     let window = rec.meta.window_ns;
@@ -48,7 +76,7 @@ impl Payers {
     /// Those who waited for the CPUs and states that are wanted. Whyslow itself does not count.
     pub fn of(rec: &Recording, wanted: impl Fn(u32, Option<u32>) -> bool) -> Self {
         let tables = &rec.tables;
-        let is_one = |pid: u32, tgid: u32| pid != 0 && !rec.meta.own_pids.contains(&tgid);
+        let is_one = |pid: u32, tgid: u32| pid != 0 && !rec.meta.is_own(pid, tgid);
         let calls =
             tables.cross_calls.iter().flatten().filter(|row| is_one(row.pid, row.tgid)).map(|row| Payer {
                 pid: row.pid,

@@ -95,8 +95,7 @@ fn at_least(world: &FairShareModel<'_>, members: &BTreeSet<usize>, idle: Duratio
 
 fn changes(ev: &Evidence<'_>) -> Vec<(u64, i64, u32)> {
     // What the look itself had is room: without it these CPUs would have been free.
-    let own_pids = &ev.recording().meta.own_pids;
-    let own = ev.tasks().unwrap_or_default().iter().filter(|task| own_pids.contains(&task.tgid));
+    let own = ev.tasks().unwrap_or_default().iter().filter(|task| ev.is_own(task.pid, task.tgid));
     let own: BTreeSet<u32> = own.map(|task| task.pid).collect();
     let mut runs: Vec<(u32, u64, u64)> = ev
         .runs()

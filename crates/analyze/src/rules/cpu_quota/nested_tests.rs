@@ -5,9 +5,9 @@ use whyslow_model::table::{CgroupCpu, Span, Tables, Task};
 use whyslow_model::timeline::{State, StateTimes};
 use whyslow_model::{Finding, Kind, Meta, Recording};
 
-use super::super::check;
 use super::*;
-use crate::Evidence;
+use crate::cpu::loss::FairShareModel;
+use crate::cpu::quota::MOST_CLASSES;
 
 const MS: u64 = 1_000_000;
 const PERIOD: u64 = 100;
@@ -205,8 +205,8 @@ fn of_many_quotas_below_one_those_are_looked_at_below_which_most_was_waited() {
     let mut recording = recorded(&groups, &(1..groups.len()).collect::<Vec<_>>(), 0, 0);
     recording.meta.cpus = 4096;
     let ev = Evidence::of(&recording);
-    let (world, least) = (FairShareModel::of_losses(&ev).unwrap(), ev.window().as_nanos() as f64 / 100.0);
-    let (held, all) = held(&world, &Stood::default(), ev.cgroups().unwrap(), least);
+    let world = FairShareModel::of_losses(&ev).unwrap();
+    let HeldBack { held, are_all: all } = HeldBack::of(&ev).unwrap();
     assert!(!all);
     let said = check(&ev).unwrap();
     assert!(said.iter().any(|found| found.kind == whyslow_model::Kind::CannotTell), "the rest is said");

@@ -13,10 +13,11 @@ use whyslow_model::timeline::{Span, State};
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command};
 
-use super::nested::{RAISED, with_others_by};
-use super::{RULE, WORTH_IT, file_of, files};
+use super::{RULE, WORTH_IT};
 use crate::hashing::Table;
+use crate::memory::limit::{RAISED, file_of, files, with_others_by};
 use crate::memory::loss::{Limited, Miss, is_v1, limit_of};
+use crate::memory::stacks::LIMIT_RECLAIM;
 use crate::{Evidence, cpu::spread, names, wait_reasons};
 
 /// Levels of cgroups that are searched.
@@ -33,8 +34,7 @@ fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r S
 /// where no group has a limit.
 pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let stacks = ev.stacks().clone();
-    let reclaims =
-        |span: &Span| wait_reasons::Wait::of(span, &stacks).passes(&["try_to_free_mem_cgroup_pages"]);
+    let reclaims = |span: &Span| wait_reasons::Wait::of(span, &stacks).passes(LIMIT_RECLAIM);
     match ev.spans() {
         Ok(spans) => Ok(waits(ev, spans).next().is_some() || spans.iter().any(reclaims)),
         Err(missing) if ev.cgroups()?.iter().any(|group| limit_of(group).is_some()) => Err(missing),

@@ -5,9 +5,8 @@ use std::time::Duration;
 use whyslow_model::Missing;
 
 use crate::Evidence;
-use crate::cpu::speed::{CpuSpeeds, reasons};
+use crate::cpu::speed::{CpuSpeeds, Group, reasons};
 use crate::net::receive::{Reader, Receiving, State, Symptoms, Why, readers, receiving, symptoms, why};
-use crate::rules::slow_cpu;
 
 /// Fewer queues and packets that ran over in a window are a burst.
 const LEAST_SPILLED: u64 = 5;
@@ -31,7 +30,7 @@ pub(super) struct Case<'r> {
     /// The receive softirq that stopped most often, or that of the reader's CPU.
     pub receiving: Option<Receiving>,
     /// A slow CPU under the reader or that softirq.
-    pub slow: Option<slow_cpu::Group>,
+    pub slow: Option<Group>,
     /// What the senders lost: of queues that ran over the time that their windows were closed, else what they slept for room.
     pub held: Duration,
     /// The CPUs were measured.
@@ -124,7 +123,7 @@ fn slept(ev: &Evidence<'_>, reader: &Reader<'_>) -> Duration {
 }
 
 /// How slow the CPUs are on which a chain ends, and why. The reader's comes first.
-fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<slow_cpu::Group> {
+fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<Group> {
     let measured = |cpu: &u32| speeds.measured.iter().find(|seen| seen.cpu == *cpu).copied();
     let (seen, verdict) =
         below.iter().filter_map(measured).find_map(|seen| Some((seen, speeds.judge(&seen)?)))?;
@@ -135,5 +134,5 @@ fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<slow
         (reasons(ev, other, &judged).key() == why.key()).then_some((*other, judged))
     };
     let cpus = speeds.measured.iter().filter_map(alike).collect();
-    Some(slow_cpu::Group { cpus, why })
+    Some(Group { cpus, why })
 }

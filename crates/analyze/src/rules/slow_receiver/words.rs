@@ -8,7 +8,6 @@ use whyslow_model::{Finding, Hop, command, seconds};
 use super::case::Case;
 use crate::Evidence;
 use crate::net::receive::{Receiving, State};
-use crate::rules::slow_cpu;
 
 /// A softirq that takes less of its CPU, and is never stopped, is no part of the chain.
 const TELLING: f64 = 0.05;
@@ -22,7 +21,7 @@ pub(super) fn title(case: &Case<'_>, is_subject: bool) -> String {
         return format!("{symptoms}; whose queues these are is not known: {why}{not}");
     };
     let end = match (&case.slow, &case.memory) {
-        (Some(slow), _) => slow_cpu::slower(slow),
+        (Some(slow), _) => slow.slower(),
         (None, Some((held, limit))) => {
             format!("all TCP sockets together hold {held} pages of memory, and TCP saves from {limit} on")
         }
@@ -103,7 +102,7 @@ pub(super) fn hops(ev: &Evidence<'_>, case: &Case<'_>, lost: Duration) -> Vec<Ho
         hops.push(Hop::new(
             Reason::SlowCpu,
             on_slow(case),
-            slow_cpu::slow_place(slow),
+            slow.place(),
             TaskState::Running,
             case.lost_by_speed(),
         ));
@@ -151,7 +150,7 @@ pub(super) fn advice(mut found: Finding, case: &Case<'_>) -> Finding {
         "nstat -asz TcpExtPruneCalled TcpExtTCPRcvCollapsed TcpExtTCPToZeroWindowAdv UdpRcvbufErrors",
     );
     match &case.slow {
-        Some(slow) => found = slow_cpu::fixes(found, slow),
+        Some(slow) => found = slow.fixes(found),
         None if case.is_explained() => {
             found = found.advice(
                 "read sooner: less work between two reads, more reading threads or processes, or what the reader waits for",

@@ -10,8 +10,9 @@ use whyslow_model::{Finding, Hop, Kind, Share};
 use super::{RULE, Spinner, processes, spinners};
 use crate::Evidence;
 use crate::cpu::speed::Places;
-use crate::rules::full_thread;
 
+/// The rule whose findings are reported with those of this one.
+pub(super) const FULL_THREAD: &str = "full-thread";
 /// A thread that spins for less of its time is full of something else.
 const MOSTLY: f64 = 0.5;
 /// A thread that was on one CPU for less of its time was on several.
@@ -20,15 +21,14 @@ const ON_ONE_CPU: f64 = 0.5;
 const MOST: usize = 4;
 
 /// Full threads that all spin, and that nobody was seen to wait for, are reported by the finding of their process that spins.
-pub(crate) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
-    let is_reported = |rule: &str, kind: Option<Kind>| {
-        findings.iter().any(|found| found.rule == rule && kind.is_none_or(|kind| found.kind == kind))
-    };
-    if !is_reported(RULE.id, None) || !is_reported(full_thread::RULE.id, Some(Kind::Risk)) {
+pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
+    // It was reported as nobody's loss: a measured one is a finding of its own.
+    let is_full = |found: &Finding| found.rule == FULL_THREAD && found.kind == Kind::Risk;
+    if !findings.iter().any(is_full) {
         return;
     }
     let (Ok(full), Ok(spinners)) =
-        (full_thread::full(ev), processes(ev).and_then(|processes| spinners(ev, processes)))
+        (ev.full_threads(), processes(ev).and_then(|processes| spinners(ev, processes)))
     else {
         return;
     };
@@ -36,7 +36,7 @@ pub(crate) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     for threads in &full.processes {
         let Some(spinner) = spinners.iter().find(|spinner| all_spin(spinner, threads)) else { continue };
         let tgid = spinner.process.tgid.to_string();
-        let Some(reported) = findings.iter().position(|found| is_of(found, full_thread::RULE.id, &tgid))
+        let Some(reported) = findings.iter().position(|found| is_full(found) && found.victim.id == tgid)
         else {
             continue;
         };
@@ -49,11 +49,6 @@ pub(crate) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
             finding.chain.extend(hops);
         }
     }
-}
-
-/// It was reported as nobody's loss: a measured one is a finding of its own.
-fn is_of(found: &Finding, rule: &str, tgid: &str) -> bool {
-    found.rule == rule && found.kind == Kind::Risk && found.victim.id == tgid
 }
 
 fn share(spinner: &Spinner<'_>, pid: u32) -> f64 {

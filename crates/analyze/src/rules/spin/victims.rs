@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Hop, Subject};
 
-use super::super::cpu_quota;
 use super::{COST_OF_WAKING, Spinner};
 use crate::Evidence;
 use crate::cpu::loss::{FairShareModel, Lift, Loss};
+use crate::cpu::quota;
 use crate::names;
 
 /// Less than this share of one task's window is not worth a cause.
@@ -21,15 +21,14 @@ pub(super) fn of(
     ev: &Evidence<'_>,
     world: &FairShareModel<'_>,
 ) -> Option<(Subject, Loss)> {
-    let own = &ev.recording().meta.own_pids;
     let mut lift = Lift::default();
     let mut others = BTreeSet::new();
     let shares: BTreeMap<u32, f64> =
         spinner.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
-    let stood = cpu_quota::stood(ev);
+    let stood = ev.stood_for_quotas();
     for (at, task) in world.tasks().iter().enumerate() {
-        if task.tgid != spinner.process.tgid && !own.contains(&task.tgid) && !task.kthread {
-            if !cpu_quota::holds(ev, &stood, task) {
+        if task.tgid != spinner.process.tgid && !ev.is_own(task.pid, task.tgid) && !task.kthread {
+            if !quota::holds(ev, stood, task) {
                 others.insert(at);
             }
         } else if let Some(share) = shares.get(&task.pid) {

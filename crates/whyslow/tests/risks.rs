@@ -1,0 +1,282 @@
+//! What is no loss yet, on the live kernel: each rule that tells of a risk alone meets one that was made for it.
+//!
+//! All is drawn; what came about is reported by the kernel's own counts, read by the test; each has its healthy twin.
+//! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/risks`.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use whyslow_faults::cgroup::{Controller, Group};
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Outcome, Trouble};
+use whyslow_faults::spec::{Network, Work};
+use whyslow_faults::{Draw, Fence, Victim, bars};
+
+#[path = "risks/bpf.rs"]
+mod bpf;
+#[path = "risks/judge.rs"]
+mod judge;
+#[path = "risks/stand_ins.rs"]
+mod stand_ins;
+
+use judge::Made;
+
+whyslow_faults::may_become_victim!();
+
+/// Nothing yet.
+const MADE: Made = Made {
+    rule: "",
+    healthy: false,
+    subject: String::new(),
+    may: &[],
+    says: Vec::new(),
+    cpu: None,
+    sight: None,
+};
+
+fn kept_in() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("risks")
+}
+
+fn look(label: &str) -> Result<Look, Trouble> {
+    fs::create_dir_all(kept_in())?;
+    let length = format!("{}s", bars::WINDOW_S);
+    let kept = kept_in().join(format!("{label}.json"));
+    let whyslow = env!("CARGO_BIN_EXE_whyslow").as_ref();
+    Look::now(whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
+}
+
+/// A cell that is made until it came about.
+fn run(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<(Made, Look), Trouble>) {
+    rounds::run(
+        &cell,
+        |_| true,
+        &kept_in(),
+        |draw| {
+            rounds::until_judged(&cell, |attempt| {
+                let fence = Fence::enter()?;
+                let group = fence.group("witness")?;
+                let work = Work::Paced { burst_us: 1000, every_us: 10_000 };
+                let witness = Victim::spawn(fence.spec(&group, "witness", 1, work))?;
+                witness.go();
+                let before = group.cpu_used()?;
+                let (mut made, look) = make(draw, &fence, &format!("{cell}-{}-{attempt}", draw.seed()))?;
+                made.sight = Some(look.sight(&group, before)?);
+                fence.check_time()?;
+                Ok(made.judge(&look))
+            })
+        },
+    );
+}
+
+/// A fault and its twin: the same, but for what makes it one.
+fn pair(cell: &str, make: impl Fn(&mut Draw, &Fence, &str, bool) -> Result<(Made, Look), Trouble>) {
+    run(cell, |draw, fence, label| make(draw, fence, label, false));
+    run(&format!("{cell}-twin"), |draw, fence, label| make(draw, fence, label, true));
+}
+
+/// A number in a file of a cgroup.
+fn number(group: &Group, controller: Controller, file: &str, name: &str) -> Result<u64, Trouble> {
+    let text = group.read(controller, file)?;
+    let of = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+    Ok(text.lines().find_map(of).ok_or_else(|| format!("{file} has no number {name:?}: {text}"))?)
+}
+
+#[test]
+fn root_a_cgroup_with_hardly_room_for_a_task_is_a_risk() {
+    pair("pid-limit", |draw, fence, label, healthy| {
+        let (sleepers, comm) = (draw.between(60, 150), format!("few-{}", draw.word(5)));
+        let group = fence.group(&draw.word(6))?;
+        let work = Work::Few { tasks: sleepers, idle_us: draw.between(50, 400) * 1000 };
+        let victim = Victim::spawn(fence.spec(&group, &comm, 1, work))?;
+        victim.go();
+        std::thread::sleep(bars::SETTLE);
+        let now = number(&group, Controller::Pids, "pids.current", "")?;
+        let limit = if healthy { now * 2 } else { now + draw.between(0, now / 12) };
+        group.set_pids_limit(limit)?;
+        let look = look(label)?;
+        let says = vec![group.path().to_owned(), format!("{now} tasks of at most {limit}")];
+        drop(victim);
+        Ok((Made { rule: "pid-limit", healthy, subject: group.path().to_owned(), says, ..MADE }, look))
+    });
+}
+
+/// A program with a name of its own, in a group, that ends with us.
+fn program(fence: &Fence, group: &Group, name: &str, script: &str) -> Result<Child, Trouble> {
+    let path = fence.dir().join(name);
+    fs::copy("/bin/sh", &path)?;
+    let procs: Vec<_> = group.procs_files();
+    let join: String = procs.iter().map(|file| format!("echo $$ > {}; ", file.display())).collect();
+    let mut command = Command::new(&path);
+    command.arg("-c").arg(format!("{join}{script}"));
+    // SAFETY: the child makes one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        });
+    }
+    Ok(command.spawn()?)
+}
+
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn root_processes_that_the_kernel_kills_for_their_memory_are_a_risk() {
+    pair("oom-kill", |draw, fence, label, healthy| {
+        let (name, mib) = (format!("oom-{}", draw.word(6)), draw.between(24, 48));
+        let group = fence.group(&draw.word(6))?;
+        group.set_memory_limit(Some(mib << 20))?;
+        let wants = if healthy { mib / 4 } else { mib * 3 };
+        // A string of so many bytes, in a child with the name of the program, again and again.
+        let script = format!(
+            "while :; do (x=$(head -c {} /dev/zero | tr '\\0' x); :); sleep 0.{}; done",
+            wants << 20,
+            draw.between(1, 3)
+        );
+        let program = Ends(program(fence, &group, &name, &script)?);
+        std::thread::sleep(bars::SETTLE);
+        let before = number(&group, Controller::Memory, "memory.oom_control", "oom_kill ")?;
+        let look = look(label)?;
+        let kills = number(&group, Controller::Memory, "memory.oom_control", "oom_kill ")? - before;
+        drop(program);
+        println!("{kills} kills while it looked");
+        if !healthy && kills == 0 {
+            return Err(format!("nobody was killed: a string of {wants} MiB below {mib} MiB").into());
+        }
+        let says = vec![group.path().to_owned(), "the kernel killed".to_owned()];
+        Ok((
+            Made {
+                rule: "oom-kill",
+                may: &["memory-limit"],
+                healthy,
+                subject: group.path().to_owned(),
+                says,
+                ..MADE
+            },
+            look,
+        ))
+    });
+}
+
+/// CPU time of a process in the kernel, in ticks of 10 ms: the 15th field of its stat.
+fn system_time(pid: u32) -> Result<Duration, Trouble> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let ticks: u64 = fields.clone().nth(12).ok_or("a torn stat")?.parse()?;
+    Ok(Duration::from_millis(ticks * 10))
+}
+
+#[test]
+fn root_who_reads_statistics_files_all_day_is_a_risk() {
+    pair("monitoring-agent", |draw, fence, label, healthy| {
+        let comm = format!("agent-{}", draw.word(5));
+        let statistics = draw.pick(&["/proc/vmstat", "/proc/interrupts", "/proc/stat", "/proc/softirqs"]);
+        let plain = fence.dir().join("plain");
+        fs::write(&plain, vec![7; 4096])?;
+        let file = if healthy { plain } else { PathBuf::from(statistics) };
+        let group = fence.group(&draw.word(6))?;
+        let work = Work::Read { file, rest_us: draw.between(5, 30) };
+        let victim = Victim::spawn(fence.spec(&group, &comm, draw.between(4, 6), work))?;
+        victim.go();
+        std::thread::sleep(bars::SETTLE);
+        let (before, began) = (system_time(victim.pid())?, std::time::Instant::now());
+        let look = look(label)?;
+        let used = (system_time(victim.pid())? - before).as_secs_f64() / began.elapsed().as_secs_f64();
+        println!("{statistics}: {used:.2} of a CPU in the kernel");
+        let says = vec![comm.clone(), format!("pid {}", victim.pid())];
+        let cpu = Some(used * bars::WINDOW_S as f64);
+        Ok((Made { rule: "monitoring-agent", healthy, subject: comm, says, cpu, ..MADE }, look))
+    });
+}
+
+#[test]
+fn root_a_connection_that_loses_segments_is_a_risk() {
+    pair("retransmits", |draw, fence, label, healthy| {
+        let per_mille = if healthy { 0 } else { draw.between(40, 150) as u32 };
+        let (bytes, every_us) = (draw.between(200, 1400), draw.between(200, 600));
+        let work = Work::Lossy { port: draw.between(20_000, 40_000) as u16, per_mille, bytes, every_us };
+        let group = fence.group(&draw.word(6))?;
+        let mut spec = fence.spec(&group, &format!("lossy-{}", draw.word(5)), 1, work);
+        spec.network = Network::Own;
+        let victim = Victim::spawn(spec)?;
+        victim.go();
+        std::thread::sleep(bars::SETTLE);
+        let place = fs::read_link(format!("/proc/{}/ns/net", victim.pid()))?;
+        let inode = place.to_string_lossy().trim_matches(|c: char| !c.is_ascii_digit()).to_owned();
+        let before = retransmitted(victim.pid())?;
+        let look = look(label)?;
+        let again = retransmitted(victim.pid())? - before;
+        println!("{per_mille} of 1000 segments lost: {again} were retransmitted while it looked");
+        if !healthy && again < 20 {
+            return Err(format!("only {again} segments were retransmitted").into());
+        }
+        let says = vec![inode.clone(), "TCP segments were retransmitted".to_owned()];
+        Ok((Made { rule: "retransmits", healthy, subject: inode, says, ..MADE }, look))
+    });
+}
+
+/// Segments that its network namespace retransmitted until now: `RetransSegs`, the 12th number of "Tcp:".
+fn retransmitted(pid: u32) -> Result<u64, Trouble> {
+    let text = fs::read_to_string(format!("/proc/{pid}/net/snmp"))?;
+    let line = text.lines().filter(|line| line.starts_with("Tcp: ")).nth(1).ok_or("no second line of Tcp")?;
+    Ok(line.split(' ').nth(12).ok_or("a short line of Tcp")?.parse()?)
+}
+
+#[test]
+fn root_who_keeps_the_statistics_of_bpf_programs_on_is_a_risk() {
+    pair("bpf-statistics", |draw, _, label, healthy| {
+        // A program of somebody else, which pays for being counted.
+        let pace = Duration::from_micros(draw.between(500, 2000));
+        let _traffic = bpf::Filtered::begin(pace)?;
+        let held = (!healthy).then(bpf::statistics);
+        let held = held.transpose()?;
+        let look = look(label)?;
+        drop(held);
+        let subject = "BPF run time statistics".to_owned();
+        let says = vec![subject.clone()];
+        Ok((Made { rule: "leftover-debugging", healthy, subject, says, ..MADE }, look))
+    });
+}
+
+/// The shortest time that an idle state which sleeps takes to leave, in us.
+fn quickest_us() -> Option<u64> {
+    let states = fs::read_dir("/sys/devices/system/cpu/cpu0/cpuidle").ok()?;
+    let number =
+        |path: &Path, file: &str| fs::read_to_string(path.join(file)).ok()?.trim().parse::<u64>().ok();
+    let paths = states.flatten().map(|state| state.path());
+    let polls = |path: &PathBuf| {
+        fs::read_to_string(path.join("name")).is_ok_and(|name| name.trim() == "POLL")
+            || number(path, "latency") == Some(0)
+    };
+    paths.filter(|path| !polls(path)).filter_map(|path| number(&path, "latency")).min()
+}
+
+#[test]
+fn root_who_keeps_all_cpus_from_sleeping_is_a_risk() {
+    let Some(quickest) = quickest_us() else {
+        let why = || Ok(Outcome::NotRun("this kernel has no idle states".to_owned()));
+        return rounds::run(&"idle-policy", |_| true, &kept_in(), |_| why());
+    };
+    pair("idle-policy", |draw, _, label, healthy| {
+        let wish = if healthy { quickest + draw.between(1, 1000) } else { draw.between(0, quickest - 1) };
+        let mut file = fs::OpenOptions::new().write(true).open("/dev/cpu_dma_latency")?;
+        file.write_all(&i32::try_from(wish)?.to_ne_bytes())?;
+        let look = look(label)?;
+        drop(file);
+        let subject = format!("({})", std::process::id());
+        let says = vec![subject.clone(), format!("at {wish} us")];
+        Ok((Made { rule: "idle-policy", healthy, subject, says, ..MADE }, look))
+    });
+}

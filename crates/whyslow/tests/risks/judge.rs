@@ -1,0 +1,82 @@
+//! What must be said of a risk that was made, and what must not be said of its twin.
+
+use serde_json::Value;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Verdict;
+use whyslow_faults::said::{self, Sight, Verb};
+
+/// The CPU time of a risk, against all that the kernel counts: opening, closing and sleeping is in that count, too, and samples
+/// are 5 ms apart, ticks 10 ms.
+const CPU: std::ops::Range<f64> = 0.3..1.3;
+/// Who used less of a CPU than this is no fault yet (the rule's own threshold is 5 %).
+const LEAST_CPU_S: f64 = 0.3;
+
+/// What was made.
+pub struct Made {
+    pub rule: &'static str,
+    pub healthy: bool,
+    /// Whom a finding about it names.
+    pub subject: String,
+    /// Rules whose causes may name it, too: what makes the risk costs it time.
+    pub may: &'static [&'static str],
+    /// What it must say.
+    pub says: Vec<String>,
+    /// CPU seconds that it is about, by the kernel.
+    pub cpu: Option<f64>,
+    /// Somebody else who used some CPU in its window: who did not look does not know.
+    pub sight: Option<Sight>,
+}
+
+impl Made {
+    pub fn judge(&self, look: &Look) -> Verdict {
+        let kept = format!("(all of it: {})", look.kept.display());
+        let sound = look.is_sound(Verb::Exam).and_then(|()| said::could_tell(&look.document, &[self.rule]));
+        let sound =
+            sound.and_then(|()| self.sight.as_ref().map_or(Ok(()), |sight| sight.is_in(&look.document)));
+        if let Err(why) = sound {
+            return Verdict::Wrong(format!("{why} {kept}"));
+        }
+        let found = look.document["findings"].as_array().map_or(&[][..], Vec::as_slice);
+        let names = |finding: &&Value| finding.to_string().contains(&self.subject);
+        // What the subject lost itself, to others or to a slow CPU, is another matter.
+        let accuses = |finding: &&Value| {
+            let is_its_doing =
+                finding["rule"] == self.rule || finding["culprit"].to_string().contains(&self.subject);
+            let is_due = !self.healthy && self.may.iter().any(|rule| finding["rule"] == *rule);
+            finding["kind"] == "cause" && is_its_doing && !is_due
+        };
+        if let Some(cause) = found.iter().filter(names).find(accuses) {
+            return Verdict::Wrong(format!("a risk is told as a loss: {cause} {kept}"));
+        }
+        let mine = found.iter().filter(names).find(|finding| finding["rule"] == self.rule);
+        match (mine, self.healthy) {
+            (Some(risk), true) => Verdict::Wrong(format!("the healthy twin is accused: {risk} {kept}")),
+            (None, true) => Verdict::Passed,
+            (None, false) => self.silent(&kept),
+            (Some(risk), false) => self.told(risk, &kept),
+        }
+    }
+
+    fn silent(&self, kept: &str) -> Verdict {
+        match self.cpu {
+            Some(cpu) if cpu < LEAST_CPU_S => {
+                Verdict::Again(format!("it used {cpu:.2} s of CPU only {kept}"))
+            }
+            _ => Verdict::Wrong(format!("{} says nothing of {} {kept}", self.rule, self.subject)),
+        }
+    }
+
+    fn told(&self, risk: &Value, kept: &str) -> Verdict {
+        let text = risk.to_string();
+        if let Some(absent) = self.says.iter().find(|words| !text.contains(words.as_str())) {
+            return Verdict::Wrong(format!("{absent:?} is not in {text} {kept}"));
+        }
+        let ratio = self.cpu.map(|cpu| risk["cpu_s"].as_f64().unwrap_or(0.0) / cpu.max(1e-6));
+        match ratio {
+            Some(ratio) if !CPU.contains(&ratio) => {
+                Verdict::Wrong(format!("told/true CPU time is {ratio:.2}: {text} {kept}"))
+            }
+            _ => Verdict::Passed,
+        }
+    }
+}
