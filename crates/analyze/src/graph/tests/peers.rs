@@ -137,3 +137,31 @@ fn a_loop_that_answers_when_its_timer_ends_slept() {
     let rec = host(vec![client, runs(1, 30, 60), wait(2, 0, 29, EPOLL), runs(2, 29, 31), next]);
     assert_eq!(words(&way(&rec, 1, 30)), [(1, "data from 127.0.0.1:80"), (2, "its own timeout (epoll)")]);
 }
+
+/// The client (1) looks at its watch while a loop (2) is asked by others (4), and waits for what it had asked for (3).
+#[test]
+fn behind_a_loop_all_looks_are_for_its_answer() {
+    let looks = |at: u64| wait(1, at, at + 10, POLL);
+    let last = sent(wait(1, 40, 50, POLL), 2, "127.0.0.1:80", CLIENT);
+    let client = vec![looks(0), looks(10), looks(20), looks(30), last];
+    let asked = |at| sent(wait(2, at, at + 10, EPOLL), 4, "127.0.0.1:50000", "127.0.0.1:80");
+    let answered = sent(wait(2, 40, 49, EPOLL), 3, "127.0.0.1:5432", "127.0.0.1:45000");
+    let loops = vec![asked(0), asked(10), asked(20), asked(30), answered, runs(2, 49, 60)];
+    let others = vec![wait(3, 0, 48, NANOSLEEP), runs(3, 48, 60), wait(4, 0, 60, NANOSLEEP)];
+    let rec = host([client, loops, others].concat());
+    let way = way(&rec, 1, 50);
+    assert_eq!(way.last().map(|(pid, word)| (*pid, word.as_str())), Some((3, "its own sleep")), "{way:?}");
+}
+
+/// The answer (3) came while the loop (2) was awake: it had asked for it.
+#[test]
+fn whom_a_loop_has_asked_it_waits_for() {
+    let first = sent(wait(1, 0, 50, POLL), 2, "127.0.0.1:80", CLIENT);
+    let asked = |at, to| sent(wait(2, at, to, EPOLL), 4, "127.0.0.1:50000", "127.0.0.1:80");
+    let service = sent(wait(3, 0, 1, EPOLL), 2, "127.0.0.1:45000", "127.0.0.1:5432");
+    let loops = vec![runs(2, 0, 2), asked(2, 20), asked(20, 45), runs(2, 45, 60)];
+    let others = vec![service, wait(3, 1, 48, NANOSLEEP), runs(3, 48, 60), wait(4, 0, 60, NANOSLEEP)];
+    let rec = host([vec![first], loops, others].concat());
+    let way = way(&rec, 1, 50);
+    assert_eq!(way.last().map(|(pid, word)| (*pid, word.as_str())), Some((3, "its own sleep")), "{way:?}");
+}
