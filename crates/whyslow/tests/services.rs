@@ -115,7 +115,15 @@ fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
     let (document, clock) = run(perl(&fence, &draw.word(6), CLIENT, &args));
     let [front, back, others] = drawn.names.clone();
     let (waited_s, acted_s) = (after(&clock, "waited"), after(&clock, "acted"));
-    let expected = Expected { front, back, others, waited_s, acted_s, is_locked: drawn.act == "lock" };
+    let expected = Expected {
+        front,
+        back,
+        others,
+        waited_s,
+        acted_s,
+        is_locked: drawn.act == "lock",
+        has_others: drawn.clients > 0,
+    };
     let what =
         format!("{} for {} ms, {} others, {way}, seed {}", drawn.act, drawn.ms, drawn.clients, draw.seed());
     rounds::say(&format!("services: {what}"));

@@ -4,6 +4,8 @@ use serde_json::Value;
 
 /// A share may differ from the programs' own clocks by so much of the wall time.
 const POINTS: f64 = 0.10;
+/// What of the time behind a loop that serves others is told at least.
+const PART: f64 = 0.4;
 
 /// What the programs say.
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub struct Expected {
     pub acted_s: f64,
     /// What it asks waits for a lock.
     pub is_locked: bool,
+    /// The loop serves others meanwhile.
+    pub has_others: bool,
 }
 
 /// Polls without an answer.
@@ -64,9 +68,12 @@ pub fn of_client(document: &Value, expected: &Expected) -> Result<(), String> {
     let at_most =
         |what: &str, said: f64, clock: f64| near(what, said.max(clock.min(said + own)), clock, wall);
     at_most("the loop", time_of(parts, &expected.front), expected.waited_s)?;
-    at_most("what it asked", time_of(parts, &expected.back), expected.acted_s)?;
+    // An answer that comes while the loop is awake ends no wait: among requests of others not all of its waits can be told.
+    let (back, clock) = (time_of(parts, &expected.back), expected.acted_s);
+    let part = if expected.has_others { PART } else { 1.0 };
+    at_most("what it asked", back.max(back.min(clock) / part).min(back.max(clock)), clock)?;
     near("others", time_of(parts, &expected.others), 0.0, wall)?;
-    let least = expected.acted_s / 2.0;
+    let least = expected.acted_s * PART / 2.0;
     match expected.is_locked && time_of(parts, "holder") < least {
         true => Err(format!("the holder of the lock has {:.3} s", time_of(parts, "holder"))),
         false => Ok(()),
@@ -80,10 +87,11 @@ pub fn of_idle(document: &Value, others: &str) -> Result<(), String> {
     if idle < 0.5 * wall {
         return Err(format!("{idle:.3} s of {wall:.3} without work"));
     }
-    match document["chains"].to_string().contains(others) {
-        true => Err("a client is told as whom the loop waited for".to_owned()),
-        false => Ok(()),
-    }
+    // It may have had the CPU, or a row may have come without its end.
+    let chains = document["chains"].as_array().into_iter().flatten();
+    let of_others = chains.filter(|chain| chain["hops"].to_string().contains(others));
+    let told: f64 = of_others.filter_map(|chain| chain["time_s"].as_f64()).sum();
+    near("a client for whom the loop waits", told, 0.0, wall)
 }
 
 /// The address stands there, for all of the time.
@@ -113,7 +121,7 @@ mod tests {
 
     fn expected(is_locked: bool) -> Expected {
         let [front, back, others] = ["loop", "back", "fast"].map(str::to_owned);
-        Expected { front, back, others, waited_s: 0.9, acted_s: 0.85, is_locked }
+        Expected { front, back, others, waited_s: 0.9, acted_s: 0.85, is_locked, has_others: false }
     }
 
     #[test]
@@ -133,7 +141,7 @@ mod tests {
     fn an_idle_loop_has_no_work_and_no_culprit() {
         let mut idle = document(json!([{"reason": "handed", "time_s": 0.9}]));
         assert_eq!(of_idle(&idle, "fast"), Ok(()));
-        idle["chains"] = json!([{"hops": [{"who": "fast"}]}]);
+        idle["chains"] = json!([{"time_s": 0.8, "hops": [{"who": "fast"}]}]);
         assert!(of_idle(&idle, "fast").is_err() && of_idle(&document(json!([])), "fast").is_err());
     }
 
