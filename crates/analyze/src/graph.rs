@@ -16,6 +16,7 @@ mod holders;
 mod ipi_waits;
 mod kernel_wait;
 mod leaves;
+mod loops;
 mod mismatch;
 mod names;
 mod node;

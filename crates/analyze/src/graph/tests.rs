@@ -7,6 +7,7 @@ mod garbage;
 mod host;
 mod ipi_waits;
 mod patience;
+mod peers;
 mod simulator;
 mod speed;
 mod truth;

@@ -70,6 +70,10 @@ impl Probes<'_> {
             let reason = format!("for {ms} ms of the window a CPU had too many switches to ask at each");
             missing.push(Missing::skipped("who woke whom", reason).into());
         }
+        if !seen.tells_ready {
+            let what = "who sent what ended a wait for several sockets (poll, epoll)".to_owned();
+            missing.push(Missing::NotInKernel { what, needs: "Linux 6.3".to_owned() }.into());
+        }
         missing.extend(seen.rows.missing().into_iter().map(MissingNote::from));
         traced.sched = Some(seen);
         note_lost(&mut traced.lost, sched::WHAT, lost);
