@@ -290,6 +290,10 @@ pub struct Span {
     /// The kernel lock that it waited for.
     #[serde(skip_serializing_if = "is_default")]
     pub lock: Option<LockWait>,
+    /// Who held the lock of user space that it waited for: the thread by a mutex's own word when the wait began, the process by
+    /// the kernel's list of locks on the file when the wait was over; 0: not known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub holder: u32,
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,

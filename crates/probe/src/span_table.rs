@@ -12,6 +12,9 @@ use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
 use crate::symbols::KernelNames;
 
+/// futex(2) on x86-64.
+const FUTEX: u32 = 202;
+
 /// Timelines, the stacks they point to, and who had which CPU.
 #[derive(Default)]
 pub struct Timelines {
@@ -48,6 +51,7 @@ pub fn timelines(seen: &mut Raw, window: Window, kernel: &mut KernelNames) -> Ti
     let reported = rows.spans.iter().chain(&open);
     let mut spans: Vec<Span> = reported.map(|row| span(row, rows, window, kernel, &mut used)).collect();
     name_wakers(&mut spans);
+    forget_strangers(&mut spans);
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
     let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
     let runs = rows.runs.iter().map(|reported| run(reported.cpu, reported.pid, reported.from, reported.to));
@@ -74,6 +78,23 @@ fn name_wakers(spans: &mut [Span]) {
     for waker in spans.iter_mut().filter_map(|span| span.waker.as_mut()).filter(|waker| waker.tgid == 0) {
         if let Some((tgid, comm)) = known.get(&waker.pid) {
             (waker.tgid, waker.comm) = (*tgid, comm.clone());
+        }
+    }
+}
+
+/// Where a lock has no owner beside its word there is something else of the program: none of our business. A mutex is held by a
+/// thread of its own process, a file lock by a process.
+fn forget_strangers(spans: &mut [Span]) {
+    let known: HashMap<u32, u32> = spans.iter().map(|span| (span.pid, span.tgid)).collect();
+    for span in spans.iter_mut().filter(|span| span.holder != 0) {
+        let process = known.get(&span.holder);
+        let is_ours = if span.syscall == Some(FUTEX) {
+            process == Some(&span.tgid) && span.holder != span.pid
+        } else {
+            process == Some(&span.holder) && span.holder != span.tgid
+        };
+        if !is_ours {
+            span.holder = 0;
         }
     }
 }
@@ -137,6 +158,7 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
             .map(|ends| Polled { peer: ends.peer, connecting: reported.connecting != 0 }),
         device: (reported.device != 0).then(|| device(reported.device)),
         lock: lock(reported, window),
+        holder: reported.holder,
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
     }
 }

@@ -133,10 +133,11 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
     let disk = matches!(span.state, State::Io | State::Blocked);
     // Kernel threads wait in D state for work, too: one in a function that is not known has lost nothing that is known.
     let is_kernels = || graph.tasks.get(&span.pid).is_some_and(|task| task.kthread);
-    // A timed wait for a lock of a program that a timer ended: nobody let anything go, so nobody is known to have held it.
+    // A timed wait for a lock of a program that a timer ended: nobody let anything go; only the
+    // lock itself may say who held it.
     let let_go = || span.waker.as_ref().is_some_and(|waker| waker.context == Context::Task);
     match graph.kind(row).class {
-        Class::Held => span.lock.is_some() || disk || let_go(),
+        Class::Held => span.lock.is_some() || span.holder != 0 || disk || let_go(),
         Class::Limit => true,
         Class::Needed | Class::Device => disk,
         Class::Unknown => disk && !is_kernels(),
@@ -283,7 +284,7 @@ impl Fold {
 fn reported(notes: u8) -> Vec<Note> {
     let mut all: Vec<Note> =
         note::ALL.iter().filter(|(bit, _)| notes & bit != 0).map(|(_, note)| *note).collect();
-    if notes & note::CYCLE != 0 && notes & note::OPEN != 0 {
+    if notes & note::CYCLE != 0 && notes & (note::OPEN | note::TIMED) != 0 {
         all.insert(0, Note::Deadlock);
     }
     all

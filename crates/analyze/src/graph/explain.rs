@@ -166,7 +166,13 @@ impl Graph<'_> {
         node.worst = span.woken_ns.min(self.window).saturating_sub(span.at_ns).max(node.ns);
         node.notes = if span.open { note::OPEN } else { 0 };
         if !follow {
-            return Some(node);
+            // Too short to be followed one by one, and known by what they are for, like those that no row tells of.
+            let is_many = self.fuel.get() > 0 && !is_leaf(walk, span, kind);
+            return Some(if is_many {
+                Node { count: 1, worst: node.worst, ..self.short_like(who, row, node.ns) }
+            } else {
+                node
+            });
         }
         let (parts, notes) = self.behind(walk, row, piece.from, piece.to);
         node.notes |= notes;
@@ -199,7 +205,10 @@ impl Graph<'_> {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
             _ => match other {
                 Other::AtLast(pid) | Other::Later(pid) => self.follow(walk, pid, from, to, None),
-                Other::Own | Other::Nobody => self.by_waker(walk, span, kind.class, from, to),
+                Other::Own | Other::Nobody => self
+                    .by_children(walk, span, kind, from, to)
+                    .or_else(|| self.by_owner(walk, span, kind, from, to))
+                    .unwrap_or_else(|| self.by_waker(walk, span, kind.class, from, to)),
             },
         };
         walk.whole = None;
@@ -225,6 +234,8 @@ impl Graph<'_> {
         let by_sums = span.waker.as_ref().filter(|waker| self.is_reported_by_sums(waker, from, to));
         match (by_sums, task_behind(span)) {
             (Some(waker), _) => (self.by_sums(waker.pid, &waker.comm, to.saturating_sub(from)), 0),
+            // Who waits for work, and is killed, has waited in vain.
+            (None, Some(task)) if class == Class::Handed && self.kills(task) => (Rc::new([]), 0),
             (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
             (None, None) => self.by_event(span, class, to.saturating_sub(from)),
         }
@@ -238,6 +249,8 @@ impl Graph<'_> {
             // A wait that has a name needs no better one.
             Some(Waker { context: Context::Softirq | Context::Hardirq | Context::Nmi, stack, .. }) => {
                 match (self.event(*stack, ns), class) {
+                    // An alarm of its own: what it waited for in vain says more.
+                    (Some(event), Class::Handed) if event.key.reason == Reason::Timer => (Rc::new([]), 0),
                     (Some(event), _) => leaf(event, 0),
                     (None, Class::Handed) => (Rc::new([]), 0),
                     (None, _) => leaf(self.unexplained(nobody, Thing::AnInterrupt, ns), 0),

@@ -8,6 +8,7 @@ use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 use whyslow_model::wait::{Detail, Reason};
 
+use super::children::Kin;
 use super::did::Did;
 use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
@@ -61,6 +62,7 @@ pub(super) struct Graph<'r> {
     pub window: u64,
     pub lines: Table<u32, Line>,
     pub tasks: Table<u32, &'r Task>,
+    pub kin: Kin,
     pub groups: Table<u64, &'r Cgroup>,
     pub names: Names,
     pub details: Details,
@@ -112,6 +114,7 @@ impl<'r> Graph<'r> {
     ) -> Option<Self> {
         let tables = &rec.tables;
         let spans = tables.spans.as_deref()?;
+        let all_tasks = tables.tasks.as_deref().unwrap_or_default();
         let window = rec.meta.window_ns.min(longest_window(rec));
         let tasks: Table<u32, &Task> = tables.tasks.iter().flatten().map(|t| (t.pid, t)).collect();
         let mut comms: Table<u32, &str> = tables.holds.iter().flatten().map(|h| (h.pid, &*h.comm)).collect();
@@ -126,8 +129,9 @@ impl<'r> Graph<'r> {
             spans,
             stacks,
             window,
-            ended: Ended::of(tables.tasks.as_deref().unwrap_or_default(), &lines),
+            ended: Ended::of(all_tasks, &lines),
             lines,
+            kin: Kin::of(all_tasks, &tasks),
             tasks,
             groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,

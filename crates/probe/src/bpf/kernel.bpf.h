@@ -361,6 +361,7 @@ struct super_block {
 
 struct inode {
 	struct super_block *i_sb;
+	struct file_lock_context *i_flctx;
 	unsigned long i_ino;
 	unsigned short i_mode;
 	unsigned int i_rdev;
@@ -1137,6 +1138,32 @@ static __always_inline __u32 held_ticks(const struct sock *sk, __u32 now)
 		held += now - BPF_CORE_READ(tcp, chrono_start);
 	return held;
 }
+
+/* ---- locks of user space (user_lock) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct file_lock_context {
+	struct list_head flc_flock;
+	struct list_head flc_posix;
+};
+
+struct file_lock_core {
+	struct list_head flc_list;
+	struct list_head flc_blocked_requests;
+	struct list_head flc_blocked_member;
+	int flc_pid;
+};
+
+/* v6.9, a69ce85ec9af ("filelock: split common fields into struct file_lock_core") */
+struct file_lock___before_6_9 {
+	struct list_head fl_list;
+	struct list_head fl_blocked_requests;
+	struct list_head fl_blocked_member;
+	unsigned int fl_pid;
+};
+
+#pragma clang attribute pop
 
 /* ---- time ---- */
 

@@ -9,6 +9,7 @@
 #include "shared.bpf.h"
 #include "peers.bpf.h"
 #include "polls.bpf.h"
+#include "user_lock.bpf.h"
 
 #define FRAMES 28
 #define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
@@ -62,7 +63,7 @@ struct sched_span {
 	__u64 unsampled;
 	__u64 peak;
 	__s32 depth; /* bytes; 0: no stack was taken */
-	__u32 unused;
+	__u32 holder; /* of the lock of user space that it waited for; 0: not known */
 	char comm[16];
 	char file[32];
 };
@@ -329,6 +330,8 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	inode = file ? BPF_CORE_READ(file, f_inode) : 0;
 	if (!inode)
 		return;
+	if (nr == NR_FLOCK || (nr == NR_FCNTL && (span->args[1] == F_SETLKW || span->args[1] == F_OFD_SETLKW)))
+		span->holder = file_lock_holder((__u64)inode, nr == NR_FLOCK, t->tgid);
 	span->mode = BPF_CORE_READ(inode, i_mode);
 	span->ino = BPF_CORE_READ(inode, i_ino);
 	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
@@ -409,6 +412,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	span->work = work_of(t);
 	if (state == IO || state == BLOCKED)
 		span->device = device_of(s->pid);
+	span->holder = s->holder;
 	note_call(span, t);
 	if (!woken || s->context == WAKE_HARDIRQ)
 		note_polled(span, t);

@@ -667,6 +667,7 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		s->delay = t->sched_info.run_delay;
 		s->reported = 0;
 		s->context = WAKE_UNKNOWN;
+		s->holder = s->state == ASLEEP ? mutex_owner(t) : 0;
 	}
 	s->since = now;
 	if (task_state(t) & TASK_DEAD)

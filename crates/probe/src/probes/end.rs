@@ -12,7 +12,7 @@ impl Probes<'_> {
     /// The window ends: everything stops at about the same time.
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let (start, code) = (std::mem::take(&mut self.start), std::mem::take(&mut self.code));
-        let mut traced = Traced { start, code, ..Traced::default() };
+        let mut traced = Traced { start, code, followed: self.followed.clone(), ..Traced::default() };
         // What follows takes its time: a call that was counted meanwhile would be longer than the window.
         self.tell(missing, |probe| probe.stop(window));
         // Counts of programs that are gone are not known.
