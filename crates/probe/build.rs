@@ -1,6 +1,9 @@
 //! Compiles every `src/bpf/<name>.bpf.c` into `$OUT_DIR/<name>.skel.rs`, notes in `$OUT_DIR/types.rs`
 //! what types they know, and in `$OUT_DIR/constants.rs` the numbers that the two halves share.
 
+#[path = "build/constants.rs"]
+mod constants;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +18,7 @@ fn main() {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     let clang = clang();
     println!("cargo:rerun-if-changed=src/bpf");
+    println!("cargo:rerun-if-changed=build");
     println!("cargo:rerun-if-env-changed=CLANG");
     let mut names = BTreeSet::new();
     for entry in fs::read_dir("src/bpf").expect("src/bpf is there") {
@@ -27,7 +31,7 @@ fn main() {
         }
     }
     let names: Vec<String> = names.into_iter().collect();
-    fs::write(out.join("constants.rs"), constants(Path::new("src/bpf"))).expect("the folder is ours");
+    fs::write(out.join("constants.rs"), constants::of(Path::new("src/bpf"))).expect("the folder is ours");
     fs::write(out.join("types.rs"), format!("&{names:?}")).expect("the folder is ours");
 }
 
@@ -74,57 +78,4 @@ fn clang() -> PathBuf {
     let known = ["clang-19", "clang-20", "clang-21", "clang"];
     let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
     known.into_iter().find(runs).expect("clang is not installed; run `make setup`").into()
-}
-
-/// `$OUT_DIR/constants.rs`: a module a source (`calls_h`), with the numbers and the enums in it that C and Rust share.
-fn constants(folder: &Path) -> String {
-    let mut sources: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("src/bpf is there")
-        .map(|entry| entry.expect("it can be listed").path())
-        .collect();
-    sources.sort();
-    let mut modules = String::new();
-    for path in sources {
-        let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if !file.ends_with(".bpf.c") && !file.ends_with(".bpf.h") {
-            continue;
-        }
-        let text = fs::read_to_string(&path).expect("sources are text");
-        let numbers: String =
-            text.lines().flat_map(numbers_in).map(|(name, value)| constant(&name, value)).collect();
-        modules
-            .push_str(&format!("pub mod {} {{\n{numbers}}}\n", file.replace(".bpf", "").replace('.', "_")));
-    }
-    modules
-}
-
-fn constant(name: &str, value: u64) -> String {
-    let kind = if u32::try_from(value).is_ok() { "u32" } else { "u64" };
-    format!("    pub const {name}: {kind} = {value};\n")
-}
-
-/// `#define NAME 12`, and the members of an enum on one line. What is computed is left out: who needs it will miss it.
-fn numbers_in(line: &str) -> Vec<(String, u64)> {
-    let line = line.split("/*").next().unwrap_or_default().trim();
-    if let Some((name, value)) = line.strip_prefix("#define ").and_then(|rest| rest.split_once(' ')) {
-        return number(value.trim()).map(|value| (name.to_owned(), value)).into_iter().collect();
-    }
-    let Some((head, members)) = line.split_once('{').filter(|_| line.ends_with("};")) else {
-        return Vec::new();
-    };
-    if !head.starts_with("enum") {
-        return Vec::new();
-    }
-    let mut next = 0;
-    let member = |member: &str| {
-        let (name, value) = member.split_once('=').unwrap_or((member, ""));
-        let value = number(value.trim()).unwrap_or(next);
-        next = value + 1;
-        (name.trim().to_owned(), value)
-    };
-    members.trim_end_matches("};").split(',').filter(|member| !member.trim().is_empty()).map(member).collect()
-}
-
-fn number(text: &str) -> Option<u64> {
-    text.trim_end_matches("ULL").trim_end_matches('U').parse().ok()
 }

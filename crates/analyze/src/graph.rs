@@ -18,6 +18,7 @@ mod ipi_waits;
 mod kernel_wait;
 mod layout;
 mod leaves;
+mod loops;
 mod mismatch;
 mod names;
 mod node;

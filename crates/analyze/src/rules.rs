@@ -89,7 +89,7 @@ pub struct RuledOutBy {
 /// What a quiet answer rules out.
 pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<RuledOut>, Missing>;
 
-/// Every rule, sorted by id.
+/// Every rule, in the order in which they are asked.
 #[rustfmt::skip] // one line a rule
 pub const ALL: &[Rule] = &[
     blkio_throttle::RULE,

@@ -90,6 +90,19 @@ impl Group {
         }
     }
 
+    /// Processes in it that the kernel killed for their memory.
+    pub fn oom_kills(&self) -> io::Result<u64> {
+        match self.version(Controller::Memory)? {
+            Version::V1 => self.number_of(Controller::Memory, "memory.oom_control", "oom_kill"),
+            Version::V2 => self.number_of(Controller::Memory, "memory.events", "oom_kill"),
+        }
+    }
+
+    /// Tasks in it and below.
+    pub fn tasks(&self) -> io::Result<u64> {
+        self.read(Controller::Pids, "pids.current")?.trim().parse().map_err(io::Error::other)
+    }
+
     /// Pages it swapped out since it was made. On v1 before 6.x without such a counter: bytes it has in swap.
     pub fn swapped_out(&self) -> io::Result<u64> {
         match self.number_of(Controller::Memory, "memory.stat", "pswpout") {
@@ -139,8 +152,7 @@ impl Group {
         fs::write(&file, text).map_err(|err| cannot(&format!("write \"{text}\" to"), &file, &err))
     }
 
-    /// What one of its files says.
-    pub fn read(&self, controller: Controller, name: &str) -> io::Result<String> {
+    fn read(&self, controller: Controller, name: &str) -> io::Result<String> {
         let file = self.dir_in(self.place(controller)?).join(name);
         fs::read_to_string(&file).map_err(|err| cannot("read", &file, &err))
     }

@@ -34,6 +34,9 @@ pub use numbers::why_ambiguous;
 pub use record::{Follow, Observer, Plan, record};
 
 #[cfg(test)]
+#[path = "../build/constants.rs"]
+mod constants_of_sources;
+#[cfg(test)]
 mod test_group;
 #[cfg(test)]
 mod test_pids;

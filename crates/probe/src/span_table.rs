@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
-use whyslow_model::timeline::{Context, LockKind, LockWait, State, StateTimes, Target, Waker};
+use whyslow_model::timeline::{Context, Ends, LockKind, LockWait, Polled, State, StateTimes, Target, Waker};
 
 use crate::bpf::constants::{rows_h, shared_h};
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
-use crate::bpf::sched::{self, Raw, sched_live, sched_span};
+use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
 use crate::symbols::KernelNames;
 
@@ -154,6 +154,8 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         syscall: u32::try_from(reported.syscall).ok(),
         args: reported.args,
         target: target(reported),
+        polled: ends(&reported.polled)
+            .map(|ends| Polled { peer: ends.peer, connecting: reported.connecting != 0 }),
         device: (reported.device != 0).then(|| device(reported.device)),
         lock: lock(reported, window),
         holder: reported.holder,
@@ -177,7 +179,18 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
+        ready: ends(&row.ready),
+        sends: ends(&row.sends),
+        syscall: u32::try_from(row.call).ok().filter(|_| row.context == rows_h::WAKE_SOFTIRQ),
     }
+}
+
+fn ends(row: &sched_ends) -> Option<Ends> {
+    let end =
+        |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
+    let text = |port, address| end(port, address).map_or_else(String::new, |end| end.to_string());
+    (row.family != 0)
+        .then(|| Ends { local: text(row.local_port, row.local), peer: text(row.peer_port, row.peer) })
 }
 
 fn state_of(state: u32) -> State {

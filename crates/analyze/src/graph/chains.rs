@@ -14,7 +14,7 @@ use super::names::Called;
 use super::node::{Key, Node, Sort, note};
 use super::timeline::{Piece, What};
 use crate::hashing::{Set, Table};
-use crate::wait_reasons::Class;
+use crate::wait_reasons::{Class, is_asked};
 
 /// On a whole host a chain is reported if some single wait was as long as this: below it lie the waits for locks that a healthy
 /// host under load has now and then (a holder that lost its CPU for a slice or two of 3 to 4 ms); a chain of 20 ms,
@@ -107,7 +107,7 @@ pub(super) fn losses<'g>(
 
 fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node> {
     match piece.what {
-        What::Wait(row) if watched || is_loss(graph, row) => {
+        What::Wait(row) if watched && !is_idle(graph, row) || !watched && is_loss(graph, row) => {
             graph.wait(&mut Walk::from(pid), row, piece, true)
         }
         What::Ready(row) if watched || may_be_kept_off(graph, row, piece) => {
@@ -119,6 +119,11 @@ fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node
         }
         _ => None,
     }
+}
+
+/// A service that had nothing to do until it was asked has lost nothing, and whoever asked it has not kept it waiting.
+fn is_idle(graph: &Graph<'_>, row: usize) -> bool {
+    graph.kind(row).class == Class::Handed && graph.spans.get(row).is_some_and(is_asked)
 }
 
 /// Whether a wait on a whole host cost its task time. To wait to be given work, for one's own timer, or in one's own

@@ -14,6 +14,7 @@ use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
+use super::patience::{Wakes, is_look};
 use super::timeline::Line;
 use crate::hashing::Table;
 use crate::stacks::doing::OnCpu;
@@ -72,6 +73,8 @@ pub(super) struct Graph<'r> {
     pub known: RefCell<Table<usize, Behind>>,
     /// Whom those spin for that asked other CPUs.
     pub ipi_waits: IpiWaits<'r>,
+    /// When each ended waits of others.
+    pub wakes: Wakes,
     /// Those that ended, by name: of many no rows are left.
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
@@ -137,6 +140,7 @@ impl<'r> Graph<'r> {
             fuel: Cell::new(0),
             known: RefCell::default(),
             ipi_waits: IpiWaits::of(rec),
+            wakes: Wakes::of(spans),
             binding: OnceCell::new(),
             judge,
             on_cpu,
@@ -173,12 +177,13 @@ impl<'r> Graph<'r> {
             return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
         let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
+        let look = self.end_of_looks(row).filter(|_| is_look(span));
         if span.lock.is_some() && class == Class::Unknown {
             (reason, class) = (Reason::Lock, Class::Held);
         }
         let own = Kind { reason, what: self.details.id(detail), class };
         let alike = if class == Class::Unknown { self.alike(row, span) } else { None };
-        let kind = alike.unwrap_or(own);
+        let kind = look.map(|end| self.kind(end)).or(alike).unwrap_or(own);
         if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
             *slot = Some(kind);
         }

@@ -10,6 +10,7 @@ mod ipi_waits;
 mod layout;
 mod owners;
 mod patience;
+mod peers;
 mod simulator;
 mod speed;
 mod truth;

@@ -128,9 +128,9 @@ impl Probe for Blkio<'_> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        ending.tables.disk = Some(self.rows()?);
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.lost(WHAT, self.lost());
+        ending.tables.disk = Some(self.rows()?);
         Ok(())
     }
 }

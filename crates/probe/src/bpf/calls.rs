@@ -311,8 +311,8 @@ impl Probe for Calls<'_> {
         self.close().map_err(|err| missing(WHAT, &err))
     }
 
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        let (mut seen, lost) = Calls::finish(*self)?;
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (mut seen, lost) = self.end().map_err(|err| missing(WHAT, &err))?;
         ending.lost(WHAT, lost);
         ending.later(move |naming| {
             if let Some(numbers) = naming.numbers {

@@ -169,8 +169,8 @@ impl<'slot> Connect<'slot> {
 }
 
 impl Probe for Connect<'_> {
-    fn finish(mut self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        ending.tables.listeners = ending.keep(listeners::full(&self));
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.listeners = ending.keep(listeners::full(self));
         ending.tables.connects = ending.keep(self.rows());
         ending.lost(WHAT, self.lost());
         Ok(())

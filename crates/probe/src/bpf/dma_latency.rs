@@ -43,8 +43,8 @@ const MOST: usize = 64;
 struct AtTheEnd<'slot>(&'slot mut Slot);
 
 impl Probe for AtTheEnd<'_> {
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        ending.tables.latency_holders = Some(holders(self.0, Path::new("/"))?);
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.tables.latency_holders = Some(holders(&mut *self.0, Path::new("/"))?);
         Ok(())
     }
 }

@@ -97,9 +97,9 @@ impl Probe for Irq<'_> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        ending.tables.cpus = Some(self.rows()?);
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.lost(WHAT, self.lost());
+        ending.tables.cpus = Some(self.rows()?);
         Ok(())
     }
 

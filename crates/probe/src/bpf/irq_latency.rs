@@ -147,6 +147,10 @@ impl<'slot> IrqLatency<'slot> {
 
     /// The window ends: tell. With what could not be noted.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+        self.told()
+    }
+
+    fn told(&mut self) -> Result<(Raw, u64), Missing> {
         let calls = self.skel.links.entered.is_some();
         self.skel.links = skel::IrqLatencyLinks::default();
         let seen = Raw {
@@ -216,8 +220,8 @@ impl Probe for IrqLatency<'_> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        let (seen, lost) = IrqLatency::finish(*self)?;
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (seen, lost) = self.told()?;
         if seen.unseen > 0 {
             let reason = format!("{} were not looked at: a CPU made too many at once", seen.unseen);
             ending.missing.push(Missing::skipped("some cross-CPU calls", reason).into());

@@ -214,6 +214,11 @@ struct task_io_accounting {
 	__u64 write_bytes;
 };
 
+/* arch/x86/include/asm/processor.h */
+struct thread_struct {
+	unsigned long sp;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	struct files_struct *files;
@@ -242,6 +247,7 @@ struct task_struct {
 	char comm[16];
 	struct mm_struct *mm;
 	void *stack;
+	struct thread_struct thread;
 	void *worker_private;
 };
 
@@ -572,9 +578,46 @@ struct socket_wq {
 	struct wait_queue_head wait;
 };
 
-/* fs/select.c: what a wait queue entry of poll() and select() points to. */
+/* fs/select.c, include/linux/poll.h: what a wait queue entry of poll() and select() points to. */
+struct poll_table_entry {
+	struct file *filp;
+	struct wait_queue_entry wait;
+};
+
+struct poll_table_page;
+
 struct poll_wqueues {
+	struct poll_table_page *table;
 	struct task_struct *polling_task;
+	int inline_index;
+	struct poll_table_entry inline_entries[1];
+};
+
+/* fs/eventpoll.c */
+struct rb_node {
+	struct rb_node *rb_right;
+	struct rb_node *rb_left;
+};
+
+struct rb_root {
+	struct rb_node *rb_node;
+};
+
+struct rb_root_cached {
+	struct rb_root rb_root;
+};
+
+struct eventpoll {
+	struct rb_root_cached rbr;
+};
+
+struct epoll_filefd {
+	struct file *file;
+};
+
+struct epitem {
+	struct rb_node rbn;
+	struct epoll_filefd ffd;
 };
 
 struct ns_common {

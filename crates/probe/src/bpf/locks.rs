@@ -196,6 +196,10 @@ impl<'slot> Locks<'slot> {
 
     /// The window ends: detach, and tell.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+        self.told()
+    }
+
+    fn told(&mut self) -> Result<(Raw, u64), Missing> {
         if let Some(bss) = self.skel.maps.bss_data.as_mut() {
             bss.stacks_left = MAX_STACKS;
         }
@@ -266,8 +270,8 @@ impl Probe for Locks<'_> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        let (seen, lost) = Locks::finish(*self)?;
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (seen, lost) = self.told()?;
         ending.lost(WHAT, lost);
         ending.later(move |naming| {
             let (window, first) = (naming.window, naming.free_stack());

@@ -123,9 +123,9 @@ impl Probe for Memory<'_> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        ending.tables.memory = Some(self.rows()?);
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.lost(WHAT, self.lost());
+        ending.tables.memory = Some(self.rows()?);
         Ok(())
     }
 }

@@ -73,6 +73,7 @@ pub struct Napi<'slot> {
     limits: Limits,
     before: Vec<napi_cpu>,
     queues: sockets::Queues,
+    first_look: Result<(), Missing>,
 }
 
 impl<'slot> Napi<'slot> {
@@ -104,7 +105,14 @@ impl<'slot> Napi<'slot> {
         let mut skel = open.load()?;
         let walk = skel.progs.queues.attach()?;
         skel.links.polled = Some(skel.progs.polled.attach()?);
-        Ok(Self { skel, walk, limits, before: Vec::new(), queues: sockets::Queues::default() })
+        Ok(Self {
+            skel,
+            walk,
+            limits,
+            before: Vec::new(),
+            queues: sockets::Queues::default(),
+            first_look: Ok(()),
+        })
     }
 
     /// One row a CPU that polled.
@@ -138,7 +146,9 @@ impl<'slot> Napi<'slot> {
 impl Probe for Napi<'_> {
     fn begin(&mut self) -> Result<(), Missing> {
         self.before = self.counted()?;
-        self.queues.look(&self.walk, Duration::ZERO)
+        // Queues are looked at again and again: a look that took too long costs none of the rest.
+        self.first_look = self.queues.look(&self.walk, Duration::ZERO);
+        Ok(())
     }
 
     /// Look at the queues again, if it is time to, and costs little.
@@ -147,7 +157,8 @@ impl Probe for Napi<'_> {
         false
     }
 
-    fn finish(mut self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        ending.keep(self.first_look.clone());
         ending.tables.polls = ending.keep(self.rows());
         ending.tables.sockets = ending.keep(self.sockets(ending.window));
         ending.lost(WHAT, self.lost());

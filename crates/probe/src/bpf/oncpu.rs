@@ -307,13 +307,14 @@ impl Probe for OnCpu<'_> {
         false
     }
 
-    fn finish(mut self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        let mut seen = OnCpu::finish(&mut self)?;
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let told = OnCpu::finish(self);
         ending.lost(WHAT, self.lost());
         ending.lost(CODE, self.without_room());
         if let Some(cpus) = ending.keep(self.cpus()) {
             note_gaps(ending.tables.cpus.get_or_insert_default(), &cpus);
         }
+        let mut seen = told?;
         let pace = self.pace;
         ending.later(move |naming| {
             if let Some(numbers) = naming.numbers {

@@ -77,6 +77,10 @@ impl<'slot> Work<'slot> {
 
     /// The window ends: detach, and tell.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
+        self.told()
+    }
+
+    fn told(&mut self) -> Result<(Raw, u64), Missing> {
         let open = walk(WHAT, &self.walk)?.chunks_exact(size_of::<work_running>()).map(value).collect();
         self.skel.links.queued = None;
         self.skel.links.starts = None;
@@ -106,8 +110,8 @@ impl Probe for Work<'_> {
         Ok(())
     }
 
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        let (seen, lost) = Work::finish(*self)?;
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        let (seen, lost) = self.told()?;
         ending.lost(WHAT, lost);
         ending.later(move |naming| {
             let window = naming.window;

@@ -15,6 +15,10 @@ impl Probes<'_> {
         let mut traced = Traced { start, code, followed: self.followed.clone(), ..Traced::default() };
         // What follows takes its time: a call that was counted meanwhile would be longer than the window.
         self.tell(missing, |probe| probe.stop(window));
+        // Counts of programs that are gone are not known.
+        if let Some(programs) = &mut self.programs {
+            programs.disable();
+        }
         self.end_numbers(&mut traced, missing);
         traced.tables.speeds = self.speeds.take().map(|speeds| speeds.end(missing));
         // Of a whole host nobody waits for one task's end.
@@ -29,8 +33,8 @@ impl Probes<'_> {
             traced.end = keep(tasks.snapshot(), missing);
         }
         self.end_scheduler(&mut traced, missing);
-        for (_, probe) in std::mem::take(&mut self.running) {
-            keep(traced.take(probe, window, missing), missing);
+        for (_, probe) in &mut self.running {
+            keep(traced.take(probe.as_mut(), window, missing), missing);
         }
         if let Some(tasks) = &self.tasks {
             note_lost(&mut traced.lost, tasks::WHAT, tasks.lost());
@@ -65,6 +69,10 @@ impl Probes<'_> {
             let ms = seen.without_wakers.as_millis();
             let reason = format!("for {ms} ms of the window a CPU had too many switches to ask at each");
             missing.push(Missing::skipped("who woke whom", reason).into());
+        }
+        if !seen.tells_ready {
+            let what = "who sent what ended a wait for several sockets (poll, epoll)".to_owned();
+            missing.push(Missing::NotInKernel { what, needs: "Linux 6.3".to_owned() }.into());
         }
         missing.extend(seen.rows.missing().into_iter().map(MissingNote::from));
         traced.sched = Some(seen);

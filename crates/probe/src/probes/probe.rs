@@ -41,8 +41,9 @@ pub trait Probe: Send {
         Ok(())
     }
 
-    /// Give what was seen.
-    fn finish(self: Box<Self>, ending: &mut Ending<'_>) -> Result<(), Missing>;
+    /// Give what was seen. What is dropped here waits for hooks to be let go of on all CPUs: it is dropped when all have told, and the
+    /// files that end the window are read.
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing>;
 
     /// Maps that probes which start later may fill or read.
     fn lend(&self, _lent: &mut Lent) {}

@@ -43,5 +43,9 @@ mod tests {
             assert!(include_str!("registry.rs").contains(&format!("    {name}::ENTRY,")), "{name}");
         }
         assert_eq!(objects, ALL.len());
+        for name in OTHERS {
+            let is_tried = include_str!("../doctor.rs").contains(&format!("bpf::{name}::"));
+            assert!(is_tried, "{name} has no capability");
+        }
     }
 }

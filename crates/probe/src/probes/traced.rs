@@ -41,7 +41,7 @@ impl Traced {
     /// What a probe has to tell of a window of this length.
     pub(crate) fn take(
         &mut self,
-        probe: Box<dyn Probe + '_>,
+        probe: &mut dyn Probe,
         window: Duration,
         missing: &mut Vec<MissingNote>,
     ) -> Result<(), Missing> {

@@ -94,3 +94,16 @@ impl Drop for Filtered {
         }
     }
 }
+
+/// Whether somebody has the run time of programs counted now.
+pub fn others_count() -> bool {
+    let sysctl = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
+    let below = |path: std::path::PathBuf| {
+        std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    let held = below("/proc".into()).flat_map(|process| below(process.join("fd")));
+    let is_of_statistics = |fd: std::path::PathBuf| {
+        std::fs::read_link(fd).is_ok_and(|to| to.to_string_lossy().contains("bpf-stats"))
+    };
+    sysctl.is_ok_and(|text| text.trim() == "1") || held.map(is_of_statistics).any(|is| is)
+}

@@ -11,6 +11,9 @@ const CPU: std::ops::Range<f64> = 0.3..1.3;
 /// Who used less of a CPU than this is no fault yet (the rule's own threshold is 5 %).
 const LEAST_CPU_S: f64 = 0.3;
 
+/// What a rule in `may` may say: of one program at a time, in a window of 3 s.
+const MOST_LOST_S: f64 = 4.0;
+
 /// What was made.
 pub struct Made {
     pub rule: &'static str,
@@ -23,6 +26,8 @@ pub struct Made {
     pub says: Vec<String>,
     /// CPU seconds that it is about, by the kernel.
     pub cpu: Option<f64>,
+    /// It did not come about, or others made it, too.
+    pub again: Option<String>,
     /// Somebody else who used some CPU in its window: who did not look does not know.
     pub sight: Option<Sight>,
 }
@@ -42,13 +47,18 @@ impl Made {
         let accuses = |finding: &&Value| {
             let is_its_doing =
                 finding["rule"] == self.rule || finding["culprit"].to_string().contains(&self.subject);
-            let is_due = !self.healthy && self.may.iter().any(|rule| finding["rule"] == *rule);
+            let is_due = !self.healthy
+                && finding["lost_s"].as_f64().is_some_and(|lost| lost < MOST_LOST_S)
+                && self.may.iter().any(|rule| finding["rule"] == *rule);
             finding["kind"] == "cause" && is_its_doing && !is_due
         };
         if let Some(cause) = found.iter().filter(names).find(accuses) {
             return Verdict::Wrong(format!("a risk is told as a loss: {cause} {kept}"));
         }
         let mine = found.iter().filter(names).find(|finding| finding["rule"] == self.rule);
+        if let Some(again) = &self.again {
+            return Verdict::Again(format!("{again} {kept}"));
+        }
         match (mine, self.healthy) {
             (Some(risk), true) => Verdict::Wrong(format!("the healthy twin is accused: {risk} {kept}")),
             (None, true) => Verdict::Passed,

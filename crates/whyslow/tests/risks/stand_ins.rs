@@ -24,7 +24,7 @@ const CELLS: [(&str, &str, &str, Option<f64>); 6] = [
 fn made((rule, subject, says, cpu): (&'static str, &str, &str, Option<f64>), healthy: bool) -> Made {
     let sight = Some(Sight { group: "/fence/witness".to_owned(), used: Duration::from_millis(300) });
     let says = vec![subject.to_owned(), says.to_owned()];
-    Made { rule, healthy, subject: subject.to_owned(), may: &[], says, cpu, sight }
+    Made { rule, healthy, subject: subject.to_owned(), may: &[], says, cpu, again: None, sight }
 }
 
 /// Somebody looked, and nothing is wrong.
@@ -55,6 +55,24 @@ fn no_stand_in_passes_any_cell_and_the_truth_passes_all() {
                 .hold(|look| made.judge(look));
         }
     }
+}
+
+#[test]
+fn what_makes_a_risk_may_cost_time_but_not_more_than_there_is() {
+    let oom = Made { may: &["memory-limit"], ..made(CELLS[1], false) };
+    let asked = |lost_s: f64| {
+        let mut document = told(CELLS[1]);
+        let limit = cause("memory-limit", &Subject::group(GROUP), lost_s);
+        document["findings"].as_array_mut().unwrap().insert(0, limit);
+        oom.judge(&trial::look(document, Verb::Exam))
+    };
+    assert_eq!(asked(1.0), Verdict::Passed);
+    assert!(matches!(asked(1000.0), Verdict::Wrong(_)));
+}
+
+#[test]
+fn every_cell_is_tried() {
+    assert_eq!(include_str!("../risks.rs").matches("    pair(\"").count(), CELLS.len());
 }
 
 #[test]
