@@ -74,8 +74,8 @@ pub(super) fn live(plan: &Plan) -> io::Result<()> {
 /// Each waits for work that never comes; the first sleeps a little now and then.
 pub(super) fn rest(plan: &Plan) -> io::Result<()> {
     let queue = Arc::new((std::sync::Mutex::new(0_u32), std::sync::Condvar::new()));
-    for name in plan.names.iter().skip(1).cloned() {
-        let queue = queue.clone();
+    for name in plan.names.iter().skip(1) {
+        let (name, queue) = (name.clone(), queue.clone());
         std::thread::spawn(move || {
             sys::set_name(&name);
             let Ok(mut jobs) = queue.0.lock() else { return };
