@@ -109,13 +109,22 @@ pub struct Waker {
     /// Its kernel stack (`Stack::id`): only for long waits.
     #[serde(skip_serializing_if = "is_default")]
     pub stack: Option<u32>,
-    /// In a softirq: the socket at which data had come last. (Linux 6.3 and newer)
+    /// In a softirq: from where to where something was brought. Few wakers have it: kept apart, rows stay small.
+    #[serde(skip_serializing_if = "is_default")]
+    pub delivery: Option<Box<Delivery>>,
+}
+
+/// What a softirq brought.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Delivery {
+    /// The socket at which data had come last (Linux 6.3 and newer).
     #[serde(skip_serializing_if = "is_default")]
     pub ready: Option<Ends>,
-    /// In a softirq: the network socket of the system call that the current task was in.
+    /// The network socket of the system call that the current task was in.
     #[serde(skip_serializing_if = "is_default")]
     pub sends: Option<Ends>,
-    /// In a softirq: that system call, by number (x86-64).
+    /// That system call, by number (x86-64).
     #[serde(skip_serializing_if = "is_default")]
     pub syscall: Option<u32>,
 }
@@ -283,7 +292,7 @@ pub struct Span {
     pub target: Option<Target>,
     /// Of a call that waits for several files, and that no event had ended: the socket that it looked at.
     #[serde(skip_serializing_if = "is_default")]
-    pub polled: Option<Polled>,
+    pub polled: Option<Box<Polled>>,
     /// Block device of the last I/O that it queued (major:minor).
     #[serde(skip_serializing_if = "is_default")]
     pub device: Option<String>,

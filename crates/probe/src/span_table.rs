@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
-use whyslow_model::timeline::{Context, Ends, LockKind, LockWait, Polled, State, StateTimes, Target, Waker};
+use whyslow_model::timeline::{
+    Context, Delivery, Ends, LockKind, LockWait, Polled, State, StateTimes, Target, Waker,
+};
 
 use crate::bpf::constants::{rows_h, shared_h};
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
@@ -155,7 +157,7 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         args: reported.args,
         target: target(reported),
         polled: ends(&reported.polled)
-            .map(|ends| Polled { peer: ends.peer, connecting: reported.connecting != 0 }),
+            .map(|ends| Box::new(Polled { peer: ends.peer, connecting: reported.connecting != 0 })),
         device: (reported.device != 0).then(|| device(reported.device)),
         lock: lock(reported, window),
         holder: reported.holder,
@@ -179,10 +181,14 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
-        ready: ends(&row.ready),
-        sends: ends(&row.sends),
-        syscall: u32::try_from(row.call).ok().filter(|_| row.context == rows_h::WAKE_SOFTIRQ),
+        delivery: (row.context == rows_h::WAKE_SOFTIRQ).then(|| delivery(row)).flatten().map(Box::new),
     }
+}
+
+fn delivery(row: &WakeRow) -> Option<Delivery> {
+    let (ready, sends) = (ends(&row.ready), ends(&row.sends));
+    let is_known = ready.is_some() || sends.is_some();
+    is_known.then(|| Delivery { ready, sends, syscall: u32::try_from(row.call).ok() })
 }
 
 fn ends(row: &sched_ends) -> Option<Ends> {

@@ -27,9 +27,10 @@ pub(crate) fn task_behind(span: &Span) -> Option<&Waker> {
 
 /// What ended the wait came from the socket that the current task was at work on.
 fn has_sent(span: &Span, waker: &Waker) -> bool {
-    let ready = waker.ready.as_ref();
-    let Some(sends) = &waker.sends else {
-        let is_unseen = waker.syscall.is_some_and(|call| SEND_UNSEEN.contains(&call));
+    let Some(delivery) = &waker.delivery else { return false };
+    let ready = delivery.ready.as_ref();
+    let Some(sends) = &delivery.sends else {
+        let is_unseen = delivery.syscall.is_some_and(|call| SEND_UNSEEN.contains(&call));
         return is_unseen && ready.is_some_and(is_of_one_host);
     };
     let peer = span.target.as_ref().and_then(|target| target.peer.as_deref()).filter(|peer| !peer.is_empty());
@@ -40,8 +41,9 @@ fn has_sent(span: &Span, waker: &Waker) -> bool {
 /// The address from which data came that ended the wait, if a softirq brought it.
 pub(crate) fn sender<'a>(span: &'a Span, stacks: &Stacks<'_>) -> Option<&'a str> {
     let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
-    let ready = waker.ready.as_ref().filter(|ready| !ready.peer.is_empty())?;
-    let is_sent = waker.sends.as_ref().is_some_and(|sends| are_two_ends(sends, ready));
+    let delivery = waker.delivery.as_ref()?;
+    let ready = delivery.ready.as_ref().filter(|ready| !ready.peer.is_empty())?;
+    let is_sent = delivery.sends.as_ref().is_some_and(|sends| are_two_ends(sends, ready));
     let came = || stacks.kernel(waker.stack).iter().any(|frame| symbol(frame) == "sock_def_readable");
     (is_sent || came()).then_some(&*ready.peer)
 }
@@ -50,7 +52,8 @@ pub(crate) fn sender<'a>(span: &'a Span, stacks: &Stacks<'_>) -> Option<&'a str>
 /// from a range (net.ipv4.ip_local_port_range, 32768 to 60999 unless it was changed); where both are of it, nothing is known.
 pub(crate) fn is_request(waker: &Waker) -> bool {
     let port = |end: &str| end.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-    let ends = waker.ready.as_ref().and_then(|ready| Some((port(&ready.local)?, port(&ready.peer)?)));
+    let ready = waker.delivery.as_ref().and_then(|delivery| delivery.ready.as_ref());
+    let ends = ready.and_then(|ready| Some((port(&ready.local)?, port(&ready.peer)?)));
     ends.is_some_and(|(local, peer)| local < FIRST_OF_CLIENTS && local < peer)
 }
 
@@ -86,7 +89,7 @@ fn is_of_one_host(ends: &Ends) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::Target;
+    use whyslow_model::timeline::{Delivery, Target};
 
     use super::*;
 
@@ -95,9 +98,10 @@ mod tests {
     }
 
     fn wait(peer: Option<&str>, ready: Option<Ends>, sends: Option<Ends>, call: u32) -> Span {
-        let waker = Waker { pid: 7, context: Context::Softirq, ready, sends, ..Waker::default() };
+        let delivery = Some(Box::new(Delivery { ready, sends, syscall: Some(call) }));
+        let waker = Waker { pid: 7, context: Context::Softirq, delivery, ..Waker::default() };
         let target = peer.map(|peer| Target { peer: Some(peer.to_owned()), ..Target::default() });
-        Span { pid: 3, waker: Some(Waker { syscall: Some(call), ..waker }), target, ..Span::default() }
+        Span { pid: 3, waker: Some(waker), target, ..Span::default() }
     }
 
     #[test]

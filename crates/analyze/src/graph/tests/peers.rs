@@ -2,7 +2,7 @@
 
 use whyslow_model::Recording;
 use whyslow_model::table::Task;
-use whyslow_model::timeline::{Context, Ends, Span, State, StateTimes, Waker};
+use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, StateTimes, Waker};
 
 use super::host::{MS, adds_up};
 use crate::graph::explain::Walk;
@@ -41,9 +41,11 @@ fn sent(span: Span, sender: u32, from: &str, to: &str) -> Span {
         pid: sender,
         comm: format!("t{sender}"),
         context: Context::Softirq,
-        ready: ends(to, from),
-        sends: ends(from, to),
-        syscall: Some(44),
+        delivery: Some(Box::new(Delivery {
+            ready: ends(to, from),
+            sends: ends(from, to),
+            syscall: Some(44),
+        })),
         ..Waker::default()
     };
     Span { waker: Some(waker), ..span }
@@ -102,7 +104,7 @@ fn a_packet_is_followed_to_who_sent_it() {
 #[test]
 fn a_packet_that_only_interrupted_somebody_is_nobodys() {
     let mut client = sent(wait(1, 0, 50, POLL), 2, "10.0.0.9:80", "10.0.0.1:40000");
-    client.waker.as_mut().unwrap().sends = None;
+    client.waker.as_mut().unwrap().delivery.as_mut().unwrap().sends = None;
     let rec = host(vec![client, wait(2, 0, 49, NANOSLEEP), runs(2, 49, 60)]);
     assert_eq!(words(&way(&rec, 1, 50)), [(1, "events (poll)")]);
 }
