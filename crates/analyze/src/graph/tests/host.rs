@@ -36,7 +36,6 @@ pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
 }
 
 /// What a task does next.
-#[expect(clippy::large_enum_variant, reason = "a test has some tens of them")]
 #[derive(Debug, Clone)]
 pub enum Does {
     Runs(u64),
