@@ -101,9 +101,9 @@ pub fn others_count() -> bool {
     let below = |path: std::path::PathBuf| {
         std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
     };
-    let held = below("/proc".into()).flat_map(|process| below(process.join("fd")));
+    let mut held = below("/proc".into()).flat_map(|process| below(process.join("fd")));
     let is_of_statistics = |fd: std::path::PathBuf| {
         std::fs::read_link(fd).is_ok_and(|to| to.to_string_lossy().contains("bpf-stats"))
     };
-    sysctl.is_ok_and(|text| text.trim() == "1") || held.map(is_of_statistics).any(|is| is)
+    sysctl.is_ok_and(|text| text.trim() == "1") || held.any(is_of_statistics)
 }
