@@ -584,10 +584,7 @@ struct poll_table_entry {
 	struct wait_queue_entry wait;
 };
 
-struct poll_table_page;
-
 struct poll_wqueues {
-	struct poll_table_page *table;
 	struct task_struct *polling_task;
 	int inline_index;
 	struct poll_table_entry inline_entries[1];

@@ -11,7 +11,7 @@
 
 /* Of the stack, from where it was left: the scheduler's frames, and that of the system call. */
 #define STACK_WORDS 256
-/* Entries that are looked at: as many as are on the stack; those of more descriptors are on pages elsewhere. */
+/* Entries that are on the stack (N_INLINE_POLL_ENTRIES); those of more descriptors are on pages elsewhere. */
 #define MAX_POLLED 9
 
 struct poll_stack {
@@ -96,7 +96,7 @@ static __always_inline void note_table(struct polled *p, struct task_struct *t)
 	if (!at)
 		return;
 	count = BPF_CORE_READ(table, inline_index);
-	if (BPF_CORE_READ(table, table))
+	if (count >= MAX_POLLED) /* poll_get_entry() takes those on the stack first */
 		p->others++;
 	entry = at + bpf_core_field_offset(struct poll_wqueues, inline_entries);
 	for (__s32 n = 0; n < MAX_POLLED && n < count; n++) {
