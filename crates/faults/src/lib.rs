@@ -31,7 +31,6 @@ pub mod swap;
 pub mod sys;
 pub mod trial;
 pub mod truth;
-pub mod user_lock;
 pub mod victim;
 mod work;
 
