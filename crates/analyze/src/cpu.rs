@@ -3,7 +3,7 @@
 pub(crate) mod allowed;
 pub(crate) mod demand;
 pub(crate) mod fair;
-pub(crate) mod full;
+pub(crate) mod full_threads;
 pub(crate) mod hidden;
 pub(crate) mod loss;
 pub(crate) mod numbers;

@@ -141,6 +141,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("Mix", "StateTimes"),
     ("owe", "accumulate"),
     ("World", "FairShareModel, CpuSpeeds"),
+    ("world", "fair shares"),
     ("Absorbed", "Slack"),
     ("Reign", "HoldInterval"),
     ("Audience", "Observer"),

@@ -71,6 +71,21 @@ pub fn run(
     run_times(cell, bars::SOAK_ROUNDS, is_drawn, dir, make);
 }
 
+/// One cell that is always drawn, and made until it was judged. `make` is told what to call what it keeps.
+pub fn run_judged(cell: &str, dir: &Path, make: impl Fn(&mut Draw, &str) -> Result<Verdict, Trouble>) {
+    run(
+        &cell,
+        |_| true,
+        dir,
+        |draw| {
+            until_judged(&cell, |attempt| {
+                let label = format!("{cell}-{}-{attempt}", draw.seed());
+                make(draw, &label)
+            })
+        },
+    );
+}
+
 /// The same, with so many rounds of a soak.
 pub fn run_times(
     cell: &dyn Display,

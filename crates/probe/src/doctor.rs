@@ -18,7 +18,7 @@ use whyslow_model::Missing;
 use crate::files::own_limits::OwnLimits;
 use crate::fit::Fit;
 use crate::numbers::{OUTSIDE, Scope};
-use crate::probes::{Entry, Kernel, KernelTypes, Lent, Start, Traced, registry};
+use crate::probes::{Entry, Kernel, KernelTypes, LentMaps, Start, Traced, registry};
 use crate::rights::Rights;
 use crate::speed::which;
 use crate::{bpf, host};
@@ -124,7 +124,8 @@ fn objects(step: &mut dyn FnMut(&'static CStr)) -> Vec<Capability> {
     );
     object("BPF: scheduler", "run queue waits, sleeps and their stacks", scheduler(kernel.types()));
     let cpus = which::unisolated(Path::new("/"));
-    let mut start = Start { cpus: &cpus, follow: None, shared: None, lent: Lent::default(), kernel: &kernel };
+    let mut start =
+        Start { cpus: &cpus, follow: None, shared: None, lent: LentMaps::default(), kernel: &kernel };
     for entry in registry::ALL {
         object(entry.capability, entry.lost, works(entry, &mut start));
     }

@@ -20,7 +20,7 @@ use crate::record::{Follow, Plan};
 use crate::speed::{Speeds, which};
 
 use load::Running;
-pub use probe::{Ending, Entry, Kernel, KernelTypes, Lent, Probe, Slot, Start, Turn, own};
+pub use probe::{Ending, Entry, Kernel, KernelTypes, LentMaps, LoadOrder, Probe, Slot, Start, own};
 pub use slots::Slots;
 pub use traced::Traced;
 

@@ -53,25 +53,18 @@ fn look(label: &str) -> Result<Look, Trouble> {
 
 /// A cell that is made until it came about.
 fn run(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<(Made, Look), Trouble>) {
-    rounds::run(
-        &cell,
-        |_| true,
-        &kept_in(),
-        |draw| {
-            rounds::until_judged(&cell, |attempt| {
-                let fence = Fence::enter()?;
-                let group = fence.group("witness")?;
-                let work = Work::Paced { burst_us: 1000, every_us: 10_000 };
-                let witness = Victim::spawn(fence.spec(&group, "witness", 1, work))?;
-                witness.go();
-                let before = group.cpu_used()?;
-                let (mut made, look) = make(draw, &fence, &format!("{cell}-{}-{attempt}", draw.seed()))?;
-                made.sight = Some(look.sight(&group, before)?);
-                fence.check_time()?;
-                Ok(made.judge(&look))
-            })
-        },
-    );
+    rounds::run_judged(cell, &kept_in(), |draw, label| {
+        let fence = Fence::enter()?;
+        let group = fence.group("witness")?;
+        let work = Work::Paced { burst_us: 1000, every_us: 10_000 };
+        let witness = Victim::spawn(fence.spec(&group, "witness", 1, work))?;
+        witness.go();
+        let before = group.cpu_used()?;
+        let (mut made, look) = make(draw, &fence, label)?;
+        made.sight = Some(look.sight(&group, before)?);
+        fence.check_time()?;
+        Ok(made.judge(&look))
+    });
 }
 
 /// A fault and its twin: the same, but for what makes it one.

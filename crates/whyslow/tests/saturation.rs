@@ -31,17 +31,10 @@ fn kept_in() -> PathBuf {
 
 /// A cell that is made until it came about.
 fn run<M: Judged>(cell: &str, make: impl Fn(&mut Draw, &str) -> Result<(M, Look), Trouble>) {
-    rounds::run(
-        &cell,
-        |_| true,
-        &kept_in(),
-        |draw| {
-            rounds::until_judged(&cell, |attempt| {
-                let (made, look) = make(draw, &format!("{cell}-{}-{attempt}", draw.seed()))?;
-                Ok(made.judge(&look))
-            })
-        },
-    );
+    rounds::run_judged(cell, &kept_in(), |draw, label| {
+        let (made, look) = make(draw, label)?;
+        Ok(made.judge(&look))
+    });
 }
 
 fn look(label: &str) -> Result<Look, Trouble> {

@@ -101,7 +101,7 @@ type Pick = fn(&Slack) -> f64;
 const PICKS: [Pick; 3] = [|a| a.likely, |a| a.low, |a| a.high];
 const LIKELY: usize = 0;
 
-/// The scheduler's world of one window.
+/// Who had and wanted how much of which CPU in one window.
 pub struct FairShareModel<'r> {
     tasks: &'r [Task],
     groups: BTreeMap<u64, Group>,
@@ -160,7 +160,7 @@ impl<'r> FairShareModel<'r> {
         let (slack, shares) = (OnceCell::new(), Default::default());
         let (unfair, spun) = (unfair(ev, tasks), Spun::default());
         let own_tasks = (0..tasks.len()).filter(|at| ev.is_own(tasks[*at].pid, tasks[*at].tgid));
-        let mut world = FairShareModel {
+        let mut fair = FairShareModel {
             tasks,
             groups,
             capacity,
@@ -178,8 +178,8 @@ impl<'r> FairShareModel<'r> {
             slack,
             shares,
         };
-        world.note_who_was_ready();
-        Ok(world)
+        fair.note_who_was_ready();
+        Ok(fair)
     }
 
     fn note_who_was_ready(&mut self) {
@@ -204,14 +204,14 @@ impl<'r> FairShareModel<'r> {
     /// The same, where it is asked what tasks lose: an error if nobody here has a fair share. Who waits for a CPU to spin on
     /// loses nothing.
     pub fn of_losses(ev: &Evidence<'r>) -> Result<Self, Missing> {
-        let mut world = FairShareModel::of(ev)?;
+        let mut fair = FairShareModel::of(ev)?;
         // The kernel counts how long each was ready, and nobody how its sleeps would have shrunk.
         ev.waits_were_seen()?;
-        if let Some(why) = world.unfair.take() {
+        if let Some(why) = fair.unfair.take() {
             return Err(why);
         }
-        world.spun = Spun::of(ev);
-        Ok(world)
+        fair.spun = Spun::of(ev);
+        Ok(fair)
     }
 
     /// Which CPUs tasks may use.

@@ -34,9 +34,9 @@ pub(crate) struct HeldBack<'r> {
 impl<'r> HeldBack<'r> {
     /// All that are worth a line.
     pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
-        let (cgroups, world) = (ev.cgroups()?, ev.world_of_losses()?);
+        let (cgroups, fair) = (ev.cgroups()?, ev.world_of_losses()?);
         let least = WORTH_IT * ev.window().as_nanos() as f64;
-        let (held, are_all) = nested::held(world, ev.stood_for_quotas(), cgroups, least);
+        let (held, are_all) = nested::held(fair, ev.stood_for_quotas(), cgroups, least);
         Ok(HeldBack { held, are_all })
     }
 }
@@ -53,9 +53,9 @@ pub(crate) fn stood(ev: &Evidence<'_>) -> Stood {
 
 /// The quota that binds first, by the group of the tasks that it holds.
 pub(crate) fn binding(ev: &Evidence<'_>) -> Result<Table<u64, u64>, Missing> {
-    let (held_back, world) = (ev.held_back_by_quotas()?, ev.world_of_losses()?);
+    let (held_back, fair) = (ev.held_back_by_quotas()?, ev.world_of_losses()?);
     let of = |held: &Held<'_>| {
-        let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
+        let tasks = held.tasks.iter().filter_map(|at| fair.tasks().get(*at));
         tasks.map(|task| (task.cpu_cgroup, held.group.id)).collect::<Vec<_>>()
     };
     Ok(held_back.held.iter().flat_map(of).collect())
@@ -82,9 +82,9 @@ pub(crate) fn path<'r>(ev: &Evidence<'r>, group: u64) -> impl Iterator<Item = &'
 
 /// The time that these tasks can have stood still for quotas: whose quota runs out stands until its next period begins, so for
 /// less than one period each time. One may have begun before the window. The rest of their waits is for CPUs that others had.
-pub(crate) fn standing(ev: &Evidence<'_>, world: &FairShareModel<'_>, held: &Held<'_>) -> Duration {
+pub(crate) fn standing(ev: &Evidence<'_>, fair: &FairShareModel<'_>, held: &Held<'_>) -> Duration {
     let mut by_group: Table<u64, u64> = Table::default();
-    let tasks = held.tasks.iter().filter_map(|at| world.tasks().get(*at));
+    let tasks = held.tasks.iter().filter_map(|at| fair.tasks().get(*at));
     tasks
         .map(|task| {
             let group = task.cpu_cgroup;

@@ -9,7 +9,7 @@ use whyslow_model::{FileSnapshot, Missing, Probe};
 
 use super::Evidence;
 use super::losses::Once;
-use crate::cpu::full::Full;
+use crate::cpu::full_threads::FullThreads;
 use crate::cpu::loss::FairShareModel;
 use crate::cpu::quota::{self, HeldBack, Stood};
 use crate::graph::{HostChain, WaitGraph};
@@ -31,11 +31,11 @@ pub(super) struct Index<'r> {
     cgroups: OnceCell<Table<u64, &'r Cgroup>>,
     stacks: OnceCell<Rc<Stacks<'r>>>,
     on_cpu: OnceCell<Rc<OnCpu<'r>>>,
-    world: Once<Result<FairShareModel<'r>, Missing>>,
+    fair_shares: Once<Result<FairShareModel<'r>, Missing>>,
     losses: Once<Result<FairShareModel<'r>, Missing>>,
     stood_for_quotas: Once<Stood>,
     held_back: Once<Result<HeldBack<'r>, Missing>>,
-    full_threads: Once<Result<Full<'r>, Missing>>,
+    full_threads: Once<Result<FullThreads<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
     unpreempted: Once<Table<u32, u64>>,
     graph: Once<Option<WaitGraph<'r>>>,
@@ -132,8 +132,8 @@ impl<'r> Evidence<'r> {
     }
 
     /// The fair-share model: who had how much of the CPUs.
-    pub(crate) fn world(&self) -> Result<&FairShareModel<'r>, Missing> {
-        self.asked.once(&self.index.world, || FairShareModel::of(self)).as_ref().map_err(Clone::clone)
+    pub(crate) fn fair_shares(&self) -> Result<&FairShareModel<'r>, Missing> {
+        self.asked.once(&self.index.fair_shares, || FairShareModel::of(self)).as_ref().map_err(Clone::clone)
     }
 
     /// The same, where it is asked what tasks lose.
@@ -152,8 +152,8 @@ impl<'r> Evidence<'r> {
     }
 
     /// Threads that have a CPU all the time, while the host looks idle.
-    pub(crate) fn full_threads(&self) -> Result<&Full<'r>, Missing> {
-        self.asked.once(&self.index.full_threads, || Full::of(self)).as_ref().map_err(Clone::clone)
+    pub(crate) fn full_threads(&self) -> Result<&FullThreads<'r>, Missing> {
+        self.asked.once(&self.index.full_threads, || FullThreads::of(self)).as_ref().map_err(Clone::clone)
     }
 
     /// All limits that made their cgroup's tasks reclaim.

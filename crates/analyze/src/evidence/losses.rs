@@ -196,7 +196,7 @@ mod tests {
         for _ in 0..2 {
             ev.ask_anew();
             assert_eq!(ev.asked_in_part(), None);
-            assert!(ev.world().is_ok());
+            assert!(ev.fair_shares().is_ok());
             assert!(ev.asked_in_part().is_some());
         }
     }

@@ -62,15 +62,15 @@ const MOST_GROUPS: usize = 64;
 const HELD_BACK: f64 = 0.02;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let world = ev.world_of_losses()?;
+    let fair = ev.world_of_losses()?;
     let (mut found, mut unclear) = (Vec::new(), None);
     let held_up = ev.unpreempted();
     let mut elsewhere = None;
-    for (key, members) in groups(ev, world, held_up).into_iter().take(MOST_GROUPS) {
-        let judged = judged(ev, world, held_up, &members, &mut elsewhere);
+    for (key, members) in groups(ev, fair, held_up).into_iter().take(MOST_GROUPS) {
+        let judged = judged(ev, fair, held_up, &members, &mut elsewhere);
         let Judged { loss, reported, room, is_free } = judged;
         if worth_it(ev, loss.low) && is_free {
-            found.push(finding(ev, world, key, &members, &loss, room)?);
+            found.push(finding(ev, fair, key, &members, &loss, room)?);
         } else if worth_it(ev, reported.low) && is_free {
             unclear = Some(Missing::unclear("whether other CPUs were free while bound tasks waited", LET_GO));
         }
@@ -91,11 +91,11 @@ fn worth_it(ev: &Evidence<'_>, lost: Duration) -> bool {
 }
 
 /// Bound tasks that waited for long, those that waited longest first.
-fn groups(ev: &Evidence<'_>, world: &FairShareModel<'_>, held_up: &HeldUp) -> Vec<Group> {
-    let mut groups: Vec<Group> = bound(world, held_up).into_iter().collect();
+fn groups(ev: &Evidence<'_>, fair: &FairShareModel<'_>, held_up: &HeldUp) -> Vec<Group> {
+    let mut groups: Vec<Group> = bound(fair, held_up).into_iter().collect();
     // Nobody loses more than he waited.
     let waited = |members: &BTreeSet<usize>| {
-        members.iter().map(|at| for_others(world, held_up, *at)).fold(0, u64::saturating_add)
+        members.iter().map(|at| for_others(fair, held_up, *at)).fold(0, u64::saturating_add)
     };
     groups.retain(|(_, members)| worth_it(ev, Duration::from_nanos(waited(members))));
     groups.sort_by_key(|(key, members)| (std::cmp::Reverse(waited(members)), *key));
@@ -114,22 +114,22 @@ struct Judged {
 
 fn judged(
     ev: &Evidence<'_>,
-    world: &FairShareModel<'_>,
+    fair: &FairShareModel<'_>,
     held_up: &HeldUp,
     members: &BTreeSet<usize>,
     elsewhere: &mut Option<Elsewhere>,
 ) -> Judged {
     let lift = Lift { masks: members.clone(), ..Lift::default() };
-    let loss = of_the_mask(world, members, held_up, world.loss(members, &lift));
+    let loss = of_the_mask(fair, members, held_up, fair.loss(members, &lift));
     if !worth_it(ev, loss.high) {
         return Judged { loss, reported: loss, room: Room::default(), is_free: false };
     }
-    let room = world.room(members, &lift);
+    let room = fair.room(members, &lift);
     let uneven = room.crowded && is_uneven(&loss);
     let (loss, reported) = match enough(room.idle, ev) && !enough(room.of_lesser, ev) && !uneven {
         true => {
             let elsewhere = elsewhere.get_or_insert_with(|| Elsewhere::of(ev));
-            let part = elsewhere.part_with_room(world, members, room.idle);
+            let part = elsewhere.part_with_room(fair, members, room.idle);
             let reported = loss.part(part.reported);
             (Loss { high: reported.high, ..loss.part(part.least) }, reported)
         }
@@ -143,12 +143,12 @@ fn judged(
 type HeldUp = Table<u32, u64>;
 
 /// The part of a loss that is the mask's. What they can have waited for the look itself is none, and may have been.
-fn of_the_mask(world: &FairShareModel<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
+fn of_the_mask(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, held_up: &HeldUp, loss: Loss) -> Loss {
     let raw: f64 =
-        members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
-    let own = world.behind_own(members);
+        members.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum();
+    let own = fair.behind_own(members);
     let part = |own: u64| {
-        let waited = |at: &usize| for_others(world, held_up, *at).saturating_sub(own) as f64;
+        let waited = |at: &usize| for_others(fair, held_up, *at).saturating_sub(own) as f64;
         let waited: f64 = members.iter().map(waited).sum();
         loss.part(if raw > 0.0 { waited / raw } else { 1.0 })
     };
@@ -156,10 +156,10 @@ fn of_the_mask(world: &FairShareModel<'_>, members: &BTreeSet<usize>, held_up: &
 }
 
 /// The time that a task was ready because others had its CPUs, who could be preempted.
-fn for_others(world: &FairShareModel<'_>, held_up: &HeldUp, at: usize) -> u64 {
-    let Some(task) = world.tasks().get(at) else { return 0 };
+fn for_others(fair: &FairShareModel<'_>, held_up: &HeldUp, at: usize) -> u64 {
+    let Some(task) = fair.tasks().get(at) else { return 0 };
     let held = held_up.get(&task.pid).copied().unwrap_or(0);
-    task.runnable_ns.saturating_sub(held).min(world.behind_others(at))
+    task.runnable_ns.saturating_sub(held).min(fair.behind_others(at))
 }
 
 fn enough(room: Duration, ev: &Evidence<'_>) -> bool {
@@ -172,16 +172,16 @@ fn is_uneven(loss: &Loss) -> bool {
 }
 
 /// Bound user tasks that wait, by who they are and by mask. Who waits to spin is kept from nothing.
-fn bound(world: &FairShareModel<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet<usize>> {
+fn bound(fair: &FairShareModel<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize), BTreeSet<usize>> {
     let mut groups: BTreeMap<(u64, usize), BTreeSet<usize>> = BTreeMap::new();
     // What looks is nobody's victim: its thread that measures CPUs goes from one to the next by its mask.
-    let others = world.tasks().iter().enumerate().filter(|(at, task)| !task.kthread && !world.is_own(*at));
+    let others = fair.tasks().iter().enumerate().filter(|(at, task)| !task.kthread && !fair.is_own(*at));
     for (at, task) in others {
-        let Some(mask) = world.allowed().number(at).filter(|_| world.allowed().is_bound(at)) else {
+        let Some(mask) = fair.allowed().number(at).filter(|_| fair.allowed().is_bound(at)) else {
             continue;
         };
-        let spins = world.spun().of_task(task.pid).1 >= SPINS;
-        if !spins && for_others(world, held_up, at) as f64 > HELD_BACK * task.lived_ns as f64 {
+        let spins = fair.spun().of_task(task.pid).1 >= SPINS;
+        if !spins && for_others(fair, held_up, at) as f64 > HELD_BACK * task.lived_ns as f64 {
             groups.entry((task.cpu_cgroup, mask)).or_default().insert(at);
         }
     }
@@ -190,17 +190,17 @@ fn bound(world: &FairShareModel<'_>, held_up: &HeldUp) -> BTreeMap<(u64, usize),
 
 fn finding(
     ev: &Evidence<'_>,
-    world: &FairShareModel<'_>,
+    fair: &FairShareModel<'_>,
     (group, mask): (u64, usize),
     members: &BTreeSet<usize>,
     loss: &Loss,
     room: Room,
 ) -> Result<Finding, Missing> {
-    let tasks: Vec<&Task> = members.iter().filter_map(|at| world.tasks().get(*at)).collect();
-    let victim = victim(ev, world, group, members)?;
+    let tasks: Vec<&Task> = members.iter().filter_map(|at| fair.tasks().get(*at)).collect();
+    let victim = victim(ev, fair, group, members)?;
     let most = tasks.iter().max_by_key(|task| (task.runnable_ns, std::cmp::Reverse(task.pid)));
     let (pid, tgid) = most.map_or((0, 0), |task| (task.pid, task.tgid));
-    let cpus = world.allowed().masks().get(mask).cloned().unwrap_or_default();
+    let cpus = fair.allowed().masks().get(mask).cloned().unwrap_or_default();
     let mask = &cpus.list();
     let free = match [room.idle, room.of_lesser].map(|time| enough(time, ev)) {
         [true, _] => format!("{} of CPU time was left idle", seconds(room.idle)),
@@ -210,7 +210,7 @@ fn finding(
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
     let place = place(ev, mask);
-    let behind = match had(world, &cpus) {
+    let behind = match had(fair, &cpus) {
         Some(who) => format!("{place}, which {} had", who.name),
         None => format!("{place}, behind others"),
     };
@@ -220,26 +220,26 @@ fn finding(
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)
         .by(Culprit::new(SubjectKind::Cpu, format!("cpu{mask}"), format!("affinity to {place}")))
-        .hop(Hop::new(Reason::Runnable, who(world, members, &busy, &victim), behind, TaskState::Runnable, loss.likely).times(loss.waits, loss.worst))
+        .hop(Hop::new(Reason::Runnable, who(fair, members, &busy, &victim), behind, TaskState::Runnable, loss.likely).times(loss.waits, loss.worst))
         .check("the mask of one of the tasks", command!("taskset -cp {}", pid))
         .fix(
             format!("let them use all CPUs, if the binding is not deliberate; if it is a cpuset's, change its cpus (undo: {})", &*command!("taskset -acp {} {}", mask, tgid)),
-            command!("taskset -acp {} {}", world.allowed().common().list(), tgid),
+            command!("taskset -acp {} {}", fair.allowed().common().list(), tgid),
         ))
 }
 
 /// The processes that wait, and where they are.
-fn who(world: &FairShareModel<'_>, members: &BTreeSet<usize>, busy: &str, victim: &Subject) -> String {
-    match waiting(world, members).filter(|_| victim.kind == SubjectKind::Cgroup) {
+fn who(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, busy: &str, victim: &Subject) -> String {
+    match waiting(fair, members).filter(|_| victim.kind == SubjectKind::Cgroup) {
         Some(processes) => format!("{}, {busy} of {}", processes.name, victim.name),
         None => format!("{busy} of {}", victim.name),
     }
 }
 
 /// Those of them that waited, by process.
-fn waiting(world: &FairShareModel<'_>, members: &BTreeSet<usize>) -> Option<Subject> {
-    let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns));
-    names::processes(world.tasks(), members.iter().filter_map(waited))
+fn waiting(fair: &FairShareModel<'_>, members: &BTreeSet<usize>) -> Option<Subject> {
+    let waited = |at: &usize| Some((*at, fair.tasks().get(*at)?.runnable_ns));
+    names::processes(fair.tasks(), members.iter().filter_map(waited))
 }
 
 /// The CPUs of a mask, and the NUMA node if they are all of one.
@@ -255,7 +255,7 @@ fn place(ev: &Evidence<'_>, mask: &str) -> String {
 /// The cgroup, or in the root cgroup the process or processes, those that waited most first.
 fn victim(
     ev: &Evidence<'_>,
-    world: &FairShareModel<'_>,
+    fair: &FairShareModel<'_>,
     group: u64,
     members: &BTreeSet<usize>,
 ) -> Result<Subject, Missing> {
@@ -263,31 +263,31 @@ fn victim(
     if let Some(cgroup) = ev.cgroup(group).filter(|c| c.path != "/") {
         return Ok(names::cgroup_subject(cgroup));
     }
-    Ok(waiting(world, members).unwrap_or_else(Subject::host))
+    Ok(waiting(fair, members).unwrap_or_else(Subject::host))
 }
 
 /// Who had these CPUs, of those that may use no others.
-fn had(world: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subject> {
-    let within = |at: &usize| world.allowed().mask(*at).is_some_and(|mask| mask.are_in(cpus));
-    let all = world.tasks().iter().enumerate().map(|(at, task)| (at, task.exec_ns));
-    names::processes(world.tasks(), all.filter(|(at, ns)| *ns > 0 && within(at)))
+fn had(fair: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subject> {
+    let within = |at: &usize| fair.allowed().mask(*at).is_some_and(|mask| mask.are_in(cpus));
+    let all = fair.tasks().iter().enumerate().map(|(at, task)| (at, task.exec_ns));
+    names::processes(fair.tasks(), all.filter(|(at, ns)| *ns > 0 && within(at)))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    let world = ev.world_of_losses()?;
-    let waiting: Duration = world.tasks().iter().map(|t| Duration::from_nanos(t.runnable_ns)).sum();
+    let fair = ev.world_of_losses()?;
+    let waiting: Duration = fair.tasks().iter().map(|t| Duration::from_nanos(t.runnable_ns)).sum();
     let held_up = ev.unpreempted();
-    let groups = groups(ev, world, held_up);
+    let groups = groups(ev, fair, held_up);
     let mut elsewhere = None;
     // Their sleeps may have absorbed what they waited, or not.
     let mut may_have_lost = |members: &BTreeSet<usize>| {
-        let judged = judged(ev, world, held_up, members, &mut elsewhere);
+        let judged = judged(ev, fair, held_up, members, &mut elsewhere);
         judged.is_free && worth_it(ev, judged.loss.high)
     };
     if groups.len() > MOST_GROUPS || groups.iter().any(|(_, members)| may_have_lost(members)) {
         return Ok(None);
     }
-    let evidence = match bound(world, held_up).is_empty() {
+    let evidence = match bound(fair, held_up).is_empty() {
         true => format!(
             "no bound task waited for its CPUs (all tasks: {} ready and not running)",
             seconds(waiting)

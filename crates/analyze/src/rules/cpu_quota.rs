@@ -52,7 +52,7 @@ const ENOUGH: f64 = 0.9;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let HeldBack { held: all_held, are_all: all } = ev.held_back_by_quotas()?;
-    let (cgroups, world) = (ev.cgroups()?, ev.world_of_losses()?);
+    let (cgroups, fair) = (ev.cgroups()?, ev.world_of_losses()?);
     let least = WORTH_IT * ev.window().as_nanos() as f64;
     let mut found = Vec::new();
     if !*all {
@@ -62,16 +62,16 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     let mut reported: BTreeSet<u64> = BTreeSet::new();
     for held in all_held {
-        let loss = world.loss(&held.tasks, &held.lift());
-        let loss = loss.at_most(standing(ev, world, held));
+        let loss = fair.loss(&held.tasks, &held.lift());
+        let loss = loss.at_most(standing(ev, fair, held));
         if loss.high.as_nanos() as f64 > least {
             reported.extend(std::iter::once(held.group.id).chain(held.with.iter().map(|group| group.id)));
-            let need = world.would_get(&held.tasks, &held.lift());
+            let need = fair.would_get(&held.tasks, &held.lift());
             found.push(finding(held, &loss, need, ev.window()));
         }
     }
     // Of quotas that were not looked at nothing is known, and where CPUs were idle who waited for nothing else lost nothing.
-    if *all && world.idle().as_secs_f64() < LEFT_OVER * ev.window().as_secs_f64() {
+    if *all && fair.idle().as_secs_f64() < LEFT_OVER * ev.window().as_secs_f64() {
         found.extend(beside_full_cpus(ev, cgroups, reported, least));
     }
     Ok(found)

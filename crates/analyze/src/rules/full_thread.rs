@@ -15,7 +15,7 @@ use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, Subject
 
 use super::Rule;
 use crate::Evidence;
-use crate::cpu::full::{Full, is_full, share};
+use crate::cpu::full_threads::{FullThreads, is_full, share};
 use crate::cpu::spread;
 use crate::graph::HostChain;
 use crate::hashing::Set;
@@ -52,7 +52,7 @@ const MOST_NAMED: usize = 4;
 const FRAMES: usize = 4;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let Full { idle, processes } = ev.full_threads()?;
+    let FullThreads { idle, processes } = ev.full_threads()?;
     if processes.is_empty() {
         return Ok(Vec::new());
     }

@@ -79,8 +79,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     if spinners.is_empty() {
         return Ok(Vec::new());
     }
-    let world = ev.world()?;
-    Ok(spinners.iter().map(|spinner| spinner.finding(ev, world)).collect())
+    let fair = ev.fair_shares()?;
+    Ok(spinners.iter().map(|spinner| spinner.finding(ev, fair)).collect())
 }
 
 fn spinners<'r>(ev: &Evidence<'r>, all: Vec<Process>) -> Result<Vec<Spinner<'r>>, Missing> {
@@ -132,11 +132,11 @@ impl<'r> Spinner<'r> {
         self.leader.map_or(thread, |task| task.comm.as_str())
     }
 
-    fn finding(&self, ev: &Evidence<'_>, world: &FairShareModel<'_>) -> Finding {
+    fn finding(&self, ev: &Evidence<'_>, fair: &FairShareModel<'_>) -> Finding {
         let (low, _, high) = self.process.sum.share();
         let of = |share: f64| self.used.mul_f64(share.clamp(0.0, 1.0));
         let (spun, low, high) = (self.spun(), of(low * (1.0 - COST_OF_WAKING)), of(high));
-        let victims = self.deliberate.is_none().then(|| victims::of(self, ev, world)).flatten();
+        let victims = self.deliberate.is_none().then(|| victims::of(self, ev, fair)).flatten();
         let tgid = self.process.tgid.to_string();
         let found = match &victims {
             Some((victim, loss)) => Finding::cause(RULE.id, victim.clone(), loss.likely)

@@ -13,7 +13,7 @@ use super::shared::{Shared, homes};
 use super::{clear, missing, room, value, walk};
 use crate::host;
 use crate::kallsyms::Kallsyms;
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("blkio");
 use skel::types::{blkio_flight, blkio_key, blkio_row};
@@ -32,7 +32,7 @@ pub const WHAT: &str = whyslow_model::Probe::BlockIo.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: block I/O",
     lost: "latency by disk and cgroup, and I/O throttling",
-    turn: Turn::AfterScheduler,
+    load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[],
     start: |slot, start| Ok(Some(Box::new(Blkio::start(slot, start.kernel.symbols(), start.shared)?))),

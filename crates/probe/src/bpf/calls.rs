@@ -24,7 +24,7 @@ use self::taken::Taken;
 use super::constants::calls_h::{ENTRIES, SPARE};
 use super::shared::{Shared, homes};
 use super::{consume, consume_some, missing, room, text, value};
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{call_table, host};
 
 skeleton!("calls");
@@ -39,7 +39,7 @@ pub const WHAT: &str = whyslow_model::Probe::SystemCalls.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: system calls",
     lost: "which file a command's time went to, and its slow calls",
-    turn: Turn::AfterScheduler,
+    load: LoadOrder::AfterScheduler,
     follows: true,
     shed: &[],
     start: |slot, start| {

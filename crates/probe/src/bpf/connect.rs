@@ -14,7 +14,7 @@ use whyslow_model::{Missing, table};
 
 use self::waiting::share_out;
 use super::{consume, missing, room, types, value, walk_within};
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{host, listeners};
 
 skeleton!("connect");
@@ -37,7 +37,7 @@ pub const WHAT: &str = whyslow_model::Probe::TcpConnects.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: connections",
     lost: "who waits for a connection, and whose accept queue is full",
-    turn: Turn::BesideScheduler,
+    load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
     start: |slot, _| Ok(Some(Box::new(Connect::start(slot)?))),

@@ -9,7 +9,7 @@ use libbpf_rs::{Link, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::{missing, text, types, value, walk_within};
-use crate::probes::{Ending, Entry, Probe, Slot, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe, Slot};
 
 skeleton!("dma_latency");
 use skel::types::latency_holder;
@@ -24,7 +24,7 @@ pub const WHAT: &str = whyslow_model::Probe::LatencyHolders.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: holders of wake-up limits",
     lost: "which process keeps CPUs from sleeping deeply",
-    turn: Turn::BesideScheduler,
+    load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
     start: |slot, _| Ok(Some(Box::new(AtTheEnd(slot)))),

@@ -9,7 +9,7 @@ use whyslow_model::Missing;
 
 use super::irq_latency::{self, CALLS};
 use super::{missing, types};
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("ipi");
 
@@ -17,7 +17,7 @@ skeleton!("ipi");
 pub const ENTRY: Entry = Entry {
     capability: "BPF: cross-CPU calls",
     lost: "which CPU a thread that spins waits for",
-    turn: Turn::AfterScheduler,
+    load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[CALLS],
     start: |slot, start| {

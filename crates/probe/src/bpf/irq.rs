@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::{missing, text, types, value};
-use crate::probes::{Ending, Entry, Lent, Probe, Turn, own};
+use crate::probes::{Ending, Entry, LentMaps, LoadOrder, Probe, own};
 
 skeleton!("irq");
 use skel::types::{irq_hard, irq_soft};
@@ -25,7 +25,7 @@ pub const WHAT: &str = whyslow_model::Probe::InterruptTime.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: interrupt time",
     lost: "which device's interrupts take the CPU",
-    turn: Turn::BesideScheduler,
+    load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[],
     start: |slot, _| Ok(Some(Box::new(Irq::start(slot)?))),
@@ -103,7 +103,7 @@ impl Probe for Irq<'_> {
         Ok(())
     }
 
-    fn lend(&self, lent: &mut Lent) {
+    fn lend(&self, lent: &mut LentMaps) {
         lent.soft = own(self.soft());
     }
 }

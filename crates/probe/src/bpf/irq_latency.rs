@@ -15,7 +15,7 @@ use whyslow_model::Missing;
 use super::{clear, consume, missing, percpu, room, types, value};
 use crate::irq_latency_table;
 use crate::kallsyms::Kallsyms;
-use crate::probes::{Ending, Entry, Lent, Probe, Turn, own};
+use crate::probes::{Ending, Entry, LentMaps, LoadOrder, Probe, own};
 
 skeleton!("irq_latency");
 pub use skel::types::{irqlat_gap, irqlat_key, irqlat_row, irqlat_wakes};
@@ -38,7 +38,7 @@ pub const CALLS: &str = whyslow_model::Probe::CrossCalls.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: IRQ latency",
     lost: "IRQ latency of each CPU: which idle state it woke from, or who kept interrupts off",
-    turn: Turn::AfterScheduler,
+    load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[WHAT],
     start: |slot, start| {
@@ -239,7 +239,7 @@ impl Probe for IrqLatency<'_> {
         Ok(())
     }
 
-    fn lend(&self, lent: &mut Lent) {
+    fn lend(&self, lent: &mut LentMaps) {
         let [cpus, rows, payers, wakes] = self.shared().map(own);
         lent.irq_latency = cpus.zip(rows).zip(payers.zip(wakes)).map(|((c, r), (p, w))| [c, r, p, w]);
     }

@@ -15,7 +15,7 @@ use super::constants::shared_h::LOCK_SEMAPHORE;
 use super::shared::{Shared, homes};
 use super::thinned::Thinned;
 use super::{consume, consume_some, missing, oncpu, room, value, walk};
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{host, lock_table};
 
 skeleton!("locks");
@@ -38,7 +38,7 @@ pub const WHAT: &str = whyslow_model::Probe::KernelLocks.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: kernel locks",
     lost: "who holds the kernel lock that others wait for",
-    turn: Turn::AfterScheduler,
+    load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[],
     // Its timers are set when it is known whose the CPUs are.

@@ -13,7 +13,7 @@ use whyslow_model::{Missing, table};
 
 use super::constants::memory_c::LIMIT;
 use super::{clear, missing, room, types, value, walk};
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("memory");
 use skel::types::{memory_inside, memory_key, memory_row};
@@ -32,7 +32,7 @@ pub const WHAT: &str = whyslow_model::Probe::MemoryEvents.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: memory",
     lost: "reclaim, refaults, swap-in and writers that are paused",
-    turn: Turn::BesideScheduler,
+    load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[],
     start: |slot, start| Ok(Some(Box::new(Memory::start(slot, start.kernel.types().pause_arguments)?))),

@@ -14,7 +14,7 @@ use whyslow_model::{Missing, table};
 
 use super::{missing, types, value};
 use crate::host;
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("napi");
 use skel::types::{napi_cpu, napi_socket};
@@ -31,7 +31,7 @@ pub const WHAT: &str = whyslow_model::Probe::ReceivedPackets.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: received packets",
     lost: "which limit stops the receive softirq, and who reads too late",
-    turn: Turn::BesideScheduler,
+    load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
     start: |slot, start| Ok(Some(Box::new(Napi::start(slot, start.lent.soft.as_ref().map(AsFd::as_fd))?))),

@@ -14,7 +14,7 @@ use self::gathered::{Count, Gathered};
 use super::{missing, room, types, value};
 use crate::open_files;
 use crate::perf_event::{self, Attr};
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::sample_table;
 
 mod gathered;
@@ -43,7 +43,7 @@ pub const CODE: &str = whyslow_model::Probe::Code.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: on-CPU samples",
     lost: "which function burns the CPU, and who only waits there",
-    turn: Turn::BesideScheduler,
+    load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[],
     start: |slot, start| {

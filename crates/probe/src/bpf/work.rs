@@ -9,7 +9,7 @@ use whyslow_model::Missing;
 use super::shared::homes;
 use super::{clear, missing, room, types, value, walk};
 use crate::lock_table;
-use crate::probes::{Ending, Entry, Probe, Turn};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("work");
 pub use skel::types::{work_row, work_running};
@@ -26,7 +26,7 @@ pub const WHAT: &str = whyslow_model::Probe::WorkItems.word();
 pub const ENTRY: Entry = Entry {
     capability: "BPF: work items",
     lost: "how long work waits for a kernel worker, and runs",
-    turn: Turn::BesideScheduler,
+    load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
     start: |slot, _| Ok(Some(Box::new(Work::start(slot)?))),

@@ -6,7 +6,7 @@ use std::thread;
 
 use whyslow_model::{Missing, MissingNote};
 
-use super::probe::{Entry, Kernel, Lent, Probe, Slot, Start, Turn};
+use super::probe::{Entry, Kernel, LentMaps, LoadOrder, Probe, Slot, Start};
 use super::{Probes, Slots, keep, registry};
 use crate::bpf::{oncpu, pidns, programs, sched, tasks};
 use crate::host;
@@ -45,9 +45,9 @@ impl<'slot> Probes<'slot> {
         let all = registry::ALL.iter().zip(entries).enumerate();
         let wanted = all.filter(|(_, (entry, _))| self.is_wanted(entry, plan));
         let (after, beside): (Vec<_>, Vec<_>) =
-            wanted.partition(|(_, (entry, _))| entry.turn == Turn::AfterScheduler);
+            wanted.partition(|(_, (entry, _))| entry.load == LoadOrder::AfterScheduler);
         let (cpus, follow) = (self.sampled.clone(), plan.follow.as_ref());
-        let start = |shared| Start { cpus: &cpus, follow, shared, lent: Lent::default(), kernel };
+        let start = |shared| Start { cpus: &cpus, follow, shared, lent: LentMaps::default(), kernel };
         let independent = thread::scope(|scope| {
             scope.spawn(|| {
                 kernel.symbols();

@@ -41,12 +41,12 @@ pub trait Probe: Send {
         Ok(())
     }
 
-    /// Give what was seen. What is dropped here waits for hooks to be let go of on all CPUs: it is dropped when all have told, and the
-    /// files that end the window are read.
+    /// Give what was seen. Hooks are let go of when the probe is dropped, which disturbs all CPUs: after the files that end the window
+    /// are read.
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing>;
 
     /// Maps that probes which start later may fill or read.
-    fn lend(&self, _lent: &mut Lent) {}
+    fn lend(&self, _lent: &mut LentMaps) {}
 
     /// The CPUs that have a timer.
     #[cfg(test)]
@@ -62,9 +62,9 @@ pub type Slot = MaybeUninit<OpenObject>;
 pub type StartFn =
     for<'slot> fn(&'slot mut Slot, &Start<'_>) -> Result<Option<Box<dyn Probe + 'slot>>, Missing>;
 
-/// When a probe starts.
+/// When a probe is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum LoadOrder {
     /// After the scheduler's object: it uses its maps, or evens out the work of the two threads.
     AfterScheduler,
     /// Beside it, after the task list.
@@ -77,8 +77,8 @@ pub struct Entry {
     pub capability: &'static str,
     /// What is lost without it.
     pub lost: &'static str,
-    /// On which of the two threads that load objects.
-    pub turn: Turn,
+    /// When, and on which of the two threads that load objects.
+    pub load: LoadOrder,
     /// Only where somebody is followed.
     pub follows: bool,
     /// What is missing, by name, where CPU time is scarce and it is not started; empty: it always is.
@@ -96,7 +96,7 @@ pub struct Start<'a> {
     /// The scheduler's maps; none for those that do not share them, and where it did not start.
     pub shared: Option<Shared<'a>>,
     /// Maps of probes that started before.
-    pub lent: Lent,
+    pub lent: LentMaps,
     /// What the kernel says of itself.
     pub kernel: &'a Kernel,
 }
@@ -149,7 +149,7 @@ impl KernelTypes {
 
 /// Maps by which probes work together.
 #[derive(Default)]
-pub struct Lent {
+pub struct LentMaps {
     /// When each softirq began (`soft.bpf.h`).
     pub soft: Option<OwnedFd>,
     /// What CPUs are at, who waited, and until when (`irq_latency.bpf.h`).

@@ -40,12 +40,12 @@ impl Held<'_> {
 /// Whether one of these quotas ran out so often that it was noticed, or those above one another together: of several that are used up at a time the kernel counts whichever it finds first
 /// (kernel/sched/fair.c, throttle_cfs_rq), and a group above that is throttled lets nobody below use its own up. Where counters
 /// have no beginning, their tasks tell.
-fn are_noticed(world: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
+fn are_noticed(fair: &FairShareModel<'_>, stood: &Stood, (path, tasks): &Class<'_>) -> bool {
     let noticed = NOTICEABLE.ratio();
     if path.iter().map(|group| bitten(group).ratio()).sum::<f64>() >= noticed {
         return true;
     }
-    let tasks = || tasks.iter().filter_map(|at| world.tasks().get(*at));
+    let tasks = || tasks.iter().filter_map(|at| fair.tasks().get(*at));
     let lived: f64 = tasks().map(|task| task.lived_ns as f64).sum();
     let throttled: f64 = tasks().filter_map(|task| stood.get(&task.pid)).map(|ns| *ns as f64).sum();
     path.iter().any(|group| group.uncounted) && throttled > 0.0 && throttled >= noticed * lived
@@ -58,28 +58,28 @@ pub(crate) const MOST_CLASSES: usize = 512;
 /// Tasks that quotas held back for more than `least_ns`, by the quota that binds first; whether all sets of quotas were
 /// looked at.
 pub(super) fn held<'r>(
-    world: &FairShareModel<'_>,
+    fair: &FairShareModel<'_>,
     stood: &Stood,
     cgroups: &'r [Cgroup],
     least_ns: f64,
 ) -> (Vec<Held<'r>>, bool) {
-    let mut classes = classes(world, cgroups);
+    let mut classes = classes(fair, cgroups);
     let below = below(&classes);
     let waited = |tasks: &BTreeSet<usize>| -> f64 {
-        tasks.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum()
+        tasks.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.runnable_ns as f64).sum()
     };
-    classes.retain(|class| are_noticed(world, stood, class) && waited(&class.1) > least_ns);
+    classes.retain(|class| are_noticed(fair, stood, class) && waited(&class.1) > least_ns);
     classes.sort_by(|a, b| waited(&b.1).total_cmp(&waited(&a.1)));
     let all = classes.len() <= MOST_CLASSES;
     classes.truncate(MOST_CLASSES);
     let alone: Vec<_> =
-        classes.iter().map(|class| must_change(world, class, &BTreeSet::new(), &below)).collect();
+        classes.iter().map(|class| must_change(fair, class, &BTreeSet::new(), &below)).collect();
     let mut found: BTreeMap<u64, Held<'r>> = BTreeMap::new();
     for (at, class) in classes.iter().enumerate() {
         let tasks = &class.1;
         let beside = beside(at, &classes, &alone);
         let needed =
-            if beside.is_empty() { alone[at].clone() } else { must_change(world, class, &beside, &below) };
+            if beside.is_empty() { alone[at].clone() } else { must_change(fair, class, &beside, &below) };
         let Some((group, with)) = needed else { continue };
         let held =
             found.entry(group.id).or_insert_with(|| Held { group, with: Vec::new(), tasks: BTreeSet::new() });
@@ -122,11 +122,11 @@ fn beside(at: usize, classes: &[Class<'_>], alone: &[Option<Needed<'_>>]) -> BTr
 /// Quotas above a task, from its own group up, and the tasks below just these.
 type Class<'r> = (Vec<&'r Cgroup>, BTreeSet<usize>);
 
-fn classes<'r>(world: &FairShareModel<'_>, cgroups: &'r [Cgroup]) -> Vec<Class<'r>> {
+fn classes<'r>(fair: &FairShareModel<'_>, cgroups: &'r [Cgroup]) -> Vec<Class<'r>> {
     let by_id: Table<u64, &Cgroup> = cgroups.iter().map(|group| (group.id, group)).collect();
     let mut paths: Table<u64, Vec<&Cgroup>> = Table::default();
     let mut classes: BTreeMap<Vec<u64>, Class<'r>> = BTreeMap::new();
-    for (at, task) in world.tasks().iter().enumerate().filter(|(_, task)| !task.is_real_time()) {
+    for (at, task) in fair.tasks().iter().enumerate().filter(|(_, task)| !task.is_real_time()) {
         let path = paths.entry(task.cpu_cgroup).or_insert_with(|| {
             let mut path = Vec::new();
             let mut id = task.cpu_cgroup;
@@ -157,7 +157,7 @@ fn tightness(group: &Cgroup) -> f64 {
 /// Of the quotas of `path`, once those `beside` them are lifted, the one that binds first, and those that must change with
 /// it; `None`: nothing is gained.
 fn must_change<'r>(
-    world: &FairShareModel<'_>,
+    fair: &FairShareModel<'_>,
     (path, tasks): &Class<'r>,
     beside: &BTreeSet<u64>,
     below: &BTreeMap<u64, BTreeSet<usize>>,
@@ -165,20 +165,20 @@ fn must_change<'r>(
     let would = |tasks: &BTreeSet<usize>, quotas: &[&Cgroup]| {
         let quotas = quotas.iter().map(|group| group.id).chain(beside.iter().copied());
         let lift = Lift { quotas: quotas.collect(), ..Lift::default() };
-        world.would_get(tasks, &lift)
+        fair.would_get(tasks, &lift)
     };
     let would_get = |quotas: &[&Cgroup]| would(tasks, quotas);
     // A quota goes to whoever runs until it is used up, whatever the weights: once it is too small for all below it, it
     // holds back those too whose share by weight it would leave alone.
     let is_enough = |group: &Cgroup| {
-        let quota = tightness(group) * world.window_ns();
+        let quota = tightness(group) * fair.window_ns();
         below.get(&group.id).is_none_or(|all| would(all, path) <= (1.0 + ADDS) * quota)
     };
     let mut needed = path.to_vec();
     needed.sort_by(|a, b| bit(a).cmp(&bit(b)).then(tightness(b).total_cmp(&tightness(a))));
     // Below one quota the ideal scheduler shares by weight, the kernel gives to whoever runs until it is used up: who had
     // less than his share by weight was held back no less.
-    let got: f64 = tasks.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.exec_ns as f64).sum();
+    let got: f64 = tasks.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.exec_ns as f64).sum();
     let (none, all) = (would_get(&[]).min(got), would_get(&needed));
     if all <= none {
         return None;

@@ -1,10 +1,10 @@
-//! A small world of tasks and locks that writes down what a tracer would see, and the truth beside it.
+//! A small host of tasks and locks that writes down what a tracer would see, and the truth beside it.
 
 use proptest::prelude::*;
 
 use super::host::{Does, Host, Wait, locked};
 
-/// Length of the world, in ms.
+/// How long it is simulated, in ms.
 pub const END: usize = 300;
 
 /// What a task's script says.
@@ -47,7 +47,7 @@ struct Task {
     past: Vec<Stretch>,
 }
 
-/// The world: what every task was, and who held which lock, in each ms.
+/// The host: what every task was, and who held which lock, in each ms.
 #[derive(Debug)]
 pub struct SimulatedHost {
     tasks: Vec<Task>,
@@ -81,7 +81,7 @@ impl SimulatedHost {
     pub fn of(scripts: Vec<Vec<Op>>) -> Self {
         let task =
             |script| Task { script, at: 0, is: Is::Running, since: 0, until: 0, owner: 0, past: vec![] };
-        let mut world = SimulatedHost {
+        let mut host = SimulatedHost {
             tasks: scripts.into_iter().map(task).collect(),
             holder: vec![None; 4],
             queue: vec![vec![]; 4],
@@ -92,17 +92,17 @@ impl SimulatedHost {
         for now in 0..END {
             // Whoever was given a lock by a later task goes on at once, too.
             for _ in 0..2 {
-                for task in 0..world.tasks.len() {
-                    world.step(task, now);
+                for task in 0..host.tasks.len() {
+                    host.step(task, now);
                 }
             }
-            world.was.push(world.tasks.iter().map(|task| task.is).collect());
-            world.held.push(world.holder.clone());
+            host.was.push(host.tasks.iter().map(|task| task.is).collect());
+            host.held.push(host.holder.clone());
         }
-        for task in 0..world.tasks.len() {
-            world.close(task, END, None);
+        for task in 0..host.tasks.len() {
+            host.close(task, END, None);
         }
-        world
+        host
     }
 
     fn step(&mut self, task: usize, now: usize) {

@@ -1,4 +1,4 @@
-//! The graph against a world whose truth is known moment by moment.
+//! The graph against a simulated host whose truth is known moment by moment.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::graph::chains;
 use crate::graph::explain::Walk;
 
 /// Whose doing each ms of a task's life is: (who, word) -> ms.
-fn truth(world: &SimulatedHost, task: usize) -> BTreeMap<(String, String), u64> {
+fn truth(simulated: &SimulatedHost, task: usize) -> BTreeMap<(String, String), u64> {
     let mut all = BTreeMap::new();
     for now in 0..END {
         let (mut at, mut seen) = (task, vec![]);
@@ -19,10 +19,10 @@ fn truth(world: &SimulatedHost, task: usize) -> BTreeMap<(String, String), u64> 
                 break (String::new(), "cycle".to_owned());
             }
             seen.push(at);
-            match world.was[now][at] {
+            match simulated.was[now][at] {
                 Is::Running => break (name(at).to_owned(), "running".to_owned()),
                 Is::Asleep => break (name(at).to_owned(), "timer".to_owned()),
-                Is::Waiting(lock) => at = world.held[now][lock].unwrap(),
+                Is::Waiting(lock) => at = simulated.held[now][lock].unwrap(),
             }
         };
         *all.entry(leaf).or_default() += 1;
@@ -46,17 +46,17 @@ fn said(host: &mut Host, task: usize) -> BTreeMap<(String, String), u64> {
 proptest! {
     #[test]
     fn every_moment_is_booked_on_who_was_at_the_end_of_the_chain(scripts in scripts()) {
-        let world = SimulatedHost::of(scripts);
-        let mut host = world.traced();
-        for task in 0..world.was[0].len() {
-            prop_assert_eq!(said(&mut host, task), truth(&world, task), "{:#?}", world);
+        let simulated = SimulatedHost::of(scripts);
+        let mut host = simulated.traced();
+        for task in 0..simulated.was[0].len() {
+            prop_assert_eq!(said(&mut host, task), truth(&simulated, task), "{:#?}", simulated);
         }
     }
 
     #[test]
     fn lost_rows_become_unexplained_and_never_anothers_blame(scripts in scripts(), lost: [u16; 5]) {
-        let world = SimulatedHost::of(scripts);
-        let mut host = world.traced();
+        let simulated = SimulatedHost::of(scripts);
+        let mut host = simulated.traced();
         for at in lost {
             let rows = host.spans.len();
             host.spans.remove(usize::from(at) % rows);
@@ -64,11 +64,11 @@ proptest! {
                 return Ok(());
             }
         }
-        for task in 0..world.was[0].len() {
-            let truth = truth(&world, task);
+        for task in 0..simulated.was[0].len() {
+            let truth = truth(&simulated, task);
             for (leaf, ms) in said(&mut host, task) {
                 let most = truth.get(&leaf).copied().unwrap_or(0);
-                prop_assert!(leaf.1 == "unexplained" || ms <= most, "{task}: {leaf:?} {ms} > {most}\n{world:#?}");
+                prop_assert!(leaf.1 == "unexplained" || ms <= most, "{task}: {leaf:?} {ms} > {most}\n{simulated:#?}");
             }
         }
     }

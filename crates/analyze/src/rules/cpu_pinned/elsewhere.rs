@@ -53,26 +53,25 @@ impl Elsewhere {
     /// The part of the waits of `members` in which not all CPUs outside their mask were taken, of which `idle` was left over.
     pub fn part_with_room(
         &mut self,
-        world: &FairShareModel<'_>,
+        fair: &FairShareModel<'_>,
         members: &BTreeSet<usize>,
         idle: Duration,
     ) -> Part {
-        let reported = self.reported(world, members);
-        let least = if self.in_part { reported.min(at_least(world, members, idle)) } else { reported };
+        let reported = self.reported(fair, members);
+        let least = if self.in_part { reported.min(at_least(fair, members, idle)) } else { reported };
         Part { least, reported }
     }
 
-    fn reported(&mut self, world: &FairShareModel<'_>, members: &BTreeSet<usize>) -> f64 {
-        let Some(mask) = members.first().and_then(|at| world.allowed().number(*at)) else { return 1.0 };
+    fn reported(&mut self, fair: &FairShareModel<'_>, members: &BTreeSet<usize>) -> f64 {
+        let Some(mask) = members.first().and_then(|at| fair.allowed().number(*at)) else { return 1.0 };
         let Elsewhere { changes, seen, taken, waits, .. } = self;
         let taken = taken.entry(mask).or_insert_with(|| {
-            let outside =
-                world.allowed().masks().get(mask).map(|mask| world.allowed().common().without(mask));
+            let outside = fair.allowed().masks().get(mask).map(|mask| fair.allowed().common().without(mask));
             let all = outside.filter(|outside| outside.are_in(seen));
             Times::of(all.map_or_else(Vec::new, |all| all_taken(changes, &all)))
         });
         let pids: BTreeSet<u32> =
-            members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.pid).collect();
+            members.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.pid).collect();
         let (mut waited, mut closed) = (0u64, 0u64);
         for wait in pids.iter().filter_map(|pid| waits.get(pid)).flatten() {
             waited = waited.saturating_add(wait.1.saturating_sub(wait.0));
@@ -83,11 +82,11 @@ impl Elsewhere {
 }
 
 /// As much of the idle time as had no place beside the waits: at each moment of these at most all CPUs outside were idle.
-fn at_least(world: &FairShareModel<'_>, members: &BTreeSet<usize>, idle: Duration) -> f64 {
-    let Some(mask) = members.first().and_then(|at| world.allowed().mask(*at)) else { return 0.0 };
-    let cpus = f64::from(world.allowed().common().without(mask).count().max(1));
-    let (window, idle) = (world.window_ns(), idle.as_nanos() as f64);
-    let waits = || members.iter().filter_map(|at| world.tasks().get(*at)).map(|task| task.runnable_ns as f64);
+fn at_least(fair: &FairShareModel<'_>, members: &BTreeSet<usize>, idle: Duration) -> f64 {
+    let Some(mask) = members.first().and_then(|at| fair.allowed().mask(*at)) else { return 0.0 };
+    let cpus = f64::from(fair.allowed().common().without(mask).count().max(1));
+    let (window, idle) = (fair.window_ns(), idle.as_nanos() as f64);
+    let waits = || members.iter().filter_map(|at| fair.tasks().get(*at)).map(|task| task.runnable_ns as f64);
     let met: f64 = waits().map(|waited| (idle / cpus - (window - waited).max(0.0)).clamp(0.0, waited)).sum();
     let waited: f64 = waits().sum();
     if waited > 0.0 { met / waited } else { 0.0 }
@@ -203,8 +202,8 @@ mod tests {
         });
         host.0.meta.cpus = 3;
         host.0.meta.own_pids = own.to_vec();
-        let world = FairShareModel::of(&host.ev()).unwrap();
-        let part = Elsewhere::of(&host.ev()).part_with_room(&world, &BTreeSet::from([0]), Duration::ZERO);
+        let fair = FairShareModel::of(&host.ev()).unwrap();
+        let part = Elsewhere::of(&host.ev()).part_with_room(&fair, &BTreeSet::from([0]), Duration::ZERO);
         assert_eq!(part.least, part.reported, "nothing was let go");
         part.reported
     }

@@ -205,13 +205,13 @@ fn of_many_quotas_below_one_those_are_looked_at_below_which_most_was_waited() {
     let mut recording = recorded(&groups, &(1..groups.len()).collect::<Vec<_>>(), 0, 0);
     recording.meta.cpus = 4096;
     let ev = Evidence::of(&recording);
-    let world = FairShareModel::of_losses(&ev).unwrap();
+    let fair = FairShareModel::of_losses(&ev).unwrap();
     let HeldBack { held, are_all: all } = HeldBack::of(&ev).unwrap();
     assert!(!all);
     let said = check(&ev).unwrap();
     assert!(said.iter().any(|found| found.kind == whyslow_model::Kind::CannotTell), "the rest is said");
     let looked: BTreeSet<usize> = held.iter().flat_map(|held| held.tasks.iter().copied()).collect();
-    let had = |at: usize| world.tasks()[at].exec_ns;
+    let had = |at: usize| fair.tasks()[at].exec_ns;
     let least_had =
         |looked_at: bool| (0..groups.len() - 1).filter(|at| looked.contains(at) == looked_at).map(had).min();
     println!(

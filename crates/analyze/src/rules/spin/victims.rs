@@ -19,14 +19,14 @@ const WORTH_IT: f64 = 0.05;
 pub(super) fn of(
     spinner: &Spinner<'_>,
     ev: &Evidence<'_>,
-    world: &FairShareModel<'_>,
+    fair: &FairShareModel<'_>,
 ) -> Option<(Subject, Loss)> {
     let mut lift = Lift::default();
     let mut others = BTreeSet::new();
     let shares: BTreeMap<u32, f64> =
         spinner.process.threads.iter().map(|thread| (thread.pid, thread.sum.share().1)).collect();
     let stood = ev.stood_for_quotas();
-    for (at, task) in world.tasks().iter().enumerate() {
+    for (at, task) in fair.tasks().iter().enumerate() {
         if task.tgid != spinner.process.tgid && !ev.is_own(task.pid, task.tgid) && !task.kthread {
             if !quota::holds(ev, stood, task) {
                 others.insert(at);
@@ -36,7 +36,7 @@ pub(super) fn of(
             lift.beyond.insert(at, task.exec_ns as f64 * useful);
         }
     }
-    let (with, without) = (world.loss(&others, &Lift::default()), world.loss(&others, &lift));
+    let (with, without) = (fair.loss(&others, &Lift::default()), fair.loss(&others, &lift));
     let loss = Loss {
         likely: without.likely.saturating_sub(with.likely),
         low: without.low.saturating_sub(with.low),
@@ -44,7 +44,7 @@ pub(super) fn of(
         ..without
     };
     let worth_it = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
-    worth_it.then(|| (waiters(world, &others), loss))
+    worth_it.then(|| (waiters(fair, &others), loss))
 }
 
 /// Their wait, as a hop.
@@ -55,7 +55,7 @@ pub(super) fn waited(victim: &Subject, loss: &Loss, spinner: &str) -> Hop {
 }
 
 /// Who waited for CPUs, the process that waited most first.
-fn waiters(world: &FairShareModel<'_>, others: &BTreeSet<usize>) -> Subject {
-    let waited = |at: &usize| Some((*at, world.tasks().get(*at)?.runnable_ns)).filter(|(_, ns)| *ns > 0);
-    names::processes(world.tasks(), others.iter().filter_map(waited)).unwrap_or_else(Subject::host)
+fn waiters(fair: &FairShareModel<'_>, others: &BTreeSet<usize>) -> Subject {
+    let waited = |at: &usize| Some((*at, fair.tasks().get(*at)?.runnable_ns)).filter(|(_, ns)| *ns > 0);
+    names::processes(fair.tasks(), others.iter().filter_map(waited)).unwrap_or_else(Subject::host)
 }

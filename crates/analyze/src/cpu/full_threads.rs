@@ -18,24 +18,24 @@ const MOST: usize = 5;
 
 /// Full threads, while the host looks idle.
 #[derive(Default)]
-pub(crate) struct Full<'r> {
+pub(crate) struct FullThreads<'r> {
     /// The part of all CPU time that was left over.
     pub idle: Share,
     /// By process, the one with the most of them first; of each the busiest first.
     pub processes: Vec<Vec<&'r Task>>,
 }
 
-impl<'r> Full<'r> {
+impl<'r> FullThreads<'r> {
     /// Those that are reported.
     pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
-        let world = ev.world()?;
-        let whole = ev.window().as_secs_f64() * f64::from(world.cpus());
-        let idle = Share::of(world.idle().as_secs_f64(), whole);
+        let fair = ev.fair_shares()?;
+        let whole = ev.window().as_secs_f64() * f64::from(fair.cpus());
+        let idle = Share::of(fair.idle().as_secs_f64(), whole);
         if idle.ratio() < LOOKS_IDLE {
-            return Ok(Full::default());
+            return Ok(FullThreads::default());
         }
         let mut processes: BTreeMap<u32, Vec<&Task>> = BTreeMap::new();
-        for task in world.tasks().iter().filter(|task| is_full(ev, task)) {
+        for task in fair.tasks().iter().filter(|task| is_full(ev, task)) {
             processes.entry(task.tgid).or_default().push(task);
         }
         let mut processes: Vec<Vec<&Task>> = processes.into_values().collect();
@@ -45,7 +45,7 @@ impl<'r> Full<'r> {
         let first = |threads: &Vec<&Task>| threads.first().map_or((0, 0), |task| (task.exec_ns, task.pid));
         processes.sort_by_key(|threads| std::cmp::Reverse((threads.len(), first(threads))));
         processes.truncate(MOST);
-        Ok(Full { idle, processes })
+        Ok(FullThreads { idle, processes })
     }
 }
 
