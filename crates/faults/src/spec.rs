@@ -79,6 +79,8 @@ pub enum Work {
     Fork { burst_us: u64 },
     /// Read a small file, rest, and again; how long each read took is noted.
     Read { file: PathBuf, rest_us: u64 },
+    /// Read all of a file, rest, and again; the CPU time of its reads is noted.
+    ReadWhole { file: PathBuf, rest_us: u64 },
     /// Get `bytes` of memory, write to each page, give all back, sleep `rest_us`, and again.
     Churn { bytes: u64, rest_us: u64 },
     /// Read messages of `bytes` from one connection, and compute or sleep between two reads (`Word::AcceptPause`).

@@ -87,6 +87,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
             stream::lossy(worker(), *port, *per_mille, *bytes, *every_us)
         }
         Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
+        Work::ReadWhole { file, rest_us } => read::whole(worker(), file, *rest_us),
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
         Work::Churn { bytes, rest_us } => memory::churn(worker(), *bytes, *rest_us),
         Work::LockChain(plan) => lock_chain::run(spec, plan, ledger, slot, ready),

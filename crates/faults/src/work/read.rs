@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +24,25 @@ pub fn again(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
             // It is taken away and put back with another meaning.
             Err(err) => w.tally.failed(&err),
         }
+        sys::sleep_us(rest_us.max(1));
+    }
+    Ok(())
+}
+
+/// Read the whole file from its start, over one descriptor, rest, and again. The CPU time that reading took is noted.
+pub fn whole(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
+    let file = File::open(file)?;
+    let mut text = vec![0; 64 << 10];
+    while w.goes_on() {
+        let (began, mut at) = (sys::cpu_ns(), 0);
+        loop {
+            match file.read_at(&mut text, at)? as u64 {
+                0 => break,
+                read => at += read,
+            }
+        }
+        w.tally.took(sys::cpu_ns().saturating_sub(began));
+        w.did_one();
         sys::sleep_us(rest_us.max(1));
     }
     Ok(())

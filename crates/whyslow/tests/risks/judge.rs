@@ -5,9 +5,9 @@ use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight, Verb};
 
-/// The CPU time of a risk, against all that the kernel counts: opening, closing and sleeping is in that count, too, and samples
-/// are 5 ms apart, ticks 10 ms.
-const CPU: std::ops::Range<f64> = 0.3..1.3;
+/// The CPU time of a risk, against what its threads counted: samples are 5 ms apart, and the way into the call and out of it is
+/// theirs, too.
+const CPU: std::ops::Range<f64> = 0.6..1.4;
 /// Who used less of a CPU than this is no fault yet (the rule's own threshold is 5 %).
 const LEAST_CPU_S: f64 = 0.3;
 
@@ -24,7 +24,7 @@ pub struct Made {
     pub may: &'static [&'static str],
     /// What it must say.
     pub says: Vec<String>,
-    /// CPU seconds that it is about, by the kernel.
+    /// CPU seconds that it is about, by its own clock.
     pub cpu: Option<f64>,
     /// It did not come about, or others made it, too.
     pub again: Option<String>,
@@ -80,6 +80,9 @@ impl Made {
         let text = risk.to_string();
         if let Some(absent) = self.says.iter().find(|words| !text.contains(words.as_str())) {
             return Verdict::Wrong(format!("{absent:?} is not in {text} {kept}"));
+        }
+        if let Some(cpu) = self.cpu.filter(|cpu| *cpu < LEAST_CPU_S) {
+            return Verdict::Again(format!("it used {cpu:.2} s of CPU only: too few samples {kept}"));
         }
         let ratio = self.cpu.map(|cpu| risk["cpu_s"].as_f64().unwrap_or(0.0) / cpu.max(1e-6));
         match ratio {
