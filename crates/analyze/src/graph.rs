@@ -6,6 +6,7 @@
 
 mod alike;
 mod chains;
+mod children;
 mod culprit;
 mod did;
 mod ended;
@@ -15,10 +16,13 @@ mod flames;
 mod holders;
 mod ipi_waits;
 mod kernel_wait;
+mod layout;
 mod leaves;
+mod loops;
 mod mismatch;
 mod names;
 mod node;
+mod owners;
 mod patience;
 mod split;
 #[cfg(test)]

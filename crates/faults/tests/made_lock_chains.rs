@@ -122,6 +122,9 @@ lock_chains! {
     root_a_lock_chain_of_go_mutexes => Go;
     root_a_lock_chain_of_pipes => Pipe;
     root_a_lock_chain_of_unix_sockets => Unix;
+    root_a_lock_chain_of_tcp_connections => Tcp;
+    root_a_lock_chain_of_udp_sockets => Udp;
+    root_a_lock_chain_of_connections_of_all_sorts => Peers;
     root_a_lock_chain_of_files => File;
     root_a_lock_chain_of_directories => Directory;
     root_a_lock_chain_of_pipe_locks => PipeLock;

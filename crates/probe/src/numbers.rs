@@ -136,6 +136,7 @@ impl Numbers {
         }
         for span in spans.iter_mut().flatten() {
             self.show([&mut span.pid, &mut span.tgid]);
+            span.holder = self.shown(span.holder);
             if let Some(waker) = &mut span.waker {
                 self.show([&mut waker.pid, &mut waker.tgid]);
             }

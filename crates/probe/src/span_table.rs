@@ -4,13 +4,18 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
-use whyslow_model::timeline::{Context, LockKind, LockWait, State, StateTimes, Target, Waker};
+use whyslow_model::timeline::{
+    Context, Delivery, Ends, LockKind, LockWait, Polled, State, StateTimes, Target, Waker,
+};
 
 use crate::bpf::constants::{rows_h, shared_h};
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
-use crate::bpf::sched::{self, Raw, sched_live, sched_span};
+use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
 use crate::symbols::KernelNames;
+
+/// futex(2) on x86-64.
+const FUTEX: u32 = 202;
 
 /// Timelines, the stacks they point to, and who had which CPU.
 #[derive(Default)]
@@ -48,6 +53,7 @@ pub fn timelines(seen: &mut Raw, window: Window, kernel: &mut KernelNames) -> Ti
     let reported = rows.spans.iter().chain(&open);
     let mut spans: Vec<Span> = reported.map(|row| span(row, rows, window, kernel, &mut used)).collect();
     name_wakers(&mut spans);
+    forget_strangers(&mut spans);
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
     let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
     let runs = rows.runs.iter().map(|reported| run(reported.cpu, reported.pid, reported.from, reported.to));
@@ -74,6 +80,23 @@ fn name_wakers(spans: &mut [Span]) {
     for waker in spans.iter_mut().filter_map(|span| span.waker.as_mut()).filter(|waker| waker.tgid == 0) {
         if let Some((tgid, comm)) = known.get(&waker.pid) {
             (waker.tgid, waker.comm) = (*tgid, comm.clone());
+        }
+    }
+}
+
+/// Where a lock has no owner beside its word there is something else of the program: none of our business. A mutex is held by a
+/// thread of its own process, a file lock by a process.
+fn forget_strangers(spans: &mut [Span]) {
+    let known: HashMap<u32, u32> = spans.iter().map(|span| (span.pid, span.tgid)).collect();
+    for span in spans.iter_mut().filter(|span| span.holder != 0) {
+        let process = known.get(&span.holder);
+        let is_ours = if span.syscall == Some(FUTEX) {
+            process == Some(&span.tgid) && span.holder != span.pid
+        } else {
+            process == Some(&span.holder) && span.holder != span.tgid
+        };
+        if !is_ours {
+            span.holder = 0;
         }
     }
 }
@@ -133,8 +156,11 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         syscall: u32::try_from(reported.syscall).ok(),
         args: reported.args,
         target: target(reported),
+        polled: ends(&reported.polled)
+            .map(|ends| Box::new(Polled { peer: ends.peer, connecting: reported.connecting != 0 })),
         device: (reported.device != 0).then(|| device(reported.device)),
         lock: lock(reported, window),
+        holder: reported.holder,
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
     }
 }
@@ -155,7 +181,22 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
+        delivery: (row.context == rows_h::WAKE_SOFTIRQ).then(|| delivery(row)).flatten().map(Box::new),
     }
+}
+
+fn delivery(row: &WakeRow) -> Option<Delivery> {
+    let (ready, sends) = (ends(&row.ready), ends(&row.sends));
+    let is_known = ready.is_some() || sends.is_some();
+    is_known.then(|| Delivery { ready, sends, syscall: u32::try_from(row.call).ok() })
+}
+
+fn ends(row: &sched_ends) -> Option<Ends> {
+    let end =
+        |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
+    let text = |port, address| end(port, address).map_or_else(String::new, |end| end.to_string());
+    (row.family != 0)
+        .then(|| Ends { local: text(row.local_port, row.local), peer: text(row.peer_port, row.peer) })
 }
 
 fn state_of(state: u32) -> State {

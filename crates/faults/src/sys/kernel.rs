@@ -21,8 +21,17 @@ pub fn pipe() -> io::Result<[OwnedFd; 2]> {
 
 /// Two connected unix sockets.
 pub fn socket_pair() -> io::Result<[OwnedFd; 2]> {
+    pair(libc::SOCK_STREAM)
+}
+
+/// The same for datagrams.
+pub fn datagram_pair() -> io::Result<[OwnedFd; 2]> {
+    pair(libc::SOCK_DGRAM)
+}
+
+fn pair(kind: libc::c_int) -> io::Result<[OwnedFd; 2]> {
     let mut fds = [0; 2];
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let kind = kind | libc::SOCK_CLOEXEC;
     // SAFETY: room for two descriptors, which are ours alone.
     unsafe {
         super::check(libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()))?;
@@ -52,6 +61,29 @@ pub fn read_byte(fd: &impl AsRawFd) -> io::Result<()> {
     // SAFETY: room for the byte that is asked for.
     match check(unsafe { libc::read(fd.as_raw_fd(), (&raw mut byte).cast(), 1) } as libc::c_long)? {
         1 => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// A count that is waited for (eventfd).
+pub fn counter() -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the new descriptor is ours alone.
+    unsafe { Ok(OwnedFd::from_raw_fd(super::check(libc::eventfd(0, libc::EFD_CLOEXEC))?)) }
+}
+
+/// Write one as a word.
+pub fn write_word(fd: &impl AsRawFd) -> io::Result<()> {
+    let one = 1_u64;
+    // SAFETY: as many bytes are there to be written.
+    check(unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) } as libc::c_long).map(drop)
+}
+
+/// Read a word; less is an error.
+pub fn read_word(fd: &impl AsRawFd) -> io::Result<()> {
+    let mut word = 0_u64;
+    // SAFETY: room for as many bytes as are asked for.
+    match check(unsafe { libc::read(fd.as_raw_fd(), (&raw mut word).cast(), 8) } as libc::c_long)? {
+        8 => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

@@ -10,7 +10,7 @@ use whyslow_model::Missing;
 use whyslow_model::timeline::RUNS_IN_PART;
 
 use super::constants::rows_h::{ROW_RUN, ROW_SPAN, ROW_WAKE};
-use super::sched::{sched_exit, sched_run, sched_span, sched_span_stack, sched_wake};
+use super::sched::{sched_ends, sched_exit, sched_run, sched_span, sched_span_stack, sched_wake};
 use super::value;
 
 /// Rows of spans that are kept, about 370 bytes each. When there are more, short lives and short waits go into the sums.
@@ -49,6 +49,12 @@ pub struct WakeRow {
     pub work: u64,
     pub comm: Comm,
     pub stack: Option<u32>,
+    /// The socket at which data came, of one that a softirq woke.
+    pub ready: sched_ends,
+    /// The socket at which the current task was at work.
+    pub sends: sched_ends,
+    /// In this system call; -1: none.
+    pub call: i32,
 }
 
 /// All that was reported.
@@ -97,11 +103,12 @@ impl Rows {
 
     fn note_wake(&mut self, wake: &sched_wake) {
         let stack = self.stack_of(wake.depth, &wake.frames);
-        let &sched_wake { waker, waker_tgid: tgid, context, work, comm, .. } = wake;
+        let &sched_wake { waker, waker_tgid: tgid, context, work, comm, ready, sends, call, .. } = wake;
         if self.wakes.len() >= 2 * MOST {
             self.forget_wakes();
         }
-        self.wakes.insert((wake.pid, wake.key), WakeRow { waker, tgid, context, work, comm, stack });
+        let row = WakeRow { waker, tgid, context, work, comm, stack, ready, sends, call };
+        self.wakes.insert((wake.pid, wake.key), row);
     }
 
     fn note_run(&mut self, run: sched_run) {

@@ -1,0 +1,14 @@
+# One client: so many slow requests, waited for in one way. It tells how long it waited, and how long was acted for it.
+use strict; use warnings; use IO::Select; use IO::Socket::INET; use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
+my ($port, $count, $way) = @ARGV;
+my $c = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") // die;
+my ($set, $waited, $acted) = (IO::Select->new($c), 0, 0);
+for (1 .. $count) {
+    my $from = clock_gettime(CLOCK_MONOTONIC);
+    syswrite $c, "slow\n";
+    if ($way eq 'select') { $set->can_read } elsif ($way eq 'looks') { 1 until $set->can_read(0.015) }
+    sysread $c, my $word, 99;
+    $waited += clock_gettime(CLOCK_MONOTONIC) - $from;
+    $acted += $word;
+}
+print "waited $waited acted $acted\n";

@@ -1,0 +1,49 @@
+# Services on ports below those of clients: an event loop, what it asks for each slow request, and clients whose requests the loop
+# answers at once. Its input's end is its own. Arguments: names of the three, what is done for a request and for how many ms, how many
+# clients, and how many ms they think.
+use strict; use warnings;
+use Fcntl ':flock'; use IO::Select; use IO::Socket::INET; use Time::HiRes qw(clock_gettime sleep CLOCK_MONOTONIC CLOCK_PROCESS_CPUTIME_ID);
+$| = 1;
+my ($loop, $back, $fast, $act, $ms, $clients, $think, $file) = @ARGV;
+my @children;
+sub role { my ($name, $does) = @_; my $pid = fork // die; if ($pid) { push @children, $pid; return } $0 = $name; $does->(); exit }
+sub listener {
+    for (1 .. 99) {
+        my $l = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 10000 + int rand 20000, Listen => 32);
+        return $l if $l;
+    }
+    die "no port";
+}
+sub to { IO::Socket::INET->new(PeerAddr => '127.0.0.1:' . shift) // die "no connection" }
+sub now { clock_gettime(CLOCK_MONOTONIC) }
+my ($front, $behind) = (listener, listener);
+
+# It tells by its own clock how long it took.
+sub act {
+    my $from = now();
+    if ($act eq 'sleep') { sleep $ms / 1000 }
+    elsif ($act eq 'burn') { my $cpu = clock_gettime(CLOCK_PROCESS_CPUTIME_ID) + $ms / 1000; 1 while clock_gettime(CLOCK_PROCESS_CPUTIME_ID) < $cpu }
+    else { open my $lock, '>>', $file or die; flock $lock, LOCK_EX }
+    return now() - $from;
+}
+role $back, sub { while (my $c = $behind->accept) { while (sysread $c, my $word, 99) { my $took = act; syswrite $c, "$took\n" } } };
+role 'holder', sub { open my $lock, '>>', $file or die; while (1) { flock $lock, LOCK_EX; sleep $ms / 1000; flock $lock, LOCK_UN; sleep 0.002 } }
+    if $act eq 'lock';
+role $loop, sub {
+    my ($all, %asked) = (IO::Select->new($front));
+    while (1) {
+        for my $c ($all->can_read) {
+            if ($c == $front) { $all->add($front->accept); next }
+            if (!sysread $c, my $word, 99) { $all->remove($c); close $c; next }
+            elsif (my $who = delete $asked{fileno $c}) { $all->remove($c); close $c; syswrite $who, $word }
+            elsif ($word =~ /slow/) { my $up = to($behind->sockport); syswrite $up, "q\n"; $asked{fileno $up} = $c; $all->add($up) }
+            else { syswrite $c, "ok\n" }
+        }
+    }
+};
+for (1 .. $clients) {
+    role $fast, sub { my $c = to($front->sockport); while (1) { syswrite $c, "fast\n"; sysread $c, my $word, 99; sleep $think / 1000 } };
+}
+print 'up ', $front->sockport, "\n";
+1 while <STDIN>;
+kill 9, @children;
