@@ -9,6 +9,7 @@ mod chains;
 mod children;
 mod culprit;
 mod did;
+mod elsewhere;
 mod ended;
 mod explain;
 mod facts;
@@ -24,6 +25,7 @@ mod names;
 mod node;
 mod owners;
 mod patience;
+mod requests;
 mod split;
 #[cfg(test)]
 mod tests;

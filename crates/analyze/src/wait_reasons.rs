@@ -30,7 +30,7 @@ mod tests;
 pub use futex::{futex_owner, joined_thread};
 pub(crate) use lock_names::{LockName, lock_name};
 pub(crate) use locks::{released_by, taken_by};
-pub(crate) use senders::{is_asked, is_request, task_behind};
+pub(crate) use senders::{TICK, is_answer, is_asked, is_request, round_trip, task_behind};
 pub use stacks::Stacks;
 pub(crate) use wait::Wait;
 use whyslow_model::timeline::Span;

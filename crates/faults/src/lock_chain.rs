@@ -38,6 +38,8 @@ pub enum Wire {
     Udp,
     /// An eventfd.
     Event,
+    /// A queue of messages (mq_overview(7)).
+    Queue,
 }
 
 /// How a program waits for what comes.
@@ -53,6 +55,8 @@ pub enum Way {
     Select,
     /// In poll() with a timeout, again and again.
     Looks,
+    /// In an io_uring; not for messages.
+    Ring,
 }
 
 /// What two neighbours of a lock chain share.
@@ -144,6 +148,8 @@ pub enum Leaf {
     Disk,
     /// It computes in a cgroup whose quota runs out.
     Quota,
+    /// A signal stops it; another process sends the one that lets it go on.
+    Stopped,
     /// It waits for an RCU grace period: however long that takes.
     GracePeriod,
     /// What the link above it has it do in the kernel.

@@ -24,6 +24,10 @@ pub enum Held {
     Flock,
     /// fcntl(2) F_SETLKW, by another process.
     Fcntl,
+    /// fcntl(2) F_OFD_SETLKW: of an open file, which another process has. The kernel does not know whose it is.
+    Ofd,
+    /// A thread has not ended that is waited for (pthread_join(3)).
+    Join,
 }
 
 /// What the holder does meanwhile.
@@ -33,6 +37,8 @@ pub enum Meanwhile {
     Computes,
     /// By a signal; only where it is a process of its own.
     Stopped,
+    /// A debugger holds it; likewise.
+    Traced,
 }
 
 /// What is made.
@@ -70,7 +76,9 @@ impl Plan {
             Shape::Cycle(n) => n,
         };
         let names = (0..many).map(|_| draw.word(9)).collect();
-        Plan { shape, timed: draw.one_in(2), ms: draw.between(700, 1800), names, dir }
+        // Nothing but the one who lets it go, or ends, says who it was; and join has no timeout.
+        let says_itself = matches!(shape, Shape::Hold(Held::Ofd | Held::Join, _));
+        Plan { shape, timed: draw.one_in(2) && !says_itself, ms: draw.between(700, 1800), names, dir }
     }
 
     /// How the program is told of it.
@@ -129,6 +137,6 @@ fn act(does: Meanwhile, ms: u64) {
                 turns = std::hint::black_box(turns.wrapping_add(1));
             }
         }
-        Meanwhile::Sleeps | Meanwhile::Stopped => crate::sys::sleep_until(until),
+        Meanwhile::Sleeps | Meanwhile::Stopped | Meanwhile::Traced => crate::sys::sleep_until(until),
     }
 }

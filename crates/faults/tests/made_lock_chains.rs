@@ -68,7 +68,7 @@ fn is_a_lock_chain(lock_chain: &LockChain, reported: &Told) -> Result<(), String
     }
     let on_cpu = reported.leaf_on_cpu();
     let holds = match lock_chain.plan().leaf {
-        Leaf::Sleep | Leaf::GracePeriod => on_cpu < 0.1,
+        Leaf::Sleep | Leaf::Stopped | Leaf::GracePeriod => on_cpu < 0.1,
         Leaf::Disk => on_cpu < 0.3,
         Leaf::Quota => on_cpu < 0.75,
         // Others may want its CPU, too.

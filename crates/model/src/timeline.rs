@@ -88,6 +88,9 @@ pub struct Ends {
     /// The other one.
     #[serde(skip_serializing_if = "is_default")]
     pub peer: String,
+    /// The smoothed round-trip time that TCP has measured between them; not to be had: `None`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub round_trip_ns: Option<u64>,
 }
 
 /// Who ended a wait.
@@ -127,6 +130,9 @@ pub struct Delivery {
     /// That system call, by number (x86-64).
     #[serde(skip_serializing_if = "is_default")]
     pub syscall: Option<u32>,
+    /// So long before that the socket at which data came had sent something itself, to a tick of the kernel (TCP).
+    #[serde(skip_serializing_if = "is_default")]
+    pub sent_before_ns: Option<u64>,
 }
 
 /// The file or socket that a system call waited on.

@@ -188,15 +188,21 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
 fn delivery(row: &WakeRow) -> Option<Delivery> {
     let (ready, sends) = (ends(&row.ready), ends(&row.sends));
     let is_known = ready.is_some() || sends.is_some();
-    is_known.then(|| Delivery { ready, sends, syscall: u32::try_from(row.call).ok() })
+    let sent = u64::from(row.sent_ticks).checked_sub(1);
+    let sent_before_ns = sent.map(|ticks| ticks.saturating_mul(crate::host::tick_ns()));
+    is_known.then(|| Delivery { ready, sends, syscall: u32::try_from(row.call).ok(), sent_before_ns })
 }
 
 fn ends(row: &sched_ends) -> Option<Ends> {
     let end =
         |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
     let text = |port, address| end(port, address).map_or_else(String::new, |end| end.to_string());
-    (row.family != 0)
-        .then(|| Ends { local: text(row.local_port, row.local), peer: text(row.peer_port, row.peer) })
+    let round_trip_us = Some(row.round_trip_us).filter(|us| *us > 0);
+    (row.family != 0).then(|| Ends {
+        local: text(row.local_port, row.local),
+        peer: text(row.peer_port, row.peer),
+        round_trip_ns: round_trip_us.map(|us| u64::from(us) * 1000),
+    })
 }
 
 fn state_of(state: u32) -> State {

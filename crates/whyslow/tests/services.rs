@@ -11,11 +11,14 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use whyslow_faults::{Draw, Fence, rounds};
 
-use judge::{Expected, Vain};
+use judge::{Expected, OfHost, Vain};
 
 const SERVICES: &str = include_str!("services/services.pl");
 const CLIENT: &str = include_str!("services/client.pl");
+const NEWS: &str = include_str!("services/news.pl");
 const VAIN: &str = include_str!("services/vain.pl");
+/// A whole host is looked at for so long.
+const WINDOW_S: f64 = 2.0;
 
 /// Perl's program, entered into a group of the test's.
 fn perl(fence: &Fence, label: &str, script: &str, args: &[String]) -> Vec<String> {
@@ -97,6 +100,29 @@ fn run(command: Vec<String>) -> (Value, String) {
     whyslow(&begin.into_iter().chain(command).collect::<Vec<_>>())
 }
 
+/// A client of its own, until it is dropped.
+struct Client(Child);
+
+impl Client {
+    fn start(command: &[String]) -> Self {
+        let mut child = Command::new(&command[0]);
+        child.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null());
+        Client(child.spawn().unwrap())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn chains() -> Value {
+    let length = format!("{WINDOW_S}s");
+    whyslow(&["chains", "--for", &length, "--json"].map(str::to_owned)).0
+}
+
 /// The number behind a word.
 fn after(said: &str, word: &str) -> f64 {
     let mut words = said.split_whitespace().skip_while(|at| *at != word);
@@ -166,4 +192,36 @@ fn root_polls_that_nobody_answers_name_the_address() {
     rounds::say(&format!("vain: {drawn}"));
     judge::of_vain(&document, &expected)
         .unwrap_or_else(|why| panic!("{why}\n{drawn}\n{expected:?}\n{}", document["wall"]));
+}
+
+/// Nobody is followed: who has asked, and waits, has a chain all the same.
+#[test]
+fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
+    let fence = Fence::enter().unwrap();
+    let mut draw = Draw::of_run("host services", 0);
+    let drawn = Drawn::of(&mut draw);
+    let services = drawn.start(&fence, &mut draw);
+    let (name, way) = (format!("asks-{}", draw.word(5)), draw.pick(&["read", "select", "looks"]));
+    let args = [services.port.to_string(), "100000".to_owned(), way.to_owned(), name.clone()];
+    let _client = Client::start(&perl(&fence, &draw.word(6), CLIENT, &args));
+    let document = chains();
+    let [front, back, others] = drawn.names.clone();
+    let expected = OfHost { client: name, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
+    let what =
+        format!("{} for {} ms, {} others, {way}, seed {}", drawn.act, drawn.ms, drawn.clients, draw.seed());
+    rounds::say(&format!("host services: {what}"));
+    judge::of_host(&document, &expected)
+        .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["chains"]));
+}
+
+#[test]
+fn root_a_subscriber_that_waits_for_news_has_no_chain() {
+    let fence = Fence::enter().unwrap();
+    let mut draw = Draw::of_run("news", 0);
+    let names = ["tells", "hears"].map(|name| format!("{name}-{}", draw.word(5)));
+    let args = [names[0].clone(), names[1].clone(), draw.between(30, 300).to_string()];
+    let _services = Services::start(&perl(&fence, &draw.word(6), NEWS, &args));
+    let document = chains();
+    judge::of_news(&document, &names)
+        .unwrap_or_else(|why| panic!("{why}, seed {}\n{}", draw.seed(), document["chains"]));
 }

@@ -67,8 +67,12 @@ fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)
     for node in losses(graph, watched) {
         let mut ways = Vec::new();
         ways_down(graph, &node, node.ns, &mut vec![], &mut ways);
-        for way in ways {
-            folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, &way);
+        let told = |way: &&Vec<Step<'_>>| {
+            let ends = way.first().zip(way.last());
+            watched.is_some() || !ends.is_some_and(|(head, leaf)| graph.ends_idle(head.node, leaf.node))
+        };
+        for way in ways.iter().filter(told) {
+            folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, way);
         }
     }
     let worth_it = |fold: &Fold| match watched {
@@ -127,7 +131,7 @@ fn is_idle(graph: &Graph<'_>, row: usize) -> bool {
 }
 
 /// Whether a wait on a whole host cost its task time. To wait to be given work, for one's own timer, or in one's own
-/// order (a shell for its command) is how programs are built.
+/// order (a shell for its command) is how programs are built. To wait for an answer is another matter.
 fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
     let Some(span) = graph.spans.get(row) else { return false };
     let disk = matches!(span.state, State::Io | State::Blocked);
@@ -141,7 +145,8 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
         Class::Limit => true,
         Class::Needed | Class::Device => disk,
         Class::Unknown => disk && !is_kernels(),
-        Class::Cpu | Class::Handed | Class::Voluntary | Class::Peer => false,
+        Class::Handed | Class::Peer => graph.is_for_answer(row),
+        Class::Cpu | Class::Voluntary => false,
     }
 }
 

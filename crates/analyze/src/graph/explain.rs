@@ -12,7 +12,7 @@ use super::facts::{Behind, Graph, Kind, Who};
 use super::loops::Other;
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
-use crate::wait_reasons::{Class, is_asked, task_behind};
+use crate::wait_reasons::{Class, is_asked, round_trip, task_behind};
 
 /// Longer chains are not followed: no report could print one.
 const DEEPEST: usize = 32;
@@ -62,7 +62,7 @@ impl Walk {
 fn is_leaf(walk: &Walk, span: &Span, kind: Kind) -> bool {
     match kind.class {
         Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
-        Class::Peer => task_behind(span).is_none(),
+        Class::Peer => task_behind(span).is_none() && round_trip(span).is_none(),
         _ if ENDS.contains(&kind.reason) => true,
         Class::Handed => walk.above.len() == 1 && (walk.served || is_asked(span)),
         Class::Held | Class::Needed | Class::Unknown => false,
@@ -237,7 +237,10 @@ impl Graph<'_> {
             // Who waits for work, and is killed, has waited in vain.
             (None, Some(task)) if class == Class::Handed && self.kills(task) => (Rc::new([]), 0),
             (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
-            (None, None) => self.by_event(span, class, to.saturating_sub(from)),
+            (None, None) => {
+                let ns = to.saturating_sub(from);
+                self.by_peer_elsewhere(span, ns).unwrap_or_else(|| self.by_event(span, class, ns))
+            }
         }
     }
 

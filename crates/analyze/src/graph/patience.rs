@@ -22,8 +22,8 @@ const LOOKS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Wakes(Table<u32, Vec<Wake>>);
 
-/// When, and whom it asked for something.
-type Wake = (u64, Option<u32>);
+/// When, whom it asked for something, and of which process that was.
+type Wake = (u64, Option<u32>, u32);
 
 impl Wakes {
     pub fn of(spans: &[Span]) -> Self {
@@ -31,7 +31,7 @@ impl Wakes {
         for span in spans {
             if let Some(waker) = task_behind(span) {
                 let asked = is_request(waker).then_some(span.pid);
-                wakes.entry(waker.pid).or_default().push((span.woken_ns, asked));
+                wakes.entry(waker.pid).or_default().push((span.woken_ns, asked, span.tgid));
             }
         }
         wakes.values_mut().for_each(|all| all.sort_unstable());
@@ -41,14 +41,21 @@ impl Wakes {
     /// Whether a task did so in `from..=to`.
     fn any(&self, pid: u32, from: u64, to: u64) -> bool {
         let Some(all) = self.0.get(&pid) else { return false };
-        all.get(all.partition_point(|(at, _)| *at < from)).is_some_and(|(at, _)| *at <= to)
+        all.get(all.partition_point(|(at, ..)| *at < from)).is_some_and(|(at, ..)| *at <= to)
+    }
+
+    /// Whether it ended a wait of a thread of process `tgid` in `from..=to`.
+    pub fn any_of(&self, pid: u32, from: u64, to: u64, tgid: u32) -> bool {
+        let all = self.0.get(&pid).map_or(&[][..], Vec::as_slice);
+        let later = all.get(all.partition_point(|(at, ..)| *at < from)..).unwrap_or_default();
+        later.iter().take_while(|(at, ..)| *at <= to).any(|(.., of)| *of == tgid)
     }
 
     /// Whom a task asked last in `from..=to`.
     pub fn asked(&self, pid: u32, from: u64, to: u64) -> Option<u32> {
         let all = self.0.get(&pid)?;
-        let before = all.get(..all.partition_point(|(at, _)| *at <= to))?;
-        before.iter().rev().take_while(|(at, _)| *at >= from).find_map(|(_, asked)| *asked)
+        let before = all.get(..all.partition_point(|(at, ..)| *at <= to))?;
+        before.iter().rev().take_while(|(at, ..)| *at >= from).find_map(|(_, asked, _)| *asked)
     }
 }
 

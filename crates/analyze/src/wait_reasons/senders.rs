@@ -12,6 +12,9 @@ use crate::stacks::symbol;
 /// io_uring_enter.
 const SEND_UNSEEN: [u32; 5] = [3, 60, 231, 275, 426];
 
+/// The kernel notes in ticks when a connection has sent: of 10 ms where they are longest (CONFIG_HZ=100).
+pub(crate) const TICK: u64 = 10_000_000;
+
 /// include/net/ip.h and net/ipv4/af_inet.c, inet_init_net.
 const FIRST_OF_CLIENTS: u16 = 32_768;
 
@@ -33,9 +36,14 @@ fn has_sent(span: &Span, waker: &Waker) -> bool {
         let is_unseen = delivery.syscall.is_some_and(|call| SEND_UNSEEN.contains(&call));
         return is_unseen && ready.is_some_and(is_of_one_host);
     };
-    let peer = span.target.as_ref().and_then(|target| target.peer.as_deref()).filter(|peer| !peer.is_empty());
     // Of a wait for room in a buffer nothing is said of where data came; behind a translation of addresses, nothing else is right.
-    peer.is_some_and(|peer| peer == sends.local) || ready.is_some_and(|ready| are_two_ends(sends, ready))
+    other_end(span).is_some_and(|peer| peer == sends.local) || ready.is_some_and(|ready| are_two_ends(sends, ready))
+}
+
+/// Of the one socket that it reads from, or looks at.
+fn other_end(span: &Span) -> Option<&str> {
+    let read = span.target.as_ref().and_then(|target| target.peer.as_deref());
+    read.or(span.polled.as_ref().map(|polled| &*polled.peer)).filter(|peer| !peer.is_empty())
 }
 
 /// The address from which data came that ended the wait, if a softirq brought it.
@@ -48,18 +56,42 @@ pub(crate) fn sender<'a>(span: &'a Span, stacks: &Stacks<'_>) -> Option<&'a str>
     (is_sent || came()).then_some(&*ready.peer)
 }
 
+fn port(end: &str) -> Option<u16> {
+    end.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
+}
+
 /// What came was a client's request: the waiter's end of the connection is the one that a service listens at. Ports of clients are given out
 /// from a range (net.ipv4.ip_local_port_range, 32768 to 60999 unless it was changed); where both are of it, nothing is known.
 pub(crate) fn is_request(waker: &Waker) -> bool {
-    let port = |end: &str| end.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     let ready = waker.delivery.as_ref().and_then(|delivery| delivery.ready.as_ref());
     let ends = ready.and_then(|ready| Some((port(&ready.local)?, port(&ready.peer)?)));
     ends.is_some_and(|(local, peer)| local < FIRST_OF_CLIENTS && local < peer)
 }
 
+/// What came was a service's answer: the waiter's end is the client's. Without a packet that tells both ends, the port that it reads from does.
+pub(crate) fn is_answer(span: &Span, waker: &Waker) -> bool {
+    let ready = waker.delivery.as_ref().and_then(|delivery| delivery.ready.as_ref());
+    let (local, peer) = match ready {
+        Some(ends) => (port(&ends.local), port(&ends.peer)),
+        None => (None, other_end(span).and_then(port)),
+    };
+    peer.is_some_and(|peer| peer < FIRST_OF_CLIENTS && local.is_none_or(|local| peer < local))
+}
+
 /// The wait of a service that has nothing to do: a request ended it.
 pub(crate) fn is_asked(span: &Span) -> bool {
     task_behind(span).is_some_and(is_request)
+}
+
+/// The peer of a connection was asked as the wait began, is not known to be on this host, and has answered: its round trip through the network, as
+/// TCP has measured it.
+pub(crate) fn round_trip(span: &Span) -> Option<u64> {
+    let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
+    let delivery = waker.delivery.as_ref().filter(|_| task_behind(span).is_none() && is_answer(span, waker))?;
+    let waited = span.woken_ns.saturating_sub(span.at_ns);
+    let ready = delivery.ready.as_ref().filter(|ready| !is_of_one_host(ready))?;
+    let is_asked = delivery.sent_before_ns.is_some_and(|before| before <= waited.saturating_add(TICK));
+    ready.round_trip_ns.filter(|_| is_asked)
 }
 
 /// Each is the other end of the other, as far as they are set, and one is for certain.
@@ -89,16 +121,16 @@ fn is_of_one_host(ends: &Ends) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Delivery, Target};
+    use whyslow_model::timeline::{Delivery, Polled, Target};
 
     use super::*;
 
     fn ends(local: &str, peer: &str) -> Option<Ends> {
-        Some(Ends { local: local.to_owned(), peer: peer.to_owned() })
+        Some(Ends { local: local.to_owned(), peer: peer.to_owned(), ..Ends::default() })
     }
 
     fn wait(peer: Option<&str>, ready: Option<Ends>, sends: Option<Ends>, call: u32) -> Span {
-        let delivery = Some(Box::new(Delivery { ready, sends, syscall: Some(call) }));
+        let delivery = Some(Box::new(Delivery { ready, sends, syscall: Some(call), ..Delivery::default() }));
         let waker = Waker { pid: 7, context: Context::Softirq, delivery, ..Waker::default() };
         let target = peer.map(|peer| Target { peer: Some(peer.to_owned()), ..Target::default() });
         Span { pid: 3, waker: Some(waker), target, ..Span::default() }
@@ -114,6 +146,18 @@ mod tests {
         assert!(task_behind(&wait(Some("10.0.0.9:80"), None, sends, 44)).is_none(), "another connection");
         let other = ends(client, "127.0.0.1:81");
         assert!(task_behind(&wait(None, other, ends(server, client), 44)).is_none(), "another socket");
+    }
+
+    /// Before Linux 6.3.
+    #[test]
+    fn the_socket_that_is_looked_at_has_an_other_end() {
+        let (client, server) = ("127.0.0.1:40000", "127.0.0.1:80");
+        let looks_at = |peer: &str| {
+            let polled = Some(Box::new(Polled { peer: peer.to_owned(), connecting: false }));
+            Span { polled, ..wait(None, None, ends(server, client), 44) }
+        };
+        assert!(task_behind(&looks_at(server)).is_some_and(|task| is_answer(&looks_at(server), task)));
+        assert!(task_behind(&looks_at("127.0.0.1:81")).is_none());
     }
 
     #[test]

@@ -104,7 +104,9 @@ impl Kind {
             | Kind::Unix
             | Kind::Tcp
             | Kind::Udp
-            | Kind::Peers => &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota],
+            | Kind::Peers => {
+                &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota, Leaf::Stopped]
+            }
             _ => &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod],
         }
     }
@@ -149,13 +151,16 @@ impl Kind {
 }
 
 fn peer(wire: Wire, draw: &mut Draw) -> Link {
-    Link::Peer { wire, by: draw.pick(&[Way::Read, Way::Poll, Way::Epoll, Way::Select, Way::Looks]) }
+    const WAYS: [Way; 6] = [Way::Read, Way::Poll, Way::Epoll, Way::Select, Way::Looks, Way::Ring];
+    let ways = if wire == Wire::Queue { &WAYS[..5] } else { &WAYS };
+    Link::Peer { wire, by: draw.pick(ways) }
 }
 
 /// One in four is a lock.
 fn any_peer(draw: &mut Draw) -> Link {
     const LOCKS: [Link; 2] = [Link::Futex, Link::Pthread];
-    const WIRES: [Wire; 6] = [Wire::Pipe, Wire::Stream, Wire::Datagram, Wire::Tcp, Wire::Udp, Wire::Event];
+    const WIRES: [Wire; 7] =
+        [Wire::Pipe, Wire::Stream, Wire::Datagram, Wire::Tcp, Wire::Udp, Wire::Event, Wire::Queue];
     if draw.one_in(4) {
         return draw.pick(&LOCKS);
     }
@@ -223,7 +228,7 @@ impl Ask {
         let n = draw.between(fewest, 8) as usize;
         let links = self.kind.links(n - 1, draw);
         let can_be_apart = links.iter().all(|link| link.is_shared());
-        let must_be_apart = leaf == Leaf::Quota || links.contains(&Link::Cgroups);
+        let must_be_apart = matches!(leaf, Leaf::Quota | Leaf::Stopped) || links.contains(&Link::Cgroups);
         let apart = can_be_apart && (must_be_apart || draw.one_in(2));
         let step_us = if self.in_a_crowd { STEP_IN_CROWD_US } else { STEP_US };
         let longest = self.longest_us(leaf, &links, draw);
@@ -248,7 +253,7 @@ impl Ask {
     fn longest_us(self, leaf: Leaf, links: &[Link], draw: &mut Draw) -> u64 {
         let least = if self.in_a_crowd { 150 } else { 50 };
         let (low, high) = match (leaf, links.last()) {
-            (Leaf::Sleep | Leaf::Burn, _) => (least, 400),
+            (Leaf::Sleep | Leaf::Burn | Leaf::Stopped, _) => (least, 400),
             (Leaf::Disk | Leaf::Quota, _) => (150, 400),
             // As long as it takes; noted by those who wait.
             (Leaf::GracePeriod, _) | (Leaf::Link, Some(Link::Cgroups)) => (40, 60),

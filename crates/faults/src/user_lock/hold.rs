@@ -17,7 +17,8 @@ const LOOKS: u64 = 3;
 pub(super) fn live(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
     match held {
         Held::Mutex => mutex(plan, does),
-        Held::Flock | Held::Fcntl => file(plan, held, does),
+        Held::Flock | Held::Fcntl | Held::Ofd => file(plan, held, does),
+        Held::Join => join(plan, does),
     }
 }
 
@@ -49,6 +50,18 @@ fn mutex(plan: &Plan, does: Meanwhile) -> io::Result<()> {
     note(plan, from, clock::now())
 }
 
+fn join(plan: &Plan, does: Meanwhile) -> io::Result<()> {
+    let (name, ms) = (plan.names[1].clone(), plan.ms);
+    let thread = std::thread::spawn(move || {
+        sys::set_name(&name);
+        act(does, ms);
+    });
+    sys::set_name(&plan.names[0]);
+    let from = clock::now();
+    thread.join().map_err(|_| io::Error::other("the thread panicked"))?;
+    note(plan, from, clock::now())
+}
+
 /// One write lock on all of the file. An alarm ends a wait for it.
 fn take(file: &File, held: Held) -> bool {
     // SAFETY: the descriptor is open; the struct is ours.
@@ -58,7 +71,8 @@ fn take(file: &File, held: Held) -> bool {
         }
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_type = libc::F_WRLCK as i16;
-        libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &lock) == 0
+        let call = if held == Held::Ofd { libc::F_OFD_SETLKW } else { libc::F_SETLKW };
+        libc::fcntl(file.as_raw_fd(), call, &lock) == 0
     }
 }
 
@@ -102,13 +116,16 @@ fn file(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
     while !ready.exists() {
         sys::sleep_us(500);
     }
-    let stopped = child_of(std::process::id());
+    let holder = child_of(std::process::id()).ok_or_else(|| io::Error::other("there is no holder"))?;
     if does == Meanwhile::Stopped && !plan.timed && sys::fork()? {
         sys::set_name("goes-on");
         sys::die_with_parent()?;
         sys::sleep_until(clock::now() + plan.ms * 1_000_000);
-        stopped.into_iter().for_each(|pid| sys::stop(pid, false));
+        sys::stop(holder, false);
         sys::leave(0);
+    }
+    if does == Meanwhile::Traced {
+        trace(plan, holder)?;
     }
     let file = open(&path)?;
     let from = clock::now();
@@ -121,6 +138,23 @@ fn file(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
         take(&file, held);
     }
     note(plan, from, clock::now())
+}
+
+/// A third process holds the holder, until nobody waits any more for who waits with timeouts.
+fn trace(plan: &Plan, holder: i32) -> io::Result<()> {
+    let attached = plan.dir.join("attached");
+    if sys::fork()? {
+        sys::set_name("traces");
+        sys::die_with_parent()?;
+        sys::hold_traced(holder)?;
+        std::fs::write(&attached, "")?;
+        sys::sleep_until(clock::now() + plan.ms * if plan.timed { 2 } else { 1 } * 1_000_000);
+        sys::leave(0);
+    }
+    while !attached.exists() {
+        sys::sleep_us(500);
+    }
+    Ok(())
 }
 
 /// The child that there is.

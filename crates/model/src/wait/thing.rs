@@ -142,6 +142,8 @@ things! {
     ATimer Timer "a timer",
     BlockIo BlockIo "block I/O",
     Packet Network "a packet",
+    RoundTrip Network "the round trip to the peer",
+    PeerTime Socket "the peer's own time",
     GracePeriod Rcu "an RCU grace period",
     CallOfCpu Ipi "another CPU's call",
     OnCpu Running "on CPU",

@@ -660,6 +660,8 @@ struct inet_connection_sock {
 
 struct tcp_sock {
 	__u64 bytes_acked; /* v4.1, 0df48c26d841 */
+	__u32 lsndtime;
+	__u32 srtt_us;
 };
 
 struct socket {

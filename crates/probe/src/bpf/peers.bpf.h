@@ -17,6 +17,7 @@ struct sched_ends {
 	__u16 peer_port;
 	__u8 local[16];
 	__u8 peer[16];
+	__u32 round_trip_us; /* as TCP measures it; 0: it is no TCP, or not measured */
 };
 
 /* The socket of this CPU at which data came last. */
@@ -52,6 +53,16 @@ static __always_inline void note_ends(struct sched_ends *ends, const struct sock
 	ends->peer_port = __builtin_bswap16(BPF_CORE_READ(c, skc_dport));
 	note_address(ends->local, family, &c->skc_rcv_saddr, &c->skc_v6_rcv_saddr);
 	note_address(ends->peer, family, &c->skc_daddr, &c->skc_v6_daddr);
+	if (BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP) /* in eighths */
+		ends->round_trip_us = BPF_CORE_READ((const struct tcp_sock *)sk, srtt_us) >> 3;
+}
+
+/* Ticks since a connection sent something itself (net/ipv4/tcp_output.c, tcp_event_data_sent), and one; 0: it is none. */
+static __always_inline __u32 ticks_since_sent(const struct sock *sk)
+{
+	if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return 0;
+	return (__u32)bpf_jiffies64() - BPF_CORE_READ((const struct tcp_sock *)sk, lsndtime) + 1;
 }
 
 /* A message's own destination, of sockets that are connected to nobody. */

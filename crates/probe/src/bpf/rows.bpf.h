@@ -58,7 +58,6 @@ struct sched_span {
 	__u8 address[16];
 	struct sched_ends polled; /* of a wait for several that nothing has ended */
 	__u32 connecting;
-	__u32 unused_too;
 	__u64 open_ns; /* the closing walk's time */
 	__u64 unsampled;
 	__u64 peak;
@@ -86,7 +85,7 @@ struct sched_wake {
 	struct sched_ends ready; /* where data came, of one that a softirq woke */
 	struct sched_ends sends; /* where the current task is at work in its system call */
 	__s32 call; /* that call; -1: none */
-	__u32 unused;
+	__u32 sent_ticks; /* since its own end sent something, and one; 0: not known */
 	__u64 frames[WAKER_FRAMES];
 };
 
@@ -138,6 +137,8 @@ const volatile __u64 max_stacks = 50;
 const volatile __s64 preempt_count_at = 0;
 /* System calls whose first argument is a file descriptor. */
 const volatile __u64 takes_fd[8] = {};
+/* Packets say at which socket they came (sk_data_ready): what a wait looks at need not be asked. */
+const volatile bool tells_ready = false;
 
 /* Exits and rows that we saw but could not note. */
 __u64 lost;
@@ -209,8 +210,10 @@ static __always_inline void note_delivery(struct sched_wake *wake, struct task_s
 	__u32 zero = 0;
 	__u64 *ready = bpf_map_lookup_elem(&ready_socket, &zero);
 
-	if (ready && *ready)
+	if (ready && *ready) {
 		note_ends(&wake->ready, (struct sock *)*ready);
+		wake->sent_ticks = ticks_since_sent((struct sock *)*ready);
+	}
 	wake->call = note_sender(&wake->sends, t, takes_fd);
 }
 
@@ -239,7 +242,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	wake->context = s->context;
 	wake->work = 0;
 	wake->call = -1;
-	wake->unused = 0;
+	wake->sent_ticks = 0;
 	__builtin_memset(&wake->ready, 0, sizeof(wake->ready));
 	__builtin_memset(&wake->sends, 0, sizeof(wake->sends));
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
@@ -414,7 +417,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 		span->device = device_of(s->pid);
 	span->holder = s->holder;
 	note_call(span, t);
-	if (!woken || s->context == WAKE_HARDIRQ)
+	if (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready))
 		note_polled(span, t);
 	note_lock(span, s->pid);
 }

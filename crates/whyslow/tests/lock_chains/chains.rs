@@ -149,6 +149,7 @@ pub fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
     match (climbed.plan.leaf, climbed.plan.links.last()) {
         (Leaf::Sleep, _) => is(&["timer", "sleep"]),
         (Leaf::Burn, _) | (Leaf::Link, Some(Link::AddressSpace { .. })) => is(&["running", "runnable"]),
+        (Leaf::Stopped, _) => is(&["stopped"]),
         (Leaf::Disk, _) => is(&["block-io", "throttle", "throttled"]),
         (Leaf::Quota, _) => is(&["quota", "throttled"]),
         (Leaf::GracePeriod, _) | (Leaf::Link, _) => is(&["rcu"]),

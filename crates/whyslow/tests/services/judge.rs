@@ -31,6 +31,17 @@ pub struct Vain {
     pub connects: bool,
 }
 
+/// A client, seen from a whole host.
+#[derive(Debug)]
+pub struct OfHost {
+    pub client: String,
+    pub front: String,
+    pub back: String,
+    pub others: String,
+    pub window_s: f64,
+    pub has_others: bool,
+}
+
 fn wall(document: &Value) -> Result<(f64, &[Value]), String> {
     let wall = document["wall"]["wall_s"].as_f64().filter(|wall| *wall > 0.0).ok_or("no wall time")?;
     Ok((wall, document["wall"]["parts"].as_array().map_or(&[][..], Vec::as_slice)))
@@ -94,6 +105,44 @@ pub fn of_idle(document: &Value, others: &str) -> Result<(), String> {
     near("a client for whom the loop waits", told, 0.0, wall)
 }
 
+fn all_chains(document: &Value) -> Result<&[Value], String> {
+    document["chains"].as_array().map(Vec::as_slice).ok_or_else(|| "no chains were looked for".to_owned())
+}
+
+fn names(chain: &Value) -> Vec<&str> {
+    chain["hops"].as_array().into_iter().flatten().filter_map(|hop| hop["who"].as_str()).collect()
+}
+
+fn seconds(chains: &[Value], is: impl Fn(&[&str]) -> bool) -> f64 {
+    chains.iter().filter(|chain| is(&names(chain))).filter_map(|chain| chain["time_s"].as_f64()).sum()
+}
+
+/// The client waits nearly all the time: for the loop, which waits for what it asked. The loop has not waited for clients.
+pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
+    let chains = all_chains(document)?;
+    let begins = |names: &[&str], who: &str| names.first() == Some(&who);
+    let told = seconds(chains, |names| begins(names, &expected.client) && names.contains(&&*expected.back));
+    let least = expected.window_s * if expected.has_others { PART } else { 1.0 - 2.0 * POINTS };
+    if told < least || told > expected.window_s * (1.0 + POINTS) {
+        return Err(format!("{told:.3} s behind the client of {:.1}", expected.window_s));
+    }
+    let is_clients = |names: &[&str]| names.iter().any(|name| [&*expected.client, &*expected.others].contains(name));
+    let services = [&*expected.front, &*expected.back];
+    let turned = seconds(chains, |names| {
+        services.iter().any(|service| begins(names, service)) && is_clients(&names[1..])
+    });
+    near("services that wait for clients", turned, 0.0, expected.window_s)
+}
+
+/// Nobody has asked for anything.
+pub fn of_news(document: &Value, pair: &[String; 2]) -> Result<(), String> {
+    let told = seconds(all_chains(document)?, |names| names.iter().any(|name| pair.iter().any(|one| one == name)));
+    match told == 0.0 {
+        true => Ok(()),
+        false => Err(format!("{told:.3} s are told of who waits for news")),
+    }
+}
+
 /// The address stands there, for all of the time.
 pub fn of_vain(document: &Value, expected: &Vain) -> Result<(), String> {
     let (wall, parts) = wall(document)?;
@@ -135,6 +184,26 @@ mod tests {
         assert!(of_client(&document(json!([part("loop", 0.9, others)])), &expected(false)).is_err());
         assert!(of_client(&document(json!([])), &expected(false)).is_err());
         assert!(of_client(&json!({}), &expected(false)).is_err());
+    }
+
+    #[test]
+    fn on_a_whole_host_clients_have_chains_and_services_have_none() {
+        let of = |way: &[&str], time_s: f64| {
+            let hops: Vec<Value> = way.iter().map(|who| json!({"who": who})).collect();
+            json!({"time_s": time_s, "hops": hops})
+        };
+        let [client, front, back, others] = ["asks", "loop", "back", "fast"].map(str::to_owned);
+        let expected = OfHost { client, front, back, others, window_s: 2.0, has_others: false };
+        let whole = of(&["asks", "loop", "back"], 1.9);
+        let judged = |chains: Value| of_host(&json!({"chains": chains}), &expected);
+        assert_eq!(judged(json!([whole, of(&["loop", "back"], 1.8)])), Ok(()));
+        assert!(judged(json!([])).is_err() && of_host(&json!({}), &expected).is_err());
+        assert!(judged(json!([of(&["asks", "loop"], 1.9)])).is_err(), "it ends at the loop");
+        assert!(judged(json!([whole, of(&["back", "asks"], 1.0)])).is_err(), "a service waits for its client");
+        let pair = ["tells", "hears"].map(str::to_owned);
+        let news = |chains: Value| of_news(&json!({"chains": chains}), &pair);
+        assert!(news(json!([whole])).is_ok() && news(json!([of(&["hears", "tells"], 0.2)])).is_err());
+        assert!(of_news(&json!({}), &pair).is_err());
     }
 
     #[test]

@@ -40,7 +40,11 @@ fn parts(value: &Value) -> &[Value] {
 }
 
 fn holder(made: &Made, held: Held, does: Meanwhile) -> Result<Verdict, String> {
-    let reason = if held == Held::Mutex { "futex" } else { "file-lock" };
+    let reason = match held {
+        Held::Mutex => "futex",
+        Held::Flock | Held::Fcntl | Held::Ofd => "file-lock",
+        Held::Join => "thread",
+    };
     below(made, &[reason], |name| name == made.plan.names[1], does)
 }
 
@@ -50,6 +54,7 @@ fn deeds(does: Meanwhile) -> &'static [&'static str] {
         Meanwhile::Sleeps => &["timer", "sleep"],
         Meanwhile::Computes => &["running", "runnable"],
         Meanwhile::Stopped => &["stopped"],
+        Meanwhile::Traced => &["traced"],
     }
 }
 

@@ -26,10 +26,12 @@ enum Cell {
     Idle,
 }
 
-const CELLS: [Cell; 6] = [
+const CELLS: [Cell; 8] = [
     Cell::Hold(Held::Mutex),
     Cell::Hold(Held::Flock),
     Cell::Hold(Held::Fcntl),
+    Cell::Hold(Held::Ofd),
+    Cell::Hold(Held::Join),
     Cell::Cycle,
     Cell::Parent,
     Cell::Idle,
@@ -39,9 +41,11 @@ impl Cell {
     fn shape(self, draw: &mut Draw) -> Shape {
         let two = [Meanwhile::Sleeps, Meanwhile::Computes];
         match self {
-            Cell::Hold(Held::Mutex) => Shape::Hold(Held::Mutex, draw.pick(&two)),
+            Cell::Hold(held @ (Held::Mutex | Held::Join)) => Shape::Hold(held, draw.pick(&two)),
             Cell::Hold(held) => {
-                Shape::Hold(held, draw.pick(&[Meanwhile::Sleeps, Meanwhile::Computes, Meanwhile::Stopped]))
+                const DEEDS: [Meanwhile; 4] =
+                    [Meanwhile::Sleeps, Meanwhile::Computes, Meanwhile::Stopped, Meanwhile::Traced];
+                Shape::Hold(held, draw.pick(&DEEDS))
             }
             Cell::Cycle => Shape::Cycle(draw.between(2, 5) as usize),
             Cell::Parent => Shape::Parent(draw.between(1, 3) as usize, draw.pick(&two)),
@@ -76,6 +80,16 @@ fn root_the_holder_of_a_flock_is_named() {
 #[test]
 fn root_the_holder_of_a_record_lock_is_named() {
     run(Cell::Hold(Held::Fcntl));
+}
+
+#[test]
+fn root_the_holder_of_a_lock_of_an_open_file_is_named() {
+    run(Cell::Hold(Held::Ofd));
+}
+
+#[test]
+fn root_a_joined_thread_is_named() {
+    run(Cell::Hold(Held::Join));
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn word(does: Meanwhile) -> &'static str {
         Meanwhile::Sleeps => "timer",
         Meanwhile::Computes => "running",
         Meanwhile::Stopped => "stopped",
+        Meanwhile::Traced => "traced",
     }
 }
 
@@ -37,6 +38,7 @@ fn told(plan: &Plan, who: &str) -> Value {
     };
     let parts = match plan.shape {
         Shape::Hold(Held::Mutex, does) => wait("futex", does),
+        Shape::Hold(Held::Join, does) => wait("thread", does),
         Shape::Hold(_, does) => wait("file-lock", does),
         Shape::Parent(_, does) => wait("child", does),
         Shape::Cycle(_) => json!([]),

@@ -5,6 +5,7 @@ use whyslow_model::table::Task;
 use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, StateTimes, Waker};
 
 use super::host::{MS, adds_up};
+use crate::graph::chains::{self, HostChain};
 use crate::graph::explain::Walk;
 use crate::graph::facts::Graph;
 use crate::graph::node::Node;
@@ -36,7 +37,7 @@ fn wait(pid: u32, at: u64, to: u64, call: u32) -> Span {
 
 /// The same, ended by what `sender` sent from its end to `to` of the waiter's.
 fn sent(span: Span, sender: u32, from: &str, to: &str) -> Span {
-    let ends = |local: &str, peer: &str| Some(Ends { local: local.to_owned(), peer: peer.to_owned() });
+    let ends = |local: &str, peer: &str| Some(Ends { local: local.to_owned(), peer: peer.to_owned(), ..Ends::default() });
     let waker = Waker {
         pid: sender,
         comm: format!("t{sender}"),
@@ -45,6 +46,7 @@ fn sent(span: Span, sender: u32, from: &str, to: &str) -> Span {
             ready: ends(to, from),
             sends: ends(from, to),
             syscall: Some(44),
+            ..Delivery::default()
         })),
         ..Waker::default()
     };
@@ -166,4 +168,75 @@ fn whom_a_loop_has_asked_it_waits_for() {
     let rec = host([vec![first], loops, others].concat());
     let way = way(&rec, 1, 50);
     assert_eq!(way.last().map(|(pid, word)| (*pid, word.as_str())), Some((3, "its own sleep")), "{way:?}");
+}
+
+/// What `whyslow chains` tells of the whole host: who waits, and what the last one does.
+fn of_host(rec: &Recording) -> Vec<(u32, String)> {
+    let graph = Graph::of(rec, wait_reasons::of).unwrap();
+    let told = |one: HostChain<'_>| (one.head.pid, one.chain.hops.last().unwrap().waits_for.to_string());
+    chains::of_host(&graph).into_iter().map(told).collect()
+}
+
+/// A client (1) waits for a service (2), which sleeps or waits for requests; it has sent so many ms before.
+fn asked_before(ms: Option<u64>, service: u32) -> Recording {
+    let mut client = sent(wait(1, 10, 60, POLL), 2, "127.0.0.1:80", CLIENT);
+    let delivery = client.waker.as_mut().unwrap().delivery.as_mut().unwrap();
+    delivery.sent_before_ns = ms.map(|ms| ms * MS);
+    host(vec![wait(1, 0, 5, NANOSLEEP), client, wait(2, 0, 59, service), runs(2, 59, 70)])
+}
+
+#[test]
+fn on_a_whole_host_who_has_asked_and_waits_has_a_chain() {
+    assert_eq!(of_host(&asked_before(Some(51), NANOSLEEP)), [(1, "its own sleep".to_owned())]);
+}
+
+#[test]
+fn who_has_not_asked_waits_for_news() {
+    assert_eq!(of_host(&asked_before(Some(95), NANOSLEEP)), []);
+    assert_eq!(of_host(&asked_before(None, NANOSLEEP)), [], "nobody was woken by it");
+}
+
+/// A message of a third for a subscriber that has sent a sign of life.
+#[test]
+fn a_service_without_work_has_kept_nobody_waiting() {
+    assert_eq!(of_host(&asked_before(Some(51), EPOLL)), []);
+}
+
+/// Of UDP, and before Linux 6.3, only who was woken says who was asked.
+#[test]
+fn who_woke_the_service_has_asked_it() {
+    let mut rec = asked_before(None, NANOSLEEP);
+    let woken = sent(wait(2, 0, 8, EPOLL), 1, CLIENT, "127.0.0.1:80");
+    let spans = rec.tables.spans.as_mut().unwrap();
+    spans.retain(|span| span.pid != 2);
+    spans.extend([woken, wait(2, 9, 59, NANOSLEEP), runs(2, 59, 70)]);
+    assert_eq!(of_host(&rec), [(1, "its own sleep".to_owned())]);
+}
+
+#[test]
+fn a_service_that_waits_for_its_client_has_lost_nothing() {
+    let request = sent(wait(2, 10, 60, EPOLL), 1, CLIENT, "127.0.0.1:80");
+    let rec = host(vec![request, wait(1, 0, 59, NANOSLEEP), runs(1, 59, 70)]);
+    assert_eq!(of_host(&rec), []);
+}
+
+/// A database on another host, 20 ms away.
+#[test]
+fn of_a_peer_elsewhere_the_network_has_its_round_trip() {
+    let mut client = sent(wait(1, 0, 50, POLL), 0, "10.0.0.7:5432", "10.0.0.1:40000");
+    let delivery = client.waker.as_mut().unwrap().delivery.as_mut().unwrap();
+    (delivery.sends, delivery.sent_before_ns) = (None, Some(50 * MS));
+    delivery.ready.as_mut().unwrap().round_trip_ns = Some(20 * MS);
+    let parts = |rec: &Recording| {
+        let graph = Graph::of(rec, wait_reasons::of).unwrap();
+        graph.fuel.set(10_000);
+        let nodes = graph.task_parts(&mut Walk::new(false), 1, 0, 50 * MS, None);
+        adds_up(&nodes, 50 * MS);
+        let part = |node: &Node| (graph.details.of(node.key.what).to_string(), node.ns / MS);
+        nodes[0].parts.iter().map(part).collect::<Vec<_>>()
+    };
+    let split = [("the peer's own time".to_owned(), 30), ("the round trip to the peer".to_owned(), 20)];
+    assert_eq!(parts(&host(vec![client.clone()])), split);
+    client.waker.as_mut().unwrap().delivery.as_mut().unwrap().sent_before_ns = Some(5_000 * MS);
+    assert_eq!(parts(&host(vec![client])).len(), 0, "it has not asked");
 }
