@@ -112,12 +112,12 @@ pub struct Waker {
     /// Its kernel stack (`Stack::id`): only for long waits.
     #[serde(skip_serializing_if = "is_default")]
     pub stack: Option<u32>,
-    /// In a softirq: from where to where something was brought. Few wakers have it: kept apart, rows stay small.
+    /// In a softirq: from where to where something was brought; of a task: through which end of a unix socket. Few wakers have it: kept apart, rows stay small.
     #[serde(skip_serializing_if = "is_default")]
     pub delivery: Option<Box<Delivery>>,
 }
 
-/// What a softirq brought.
+/// What was sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Delivery {
@@ -133,6 +133,19 @@ pub struct Delivery {
     /// So long before that the socket at which data came had sent something itself, to a tick of the kernel (TCP).
     #[serde(skip_serializing_if = "is_default")]
     pub sent_before_ns: Option<u64>,
+    /// Of a unix socket: which end sent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub role: Option<Role>,
+}
+
+/// Who sent through a connection whose one end has the name that a service listens at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The service.
+    Answers,
+    /// Its client.
+    Asks,
 }
 
 /// The file or socket that a system call waited on.

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
 use whyslow_model::timeline::{
-    Context, Delivery, Ends, LockKind, LockWait, Polled, State, StateTimes, Target, Waker,
+    Context, Delivery, Ends, LockKind, LockWait, Polled, Role, State, StateTimes, Target, Waker,
 };
 
-use crate::bpf::constants::{rows_h, shared_h};
+use crate::bpf::constants::{peers_h, rows_h, shared_h};
 use crate::bpf::rows::{Rows, SpanRow, WakeRow};
 use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
@@ -181,16 +181,22 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
-        delivery: (row.context == rows_h::WAKE_SOFTIRQ).then(|| delivery(row)).flatten().map(Box::new),
+        delivery: delivery(row).map(Box::new),
     }
 }
 
 fn delivery(row: &WakeRow) -> Option<Delivery> {
     let (ready, sends) = (ends(&row.ready), ends(&row.sends));
-    let is_known = ready.is_some() || sends.is_some();
+    let role = match row.unix_role {
+        peers_h::UNIX_ANSWERS => Some(Role::Answers),
+        peers_h::UNIX_ASKS => Some(Role::Asks),
+        _ => None,
+    };
+    let is_known = ready.is_some() || sends.is_some() || role.is_some();
     let sent = u64::from(row.sent_ticks).checked_sub(1);
     let sent_before_ns = sent.map(|ticks| ticks.saturating_mul(crate::host::tick_ns()));
-    is_known.then(|| Delivery { ready, sends, syscall: u32::try_from(row.call).ok(), sent_before_ns })
+    let syscall = u32::try_from(row.call).ok();
+    is_known.then(|| Delivery { ready, sends, syscall, sent_before_ns, role })
 }
 
 fn ends(row: &sched_ends) -> Option<Ends> {

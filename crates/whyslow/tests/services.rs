@@ -5,6 +5,7 @@
 #[path = "services/judge.rs"]
 mod judge;
 
+use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 
@@ -32,7 +33,8 @@ fn perl(fence: &Fence, label: &str, script: &str, args: &[String]) -> Vec<String
 /// Services that run until they are dropped.
 struct Services {
     child: Child,
-    port: u16,
+    /// A port, or the path of a unix socket.
+    at: String,
 }
 
 impl Services {
@@ -42,8 +44,8 @@ impl Services {
         let mut child = child.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.trim().strip_prefix("up ").and_then(|port| port.parse().ok()).expect("they are up");
-        Services { child, port }
+        let at = line.trim().strip_prefix("up ").expect("they are up").to_owned();
+        Services { child, at }
     }
 }
 
@@ -60,13 +62,22 @@ struct Drawn {
     act: &'static str,
     ms: u64,
     clients: u64,
+    /// Unix sockets, not TCP.
+    unix: bool,
+}
+
+impl fmt::Display for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wire = if self.unix { "unix sockets" } else { "TCP" };
+        write!(f, "{} for {} ms, {} others, {wire}", self.act, self.ms, self.clients)
+    }
 }
 
 impl Drawn {
     fn of(draw: &mut Draw) -> Self {
         let names = ["loop", "back", "fast"].map(|name| format!("{name}-{}", draw.word(5)));
         let act = draw.pick(&["sleep", "burn", "lock"]);
-        Drawn { names, act, ms: draw.between(20, 60), clients: draw.between(0, 3) }
+        Drawn { names, act, ms: draw.between(20, 60), clients: draw.between(0, 3), unix: draw.one_in(3) }
     }
 
     fn start(&self, fence: &Fence, draw: &mut Draw) -> Services {
@@ -75,6 +86,9 @@ impl Drawn {
         let [ms, clients, think] = numbers;
         let mut args = self.names.to_vec();
         args.extend([self.act.to_owned(), ms, clients, think, lock]);
+        if self.unix {
+            args.push(fence.dir().display().to_string());
+        }
         Services::start(&perl(fence, &draw.word(6), SERVICES, &args))
     }
 }
@@ -137,7 +151,7 @@ fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
     let services = drawn.start(&fence, &mut draw);
     let way = draw.pick(&["read", "select", "looks"]);
     let count = (1_500 / drawn.ms).to_string();
-    let args = [services.port.to_string(), count, way.to_owned()];
+    let args = [services.at.clone(), count, way.to_owned()];
     let (document, clock) = run(perl(&fence, &draw.word(6), CLIENT, &args));
     let [front, back, others] = drawn.names.clone();
     let (waited_s, acted_s) = (after(&clock, "waited"), after(&clock, "acted"));
@@ -150,8 +164,7 @@ fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
         is_locked: drawn.act == "lock",
         has_others: drawn.clients > 0,
     };
-    let what =
-        format!("{} for {} ms, {} others, {way}, seed {}", drawn.act, drawn.ms, drawn.clients, draw.seed());
+    let what = format!("{drawn}, {way}, seed {}", draw.seed());
     rounds::say(&format!("services: {what}"));
     judge::of_client(&document, &expected)
         .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["wall"]));
@@ -202,13 +215,12 @@ fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
     let drawn = Drawn::of(&mut draw);
     let services = drawn.start(&fence, &mut draw);
     let (name, way) = (format!("asks-{}", draw.word(5)), draw.pick(&["read", "select", "looks"]));
-    let args = [services.port.to_string(), "100000".to_owned(), way.to_owned(), name.clone()];
+    let args = [services.at.clone(), "100000".to_owned(), way.to_owned(), name.clone()];
     let _client = Client::start(&perl(&fence, &draw.word(6), CLIENT, &args));
     let document = chains();
     let [front, back, others] = drawn.names.clone();
     let expected = OfHost { client: name, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
-    let what =
-        format!("{} for {} ms, {} others, {way}, seed {}", drawn.act, drawn.ms, drawn.clients, draw.seed());
+    let what = format!("{drawn}, {way}, seed {}", draw.seed());
     rounds::say(&format!("host services: {what}"));
     judge::of_host(&document, &expected)
         .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["chains"]));

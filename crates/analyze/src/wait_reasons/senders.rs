@@ -3,7 +3,7 @@
 //! A packet that stays on a host is delivered within the system call that sent it, mostly, and else in whoever was interrupted.
 //! The current task is the sender if the socket of its system call is the other end of the one that was waited for.
 
-use whyslow_model::timeline::{Context, Ends, Span, Waker};
+use whyslow_model::timeline::{Context, Ends, Role, Span, Waker};
 
 use super::Stacks;
 use crate::stacks::symbol;
@@ -63,13 +63,20 @@ fn port(end: &str) -> Option<u16> {
 /// What came was a client's request: the waiter's end of the connection is the one that a service listens at. Ports of clients are given out
 /// from a range (net.ipv4.ip_local_port_range, 32768 to 60999 unless it was changed); where both are of it, nothing is known.
 pub(crate) fn is_request(waker: &Waker) -> bool {
-    let ready = waker.delivery.as_ref().and_then(|delivery| delivery.ready.as_ref());
+    let Some(delivery) = &waker.delivery else { return false };
+    if let Some(role) = delivery.role {
+        return role == Role::Asks;
+    }
+    let ready = delivery.ready.as_ref();
     let ends = ready.and_then(|ready| Some((port(&ready.local)?, port(&ready.peer)?)));
     ends.is_some_and(|(local, peer)| local < FIRST_OF_CLIENTS && local < peer)
 }
 
 /// What came was a service's answer: the waiter's end is the client's. Without a packet that tells both ends, the port that it reads from does.
 pub(crate) fn is_answer(span: &Span, waker: &Waker) -> bool {
+    if let Some(role) = waker.delivery.as_ref().and_then(|delivery| delivery.role) {
+        return role == Role::Answers;
+    }
     let ready = waker.delivery.as_ref().and_then(|delivery| delivery.ready.as_ref());
     let (local, peer) = match ready {
         Some(ends) => (port(&ends.local), port(&ends.peer)),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Leaf, Link, Plan, Way, Wire};
-use crate::Draw;
+use crate::{Draw, host};
 
 /// What a lock chain is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -152,7 +152,10 @@ impl Kind {
 
 fn peer(wire: Wire, draw: &mut Draw) -> Link {
     const WAYS: [Way; 6] = [Way::Read, Way::Poll, Way::Epoll, Way::Select, Way::Looks, Way::Ring];
-    let ways = if wire == Wire::Queue { &WAYS[..5] } else { &WAYS };
+    // Before v6.3 (40e0b0908142) no kernel tells at which socket a packet came: of a ring nobody else does.
+    let is_network = matches!(wire, Wire::Tcp | Wire::Udp);
+    let is_told = wire != Wire::Queue && (!is_network || host::kernel() >= (6, 3));
+    let ways = if is_told { &WAYS } else { &WAYS[..5] };
     Link::Peer { wire, by: draw.pick(ways) }
 }
 

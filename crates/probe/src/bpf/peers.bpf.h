@@ -28,6 +28,9 @@ struct {
 	__type(value, __u64);
 } ready_socket SEC(".maps");
 
+/* Which end of a connection sends. */
+enum { UNIX_NEITHER, UNIX_ANSWERS, UNIX_ASKS };
+
 /* x86-64: sendto, sendmsg. */
 enum { CALL_SENDTO = 44, CALL_SENDMSG = 46 };
 
@@ -86,32 +89,61 @@ static __always_inline void note_destination(struct sched_ends *ends, struct pt_
 	__builtin_memcpy(ends->peer + 12, name + 2, 4);
 }
 
-/* The socket of the system call that the current task is in; the call's number; -1: none. */
-static __always_inline __s32 note_sender(struct sched_ends *ends, struct task_struct *t, const volatile __u64 *takes_fd)
+/* The socket of the system call that the current task is in, and the call's number; -1: none. */
+static __always_inline struct sock *socket_of_call(struct task_struct *t, const volatile __u64 *takes_fd, __s32 *call)
 {
 	struct pt_regs *regs;
 	struct socket *socket;
 	struct file *file;
-	struct sock *sk;
-	__u64 call;
+	__u64 nr;
 
+	*call = -1;
 	if (t->flags & PF_KTHREAD)
-		return -1;
+		return 0;
 	regs = registers_of(t);
-	call = BPF_CORE_READ(regs, orig_ax);
-	if (call >= 512)
-		return -1;
-	if (!(takes_fd[call / 64 & 7] >> (call & 63) & 1))
-		return call;
+	nr = BPF_CORE_READ(regs, orig_ax);
+	if (nr >= 512)
+		return 0;
+	*call = nr;
+	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
+		return 0;
 	file = file_at(t, BPF_CORE_READ(regs, di));
 	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
-		return call;
+		return 0;
 	socket = BPF_CORE_READ(file, private_data);
-	sk = BPF_CORE_READ(socket, sk);
+	return BPF_CORE_READ(socket, sk);
+}
+
+/* From where the current task sends. */
+static __always_inline __s32 note_sender(struct sched_ends *ends, struct task_struct *t, const volatile __u64 *takes_fd)
+{
+	__s32 call;
+	struct sock *sk = socket_of_call(t, takes_fd, &call);
+
 	if (!sk)
 		return call;
 	note_ends(ends, sk);
 	if (ends->family && !ends->peer_port)
-		note_destination(ends, regs, call);
+		note_destination(ends, registers_of(t), call);
 	return call;
+}
+
+/* The current task sends through a unix socket. A service's end has the name that it listens at, also of each connection (net/unix/af_unix.c,
+ * unix_stream_connect); a client's has none.
+ */
+static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u64 *takes_fd)
+{
+	__s32 call;
+	struct unix_sock *sk = (void *)socket_of_call(t, takes_fd, &call);
+	struct unix_sock *peer;
+	bool own, others;
+
+	if (!sk || BPF_CORE_READ((struct sock *)sk, __sk_common.skc_family) != AF_UNIX)
+		return UNIX_NEITHER;
+	peer = (void *)BPF_CORE_READ(sk, peer);
+	own = BPF_CORE_READ(sk, addr);
+	others = peer && BPF_CORE_READ(peer, addr);
+	if (own == others)
+		return UNIX_NEITHER;
+	return own ? UNIX_ANSWERS : UNIX_ASKS;
 }

@@ -86,6 +86,8 @@ struct sched_wake {
 	struct sched_ends sends; /* where the current task is at work in its system call */
 	__s32 call; /* that call; -1: none */
 	__u32 sent_ticks; /* since its own end sent something, and one; 0: not known */
+	__u32 unix_role;
+	__u32 unused;
 	__u64 frames[WAKER_FRAMES];
 };
 
@@ -242,7 +244,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	wake->context = s->context;
 	wake->work = 0;
 	wake->call = -1;
-	wake->sent_ticks = 0;
+	wake->sent_ticks = wake->unix_role = wake->unused = 0;
 	__builtin_memset(&wake->ready, 0, sizeof(wake->ready));
 	__builtin_memset(&wake->sends, 0, sizeof(wake->sends));
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
@@ -250,10 +252,12 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	if (has_helper(get_current_task_btf)) { /* without it, only who */
 		struct task_struct *t = bpf_get_current_task_btf();
 
-		if (wake->context == WAKE_TASK)
+		if (wake->context == WAKE_TASK) {
 			wake->work = work_of(t);
-		else if (wake->context == WAKE_SOFTIRQ)
+			wake->unix_role = unix_role(t, takes_fd);
+		} else if (wake->context == WAKE_SOFTIRQ) {
 			note_delivery(wake, t);
+		}
 		if (rate->stacks < most) {
 			rate->stacks++;
 			wake->depth = bpf_get_task_stack(t, wake->frames, sizeof(wake->frames), 0);

@@ -71,7 +71,7 @@ impl Probes<'_> {
             missing.push(Missing::skipped("who woke whom", reason).into());
         }
         if !seen.tells_ready {
-            let what = "who sent what ended a wait for several sockets (poll, epoll)".to_owned();
+            let what = "who sent what ended a wait for several sockets, or in an io_uring".to_owned();
             missing.push(Missing::NotInKernel { what, needs: "Linux 6.3".to_owned() }.into());
         }
         missing.extend(seen.rows.missing().into_iter().map(MissingNote::from));

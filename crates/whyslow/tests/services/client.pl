@@ -1,8 +1,8 @@
-# One client: so many slow requests, waited for in one way. It tells how long it waited, and how long was acted for it.
-use strict; use warnings; use IO::Select; use IO::Socket::INET; use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
+# One client, of a port or of a unix socket: so many slow requests, waited for in one way. It tells how long it waited, and how long was acted for it.
+use strict; use warnings; use IO::Select; use IO::Socket::INET; use IO::Socket::UNIX; use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
 my ($port, $count, $way, $name) = @ARGV;
 $0 = $name if $name;
-my $c = IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port") // die;
+my $c = ($port =~ m{/} ? IO::Socket::UNIX->new(Peer => $port) : IO::Socket::INET->new(PeerAddr => "127.0.0.1:$port")) // die;
 my ($set, $waited, $acted) = (IO::Select->new($c), 0, 0);
 for (1 .. $count) {
     my $from = clock_gettime(CLOCK_MONOTONIC);
