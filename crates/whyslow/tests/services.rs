@@ -219,7 +219,8 @@ fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
     let _client = Client::start(&perl(&fence, &draw.word(6), CLIENT, &args));
     let document = chains();
     let [front, back, others] = drawn.names.clone();
-    let expected = OfHost { client: name, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
+    let expected =
+        OfHost { client: name, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
     let what = format!("{drawn}, {way}, seed {}", draw.seed());
     rounds::say(&format!("host services: {what}"));
     judge::of_host(&document, &expected)

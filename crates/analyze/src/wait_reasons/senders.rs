@@ -37,7 +37,8 @@ fn has_sent(span: &Span, waker: &Waker) -> bool {
         return is_unseen && ready.is_some_and(is_of_one_host);
     };
     // Of a wait for room in a buffer nothing is said of where data came; behind a translation of addresses, nothing else is right.
-    other_end(span).is_some_and(|peer| peer == sends.local) || ready.is_some_and(|ready| are_two_ends(sends, ready))
+    other_end(span).is_some_and(|peer| peer == sends.local)
+        || ready.is_some_and(|ready| are_two_ends(sends, ready))
 }
 
 /// Of the one socket that it reads from, or looks at.
@@ -94,7 +95,8 @@ pub(crate) fn is_asked(span: &Span) -> bool {
 /// TCP has measured it.
 pub(crate) fn round_trip(span: &Span) -> Option<u64> {
     let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
-    let delivery = waker.delivery.as_ref().filter(|_| task_behind(span).is_none() && is_answer(span, waker))?;
+    let delivery =
+        waker.delivery.as_ref().filter(|_| task_behind(span).is_none() && is_answer(span, waker))?;
     let waited = span.woken_ns.saturating_sub(span.at_ns);
     let ready = delivery.ready.as_ref().filter(|ready| !is_of_one_host(ready))?;
     let is_asked = delivery.sent_before_ns.is_some_and(|before| before <= waited.saturating_add(TICK));

@@ -90,8 +90,9 @@ pub fn read_word(fd: &impl AsRawFd) -> io::Result<()> {
 
 /// A queue of messages of one word, which nobody else can open (mq_open(3)): for its receivers, and for its senders.
 pub fn queue() -> io::Result<[OwnedFd; 2]> {
-    let name = std::ffi::CString::new(format!("/whyslow-test-{}-{}", std::process::id(), super::monotonic_ns()))
-        .map_err(io::Error::other)?;
+    let name =
+        std::ffi::CString::new(format!("/whyslow-test-{}-{}", std::process::id(), super::monotonic_ns()))
+            .map_err(io::Error::other)?;
     // SAFETY: the name and the attributes outlive the calls; the new descriptor is ours alone.
     unsafe {
         let mut as_asked: libc::mq_attr = std::mem::zeroed();

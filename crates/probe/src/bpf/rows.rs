@@ -55,6 +55,10 @@ pub struct WakeRow {
     pub sends: sched_ends,
     /// In this system call; -1: none.
     pub call: i32,
+    /// Ticks since the socket at which data came had sent, and one; 0: not known.
+    pub sent_ticks: u32,
+    /// Which end of a unix socket sent (`peers.bpf.h`).
+    pub unix_role: u32,
 }
 
 /// All that was reported.
@@ -104,10 +108,12 @@ impl Rows {
     fn note_wake(&mut self, wake: &sched_wake) {
         let stack = self.stack_of(wake.depth, &wake.frames);
         let &sched_wake { waker, waker_tgid: tgid, context, work, comm, ready, sends, call, .. } = wake;
+        let &sched_wake { sent_ticks, unix_role, .. } = wake;
         if self.wakes.len() >= 2 * MOST {
             self.forget_wakes();
         }
-        let row = WakeRow { waker, tgid, context, work, comm, stack, ready, sends, call };
+        let row =
+            WakeRow { waker, tgid, context, work, comm, stack, ready, sends, call, sent_ticks, unix_role };
         self.wakes.insert((wake.pid, wake.key), row);
     }
 

@@ -150,7 +150,7 @@ impl<'slot> Sched<'slot> {
             rodata.max_stacks = budget.stacks;
             rodata.homes = homes;
             rodata.takes_fd = calls_on_files();
-            rodata.tells_ready = std::mem::MaybeUninit::new(layout.tells_ready);
+            rodata.tells_ready = layout.tells_ready;
         }
         let maps = &mut open.maps;
         for map in [&mut maps.slots, &mut maps.lock_waits, &mut maps.last_device] {

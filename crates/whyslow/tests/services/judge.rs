@@ -1,6 +1,7 @@
 //! Whether what was said of clients and services is right. Pure: a document and the programs' own clocks in, a verdict out.
 
 use serde_json::Value;
+use whyslow_faults::said;
 
 /// A share may differ from the programs' own clocks by so much of the wall time.
 const POINTS: f64 = 0.10;
@@ -105,8 +106,10 @@ pub fn of_idle(document: &Value, others: &str) -> Result<(), String> {
     near("a client for whom the loop waits", told, 0.0, wall)
 }
 
+/// None are told where there are none: by somebody who looked.
 fn all_chains(document: &Value) -> Result<&[Value], String> {
-    document["chains"].as_array().map(Vec::as_slice).ok_or_else(|| "no chains were looked for".to_owned())
+    said::has_its_probes(document)?;
+    Ok(document["chains"].as_array().map_or(&[][..], Vec::as_slice))
 }
 
 fn names(chain: &Value) -> Vec<&str> {
@@ -126,7 +129,8 @@ pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
     if told < least || told > expected.window_s * (1.0 + POINTS) {
         return Err(format!("{told:.3} s behind the client of {:.1}", expected.window_s));
     }
-    let is_clients = |names: &[&str]| names.iter().any(|name| [&*expected.client, &*expected.others].contains(name));
+    let is_clients =
+        |names: &[&str]| names.iter().any(|name| [&*expected.client, &*expected.others].contains(name));
     let services = [&*expected.front, &*expected.back];
     let turned = seconds(chains, |names| {
         services.iter().any(|service| begins(names, service)) && is_clients(&names[1..])
@@ -136,7 +140,8 @@ pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
 
 /// Nobody has asked for anything.
 pub fn of_news(document: &Value, pair: &[String; 2]) -> Result<(), String> {
-    let told = seconds(all_chains(document)?, |names| names.iter().any(|name| pair.iter().any(|one| one == name)));
+    let told =
+        seconds(all_chains(document)?, |names| names.iter().any(|name| pair.iter().any(|one| one == name)));
     match told == 0.0 {
         true => Ok(()),
         false => Err(format!("{told:.3} s are told of who waits for news")),
@@ -195,13 +200,17 @@ mod tests {
         let [client, front, back, others] = ["asks", "loop", "back", "fast"].map(str::to_owned);
         let expected = OfHost { client, front, back, others, window_s: 2.0, has_others: false };
         let whole = of(&["asks", "loop", "back"], 1.9);
-        let judged = |chains: Value| of_host(&json!({"chains": chains}), &expected);
+        let whole_document = |chains: Value| json!({"missing": [], "chains": chains});
+        let judged = |chains: Value| of_host(&whole_document(chains), &expected);
         assert_eq!(judged(json!([whole, of(&["loop", "back"], 1.8)])), Ok(()));
         assert!(judged(json!([])).is_err() && of_host(&json!({}), &expected).is_err());
         assert!(judged(json!([of(&["asks", "loop"], 1.9)])).is_err(), "it ends at the loop");
-        assert!(judged(json!([whole, of(&["back", "asks"], 1.0)])).is_err(), "a service waits for its client");
+        assert!(
+            judged(json!([whole, of(&["back", "asks"], 1.0)])).is_err(),
+            "a service waits for its client"
+        );
         let pair = ["tells", "hears"].map(str::to_owned);
-        let news = |chains: Value| of_news(&json!({"chains": chains}), &pair);
+        let news = |chains: Value| of_news(&whole_document(chains), &pair);
         assert!(news(json!([whole])).is_ok() && news(json!([of(&["hears", "tells"], 0.2)])).is_err());
         assert!(of_news(&json!({}), &pair).is_err());
     }

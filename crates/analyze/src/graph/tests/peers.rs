@@ -37,9 +37,12 @@ fn wait(pid: u32, at: u64, to: u64, call: u32) -> Span {
 
 /// The same, ended by what `sender` sent from its end to `to` of the waiter's.
 fn sent(span: Span, sender: u32, from: &str, to: &str) -> Span {
-    let ends = |local: &str, peer: &str| Some(Ends { local: local.to_owned(), peer: peer.to_owned(), ..Ends::default() });
+    let ends = |local: &str, peer: &str| {
+        Some(Ends { local: local.to_owned(), peer: peer.to_owned(), ..Ends::default() })
+    };
     let waker = Waker {
         pid: sender,
+        tgid: sender,
         comm: format!("t{sender}"),
         context: Context::Softirq,
         delivery: Some(Box::new(Delivery {
@@ -173,7 +176,7 @@ fn whom_a_loop_has_asked_it_waits_for() {
 /// What `whyslow chains` tells of the whole host: who waits, and what the last one does.
 fn of_host(rec: &Recording) -> Vec<(u32, String)> {
     let graph = Graph::of(rec, wait_reasons::of).unwrap();
-    let told = |one: HostChain<'_>| (one.head.pid, one.chain.hops.last().unwrap().waits_for.to_string());
+    let told = |one: HostChain<'_>| (one.head.pid, one.chain.hops.last().unwrap().detail.to_string());
     chains::of_host(&graph).into_iter().map(told).collect()
 }
 
