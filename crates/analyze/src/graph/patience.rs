@@ -69,16 +69,16 @@ impl Graph<'_> {
     pub fn longer_wait(&self, row: usize) -> Option<(u64, u64)> {
         let span = self.spans.get(row).filter(|span| is_look(span) && looks_for(span).is_some())?;
         let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
-        let (line, mut begin) = (self.lines.get(&span.pid)?, span.at_ns);
+        let (line, mut later) = (self.lines.get(&span.pid)?, span);
         let before = line.rows_before(span.at_ns).take(LOOKS).filter_map(|row| self.spans.get(row));
         for look in before.take_while(|look| self.is_timed_out(look)) {
-            let has_acted = || self.wakes.any(span.pid, look.woken_ns, begin);
-            if looks_for(look) != looks_for(span) || begin > look.to_ns.saturating_add(PAUSE) || has_acted() {
+            let has_acted = || self.wakes.any(span.pid, look.woken_ns, later.at_ns);
+            if looks_for(look) != looks_for(span) || pause(look.to_ns, later) > PAUSE || has_acted() {
                 break;
             }
-            begin = look.at_ns;
+            later = look;
         }
-        Some((begin, end.woken_ns))
+        Some((later.at_ns, end.woken_ns))
     }
 
     /// Of looks at a lock what they are for has told it already.
@@ -94,7 +94,7 @@ impl Graph<'_> {
         for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS) {
             let next = self.spans.get(row)?;
             let has_acted = || self.wakes.any(span.pid, ended, next.at_ns);
-            if next.at_ns > ran.saturating_add(PAUSE) || has_acted() {
+            if pause(ran, next) > PAUSE || has_acted() {
                 return None;
             }
             if looks_for(next) != looks_for(span) {
@@ -110,6 +110,12 @@ impl Graph<'_> {
         }
         None
     }
+}
+
+/// How long a thread that had a CPU again at `ran` was busy before it looked once more: on a full host it may have had to wait for the CPU
+/// meanwhile.
+fn pause(ran: u64, next: &Span) -> u64 {
+    next.at_ns.saturating_sub(ran).saturating_sub(next.mixed.runnable_ns)
 }
 
 /// It looks for events, and not at a lock: it is called as what ended it at last, since it is no sleep.

@@ -243,3 +243,20 @@ fn of_a_peer_elsewhere_the_network_has_its_round_trip() {
     client.waker.as_mut().unwrap().delivery.as_mut().unwrap().sent_before_ns = Some(5_000 * MS);
     assert_eq!(parts(&host(vec![client])).len(), 0, "it has not asked");
 }
+
+/// On a full host a look may begin long after the last has ended: it had to wait for the CPU.
+#[test]
+fn who_was_kept_from_looking_again_waits_all_the_same() {
+    let looks = |at: u64, to: u64| wait(1, at, to, POLL);
+    let mut answered = sent(wait(1, 25, 50, POLL), 2, "127.0.0.1:80", CLIENT);
+    answered.from_ns = 10 * MS;
+    let longer = |mixed: StateTimes| {
+        let spans = vec![looks(0, 10), Span { mixed, ..answered.clone() }, wait(2, 0, 49, NANOSLEEP)];
+        let rec = host(spans);
+        Graph::of(&rec, wait_reasons::of).unwrap().longer_wait(0)
+    };
+    let kept_off = StateTimes { runnable_ns: 14 * MS, running_ns: MS, ..StateTimes::default() };
+    let busy = StateTimes { running_ns: 15 * MS, ..StateTimes::default() };
+    assert_eq!(longer(kept_off), Some((0, 50 * MS)));
+    assert_eq!(longer(busy), Some((0, 10 * MS)), "it did something else between");
+}
