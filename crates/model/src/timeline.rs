@@ -91,6 +91,13 @@ pub struct Ends {
     /// The smoothed round-trip time that TCP has measured between them; not to be had: `None`.
     #[serde(skip_serializing_if = "is_default")]
     pub round_trip_ns: Option<u64>,
+    /// It was made by accept(2); of UDP: it is connected to nobody. Whoever has made it is the service then. A service that listens with a
+    /// backlog of 0 is not known by that.
+    #[serde(skip_serializing_if = "is_default")]
+    pub serves: bool,
+    /// Inode of its network namespace; 0: not known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub netns: u32,
 }
 
 /// Who ended a wait.
@@ -181,6 +188,9 @@ pub struct Polled {
     /// It is not connected yet: a SYN was sent, and not answered.
     #[serde(skip_serializing_if = "is_default")]
     pub connecting: bool,
+    /// As of `Ends`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub serves: bool,
 }
 
 /// What sort of lock.

@@ -83,10 +83,16 @@ impl Numbers {
         self.0.get(&global).copied()
     }
 
+    /// What BPF calls those that are known by these numbers here.
+    #[must_use]
+    pub fn back(&self) -> HashMap<u32, u32> {
+        self.0.iter().map(|(global, shown)| (*shown, *global)).collect()
+    }
+
     /// What BPF calls those.
     #[must_use]
     pub fn global(&self, shown: &[u32]) -> Vec<u32> {
-        let back: HashMap<u32, u32> = self.0.iter().map(|(global, shown)| (*shown, *global)).collect();
+        let back = self.back();
         shown.iter().filter_map(|pid| back.get(pid).copied()).collect()
     }
 

@@ -67,11 +67,7 @@ fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)
     for node in losses(graph, watched) {
         let mut ways = Vec::new();
         ways_down(graph, &node, node.ns, &mut vec![], &mut ways);
-        let told = |way: &&Vec<Step<'_>>| {
-            let ends = way.first().zip(way.last());
-            watched.is_some() || !ends.is_some_and(|(head, leaf)| graph.ends_idle(head.node, leaf.node))
-        };
-        for way in ways.iter().filter(told) {
+        for way in ways.iter().filter(|way| watched.is_some() || !graph.ends_idle(way)) {
             folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, way);
         }
     }

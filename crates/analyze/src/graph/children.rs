@@ -64,7 +64,16 @@ impl Graph<'_> {
         from: u64,
         to: u64,
     ) -> Option<Behind> {
-        let waits = matches!(kind.reason, Reason::Child | Reason::Vfork | Reason::Signal);
+        let by_alarm = || {
+            let context = span.waker.as_ref().map(|waker| waker.context);
+            matches!(context, Some(Context::Softirq | Context::Hardirq))
+        };
+        let waits = match kind.reason {
+            Reason::Child | Reason::Vfork => true,
+            // Threads that wait for signals all day have nothing to do.
+            Reason::Signal => by_alarm(),
+            _ => false,
+        };
         if !waits || self.is_ended_by_child(span, kind) {
             return None;
         }
@@ -83,7 +92,7 @@ impl Graph<'_> {
         };
         let process = if waker.tgid == 0 { waker.pid } else { waker.tgid };
         let children = self.kin.children.get(&span.tgid);
-        let is_child = children.is_some_and(|children| children.contains(&process));
+        let is_child = children.is_some_and(|children| children.binary_search(&process).is_ok());
         kind.reason == Reason::Signal || is_child || !self.kills(waker)
     }
 
@@ -95,14 +104,21 @@ impl Graph<'_> {
             _ => 0,
         };
         let threads = self.kin.threads.get(&span.tgid).filter(|_| kind.reason == Reason::Signal);
-        let children = self.kin.children.get(&span.tgid);
-        let all: Vec<u32> = children.into_iter().chain(threads).flatten().copied().collect();
-        let named = all.iter().copied().find(|pid| u64::from(*pid) == named);
+        let lists = [self.kin.children.get(&span.tgid), threads];
+        let lists = || lists.into_iter().flatten();
+        let named =
+            u32::try_from(named).ok().filter(|pid| lists().any(|list| list.binary_search(pid).is_ok()));
         let made_here = |pid: &u32| {
             kind.reason != Reason::Vfork
                 || self.tasks.get(pid).is_none_or(|task| task.creator == 0 || task.creator == span.pid)
         };
-        let candidates = named.map_or(all, |one| vec![one]).into_iter().filter(|pid| *pid != span.pid);
+        // Each is looked at, as pieces of timelines are.
+        let all = || {
+            let all: Vec<u32> = lists().filter(|_| self.fuel.get() > 0).flatten().copied().collect();
+            self.fuel.set(self.fuel.get().saturating_sub(all.len() as u64));
+            all
+        };
+        let candidates = named.map_or_else(all, |one| vec![one]).into_iter().filter(|pid| *pid != span.pid);
         let mut children: Vec<Child> =
             candidates.filter(made_here).filter_map(|pid| self.there(pid, from, to)).collect();
         children.sort_by_key(|child| (std::cmp::Reverse(child.to - child.from), child.pid));
@@ -112,8 +128,8 @@ impl Graph<'_> {
 
     /// Whether, and how long, a task was there in this stretch.
     fn there(&self, pid: u32, from: u64, to: u64) -> Option<Child> {
-        let lives = self.lives(pid);
-        let (from, to) = (lives.first()?.0.max(from), lives.last()?.1.min(to));
+        let (begin, end) = self.life(pid)?;
+        let (from, to) = (begin.max(from), end.min(to));
         (from < to).then_some(Child { pid, from, to })
     }
 

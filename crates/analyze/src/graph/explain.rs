@@ -239,7 +239,10 @@ impl Graph<'_> {
             (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
             (None, None) => {
                 let ns = to.saturating_sub(from);
-                self.by_peer_elsewhere(span, ns).unwrap_or_else(|| self.by_event(span, class, ns))
+                let elsewhere = Some(span).filter(|_| matches!(class, Class::Handed | Class::Peer));
+                elsewhere
+                    .and_then(|span| self.by_peer_elsewhere(span, ns))
+                    .unwrap_or_else(|| self.by_event(span, class, ns))
             }
         }
     }

@@ -79,6 +79,8 @@ pub(super) struct Graph<'r> {
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
     pub binding: OnceCell<Table<u64, u64>>,
+    /// When waiters for words of user space were woken by who let them go; found when it is asked for.
+    pub let_go: OnceCell<Table<(u32, u64), Vec<u64>>>,
     judge: Judge,
     on_cpu: Rc<OnCpu<'r>>,
     runs: Table<u32, LongRuns>,
@@ -142,6 +144,7 @@ impl<'r> Graph<'r> {
             ipi_waits: IpiWaits::of(rec),
             wakes: Wakes::of(spans),
             binding: OnceCell::new(),
+            let_go: OnceCell::new(),
             judge,
             on_cpu,
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
@@ -177,7 +180,7 @@ impl<'r> Graph<'r> {
             return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
         let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
-        let look = self.end_of_looks(row).filter(|_| is_look(span));
+        let look = if is_look(span) { self.end_of_looks(row) } else { None };
         if span.lock.is_some() && class == Class::Unknown {
             (reason, class) = (Reason::Lock, Class::Held);
         }

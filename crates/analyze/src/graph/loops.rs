@@ -6,7 +6,7 @@ use whyslow_model::wait::Reason;
 
 use super::explain::Walk;
 use super::facts::Graph;
-use crate::wait_reasons::{is_asked, is_request, task_behind};
+use crate::wait_reasons::{is_asked, task_behind};
 
 /// Waits of the loop that are looked at for an answer.
 const LOOKS: usize = 256;
@@ -30,9 +30,10 @@ impl Graph<'_> {
     pub fn behind_loop(&self, walk: &Walk, row: usize) -> Other {
         let span = self.spans.get(row).filter(|span| is_asked(span) && self.is_of_many(row));
         let (Some((from, until)), Some(span)) = (walk.stretch(), span) else { return Other::Own };
-        let mut next = self.waits_of_loop(span, until).filter_map(task_behind).peekable();
+        let mut next = self.waits_of_loop(span, until).filter(|span| task_behind(span).is_some()).peekable();
         let is_last = next.peek().is_none();
-        let answered = next.find(|waker| !is_request(waker) && walk.is_new(waker.pid)).map(|waker| waker.pid);
+        let mut others = next.filter(|span| !is_asked(span)).filter_map(task_behind);
+        let answered = others.find(|waker| walk.is_new(waker.pid)).map(|waker| waker.pid);
         let asked = || self.wakes.asked(span.pid, from, span.woken_ns).filter(|pid| walk.is_new(*pid));
         match answered.or_else(asked) {
             Some(pid) => Other::Later(pid),

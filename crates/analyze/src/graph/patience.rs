@@ -20,43 +20,51 @@ const LOOKS: usize = 256;
 
 /// When each task ended waits of others, in order.
 #[derive(Debug, Default)]
-pub(super) struct Wakes(Table<u32, Vec<Wake>>);
-
-/// When, whom it asked for something, and of which process that was.
-type Wake = (u64, Option<u32>, u32);
+pub(super) struct Wakes {
+    all: Table<u32, Vec<u64>>,
+    /// Whom each asked for something.
+    asked: Table<u32, Vec<(u64, u32)>>,
+    /// By who ended the wait, and of which process.
+    of_process: Table<(u32, u32), Vec<u64>>,
+}
 
 impl Wakes {
     pub fn of(spans: &[Span]) -> Self {
-        let mut wakes: Table<u32, Vec<Wake>> = Table::default();
+        let mut wakes = Wakes::default();
         for span in spans {
-            if let Some(waker) = task_behind(span) {
-                let asked = is_request(waker).then_some(span.pid);
-                wakes.entry(waker.pid).or_default().push((span.woken_ns, asked, span.tgid));
+            let Some(waker) = task_behind(span) else { continue };
+            wakes.all.entry(waker.pid).or_default().push(span.woken_ns);
+            wakes.of_process.entry((waker.pid, span.tgid)).or_default().push(span.woken_ns);
+            if is_request(span, waker) {
+                wakes.asked.entry(waker.pid).or_default().push((span.woken_ns, span.pid));
             }
         }
-        wakes.values_mut().for_each(|all| all.sort_unstable());
-        Wakes(wakes)
+        wakes.all.values_mut().for_each(|all| all.sort_unstable());
+        wakes.asked.values_mut().for_each(|all| all.sort_unstable());
+        wakes.of_process.values_mut().for_each(|all| all.sort_unstable());
+        wakes
     }
 
     /// Whether a task did so in `from..=to`.
     fn any(&self, pid: u32, from: u64, to: u64) -> bool {
-        let Some(all) = self.0.get(&pid) else { return false };
-        all.get(all.partition_point(|(at, ..)| *at < from)).is_some_and(|(at, ..)| *at <= to)
+        self.all.get(&pid).is_some_and(|all| any(all, from, to))
     }
 
     /// Whether it ended a wait of a thread of process `tgid` in `from..=to`.
     pub fn any_of(&self, pid: u32, from: u64, to: u64, tgid: u32) -> bool {
-        let all = self.0.get(&pid).map_or(&[][..], Vec::as_slice);
-        let later = all.get(all.partition_point(|(at, ..)| *at < from)..).unwrap_or_default();
-        later.iter().take_while(|(at, ..)| *at <= to).any(|(.., of)| *of == tgid)
+        self.of_process.get(&(pid, tgid)).is_some_and(|all| any(all, from, to))
     }
 
     /// Whom a task asked last in `from..=to`.
     pub fn asked(&self, pid: u32, from: u64, to: u64) -> Option<u32> {
-        let all = self.0.get(&pid)?;
-        let before = all.get(..all.partition_point(|(at, ..)| *at <= to))?;
-        before.iter().rev().take_while(|(at, ..)| *at >= from).find_map(|(_, asked, _)| *asked)
+        let all = self.asked.get(&pid)?;
+        let before = all.get(..all.partition_point(|(at, _)| *at <= to))?;
+        before.last().filter(|(at, _)| *at >= from).map(|(_, asked)| *asked)
     }
+}
+
+fn any(sorted: &[u64], from: u64, to: u64) -> bool {
+    sorted.get(sorted.partition_point(|at| *at < from)).is_some_and(|at| *at <= to)
 }
 
 impl Graph<'_> {

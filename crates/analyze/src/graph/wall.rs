@@ -95,16 +95,19 @@ fn of_threads(graph: &Graph<'_>, watched: &Watched) -> Whole {
 }
 
 impl Graph<'_> {
-    /// When threads of this number lived, one after the other: rows may be missing at either end.
-    pub fn lives(&self, pid: u32) -> Vec<(u64, u64)> {
-        let mut lives: Vec<(u64, u64)> = Vec::new();
-        let Some((line, (first, last))) = self.lines.get(&pid).and_then(|line| Some((line, line.life()?)))
-        else {
-            return lives;
-        };
+    /// From when to when a thread was there; where its number was given away again: the first and the last who had it.
+    pub fn life(&self, pid: u32) -> Option<(u64, u64)> {
+        let (first, last) = self.lines.get(&pid)?.life()?;
         let task = self.tasks.get(&pid);
         let from = if task.is_none_or(|task| task.born) { first } else { 0 };
         let to = if task.is_none_or(|task| task.ended) { last } else { self.window };
+        Some((from, to))
+    }
+
+    /// When threads of this number lived, one after the other: rows may be missing at either end.
+    pub fn lives(&self, pid: u32) -> Vec<(u64, u64)> {
+        let mut lives: Vec<(u64, u64)> = Vec::new();
+        let Some((line, (from, to))) = self.lines.get(&pid).zip(self.life(pid)) else { return lives };
         for piece in line.clip(from, to).filter(|piece| !matches!(piece.what, What::Unborn | What::Gone)) {
             match lives.last_mut() {
                 Some((_, until)) if *until == piece.from => *until = piece.to,

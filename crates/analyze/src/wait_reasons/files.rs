@@ -99,16 +99,18 @@ pub(super) fn poll(wait: &Wait<'_>) -> WaitKind {
 
 /// Of many descriptors the one of a service that answered is told; clients of a service have ports without number.
 fn events(wait: &Wait<'_>, events: Thing) -> WaitKind {
-    let request = || wait.span.waker.as_ref().is_some_and(is_request);
-    let sent = sender(wait.span, wait.stacks).filter(|_| !request());
+    let request = || wait.span.waker.as_ref().is_some_and(|waker| is_request(wait.span, waker));
+    let sent = sender(wait.span).filter(|_| !request());
     let sent = sent.map(|peer| Detail::Peer { address: Some(peer.to_owned()), act: PeerAct::Send });
     let detail = sent.or_else(|| looked_at(wait)).unwrap_or_else(|| events.into());
     WaitKind::new(events.reason(), detail, Class::Handed)
 }
 
-/// A timed wait that no event ended: for which answer, where there is one socket that it can come from.
+/// A timed wait that no event ended: for which answer, where there is one socket that it can come from. A service waits for no answer of its
+/// clients.
 fn in_vain(wait: &Wait<'_>, events: Thing, timer: Thing) -> WaitKind {
-    match looked_at(wait) {
+    let serves = wait.span.polled.as_ref().is_some_and(|polled| polled.serves);
+    match looked_at(wait).filter(|_| !serves) {
         Some(detail) => WaitKind::new(events.reason(), detail, Class::Peer),
         None => time::timeout(timer),
     }

@@ -5,18 +5,12 @@
 
 use whyslow_model::timeline::{Context, Ends, Role, Span, Waker};
 
-use super::Stacks;
-use crate::stacks::symbol;
-
 /// System calls that send from a socket which their first argument does not tell (x86-64): close, exit, splice, exit_group,
 /// io_uring_enter.
 const SEND_UNSEEN: [u32; 5] = [3, 60, 231, 275, 426];
 
 /// The kernel notes in ticks when a connection has sent: of 10 ms where they are longest (CONFIG_HZ=100).
 pub(crate) const TICK: u64 = 10_000_000;
-
-/// include/net/ip.h and net/ipv4/af_inet.c, inet_init_net.
-const FIRST_OF_CLIENTS: u16 = 32_768;
 
 /// The waker of this wait, if it is a task of this host: by itself, or by what it sent.
 pub(crate) fn task_behind(span: &Span) -> Option<&Waker> {
@@ -48,47 +42,44 @@ fn other_end(span: &Span) -> Option<&str> {
 }
 
 /// The address from which data came that ended the wait, if a softirq brought it.
-pub(crate) fn sender<'a>(span: &'a Span, stacks: &Stacks<'_>) -> Option<&'a str> {
+pub(crate) fn sender(span: &Span) -> Option<&str> {
     let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
+    let ready = waker.delivery.as_ref()?.ready.as_ref()?;
+    Some(&*ready.peer).filter(|peer| !peer.is_empty())
+}
+
+/// Which end of the connection has sent what ended the wait, as far as is known: the service, or its client. Whoever has called accept(2), or
+/// of UDP is connected to nobody, is the service.
+fn role(span: &Span, waker: &Waker) -> Option<Role> {
     let delivery = waker.delivery.as_ref()?;
-    let ready = delivery.ready.as_ref().filter(|ready| !ready.peer.is_empty())?;
-    let is_sent = delivery.sends.as_ref().is_some_and(|sends| are_two_ends(sends, ready));
-    let came = || stacks.kernel(waker.stack).iter().any(|frame| symbol(frame) == "sock_def_readable");
-    (is_sent || came()).then_some(&*ready.peer)
-}
-
-fn port(end: &str) -> Option<u16> {
-    end.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
-}
-
-/// What came was a client's request: the waiter's end of the connection is the one that a service listens at. Ports of clients are given out
-/// from a range (net.ipv4.ip_local_port_range, 32768 to 60999 unless it was changed); where both are of it, nothing is known.
-pub(crate) fn is_request(waker: &Waker) -> bool {
-    let Some(delivery) = &waker.delivery else { return false };
-    if let Some(role) = delivery.role {
-        return role == Role::Asks;
+    if delivery.role.is_some() {
+        return delivery.role;
     }
-    let ready = delivery.ready.as_ref();
-    let ends = ready.and_then(|ready| Some((port(&ready.local)?, port(&ready.peer)?)));
-    ends.is_some_and(|(local, peer)| local < FIRST_OF_CLIENTS && local < peer)
+    let polled = span.polled.as_ref().map(|polled| polled.serves);
+    let own = delivery.ready.as_ref().map(|ends| ends.serves).or(polled);
+    let sends =
+        delivery.sends.as_ref().filter(|_| waker.context == Context::Softirq && has_sent(span, waker));
+    let others = sends.map(|ends| ends.serves);
+    match (own, others) {
+        (Some(true), None | Some(false)) | (None, Some(false)) => Some(Role::Asks),
+        (Some(false), None | Some(true)) | (None, Some(true)) => Some(Role::Answers),
+        (None, None) | (Some(true), Some(true)) | (Some(false), Some(false)) => None,
+    }
 }
 
-/// What came was a service's answer: the waiter's end is the client's. Without a packet that tells both ends, the port that it reads from does.
+/// What came was a client's request.
+pub(crate) fn is_request(span: &Span, waker: &Waker) -> bool {
+    role(span, waker) == Some(Role::Asks)
+}
+
+/// What came was a service's answer.
 pub(crate) fn is_answer(span: &Span, waker: &Waker) -> bool {
-    if let Some(role) = waker.delivery.as_ref().and_then(|delivery| delivery.role) {
-        return role == Role::Answers;
-    }
-    let ready = waker.delivery.as_ref().and_then(|delivery| delivery.ready.as_ref());
-    let (local, peer) = match ready {
-        Some(ends) => (port(&ends.local), port(&ends.peer)),
-        None => (None, other_end(span).and_then(port)),
-    };
-    peer.is_some_and(|peer| peer < FIRST_OF_CLIENTS && local.is_none_or(|local| peer < local))
+    role(span, waker) == Some(Role::Answers)
 }
 
 /// The wait of a service that has nothing to do: a request ended it.
 pub(crate) fn is_asked(span: &Span) -> bool {
-    task_behind(span).is_some_and(is_request)
+    task_behind(span).is_some_and(|waker| is_request(span, waker))
 }
 
 /// The peer of a connection was asked as the wait began, is not known to be on this host, and has answered: its round trip through the network, as
@@ -105,6 +96,10 @@ pub(crate) fn round_trip(span: &Span) -> Option<u64> {
 
 /// Each is the other end of the other, as far as they are set, and one is for certain.
 fn are_two_ends(one: &Ends, other: &Ends) -> bool {
+    // Each network namespace has a loopback device of its own; a cable (veth) goes from one to another.
+    if is_of_one_host(one) && one.netns != other.netns {
+        return false;
+    }
     let pairs = [(&one.local, &other.peer), (&one.peer, &other.local)];
     let may_be = |(a, b): &(&String, &String)| a.is_empty() || b.is_empty() || is_one_address(a, b);
     let is = |(a, b): &(&String, &String)| !a.is_empty() && !b.is_empty() && is_one_address(a, b);
@@ -134,8 +129,11 @@ mod tests {
 
     use super::*;
 
+    /// An end with a low port is a service's.
     fn ends(local: &str, peer: &str) -> Option<Ends> {
-        Some(Ends { local: local.to_owned(), peer: peer.to_owned(), ..Ends::default() })
+        let port = |end: &str| end.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        let serves = port(local).is_some_and(|port| port < 32_768);
+        Some(Ends { local: local.to_owned(), peer: peer.to_owned(), serves, ..Ends::default() })
     }
 
     fn wait(peer: Option<&str>, ready: Option<Ends>, sends: Option<Ends>, call: u32) -> Span {
@@ -162,7 +160,7 @@ mod tests {
     fn the_socket_that_is_looked_at_has_an_other_end() {
         let (client, server) = ("127.0.0.1:40000", "127.0.0.1:80");
         let looks_at = |peer: &str| {
-            let polled = Some(Box::new(Polled { peer: peer.to_owned(), connecting: false }));
+            let polled = Some(Box::new(Polled { peer: peer.to_owned(), ..Polled::default() }));
             Span { polled, ..wait(None, None, ends(server, client), 44) }
         };
         assert!(task_behind(&looks_at(server)).is_some_and(|task| is_answer(&looks_at(server), task)));

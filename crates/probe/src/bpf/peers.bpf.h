@@ -18,6 +18,9 @@ struct sched_ends {
 	__u8 local[16];
 	__u8 peer[16];
 	__u32 round_trip_us; /* as TCP measures it; 0: it is no TCP, or not measured */
+	__u32 protocol;
+	__u32 serves; /* it was made by accept(2); of UDP: it is connected to nobody */
+	__u32 netns;
 };
 
 /* The socket of this CPU at which data came last. */
@@ -56,8 +59,15 @@ static __always_inline void note_ends(struct sched_ends *ends, const struct sock
 	ends->peer_port = __builtin_bswap16(BPF_CORE_READ(c, skc_dport));
 	note_address(ends->local, family, &c->skc_rcv_saddr, &c->skc_v6_rcv_saddr);
 	note_address(ends->peer, family, &c->skc_daddr, &c->skc_v6_daddr);
-	if (BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP) /* in eighths */
-		ends->round_trip_us = BPF_CORE_READ((const struct tcp_sock *)sk, srtt_us) >> 3;
+	ends->netns = BPF_CORE_READ(c, skc_net.net, ns.inum);
+	ends->protocol = BPF_CORE_READ(sk, sk_protocol);
+	if (ends->protocol == IPPROTO_TCP) {
+		ends->round_trip_us = BPF_CORE_READ((const struct tcp_sock *)sk, srtt_us) >> 3; /* in eighths */
+		/* An accepted socket is a copy of the one that listens (net/core/sock.c, sk_clone_lock), which has a backlog. */
+		ends->serves = !!BPF_CORE_READ(sk, sk_max_ack_backlog);
+	} else {
+		ends->serves = !ends->peer_port;
+	}
 }
 
 /* Ticks since a connection sent something itself (net/ipv4/tcp_output.c, tcp_event_data_sent), and one; 0: it is none. */

@@ -58,6 +58,7 @@ struct sched_span {
 	__u8 address[16];
 	struct sched_ends polled; /* of a wait for several that nothing has ended */
 	__u32 connecting;
+	__u32 unused_too;
 	__u64 open_ns; /* the closing walk's time */
 	__u64 unsampled;
 	__u64 peak;

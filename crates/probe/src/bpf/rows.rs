@@ -37,7 +37,7 @@ pub struct SpanRow {
 }
 
 /// Who woke.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct WakeRow {
     /// The current task.
     pub waker: u32,
@@ -49,7 +49,14 @@ pub struct WakeRow {
     pub work: u64,
     pub comm: Comm,
     pub stack: Option<u32>,
-    /// The socket at which data came, of one that a softirq woke.
+    /// What it sent, or a softirq brought. Few have it: there may be a quarter of a million rows.
+    pub sent: Option<Box<SentRow>>,
+}
+
+/// What a waker sent.
+#[derive(Clone, Copy, Default)]
+pub struct SentRow {
+    /// The socket at which data came.
     pub ready: sched_ends,
     /// The socket at which the current task was at work.
     pub sends: sched_ends,
@@ -107,13 +114,14 @@ impl Rows {
 
     fn note_wake(&mut self, wake: &sched_wake) {
         let stack = self.stack_of(wake.depth, &wake.frames);
-        let &sched_wake { waker, waker_tgid: tgid, context, work, comm, ready, sends, call, .. } = wake;
-        let &sched_wake { sent_ticks, unix_role, .. } = wake;
+        let &sched_wake { waker, waker_tgid: tgid, context, work, comm, .. } = wake;
+        let &sched_wake { ready, sends, call, sent_ticks, unix_role, .. } = wake;
+        let is_sent = ready.family != 0 || sends.family != 0 || unix_role != 0;
+        let sent = is_sent.then(|| Box::new(SentRow { ready, sends, call, sent_ticks, unix_role }));
         if self.wakes.len() >= 2 * MOST {
             self.forget_wakes();
         }
-        let row =
-            WakeRow { waker, tgid, context, work, comm, stack, ready, sends, call, sent_ticks, unix_role };
+        let row = WakeRow { waker, tgid, context, work, comm, stack, sent };
         self.wakes.insert((wake.pid, wake.key), row);
     }
 

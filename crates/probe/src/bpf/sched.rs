@@ -299,10 +299,16 @@ impl<'slot> Sched<'slot> {
         };
         let counts: Vec<u64> = counts.iter().map(|bytes| value(bytes)).collect();
         match self.crowd.judge(&counts, Instant::now()) {
-            Some(Verdict::TooMany) => self.skel.links.waking = None,
+            Some(Verdict::TooMany) => {
+                self.skel.links.waking = None;
+                self.skel.links.data_came = None;
+            }
             // Refused: then it stays away, and the waits say that nobody was seen.
             Some(Verdict::FewAgain) if self.skel.links.waking.is_none() => {
                 self.skel.links.waking = self.skel.progs.waking.attach().ok();
+                if self.tells_ready {
+                    self.skel.links.data_came = self.skel.progs.data_came.attach().ok();
+                }
             }
             _ => {}
         }

@@ -100,7 +100,7 @@ fn root_what_threads_write_is_what_the_kernel_has_counted() {
 fn timeline_of(pid: u32, seen: &mut Raw) -> Vec<whyslow_model::table::Span> {
     let mut kernel = crate::symbols::KernelNames::from(&crate::kallsyms::Kallsyms::read());
     let window = crate::span_table::Window { start_ns: 0, ns: u64::MAX };
-    let spans = crate::span_table::timelines(seen, window, &mut kernel).spans;
+    let spans = crate::span_table::timelines(seen, window, &mut kernel, None).spans;
     spans.into_iter().filter(|span| span.pid == pid).collect()
 }
 

@@ -78,11 +78,9 @@ impl Traced {
         self.name_tasks(&mut tables, files, window, missing);
         let mut kernel = KernelNames::from(kallsyms).without(std::mem::take(&mut self.code));
         if let Some(seen) = &mut self.sched {
-            let mut timelines = span_table::timelines(seen, window, &mut kernel);
-            // A program inside another pid namespace counts its threads by other numbers.
-            if self.numbers.is_none() {
-                mutex_owner::note(&mut timelines.spans, &self.followed);
-            }
+            let numbers = self.numbers.as_ref();
+            let mut timelines = span_table::timelines(seen, window, &mut kernel, numbers);
+            mutex_owner::note(&mut timelines.spans, &self.followed, numbers);
             tables.waits = Some(sample_table::waits(&timelines));
             tables.spans = Some(timelines.spans);
             tables.stacks = Some(timelines.stacks);

@@ -103,3 +103,20 @@ fn two_that_hand_each_other_work_are_no_deadlock() {
     let chains = chains::chains(&host.graph());
     assert!(chains.iter().all(|chain| !chain.notes.contains(&Note::Deadlock)), "{chains:#?}");
 }
+
+/// The first holder (2) let it go to another waiter (3) while the timeout of this one (1) ran.
+#[test]
+fn a_lock_that_changed_hands_meanwhile_has_no_one_holder() {
+    let mut host = Host::window(100);
+    host.task(1, "a", 0, &[Waits(80, timed()), Runs(20)])
+        .task(2, "b", 0, &[Runs(100)])
+        .task(3, "c", 0, &[Waits(30, woken_by("futex_wait", 2)), Runs(70)]);
+    for span in host.spans.iter_mut().filter(|span| [1, 3].contains(&span.pid)) {
+        (span.syscall, span.tgid, span.args[0]) = (Some(202), 1, 64);
+        span.holder = if span.pid == 1 { 2 } else { 0 };
+    }
+    let parts = told(&mut host, 1, 100);
+    assert!(parts.iter().all(|(who, _, _)| who != "b"), "{parts:?}");
+    host.spans.retain(|span| span.pid != 3);
+    assert!(told(&mut host, 1, 100).iter().any(|(who, _, ms)| who == "b" && *ms == 80));
+}

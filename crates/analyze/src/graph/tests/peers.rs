@@ -37,8 +37,11 @@ fn wait(pid: u32, at: u64, to: u64, call: u32) -> Span {
 
 /// The same, ended by what `sender` sent from its end to `to` of the waiter's.
 fn sent(span: Span, sender: u32, from: &str, to: &str) -> Span {
+    // An end with a low port is a service's.
     let ends = |local: &str, peer: &str| {
-        Some(Ends { local: local.to_owned(), peer: peer.to_owned(), ..Ends::default() })
+        let port = |end: &str| end.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        let serves = port(local).is_some_and(|port| port < 32_768);
+        Some(Ends { local: local.to_owned(), peer: peer.to_owned(), serves, ..Ends::default() })
     };
     let waker = Waker {
         pid: sender,
@@ -111,7 +114,7 @@ fn a_packet_that_only_interrupted_somebody_is_nobodys() {
     let mut client = sent(wait(1, 0, 50, POLL), 2, "10.0.0.9:80", "10.0.0.1:40000");
     client.waker.as_mut().unwrap().delivery.as_mut().unwrap().sends = None;
     let rec = host(vec![client, wait(2, 0, 49, NANOSLEEP), runs(2, 49, 60)]);
-    assert_eq!(words(&way(&rec, 1, 50)), [(1, "events (poll)")]);
+    assert_eq!(words(&way(&rec, 1, 50)), [(1, "data from 10.0.0.9:80")]);
 }
 
 /// A loop (2) is asked by others (4) while it waits for the answer (3) that the first needs.
@@ -180,35 +183,41 @@ fn of_host(rec: &Recording) -> Vec<(u32, String)> {
     chains::of_host(&graph).into_iter().map(told).collect()
 }
 
-/// A client (1) waits for a service (2), which sleeps or waits for requests; it has sent so many ms before.
-fn asked_before(ms: Option<u64>, service: u32) -> Recording {
+/// A client (1) waits for a service (2), which waits in this call, or runs; it has sent so many ms before.
+fn asked_before(ms: Option<u64>, service: Option<u32>) -> Recording {
     let mut client = sent(wait(1, 10, 60, POLL), 2, "127.0.0.1:80", CLIENT);
     let delivery = client.waker.as_mut().unwrap().delivery.as_mut().unwrap();
     delivery.sent_before_ns = ms.map(|ms| ms * MS);
-    host(vec![wait(1, 0, 5, NANOSLEEP), client, wait(2, 0, 59, service), runs(2, 59, 70)])
+    let did = service.map_or_else(|| runs(2, 0, 59), |call| wait(2, 0, 59, call));
+    host(vec![wait(1, 0, 5, NANOSLEEP), client, did, runs(2, 59, 70)])
 }
 
 #[test]
 fn on_a_whole_host_who_has_asked_and_waits_has_a_chain() {
-    assert_eq!(of_host(&asked_before(Some(51), NANOSLEEP)), [(1, "its own sleep".to_owned())]);
+    assert_eq!(of_host(&asked_before(Some(51), None)), [(1, "on CPU".to_owned())]);
+    assert_eq!(
+        of_host(&asked_before(Some(51), Some(NANOSLEEP))),
+        [],
+        "of its own accord, for all that is known"
+    );
 }
 
 #[test]
 fn who_has_not_asked_waits_for_news() {
-    assert_eq!(of_host(&asked_before(Some(95), NANOSLEEP)), []);
-    assert_eq!(of_host(&asked_before(None, NANOSLEEP)), [], "nobody was woken by it");
+    assert_eq!(of_host(&asked_before(Some(95), None)), []);
+    assert_eq!(of_host(&asked_before(None, None)), [], "nobody was woken by it");
 }
 
 /// A message of a third for a subscriber that has sent a sign of life.
 #[test]
 fn a_service_without_work_has_kept_nobody_waiting() {
-    assert_eq!(of_host(&asked_before(Some(51), EPOLL)), []);
+    assert_eq!(of_host(&asked_before(Some(51), Some(EPOLL))), []);
 }
 
 /// Of UDP, and before Linux 6.3, only who was woken says who was asked.
 #[test]
 fn who_woke_the_service_has_asked_it() {
-    let mut rec = asked_before(None, NANOSLEEP);
+    let mut rec = asked_before(None, Some(NANOSLEEP));
     let woken = sent(wait(2, 0, 8, EPOLL), 1, CLIENT, "127.0.0.1:80");
     let spans = rec.tables.spans.as_mut().unwrap();
     spans.retain(|span| span.pid != 2);
@@ -259,4 +268,34 @@ fn who_was_kept_from_looking_again_waits_all_the_same() {
     let busy = StateTimes { running_ns: 15 * MS, ..StateTimes::default() };
     assert_eq!(longer(kept_off), Some((0, 50 * MS)));
     assert_eq!(longer(busy), Some((0, 10 * MS)), "it did something else between");
+}
+
+/// A queue of jobs: the consumer (1) asks the broker (2), which has nothing until a producer (3) brings something.
+#[test]
+fn who_brings_a_queue_something_has_kept_nobody_waiting() {
+    let asked = sent(wait(2, 0, 8, EPOLL), 1, CLIENT, "127.0.0.1:80");
+    let consumer = sent(wait(1, 10, 60, POLL), 2, "127.0.0.1:80", CLIENT);
+    let brought = sent(wait(2, 9, 59, EPOLL), 3, "127.0.0.1:50000", "127.0.0.1:80");
+    let producer = vec![wait(3, 0, 58, NANOSLEEP), runs(3, 58, 70)];
+    let queue = vec![wait(1, 0, 5, NANOSLEEP), consumer, asked, brought, runs(2, 59, 70)];
+    assert_eq!(of_host(&host([queue, producer].concat())), []);
+}
+
+/// Two namespaces have each a loopback device, and ports of the same numbers.
+#[test]
+fn a_connection_of_another_namespace_is_another_one() {
+    let mut client = sent(wait(1, 0, 50, POLL), 2, "127.0.0.1:80", CLIENT);
+    client.waker.as_mut().unwrap().delivery.as_mut().unwrap().sends.as_mut().unwrap().netns = 7;
+    let rec = host(vec![client, wait(2, 0, 49, NANOSLEEP), runs(2, 49, 60)]);
+    assert_eq!(words(&way(&rec, 1, 50)), [(1, "data from 127.0.0.1:80")]);
+}
+
+/// A client's port may be lower than its service's: who has called accept() tells.
+#[test]
+fn low_ports_of_clients_turn_nothing_round() {
+    let mut request = sent(wait(2, 0, 60, EPOLL), 1, "127.0.0.1:5115", "127.0.0.1:12346");
+    let delivery = request.waker.as_mut().unwrap().delivery.as_mut().unwrap();
+    (delivery.sent_before_ns, delivery.sends.as_mut().unwrap().serves) = (Some(60 * MS), false);
+    assert!(wait_reasons::is_asked(&request));
+    assert_eq!(of_host(&host(vec![request, wait(1, 0, 59, NANOSLEEP), runs(1, 59, 70)])), []);
 }
