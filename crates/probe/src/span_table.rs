@@ -221,16 +221,21 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
-        delivery: row
-            .sent
-            .as_ref()
-            .and_then(|sent| delivery(sent, used.woken_by(row.stack?, rows, kernel)?))
-            .map(Box::new),
+        delivery: sent_by(row, rows, kernel, used).map(Box::new),
     }
 }
 
-/// Of whom a socket has woken.
-fn delivery(sent: &SentRow, by: By) -> Option<Delivery> {
+/// Of whom a socket has woken: by the stack, or where none was taken by the time.
+fn sent_by(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Option<Delivery> {
+    let sent = row.sent.as_ref()?;
+    let by = match row.stack {
+        Some(stack) => used.woken_by(stack, rows, kernel)?,
+        None => Some(By::Data).filter(|_| sent.at_once)?,
+    };
+    Some(delivery(sent, by))
+}
+
+fn delivery(sent: &SentRow, by: By) -> Delivery {
     let ready = ends(&sent.ready).filter(|_| by == By::Data);
     let role = match sent.unix_role {
         peers_h::UNIX_ANSWERS => Some(Role::Answers),
@@ -238,13 +243,13 @@ fn delivery(sent: &SentRow, by: By) -> Option<Delivery> {
         _ => None,
     };
     let ticks = u64::from(sent.sent_ticks).checked_sub(1).filter(|_| ready.is_some());
-    Some(Delivery {
+    Delivery {
         sent_before_ns: ticks.map(|ticks| ticks.saturating_mul(crate::host::tick_ns())),
         ready,
         sends: ends(&sent.sends),
         syscall: u32::try_from(sent.call).ok(),
         role,
-    })
+    }
 }
 
 fn ends(row: &sched_ends) -> Option<Ends> {

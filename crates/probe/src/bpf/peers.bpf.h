@@ -23,13 +23,21 @@ struct sched_ends {
 	__u32 netns;
 };
 
-/* The socket of this CPU at which data came last. */
+/* The socket of this CPU at which data came last, and when. */
+struct data_ready {
+	__u64 sk;
+	__u64 at;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct data_ready);
 } ready_socket SEC(".maps");
+
+/* From there to the wake-up it is a list of waiters. Who is woken later is woken by something else; a stack says more. */
+#define AT_ONCE 50000
 
 /* Which end of a connection sends. */
 enum { UNIX_NEITHER, UNIX_ANSWERS, UNIX_ASKS };

@@ -15,6 +15,7 @@
 #define MAX_POLLED 9
 
 struct poll_stack {
+	__u64 task; /* whose it is: a number, not a pointer that the verifier follows */
 	__u64 words[STACK_WORDS];
 };
 
@@ -59,12 +60,11 @@ static __always_inline void note_polled_file(struct polled *p, struct file *file
 		p->sk = sk;
 }
 
-/* Where the table of a task that sleeps in poll() is; 0: not found. Global, and not told what a task is: the verifier looks at it once, and not
- * on each of the ways to it, which took it a million instructions on 6.1.
+/* Where the table of a task that sleeps in poll() is; 0: not found. Global, and without arguments: the verifier looks at it once, and not on each of
+ * the ways to it, which took it a million instructions on 6.1.
  */
-__noinline __u64 poll_table_of(__u64 task)
+__noinline __u64 poll_table_of(void)
 {
-	struct task_struct *t = (void *)task;
 	const __u32 whose = bpf_core_field_offset(struct poll_wqueues, polling_task);
 	const __u32 back = bpf_core_field_offset(struct poll_wqueues, inline_entries) +
 			   bpf_core_field_offset(struct poll_table_entry, wait) +
@@ -72,19 +72,24 @@ __noinline __u64 poll_table_of(__u64 task)
 	const __u32 apart = (back - whose) / 8;
 	__u32 zero = 0;
 	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
-	__u64 sp = BPF_CORE_READ(t, thread.sp), size;
+	struct task_struct *t;
+	__u64 sp, size;
 
+	if (!s)
+		return 0;
+	t = (void *)s->task;
+	sp = BPF_CORE_READ(t, thread.sp);
 	size = (__u64)BPF_CORE_READ(t, stack) + (4 << 12) - sp; /* see registers_of() */
-	if (size > sizeof(*s))
-		size = sizeof(*s);
-	if (!s || !sp || bpf_probe_read_kernel(s, size, (void *)sp))
+	if (size > sizeof(s->words))
+		size = sizeof(s->words);
+	if (!sp || bpf_probe_read_kernel(s->words, size, (void *)sp))
 		return 0;
 	for (__u32 at = 0; at < STACK_WORDS; at++) {
 		__u64 table = sp + at * 8 - whose;
 
 		if ((at + apart) * 8 >= size)
 			return 0;
-		if (s->words[at] == task && s->words[(at + apart) & (STACK_WORDS - 1)] == table)
+		if (s->words[at] == s->task && s->words[(at + apart) & (STACK_WORDS - 1)] == table)
 			return table;
 	}
 	return 0;
@@ -92,12 +97,19 @@ __noinline __u64 poll_table_of(__u64 task)
 
 static __always_inline void note_table(struct polled *p, struct task_struct *t)
 {
-	__u64 at = poll_table_of((__u64)t), entry;
-	struct poll_wqueues *table = (void *)at;
+	__u32 zero = 0;
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
+	struct poll_wqueues *table;
+	__u64 at, entry;
 	__s32 count;
 
+	if (!s)
+		return;
+	s->task = (__u64)t;
+	at = poll_table_of();
 	if (!at)
 		return;
+	table = (void *)at;
 	count = BPF_CORE_READ(table, inline_index);
 	if (count >= MAX_POLLED) /* poll_get_entry() takes those on the stack first */
 		p->others++;

@@ -88,7 +88,7 @@ struct sched_wake {
 	__s32 call; /* that call; -1: none */
 	__u32 sent_ticks; /* since its own end sent something, and one; 0: not known */
 	__u32 unix_role;
-	__u32 unused;
+	__u32 at_once; /* data had just come, as far as time tells */
 	__u64 frames[WAKER_FRAMES];
 };
 
@@ -211,11 +211,12 @@ static __always_inline __u64 stacks_for(struct task_struct *t, __u32 state)
 static __always_inline void note_delivery(struct sched_wake *wake, struct task_struct *t)
 {
 	__u32 zero = 0;
-	__u64 *ready = bpf_map_lookup_elem(&ready_socket, &zero);
+	struct data_ready *ready = bpf_map_lookup_elem(&ready_socket, &zero);
 
-	if (ready && *ready) {
-		note_ends(&wake->ready, (struct sock *)*ready);
-		wake->sent_ticks = ticks_since_sent((struct sock *)*ready);
+	if (ready && ready->sk) {
+		note_ends(&wake->ready, (struct sock *)ready->sk);
+		wake->sent_ticks = ticks_since_sent((struct sock *)ready->sk);
+		wake->at_once = bpf_ktime_get_ns() - ready->at < AT_ONCE;
 	}
 	wake->call = note_sender(&wake->sends, t, takes_fd);
 }
@@ -229,7 +230,10 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	struct sched_rate *rate = rate_at(now);
 	struct sched_wake *wake;
 
-	if (!rate || rate->rows >= max_rows || (!long_one && rate->stacks >= most))
+	if (!rate || rate->rows >= max_rows)
+		return 0;
+	/* Who sent a packet is not known afterwards. */
+	if (!long_one && rate->stacks >= most && s->context != WAKE_SOFTIRQ)
 		return 0;
 	rate->rows++;
 	wake = bpf_ringbuf_reserve(&rows, sizeof(*wake), 0);
@@ -245,7 +249,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	wake->context = s->context;
 	wake->work = 0;
 	wake->call = -1;
-	wake->sent_ticks = wake->unix_role = wake->unused = 0;
+	wake->sent_ticks = wake->unix_role = wake->at_once = 0;
 	__builtin_memset(&wake->ready, 0, sizeof(wake->ready));
 	__builtin_memset(&wake->sends, 0, sizeof(wake->sends));
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));

@@ -380,10 +380,12 @@ SEC("tp_btf/sk_data_ready")
 int BPF_PROG(data_came, const struct sock *sk)
 {
 	__u32 zero = 0;
-	__u64 *ready = bpf_map_lookup_elem(&ready_socket, &zero);
+	struct data_ready *ready = bpf_map_lookup_elem(&ready_socket, &zero);
 
-	if (ready)
-		*ready = (__u64)sk;
+	if (ready) {
+		ready->sk = (__u64)sk;
+		ready->at = bpf_ktime_get_ns();
+	}
 	return 0;
 }
 

@@ -138,10 +138,11 @@ pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
     near("services that wait for clients", turned, 0.0, expected.window_s)
 }
 
-/// Nobody has asked for anything.
-pub fn of_news(document: &Value, pair: &[String; 2]) -> Result<(), String> {
-    let told =
-        seconds(all_chains(document)?, |names| names.iter().any(|name| pair.iter().any(|one| one == name)));
+/// Nobody has asked for anything that there was.
+pub fn of_news(document: &Value, names_of: &[String]) -> Result<(), String> {
+    let told = seconds(all_chains(document)?, |names| {
+        names.iter().any(|name| names_of.iter().any(|one| one == name))
+    });
     match told == 0.0 {
         true => Ok(()),
         false => Err(format!("{told:.3} s are told of who waits for news")),

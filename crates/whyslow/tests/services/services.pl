@@ -47,6 +47,8 @@ role $loop, sub {
 for (1 .. $clients) {
     role $fast, sub { my $c = to($front_at); while (1) { syswrite $c, "fast\n"; sysread $c, my $word, 99; sleep $think / 1000 } };
 }
+# Each has its name by now.
+for my $pid (@children) { 1 while ((do { local (@ARGV, $/) = "/proc/$pid/comm"; <> } // "") =~ /^perl/) && sleep 0.001 }
 print "up $front_at\n";
 1 while <STDIN>;
 kill 9, @children;

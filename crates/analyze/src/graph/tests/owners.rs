@@ -108,9 +108,12 @@ fn two_that_hand_each_other_work_are_no_deadlock() {
 #[test]
 fn a_lock_that_changed_hands_meanwhile_has_no_one_holder() {
     let mut host = Host::window(100);
-    host.task(1, "a", 0, &[Waits(80, timed()), Runs(20)])
-        .task(2, "b", 0, &[Runs(100)])
-        .task(3, "c", 0, &[Waits(30, woken_by("futex_wait", 2)), Runs(70)]);
+    host.task(1, "a", 0, &[Waits(80, timed()), Runs(20)]).task(2, "b", 0, &[Runs(100)]).task(
+        3,
+        "c",
+        0,
+        &[Waits(30, woken_by("futex_wait", 2)), Runs(70)],
+    );
     for span in host.spans.iter_mut().filter(|span| [1, 3].contains(&span.pid)) {
         (span.syscall, span.tgid, span.args[0]) = (Some(202), 1, 64);
         span.holder = if span.pid == 1 { 2 } else { 0 };
