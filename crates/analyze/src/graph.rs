@@ -6,8 +6,10 @@
 
 mod alike;
 mod chains;
+mod children;
 mod culprit;
 mod did;
+mod elsewhere;
 mod ended;
 mod explain;
 mod facts;
@@ -15,11 +17,15 @@ mod flames;
 mod holders;
 mod ipi_waits;
 mod kernel_wait;
+mod layout;
 mod leaves;
+mod loops;
 mod mismatch;
 mod names;
 mod node;
+mod owners;
 mod patience;
+mod requests;
 mod split;
 #[cfg(test)]
 mod tests;

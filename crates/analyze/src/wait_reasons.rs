@@ -14,6 +14,7 @@ mod lock_names;
 mod lock_sites;
 mod locks;
 mod process;
+mod senders;
 mod stacks;
 mod storage;
 mod storage_table;
@@ -29,6 +30,7 @@ mod tests;
 pub use futex::{futex_owner, joined_thread};
 pub(crate) use lock_names::{LockName, lock_name};
 pub(crate) use locks::{released_by, taken_by};
+pub(crate) use senders::{TICK, is_answer, is_asked, is_request, round_trip, task_behind};
 pub use stacks::Stacks;
 pub(crate) use wait::Wait;
 use whyslow_model::timeline::Span;
@@ -84,6 +86,11 @@ impl WaitKind {
 pub fn of(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     let wait = Wait::of(span, stacks);
     ASKED.iter().find_map(|ask| ask(&wait)).unwrap_or_else(|| unknown(&wait))
+}
+
+/// A timer ended this wait.
+pub(crate) fn ended_by_timer(span: &Span, stacks: &Stacks<'_>) -> bool {
+    Wait::of(span, stacks).ended_by_timer()
 }
 
 /// Asked in this order. What runs before what it is nested in: a lock inside reclaim is a lock, a page that reclaim

@@ -136,6 +136,14 @@ fn stalled() -> Duration {
     Duration::from_micros(total("io").unwrap_or(0) + total("memory").unwrap_or(0))
 }
 
+/// Version and patch level of the kernel; (0, 0): it does not say.
+#[must_use]
+pub fn kernel() -> (u32, u32) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|at: char| !at.is_ascii_digit()).filter_map(|number| number.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,42 @@ pub use told::{Round, Told};
 pub(crate) use climb::run;
 pub(crate) use links::prepare;
 
+/// What connects two programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wire {
+    /// A pipe.
+    Pipe,
+    /// A unix stream socket.
+    Stream,
+    /// A unix datagram socket.
+    Datagram,
+    /// TCP over the loopback device.
+    Tcp,
+    /// UDP over the loopback device.
+    Udp,
+    /// An eventfd.
+    Event,
+    /// A queue of messages (mq_overview(7)).
+    Queue,
+}
+
+/// How a program waits for what comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// In read().
+    Read,
+    /// In poll(), and then it reads.
+    Poll,
+    /// In epoll_wait().
+    Epoll,
+    /// In select().
+    Select,
+    /// In poll() with a timeout, again and again.
+    Looks,
+    /// In an io_uring; not for messages.
+    Ring,
+}
+
 /// What two neighbours of a lock chain share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Link {
@@ -40,6 +76,13 @@ pub enum Link {
     Pipe,
     /// A byte that comes through a pair of unix sockets.
     Unix,
+    /// A word that comes through a connection.
+    Peer {
+        /// What it is.
+        wire: Wire,
+        /// How it is waited for.
+        by: Way,
+    },
     /// A page that the other thread has to give (userfaultfd).
     Page,
     /// The lock of a file's inode: the holder writes to it, and stops at a page in the middle. `read`: who wants it
@@ -75,7 +118,22 @@ impl Link {
     /// Works between processes.
     #[must_use]
     pub fn is_shared(self) -> bool {
-        matches!(self, Link::Futex | Link::Pi | Link::Pthread | Link::Pipe | Link::Unix | Link::Cgroups)
+        matches!(
+            self,
+            Link::Futex
+                | Link::Pi
+                | Link::Pthread
+                | Link::Pipe
+                | Link::Unix
+                | Link::Peer { .. }
+                | Link::Cgroups
+        )
+    }
+
+    /// Another has to send something: no lock.
+    #[must_use]
+    pub fn is_sent(self) -> bool {
+        matches!(self, Link::Pipe | Link::Unix | Link::Peer { .. })
     }
 }
 
@@ -90,6 +148,8 @@ pub enum Leaf {
     Disk,
     /// It computes in a cgroup whose quota runs out.
     Quota,
+    /// A signal stops it; another process sends the one that lets it go on.
+    Stopped,
     /// It waits for an RCU grace period: however long that takes.
     GracePeriod,
     /// What the link above it has it do in the kernel.

@@ -4,6 +4,7 @@ mod cpu_clock;
 pub(crate) mod futex;
 pub(crate) mod kernel;
 pub(crate) mod polls;
+pub(crate) mod ring;
 pub(crate) mod userfault;
 
 use std::ffi::CString;
@@ -350,6 +351,21 @@ pub fn kill(pid: i32) {
 pub fn stop(pid: i32, stopped: bool) {
     // SAFETY: numbers only. The caller has not waited for the child yet, so the pid is still its.
     unsafe { libc::kill(pid, if stopped { libc::SIGSTOP } else { libc::SIGCONT }) };
+}
+
+/// Attach to a child of our parent, and stop it. It goes on when we end.
+pub fn hold_traced(pid: i32) -> io::Result<()> {
+    // SAFETY: numbers only, and a place for a status.
+    unsafe {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
+            if libc::ptrace(request, pid, none, none) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        let mut status = 0;
+        check(libc::waitpid(pid, &raw mut status, libc::__WALL)).map(drop)
+    }
 }
 
 /// Whether all is allowed.

@@ -36,6 +36,7 @@ macro_rules! may_become_victim {
 /// Be the victim that the environment describes, for the rest of this process's life. Else return.
 pub extern "C" fn become_if_asked() {
     crate::stand_in::become_if_asked();
+    crate::user_lock::become_if_asked();
     let Some(text) = std::env::var_os(ENV) else { return };
     let spec = serde_json::from_slice::<Spec>(text.as_encoded_bytes());
     let status = match spec.map_err(io::Error::other).and_then(|spec| live(&spec)) {

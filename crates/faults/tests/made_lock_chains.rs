@@ -68,7 +68,7 @@ fn is_a_lock_chain(lock_chain: &LockChain, reported: &Told) -> Result<(), String
     }
     let on_cpu = reported.leaf_on_cpu();
     let holds = match lock_chain.plan().leaf {
-        Leaf::Sleep | Leaf::GracePeriod => on_cpu < 0.1,
+        Leaf::Sleep | Leaf::Stopped | Leaf::GracePeriod => on_cpu < 0.1,
         Leaf::Disk => on_cpu < 0.3,
         Leaf::Quota => on_cpu < 0.75,
         // Others may want its CPU, too.
@@ -122,6 +122,9 @@ lock_chains! {
     root_a_lock_chain_of_go_mutexes => Go;
     root_a_lock_chain_of_pipes => Pipe;
     root_a_lock_chain_of_unix_sockets => Unix;
+    root_a_lock_chain_of_tcp_connections => Tcp;
+    root_a_lock_chain_of_udp_sockets => Udp;
+    root_a_lock_chain_of_connections_of_all_sorts => Peers;
     root_a_lock_chain_of_files => File;
     root_a_lock_chain_of_directories => Directory;
     root_a_lock_chain_of_pipe_locks => PipeLock;

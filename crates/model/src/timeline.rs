@@ -78,6 +78,28 @@ impl StateTimes {
     }
 }
 
+/// The two ends of a network socket, as "address:port"; "" for an end that is not set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ends {
+    /// Its own.
+    #[serde(skip_serializing_if = "is_default")]
+    pub local: String,
+    /// The other one.
+    #[serde(skip_serializing_if = "is_default")]
+    pub peer: String,
+    /// The smoothed round-trip time that TCP has measured between them; not to be had: `None`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub round_trip_ns: Option<u64>,
+    /// It was made by accept(2); of UDP: it is connected to nobody. Whoever has made it is the service then. A service that listens with a
+    /// backlog of 0 is not known by that.
+    #[serde(skip_serializing_if = "is_default")]
+    pub serves: bool,
+    /// Inode of its network namespace; 0: not known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub netns: u32,
+}
+
 /// Who ended a wait.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -97,6 +119,40 @@ pub struct Waker {
     /// Its kernel stack (`Stack::id`): only for long waits.
     #[serde(skip_serializing_if = "is_default")]
     pub stack: Option<u32>,
+    /// In a softirq: from where to where something was brought; of a task: through which end of a unix socket. Few wakers have it: kept apart, rows stay small.
+    #[serde(skip_serializing_if = "is_default")]
+    pub delivery: Option<Box<Delivery>>,
+}
+
+/// What was sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Delivery {
+    /// The socket at which data had come last (Linux 6.3 and newer).
+    #[serde(skip_serializing_if = "is_default")]
+    pub ready: Option<Ends>,
+    /// The network socket of the system call that the current task was in.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sends: Option<Ends>,
+    /// That system call, by number (x86-64).
+    #[serde(skip_serializing_if = "is_default")]
+    pub syscall: Option<u32>,
+    /// So long before that the socket at which data came had sent something itself, to a tick of the kernel (TCP).
+    #[serde(skip_serializing_if = "is_default")]
+    pub sent_before_ns: Option<u64>,
+    /// Of a unix socket: which end sent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub role: Option<Role>,
+}
+
+/// Who sent through a connection whose one end has the name that a service listens at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The service.
+    Answers,
+    /// Its client.
+    Asks,
 }
 
 /// The file or socket that a system call waited on.
@@ -121,6 +177,20 @@ pub struct Target {
     /// A socket's other end: "127.0.0.1:80".
     #[serde(skip_serializing_if = "is_default")]
     pub peer: Option<String>,
+}
+
+/// The network socket with another end that a poll, select or epoll looks at, if it is one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Polled {
+    /// Its other end: "10.0.0.2:53".
+    pub peer: String,
+    /// It is not connected yet: a SYN was sent, and not answered.
+    #[serde(skip_serializing_if = "is_default")]
+    pub connecting: bool,
+    /// As of `Ends`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub serves: bool,
 }
 
 /// What sort of lock.
@@ -249,12 +319,19 @@ pub struct Span {
     /// The file of the call's first argument, if that is a file descriptor.
     #[serde(skip_serializing_if = "is_default")]
     pub target: Option<Target>,
+    /// Of a call that waits for several files, and that no event had ended: the socket that it looked at.
+    #[serde(skip_serializing_if = "is_default")]
+    pub polled: Option<Box<Polled>>,
     /// Block device of the last I/O that it queued (major:minor).
     #[serde(skip_serializing_if = "is_default")]
     pub device: Option<String>,
     /// The kernel lock that it waited for.
     #[serde(skip_serializing_if = "is_default")]
     pub lock: Option<LockWait>,
+    /// Who held the lock of user space that it waited for: the thread by a mutex's own word when the wait began, the process by
+    /// the kernel's list of locks on the file when the wait was over; 0: not known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub holder: u32,
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,

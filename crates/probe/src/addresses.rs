@@ -13,6 +13,10 @@ pub use texts::hide_in_frame;
 const CLONE: u32 = 56;
 const FUTEX: u32 = 202;
 const FUTEX_WAIT: u32 = 455;
+const WAIT4: u32 = 61;
+const WAITID: u32 = 247;
+/// PID_MAX_LIMIT: process ids are below it.
+const PIDS: u64 = 4 << 20;
 /// Arguments below are numbers, sizes and flags: no program has memory there (vm.mmap_min_addr is 65,536).
 const SMALL: u64 = 65_536;
 /// -1 and its like.
@@ -54,6 +58,8 @@ fn hide_arguments(span: &mut Span, words: &mut Numbers<(u32, u64)>) {
             // The operation, what the word was, and a timeout or not.
             (Some(FUTEX), 1 | 2) | (Some(CLONE), 0) => *value & 0xffff_ffff,
             (Some(FUTEX_WAIT), 1) => *value & 0xffff_ffff,
+            // Whose end is waited for.
+            (Some(WAIT4), 0) | (Some(WAITID), 1) if *value < PIDS => *value,
             _ => plain(*value),
         };
     }
@@ -112,6 +118,8 @@ mod tests {
         assert_eq!(hidden(7, 7, [word, 3, 0xffff_ffff, 0]), [1, 3, 0xffff_ffff, 0], "poll without a timeout");
         assert_eq!(hidden(0, 7, [5, word, 4096, u64::MAX]), [5, 1, 4096, u64::MAX], "read");
         assert_eq!(hidden(CLONE, 7, [0x4000 | 17, word, 0, 0])[0], 0x4011, "vfork");
+        assert_eq!(hidden(WAIT4, 7, [3_999_999, word, 0, 0]), [3_999_999, 1, 0, 0], "a child by its number");
+        assert_eq!(hidden(WAITID, 7, [1, 70_000, word, 4])[..3], [1, 70_000, 1], "likewise");
     }
 
     /// Words of hexadecimal digits that are where the kernel lives.

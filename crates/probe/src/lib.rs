@@ -13,6 +13,7 @@ mod irq_latency_table;
 pub mod kallsyms;
 pub mod listeners;
 pub mod lock_table;
+mod mutex_owner;
 mod numbers;
 mod open_files;
 mod perf_event;

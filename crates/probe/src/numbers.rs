@@ -83,10 +83,16 @@ impl Numbers {
         self.0.get(&global).copied()
     }
 
+    /// What BPF calls those that are known by these numbers here.
+    #[must_use]
+    pub fn back(&self) -> HashMap<u32, u32> {
+        self.0.iter().map(|(global, shown)| (*shown, *global)).collect()
+    }
+
     /// What BPF calls those.
     #[must_use]
     pub fn global(&self, shown: &[u32]) -> Vec<u32> {
-        let back: HashMap<u32, u32> = self.0.iter().map(|(global, shown)| (*shown, *global)).collect();
+        let back = self.back();
         shown.iter().filter_map(|pid| back.get(pid).copied()).collect()
     }
 
@@ -136,6 +142,7 @@ impl Numbers {
         }
         for span in spans.iter_mut().flatten() {
             self.show([&mut span.pid, &mut span.tgid]);
+            span.holder = self.shown(span.holder);
             if let Some(waker) = &mut span.waker {
                 self.show([&mut waker.pid, &mut waker.tgid]);
             }

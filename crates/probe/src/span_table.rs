@@ -1,16 +1,22 @@
 //! From what the sched probe told to the timelines of a recording: times since the window began, names for addresses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
-use whyslow_model::timeline::{Context, LockKind, LockWait, State, StateTimes, Target, Waker};
+use whyslow_model::timeline::{
+    Context, Delivery, Ends, LockKind, LockWait, Polled, Role, State, StateTimes, Target, Waker,
+};
 
-use crate::bpf::constants::{rows_h, shared_h};
-use crate::bpf::rows::{Rows, SpanRow, WakeRow};
-use crate::bpf::sched::{self, Raw, sched_live, sched_span};
+use crate::bpf::constants::{peers_h, rows_h, shared_h};
+use crate::bpf::rows::{Rows, SentRow, SpanRow, WakeRow};
+use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
+use crate::numbers::Numbers;
 use crate::symbols::KernelNames;
+
+/// futex(2) on x86-64.
+const FUTEX: u32 = 202;
 
 /// Timelines, the stacks they point to, and who had which CPU.
 #[derive(Default)]
@@ -41,13 +47,19 @@ impl Window {
 }
 
 /// Make them.
-pub fn timelines(seen: &mut Raw, window: Window, kernel: &mut KernelNames) -> Timelines {
+pub fn timelines(
+    seen: &mut Raw,
+    window: Window,
+    kernel: &mut KernelNames,
+    numbers: Option<&Numbers>,
+) -> Timelines {
     let open: Vec<SpanRow> = seen.live.iter().map(|live| open_row(live, &mut seen.rows)).collect();
     let rows = &seen.rows;
     let mut used = Used::default();
     let reported = rows.spans.iter().chain(&open);
     let mut spans: Vec<Span> = reported.map(|row| span(row, rows, window, kernel, &mut used)).collect();
     name_wakers(&mut spans);
+    forget_strangers(&mut spans, numbers);
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
     let run = |cpu, pid, from, to| Run { cpu, pid, from_ns: window.at(from), to_ns: window.at(to) };
     let runs = rows.runs.iter().map(|reported| run(reported.cpu, reported.pid, reported.from, reported.to));
@@ -59,7 +71,7 @@ pub fn timelines(seen: &mut Raw, window: Window, kernel: &mut KernelNames) -> Ti
     }));
     let mut runs: Vec<Run> = runs.collect();
     runs.sort_by_key(|run| (run.cpu, run.from_ns));
-    let stacks = used.0.iter().map(|id| Stack {
+    let stacks = used.stacks.iter().map(|id| Stack {
         id: *id,
         kernel: without_ours(kernel.stack(rows.stack(*id))),
         user: Vec::new(),
@@ -78,6 +90,29 @@ fn name_wakers(spans: &mut [Span]) {
     }
 }
 
+/// Where a lock has no owner beside its word there is something else of the program: none of our business. A mutex is held by a
+/// thread of its own process, a file lock by a process. Programs count their threads by the numbers of their own pid namespace, which are
+/// known if it is ours.
+fn forget_strangers(spans: &mut [Span], numbers: Option<&Numbers>) {
+    let back = numbers.map(Numbers::back);
+    let known: HashMap<u32, u32> = spans.iter().map(|span| (span.pid, span.tgid)).collect();
+    for span in spans.iter_mut().filter(|span| span.holder != 0) {
+        let is_futex = span.syscall == Some(FUTEX);
+        if let Some(back) = back.as_ref().filter(|_| is_futex) {
+            span.holder = back.get(&span.holder).copied().unwrap_or(0);
+        }
+        let process = known.get(&span.holder);
+        let is_ours = if is_futex {
+            process == Some(&span.tgid) && span.holder != span.pid
+        } else {
+            process == Some(&span.holder) && span.holder != span.tgid
+        };
+        if !is_ours {
+            span.holder = 0;
+        }
+    }
+}
+
 /// A waker's stack begins with what looked at it.
 fn without_ours(mut names: Vec<String>) -> Vec<String> {
     if let Some(hook) = names.iter().position(|name| name == "__traceiter_sched_waking") {
@@ -86,14 +121,40 @@ fn without_ours(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
+/// What a socket had for whom it woke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Data,
+    /// Room for data, or another state.
+    Other,
+}
+
 /// Stacks that rows point to.
 #[derive(Default)]
-struct Used(std::collections::BTreeSet<u32>);
+struct Used {
+    stacks: BTreeSet<u32>,
+    /// Of stacks of wakers.
+    sockets: HashMap<u32, Option<By>>,
+}
 
 impl Used {
     fn note(&mut self, id: Option<u32>) -> Option<u32> {
-        self.0.extend(id);
+        self.stacks.extend(id);
         id
+    }
+
+    /// Whether a socket has woken, as the waker's stack says: on a CPU that had packets before others than sockets wake somebody from a
+    /// softirq, too, and the current task is at work on a socket of its own.
+    fn woken_by(&mut self, stack: u32, rows: &Rows, kernel: &mut KernelNames) -> Option<By> {
+        *self.sockets.entry(stack).or_insert_with(|| {
+            let names = kernel.stack(rows.stack(stack));
+            let has = |begin: &str| names.iter().any(|name| name.starts_with(begin));
+            if has("sock_def_readable") {
+                return Some(By::Data);
+            }
+            let others = ["sock_def_", "sk_stream_write_space", "unix_write_space"];
+            others.iter().any(|other| has(other)).then_some(By::Other)
+        })
     }
 }
 
@@ -133,8 +194,13 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         syscall: u32::try_from(reported.syscall).ok(),
         args: reported.args,
         target: target(reported),
+        polled: ends(&reported.polled).map(|ends| {
+            let connecting = reported.connecting != 0;
+            Box::new(Polled { peer: ends.peer, connecting, serves: ends.serves })
+        }),
         device: (reported.device != 0).then(|| device(reported.device)),
         lock: lock(reported, window),
+        holder: reported.holder,
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
     }
 }
@@ -155,7 +221,49 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
         },
         work: function(row.work, kernel),
         stack: used.note(row.stack),
+        delivery: sent_by(row, rows, kernel, used).map(Box::new),
     }
+}
+
+/// Of whom a socket has woken: by the stack, or where none was taken by the time.
+fn sent_by(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Option<Delivery> {
+    let sent = row.sent.as_ref()?;
+    let by = match row.stack {
+        Some(stack) => used.woken_by(stack, rows, kernel)?,
+        None => Some(By::Data).filter(|_| sent.at_once)?,
+    };
+    Some(delivery(sent, by))
+}
+
+fn delivery(sent: &SentRow, by: By) -> Delivery {
+    let ready = ends(&sent.ready).filter(|_| by == By::Data);
+    let role = match sent.unix_role {
+        peers_h::UNIX_ANSWERS => Some(Role::Answers),
+        peers_h::UNIX_ASKS => Some(Role::Asks),
+        _ => None,
+    };
+    let ticks = u64::from(sent.sent_ticks).checked_sub(1).filter(|_| ready.is_some());
+    Delivery {
+        sent_before_ns: ticks.map(|ticks| ticks.saturating_mul(crate::host::tick_ns())),
+        ready,
+        sends: ends(&sent.sends),
+        syscall: u32::try_from(sent.call).ok(),
+        role,
+    }
+}
+
+fn ends(row: &sched_ends) -> Option<Ends> {
+    let end =
+        |port, address| (port != 0).then(|| SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port));
+    let text = |port, address| end(port, address).map_or_else(String::new, |end| end.to_string());
+    let round_trip_us = Some(row.round_trip_us).filter(|us| *us > 0);
+    (row.family != 0).then(|| Ends {
+        local: text(row.local_port, row.local),
+        peer: text(row.peer_port, row.peer),
+        round_trip_ns: round_trip_us.map(|us| u64::from(us) * 1000),
+        serves: row.serves != 0,
+        netns: row.netns,
+    })
 }
 
 fn state_of(state: u32) -> State {

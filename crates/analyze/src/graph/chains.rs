@@ -14,7 +14,7 @@ use super::names::Called;
 use super::node::{Key, Node, Sort, note};
 use super::timeline::{Piece, What};
 use crate::hashing::{Set, Table};
-use crate::wait_reasons::Class;
+use crate::wait_reasons::{Class, is_asked};
 
 /// On a whole host a chain is reported if some single wait was as long as this: below it lie the waits for locks that a healthy
 /// host under load has now and then (a holder that lost its CPU for a slice or two of 3 to 4 ms); a chain of 20 ms,
@@ -67,8 +67,8 @@ fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)
     for node in losses(graph, watched) {
         let mut ways = Vec::new();
         ways_down(graph, &node, node.ns, &mut vec![], &mut ways);
-        for way in ways {
-            folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, &way);
+        for way in ways.iter().filter(|way| watched.is_some() || !graph.ends_idle(way)) {
+            folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, way);
         }
     }
     let worth_it = |fold: &Fold| match watched {
@@ -107,7 +107,7 @@ pub(super) fn losses<'g>(
 
 fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node> {
     match piece.what {
-        What::Wait(row) if watched || is_loss(graph, row) => {
+        What::Wait(row) if watched && !is_idle(graph, row) || !watched && is_loss(graph, row) => {
             graph.wait(&mut Walk::from(pid), row, piece, true)
         }
         What::Ready(row) if watched || may_be_kept_off(graph, row, piece) => {
@@ -121,21 +121,28 @@ fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node
     }
 }
 
+/// A service that had nothing to do until it was asked has lost nothing, and whoever asked it has not kept it waiting.
+fn is_idle(graph: &Graph<'_>, row: usize) -> bool {
+    graph.kind(row).class == Class::Handed && graph.spans.get(row).is_some_and(is_asked)
+}
+
 /// Whether a wait on a whole host cost its task time. To wait to be given work, for one's own timer, or in one's own
-/// order (a shell for its command) is how programs are built.
+/// order (a shell for its command) is how programs are built. To wait for an answer is another matter.
 fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
     let Some(span) = graph.spans.get(row) else { return false };
     let disk = matches!(span.state, State::Io | State::Blocked);
     // Kernel threads wait in D state for work, too: one in a function that is not known has lost nothing that is known.
     let is_kernels = || graph.tasks.get(&span.pid).is_some_and(|task| task.kthread);
-    // A timed wait for a lock of a program that a timer ended: nobody let anything go, so nobody is known to have held it.
+    // A timed wait for a lock of a program that a timer ended: nobody let anything go; only the
+    // lock itself may say who held it.
     let let_go = || span.waker.as_ref().is_some_and(|waker| waker.context == Context::Task);
     match graph.kind(row).class {
-        Class::Held => span.lock.is_some() || disk || let_go(),
+        Class::Held => span.lock.is_some() || span.holder != 0 || disk || let_go(),
         Class::Limit => true,
         Class::Needed | Class::Device => disk,
         Class::Unknown => disk && !is_kernels(),
-        Class::Cpu | Class::Handed | Class::Voluntary | Class::Peer => false,
+        Class::Handed | Class::Peer => graph.is_for_answer(row),
+        Class::Cpu | Class::Voluntary => false,
     }
 }
 
@@ -278,7 +285,7 @@ impl Fold {
 fn reported(notes: u8) -> Vec<Note> {
     let mut all: Vec<Note> =
         note::ALL.iter().filter(|(bit, _)| notes & bit != 0).map(|(_, note)| *note).collect();
-    if notes & note::CYCLE != 0 && notes & note::OPEN != 0 {
+    if notes & note::CYCLE != 0 && notes & (note::OPEN | note::TIMED) != 0 {
         all.insert(0, Note::Deadlock);
     }
     all

@@ -11,7 +11,7 @@ use crate::stacks::doing::Doing;
 /// A stretch below this, in ns, is one of thousands that a chain of short waits is made of ...
 const SHORT: u64 = 10_000_000;
 /// ... and is reported by so many of the functions that its thread was in: all thirty of each would be the most of the work.
-const MOST_OF_SHORT: usize = 4;
+const MOST_OF_SHORT: usize = 8;
 
 /// What one thread did.
 #[derive(Debug)]

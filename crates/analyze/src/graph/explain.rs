@@ -8,10 +8,11 @@ use std::rc::Rc;
 use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
-use super::facts::{Graph, Who};
+use super::facts::{Behind, Graph, Kind, Who};
+use super::loops::Other;
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
-use crate::wait_reasons::Class;
+use crate::wait_reasons::{Class, is_asked, round_trip, task_behind};
 
 /// Longer chains are not followed: no report could print one.
 const DEEPEST: usize = 32;
@@ -26,22 +27,45 @@ const ENDS: [Reason; 2] = [Reason::Rcu, Reason::Sleep];
 
 /// The way from the root to where we are.
 pub(super) struct Walk {
-    /// Tasks whose stretch holds this one. Each waits for the next, so that to meet one again is a cycle.
-    above: Vec<u32>,
+    /// Tasks whose stretch holds this one, and that stretch. Each waits for the next, so that to meet one again is a cycle.
+    above: Vec<(u32, (u64, u64))>,
     /// What was found depends on `above`, or was cut short: it holds here only.
     here_only: bool,
+    /// The longer wait of which the one that is followed is a part.
+    whole: Option<(u64, u64)>,
     /// A wait of the root for something to do is its own: nobody else is to be told of.
     served: bool,
 }
 
 impl Walk {
     pub fn new(served: bool) -> Self {
-        Walk { above: Vec::new(), here_only: false, served }
+        Walk { above: Vec::new(), here_only: false, whole: None, served }
     }
 
     /// From a wait of this thread.
     pub fn from(pid: u32) -> Self {
-        Walk { above: vec![pid], here_only: false, served: false }
+        Walk { above: vec![(pid, (0, u64::MAX))], here_only: false, whole: None, served: false }
+    }
+
+    /// In which the one that we look at does what another waits for; `None`: nobody does.
+    pub fn stretch(&self) -> Option<(u64, u64)> {
+        self.above.last().filter(|_| self.above.len() > 1).map(|(_, stretch)| *stretch)
+    }
+
+    /// Not to be met again.
+    pub fn is_new(&self, pid: u32) -> bool {
+        self.above.iter().all(|(above, _)| *above != pid)
+    }
+}
+
+/// It says by itself what was waited for.
+fn is_leaf(walk: &Walk, span: &Span, kind: Kind) -> bool {
+    match kind.class {
+        Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
+        Class::Peer => task_behind(span).is_none() && round_trip(span).is_none(),
+        _ if ENDS.contains(&kind.reason) => true,
+        Class::Handed => walk.above.len() == 1 && (walk.served || is_asked(span)),
+        Class::Held | Class::Needed | Class::Unknown => false,
     }
 }
 
@@ -62,7 +86,8 @@ impl Graph<'_> {
             let who = self.who_is(pid, work);
             return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
         };
-        walk.above.push(pid);
+        let stretch = walk.whole.take().unwrap_or((from, to));
+        walk.above.push((pid, stretch));
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
         let cut =
             if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
@@ -141,7 +166,13 @@ impl Graph<'_> {
         node.worst = span.woken_ns.min(self.window).saturating_sub(span.at_ns).max(node.ns);
         node.notes = if span.open { note::OPEN } else { 0 };
         if !follow {
-            return Some(node);
+            // Too short to be followed one by one, and known by what they are for, like those that no row tells of.
+            let is_many = self.fuel.get() > 0 && !is_leaf(walk, span, kind);
+            return Some(if is_many {
+                Node { count: 1, worst: node.worst, ..self.short_like(who, row, node.ns) }
+            } else {
+                node
+            });
         }
         let (parts, notes) = self.behind(walk, row, piece.from, piece.to);
         node.notes |= notes;
@@ -149,37 +180,38 @@ impl Graph<'_> {
     }
 
     /// Who or what stands behind a stretch of a wait. Nothing: the wait itself is the leaf.
-    fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> (Rc<[Node]>, u8) {
+    fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> Behind {
         let Some(span) = self.spans.get(row) else { return (Rc::new([]), 0) };
         let kind = self.kind(row);
-        let is_leaf = match kind.class {
-            Class::Device | Class::Voluntary | Class::Peer | Class::Limit | Class::Cpu => true,
-            _ if ENDS.contains(&kind.reason) => true,
-            Class::Handed => walk.served && walk.above.len() == 1,
-            Class::Held | Class::Needed | Class::Unknown => false,
-        };
-        let at_last = if kind.class == Class::Voluntary { self.waited_for_at_last(row) } else { None };
-        if is_leaf && at_last.is_none() {
+        let is_leaf = is_leaf(walk, span, kind);
+        let other = self.behind_other(walk, row, span, kind.class);
+        let (is_own, is_its) = (matches!(other, Other::Own), !matches!(other, Other::Later(_)));
+        if is_leaf && (is_own || kind.class == Class::Handed) {
             return (Rc::new([]), 0);
         }
-        if walk.above.len() >= DEEPEST {
+        if walk.above.len() >= DEEPEST || matches!(other, Other::Nobody) {
             walk.here_only = true;
             let who = self.no_one();
             return (Rc::new([self.unexplained(who, Thing::NotFollowed, to - from)]), 0);
         }
         // A part of a wait is looked at for one stretch of one who waits; a whole one for all of them, and by each question.
-        let is_whole = from <= span.at_ns && to >= span.woken_ns.min(self.window);
+        let is_whole = is_its && from <= span.at_ns && to >= span.woken_ns.min(self.window);
         if let Some(known) = self.known.borrow().get(&row).filter(|_| is_whole) {
             return known.clone();
         }
         let before = std::mem::take(&mut walk.here_only);
+        walk.whole = self.longer_wait(row);
         let found = match &span.lock {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
-            _ => match at_last {
-                Some(waker) => self.follow(walk, waker.pid, from, to, waker.work.as_deref()),
-                None => self.by_waker(walk, span, kind.class, from, to),
+            _ => match other {
+                Other::AtLast(pid) | Other::Later(pid) => self.follow(walk, pid, from, to, None),
+                Other::Own | Other::Nobody => self
+                    .by_children(walk, span, kind, from, to)
+                    .or_else(|| self.by_owner(walk, span, kind, from, to))
+                    .unwrap_or_else(|| self.by_waker(walk, span, kind.class, from, to)),
             },
         };
+        walk.whole = None;
         if is_whole && !walk.here_only {
             self.known.borrow_mut().insert(row, found.clone());
         }
@@ -187,20 +219,44 @@ impl Graph<'_> {
         found
     }
 
-    fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> (Rc<[Node]>, u8) {
+    /// Whether somebody else is to be followed than who ended this wait.
+    fn behind_other(&self, walk: &Walk, row: usize, span: &Span, class: Class) -> Other {
+        match class {
+            Class::Handed if task_behind(span).is_some() => self.behind_loop(walk, row),
+            Class::Voluntary | Class::Handed => {
+                self.waited_for_at_last(row).map_or(Other::Own, |waker| Other::AtLast(waker.pid))
+            }
+            _ => Other::Own,
+        }
+    }
+
+    fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> Behind {
+        let by_sums = span.waker.as_ref().filter(|waker| self.is_reported_by_sums(waker, from, to));
+        match (by_sums, task_behind(span)) {
+            (Some(waker), _) => (self.by_sums(waker.pid, &waker.comm, to.saturating_sub(from)), 0),
+            // Who waits for work, and is killed, has waited in vain.
+            (None, Some(task)) if class == Class::Handed && self.kills(task) => (Rc::new([]), 0),
+            (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
+            (None, None) => {
+                let ns = to.saturating_sub(from);
+                let elsewhere = Some(span).filter(|_| matches!(class, Class::Handed | Class::Peer));
+                elsewhere
+                    .and_then(|span| self.by_peer_elsewhere(span, ns))
+                    .unwrap_or_else(|| self.by_event(span, class, ns))
+            }
+        }
+    }
+
+    /// Ended by no task that is known.
+    fn by_event(&self, span: &Span, class: Class, ns: u64) -> Behind {
         let nobody = self.no_one();
         let leaf = |node: Node, notes| (Rc::from([node]), notes);
-        let ns = to.saturating_sub(from);
         match &span.waker {
-            Some(waker) if self.is_reported_by_sums(waker, from, to) => {
-                (self.by_sums(waker.pid, &waker.comm, ns), 0)
-            }
-            Some(waker) if waker.context == Context::Task && waker.pid != 0 && waker.pid != span.pid => {
-                self.follow(walk, waker.pid, from, to, waker.work.as_deref())
-            }
             // A wait that has a name needs no better one.
             Some(Waker { context: Context::Softirq | Context::Hardirq | Context::Nmi, stack, .. }) => {
                 match (self.event(*stack, ns), class) {
+                    // An alarm of its own: what it waited for in vain says more.
+                    (Some(event), Class::Handed) if event.key.reason == Reason::Timer => (Rc::new([]), 0),
                     (Some(event), _) => leaf(event, 0),
                     (None, Class::Handed) => (Rc::new([]), 0),
                     (None, _) => leaf(self.unexplained(nobody, Thing::AnInterrupt, ns), 0),
@@ -219,15 +275,8 @@ impl Graph<'_> {
     }
 
     /// What somebody did meanwhile, unless he waits for one of those who wait for him.
-    pub fn follow(
-        &self,
-        walk: &mut Walk,
-        pid: u32,
-        from: u64,
-        to: u64,
-        work: Option<&str>,
-    ) -> (Rc<[Node]>, u8) {
-        if !walk.above.contains(&pid) {
+    pub fn follow(&self, walk: &mut Walk, pid: u32, from: u64, to: u64, work: Option<&str>) -> Behind {
+        if walk.is_new(pid) {
             return (self.task_parts(walk, pid, from, to, work), 0);
         }
         walk.here_only = true;
@@ -247,7 +296,7 @@ impl Graph<'_> {
             0 if task.pid == task.tgid => task.ppid,
             creator => creator,
         });
-        let followed = maker.filter(|p| *p != 0 && !walk.above.contains(p) && self.lines.contains_key(p));
+        let followed = maker.filter(|p| *p != 0 && walk.is_new(*p) && self.lines.contains_key(p));
         let what = self.details.id(Thing::NotBegun.into());
         let key = Key { sort: Sort::Unborn, reason: Reason::NotBegun, who: who.key, what };
         let mut node = Node::leaf(key, pid, piece.ns());

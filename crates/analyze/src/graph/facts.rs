@@ -8,11 +8,13 @@ use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 use whyslow_model::wait::{Detail, Reason};
 
+use super::children::Kin;
 use super::did::Did;
 use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
+use super::patience::{Wakes, is_look};
 use super::timeline::Line;
 use crate::hashing::Table;
 use crate::stacks::doing::OnCpu;
@@ -60,6 +62,7 @@ pub(super) struct Graph<'r> {
     pub window: u64,
     pub lines: Table<u32, Line>,
     pub tasks: Table<u32, &'r Task>,
+    pub kin: Kin,
     pub groups: Table<u64, &'r Cgroup>,
     pub names: Names,
     pub details: Details,
@@ -70,10 +73,14 @@ pub(super) struct Graph<'r> {
     pub known: RefCell<Table<usize, Behind>>,
     /// Whom those spin for that asked other CPUs.
     pub ipi_waits: IpiWaits<'r>,
+    /// When each ended waits of others.
+    pub wakes: Wakes,
     /// Those that ended, by name: of many no rows are left.
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
     pub binding: OnceCell<Table<u64, u64>>,
+    /// When waiters for words of user space were woken by who let them go; found when it is asked for.
+    pub let_go: OnceCell<Table<(u32, u64), Vec<u64>>>,
     judge: Judge,
     on_cpu: Rc<OnCpu<'r>>,
     runs: Table<u32, LongRuns>,
@@ -109,6 +116,7 @@ impl<'r> Graph<'r> {
     ) -> Option<Self> {
         let tables = &rec.tables;
         let spans = tables.spans.as_deref()?;
+        let all_tasks = tables.tasks.as_deref().unwrap_or_default();
         let window = rec.meta.window_ns.min(longest_window(rec));
         let tasks: Table<u32, &Task> = tables.tasks.iter().flatten().map(|t| (t.pid, t)).collect();
         let mut comms: Table<u32, &str> = tables.holds.iter().flatten().map(|h| (h.pid, &*h.comm)).collect();
@@ -123,8 +131,9 @@ impl<'r> Graph<'r> {
             spans,
             stacks,
             window,
-            ended: Ended::of(tables.tasks.as_deref().unwrap_or_default(), &lines),
+            ended: Ended::of(all_tasks, &lines),
             lines,
+            kin: Kin::of(all_tasks, &tasks),
             tasks,
             groups: tables.cgroups.iter().flatten().rev().map(|group| (group.id, group)).collect(),
             names,
@@ -133,7 +142,9 @@ impl<'r> Graph<'r> {
             fuel: Cell::new(0),
             known: RefCell::default(),
             ipi_waits: IpiWaits::of(rec),
+            wakes: Wakes::of(spans),
             binding: OnceCell::new(),
+            let_go: OnceCell::new(),
             judge,
             on_cpu,
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
@@ -169,12 +180,13 @@ impl<'r> Graph<'r> {
             return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
         let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
+        let look = if is_look(span) { self.end_of_looks(row) } else { None };
         if span.lock.is_some() && class == Class::Unknown {
             (reason, class) = (Reason::Lock, Class::Held);
         }
         let own = Kind { reason, what: self.details.id(detail), class };
         let alike = if class == Class::Unknown { self.alike(row, span) } else { None };
-        let kind = alike.unwrap_or(own);
+        let kind = look.map(|end| self.kind(end)).or(alike).unwrap_or(own);
         if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
             *slot = Some(kind);
         }

@@ -76,7 +76,7 @@ impl Graph<'_> {
     }
 
     /// Short waits like the one of `row`, with the one who ends them.
-    fn short_like(&self, who: Who, row: usize, ns: u64) -> Node {
+    pub fn short_like(&self, who: Who, row: usize, ns: u64) -> Node {
         let kind = self.kind(row);
         let waker = self.spans.get(row).and_then(|span| span.waker.as_ref());
         let partner = waker.filter(|w| w.context == Context::Task && w.pid != 0 && w.pid != who.pid);
@@ -101,6 +101,12 @@ impl Graph<'_> {
     /// Ready for a CPU: who had it.
     pub fn ready(&self, row: usize, piece: Piece, follow: bool) -> Option<Node> {
         let span = self.spans.get(row)?;
+        if !follow && self.fuel.get() > 0 {
+            // Too short to ask who had it, like those that no row tells of.
+            let who = self.who(row, span, None);
+            let node = self.node(Sort::Ready, Reason::Runnable, who, self.rests.short_cpu, piece.ns());
+            return Some(Node { row: Some(row), ..node });
+        }
         let runs = if follow { self.runs(span.cpu, piece.from, piece.to) } else { None };
         Some(self.behind_runs(row, span, piece, follow.then_some(runs)))
     }

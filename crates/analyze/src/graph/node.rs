@@ -49,6 +49,8 @@ pub(super) mod note {
     pub const OPEN: u8 = 8;
     /// The lock went from hand to hand during one wait.
     pub const CONVOY: u8 = 16;
+    /// A timeout or a signal ended it, not who was waited for.
+    pub const TIMED: u8 = 32;
 
     /// As documents have them.
     pub const ALL: [(u8, super::Note); 5] = [

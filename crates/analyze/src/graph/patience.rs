@@ -1,39 +1,144 @@
 //! Waits that look at their watch: a timed wait which its timer ended, and which began again at once for the same thing,
 //! is part of a longer one. Who ended that at last is who was waited for.
 
-use whyslow_model::timeline::{Context, Span, Waker};
+use whyslow_model::timeline::{Span, Waker};
 
 use super::facts::Graph;
+use crate::hashing::Table;
+use crate::wait_reasons::{ended_by_timer, is_request, task_behind};
 
-/// futex(2) on x86-64. A timed poll or epoll of something else each time could not be told apart by its arguments.
+/// futex(2) on x86-64.
 const FUTEX: u32 = 202;
+/// poll, ppoll: so many descriptors.
+const POLL: [u32; 2] = [7, 271];
+/// select, pselect6: the highest descriptor. epoll_wait, epoll_pwait, epoll_pwait2: the set.
+const BY_FIRST: [u32; 5] = [23, 270, 232, 281, 441];
 /// Between two looks a thread does little: counts what is done, draws its progress.
 const PAUSE: u64 = 5_000_000;
 /// Looks that are gone through; a thread that looks more often than it is served waits for nobody in particular.
 const LOOKS: usize = 256;
 
+/// When each task ended waits of others, in order.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    all: Table<u32, Vec<u64>>,
+    /// Whom each asked for something.
+    asked: Table<u32, Vec<(u64, u32)>>,
+    /// By who ended the wait, and of which process.
+    of_process: Table<(u32, u32), Vec<u64>>,
+}
+
+impl Wakes {
+    pub fn of(spans: &[Span]) -> Self {
+        let mut wakes = Wakes::default();
+        for span in spans {
+            let Some(waker) = task_behind(span) else { continue };
+            wakes.all.entry(waker.pid).or_default().push(span.woken_ns);
+            wakes.of_process.entry((waker.pid, span.tgid)).or_default().push(span.woken_ns);
+            if is_request(span, waker) {
+                wakes.asked.entry(waker.pid).or_default().push((span.woken_ns, span.pid));
+            }
+        }
+        wakes.all.values_mut().for_each(|all| all.sort_unstable());
+        wakes.asked.values_mut().for_each(|all| all.sort_unstable());
+        wakes.of_process.values_mut().for_each(|all| all.sort_unstable());
+        wakes
+    }
+
+    /// Whether a task did so in `from..=to`.
+    fn any(&self, pid: u32, from: u64, to: u64) -> bool {
+        self.all.get(&pid).is_some_and(|all| any(all, from, to))
+    }
+
+    /// Whether it ended a wait of a thread of process `tgid` in `from..=to`.
+    pub fn any_of(&self, pid: u32, from: u64, to: u64, tgid: u32) -> bool {
+        self.of_process.get(&(pid, tgid)).is_some_and(|all| any(all, from, to))
+    }
+
+    /// Whom a task asked last in `from..=to`.
+    pub fn asked(&self, pid: u32, from: u64, to: u64) -> Option<u32> {
+        let all = self.asked.get(&pid)?;
+        let before = all.get(..all.partition_point(|(at, _)| *at <= to))?;
+        before.last().filter(|(at, _)| *at >= from).map(|(_, asked)| *asked)
+    }
+}
+
+fn any(sorted: &[u64], from: u64, to: u64) -> bool {
+    sorted.get(sorted.partition_point(|at| *at < from)).is_some_and(|at| *at <= to)
+}
+
 impl Graph<'_> {
     /// Who ended the longer wait of which this row is a part.
     pub fn waited_for_at_last(&self, row: usize) -> Option<&Waker> {
-        let span = self.spans.get(row).filter(|span| span.syscall == Some(FUTEX) && span.args[0] != 0)?;
-        let mut ended = span.woken_ns;
+        self.end_of_looks(row).and_then(|row| task_behind(self.spans.get(row)?))
+    }
+
+    /// From the first look for events to the end; of one that did not look again, its own time. `None`: it is no such wait.
+    pub fn longer_wait(&self, row: usize) -> Option<(u64, u64)> {
+        let span = self.spans.get(row).filter(|span| is_look(span) && looks_for(span).is_some())?;
+        let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
+        let (line, mut later) = (self.lines.get(&span.pid)?, span);
+        let before = line.rows_before(span.at_ns).take(LOOKS).filter_map(|row| self.spans.get(row));
+        for look in before.take_while(|look| self.is_timed_out(look)) {
+            let has_acted = || self.wakes.any(span.pid, look.woken_ns, later.at_ns);
+            if looks_for(look) != looks_for(span) || pause(look.to_ns, later) > PAUSE || has_acted() {
+                break;
+            }
+            later = look;
+        }
+        Some((later.at_ns, end.woken_ns))
+    }
+
+    /// Of looks at a lock what they are for has told it already.
+    fn is_timed_out(&self, span: &Span) -> bool {
+        !is_look(span) || ended_by_timer(span, &self.stacks)
+    }
+
+    /// The row that ended a longer wait. A thread that has ended somebody's wait between two looks has done what it slept for.
+    pub fn end_of_looks(&self, row: usize) -> Option<usize> {
+        let can_look = |span: &&Span| looks_for(span).is_some() && self.is_timed_out(span);
+        let span = self.spans.get(row).filter(can_look)?;
+        let (mut ended, mut ran) = (span.woken_ns, span.to_ns);
         for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS) {
             let next = self.spans.get(row)?;
-            if next.at_ns > ended.saturating_add(PAUSE) {
+            let has_acted = || self.wakes.any(span.pid, ended, next.at_ns);
+            if pause(ran, next) > PAUSE || has_acted() {
                 return None;
             }
-            if next.syscall != span.syscall || next.args[0] != span.args[0] {
+            if looks_for(next) != looks_for(span) {
                 continue;
             }
-            if let Some(waker) = by_another(next) {
-                return Some(waker);
+            if task_behind(next).is_some() {
+                return Some(row);
             }
-            ended = next.woken_ns;
+            if !self.is_timed_out(next) {
+                return None;
+            }
+            (ended, ran) = (next.woken_ns, next.to_ns);
         }
         None
     }
 }
 
-fn by_another(span: &Span) -> Option<&Waker> {
-    span.waker.as_ref().filter(|w| w.context == Context::Task && w.pid != 0 && w.pid != span.pid)
+/// How long a thread that had a CPU again at `ran` was busy before it looked once more: on a full host it may have had to wait for the CPU
+/// meanwhile.
+fn pause(ran: u64, next: &Span) -> u64 {
+    next.at_ns.saturating_sub(ran).saturating_sub(next.mixed.runnable_ns)
+}
+
+/// It looks for events, and not at a lock: it is called as what ended it at last, since it is no sleep.
+pub(super) fn is_look(span: &Span) -> bool {
+    span.syscall != Some(FUTEX)
+}
+
+/// For what, as far as arguments tell it: their timeouts may differ.
+fn looks_for(span: &Span) -> Option<(u32, u64)> {
+    let call = span.syscall?;
+    let [first, second, ..] = span.args;
+    match call {
+        FUTEX => Some((call, first)).filter(|_| first != 0),
+        _ if POLL.contains(&call) => Some((call, second)).filter(|_| second != 0),
+        _ if BY_FIRST.contains(&call) => Some((call, first)).filter(|_| first != 0),
+        _ => None,
+    }
 }

@@ -1,12 +1,16 @@
 //! Tests of the graph: readable hosts, a simulator that knows the truth, garbage.
 
 mod alike;
+mod children;
 mod convoys;
 mod examples;
 mod garbage;
 mod host;
 mod ipi_waits;
+mod layout;
+mod owners;
 mod patience;
+mod peers;
 mod simulator;
 mod speed;
 mod truth;

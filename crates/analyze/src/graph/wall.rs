@@ -4,20 +4,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use whyslow_model::Share;
-use whyslow_model::chain::{Part, WallAccount};
+use whyslow_model::chain::WallAccount;
 use whyslow_model::timeline::{Command, Watched};
-use whyslow_model::wait::{Detail, Reason, Thing, Who};
+use whyslow_model::wait::{Reason, Thing};
 
 use super::explain::Walk;
 use super::facts::Graph;
+use super::layout::{reported, without_timeout};
 use super::mismatch;
 use super::names::Called;
 use super::node::{Key, Node, Sort, merged};
 use super::timeline::What;
 use crate::wait_reasons::Class;
 
-/// Parts below this (1 in 200, half a percent) are reported together.
-const SMALL: u64 = 200;
 /// Pieces of timelines that the account may look at: 200,000 rows have 600,000, and are looked at by some who wait for them.
 const FUEL: u64 = 6_000_000;
 
@@ -96,16 +95,19 @@ fn of_threads(graph: &Graph<'_>, watched: &Watched) -> Whole {
 }
 
 impl Graph<'_> {
-    /// When threads of this number lived, one after the other: rows may be missing at either end.
-    pub fn lives(&self, pid: u32) -> Vec<(u64, u64)> {
-        let mut lives: Vec<(u64, u64)> = Vec::new();
-        let Some((line, (first, last))) = self.lines.get(&pid).and_then(|line| Some((line, line.life()?)))
-        else {
-            return lives;
-        };
+    /// From when to when a thread was there; where its number was given away again: the first and the last who had it.
+    pub fn life(&self, pid: u32) -> Option<(u64, u64)> {
+        let (first, last) = self.lines.get(&pid)?.life()?;
         let task = self.tasks.get(&pid);
         let from = if task.is_none_or(|task| task.born) { first } else { 0 };
         let to = if task.is_none_or(|task| task.ended) { last } else { self.window };
+        Some((from, to))
+    }
+
+    /// When threads of this number lived, one after the other: rows may be missing at either end.
+    pub fn lives(&self, pid: u32) -> Vec<(u64, u64)> {
+        let mut lives: Vec<(u64, u64)> = Vec::new();
+        let Some((line, (from, to))) = self.lines.get(&pid).zip(self.life(pid)) else { return lives };
         for piece in line.clip(from, to).filter(|piece| !matches!(piece.what, What::Unborn | What::Gone)) {
             match lives.last_mut() {
                 Some((_, until)) if *until == piece.from => *until = piece.to,
@@ -128,13 +130,20 @@ fn asleep(graph: &Graph<'_>, pid: u32) -> Rc<[Node]> {
     merged(vec![graph.node(Sort::Wait, Reason::Sleep, who, what, ns)], &graph.rests)
 }
 
+/// Waits for events that a timeout may end as well.
+const TIMED: [Reason; 3] = [Reason::Epoll, Reason::Poll, Reason::Futex];
+
 /// Waits to be given work, and the tasks' own sleeps, each as one part.
 fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
     let (mut handed, mut voluntary, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for node in nodes {
         let waits = matches!(node.key.sort, Sort::Wait | Sort::Short);
-        match node.row.filter(|_| waits).map(|row| graph.kind(row).class) {
+        let class = node.row.filter(|_| waits).map(|row| graph.kind(row).class);
+        let node = without_timeout(node, graph);
+        let was_timed = class == Some(Class::Voluntary) && TIMED.contains(&node.key.reason);
+        match class {
             Some(Class::Handed) => handed.push(node),
+            Some(Class::Voluntary) if was_timed => handed.push(node),
             Some(Class::Voluntary) => voluntary.push(node),
             _ => others.push(node),
         }
@@ -158,36 +167,4 @@ fn cpu(graph: &Graph<'_>, watched: &Watched) -> Duration {
     let tasks = watched.pids.iter().filter_map(|pid| graph.tasks.get(pid));
     let counted = tasks.fold(0u64, |sum, task| sum.saturating_add(task.exec_ns));
     Duration::from_nanos(if waited_for > 0 { waited_for } else { counted })
-}
-
-/// As the document has it: small parts together, names where they change.
-fn reported(graph: &Graph<'_>, nodes: &[Node], who: Called, wall: u64) -> Vec<Part> {
-    let (large, small): (Vec<&Node>, Vec<&Node>) = nodes.iter().partition(|node| node.ns >= wall / SMALL);
-    let kept = if small.len() == 1 { nodes.iter().collect() } else { large };
-    let mut parts: Vec<Part> = kept.iter().map(|node| part(graph, node, who, wall)).collect();
-    if small.len() > 1 {
-        let ns = small.iter().map(|node| node.ns).sum();
-        parts.push(Part {
-            reason: Reason::Other,
-            detail: Detail::Smaller { parts: small.len() },
-            time: Duration::from_nanos(ns),
-            share: Some(Share::of(ns as f64, wall as f64)),
-            ..Part::default()
-        });
-    }
-    parts
-}
-
-fn part(graph: &Graph<'_>, node: &Node, above: Called, wall: u64) -> Part {
-    let is_same = node.shown == above || node.key.who == above;
-    Part {
-        reason: node.key.reason,
-        who: if is_same { Who::Nobody } else { graph.names.who(node.shown) },
-        detail: Detail::clone(&graph.details.of(node.key.what)),
-        time: Duration::from_nanos(node.ns),
-        share: Some(Share::of(node.ns as f64, wall as f64)),
-        count: Some(node.count).filter(|count| *count > 0),
-        worst: Some(node.worst).filter(|worst| *worst > 0).map(Duration::from_nanos),
-        parts: reported(graph, &node.parts, node.shown, wall),
-    }
 }

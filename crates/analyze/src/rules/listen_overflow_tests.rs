@@ -143,7 +143,7 @@ fn the_chain_says_what_the_server_did() {
 #[test]
 fn a_server_that_was_kept_from_running_is_reported_with_what_kept_it() {
     for (function, part, reported) in [
-        ("do_signal_stop", 10, "to be continued (stopped by a signal), for 1.0 s"),
+        ("do_signal_stop", 10, "SIGCONT (stopped by a signal), for 1.0 s"),
         ("do_signal_stop", 100, "something else than connections, most of the window"),
         ("inet_csk_accept", 10, "something else than connections, most of the window"),
     ] {
@@ -163,9 +163,9 @@ fn a_server_that_was_kept_from_running_is_reported_with_what_kept_it() {
         }
         let hop = asked(&rec)[0].chain[1].clone();
         assert_eq!(hop.state.word(), "running", "it had no time to be idle");
-        let is_kept = reported.starts_with("to be continued");
+        let is_kept = reported.starts_with("SIGCONT");
         assert_eq!(
-            hop.detail.to_string().contains("and to be continued (stopped by a signal), for 1.0 s"),
+            hop.detail.to_string().contains("and SIGCONT (stopped by a signal), for 1.0 s"),
             is_kept,
             "{hop:?}"
         );

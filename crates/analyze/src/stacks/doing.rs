@@ -10,6 +10,7 @@ use crate::stacks::symbol;
 
 mod kernel;
 mod spinning;
+mod traced;
 
 /// What a task did on CPU: code of its program, of the kernel, or kernel code that burns CPU to wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +88,9 @@ pub fn doing(sample: &Sample) -> Doing {
     let frames: Vec<&str> = sample.kernel.iter().map(|f| symbol(f)).filter(|f| !f.is_empty()).collect();
     if sample.kernel.is_empty() {
         return in_user_mode(sample);
+    }
+    if traced::is_own(&frames) {
+        return Doing(Thing::OwnTracing.into());
     }
     if let Some((function, whom)) = spinning::of(&frames) {
         return Doing(Detail::Spinning { whom, function: function.to_owned() });

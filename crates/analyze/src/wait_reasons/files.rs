@@ -4,6 +4,7 @@ use whyslow_model::timeline::State;
 
 use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Thing};
 
+use super::senders::{is_request, sender};
 use super::{Class, Wait, WaitKind, storage, time};
 use crate::stacks::symbol;
 
@@ -73,9 +74,9 @@ pub(super) fn epoll(wait: &Wait<'_>) -> WaitKind {
         _ => (wait.arg(3) as u32 as i32) > 0,
     };
     if has_timeout && wait.ended_by_timer() {
-        return time::timeout(Thing::EpollTimeout);
+        return in_vain(wait, Thing::EpollEvents, Thing::EpollTimeout);
     }
-    WaitKind::thing(Thing::EpollEvents, Class::Handed)
+    events(wait, Thing::EpollEvents)
 }
 
 /// poll(fds, n, ms), ppoll(fds, n, timespec): select's timeout is its fifth argument, which is not recorded.
@@ -91,9 +92,34 @@ pub(super) fn poll(wait: &Wait<'_>) -> WaitKind {
         return time::own_sleep();
     }
     if has_timeout && wait.ended_by_timer() {
-        return time::timeout(Thing::PollTimeout);
+        return in_vain(wait, Thing::PollEvents, Thing::PollTimeout);
     }
-    WaitKind::thing(Thing::PollEvents, Class::Handed)
+    events(wait, Thing::PollEvents)
+}
+
+/// Of many descriptors the one of a service that answered is told; clients of a service have ports without number.
+fn events(wait: &Wait<'_>, events: Thing) -> WaitKind {
+    let request = || wait.span.waker.as_ref().is_some_and(|waker| is_request(wait.span, waker));
+    let sent = sender(wait.span).filter(|_| !request());
+    let sent = sent.map(|peer| Detail::Peer { address: Some(peer.to_owned()), act: PeerAct::Send });
+    let detail = sent.or_else(|| looked_at(wait)).unwrap_or_else(|| events.into());
+    WaitKind::new(events.reason(), detail, Class::Handed)
+}
+
+/// A timed wait that no event ended: for which answer, where there is one socket that it can come from. A service waits for no answer of its
+/// clients.
+fn in_vain(wait: &Wait<'_>, events: Thing, timer: Thing) -> WaitKind {
+    let serves = wait.span.polled.as_ref().is_some_and(|polled| polled.serves);
+    match looked_at(wait).filter(|_| !serves) {
+        Some(detail) => WaitKind::new(events.reason(), detail, Class::Peer),
+        None => time::timeout(timer),
+    }
+}
+
+fn looked_at(wait: &Wait<'_>) -> Option<Detail> {
+    let polled = wait.span.polled.as_ref().filter(|polled| !polled.peer.is_empty())?;
+    let act = if polled.connecting { PeerAct::Accept } else { PeerAct::Send };
+    Some(Detail::Peer { address: Some(polled.peer.clone()), act })
 }
 
 /// A ring is as good as what was put into it: who completes it says whether it was a disk.

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use whyslow_model::timeline::{Context, LockKind, LockWait, Stack, State, Target, Waker};
+use whyslow_model::timeline::{Context, LockKind, LockWait, Polled, Stack, State, Target, Waker};
 
 use super::Class::*;
 use super::real_stacks::{CALLED, NO_CALL, OTHER_KERNELS, SLEEPING, STACKS};
@@ -224,4 +224,19 @@ fn a_grace_period_on_the_way_to_a_lock_is_no_wait_for_its_holder() {
     };
     assert_eq!(reported("__wait_rcu_gp synchronize_rcu rcu_sync_enter"), ("rcu", Needed));
     assert_eq!(reported(""), ("lock", Held));
+}
+
+/// A thread for each connection that looks whether it is to end, while its client has nothing to ask.
+#[test]
+fn a_service_that_looks_at_its_watch_waits_for_no_answer() {
+    let looks = |serves| {
+        let polled = Polled { peer: "10.0.0.7:5432".into(), serves, ..Polled::default() };
+        let waker = Some(Waker { context: Context::Hardirq, ..Waker::default() });
+        let args = [3, 1, 200, 0];
+        let polled = Some(Box::new(polled));
+        Span { state: State::Sleep, syscall: Some(7), args, polled, waker, ..Span::default() }
+    };
+    assert_eq!(of(&looks(true), &Stacks::default()).class, Voluntary);
+    let asks = of(&looks(false), &Stacks::default());
+    assert_eq!((asks.class, asks.detail.to_string()), (Peer, "data from 10.0.0.7:5432".to_owned()));
 }

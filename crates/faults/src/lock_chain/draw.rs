@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{Leaf, Link, Plan};
-use crate::Draw;
+use super::{Leaf, Link, Plan, Way, Wire};
+use crate::{Draw, host};
 
 /// What a lock chain is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +22,12 @@ pub enum Kind {
     Pipe,
     /// Unix sockets.
     Unix,
+    /// TCP connections.
+    Tcp,
+    /// UDP sockets.
+    Udp,
+    /// Connections of all sorts, and locks between them.
+    Peers,
     /// Locks of files, and pages.
     File,
     /// Locks of directories, and pages.
@@ -38,7 +44,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 16] = [
         Kind::Futex,
         Kind::Pi,
         Kind::Pthread,
@@ -46,6 +52,9 @@ impl Kind {
         Kind::Go,
         Kind::Pipe,
         Kind::Unix,
+        Kind::Tcp,
+        Kind::Udp,
+        Kind::Peers,
         Kind::File,
         Kind::Directory,
         Kind::PipeLock,
@@ -65,6 +74,9 @@ impl Kind {
             Kind::Go => "go",
             Kind::Pipe => "pipe",
             Kind::Unix => "unix",
+            Kind::Tcp => "tcp",
+            Kind::Udp => "udp",
+            Kind::Peers => "peers",
             Kind::File => "file",
             Kind::Directory => "directory",
             Kind::PipeLock => "pipe-lock",
@@ -85,8 +97,15 @@ impl Kind {
     pub fn feet(self) -> &'static [Leaf] {
         match self {
             Kind::AddressSpace | Kind::Cgroups => &[Leaf::Link],
-            Kind::Futex | Kind::Pi | Kind::Pthread | Kind::Pipe | Kind::Unix => {
-                &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota]
+            Kind::Futex
+            | Kind::Pi
+            | Kind::Pthread
+            | Kind::Pipe
+            | Kind::Unix
+            | Kind::Tcp
+            | Kind::Udp
+            | Kind::Peers => {
+                &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod, Leaf::Quota, Leaf::Stopped]
             }
             _ => &[Leaf::Sleep, Leaf::Burn, Leaf::Disk, Leaf::GracePeriod],
         }
@@ -110,6 +129,9 @@ impl Kind {
             Kind::Go => all(Link::Go),
             Kind::Pipe => all(Link::Pipe),
             Kind::Unix => all(Link::Unix),
+            Kind::Tcp => (0..n).map(|_| peer(Wire::Tcp, draw)).collect(),
+            Kind::Udp => (0..n).map(|_| peer(Wire::Udp, draw)).collect(),
+            Kind::Peers => (0..n).map(|_| any_peer(draw)).collect(),
             Kind::File => stopped(n, draw, |draw| Some(Link::File { read: draw.one_in(2) })),
             Kind::Directory => stopped(n, draw, |_| Some(Link::Directory)),
             Kind::PipeLock => stopped(n, draw, |_| Some(Link::PipeLock)),
@@ -126,6 +148,27 @@ impl Kind {
             }),
         }
     }
+}
+
+fn peer(wire: Wire, draw: &mut Draw) -> Link {
+    const WAYS: [Way; 6] = [Way::Read, Way::Poll, Way::Epoll, Way::Select, Way::Looks, Way::Ring];
+    // Before v6.3 (40e0b0908142) no kernel tells at which socket a packet came: of a ring nobody else does.
+    let is_network = matches!(wire, Wire::Tcp | Wire::Udp);
+    let is_told = wire != Wire::Queue && (!is_network || host::kernel() >= (6, 3));
+    let ways = if is_told { &WAYS } else { &WAYS[..5] };
+    Link::Peer { wire, by: draw.pick(ways) }
+}
+
+/// One in four is a lock.
+fn any_peer(draw: &mut Draw) -> Link {
+    const LOCKS: [Link; 2] = [Link::Futex, Link::Pthread];
+    const WIRES: [Wire; 7] =
+        [Wire::Pipe, Wire::Stream, Wire::Datagram, Wire::Tcp, Wire::Udp, Wire::Event, Wire::Queue];
+    if draw.one_in(4) {
+        return draw.pick(&LOCKS);
+    }
+    let wire = draw.pick(&WIRES);
+    peer(wire, draw)
 }
 
 /// `n` links: such as `draw_one` gives, each with a page below it; and others, where it gives none or no two have room. One at
@@ -146,7 +189,7 @@ fn stopped(n: usize, draw: &mut Draw, draw_one: impl Fn(&mut Draw) -> Option<Lin
             }
         }
     }
-    if links.iter().all(|link| matches!(link, Link::Pipe | Link::Unix)) {
+    if links.iter().all(|link| link.is_sent()) {
         links[0] = draw.pick(&LOCKS);
     }
     links
@@ -188,7 +231,7 @@ impl Ask {
         let n = draw.between(fewest, 8) as usize;
         let links = self.kind.links(n - 1, draw);
         let can_be_apart = links.iter().all(|link| link.is_shared());
-        let must_be_apart = leaf == Leaf::Quota || links.contains(&Link::Cgroups);
+        let must_be_apart = matches!(leaf, Leaf::Quota | Leaf::Stopped) || links.contains(&Link::Cgroups);
         let apart = can_be_apart && (must_be_apart || draw.one_in(2));
         let step_us = if self.in_a_crowd { STEP_IN_CROWD_US } else { STEP_US };
         let longest = self.longest_us(leaf, &links, draw);
@@ -213,7 +256,7 @@ impl Ask {
     fn longest_us(self, leaf: Leaf, links: &[Link], draw: &mut Draw) -> u64 {
         let least = if self.in_a_crowd { 150 } else { 50 };
         let (low, high) = match (leaf, links.last()) {
-            (Leaf::Sleep | Leaf::Burn, _) => (least, 400),
+            (Leaf::Sleep | Leaf::Burn | Leaf::Stopped, _) => (least, 400),
             (Leaf::Disk | Leaf::Quota, _) => (150, 400),
             // As long as it takes; noted by those who wait.
             (Leaf::GracePeriod, _) | (Leaf::Link, Some(Link::Cgroups)) => (40, 60),
@@ -248,7 +291,7 @@ mod tests {
                 assert!(on_page || on_leaf, "{link:?}: {plan:?}");
             }
             assert!(!plan.apart || plan.links.iter().all(|link| link.is_shared()), "{plan:?}");
-            let is_lock = |link: &Link| !matches!(link, Link::Pipe | Link::Unix | Link::Page);
+            let is_lock = |link: &Link| !link.is_sent() && *link != Link::Page;
             assert!(kind != Kind::Mixed || plan.links.iter().any(is_lock), "{plan:?}");
             assert!(!kind.has_kernel_lock() || plan.links.iter().any(|link| link.is_of_kernel()), "{plan:?}");
             let mut positions = plan.positions.clone();

@@ -4,6 +4,7 @@ mod address_space;
 mod cgroups;
 mod locks;
 mod page;
+mod peer;
 mod relay;
 mod stopped;
 
@@ -102,6 +103,7 @@ fn make(plan: &Plan, index: usize, link: Link) -> io::Result<Box<dyn Thing>> {
         Link::Go => return Err(io::Error::other("a Go mutex is not of this program")),
         Link::Pipe => Box::new(relay::Relay::pipe()?),
         Link::Unix => Box::new(relay::Relay::unix()?),
+        Link::Peer { wire, by } => Box::new(peer::Peer::new(wire, by)?),
         Link::Page => Box::new(page::Page::new()?),
         Link::File { read } => Box::new(stopped::File::new(&plan.dir, index, read)?),
         Link::Directory => Box::new(stopped::Directory::new(&plan.dir, index)?),

@@ -21,8 +21,17 @@ pub fn pipe() -> io::Result<[OwnedFd; 2]> {
 
 /// Two connected unix sockets.
 pub fn socket_pair() -> io::Result<[OwnedFd; 2]> {
+    pair(libc::SOCK_STREAM)
+}
+
+/// The same for datagrams.
+pub fn datagram_pair() -> io::Result<[OwnedFd; 2]> {
+    pair(libc::SOCK_DGRAM)
+}
+
+fn pair(kind: libc::c_int) -> io::Result<[OwnedFd; 2]> {
     let mut fds = [0; 2];
-    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let kind = kind | libc::SOCK_CLOEXEC;
     // SAFETY: room for two descriptors, which are ours alone.
     unsafe {
         super::check(libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()))?;
@@ -54,6 +63,61 @@ pub fn read_byte(fd: &impl AsRawFd) -> io::Result<()> {
         1 => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
+}
+
+/// A count that is waited for (eventfd).
+pub fn counter() -> io::Result<OwnedFd> {
+    // SAFETY: numbers only; the new descriptor is ours alone.
+    unsafe { Ok(OwnedFd::from_raw_fd(super::check(libc::eventfd(0, libc::EFD_CLOEXEC))?)) }
+}
+
+/// Write one as a word.
+pub fn write_word(fd: &impl AsRawFd) -> io::Result<()> {
+    let one = 1_u64;
+    // SAFETY: as many bytes are there to be written.
+    check(unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) } as libc::c_long).map(drop)
+}
+
+/// Read a word; less is an error.
+pub fn read_word(fd: &impl AsRawFd) -> io::Result<()> {
+    let mut word = 0_u64;
+    // SAFETY: room for as many bytes as are asked for.
+    match check(unsafe { libc::read(fd.as_raw_fd(), (&raw mut word).cast(), 8) } as libc::c_long)? {
+        8 => Ok(()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// A queue of messages of one word, which nobody else can open (mq_open(3)): for its receivers, and for its senders.
+pub fn queue() -> io::Result<[OwnedFd; 2]> {
+    let name =
+        std::ffi::CString::new(format!("/whyslow-test-{}-{}", std::process::id(), super::monotonic_ns()))
+            .map_err(io::Error::other)?;
+    // SAFETY: the name and the attributes outlive the calls; the new descriptor is ours alone.
+    unsafe {
+        let mut as_asked: libc::mq_attr = std::mem::zeroed();
+        (as_asked.mq_maxmsg, as_asked.mq_msgsize) = (4, 8);
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+        let fd = super::check(libc::mq_open(name.as_ptr(), flags, 0o600, &raw mut as_asked))?;
+        let queue = OwnedFd::from_raw_fd(fd);
+        super::check(libc::mq_unlink(name.as_ptr()))?;
+        Ok([queue.try_clone()?, queue])
+    }
+}
+
+/// Send a word as a message.
+pub fn send_message(queue: &impl AsRawFd) -> io::Result<()> {
+    let one = 1_u64;
+    // SAFETY: as many bytes are there to be sent.
+    super::check(unsafe { libc::mq_send(queue.as_raw_fd(), (&raw const one).cast(), 8, 0) }).map(drop)
+}
+
+/// Receive a message of one word.
+pub fn receive_message(queue: &impl AsRawFd) -> io::Result<()> {
+    let mut word = 0_u64;
+    // SAFETY: room for as many bytes as a message has.
+    let n = unsafe { libc::mq_receive(queue.as_raw_fd(), (&raw mut word).cast(), 8, std::ptr::null_mut()) };
+    check(n as libc::c_long).map(drop)
 }
 
 /// Look for data in a file: takes its lock for reading (ext4, xfs), and nothing else.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
 
 use super::check;
 
@@ -88,5 +89,23 @@ pub fn send(socket: &OwnedFd, bytes: &[u8]) {
     // SAFETY: the bytes have the length that is said.
     unsafe {
         libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL);
+    }
+}
+
+/// Wait until a descriptor can be read, for so long at most; -1: for ever. False: nothing came.
+pub fn can_be_read(fd: &OwnedFd, timeout_ms: i32) -> io::Result<bool> {
+    let mut look = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor is there to be looked at.
+    check(unsafe { libc::poll(&raw mut look, 1, timeout_ms) }).map(|n| n > 0)
+}
+
+/// The same with select(), for ever.
+pub fn select(fd: &OwnedFd) -> io::Result<()> {
+    let fd = fd.as_raw_fd();
+    // SAFETY: the set is ours, zeroed is empty, and the descriptor is below FD_SETSIZE: few are open.
+    unsafe {
+        let mut set: libc::fd_set = std::mem::zeroed();
+        libc::FD_SET(fd, &raw mut set);
+        check(libc::select(fd + 1, &raw mut set, ptr::null_mut(), ptr::null_mut(), ptr::null_mut())).map(drop)
     }
 }

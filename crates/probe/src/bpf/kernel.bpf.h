@@ -214,6 +214,11 @@ struct task_io_accounting {
 	__u64 write_bytes;
 };
 
+/* arch/x86/include/asm/processor.h */
+struct thread_struct {
+	unsigned long sp;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	struct files_struct *files;
@@ -242,6 +247,7 @@ struct task_struct {
 	char comm[16];
 	struct mm_struct *mm;
 	void *stack;
+	struct thread_struct thread;
 	void *worker_private;
 };
 
@@ -355,6 +361,7 @@ struct super_block {
 
 struct inode {
 	struct super_block *i_sb;
+	struct file_lock_context *i_flctx;
 	unsigned long i_ino;
 	unsigned short i_mode;
 	unsigned int i_rdev;
@@ -571,9 +578,43 @@ struct socket_wq {
 	struct wait_queue_head wait;
 };
 
-/* fs/select.c: what a wait queue entry of poll() and select() points to. */
+/* fs/select.c, include/linux/poll.h: what a wait queue entry of poll() and select() points to. */
+struct poll_table_entry {
+	struct file *filp;
+	struct wait_queue_entry wait;
+};
+
 struct poll_wqueues {
 	struct task_struct *polling_task;
+	int inline_index;
+	struct poll_table_entry inline_entries[1];
+};
+
+/* fs/eventpoll.c */
+struct rb_node {
+	struct rb_node *rb_right;
+	struct rb_node *rb_left;
+};
+
+struct rb_root {
+	struct rb_node *rb_node;
+};
+
+struct rb_root_cached {
+	struct rb_root rb_root;
+};
+
+struct eventpoll {
+	struct rb_root_cached rbr;
+};
+
+struct epoll_filefd {
+	struct file *file;
+};
+
+struct epitem {
+	struct rb_node rbn;
+	struct epoll_filefd ffd;
 };
 
 struct ns_common {
@@ -619,6 +660,8 @@ struct inet_connection_sock {
 
 struct tcp_sock {
 	__u64 bytes_acked; /* v4.1, 0df48c26d841 */
+	__u32 lsndtime;
+	__u32 srtt_us;
 };
 
 struct socket {
@@ -1094,6 +1137,32 @@ static __always_inline __u32 held_ticks(const struct sock *sk, __u32 now)
 		held += now - BPF_CORE_READ(tcp, chrono_start);
 	return held;
 }
+
+/* ---- locks of user space (user_lock) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct file_lock_context {
+	struct list_head flc_flock;
+	struct list_head flc_posix;
+};
+
+struct file_lock_core {
+	struct list_head flc_list;
+	struct list_head flc_blocked_requests;
+	struct list_head flc_blocked_member;
+	int flc_pid;
+};
+
+/* v6.9, a69ce85ec9af ("filelock: split common fields into struct file_lock_core") */
+struct file_lock___before_6_9 {
+	struct list_head fl_list;
+	struct list_head fl_blocked_requests;
+	struct list_head fl_blocked_member;
+	unsigned int fl_pid;
+};
+
+#pragma clang attribute pop
 
 /* ---- time ---- */
 

@@ -7,6 +7,9 @@
 #pragma once
 
 #include "shared.bpf.h"
+#include "peers.bpf.h"
+#include "polls.bpf.h"
+#include "user_lock.bpf.h"
 
 #define FRAMES 28
 #define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
@@ -53,11 +56,14 @@ struct sched_span {
 	__u32 family;
 	__u32 port;
 	__u8 address[16];
+	struct sched_ends polled; /* of a wait for several that nothing has ended */
+	__u32 connecting;
+	__u32 unused_too;
 	__u64 open_ns; /* the closing walk's time */
 	__u64 unsampled;
 	__u64 peak;
 	__s32 depth; /* bytes; 0: no stack was taken */
-	__u32 unused;
+	__u32 holder; /* of the lock of user space that it waited for; 0: not known */
 	char comm[16];
 	char file[32];
 };
@@ -77,6 +83,12 @@ struct sched_wake {
 	__s32 depth;
 	__u64 work;
 	char comm[16];
+	struct sched_ends ready; /* where data came, of one that a softirq woke */
+	struct sched_ends sends; /* where the current task is at work in its system call */
+	__s32 call; /* that call; -1: none */
+	__u32 sent_ticks; /* since its own end sent something, and one; 0: not known */
+	__u32 unix_role;
+	__u32 at_once; /* data had just come, as far as time tells */
 	__u64 frames[WAKER_FRAMES];
 };
 
@@ -128,6 +140,8 @@ const volatile __u64 max_stacks = 50;
 const volatile __s64 preempt_count_at = 0;
 /* System calls whose first argument is a file descriptor. */
 const volatile __u64 takes_fd[8] = {};
+/* Packets say at which socket they came (sk_data_ready): what a wait looks at need not be asked. */
+const volatile bool tells_ready = false;
 
 /* Exits and rows that we saw but could not note. */
 __u64 lost;
@@ -193,6 +207,20 @@ static __always_inline __u64 stacks_for(struct task_struct *t, __u32 state)
 	return t->flags & PF_KTHREAD ? max_stacks / 2 : max_stacks * 4 / 5;
 }
 
+/* A softirq wakes: from which socket to which it brought something. */
+static __always_inline void note_delivery(struct sched_wake *wake, struct task_struct *t)
+{
+	__u32 zero = 0;
+	struct data_ready *ready = bpf_map_lookup_elem(&ready_socket, &zero);
+
+	if (ready && ready->sk) {
+		note_ends(&wake->ready, (struct sock *)ready->sk);
+		wake->sent_ticks = ticks_since_sent((struct sock *)ready->sk);
+		wake->at_once = bpf_ktime_get_ns() - ready->at < AT_ONCE;
+	}
+	wake->call = note_sender(&wake->sends, t, takes_fd);
+}
+
 /* Who wakes `t`, told at once, in the waker's own context, with a stack if no more than `most` were taken. Not inlined: it is
  * the rare way.
  */
@@ -202,7 +230,10 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	struct sched_rate *rate = rate_at(now);
 	struct sched_wake *wake;
 
-	if (!rate || rate->rows >= max_rows || (!long_one && rate->stacks >= most))
+	if (!rate || rate->rows >= max_rows)
+		return 0;
+	/* Who sent a packet is not known afterwards. */
+	if (!long_one && rate->stacks >= most && s->context != WAKE_SOFTIRQ)
 		return 0;
 	rate->rows++;
 	wake = bpf_ringbuf_reserve(&rows, sizeof(*wake), 0);
@@ -217,13 +248,21 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	wake->waker_tgid = current >> 32;
 	wake->context = s->context;
 	wake->work = 0;
+	wake->call = -1;
+	wake->sent_ticks = wake->unix_role = wake->at_once = 0;
+	__builtin_memset(&wake->ready, 0, sizeof(wake->ready));
+	__builtin_memset(&wake->sends, 0, sizeof(wake->sends));
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));
 	wake->depth = 0;
 	if (has_helper(get_current_task_btf)) { /* without it, only who */
 		struct task_struct *t = bpf_get_current_task_btf();
 
-		if (wake->context == WAKE_TASK)
+		if (wake->context == WAKE_TASK) {
 			wake->work = work_of(t);
+			wake->unix_role = unix_role(t, takes_fd);
+		} else if (wake->context == WAKE_SOFTIRQ) {
+			note_delivery(wake, t);
+		}
 		if (rate->stacks < most) {
 			rate->stacks++;
 			wake->depth = bpf_get_task_stack(t, wake->frames, sizeof(wake->frames), 0);
@@ -263,17 +302,27 @@ static __always_inline void note_peer(struct sched_span *span, struct sock *sk)
 		bpf_probe_read_kernel(span->address, 16, &sk->__sk_common.skc_v6_daddr);
 }
 
+/* What a task that is not current has open as `fd`; 0: nothing. */
+static __always_inline struct file *file_of(struct task_struct *t, __u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(t, files, fdt);
+	struct file *file = 0;
+
+	if (table && fd < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	return file;
+}
+
 /* In which system call is it, on which file? A task that is not current is not in user mode: its registers of the last
  * entry into the kernel are on its stack. Page faults and interrupts have orig_ax -1.
  */
 static __always_inline void note_call(struct sched_span *span, struct task_struct *t)
 {
-	struct file *file = 0;
+	struct file *file;
 	struct pt_regs *regs;
 	struct inode *inode;
 	struct socket *socket;
 	struct dentry *dentry;
-	struct fdtable *table;
 	__u64 nr;
 
 	if (t->flags & PF_KTHREAD)
@@ -289,13 +338,12 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	span->args[3] = BPF_CORE_READ(regs, r10);
 	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
 		return;
-	table = BPF_CORE_READ(t, files, fdt);
-	if (!table || (__u32)span->args[0] >= BPF_CORE_READ(table, max_fds))
-		return;
-	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + (__u32)span->args[0]);
+	file = file_of(t, span->args[0]);
 	inode = file ? BPF_CORE_READ(file, f_inode) : 0;
 	if (!inode)
 		return;
+	if (nr == NR_FLOCK || (nr == NR_FCNTL && (span->args[1] == F_SETLKW || span->args[1] == F_OFD_SETLKW)))
+		span->holder = file_lock_holder((__u64)inode, nr == NR_FLOCK, t->tgid);
 	span->mode = BPF_CORE_READ(inode, i_mode);
 	span->ino = BPF_CORE_READ(inode, i_ino);
 	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
@@ -305,6 +353,24 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 		return;
 	socket = BPF_CORE_READ(file, private_data);
 	note_peer(span, BPF_CORE_READ(socket, sk));
+}
+
+/* Of the one socket that it looks at. */
+static __always_inline void note_polled(struct sched_span *span, struct task_struct *t)
+{
+	struct polled p = {};
+	__u64 call = span->syscall;
+	struct sock *sk;
+
+	if (is_poll(call))
+		note_table(&p, t);
+	else if (is_epoll(call))
+		note_set(&p, file_of(t, span->args[0]));
+	sk = p.sk;
+	if (!sk || p.others)
+		return;
+	note_ends(&span->polled, sk);
+	span->connecting = BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_SYN_SENT;
 }
 
 static __always_inline void note_lock(struct sched_span *span, __u32 pid)
@@ -358,7 +424,10 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	span->work = work_of(t);
 	if (state == IO || state == BLOCKED)
 		span->device = device_of(s->pid);
+	span->holder = s->holder;
 	note_call(span, t);
+	if (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready))
+		note_polled(span, t);
 	note_lock(span, s->pid);
 }
 

@@ -10,7 +10,7 @@ use whyslow_model::Missing;
 use whyslow_model::timeline::RUNS_IN_PART;
 
 use super::constants::rows_h::{ROW_RUN, ROW_SPAN, ROW_WAKE};
-use super::sched::{sched_exit, sched_run, sched_span, sched_span_stack, sched_wake};
+use super::sched::{sched_ends, sched_exit, sched_run, sched_span, sched_span_stack, sched_wake};
 use super::value;
 
 /// Rows of spans that are kept, about 370 bytes each. When there are more, short lives and short waits go into the sums.
@@ -37,7 +37,7 @@ pub struct SpanRow {
 }
 
 /// Who woke.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub struct WakeRow {
     /// The current task.
     pub waker: u32,
@@ -49,6 +49,25 @@ pub struct WakeRow {
     pub work: u64,
     pub comm: Comm,
     pub stack: Option<u32>,
+    /// What it sent, or a softirq brought. Few have it: there may be a quarter of a million rows.
+    pub sent: Option<Box<SentRow>>,
+}
+
+/// What a waker sent.
+#[derive(Clone, Copy, Default)]
+pub struct SentRow {
+    /// The socket at which data came.
+    pub ready: sched_ends,
+    /// The socket at which the current task was at work.
+    pub sends: sched_ends,
+    /// In this system call; -1: none.
+    pub call: i32,
+    /// Ticks since the socket at which data came had sent, and one; 0: not known.
+    pub sent_ticks: u32,
+    /// Which end of a unix socket sent (`peers.bpf.h`).
+    pub unix_role: u32,
+    /// Data had just come, as far as time tells.
+    pub at_once: bool,
 }
 
 /// All that was reported.
@@ -98,10 +117,15 @@ impl Rows {
     fn note_wake(&mut self, wake: &sched_wake) {
         let stack = self.stack_of(wake.depth, &wake.frames);
         let &sched_wake { waker, waker_tgid: tgid, context, work, comm, .. } = wake;
+        let &sched_wake { ready, sends, call, sent_ticks, unix_role, at_once, .. } = wake;
+        let at_once = at_once != 0;
+        let is_sent = ready.family != 0 || sends.family != 0 || unix_role != 0;
+        let sent = is_sent.then(|| Box::new(SentRow { ready, sends, call, sent_ticks, unix_role, at_once }));
         if self.wakes.len() >= 2 * MOST {
             self.forget_wakes();
         }
-        self.wakes.insert((wake.pid, wake.key), WakeRow { waker, tgid, context, work, comm, stack });
+        let row = WakeRow { waker, tgid, context, work, comm, stack, sent };
+        self.wakes.insert((wake.pid, wake.key), row);
     }
 
     fn note_run(&mut self, run: sched_run) {

@@ -373,6 +373,22 @@ int BPF_PROG(waking, struct task_struct *t)
 	return 0;
 }
 
+/* v6.3, 40e0b0908142 ("net/sock: Introduce trace_sk_data_ready()"). Where the kernel does not tell it, a wait on one socket is still told
+ * from its own other end.
+ */
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(data_came, const struct sock *sk)
+{
+	__u32 zero = 0;
+	struct data_ready *ready = bpf_map_lookup_elem(&ready_socket, &zero);
+
+	if (ready) {
+		ready->sk = (__u64)sk;
+		ready->at = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
 static __always_inline int tell_with_stack(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now,
 					   __s64 shift)
 {
@@ -653,6 +669,7 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		s->delay = t->sched_info.run_delay;
 		s->reported = 0;
 		s->context = WAKE_UNKNOWN;
+		s->holder = s->state == ASLEEP ? mutex_owner(t) : 0;
 	}
 	s->since = now;
 	if (task_state(t) & TASK_DEAD)

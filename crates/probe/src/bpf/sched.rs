@@ -6,6 +6,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
@@ -20,7 +21,8 @@ use crate::numbers::Numbers;
 
 skeleton!("sched");
 pub use skel::types::{
-    sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack, sched_sum, sched_wake,
+    sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack, sched_sum,
+    sched_wake,
 };
 
 // SAFETY: generated from the C structs; integers and bytes only.
@@ -52,6 +54,7 @@ pub const RUNNING: usize = shared_h::RUNNING as usize;
 
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Sched<'slot> {
+    tells_ready: bool,
     skel: skel::SchedSkel<'slot>,
     places: u32,
     seed: Option<Link>,
@@ -75,6 +78,8 @@ pub struct Raw {
     pub without_place: u64,
     /// How long nobody asked who wakes whom: a CPU had too many switches.
     pub without_wakers: Duration,
+    /// Packets said at which socket they came.
+    pub tells_ready: bool,
 }
 
 impl Raw {
@@ -90,6 +95,8 @@ impl Raw {
 pub struct Layout {
     /// From a CPU's run queue to its preempt count.
     pub preempt_count_at: Option<i64>,
+    /// It tells at which socket data came.
+    pub tells_ready: bool,
 }
 
 impl Layout {
@@ -99,7 +106,9 @@ impl Layout {
         let at = percpu::variables(btf);
         // v6.2 to v6.14 have it in struct pcpu_hot, after the 8 bytes of `current` (64bf6ae93e08, 46e8fff6d45f).
         let count = at.get("__preempt_count").copied().or_else(|| at.get("pcpu_hot").map(|at| at + 8));
-        Layout { preempt_count_at: count.zip(at.get("runqueues")).map(|(count, queue)| count - queue) }
+        let tells_ready = btf.type_by_name::<Typedef<'_>>("btf_trace_sk_data_ready").is_some();
+        let preempt_count_at = count.zip(at.get("runqueues")).map(|(count, queue)| count - queue);
+        Layout { preempt_count_at, tells_ready }
     }
 
     /// What BTF does not tell (that of 5.10 has no variables), from the symbols of data, where they are listed.
@@ -107,7 +116,7 @@ impl Layout {
     pub fn or_from(self, symbols: &Kallsyms) -> Self {
         let at = |name| symbols.address(name).and_then(|at| i64::try_from(at).ok());
         let listed = || Some(at("__preempt_count")?.saturating_sub(at("runqueues")?));
-        Layout { preempt_count_at: self.preempt_count_at.or_else(listed) }
+        Layout { preempt_count_at: self.preempt_count_at.or_else(listed), ..self }
     }
 }
 
@@ -141,6 +150,7 @@ impl<'slot> Sched<'slot> {
             rodata.max_stacks = budget.stacks;
             rodata.homes = homes;
             rodata.takes_fd = calls_on_files();
+            rodata.tells_ready = layout.tells_ready;
         }
         let maps = &mut open.maps;
         for map in [&mut maps.slots, &mut maps.lock_waits, &mut maps.last_device] {
@@ -149,11 +159,13 @@ impl<'slot> Sched<'slot> {
         for map in [&mut maps.displaced, &mut maps.followed_more, &mut maps.spare_places] {
             map.set_max_entries(spares)?;
         }
+        open.progs.data_came.set_autoload(layout.tells_ready);
         let skel = open.load()?;
         for place in homes..homes + spares {
             skel.maps.spare_places.update(&[], &place.to_ne_bytes(), MapFlags::ANY)?;
         }
         Ok(Self {
+            tells_ready: layout.tells_ready,
             skel,
             places: homes + spares,
             seed: None,
@@ -243,6 +255,9 @@ impl<'slot> Sched<'slot> {
         self.skel.links.switched = Some(progs.switched.attach()?);
         self.skel.links.waking = Some(progs.waking.attach()?);
         self.skel.links.born = Some(progs.born.attach()?);
+        if self.tells_ready {
+            self.skel.links.data_came = Some(progs.data_came.attach()?);
+        }
         self.skel.links.executed = Some(progs.executed.attach()?);
         Ok(())
     }
@@ -284,10 +299,16 @@ impl<'slot> Sched<'slot> {
         };
         let counts: Vec<u64> = counts.iter().map(|bytes| value(bytes)).collect();
         match self.crowd.judge(&counts, Instant::now()) {
-            Some(Verdict::TooMany) => self.skel.links.waking = None,
+            Some(Verdict::TooMany) => {
+                self.skel.links.waking = None;
+                self.skel.links.data_came = None;
+            }
             // Refused: then it stays away, and the waits say that nobody was seen.
             Some(Verdict::FewAgain) if self.skel.links.waking.is_none() => {
                 self.skel.links.waking = self.skel.progs.waking.attach().ok();
+                if self.tells_ready {
+                    self.skel.links.data_came = self.skel.progs.data_came.attach().ok();
+                }
             }
             _ => {}
         }
@@ -324,12 +345,14 @@ impl<'slot> Sched<'slot> {
         let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link))?;
         self.skel.links.switched = None;
         self.skel.links.waking = None;
+        self.skel.links.data_came = None;
         self.skel.links.born = None;
         self.skel.links.executed = None;
         self.drain().map_err(|err| missing(WHAT, &err))?;
         self.seen.live = bytes.chunks_exact(size_of::<sched_live>()).map(value).collect();
         self.seen.forget_the_dead();
         self.seen.without_wakers = self.crowd.time(Instant::now());
+        self.seen.tells_ready = self.tells_ready;
         self.seen.shed = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.shed);
         self.seen.without_place = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.without_place);
         let lost = self.lost();

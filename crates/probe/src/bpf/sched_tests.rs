@@ -10,7 +10,7 @@ use crate::test_pids::LargePids;
 fn where_btf_has_no_variables_the_symbols_of_data_tell_the_layout() {
     let listed = &b"0000000000015b00 A __preempt_count\n000000000002c4c0 A runqueues\n"[..];
     let of = |text: &[u8], known| {
-        Layout { preempt_count_at: known }.or_from(&Kallsyms::from(text)).preempt_count_at
+        Layout { preempt_count_at: known, tells_ready: false }.or_from(&Kallsyms::from(text)).preempt_count_at
     };
     assert_eq!(of(listed, None), Some(0x15b00 - 0x2c4c0));
     assert_eq!(of(listed, Some(8)), Some(8), "what BTF says stands");
@@ -100,7 +100,7 @@ fn root_what_threads_write_is_what_the_kernel_has_counted() {
 fn timeline_of(pid: u32, seen: &mut Raw) -> Vec<whyslow_model::table::Span> {
     let mut kernel = crate::symbols::KernelNames::from(&crate::kallsyms::Kallsyms::read());
     let window = crate::span_table::Window { start_ns: 0, ns: u64::MAX };
-    let spans = crate::span_table::timelines(seen, window, &mut kernel).spans;
+    let spans = crate::span_table::timelines(seen, window, &mut kernel, None).spans;
     spans.into_iter().filter(|span| span.pid == pid).collect()
 }
 

@@ -60,7 +60,7 @@ struct sched_slot {
 	__u64 exec_base;  /* it took this pid over when it had used so much CPU time; see taken_over */
 	__u64 delay_base; /* ... and waited so long in run queues */
 	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is reported by its own */
-	__u32 unused;
+	__u32 holder;     /* of the lock of its program that it sleeps for (user_lock.bpf.h), or whatever is in that place */
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
 	__u64 unsampled[STATES]; /* waited since the last stack */

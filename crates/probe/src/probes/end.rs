@@ -12,7 +12,7 @@ impl Probes<'_> {
     /// The window ends: everything stops at about the same time.
     pub fn end(&mut self, window: Duration, missing: &mut Vec<MissingNote>) -> Traced {
         let (start, code) = (std::mem::take(&mut self.start), std::mem::take(&mut self.code));
-        let mut traced = Traced { start, code, ..Traced::default() };
+        let mut traced = Traced { start, code, followed: self.followed.clone(), ..Traced::default() };
         // What follows takes its time: a call that was counted meanwhile would be longer than the window.
         self.tell(missing, |probe| probe.stop(window));
         // Counts of programs that are gone are not known.
@@ -69,6 +69,10 @@ impl Probes<'_> {
             let ms = seen.without_wakers.as_millis();
             let reason = format!("for {ms} ms of the window a CPU had too many switches to ask at each");
             missing.push(Missing::skipped("who woke whom", reason).into());
+        }
+        if !seen.tells_ready {
+            let what = "who sent what ended a wait for several sockets, or in an io_uring".to_owned();
+            missing.push(Missing::NotInKernel { what, needs: "Linux 6.3".to_owned() }.into());
         }
         missing.extend(seen.rows.missing().into_iter().map(MissingNote::from));
         traced.sched = Some(seen);

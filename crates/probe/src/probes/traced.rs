@@ -14,12 +14,14 @@ use crate::kallsyms::Kallsyms;
 use crate::numbers::Numbers;
 use crate::span_table::{self, Window};
 use crate::symbols::KernelNames;
-use crate::{addresses, host, sample_table, task_table};
+use crate::{addresses, host, mutex_owner, sample_table, task_table};
 
 /// What the probes saw.
 #[derive(Default)]
 pub struct Traced {
     pub(super) code: Vec<Range<u64>>,
+    /// Threads that were followed from the begin on.
+    pub(super) followed: Vec<u32>,
     /// Ids of our pid namespace; `None`: they are the initial one's.
     pub(super) numbers: Option<Numbers>,
     pub(super) start: tasks::Snapshot,
@@ -76,7 +78,9 @@ impl Traced {
         self.name_tasks(&mut tables, files, window, missing);
         let mut kernel = KernelNames::from(kallsyms).without(std::mem::take(&mut self.code));
         if let Some(seen) = &mut self.sched {
-            let timelines = span_table::timelines(seen, window, &mut kernel);
+            let numbers = self.numbers.as_ref();
+            let mut timelines = span_table::timelines(seen, window, &mut kernel, numbers);
+            mutex_owner::note(&mut timelines.spans, &self.followed, numbers);
             tables.waits = Some(sample_table::waits(&timelines));
             tables.spans = Some(timelines.spans);
             tables.stacks = Some(timelines.stacks);

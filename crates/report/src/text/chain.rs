@@ -136,7 +136,10 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
         return format!("{} had run out for {}", named(&hop.detail, "its quota"), time(hop.lost));
     }
     let link = match before.reason {
-        Reason::Lock => "held by ",
+        Reason::Lock | Reason::FileLock => "held by ",
+        Reason::Futex if is_user_lock(&before.detail) => "held by ",
+        // Who sent it, or, of an alarm of its own, what its process did until then.
+        Reason::Signal => "meanwhile ",
         Reason::Child | Reason::Vfork => "its child ",
         Reason::Work => "run by ",
         _ => "woken by ",
@@ -151,6 +154,11 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
     }
     let it = if link == "its child " { "" } else { ": it" };
     format!("{link}{who}{it} {}{}{}", did(hop), growth(hop), joint(hop, more))
+}
+
+/// A lock of a program, not a signal of one of its threads.
+fn is_user_lock(detail: &Detail) -> bool {
+    matches!(detail, Detail::Thing(Thing::UserLock | Thing::PiFutex))
 }
 
 /// What is no task's doing, or nobody knows.
@@ -252,14 +260,16 @@ fn end(chain: &Chain) -> Option<String> {
 /// that nobody was woken.
 fn notes(chain: &Chain) -> impl Iterator<Item = &'static str> {
     let deadlock = chain.notes.contains(&Note::Deadlock);
-    let open = chain.hops.last().is_some_and(|hop| hop.reason == Reason::Open);
+    let open = chain.notes.contains(&Note::Open);
+    let said = chain.hops.last().is_some_and(|hop| hop.reason == Reason::Open);
     let reported = move |note: &&Note| match note {
         Note::Cycle => !deadlock,
-        Note::Open => !deadlock && !open,
+        Note::Open => !deadlock && !said,
         Note::Deadlock | Note::StaleOwner | Note::HandOff | Note::Convoy => true,
     };
-    chain.notes.iter().filter(reported).map(|note| match note {
-        Note::Deadlock => "they wait for each other, and none was woken: a deadlock",
+    chain.notes.iter().filter(reported).map(move |note| match note {
+        Note::Deadlock if open => "they wait for each other, and none was woken: a deadlock",
+        Note::Deadlock => "they wait for each other until a timeout or a signal: a deadlock",
         Note::Cycle => "they wait for each other",
         Note::Open => "nobody had been woken when the window ended",
         Note::StaleOwner => "the holder is the last reader seen; it may be gone",

@@ -20,6 +20,9 @@ const NAMED: usize = 3;
 const SMALL: f64 = 0.01;
 /// Columns of the numbers before a part's words.
 const NUMBERS: usize = 35;
+/// Small parts have rows of their own where together they were the largest, as long as there are no more than a reader looks
+/// through.
+const MOST_ROWS: usize = 16;
 /// Deeper parts are printed no further to the right: their words need room.
 const DEEPEST: usize = 12;
 /// Deeper than any chain is followed; a document made by hand cannot exhaust our stack.
@@ -30,13 +33,10 @@ pub(super) fn answer(wall: &WallAccount) -> String {
     let of = shortened(&plain(&wall.of), SUBJECT);
     let of = if of.is_empty() { "It".to_owned() } else { of };
     let verb = if wall.is_sum { "spent" } else { "took" };
-    let mut leaves = BTreeMap::new();
-    for part in &wall.parts {
-        add_leaves(part, "", 0, &mut leaves);
-    }
-    let mut leaves: Vec<_> = leaves.into_iter().collect();
-    leaves.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
     let share = |time: Duration| Share::of(time.as_secs_f64(), wall.wall.as_secs_f64());
+    let (rests, others): (Vec<_>, Vec<_>) = wall.parts.iter().partition(|part| is_rest(part));
+    let is_idle = share(others.iter().map(|part| part.time).sum()).ratio() < SMALL;
+    let leaves = leaves_of(if is_idle { rests } else { others });
     let named: Vec<_> = leaves
         .iter()
         .take(NAMED)
@@ -51,6 +51,20 @@ pub(super) fn answer(wall: &WallAccount) -> String {
     format!("{took}: {}.", named.join(", "))
 }
 
+/// A thread that has nothing to do: no answer, as long as there is another.
+fn is_rest(part: &Part) -> bool {
+    part.reason == Reason::Handed || part.detail == Detail::Thing(Thing::AsleepThroughout)
+}
+
+/// The leaves of these, the largest first.
+fn leaves_of(parts: Vec<&Part>) -> Vec<(String, Duration)> {
+    let mut leaves = BTreeMap::new();
+    parts.into_iter().for_each(|part| add_leaves(part, "", 0, &mut leaves));
+    let mut leaves: Vec<_> = leaves.into_iter().collect();
+    leaves.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    leaves
+}
+
 /// The leaves of the tree, those that say the same together. A part that does not say whose it is is that of the part
 /// that it belongs to.
 fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<String, Duration>) {
@@ -63,7 +77,12 @@ fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<Stri
     if part.time.is_zero() || matches!(part.reason, Reason::Unexplained | Reason::Other) {
         return;
     }
-    let what = words(part);
+    // All waits for one device together, whatever was done there.
+    let what = match part.detail.device() {
+        Some(device) if part.who.is_nobody() => format!("waiting for {device}"),
+        Some(device) => format!("{}: waiting for {device}", part.who),
+        None => words(part),
+    };
     let what = if part.who.is_nobody() && !whose.is_empty() { format!("{whose}: {what}") } else { what };
     let all = leaves.entry(what).or_default();
     *all = all.saturating_add(part.time);
@@ -76,7 +95,6 @@ fn words(part: &Part) -> String {
         | Reason::Spinning
         | Reason::Unexplained
         | Reason::Other
-        | Reason::Cycle
         | Reason::Open
         | Reason::NotBegun
         | Reason::Handed
@@ -86,6 +104,9 @@ fn words(part: &Part) -> String {
         _ => "waiting for ",
     };
     let (who, what) = (&part.who, &part.detail);
+    if part.reason == Reason::Cycle {
+        return "waiting for each other, in a cycle".to_owned();
+    }
     match (who.is_nobody(), what.is_nothing()) {
         (true, true) => part.reason.to_string(),
         (true, false) => format!("{verb}{what}"),
@@ -128,10 +149,13 @@ fn level(page: &mut Page, parts: &[Part], depth: usize, style: &Style) {
         return;
     }
     // Without a share there is no telling that a part is small.
-    let small = |part: &&Part| !style.verbose && part.share.is_some_and(|share| share.ratio() < SMALL);
+    let least = if style.verbose { 0.0 } else { least_shown(parts) };
+    let small = |part: &&Part| part.share.is_some_and(|share| share.ratio() < least);
     for part in parts.iter().filter(|part| !small(part)) {
         row(page, part, &words(part), depth);
-        level(page, &part.parts, depth + 1, style);
+        // Who rests is told in one line.
+        let inner = if is_rest(part) && !style.verbose { &[][..] } else { &part.parts };
+        level(page, inner, depth + 1, style);
     }
     let folded: Vec<_> = parts.iter().filter(small).collect();
     if folded.is_empty() {
@@ -150,6 +174,20 @@ fn level(page: &mut Page, parts: &[Part], depth: usize, style: &Style) {
         all => format!("{} smaller parts (-v lists them)", all.len()),
     };
     row(page, &sum, &what, depth);
+}
+
+/// Parts with a smaller share are folded: small ones, unless together they were the largest row.
+fn least_shown(parts: &[Part]) -> f64 {
+    let mut shares: Vec<f64> =
+        parts.iter().filter_map(|part| part.share).map(|share| share.ratio()).collect();
+    shares.sort_by(|a, b| b.total_cmp(a));
+    let together = |least: f64| shares.iter().filter(|share| **share < least).sum::<f64>();
+    let largest = shares.first().copied().unwrap_or_default();
+    let rows = shares.iter().copied().take(MOST_ROWS);
+    let all = rows
+        .filter(|share| *share < SMALL)
+        .fold(SMALL, |least, share| if together(least) > largest { share } else { least });
+    all.min(SMALL)
 }
 
 fn row(page: &mut Page, part: &Part, what: &str, depth: usize) {

@@ -102,7 +102,7 @@ fn time_of_hop(ways: &[&Way<'_>], hop: usize) -> (f64, f64) {
 
 /// On a whole host a chain begins where somebody waits for a lock; of a followed process, at the top.
 fn first_reported(climbed: &Climbed) -> usize {
-    let is_lock = |link: &Link| !matches!(link, Link::Pipe | Link::Unix | Link::Page);
+    let is_lock = |link: &Link| !link.is_sent() && *link != Link::Page;
     match climbed.verb {
         Verb::Run | Verb::Attach => 0,
         Verb::Chains => climbed.plan.links.iter().position(is_lock).unwrap_or(0),
@@ -149,6 +149,7 @@ pub fn ends_right(climbed: &Climbed, end: &[&str]) -> bool {
     match (climbed.plan.leaf, climbed.plan.links.last()) {
         (Leaf::Sleep, _) => is(&["timer", "sleep"]),
         (Leaf::Burn, _) | (Leaf::Link, Some(Link::AddressSpace { .. })) => is(&["running", "runnable"]),
+        (Leaf::Stopped, _) => is(&["stopped"]),
         (Leaf::Disk, _) => is(&["block-io", "throttle", "throttled"]),
         (Leaf::Quota, _) => is(&["quota", "throttled"]),
         (Leaf::GracePeriod, _) | (Leaf::Link, _) => is(&["rcu"]),

@@ -113,6 +113,9 @@ lock_chains! {{
     go_mutex Go: run attach crowd healthy;
     pipe Pipe: run attach crowd healthy;
     unix Unix: run attach crowd healthy;
+    tcp Tcp: run attach crowd healthy;
+    udp Udp: run attach crowd healthy;
+    peers Peers: run attach crowd healthy;
     file File: run attach chains crowd locks healthy;
     directory Directory: run attach chains crowd locks healthy;
     pipe_lock PipeLock: run attach chains crowd locks healthy;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use whyslow_faults::lock_chain::{Kind, Leaf, Link, Plan, Round, Told};
+use whyslow_faults::lock_chain::{Kind, Leaf, Link, Plan, Round, Told, Way, Wire};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight};
@@ -44,6 +44,9 @@ fn links(kind: Kind) -> Vec<Link> {
         Kind::Go => vec![Link::Go; 2],
         Kind::Pipe => vec![Link::Pipe; 2],
         Kind::Unix => vec![Link::Unix; 2],
+        Kind::Tcp => vec![Link::Peer { wire: Wire::Tcp, by: Way::Read }; 2],
+        Kind::Udp => vec![Link::Peer { wire: Wire::Udp, by: Way::Poll }; 2],
+        Kind::Peers => vec![Link::Peer { wire: Wire::Event, by: Way::Epoll }, Link::Futex],
         Kind::File => vec![Link::File { read: true }, Link::Page],
         Kind::Directory => vec![Link::Directory, Link::Page],
         Kind::PipeLock => vec![Link::PipeLock, Link::Page],

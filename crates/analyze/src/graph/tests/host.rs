@@ -15,7 +15,7 @@ use crate::wait_reasons::{Class, Stacks, WaitKind};
 pub const MS: u64 = 1_000_000;
 
 /// What waits are for, by the innermost frame: (frame, reason, words, class, state).
-const WAITS: [(&str, Reason, &str, Class, State); 9] = [
+const WAITS: [(&str, Reason, &str, Class, State); 10] = [
     ("mutex_lock", Reason::Lock, "a mutex", Class::Held, State::Blocked),
     ("futex_wait", Reason::Futex, "a futex", Class::Held, State::Sleep),
     ("do_wait", Reason::Child, "a child to end", Class::Needed, State::Sleep),
@@ -25,6 +25,7 @@ const WAITS: [(&str, Reason, &str, Class, State); 9] = [
     ("nanosleep", Reason::Timer, "its own sleep", Class::Voluntary, State::Sleep),
     ("io_schedule", Reason::BlockIo, "vda", Class::Device, State::Io),
     ("schedule", Reason::Unknown, "something", Class::Unknown, State::Blocked),
+    ("pause", Reason::Signal, "a signal", Class::Handed, State::Sleep),
 ];
 
 /// The judge of these hosts.

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+mod requests;
 mod threads;
 
 /// A load.
@@ -17,13 +18,19 @@ pub struct Load {
     work: fn(u64) -> io::Result<()>,
 }
 
-pub const LOADS: [Load; 6] = [
+pub const LOADS: [Load; 7] = [
     Load { name: "dd", words: "dd bs=1 (system calls)", size: 1_200_000, work: dd },
     Load {
         name: "pingpong",
         words: "pipe ping-pong, two processes on one CPU",
         size: 120_000,
         work: pingpong,
+    },
+    Load {
+        name: "requests",
+        words: "20,000 requests a second over loopback (TCP)",
+        size: 40_000,
+        work: requests::requests,
     },
     Load { name: "messages", words: "fork, messages, exit", size: 200, work: messages },
     Load {

@@ -1,0 +1,90 @@
+//! Waits for a lock of user space, or for a thread's end, that nobody's letting go ended: a timeout, a signal, the window.
+//!
+//! Who lets a lock go wakes the next in its queue, and is the waker. Else only the lock itself tells who has it: glibc's mutexes
+//! by a word beside their own, locks on files by the kernel's list (`Span::holder`); a joined thread by its number.
+
+use whyslow_model::timeline::{Context, Span, Waker};
+use whyslow_model::wait::{Detail, Thing};
+
+use super::explain::Walk;
+use super::facts::{Behind, Graph, Kind};
+use super::node::note;
+use crate::hashing::Table;
+use crate::wait_reasons::{Class, joined_thread};
+
+impl Graph<'_> {
+    /// What the owner did meanwhile. `None`: who ended the wait is who was waited for, or the owner is not known.
+    pub fn by_owner(&self, walk: &mut Walk, span: &Span, kind: Kind, from: u64, to: u64) -> Option<Behind> {
+        if self.was_let_go(span) {
+            return None;
+        }
+        let owner = self.owner(span, kind).filter(|_| !self.changed_hands(span))?;
+        let (parts, notes) = self.follow(walk, owner, from, to, None);
+        Some((parts, notes | if span.open { 0 } else { note::TIMED }))
+    }
+
+    fn owner(&self, span: &Span, kind: Kind) -> Option<u32> {
+        let owner = match kind.class {
+            Class::Held => Some(span.holder),
+            Class::Needed if *self.details.of(kind.what) == Detail::Thing(Thing::ThreadEnd) => {
+                joined_thread(span, &self.stacks)
+            }
+            _ => None,
+        };
+        // A number that was given away again since is another one's.
+        let was_there = |pid: &u32| self.life(*pid).is_some_and(|(born, _)| born <= span.at_ns);
+        owner.filter(|pid| *pid != 0 && *pid != span.pid && self.lines.contains_key(pid) && was_there(pid))
+    }
+
+    /// Another waiter for the same word was woken meanwhile: who had the lock when this wait began has let it go.
+    fn changed_hands(&self, span: &Span) -> bool {
+        let Some(key) = word(span) else { return false };
+        let woken = self.let_go.get_or_init(|| self.words_let_go());
+        let during = |all: &Vec<u64>| {
+            all.get(all.partition_point(|at| *at <= span.at_ns)).is_some_and(|at| *at < span.woken_ns)
+        };
+        woken.get(&key).is_some_and(during)
+    }
+
+    /// When waiters for a word of user space were woken by who let it go, in order.
+    fn words_let_go(&self) -> Table<(u32, u64), Vec<u64>> {
+        let mut all: Table<(u32, u64), Vec<u64>> = Table::default();
+        for span in self.spans.iter().filter(|span| self.was_let_go(span)) {
+            if let Some(key) = word(span) {
+                all.entry(key).or_default().push(span.woken_ns);
+            }
+        }
+        all.values_mut().for_each(|all| all.sort_unstable());
+        all
+    }
+
+    /// Ended by a task that did not send a signal.
+    fn was_let_go(&self, span: &Span) -> bool {
+        let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Task && waker.pid != 0);
+        waker.is_some_and(|waker| !self.kills(waker))
+    }
+
+    /// It ended the wait by a signal (kernel/signal.c): with a call of its own, or since its process ends. A parent that is told of its
+    /// child's end has waited for that.
+    pub fn kills(&self, waker: &Waker) -> bool {
+        const KILLS: [&str; 6] = [
+            "kill_pid_info",
+            "kill_something_info",
+            "do_send_specific",
+            "do_tkill",
+            "zap_other_threads",
+            "signal_wake_up_state",
+        ];
+        let stack = self.stacks.kernel(waker.stack);
+        let has = |name: &str| stack.iter().any(|frame| frame.starts_with(name));
+        let tells_of_end = has("do_notify_parent");
+        // do_group_exit() kills the other threads before it ends itself; what do_exit() wakes is woken by an end.
+        KILLS.iter().any(|kill| has(kill)) && !tells_of_end || has("do_group_exit") && !has("do_exit")
+    }
+}
+
+/// The futex that is waited for, by process.
+fn word(span: &Span) -> Option<(u32, u64)> {
+    const FUTEX: u32 = 202; // x86-64
+    (span.syscall == Some(FUTEX)).then_some((span.tgid, span.args[0]))
+}

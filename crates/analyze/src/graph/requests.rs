@@ -1,0 +1,94 @@
+//! Requests: a client that has asked a service, and waits for its answer. On a whole host these waits are losses; to wait until somebody
+//! has something to tell (a service for requests, a subscriber for messages) is how programs are built.
+
+use whyslow_model::timeline::Waker;
+use whyslow_model::wait::{Detail, Thing};
+
+use super::culprit::Step;
+use super::facts::Graph;
+use crate::wait_reasons::{Class, TICK, is_answer, is_asked, task_behind};
+
+/// How it is known that a client has asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// It woke the service, which waited for requests.
+    Seen,
+    /// It sent something, or had asked before: the service was awake, and may have had something else to do.
+    Maybe,
+}
+
+impl Graph<'_> {
+    /// Whether a wait is for the answer of another process of this host.
+    pub fn is_for_answer(&self, row: usize) -> bool {
+        self.asked(row).is_some()
+    }
+
+    /// How it is known that it was asked for since the thread's last wait; where nobody says when something was sent (UDP, unix sockets,
+    /// before Linux 6.3), in the window.
+    fn asked(&self, row: usize) -> Option<(Asked, &Waker)> {
+        let span = self.spans.get(row)?;
+        let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
+        let answers = |task: &&Waker| task.tgid != span.tgid && is_answer(end, task);
+        let task = task_behind(end).filter(answers)?;
+        let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
+        let since = self.awake_since(span.pid, begin);
+        if self.wakes.any_of(span.pid, since, begin, task.tgid) {
+            return Some((Asked::Seen, task));
+        }
+        let is_asked = match task.delivery.as_ref().and_then(|delivery| delivery.sent_before_ns) {
+            Some(before) => {
+                let sent = i128::from(end.woken_ns) - i128::from(before);
+                sent + i128::from(TICK) >= since.into() && sent <= i128::from(begin) + i128::from(TICK)
+            }
+            None => self.wakes.any_of(span.pid, 0, begin, task.tgid),
+        };
+        is_asked.then_some((Asked::Maybe, task))
+    }
+
+    /// When the last wait of a thread before this one ended.
+    fn awake_since(&self, pid: u32, begin: u64) -> u64 {
+        let last = self.lines.get(&pid).and_then(|line| line.rows_before(begin).next());
+        last.and_then(|row| self.spans.get(row)).map_or(0, |span| span.woken_ns)
+    }
+
+    /// A way down from a wait for an answer to which nobody is to blame: there was nothing to answer yet. The service waits for something
+    /// to do, or looks at its watch (long polling); another client has brought it what it then told (a queue of jobs, a bus of messages);
+    /// or it sleeps of its own accord, and was not seen to be asked.
+    pub fn ends_idle(&self, way: &[Step<'_>]) -> bool {
+        let kind = |step: &Step<'_>| step.node.row.map(|row| (row, self.kind(row)));
+        let (Some(head), Some(leaf)) = (way.first().and_then(kind), way.last()) else { return false };
+        if !matches!(head.1.class, Class::Handed | Class::Peer) {
+            return false;
+        }
+        let asks = |two: &[Step<'_>]| {
+            let [one, next] = two else { return false };
+            let row = kind(one).filter(|(_, kind)| kind.class == Class::Handed).map(|(row, _)| row);
+            let span = row.and_then(|row| self.spans.get(row)).filter(|span| is_asked(span));
+            span.and_then(task_behind).is_some_and(|asker| asker.pid == next.node.pid)
+        };
+        way.windows(2).skip(1).any(asks) || self.had_nothing_to_do(head.0, leaf)
+    }
+
+    fn had_nothing_to_do(&self, head: usize, leaf: &Step<'_>) -> bool {
+        const WATCHES: [Thing; 4] =
+            [Thing::EpollTimeout, Thing::PollTimeout, Thing::FutexTimeout, Thing::TimerfdTimer];
+        let Some((row, span)) = leaf.node.row.and_then(|row| Some((row, self.spans.get(row)?))) else {
+            return false;
+        };
+        let kind = self.kind(row);
+        let detail = self.details.of(kind.what);
+        let is_one = |things: &[Thing]| things.iter().any(|thing| *detail == Detail::Thing(*thing));
+        let of_service = |task: &Waker| task.tgid == span.tgid;
+        let of_its_own =
+            || self.asked(head).is_some_and(|(asked, task)| asked == Asked::Maybe && of_service(task));
+        match kind.class {
+            // What came from outside is another matter.
+            Class::Handed => {
+                let came = span.waker.as_ref().is_some_and(|waker| waker.delivery.is_some());
+                is_asked(span) || !came
+            }
+            Class::Voluntary => is_one(&WATCHES) || of_its_own(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Who on this host sent what a softirq delivered.
+//!
+//! A packet that stays on a host is delivered within the system call that sent it, mostly, and else in whoever was interrupted.
+//! The current task is the sender if the socket of its system call is the other end of the one that was waited for.
+
+use whyslow_model::timeline::{Context, Ends, Role, Span, Waker};
+
+/// System calls that send from a socket which their first argument does not tell (x86-64): close, exit, splice, exit_group,
+/// io_uring_enter.
+const SEND_UNSEEN: [u32; 5] = [3, 60, 231, 275, 426];
+
+/// The kernel notes in ticks when a connection has sent: of 10 ms where they are longest (CONFIG_HZ=100).
+pub(crate) const TICK: u64 = 10_000_000;
+
+/// The waker of this wait, if it is a task of this host: by itself, or by what it sent.
+pub(crate) fn task_behind(span: &Span) -> Option<&Waker> {
+    let waker = span.waker.as_ref().filter(|waker| waker.pid != 0 && waker.pid != span.pid)?;
+    match waker.context {
+        Context::Task => Some(waker),
+        Context::Softirq if has_sent(span, waker) => Some(waker),
+        _ => None,
+    }
+}
+
+/// What ended the wait came from the socket that the current task was at work on.
+fn has_sent(span: &Span, waker: &Waker) -> bool {
+    let Some(delivery) = &waker.delivery else { return false };
+    let ready = delivery.ready.as_ref();
+    let Some(sends) = &delivery.sends else {
+        let is_unseen = delivery.syscall.is_some_and(|call| SEND_UNSEEN.contains(&call));
+        return is_unseen && ready.is_some_and(is_of_one_host);
+    };
+    // Of a wait for room in a buffer nothing is said of where data came; behind a translation of addresses, nothing else is right.
+    other_end(span).is_some_and(|peer| peer == sends.local)
+        || ready.is_some_and(|ready| are_two_ends(sends, ready))
+}
+
+/// Of the one socket that it reads from, or looks at.
+fn other_end(span: &Span) -> Option<&str> {
+    let read = span.target.as_ref().and_then(|target| target.peer.as_deref());
+    read.or(span.polled.as_ref().map(|polled| &*polled.peer)).filter(|peer| !peer.is_empty())
+}
+
+/// The address from which data came that ended the wait, if a softirq brought it.
+pub(crate) fn sender(span: &Span) -> Option<&str> {
+    let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
+    let ready = waker.delivery.as_ref()?.ready.as_ref()?;
+    Some(&*ready.peer).filter(|peer| !peer.is_empty())
+}
+
+/// Which end of the connection has sent what ended the wait, as far as is known: the service, or its client. Whoever has called accept(2), or
+/// of UDP is connected to nobody, is the service.
+fn role(span: &Span, waker: &Waker) -> Option<Role> {
+    let delivery = waker.delivery.as_ref()?;
+    if delivery.role.is_some() {
+        return delivery.role;
+    }
+    let polled = span.polled.as_ref().map(|polled| polled.serves);
+    let own = delivery.ready.as_ref().map(|ends| ends.serves).or(polled);
+    let sends =
+        delivery.sends.as_ref().filter(|_| waker.context == Context::Softirq && has_sent(span, waker));
+    let others = sends.map(|ends| ends.serves);
+    match (own, others) {
+        (Some(true), None | Some(false)) | (None, Some(false)) => Some(Role::Asks),
+        (Some(false), None | Some(true)) | (None, Some(true)) => Some(Role::Answers),
+        (None, None) | (Some(true), Some(true)) | (Some(false), Some(false)) => None,
+    }
+}
+
+/// What came was a client's request.
+pub(crate) fn is_request(span: &Span, waker: &Waker) -> bool {
+    role(span, waker) == Some(Role::Asks)
+}
+
+/// What came was a service's answer.
+pub(crate) fn is_answer(span: &Span, waker: &Waker) -> bool {
+    role(span, waker) == Some(Role::Answers)
+}
+
+/// The wait of a service that has nothing to do: a request ended it.
+pub(crate) fn is_asked(span: &Span) -> bool {
+    task_behind(span).is_some_and(|waker| is_request(span, waker))
+}
+
+/// The peer of a connection was asked as the wait began, is not known to be on this host, and has answered: its round trip through the network, as
+/// TCP has measured it.
+pub(crate) fn round_trip(span: &Span) -> Option<u64> {
+    let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
+    let delivery =
+        waker.delivery.as_ref().filter(|_| task_behind(span).is_none() && is_answer(span, waker))?;
+    let waited = span.woken_ns.saturating_sub(span.at_ns);
+    let ready = delivery.ready.as_ref().filter(|ready| !is_of_one_host(ready))?;
+    let is_asked = delivery.sent_before_ns.is_some_and(|before| before <= waited.saturating_add(TICK));
+    ready.round_trip_ns.filter(|_| is_asked)
+}
+
+/// Each is the other end of the other, as far as they are set, and one is for certain.
+fn are_two_ends(one: &Ends, other: &Ends) -> bool {
+    // Each network namespace has a loopback device of its own; a cable (veth) goes from one to another.
+    if is_of_one_host(one) && one.netns != other.netns {
+        return false;
+    }
+    let pairs = [(&one.local, &other.peer), (&one.peer, &other.local)];
+    let may_be = |(a, b): &(&String, &String)| a.is_empty() || b.is_empty() || is_one_address(a, b);
+    let is = |(a, b): &(&String, &String)| !a.is_empty() && !b.is_empty() && is_one_address(a, b);
+    pairs.iter().all(may_be) && pairs.iter().any(is)
+}
+
+/// Which may be open on all addresses of the host ("0.0.0.0:53", "[::]:53").
+fn is_one_address(a: &str, b: &str) -> bool {
+    let (Some((a, a_port)), Some((b, b_port))) = (a.rsplit_once(':'), b.rsplit_once(':')) else {
+        return false;
+    };
+    let is_any = |address: &str| matches!(address, "0.0.0.0" | "[::]");
+    a_port == b_port && (a == b || is_any(a) || is_any(b))
+}
+
+/// Both ends have one address, or addresses of the loopback device.
+fn is_of_one_host(ends: &Ends) -> bool {
+    let address = |end: &str| end.rsplit_once(':').map(|(address, _)| address.to_owned());
+    let (Some(local), Some(peer)) = (address(&ends.local), address(&ends.peer)) else { return false };
+    let is_loopback = |address: &str| address.starts_with("127.") || address == "[::1]";
+    local == peer || is_loopback(&local) && is_loopback(&peer)
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_model::timeline::{Delivery, Polled, Target};
+
+    use super::*;
+
+    /// An end with a low port is a service's.
+    fn ends(local: &str, peer: &str) -> Option<Ends> {
+        let port = |end: &str| end.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        let serves = port(local).is_some_and(|port| port < 32_768);
+        Some(Ends { local: local.to_owned(), peer: peer.to_owned(), serves, ..Ends::default() })
+    }
+
+    fn wait(peer: Option<&str>, ready: Option<Ends>, sends: Option<Ends>, call: u32) -> Span {
+        let delivery = Some(Box::new(Delivery { ready, sends, syscall: Some(call), ..Delivery::default() }));
+        let waker = Waker { pid: 7, context: Context::Softirq, delivery, ..Waker::default() };
+        let target = peer.map(|peer| Target { peer: Some(peer.to_owned()), ..Target::default() });
+        Span { pid: 3, waker: Some(waker), target, ..Span::default() }
+    }
+
+    #[test]
+    fn who_is_at_work_on_the_other_end_has_sent() {
+        let (client, server) = ("127.0.0.1:40000", "127.0.0.1:80");
+        let sends = ends(server, client);
+        assert!(task_behind(&wait(Some(server), None, sends.clone(), 44)).is_some(), "a blocking read");
+        assert!(task_behind(&wait(None, ends(client, server), sends.clone(), 44)).is_some(), "an epoll");
+        assert!(task_behind(&wait(None, None, sends.clone(), 44)).is_none(), "not told at which socket");
+        assert!(task_behind(&wait(Some("10.0.0.9:80"), None, sends, 44)).is_none(), "another connection");
+        let other = ends(client, "127.0.0.1:81");
+        assert!(task_behind(&wait(None, other, ends(server, client), 44)).is_none(), "another socket");
+    }
+
+    /// Before Linux 6.3.
+    #[test]
+    fn the_socket_that_is_looked_at_has_an_other_end() {
+        let (client, server) = ("127.0.0.1:40000", "127.0.0.1:80");
+        let looks_at = |peer: &str| {
+            let polled = Some(Box::new(Polled { peer: peer.to_owned(), ..Polled::default() }));
+            Span { polled, ..wait(None, None, ends(server, client), 44) }
+        };
+        assert!(task_behind(&looks_at(server)).is_some_and(|task| is_answer(&looks_at(server), task)));
+        assert!(task_behind(&looks_at("127.0.0.1:81")).is_none());
+    }
+
+    #[test]
+    fn an_unconnected_socket_has_one_end() {
+        let asked = ends("0.0.0.0:53", "");
+        assert!(task_behind(&wait(None, asked.clone(), ends("0.0.0.0:4000", "127.0.0.1:53"), 44)).is_some());
+        assert!(task_behind(&wait(None, asked.clone(), ends("0.0.0.0:4000", "127.0.0.1:54"), 44)).is_none());
+        assert!(task_behind(&wait(None, asked, ends("0.0.0.0:4000", ""), 44)).is_none(), "no end is certain");
+    }
+
+    #[test]
+    fn a_ring_sends_within_a_host_only() {
+        let ring = |ready| wait(None, ready, None, 426);
+        assert!(task_behind(&ring(ends("127.0.0.1:1", "127.0.0.1:2"))).is_some());
+        assert!(task_behind(&ring(ends("10.0.0.1:1", "10.0.0.2:2"))).is_none());
+        assert!(task_behind(&ring(None)).is_none());
+        assert!(
+            task_behind(&wait(None, ends("127.0.0.1:1", "127.0.0.1:2"), None, 232)).is_none(),
+            "epoll_wait"
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Locks of user space with a known holder: a mutex of the C library, a lock on a file. One waits, plainly or with timeouts; the
+//! holder sleeps, computes or is stopped. Or several wait for each other in a cycle, which timeouts break. Each is told by the
+//! waiters' own clocks. And a parent that waits for children until its deadline.
+
+mod cycle;
+mod hold;
+mod parent;
+
+use std::path::PathBuf;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Draw, Span};
+
+const ENV: &str = "WHYSLOW_USER_LOCK";
+
+/// What is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Held {
+    /// `pthread_mutex_t`, by another thread.
+    Mutex,
+    /// flock(2), by another process.
+    Flock,
+    /// fcntl(2) F_SETLKW, by another process.
+    Fcntl,
+    /// fcntl(2) F_OFD_SETLKW: of an open file, which another process has. The kernel does not know whose it is.
+    Ofd,
+    /// A thread has not ended that is waited for (pthread_join(3)).
+    Join,
+}
+
+/// What the holder does meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Meanwhile {
+    Sleeps,
+    Computes,
+    /// By a signal; only where it is a process of its own.
+    Stopped,
+    /// A debugger holds it; likewise.
+    Traced,
+}
+
+/// What is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Shape {
+    /// One waits for what another holds.
+    Hold(Held, Meanwhile),
+    /// So many threads wait for the mutex of the next.
+    Cycle(usize),
+    /// A parent waits for so many children until an alarm of its own.
+    Parent(usize, Meanwhile),
+    /// A pool waits for work, and nobody has any; the lock is free.
+    Idle(usize),
+}
+
+/// All that the program needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub shape: Shape,
+    /// The wait has timeouts, and ends with the last of them.
+    pub timed: bool,
+    pub ms: u64,
+    /// Names: of who waits, of who holds; of a cycle: of all.
+    pub names: Vec<String>,
+    pub dir: PathBuf,
+}
+
+impl Plan {
+    /// Draw all that is not given.
+    #[must_use]
+    pub fn of(shape: Shape, dir: PathBuf, draw: &mut Draw) -> Self {
+        let many = match shape {
+            Shape::Hold(..) => 2,
+            Shape::Parent(n, _) | Shape::Idle(n) => n + 1,
+            Shape::Cycle(n) => n,
+        };
+        let names = (0..many).map(|_| draw.word(9)).collect();
+        // Nothing but the one who lets it go, or ends, says who it was; and join has no timeout.
+        let says_itself = matches!(shape, Shape::Hold(Held::Ofd | Held::Join, _));
+        Plan { shape, timed: draw.one_in(2) && !says_itself, ms: draw.between(700, 1800), names, dir }
+    }
+
+    /// How the program is told of it.
+    pub fn environment(&self) -> io::Result<(&'static str, String)> {
+        Ok((ENV, serde_json::to_string(self).map_err(io::Error::other)?))
+    }
+
+    /// When the first of them waited, by its own clock.
+    pub fn waited(&self) -> io::Result<Span> {
+        let text = fs::read_to_string(self.dir.join("waited"))?;
+        let mut clocks = text.split_whitespace().filter_map(|clock| clock.parse().ok());
+        match (clocks.next(), clocks.next()) {
+            (Some(from), Some(to)) => Ok(Span { from, to }),
+            _ => Err(io::Error::other(format!("no times in {text:?}"))),
+        }
+    }
+}
+
+/// Be the program that the environment describes, for the rest of this process's life. Else return.
+pub(crate) fn become_if_asked() {
+    let Some(text) = std::env::var_os(ENV) else { return };
+    let plan = serde_json::from_slice::<Plan>(text.as_encoded_bytes()).map_err(io::Error::other);
+    let status = match plan.and_then(|plan| live(&plan)) {
+        Ok(()) => 0,
+        Err(err) => {
+            eprintln!("cannot be a holder of locks: {err}");
+            2
+        }
+    };
+    crate::sys::leave(status);
+}
+
+fn live(plan: &Plan) -> io::Result<()> {
+    const LIFETIME_S: u32 = 40;
+    crate::sys::die_after(LIFETIME_S);
+    match plan.shape {
+        Shape::Hold(held, does) => hold::live(plan, held, does),
+        Shape::Cycle(_) => cycle::live(plan),
+        Shape::Parent(_, does) => parent::live(plan, does),
+        Shape::Idle(_) => cycle::rest(plan),
+    }
+}
+
+/// Write down when the wait was.
+fn note(plan: &Plan, from: u64, to: u64) -> io::Result<()> {
+    fs::write(plan.dir.join("waited"), format!("{from} {to}\n"))
+}
+
+/// Do this for so long.
+fn act(does: Meanwhile, ms: u64) {
+    let until = crate::clock::now() + ms * 1_000_000;
+    match does {
+        Meanwhile::Computes => {
+            let mut turns = 0u64;
+            while crate::clock::now() < until {
+                turns = std::hint::black_box(turns.wrapping_add(1));
+            }
+        }
+        Meanwhile::Sleeps | Meanwhile::Stopped | Meanwhile::Traced => crate::sys::sleep_until(until),
+    }
+}

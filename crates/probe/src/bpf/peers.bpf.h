@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Who sent what ended a wait, when a softirq delivered it.
+ *
+ * A packet that stays on this host (loopback, veth) goes into its CPU's own backlog, and the softirq that takes it from there
+ * runs where the sender lets softirqs run again: within its system call (net/core/dev.c, netif_rx; kernel/softirq.c,
+ * __local_bh_enable_ip). The current task is the sender then, and else whoever was interrupted: which of both, only the two
+ * sockets tell. One is the other's end.
+ */
+#pragma once
+
+#include "kernel.bpf.h"
+
+/* Addresses of a socket. IPv4 ones as IPv6 has them. */
+struct sched_ends {
+	__u32 family; /* 0: no socket */
+	__u16 local_port;
+	__u16 peer_port;
+	__u8 local[16];
+	__u8 peer[16];
+	__u32 round_trip_us; /* as TCP measures it; 0: it is no TCP, or not measured */
+	__u32 protocol;
+	__u32 serves; /* it was made by accept(2); of UDP: it is connected to nobody */
+	__u32 netns;
+};
+
+/* The socket of this CPU at which data came last, and when. */
+struct data_ready {
+	__u64 sk;
+	__u64 at;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct data_ready);
+} ready_socket SEC(".maps");
+
+/* From there to the wake-up it is a list of waiters. Who is woken later is woken by something else; a stack says more. */
+#define AT_ONCE 50000
+
+/* Which end of a connection sends. */
+enum { UNIX_NEITHER, UNIX_ANSWERS, UNIX_ASKS };
+
+/* x86-64: sendto, sendmsg. */
+enum { CALL_SENDTO = 44, CALL_SENDMSG = 46 };
+
+static __always_inline void note_address(__u8 *to, __u32 family, const __be32 *v4, const struct in6_addr *v6)
+{
+	if (family == AF_INET6) {
+		bpf_probe_read_kernel(to, 16, v6);
+		return;
+	}
+	to[10] = to[11] = 0xff;
+	bpf_probe_read_kernel(to + 12, 4, v4);
+}
+
+static __always_inline void note_ends(struct sched_ends *ends, const struct sock *sk)
+{
+	const struct sock_common *c = &sk->__sk_common;
+	__u32 family = BPF_CORE_READ(c, skc_family);
+
+	if (family != AF_INET && family != AF_INET6)
+		return;
+	ends->family = family;
+	ends->local_port = BPF_CORE_READ(c, skc_num);
+	ends->peer_port = __builtin_bswap16(BPF_CORE_READ(c, skc_dport));
+	note_address(ends->local, family, &c->skc_rcv_saddr, &c->skc_v6_rcv_saddr);
+	note_address(ends->peer, family, &c->skc_daddr, &c->skc_v6_daddr);
+	ends->netns = BPF_CORE_READ(c, skc_net.net, ns.inum);
+	ends->protocol = BPF_CORE_READ(sk, sk_protocol);
+	if (ends->protocol == IPPROTO_TCP) {
+		ends->round_trip_us = BPF_CORE_READ((const struct tcp_sock *)sk, srtt_us) >> 3; /* in eighths */
+		/* An accepted socket is a copy of the one that listens (net/core/sock.c, sk_clone_lock), which has a backlog. */
+		ends->serves = !!BPF_CORE_READ(sk, sk_max_ack_backlog);
+	} else {
+		ends->serves = !ends->peer_port;
+	}
+}
+
+/* Ticks since a connection sent something itself (net/ipv4/tcp_output.c, tcp_event_data_sent), and one; 0: it is none. */
+static __always_inline __u32 ticks_since_sent(const struct sock *sk)
+{
+	if (BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return 0;
+	return (__u32)bpf_jiffies64() - BPF_CORE_READ((const struct tcp_sock *)sk, lsndtime) + 1;
+}
+
+/* A message's own destination, of sockets that are connected to nobody. */
+static __always_inline void note_destination(struct sched_ends *ends, struct pt_regs *regs, __u32 call)
+{
+	__u16 name[4] = {}; /* include/uapi/linux/in.h, in6.h: family, port, address; of AF_INET6 the address is behind these */
+	void *at = 0;
+
+	if (call == CALL_SENDTO)
+		at = (void *)BPF_CORE_READ(regs, r8);
+	else if (call == CALL_SENDMSG) /* struct msghdr begins with it */
+		bpf_probe_read_user(&at, sizeof(at), (void *)BPF_CORE_READ(regs, si));
+	if (!at || bpf_probe_read_user(name, sizeof(name), at))
+		return;
+	ends->peer_port = __builtin_bswap16(name[1]);
+	if (name[0] == AF_INET6) {
+		bpf_probe_read_user(ends->peer, 16, at + sizeof(name));
+		return;
+	}
+	ends->peer[10] = ends->peer[11] = 0xff;
+	__builtin_memcpy(ends->peer + 12, name + 2, 4);
+}
+
+/* The socket of the system call that the current task is in, and the call's number; -1: none. */
+static __always_inline struct sock *socket_of_call(struct task_struct *t, const volatile __u64 *takes_fd, __s32 *call)
+{
+	struct pt_regs *regs;
+	struct socket *socket;
+	struct file *file;
+	__u64 nr;
+
+	*call = -1;
+	if (t->flags & PF_KTHREAD)
+		return 0;
+	regs = registers_of(t);
+	nr = BPF_CORE_READ(regs, orig_ax);
+	if (nr >= 512)
+		return 0;
+	*call = nr;
+	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
+		return 0;
+	file = file_at(t, BPF_CORE_READ(regs, di));
+	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
+		return 0;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
+/* From where the current task sends. */
+static __always_inline __s32 note_sender(struct sched_ends *ends, struct task_struct *t, const volatile __u64 *takes_fd)
+{
+	__s32 call;
+	struct sock *sk = socket_of_call(t, takes_fd, &call);
+
+	if (!sk)
+		return call;
+	note_ends(ends, sk);
+	if (ends->family && !ends->peer_port)
+		note_destination(ends, registers_of(t), call);
+	return call;
+}
+
+/* The current task sends through a unix socket. A service's end has the name that it listens at, also of each connection (net/unix/af_unix.c,
+ * unix_stream_connect); a client's has none.
+ */
+static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u64 *takes_fd)
+{
+	__s32 call;
+	struct unix_sock *sk = (void *)socket_of_call(t, takes_fd, &call);
+	struct unix_sock *peer;
+	bool own, others;
+
+	if (!sk || BPF_CORE_READ((struct sock *)sk, __sk_common.skc_family) != AF_UNIX)
+		return UNIX_NEITHER;
+	peer = (void *)BPF_CORE_READ(sk, peer);
+	own = BPF_CORE_READ(sk, addr);
+	others = peer && BPF_CORE_READ(peer, addr);
+	if (own == others)
+		return UNIX_NEITHER;
+	return own ? UNIX_ANSWERS : UNIX_ASKS;
+}

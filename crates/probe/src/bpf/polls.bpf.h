@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* For whom a task waits in poll(), select() or epoll_wait(): the one network socket with another end that it looks at.
+ *
+ * poll() and select() keep their table on the kernel's stack of who waits (fs/select.c, struct poll_wqueues). It says whose it
+ * is, and its entries point back to it: what only looks like one is not taken for it. epoll's set is a tree (fs/eventpoll.c).
+ * Only asked of waits that nothing has ended: what came says itself from where.
+ */
+#pragma once
+
+#include "kernel.bpf.h"
+
+/* Of the stack, from where it was left: the scheduler's frames, and that of the system call. */
+#define STACK_WORDS 256
+/* Entries that are on the stack (N_INLINE_POLL_ENTRIES); those of more descriptors are on pages elsewhere. */
+#define MAX_POLLED 9
+
+struct poll_stack {
+	__u64 task; /* whose it is: a number, not a pointer that the verifier follows */
+	__u64 words[STACK_WORDS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct poll_stack);
+} poll_stacks SEC(".maps");
+
+struct polled {
+	struct sock *sk; /* 0: none */
+	__u32 others; /* network sockets beside it, or such as have no other end */
+};
+
+static __always_inline bool is_poll(__u64 call)
+{
+	return call == 7 || call == 23 || call == 270 || call == 271; /* x86-64: poll, select, pselect6, ppoll */
+}
+
+static __always_inline bool is_epoll(__u64 call)
+{
+	return call == 232 || call == 281 || call == 441; /* epoll_wait, epoll_pwait, epoll_pwait2 */
+}
+
+static __always_inline void note_polled_file(struct polled *p, struct file *file)
+{
+	struct socket *socket;
+	struct sock *sk;
+	__u32 family;
+
+	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
+		return;
+	socket = BPF_CORE_READ(file, private_data);
+	sk = BPF_CORE_READ(socket, sk);
+	family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if ((family != AF_INET && family != AF_INET6) || sk == p->sk)
+		return;
+	if (p->sk || !BPF_CORE_READ(sk, __sk_common.skc_dport))
+		p->others++;
+	else
+		p->sk = sk;
+}
+
+/* Where the table of a task that sleeps in poll() is; 0: not found. Global, and without arguments: the verifier looks at it once, and not on each of
+ * the ways to it, which took it a million instructions on 6.1.
+ */
+__noinline __u64 poll_table_of(void)
+{
+	const __u32 whose = bpf_core_field_offset(struct poll_wqueues, polling_task);
+	const __u32 back = bpf_core_field_offset(struct poll_wqueues, inline_entries) +
+			   bpf_core_field_offset(struct poll_table_entry, wait) +
+			   bpf_core_field_offset(struct wait_queue_entry, private);
+	const __u32 apart = (back - whose) / 8;
+	__u32 zero = 0;
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
+	struct task_struct *t;
+	__u64 sp, size;
+
+	if (!s)
+		return 0;
+	t = (void *)s->task;
+	sp = BPF_CORE_READ(t, thread.sp);
+	size = (__u64)BPF_CORE_READ(t, stack) + (4 << 12) - sp; /* see registers_of() */
+	if (size > sizeof(s->words))
+		size = sizeof(s->words);
+	if (!sp || bpf_probe_read_kernel(s->words, size, (void *)sp))
+		return 0;
+	for (__u32 at = 0; at < STACK_WORDS; at++) {
+		__u64 table = sp + at * 8 - whose;
+
+		if ((at + apart) * 8 >= size)
+			return 0;
+		if (s->words[at] == s->task && s->words[(at + apart) & (STACK_WORDS - 1)] == table)
+			return table;
+	}
+	return 0;
+}
+
+static __always_inline void note_table(struct polled *p, struct task_struct *t)
+{
+	__u32 zero = 0;
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
+	struct poll_wqueues *table;
+	__u64 at, entry;
+	__s32 count;
+
+	if (!s)
+		return;
+	s->task = (__u64)t;
+	at = poll_table_of();
+	if (!at)
+		return;
+	table = (void *)at;
+	count = BPF_CORE_READ(table, inline_index);
+	if (count >= MAX_POLLED) /* poll_get_entry() takes those on the stack first */
+		p->others++;
+	entry = at + bpf_core_field_offset(struct poll_wqueues, inline_entries);
+	for (__s32 n = 0; n < MAX_POLLED && n < count; n++) {
+		note_polled_file(p, BPF_CORE_READ((struct poll_table_entry *)entry, filp));
+		entry += bpf_core_type_size(struct poll_table_entry);
+	}
+}
+
+static __always_inline struct rb_node *note_item(struct polled *p, struct rb_node *node)
+{
+	__u64 at = (__u64)node - bpf_core_field_offset(struct epitem, rbn);
+
+	if (node)
+		note_polled_file(p, BPF_CORE_READ((struct epitem *)at, ffd.file));
+	return node;
+}
+
+/* Sets of three at most: their tree has no third level. */
+static __always_inline void note_set(struct polled *p, struct file *file)
+{
+	struct eventpoll *set = BPF_CORE_READ(file, private_data);
+	struct rb_node *root = note_item(p, BPF_CORE_READ(set, rbr.rb_root.rb_node)), *left, *right;
+
+	if (!root)
+		return;
+	left = note_item(p, BPF_CORE_READ(root, rb_left));
+	right = note_item(p, BPF_CORE_READ(root, rb_right));
+	if (left && (BPF_CORE_READ(left, rb_left) || BPF_CORE_READ(left, rb_right)))
+		p->others++;
+	if (right && (BPF_CORE_READ(right, rb_left) || BPF_CORE_READ(right, rb_right)))
+		p->others++;
+}

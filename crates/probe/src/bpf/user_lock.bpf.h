@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Who holds a lock that the kernel does not count as one: a mutex of the C library, a lock on a file.
+ *
+ * The kernel knows a futex's word only. glibc's pthread_mutex_t has the owner's
+ * thread id in the second word behind it (sysdeps/nptl/bits/struct_mutex.h),
+ * which can be read by its own task only: as it leaves its CPU. Of locks on
+ * files the inode has a list of holders, each with those whom it keeps waiting
+ * (fs/locks.c).
+ */
+#pragma once
+
+#include "kernel.bpf.h"
+
+/* x86-64 */
+#define NR_FCNTL 72
+#define NR_FLOCK 73
+#define NR_FUTEX 202
+
+/* include/uapi/linux/futex.h, fcntl.h */
+#define FUTEX_OP 0x7f
+#define FUTEX_WAIT_BITSET 9
+#define F_SETLKW 7
+#define F_OFD_SETLKW 38
+
+/* "Locked, and somebody waits", of glibc's mutexes, the only ones that have an owner beside. */
+#define CONTENDED 2
+/* From a mutex's word to its owner. */
+#define TO_OWNER 8
+
+/* Holders of locks on one file, and waiters of each, that are looked at. */
+#define MOST_HOLDERS 16
+#define MOST_WAITERS 16
+
+/* The current task goes to sleep: if it does so for a mutex, the owner by its word, as the program's own pid namespace
+ * counts. Not a mutex's word: whatever lies there.
+ */
+static __always_inline __u32 mutex_owner(struct task_struct *t)
+{
+	struct pt_regs *regs;
+	__u64 op, word;
+	__u32 owner = 0;
+
+	if (t->flags & PF_KTHREAD)
+		return 0;
+	regs = registers_of(t);
+	if (has_helper(task_pt_regs)) {
+		if (regs->orig_ax != NR_FUTEX || (__u32)regs->dx != CONTENDED)
+			return 0;
+		op = regs->si & FUTEX_OP;
+		word = regs->di;
+	} else {
+		if (BPF_CORE_READ(regs, orig_ax) != NR_FUTEX || (__u32)BPF_CORE_READ(regs, dx) != CONTENDED)
+			return 0;
+		op = BPF_CORE_READ(regs, si) & FUTEX_OP;
+		word = BPF_CORE_READ(regs, di);
+	}
+	if (op && op != FUTEX_WAIT_BITSET)
+		return 0;
+	if (bpf_probe_read_user(&owner, sizeof(owner), (void *)(word + TO_OWNER)))
+		return 0;
+	return owner;
+}
+
+struct file_lock_at {
+	__u32 list; /* in the inode's list of holders */
+	__u32 waiters;
+	__u32 member; /* in the holder's list of waiters */
+	__u32 pid;
+};
+
+static __always_inline void file_lock_layout(struct file_lock_at *at)
+{
+	if (bpf_core_type_exists(struct file_lock_core)) {
+		at->list = bpf_core_field_offset(struct file_lock_core, flc_list);
+		at->waiters = bpf_core_field_offset(struct file_lock_core, flc_blocked_requests);
+		at->member = bpf_core_field_offset(struct file_lock_core, flc_blocked_member);
+		at->pid = bpf_core_field_offset(struct file_lock_core, flc_pid);
+	} else {
+		at->list = bpf_core_field_offset(struct file_lock___before_6_9, fl_list);
+		at->waiters = bpf_core_field_offset(struct file_lock___before_6_9, fl_blocked_requests);
+		at->member = bpf_core_field_offset(struct file_lock___before_6_9, fl_blocked_member);
+		at->pid = bpf_core_field_offset(struct file_lock___before_6_9, fl_pid);
+	}
+}
+
+static __always_inline __u64 next_of(__u64 list)
+{
+	__u64 next = 0;
+
+	bpf_probe_read_kernel(&next, sizeof(next), (void *)list);
+	return next;
+}
+
+static __always_inline __u32 pid_of(__u64 lock, struct file_lock_at *at)
+{
+	__u32 pid = 0;
+
+	bpf_probe_read_kernel(&pid, sizeof(pid), (void *)(lock + at->pid));
+	return pid;
+}
+
+/* Whether this process waits for this lock. */
+static __always_inline bool keeps_waiting(__u64 lock, struct file_lock_at *at, __u32 tgid)
+{
+	__u64 head = lock + at->waiters, next = next_of(head);
+	int i;
+
+	for (i = 0; i < MOST_WAITERS && next && next != head; i++) {
+		if (pid_of(next - at->member, at) == tgid)
+			return true;
+		next = next_of(next);
+	}
+	return false;
+}
+
+/* Which process holds the lock on a file that process `tgid` waits for; 0: it does not wait any more, or nobody knows. Locks of
+ * open files (OFD) belong to no process: -1 stands there. Whoever came later waits behind those who came earlier, so that of
+ * a single holder it is enough that somebody waits. No lock of the kernel is taken: what changes under us makes no sense, or
+ * ends.
+ */
+__noinline __u32 file_lock_holder(__u64 inode, __u32 is_flock, __u32 tgid)
+{
+	struct file_lock_context *context = BPF_CORE_READ((struct inode *)inode, i_flctx);
+	struct file_lock_at at;
+	__u32 waited_for = 0, count = 0;
+	__u64 head, next;
+	int i;
+
+	if (!context)
+		return 0;
+	file_lock_layout(&at);
+	head = (__u64)context + (is_flock ? bpf_core_field_offset(context->flc_flock)
+					  : bpf_core_field_offset(context->flc_posix));
+	next = next_of(head);
+	for (i = 0; i < MOST_HOLDERS && next && next != head; i++) {
+		__u64 lock = next - at.list, waiters = lock + at.waiters;
+		__u32 pid = pid_of(lock, &at);
+
+		if (keeps_waiting(lock, &at, tgid))
+			return pid == ~0U ? 0 : pid;
+		if (next_of(waiters) != waiters) {
+			count += pid != waited_for;
+			waited_for = pid;
+		}
+		next = next_of(next);
+	}
+	return count == 1 && waited_for != ~0U ? waited_for : 0;
+}

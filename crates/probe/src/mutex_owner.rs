@@ -1,0 +1,139 @@
+//! Who holds the mutexes for which threads wait that were asleep before we looked: the word beside the mutex's own tells, and is
+//! read from their memory (`user_lock.bpf.h` reads it of those that go to sleep in the window).
+//!
+//! To read it takes the process's exec_update_lock and mmap_lock for reading (fs/proc/base.c, mem_open and mem_rw; both killable), and may have to
+//! bring a page back from swap. So only a few words of followed processes are read, once, after the window, by a disposable child with a
+//! deadline, and none of a process in which somebody waits for a lock of the kernel. What is read goes no further, unless the lock is still
+//! taken and it is the number of a thread of the same process.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::time::Duration;
+
+use whyslow_model::table::Span;
+
+use crate::child;
+use crate::numbers::Numbers;
+
+/// futex(2) on x86-64; "locked, and somebody waits" of glibc's mutexes; from a mutex's word to its owner, and so many bytes.
+const FUTEX: u32 = 202;
+const CONTENDED: u32 = 2;
+const TO_OWNER: usize = 8;
+const MUTEX: usize = 12;
+/// Which word, and its owner.
+const ANSWER: usize = 8;
+/// FUTEX_WAIT and FUTEX_WAIT_BITSET, without their flags.
+const OPERATION: u64 = 0x7f;
+const WAITS: [u64; 2] = [0, 9];
+/// A hung program has as many locks as it has threads; of the others these are enough to know.
+const MOST: usize = 64;
+/// A read takes some microseconds, a fork a few milliseconds.
+const DEADLINE: Duration = Duration::from_millis(100);
+
+/// A word: whose memory it is in (a thread), and where.
+type Word = (u32, u64);
+
+/// Note the holders of those that wait still, of the processes of these threads.
+pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) {
+    let followed: HashSet<u32> = followed.iter().copied().collect();
+    let of_them = spans.iter().filter(|span| followed.contains(&span.pid));
+    let processes: HashSet<u32> = of_them.map(|span| span.tgid).collect();
+    let locked: HashSet<u32> =
+        spans.iter().filter(|span| span.open && span.lock.is_some()).map(|span| span.tgid).collect();
+    let waits = |span: &&mut Span| {
+        let operation = span.args[1] & OPERATION;
+        span.open
+            && span.holder == 0
+            && span.syscall == Some(FUTEX)
+            && span.args[2] as u32 == CONTENDED
+            && WAITS.contains(&operation)
+            && processes.contains(&span.tgid)
+            && !locked.contains(&span.tgid)
+    };
+    let threads: HashSet<(u32, u32)> = spans.iter().map(|span| (span.tgid, span.pid)).collect();
+    let mut words: HashMap<(u32, u64), Word> = HashMap::new();
+    for span in spans.iter_mut().filter(waits) {
+        words.entry((span.tgid, span.args[0])).or_insert((span.pid, span.args[0]));
+    }
+    let shown = |pid| numbers.map_or(Some(pid), |numbers| numbers.inside(pid));
+    let shown = |(pid, at): Word| Some((shown(pid)?, at));
+    let asked: Vec<Word> = words.values().copied().filter_map(shown).take(MOST).collect();
+    let owners = read(&asked, DEADLINE);
+    let back = numbers.map(Numbers::back);
+    let global = |owner| back.as_ref().map_or(Some(owner), |back| back.get(&owner).copied());
+    for span in spans.iter_mut().filter(waits) {
+        let word = words.get(&(span.tgid, span.args[0])).copied().and_then(shown);
+        let owner = word.and_then(|word| owners.get(&word)).copied().and_then(global);
+        let is_thread = |owner: &u32| threads.contains(&(span.tgid, *owner)) && *owner != span.pid;
+        span.holder = owner.filter(is_thread).unwrap_or(0);
+    }
+}
+
+fn read(words: &[Word], within: Duration) -> HashMap<Word, u32> {
+    if words.is_empty() {
+        return HashMap::new();
+    }
+    let told = child::run(within, words.len() * ANSWER, |pipe| {
+        for (at, word) in words.iter().enumerate() {
+            if let Some(owner) = owner(*word) {
+                let answer = [at as u32, owner].map(u32::to_ne_bytes).concat();
+                if pipe.write_all(&answer).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let bytes = told.map(|told| told.bytes).unwrap_or_default();
+    let number = |bytes: &[u8]| bytes.try_into().map(u32::from_ne_bytes).ok();
+    let answers = bytes.chunks_exact(ANSWER).filter_map(|answer| {
+        let (at, owner) = answer.split_at_checked(ANSWER / 2)?;
+        Some((*words.get(number(at)? as usize)?, number(owner)?))
+    });
+    answers.collect()
+}
+
+/// Of a mutex that is taken, and waited for.
+fn owner((pid, at): Word) -> Option<u32> {
+    let mut bytes = [0; MUTEX];
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    memory.read_exact_at(&mut bytes, at).ok()?;
+    let number = |at: usize| bytes.get(at..at + 4)?.try_into().map(u32::from_ne_bytes).ok();
+    number(0).filter(|word| *word == CONTENDED).and_then(|_| number(TO_OWNER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mutex of glibc: its word, a count, the owner.
+    fn mutex(owner: u32) -> Box<[u32; 4]> {
+        Box::new([CONTENDED, 1, owner, 0])
+    }
+
+    fn waits(pid: u32, tgid: u32, mutex: &[u32; 4]) -> Span {
+        let args = [mutex.as_ptr() as u64, 0x80, u64::from(CONTENDED), 0];
+        Span { pid, tgid, open: true, syscall: Some(FUTEX), args, ..Span::default() }
+    }
+
+    #[test]
+    fn root_the_owner_is_read_where_it_is_a_thread_of_the_process() {
+        let own = std::process::id();
+        let (known, unknown) = (mutex(own + 1), mutex(own + 9));
+        let other = Span { pid: own + 1, tgid: own, ..Span::default() };
+        let mut spans = [waits(own, own, &known), waits(own, own, &unknown), other];
+        note(&mut spans, &[own], None);
+        assert_eq!(spans.map(|span| span.holder), [own + 1, 0, 0]);
+    }
+
+    #[test]
+    fn none_is_read_where_somebody_waits_for_a_lock_of_the_kernel() {
+        let own = std::process::id();
+        let known = mutex(own + 1);
+        let lock = Some(whyslow_model::timeline::LockWait::default());
+        let other = Span { pid: own + 1, tgid: own, open: true, lock, ..Span::default() };
+        let mut spans = [waits(own, own, &known), other];
+        note(&mut spans, &[own], None);
+        assert_eq!(spans[0].holder, 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! Whether what was said of clients and services is right. Pure: a document and the programs' own clocks in, a verdict out.
+
+use serde_json::Value;
+use whyslow_faults::said;
+
+/// A share may differ from the programs' own clocks by so much of the wall time.
+const POINTS: f64 = 0.10;
+/// What of the time behind a loop that serves others is told at least.
+const PART: f64 = 0.4;
+
+/// What the programs say.
+#[derive(Debug)]
+pub struct Expected {
+    /// The loop, what it asks, and others whom it serves.
+    pub front: String,
+    pub back: String,
+    pub others: String,
+    pub waited_s: f64,
+    pub acted_s: f64,
+    /// What it asks waits for a lock.
+    pub is_locked: bool,
+    /// The loop serves others meanwhile.
+    pub has_others: bool,
+}
+
+/// Polls without an answer.
+#[derive(Debug)]
+pub struct Vain {
+    pub to: String,
+    pub waited_s: f64,
+    /// For a connection, not for data.
+    pub connects: bool,
+}
+
+/// A client, seen from a whole host.
+#[derive(Debug)]
+pub struct OfHost {
+    pub client: String,
+    pub front: String,
+    pub back: String,
+    pub others: String,
+    pub window_s: f64,
+    pub has_others: bool,
+}
+
+fn wall(document: &Value) -> Result<(f64, &[Value]), String> {
+    let wall = document["wall"]["wall_s"].as_f64().filter(|wall| *wall > 0.0).ok_or("no wall time")?;
+    Ok((wall, document["wall"]["parts"].as_array().map_or(&[][..], Vec::as_slice)))
+}
+
+/// Time of the outermost parts of which `is` is true.
+fn time(parts: &[Value], is: &dyn Fn(&Value) -> bool) -> f64 {
+    let of = |part: &Value| match is(part) {
+        true => part["time_s"].as_f64().unwrap_or(0.0),
+        false => part["parts"].as_array().map_or(0.0, |inner| time(inner, is)),
+    };
+    parts.iter().map(of).sum()
+}
+
+fn time_of(parts: &[Value], who: &str) -> f64 {
+    time(parts, &|part| part["who"].as_str() == Some(who))
+}
+
+/// Time in which the client itself had no CPU: nobody is waited for then, whatever the clocks of others say.
+fn without_cpu(parts: &[Value]) -> f64 {
+    parts.iter().filter(|part| part["reason"] == "runnable").filter_map(|part| part["time_s"].as_f64()).sum()
+}
+
+fn near(what: &str, said: f64, clock: f64, wall: f64) -> Result<(), String> {
+    match (said - clock).abs() <= POINTS * wall {
+        true => Ok(()),
+        false => Err(format!("{what}: {said:.3} s of {wall:.3}, by their own clock {clock:.3}")),
+    }
+}
+
+/// The client waits for the loop, that for what it asked, and nobody for others.
+pub fn of_client(document: &Value, expected: &Expected) -> Result<(), String> {
+    let (wall, parts) = wall(document)?;
+    let own = without_cpu(parts);
+    let at_most =
+        |what: &str, said: f64, clock: f64| near(what, said.max(clock.min(said + own)), clock, wall);
+    at_most("the loop", time_of(parts, &expected.front), expected.waited_s)?;
+    // An answer that comes while the loop is awake ends no wait: among requests of others not all of its waits can be told.
+    let (back, clock) = (time_of(parts, &expected.back), expected.acted_s);
+    let part = if expected.has_others { PART } else { 1.0 };
+    at_most("what it asked", back.max(back.min(clock) / part).min(back.max(clock)), clock)?;
+    near("others", time_of(parts, &expected.others), 0.0, wall)?;
+    let least = expected.acted_s * PART / 2.0;
+    match expected.is_locked && time_of(parts, "holder") < least {
+        true => Err(format!("the holder of the lock has {:.3} s", time_of(parts, "holder"))),
+        false => Ok(()),
+    }
+}
+
+/// Nobody is said to have kept an idle loop waiting.
+pub fn of_idle(document: &Value, others: &str) -> Result<(), String> {
+    let (wall, parts) = wall(document)?;
+    let idle = time(parts, &|part| part["reason"] == "handed");
+    if idle < 0.5 * wall {
+        return Err(format!("{idle:.3} s of {wall:.3} without work"));
+    }
+    // It may have had the CPU, or a row may have come without its end.
+    let chains = document["chains"].as_array().into_iter().flatten();
+    let of_others = chains.filter(|chain| chain["hops"].to_string().contains(others));
+    let told: f64 = of_others.filter_map(|chain| chain["time_s"].as_f64()).sum();
+    near("a client for whom the loop waits", told, 0.0, wall)
+}
+
+/// None are told where there are none: by somebody who looked.
+fn all_chains(document: &Value) -> Result<&[Value], String> {
+    said::has_its_probes(document)?;
+    Ok(document["chains"].as_array().map_or(&[][..], Vec::as_slice))
+}
+
+fn names(chain: &Value) -> Vec<&str> {
+    chain["hops"].as_array().into_iter().flatten().filter_map(|hop| hop["who"].as_str()).collect()
+}
+
+fn seconds(chains: &[Value], is: impl Fn(&[&str]) -> bool) -> f64 {
+    chains.iter().filter(|chain| is(&names(chain))).filter_map(|chain| chain["time_s"].as_f64()).sum()
+}
+
+/// The client waits nearly all the time: for the loop, which waits for what it asked. The loop has not waited for clients.
+pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
+    let chains = all_chains(document)?;
+    let begins = |names: &[&str], who: &str| names.first() == Some(&who);
+    let told = seconds(chains, |names| begins(names, &expected.client) && names.contains(&&*expected.back));
+    let least = expected.window_s * if expected.has_others { PART } else { 1.0 - 2.0 * POINTS };
+    if told < least || told > expected.window_s * (1.0 + POINTS) {
+        return Err(format!("{told:.3} s behind the client of {:.1}", expected.window_s));
+    }
+    let is_clients =
+        |names: &[&str]| names.iter().any(|name| [&*expected.client, &*expected.others].contains(name));
+    let services = [&*expected.front, &*expected.back];
+    let turned = seconds(chains, |names| {
+        services.iter().any(|service| begins(names, service)) && is_clients(&names[1..])
+    });
+    near("services that wait for clients", turned, 0.0, expected.window_s)
+}
+
+/// Nobody has asked for anything that there was.
+pub fn of_news(document: &Value, names_of: &[String]) -> Result<(), String> {
+    let told = seconds(all_chains(document)?, |names| {
+        names.iter().any(|name| names_of.iter().any(|one| one == name))
+    });
+    match told == 0.0 {
+        true => Ok(()),
+        false => Err(format!("{told:.3} s are told of who waits for news")),
+    }
+}
+
+/// The address stands there, for all of the time.
+pub fn of_vain(document: &Value, expected: &Vain) -> Result<(), String> {
+    let (wall, parts) = wall(document)?;
+    let act = if expected.connects { "accept" } else { "send" };
+    let is = |part: &Value| {
+        let peer = &part["detail"]["peer"];
+        peer["address"].as_str() == Some(&expected.to) && peer["act"] == act
+    };
+    near("in vain", time(parts, &is), expected.waited_s, wall)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn part(who: &str, time_s: f64, parts: Value) -> Value {
+        json!({"who": who, "reason": "poll", "time_s": time_s, "parts": parts})
+    }
+
+    fn document(parts: Value) -> Value {
+        json!({"wall": {"wall_s": 1.0, "parts": parts}, "chains": []})
+    }
+
+    fn expected(is_locked: bool) -> Expected {
+        let [front, back, others] = ["loop", "back", "fast"].map(str::to_owned);
+        Expected { front, back, others, waited_s: 0.9, acted_s: 0.85, is_locked, has_others: false }
+    }
+
+    #[test]
+    fn the_truth_passes_and_silence_and_accusations_do_not() {
+        let held = part("back", 0.85, json!([part("holder", 0.8, json!([]))]));
+        let truth = document(json!([part("", 0.9, json!([part("loop", 0.9, json!([held]))]))]));
+        assert_eq!(of_client(&truth, &expected(true)), Ok(()));
+        let free = document(json!([part("loop", 0.9, json!([part("back", 0.85, json!([]))]))]));
+        assert!(of_client(&free, &expected(true)).is_err() && of_client(&free, &expected(false)).is_ok());
+        let others = json!([part("back", 0.5, json!([])), part("fast", 0.4, json!([]))]);
+        assert!(of_client(&document(json!([part("loop", 0.9, others)])), &expected(false)).is_err());
+        assert!(of_client(&document(json!([])), &expected(false)).is_err());
+        assert!(of_client(&json!({}), &expected(false)).is_err());
+    }
+
+    #[test]
+    fn on_a_whole_host_clients_have_chains_and_services_have_none() {
+        let of = |way: &[&str], time_s: f64| {
+            let hops: Vec<Value> = way.iter().map(|who| json!({"who": who})).collect();
+            json!({"time_s": time_s, "hops": hops})
+        };
+        let [client, front, back, others] = ["asks", "loop", "back", "fast"].map(str::to_owned);
+        let expected = OfHost { client, front, back, others, window_s: 2.0, has_others: false };
+        let whole = of(&["asks", "loop", "back"], 1.9);
+        let whole_document = |chains: Value| json!({"missing": [], "chains": chains});
+        let judged = |chains: Value| of_host(&whole_document(chains), &expected);
+        assert_eq!(judged(json!([whole, of(&["loop", "back"], 1.8)])), Ok(()));
+        assert!(judged(json!([])).is_err() && of_host(&json!({}), &expected).is_err());
+        assert!(judged(json!([of(&["asks", "loop"], 1.9)])).is_err(), "it ends at the loop");
+        assert!(
+            judged(json!([whole, of(&["back", "asks"], 1.0)])).is_err(),
+            "a service waits for its client"
+        );
+        let pair = ["tells", "hears"].map(str::to_owned);
+        let news = |chains: Value| of_news(&whole_document(chains), &pair);
+        assert!(news(json!([whole])).is_ok() && news(json!([of(&["hears", "tells"], 0.2)])).is_err());
+        assert!(of_news(&json!({}), &pair).is_err());
+    }
+
+    #[test]
+    fn an_idle_loop_has_no_work_and_no_culprit() {
+        let mut idle = document(json!([{"reason": "handed", "time_s": 0.9}]));
+        assert_eq!(of_idle(&idle, "fast"), Ok(()));
+        idle["chains"] = json!([{"time_s": 0.8, "hops": [{"who": "fast"}]}]);
+        assert!(of_idle(&idle, "fast").is_err() && of_idle(&document(json!([])), "fast").is_err());
+    }
+
+    #[test]
+    fn what_nobody_answers_has_an_address() {
+        let vain = Vain { to: "127.0.0.1:53".to_owned(), waited_s: 0.8, connects: false };
+        let to = |act: &str, time_s: f64| {
+            let peer = json!({"peer": {"address": "127.0.0.1:53", "act": act}});
+            document(json!([{"reason": "poll", "detail": peer, "time_s": time_s}]))
+        };
+        assert_eq!(of_vain(&to("send", 0.8), &vain), Ok(()));
+        assert!(of_vain(&to("send", 0.5), &vain).is_err() && of_vain(&to("accept", 0.8), &vain).is_err());
+        assert!(of_vain(&to("accept", 0.8), &Vain { connects: true, ..vain }).is_ok());
+        assert!(
+            of_vain(&document(json!([])), &Vain { to: String::new(), waited_s: 0.8, connects: false })
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,131 @@
+//! Whether what was said of a cell is right. Pure: what was made and the document in, a verdict out (`stand_ins`).
+
+use serde_json::Value;
+use whyslow_faults::Span;
+use whyslow_faults::rounds::Verdict;
+use whyslow_faults::user_lock::{Held, Meanwhile, Plan, Shape};
+
+/// A share may differ by so much from what the program's own clock says.
+const SLACK: f64 = 0.10;
+/// Less of the wall time spent waiting is no wait worth telling of.
+const WORTH: f64 = 0.4;
+
+/// A program that was made, and what was said of it.
+pub struct Made {
+    pub plan: Plan,
+    /// When its first thread waited, by its own clock; `None`: it has not come back.
+    pub waited: Option<Span>,
+    pub document: Value,
+}
+
+pub fn judge(made: &Made) -> Verdict {
+    let judged = match made.plan.shape {
+        Shape::Hold(held, does) => holder(made, held, does),
+        Shape::Parent(_, does) => {
+            below(made, &["child"], |name| made.plan.names[1..].iter().any(|known| known == name), does)
+        }
+        Shape::Cycle(_) => cycle(made),
+        Shape::Idle(_) => idle(made),
+    };
+    judged.unwrap_or_else(|what| Verdict::Wrong(format!("{what}\n{:?}\n{:#}", made.plan, told(made))))
+}
+
+fn told(made: &Made) -> Value {
+    let part = |name: &str| made.document[name].clone();
+    serde_json::json!({ "wall": part("wall"), "chains": part("chains") })
+}
+
+fn parts(value: &Value) -> &[Value] {
+    value["parts"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn holder(made: &Made, held: Held, does: Meanwhile) -> Result<Verdict, String> {
+    let reason = match held {
+        Held::Mutex => "futex",
+        Held::Flock | Held::Fcntl | Held::Ofd => "file-lock",
+        Held::Join => "thread",
+    };
+    below(made, &[reason], |name| name == made.plan.names[1], does)
+}
+
+/// How what the holder does is called.
+fn deeds(does: Meanwhile) -> &'static [&'static str] {
+    match does {
+        Meanwhile::Sleeps => &["timer", "sleep"],
+        Meanwhile::Computes => &["running", "runnable"],
+        Meanwhile::Stopped => &["stopped"],
+        Meanwhile::Traced => &["traced"],
+    }
+}
+
+/// Below the waits for these reasons it is told that one of those did this, for as long as was waited.
+fn below(
+    made: &Made,
+    reasons: &[&str],
+    is_one: impl Fn(&str) -> bool,
+    does: Meanwhile,
+) -> Result<Verdict, String> {
+    let wall = made.document["wall"]["wall_s"].as_f64().unwrap_or(0.0);
+    let Some(waited) = made.waited.filter(|_| wall > 0.0) else { return Err("no wall time".to_owned()) };
+    let truth = waited.length().as_secs_f64() / wall;
+    if truth < WORTH {
+        return Ok(Verdict::Again(format!("it waited for {truth:.2} of its time only")));
+    }
+    let is_wait = |part: &&Value| part["reason"].as_str().is_some_and(|reason| reasons.contains(&reason));
+    let waits = parts(&made.document["wall"]).iter().filter(is_wait);
+    let of_them = waits.flat_map(parts).filter(|part| part["who"].as_str().is_some_and(&is_one));
+    let right =
+        of_them.filter(|part| part["reason"].as_str().is_some_and(|word| deeds(does).contains(&word)));
+    let share = right.filter_map(|part| part["time_s"].as_f64()).sum::<f64>() / wall;
+    if (share - truth).abs() > SLACK {
+        return Err(format!("{does:?} for {share:.2} of the wall time, by its own clock {truth:.2}"));
+    }
+    Ok(Verdict::Passed)
+}
+
+/// A chain that goes through all of them and back is called a deadlock.
+fn cycle(made: &Made) -> Result<Verdict, String> {
+    let chains = made.document["chains"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_deadlock = |chain: &&Value| {
+        chain["notes"].as_array().is_some_and(|notes| notes.iter().any(|note| note == "deadlock"))
+    };
+    let names = |chain: &Value| -> Vec<String> {
+        let hops = chain["hops"].as_array().into_iter().flatten();
+        hops.filter_map(|hop| hop["who"].as_str()).map(str::to_owned).collect()
+    };
+    let n = made.plan.names.len();
+    let whole = |names: Vec<String>| {
+        let first = names.first().and_then(|first| made.plan.names.iter().position(|name| name == first));
+        let Some(first) = first.filter(|_| names.len() == n + 1) else { return false };
+        names.iter().enumerate().all(|(at, name)| *name == made.plan.names[(first + at) % n])
+    };
+    match chains.iter().filter(is_deadlock).map(names).any(whole) {
+        true => Ok(Verdict::Passed),
+        false => Err("no deadlock of all of them".to_owned()),
+    }
+}
+
+/// Nobody is told to hold anything, and nobody to be deadlocked.
+fn idle(made: &Made) -> Result<Verdict, String> {
+    let Some(wall) = made.document["wall"]["wall_s"].as_f64().filter(|wall| *wall > 0.0) else {
+        return Err("no wall time".to_owned());
+    };
+    // Its clock has the time, too, until it got a CPU after each sleep.
+    let is_sleep = |part: &&Value| part["reason"] == "timer" || part["reason"] == "runnable";
+    let slept = parts(&made.document["wall"]).iter().filter(is_sleep);
+    let slept = slept.filter_map(|part| part["time_s"].as_f64()).sum::<f64>() / wall;
+    let truth = made.waited.map_or(0.0, |waited| waited.length().as_secs_f64()) / wall;
+    if (slept - truth).abs() > SLACK {
+        return Err(format!("its own sleep for {slept:.2} of the wall time, by its own clock {truth:.2}"));
+    }
+    let ours = |who: &Value| who.as_str().is_some_and(|who| made.plan.names.iter().any(|name| name == who));
+    let blames = |chain: &&Value| {
+        let hops = chain["hops"].as_array().map_or(&[][..], Vec::as_slice);
+        hops.iter().skip(1).any(|hop| ours(&hop["who"]))
+            || chain["notes"].as_array().is_some_and(|notes| notes.iter().any(|note| note == "deadlock"))
+    };
+    match made.document["chains"].as_array().into_iter().flatten().find(blames) {
+        Some(chain) if chain["hops"][0]["reason"] != "runnable" => Err(format!("it is blamed: {chain:#}")),
+        _ => Ok(Verdict::Passed),
+    }
+}
