@@ -77,9 +77,10 @@ impl Graph<'_> {
         ];
         let stack = self.stacks.kernel(waker.stack);
         let has = |name: &str| stack.iter().any(|frame| frame.starts_with(name));
-        let tells_of_end = has("do_notify_parent");
+        // One that is read from a descriptor (signalfd) wakes who polls that, as any event does.
+        let is_event = has("do_notify_parent") || has("__wake_up");
         // do_group_exit() kills the other threads before it ends itself; what do_exit() wakes is woken by an end.
-        KILLS.iter().any(|kill| has(kill)) && !tells_of_end || has("do_group_exit") && !has("do_exit")
+        KILLS.iter().any(|kill| has(kill)) && !is_event || has("do_group_exit") && !has("do_exit")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Locks of user space whose holder the lock itself tells: while it lasts, and where a timeout ends the wait.
 
+use whyslow_model::timeline::Stack;
 use whyslow_model::wait::Note;
 
 use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, woken_by};
@@ -122,4 +123,25 @@ fn a_lock_that_changed_hands_meanwhile_has_no_one_holder() {
     assert!(parts.iter().all(|(who, _, _)| who != "b"), "{parts:?}");
     host.spans.retain(|span| span.pid != 3);
     assert!(told(&mut host, 1, 100).iter().any(|(who, _, ms)| who == "b" && *ms == 80));
+}
+
+/// A database's session (2) lets a row go, and tells the one that waits for it (1) by a signal that is read from a descriptor. A signal
+/// that interrupts, also that of a parent's end, tells nothing.
+#[test]
+fn a_signal_that_is_read_is_an_event_and_others_end_a_wait_in_vain() {
+    let ended_by = |frames: &[&str]| {
+        let mut host = Host::window(100);
+        let kernel = frames.iter().map(|frame| (*frame).to_owned()).collect();
+        let stacks = host.rec.tables.stacks.get_or_insert_default();
+        stacks.push(Stack { id: 99, kernel, user: Vec::new() });
+        let mut wait = woken_by("ep_poll", 2);
+        wait.waker.as_mut().unwrap().stack = Some(99);
+        host.task(1, "a", 0, &[Waits(80, wait), Runs(20)]).task(2, "b", 0, &[Runs(100)]);
+        told(&mut host, 1, 100).iter().any(|(who, _, _)| who == "b")
+    };
+    let read = ["ep_poll_callback", "__wake_up_common", "__wake_up", "send_signal_locked", "kill_pid_info"];
+    assert!(ended_by(&read));
+    assert!(!ended_by(&["signal_wake_up_state", "complete_signal", "kill_pid_info"]));
+    assert!(!ended_by(&["signal_wake_up_state", "group_send_sig_info", "exit_notify", "do_exit"]));
+    assert!(ended_by(&["__wake_up_common", "__wake_up_sync_key", "do_notify_parent", "do_exit"]));
 }
