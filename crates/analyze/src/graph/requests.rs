@@ -1,7 +1,7 @@
 //! Requests: a client that has asked a service, and waits for its answer. On a whole host these waits are losses; to wait until somebody
 //! has something to tell (a service for requests, a subscriber for messages) is how programs are built.
 
-use whyslow_model::timeline::Waker;
+use whyslow_model::timeline::{Span, Waker};
 use whyslow_model::wait::{Detail, Thing};
 
 use super::culprit::Step;
@@ -60,10 +60,13 @@ impl Graph<'_> {
         if !matches!(head.1.class, Class::Handed | Class::Peer) {
             return false;
         }
+        let service = self.asked(head.0).map(|(_, task)| task.tgid);
+        // Deeper down a service that waits for its client may hold something (a row, idle in a transaction).
         let asks = |two: &[Step<'_>]| {
             let [one, next] = two else { return false };
             let row = kind(one).filter(|(_, kind)| kind.class == Class::Handed).map(|(row, _)| row);
-            let span = row.and_then(|row| self.spans.get(row)).filter(|span| is_asked(span));
+            let of_service = |span: &&Span| Some(span.tgid) == service && is_asked(span);
+            let span = row.and_then(|row| self.spans.get(row)).filter(of_service);
             span.and_then(task_behind).is_some_and(|asker| asker.pid == next.node.pid)
         };
         way.windows(2).skip(1).any(asks) || self.had_nothing_to_do(head.0, leaf)

@@ -299,3 +299,16 @@ fn low_ports_of_clients_turn_nothing_round() {
     assert!(wait_reasons::is_asked(&request));
     assert_eq!(of_host(&host(vec![request, wait(1, 0, 59, NANOSLEEP), runs(1, 59, 70)])), []);
 }
+
+/// A session (2) waits for a row that another (4) holds, whose client (5) thinks in the middle of its transaction.
+#[test]
+fn an_idle_session_in_a_transaction_has_kept_others_waiting() {
+    let asked = sent(wait(2, 0, 8, EPOLL), 1, CLIENT, "127.0.0.1:80");
+    let client = sent(wait(1, 10, 60, POLL), 2, "127.0.0.1:80", CLIENT);
+    let mut row = wait(2, 9, 59, EPOLL);
+    row.waker = Some(Waker { pid: 4, tgid: 4, context: Context::Task, ..Waker::default() });
+    let holder = sent(wait(4, 0, 58, EPOLL), 5, "127.0.0.1:50000", "127.0.0.1:80");
+    let thinks = vec![wait(5, 0, 57, NANOSLEEP), runs(5, 57, 70)];
+    let spans = vec![wait(1, 0, 5, NANOSLEEP), client, asked, row, runs(2, 59, 70), holder, runs(4, 58, 70)];
+    assert_eq!(of_host(&host([spans, thinks].concat())), [(1, "its own sleep".to_owned())]);
+}
