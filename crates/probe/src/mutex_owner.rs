@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
+use whyslow_model::Missing;
 use whyslow_model::table::Span;
 
 use crate::child;
@@ -29,13 +30,13 @@ const WAITS: [u64; 2] = [0, 9];
 /// A hung program has as many locks as it has threads; of the others these are enough to know.
 const MOST: usize = 64;
 /// A read takes some microseconds, a fork a few milliseconds.
-const DEADLINE: Duration = Duration::from_millis(100);
+const DEADLINE: Duration = Duration::from_millis(200);
 
 /// A word: whose memory it is in (a thread), and where.
 type Word = (u32, u64);
 
 /// Note the holders of those that wait still, of the processes of these threads.
-pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) {
+pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> Option<Missing> {
     let followed: HashSet<u32> = followed.iter().copied().collect();
     let of_them = spans.iter().filter(|span| followed.contains(&span.pid));
     let processes: HashSet<u32> = of_them.map(|span| span.tgid).collect();
@@ -59,7 +60,7 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) {
     let shown = |pid| numbers.map_or(Some(pid), |numbers| numbers.inside(pid));
     let shown = |(pid, at): Word| Some((shown(pid)?, at));
     let asked: Vec<Word> = words.values().copied().filter_map(shown).take(MOST).collect();
-    let owners = read(&asked, DEADLINE);
+    let (owners, is_whole) = read(&asked, DEADLINE);
     let back = numbers.map(Numbers::back);
     let global = |owner| back.as_ref().map_or(Some(owner), |back| back.get(&owner).copied());
     for span in spans.iter_mut().filter(waits) {
@@ -68,13 +69,19 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) {
         let is_thread = |owner: &u32| threads.contains(&(span.tgid, *owner)) && *owner != span.pid;
         span.holder = owner.filter(is_thread).unwrap_or(0);
     }
+    let reason = || format!("their memory did not answer within {} ms", DEADLINE.as_millis());
+    (!is_whole).then(|| {
+        Missing::skipped("who holds mutexes for which programs wait since before the window", reason())
+    })
 }
 
-fn read(words: &[Word], within: Duration) -> HashMap<Word, u32> {
+/// Owners, and whether all have answered.
+fn read(words: &[Word], within: Duration) -> (HashMap<Word, u32>, bool) {
     if words.is_empty() {
-        return HashMap::new();
+        return (HashMap::new(), true);
     }
-    let told = child::run(within, words.len() * ANSWER, |pipe| {
+    // One byte more: it says that it is done.
+    let told = child::run(within, words.len() * ANSWER + 1, |pipe| {
         for (at, word) in words.iter().enumerate() {
             if let Some(owner) = owner(*word) {
                 let answer = [at as u32, owner].map(u32::to_ne_bytes).concat();
@@ -84,13 +91,13 @@ fn read(words: &[Word], within: Duration) -> HashMap<Word, u32> {
             }
         }
     });
-    let bytes = told.map(|told| told.bytes).unwrap_or_default();
+    let (bytes, is_whole) = told.map(|told| (told.bytes, told.finished)).unwrap_or_default();
     let number = |bytes: &[u8]| bytes.try_into().map(u32::from_ne_bytes).ok();
     let answers = bytes.chunks_exact(ANSWER).filter_map(|answer| {
         let (at, owner) = answer.split_at_checked(ANSWER / 2)?;
         Some((*words.get(number(at)? as usize)?, number(owner)?))
     });
-    answers.collect()
+    (answers.collect(), is_whole)
 }
 
 /// Of a mutex that is taken, and waited for.

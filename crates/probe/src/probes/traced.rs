@@ -80,7 +80,8 @@ impl Traced {
         if let Some(seen) = &mut self.sched {
             let numbers = self.numbers.as_ref();
             let mut timelines = span_table::timelines(seen, window, &mut kernel, numbers);
-            mutex_owner::note(&mut timelines.spans, &self.followed, numbers);
+            let late = mutex_owner::note(&mut timelines.spans, &self.followed, numbers);
+            missing.extend(late.map(MissingNote::from));
             tables.waits = Some(sample_table::waits(&timelines));
             tables.spans = Some(timelines.spans);
             tables.stacks = Some(timelines.stacks);
