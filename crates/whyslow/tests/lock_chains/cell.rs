@@ -38,10 +38,10 @@ pub enum Cell {
 /// Cells drawn for one run of CI: with all that is always made about four minutes.
 const RUNS: usize = 5;
 const ATTACHES: usize = 3;
-const CHAINS: usize = 4;
-const CROWDS: usize = 3;
+const CHAINS: usize = 3;
+const CROWDS: usize = 2;
 const LOCKS: usize = 2;
-const HEALTHY: usize = 3;
+const HEALTHY: usize = 2;
 
 impl Cell {
     /// Whether the run with this seed makes it.
