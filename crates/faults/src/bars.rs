@@ -37,7 +37,7 @@ pub const DRAWN_TWINS: usize = 3;
 /// Faults drawn to be looked at in a crowd, for one run of CI.
 pub const DRAWN_CROWDS: usize = 2;
 /// Pairs of faults drawn for one run of CI.
-pub const DRAWN_PAIRS: usize = 2;
+pub const DRAWN_PAIRS: usize = 3;
 /// Draws of each cell in a soak.
 pub const SOAK_ROUNDS: u64 = 20;
 
