@@ -15,6 +15,7 @@
 #define MAX_POLLED 9
 
 struct poll_stack {
+	struct file *set; /* that it waits for in epoll_wait(); 0: it does in poll() or select() */
 	__u64 task; /* whose it is: a number, not a pointer that the verifier follows */
 	__u64 words[STACK_WORDS];
 };
@@ -95,17 +96,12 @@ __noinline __u64 poll_table_of(void)
 	return 0;
 }
 
-static __always_inline void note_table(struct polled *p, struct task_struct *t)
+static __always_inline void note_table(struct polled *p)
 {
-	__u32 zero = 0;
-	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
 	struct poll_wqueues *table;
 	__u64 at, entry;
 	__s32 count;
 
-	if (!s)
-		return;
-	s->task = (__u64)t;
 	at = poll_table_of();
 	if (!at)
 		return;
@@ -143,4 +139,20 @@ static __always_inline void note_set(struct polled *p, struct file *file)
 		p->others++;
 	if (right && (BPF_CORE_READ(right, rb_left) || BPF_CORE_READ(right, rb_right)))
 		p->others++;
+}
+
+/* The one socket that the task of this CPU's `poll_stacks` looks at; 0: none, or several. Global, see poll_table_of(). */
+__noinline __u64 polled_socket(void)
+{
+	__u32 zero = 0;
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
+	struct polled p = {};
+
+	if (!s)
+		return 0;
+	if (s->set)
+		note_set(&p, s->set);
+	else
+		note_table(&p);
+	return p.others ? 0 : (__u64)p.sk;
 }

@@ -358,16 +358,19 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 /* Of the one socket that it looks at. */
 static __always_inline void note_polled(struct sched_span *span, struct task_struct *t)
 {
-	struct polled p = {};
 	__u64 call = span->syscall;
+	__u32 zero = 0;
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
 	struct sock *sk;
 
-	if (is_poll(call))
-		note_table(&p, t);
-	else if (is_epoll(call))
-		note_set(&p, file_of(t, span->args[0]));
-	sk = p.sk;
-	if (!sk || p.others)
+	if (!s || !(is_poll(call) || is_epoll(call)))
+		return;
+	s->task = (__u64)t;
+	s->set = is_epoll(call) ? file_of(t, span->args[0]) : 0;
+	if (is_epoll(call) && !s->set)
+		return;
+	sk = (void *)polled_socket();
+	if (!sk)
 		return;
 	note_ends(&span->polled, sk);
 	span->connecting = BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_SYN_SENT;

@@ -28,8 +28,8 @@
 #define TO_OWNER 8
 
 /* Holders of locks on one file, and waiters of each, that are looked at. */
-#define MOST_HOLDERS 16
-#define MOST_WAITERS 16
+#define MOST_HOLDERS 4
+#define MOST_WAITERS 4
 
 /* The current task goes to sleep: if it does so for a mutex, the owner by its word, as the program's own pid namespace
  * counts. Not a mutex's word: whatever lies there.
