@@ -3,7 +3,8 @@
  *
  * poll() and select() keep their table on the kernel's stack of who waits (fs/select.c, struct poll_wqueues). It says whose it
  * is, and its entries point back to it: what only looks like one is not taken for it. epoll's set is a tree (fs/eventpoll.c).
- * Only asked of waits that nothing has ended: what came says itself from where.
+ * Only asked of waits that nothing has ended: what came says itself from where. Before Linux 6.3 it does not, and a wait that a softirq has ended is
+ * asked, too.
  */
 #pragma once
 
@@ -61,8 +62,8 @@ static __always_inline void note_polled_file(struct polled *p, struct file *file
 		p->sk = sk;
 }
 
-/* Where the table of a task that sleeps in poll() is; 0: not found. Global, and without arguments: the verifier looks at it once, and not on each of
- * the ways to it, which took it a million instructions on 6.1.
+/* Where the table of a task that sleeps in poll() is; 0: not found. Global, and without arguments: the verifier looks at it once, and
+ * not on each of the ways to it, which took it a million instructions on 6.1.
  */
 __noinline __u64 poll_table_of(void)
 {

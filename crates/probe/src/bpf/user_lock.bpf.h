@@ -144,5 +144,6 @@ __noinline __u32 file_lock_holder(__u64 inode, __u32 is_flock, __u32 tgid)
 		}
 		next = next_of(next);
 	}
-	return count == 1 && waited_for != ~0U ? waited_for : 0;
+	/* Of a longer list another one may keep it waiting: a database locks many ranges of one file. */
+	return next == head && count == 1 && waited_for != ~0U ? waited_for : 0;
 }
