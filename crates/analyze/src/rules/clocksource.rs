@@ -77,7 +77,7 @@ fn finding(clock: &Clocksource, why: Option<String>, cpu: Option<Duration>) -> F
             "which clock is in use, which are on offer",
             "cd /sys/devices/system/clocksource/clocksource0 && grep . current_clocksource available_clocksource",
         )
-        .check("why the kernel left the tsc", "dmesg | grep -i -e clocksource -e tsc");
+        .check("why the kernel left the tsc, if its log still goes back that far", "dmesg | grep -i -e clocksource -e tsc");
     f.cpu = cpu.filter(|time| !time.is_zero());
     if let Some(why) = why {
         f = f.advice(format!("the kernel says why: {why}"));

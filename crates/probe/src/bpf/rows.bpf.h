@@ -232,8 +232,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 
 	if (!rate || rate->rows >= max_rows)
 		return 0;
-	/* Who sent a packet is not known afterwards. */
-	if (!long_one && rate->stacks >= most && s->context != WAKE_SOFTIRQ)
+	if (!long_one && rate->stacks >= most)
 		return 0;
 	rate->rows++;
 	wake = bpf_ringbuf_reserve(&rows, sizeof(*wake), 0);

@@ -13,6 +13,10 @@
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
 #define CYCLE_BITS 26 /* longer ones (67 s) are left out: their squares would fill a sum */
+/* Of a task that sleeps a stack is taken each time it has slept so much, and of each sleep that long. */
+#define ASLEEP_STACK (5 * MSEC)
+/* After so many of one task they become fewer. */
+#define MANY_STACKS 32
 
 /* What the kernel counted for a task that ended in the window. */
 struct sched_exit {
@@ -154,20 +158,54 @@ static __always_inline void accumulate(struct sched_slot *s, __u32 state, __u64 
 		s->peak[state] = ns;
 }
 
-/* The next stack is due after a random part of the threshold: fixed steps would fall in step with waits that alternate. */
+/* A random part of the threshold: fixed steps would fall in step with waits that alternate. Who sleeps all the time, as most do, has
+ * many stacks soon, and the next say little more: his threshold grows, up to fourfold.
+ */
+static __always_inline __u64 step(struct sched_slot *s, __u32 state)
+{
+	__u64 most = s->limit < MSEC ? s->limit : state == ASLEEP ? ASLEEP_STACK << (s->sampled / MANY_STACKS) : MSEC;
+
+	return most / 4 + (((__u64)bpf_get_prandom_u32() * (most - most / 4)) >> 32);
+}
+
+/* A stack was taken: when the next is due. */
 static __always_inline void reset(struct sched_slot *s, __u32 state)
 {
-	__u64 most = s->limit < MSEC ? s->limit : state == ASLEEP ? 5 * MSEC : MSEC;
-
+	if (state == ASLEEP && s->sampled < 2 * MANY_STACKS)
+		s->sampled++;
 	s->unsampled[state] = 0;
 	s->peak[state] = 0;
-	s->sample_at[state] = most / 4 + (((__u64)bpf_get_prandom_u32() * (most - most / 4)) >> 32);
+	s->sample_at[state] = step(s, state);
+}
+
+/* There was no room for it: it is not asked for at each wake-up until there is. */
+static __always_inline void postpone(struct sched_slot *s, __u32 state)
+{
+	state = bounded(state);
+	s->sample_at[state] = s->unsampled[state] + step(s, state);
 }
 
 static __always_inline bool is_due(struct sched_slot *s, __u32 state)
 {
 	state = bounded(state);
-	return is_sleep(state) && s->unsampled[state] >= s->sample_at[state];
+	return is_sleep(state) && (s->unsampled[state] >= s->sample_at[state] || s->peak[state] >= ASLEEP_STACK);
+}
+
+/* As it will be when its sleep of `ns` is over. */
+static __always_inline bool will_be_due(struct sched_slot *s, __u64 ns)
+{
+	__u32 state = bounded(s->state);
+
+	return s->unsampled[state] + ns >= s->sample_at[state] || ns >= ASLEEP_STACK;
+}
+
+/* It sleeps from now on: from when on its waker is reported in full. */
+static __always_inline void fall_asleep(struct sched_slot *s)
+{
+	__u32 state = bounded(s->state);
+	__u64 due = elapsed(s->unsampled[state], s->sample_at[state]);
+
+	s->wake_from = s->limit == ~0ULL || s->limit < due ? s->limit : due;
 }
 
 /* Spare places that nobody has. Filled by sched.rs. */
@@ -254,6 +292,8 @@ static __always_inline void move_in(struct sched_slot *s, struct task_struct *t,
 	s->limit = (__u32)t->tgid == own_tgid ? ~0ULL : is_followed(t->pid) ? MSEC / 10 : MSEC;
 	for (__u32 i = IO; i <= ASLEEP; i++)
 		reset(s, i);
+	if (is_sleep(state))
+		fall_asleep(s);
 	if (born) /* whoever makes a task lets it run first */
 		s->creator = (__u32)bpf_get_current_pid_tgid();
 	s->pid = t->pid;
@@ -344,7 +384,7 @@ int BPF_PROG(waking, struct task_struct *t)
 	int serves = 0;
 	struct rq *rq;
 
-	if (!s || !is_sleep(s->state) || s->limit == ~0ULL)
+	if (!s || !is_sleep(s->state) || s->wake_from == ~0ULL)
 		return 0;
 	if (has_helper(get_current_task_btf)) {
 		struct task_struct *current = bpf_get_current_task_btf();
@@ -366,10 +406,10 @@ int BPF_PROG(waking, struct task_struct *t)
 	s->context = context_of(rq, serves);
 	now = s->limit < MSEC || !s->waker ? bpf_ktime_get_ns() - skew : clock;
 	ns = elapsed(s->since, now);
-	if (ns < s->limit && s->unsampled[s->state & 7] + ns < s->sample_at[s->state & 7])
+	if (ns < s->wake_from)
 		return 0;
 	s->reported = 1;
-	tell_wake(s, now, ns >= s->limit, stacks_for(t, s->state));
+	tell_wake(s, now, ns >= s->limit, will_be_due(s, ns) ? stacks_for(t, s->state) : 0);
 	return 0;
 }
 
@@ -437,7 +477,11 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 
 	if (!rate)
 		return 0;
-	with_stack = is_due(s, s->slept) && rate->stacks < stacks_for(t, s->slept);
+	with_stack = is_due(s, s->slept);
+	if (with_stack && rate->stacks >= stacks_for(t, s->slept)) {
+		with_stack = false;
+		postpone(s, s->slept);
+	}
 	if (!with_stack && elapsed(at, now) < s->limit && elapsed(s->from, now) < STRETCH)
 		return 0;
 	if (rate->rows >= max_rows) {
@@ -670,6 +714,7 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		s->reported = 0;
 		s->context = WAKE_UNKNOWN;
 		s->holder = s->state == ASLEEP ? mutex_owner(t) : 0;
+		fall_asleep(s);
 	}
 	s->since = now;
 	if (task_state(t) & TASK_DEAD)

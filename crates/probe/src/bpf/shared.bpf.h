@@ -43,15 +43,17 @@ struct sched_slot {
 	__u32 pid;
 	__u32 state;
 	__u64 since;      /* the state began */
-	__u64 from;       /* the stretch began that no row tells yet */
-	__u64 from_mono;  /* the same as CLOCK_MONOTONIC: the two drift apart */
 	__u64 limit;      /* waits from here on are reported one by one */
-	__u64 at;         /* the last sleep began */
-	__u64 delay;      /* the kernel's sum of time in run queues, when it began */
-	__u32 slept;      /* what it was; NONE: it did not sleep since it had a CPU */
-	__u32 reported;       /* its waker was reported in full */
+	__u64 wake_from;  /* a sleep that lasts so long has its waker reported; ~0: none has */
 	__u32 waker;      /* who woke it, or whom an interrupt that did interrupted */
 	__u32 context;    /* enum wake_context */
+	__u32 reported;   /* its waker was reported in full */
+	__u32 slept;      /* what it was; NONE: it did not sleep since it had a CPU */
+	/* What is above is all that a waker, often on another CPU, reads and writes: one cache line. */
+	__u64 at;         /* the last sleep began */
+	__u64 delay;      /* the kernel's sum of time in run queues, when it began */
+	__u64 from;       /* the stretch began that no row tells yet */
+	__u64 from_mono;  /* the same as CLOCK_MONOTONIC: the two drift apart */
 	__u32 throttled;  /* it left the CPU because a quota had run out */
 	__u32 cpu;
 	__u32 creator;    /* the thread that made it, if that was seen; the kernel's parent of a thread is its process's */
@@ -61,6 +63,8 @@ struct sched_slot {
 	__u64 delay_base; /* ... and waited so long in run queues */
 	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is reported by its own */
 	__u32 holder;     /* of the lock of its program that it sleeps for (user_lock.bpf.h), or whatever is in that place */
+	__u32 sampled;    /* stacks of its sleeps, as far as that is counted (sched.bpf.c, reset) */
+	__u32 unused;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
 	__u64 unsampled[STATES]; /* waited since the last stack */
