@@ -26,6 +26,7 @@ mod node;
 mod owners;
 mod patience;
 mod requests;
+mod short_runs;
 mod split;
 #[cfg(test)]
 mod tests;

@@ -64,9 +64,10 @@ impl Graph<'_> {
         from: u64,
         to: u64,
     ) -> Option<Behind> {
-        let by_alarm = || {
-            let context = span.waker.as_ref().map(|waker| waker.context);
-            matches!(context, Some(Context::Softirq | Context::Hardirq))
+        let by_alarm = || match &span.waker {
+            Some(waker) => matches!(waker.context, Context::Softirq | Context::Hardirq),
+            // Wake-ups are let go of where they are too many.
+            None => !span.open,
         };
         let waits = match kind.reason {
             Reason::Child | Reason::Vfork => true,

@@ -15,6 +15,7 @@ use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
 use super::patience::{Wakes, is_look};
+use super::short_runs::ShortRuns;
 use super::timeline::Line;
 use crate::hashing::Table;
 use crate::stacks::doing::OnCpu;
@@ -79,6 +80,8 @@ pub(super) struct Graph<'r> {
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
     pub binding: OnceCell<Table<u64, u64>>,
+    /// Who had CPUs in short runs; found when it is asked for.
+    pub short_runs: OnceCell<ShortRuns>,
     /// When waiters for words of user space were woken by who let them go; found when it is asked for.
     pub let_go: OnceCell<Table<(u32, u64), Vec<u64>>>,
     judge: Judge,
@@ -144,6 +147,7 @@ impl<'r> Graph<'r> {
             ipi_waits: IpiWaits::of(rec),
             wakes: Wakes::of(spans),
             binding: OnceCell::new(),
+            short_runs: OnceCell::new(),
             let_go: OnceCell::new(),
             judge,
             on_cpu,

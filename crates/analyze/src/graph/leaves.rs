@@ -5,7 +5,8 @@ use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::facts::{Graph, LongRun, Who};
 use super::names::DetailId;
-use super::node::{Key, Node, Sort, merged};
+use super::node::{Key, MOST_PARTS, Node, Sort, merged};
+use super::short_runs::ShortRuns;
 use super::split::split_many;
 use super::timeline::{Line, Piece};
 use crate::wait_reasons::Class;
@@ -174,11 +175,27 @@ impl Graph<'_> {
             nodes.push(self.had(run, *whole, *part));
         }
         let named: u64 = parts.iter().take(runs.len()).sum();
-        if left > named {
-            let nobody = self.no_one();
-            nodes.push(self.node(Sort::HadCpu, Reason::Running, nobody, self.rests.short_runs, left - named));
-        }
+        nodes.extend(self.had_shortly(span, piece, left.saturating_sub(named)));
         nodes
+    }
+
+    /// The same of short runs: by whom the CPU was had in the same fiftieth of a second, as far as that is known.
+    fn had_shortly(&self, span: &Span, piece: Piece, ns: u64) -> Vec<Node> {
+        if ns == 0 {
+            return Vec::new();
+        }
+        let runs = || self.rec.tables.runs.as_deref().unwrap_or_default();
+        let all = self.short_runs.get_or_init(|| ShortRuns::of(self.spans, runs(), self.window));
+        let others = all.had(span.cpu, piece.from, piece.to, span.pid);
+        let others = others.get(..MOST_PARTS.min(others.len())).unwrap_or_default();
+        let mut weights: Vec<u64> = others.iter().map(|(_, ns)| *ns).collect();
+        weights.push(ns.saturating_sub(weights.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns))));
+        let parts = split_many(ns, &weights);
+        let of = |(pid, _): &(u32, u64)| self.who_is(*pid, None);
+        let whos = others.iter().map(|other| (of(other), self.rests.had_cpu));
+        let whos =
+            whos.chain([(self.no_one(), self.rests.short_runs)]).zip(parts).filter(|(_, part)| *part > 0);
+        whos.map(|((who, what), part)| self.node(Sort::HadCpu, Reason::Running, who, what, part)).collect()
     }
 
     fn had(&self, run: &LongRun, whole: u64, ns: u64) -> Node {

@@ -284,7 +284,12 @@ fn waits_of_who_bore_thousands_are_none_of_those_called_alike() {
 #[test]
 fn ready_for_a_cpu_is_reported_by_who_had_it_and_the_quota() {
     let mut host = Host::window(100);
-    host.task(1, "a", 0, &[Runs(10), Ready(90)]).task(2, "hog", 0, &[Runs(100)]);
+    host.task(1, "a", 0, &[Runs(10), Ready(90)]).task(
+        2,
+        "hog",
+        0,
+        &[Runs(70), Waits(30, interrupted("nanosleep", 9, None))],
+    );
     host.rec.tables.runs = Some(vec![Run { cpu: 0, pid: 2, from_ns: 0, to_ns: 70 * MS }]);
     host.spans[0].throttled_ns = 18 * MS;
     host.watch(1);
@@ -292,6 +297,21 @@ fn ready_for_a_cpu_is_reported_by_who_had_it_and_the_quota() {
     let ready = reported_parts(&account.parts[0].parts);
     assert_eq!(account.parts[0].reason, Reason::Runnable);
     assert_eq!(ready, ["hog: had the CPU, 60", "its cgroup's CPU quota, 18", "short runs of others, 12"]);
+}
+
+#[test]
+fn short_runs_are_of_those_who_ran_there_then() {
+    let mut host = Host::window(200);
+    host.task(1, "a", 0, &[Runs(10), Ready(90), Runs(100)])
+        .task(2, "mouse", 0, &[Runs(60), Waits(140, interrupted("nanosleep", 9, None))])
+        .task(3, "late", 0, &[Waits(110, interrupted("nanosleep", 9, None)), Runs(90)])
+        .task(4, "elsewhere", 0, &[Runs(200)]);
+    host.spans.iter_mut().filter(|span| span.pid == 4).for_each(|span| span.cpu = 1);
+    host.rec.tables.runs = Some(Vec::new());
+    host.watch(1);
+    let account = wall::account(&host.graph()).unwrap();
+    let ready = account.parts.iter().find(|part| part.reason == Reason::Runnable).unwrap();
+    assert_eq!(reported_parts(&ready.parts), ["mouse: had the CPU, 50", "short runs of others, 40"]);
 }
 
 #[test]
