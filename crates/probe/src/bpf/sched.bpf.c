@@ -159,7 +159,7 @@ static __always_inline void accumulate(struct sched_slot *s, __u32 state, __u64 
 }
 
 /* A random part of the threshold: fixed steps would fall in step with waits that alternate. Who sleeps all the time, as most do, has
- * many stacks soon, and the next say little more: his threshold grows, up to fourfold.
+ * many stacks soon, and the next say little more: his threshold grows, up to fourfold. Long sleeps, which all have one, do not count.
  */
 static __always_inline __u64 step(struct sched_slot *s, __u32 state)
 {
@@ -171,7 +171,7 @@ static __always_inline __u64 step(struct sched_slot *s, __u32 state)
 /* A stack was taken: when the next is due. */
 static __always_inline void reset(struct sched_slot *s, __u32 state)
 {
-	if (state == ASLEEP && s->sampled < 2 * MANY_STACKS)
+	if (state == ASLEEP && s->peak[state] < ASLEEP_STACK && s->sampled < 2 * MANY_STACKS)
 		s->sampled++;
 	s->unsampled[state] = 0;
 	s->peak[state] = 0;
