@@ -80,6 +80,15 @@ impl Drawn {
         Drawn { names, act, ms: draw.between(20, 60), clients: draw.between(0, 3), unix: draw.one_in(3) }
     }
 
+    /// How a client waits. Looks with a timeout end long before the answer, and long after: one that comes while it is about to look again
+    /// ends no wait.
+    fn way(&self, draw: &mut Draw) -> String {
+        match draw.pick(&["read", "select", "looks"]) {
+            "looks" => format!("looks={}", self.ms as f64 * 0.37e-3),
+            other => other.to_owned(),
+        }
+    }
+
     fn start(&self, fence: &Fence, draw: &mut Draw) -> Services {
         let lock = fence.dir().join("lock").display().to_string();
         let numbers = [self.ms, self.clients, draw.between(4, 12)].map(|number| number.to_string());
@@ -149,8 +158,8 @@ fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
     let mut draw = Draw::of_run("services", 0);
     let drawn = Drawn::of(&mut draw);
     let services = drawn.start(&fence, &mut draw);
-    let way = draw.pick(&["read", "select", "looks"]);
-    let args = [services.at.clone(), "1000".to_owned(), way.to_owned()];
+    let way = drawn.way(&mut draw);
+    let args = [services.at.clone(), "1000".to_owned(), way.clone()];
     let (document, clock) = run(perl(&fence, &draw.word(6), CLIENT, &args));
     let [front, back, others] = drawn.names.clone();
     let (waited_s, acted_s) = (after(&clock, "waited"), after(&clock, "acted"));
@@ -214,8 +223,8 @@ fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
     // Nobody says when something was sent through a unix socket: there a service has to be asleep when it is asked.
     let drawn = Drawn { unix: false, ..Drawn::of(&mut draw) };
     let services = drawn.start(&fence, &mut draw);
-    let (name, way) = (format!("asks-{}", draw.word(5)), draw.pick(&["read", "select", "looks"]));
-    let args = [services.at.clone(), "100000".to_owned(), way.to_owned(), name.clone()];
+    let (name, way) = (format!("asks-{}", draw.word(5)), drawn.way(&mut draw));
+    let args = [services.at.clone(), "100000".to_owned(), way.clone(), name.clone()];
     let _client = Client::start(&perl(&fence, &draw.word(6), CLIENT, &args));
     let document = chains();
     let [front, back, others] = drawn.names.clone();

@@ -7,7 +7,7 @@ my ($set, $waited, $acted) = (IO::Select->new($c), 0, 0);
 for (1 .. $count) {
     my $from = clock_gettime(CLOCK_MONOTONIC);
     syswrite $c, "slow\n";
-    if ($way eq 'select') { $set->can_read } elsif ($way eq 'looks') { 1 until $set->can_read(0.015) }
+    if ($way eq 'select') { $set->can_read } elsif ($way =~ /looks=(.*)/) { 1 until $set->can_read($1) }
     sysread $c, my $word, 99;
     $waited += clock_gettime(CLOCK_MONOTONIC) - $from;
     $acted += $word;
