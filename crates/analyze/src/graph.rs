@@ -26,6 +26,7 @@ mod node;
 mod owners;
 mod patience;
 mod requests;
+mod resting;
 mod short_runs;
 mod split;
 #[cfg(test)]

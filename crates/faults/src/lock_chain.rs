@@ -8,6 +8,7 @@ mod draw;
 mod go;
 mod leaf;
 mod links;
+mod pool;
 mod set;
 mod told;
 
@@ -36,6 +37,10 @@ pub enum Wire {
     Tcp,
     /// UDP over the loopback device.
     Udp,
+    /// TCP from one network namespace into another.
+    TcpAcross,
+    /// UDP likewise.
+    UdpAcross,
     /// An eventfd.
     Event,
     /// A queue of messages (mq_overview(7)).
@@ -173,6 +178,10 @@ pub struct Plan {
     pub every_us: u64,
     /// From one thread's beginning to wait to that of the one above it.
     pub step_us: u64,
+    /// Beside each thread so many others that have nothing to do, ...
+    pub rests: u64,
+    /// ... and their name.
+    pub rest_name: String,
     /// Nobody holds anything for longer than some microseconds, and nobody waits for anybody to come.
     pub healthy: bool,
     /// Processes, not threads.

@@ -178,6 +178,28 @@ fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
         .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["wall"]));
 }
 
+#[test]
+fn root_an_attached_client_waits_for_its_service() {
+    let fence = Fence::enter().unwrap();
+    let mut draw = Draw::of_run("attached client", 0);
+    let drawn = Drawn::of(&mut draw);
+    // Of a loop that serves several through unix sockets nobody tells whose answer comes next.
+    let drawn = Drawn { unix: drawn.unix && drawn.clients == 0, ..drawn };
+    let services = drawn.start(&fence, &mut draw);
+    let (name, way) = (format!("asks-{}", draw.word(5)), drawn.way(&mut draw));
+    let args = [services.at.clone(), "100000".to_owned(), way.clone(), name.clone()];
+    let client = Client::start(&perl(&fence, &draw.word(6), CLIENT, &args));
+    let (pid, length) = (client.0.id().to_string(), format!("{WINDOW_S}s"));
+    let (document, _) = whyslow(&["attach", &pid, "--for", &length, "--json"].map(str::to_owned));
+    let [front, back, others] = drawn.names.clone();
+    let expected =
+        OfHost { client: name, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
+    let what = format!("{drawn}, {way}, seed {}", draw.seed());
+    rounds::say(&format!("attached client: {what}"));
+    judge::of_attached(&document, &expected)
+        .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["wall"]));
+}
+
 /// Clients that think, and a service that waits for them: nobody lost anything.
 #[test]
 fn root_a_loop_that_waits_for_requests_has_no_chain() {

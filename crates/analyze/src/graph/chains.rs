@@ -12,6 +12,7 @@ use super::explain::Walk;
 use super::facts::Graph;
 use super::names::Called;
 use super::node::{Key, Node, Sort, note};
+use super::resting;
 use super::timeline::{Piece, What};
 use crate::hashing::{Set, Table};
 use crate::wait_reasons::{Class, is_asked};
@@ -64,12 +65,26 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
 fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)> {
     graph.refuel(FUEL);
     let mut folds: Table<Vec<Key>, Fold> = Table::default();
+    let mut add = |way: &[Step<'_>]| {
+        folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, way);
+    };
+    let (mut idle, mut waited) = (Vec::new(), Table::<u32, u64>::default());
     for node in losses(graph, watched) {
         let mut ways = Vec::new();
         ways_down(graph, &node, node.ns, &mut vec![], &mut ways);
-        for way in ways.iter().filter(|way| watched.is_some() || !graph.ends_idle(way)) {
-            folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, way);
+        if watched.is_some() && ways.iter().all(|way| resting::is_rest(graph, way)) {
+            idle.push(node);
+            continue;
         }
+        if node.key.sort == Sort::Wait {
+            let waited = waited.entry(node.pid).or_insert(0);
+            *waited = waited.saturating_add(node.ns);
+        }
+        ways.iter().filter(|way| watched.is_some() || !graph.ends_idle(way)).for_each(|way| add(way));
+    }
+    let resting = watched.map(|watched| resting::resting(graph, watched, &waited)).unwrap_or_default();
+    for node in idle.iter().filter(|node| !resting.contains(&node.pid)) {
+        add(&[Step::of(graph, node)]);
     }
     let worth_it = |fold: &Fold| match watched {
         Some(_) => fold.time > 0,

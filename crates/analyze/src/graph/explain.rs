@@ -59,12 +59,14 @@ impl Walk {
 }
 
 /// It says by itself what was waited for.
-fn is_leaf(walk: &Walk, span: &Span, kind: Kind) -> bool {
+fn is_leaf(graph: &Graph<'_>, walk: &Walk, row: usize, span: &Span, kind: Kind) -> bool {
     match kind.class {
         Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
         Class::Peer => task_behind(span).is_none() && round_trip(span).is_none(),
         _ if ENDS.contains(&kind.reason) => true,
-        Class::Handed => walk.above.len() == 1 && (walk.served || is_asked(span)),
+        Class::Handed => {
+            walk.above.len() == 1 && (is_asked(span) || (walk.served && !graph.is_answered(row)))
+        }
         Class::Held | Class::Needed | Class::Unknown => false,
     }
 }
@@ -167,7 +169,7 @@ impl Graph<'_> {
         node.notes = if span.open { note::OPEN } else { 0 };
         if !follow {
             // Too short to be followed one by one, and known by what they are for, like those that no row tells of.
-            let is_many = self.fuel.get() > 0 && !is_leaf(walk, span, kind);
+            let is_many = self.fuel.get() > 0 && !is_leaf(self, walk, row, span, kind);
             return Some(if is_many {
                 Node { count: 1, worst: node.worst, ..self.short_like(who, row, node.ns) }
             } else {
@@ -183,7 +185,7 @@ impl Graph<'_> {
     fn behind(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> Behind {
         let Some(span) = self.spans.get(row) else { return (Rc::new([]), 0) };
         let kind = self.kind(row);
-        let is_leaf = is_leaf(walk, span, kind);
+        let is_leaf = is_leaf(self, walk, row, span, kind);
         let other = self.behind_other(walk, row, span, kind.class);
         let (is_own, is_its) = (matches!(other, Other::Own), !matches!(other, Other::Later(_)));
         if is_leaf && (is_own || kind.class == Class::Handed) {

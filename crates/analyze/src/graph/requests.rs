@@ -23,13 +23,23 @@ impl Graph<'_> {
         self.asked(row).is_some()
     }
 
+    /// Whether another process of this host ended it whose client this one is, whether or not it was seen to ask.
+    pub fn is_answered(&self, row: usize) -> bool {
+        self.answered_by(row).is_some()
+    }
+
+    fn answered_by(&self, row: usize) -> Option<(&Span, &Waker)> {
+        let span = self.spans.get(row)?;
+        let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
+        let task = task_behind(end).filter(|task| task.tgid != span.tgid && is_answer(end, task))?;
+        Some((end, task))
+    }
+
     /// How it is known that it was asked for since the thread's last wait; where nobody says when something was sent (UDP, unix sockets,
     /// before Linux 6.3), in the window.
     fn asked(&self, row: usize) -> Option<(Asked, &Waker)> {
         let span = self.spans.get(row)?;
-        let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
-        let answers = |task: &&Waker| task.tgid != span.tgid && is_answer(end, task);
-        let task = task_behind(end).filter(answers)?;
+        let (end, task) = self.answered_by(row)?;
         let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
         let since = self.awake_since(span.pid, begin);
         if self.wakes.any_of(span.pid, since, begin, task.tgid) {

@@ -11,6 +11,7 @@ mod layout;
 mod owners;
 mod patience;
 mod peers;
+mod resting;
 mod simulator;
 mod speed;
 mod truth;

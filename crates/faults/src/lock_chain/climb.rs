@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::links::{Taken, Thing, Things};
-use super::{Link, Plan, leaf, told::Note};
+use super::links::{self, Taken, Thing, Things};
+use super::{Link, Plan, leaf, pool, told::Note};
 use crate::ledger::{Fact, Ledger, Word};
 use crate::spec::Spec;
 use crate::sys::{self, ReadyClock};
@@ -39,6 +39,7 @@ pub fn run(spec: &Spec, plan: &Plan, ledger: &Ledger, slot: usize, ready: impl F
     }
     let things = Things::here()?;
     let mut leaf = leaf::ready(plan, position, spec.turns_per_us)?;
+    pool::start(plan, position)?;
     ready();
     let began = ledger.word(Word::Go).load(Ordering::Acquire);
     let ready = ReadyClock::of_this_thread();
@@ -127,6 +128,9 @@ impl Climber<'_> {
         self.note(Note::Got, round, sys::monotonic_ns());
         self.note(Note::Cpu, round, sys::kernel::cpu_ns() - cpu);
         self.note(Note::Ready, round, self.ready.ns() - ready);
+        if links::came_unseen() {
+            self.note(Note::Unseen, round, 1);
+        }
         if let Some((_, thing)) = self.above() {
             self.until(|| thing.is_wanted());
             thing.give(taken)?;

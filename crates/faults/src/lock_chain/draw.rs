@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::links::can_be_across;
 use super::{Leaf, Link, Plan, Way, Wire};
 use crate::{Draw, host};
 
@@ -129,8 +130,8 @@ impl Kind {
             Kind::Go => all(Link::Go),
             Kind::Pipe => all(Link::Pipe),
             Kind::Unix => all(Link::Unix),
-            Kind::Tcp => (0..n).map(|_| peer(Wire::Tcp, draw)).collect(),
-            Kind::Udp => (0..n).map(|_| peer(Wire::Udp, draw)).collect(),
+            Kind::Tcp => (0..n).map(|_| network(Wire::Tcp, Wire::TcpAcross, draw)).collect(),
+            Kind::Udp => (0..n).map(|_| network(Wire::Udp, Wire::UdpAcross, draw)).collect(),
             Kind::Peers => (0..n).map(|_| any_peer(draw)).collect(),
             Kind::File => stopped(n, draw, |draw| Some(Link::File { read: draw.one_in(2) })),
             Kind::Directory => stopped(n, draw, |_| Some(Link::Directory)),
@@ -153,10 +154,16 @@ impl Kind {
 fn peer(wire: Wire, draw: &mut Draw) -> Link {
     const WAYS: [Way; 6] = [Way::Read, Way::Poll, Way::Epoll, Way::Select, Way::Looks, Way::Ring];
     // Before v6.3 (40e0b0908142) no kernel tells at which socket a packet came: of a ring nobody else does.
-    let is_network = matches!(wire, Wire::Tcp | Wire::Udp);
+    let is_network = matches!(wire, Wire::Tcp | Wire::Udp | Wire::TcpAcross | Wire::UdpAcross);
     let is_told = wire != Wire::Queue && (!is_network || host::kernel() >= (6, 3));
     let ways = if is_told { &WAYS } else { &WAYS[..5] };
     Link::Peer { wire, by: draw.pick(ways) }
+}
+
+/// One in three goes from one network namespace into another, where the host can have them.
+fn network(here: Wire, across: Wire, draw: &mut Draw) -> Link {
+    let is_across = draw.one_in(3) && can_be_across();
+    peer(if is_across { across } else { here }, draw)
 }
 
 /// One in four is a lock.
@@ -167,8 +174,11 @@ fn any_peer(draw: &mut Draw) -> Link {
     if draw.one_in(4) {
         return draw.pick(&LOCKS);
     }
-    let wire = draw.pick(&WIRES);
-    peer(wire, draw)
+    match draw.pick(&WIRES) {
+        Wire::Tcp => network(Wire::Tcp, Wire::TcpAcross, draw),
+        Wire::Udp => network(Wire::Udp, Wire::UdpAcross, draw),
+        other => peer(other, draw),
+    }
 }
 
 /// `n` links: such as `draw_one` gives, each with a page below it; and others, where it gives none or no two have room. One at
@@ -245,6 +255,9 @@ impl Ask {
             rounds: (0..count).map(|_| draw.between(longest * 6 / 10, longest)).collect(),
             every_us,
             step_us,
+            // Of a process that is stopped all threads are.
+            rests: if draw.one_in(2) && leaf != Leaf::Stopped { draw.between(1, 4) } else { 0 },
+            rest_name: format!("rest-{}", draw.word(5)),
             healthy: self.healthy,
             apart,
             dir: std::path::PathBuf::new(),

@@ -7,12 +7,16 @@ mod page;
 mod peer;
 mod relay;
 mod stopped;
+mod veth;
 
 use std::io;
 use std::sync::{MutexGuard, OnceLock};
 
 use super::{Link, Plan};
 use crate::sys::userfault::MissingPage;
+
+pub(super) use peer::came_unseen;
+pub(super) use veth::is_possible as can_be_across;
 
 /// What a holder has in its hands.
 pub enum Taken<'a> {

@@ -84,6 +84,11 @@ impl LockChain {
         Told::read(victim.ledger(), &self.plan, &victim.tids())
     }
 
+    fn rests(&self) -> String {
+        let (each, name) = (self.plan.rests, &self.plan.rest_name);
+        if each > 0 { format!(", {each} {name} beside each") } else { String::new() }
+    }
+
     /// Begin no further round.
     pub fn stop(&self, victim: &Victim) {
         victim.ledger().word(Word::Stop).store(1, Ordering::Release);
@@ -95,7 +100,7 @@ impl fmt::Display for LockChain {
         let links: Vec<String> = self.plan.links.iter().map(|link| format!("{link:?}")).collect();
         write!(
             f,
-            "{} {}, top to leaf: {} {:?}{}; rounds of {:?} us at most, every {} us{}{}",
+            "{} {}, top to leaf: {} {:?}{}; rounds of {:?} us at most, every {} us{}{}{}",
             self.plan.len(),
             if self.plan.apart { "processes" } else { "threads" },
             links.join(" "),
@@ -104,6 +109,7 @@ impl fmt::Display for LockChain {
             self.plan.rounds.iter().max().copied().unwrap_or(0),
             self.plan.every_us,
             self.cpu.map_or(String::new(), |cpu| format!(", all on CPU {cpu}")),
+            self.rests(),
             if self.plan.healthy { ", healthy" } else { "" }
         )
     }

@@ -20,6 +20,8 @@ pub(crate) enum Note {
     Cpu = 3,
     /// Time in between that it was ready and had no CPU, likewise.
     Ready = 4,
+    /// What it wanted came between two looks.
+    Unseen = 5,
 }
 
 impl Note {
@@ -35,6 +37,8 @@ pub struct Round {
     pub waits: Vec<Span>,
     /// Time of each wait in which the thread was ready and had no CPU, where the leaf may have kept it from it; else 0.
     pub ready: Vec<Duration>,
+    /// What each waited for came between two of its looks: who brought it ended no wait.
+    pub unseen: Vec<bool>,
     /// CPU time of the leaf in it.
     pub leaf_cpu: Duration,
 }
@@ -59,10 +63,13 @@ impl Round {
         Span { from, to: to.max(from) }
     }
 
-    /// Whether a thread from this position on, but the leaf, waited for a CPU instead.
+    /// Whether a thread from this position on, but the leaf, waited for a CPU instead, or nobody can tell who ended its wait.
     #[must_use]
     pub fn is_broken(&self, position: usize) -> bool {
         let all = self.from(position).length().as_secs_f64();
+        if self.unseen.iter().skip(position).any(|unseen| *unseen) {
+            return true;
+        }
         let waiters = self.ready.len().saturating_sub(1);
         self.ready[..waiters].iter().skip(position).any(|ready| ready.as_secs_f64() > BROKEN * all)
     }
@@ -140,7 +147,8 @@ impl Told {
             };
             let cpu = notes.last()?.get(&Note::Cpu.code(round)).copied()?;
             let ready = notes.iter().map(ready).collect();
-            Some(Round { waits, ready, leaf_cpu: Duration::from_nanos(cpu) })
+            let unseen = notes.iter().map(|notes| notes.contains_key(&Note::Unseen.code(round))).collect();
+            Some(Round { waits, ready, unseen, leaf_cpu: Duration::from_nanos(cpu) })
         };
         Told {
             rounds: (0..plan.rounds.len()).map_while(round).collect(),
@@ -224,6 +232,7 @@ mod tests {
         let round = |at: u64| Round {
             waits: vec![ms(at + 2, at + 52), ms(at + 1, at + 51), ms(at, at + 50)],
             ready: vec![Duration::ZERO; 3],
+            unseen: vec![false; 3],
             leaf_cpu: Duration::from_millis(5),
         };
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
@@ -253,7 +262,7 @@ mod tests {
     #[test]
     fn a_round_in_which_a_waiter_had_no_cpu_may_be_reported_or_not() {
         let mut broken = reported();
-        broken.rounds[1].ready[1] = Duration::from_millis(30);
+        broken.rounds[1].unseen[1] = true;
         broken.rounds[2].ready = vec![Duration::from_millis(4), Duration::ZERO, Duration::from_millis(40)];
         for bounds in [broken.chain(0, ms(0, 1_000)), broken.chain(1, ms(0, 1_000))] {
             assert!((bounds.most - 1.5 * bounds.least).abs() < 1e-9, "{bounds}");

@@ -51,6 +51,9 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
     if climbed.kind == Kind::Go {
         return goroutines::judge(climbed);
     }
+    if let Some(chain) = of_one_that_rests(climbed) {
+        return Err(format!("who rests has a chain: {chain}\n{climbed}"));
+    }
     let first = first_reported(climbed);
     let ways = ways(climbed, first);
     let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
@@ -86,6 +89,24 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
         return Err(trouble(format!("{:?} at the leaf is reported as {ends:?}", climbed.plan.leaf)));
     }
     Ok(())
+}
+
+/// Of seconds that such a thread rests.
+const LITTLE_S: f64 = 0.1;
+
+/// A chain of one of the threads that have nothing to do, or through one.
+pub fn of_one_that_rests(climbed: &Climbed) -> Option<&Value> {
+    let chains = climbed.look.document["chains"].as_array();
+    let rests = |task: &Value| task[1].as_str() == Some(&climbed.plan.rest_name);
+    let has_one = |chain: &&Value| {
+        // That it was ready, and had no CPU, is another matter; so is a single wait of which a part was not seen.
+        if chain["hops"][0]["reason"] == "runnable" || chain["time_s"].as_f64() < Some(LITTLE_S) {
+            return false;
+        }
+        let tasks = chain["tasks"].as_array().into_iter().flatten().filter_map(Value::as_array);
+        tasks.flatten().any(rests)
+    };
+    chains.into_iter().flatten().find(has_one)
 }
 
 /// Time of a hop, at least and at most. What the leaf did may be several things (it computed, and waited for a CPU): a way

@@ -67,6 +67,7 @@ fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>)
             .map(|up| Span { from: (at + up) * MS, to: (at + up + 60) * MS })
             .collect(),
         ready: vec![Duration::ZERO; n],
+        unseen: vec![false; n],
         leaf_cpu: Duration::from_millis(60),
     };
     let plan = Plan {
@@ -77,6 +78,8 @@ fn climbed(kind: Kind, verb: Verb, asked: said::Verb, tid: u32, look: Arc<Look>)
         rounds: vec![60_000; 6],
         every_us: 200_000,
         step_us: 1_000,
+        rests: 1,
+        rest_name: "rest".to_owned(),
         healthy: false,
         apart: false,
         dir: PathBuf::new(),
@@ -222,6 +225,17 @@ fn who_saw_all_and_tells_everything_or_nothing_fails() {
         let is_quiet = matches!(cell, Cell::Healthy(_) | Cell::Idle | Cell::Compile(_));
         assert_eq!(verdict == Verdict::Passed, is_quiet, "{cell}: {verdict:?}");
     }
+}
+
+#[test]
+fn who_tells_a_chain_of_one_that_rests_fails() {
+    let cell = Cell::Chain(Verb::Attach, Kind::Tcp);
+    let (mut document, status) = truthful(cell);
+    let of = climbed(Kind::Tcp, Verb::Attach, said::Verb::Looked, 10, look(json!({}), 0));
+    let mut more = chain(&of, 0);
+    more["tasks"] = json!([[[99, "rest"]]]);
+    document["chains"].as_array_mut().unwrap().push(more);
+    assert!(matches!(judge(&sample(cell, look(document, status))), Verdict::Wrong(_)));
 }
 
 #[test]

@@ -92,6 +92,20 @@ pub fn of_client(document: &Value, expected: &Expected) -> Result<(), String> {
     }
 }
 
+/// The same of one that is there for longer than whyslow looks: it has asked, and is not said to be without work.
+pub fn of_attached(document: &Value, expected: &OfHost) -> Result<(), String> {
+    let (wall, parts) = wall(document)?;
+    near("without work", time(parts, &|part| part["reason"] == "handed"), 0.0, wall)?;
+    let least = if expected.has_others { PART } else { 1.0 - 2.0 * POINTS };
+    for (who, of) in [("the loop", &expected.front), ("what it asked", &expected.back)] {
+        let told = time_of(parts, of);
+        if told < (least * wall).min(wall - without_cpu(parts)) {
+            return Err(format!("{who}: {told:.3} s of {wall:.3}"));
+        }
+    }
+    near("others", time_of(parts, &expected.others), 0.0, wall)
+}
+
 /// Nobody is said to have kept an idle loop waiting.
 pub fn of_idle(document: &Value, others: &str) -> Result<(), String> {
     let (wall, parts) = wall(document)?;

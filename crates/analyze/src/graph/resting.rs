@@ -1,0 +1,46 @@
+//! Threads of a watched process that have nothing to do: pools without a job, loops without events, housekeeping. What they wait for is in
+//! the account; among the chains, which are sorted by time, they would come first.
+
+use super::culprit::Step;
+use super::facts::Graph;
+use super::timeline::What;
+use crate::hashing::{Set, Table};
+use crate::wait_reasons::Class;
+
+/// Who waits for something to do, or sleeps of its own accord, for all but this part (1 in 10) of its time rests.
+const RESTS: u64 = 10;
+
+/// A way that nobody is behind: to be given something to do, or the end of one's own sleep.
+pub(super) fn is_rest(graph: &Graph<'_>, way: &[Step<'_>]) -> bool {
+    let [one] = way else { return false };
+    one.node.row.is_some_and(|row| matches!(graph.kind(row).class, Class::Handed | Class::Voluntary))
+}
+
+/// Which of these threads rest, where others do not. `waited`: for how long each waited for somebody. The
+/// command that was run does not rest: it lasted as long as its first thread did, whatever that waited for.
+pub(super) fn resting(graph: &Graph<'_>, watched: &Set<u32>, waited: &Table<u32, u64>) -> Set<u32> {
+    let command = graph.rec.meta.watched.as_ref().and_then(|watched| watched.command.as_ref());
+    let is_command = |pid: u32| command.is_some_and(|command| command.pid == pid);
+    let waited = |pid: u32| waited.get(&pid).copied().unwrap_or(0) >= graph.window / RESTS;
+    let candidates = watched.iter().copied().filter(|pid| !waited(*pid) && !is_command(*pid));
+    let resting: Set<u32> = candidates.filter(|pid| graph.rests(*pid)).collect();
+    if resting.len() < watched.len() { resting } else { Set::default() }
+}
+
+impl Graph<'_> {
+    fn rests(&self, pid: u32) -> bool {
+        let (mut all, mut rested) = (0_u64, 0_u64);
+        let line = self.lines.get(&pid);
+        for piece in line.into_iter().flat_map(|line| line.clip(0, self.window)) {
+            match piece.what {
+                What::Wait(row) if matches!(self.kind(row).class, Class::Handed | Class::Voluntary) => {
+                    rested += piece.ns();
+                }
+                What::Unborn | What::Gone => continue,
+                _ => {}
+            }
+            all += piece.ns();
+        }
+        all > 0 && all - rested < all / RESTS
+    }
+}

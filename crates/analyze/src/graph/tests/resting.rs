@@ -1,0 +1,73 @@
+//! Threads that rest beside others have no chain.
+
+use whyslow_model::timeline::Watched;
+
+use super::host::{Does, Host, Wait, interrupted, woken_by};
+use crate::graph::chains;
+use Does::{Runs, Waits};
+
+fn open(on: &'static str) -> Wait {
+    Wait { on, open: true, ..Wait::default() }
+}
+
+/// Who has a chain: the first of each.
+fn heads(host: &mut Host, watched: &[u32]) -> Vec<String> {
+    host.rec.meta.watched = Some(Watched { pids: watched.to_vec(), ..Watched::default() });
+    let mut heads: Vec<String> =
+        chains::chains(&host.graph()).iter().map(|chain| chain.hops[0].who.to_string()).collect();
+    heads.sort();
+    heads
+}
+
+fn pool(host: &mut Host) {
+    host.task(3, "loop", 0, &[Waits(100, open("ep_poll"))]).task(
+        4,
+        "cleans",
+        0,
+        &[Waits(40, interrupted("nanosleep", 9, None)), Runs(1), Waits(59, open("nanosleep"))],
+    );
+}
+
+#[test]
+fn who_rests_beside_others_has_no_chain() {
+    let mut host = Host::window(100);
+    host.task(1, "client", 0, &[Waits(90, woken_by("pipe_read", 2)), Runs(10)]).task(
+        2,
+        "server",
+        0,
+        &[Runs(100)],
+    );
+    pool(&mut host);
+    assert_eq!(heads(&mut host, &[1, 2, 3, 4]), ["client"]);
+}
+
+#[test]
+fn beside_one_that_computes_too() {
+    let mut host = Host::window(100);
+    host.task(2, "server", 0, &[Runs(100)]);
+    pool(&mut host);
+    assert_eq!(heads(&mut host, &[2, 3, 4]), Vec::<String>::new());
+}
+
+#[test]
+fn the_command_that_was_run_lasted_as_long_as_it_slept() {
+    let mut host = Host::window(100);
+    host.task(2, "server", 0, &[Runs(100)]);
+    pool(&mut host);
+    host.watch(3);
+    assert_eq!(chains::chains(&host.graph()).len(), 1);
+}
+
+#[test]
+fn where_all_rest_that_is_the_answer() {
+    let mut host = Host::window(100);
+    pool(&mut host);
+    assert_eq!(heads(&mut host, &[3, 4]), ["cleans", "loop"]);
+}
+
+#[test]
+fn who_works_now_and_then_does_not_rest() {
+    let mut host = Host::window(100);
+    host.task(1, "worker", 0, &[Runs(20), Waits(80, open("ep_poll"))]).task(2, "server", 0, &[Runs(100)]);
+    assert_eq!(heads(&mut host, &[1, 2]), ["worker"]);
+}
