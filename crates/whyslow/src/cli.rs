@@ -63,7 +63,6 @@ run: the command's own; 128 + n if signal n ended it, 130 if a second
     args_conflicts_with_subcommands = true,
     subcommand_value_name = "VERB",
     subcommand_help_heading = "Verbs",
-    disable_help_subcommand = true,
     max_term_width = 80,
     after_help = format!("{EXAMPLES}\n\n{STATUS}")
 )]

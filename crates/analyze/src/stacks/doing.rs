@@ -6,7 +6,7 @@ use whyslow_model::table::Sample;
 use whyslow_model::wait::{Detail, Spin, Thing};
 
 use crate::hashing::Table;
-use crate::stacks::symbol;
+use crate::stacks::{named_or_file, symbol};
 
 mod kernel;
 mod spinning;
@@ -122,10 +122,12 @@ pub(crate) fn spins(frames: &[&str]) -> bool {
     spinning::of(frames).is_some()
 }
 
-/// The innermost function that has a name; without one, its file.
+/// The innermost function that has a name; without one, its file: each instruction of a stripped program were a row of its own else.
 fn in_user_mode(sample: &Sample) -> Doing {
     let named = |frame: &&String| !frame.is_empty() && !frame.starts_with('[');
-    Doing(Detail::UserCode { function: sample.user.iter().find(named).cloned() })
+    Doing(Detail::UserCode {
+        function: sample.user.iter().find(named).map(|frame| named_or_file(frame).to_owned()),
+    })
 }
 
 #[cfg(test)]
