@@ -277,6 +277,16 @@ impl<'r> Graph<'r> {
         after.get(..count)
     }
 
+    /// The same of so many sums. False: too much was looked at.
+    pub fn spend_looks(&self, many: usize) -> bool {
+        let left = self.looks.get().checked_sub(many);
+        self.looks.set(left.unwrap_or(0));
+        if left.is_none() {
+            self.cut.set(true);
+        }
+        left.is_some()
+    }
+
     /// The longest run on a CPU: where all are short, none needs to be looked for.
     pub fn longest_run(&self, cpu: u32) -> u64 {
         self.runs.get(&cpu).map_or(0, |runs| runs.longest)

@@ -179,14 +179,15 @@ impl Graph<'_> {
         nodes
     }
 
-    /// The same of short runs: by whom the CPU was had in the same fiftieth of a second, as far as that is known.
+    /// The same of short runs: by whom the CPU was had at about that time, as far as that is known.
     fn had_shortly(&self, span: &Span, piece: Piece, ns: u64) -> Vec<Node> {
         if ns == 0 {
             return Vec::new();
         }
         let runs = || self.rec.tables.runs.as_deref().unwrap_or_default();
         let all = self.short_runs.get_or_init(|| ShortRuns::of(self.spans, runs(), self.window));
-        let others = all.had(span.cpu, piece.from, piece.to, span.pid);
+        let may_look = self.spend_looks(all.entries(span.cpu, piece.from, piece.to));
+        let others = if may_look { all.had(span.cpu, piece.from, piece.to, span.pid) } else { Vec::new() };
         let others = others.get(..MOST_PARTS.min(others.len())).unwrap_or_default();
         let mut weights: Vec<u64> = others.iter().map(|(_, ns)| *ns).collect();
         weights.push(ns.saturating_sub(weights.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns))));

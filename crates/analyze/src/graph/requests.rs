@@ -23,9 +23,17 @@ impl Graph<'_> {
         self.asked(row).is_some()
     }
 
-    /// Whether another process of this host ended it whose client this one is, whether or not it was seen to ask.
+    /// Whether another process of this host ended it whose client this one is. Where nobody says when something was sent it need not have
+    /// been seen to ask: who has asked for news only does so once.
     pub fn is_answered(&self, row: usize) -> bool {
-        self.answered_by(row).is_some()
+        let is_told = |task: &Waker| {
+            let delivery = task.delivery.as_ref();
+            delivery.is_some_and(|delivery| delivery.sent_before_ns.is_some())
+        };
+        match self.answered_by(row) {
+            Some((_, task)) => !is_told(task) || self.is_for_answer(row),
+            None => false,
+        }
     }
 
     fn answered_by(&self, row: usize) -> Option<(&Span, &Waker)> {

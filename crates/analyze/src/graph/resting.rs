@@ -1,6 +1,8 @@
 //! Threads of a watched process that have nothing to do: pools without a job, loops without events, housekeeping. What they wait for is in
 //! the account; among the chains, which are sorted by time, they would come first.
 
+use whyslow_model::wait::Detail;
+
 use super::culprit::Step;
 use super::facts::Graph;
 use super::timeline::What;
@@ -13,7 +15,7 @@ const RESTS: u64 = 10;
 /// A way that nobody is behind: to be given something to do, or the end of one's own sleep.
 pub(super) fn is_rest(graph: &Graph<'_>, way: &[Step<'_>]) -> bool {
     let [one] = way else { return false };
-    one.node.row.is_some_and(|row| matches!(graph.kind(row).class, Class::Handed | Class::Voluntary))
+    one.node.row.is_some_and(|row| graph.is_restful(row))
 }
 
 /// Which of these threads rest, where others do not. `waited`: for how long each waited for somebody. The
@@ -24,16 +26,25 @@ pub(super) fn resting(graph: &Graph<'_>, watched: &Set<u32>, waited: &Table<u32,
     let waited = |pid: u32| waited.get(&pid).copied().unwrap_or(0) >= graph.window / RESTS;
     let candidates = watched.iter().copied().filter(|pid| !waited(*pid) && !is_command(*pid));
     let resting: Set<u32> = candidates.filter(|pid| graph.rests(*pid)).collect();
-    if resting.len() < watched.len() { resting } else { Set::default() }
+    // Of whom no row tells has slept throughout, or was gone.
+    let there = watched.iter().filter(|pid| graph.lines.contains_key(pid)).count();
+    if resting.len() < there { resting } else { Set::default() }
 }
 
 impl Graph<'_> {
+    /// It waits for something to do, and not for the other end of a connection of its own.
+    fn is_restful(&self, row: usize) -> bool {
+        let kind = self.kind(row);
+        let is_peer = matches!(*self.details.of(kind.what), Detail::Peer { .. });
+        matches!(kind.class, Class::Handed | Class::Voluntary) && !is_peer
+    }
+
     fn rests(&self, pid: u32) -> bool {
         let (mut all, mut rested) = (0_u64, 0_u64);
         let line = self.lines.get(&pid);
         for piece in line.into_iter().flat_map(|line| line.clip(0, self.window)) {
             match piece.what {
-                What::Wait(row) if matches!(self.kind(row).class, Class::Handed | Class::Voluntary) => {
+                What::Wait(row) if self.is_restful(row) => {
                     rested += piece.ns();
                 }
                 What::Unborn | What::Gone => continue,

@@ -221,8 +221,8 @@ static __always_inline void note_delivery(struct sched_wake *wake, struct task_s
 	wake->call = note_sender(&wake->sends, t, takes_fd);
 }
 
-/* Who wakes `t`, told at once, in the waker's own context, with a stack if no more than `most` were taken. Not inlined: it is
- * the rare way.
+/* Who wakes `t`, told at once, in the waker's own context, with a stack if no more than `most` were taken. 0: there was no
+ * room. Not inlined: it is the rare way.
  */
 static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, __u64 most)
 {
@@ -268,7 +268,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 		}
 	}
 	bpf_ringbuf_submit(wake, BPF_RB_NO_WAKEUP);
-	return 0;
+	return 1;
 }
 
 /* The same afterwards, by whoever is on the CPU now: only what the slot remembers. */

@@ -381,6 +381,7 @@ int BPF_PROG(waking, struct task_struct *t)
 {
 	struct sched_slot *s = slot_of(t);
 	__u64 now, ns, clock;
+	bool with_stack;
 	int serves = 0;
 	struct rq *rq;
 
@@ -408,8 +409,9 @@ int BPF_PROG(waking, struct task_struct *t)
 	ns = elapsed(s->since, now);
 	if (ns < s->wake_from)
 		return 0;
-	s->reported = 1;
-	tell_wake(s, now, ns >= s->limit, will_be_due(s, ns) ? stacks_for(t, s->state) : 0);
+	/* What an interrupt is about only its stack tells. */
+	with_stack = will_be_due(s, ns) || (ns >= s->limit && s->context != WAKE_TASK);
+	s->reported = tell_wake(s, now, ns >= s->limit, with_stack ? stacks_for(t, s->state) : 0) ? WAKE_REPORTED : WAKE_SEEN;
 	return 0;
 }
 
@@ -489,7 +491,7 @@ static __noinline int tell_span(struct task_struct *t, struct sched_slot *s, __u
 		return 0;
 	}
 	rate->rows++;
-	if (s->slept && !s->reported && s->context && elapsed(at, now) >= s->limit)
+	if (s->slept && s->reported != WAKE_REPORTED && s->context && elapsed(at, now) >= s->limit)
 		tell_waker(s);
 	if (with_stack) {
 		rate->stacks++;

@@ -37,6 +37,9 @@ static __always_inline __u32 bounded(__u32 state)
 	return state & 7;
 }
 
+/* What is told of who woke it: nothing yet; that it was late enough for it, without room; all. */
+enum wake_told { WAKE_SHORT, WAKE_SEEN, WAKE_REPORTED };
+
 /* Where a task's time went. Times are the run queue's clock. */
 struct sched_slot {
 	__u64 task;       /* address, only compared; 0: free. A pid may be another task's before its last task has left its CPU */
@@ -47,9 +50,9 @@ struct sched_slot {
 	__u64 wake_from;  /* a sleep that lasts so long has its waker reported; ~0: none has */
 	__u32 waker;      /* who woke it, or whom an interrupt that did interrupted */
 	__u32 context;    /* enum wake_context */
-	__u32 reported;   /* its waker was reported in full */
+	__u32 reported;   /* enum wake_told */
 	__u32 slept;      /* what it was; NONE: it did not sleep since it had a CPU */
-	/* What is above is all that a waker, often on another CPU, reads and writes: one cache line. */
+	/* What is above is all that a waker, often on another CPU, reads and writes: a cache line, or two. */
 	__u64 at;         /* the last sleep began */
 	__u64 delay;      /* the kernel's sum of time in run queues, when it began */
 	__u64 from;       /* the stretch began that no row tells yet */

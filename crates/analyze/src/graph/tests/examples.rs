@@ -303,15 +303,24 @@ fn ready_for_a_cpu_is_reported_by_who_had_it_and_the_quota() {
 fn short_runs_are_of_those_who_ran_there_then() {
     let mut host = Host::window(200);
     host.task(1, "a", 0, &[Runs(10), Ready(90), Runs(100)])
-        .task(2, "mouse", 0, &[Runs(60), Waits(140, interrupted("nanosleep", 9, None))])
+        .task(
+            2,
+            "mouse",
+            0,
+            &[
+                Waits(10, interrupted("nanosleep", 9, None)),
+                Runs(60),
+                Waits(130, interrupted("nanosleep", 9, None)),
+            ],
+        )
         .task(3, "late", 0, &[Waits(110, interrupted("nanosleep", 9, None)), Runs(90)])
-        .task(4, "elsewhere", 0, &[Runs(200)]);
+        .task(4, "elsewhere", 0, &[Waits(10, interrupted("nanosleep", 9, None)), Runs(190)]);
     host.spans.iter_mut().filter(|span| span.pid == 4).for_each(|span| span.cpu = 1);
     host.rec.tables.runs = Some(Vec::new());
     host.watch(1);
     let account = wall::account(&host.graph()).unwrap();
     let ready = account.parts.iter().find(|part| part.reason == Reason::Runnable).unwrap();
-    assert_eq!(reported_parts(&ready.parts), ["mouse: had the CPU, 50", "short runs of others, 40"]);
+    assert_eq!(reported_parts(&ready.parts), ["mouse: had the CPU, 52", "short runs of others, 38"]);
 }
 
 #[test]

@@ -71,3 +71,10 @@ fn who_works_now_and_then_does_not_rest() {
     host.task(1, "worker", 0, &[Runs(20), Waits(80, open("ep_poll"))]).task(2, "server", 0, &[Runs(100)]);
     assert_eq!(heads(&mut host, &[1, 2]), ["worker"]);
 }
+
+#[test]
+fn one_that_no_row_tells_of_changes_nothing() {
+    let mut host = Host::window(100);
+    pool(&mut host);
+    assert_eq!(heads(&mut host, &[3, 4, 77]), ["cleans", "loop"]);
+}
