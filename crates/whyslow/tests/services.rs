@@ -141,6 +141,16 @@ impl Drop for Client {
     }
 }
 
+/// A client that asks for longer than anybody looks, what is true of it, and what was drawn.
+fn asks(drawn: &Drawn, services: &Services, fence: &Fence, draw: &mut Draw) -> (Client, OfHost, String) {
+    let (client, way) = (format!("asks-{}", draw.word(5)), drawn.way(draw));
+    let args = [services.at.clone(), "100000".to_owned(), way.clone(), client.clone()];
+    let started = Client::start(&perl(fence, &draw.word(6), CLIENT, &args));
+    let [front, back, others] = drawn.names.clone();
+    let expected = OfHost { client, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
+    (started, expected, format!("{drawn}, {way}, seed {}", draw.seed()))
+}
+
 fn chains() -> Value {
     let length = format!("{WINDOW_S}s");
     whyslow(&["chains", "--for", &length, "--json"].map(str::to_owned)).0
@@ -186,15 +196,9 @@ fn root_an_attached_client_waits_for_its_service() {
     // Of a loop that serves several through unix sockets nobody tells whose answer comes next.
     let drawn = Drawn { unix: drawn.unix && drawn.clients == 0, ..drawn };
     let services = drawn.start(&fence, &mut draw);
-    let (name, way) = (format!("asks-{}", draw.word(5)), drawn.way(&mut draw));
-    let args = [services.at.clone(), "100000".to_owned(), way.clone(), name.clone()];
-    let client = Client::start(&perl(&fence, &draw.word(6), CLIENT, &args));
+    let (client, expected, what) = asks(&drawn, &services, &fence, &mut draw);
     let (pid, length) = (client.0.id().to_string(), format!("{WINDOW_S}s"));
     let (document, _) = whyslow(&["attach", &pid, "--for", &length, "--json"].map(str::to_owned));
-    let [front, back, others] = drawn.names.clone();
-    let expected =
-        OfHost { client: name, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
-    let what = format!("{drawn}, {way}, seed {}", draw.seed());
     rounds::say(&format!("attached client: {what}"));
     judge::of_attached(&document, &expected)
         .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["wall"]));
@@ -245,14 +249,8 @@ fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
     // Nobody says when something was sent through a unix socket: there a service has to be asleep when it is asked.
     let drawn = Drawn { unix: false, ..Drawn::of(&mut draw) };
     let services = drawn.start(&fence, &mut draw);
-    let (name, way) = (format!("asks-{}", draw.word(5)), drawn.way(&mut draw));
-    let args = [services.at.clone(), "100000".to_owned(), way.clone(), name.clone()];
-    let _client = Client::start(&perl(&fence, &draw.word(6), CLIENT, &args));
+    let (_client, expected, what) = asks(&drawn, &services, &fence, &mut draw);
     let document = chains();
-    let [front, back, others] = drawn.names.clone();
-    let expected =
-        OfHost { client: name, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
-    let what = format!("{drawn}, {way}, seed {}", draw.seed());
     rounds::say(&format!("host services: {what}"));
     judge::of_host(&document, &expected)
         .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["chains"]));

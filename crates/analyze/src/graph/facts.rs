@@ -268,16 +268,10 @@ impl<'r> Graph<'r> {
         // No further than may still be looked at: with that spent, each further question ends at once.
         let most = self.looks.get();
         let count = after.iter().take(most.saturating_add(1)).take_while(|run| run.from < to).count();
-        let Some(left) = most.checked_sub(count) else {
-            self.cut.set(true);
-            self.looks.set(0);
-            return None;
-        };
-        self.looks.set(left);
-        after.get(..count)
+        if self.spend_looks(count) { after.get(..count) } else { None }
     }
 
-    /// The same of so many sums. False: too much was looked at.
+    /// Look at so many runs, or sums of runs. False: too much was looked at.
     pub fn spend_looks(&self, many: usize) -> bool {
         let left = self.looks.get().checked_sub(many);
         self.looks.set(left.unwrap_or(0));

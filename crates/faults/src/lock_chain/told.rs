@@ -66,10 +66,10 @@ impl Round {
     /// Whether a thread from this position on, but the leaf, waited for a CPU instead, or nobody can tell who ended its wait.
     #[must_use]
     pub fn is_broken(&self, position: usize) -> bool {
-        let all = self.from(position).length().as_secs_f64();
         if self.unseen.iter().skip(position).any(|unseen| *unseen) {
             return true;
         }
+        let all = self.from(position).length().as_secs_f64();
         let waiters = self.ready.len().saturating_sub(1);
         self.ready[..waiters].iter().skip(position).any(|ready| ready.as_secs_f64() > BROKEN * all)
     }
@@ -262,13 +262,23 @@ mod tests {
     #[test]
     fn a_round_in_which_a_waiter_had_no_cpu_may_be_reported_or_not() {
         let mut broken = reported();
-        broken.rounds[1].unseen[1] = true;
+        broken.rounds[1].ready[1] = Duration::from_millis(30);
         broken.rounds[2].ready = vec![Duration::from_millis(4), Duration::ZERO, Duration::from_millis(40)];
         for bounds in [broken.chain(0, ms(0, 1_000)), broken.chain(1, ms(0, 1_000))] {
             assert!((bounds.most - 1.5 * bounds.least).abs() < 1e-9, "{bounds}");
         }
         let of_the_leaf = broken.chain(2, ms(0, 1_000));
         assert!(of_the_leaf.most == of_the_leaf.least, "{of_the_leaf}");
+    }
+
+    #[test]
+    fn a_round_of_which_a_word_came_between_two_looks_may_be_reported_or_not() {
+        let mut broken = reported();
+        broken.rounds[1].unseen[1] = true;
+        for (position, times) in [(0, 1.5), (1, 1.5), (2, 1.0)] {
+            let bounds = broken.chain(position, ms(0, 1_000));
+            assert!((bounds.most - times * bounds.least).abs() < 1e-9, "{bounds}");
+        }
     }
 
     #[test]

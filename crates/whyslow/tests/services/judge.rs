@@ -96,10 +96,14 @@ pub fn of_client(document: &Value, expected: &Expected) -> Result<(), String> {
 pub fn of_attached(document: &Value, expected: &OfHost) -> Result<(), String> {
     let (wall, parts) = wall(document)?;
     near("without work", time(parts, &|part| part["reason"] == "handed"), 0.0, wall)?;
+    let own = without_cpu(parts);
+    if own > 0.5 * wall {
+        return Err(format!("{own:.3} s of {wall:.3} without a CPU: it hardly runs"));
+    }
     let least = if expected.has_others { PART } else { 1.0 - 2.0 * POINTS };
     for (who, of) in [("the loop", &expected.front), ("what it asked", &expected.back)] {
         let told = time_of(parts, of);
-        if told < (least * wall).min(wall - without_cpu(parts)) {
+        if told < (least * wall).min(wall - own) {
             return Err(format!("{who}: {told:.3} s of {wall:.3}"));
         }
     }
@@ -204,6 +208,21 @@ mod tests {
         assert!(of_client(&document(json!([part("loop", 0.9, others)])), &expected(false)).is_err());
         assert!(of_client(&document(json!([])), &expected(false)).is_err());
         assert!(of_client(&json!({}), &expected(false)).is_err());
+    }
+
+    #[test]
+    fn an_attached_client_is_not_without_work_nor_without_a_cpu() {
+        let [client, front, back, others] = ["asks", "loop", "back", "fast"].map(str::to_owned);
+        let expected = OfHost { client, front, back, others, window_s: 1.0, has_others: false };
+        let judged = |parts: Value| of_attached(&document(parts), &expected);
+        let back = |time_s: f64| json!([part("back", time_s, json!([]))]);
+        assert_eq!(judged(json!([part("loop", 0.95, back(0.9))])), Ok(()));
+        assert!(judged(json!([part("loop", 0.95, back(0.3))])).is_err() && judged(json!([])).is_err());
+        assert!(judged(json!([part("loop", 0.95, json!([part("fast", 0.9, back(0.9))]))])).is_err());
+        for reason in ["handed", "runnable"] {
+            assert!(judged(json!([{"reason": reason, "time_s": 1.0}])).is_err(), "{reason}");
+        }
+        assert!(of_attached(&json!({}), &expected).is_err());
     }
 
     #[test]
