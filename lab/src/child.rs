@@ -116,6 +116,22 @@ pub fn tail(text: &str, most: usize) -> &str {
     if from == 0 { end.trim_end() } else { end.split_once('\n').map_or(end, |(_, rest)| rest).trim_end() }
 }
 
+/// CPU time of this process and of its children that were reaped.
+#[must_use]
+pub fn used() -> Duration {
+    let of = |who| {
+        // SAFETY: all zero is a valid rusage.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: one valid pointer to write to.
+        unsafe { libc::getrusage(who, &raw mut usage) };
+        let time = |t: libc::timeval| {
+            Duration::from_secs(t.tv_sec.unsigned_abs()) + Duration::from_micros(t.tv_usec.unsigned_abs())
+        };
+        time(usage.ru_utime) + time(usage.ru_stime)
+    };
+    of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
+}
+
 fn contents(log: &mut File) -> io::Result<String> {
     let mut bytes = Vec::new();
     log.rewind()?;

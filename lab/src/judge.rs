@@ -45,6 +45,17 @@ impl Verdict {
         }
     }
 
+    /// What was not found beside others' work proves nothing: time that the host takes from a guest is in nobody's account there.
+    #[must_use]
+    pub fn or_of_a_crowded_host(self, crowded: Option<String>) -> Verdict {
+        match (self, crowded) {
+            (Verdict::Missed(what) | Verdict::False(what), Some(crowded)) => {
+                Verdict::Unmade(format!("{crowded} of the host; {what}"))
+            }
+            (verdict, _) => verdict,
+        }
+    }
+
     /// Why, where there is something to say.
     #[must_use]
     pub fn why(&self) -> Option<&str> {

@@ -105,6 +105,23 @@ fn a_fault_without_proof_is_failed_whatever_was_said() {
 }
 
 #[test]
+fn what_a_crowded_host_spoilt_is_made_again_and_nothing_else_is() {
+    let crowded = || Some("others used 16 %".to_owned());
+    for wrong in [Verdict::Missed("no CPU 0".into()), Verdict::False("CPU 1 is slow".into())] {
+        assert_eq!(wrong.clone().or_of_a_crowded_host(None), wrong);
+        let spoilt = wrong.clone().or_of_a_crowded_host(crowded());
+        assert!(
+            matches!(&spoilt, Verdict::Unmade(why) if why.contains("16 %") && why.contains("CPU")),
+            "{spoilt}"
+        );
+    }
+    for other in [Verdict::Found, Verdict::Failed("the guest died".into()), Verdict::NotRun("no root".into())]
+    {
+        assert_eq!(other.clone().or_of_a_crowded_host(crowded()), other);
+    }
+}
+
+#[test]
 fn chains_are_read_from_the_waiter_down() {
     let order =
         |order: &str| verdict(&script(&format!("[[answer]]\nin = \"chains\"\norder = {order}\n")), &[]);

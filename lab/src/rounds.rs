@@ -207,11 +207,11 @@ impl Runner {
         }
         write_json(&share.share().join(PLAN), &plan).map_err(|err| failed(&err))?;
         let verdict = if kernel == HOST {
-            self.on_host(share.share())
+            self.on_host(share.share()).map(|()| None)
         } else {
             self.in_guest(kernel, &script.hardware, share.share())
         };
-        let verdict = verdict.map(|()| {
+        let verdict = verdict.map(|crowded| {
             let document = read_json::<Value>(&share.share().join(DOCUMENT));
             row.cost = document.as_ref().map(Cost::of);
             let Some(ran) = read_json::<RunFacts>(&share.share().join(RUN_FACTS)) else {
@@ -219,7 +219,7 @@ impl Runner {
             };
             row.reported_to_true =
                 document.as_ref().map_or(Vec::new(), |document| reported_to_true(&script, &ran, document));
-            judge(&script, &ran, document.as_ref())
+            judge(&script, &ran, document.as_ref()).or_of_a_crowded_host(crowded)
         });
         let verdict = verdict.unwrap_or_else(|unjudged| unjudged);
         if self.keep || !matches!(verdict, Verdict::Found | Verdict::NotRun(_)) {
@@ -267,7 +267,7 @@ impl Runner {
     fn boot_before(&self, label: &str, script: &Script, plan: &Plan, share: &Path) -> Result<(), Unjudged> {
         let failed = |what: &dyn std::fmt::Display| Verdict::Failed(format!("the boot before: {what}"));
         write_json(&share.join(PLAN), plan).map_err(|err| failed(&err))?;
-        self.in_guest(label, &script.hardware_before().unwrap_or_default(), share)?;
+        let _ = self.in_guest(label, &script.hardware_before().unwrap_or_default(), share)?;
         let ran = read_json::<RunFacts>(&share.join(RUN_FACTS));
         // Of this boot, not of the one that is looked at.
         fs::remove_file(share.join(RUN_FACTS)).map_err(|err| failed(&err))?;
@@ -278,7 +278,13 @@ impl Runner {
         }
     }
 
-    fn in_guest(&self, label: &str, hardware: &toml::Table, share: &Path) -> Result<(), Unjudged> {
+    /// Who else was on the host meanwhile, if it was enough to disturb the guest.
+    fn in_guest(
+        &self,
+        label: &str,
+        hardware: &toml::Table,
+        share: &Path,
+    ) -> Result<Option<String>, Unjudged> {
         let kernel = kernels::fetch(label).map_err(|reason| Verdict::NotRun(reason.to_string()))?;
         let hardware = Hardware::deserialize(hardware.clone())
             .map_err(|err| Verdict::Failed(format!("[hardware]: {err}")))?;
@@ -295,7 +301,7 @@ impl Runner {
             return Err(Verdict::Failed(format!("the guest complained: {complaint}")));
         }
         match ran.status {
-            Ended::Exited(0) => Ok(()),
+            Ended::Exited(0) => Ok(ran.crowded),
             Ended::Exited(status) => Err(Verdict::Failed(format!("the test bed ended with {status}"))),
             Ended::TimedOut => Err(Verdict::Failed(format!("the guest did not end in {GUEST_LIMIT:?}"))),
             Ended::Died(words) => Err(Verdict::Failed(format!("the guest died: {words}"))),
