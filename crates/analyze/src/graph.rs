@@ -23,6 +23,7 @@ mod loops;
 mod mismatch;
 mod names;
 mod node;
+mod other_ends;
 mod owners;
 mod patience;
 mod requests;

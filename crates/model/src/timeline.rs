@@ -193,6 +193,20 @@ pub struct Polled {
     pub serves: bool,
 }
 
+/// Who had the other end of a connection (TCP, unix sockets) or pipe open when the window ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OtherEnd {
+    /// Processes: a fork shares it.
+    pub processes: Vec<u32>,
+    /// The end that waits is a client's: of TCP as `Ends::serves` has it, of a unix socket as `Role` has it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub client: bool,
+    /// ... and the client has sent something since data came last (of TCP, in ticks), or what it sent is not read yet.
+    #[serde(skip_serializing_if = "is_default")]
+    pub asked: bool,
+}
+
 /// What sort of lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -335,6 +349,10 @@ pub struct Span {
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,
+    /// Of a wait that lasts: who has the other end of the connection or pipe that it waits at. Asked of who is followed, and of clients that
+    /// have asked.
+    #[serde(skip_serializing_if = "is_default")]
+    pub other_end: Option<Box<OtherEnd>>,
 }
 
 /// A stack that rows point to.

@@ -143,6 +143,8 @@ impl Numbers {
         for span in spans.iter_mut().flatten() {
             self.show([&mut span.pid, &mut span.tgid]);
             span.holder = self.shown(span.holder);
+            let ends = span.other_end.iter_mut().flat_map(|end| &mut end.processes);
+            ends.for_each(|process| *process = self.shown(*process));
             if let Some(waker) = &mut span.waker {
                 self.show([&mut waker.pid, &mut waker.tgid]);
             }

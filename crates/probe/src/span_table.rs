@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
 use whyslow_model::timeline::{
-    Context, Delivery, Ends, LockKind, LockWait, Polled, Role, State, StateTimes, Target, Waker,
+    Context, Delivery, Ends, LockKind, LockWait, OtherEnd, Polled, Role, State, StateTimes, Target, Waker,
 };
 
 use crate::bpf::constants::{peers_h, rows_h, shared_h};
@@ -57,7 +57,9 @@ pub fn timelines(
     let rows = &seen.rows;
     let mut used = Used::default();
     let reported = rows.spans.iter().chain(&open);
-    let mut spans: Vec<Span> = reported.map(|row| span(row, rows, window, kernel, &mut used)).collect();
+    let end = |row: &SpanRow| seen.other_ends.get(&row.span.other_end).map(other_end).map(Box::new);
+    let all = reported.map(|row| Span { other_end: end(row), ..span(row, rows, window, kernel, &mut used) });
+    let mut spans: Vec<Span> = all.collect();
     name_wakers(&mut spans);
     forget_strangers(&mut spans, numbers);
     spans.sort_by_key(|span| (span.pid, span.to_ns, span.from_ns));
@@ -202,7 +204,16 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         lock: lock(reported, window),
         holder: reported.holder,
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
+        other_end: None,
     }
+}
+
+/// Of more holders than are told none is.
+fn other_end(found: &sched::other_end) -> OtherEnd {
+    let mut processes = found.holders.get(..found.count as usize).unwrap_or_default().to_vec();
+    processes.sort_unstable();
+    processes.dedup();
+    OtherEnd { processes, client: found.client != 0, asked: found.asked != 0 }
 }
 
 fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Waker {

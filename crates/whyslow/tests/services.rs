@@ -2,6 +2,8 @@
 //!
 //! What whyslow says is held against the programs' own clocks. `WHYSLOW_SEED` repeats a run.
 
+#[path = "services/hang.rs"]
+mod hang;
 #[path = "services/judge.rs"]
 mod judge;
 

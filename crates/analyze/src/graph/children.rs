@@ -127,6 +127,11 @@ impl Graph<'_> {
         children
     }
 
+    /// All threads of a process that were seen.
+    pub fn threads_of(&self, process: u32) -> impl Iterator<Item = u32> + '_ {
+        [process].into_iter().chain(self.kin.threads.get(&process).into_iter().flatten().copied())
+    }
+
     /// Whether, and how long, a task was there in this stretch.
     fn there(&self, pid: u32, from: u64, to: u64) -> Option<Child> {
         let (begin, end) = self.life(pid)?;

@@ -14,6 +14,7 @@ use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
+use super::other_ends::lasting;
 use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
 use super::timeline::Line;
@@ -76,6 +77,8 @@ pub(super) struct Graph<'r> {
     pub ipi_waits: IpiWaits<'r>,
     /// When each ended waits of others.
     pub wakes: Wakes,
+    /// The wait of a thread that lasts when the window ends, where it is known who has the other end.
+    pub lasting: Table<u32, usize>,
     /// Those that ended, by name: of many no rows are left.
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
@@ -146,6 +149,7 @@ impl<'r> Graph<'r> {
             known: RefCell::default(),
             ipi_waits: IpiWaits::of(rec),
             wakes: Wakes::of(spans),
+            lasting: lasting(spans),
             binding: OnceCell::new(),
             short_runs: OnceCell::new(),
             let_go: OnceCell::new(),
@@ -190,6 +194,7 @@ impl<'r> Graph<'r> {
         }
         let own = Kind { reason, what: self.details.id(detail), class };
         let alike = if class == Class::Unknown { self.alike(row, span) } else { None };
+        let look = look.or_else(|| self.lasting_look_of_client(row).filter(|_| class == Class::Voluntary));
         let kind = look.map(|end| self.kind(end)).or(alike).unwrap_or(own);
         if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
             *slot = Some(kind);

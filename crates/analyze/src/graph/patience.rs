@@ -96,10 +96,28 @@ impl Graph<'_> {
 
     /// The row that ended a longer wait. A thread that has ended somebody's wait between two looks has done what it slept for.
     pub fn end_of_looks(&self, row: usize) -> Option<usize> {
+        self.next_look(row, |next| task_behind(next).is_some())
+    }
+
+    /// The row of a longer wait that lasts when the window ends, where it is known who has the other end.
+    pub fn lasting_look(&self, row: usize) -> Option<usize> {
+        let lasting = self.lasting_of(row)?;
+        if lasting == row { Some(row) } else { self.next_look(row, |next| next.open) }
+    }
+
+    fn lasting_of(&self, row: usize) -> Option<usize> {
+        self.lasting.get(&self.spans.get(row)?.pid).copied()
+    }
+
+    /// The first look of the same longer wait that is one; `None`: another ended it.
+    fn next_look(&self, row: usize, is_it: impl Fn(&Span) -> bool) -> Option<usize> {
         let can_look = |span: &&Span| looks_for(span).is_some() && self.is_timed_out(span);
         let span = self.spans.get(row).filter(can_look)?;
         let (mut ended, mut ran) = (span.woken_ns, span.to_ns);
-        for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS) {
+        // One that began as the window ended is no part of the timeline.
+        let is_beyond = |row: &usize| self.spans.get(*row).is_some_and(|span| span.at_ns >= self.window);
+        let beyond = self.lasting_of(row).filter(is_beyond);
+        for row in self.lines.get(&span.pid)?.waits_after(span.woken_ns).take(LOOKS).chain(beyond) {
             let next = self.spans.get(row)?;
             let has_acted = || self.wakes.any(span.pid, ended, next.at_ns);
             if pause(ran, next) > PAUSE || has_acted() {
@@ -108,7 +126,7 @@ impl Graph<'_> {
             if looks_for(next) != looks_for(span) {
                 continue;
             }
-            if task_behind(next).is_some() {
+            if is_it(next) {
                 return Some(row);
             }
             if !self.is_timed_out(next) {

@@ -20,10 +20,10 @@ enum Asked {
 impl Graph<'_> {
     /// Whether a wait is for the answer of another process of this host.
     pub fn is_for_answer(&self, row: usize) -> bool {
-        self.asked(row).is_some()
+        self.asked(row).is_some() || self.is_unanswered(row)
     }
 
-    /// Whether another process of this host ended it whose client this one is. Where nobody says when something was sent it need not have
+    /// Whether another process of this host ended it whose client this one is, or is to end it. Where nobody says when something was sent it need not have
     /// been seen to ask: who has asked for news only does so once.
     pub fn is_answered(&self, row: usize) -> bool {
         let is_told = |task: &Waker| {
@@ -32,7 +32,7 @@ impl Graph<'_> {
         };
         match self.answered_by(row) {
             Some((_, task)) => !is_told(task) || self.is_for_answer(row),
-            None => false,
+            None => self.awaits_other_end(row),
         }
     }
 

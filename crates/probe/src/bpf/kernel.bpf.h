@@ -645,8 +645,13 @@ struct sock_common {
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
+struct sk_buff_head {
+	__u32 qlen;
+};
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sk_buff_head sk_receive_queue;
 	atomic_t sk_drops;
 	struct socket_wq *sk_wq;
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
@@ -656,10 +661,17 @@ struct sock {
 
 struct inet_connection_sock {
 	__u8 icsk_retransmits;
+	struct {
+		__u32 lrcvtime;
+	} icsk_ack;
 };
 
 struct tcp_sock {
 	__u64 bytes_acked; /* v4.1, 0df48c26d841 */
+	__u64 bytes_sent;  /* v4.19, ba113c3aa79a */
+	__u64 bytes_received;
+	__u32 rcv_nxt;
+	__u32 copied_seq;
 	__u32 lsndtime;
 	__u32 srtt_us;
 };
@@ -730,6 +742,7 @@ struct fs_struct {
 };
 
 struct file {
+	__u32 f_mode;
 	struct path f_path;
 	struct inode *f_inode;
 	void *private_data;

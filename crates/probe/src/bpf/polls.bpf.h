@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* For whom a task waits in poll(), select() or epoll_wait(): the one network socket with another end that it looks at.
+/* For whom a task waits in poll(), select() or epoll_wait(): the one socket with another end that it looks at.
  *
  * poll() and select() keep their table on the kernel's stack of who waits (fs/select.c, struct poll_wqueues). It says whose it
  * is, and its entries point back to it: what only looks like one is not taken for it. epoll's set is a tree (fs/eventpoll.c).
@@ -31,6 +31,8 @@ struct {
 struct polled {
 	struct sock *sk; /* 0: none */
 	__u32 others; /* network sockets beside it, or such as have no other end */
+	struct sock *local; /* a unix socket */
+	__u32 locals; /* ... beside it */
 };
 
 static __always_inline bool is_poll(__u64 call)
@@ -54,6 +56,10 @@ static __always_inline void note_polled_file(struct polled *p, struct file *file
 	socket = BPF_CORE_READ(file, private_data);
 	sk = BPF_CORE_READ(socket, sk);
 	family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	if (family == AF_UNIX && p->local && sk != p->local)
+		p->locals++;
+	else if (family == AF_UNIX)
+		p->local = sk;
 	if ((family != AF_INET && family != AF_INET6) || sk == p->sk)
 		return;
 	if (p->sk || !BPF_CORE_READ(sk, __sk_common.skc_dport))
@@ -142,7 +148,7 @@ static __always_inline void note_set(struct polled *p, struct file *file)
 		p->others++;
 }
 
-/* The one socket that the task of this CPU's `poll_stacks` looks at; 0: none, or several. Global, see poll_table_of(). */
+/* The one network socket that the task of this CPU's `poll_stacks` looks at, or where there is none the one unix socket; 0: none, or several. Global, see poll_table_of(). */
 __noinline __u64 polled_socket(void)
 {
 	__u32 zero = 0;
@@ -155,5 +161,9 @@ __noinline __u64 polled_socket(void)
 		note_set(&p, s->set);
 	else
 		note_table(&p);
-	return p.others ? 0 : (__u64)p.sk;
+	if (p.others)
+		return 0;
+	if (!p.sk && !p.locals)
+		return (__u64)p.local;
+	return (__u64)p.sk;
 }

@@ -58,7 +58,8 @@ struct sched_span {
 	__u8 address[16];
 	struct sched_ends polled; /* of a wait for several that nothing has ended */
 	__u32 connecting;
-	__u32 unused_too;
+	__u32 other_end; /* of an open row: which of `other_ends`; 0: none */
+	__u64 waits_at; /* the socket, or the inode of the pipe: compared, and never told */
 	__u64 open_ns; /* the closing walk's time */
 	__u64 unsampled;
 	__u64 peak;
@@ -348,10 +349,13 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
 	dentry = BPF_CORE_READ(file, f_path.dentry);
 	bpf_probe_read_kernel_str(span->file, sizeof(span->file), BPF_CORE_READ(dentry, d_name.name));
+	if ((span->mode & 0170000) == 0010000)
+		span->waits_at = (__u64)inode;
 	if ((span->mode & 0170000) != 0140000)
 		return;
 	socket = BPF_CORE_READ(file, private_data);
-	note_peer(span, BPF_CORE_READ(socket, sk));
+	span->waits_at = (__u64)BPF_CORE_READ(socket, sk);
+	note_peer(span, (void *)span->waits_at);
 }
 
 /* Of the one socket that it looks at. */
@@ -371,6 +375,7 @@ static __always_inline void note_polled(struct sched_span *span, struct task_str
 	sk = (void *)polled_socket();
 	if (!sk)
 		return;
+	span->waits_at = (__u64)sk;
 	note_ends(&span->polled, sk);
 	span->connecting = BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_SYN_SENT;
 }

@@ -9,6 +9,7 @@
  * so their cost is bounded by the time waited.
  */
 #include "rows.bpf.h"
+#include "other_ends.bpf.h"
 
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
@@ -887,6 +888,8 @@ int finish(struct bpf_iter__task *ctx)
 	if (is_sleep(state)) {
 		fill_span(&out->row.span, t, s, state, s->since, 0, 0, skew);
 		take_out(&out->row.span, ns, 0);
+		if (out->row.span.waits_at)
+			want(&out->row.span, is_followed(t->pid));
 	} else if (state == READY) {
 		__u64 at = s->slept ? s->at : s->since;
 

@@ -1,6 +1,6 @@
 //! Where did each task's time go: on a CPU, ready, waiting for I/O, blocked, asleep? The kernel half is `sched.bpf.c`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -15,17 +15,19 @@ use super::constants::shared_h;
 use super::exits::Exits;
 use super::rows::Rows;
 use super::shared::{self, Shared};
-use super::{consume, consume_some, missing, percpu, room, value, walk};
+use super::{consume, consume_some, missing, percpu, room, value, walk, walk_within};
 use crate::kallsyms::Kallsyms;
 use crate::numbers::Numbers;
 
 skeleton!("sched");
 pub use skel::types::{
-    sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack, sched_sum,
-    sched_wake,
+    other_end, sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack,
+    sched_sum, sched_wake,
 };
 
 // SAFETY: generated from the C structs; integers and bytes only.
+unsafe impl plain::Plain for other_end {}
+// SAFETY: as above.
 unsafe impl plain::Plain for sched_exit {}
 // SAFETY: as above.
 unsafe impl plain::Plain for sched_live {}
@@ -40,6 +42,11 @@ unsafe impl plain::Plain for sched_run {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::OffCpuStacks.word();
+
+/// What is not known of waits that last.
+const ENDS: &str = "who has the other end of a connection";
+/// A million open files take 0.2 s.
+const WALK_DEADLINE: Duration = Duration::from_millis(500);
 
 /// States of tasks, `enum sched_state` in shared.bpf.h: ready ...
 pub const READY: usize = shared_h::READY as usize;
@@ -59,6 +66,7 @@ pub struct Sched<'slot> {
     places: u32,
     seed: Option<Link>,
     finish: Option<Link>,
+    ends: Option<Link>,
     seen: Raw,
     crowd: Crowd,
 }
@@ -80,6 +88,10 @@ pub struct Raw {
     pub without_wakers: Duration,
     /// Packets said at which socket they came.
     pub tells_ready: bool,
+    /// Who has the other end of what open rows wait at, by the number in those.
+    pub other_ends: HashMap<u32, other_end>,
+    /// Why some of them are not known.
+    pub ends_missing: Option<Missing>,
 }
 
 impl Raw {
@@ -170,6 +182,7 @@ impl<'slot> Sched<'slot> {
             places: homes + spares,
             seed: None,
             finish: None,
+            ends: None,
             seen: Raw::default(),
             crowd: Crowd::default(),
         })
@@ -252,6 +265,7 @@ impl<'slot> Sched<'slot> {
         let progs = &self.skel.progs;
         self.seed = Some(progs.seed.attach()?);
         self.finish = Some(progs.finish.attach()?);
+        self.ends = progs.find_ends.attach().ok();
         self.skel.links.switched = Some(progs.switched.attach()?);
         self.skel.links.waking = Some(progs.waking.attach()?);
         self.skel.links.born = Some(progs.born.attach()?);
@@ -343,6 +357,7 @@ impl<'slot> Sched<'slot> {
     /// The window ends: detach, close all open intervals, and tell.
     pub fn finish(mut self) -> Result<(Raw, u64), Missing> {
         let bytes = self.finish.as_ref().map_or(Ok(Vec::new()), |link| walk(WHAT, link))?;
+        self.seen.ends_missing = self.find_ends().err();
         self.skel.links.switched = None;
         self.skel.links.waking = None;
         self.skel.links.data_came = None;
@@ -357,6 +372,24 @@ impl<'slot> Sched<'slot> {
         self.seen.without_place = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.without_place);
         let lost = self.lost();
         Ok((self.seen, lost))
+    }
+
+    /// Walk all open files, if anybody waits at a connection of whose other end we want to know.
+    fn find_ends(&mut self) -> Result<(), Missing> {
+        let bss = self.skel.maps.bss_data.as_ref();
+        let (wanted, unwanted) = bss.map_or((0, 0), |bss| (bss.wanted, bss.unwanted));
+        if wanted == 0 {
+            return Ok(());
+        }
+        let link = self.ends.as_ref().ok_or_else(|| Missing::broken(ENDS, "files cannot be walked"))?;
+        walk_within(ENDS, link, WALK_DEADLINE)?;
+        let map = &self.skel.maps.other_ends;
+        let all = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok()?);
+        let all = all.map(|bytes| value::<other_end>(&bytes));
+        self.seen.other_ends = all.map(|end| (end.index, end)).collect();
+        let too_many =
+            || Missing::skipped(ENDS, format!("too many waits last: {unwanted} of them are not asked about"));
+        if unwanted > 0 { Err(too_many()) } else { Ok(()) }
     }
 
     /// Exits and rows that the kernel half saw and could not note.

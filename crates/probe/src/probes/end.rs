@@ -74,6 +74,7 @@ impl Probes<'_> {
             let what = "who sent what ended a wait for several sockets, or in an io_uring".to_owned();
             missing.push(Missing::NotInKernel { what, needs: "Linux 6.3".to_owned() }.into());
         }
+        missing.extend(seen.ends_missing.clone().map(MissingNote::from));
         missing.extend(seen.rows.missing().into_iter().map(MissingNote::from));
         traced.sched = Some(seen);
         note_lost(&mut traced.lost, sched::WHAT, lost);

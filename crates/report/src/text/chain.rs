@@ -73,7 +73,8 @@ fn print(page: &mut Page, number: usize, chain: &Chain, style: &Style) {
     for (at, pair) in chain.hops.windows(2).enumerate() {
         if let [before, hop] = pair {
             let more = chain.hops.get(at + 2).is_some();
-            hop_line(page, &hop_words(before, hop, &who(chain, at + 1), more));
+            let open = chain.notes.contains(&Note::Open);
+            hop_line(page, &hop_words(before, hop, &who(chain, at + 1), open, more));
             pids(page, chain, at + 1, style);
         }
     }
@@ -123,7 +124,7 @@ fn first(chain: &Chain) -> String {
 }
 
 /// What the next in the chain did, said to whoever waited in `before`.
-fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
+fn hop_words(before: &Hop, hop: &Hop, who: &str, open: bool, more: bool) -> String {
     if hop.who.is_nobody() {
         return nobody(hop);
     }
@@ -142,6 +143,12 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, more: bool) -> String {
         Reason::Signal => "meanwhile ",
         Reason::Child | Reason::Vfork => "its child ",
         Reason::Work => "run by ",
+        // Nothing has ended it: who is there is told by the connection.
+        Reason::Poll | Reason::Epoll | Reason::Socket | Reason::UnixSocket | Reason::Pipe | Reason::Timer
+            if open =>
+        {
+            "at the other end "
+        }
         _ => "woken by ",
     };
     // What these say is a sentence already.

@@ -43,6 +43,16 @@ pub struct OfHost {
     pub has_others: bool,
 }
 
+/// A client that has asked, and is not answered.
+#[derive(Debug)]
+pub struct Hang {
+    pub client: String,
+    pub service: String,
+    /// Of the lock that the service waits for.
+    pub holder: Option<String>,
+    pub window_s: f64,
+}
+
 fn wall(document: &Value) -> Result<(f64, &[Value]), String> {
     let wall = document["wall"]["wall_s"].as_f64().filter(|wall| *wall > 0.0).ok_or("no wall time")?;
     Ok((wall, document["wall"]["parts"].as_array().map_or(&[][..], Vec::as_slice)))
@@ -156,6 +166,37 @@ pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
     near("services that wait for clients", turned, 0.0, expected.window_s)
 }
 
+/// All of its time is the service's, and the holder's where there is one.
+pub fn of_hang(document: &Value, expected: &Hang) -> Result<(), String> {
+    let (wall, parts) = wall(document)?;
+    near("without work", time(parts, &|part| part["reason"] == "handed"), 0.0, wall)?;
+    [Some(&expected.service), expected.holder.as_ref()]
+        .into_iter()
+        .flatten()
+        .try_for_each(|who| near(who, time_of(parts, who), wall, wall))
+}
+
+/// The same, on a whole host.
+pub fn of_hang_on_host(document: &Value, expected: &Hang) -> Result<(), String> {
+    let mut way = vec![&*expected.client, &*expected.service];
+    way.extend(expected.holder.as_deref());
+    let told = seconds(all_chains(document)?, |names| names.starts_with(&way));
+    near("behind the client", told, expected.window_s, expected.window_s)
+}
+
+/// It has nothing to do, or waits for data of an address, for which nobody is to blame; and has no chain.
+pub fn of_answered(of_client: &Value, of_host: &Value, expected: &Hang) -> Result<(), String> {
+    let (wall, parts) = wall(of_client)?;
+    let for_news = |part: &Value| {
+        part["reason"] == "handed" || part["detail"]["peer"]["act"] == "send" && part["parts"].is_null()
+    };
+    near("for news", time(parts, &for_news), wall, wall)?;
+    let told = seconds(all_chains(of_host)?, |names| {
+        [&*expected.client, &*expected.service].iter().any(|name| names.contains(name))
+    });
+    near("chains of both", told, 0.0, expected.window_s)
+}
+
 /// Nobody has asked for anything that there was.
 pub fn of_news(document: &Value, names_of: &[String]) -> Result<(), String> {
     let told = seconds(all_chains(document)?, |names| {
@@ -255,6 +296,37 @@ mod tests {
         assert_eq!(of_idle(&idle, "fast"), Ok(()));
         idle["chains"] = json!([{"time_s": 0.8, "hops": [{"who": "fast"}]}]);
         assert!(of_idle(&idle, "fast").is_err() && of_idle(&document(json!([])), "fast").is_err());
+    }
+
+    #[test]
+    fn a_client_that_nobody_answers_waits_for_its_service_and_one_that_was_answered_does_not() {
+        let hang = Hang {
+            client: "asks".to_owned(),
+            service: "serves".to_owned(),
+            holder: Some("holds".to_owned()),
+            window_s: 1.0,
+        };
+        let holder = || json!([part("holds", 1.0, json!([]))]);
+        let told = document(json!([part("", 1.0, json!([part("serves", 1.0, holder())]))]));
+        let silent = document(json!([{"reason": "handed", "time_s": 1.0}]));
+        assert_eq!(of_hang(&told, &hang), Ok(()));
+        for wrong in [&silent, &document(json!([part("serves", 1.0, json!([]))])), &json!({})] {
+            assert!(of_hang(wrong, &hang).is_err(), "{wrong}");
+        }
+        let chains = |way: &[&str]| {
+            let hops: Vec<Value> = way.iter().map(|who| json!({"who": who})).collect();
+            json!({"missing": [], "chains": [{"time_s": 1.0, "hops": hops}]})
+        };
+        let none = json!({"missing": [], "chains": []});
+        assert_eq!(of_hang_on_host(&chains(&["asks", "serves", "holds"]), &hang), Ok(()));
+        for wrong in [&chains(&["asks", "serves"]), &chains(&["serves", "holds"]), &none, &json!({})] {
+            assert!(of_hang_on_host(wrong, &hang).is_err(), "{wrong}");
+        }
+        assert_eq!(of_answered(&silent, &none, &hang), Ok(()));
+        assert!(
+            of_answered(&told, &none, &hang).is_err() && of_answered(&silent, &json!({}), &hang).is_err()
+        );
+        assert!(of_answered(&silent, &chains(&["asks", "serves"]), &hang).is_err());
     }
 
     #[test]

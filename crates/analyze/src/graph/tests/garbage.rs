@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::{
-    Command, Context, Hold, HoldSeen, LockKind, LockWait, Run, Span, State, StateTimes, Waker, Watched,
+    Command, Context, Hold, HoldSeen, LockKind, LockWait, OtherEnd, Run, Span, State, StateTimes, Waker,
+    Watched,
 };
 
 use super::host::{Host, adds_up, judge};
@@ -61,7 +62,12 @@ fn state() -> impl Strategy<Value = State> {
 fn span() -> impl Strategy<Value = Span> {
     let times = (time(), time(), time(), time(), time(), time());
     let flags = (any::<bool>(), prop::bool::weighted(0.1), any::<bool>());
-    (times, flags, pid(), mix(), state(), waker(), lock(), prop::option::of(0..10u32)).prop_map(
+    let ends = (proptest::collection::vec(pid(), 0..3), any::<bool>(), any::<bool>());
+    let end = prop::option::of(
+        ends.prop_map(|(processes, client, asked)| Box::new(OtherEnd { processes, client, asked })),
+    );
+    let rest = (lock(), end);
+    (times, flags, pid(), mix(), state(), waker(), rest, prop::option::of(0..10u32)).prop_map(
         |(
             (a, b, c, d, sampled_wait_ns, throttled_ns),
             (open, ended, sorted),
@@ -69,7 +75,7 @@ fn span() -> impl Strategy<Value = Span> {
             mixed,
             state,
             waker,
-            lock,
+            (lock, other_end),
             stack,
         )| {
             let mut times = [a, b, c, d];
@@ -94,6 +100,7 @@ fn span() -> impl Strategy<Value = Span> {
                 sampled_wait_ns,
                 lock,
                 throttled_ns,
+                other_end,
                 ..Span::default()
             }
         },

@@ -1,0 +1,168 @@
+//! Waits that last: who has the other end tells what is waited for.
+
+use whyslow_model::chain::Chain;
+use whyslow_model::timeline::{Context, OtherEnd, Span, Watched};
+
+use super::host::{Does, Host, MS, Wait, interrupted, locked};
+use crate::graph::chains;
+use Does::{Runs, Waits};
+
+const CLIENT: u32 = 11;
+const SERVICE: u32 = 21;
+const POOL: u32 = 22;
+const BUSY: u32 = 23;
+const HOLDER: u32 = 31;
+
+fn open(on: &'static str) -> Wait {
+    Wait { on, open: true, ..Wait::default() }
+}
+
+/// At a mutex that the holder has.
+fn at_lock() -> Wait {
+    Wait { open: true, ..locked(7, HOLDER, HOLDER) }
+}
+
+/// The other end of the last wait of a task.
+fn at_end(host: &mut Host, pid: u32, processes: &[u32], asked: bool) {
+    let end = OtherEnd { processes: processes.to_vec(), client: true, asked };
+    host.spans.iter_mut().rfind(|span| span.pid == pid).unwrap().other_end = Some(Box::new(end));
+}
+
+/// A client that has asked, or not, and a service that waits like this.
+fn host(asked: bool, service: Wait) -> Host {
+    let mut host = Host::window(100);
+    host.task(CLIENT, "client", 0, &[Runs(5), Waits(95, open("pipe_read"))])
+        .task(SERVICE, "service", 0, &[Waits(100, service)])
+        .task(HOLDER, "holder", 0, &[Runs(100)]);
+    at_end(&mut host, CLIENT, &[SERVICE], asked);
+    host
+}
+
+/// Other threads of the service.
+fn thread(host: &mut Host, pid: u32, comm: &str, waits: Wait) {
+    host.task(pid, comm, 0, &[Waits(100, waits)]);
+    host.spans.iter_mut().filter(|span| span.pid == pid).for_each(|span| span.tgid = SERVICE);
+    host.rec.tables.tasks.as_mut().unwrap().last_mut().unwrap().tgid = SERVICE;
+}
+
+/// The ways down from the client: of those who are watched, or on a whole host.
+fn ways(host: &mut Host, watched: &[u32]) -> Vec<Vec<String>> {
+    let pids = watched.to_vec();
+    host.rec.meta.watched = (!pids.is_empty()).then(|| Watched { pids, ..Watched::default() });
+    let names = |chain: Chain| chain.hops.iter().map(|hop| hop.who.to_string()).collect();
+    let mut ways: Vec<Vec<String>> = chains::chains(&host.graph()).into_iter().map(names).collect();
+    ways.retain(|way| way[0] == "client" || watched.contains(&SERVICE));
+    ways
+}
+
+#[test]
+fn a_client_that_has_asked_waits_for_what_keeps_its_service() {
+    for watched in [&[][..], &[CLIENT]] {
+        let mut host = host(true, at_lock());
+        assert_eq!(ways(&mut host, watched), [["client", "service", "holder"]], "{watched:?}");
+        let time = chains::chains(&host.graph())[0].time;
+        assert_eq!(time.as_nanos(), u128::from(95 * MS));
+    }
+}
+
+#[test]
+fn a_service_that_has_nothing_to_do_keeps_nobody_on_a_whole_host() {
+    assert!(ways(&mut host(true, open("ep_poll")), &[]).is_empty());
+    // Who asks about this client is told for whom it waits.
+    assert_eq!(ways(&mut host(true, open("ep_poll")), &[CLIENT]), [["client", "service"]]);
+    let pool = || host(true, open("futex_wait"));
+    assert!(ways(&mut pool(), &[]).is_empty(), "a pool without a job");
+}
+
+#[test]
+fn who_has_not_asked_is_no_loss_on_a_whole_host() {
+    assert!(ways(&mut host(false, at_lock()), &[]).is_empty());
+    assert_eq!(ways(&mut host(false, at_lock()), &[CLIENT]), [["client", "service", "holder"]]);
+    assert!(ways(&mut host(false, open("ep_poll")), &[CLIENT, HOLDER]).is_empty(), "it rests");
+}
+
+#[test]
+fn a_service_that_waits_for_requests_waits_for_nobody() {
+    let mut host = host(true, open("pipe_read"));
+    let end = OtherEnd { processes: vec![CLIENT], ..OtherEnd::default() };
+    host.spans.iter_mut().rfind(|span| span.pid == SERVICE).unwrap().other_end = Some(Box::new(end));
+    assert!(ways(&mut host, &[SERVICE, HOLDER]).is_empty());
+    assert_eq!(ways(&mut host, &[CLIENT]), [["client", "service"]], "no cycle");
+}
+
+#[test]
+fn of_several_threads_the_one_that_has_something_to_do_is_meant() {
+    let pools = |second: Wait| {
+        let mut host = host(true, open("ep_poll"));
+        thread(&mut host, POOL, "pool", open("futex_wait"));
+        thread(&mut host, BUSY, "busy", second);
+        host
+    };
+    assert_eq!(ways(&mut pools(at_lock()), &[]), [["client", "busy", "holder"]]);
+    assert!(ways(&mut pools(open("futex_wait")), &[]).is_empty());
+    let mut two = pools(at_lock());
+    thread(&mut two, BUSY + 1, "busier", at_lock());
+    assert!(ways(&mut two, &[]).is_empty(), "which of them is not known");
+}
+
+#[test]
+fn of_several_processes_the_parent_only_has_it_open_too() {
+    let mut two = host(true, at_lock());
+    two.task(41, "parent", 0, &[Waits(100, open("do_wait"))]);
+    at_end(&mut two, CLIENT, &[41, SERVICE], true);
+    assert!(ways(&mut two, &[]).is_empty(), "strangers");
+    let tasks = two.rec.tables.tasks.as_mut().unwrap();
+    tasks.iter_mut().find(|task| task.pid == SERVICE).unwrap().ppid = 41;
+    assert_eq!(ways(&mut two, &[]), [["client", "service", "holder"]]);
+    at_end(&mut two, CLIENT, &[CLIENT, 99], true);
+    assert!(ways(&mut two, &[]).is_empty(), "who is not seen");
+}
+
+#[test]
+fn a_wait_that_was_ended_is_not_asked_about() {
+    let mut ended = host(true, at_lock());
+    let row = ended.spans.iter_mut().rfind(|span| span.pid == CLIENT).unwrap();
+    row.open = false;
+    assert!(ways(&mut ended, &[]).is_empty());
+}
+
+/// A client that looks again and again; the last look begins at `last`, in ms.
+fn looking(last: u64) -> Host {
+    let mut host = Host::window(100);
+    let look = || Waits(last / 2, interrupted("ep_poll", 9, None));
+    host.task(CLIENT, "client", 0, &[look(), look()])
+        .task(SERVICE, "service", 0, &[Waits(100, at_lock())])
+        .task(HOLDER, "holder", 0, &[Runs(100)]);
+    let looks = host.spans.iter_mut().filter(|span| span.pid == CLIENT);
+    looks.filter_map(|span| span.waker.as_mut()).for_each(|waker| waker.context = Context::Hardirq);
+    let (from, end) = (last * MS, 100 * MS);
+    let open = host.spans[0].clone();
+    host.spans.push(Span {
+        from_ns: from,
+        at_ns: from,
+        woken_ns: end,
+        to_ns: end,
+        open: true,
+        waker: None,
+        ..open
+    });
+    for span in host.spans.iter_mut().filter(|span| span.pid == CLIENT) {
+        const POLL: u32 = 7;
+        (span.syscall, span.args) = (Some(POLL), [1, 1, 20, 0]);
+    }
+    at_end(&mut host, CLIENT, &[SERVICE], true);
+    host
+}
+
+#[test]
+fn looks_at_the_watch_wait_for_what_the_last_of_them_waits_for() {
+    for last in [60, 100] {
+        for watched in [&[][..], &[CLIENT]] {
+            let mut host = looking(last);
+            let what = format!("the last at {last}, {watched:?}");
+            assert_eq!(ways(&mut host, watched), [["client", "service", "holder"]], "{what}");
+            let time = chains::chains(&host.graph())[0].time;
+            assert_eq!(time.as_nanos(), u128::from(100 * MS), "{what}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Requests that were made before anybody looked and are answered after it: nothing ends these waits in the window.
+
+use serde_json::Value;
+use whyslow_faults::{Draw, Fence, rounds};
+
+use super::judge::{self, Hang};
+use super::{Services, WINDOW_S, perl, whyslow};
+
+const HANG: &str = include_str!("hang.pl");
+
+/// What was started, what is true of it, and what was drawn.
+struct Started {
+    services: Services,
+    expected: Hang,
+    what: String,
+}
+
+fn start(fence: &Fence, draw: &mut Draw, acts: &[&'static str], unix: bool) -> Started {
+    let [client, service, holder] =
+        ["asks", "serves", "holds"].map(|name| format!("{name}-{}", draw.word(5)));
+    let (act, way) = (draw.pick(acts), draw.pick(&["read", "select", "looks=0.3"]));
+    let lock = fence.dir().join("lock").display().to_string();
+    let mut args =
+        vec![client.clone(), service.clone(), holder.clone(), act.to_owned(), way.to_owned(), lock];
+    if unix {
+        args.push(fence.dir().display().to_string());
+    }
+    let services = Services::start(&perl(fence, &draw.word(6), HANG, &args));
+    let holder = (act == "lock").then_some(holder);
+    let wire = if unix { "a unix socket" } else { "TCP" };
+    let what = format!("{act}, {way}, {wire}, seed {}", draw.seed());
+    Started { services, expected: Hang { client, service, holder, window_s: WINDOW_S }, what }
+}
+
+fn attach(started: &Started) -> Value {
+    let length = format!("{WINDOW_S}s");
+    whyslow(&["attach", &started.services.at, "--for", &length, "--json"].map(str::to_owned)).0
+}
+
+const KEPT: [&str; 5] = ["sleep", "burn", "lock", "stop", "unread"];
+
+#[test]
+fn root_an_attached_client_that_nobody_answers_waits_for_what_keeps_its_service() {
+    let fence = Fence::enter().unwrap();
+    let mut draw = Draw::of_run("attached hang", 0);
+    let unix = draw.one_in(2);
+    let started = start(&fence, &mut draw, &KEPT, unix);
+    let document = attach(&started);
+    rounds::say(&format!("attached hang: {}", started.what));
+    judge::of_hang(&document, &started.expected)
+        .unwrap_or_else(|why| panic!("{why}\n{}\n{}", started.what, document["wall"]));
+}
+
+#[test]
+fn root_on_a_whole_host_a_client_that_nobody_answers_has_a_chain() {
+    let fence = Fence::enter().unwrap();
+    let mut draw = Draw::of_run("hang", 0);
+    // A unix socket does not say when something was sent through it: only what is not read yet tells.
+    let unix = draw.one_in(2);
+    let started = start(&fence, &mut draw, if unix { &["unread"] } else { &KEPT }, unix);
+    let document = super::chains();
+    rounds::say(&format!("hang: {}", started.what));
+    judge::of_hang_on_host(&document, &started.expected)
+        .unwrap_or_else(|why| panic!("{why}\n{}\n{}", started.what, document["chains"]));
+}
+
+/// The innocent twin: it was answered, and waits for news.
+#[test]
+fn root_a_client_that_was_answered_waits_for_nobody() {
+    let fence = Fence::enter().unwrap();
+    let mut draw = Draw::of_run("answered", 0);
+    let unix = draw.one_in(2);
+    let started = start(&fence, &mut draw, &["answers"], unix);
+    let (of_client, of_host) = (attach(&started), super::chains());
+    rounds::say(&format!("answered: {}", started.what));
+    judge::of_answered(&of_client, &of_host, &started.expected).unwrap_or_else(|why| {
+        panic!("{why}\n{}\n{}\n{}", started.what, of_client["wall"], of_host["chains"])
+    });
+}
