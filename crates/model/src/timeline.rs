@@ -193,18 +193,30 @@ pub struct Polled {
     pub serves: bool,
 }
 
-/// Who had the other end of a connection (TCP, unix sockets) or pipe open when the window ended.
+/// Whether a client that waits has asked for something.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// Not known: a unix socket's data were read, or of TCP both ends have sent in one tick.
+    #[default]
+    Unknown,
+    /// Data came last, or it has sent nothing.
+    No,
+    /// It has sent since data came last (TCP; in ticks).
+    Sent,
+    /// What it sent is not read yet.
+    Unread,
+}
+
+/// Who had the service's end of a client's connection (TCP, unix streams) open when the window ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OtherEnd {
-    /// Processes: a fork shares it.
+    /// Processes: a fork shares it. None: not on this host, not accepted yet, or more than four.
     pub processes: Vec<u32>,
-    /// The end that waits is a client's: of TCP as `Ends::serves` has it, of a unix socket as `Role` has it.
+    /// Whether the client has asked.
     #[serde(skip_serializing_if = "is_default")]
-    pub client: bool,
-    /// ... and the client has sent something since data came last (of TCP, in ticks), or what it sent is not read yet.
-    #[serde(skip_serializing_if = "is_default")]
-    pub asked: bool,
+    pub asked: Asked,
 }
 
 /// What sort of lock.
@@ -349,8 +361,8 @@ pub struct Span {
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,
-    /// Of a wait that lasts: who has the other end of the connection or pipe that it waits at. Asked of who is followed, and of clients that
-    /// have asked.
+    /// Of a client's wait that lasts: who has the other end of the connection. Looked for of who is followed, and of clients that have
+    /// asked.
     #[serde(skip_serializing_if = "is_default")]
     pub other_end: Option<Box<OtherEnd>>,
 }

@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use whyslow_model::table::{Run, Span, Stack};
 use whyslow_model::timeline::{
-    Context, Delivery, Ends, LockKind, LockWait, OtherEnd, Polled, Role, State, StateTimes, Target, Waker,
+    Asked, Context, Delivery, Ends, LockKind, LockWait, OtherEnd, Polled, Role, State, StateTimes, Target,
+    Waker,
 };
 
-use crate::bpf::constants::{peers_h, rows_h, shared_h};
+use crate::bpf::constants::{other_ends_h, peers_h, rows_h, shared_h};
 use crate::bpf::rows::{Rows, SentRow, SpanRow, WakeRow};
 use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
@@ -213,7 +214,13 @@ fn other_end(found: &sched::other_end) -> OtherEnd {
     let mut processes = found.holders.get(..found.count as usize).unwrap_or_default().to_vec();
     processes.sort_unstable();
     processes.dedup();
-    OtherEnd { processes, client: found.client != 0, asked: found.asked != 0 }
+    let asked = match found.asked {
+        other_ends_h::ASKED_NOT => Asked::No,
+        other_ends_h::ASKED_SENT => Asked::Sent,
+        other_ends_h::ASKED_UNREAD => Asked::Unread,
+        _ => Asked::Unknown,
+    };
+    OtherEnd { processes, asked }
 }
 
 fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Waker {

@@ -82,6 +82,11 @@ impl Drawn {
         Drawn { names, act, ms: draw.between(20, 60), clients: draw.between(0, 3), unix: draw.one_in(3) }
     }
 
+    /// Of a loop that serves several through unix sockets nobody tells whose answer comes next.
+    fn of_whom_it_is_told(self) -> Self {
+        Drawn { unix: self.unix && self.clients == 0, ..self }
+    }
+
     /// How a client waits. Looks with a timeout end long before the answer, and long after: one that comes while it is about to look again
     /// ends no wait.
     fn way(&self, draw: &mut Draw) -> String {
@@ -168,7 +173,7 @@ fn after(said: &str, word: &str) -> f64 {
 fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
     let fence = Fence::enter().unwrap();
     let mut draw = Draw::of_run("services", 0);
-    let drawn = Drawn::of(&mut draw);
+    let drawn = Drawn::of(&mut draw).of_whom_it_is_told();
     let services = drawn.start(&fence, &mut draw);
     let way = drawn.way(&mut draw);
     let args = [services.at.clone(), "1000".to_owned(), way.clone()];
@@ -194,9 +199,7 @@ fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
 fn root_an_attached_client_waits_for_its_service() {
     let fence = Fence::enter().unwrap();
     let mut draw = Draw::of_run("attached client", 0);
-    let drawn = Drawn::of(&mut draw);
-    // Of a loop that serves several through unix sockets nobody tells whose answer comes next.
-    let drawn = Drawn { unix: drawn.unix && drawn.clients == 0, ..drawn };
+    let drawn = Drawn::of(&mut draw).of_whom_it_is_told();
     let services = drawn.start(&fence, &mut draw);
     let (client, expected, what) = asks(&drawn, &services, &fence, &mut draw);
     let (pid, length) = (client.0.id().to_string(), format!("{WINDOW_S}s"));

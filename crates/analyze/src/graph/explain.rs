@@ -61,19 +61,13 @@ impl Walk {
 /// It says by itself what was waited for.
 fn is_leaf(graph: &Graph<'_>, walk: &Walk, row: usize, span: &Span, kind: Kind) -> bool {
     let at_top = walk.above.len() == 1;
-    // A service that waits for the next request of who waits for it has nothing to do.
-    let other = || graph.at_other_end(row).filter(|pid| walk.is_new(*pid));
     match kind.class {
         Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
         Class::Peer => {
-            let lasts = other().is_some() && (!at_top || graph.awaits_other_end(row));
-            task_behind(span).is_none() && round_trip(span).is_none() && !lasts
+            task_behind(span).is_none() && round_trip(span).is_none() && !graph.has_other_end(walk, row)
         }
         _ if ENDS.contains(&kind.reason) => true,
-        Class::Handed => {
-            let served = walk.served || other().is_some();
-            at_top && (is_asked(span) || (served && !graph.is_answered(row)))
-        }
+        Class::Handed => at_top && (is_asked(span) || (walk.served && !graph.is_answered(row))),
         Class::Held | Class::Needed | Class::Unknown => false,
     }
 }
@@ -217,7 +211,8 @@ impl Graph<'_> {
                 Other::Own | Other::Nobody => self
                     .by_children(walk, span, kind, from, to)
                     .or_else(|| self.by_owner(walk, span, kind, from, to))
-                    .unwrap_or_else(|| self.by_waker(walk, row, span, kind.class, from, to)),
+                    .or_else(|| self.by_lasting(walk, row, kind.class, from, to))
+                    .unwrap_or_else(|| self.by_waker(walk, span, kind.class, from, to)),
             },
         };
         walk.whole = None;
@@ -239,12 +234,12 @@ impl Graph<'_> {
         }
     }
 
-    fn by_waker(&self, walk: &mut Walk, row: usize, span: &Span, class: Class, from: u64, to: u64) -> Behind {
-        let lasts = matches!(class, Class::Handed | Class::Peer);
-        let other = Some(row).filter(|_| lasts).and_then(|row| self.at_other_end(row));
-        if let Some(pid) = other.filter(|pid| walk.is_new(*pid)) {
-            return self.follow(walk, pid, from, to, None);
-        }
+    fn by_lasting(&self, walk: &mut Walk, row: usize, class: Class, from: u64, to: u64) -> Option<Behind> {
+        let is_for_data = matches!(class, Class::Handed | Class::Peer);
+        is_for_data.then(|| self.by_other_end(walk, row, from, to)).flatten()
+    }
+
+    fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> Behind {
         let by_sums = span.waker.as_ref().filter(|waker| self.is_reported_by_sums(waker, from, to));
         match (by_sums, task_behind(span)) {
             (Some(waker), _) => (self.by_sums(waker.pid, &waker.comm, to.saturating_sub(from)), 0),

@@ -14,7 +14,7 @@ use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
-use super::other_ends::lasting;
+use super::other_ends::{OtherEnd, lasting};
 use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
 use super::timeline::Line;
@@ -79,6 +79,8 @@ pub(super) struct Graph<'r> {
     pub wakes: Wakes,
     /// The wait of a thread that lasts when the window ends, where it is known who has the other end.
     pub lasting: Table<u32, usize>,
+    /// Who is there; found when it is asked for.
+    pub other_ends: OnceCell<Table<usize, OtherEnd>>,
     /// Those that ended, by name: of many no rows are left.
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
@@ -150,6 +152,7 @@ impl<'r> Graph<'r> {
             ipi_waits: IpiWaits::of(rec),
             wakes: Wakes::of(spans),
             lasting: lasting(spans),
+            other_ends: OnceCell::new(),
             binding: OnceCell::new(),
             short_runs: OnceCell::new(),
             let_go: OnceCell::new(),

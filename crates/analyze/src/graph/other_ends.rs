@@ -1,13 +1,44 @@
 //! Waits that last when the window ends: nobody has ended them, so that only who has the other end of the connection or pipe can tell
 //! what is waited for.
 
-use whyslow_model::timeline::{OtherEnd, Span, State};
-use whyslow_model::wait::{Detail, PeerAct, Thing};
+use whyslow_model::timeline::{Asked, Span, State};
+use whyslow_model::wait::{Detail, PeerAct, Reason, Thing};
 
-use super::facts::Graph;
-use super::timeline::What;
+use super::explain::Walk;
+use super::facts::{Behind, Graph};
+use super::timeline::{What, mixed};
 use crate::hashing::Table;
 use crate::wait_reasons::Class;
+
+/// Of a process with more threads it is not known which one is to answer.
+const MOST_THREADS: usize = 4096;
+/// Who has nothing to do for less than this part (1 in 10) of the time has something to do.
+const IDLE: u64 = 10;
+
+/// Who is at the other end of a wait that lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OtherEnd {
+    process: u32,
+    /// `None`: which of several is not known.
+    thread: Option<u32>,
+    /// It has something to do, or is kept from it.
+    kept: bool,
+    /// ... by its own sleep.
+    asleep: bool,
+    asked: Asked,
+}
+
+impl OtherEnd {
+    /// By a client that has asked; where that is not known, whose service has something else to do. To wait for news that nobody has asked for is a
+    /// wait for something to do.
+    fn is_awaited(&self) -> bool {
+        self.has_asked() || (self.asked == Asked::Unknown && self.kept)
+    }
+
+    fn has_asked(&self) -> bool {
+        self.asked >= Asked::Sent
+    }
+}
 
 /// By thread.
 pub(super) fn lasting(spans: &[Span]) -> Table<u32, usize> {
@@ -16,70 +47,149 @@ pub(super) fn lasting(spans: &[Span]) -> Table<u32, usize> {
 }
 
 impl Graph<'_> {
-    /// Whether a wait that lasts is followed to the other end: a client that has asked, or whose service has something else to do.
-    /// To wait for requests or for news that nobody has asked for is a wait for something to do.
+    /// Whether a wait that lasts is a client's, for something that its service owes it.
     pub fn awaits_other_end(&self, row: usize) -> bool {
-        let Some((end, thread)) = self.behind_lasting(row) else { return false };
-        end.client && (end.asked || self.is_kept(thread))
+        self.other_end(row).is_some_and(OtherEnd::is_awaited)
     }
 
     /// Whether it is that of a client who has asked, and the service has something else to do: a loss on a whole host, too. A service that waits
-    /// for something to tell has been asked for news.
+    /// for something to tell, or sleeps until it has, has been asked for news, or was told that its last ones have come.
     pub fn is_unanswered(&self, row: usize) -> bool {
-        let behind = self.behind_lasting(row).filter(|(end, _)| end.client && end.asked);
-        behind.is_some_and(|(_, thread)| self.is_kept(thread))
+        let is_owed =
+            |end: &OtherEnd| end.asked == Asked::Unread || (end.asked == Asked::Sent && !end.asleep);
+        self.other_end(row).is_some_and(|end| end.kept && is_owed(end))
+    }
+
+    /// Whether a wait that lasts has something behind it. A service that waits for the next request of who waits for it has nothing to do.
+    pub fn has_other_end(&self, walk: &Walk, row: usize) -> bool {
+        let goes_on = |end: &OtherEnd| match end.thread.filter(|_| end.is_awaited()) {
+            Some(thread) => walk.is_new(thread),
+            None => end.has_asked(),
+        };
+        self.other_end(row).is_some_and(goes_on)
+    }
+
+    /// What who is there did meanwhile.
+    pub fn by_other_end(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> Option<Behind> {
+        let end = self.other_end(row).filter(|_| self.has_other_end(walk, row))?;
+        Some(match end.thread {
+            Some(thread) => self.follow(walk, thread, from, to, None),
+            None => {
+                let who = self.who_is(end.process, None);
+                ([self.unexplained(who, Thing::ThreadNotKnown, to.saturating_sub(from))].into(), 0)
+            }
+        })
     }
 
     /// The look that lasts of a client's longer wait: what it is for is told by that, and not by the watch that it looks at.
     pub fn lasting_look_of_client(&self, row: usize) -> Option<usize> {
         let lasting = self.lasting_look(row).filter(|lasting| *lasting != row)?;
         let end = self.spans.get(lasting)?.other_end.as_deref()?;
-        end.client.then_some(lasting)
+        (end.asked != Asked::No).then_some(lasting)
     }
 
-    /// The thread at the other end of a wait that lasts.
-    pub fn at_other_end(&self, row: usize) -> Option<u32> {
-        self.behind_lasting(row).map(|(_, thread)| thread)
+    fn other_end(&self, row: usize) -> Option<&OtherEnd> {
+        let lasting = self.lasting_look(row)?;
+        self.other_ends.get_or_init(|| self.all_other_ends()).get(&lasting)
     }
 
-    fn behind_lasting(&self, row: usize) -> Option<(&OtherEnd, u32)> {
-        let lasting = self.spans.get(self.lasting_look(row)?)?;
-        let end = lasting.other_end.as_deref()?;
-        let process = self.holder_of(lasting.tgid, &end.processes)?;
-        Some((end, self.one_thread(process)?))
-    }
-
-    /// Which of several processes: a parent has what it made open, too, and who waits may be one of them.
-    fn holder_of(&self, own: u32, processes: &[u32]) -> Option<u32> {
-        let others = || processes.iter().copied().filter(|process| *process != own);
-        let is_parent = |process: u32| {
-            others().any(|other| self.tasks.get(&other).is_some_and(|task| task.ppid == process))
+    /// By row; each process is looked at once.
+    fn all_other_ends(&self) -> Table<usize, OtherEnd> {
+        let mut known: Table<u32, Option<u32>> = Table::default();
+        let mut of_row = |row: usize| {
+            let span = self.spans.get(row)?;
+            let end = span.other_end.as_deref()?;
+            let process = self.service(span.tgid, &end.processes)?;
+            let thread = *known.entry(process).or_insert_with(|| self.one_thread(process));
+            let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
+            let kept = thread.is_some_and(|thread| self.is_kept(thread, begin));
+            let asleep = thread.is_some_and(|thread| self.sleeps(thread));
+            Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked }))
         };
-        let mut left = others().filter(|process| !is_parent(*process));
-        left.next().filter(|_| left.next().is_none())
+        self.lasting.values().filter_map(|row| of_row(*row)).collect()
     }
 
-    /// The only thread, or the only one that has something to do: of more nobody says which one serves that connection.
+    /// Which of several processes: a parent has what it made open, too, and what was made may have inherited what it does not use. Who waits may
+    /// be one of them.
+    fn service(&self, own: u32, processes: &[u32]) -> Option<u32> {
+        let is_seen = |process: &u32| self.threads_of(*process).any(|pid| self.lines.contains_key(&pid));
+        let all: Vec<u32> =
+            processes.iter().copied().filter(|process| *process != own && is_seen(process)).collect();
+        let parent = |process: u32| self.tasks.get(&process).map(|task| task.ppid);
+        let is_parent = |process: u32| all.iter().any(|other| parent(*other) == Some(process));
+        let is_child = |process: u32| parent(process).is_some_and(|parent| all.contains(&parent));
+        let is_at_work = |process: u32| {
+            let Some(last) = self.one_thread(process).and_then(|thread| self.last_of(thread)) else {
+                return true;
+            };
+            let What::Wait(row) = last else { return true };
+            let kind = self.kind(row);
+            let for_child = kind.reason == Reason::Child && is_parent(process);
+            let sleeps = kind.class == Class::Voluntary && is_child(process);
+            self.keeps(row) && !for_child && !sleeps
+        };
+        let only = |mut of: Vec<u32>| if of.len() == 1 { of.pop() } else { None };
+        match all.len() {
+            0 | 1 => only(all),
+            _ => {
+                let working: Vec<u32> = all.iter().copied().filter(|process| is_at_work(*process)).collect();
+                let made = || all.iter().copied().filter(|process| !is_parent(*process)).collect();
+                only(if working.is_empty() { made() } else { working })
+            }
+        }
+    }
+
+    /// The only thread, or one of those that are kept by one lock, or stopped: of others nobody says which one serves that connection.
     fn one_thread(&self, process: u32) -> Option<u32> {
         let is_there = |pid: &u32| self.life(*pid).is_some_and(|(_, to)| to >= self.window);
-        let mut all = self.threads_of(process).filter(is_there);
-        let (first, second) = (all.next()?, all.next());
-        if second.is_none() {
-            return Some(first);
+        let all: Vec<u32> = self.threads_of(process).filter(is_there).take(MOST_THREADS + 1).collect();
+        match all[..] {
+            [one] => Some(one),
+            _ if all.len() > MOST_THREADS => None,
+            _ => {
+                let mut kept = all.iter().filter_map(|pid| Some((*pid, self.kept_by(*pid)?)));
+                let (first, by) = kept.next()?;
+                kept.all(|(_, other)| other == by).then_some(first)
+            }
         }
-        // A thread that keeps house sleeps of its own accord.
-        let is_kept = |pid: &u32| self.is_kept(*pid) && !self.sleeps(*pid);
-        let mut kept = [first].into_iter().chain(second).chain(all).filter(is_kept);
-        kept.next().filter(|_| kept.next().is_none())
     }
 
-    /// It has something to do as the window ends, or is kept from it.
-    fn is_kept(&self, pid: u32) -> bool {
-        match self.last_of(pid) {
-            Some(What::Wait(row)) => self.keeps(row),
-            Some(What::Mixed(_) | What::Ready(_)) => true,
-            Some(What::Unborn | What::Gone | What::Hole) | None => false,
+    /// The lock or limit that keeps a thread as the window ends.
+    fn kept_by(&self, pid: u32) -> Option<(Class, u64)> {
+        let Some(What::Wait(row)) = self.last_of(pid) else { return None };
+        let span = self.spans.get(row)?;
+        let lock = span.lock.as_ref().map(|lock| lock.address);
+        match self.kind(row).class {
+            Class::Held => {
+                let by = lock.or_else(|| Some(u64::from(span.holder)).filter(|holder| *holder != 0))?;
+                Some((Class::Held, by))
+            }
+            Class::Limit => Some((Class::Limit, 0)),
+            _ => None,
         }
+    }
+
+    /// It had something to do since then, or was kept from it, all the time, and has answered nobody: a loop that serves others now and then
+    /// may be told to wait for something to tell.
+    fn is_kept(&self, pid: u32, since: u64) -> bool {
+        let Some(line) = self.lines.get(&pid) else { return false };
+        if self.wakes.has_answered(pid, since, self.window) {
+            return false;
+        }
+        let (mut all, mut idle) = (0_u64, 0_u64);
+        for piece in line.clip(since, self.window) {
+            all = all.saturating_add(piece.ns());
+            idle = idle.saturating_add(match piece.what {
+                What::Wait(row) if self.keeps(row) => 0,
+                What::Ready(_) => 0,
+                What::Mixed(row) => self.spans.get(row).map_or(piece.ns(), |span| {
+                    let mix = mixed(span, piece.ns());
+                    mix.sleep_ns.saturating_add(mix.unknown_ns)
+                }),
+                What::Wait(_) | What::Unborn | What::Gone | What::Hole => piece.ns(),
+            });
+        }
+        all > 0 && idle <= all / IDLE
     }
 
     fn sleeps(&self, pid: u32) -> bool {
@@ -99,7 +209,7 @@ impl Graph<'_> {
         match kind.class {
             Class::Handed | Class::Peer => {
                 // It has asked somebody itself, or nobody takes what it sends.
-                let asks = span.other_end.as_deref().is_some_and(|end| end.client && end.asked);
+                let asks = span.other_end.as_deref().is_some_and(|end| end.asked >= Asked::Sent);
                 let is_read = |act: &PeerAct| matches!(act, PeerAct::Send);
                 asks || matches!(&*self.details.of(kind.what), Detail::Peer { act, .. } if !is_read(act))
             }

@@ -5,7 +5,7 @@ use whyslow_model::timeline::{Span, Waker};
 
 use super::facts::Graph;
 use crate::hashing::Table;
-use crate::wait_reasons::{ended_by_timer, is_request, task_behind};
+use crate::wait_reasons::{ended_by_timer, is_answer, is_request, task_behind};
 
 /// futex(2) on x86-64.
 const FUTEX: u32 = 202;
@@ -22,6 +22,8 @@ const LOOKS: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
     all: Table<u32, Vec<u64>>,
+    /// When each answered somebody.
+    answered: Table<u32, Vec<u64>>,
     /// Whom each asked for something.
     asked: Table<u32, Vec<(u64, u32)>>,
     /// By who ended the wait, and of which process.
@@ -35,11 +37,15 @@ impl Wakes {
             let Some(waker) = task_behind(span) else { continue };
             wakes.all.entry(waker.pid).or_default().push(span.woken_ns);
             wakes.of_process.entry((waker.pid, span.tgid)).or_default().push(span.woken_ns);
+            if is_answer(span, waker) {
+                wakes.answered.entry(waker.pid).or_default().push(span.woken_ns);
+            }
             if is_request(span, waker) {
                 wakes.asked.entry(waker.pid).or_default().push((span.woken_ns, span.pid));
             }
         }
         wakes.all.values_mut().for_each(|all| all.sort_unstable());
+        wakes.answered.values_mut().for_each(|all| all.sort_unstable());
         wakes.asked.values_mut().for_each(|all| all.sort_unstable());
         wakes.of_process.values_mut().for_each(|all| all.sort_unstable());
         wakes
@@ -48,6 +54,11 @@ impl Wakes {
     /// Whether a task did so in `from..=to`.
     fn any(&self, pid: u32, from: u64, to: u64) -> bool {
         self.all.get(&pid).is_some_and(|all| any(all, from, to))
+    }
+
+    /// Whether it answered somebody in `from..=to`.
+    pub fn has_answered(&self, pid: u32, from: u64, to: u64) -> bool {
+        self.answered.get(&pid).is_some_and(|all| any(all, from, to))
     }
 
     /// Whether it ended a wait of a thread of process `tgid` in `from..=to`.
@@ -123,6 +134,10 @@ impl Graph<'_> {
             if pause(ran, next) > PAUSE || has_acted() {
                 return None;
             }
+            if is_unseen(next) {
+                (ended, ran) = (next.woken_ns, next.to_ns);
+                continue;
+            }
             if looks_for(next) != looks_for(span) {
                 continue;
             }
@@ -142,6 +157,11 @@ impl Graph<'_> {
 /// meanwhile.
 fn pause(ran: u64, next: &Span) -> u64 {
     next.at_ns.saturating_sub(ran).saturating_sub(next.mixed.runnable_ns)
+}
+
+/// Its end was not seen, since some hosts hide tasks from tracing: neither its call nor its waker is known.
+fn is_unseen(span: &Span) -> bool {
+    !span.open && span.syscall.is_none() && span.stack.is_none() && span.waker.is_none()
 }
 
 /// It looks for events, and not at a lock: it is called as what ended it at last, since it is no sleep.

@@ -654,6 +654,7 @@ struct sock {
 	struct sk_buff_head sk_receive_queue;
 	atomic_t sk_drops;
 	struct socket_wq *sk_wq;
+	__u16 sk_type; /* as sk_protocol */
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
 	__u32 sk_ack_backlog; /* u16 on older kernels: CO-RE adjusts the width */
 	__u32 sk_max_ack_backlog;
@@ -742,7 +743,6 @@ struct fs_struct {
 };
 
 struct file {
-	__u32 f_mode;
 	struct path f_path;
 	struct inode *f_inode;
 	void *private_data;

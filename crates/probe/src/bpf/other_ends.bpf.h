@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Who holds the other end of what a task waits at, when the window ends and nothing has ended that wait.
+/* Who holds the other end of the connection that a client waits at, when the window ends and nothing has ended that wait.
  *
  * What ended a wait says who was waited for; of one that lasts only the connection itself tells. The walk over tasks notes what is
- * wanted: of those who are followed any connection or pipe, of the others a client's that has asked. The walk over
+ * wanted: of those who are followed any client's connection, of the others one that has asked. The walk over
  * files finds who has its other end open. Nothing is written, no lock is taken but those of the iterators.
  */
 #pragma once
@@ -10,18 +10,21 @@
 #include "rows.bpf.h"
 
 #define MAX_WANTED 4096
+/* Of those who are not followed a wait is asked about that has lasted for so long, or is one of many looks. */
+#define LASTING (15 * MSEC)
 /* Of processes that share one. */
 #define MOST_HOLDERS 4
 
-enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_PIPE_READER, OTHER_PIPE_WRITER };
+enum other_kind { OTHER_INET, OTHER_UNIX };
+enum other_asked { ASKED_UNKNOWN, ASKED_NOT, ASKED_SENT, ASKED_UNREAD };
 
-/* One end, as its holder has it. Of a unix socket its address, of a pipe that of its inode: compared, and never told. */
+/* One end, as its holder has it. A unix socket's address is compared, and never told. */
 struct other_key {
 	__u8 local[16];
 	__u8 peer[16];
 	__u16 local_port;
 	__u16 peer_port;
-	__u32 netns; /* of a loopback address: each network namespace has its own */
+	__u32 netns; /* of an address that does not leave its host: each network namespace has its own */
 	__u64 object;
 	__u32 kind;
 	__u32 unused;
@@ -31,8 +34,8 @@ struct other_end {
 	__u32 index; /* of the rows that want it, from 1 */
 	__u32 count; /* of `holders`, and more */
 	__u32 holders[MOST_HOLDERS];
-	__u32 client; /* the end that waits is a client's */
-	__u32 asked;  /* ... and it has sent since data came last, or what it sent is not read yet */
+	__u32 asked; /* enum other_asked */
+	__u32 unused;
 };
 
 /* Filled in the context of the reading process. */
@@ -64,19 +67,28 @@ static __always_inline void note_key(struct other_key *key, const struct sched_e
 	__builtin_memcpy(key->peer, ends->peer, 16);
 	key->local_port = ends->local_port;
 	key->peer_port = ends->peer_port;
-	if (is_loopback(key->local))
+	if (is_loopback(key->local) || !__builtin_memcmp(key->local, key->peer, 16))
 		key->netns = ends->netns;
 }
 
-/* Of a connection of TCP: has this end sent since data came last? In ticks both may be one, and then only the first request is known. */
-static __always_inline bool has_asked(const struct sock *sk)
+/* Of a connection of TCP: has this end sent since data came last? In ticks both may be one, and then only the first request is known. They
+ * count 32 bits of ticks.
+ */
+static __always_inline __u32 has_asked(const struct sock *sk)
 {
+	const __u32 most = 1U << 30;
 	const struct tcp_sock *tcp = (void *)sk;
-	__s32 later = BPF_CORE_READ(tcp, lsndtime) - BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_ack.lrcvtime);
+	__u32 now = bpf_jiffies64(), sent = now - BPF_CORE_READ(tcp, lsndtime);
+	__u32 came = now - BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_ack.lrcvtime);
 
-	if (later)
-		return later > 0;
-	return BPF_CORE_READ(tcp, bytes_sent) && !BPF_CORE_READ(tcp, bytes_received);
+	/* Both are set when the connection is made (net/ipv4/tcp_input.c, tcp_finish_connect), a tick apart if it comes between. */
+	if (!BPF_CORE_READ(tcp, bytes_sent))
+		return ASKED_NOT;
+	if (!BPF_CORE_READ(tcp, bytes_received))
+		return ASKED_SENT;
+	if (sent == came || sent > most || came > most)
+		return ASKED_UNKNOWN;
+	return sent < came ? ASKED_SENT : ASKED_NOT;
 }
 
 /* Not read yet by who has this end. */
@@ -94,7 +106,7 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	struct sched_ends own = {}, other = {};
 
 	note_ends(&own, sk);
-	if (own.protocol != IPPROTO_TCP || !own.peer_port)
+	if (own.protocol != IPPROTO_TCP || !own.peer_port || own.serves)
 		return false;
 	__builtin_memcpy(other.local, own.peer, 16);
 	__builtin_memcpy(other.peer, own.local, 16);
@@ -102,21 +114,21 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	other.peer_port = own.local_port;
 	other.netns = own.netns;
 	note_key(key, &other);
-	end->client = !own.serves;
-	end->asked = end->client && has_asked(sk);
+	end->asked = has_asked(sk);
 	return true;
 }
 
 static __always_inline bool want_unix(struct other_key *key, struct other_end *end, struct unix_sock *sk)
 {
+	const __u32 dgram = 2; /* SOCK_DGRAM: all send to one socket of the service's */
 	struct unix_sock *peer = (void *)BPF_CORE_READ(sk, peer);
 
-	if (!peer)
+	/* A client's end has no name, and a service's has. */
+	if (!peer || BPF_CORE_READ((struct sock *)sk, sk_type) == dgram || BPF_CORE_READ(sk, addr) || !BPF_CORE_READ(peer, addr))
 		return false;
 	key->kind = OTHER_UNIX;
 	key->object = (__u64)peer;
-	end->client = !BPF_CORE_READ(sk, addr) && BPF_CORE_READ(peer, addr);
-	end->asked = end->client && has_unread((struct sock *)peer, OTHER_UNIX);
+	end->asked = has_unread((struct sock *)peer, OTHER_UNIX) ? ASKED_UNREAD : ASKED_UNKNOWN;
 	return true;
 }
 
@@ -129,23 +141,19 @@ static __always_inline bool want_socket(struct other_key *key, struct other_end 
 	return (family == AF_INET || family == AF_INET6) && want_inet(key, end, sk);
 }
 
-/* What a row waits at is to be looked for. */
-static __noinline int want(struct sched_span *span, bool followed)
+/* What a row waits at, so far for `ns`, is to be looked for. Of looks at many the last may be short. */
+static __noinline int want(struct sched_span *span, __u64 ns, bool followed)
 {
+	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
+
 	struct other_key key = {};
 	struct other_end end = {}, *known;
-	const bool is_pipe = (span->mode & 0170000) == 0010000;
 
-	if (!span->waits_at)
+	if (!span->waits_at || !(followed || looks || ns >= LASTING))
 		return 0;
-	if (is_pipe) {
-		/* x86-64: write, writev. */
-		key.kind = span->syscall == 1 || span->syscall == 20 ? OTHER_PIPE_READER : OTHER_PIPE_WRITER;
-		key.object = span->waits_at;
-	} else if (!want_socket(&key, &end, (void *)span->waits_at)) {
+	if (!want_socket(&key, &end, (void *)span->waits_at))
 		return 0;
-	}
-	if (!followed && !(end.client && end.asked))
+	if (!followed && end.asked < ASKED_SENT)
 		return 0;
 	known = bpf_map_lookup_elem(&other_ends, &key);
 	if (known) {
@@ -162,31 +170,17 @@ static __noinline int want(struct sched_span *span, bool followed)
 	return 0;
 }
 
+/* The files of one process come one after another. */
 static __always_inline void found(const struct other_key *key, __u32 process, const struct sock *sk)
 {
 	struct other_end *end = bpf_map_lookup_elem(&other_ends, key);
 
-	if (!end)
+	if (!end || (end->count && end->holders[(end->count - 1) & (MOST_HOLDERS - 1)] == process))
 		return;
-	if (sk && end->client && has_unread(sk, key->kind))
-		end->asked = 1;
+	if (has_unread(sk, key->kind))
+		end->asked = ASKED_UNREAD;
 	end->holders[end->count & (MOST_HOLDERS - 1)] = process;
 	end->count++;
-}
-
-static __always_inline void found_pipe(struct file *file, struct inode *inode, __u32 process)
-{
-	const __u32 reads = 1, writes = 2; /* include/linux/fs.h: FMODE_READ, FMODE_WRITE */
-	__u32 mode = BPF_CORE_READ(file, f_mode);
-	struct other_key key = {};
-
-	key.object = (__u64)inode;
-	key.kind = OTHER_PIPE_READER;
-	if (mode & reads)
-		found(&key, process, 0);
-	key.kind = OTHER_PIPE_WRITER;
-	if (mode & writes)
-		found(&key, process, 0);
 }
 
 static __always_inline void found_socket(struct sock *sk, __u32 process)
@@ -199,8 +193,9 @@ static __always_inline void found_socket(struct sock *sk, __u32 process)
 		key.kind = OTHER_UNIX;
 		key.object = (__u64)sk;
 	} else {
+		/* Of two ends of which none was accepted, as far as is known, nobody is the service. */
 		note_ends(&ends, sk);
-		if (ends.protocol != IPPROTO_TCP || !ends.peer_port)
+		if (ends.protocol != IPPROTO_TCP || !ends.peer_port || !ends.serves)
 			return;
 		note_key(&key, &ends);
 	}
@@ -213,17 +208,9 @@ int find_ends(struct bpf_iter__task_file *ctx)
 	struct task_struct *t = ctx->task;
 	struct file *file = ctx->file;
 	struct socket *socket;
-	struct inode *inode;
 	struct sock *sk;
-	__u32 kind;
 
-	if (!t || !file)
-		return 0;
-	inode = BPF_CORE_READ(file, f_inode);
-	kind = BPF_CORE_READ(inode, i_mode) & 0170000;
-	if (kind == 0010000)
-		found_pipe(file, inode, t->tgid);
-	if (kind != 0140000)
+	if (!t || !file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
 		return 0;
 	socket = BPF_CORE_READ(file, private_data);
 	sk = BPF_CORE_READ(socket, sk);

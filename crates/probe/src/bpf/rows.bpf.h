@@ -59,7 +59,7 @@ struct sched_span {
 	struct sched_ends polled; /* of a wait for several that nothing has ended */
 	__u32 connecting;
 	__u32 other_end; /* of an open row: which of `other_ends`; 0: none */
-	__u64 waits_at; /* the socket, or the inode of the pipe: compared, and never told */
+	__u64 waits_at; /* the socket: compared, and never told */
 	__u64 open_ns; /* the closing walk's time */
 	__u64 unsampled;
 	__u64 peak;
@@ -349,8 +349,6 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
 	dentry = BPF_CORE_READ(file, f_path.dentry);
 	bpf_probe_read_kernel_str(span->file, sizeof(span->file), BPF_CORE_READ(dentry, d_name.name));
-	if ((span->mode & 0170000) == 0010000)
-		span->waits_at = (__u64)inode;
 	if ((span->mode & 0170000) != 0140000)
 		return;
 	socket = BPF_CORE_READ(file, private_data);

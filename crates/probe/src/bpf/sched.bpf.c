@@ -888,8 +888,7 @@ int finish(struct bpf_iter__task *ctx)
 	if (is_sleep(state)) {
 		fill_span(&out->row.span, t, s, state, s->since, 0, 0, skew);
 		take_out(&out->row.span, ns, 0);
-		if (out->row.span.waits_at)
-			want(&out->row.span, is_followed(t->pid));
+		want(&out->row.span, ns, is_followed(t->pid));
 	} else if (state == READY) {
 		__u64 at = s->slept ? s->at : s->since;
 

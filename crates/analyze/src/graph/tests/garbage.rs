@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::{
-    Command, Context, Hold, HoldSeen, LockKind, LockWait, OtherEnd, Run, Span, State, StateTimes, Waker,
-    Watched,
+    Asked, Command, Context, Hold, HoldSeen, LockKind, LockWait, OtherEnd, Run, Span, State, StateTimes,
+    Waker, Watched,
 };
 
 use super::host::{Host, adds_up, judge};
@@ -62,10 +62,9 @@ fn state() -> impl Strategy<Value = State> {
 fn span() -> impl Strategy<Value = Span> {
     let times = (time(), time(), time(), time(), time(), time());
     let flags = (any::<bool>(), prop::bool::weighted(0.1), any::<bool>());
-    let ends = (proptest::collection::vec(pid(), 0..3), any::<bool>(), any::<bool>());
-    let end = prop::option::of(
-        ends.prop_map(|(processes, client, asked)| Box::new(OtherEnd { processes, client, asked })),
-    );
+    let asked = prop::sample::select(vec![Asked::Unknown, Asked::No, Asked::Sent, Asked::Unread]);
+    let ends = (proptest::collection::vec(pid(), 0..3), asked);
+    let end = prop::option::of(ends.prop_map(|(processes, asked)| Box::new(OtherEnd { processes, asked })));
     let rest = (lock(), end);
     (times, flags, pid(), mix(), state(), waker(), rest, prop::option::of(0..10u32)).prop_map(
         |(

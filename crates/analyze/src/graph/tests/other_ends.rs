@@ -1,10 +1,12 @@
 //! Waits that last: who has the other end tells what is waited for.
 
 use whyslow_model::chain::Chain;
-use whyslow_model::timeline::{Context, OtherEnd, Span, Watched};
+use whyslow_model::timeline::{Asked, Context, Delivery, OtherEnd, Role, Span, Watched};
+use whyslow_model::wait::Thing;
 
-use super::host::{Does, Host, MS, Wait, interrupted, locked};
+use super::host::{Does, Host, MS, Wait, interrupted, locked, woken_by};
 use crate::graph::chains;
+use Asked::{No, Sent, Unknown};
 use Does::{Runs, Waits};
 
 const CLIENT: u32 = 11;
@@ -23,13 +25,13 @@ fn at_lock() -> Wait {
 }
 
 /// The other end of the last wait of a task.
-fn at_end(host: &mut Host, pid: u32, processes: &[u32], asked: bool) {
-    let end = OtherEnd { processes: processes.to_vec(), client: true, asked };
+fn at_end(host: &mut Host, pid: u32, processes: &[u32], asked: Asked) {
+    let end = OtherEnd { processes: processes.to_vec(), asked };
     host.spans.iter_mut().rfind(|span| span.pid == pid).unwrap().other_end = Some(Box::new(end));
 }
 
 /// A client that has asked, or not, and a service that waits like this.
-fn host(asked: bool, service: Wait) -> Host {
+fn host(asked: Asked, service: Wait) -> Host {
     let mut host = Host::window(100);
     host.task(CLIENT, "client", 0, &[Runs(5), Waits(95, open("pipe_read"))])
         .task(SERVICE, "service", 0, &[Waits(100, service)])
@@ -58,7 +60,7 @@ fn ways(host: &mut Host, watched: &[u32]) -> Vec<Vec<String>> {
 #[test]
 fn a_client_that_has_asked_waits_for_what_keeps_its_service() {
     for watched in [&[][..], &[CLIENT]] {
-        let mut host = host(true, at_lock());
+        let mut host = host(Sent, at_lock());
         assert_eq!(ways(&mut host, watched), [["client", "service", "holder"]], "{watched:?}");
         let time = chains::chains(&host.graph())[0].time;
         assert_eq!(time.as_nanos(), u128::from(95 * MS));
@@ -67,25 +69,57 @@ fn a_client_that_has_asked_waits_for_what_keeps_its_service() {
 
 #[test]
 fn a_service_that_has_nothing_to_do_keeps_nobody_on_a_whole_host() {
-    assert!(ways(&mut host(true, open("ep_poll")), &[]).is_empty());
+    assert!(ways(&mut host(Sent, open("ep_poll")), &[]).is_empty());
     // Who asks about this client is told for whom it waits.
-    assert_eq!(ways(&mut host(true, open("ep_poll")), &[CLIENT]), [["client", "service"]]);
-    let pool = || host(true, open("futex_wait"));
+    assert_eq!(ways(&mut host(Sent, open("ep_poll")), &[CLIENT]), [["client", "service"]]);
+    let pool = || host(Sent, open("futex_wait"));
     assert!(ways(&mut pool(), &[]).is_empty(), "a pool without a job");
 }
 
 #[test]
-fn who_has_not_asked_is_no_loss_on_a_whole_host() {
-    assert!(ways(&mut host(false, at_lock()), &[]).is_empty());
-    assert_eq!(ways(&mut host(false, at_lock()), &[CLIENT]), [["client", "service", "holder"]]);
-    assert!(ways(&mut host(false, open("ep_poll")), &[CLIENT, HOLDER]).is_empty(), "it rests");
+fn who_has_not_asked_waits_for_nobody() {
+    for service in [at_lock(), open("ep_poll")] {
+        assert!(ways(&mut host(No, service.clone()), &[]).is_empty());
+        assert!(ways(&mut host(No, service), &[CLIENT, HOLDER]).is_empty(), "it rests");
+    }
+}
+
+#[test]
+fn where_it_is_not_known_who_asks_about_the_client_is_told_what_keeps_the_service() {
+    assert!(ways(&mut host(Unknown, at_lock()), &[]).is_empty());
+    assert_eq!(ways(&mut host(Unknown, at_lock()), &[CLIENT]), [["client", "service", "holder"]]);
+    assert!(ways(&mut host(Unknown, open("ep_poll")), &[CLIENT, HOLDER]).is_empty(), "it rests");
+}
+
+/// A queue without jobs: the one who waits for one has asked, others are served meanwhile.
+#[test]
+fn a_service_that_serves_others_keeps_nobody() {
+    let busy = |serves: &[Does]| {
+        let mut host = Host::window(100);
+        host.task(CLIENT, "client", 0, &[Waits(100, open("pipe_read"))]).task(SERVICE, "service", 0, serves);
+        at_end(&mut host, CLIENT, &[SERVICE], Sent);
+        host
+    };
+    let loops = [
+        Runs(20),
+        Waits(30, woken_by("ep_poll", 51)),
+        Runs(20),
+        Waits(20, woken_by("ep_poll", 51)),
+        Runs(10),
+    ];
+    assert!(ways(&mut busy(&loops), &[]).is_empty(), "it is idle now and then");
+    assert_eq!(ways(&mut busy(&[Runs(100)]), &[]), [["client", "service"]]);
+    let mut answers = busy(&[Runs(100)]);
+    let mut answered = woken_by("pipe_read", SERVICE);
+    answered.waker.as_mut().unwrap().delivery =
+        Some(Box::new(Delivery { role: Some(Role::Answers), ..Delivery::default() }));
+    answers.task(51, "other", 0, &[Waits(50, answered), Runs(50)]);
+    assert!(ways(&mut answers, &[]).is_empty(), "it has answered somebody else meanwhile");
 }
 
 #[test]
 fn a_service_that_waits_for_requests_waits_for_nobody() {
-    let mut host = host(true, open("pipe_read"));
-    let end = OtherEnd { processes: vec![CLIENT], ..OtherEnd::default() };
-    host.spans.iter_mut().rfind(|span| span.pid == SERVICE).unwrap().other_end = Some(Box::new(end));
+    let mut host = host(Sent, open("pipe_read"));
     assert!(ways(&mut host, &[SERVICE, HOLDER]).is_empty());
     assert_eq!(ways(&mut host, &[CLIENT]), [["client", "service"]], "no cycle");
 }
@@ -93,34 +127,51 @@ fn a_service_that_waits_for_requests_waits_for_nobody() {
 #[test]
 fn of_several_threads_the_one_that_has_something_to_do_is_meant() {
     let pools = |second: Wait| {
-        let mut host = host(true, open("ep_poll"));
+        let mut host = host(Sent, open("ep_poll"));
         thread(&mut host, POOL, "pool", open("futex_wait"));
         thread(&mut host, BUSY, "busy", second);
         host
     };
     assert_eq!(ways(&mut pools(at_lock()), &[]), [["client", "busy", "holder"]]);
     assert!(ways(&mut pools(open("futex_wait")), &[]).is_empty());
+    let other = |lock: u64| Wait { open: true, ..locked(lock, HOLDER, HOLDER) };
+    let mut alike = pools(at_lock());
+    thread(&mut alike, BUSY + 1, "busier", other(7));
+    assert_eq!(ways(&mut alike, &[]), [["client", "busy", "holder"]], "any will do");
+    let mut child = pools(open("do_wait"));
+    assert!(ways(&mut child, &[]).is_empty(), "a thread that waits for a child serves nobody");
     let mut two = pools(at_lock());
-    thread(&mut two, BUSY + 1, "busier", at_lock());
+    thread(&mut two, BUSY + 1, "busier", other(8));
     assert!(ways(&mut two, &[]).is_empty(), "which of them is not known");
+    assert_eq!(ways(&mut two, &[CLIENT]), [["client", "service"]]);
+    let graph = two.graph();
+    let chain = &chains::chains(&graph)[0];
+    assert_eq!(chain.hops[1].detail.to_string(), Thing::ThreadNotKnown.to_string());
 }
 
 #[test]
 fn of_several_processes_the_parent_only_has_it_open_too() {
-    let mut two = host(true, at_lock());
+    let mut two = host(Sent, at_lock());
     two.task(41, "parent", 0, &[Waits(100, open("do_wait"))]);
-    at_end(&mut two, CLIENT, &[41, SERVICE], true);
+    at_end(&mut two, CLIENT, &[41, SERVICE], Sent);
     assert!(ways(&mut two, &[]).is_empty(), "strangers");
     let tasks = two.rec.tables.tasks.as_mut().unwrap();
     tasks.iter_mut().find(|task| task.pid == SERVICE).unwrap().ppid = 41;
     assert_eq!(ways(&mut two, &[]), [["client", "service", "holder"]]);
-    at_end(&mut two, CLIENT, &[CLIENT, 99], true);
+    two.task(42, "helper", 0, &[Waits(100, open("nanosleep"))]);
+    two.rec.tables.tasks.as_mut().unwrap().last_mut().unwrap().ppid = SERVICE;
+    at_end(&mut two, CLIENT, &[SERVICE, 42], Sent);
+    assert_eq!(ways(&mut two, &[]), [["client", "service", "holder"]], "a child that only inherited it");
+    two.task(43, "stranger", 0, &[Waits(100, at_lock())]);
+    at_end(&mut two, CLIENT, &[SERVICE, 43], Sent);
+    assert!(ways(&mut two, &[]).is_empty(), "which of both is not known");
+    at_end(&mut two, CLIENT, &[CLIENT, 99], Sent);
     assert!(ways(&mut two, &[]).is_empty(), "who is not seen");
 }
 
 #[test]
 fn a_wait_that_was_ended_is_not_asked_about() {
-    let mut ended = host(true, at_lock());
+    let mut ended = host(Sent, at_lock());
     let row = ended.spans.iter_mut().rfind(|span| span.pid == CLIENT).unwrap();
     row.open = false;
     assert!(ways(&mut ended, &[]).is_empty());
@@ -150,7 +201,7 @@ fn looking(last: u64) -> Host {
         const POLL: u32 = 7;
         (span.syscall, span.args) = (Some(POLL), [1, 1, 20, 0]);
     }
-    at_end(&mut host, CLIENT, &[SERVICE], true);
+    at_end(&mut host, CLIENT, &[SERVICE], Sent);
     host
 }
 
@@ -165,4 +216,22 @@ fn looks_at_the_watch_wait_for_what_the_last_of_them_waits_for() {
             assert_eq!(time.as_nanos(), u128::from(100 * MS), "{what}");
         }
     }
+}
+
+#[test]
+fn a_look_whose_end_was_not_seen_is_one_of_them() {
+    let mut host = looking(60);
+    let unseen = host.spans.iter_mut().filter(|span| span.pid == CLIENT).nth(1).unwrap();
+    (unseen.syscall, unseen.stack, unseen.waker) = (None, None, None);
+    assert_eq!(ways(&mut host, &[]), [["client", "service", "holder"]]);
+    let time = chains::chains(&host.graph())[0].time;
+    assert_eq!(time.as_nanos(), u128::from(70 * MS), "all but that one");
+}
+
+/// A subscriber that says of each message that it has come.
+#[test]
+fn a_service_that_sleeps_until_there_are_news_keeps_nobody_on_a_whole_host() {
+    let mut host = host(Sent, open("nanosleep"));
+    assert!(ways(&mut host, &[]).is_empty());
+    assert_eq!(ways(&mut host, &[CLIENT]), [["client", "service"]]);
 }
