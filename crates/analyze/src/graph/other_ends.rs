@@ -1,5 +1,5 @@
-//! Waits that last when the window ends: nobody has ended them, so that only who has the other end of the connection or pipe can tell
-//! what is waited for.
+//! Clients' waits that last when the window ends: nobody has ended them, so that only who has the other end of the connection can tell
+//! what is waited for. Who that is is accused on a whole host only if it is sure that it was asked, and has had something else to do all the time.
 
 use whyslow_model::timeline::{Asked, Span, State};
 use whyslow_model::wait::{Detail, PeerAct, Reason, Thing};

@@ -107,22 +107,27 @@ impl Graph<'_> {
 
     /// The row that ended a longer wait. A thread that has ended somebody's wait between two looks has done what it slept for.
     pub fn end_of_looks(&self, row: usize) -> Option<usize> {
-        self.next_look(row, |next| task_behind(next).is_some())
+        self.next_look(row, |next| task_behind(next).is_some(), |_| false)
     }
 
     /// The row of a longer wait that lasts when the window ends, where it is known who has the other end.
     pub fn lasting_look(&self, row: usize) -> Option<usize> {
         let lasting = self.lasting_of(row)?;
-        if lasting == row { Some(row) } else { self.next_look(row, |next| next.open) }
+        if lasting == row { Some(row) } else { self.next_look(row, |next| next.open, is_unseen) }
     }
 
     fn lasting_of(&self, row: usize) -> Option<usize> {
         self.lasting.get(&self.spans.get(row)?.pid).copied()
     }
 
-    /// The first look of the same longer wait that is one; `None`: another ended it.
-    fn next_look(&self, row: usize, is_it: impl Fn(&Span) -> bool) -> Option<usize> {
-        let can_look = |span: &&Span| looks_for(span).is_some() && self.is_timed_out(span);
+    /// The first look of the same longer wait that is one; `None`: another ended it. Some may be passed over.
+    fn next_look(
+        &self,
+        row: usize,
+        is_it: impl Fn(&Span) -> bool,
+        passes: impl Fn(&Span) -> bool,
+    ) -> Option<usize> {
+        let can_look = |span: &&Span| looks_for(span).is_some() && (self.is_timed_out(span) || passes(span));
         let span = self.spans.get(row).filter(can_look)?;
         let (mut ended, mut ran) = (span.woken_ns, span.to_ns);
         // One that began as the window ended is no part of the timeline.
@@ -134,7 +139,7 @@ impl Graph<'_> {
             if pause(ran, next) > PAUSE || has_acted() {
                 return None;
             }
-            if is_unseen(next) {
+            if passes(next) {
                 (ended, ran) = (next.woken_ns, next.to_ns);
                 continue;
             }
@@ -159,9 +164,9 @@ fn pause(ran: u64, next: &Span) -> u64 {
     next.at_ns.saturating_sub(ran).saturating_sub(next.mixed.runnable_ns)
 }
 
-/// Its end was not seen, since some hosts hide tasks from tracing: neither its call nor its waker is known.
+/// Its end was not seen, since some hosts hide tasks from tracing: who ended it is not known, nor sometimes its call.
 fn is_unseen(span: &Span) -> bool {
-    !span.open && span.syscall.is_none() && span.stack.is_none() && span.waker.is_none()
+    !span.open && span.waker.is_none()
 }
 
 /// It looks for events, and not at a lock: it is called as what ended it at last, since it is no sleep.
