@@ -145,7 +145,6 @@ static __always_inline bool want_socket(struct other_key *key, struct other_end 
 static __noinline int want(struct sched_span *span, __u64 ns, bool followed)
 {
 	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
-
 	struct other_key key = {};
 	struct other_end end = {}, *known;
 
@@ -210,10 +209,10 @@ int find_ends(struct bpf_iter__task_file *ctx)
 	struct socket *socket;
 	struct sock *sk;
 
-	if (!t || !file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
+	if (!t || !file)
 		return 0;
-	socket = BPF_CORE_READ(file, private_data);
-	sk = BPF_CORE_READ(socket, sk);
+	socket = socket_of(file);
+	sk = socket ? BPF_CORE_READ(socket, sk) : 0;
 	if (sk)
 		found_socket(sk, t->tgid);
 	return 0;

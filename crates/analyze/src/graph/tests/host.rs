@@ -6,7 +6,7 @@ use whyslow_model::table::{Sample, Task};
 use whyslow_model::timeline::{
     Command, Context, Hold, HoldSeen, LockKind, LockWait, Span, Stack, State, Waker, Watched,
 };
-use whyslow_model::wait::{Reason, Who};
+use whyslow_model::wait::{Reason, Thing, Who};
 
 use crate::graph::facts::Graph;
 use crate::graph::node::{Node, Sort};
@@ -32,7 +32,8 @@ const WAITS: [(&str, Reason, &str, Class, State); 10] = [
 pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     let frame = stacks.kernel(span.stack).first().map_or("schedule", |frame| frame);
     let known = WAITS.iter().find(|wait| wait.0 == frame).unwrap_or(&WAITS[8]);
-    WaitKind { reason: known.1, detail: known.2.into(), class: known.3 }
+    let own_sleep = (known.0 == "nanosleep").then(|| Thing::OwnSleep.into());
+    WaitKind { reason: known.1, detail: own_sleep.unwrap_or_else(|| known.2.into()), class: known.3 }
 }
 
 /// What a task does next.

@@ -1,0 +1,151 @@
+//! Clients of ours wait at connections whose other end children of ours have.
+
+use std::os::fd::AsRawFd as _;
+
+use whyslow_model::timeline::Asked;
+
+use super::*;
+
+/// How a client of ours has a connection whose other end a child of ours has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Lasting {
+    unix: bool,
+    /// The client has sent something, and the other end ...
+    sends: bool,
+    /// ... has read it ...
+    is_read: bool,
+    /// ... and answered.
+    is_answered: bool,
+    polls: bool,
+    followed: bool,
+}
+
+impl Lasting {
+    fn drawn(bits: u32) -> Self {
+        let is = |bit: u32| bits >> bit & 1 == 1;
+        let (sends, is_read) = (is(1), is(2));
+        let is_answered = sends && is_read && is(3);
+        Lasting { unix: is(0), sends, is_read, is_answered, polls: is(4), followed: is(5) }
+    }
+
+    /// A unix socket does not tell when it has sent.
+    fn has_asked(self) -> bool {
+        self.sends && !self.is_answered && !(self.unix && self.is_read)
+    }
+
+    /// Both ends, the client's first.
+    fn connect(self, folder: &std::path::Path) -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
+        if self.unix {
+            let path = folder.join("socket");
+            let _ = std::fs::remove_file(&path);
+            let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            let client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            let server = listener.accept().unwrap().0;
+            self.talk(&client, &server);
+            return (client.into(), server.into());
+        }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap().0;
+        self.talk(&client, &server);
+        (client.into(), server.into())
+    }
+
+    fn talk<S>(self, client: &S, server: &S)
+    where
+        for<'s> &'s S: std::io::Read + std::io::Write,
+    {
+        use std::io::{Read as _, Write as _};
+        let (mut client, mut server) = (client, server);
+        if self.sends {
+            client.write_all(b"?").unwrap();
+        }
+        if self.sends && self.is_read {
+            server.read_exact(&mut [0]).unwrap();
+        }
+        if self.is_answered {
+            server.write_all(b"!").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+        }
+    }
+}
+
+/// Ended with the test.
+struct Holder(std::process::Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Wait until a thread of ours sleeps in one of these system calls.
+fn await_call(thread: u32, calls: &[&str]) {
+    let file = format!("/proc/self/task/{thread}/syscall");
+    let until = Instant::now() + Duration::from_secs(10);
+    let is_in = || {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        calls.contains(&text.split(' ').next().unwrap_or_default())
+    };
+    while !is_in() {
+        assert!(Instant::now() < until, "it does not wait");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let drawn = std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos();
+    let ways: Vec<Lasting> = (0..64).map(|bits| Lasting::drawn(bits ^ (drawn & 63))).collect();
+    let (tell, told) = mpsc::channel();
+    let mut all = Vec::new();
+    for way in ways {
+        let (client, server) = way.connect(folder.path());
+        let mut holder = std::process::Command::new("sleep");
+        let holder = Holder(holder.arg("1000").stdin(std::process::Stdio::from(server)).spawn().unwrap());
+        let (fd, tell) = (client.as_raw_fd(), tell.clone());
+        let thread = std::thread::spawn(move || {
+            tell.send(me()).unwrap();
+            let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry; a buffer of one byte.
+            unsafe {
+                if way.polls {
+                    libc::poll(&raw mut polled, 1, -1)
+                } else {
+                    libc::recv(fd, [0u8; 1].as_mut_ptr().cast(), 1, 0) as i32
+                }
+            }
+        });
+        let pid = told.recv().unwrap();
+        await_call(pid, &["7", "45"]);
+        all.push((way, client, holder, thread, pid));
+    }
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
+    let followed: Vec<u32> = all.iter().filter(|(way, ..)| way.followed).map(|(.., pid)| *pid).collect();
+    sched.follow(&followed).unwrap();
+    sched.begin().unwrap();
+    std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
+    let (mut seen, _) = sched.finish().unwrap();
+    assert!(seen.ends_missing.is_none(), "{:?}", seen.ends_missing);
+    let rows = timeline_of_all(&mut seen);
+    for (way, client, holder, thread, pid) in all {
+        let row = rows.iter().rfind(|row| row.pid == pid).expect("it has a row");
+        let end = row.other_end.as_deref();
+        let what = format!("{way:?}, seed {drawn}: {row:?}");
+        assert!(row.open, "{what}");
+        // What was not read yet is found out when the other end is: of TCP the client has sent, too.
+        assert_eq!(end.is_some(), way.followed || way.has_asked(), "{what}");
+        if let Some(end) = end {
+            assert_eq!(end.asked >= Asked::Sent, way.has_asked(), "{what}");
+            assert_eq!(end.asked == Asked::Unread, way.sends && !way.is_read, "{what}");
+            assert!(end.asked != Asked::No || !way.unix, "{what}");
+            assert_eq!(end.processes, [holder.0.id()], "{what}");
+        }
+        drop(holder); // the last who has the other end
+        thread.join().unwrap();
+        drop(client);
+    }
+}
