@@ -31,6 +31,7 @@ pub mod swap;
 pub mod sys;
 pub mod trial;
 pub mod truth;
+pub mod turns;
 pub mod user_lock;
 pub mod victim;
 mod work;

@@ -14,7 +14,7 @@ use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::rounds::Trouble;
 use crate::said::{self, Sight, Verb};
-use crate::{grace, story, sys};
+use crate::{grace, story, sys, turns};
 
 /// One look of whyslow at the host.
 pub struct Look {
@@ -142,7 +142,7 @@ const LATE_PERIOD: Duration = Duration::from_secs(1);
 /// What to say of a whyslow that has not answered in time: that the host was disturbed, if that is why. `driver`: what
 /// [`grace::driver_waited`] said before it began.
 fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble {
-    let (where_it_is, starved) = (threads(pid), is_starved(pid));
+    let (where_it_is, starved) = (threads(pid), turns::is_starved(pid));
     let period = grace::is_awaited_by(pid).then(|| grace::period(patience)).flatten();
     // The kernel adds what a thread has waited when that runs again, which it has after a grace period.
     let driver = grace::driver_waited().zip(driver).map(|(now, before)| now.saturating_sub(before));
@@ -157,19 +157,6 @@ fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble 
         return io::Error::new(io::ErrorKind::TimedOut, why).into();
     }
     why.into()
-}
-
-/// Whether a thread of it was ready for longer than it had for all of its answer, and got next to nothing: on Linux 6.18
-/// all that is ready on a CPU can wait for ten seconds there, kernel threads with it, while one task yields it again and again.
-fn is_starved(pid: u32) -> bool {
-    let all = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let starved = |task: fs::DirEntry| {
-        let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        let mut times = text.split(' ').map(|ns| Duration::from_nanos(ns.parse().unwrap_or(0)));
-        let (ran, waited) = (times.next().unwrap_or_default(), times.next().unwrap_or_default());
-        waited > bars::patient(bars::ANSWER_WITHIN) && ran < bars::patient(bars::ANSWER_WITHIN) / 5
-    };
-    all.into_iter().any(starved)
 }
 
 /// What each of its threads does: its name, its state, the system call that it is in, the CPU that it has had and has
