@@ -27,6 +27,7 @@ mod real_stacks;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use files::retried;
 pub use futex::{futex_owner, joined_thread};
 pub(crate) use lock_names::{LockName, lock_name};
 pub(crate) use locks::{released_by, taken_by};
@@ -85,7 +86,8 @@ impl WaitKind {
 #[must_use]
 pub fn of(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     let wait = Wait::of(span, stacks);
-    ASKED.iter().find_map(|ask| ask(&wait)).unwrap_or_else(|| unknown(&wait))
+    let kind = ASKED.iter().find_map(|ask| ask(&wait)).unwrap_or_else(|| unknown(&wait));
+    retried(span, kind)
 }
 
 /// A timer ended this wait.

@@ -26,8 +26,23 @@ pub enum Held {
     Fcntl,
     /// fcntl(2) F_OFD_SETLKW: of an open file, which another process has. The kernel does not know whose it is.
     Ofd,
+    /// flock(2) with LOCK_NB, by another process: who is refused sleeps and tries again.
+    FlockRetried,
+    /// fcntl(2) F_SETLK, of a part of the file; likewise.
+    FcntlRetried,
     /// A thread has not ended that is waited for (pthread_join(3)).
     Join,
+}
+
+/// How it sleeps between two attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Nap {
+    /// clock_nanosleep(2).
+    Nanosleep,
+    /// poll(2) of nothing, with a timeout.
+    Poll,
+    /// select(2) of nothing, with a timeout.
+    Select,
 }
 
 /// What the holder does meanwhile.
@@ -52,6 +67,8 @@ pub enum Shape {
     Parent(usize, Meanwhile),
     /// A pool waits for work, and nobody has any; the lock is free.
     Idle(usize),
+    /// It tries for a lock that nobody has, gets it, lets it go and sleeps, again and again; another process has another lock.
+    Free(Held, Meanwhile),
 }
 
 /// All that the program needs to know.
@@ -61,9 +78,13 @@ pub struct Plan {
     /// The wait has timeouts, and ends with the last of them.
     pub timed: bool,
     pub ms: u64,
+    /// Of locks that are tried again: how it sleeps meanwhile, and for how long.
+    pub nap: (Nap, u64),
     /// Names: of who waits, of who holds; of a cycle: of all.
     pub names: Vec<String>,
     pub dir: PathBuf,
+    /// It goes on for longer than anybody looks.
+    pub lasts: bool,
 }
 
 impl Plan {
@@ -71,14 +92,35 @@ impl Plan {
     #[must_use]
     pub fn of(shape: Shape, dir: PathBuf, draw: &mut Draw) -> Self {
         let many = match shape {
-            Shape::Hold(..) => 2,
+            Shape::Hold(..) | Shape::Free(..) => 2,
             Shape::Parent(n, _) | Shape::Idle(n) => n + 1,
             Shape::Cycle(n) => n,
         };
         let names = (0..many).map(|_| draw.word(9)).collect();
         // Nothing but the one who lets it go, or ends, says who it was; and join has no timeout.
         let says_itself = matches!(shape, Shape::Hold(Held::Ofd | Held::Join, _));
-        Plan { shape, timed: draw.one_in(2) && !says_itself, ms: draw.between(700, 1800), names, dir }
+        let nap = (draw.pick(&[Nap::Nanosleep, Nap::Poll, Nap::Select]), draw.between(3, 80));
+        Plan {
+            shape,
+            timed: draw.one_in(2) && !says_itself,
+            ms: draw.between(700, 1800),
+            nap,
+            names,
+            dir,
+            lasts: false,
+        }
+    }
+
+    /// The same, for longer than anybody looks.
+    #[must_use]
+    pub fn lasting(self) -> Self {
+        Plan { lasts: true, timed: false, ms: 20_000, ..self }
+    }
+
+    /// Whether the holder has what it holds, and who waits has begun to.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.dir.join("begun").exists()
     }
 
     /// How the program is told of it.
@@ -116,6 +158,7 @@ fn live(plan: &Plan) -> io::Result<()> {
     crate::sys::die_after(LIFETIME_S);
     match plan.shape {
         Shape::Hold(held, does) => hold::live(plan, held, does),
+        Shape::Free(held, does) => hold::free(plan, held, does),
         Shape::Cycle(_) => cycle::live(plan),
         Shape::Parent(_, does) => parent::live(plan, does),
         Shape::Idle(_) => cycle::rest(plan),

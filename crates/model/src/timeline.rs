@@ -159,7 +159,7 @@ pub enum Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
-    /// File descriptor.
+    /// File descriptor; -1: not known.
     #[serde(skip_serializing_if = "is_default")]
     pub fd: i32,
     /// "file", "dir", "pipe", "socket", "chr", "blk", "anon".
@@ -342,7 +342,7 @@ pub struct Span {
     /// number that tells words of a process apart, the next two are kept. No address is.
     #[serde(skip_serializing_if = "is_default")]
     pub args: [u64; 4],
-    /// The file of the call's first argument, if that is a file descriptor.
+    /// The file of the call's first argument, if that is a file descriptor; with `refused` the locked one.
     #[serde(skip_serializing_if = "is_default")]
     pub target: Option<Target>,
     /// Of a call that waits for several files, and that no event had ended: the socket that it looked at.
@@ -355,9 +355,12 @@ pub struct Span {
     #[serde(skip_serializing_if = "is_default")]
     pub lock: Option<LockWait>,
     /// Who held the lock of user space that it waited for: the thread by a mutex's own word when the wait began, the process by
-    /// the kernel's list of locks on the file when the wait was over; 0: not known.
+    /// the kernel's list of locks on the file when the wait was over, or with `refused` before it began; 0: not known.
     #[serde(skip_serializing_if = "is_default")]
     pub holder: u32,
+    /// Just before it went to sleep it was refused a lock on a file, `target`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub refused: bool,
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,

@@ -100,7 +100,7 @@ fn forget_strangers(spans: &mut [Span], numbers: Option<&Numbers>) {
     let back = numbers.map(Numbers::back);
     let known: HashMap<u32, u32> = spans.iter().map(|span| (span.pid, span.tgid)).collect();
     for span in spans.iter_mut().filter(|span| span.holder != 0) {
-        let is_futex = span.syscall == Some(FUTEX);
+        let is_futex = span.syscall == Some(FUTEX) && !span.refused;
         if let Some(back) = back.as_ref().filter(|_| is_futex) {
             span.holder = back.get(&span.holder).copied().unwrap_or(0);
         }
@@ -204,6 +204,7 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         device: (reported.device != 0).then(|| device(reported.device)),
         lock: lock(reported, window),
         holder: reported.holder,
+        refused: reported.refused != 0,
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
         other_end: None,
     }
@@ -368,7 +369,7 @@ fn target(reported: &sched_span) -> Option<Target> {
     // Anonymous inodes had no type before v6.15, and are regular files since: their names tell.
     let kind = if name.starts_with('[') { "anon" } else { kind };
     Some(Target {
-        fd: reported.args[0] as i32,
+        fd: if reported.refused == 0 { reported.args[0] as i32 } else { -1 },
         kind: kind.to_owned(),
         name,
         ino: reported.ino,

@@ -65,7 +65,7 @@ fn the_vocabulary_of_waits_is_documented_and_no_other() {
     let details = [
         Detail::Thing(Thing::Cpu),
         Detail::Lock { kind: LockKind::Mutex, name: name(), write: None },
-        Detail::FileLock { file: none.clone() },
+        Detail::FileLock { file: none.clone(), retried: false },
         Detail::Device { device: name(), operation: Operation::Read },
         Detail::IoLimit { device: name() },
         Detail::Peer { address: none.clone(), act: PeerAct::Send },
@@ -78,6 +78,7 @@ fn the_vocabulary_of_waits_is_documented_and_no_other() {
         Detail::InFunction { function: name() },
         Detail::InCall { call: name() },
         Detail::KernelCode { function: name(), inside: none.clone() },
+        Detail::KernelCodeIn { inside: name() },
         Detail::Spinning { whom: Spin::Cpus, function: name() },
         Detail::UserCode { function: none },
         Detail::WakeupLatency { why: name(), function: name() },

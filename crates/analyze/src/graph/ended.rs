@@ -82,14 +82,14 @@ impl Graph<'_> {
         let weights = [m.running_ns, m.runnable_ns, m.io_ns, m.blocked_ns, m.sleep_ns, m.unknown_ns];
         let [ran, ready, io, blocked, slept, missed] = split(ns, weights);
         let reported = |sort, reason, what, ns| self.node(sort, reason, who, what, ns);
-        let nodes = vec![
-            reported(Sort::Ran, Reason::Running, self.rests.on_cpu, ran),
+        let mut nodes = self.ran_as(who, &self.namesakes_did(comm), ran);
+        nodes.extend([
             reported(Sort::Ready, Reason::Runnable, self.rests.short_cpu, ready),
             self.unexplained(who, Thing::ShortIo, io),
             self.unexplained(who, Thing::ShortBlocked, blocked),
             self.unexplained(who, Thing::ShortSleeps, slept),
             self.unexplained(who, Thing::TracerMissed, missed),
-        ];
+        ]);
         merged(nodes, &self.rests)
     }
 

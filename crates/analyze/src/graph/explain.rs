@@ -208,6 +208,10 @@ impl Graph<'_> {
             Some(lock) if kind.class == Class::Held => self.by_holders(walk, row, span, lock, from, to),
             _ => match other {
                 Other::AtLast(pid) | Other::Later(pid) => self.follow(walk, pid, from, to, None),
+                Other::Unseen => {
+                    let who = self.no_one();
+                    (Rc::from([self.unexplained(who, Thing::WakerNotSeen, to - from)]), 0)
+                }
                 Other::Own | Other::Nobody => self
                     .by_children(walk, span, kind, from, to)
                     .or_else(|| self.by_owner(walk, span, kind, from, to))
@@ -227,9 +231,11 @@ impl Graph<'_> {
     fn behind_other(&self, walk: &Walk, row: usize, span: &Span, class: Class) -> Other {
         match class {
             Class::Handed if task_behind(span).is_some() => self.behind_loop(walk, row),
-            Class::Voluntary | Class::Handed => {
-                self.waited_for_at_last(row).map_or(Other::Own, |waker| Other::AtLast(waker.pid))
-            }
+            Class::Voluntary | Class::Handed => match self.waited_for_at_last(row) {
+                Some(waker) => Other::AtLast(waker.pid),
+                None if self.unseen_end_of_looks(row).is_some() => Other::Unseen,
+                None => Other::Own,
+            },
             _ => Other::Own,
         }
     }

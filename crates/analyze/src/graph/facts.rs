@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use whyslow_model::Recording;
-use whyslow_model::table::{Cgroup, Task};
+use whyslow_model::table::{Cgroup, Sample, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 use whyslow_model::wait::{Detail, Reason};
 
@@ -19,7 +19,7 @@ use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
 use super::timeline::Line;
 use crate::hashing::Table;
-use crate::stacks::doing::OnCpu;
+use crate::stacks::doing::{self, Doing, OnCpu};
 use crate::wait_reasons::{Class, Stacks, WaitKind};
 
 /// Windows are shorter (13 days).
@@ -106,6 +106,8 @@ pub(super) struct Graph<'r> {
     /// What short waits like that of a row are called.
     pub shorts: RefCell<Table<usize, DetailId>>,
     did: RefCell<Table<u32, Rc<Did>>>,
+    /// Of those that were born and have ended, by name, and by name and parent; found when it is asked for.
+    brief: OnceCell<Table<(Name, Option<u32>), Rc<Did>>>,
 }
 
 impl<'r> Graph<'r> {
@@ -169,6 +171,7 @@ impl<'r> Graph<'r> {
             threads: RefCell::default(),
             shorts: RefCell::default(),
             did: RefCell::default(),
+            brief: OnceCell::new(),
         })
     }
 
@@ -191,7 +194,8 @@ impl<'r> Graph<'r> {
             return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
         let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
-        let look = if is_look(span) { self.end_of_looks(row) } else { None };
+        let end = || self.end_of_looks(row).or_else(|| self.unseen_end_of_looks(row));
+        let look = if is_look(span) { end() } else { None };
         if span.lock.is_some() && class == Class::Unknown {
             (reason, class) = (Reason::Lock, Class::Held);
         }
@@ -262,9 +266,48 @@ impl<'r> Graph<'r> {
         if let Some(did) = self.did.borrow().get(&pid) {
             return did.clone();
         }
-        let did = Rc::new(Did::of(&self.on_cpu.did(pid), &self.names, &self.details));
+        let did = match self.is_brief(pid) {
+            true => self.alike_did(pid),
+            false => Rc::new(self.did_of(&self.on_cpu.did(pid))),
+        };
         self.did.borrow_mut().insert(pid, did.clone());
         did
+    }
+
+    fn did_of(&self, did: &[(Doing, f64)]) -> Did {
+        Did::of(did, &self.names, &self.details, &self.rests.families)
+    }
+
+    /// What those of a name did who were born by one parent and have ended: each has a sample or none, together they have as many as their time
+    /// on a CPU is worth.
+    fn alike_did(&self, pid: u32) -> Rc<Did> {
+        let brief = self.brief.get_or_init(|| self.all_brief());
+        let family = self.brief_family(pid);
+        family.and_then(|of| brief.get(&of)).cloned().unwrap_or_else(|| Rc::new(self.did_of(&[])))
+    }
+
+    /// The same, whoever bore them.
+    pub fn namesakes_did(&self, comm: &str) -> Rc<Did> {
+        let brief = self.brief.get_or_init(|| self.all_brief());
+        let family = (self.called(0, comm, None).key.comm, None);
+        brief.get(&family).cloned().unwrap_or_else(|| Rc::new(self.did_of(&[])))
+    }
+
+    fn brief_family(&self, pid: u32) -> Option<(Name, Option<u32>)> {
+        let task = self.tasks.get(&pid)?;
+        Some((self.called(pid, &task.comm, None).key.comm, Some(task.ppid)))
+    }
+
+    fn all_brief(&self) -> Table<(Name, Option<u32>), Rc<Did>> {
+        let mut samples: Table<(Name, Option<u32>), Vec<&Sample>> = Table::default();
+        for (pid, rows) in self.on_cpu.by_pid().filter(|(pid, _)| self.is_brief(*pid)) {
+            let Some(family) = self.brief_family(pid) else { continue };
+            for family in [family, (family.0, None)] {
+                samples.entry(family).or_default().extend(rows);
+            }
+        }
+        let did = |all: Vec<&Sample>| Rc::new(self.did_of(&doing::did(all.into_iter())));
+        samples.into_iter().map(|(family, all)| (family, did(all))).collect()
     }
 
     /// Who had a CPU for long, in order, around `from..to`. `None`: too many rows were looked at.

@@ -7,7 +7,7 @@ use whyslow_model::chain::Part;
 use whyslow_model::wait::{Detail, Operation, Reason, Thing, Who};
 
 use super::facts::Graph;
-use super::names::Called;
+use super::names::{Called, DetailId};
 use super::node::{Key, Node, Sort, merged};
 
 /// Parts below this (1 in 200, half a percent of the wall time) are reported together ...
@@ -18,7 +18,7 @@ const MOST_ROWS: usize = 16;
 
 /// As the document has it: names where they change.
 pub(super) fn reported(graph: &Graph<'_>, nodes: &[Node], who: Called, wall: u64) -> Vec<Part> {
-    let nodes = by_device(graph, nodes);
+    let nodes = by_family(graph, by_device(graph, nodes), wall / SMALL);
     let together = |from: usize| nodes.iter().skip(from).map(|node| node.ns).sum::<u64>();
     let largest = nodes.first().map_or(0, |node| node.ns);
     let mut rows = nodes.iter().take_while(|node| node.ns >= wall / SMALL).count();
@@ -87,6 +87,35 @@ fn by_device(graph: &Graph<'_>, nodes: &[Node]) -> Vec<Node> {
     }
     out.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.key.cmp(&b.key)));
     out
+}
+
+/// Functions that are each too small to be told: those of one call of the kernel, and those of the program, under one node.
+fn by_family(graph: &Graph<'_>, nodes: Vec<Node>, least: u64) -> Vec<Node> {
+    let family = |node: &Node| {
+        let small = node.key.sort == Sort::Ran && node.ns < least && node.parts.is_empty();
+        graph.rests.families.of(node.key.what).filter(|_| small)
+    };
+    let mut all: Vec<Node> = Vec::with_capacity(nodes.len());
+    let mut groups: Vec<(DetailId, Vec<Node>)> = Vec::new();
+    for node in nodes {
+        match family(&node) {
+            None => all.push(node),
+            Some(of) => match groups.iter_mut().find(|(known, _)| *known == of) {
+                Some((_, group)) => group.push(node),
+                None => groups.push((of, vec![node])),
+            },
+        }
+    }
+    if groups.is_empty() {
+        return all;
+    }
+    for (what, mut group) in groups {
+        if group.len() > 1 {
+            group.iter_mut().for_each(|node| node.key.what = what);
+        }
+        all.append(&mut group);
+    }
+    merged(all, &graph.rests).to_vec()
 }
 
 fn of_device(graph: &Graph<'_>, device: String, group: Vec<Node>) -> Vec<Node> {

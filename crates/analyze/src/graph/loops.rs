@@ -19,6 +19,8 @@ pub(super) enum Other {
     AtLast(u32),
     /// Who gave the loop an answer afterwards, or was asked for one.
     Later(u32),
+    /// Nobody that was seen ended the longer wait.
+    Unseen,
     /// Nobody that is known: the request that ended it was about something else.
     Nobody,
 }

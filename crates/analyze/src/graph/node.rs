@@ -1,10 +1,12 @@
 //! A stretch of somebody's time, and where it went in turn: the parts of a node add up to it, or there are none.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use whyslow_model::wait::{Detail, Note, Reason, Thing};
 
 use super::names::{Called, DetailId, Details, Name};
+use crate::hashing::Table;
 
 /// What sort of stretch it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,9 +186,27 @@ impl Node {
     }
 }
 
+/// So many families are told of what is too small to be told one by one.
+pub(super) const TOGETHER: usize = 6;
+
+/// What kernel functions and functions of a program are called together, by what each is.
+#[derive(Debug, Default)]
+pub(super) struct Families(RefCell<Table<DetailId, DetailId>>);
+
+impl Families {
+    pub fn note(&self, what: DetailId, family: DetailId) {
+        self.0.borrow_mut().insert(what, family);
+    }
+
+    pub fn of(&self, what: DetailId) -> Option<DetailId> {
+        self.0.borrow().get(&what).copied()
+    }
+}
+
 /// Names that many nodes have.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Rests {
+    pub families: Families,
     pub nobody: Called,
     pub smaller: DetailId,
     pub unseen: DetailId,
@@ -203,6 +223,7 @@ impl Rests {
     pub fn of(nobody: Called, details: &Details) -> Self {
         let id = |thing: Thing| details.id(thing.into());
         Rests {
+            families: Families::default(),
             nobody,
             smaller: id(Thing::SmallerParts),
             unseen: id(Thing::NotExplained),
@@ -233,12 +254,32 @@ pub(super) fn merged(mut nodes: Vec<Node>, rests: &Rests) -> Rc<[Node]> {
     }
     out.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.key.cmp(&b.key)));
     if out.len() > MOST_PARTS {
-        let small = out.split_off(MOST_PARTS - 2);
-        let (ns, unsaid) = small.iter().fold((0u64, 0u64), |sum, n| (sum.0 + n.ns, sum.1 + n.unsaid));
-        out.extend(rest(ns, unsaid, rests));
+        let has_families = out.iter().any(|node| rests.families.of(node.key.what).is_some());
+        let small = out.split_off(MOST_PARTS - 2 - if has_families { TOGETHER } else { 0 });
+        out.extend(together(small, rests));
         return merged(out, rests);
     }
     out.into()
+}
+
+/// Nodes that are too small to be told: what ran by family, as far as there are few, and the rest.
+fn together(small: Vec<Node>, rests: &Rests) -> Vec<Node> {
+    let mut families: Vec<Node> = Vec::new();
+    let (mut ns, mut unsaid) = (0u64, 0u64);
+    for node in small {
+        let of = |key: Key| Some(Key { what: rests.families.of(key.what)?, ..key });
+        let key = of(node.key).filter(|key| key.sort == Sort::Ran && key.reason == Reason::Running);
+        match key.map(|key| (key, families.iter_mut().find(|known| known.key == key))) {
+            None => (ns, unsaid) = (ns.saturating_add(node.ns), unsaid.saturating_add(node.unsaid)),
+            Some((_, Some(known))) => known.ns = known.ns.saturating_add(node.ns),
+            Some((key, None)) => families.push(Node::leaf(key, node.pid, node.ns)),
+        }
+    }
+    families.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.key.cmp(&b.key)));
+    let smaller = families.iter().skip(TOGETHER).map(|node| node.ns).sum::<u64>();
+    families.truncate(TOGETHER);
+    families.extend(rest(ns.saturating_add(smaller), unsaid, rests));
+    families
 }
 
 /// What is left, of which `unsaid` is not explained.

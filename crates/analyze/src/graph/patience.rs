@@ -110,6 +110,22 @@ impl Graph<'_> {
         self.next_look(row, |next| task_behind(next).is_some(), |_| false)
     }
 
+    /// Its end was not seen, and it lasted as long as the look before it, which its timer ended.
+    fn is_like_the_last(&self, span: &Span) -> bool {
+        let before = self.lines.get(&span.pid).filter(|_| is_unseen(span));
+        let row = before.and_then(|line| line.rows_before(span.at_ns).next());
+        let is_it = |last: &Span| {
+            looks_for(last) == looks_for(span) && self.is_timed_out(last) && is_as_long(span, last)
+        };
+        row.and_then(|row| self.spans.get(row)).is_some_and(is_it)
+    }
+
+    /// The row that ended a longer wait, if it is not known by whom: it was shorter than those that their timer ended.
+    pub fn unseen_end_of_looks(&self, row: usize) -> Option<usize> {
+        let span = self.spans.get(row).filter(|span| is_look(span))?;
+        self.next_look(row, |next| is_unseen(next) && !is_as_long(next, span), |_| false)
+    }
+
     /// The row of a longer wait that lasts when the window ends, where it is known who has the other end.
     pub fn lasting_look(&self, row: usize) -> Option<usize> {
         let lasting = self.lasting_of(row)?;
@@ -127,7 +143,8 @@ impl Graph<'_> {
         is_it: impl Fn(&Span) -> bool,
         passes: impl Fn(&Span) -> bool,
     ) -> Option<usize> {
-        let can_look = |span: &&Span| looks_for(span).is_some() && (self.is_timed_out(span) || passes(span));
+        let may_end = |span: &Span| self.is_timed_out(span) || passes(span) || self.is_like_the_last(span);
+        let can_look = |span: &&Span| looks_for(span).is_some() && may_end(span);
         let span = self.spans.get(row).filter(can_look)?;
         let (mut ended, mut ran) = (span.woken_ns, span.to_ns);
         // One that began as the window ended is no part of the timeline.
@@ -149,7 +166,7 @@ impl Graph<'_> {
             if is_it(next) {
                 return Some(row);
             }
-            if !self.is_timed_out(next) {
+            if !(self.is_timed_out(next) || is_unseen(next) && is_as_long(next, span)) {
                 return None;
             }
             (ended, ran) = (next.woken_ns, next.to_ns);
@@ -167,6 +184,12 @@ fn pause(ran: u64, next: &Span) -> u64 {
 /// Its end was not seen, since some hosts hide tasks from tracing: who ended it is not known, nor sometimes its call.
 fn is_unseen(span: &Span) -> bool {
     !span.open && span.waker.is_none()
+}
+
+/// As long as one that its timer ended, of which it is a repetition: so did its own, most likely.
+fn is_as_long(span: &Span, timed_out: &Span) -> bool {
+    let lasted = |span: &Span| span.woken_ns.saturating_sub(span.at_ns);
+    lasted(span) >= lasted(timed_out) - lasted(timed_out) / 16
 }
 
 /// It looks for events, and not at a lock: it is called as what ended it at last, since it is no sleep.

@@ -27,6 +27,18 @@ impl Doing {
         }
     }
 
+    /// What it is called together with others, where each is too small to be told: the call of the kernel that it was in, or the program.
+    pub(crate) fn family(&self) -> Option<Detail> {
+        match &self.0 {
+            Detail::KernelCode { function, inside } => {
+                let inside = inside.as_deref().unwrap_or_else(|| kernel::plain(function)).to_owned();
+                Some(Detail::KernelCodeIn { inside })
+            }
+            Detail::UserCode { .. } => Some(Detail::UserCode { function: None }),
+            _ => None,
+        }
+    }
+
     /// Whether it burned CPU to wait.
     pub(crate) fn is_spinning(&self) -> bool {
         matches!(self.0, Detail::Spinning { .. })
@@ -68,18 +80,28 @@ impl<'r> OnCpu<'r> {
     }
 
     fn did_where(&self, pid: u32, wanted: impl Fn(&Sample) -> bool) -> Vec<(Doing, f64)> {
-        let mut seen: BTreeMap<Doing, u64> = BTreeMap::new();
         let rows = self.by_pid.get(&pid).map_or(&[][..], Vec::as_slice);
-        for sample in rows.iter().filter(|sample| sample.count > 0 && wanted(sample)) {
-            let count = seen.entry(doing(sample)).or_default();
-            *count = count.saturating_add(sample.count);
-        }
-        let all: f64 = seen.values().map(|count| *count as f64).sum();
-        let mut parts: Vec<_> = seen.into_iter().map(|(doing, count)| (doing, count as f64 / all)).collect();
-        // By name where equal, so that the same recording gives the same order.
-        parts.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        parts
+        did(rows.iter().copied().filter(|sample| wanted(sample)))
     }
+
+    /// The samples, by thread.
+    pub(crate) fn by_pid(&self) -> impl Iterator<Item = (u32, &[&'r Sample])> {
+        self.by_pid.iter().map(|(pid, samples)| (*pid, &**samples))
+    }
+}
+
+/// What these show: (what, parts of 1.0 that add up to 1), the largest first.
+pub(crate) fn did<'s>(samples: impl Iterator<Item = &'s Sample>) -> Vec<(Doing, f64)> {
+    let mut seen: BTreeMap<Doing, u64> = BTreeMap::new();
+    for sample in samples.filter(|sample| sample.count > 0) {
+        let count = seen.entry(doing(sample)).or_default();
+        *count = count.saturating_add(sample.count);
+    }
+    let all: f64 = seen.values().map(|count| *count as f64).sum();
+    let mut parts: Vec<_> = seen.into_iter().map(|(doing, count)| (doing, count as f64 / all)).collect();
+    // By name where equal, so that the same recording gives the same order.
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    parts
 }
 
 /// What one sample shows.

@@ -1,6 +1,6 @@
 //! Waiting for what comes through a file descriptor: pipes, sockets, epoll and poll.
 
-use whyslow_model::timeline::State;
+use whyslow_model::timeline::{Span, State};
 
 use whyslow_model::wait::{Detail, Operation, PeerAct, Reason, Thing};
 
@@ -135,9 +135,18 @@ pub(super) fn io_uring(wait: &Wait<'_>) -> WaitKind {
 
 /// With the name of the file, where there is one.
 pub(super) fn file_lock(wait: &Wait<'_>) -> WaitKind {
-    let target = wait.span.target.as_ref().filter(|target| !target.name.is_empty());
+    lock_on_file(wait.span, false)
+}
+
+fn lock_on_file(span: &Span, retried: bool) -> WaitKind {
+    let target = span.target.as_ref().filter(|target| !target.name.is_empty());
     let file = target.map(|target| target.name.clone());
-    WaitKind::new(Reason::FileLock, Detail::FileLock { file }, Class::Held)
+    WaitKind::new(Reason::FileLock, Detail::FileLock { file, retried }, Class::Held)
+}
+
+/// A sleep of its own right after it was refused a lock on a file: until it tries again. What somebody else ends is no sleep of its own.
+pub(crate) fn retried(span: &Span, kind: WaitKind) -> WaitKind {
+    if span.refused && kind.class == Class::Voluntary { lock_on_file(span, true) } else { kind }
 }
 
 /// Without a stack: by system call and file.

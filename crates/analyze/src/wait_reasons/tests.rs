@@ -66,6 +66,27 @@ fn stacks_of_waits_that_were_made_on_purpose() {
 }
 
 #[test]
+fn a_sleep_after_a_refusal_is_for_the_lock() {
+    let nap = "do_nanosleep hrtimer_nanosleep common_nsleep __x64_sys_clock_nanosleep";
+    let looks = "schedule_hrtimeout_range_clock do_sys_poll __x64_sys_poll";
+    let naps = [(230, [0, 0, 1, 0], nap), (7, [0, 0, 50, 0], looks)];
+    for (call, args, text) in naps {
+        let mut wait = called(call, args, text);
+        woken_by(&mut wait, Context::Hardirq, "hrtimer_wakeup __hrtimer_run_queues");
+        assert_eq!(brief(&wait), ("timer", Voluntary), "{text}");
+        wait.0.refused = true;
+        assert_eq!(brief(&wait), ("file-lock", Held), "{text}");
+        assert_eq!(reported(&wait).detail.to_string(), "a file lock (retried)");
+        wait.0.target = Some(Target { name: "lk".into(), ..Target::default() });
+        assert_eq!(reported(&wait).detail.to_string(), "a file lock on lk (retried)");
+    }
+    // Data from a pipe are no lock, whatever was refused before.
+    let mut wait = called(0, [3, 0, 1, 0], "pipe_read vfs_read");
+    wait.0.refused = true;
+    assert_eq!(brief(&wait), ("pipe", Handed));
+}
+
+#[test]
 fn stacks_of_other_kernels() {
     for (state, text, word, class) in OTHER_KERNELS {
         let wait = waits(*state, &format!("{text} {CALLED}"));

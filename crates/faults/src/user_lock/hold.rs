@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cycle::Mutex;
-use super::{Held, Meanwhile, Plan, act, note};
+use super::{Held, Meanwhile, Nap, Plan, act, note};
 use crate::{clock, sys};
 
 /// Timeouts of a timed wait; the last ends it, and the lock is not got.
@@ -17,7 +17,9 @@ const LOOKS: u64 = 3;
 pub(super) fn live(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
     match held {
         Held::Mutex => mutex(plan, does),
-        Held::Flock | Held::Fcntl | Held::Ofd => file(plan, held, does),
+        Held::Flock | Held::Fcntl | Held::Ofd | Held::FlockRetried | Held::FcntlRetried => {
+            file(plan, held, does)
+        }
         Held::Join => join(plan, does),
     }
 }
@@ -62,18 +64,84 @@ fn join(plan: &Plan, does: Meanwhile) -> io::Result<()> {
     note(plan, from, clock::now())
 }
 
-/// One write lock on all of the file. An alarm ends a wait for it.
+/// One write lock on all of the file, or on its begin where it is tried again. An alarm ends a wait for it.
 fn take(file: &File, held: Held) -> bool {
+    let (fd, whole) = (file.as_raw_fd(), 0);
+    match held {
+        // SAFETY: the descriptor is open.
+        Held::Flock => unsafe { libc::flock(fd, libc::LOCK_EX) == 0 },
+        // SAFETY: as above.
+        Held::FlockRetried => unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) == 0 },
+        Held::Ofd => record(fd, libc::F_OFD_SETLKW, libc::F_WRLCK, whole),
+        Held::FcntlRetried => record(fd, libc::F_SETLK, libc::F_WRLCK, 100),
+        _ => record(fd, libc::F_SETLKW, libc::F_WRLCK, whole),
+    }
+}
+
+/// A lock of so many bytes.
+fn record(fd: i32, call: i32, what: i32, length: i64) -> bool {
     // SAFETY: the descriptor is open; the struct is ours.
     unsafe {
-        if held == Held::Flock {
-            return libc::flock(file.as_raw_fd(), libc::LOCK_EX) == 0;
-        }
         let mut lock: libc::flock = std::mem::zeroed();
-        lock.l_type = libc::F_WRLCK as i16;
-        let call = if held == Held::Ofd { libc::F_OFD_SETLKW } else { libc::F_SETLKW };
-        libc::fcntl(file.as_raw_fd(), call, &lock) == 0
+        (lock.l_type, lock.l_len) = (what as i16, length);
+        libc::fcntl(fd, call, &lock) == 0
     }
+}
+
+fn let_go(file: &File, held: Held) {
+    if held == Held::FlockRetried {
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+    } else {
+        record(file.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, 0);
+    }
+}
+
+fn nap(plan: &Plan) {
+    let (nap, ms) = plan.nap;
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: ms as i64 * 1000 };
+    let none = std::ptr::null_mut::<libc::fd_set>();
+    // SAFETY: no descriptors; the struct is ours.
+    unsafe {
+        match nap {
+            Nap::Nanosleep => sys::sleep_us(ms * 1000),
+            Nap::Poll => drop(libc::poll(none.cast(), 0, ms as i32)),
+            Nap::Select => drop(libc::select(0, none, none, none, &raw mut time)),
+        }
+    }
+}
+
+/// Until it has the lock, or has had its time.
+fn retry(plan: &Plan, file: &File, held: Held) {
+    let until = if plan.timed { clock::now() + plan.ms * 1_000_000 } else { u64::MAX };
+    while clock::now() < until && !take(file, held) {
+        nap(plan);
+    }
+}
+
+/// Takes a lock that nobody else wants, again and again, beside another process that has one on another file.
+pub(super) fn free(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
+    if sys::fork()? {
+        sys::die_with_parent()?;
+        sys::set_name(&plan.names[1]);
+        let file = open(&plan.dir.join("another"))?;
+        take(&file, held);
+        act(does, plan.ms);
+        sys::leave(0);
+    }
+    sys::set_name(&plan.names[0]);
+    let file = open(&plan.dir.join("locked"))?;
+    std::fs::write(plan.dir.join("begun"), "")?;
+    let (from, mut slept) = (clock::now(), 0);
+    while clock::now() < from + plan.ms * 1_000_000 {
+        if take(&file, held) {
+            let_go(&file, held);
+        }
+        let before = clock::now();
+        nap(plan);
+        slept += clock::now() - before;
+    }
+    note(plan, from, from + slept)
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -128,8 +196,11 @@ fn file(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
         trace(plan, holder)?;
     }
     let file = open(&path)?;
+    std::fs::write(plan.dir.join("begun"), "")?;
     let from = clock::now();
-    if plan.timed {
+    if matches!(held, Held::FlockRetried | Held::FcntlRetried) {
+        retry(plan, &file, held);
+    } else if plan.timed {
         for _ in 0..LOOKS {
             alarm_after(plan.ms / LOOKS);
             take(&file, held);

@@ -29,6 +29,8 @@ pub enum Detail {
     FileLock {
         /// The file's name, where known.
         file: Option<String>,
+        /// It was refused at once: the wait is a sleep before the next attempt.
+        retried: bool,
     },
     /// A block device.
     Device {
@@ -88,6 +90,11 @@ pub enum Detail {
         function: String,
         /// The function on whose behalf.
         inside: Option<String>,
+    },
+    /// The same, of several functions of which each is too small to be told.
+    KernelCodeIn {
+        /// The function on whose behalf.
+        inside: String,
     },
     /// Code of the kernel that burns CPU to wait.
     Spinning {
@@ -166,8 +173,11 @@ impl fmt::Display for Detail {
                 };
                 write!(f, "{kind} {name}{mode}")
             }
-            Detail::FileLock { file: Some(file) } => write!(f, "a file lock on {file}"),
-            Detail::FileLock { file: None } => f.write_str("a file lock"),
+            Detail::FileLock { file, retried } => {
+                f.write_str("a file lock")?;
+                file.iter().try_for_each(|file| write!(f, " on {file}"))?;
+                f.write_str(if *retried { " (retried)" } else { "" })
+            }
             Detail::Device { device, operation } => match operation.words() {
                 "" => f.write_str(device),
                 words => write!(f, "{device} ({words})"),
@@ -198,6 +208,7 @@ impl fmt::Display for Detail {
                 write!(f, "{function} in {inside} (kernel)")
             }
             Detail::KernelCode { function, inside: None } => write!(f, "{function} (kernel)"),
+            Detail::KernelCodeIn { inside } => write!(f, "other functions in {inside} (kernel)"),
             Detail::Spinning { whom, function } => write!(f, "spinning for {} ({function})", whom.words()),
             Detail::WakeupLatency { why, function } => write!(f, "{why}, to run {function}"),
             Detail::Short { of, woken_by: Some(waker) } => {

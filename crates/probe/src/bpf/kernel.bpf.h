@@ -1164,7 +1164,16 @@ struct file_lock_core {
 	struct list_head flc_list;
 	struct list_head flc_blocked_requests;
 	struct list_head flc_blocked_member;
+	void *flc_owner;
+	unsigned char flc_type;
 	int flc_pid;
+	struct file *flc_file;
+};
+
+struct file_lock {
+	struct file_lock_core c;
+	long long fl_start;
+	long long fl_end;
 };
 
 /* v6.9, a69ce85ec9af ("filelock: split common fields into struct file_lock_core") */
@@ -1172,7 +1181,12 @@ struct file_lock___before_6_9 {
 	struct list_head fl_list;
 	struct list_head fl_blocked_requests;
 	struct list_head fl_blocked_member;
+	void *fl_owner;
+	unsigned char fl_type;
 	unsigned int fl_pid;
+	struct file *fl_file;
+	long long fl_start;
+	long long fl_end;
 };
 
 #pragma clang attribute pop

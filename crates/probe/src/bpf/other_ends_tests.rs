@@ -71,7 +71,7 @@ impl Lasting {
 }
 
 /// Ended with the test.
-struct Holder(std::process::Child);
+pub(super) struct Holder(pub(super) std::process::Child);
 
 impl Drop for Holder {
     fn drop(&mut self) {

@@ -10,6 +10,7 @@
 #include "peers.bpf.h"
 #include "polls.bpf.h"
 #include "user_lock.bpf.h"
+#include "refused.bpf.h"
 
 #define FRAMES 28
 #define WAKER_FRAMES 18 /* the first six are ours and try_to_wake_up's */
@@ -65,6 +66,8 @@ struct sched_span {
 	__u64 peak;
 	__s32 depth; /* bytes; 0: no stack was taken */
 	__u32 holder; /* of the lock of user space that it waited for; 0: not known */
+	__u32 refused; /* that lock is one on `file`, for which it tried before it went to sleep */
+	__u32 unused;
 	char comm[16];
 	char file[32];
 };
@@ -401,6 +404,22 @@ static __always_inline __u32 device_of(__u32 pid)
 	return device ? *device : 0;
 }
 
+/* It sleeps until it tries again: for which lock. */
+static __noinline int note_refusal(struct sched_span *span, __u32 pid)
+{
+	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
+
+	if (!r || !span)
+		return 0;
+	span->refused = 1;
+	span->holder = r->holder;
+	span->ino = r->ino;
+	span->dev = r->dev;
+	span->mode = r->mode;
+	__builtin_memcpy(span->file, r->file, sizeof(span->file));
+	return 0;
+}
+
 /* All of a row but its stack. `woken` and `to` are 0 if the wait still lasts. */
 static __always_inline void fill_span(struct sched_span *span, struct task_struct *t, struct sched_slot *s, __u32 state,
 				      __u64 at, __u64 woken, __u64 to, __s64 shift)
@@ -431,6 +450,8 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 		span->device = device_of(s->pid);
 	span->holder = s->holder;
 	note_call(span, t);
+	if (state == ASLEEP && s->refused)
+		note_refusal(span, s->pid);
 	if (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready))
 		note_polled(span, t);
 	note_lock(span, s->pid);

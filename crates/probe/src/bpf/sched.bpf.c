@@ -432,6 +432,18 @@ int BPF_PROG(data_came, const struct sock *sk)
 	return 0;
 }
 
+SEC("tp_btf/posix_lock_inode")
+int BPF_PROG(range_tried, struct inode *inode, struct file_lock *wanted, int error)
+{
+	return error == -EAGAIN && inode && wanted ? note_refused(inode, (__u64)wanted, false) : 0;
+}
+
+SEC("tp_btf/flock_lock_inode")
+int BPF_PROG(file_tried, struct inode *inode, struct file_lock *wanted, int error)
+{
+	return error == -EAGAIN && inode && wanted ? note_refused(inode, (__u64)wanted, true) : 0;
+}
+
 static __always_inline int tell_with_stack(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now,
 					   __s64 shift)
 {
@@ -717,6 +729,7 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		s->reported = 0;
 		s->context = WAKE_UNKNOWN;
 		s->holder = s->state == ASLEEP ? mutex_owner(t) : 0;
+		s->refused = s->state == ASLEEP && is_refused(t, now + skew);
 		fall_asleep(s);
 	}
 	s->since = now;

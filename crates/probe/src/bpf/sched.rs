@@ -62,6 +62,7 @@ pub const RUNNING: usize = shared_h::RUNNING as usize;
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Sched<'slot> {
     tells_ready: bool,
+    tells_refused: bool,
     skel: skel::SchedSkel<'slot>,
     places: u32,
     seed: Option<Link>,
@@ -88,6 +89,8 @@ pub struct Raw {
     pub without_wakers: Duration,
     /// Packets said at which socket they came.
     pub tells_ready: bool,
+    /// Locks on files said who was refused one.
+    pub tells_refused: bool,
     /// Who has the other end of what open rows wait at, by the number in those.
     pub other_ends: HashMap<u32, other_end>,
     /// Why some of them are not known.
@@ -109,6 +112,8 @@ pub struct Layout {
     pub preempt_count_at: Option<i64>,
     /// It tells at which socket data came.
     pub tells_ready: bool,
+    /// It tells who is refused a lock on a file.
+    pub tells_refused: bool,
 }
 
 impl Layout {
@@ -118,9 +123,11 @@ impl Layout {
         let at = percpu::variables(btf);
         // v6.2 to v6.14 have it in struct pcpu_hot, after the 8 bytes of `current` (64bf6ae93e08, 46e8fff6d45f).
         let count = at.get("__preempt_count").copied().or_else(|| at.get("pcpu_hot").map(|at| at + 8));
-        let tells_ready = btf.type_by_name::<Typedef<'_>>("btf_trace_sk_data_ready").is_some();
+        let has = |tracepoint: &str| btf.type_by_name::<Typedef<'_>>(tracepoint).is_some();
+        let tells_ready = has("btf_trace_sk_data_ready");
+        let tells_refused = has("btf_trace_posix_lock_inode") && has("btf_trace_flock_lock_inode");
         let preempt_count_at = count.zip(at.get("runqueues")).map(|(count, queue)| count - queue);
-        Layout { preempt_count_at, tells_ready }
+        Layout { preempt_count_at, tells_ready, tells_refused }
     }
 
     /// What BTF does not tell (that of 5.10 has no variables), from the symbols of data, where they are listed.
@@ -172,12 +179,15 @@ impl<'slot> Sched<'slot> {
             map.set_max_entries(spares)?;
         }
         open.progs.data_came.set_autoload(layout.tells_ready);
+        open.progs.range_tried.set_autoload(layout.tells_refused);
+        open.progs.file_tried.set_autoload(layout.tells_refused);
         let skel = open.load()?;
         for place in homes..homes + spares {
             skel.maps.spare_places.update(&[], &place.to_ne_bytes(), MapFlags::ANY)?;
         }
         Ok(Self {
             tells_ready: layout.tells_ready,
+            tells_refused: layout.tells_refused,
             skel,
             places: homes + spares,
             seed: None,
@@ -272,6 +282,10 @@ impl<'slot> Sched<'slot> {
         if self.tells_ready {
             self.skel.links.data_came = Some(progs.data_came.attach()?);
         }
+        if self.tells_refused {
+            self.skel.links.range_tried = Some(progs.range_tried.attach()?);
+            self.skel.links.file_tried = Some(progs.file_tried.attach()?);
+        }
         self.skel.links.executed = Some(progs.executed.attach()?);
         Ok(())
     }
@@ -363,11 +377,14 @@ impl<'slot> Sched<'slot> {
         self.skel.links.data_came = None;
         self.skel.links.born = None;
         self.skel.links.executed = None;
+        self.skel.links.range_tried = None;
+        self.skel.links.file_tried = None;
         self.drain().map_err(|err| missing(WHAT, &err))?;
         self.seen.live = bytes.chunks_exact(size_of::<sched_live>()).map(value).collect();
         self.seen.forget_the_dead();
         self.seen.without_wakers = self.crowd.time(Instant::now());
         self.seen.tells_ready = self.tells_ready;
+        self.seen.tells_refused = self.tells_refused;
         self.seen.shed = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.shed);
         self.seen.without_place = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.without_place);
         let lost = self.lost();

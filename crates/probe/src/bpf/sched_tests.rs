@@ -2,6 +2,8 @@
 
 #[path = "other_ends_tests.rs"]
 mod other_ends_tests;
+#[path = "refused_tests.rs"]
+mod refused_tests;
 
 use std::sync::mpsc;
 
@@ -13,7 +15,9 @@ use crate::test_pids::LargePids;
 fn where_btf_has_no_variables_the_symbols_of_data_tell_the_layout() {
     let listed = &b"0000000000015b00 A __preempt_count\n000000000002c4c0 A runqueues\n"[..];
     let of = |text: &[u8], known| {
-        Layout { preempt_count_at: known, tells_ready: false }.or_from(&Kallsyms::from(text)).preempt_count_at
+        Layout { preempt_count_at: known, ..Layout::default() }
+            .or_from(&Kallsyms::from(text))
+            .preempt_count_at
     };
     assert_eq!(of(listed, None), Some(0x15b00 - 0x2c4c0));
     assert_eq!(of(listed, Some(8)), Some(8), "what BTF says stands");

@@ -74,6 +74,11 @@ impl Probes<'_> {
             let what = "who sent what ended a wait for several sockets, or in an io_uring".to_owned();
             missing.push(Missing::NotInKernel { what, needs: "Linux 6.3".to_owned() }.into());
         }
+        if !seen.tells_refused {
+            let what = "who has a lock on a file that others try to take again and again".to_owned();
+            let needs = "the tracepoints posix_lock_inode and flock_lock_inode".to_owned();
+            missing.push(Missing::NotInKernel { what, needs }.into());
+        }
         missing.extend(seen.ends_missing.clone().map(MissingNote::from));
         missing.extend(seen.rows.missing().into_iter().map(MissingNote::from));
         traced.sched = Some(seen);

@@ -20,12 +20,14 @@ pub struct Made {
 
 pub fn judge(made: &Made) -> Verdict {
     let judged = match made.plan.shape {
+        Shape::Hold(_, does) if made.plan.lasts => held_on_host(made, does),
+        Shape::Free(..) if made.plan.lasts => free_on_host(made),
         Shape::Hold(held, does) => holder(made, held, does),
         Shape::Parent(_, does) => {
             below(made, &["child"], |name| made.plan.names[1..].iter().any(|known| known == name), does)
         }
         Shape::Cycle(_) => cycle(made),
-        Shape::Idle(_) => idle(made),
+        Shape::Idle(_) | Shape::Free(..) => idle(made),
     };
     judged.unwrap_or_else(|what| Verdict::Wrong(format!("{what}\n{:?}\n{:#}", made.plan, told(made))))
 }
@@ -42,7 +44,7 @@ fn parts(value: &Value) -> &[Value] {
 fn holder(made: &Made, held: Held, does: Meanwhile) -> Result<Verdict, String> {
     let reason = match held {
         Held::Mutex => "futex",
-        Held::Flock | Held::Fcntl | Held::Ofd => "file-lock",
+        Held::Flock | Held::Fcntl | Held::Ofd | Held::FlockRetried | Held::FcntlRetried => "file-lock",
         Held::Join => "thread",
     };
     below(made, &[reason], |name| name == made.plan.names[1], does)
@@ -81,6 +83,45 @@ fn below(
         return Err(format!("{does:?} for {share:.2} of the wall time, by its own clock {truth:.2}"));
     }
     Ok(Verdict::Passed)
+}
+
+/// Of the window so much must have been told: naps are rows of their own, and between two of them it runs.
+const MOST_OF_IT: f64 = 0.85;
+
+/// Chains of who waits: (who is next, what that one did, how long).
+fn chains_of<'d>(made: &'d Made, who: &str) -> Vec<(&'d str, &'d str, f64)> {
+    let of = |chain: &'d Value| {
+        let hops = chain["hops"].as_array().filter(|hops| hops[0]["who"] == *who)?;
+        let next = hops.get(1).map_or(("", ""), |hop| {
+            (hop["who"].as_str().unwrap_or_default(), hop["reason"].as_str().unwrap_or_default())
+        });
+        Some((next.0, next.1, chain["time_s"].as_f64().unwrap_or(0.0)))
+    };
+    made.document["chains"].as_array().into_iter().flatten().filter_map(of).collect()
+}
+
+/// For nearly all of the window it waited for the holder, who did this, and for nobody else.
+fn held_on_host(made: &Made, does: Meanwhile) -> Result<Verdict, String> {
+    let Some(window) = made.document["window_s"].as_f64() else { return Err("no window".to_owned()) };
+    let chains = chains_of(made, &made.plan.names[0]);
+    let right = |(who, did, _): &&(&str, &str, f64)| *who == made.plan.names[1] && deeds(does).contains(did);
+    let (right, wrong): (Vec<_>, Vec<_>) = chains.iter().partition(right);
+    let sum = |all: &[&(&str, &str, f64)]| all.iter().map(|(.., lost)| lost).sum::<f64>() / window;
+    let (right, wrong) = (sum(&right), sum(&wrong));
+    if !(MOST_OF_IT..=1.0 + SLACK).contains(&right) || wrong > SLACK {
+        return Err(format!("{does:?} for {right:.2} of the window, others for {wrong:.2}: {chains:?}"));
+    }
+    Ok(Verdict::Passed)
+}
+
+fn free_on_host(made: &Made) -> Result<Verdict, String> {
+    if made.document["window_s"].as_f64().is_none_or(|window| window <= 0.0) {
+        return Err("no window".to_owned());
+    }
+    match made.plan.names.iter().flat_map(|name| chains_of(made, name)).find(|(.., lost)| *lost > SLACK) {
+        Some(chain) if chain.1 != "runnable" => Err(format!("it waited for nobody: {chain:?}")),
+        _ => Ok(Verdict::Passed),
+    }
 }
 
 /// A chain that goes through all of them and back is called a deadlock.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
@@ -30,10 +30,11 @@ pub fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     let label = format!("{cell}-{}", draw.seed());
     rounds::until_judged(&cell, |attempt| {
         let fence = Fence::enter()?;
-        let plan = Plan::of(cell.shape(draw), fence.dir().to_owned(), draw);
+        let plan = cell.plan(fence.dir().to_owned(), draw);
         let kept = kept_in().join(format!("{label}-{attempt}.json"));
         // A deadlock that nothing breaks never ends: it is looked at from outside.
         let made = match plan.shape {
+            _ if plan.lasts => on_whole_host(plan, &kept)?,
             Shape::Cycle(_) if !plan.timed => attached(plan, &kept)?,
             _ => ran(plan, &kept)?,
         };
@@ -74,6 +75,23 @@ fn attached(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
     let pid = program.0.id().to_string();
     let length = format!("{}s", LENGTH.as_secs());
     let look = Look::now(&whyslow(), &["attach", &pid, "--for", &length, "--json"], LENGTH, kept)?;
+    Ok(Made { plan, waited: None, document: look.document })
+}
+
+fn on_whole_host(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
+    let (name, value) = plan.environment()?;
+    let program = Command::new(std::env::current_exe()?).env(name, value).stdin(Stdio::null()).spawn()?;
+    let _program = Reaped(program);
+    let until = Instant::now() + bars::patient(ENDS_WITHIN);
+    while !plan.has_begun() {
+        if Instant::now() > until {
+            return Err("it does not begin".into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let length = format!("{}s", LENGTH.as_secs());
+    let look = Look::now(&whyslow(), &["chains", "--for", &length, "--json"], LENGTH, kept)?;
+    said::has_its_probes(&look.document)?;
     Ok(Made { plan, waited: None, document: look.document })
 }
 

@@ -13,7 +13,7 @@ use std::fmt;
 
 use whyslow_faults::Draw;
 use whyslow_faults::rounds;
-use whyslow_faults::user_lock::{Held, Meanwhile, Shape};
+use whyslow_faults::user_lock::{Held, Meanwhile, Plan, Shape};
 
 whyslow_faults::may_become_victim!();
 
@@ -24,17 +24,28 @@ enum Cell {
     Cycle,
     Parent,
     Idle,
+    Free,
+    /// Seen on a whole host.
+    HeldOnHost(Held),
+    FreeOnHost,
 }
 
-const CELLS: [Cell; 8] = [
+const CELLS: [Cell; 15] = [
     Cell::Hold(Held::Mutex),
     Cell::Hold(Held::Flock),
     Cell::Hold(Held::Fcntl),
     Cell::Hold(Held::Ofd),
+    Cell::Hold(Held::FlockRetried),
+    Cell::Hold(Held::FcntlRetried),
     Cell::Hold(Held::Join),
     Cell::Cycle,
     Cell::Parent,
     Cell::Idle,
+    Cell::Free,
+    Cell::HeldOnHost(Held::Flock),
+    Cell::HeldOnHost(Held::FlockRetried),
+    Cell::HeldOnHost(Held::FcntlRetried),
+    Cell::FreeOnHost,
 ];
 
 impl Cell {
@@ -42,7 +53,7 @@ impl Cell {
         let two = [Meanwhile::Sleeps, Meanwhile::Computes];
         match self {
             Cell::Hold(held @ (Held::Mutex | Held::Join)) => Shape::Hold(held, draw.pick(&two)),
-            Cell::Hold(held) => {
+            Cell::Hold(held) | Cell::HeldOnHost(held) => {
                 const DEEDS: [Meanwhile; 4] =
                     [Meanwhile::Sleeps, Meanwhile::Computes, Meanwhile::Stopped, Meanwhile::Traced];
                 Shape::Hold(held, draw.pick(&DEEDS))
@@ -50,7 +61,18 @@ impl Cell {
             Cell::Cycle => Shape::Cycle(draw.between(2, 5) as usize),
             Cell::Parent => Shape::Parent(draw.between(1, 3) as usize, draw.pick(&two)),
             Cell::Idle => Shape::Idle(draw.between(2, 8) as usize),
+            Cell::Free | Cell::FreeOnHost => {
+                Shape::Free(draw.pick(&[Held::FlockRetried, Held::FcntlRetried]), draw.pick(&two))
+            }
         }
+    }
+}
+
+impl Cell {
+    fn plan(self, dir: std::path::PathBuf, draw: &mut Draw) -> Plan {
+        let plan = Plan::of(self.shape(draw), dir, draw);
+        let on_host = matches!(self, Cell::HeldOnHost(_) | Cell::FreeOnHost);
+        if on_host { plan.lasting() } else { plan }
     }
 }
 
@@ -58,6 +80,8 @@ impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Cell::Hold(held) => write!(f, "held-{}", format!("{held:?}").to_lowercase()),
+            Cell::HeldOnHost(held) => write!(f, "on-host-{}", format!("{held:?}").to_lowercase()),
+            Cell::FreeOnHost => f.write_str("on-host-free"),
             other => f.write_str(&format!("{other:?}").to_lowercase()),
         }
     }
@@ -85,6 +109,41 @@ fn root_the_holder_of_a_record_lock_is_named() {
 #[test]
 fn root_the_holder_of_a_lock_of_an_open_file_is_named() {
     run(Cell::Hold(Held::Ofd));
+}
+
+#[test]
+fn root_the_holder_of_a_flock_that_is_tried_again_and_again_is_named() {
+    run(Cell::Hold(Held::FlockRetried));
+}
+
+#[test]
+fn root_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named() {
+    run(Cell::Hold(Held::FcntlRetried));
+}
+
+#[test]
+fn root_who_sleeps_after_a_lock_that_it_got_waits_for_nobody() {
+    run(Cell::Free);
+}
+
+#[test]
+fn root_on_a_whole_host_the_holder_of_a_flock_is_named() {
+    run(Cell::HeldOnHost(Held::Flock));
+}
+
+#[test]
+fn root_on_a_whole_host_the_holder_of_a_flock_that_is_tried_again_and_again_is_named() {
+    run(Cell::HeldOnHost(Held::FlockRetried));
+}
+
+#[test]
+fn root_on_a_whole_host_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named() {
+    run(Cell::HeldOnHost(Held::FcntlRetried));
+}
+
+#[test]
+fn root_on_a_whole_host_who_sleeps_after_a_lock_that_it_got_has_no_chain() {
+    run(Cell::FreeOnHost);
 }
 
 #[test]

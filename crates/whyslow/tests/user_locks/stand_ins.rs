@@ -13,8 +13,8 @@ use crate::judge::{Made, judge};
 const S: u64 = 1_000_000_000;
 
 fn plans() -> Vec<Plan> {
-    let shapes = CELLS.iter().flat_map(|cell| (0..20).map(|seed| cell.shape(&mut Draw::with(seed))));
-    shapes.map(|shape| Plan::of(shape, PathBuf::from("/nowhere"), &mut Draw::with(7))).collect()
+    let plan = |cell: &crate::Cell, seed| cell.plan(PathBuf::from("/nowhere"), &mut Draw::with(seed));
+    CELLS.iter().flat_map(|cell| (0..20).map(move |seed| plan(cell, seed))).collect()
 }
 
 fn made(plan: Plan, document: Value) -> Made {
@@ -30,8 +30,27 @@ fn word(does: Meanwhile) -> &'static str {
     }
 }
 
+/// What is true of a whole host, but of `who`.
+fn told_of_host(plan: &Plan, who: &str) -> Value {
+    let chains = match plan.shape {
+        Shape::Hold(_, does) => {
+            let hops = json!([{ "who": plan.names[0] }, { "who": who, "reason": word(does) }]);
+            json!([{ "hops": hops, "time_s": 1.9 }])
+        }
+        _ if who != plan.names[1] => {
+            let hops = json!([{ "who": plan.names[0] }, { "who": plan.names[1], "reason": "timer" }]);
+            json!([{ "hops": hops, "time_s": 1.0 }])
+        }
+        _ => json!([]),
+    };
+    json!({ "window_s": 2.0, "chains": chains })
+}
+
 /// What is true, but of `who`.
 fn told(plan: &Plan, who: &str) -> Value {
+    if plan.lasts {
+        return told_of_host(plan, who);
+    }
     let wait = |reason: &str, does: Meanwhile| {
         let part = json!({ "reason": word(does), "who": who, "time_s": 2.0 });
         json!([{ "reason": reason, "time_s": 2.0, "parts": [part] }])
@@ -42,14 +61,14 @@ fn told(plan: &Plan, who: &str) -> Value {
         Shape::Hold(_, does) => wait("file-lock", does),
         Shape::Parent(_, does) => wait("child", does),
         Shape::Cycle(_) => json!([]),
-        Shape::Idle(_) => json!([{ "reason": "timer", "time_s": 2.0 }]),
+        Shape::Idle(_) | Shape::Free(..) => json!([{ "reason": "timer", "time_s": 2.0 }]),
     };
     let hop = |name: &str| json!({ "who": name, "reason": "futex" });
     let mut hops: Vec<Value> = plan.names.iter().map(|name| hop(name)).collect();
     hops.push(hop(if who == plan.names[1] { &plan.names[0] } else { who }));
     let chain = json!({ "hops": hops, "notes": ["deadlock"] });
     let is_cycle = matches!(plan.shape, Shape::Cycle(_));
-    let accuses = matches!(plan.shape, Shape::Idle(_)) && who != plan.names[1];
+    let accuses = matches!(plan.shape, Shape::Idle(_) | Shape::Free(..)) && who != plan.names[1];
     let chains = if is_cycle || accuses { json!([chain]) } else { json!([]) };
     json!({ "wall": { "wall_s": 2.5, "parts": parts }, "chains": chains })
 }

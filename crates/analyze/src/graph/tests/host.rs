@@ -10,7 +10,7 @@ use whyslow_model::wait::{Reason, Thing, Who};
 
 use crate::graph::facts::Graph;
 use crate::graph::node::{Node, Sort};
-use crate::wait_reasons::{Class, Stacks, WaitKind};
+use crate::wait_reasons::{Class, Stacks, WaitKind, retried};
 
 pub const MS: u64 = 1_000_000;
 
@@ -33,7 +33,8 @@ pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     let frame = stacks.kernel(span.stack).first().map_or("schedule", |frame| frame);
     let known = WAITS.iter().find(|wait| wait.0 == frame).unwrap_or(&WAITS[8]);
     let own_sleep = (known.0 == "nanosleep").then(|| Thing::OwnSleep.into());
-    WaitKind { reason: known.1, detail: own_sleep.unwrap_or_else(|| known.2.into()), class: known.3 }
+    let detail = own_sleep.unwrap_or_else(|| known.2.into());
+    retried(span, WaitKind { reason: known.1, detail, class: known.3 })
 }
 
 /// What a task does next.

@@ -61,6 +61,46 @@ fn who_let_it_go_is_surer_than_who_had_it_first() {
     assert_eq!(told(&mut host, 1, 100), text(&[("c", "running", 100)]));
 }
 
+/// A task that sleeps for 80 ms after a lock on a file was refused, and the one that has it, or nobody.
+fn retries(wait: Wait, holder: u32) -> Host {
+    let mut host = Host::window(100);
+    host.task(1, "a", 0, &[Waits(80, wait), Runs(20)]).task(2, "b", 0, &[Runs(100)]);
+    host.spans[0].refused = true;
+    held_by(&mut host, 0, holder);
+    host
+}
+
+#[test]
+fn who_sleeps_until_it_tries_again_waits_for_the_holder() {
+    let mut host = retries(interrupted("nanosleep", 9, None), 2);
+    assert_eq!(told(&mut host, 1, 100), text(&[("a", "running", 20), ("b", "running", 80)]));
+    let chains = chains::chains(&host.graph());
+    let whole = chains.iter().find(|chain| chain.hops.len() == 2).expect("a loss on a whole host, too");
+    assert_eq!(whole.hops[0].detail.to_string(), "a file lock (retried)", "{whole:#?}");
+}
+
+#[test]
+fn who_was_not_refused_sleeps_for_nobody() {
+    let mut host = retries(interrupted("nanosleep", 9, None), 2);
+    host.spans[0].refused = false;
+    assert_eq!(told(&mut host, 1, 100), text(&[("a", "running", 20), ("a", "timer", 80)]));
+    assert!(chains::chains(&host.graph()).is_empty());
+}
+
+#[test]
+fn a_refusal_by_nobody_that_is_known_accuses_nobody() {
+    let mut host = retries(interrupted("nanosleep", 9, None), 0);
+    assert_eq!(told(&mut host, 1, 100), text(&[("", "unexplained", 80), ("a", "running", 20)]));
+    assert!(chains::chains(&host.graph()).iter().all(|chain| chain.hops.len() == 1));
+}
+
+#[test]
+fn what_somebody_ended_was_no_sleep_until_the_next_attempt() {
+    let mut host = retries(woken_by("pipe_read", 2), 3);
+    host.task(3, "c", 0, &[Runs(100)]);
+    assert_eq!(told(&mut host, 1, 100), text(&[("a", "running", 20), ("b", "running", 80)]));
+}
+
 #[test]
 fn without_a_holder_nobody_is_accused() {
     let mut host = Host::window(100);

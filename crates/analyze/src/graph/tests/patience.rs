@@ -1,5 +1,7 @@
 //! Waits that look at their watch.
 
+use whyslow_model::timeline::Stack;
+
 use super::host::{Does, Host, Wait, interrupted, leaves, woken_by};
 use crate::graph::explain::Walk;
 
@@ -42,4 +44,49 @@ fn a_thread_that_does_something_else_between_waits_for_its_timer() {
 #[test]
 fn a_wait_that_nobody_ends_is_its_own() {
     assert_eq!(time_of_works(host(1, interrupted("nanosleep", 2, None))), 0);
+}
+
+/// The same in poll(2) for one descriptor.
+fn polls(last: Wait, last_ms: u64) -> Host {
+    let mut host = Host::window(200);
+    let look = || Does::Waits(20, Wait { on: "ep_poll", ..interrupted("ep_poll", 9, Some(TIMER)) });
+    let does = [Does::Runs(1), look(), Does::Runs(1), look(), Does::Runs(1), Does::Waits(last_ms, last)];
+    host.task(1, "waits", 0, &[&does[..], &[Does::Runs(5)]].concat());
+    host.task(2, "works", 0, &[Does::Runs(200)]);
+    let timer = Stack { id: TIMER, kernel: vec!["hrtimer_wakeup".into()], user: vec![] };
+    host.rec.tables.stacks.as_mut().unwrap().push(timer);
+    for span in host.spans.iter_mut().filter(|span| span.pid == 1) {
+        (span.syscall, span.args) = (Some(7), [1, 1, 20, 0]);
+    }
+    host.watch(1);
+    host
+}
+
+const TIMER: u32 = 99;
+
+/// Of its waits: (what, ms).
+fn waits(mut host: Host) -> Vec<(String, u64)> {
+    let graph = host.graph();
+    let parts = graph.task_parts(&mut Walk::new(false), 1, 0, 53_000_000, None);
+    let all = leaves(&graph, &parts).into_iter().filter(|(_, what, _)| what != "running");
+    all.map(|(_, what, ms)| (what, ms)).collect()
+}
+
+#[test]
+fn looks_whose_end_was_not_seen_are_nobodys_that_is_known() {
+    let unseen = || Wait { on: "ep_poll", ..Wait::default() };
+    assert_eq!(waits(polls(unseen(), 10)), [("unexplained".to_owned(), 50)]);
+    // As long as those that the timer ended: so it was, most likely; then nobody has ended any of them.
+    let timed_out = waits(polls(unseen(), 20));
+    assert!(timed_out.iter().all(|(what, ms)| what != "unexplained" || *ms <= 20), "{timed_out:?}");
+}
+
+#[test]
+fn a_look_that_timed_out_unseen_does_not_hide_who_ends_the_wait() {
+    let mut host = polls(woken_by("ep_poll", 2), 10);
+    host.spans.iter_mut().filter(|span| span.pid == 1).nth(1).unwrap().waker = None;
+    let graph = host.graph();
+    let parts = graph.task_parts(&mut Walk::new(false), 1, 0, 60_000_000, None);
+    let works = leaves(&graph, &parts).into_iter().filter(|(who, ..)| who == "works");
+    assert_eq!(works.map(|(.., ms)| ms).sum::<u64>(), 50);
 }

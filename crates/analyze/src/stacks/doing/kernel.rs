@@ -94,7 +94,7 @@ fn is_generic(function: &str) -> bool {
 }
 
 /// `__x64_sys_mkdir` is `mkdir`.
-fn plain(function: &str) -> &str {
+pub(super) fn plain(function: &str) -> &str {
     ["__x64_sys_", "__se_sys_", "__do_sys_", "__ia32_sys_", "ksys_"]
         .iter()
         .find_map(|prefix| function.strip_prefix(prefix))
