@@ -148,6 +148,34 @@ fn chain(of: &Climbed, top: usize) -> Value {
         "tasks": all.iter().map(task).collect::<Vec<_>>(), "leaf": {"kind": "kernel", "id": "x", "name": "x"}})
 }
 
+/// A chain that ends at this position, since it was not seen who woke him there.
+fn broken_chain(of: &Climbed, at: usize, time_s: f64) -> Value {
+    let mut broken = chain(of, 0);
+    broken["time_s"] = json!(time_s);
+    let (hops, tasks) =
+        (broken["hops"].as_array().unwrap().clone(), broken["tasks"].as_array().unwrap().clone());
+    let nobody = json!({"reason": "unexplained", "who": "", "detail": {"thing": "waker-not-seen"}});
+    broken["hops"] = hops[..=at].iter().cloned().chain([nobody]).collect();
+    broken["tasks"] = tasks[..=at].iter().cloned().chain([json!([])]).collect();
+    broken
+}
+
+#[test]
+fn of_few_rounds_one_may_be_unseen_and_no_more() {
+    for (seen, at, right) in [(0.30, 0, true), (0.30, 1, true), (0.18, 0, false), (0.18, 1, false)] {
+        let of = |document| climbed(Kind::Futex, Verb::Attach, said::Verb::Looked, 10, look(document, 0));
+        let known = of(json!({}));
+        let mut whole = chain(&known, 0);
+        whole["time_s"] = json!(seen);
+        whole["hops"].as_array_mut().unwrap().iter_mut().for_each(|hop| hop["lost_s"] = json!(seen));
+        let alone = of(json!({ "chains": [whole.clone()] }));
+        let broken = broken_chain(&known, at, 0.36 - seen);
+        let told = of(json!({ "chains": [whole, broken] }));
+        assert_eq!(crate::chains::judge(&told).is_ok(), right, "{seen}, {at}");
+        assert!(crate::chains::judge(&alone).is_err(), "{seen}: what is not told at all is not forgiven");
+    }
+}
+
 fn locks(of: &Climbed) -> Vec<Value> {
     let lock = |(at, link): (usize, &Link)| {
         let read = matches!(link, Link::File { read: true } | Link::AddressSpace { read: true });
