@@ -96,7 +96,8 @@ const LARGEST: &str = "WHYSLOW_TEST_LARGEST";
 const MOST_BYTES: u64 = 1 << 30;
 const PROGRAM_BYTES: u64 = 128 << 20;
 
-/// Text and JSON of the largest host, in yardsticks of CPU time: 3.1 to 4.6 were measured beside others who had both CPUs.
+/// Text and JSON of the largest host, in yardsticks of CPU time: 3.1 to 4.6 were measured beside others who had both CPUs, 4.9 to 5.9 on a
+/// day on which the yardstick took a sixth more or less from one time to the next.
 /// Not seconds, of which 5 are wanted: others on the machine stretch both by a third and more.
 const MOST_YARDSTICKS: f64 = 6.0;
 
@@ -139,7 +140,7 @@ fn of_the_largest_host_it_tells_within_a_gib_and_six_yardsticks() {
     let path = folder.path().join("largest.why");
     store::save(&host::recording(largest::LARGEST, 1), &path).unwrap();
     let mut reported = Vec::new();
-    for _ in 0..TRIES {
+    for _ in 0..2 * TRIES {
         let said = largest_is_reported(&path);
         // For who measures: seconds of CPU time.
         println!("{said}");

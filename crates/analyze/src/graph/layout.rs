@@ -92,8 +92,8 @@ fn by_device(graph: &Graph<'_>, nodes: &[Node]) -> Vec<Node> {
 /// Functions that are each too small to be told: those of one call of the kernel, and those of the program, under one node.
 fn by_family(graph: &Graph<'_>, nodes: Vec<Node>, least: u64) -> Vec<Node> {
     let family = |node: &Node| {
-        let small = node.key.sort == Sort::Ran && node.ns < least && node.parts.is_empty();
-        graph.rests.families.of(node.key.what).filter(|_| small)
+        let small = node.ns < least && node.parts.is_empty();
+        graph.rests.families.of_key(node.key).filter(|_| small).map(|key| key.what)
     };
     let mut all: Vec<Node> = Vec::with_capacity(nodes.len());
     let mut groups: Vec<(DetailId, Vec<Node>)> = Vec::new();

@@ -201,6 +201,12 @@ impl Families {
     pub fn of(&self, what: DetailId) -> Option<DetailId> {
         self.0.borrow().get(&what).copied()
     }
+
+    /// Of what ran.
+    pub fn of_key(&self, key: Key) -> Option<Key> {
+        let ran = key.sort == Sort::Ran && key.reason == Reason::Running;
+        Some(Key { what: if ran { self.of(key.what)? } else { return None }, ..key })
+    }
 }
 
 /// Names that many nodes have.
@@ -254,7 +260,7 @@ pub(super) fn merged(mut nodes: Vec<Node>, rests: &Rests) -> Rc<[Node]> {
     }
     out.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.key.cmp(&b.key)));
     if out.len() > MOST_PARTS {
-        let has_families = out.iter().any(|node| rests.families.of(node.key.what).is_some());
+        let has_families = out.iter().any(|node| rests.families.of_key(node.key).is_some());
         let small = out.split_off(MOST_PARTS - 2 - if has_families { TOGETHER } else { 0 });
         out.extend(together(small, rests));
         return merged(out, rests);
@@ -267,8 +273,7 @@ fn together(small: Vec<Node>, rests: &Rests) -> Vec<Node> {
     let mut families: Vec<Node> = Vec::new();
     let (mut ns, mut unsaid) = (0u64, 0u64);
     for node in small {
-        let of = |key: Key| Some(Key { what: rests.families.of(key.what)?, ..key });
-        let key = of(node.key).filter(|key| key.sort == Sort::Ran && key.reason == Reason::Running);
+        let key = rests.families.of_key(node.key);
         match key.map(|key| (key, families.iter_mut().find(|known| known.key == key))) {
             None => (ns, unsaid) = (ns.saturating_add(node.ns), unsaid.saturating_add(node.unsaid)),
             Some((_, Some(known))) => known.ns = known.ns.saturating_add(node.ns),
