@@ -99,7 +99,7 @@ impl Plan {
         let names = (0..many).map(|_| draw.word(9)).collect();
         // Nothing but the one who lets it go, or ends, says who it was; and join has no timeout.
         let says_itself = matches!(shape, Shape::Hold(Held::Ofd | Held::Join, _));
-        let nap = (draw.pick(&[Nap::Nanosleep, Nap::Poll, Nap::Select]), draw.between(3, 80));
+        let nap = (draw.pick(&[Nap::Nanosleep, Nap::Poll, Nap::Select]), draw.between(3, 45));
         Plan {
             shape,
             timed: draw.one_in(2) && !says_itself,

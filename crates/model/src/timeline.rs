@@ -355,10 +355,10 @@ pub struct Span {
     #[serde(skip_serializing_if = "is_default")]
     pub lock: Option<LockWait>,
     /// Who held the lock of user space that it waited for: the thread by a mutex's own word when the wait began, the process by
-    /// the kernel's list of locks on the file when the wait was over, or with `refused` before it began; 0: not known.
+    /// the kernel's list of locks on the file when the wait was over, as well with `refused`; 0: not known.
     #[serde(skip_serializing_if = "is_default")]
     pub holder: u32,
-    /// Just before it went to sleep it was refused a lock on a file, `target`.
+    /// It was refused a lock on a file, `target`, as once before, then slept, and somebody had that lock still when it woke.
     #[serde(skip_serializing_if = "is_default")]
     pub refused: bool,
     /// While it was runnable, its cgroup's CPU quota had run out for this long.

@@ -233,7 +233,7 @@ impl Graph<'_> {
             Class::Handed if task_behind(span).is_some() => self.behind_loop(walk, row),
             Class::Voluntary | Class::Handed => match self.waited_for_at_last(row) {
                 Some(waker) => Other::AtLast(waker.pid),
-                None if self.unseen_end_of_looks(row).is_some() => Other::Unseen,
+                None if class == Class::Handed && self.unseen_end_of_looks(row).is_some() => Other::Unseen,
                 None => Other::Own,
             },
             _ => Other::Own,

@@ -22,6 +22,9 @@ use crate::hashing::Table;
 use crate::stacks::doing::{self, Doing, OnCpu};
 use crate::wait_reasons::{Class, Stacks, WaitKind};
 
+/// With so many samples a thread tells for itself.
+const ENOUGH: u64 = 10;
+
 /// Windows are shorter (13 days).
 const LONGEST_WINDOW: u64 = 1 << 50;
 
@@ -194,8 +197,9 @@ impl<'r> Graph<'r> {
             return Kind { reason: Reason::Unknown, what, class: Class::Unknown };
         };
         let WaitKind { mut reason, detail, mut class } = (self.judge)(span, &self.stacks);
-        let end = || self.end_of_looks(row).or_else(|| self.unseen_end_of_looks(row));
-        let look = if is_look(span) { end() } else { None };
+        // An address says more than that nobody was seen.
+        let unseen = || self.unseen_end_of_looks(row).filter(|_| class == Class::Voluntary);
+        let look = if is_look(span) { self.end_of_looks(row).or_else(unseen) } else { None };
         if span.lock.is_some() && class == Class::Unknown {
             (reason, class) = (Reason::Lock, Class::Held);
         }
@@ -266,7 +270,7 @@ impl<'r> Graph<'r> {
         if let Some(did) = self.did.borrow().get(&pid) {
             return did.clone();
         }
-        let did = match self.is_brief(pid) {
+        let did = match self.is_brief(pid) && self.on_cpu.count(pid) < ENOUGH {
             true => self.alike_did(pid),
             false => Rc::new(self.did_of(&self.on_cpu.did(pid))),
         };
@@ -278,8 +282,8 @@ impl<'r> Graph<'r> {
         Did::of(did, &self.names, &self.details, &self.rests.families)
     }
 
-    /// What those of a name did who were born by one parent and have ended: each has a sample or none, together they have as many as their time
-    /// on a CPU is worth.
+    /// What those of a name did who were born by one parent and have ended: each has few samples or none, together they have as many as their
+    /// time on a CPU is worth.
     fn alike_did(&self, pid: u32) -> Rc<Did> {
         let brief = self.brief.get_or_init(|| self.all_brief());
         let family = self.brief_family(pid);

@@ -7,7 +7,7 @@ use whyslow_model::chain::Part;
 use whyslow_model::wait::{Detail, Operation, Reason, Thing, Who};
 
 use super::facts::Graph;
-use super::names::{Called, DetailId};
+use super::names::Called;
 use super::node::{Key, Node, Sort, merged};
 
 /// Parts below this (1 in 200, half a percent of the wall time) are reported together ...
@@ -93,10 +93,10 @@ fn by_device(graph: &Graph<'_>, nodes: &[Node]) -> Vec<Node> {
 fn by_family(graph: &Graph<'_>, nodes: Vec<Node>, least: u64) -> Vec<Node> {
     let family = |node: &Node| {
         let small = node.ns < least && node.parts.is_empty();
-        graph.rests.families.of_key(node.key).filter(|_| small).map(|key| key.what)
+        graph.rests.families.of_key(node.key).filter(|_| small)
     };
     let mut all: Vec<Node> = Vec::with_capacity(nodes.len());
-    let mut groups: Vec<(DetailId, Vec<Node>)> = Vec::new();
+    let mut groups: Vec<(Key, Vec<Node>)> = Vec::new();
     for node in nodes {
         match family(&node) {
             None => all.push(node),
@@ -109,9 +109,9 @@ fn by_family(graph: &Graph<'_>, nodes: Vec<Node>, least: u64) -> Vec<Node> {
     if groups.is_empty() {
         return all;
     }
-    for (what, mut group) in groups {
+    for (key, mut group) in groups {
         if group.len() > 1 {
-            group.iter_mut().for_each(|node| node.key.what = what);
+            group.iter_mut().for_each(|node| node.key = key);
         }
         all.append(&mut group);
     }

@@ -195,7 +195,10 @@ pub(super) struct Families(RefCell<Table<DetailId, DetailId>>);
 
 impl Families {
     pub fn note(&self, what: DetailId, family: DetailId) {
-        self.0.borrow_mut().insert(what, family);
+        let mut all = self.0.borrow_mut();
+        all.insert(what, family);
+        // What was summed once is summed again.
+        all.insert(family, family);
     }
 
     pub fn of(&self, what: DetailId) -> Option<DetailId> {

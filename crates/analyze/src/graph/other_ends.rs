@@ -140,7 +140,7 @@ impl Graph<'_> {
     }
 
     /// The only thread, or one of those that are kept by one lock, or stopped: of others nobody says which one serves that connection.
-    fn one_thread(&self, process: u32) -> Option<u32> {
+    pub fn one_thread(&self, process: u32) -> Option<u32> {
         let is_there = |pid: &u32| self.life(*pid).is_some_and(|(_, to)| to >= self.window);
         let all: Vec<u32> = self.threads_of(process).filter(is_there).take(MOST_THREADS + 1).collect();
         match all[..] {

@@ -4,7 +4,7 @@
 //! by a word beside their own, locks on files by the kernel's list (`Span::holder`); a joined thread by its number.
 
 use whyslow_model::timeline::{Context, Span, Waker};
-use whyslow_model::wait::{Detail, Thing};
+use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::explain::Walk;
 use super::facts::{Behind, Graph, Kind};
@@ -19,8 +19,20 @@ impl Graph<'_> {
             return None;
         }
         let owner = self.owner(span, kind).filter(|_| !self.changed_hands(span))?;
+        let timed = if span.open { 0 } else { note::TIMED };
+        if kind.reason == Reason::FileLock && !self.is_one_thread(owner) {
+            let who = self.who_is(owner, None);
+            let ns = to.saturating_sub(from);
+            return Some(([self.unexplained(who, Thing::ThreadNotKnown, ns)].into(), timed));
+        }
         let (parts, notes) = self.follow(walk, owner, from, to, None);
-        Some((parts, notes | if span.open { 0 } else { note::TIMED }))
+        Some((parts, notes | timed))
+    }
+
+    /// A process has a lock on a file: of several threads nobody says which one took it, unless all are kept alike.
+    fn is_one_thread(&self, process: u32) -> bool {
+        self.threads_of(process).filter(|pid| self.lines.contains_key(pid)).nth(1).is_none()
+            || self.one_thread(process) == Some(process)
     }
 
     fn owner(&self, span: &Span, kind: Kind) -> Option<u32> {
@@ -33,7 +45,10 @@ impl Graph<'_> {
         };
         // A number that was given away again since is another one's.
         let was_there = |pid: &u32| self.life(*pid).is_some_and(|(born, _)| born <= span.at_ns);
-        owner.filter(|pid| *pid != 0 && *pid != span.pid && self.lines.contains_key(pid) && was_there(pid))
+        // A server in the kernel (nfsd, lockd) has it for a client elsewhere.
+        let is_kernels = |pid: &u32| self.tasks.get(pid).is_some_and(|task| task.kthread);
+        let is_another = |pid: &u32| *pid != 0 && *pid != span.pid && self.lines.contains_key(pid);
+        owner.filter(|pid| is_another(pid) && was_there(pid) && !is_kernels(pid))
     }
 
     /// Another waiter for the same word was woken meanwhile: who had the lock when this wait began has let it go.

@@ -186,10 +186,26 @@ fn is_unseen(span: &Span) -> bool {
     !span.open && span.waker.is_none()
 }
 
-/// As long as one that its timer ended, of which it is a repetition: so did its own, most likely.
+/// It lasted for its timeout, or, where that is not recorded, as long as one that its timer ended and of which it is a repetition: so did
+/// its own, most likely.
 fn is_as_long(span: &Span, timed_out: &Span) -> bool {
     let lasted = |span: &Span| span.woken_ns.saturating_sub(span.at_ns);
-    lasted(span) >= lasted(timed_out) - lasted(timed_out) / 16
+    let about = |ns: u64| lasted(span).abs_diff(ns) <= ns / 16;
+    match timeout(span) {
+        Some(Some(ns)) => lasted(span) >= ns || about(ns),
+        Some(None) => false,
+        None => about(lasted(timed_out)),
+    }
+}
+
+/// The timeout of poll and of epoll_wait, in ms; `Some(None)`: it has none. Others have a structure of it, which is not recorded.
+fn timeout(span: &Span) -> Option<Option<u64>> {
+    let ms = match span.syscall? {
+        7 => span.args[2],
+        232 | 281 => span.args[3],
+        _ => return None,
+    };
+    Some(u64::try_from(ms as u32 as i32).ok().map(|ms| ms.saturating_mul(1_000_000)))
 }
 
 /// It looks for events, and not at a lock: it is called as what ended it at last, since it is no sleep.

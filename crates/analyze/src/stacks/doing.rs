@@ -84,6 +84,12 @@ impl<'r> OnCpu<'r> {
         did(rows.iter().copied().filter(|sample| wanted(sample)))
     }
 
+    /// How often thread `pid` was met.
+    pub(crate) fn count(&self, pid: u32) -> u64 {
+        let rows = self.by_pid.get(&pid).into_iter().flatten();
+        rows.fold(0, |sum, sample| sum.saturating_add(sample.count))
+    }
+
     /// The samples, by thread.
     pub(crate) fn by_pid(&self) -> impl Iterator<Item = (u32, &[&'r Sample])> {
         self.by_pid.iter().map(|(pid, samples)| (*pid, &**samples))

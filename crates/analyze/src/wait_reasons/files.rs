@@ -144,9 +144,14 @@ fn lock_on_file(span: &Span, retried: bool) -> WaitKind {
     WaitKind::new(Reason::FileLock, Detail::FileLock { file, retried }, Class::Held)
 }
 
-/// A sleep of its own right after it was refused a lock on a file: until it tries again. What somebody else ends is no sleep of its own.
+/// Who wants a lock tries again soon; who looks once a minute whether it is free has other things to do, or stands by.
+const SOON_NS: u64 = 2_000_000_000;
+
+/// A sleep of its own right after it was refused a lock on a file, as once before: until it tries again.
 pub(crate) fn retried(span: &Span, kind: WaitKind) -> WaitKind {
-    if span.refused && kind.class == Class::Voluntary { lock_on_file(span, true) } else { kind }
+    let is_soon = span.woken_ns.saturating_sub(span.at_ns) <= SOON_NS;
+    let is_nap = kind.detail == Detail::Thing(Thing::OwnSleep);
+    if span.refused && is_nap && is_soon { lock_on_file(span, true) } else { kind }
 }
 
 /// Without a stack: by system call and file.

@@ -69,6 +69,7 @@ fn stacks_of_waits_that_were_made_on_purpose() {
 fn a_sleep_after_a_refusal_is_for_the_lock() {
     let nap = "do_nanosleep hrtimer_nanosleep common_nsleep __x64_sys_clock_nanosleep";
     let looks = "schedule_hrtimeout_range_clock do_sys_poll __x64_sys_poll";
+    // Of nothing.
     let naps = [(230, [0, 0, 1, 0], nap), (7, [0, 0, 50, 0], looks)];
     for (call, args, text) in naps {
         let mut wait = called(call, args, text);
@@ -80,6 +81,14 @@ fn a_sleep_after_a_refusal_is_for_the_lock() {
         wait.0.target = Some(Target { name: "lk".into(), ..Target::default() });
         assert_eq!(reported(&wait).detail.to_string(), "a file lock on lk (retried)");
     }
+    // Who looks at descriptors meanwhile has other things to do; so has who sleeps for long.
+    let mut wait = called(7, [1, 3, 50, 0], looks);
+    wait.0.refused = true;
+    woken_by(&mut wait, Context::Hardirq, "hrtimer_wakeup __hrtimer_run_queues");
+    assert_eq!(brief(&wait), ("timer", Voluntary));
+    let mut wait = called(230, [0, 0, 1, 0], nap);
+    (wait.0.refused, wait.0.woken_ns, wait.0.to_ns) = (true, 3_000_000_000, 3_000_000_000);
+    assert_eq!(brief(&wait), ("timer", Voluntary));
     // Data from a pipe are no lock, whatever was refused before.
     let mut wait = called(0, [3, 0, 1, 0], "pipe_read vfs_read");
     wait.0.refused = true;

@@ -1165,6 +1165,7 @@ struct file_lock_core {
 	struct list_head flc_blocked_requests;
 	struct list_head flc_blocked_member;
 	void *flc_owner;
+	unsigned int flc_flags;
 	unsigned char flc_type;
 	int flc_pid;
 	struct file *flc_file;
@@ -1182,6 +1183,7 @@ struct file_lock___before_6_9 {
 	struct list_head fl_blocked_requests;
 	struct list_head fl_blocked_member;
 	void *fl_owner;
+	unsigned int fl_flags;
 	unsigned char fl_type;
 	unsigned int fl_pid;
 	struct file *fl_file;

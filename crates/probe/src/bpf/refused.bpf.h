@@ -1,45 +1,34 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Who is refused a lock on a file, sleeps and tries again waits for who has it: a database in a file, a package manager.
  *
- * fs/locks.c tells of each attempt with its outcome, when it has let go of its own lock. Who tries without a sleep is refused
- * often: for each task the list of holders is read once in REFUSED_AGAIN.
+ * fs/locks.c tells of each attempt with its outcome. Who has the lock is looked up when the sleep is over: who has it still has had it
+ * all the time, as far as one can tell; who let it go meanwhile is not known, and the sleep is the task's own.
  */
 #pragma once
 
+#include "shared.bpf.h"
 #include "user_lock.bpf.h"
 
 /* Between the refusal and the sleep a task does little: it counts what it has tried, it says that it waits. */
 #define REFUSED_PAUSE 10000000ULL
-#define REFUSED_AGAIN 100000ULL
-/* Nobody was refused since: no task need be looked up. */
-#define REFUSED_LONG_AGO 10000000000ULL
+/* Who is refused once may do without; who tries again wants it. */
+#define REFUSED_TRIES 2
 /* Locks on one file that are looked at: a database locks many ranges. */
 #define REFUSED_HOLDERS 16
 
 /* include/uapi/asm-generic/fcntl.h */
 #define F_WRLCK 1
+#define F_UNLCK 2
+/* include/linux/filelock.h (fs.h before v6.3): a lock of an open file, whoever has it open. */
+#define FL_OFDLCK 1024
 
-/* Times are CLOCK_MONOTONIC. */
-struct refusal {
-	__u64 at;
-	__u64 delay; /* the kernel's sum of its time in run queues then */
-	__u64 ino;
-	__u32 dev;
-	__u32 mode;
-	__u32 holder; /* the process; 0: not known */
-	__u32 unused;
-	char file[32];
-};
+/* x86-64 */
+#define NR_SELECT 23
+#define NR_NANOSLEEP 35
+#define NR_CLOCK_NANOSLEEP 230
 
-/* By thread. Whose last refusal is the oldest makes room: his sleeps are his own then. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u32);
-	__type(value, struct refusal);
-} refusals SEC(".maps");
-
-__u64 last_refusal;
+/* `refused` of a slot: never; since it ran last; it sleeps since; once. */
+enum refused_state { REFUSED_NEVER, REFUSED_FRESH, REFUSED_NAPS, REFUSED_ONCE };
 
 /* A lock that somebody has, or asks for. */
 struct claim {
@@ -48,8 +37,34 @@ struct claim {
 	__s64 start;
 	__s64 end;
 	__u32 pid;
-	__u32 writes;
+	__u32 type;
+	__u32 of_open_file;
+	__u32 unused;
 };
+
+/* Times are CLOCK_MONOTONIC. */
+struct refusal {
+	__u64 at;
+	__u64 delay; /* the kernel's sum of its time in run queues then */
+	__u64 inode; /* compared and read, and never told */
+	__u64 ino;
+	__u32 dev;
+	__u32 mode;
+	__u32 tries;
+	__u32 is_flock;
+	struct claim wanted;
+	char file[32];
+};
+
+/* By thread; user space makes it larger where there are many CPUs, each of which keeps a share of its free places. Whose last refusal is
+ * the oldest makes room: his sleeps are his own then.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct refusal);
+} refusals SEC(".maps");
 
 static __always_inline void read_claim(struct claim *c, __u64 lock)
 {
@@ -61,7 +76,8 @@ static __always_inline void read_claim(struct claim *c, __u64 lock)
 		c->start = BPF_CORE_READ(new, fl_start);
 		c->end = BPF_CORE_READ(new, fl_end);
 		c->pid = BPF_CORE_READ(new, c.flc_pid);
-		c->writes = BPF_CORE_READ(new, c.flc_type) == F_WRLCK;
+		c->type = BPF_CORE_READ(new, c.flc_type);
+		c->of_open_file = !!(BPF_CORE_READ(new, c.flc_flags) & FL_OFDLCK);
 	} else {
 		struct file_lock___before_6_9 *old = (void *)lock;
 
@@ -70,85 +86,139 @@ static __always_inline void read_claim(struct claim *c, __u64 lock)
 		c->start = BPF_CORE_READ(old, fl_start);
 		c->end = BPF_CORE_READ(old, fl_end);
 		c->pid = BPF_CORE_READ(old, fl_pid);
-		c->writes = BPF_CORE_READ(old, fl_type) == F_WRLCK;
+		c->type = BPF_CORE_READ(old, fl_type);
+		c->of_open_file = !!(BPF_CORE_READ(old, fl_flags) & FL_OFDLCK);
 	}
 }
 
 /* fs/locks.c, posix_locks_conflict(), flock_locks_conflict(). */
 static __always_inline bool conflicts(struct claim *wanted, struct claim *held, bool is_flock)
 {
-	if (!wanted->writes && !held->writes)
+	if (wanted->type != F_WRLCK && held->type != F_WRLCK)
 		return false;
 	if (is_flock)
 		return wanted->file != held->file;
 	return wanted->owner != held->owner && wanted->end >= held->start && held->end >= wanted->start;
 }
 
-/* The process whose lock is in the way of `wanted`; 0: not known. That of a lock of an open file (OFD) is -1 there. No lock of
- * the kernel is taken: what changes under us makes no sense, or ends.
+/* The process whose lock is in the way now; 0: none is, or not known. `flc_pid` is who took it: of a lock of an open file (OFD) that need
+ * not be who has it. No lock of the kernel is taken: what changes under us makes no sense, or ends.
  */
-static __noinline __u32 refuser(__u64 inode, struct claim *wanted, bool is_flock)
+static __noinline __u32 refuser(struct refusal *r)
 {
-	struct file_lock_context *context = BPF_CORE_READ((struct inode *)inode, i_flctx);
+	struct inode *inode = (void *)(r ? r->inode : 0);
+	struct file_lock_context *context;
 	struct file_lock_at at;
 	__u64 head, next;
 	int i;
 
-	if (!context || !wanted)
+	if (!r || BPF_CORE_READ(inode, i_ino) != r->ino || BPF_CORE_READ(inode, i_sb, s_dev) != r->dev)
+		return 0;
+	context = BPF_CORE_READ(inode, i_flctx);
+	if (!context)
 		return 0;
 	file_lock_layout(&at);
-	head = (__u64)context + (is_flock ? bpf_core_field_offset(context->flc_flock)
-					  : bpf_core_field_offset(context->flc_posix));
+	head = (__u64)context + (r->is_flock ? bpf_core_field_offset(context->flc_flock)
+					     : bpf_core_field_offset(context->flc_posix));
 	next = next_of(head);
 	for (i = 0; i < REFUSED_HOLDERS && next && next != head; i++) {
 		struct claim held = {};
 
 		read_claim(&held, next - at.list);
-		if (conflicts(wanted, &held, is_flock))
-			return held.pid == ~0U ? 0 : held.pid;
+		if (conflicts(&r->wanted, &held, r->is_flock))
+			return held.of_open_file ? 0 : held.pid;
 		next = next_of(next);
 	}
 	return 0;
 }
 
-static __noinline int note_refused(struct inode *inode, __u64 request, bool is_flock)
+static __always_inline bool is_same(struct refusal *r, struct inode *inode, struct claim *claim, bool is_flock)
 {
-	struct task_struct *t = (void *)bpf_get_current_task();
-	__u32 pid = (__u32)bpf_get_current_pid_tgid();
-	struct refusal *known = bpf_map_lookup_elem(&refusals, &pid), new = {};
-	struct claim wanted = {};
-	struct file *file;
+	return r->inode == (__u64)inode && r->is_flock == is_flock && r->wanted.start == claim->start &&
+	       r->wanted.end == claim->end;
+}
 
-	new.at = bpf_ktime_get_ns();
-	new.delay = BPF_CORE_READ(t, sched_info.run_delay);
-	new.ino = BPF_CORE_READ(inode, i_ino);
-	new.dev = BPF_CORE_READ(inode, i_sb, s_dev);
-	last_refusal = new.at;
-	if (known && known->ino == new.ino && known->dev == new.dev && elapsed(known->at, new.at) < REFUSED_AGAIN) {
-		known->at = new.at;
-		known->delay = new.delay;
+/* It got a lock: the one that it wanted? */
+static __noinline int note_got(struct inode *inode, __u64 request, bool is_flock)
+{
+	__u32 pid = (__u32)bpf_get_current_pid_tgid();
+	struct sched_slot *s = slot_at(place_by_pid(pid));
+	struct claim got = {};
+	struct refusal *r;
+
+	if (!s || s->refused == REFUSED_NEVER)
 		return 0;
-	}
-	read_claim(&wanted, request);
-	file = (void *)wanted.file;
-	new.mode = BPF_CORE_READ(inode, i_mode);
-	new.holder = refuser((__u64)inode, &wanted, is_flock);
-	bpf_probe_read_kernel_str(new.file, sizeof(new.file), BPF_CORE_READ(file, f_path.dentry, d_name.name));
-	bpf_map_update_elem(&refusals, &pid, &new, BPF_ANY);
+	r = bpf_map_lookup_elem(&refusals, &pid);
+	read_claim(&got, request);
+	if (r && (got.type == F_UNLCK || !is_same(r, inode, &got, is_flock)))
+		return 0;
+	if (r)
+		r->tries = 0;
+	s->refused = REFUSED_NEVER;
 	return 0;
 }
 
-static __noinline bool is_refusal_recent(__u32 pid, __u64 delay, __u64 now)
+/* Since v6.11 (and in stable kernels) fs/locks.c tells of a range while it has the inode's lock: nothing is searched here. */
+static __noinline int note_refused(struct inode *inode, __u64 request, bool is_flock)
+{
+	static const struct refusal none;
+	struct task_struct *t = (void *)bpf_get_current_task();
+	__u32 pid = (__u32)bpf_get_current_pid_tgid();
+	struct sched_slot *s = slot_at(place_by_pid(pid));
+	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
+	struct claim wanted = {};
+	struct file *file;
+
+	if (!s)
+		return 0;
+	if (!r) {
+		bpf_map_update_elem(&refusals, &pid, &none, BPF_ANY);
+		r = bpf_map_lookup_elem(&refusals, &pid);
+		if (!r)
+			return 0;
+	}
+	read_claim(&wanted, request);
+	/* A number that was another's before: its places are the task's, not the number's. */
+	if (s->refused == REFUSED_NEVER || !is_same(r, inode, &wanted, is_flock)) {
+		file = (void *)wanted.file;
+		r->tries = 0;
+		r->inode = (__u64)inode;
+		r->is_flock = is_flock;
+		r->ino = BPF_CORE_READ(inode, i_ino);
+		r->dev = BPF_CORE_READ(inode, i_sb, s_dev);
+		r->mode = BPF_CORE_READ(inode, i_mode);
+		bpf_probe_read_kernel_str(r->file, sizeof(r->file), BPF_CORE_READ(file, f_path.dentry, d_name.name));
+	}
+	/* Without a sleep since the last one it is the same attempt. */
+	if (s->refused != REFUSED_FRESH || !r->tries)
+		r->tries++;
+	r->wanted = wanted;
+	r->at = bpf_ktime_get_ns();
+	r->delay = BPF_CORE_READ(t, sched_info.run_delay);
+	s->refused = REFUSED_FRESH;
+	return 0;
+}
+
+static __noinline bool is_retry(__u32 pid, __u64 delay, __u64 now)
 {
 	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
 
-	return r && elapsed(r->at + elapsed(r->delay, delay), now) < REFUSED_PAUSE;
+	return r && r->tries >= REFUSED_TRIES && elapsed(r->at + elapsed(r->delay, delay), now) < REFUSED_PAUSE;
 }
 
-/* It goes to sleep at `now`: it has just been refused. What it waited for a CPU meanwhile is no pause of its own. */
-static __always_inline bool is_refused(struct task_struct *t, __u64 now)
+/* It goes to sleep at `now`. One refusal is one sleep's; what it waited for a CPU meanwhile is no pause of its own. */
+static __always_inline void refused_sleeps(struct sched_slot *s, struct task_struct *t, bool is_asleep, __u64 now)
 {
-	if (!last_refusal || elapsed(last_refusal, now) > REFUSED_LONG_AGO)
-		return false;
-	return is_refusal_recent(t->pid, t->sched_info.run_delay, now);
+	if (s->refused == REFUSED_NEVER)
+		return;
+	if (s->refused == REFUSED_FRESH && is_asleep && is_retry(t->pid, t->sched_info.run_delay, now))
+		s->refused = REFUSED_NAPS;
+	else
+		s->refused = REFUSED_ONCE;
+}
+
+/* A sleep of its own, without a file to wait for. */
+static __always_inline bool is_nap(__s32 call)
+{
+	return call == NR_NANOSLEEP || call == NR_CLOCK_NANOSLEEP || call == 7 || call == NR_SELECT || call == 270 || call == 271;
 }

@@ -66,7 +66,7 @@ struct sched_span {
 	__u64 peak;
 	__s32 depth; /* bytes; 0: no stack was taken */
 	__u32 holder; /* of the lock of user space that it waited for; 0: not known */
-	__u32 refused; /* that lock is one on `file`, for which it tried before it went to sleep */
+	__u32 refused; /* that lock is one on `file`, for which it tried before it went to sleep, and which is held still */
 	__u32 unused;
 	char comm[16];
 	char file[32];
@@ -404,15 +404,19 @@ static __always_inline __u32 device_of(__u32 pid)
 	return device ? *device : 0;
 }
 
-/* It sleeps until it tries again: for which lock. */
+/* It sleeps until it tries again, and somebody has the lock still. */
 static __noinline int note_refusal(struct sched_span *span, __u32 pid)
 {
 	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
+	__u32 holder;
 
 	if (!r || !span)
 		return 0;
+	holder = refuser(r);
+	if (!holder)
+		return 0;
 	span->refused = 1;
-	span->holder = r->holder;
+	span->holder = holder;
 	span->ino = r->ino;
 	span->dev = r->dev;
 	span->mode = r->mode;
@@ -450,7 +454,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 		span->device = device_of(s->pid);
 	span->holder = s->holder;
 	note_call(span, t);
-	if (state == ASLEEP && s->refused)
+	if (s->refused == REFUSED_NAPS && state == ASLEEP && is_nap(span->syscall))
 		note_refusal(span, s->pid);
 	if (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready))
 		note_polled(span, t);

@@ -432,16 +432,25 @@ int BPF_PROG(data_came, const struct sock *sk)
 	return 0;
 }
 
+static __always_inline int note_try(struct inode *inode, struct file_lock *lock, int error, bool is_flock)
+{
+	if (!inode || !lock)
+		return 0;
+	if (!error)
+		return note_got(inode, (__u64)lock, is_flock);
+	return error == -EAGAIN ? note_refused(inode, (__u64)lock, is_flock) : 0;
+}
+
 SEC("tp_btf/posix_lock_inode")
 int BPF_PROG(range_tried, struct inode *inode, struct file_lock *wanted, int error)
 {
-	return error == -EAGAIN && inode && wanted ? note_refused(inode, (__u64)wanted, false) : 0;
+	return note_try(inode, wanted, error, false);
 }
 
 SEC("tp_btf/flock_lock_inode")
 int BPF_PROG(file_tried, struct inode *inode, struct file_lock *wanted, int error)
 {
-	return error == -EAGAIN && inode && wanted ? note_refused(inode, (__u64)wanted, true) : 0;
+	return note_try(inode, wanted, error, true);
 }
 
 static __always_inline int tell_with_stack(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now,
@@ -729,7 +738,7 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		s->reported = 0;
 		s->context = WAKE_UNKNOWN;
 		s->holder = s->state == ASLEEP ? mutex_owner(t) : 0;
-		s->refused = s->state == ASLEEP && is_refused(t, now + skew);
+		refused_sleeps(s, t, s->state == ASLEEP, now + skew);
 		fall_asleep(s);
 	}
 	s->since = now;

@@ -178,6 +178,9 @@ impl<'slot> Sched<'slot> {
         for map in [&mut maps.displaced, &mut maps.followed_more, &mut maps.spare_places] {
             map.set_max_entries(spares)?;
         }
+        // Each CPU keeps up to 128 free places of an LRU map to itself (kernel/bpf/bpf_lru_list.c).
+        let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
+        maps.refusals.set_max_entries(cpus.saturating_mul(256).clamp(1024, 1 << 17))?;
         open.progs.data_came.set_autoload(layout.tells_ready);
         open.progs.range_tried.set_autoload(layout.tells_refused);
         open.progs.file_tried.set_autoload(layout.tells_refused);

@@ -67,7 +67,7 @@ struct sched_slot {
 	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is reported by its own */
 	__u32 holder;     /* of the lock of its program that it sleeps for (user_lock.bpf.h), or whatever is in that place */
 	__u32 sampled;    /* stacks of its sleeps, as far as that is counted (sched.bpf.c, reset) */
-	__u32 refused;    /* a lock on a file, just before it went to sleep (refused.bpf.h) */
+	__u32 refused;    /* a lock on a file: enum refused_state (refused.bpf.h) */
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
 	__u64 unsampled[STATES]; /* waited since the last stack */

@@ -13,6 +13,8 @@ const WORTH: f64 = 0.4;
 /// A program that was made, and what was said of it.
 pub struct Made {
     pub plan: Plan,
+    /// Another one that was made beside it: one that waits.
+    pub beside: Option<Plan>,
     /// When its first thread waited, by its own clock; `None`: it has not come back.
     pub waited: Option<Span>,
     pub document: Value,
@@ -20,7 +22,7 @@ pub struct Made {
 
 pub fn judge(made: &Made) -> Verdict {
     let judged = match made.plan.shape {
-        Shape::Hold(_, does) if made.plan.lasts => held_on_host(made, does),
+        Shape::Hold(_, does) if made.plan.lasts => held_on_host(made, &made.plan, does),
         Shape::Free(..) if made.plan.lasts => free_on_host(made),
         Shape::Hold(held, does) => holder(made, held, does),
         Shape::Parent(_, does) => {
@@ -88,23 +90,22 @@ fn below(
 /// Of the window so much must have been told: naps are rows of their own, and between two of them it runs.
 const MOST_OF_IT: f64 = 0.85;
 
-/// Chains of who waits: (who is next, what that one did, how long).
+/// Chains of who waits for something else than a CPU: (who is next, what that one did, how long).
 fn chains_of<'d>(made: &'d Made, who: &str) -> Vec<(&'d str, &'d str, f64)> {
     let of = |chain: &'d Value| {
-        let hops = chain["hops"].as_array().filter(|hops| hops[0]["who"] == *who)?;
-        let next = hops.get(1).map_or(("", ""), |hop| {
-            (hop["who"].as_str().unwrap_or_default(), hop["reason"].as_str().unwrap_or_default())
-        });
-        Some((next.0, next.1, chain["time_s"].as_f64().unwrap_or(0.0)))
+        let waits = |hops: &&Vec<Value>| hops[0]["who"] == *who && hops[0]["reason"] != "runnable";
+        let hops = chain["hops"].as_array().filter(waits)?;
+        let word = |field: &str| hops.get(1).and_then(|hop| hop[field].as_str()).unwrap_or_default();
+        Some((word("who"), word("reason"), chain["time_s"].as_f64().unwrap_or(0.0)))
     };
     made.document["chains"].as_array().into_iter().flatten().filter_map(of).collect()
 }
 
 /// For nearly all of the window it waited for the holder, who did this, and for nobody else.
-fn held_on_host(made: &Made, does: Meanwhile) -> Result<Verdict, String> {
+fn held_on_host(made: &Made, plan: &Plan, does: Meanwhile) -> Result<Verdict, String> {
     let Some(window) = made.document["window_s"].as_f64() else { return Err("no window".to_owned()) };
-    let chains = chains_of(made, &made.plan.names[0]);
-    let right = |(who, did, _): &&(&str, &str, f64)| *who == made.plan.names[1] && deeds(does).contains(did);
+    let chains = chains_of(made, &plan.names[0]);
+    let right = |(who, did, _): &&(&str, &str, f64)| *who == plan.names[1] && deeds(does).contains(did);
     let (right, wrong): (Vec<_>, Vec<_>) = chains.iter().partition(right);
     let sum = |all: &[&(&str, &str, f64)]| all.iter().map(|(.., lost)| lost).sum::<f64>() / window;
     let (right, wrong) = (sum(&right), sum(&wrong));
@@ -114,12 +115,15 @@ fn held_on_host(made: &Made, does: Meanwhile) -> Result<Verdict, String> {
     Ok(Verdict::Passed)
 }
 
+/// Nobody is told to wait who does not, by who tells of the one beside them.
 fn free_on_host(made: &Made) -> Result<Verdict, String> {
-    if made.document["window_s"].as_f64().is_none_or(|window| window <= 0.0) {
-        return Err("no window".to_owned());
-    }
-    match made.plan.names.iter().flat_map(|name| chains_of(made, name)).find(|(.., lost)| *lost > SLACK) {
-        Some(chain) if chain.1 != "runnable" => Err(format!("it waited for nobody: {chain:?}")),
+    let Some((beside, Shape::Hold(_, does))) = made.beside.as_ref().map(|plan| (plan, plan.shape)) else {
+        return Err("nobody waits beside it".to_owned());
+    };
+    held_on_host(made, beside, does)?;
+    let chains = made.plan.names.iter().flat_map(|name| chains_of(made, name));
+    match chains.map(|(.., lost)| lost).sum::<f64>() {
+        lost if lost > SLACK => Err(format!("those who wait for nobody have chains of {lost:.2} s")),
         _ => Ok(Verdict::Passed),
     }
 }

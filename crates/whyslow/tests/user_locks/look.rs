@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
-use whyslow_faults::user_lock::{Plan, Shape};
+use whyslow_faults::user_lock::{Held, Plan, Shape};
 use whyslow_faults::{Draw, Fence, bars, said, sys};
 
 use crate::Cell;
@@ -34,7 +34,14 @@ pub fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         let kept = kept_in().join(format!("{label}-{attempt}.json"));
         // A deadlock that nothing breaks never ends: it is looked at from outside.
         let made = match plan.shape {
-            _ if plan.lasts => on_whole_host(plan, &kept)?,
+            Shape::Free(..) if plan.lasts => {
+                let dir = fence.dir().join("beside");
+                fs::create_dir_all(&dir)?;
+                let held = draw.pick(&[Held::FlockRetried, Held::FcntlRetried]);
+                let beside = Cell::HeldOnHost(held).plan(dir, draw);
+                on_whole_host(plan, Some(beside), &kept)?
+            }
+            _ if plan.lasts => on_whole_host(plan, None, &kept)?,
             Shape::Cycle(_) if !plan.timed => attached(plan, &kept)?,
             _ => ran(plan, &kept)?,
         };
@@ -65,7 +72,7 @@ fn ran(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
     let look = Look::read(kept, status, ENDS_WITHIN)?;
     said::has_its_probes(&look.document)?;
     let waited = plan.waited()?;
-    Ok(Made { plan, waited: Some(waited), document: look.document })
+    Ok(Made { plan, beside: None, waited: Some(waited), document: look.document })
 }
 
 fn attached(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
@@ -75,13 +82,13 @@ fn attached(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
     let pid = program.0.id().to_string();
     let length = format!("{}s", LENGTH.as_secs());
     let look = Look::now(&whyslow(), &["attach", &pid, "--for", &length, "--json"], LENGTH, kept)?;
-    Ok(Made { plan, waited: None, document: look.document })
+    Ok(Made { plan, beside: None, waited: None, document: look.document })
 }
 
-fn on_whole_host(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
+fn started(plan: &Plan) -> Result<Reaped, Trouble> {
     let (name, value) = plan.environment()?;
     let program = Command::new(std::env::current_exe()?).env(name, value).stdin(Stdio::null()).spawn()?;
-    let _program = Reaped(program);
+    let program = Reaped(program);
     let until = Instant::now() + bars::patient(ENDS_WITHIN);
     while !plan.has_begun() {
         if Instant::now() > until {
@@ -89,10 +96,15 @@ fn on_whole_host(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+    Ok(program)
+}
+
+fn on_whole_host(plan: Plan, beside: Option<Plan>, kept: &std::path::Path) -> Result<Made, Trouble> {
+    let _programs = std::iter::once(&plan).chain(&beside).map(started).collect::<Result<Vec<_>, _>>()?;
     let length = format!("{}s", LENGTH.as_secs());
     let look = Look::now(&whyslow(), &["chains", "--for", &length, "--json"], LENGTH, kept)?;
     said::has_its_probes(&look.document)?;
-    Ok(Made { plan, waited: None, document: look.document })
+    Ok(Made { plan, beside, waited: None, document: look.document })
 }
 
 /// It ends when this is dropped.

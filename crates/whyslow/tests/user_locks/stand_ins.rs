@@ -17,8 +17,15 @@ fn plans() -> Vec<Plan> {
     CELLS.iter().flat_map(|cell| (0..20).map(move |seed| plan(cell, seed))).collect()
 }
 
+/// Who waits beside those who do not.
+fn beside() -> Plan {
+    let cell = crate::Cell::HeldOnHost(Held::FlockRetried);
+    cell.plan(PathBuf::from("/nowhere/beside"), &mut Draw::with(99))
+}
+
 fn made(plan: Plan, document: Value) -> Made {
-    Made { plan, waited: Some(Span { from: S, to: 3 * S }), document }
+    let beside = (plan.lasts && matches!(plan.shape, Shape::Free(..))).then(beside);
+    Made { plan, beside, waited: Some(Span { from: S, to: 3 * S }), document }
 }
 
 fn word(does: Meanwhile) -> &'static str {
@@ -32,17 +39,19 @@ fn word(does: Meanwhile) -> &'static str {
 
 /// What is true of a whole host, but of `who`.
 fn told_of_host(plan: &Plan, who: &str) -> Value {
-    let chains = match plan.shape {
-        Shape::Hold(_, does) => {
-            let hops = json!([{ "who": plan.names[0] }, { "who": who, "reason": word(does) }]);
-            json!([{ "hops": hops, "time_s": 1.9 }])
-        }
-        _ if who != plan.names[1] => {
-            let hops = json!([{ "who": plan.names[0] }, { "who": plan.names[1], "reason": "timer" }]);
-            json!([{ "hops": hops, "time_s": 1.0 }])
-        }
-        _ => json!([]),
+    let waits = |plan: &Plan, who: &str| {
+        let Shape::Hold(_, does) = plan.shape else { return Vec::new() };
+        let hops = json!([{ "who": plan.names[0] }, { "who": who, "reason": word(does) }]);
+        vec![json!({ "hops": hops, "time_s": 1.9 })]
     };
+    let mut chains = waits(plan, who);
+    if matches!(plan.shape, Shape::Free(..)) {
+        chains = waits(&beside(), &beside().names[1]);
+        if who != plan.names[1] {
+            let hops = json!([{ "who": plan.names[0] }, { "who": plan.names[1], "reason": "runnable" }]);
+            chains.push(json!({ "hops": hops, "time_s": 1.0 }));
+        }
+    }
     json!({ "window_s": 2.0, "chains": chains })
 }
 
@@ -92,7 +101,7 @@ fn who_accuses_an_innocent_fails() {
 #[test]
 fn who_says_nothing_fails() {
     for plan in plans() {
-        let document = json!({ "wall": { "wall_s": 2.5, "parts": [] }, "chains": [] });
+        let document = json!({ "window_s": 2.0, "wall": { "wall_s": 2.5, "parts": [] }, "chains": [] });
         assert!(matches!(judge(&made(plan.clone(), document)), Verdict::Wrong(_)), "{plan:?}");
     }
 }
