@@ -141,32 +141,37 @@ static __always_inline bool want_socket(struct other_key *key, struct other_end 
 	return (family == AF_INET || family == AF_INET6) && want_inet(key, end, sk);
 }
 
-/* What a row waits at, so far for `ns`, is to be looked for. Of looks at many the last may be short. */
-static __noinline int want(struct sched_span *span, __u64 ns, bool followed)
+/* This socket's other end is to be looked for: its number, 0 if it is not. Global: it is verified once, and not on each way through the
+ * closing walk.
+ */
+__noinline __u32 want_end(__u64 sk, __u32 followed)
 {
-	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
 	struct other_key key = {};
 	struct other_end end = {}, *known;
 
-	if (!span->waits_at || !(followed || looks || ns >= LASTING))
-		return 0;
-	if (!want_socket(&key, &end, (void *)span->waits_at))
+	if (!want_socket(&key, &end, (void *)sk))
 		return 0;
 	if (!followed && end.asked < ASKED_SENT)
 		return 0;
 	known = bpf_map_lookup_elem(&other_ends, &key);
-	if (known) {
-		span->other_end = known->index;
-		return 0;
-	}
+	if (known)
+		return known->index;
 	end.index = wanted + 1;
 	if (bpf_map_update_elem(&other_ends, &key, &end, BPF_NOEXIST)) {
 		unwanted++;
 		return 0;
 	}
 	wanted++;
-	span->other_end = end.index;
-	return 0;
+	return end.index;
+}
+
+/* What a row waits at, so far for `ns`. Of looks at many the last may be short. */
+static __always_inline void want(struct sched_span *span, __u64 ns, bool followed)
+{
+	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
+
+	if (span->waits_at && (followed || looks || ns >= LASTING))
+		span->other_end = want_end(span->waits_at, followed);
 }
 
 /* The files of one process come one after another. */

@@ -15,25 +15,28 @@
 /* Entries that are on the stack (N_INLINE_POLL_ENTRIES); those of more descriptors are on pages elsewhere. */
 #define MAX_POLLED 9
 
+/* Addresses, as numbers: what is kept in a map is no pointer. */
+struct polled {
+	__u64 sk; /* 0: none */
+	__u64 local; /* a unix socket */
+	__u32 others; /* network sockets beside `sk`, or such as have no other end */
+	__u32 locals; /* unix sockets beside `local` */
+};
+
 struct poll_stack {
 	struct file *set; /* that it waits for in epoll_wait(); 0: it does in poll() or select() */
 	__u64 task; /* whose it is: a number, not a pointer that the verifier follows */
+	struct polled found;
 	__u64 words[STACK_WORDS];
 };
 
+/* One for each switch, and one for the closing walk, which a switch may interrupt. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, struct poll_stack);
 } poll_stacks SEC(".maps");
-
-struct polled {
-	struct sock *sk; /* 0: none */
-	__u32 others; /* network sockets beside it, or such as have no other end */
-	struct sock *local; /* a unix socket */
-	__u32 locals; /* ... beside it */
-};
 
 static __always_inline bool is_poll(__u64 call)
 {
@@ -45,41 +48,47 @@ static __always_inline bool is_epoll(__u64 call)
 	return call == 232 || call == 281 || call == 441; /* epoll_wait, epoll_pwait, epoll_pwait2 */
 }
 
-static __always_inline void note_polled_file(struct polled *p, struct file *file)
+/* One of the files that it looks at. Global, as below: of twelve in a row the verifier would follow all that each may be. */
+__noinline int note_polled_file(__u64 at, __u32 which)
 {
+	struct file *file = (void *)at;
 	struct socket *socket;
+	struct poll_stack *s;
+	struct polled *p;
 	struct sock *sk;
 	__u32 family;
 
-	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
-		return;
+	s = bpf_map_lookup_elem(&poll_stacks, &which);
+	if (!s || !file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
+		return 0;
+	p = &s->found;
 	socket = BPF_CORE_READ(file, private_data);
 	sk = BPF_CORE_READ(socket, sk);
 	family = BPF_CORE_READ(sk, __sk_common.skc_family);
-	if (family == AF_UNIX && p->local && sk != p->local)
+	if (family == AF_UNIX && p->local && (__u64)sk != p->local)
 		p->locals++;
 	else if (family == AF_UNIX)
-		p->local = sk;
-	if ((family != AF_INET && family != AF_INET6) || sk == p->sk)
-		return;
+		p->local = (__u64)sk;
+	if ((family != AF_INET && family != AF_INET6) || (__u64)sk == p->sk)
+		return 0;
 	if (p->sk || !BPF_CORE_READ(sk, __sk_common.skc_dport))
 		p->others++;
 	else
-		p->sk = sk;
+		p->sk = (__u64)sk;
+	return 0;
 }
 
-/* Where the table of a task that sleeps in poll() is; 0: not found. Global, and without arguments: the verifier looks at it once, and
+/* Where the table of a task that sleeps in poll() is; 0: not found. Global: the verifier looks at it once, and
  * not on each of the ways to it, which took it a million instructions on 6.1.
  */
-__noinline __u64 poll_table_of(void)
+__noinline __u64 poll_table_of(__u32 which)
 {
 	const __u32 whose = bpf_core_field_offset(struct poll_wqueues, polling_task);
 	const __u32 back = bpf_core_field_offset(struct poll_wqueues, inline_entries) +
 			   bpf_core_field_offset(struct poll_table_entry, wait) +
 			   bpf_core_field_offset(struct wait_queue_entry, private);
 	const __u32 apart = (back - whose) / 8;
-	__u32 zero = 0;
-	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &which);
 	struct task_struct *t;
 	__u64 sp, size;
 
@@ -103,13 +112,13 @@ __noinline __u64 poll_table_of(void)
 	return 0;
 }
 
-static __always_inline void note_table(struct polled *p)
+static __always_inline void note_table(struct polled *p, __u32 which)
 {
 	struct poll_wqueues *table;
 	__u64 at, entry;
 	__s32 count;
 
-	at = poll_table_of();
+	at = poll_table_of(which);
 	if (!at)
 		return;
 	table = (void *)at;
@@ -118,30 +127,30 @@ static __always_inline void note_table(struct polled *p)
 		p->others++;
 	entry = at + bpf_core_field_offset(struct poll_wqueues, inline_entries);
 	for (__s32 n = 0; n < MAX_POLLED && n < count; n++) {
-		note_polled_file(p, BPF_CORE_READ((struct poll_table_entry *)entry, filp));
+		note_polled_file((__u64)BPF_CORE_READ((struct poll_table_entry *)entry, filp), which);
 		entry += bpf_core_type_size(struct poll_table_entry);
 	}
 }
 
-static __always_inline struct rb_node *note_item(struct polled *p, struct rb_node *node)
+static __always_inline struct rb_node *note_item(struct rb_node *node, __u32 which)
 {
 	__u64 at = (__u64)node - bpf_core_field_offset(struct epitem, rbn);
 
 	if (node)
-		note_polled_file(p, BPF_CORE_READ((struct epitem *)at, ffd.file));
+		note_polled_file((__u64)BPF_CORE_READ((struct epitem *)at, ffd.file), which);
 	return node;
 }
 
 /* Sets of three at most: their tree has no third level. */
-static __always_inline void note_set(struct polled *p, struct file *file)
+static __always_inline void note_set(struct polled *p, struct file *file, __u32 which)
 {
 	struct eventpoll *set = BPF_CORE_READ(file, private_data);
-	struct rb_node *root = note_item(p, BPF_CORE_READ(set, rbr.rb_root.rb_node)), *left, *right;
+	struct rb_node *root = note_item(BPF_CORE_READ(set, rbr.rb_root.rb_node), which), *left, *right;
 
 	if (!root)
 		return;
-	left = note_item(p, BPF_CORE_READ(root, rb_left));
-	right = note_item(p, BPF_CORE_READ(root, rb_right));
+	left = note_item(BPF_CORE_READ(root, rb_left), which);
+	right = note_item(BPF_CORE_READ(root, rb_right), which);
 	if (left && (BPF_CORE_READ(left, rb_left) || BPF_CORE_READ(left, rb_right)))
 		p->others++;
 	if (right && (BPF_CORE_READ(right, rb_left) || BPF_CORE_READ(right, rb_right)))
@@ -149,21 +158,20 @@ static __always_inline void note_set(struct polled *p, struct file *file)
 }
 
 /* The one network socket that the task of this CPU's `poll_stacks` looks at, or where there is none the one unix socket; 0: none, or several. Global, see poll_table_of(). */
-__noinline __u64 polled_socket(void)
+__noinline __u64 polled_socket(__u32 which)
 {
-	__u32 zero = 0;
-	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
-	struct polled p = {};
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &which);
+	struct polled *p;
 
 	if (!s)
 		return 0;
+	p = &s->found;
+	__builtin_memset(p, 0, sizeof(*p));
 	if (s->set)
-		note_set(&p, s->set);
+		note_set(p, s->set, which);
 	else
-		note_table(&p);
-	if (p.others)
+		note_table(p, which);
+	if (p->others)
 		return 0;
-	if (!p.sk && !p.locals)
-		return (__u64)p.local;
-	return (__u64)p.sk;
+	return p->sk || p->locals ? p->sk : p->local;
 }

@@ -102,10 +102,12 @@ static __always_inline bool conflicts(struct claim *wanted, struct claim *held, 
 }
 
 /* The process whose lock is in the way now; 0: none is, or not known. `flc_pid` is who took it: of a lock of an open file (OFD) that need
- * not be who has it. No lock of the kernel is taken: what changes under us makes no sense, or ends.
+ * not be who has it. No lock of the kernel is taken: what changes under us makes no sense, or ends. A global function: it is
+ * verified once.
  */
-static __noinline __u32 refuser(struct refusal *r)
+__noinline __u32 refuser(__u32 pid)
 {
+	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
 	struct inode *inode = (void *)(r ? r->inode : 0);
 	struct file_lock_context *context;
 	struct file_lock_at at;
@@ -132,14 +134,14 @@ static __noinline __u32 refuser(struct refusal *r)
 	return 0;
 }
 
-static __always_inline bool is_same(struct refusal *r, struct inode *inode, struct claim *claim, bool is_flock)
+static __always_inline bool is_same(struct refusal *r, __u64 inode, struct claim *claim, __u32 is_flock)
 {
-	return r->inode == (__u64)inode && r->is_flock == is_flock && r->wanted.start == claim->start &&
+	return r->inode == inode && r->is_flock == is_flock && r->wanted.start == claim->start &&
 	       r->wanted.end == claim->end;
 }
 
 /* It got a lock: the one that it wanted? */
-static __noinline int note_got(struct inode *inode, __u64 request, bool is_flock)
+__noinline int note_got(__u64 inode, __u64 request, __u32 is_flock)
 {
 	__u32 pid = (__u32)bpf_get_current_pid_tgid();
 	struct sched_slot *s = slot_at(place_by_pid(pid));
@@ -159,8 +161,9 @@ static __noinline int note_got(struct inode *inode, __u64 request, bool is_flock
 }
 
 /* Since v6.11 (and in stable kernels) fs/locks.c tells of a range while it has the inode's lock: nothing is searched here. */
-static __noinline int note_refused(struct inode *inode, __u64 request, bool is_flock)
+__noinline int note_refused(__u64 at, __u64 request, __u32 is_flock)
 {
+	struct inode *inode = (void *)at;
 	static const struct refusal none;
 	struct task_struct *t = (void *)bpf_get_current_task();
 	__u32 pid = (__u32)bpf_get_current_pid_tgid();
@@ -179,10 +182,10 @@ static __noinline int note_refused(struct inode *inode, __u64 request, bool is_f
 	}
 	read_claim(&wanted, request);
 	/* A number that was another's before: its places are the task's, not the number's. */
-	if (s->refused == REFUSED_NEVER || !is_same(r, inode, &wanted, is_flock)) {
+	if (s->refused == REFUSED_NEVER || !is_same(r, at, &wanted, is_flock)) {
 		file = (void *)wanted.file;
 		r->tries = 0;
-		r->inode = (__u64)inode;
+		r->inode = at;
 		r->is_flock = is_flock;
 		r->ino = BPF_CORE_READ(inode, i_ino);
 		r->dev = BPF_CORE_READ(inode, i_sb, s_dev);

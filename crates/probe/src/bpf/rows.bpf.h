@@ -319,18 +319,16 @@ static __always_inline struct file *file_of(struct task_struct *t, __u32 fd)
 /* In which system call is it, on which file? A task that is not current is not in user mode: its registers of the last
  * entry into the kernel are on its stack. Page faults and interrupts have orig_ax -1.
  */
-static __always_inline void note_call(struct sched_span *span, struct task_struct *t)
+static __always_inline void note_call(struct sched_span *span, struct task_struct *t, struct pt_regs *regs)
 {
 	struct file *file;
-	struct pt_regs *regs;
 	struct inode *inode;
 	struct socket *socket;
 	struct dentry *dentry;
 	__u64 nr;
 
-	if (t->flags & PF_KTHREAD)
+	if (BPF_CORE_READ(t, flags) & PF_KTHREAD)
 		return;
-	regs = registers_of(t);
 	nr = BPF_CORE_READ(regs, orig_ax);
 	if (nr >= 512)
 		return;
@@ -346,7 +344,7 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	if (!inode)
 		return;
 	if (nr == NR_FLOCK || (nr == NR_FCNTL && (span->args[1] == F_SETLKW || span->args[1] == F_OFD_SETLKW)))
-		span->holder = file_lock_holder((__u64)inode, nr == NR_FLOCK, t->tgid);
+		span->holder = file_lock_holder((__u64)inode, nr == NR_FLOCK, span->tgid);
 	span->mode = BPF_CORE_READ(inode, i_mode);
 	span->ino = BPF_CORE_READ(inode, i_ino);
 	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
@@ -363,8 +361,8 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 static __always_inline void note_polled(struct sched_span *span, struct task_struct *t)
 {
 	__u64 call = span->syscall;
-	__u32 zero = 0;
-	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &zero);
+	__u32 which = !span->woken;
+	struct poll_stack *s = bpf_map_lookup_elem(&poll_stacks, &which);
 	struct sock *sk;
 
 	if (!s || !(is_poll(call) || is_epoll(call)))
@@ -373,7 +371,7 @@ static __always_inline void note_polled(struct sched_span *span, struct task_str
 	s->set = is_epoll(call) ? file_of(t, span->args[0]) : 0;
 	if (is_epoll(call) && !s->set)
 		return;
-	sk = (void *)polled_socket();
+	sk = (void *)polled_socket(which);
 	if (!sk)
 		return;
 	span->waits_at = (__u64)sk;
@@ -412,7 +410,7 @@ static __noinline int note_refusal(struct sched_span *span, __u32 pid)
 
 	if (!r || !span)
 		return 0;
-	holder = refuser(r);
+	holder = refuser(pid);
 	if (!holder)
 		return 0;
 	span->refused = 1;
@@ -421,6 +419,35 @@ static __noinline int note_refusal(struct sched_span *span, __u32 pid)
 	span->dev = r->dev;
 	span->mode = r->mode;
 	__builtin_memcpy(span->file, r->file, sizeof(span->file));
+	return 0;
+}
+
+/* What the verifier follows no pointer of: global functions take numbers. */
+static __always_inline __u64 as_number(void *pointer)
+{
+	__u64 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &pointer);
+	return number;
+}
+
+enum { ASK_REFUSED = 1, ASK_POLLED = 2 };
+
+/* What a task waits for, by its registers and what others noted of it. Global: it is verified once, and not on each of the ways to it,
+ * which took 0.1 s of the start.
+ */
+__noinline int note_wait(struct sched_span *span, __u64 task, __u64 regs, __u32 asked)
+{
+	struct task_struct *t = (void *)task;
+
+	if (!span)
+		return 0;
+	note_call(span, t, (void *)regs);
+	if (asked & ASK_REFUSED && is_nap(span->syscall))
+		note_refusal(span, span->pid);
+	if (asked & ASK_POLLED)
+		note_polled(span, t);
+	note_lock(span, span->pid);
 	return 0;
 }
 
@@ -453,12 +480,9 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 	if (state == IO || state == BLOCKED)
 		span->device = device_of(s->pid);
 	span->holder = s->holder;
-	note_call(span, t);
-	if (s->refused == REFUSED_NAPS && state == ASLEEP && is_nap(span->syscall))
-		note_refusal(span, s->pid);
-	if (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready))
-		note_polled(span, t);
-	note_lock(span, s->pid);
+	note_wait(span, s->task, as_number(registers_of(t)),
+		  (s->refused == REFUSED_NAPS && state == ASLEEP ? ASK_REFUSED : 0) |
+		  (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready) ? ASK_POLLED : 0));
 }
 
 /* The stretch that ends at `now` is reported. */

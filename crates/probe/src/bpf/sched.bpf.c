@@ -432,25 +432,28 @@ int BPF_PROG(data_came, const struct sock *sk)
 	return 0;
 }
 
-static __always_inline int note_try(struct inode *inode, struct file_lock *lock, int error, bool is_flock)
+/* The arguments as numbers, which global functions take: (inode, lock, error). */
+static __always_inline int note_try(void *ctx, bool is_flock)
 {
-	if (!inode || !lock)
+	__u64 args[3] = {};
+
+	if (bpf_probe_read_kernel(args, sizeof(args), ctx) || !args[0] || !args[1])
 		return 0;
-	if (!error)
-		return note_got(inode, (__u64)lock, is_flock);
-	return error == -EAGAIN ? note_refused(inode, (__u64)lock, is_flock) : 0;
+	if (!(int)args[2])
+		return note_got(args[0], args[1], is_flock);
+	return (int)args[2] == -EAGAIN ? note_refused(args[0], args[1], is_flock) : 0;
 }
 
 SEC("tp_btf/posix_lock_inode")
-int BPF_PROG(range_tried, struct inode *inode, struct file_lock *wanted, int error)
+int range_tried(void *ctx)
 {
-	return note_try(inode, wanted, error, false);
+	return note_try(ctx, false);
 }
 
 SEC("tp_btf/flock_lock_inode")
-int BPF_PROG(file_tried, struct inode *inode, struct file_lock *wanted, int error)
+int file_tried(void *ctx)
 {
-	return note_try(inode, wanted, error, true);
+	return note_try(ctx, true);
 }
 
 static __always_inline int tell_with_stack(struct task_struct *t, struct sched_slot *s, __u64 ready, __u64 now,
