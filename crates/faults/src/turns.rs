@@ -127,8 +127,9 @@ mod tests {
             let tid = tid.recv().expect("a thread id");
             let first = Turn::of(pid, tid).expect("a thread that is there");
             let starved = watched(first, limit, || Turn::of(pid, tid));
+            let is_listed = threads(pid).contains(&tid);
             done.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert!(!starved && threads(pid).contains(&tid));
+            assert!(!starved && is_listed);
         });
     }
 }
