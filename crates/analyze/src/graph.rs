@@ -5,6 +5,7 @@
 //! add up; what no evidence explains is a part of its own, never somebody else's blame.
 
 mod alike;
+mod brief;
 mod chains;
 mod children;
 mod culprit;

@@ -100,7 +100,7 @@ fn forget_strangers(spans: &mut [Span], numbers: Option<&Numbers>) {
     let back = numbers.map(Numbers::back);
     let known: HashMap<u32, u32> = spans.iter().map(|span| (span.pid, span.tgid)).collect();
     for span in spans.iter_mut().filter(|span| span.holder != 0) {
-        let is_futex = span.syscall == Some(FUTEX) && !span.refused;
+        let is_futex = span.syscall == Some(FUTEX);
         if let Some(back) = back.as_ref().filter(|_| is_futex) {
             span.holder = back.get(&span.holder).copied().unwrap_or(0);
         }

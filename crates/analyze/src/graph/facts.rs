@@ -4,10 +4,11 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use whyslow_model::Recording;
-use whyslow_model::table::{Cgroup, Sample, Task};
+use whyslow_model::table::{Cgroup, Task};
 use whyslow_model::timeline::{Hold, HoldSeen, Run, Span};
 use whyslow_model::wait::{Detail, Reason};
 
+use super::brief::Siblings;
 use super::children::Kin;
 use super::did::Did;
 use super::ended::Ended;
@@ -19,11 +20,8 @@ use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
 use super::timeline::Line;
 use crate::hashing::Table;
-use crate::stacks::doing::{self, Doing, OnCpu};
+use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{Class, Stacks, WaitKind};
-
-/// With so many samples a thread tells for itself.
-const ENOUGH: u64 = 10;
 
 /// Windows are shorter (13 days).
 const LONGEST_WINDOW: u64 = 1 << 50;
@@ -93,7 +91,8 @@ pub(super) struct Graph<'r> {
     /// When waiters for words of user space were woken by who let them go; found when it is asked for.
     pub let_go: OnceCell<Table<(u32, u64), Vec<u64>>>,
     judge: Judge,
-    on_cpu: Rc<OnCpu<'r>>,
+    /// Samples.
+    pub on_cpu: Rc<OnCpu<'r>>,
     runs: Table<u32, LongRuns>,
     /// Runs that may still be looked at: any number of waits may be for one CPU.
     looks: Cell<usize>,
@@ -108,9 +107,10 @@ pub(super) struct Graph<'r> {
     threads: RefCell<Table<u32, Who>>,
     /// What short waits like that of a row are called.
     pub shorts: RefCell<Table<usize, DetailId>>,
-    did: RefCell<Table<u32, Rc<Did>>>,
-    /// Of those that were born and have ended, by name, and by name and parent; found when it is asked for.
-    brief: OnceCell<Table<(Name, Option<u32>), Rc<Did>>>,
+    /// What each thread did on a CPU, as it was asked for.
+    pub did: RefCell<Table<u32, Rc<Did>>>,
+    /// The same of those that lived for a short time, together; found when it is asked for.
+    pub brief: OnceCell<Table<Siblings, Rc<Did>>>,
 }
 
 impl<'r> Graph<'r> {
@@ -263,55 +263,6 @@ impl<'r> Graph<'r> {
         });
         let work = work.map(|work| self.names.id(work));
         Who { key: Called { comm: key, work }, shown: Called { comm: shown, work }, pid }
-    }
-
-    /// What a thread did on a CPU.
-    pub fn did(&self, pid: u32) -> Rc<Did> {
-        if let Some(did) = self.did.borrow().get(&pid) {
-            return did.clone();
-        }
-        let did = match self.is_brief(pid) && self.on_cpu.count(pid) < ENOUGH {
-            true => self.alike_did(pid),
-            false => Rc::new(self.did_of(&self.on_cpu.did(pid))),
-        };
-        self.did.borrow_mut().insert(pid, did.clone());
-        did
-    }
-
-    fn did_of(&self, did: &[(Doing, f64)]) -> Did {
-        Did::of(did, &self.names, &self.details, &self.rests.families)
-    }
-
-    /// What those of a name did who were born by one parent and have ended: each has few samples or none, together they have as many as their
-    /// time on a CPU is worth.
-    fn alike_did(&self, pid: u32) -> Rc<Did> {
-        let brief = self.brief.get_or_init(|| self.all_brief());
-        let family = self.brief_family(pid);
-        family.and_then(|of| brief.get(&of)).cloned().unwrap_or_else(|| Rc::new(self.did_of(&[])))
-    }
-
-    /// The same, whoever bore them.
-    pub fn namesakes_did(&self, comm: &str) -> Rc<Did> {
-        let brief = self.brief.get_or_init(|| self.all_brief());
-        let family = (self.called(0, comm, None).key.comm, None);
-        brief.get(&family).cloned().unwrap_or_else(|| Rc::new(self.did_of(&[])))
-    }
-
-    fn brief_family(&self, pid: u32) -> Option<(Name, Option<u32>)> {
-        let task = self.tasks.get(&pid)?;
-        Some((self.called(pid, &task.comm, None).key.comm, Some(task.ppid)))
-    }
-
-    fn all_brief(&self) -> Table<(Name, Option<u32>), Rc<Did>> {
-        let mut samples: Table<(Name, Option<u32>), Vec<&Sample>> = Table::default();
-        for (pid, rows) in self.on_cpu.by_pid().filter(|(pid, _)| self.is_brief(*pid)) {
-            let Some(family) = self.brief_family(pid) else { continue };
-            for family in [family, (family.0, None)] {
-                samples.entry(family).or_default().extend(rows);
-            }
-        }
-        let did = |all: Vec<&Sample>| Rc::new(self.did_of(&doing::did(all.into_iter())));
-        samples.into_iter().map(|(family, all)| (family, did(all))).collect()
     }
 
     /// Who had a CPU for long, in order, around `from..to`. `None`: too many rows were looked at.

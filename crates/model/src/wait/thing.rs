@@ -165,7 +165,7 @@ things! {
     HadEnded Unexplained "it had ended",
     TracerMissed Unexplained "the tracer missed it",
     NotFollowed Unexplained "not followed any further",
-    ThreadNotKnown Unexplained "which of its threads is to answer is not known",
+    ThreadNotKnown Unexplained "which of its threads is not known",
     AnInterrupt Unexplained "an interrupt ended the wait",
     WakerNotSeen Unexplained "who woke it was not seen",
     HolderNotSeen Unexplained "who held it was not seen",

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "shared.bpf.h"
+#include "polls.bpf.h"
 #include "user_lock.bpf.h"
 
 /* Between the refusal and the sleep a task does little: it counts what it has tried, it says that it waits. */
@@ -23,7 +24,6 @@
 #define FL_OFDLCK 1024
 
 /* x86-64 */
-#define NR_SELECT 23
 #define NR_NANOSLEEP 35
 #define NR_CLOCK_NANOSLEEP 230
 
@@ -220,8 +220,8 @@ static __always_inline void refused_sleeps(struct sched_slot *s, struct task_str
 		s->refused = REFUSED_ONCE;
 }
 
-/* A sleep of its own, without a file to wait for. */
+/* It may be a sleep of its own: whether it polls something its arguments tell. */
 static __always_inline bool is_nap(__s32 call)
 {
-	return call == NR_NANOSLEEP || call == NR_CLOCK_NANOSLEEP || call == 7 || call == NR_SELECT || call == 270 || call == 271;
+	return call == NR_NANOSLEEP || call == NR_CLOCK_NANOSLEEP || is_poll(call);
 }

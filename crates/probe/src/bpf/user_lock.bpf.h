@@ -113,8 +113,8 @@ static __always_inline bool keeps_waiting(__u64 lock, struct file_lock_at *at, _
 	return false;
 }
 
-/* Which process holds the lock on a file that process `tgid` waits for; 0: it does not wait any more, or nobody knows. Locks of
- * open files (OFD) belong to no process: -1 stands there. Whoever came later waits behind those who came earlier, so that of
+/* Which process holds the lock on a file that process `tgid` waits for; 0: it does not wait any more, or nobody knows. Of a
+ * lock of an open file (OFD) it is the one that took it, which need not have it any more. Whoever came later waits behind those who came earlier, so that of
  * a single holder it is enough that somebody waits. No lock of the kernel is taken: what changes under us makes no sense, or
  * ends.
  */
