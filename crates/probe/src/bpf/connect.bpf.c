@@ -75,7 +75,7 @@ struct connect_listener {
 
 /* Connects that we saw but could not note. */
 __u64 lost;
-/* User space: the next walk shall note sockets in SYN_SENT. */
+/* User space: the next walk notes sockets in SYN_SENT that are not known. */
 __u32 seed;
 
 struct {
@@ -147,9 +147,6 @@ static void note(__u64 sk, struct connect_pending *p)
 		bpf_map_update_elem(&peers, &p->key, &none, BPF_NOEXIST);
 		sums = bpf_map_lookup_elem(&peers, &p->key);
 	}
-	/* What was opened after we attached knows more than a seed. */
-	if (p->seeded && bpf_map_lookup_elem(&pending, &sk))
-		return;
 	if (!sums || bpf_map_update_elem(&pending, &sk, p, BPF_ANY)) {
 		__sync_fetch_and_add(&lost, 1);
 		return;
@@ -178,6 +175,60 @@ static void send(struct connect_pending *p)
 		__sync_fetch_and_add(&lost, 1);
 }
 
+/* Who is on the socket's wait queue? The first entry will do: a connecting socket has one user. */
+static __u32 how_waited_for(const struct sock *sk, struct connect_pending *p)
+{
+	struct list_head *head = &BPF_CORE_READ(sk, sk_wq)->wait.head;
+	struct list_head *first = BPF_CORE_READ(head, next);
+	struct wait_queue_entry *entry;
+	struct task_struct *sleeper;
+	void *private;
+
+	if (!first || first == head)
+		return 0;
+	entry = (void *)first - bpf_core_field_offset(struct wait_queue_entry, entry);
+	private = BPF_CORE_READ(entry, private);
+	if (!private)
+		return WATCHES; /* epoll */
+	if (p->task && private == (void *)p->task)
+		return SLEEPS; /* connect(): the entry names its task */
+	sleeper = BPF_CORE_READ((struct poll_wqueues *)private, polling_task);
+	if (sleeper && p->task && sleeper == (void *)p->task)
+		return SLEEPS;
+	if (p->task)
+		return WATCHES; /* another thread */
+	/* Seeded: which thread of the owner? */
+	if (BPF_CORE_READ((struct task_struct *)private, tgid) == p->key.tgid)
+		sleeper = private;
+	if (BPF_CORE_READ(sleeper, tgid) != p->key.tgid)
+		return WATCHES;
+	p->task = (__u64)sleeper;
+	p->key.pid = BPF_CORE_READ(sleeper, pid);
+	p->switches = BPF_CORE_READ(sleeper, nvcsw);
+	return SLEEPS;
+}
+
+static __u32 retransmitted(const struct sock *sk)
+{
+	return BPF_CORE_READ((struct tcp_sock *)sk, total_retrans);
+}
+
+/* A softirq on top of a task that some kernels hide from BPF is seen by nobody: the socket itself counts how often its
+ * SYN was sent again, and while it connects, who waits for it is still on its queue.
+ */
+static void look(const struct sock *sk, struct connect_pending *p, __u64 now)
+{
+	__u32 retries = p->unanswered ? 0 : retransmitted(sk);
+	struct task_struct *t;
+
+	p->retries = retries > p->retries ? retries : p->retries;
+	p->looked_ns = now;
+	p->how |= how_waited_for(sk, p);
+	t = (void *)p->task;
+	if (t && BPF_CORE_READ(t, pid) == p->key.pid)
+		p->wakes = BPF_CORE_READ(t, nvcsw) - p->switches;
+}
+
 static void ended(const struct sock *sk, bool done)
 {
 	__u64 at = (__u64)sk, ns;
@@ -189,6 +240,8 @@ static void ended(const struct sock *sk, bool done)
 	p->end_ns = bpf_ktime_get_ns();
 	p->done = done;
 	ns = elapsed(p->start_ns, p->end_ns);
+	if (retransmitted(sk) > p->retries)
+		look(sk, p, p->end_ns);
 	sums = bpf_map_lookup_elem(&peers, &p->key);
 	if (sums) {
 		if (done)
@@ -244,45 +297,11 @@ int BPF_PROG(moved, const struct sock *sk, int from, int to)
 	return 0;
 }
 
-/* Who is on the socket's wait queue? The first entry will do: a connecting socket has one user. */
-static __u32 how_waited_for(const struct sock *sk, struct connect_pending *p)
-{
-	struct list_head *head = &BPF_CORE_READ(sk, sk_wq)->wait.head;
-	struct list_head *first = BPF_CORE_READ(head, next);
-	struct wait_queue_entry *entry;
-	struct task_struct *sleeper;
-	void *private;
-
-	if (!first || first == head)
-		return 0;
-	entry = (void *)first - bpf_core_field_offset(struct wait_queue_entry, entry);
-	private = BPF_CORE_READ(entry, private);
-	if (!private)
-		return WATCHES; /* epoll */
-	if (p->task && private == (void *)p->task)
-		return SLEEPS; /* connect(): the entry names its task */
-	sleeper = BPF_CORE_READ((struct poll_wqueues *)private, polling_task);
-	if (sleeper && p->task && sleeper == (void *)p->task)
-		return SLEEPS;
-	if (p->task)
-		return WATCHES; /* another thread */
-	/* Seeded: which thread of the owner? */
-	if (BPF_CORE_READ((struct task_struct *)private, tgid) == p->key.tgid)
-		sleeper = private;
-	if (BPF_CORE_READ(sleeper, tgid) != p->key.tgid)
-		return WATCHES;
-	p->task = (__u64)sleeper;
-	p->key.pid = BPF_CORE_READ(sleeper, pid);
-	p->switches = BPF_CORE_READ(sleeper, nvcsw);
-	return SLEEPS;
-}
-
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(sent_again, const struct sock *sk, const struct sk_buff *skb)
 {
 	__u64 at = (__u64)sk;
 	struct connect_pending *p;
-	struct task_struct *t;
 	__u64 now;
 
 	if (sk->__sk_common.skc_state == TCP_SYN_SENT)
@@ -294,20 +313,22 @@ int BPF_PROG(sent_again, const struct sock *sk, const struct sk_buff *skb)
 	now = bpf_ktime_get_ns();
 	p->retries++;
 	p->gap_ns = elapsed(p->looked_ns, now);
-	p->looked_ns = now;
 	if (p->unanswered && p->retries == 1 && p->gap_ns > FIRST_TIMEOUT_NS)
 		p->start_ns = now - FIRST_TIMEOUT_NS; /* it had nothing to say at first */
-	p->how |= how_waited_for(sk, p);
-	t = (void *)p->task;
-	if (t && BPF_CORE_READ(t, pid) == p->key.pid)
-		p->wakes = BPF_CORE_READ(t, nvcsw) - p->switches;
+	look(sk, p, now);
 	return 0;
 }
 
 static void found_connecting(struct task_struct *t, const struct sock *sk)
 {
-	struct connect_pending p = {};
+	struct connect_pending p = {}, *known;
+	__u64 at = (__u64)sk;
 
+	known = bpf_map_lookup_elem(&pending, &at);
+	if (known)
+		look(sk, known, bpf_ktime_get_ns());
+	if (known || !seed)
+		return;
 	p.seeded = 1;
 	p.start_ns = p.looked_ns = bpf_ktime_get_ns();
 	p.key.pid = p.key.tgid = t->tgid;
@@ -357,7 +378,7 @@ int walk(struct bpf_iter__task_file *ctx)
 	state = BPF_CORE_READ(sk, __sk_common.skc_state);
 	if (state == TCP_LISTEN)
 		found_listening(ctx->meta->seq, t, sk);
-	if (state == TCP_SYN_SENT && seed)
+	if (state == TCP_SYN_SENT)
 		found_connecting(t, sk);
 	return 0;
 }

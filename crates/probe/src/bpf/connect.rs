@@ -99,14 +99,16 @@ impl<'slot> Connect<'slot> {
         let now = host::monotonic_ns();
         self.drain()?;
         let mut rows = self.sums();
+        let pending = self.still_pending().into_iter();
+        let pending = pending.map(|p| connect_pending { end_ns: end_by(&p, now), ..p });
+        let (again, first): (Vec<_>, Vec<_>) = pending.partition(|p| p.retries > 0);
         let mut retried = self.retried.clone();
-        retried.extend(
-            self.still_pending().into_iter().map(|p| connect_pending { end_ns: end_by(&p, now), ..p }),
-        );
+        retried.extend(again);
         for p in &mut retried {
             p.start_ns = p.start_ns.max(self.since_ns);
             note_retried(&mut rows, p);
         }
+        retried.extend(first.into_iter().filter(|p| waits_like_before(&rows, p)));
         share_out(&mut rows, &retried);
         Ok(rows.into_values().collect())
     }
@@ -140,12 +142,12 @@ impl<'slot> Connect<'slot> {
         rows
     }
 
-    /// Open sockets whose SYN or first data were retransmitted.
+    /// Open sockets whose SYN or first data are not answered.
     fn still_pending(&self) -> Vec<connect_pending> {
         let mut all = Vec::new();
         for map in [&self.skel.maps.pending, &self.skel.maps.fresh] {
             let found = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok().flatten());
-            all.extend(found.map(|bytes| value::<connect_pending>(&bytes)).filter(|p| p.retries > 0));
+            all.extend(found.map(|bytes| value::<connect_pending>(&bytes)));
         }
         all
     }
@@ -223,6 +225,13 @@ pub(crate) fn name(comm: &[std::ffi::c_char]) -> String {
 fn end_by(p: &connect_pending, now: u64) -> u64 {
     let quiet = now.saturating_sub(p.looked_ns);
     if p.unanswered != 0 && quiet > p.gap_ns.saturating_mul(2) { p.looked_ns } else { now }
+}
+
+/// Whether somebody waits for a SYN that is not retransmitted yet, of a task whose SYNs to this peer were: the first timeout
+/// takes a second, and a window may end within it.
+fn waits_like_before(rows: &BTreeMap<Key, table::Connect>, p: &connect_pending) -> bool {
+    let had_to_wait = |row: &table::Connect| row.retried + row.unanswered > row.abandoned;
+    p.unanswered == 0 && p.how != 0 && rows.get(&Key::from(&p.key)).is_some_and(had_to_wait)
 }
 
 fn note_retried(rows: &mut BTreeMap<Key, table::Connect>, p: &connect_pending) {

@@ -326,6 +326,73 @@ fn root_a_client_that_waited_before_the_window_counts_from_its_start() {
     });
 }
 
+/// The event of a retry is nobody's if the kernel hides the task that the softirq came on: here nobody listens to it.
+#[test]
+fn root_a_retry_that_was_not_seen_is_on_the_sockets_own_count() {
+    in_own_netns(|| {
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        connect.skel.links.sent_again = None;
+        let full = full_listener("127.0.0.1", draw());
+        let at = full.at;
+        let (tell, reported) = mpsc::channel();
+        let client = thread::spawn(move || {
+            tell.send(tid()).unwrap();
+            connect_and_speak(at).1
+        });
+        let pid = reported.recv().unwrap();
+        await_counter("TCPSynRetrans", 1);
+        let unseen = row_of(&mut connect, pid);
+        assert_eq!((unseen.retried, unseen.blocked_ns), (0, 0), "{unseen:?}");
+        listeners::full(&connect).unwrap();
+        let open = row_of(&mut connect, pid);
+        assert_eq!((open.done, open.retried, open.abandoned), (0, 1, 0), "{open:?}");
+        assert!(open.blocked_ns >= FIRST_RETRY_NS, "{open:?}");
+        let _accepted = full.accept(1);
+        let took = client.join().unwrap().as_nanos() as u64;
+        let ended = row_of(&mut connect, pid);
+        assert_eq!((ended.done, ended.retried, ended.prompt), (1, 1, 0), "{ended:?}");
+        assert!(ended.blocked_ns > open.blocked_ns && ended.blocked_ns <= took, "{took}: {ended:?}");
+        assert_eq!(connect.lost(), 0);
+    });
+}
+
+/// The window ends within the first timeout of its last connect.
+#[test]
+fn root_a_client_that_had_to_wait_before_waits_from_its_first_syn() {
+    where_all_is_seen(|| {
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        let full = full_listener("127.0.0.1", draw());
+        let at = full.at;
+        let (tell, reported) = mpsc::channel();
+        let client = thread::spawn(move || {
+            let first = connect_and_speak(at);
+            tell.send((tid(), first.1, Instant::now())).unwrap();
+            (connect_and_speak(at), first)
+        });
+        await_counter("ListenOverflows", 1);
+        let mut accepted = vec![full.listener.accept().unwrap().0];
+        let (pid, took, again) = reported.recv().unwrap();
+        await_that("a part of the first timeout", || again.elapsed() > Duration::from_millis(300));
+        listeners::full(&connect).unwrap();
+        let least = (took + again.elapsed()).as_nanos() as u64;
+        let row = row_of(&mut connect, pid);
+        let is_seen = all_retries_seen(&mut connect);
+        accepted.extend(full.accept(1));
+        client.join().unwrap();
+        if is_seen {
+            assert_eq!((row.count, row.done, row.retried), (2, 1, 1), "{row:?}");
+            let slack = took.as_nanos() as u64 / 10;
+            assert!(
+                row.blocked_ns + slack > least && row.blocked_ns < least + 2 * SECOND,
+                "{least}: {row:?}"
+            );
+        }
+        is_seen
+    });
+}
+
 /// A third ACK that the listener never saw, without the race that a full queue needs: its socket filter takes only SYNs.
 fn take_only_syns(listener: &TcpListener, on: bool) {
     let code = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };

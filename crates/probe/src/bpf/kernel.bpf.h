@@ -675,6 +675,7 @@ struct tcp_sock {
 	__u32 copied_seq;
 	__u32 lsndtime;
 	__u32 srtt_us;
+	__u32 total_retrans; /* SYNs, too; not reset by an answer, as icsk_retransmits is */
 };
 
 struct socket {
