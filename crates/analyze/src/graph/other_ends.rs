@@ -102,7 +102,7 @@ impl Graph<'_> {
             let process = self.service(span.tgid, &end.processes)?;
             let thread = *known.entry(process).or_insert_with(|| self.one_thread(process));
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
-            let kept = thread.is_some_and(|thread| self.is_kept(thread, begin));
+            let kept = thread.is_some_and(|thread| self.is_kept(thread, begin, end.asked));
             let asleep = thread.is_some_and(|thread| self.sleeps(thread));
             Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked }))
         };
@@ -170,10 +170,10 @@ impl Graph<'_> {
     }
 
     /// It had something to do since then, or was kept from it, all the time, and has answered nobody: a loop that serves others now and then
-    /// may be told to wait for something to tell.
-    fn is_kept(&self, pid: u32, since: u64) -> bool {
+    /// may be told to wait for something to tell. What it has not read yet it cannot have been told: others came before.
+    fn is_kept(&self, pid: u32, since: u64, asked: Asked) -> bool {
         let Some(line) = self.lines.get(&pid) else { return false };
-        if self.wakes.has_answered(pid, since, self.window) {
+        if asked != Asked::Unread && self.wakes.has_answered(pid, since, self.window) {
             return false;
         }
         let (mut all, mut idle) = (0_u64, 0_u64);

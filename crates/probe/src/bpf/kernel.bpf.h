@@ -656,6 +656,7 @@ struct sock {
 	struct socket_wq *sk_wq;
 	__u16 sk_type; /* as sk_protocol */
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
+	struct socket *sk_socket; /* of a connection that was not accepted yet: none */
 	__u32 sk_ack_backlog; /* u16 on older kernels: CO-RE adjusts the width */
 	__u32 sk_max_ack_backlog;
 };

@@ -3,7 +3,8 @@
  *
  * What ended a wait says who was waited for; of one that lasts only the connection itself tells. The walk over tasks notes what is
  * wanted: of those who are followed any client's connection, of the others one that has asked. The walk over
- * files finds who has its other end open. Nothing is written, no lock is taken but those of the iterators.
+ * files finds who has its other end open, or the listening socket in whose queue it is: a connection that nobody has accepted is no file
+ * of anybody's. Nothing is written, no lock is taken but those of the iterators.
  */
 #pragma once
 
@@ -15,10 +16,12 @@
 /* Of processes that share one. */
 #define MOST_HOLDERS 4
 
-enum other_kind { OTHER_INET, OTHER_UNIX };
+enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_LISTENER };
 enum other_asked { ASKED_UNKNOWN, ASKED_NOT, ASKED_SENT, ASKED_UNREAD };
 
-/* One end, as its holder has it. A unix socket's address is compared, and never told. */
+/* One end, as its holder has it; of a listening socket, its own address, zeros for any. A unix socket's address is compared, and never
+ * told.
+ */
 struct other_key {
 	__u8 local[16];
 	__u8 peer[16];
@@ -35,7 +38,8 @@ struct other_end {
 	__u32 count; /* of `holders`, and more */
 	__u32 holders[MOST_HOLDERS];
 	__u32 asked; /* enum other_asked */
-	__u32 unused;
+	__u32 may_be_queued; /* it has a listener's key, too */
+	__u64 listener; /* of a unix socket: the address that it shares with its listener */
 };
 
 /* Filled in the context of the reading process. */
@@ -115,6 +119,7 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	other.netns = own.netns;
 	note_key(key, &other);
 	end->asked = has_asked(sk);
+	end->may_be_queued = key->netns && !BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
 	return true;
 }
 
@@ -129,6 +134,9 @@ static __always_inline bool want_unix(struct other_key *key, struct other_end *e
 	key->kind = OTHER_UNIX;
 	key->object = (__u64)peer;
 	end->asked = has_unread((struct sock *)peer, OTHER_UNIX) ? ASKED_UNREAD : ASKED_UNKNOWN;
+	/* accept() gives it one (net/unix/af_unix.c, sock_graft) */
+	end->may_be_queued = !BPF_CORE_READ((struct sock *)peer, sk_socket);
+	end->listener = (__u64)BPF_CORE_READ(peer, addr);
 	return true;
 }
 
@@ -141,6 +149,20 @@ static __always_inline bool want_socket(struct other_key *key, struct other_end 
 	return (family == AF_INET || family == AF_INET6) && want_inet(key, end, sk);
 }
 
+/* The service of a connection that nobody has accepted may listen at its address, or at any. */
+static __always_inline void want_listener(const struct other_key *connection, __u64 object)
+{
+	struct other_key key = { .kind = OTHER_LISTENER, .netns = connection->netns, .object = object };
+	struct other_end none = {};
+
+	key.local_port = connection->local_port;
+	bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST);
+	if (object)
+		return;
+	__builtin_memcpy(key.local, connection->local, 16);
+	bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST);
+}
+
 /* This socket's other end is to be looked for: its number, 0 if it is not. Global: it is verified once, and not on each way through the
  * closing walk.
  */
@@ -151,7 +173,7 @@ __noinline __u32 want_end(__u64 sk, __u32 followed)
 
 	if (!want_socket(&key, &end, (void *)sk))
 		return 0;
-	if (!followed && end.asked < ASKED_SENT)
+	if (!followed && end.asked < ASKED_SENT && !end.may_be_queued)
 		return 0;
 	known = bpf_map_lookup_elem(&other_ends, &key);
 	if (known)
@@ -162,6 +184,8 @@ __noinline __u32 want_end(__u64 sk, __u32 followed)
 		return 0;
 	}
 	wanted++;
+	if (end.may_be_queued)
+		want_listener(&key, end.listener);
 	return end.index;
 }
 
@@ -187,12 +211,38 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 	end->count++;
 }
 
+/* A listening socket with somebody in its queue. */
+static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 process)
+{
+	struct other_key key = { .kind = OTHER_LISTENER };
+
+	if (family == AF_UNIX) {
+		if (!has_unread(sk, OTHER_UNIX))
+			return;
+		key.object = (__u64)BPF_CORE_READ((struct unix_sock *)sk, addr);
+	} else {
+		if (!BPF_CORE_READ(sk, sk_ack_backlog))
+			return;
+		key.local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+		key.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+		if (family == AF_INET6 || BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr)) /* else any */
+			note_address(key.local, family, &sk->__sk_common.skc_rcv_saddr, &sk->__sk_common.skc_v6_rcv_saddr);
+	}
+	found(&key, process, sk);
+}
+
 static __always_inline void found_socket(struct sock *sk, __u32 process)
 {
 	__u32 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	struct other_key key = {};
 	struct sched_ends ends = {};
 
+	if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
+		return;
+	if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_LISTEN) {
+		found_listener(sk, family, process);
+		return;
+	}
 	if (family == AF_UNIX) {
 		key.kind = OTHER_UNIX;
 		key.object = (__u64)sk;

@@ -11,6 +11,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
+use super::constants::other_ends_h;
 use super::constants::shared_h;
 use super::exits::Exits;
 use super::rows::Rows;
@@ -21,12 +22,14 @@ use crate::numbers::Numbers;
 
 skeleton!("sched");
 pub use skel::types::{
-    other_end, sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span, sched_span_stack,
-    sched_sum, sched_wake,
+    other_end, other_key, sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span,
+    sched_span_stack, sched_sum, sched_wake,
 };
 
 // SAFETY: generated from the C structs; integers and bytes only.
 unsafe impl plain::Plain for other_end {}
+// SAFETY: as above.
+unsafe impl plain::Plain for other_key {}
 // SAFETY: as above.
 unsafe impl plain::Plain for sched_exit {}
 // SAFETY: as above.
@@ -404,9 +407,9 @@ impl<'slot> Sched<'slot> {
         let link = self.ends.as_ref().ok_or_else(|| Missing::broken(ENDS, "files cannot be walked"))?;
         walk_within(ENDS, link, WALK_DEADLINE)?;
         let map = &self.skel.maps.other_ends;
-        let all = map.keys().filter_map(|key| map.lookup(&key, MapFlags::ANY).ok()?);
-        let all = all.map(|bytes| value::<other_end>(&bytes));
-        self.seen.other_ends = all.map(|end| (end.index, end)).collect();
+        let of = |key: &Vec<u8>| map.lookup(key, MapFlags::ANY).ok()?;
+        let all = map.keys().filter_map(|key| Some((value(&key), value(&of(&key)?))));
+        self.seen.other_ends = ends_by_row(&all.collect::<Vec<_>>());
         let too_many =
             || Missing::skipped(ENDS, format!("too many waits last: {unwanted} of them are not asked about"));
         if unwanted > 0 { Err(too_many()) } else { Ok(()) }
@@ -416,6 +419,27 @@ impl<'slot> Sched<'slot> {
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
+}
+
+/// By the number in the rows that want them. Of a connection that nobody has accepted it is who has the listening socket.
+fn ends_by_row(all: &[(other_key, other_end)]) -> HashMap<u32, other_end> {
+    let queue = |key: &other_key| (key.netns, key.local_port, key.local, key.object);
+    let listeners = all.iter().filter(|(key, end)| key.kind == other_ends_h::OTHER_LISTENER && end.count > 0);
+    let listeners: HashMap<_, _> = listeners.map(|(key, end)| (queue(key), end)).collect();
+    let found = |key: &other_key, end: &other_end| {
+        let at = other_key { object: end.listener, ..*key };
+        let any = other_key { local: [0; 16], ..at };
+        let queued = end.may_be_queued != 0 && end.count == 0;
+        let listener = listeners.get(&queue(&at)).or_else(|| listeners.get(&queue(&any))).filter(|_| queued);
+        listener.map_or(*end, |listener| other_end {
+            count: listener.count,
+            holders: listener.holders,
+            asked: other_ends_h::ASKED_UNREAD,
+            ..*end
+        })
+    };
+    let ends = all.iter().filter(|(_, end)| end.index != 0);
+    ends.map(|(key, end)| (end.index, found(key, end))).collect()
 }
 
 /// Switches a second of one CPU from which on the waker's hook is let go. At 400,000 a second a switch and what is done

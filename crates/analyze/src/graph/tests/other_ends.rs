@@ -115,6 +115,8 @@ fn a_service_that_serves_others_keeps_nobody() {
         Some(Box::new(Delivery { role: Some(Role::Answers), ..Delivery::default() }));
     answers.task(51, "other", 0, &[Waits(50, answered), Runs(50)]);
     assert!(ways(&mut answers, &[]).is_empty(), "it has answered somebody else meanwhile");
+    at_end(&mut answers, CLIENT, &[SERVICE], Asked::Unread);
+    assert_eq!(ways(&mut answers, &[]), [["client", "service"]], "it has not come to this one yet");
 }
 
 #[test]
