@@ -30,6 +30,7 @@ if ($act eq 'jobs') {
     role $holder, sub { my $c = to(); while (1) { syswrite $c, "f\n"; sysread $c, my $word, 9 } };
 }
 my $pid = $act eq 'jobs' ? 0 : role $service, sub {
+    if ($act eq 'queued') { sleep 1000 while 1 }
     my $c = $listener->accept;
     sysread $c, my $word, 9 unless $act eq 'unread';
     if ($act eq 'answers') { syswrite $c, "a\n"; 1 while sysread $c, $word, 9 }
@@ -42,6 +43,7 @@ my $asks = role $client, sub {
     my $c = to();
     syswrite $c, "q\n";
     if ($act eq 'answers') { sysread $c, my $word, 9; tell_it }
+    tell_it if $act eq 'queued';
     wait_for_data $c while 1;
 };
 await;
