@@ -12,6 +12,10 @@ use crate::wait_reasons::Class;
 
 /// Of a process with more threads it is not known which one is to answer.
 const MOST_THREADS: usize = 4096;
+/// A client waits for the answer as soon as it has asked; on a busy host it may lose its CPU in between.
+const ASKED_BEFORE: u64 = 20_000_000;
+/// A job may be handed on so often within its process.
+const MOST_HANDS: usize = 3;
 /// Who has nothing to do for less than this part (1 in 10) of the time has something to do.
 const IDLE: u64 = 10;
 
@@ -100,8 +104,9 @@ impl Graph<'_> {
             let span = self.spans.get(row)?;
             let end = span.other_end.as_deref()?;
             let process = self.service(span.tgid, &end.processes)?;
-            let thread = *known.entry(process).or_insert_with(|| self.one_thread(process));
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
+            let only = *known.entry(process).or_insert_with(|| self.one_thread(process));
+            let thread = only.or_else(|| self.asked_thread(span.pid, process, begin));
             let kept = thread.is_some_and(|thread| self.is_kept(thread, begin, end.asked));
             let asleep = thread.is_some_and(|thread| self.sleeps(thread));
             Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked }))
@@ -152,6 +157,36 @@ impl Graph<'_> {
                 kept.all(|(_, other)| other == by).then_some(first)
             }
         }
+    }
+
+    /// Of several threads: the one that the client woke by its request, or to whom that one handed the job.
+    fn asked_thread(&self, client: u32, process: u32, begin: u64) -> Option<u32> {
+        let is_its = |pid: u32| self.tasks.get(&pid).is_some_and(|task| task.tgid == process);
+        let from = begin.saturating_sub(ASKED_BEFORE);
+        let (mut since, mut thread) = self.wakes.asked_of(client, from, self.window, is_its)?;
+        for _ in 0..MOST_HANDS {
+            if self.is_kept(thread, since, Asked::Unread) {
+                return Some(thread);
+            }
+            let mut next = self.wakes.woken(thread, since, self.window).iter();
+            let Some((at, first)) = next.find(|(_, pid)| is_its(*pid) && *pid != thread).copied() else {
+                // It has handed it to nobody, and does not wait for the next request: it waits for something to be done.
+                return Some(thread).filter(|thread| !self.is_at_rest(*thread));
+            };
+            // It hands jobs to several: which one was this?
+            if next.any(|(_, pid)| *pid != first && is_its(*pid)) {
+                return None;
+            }
+            (since, thread) = (at, first);
+        }
+        None
+    }
+
+    /// It waits for the next request, or for nobody. A condition that it waits for is of that which it was asked for.
+    fn is_at_rest(&self, pid: u32) -> bool {
+        let Some(What::Wait(row)) = self.last_of(pid) else { return false };
+        let kind = self.kind(row);
+        kind.reason != Reason::Futex && matches!(kind.class, Class::Handed | Class::Peer | Class::Voluntary)
     }
 
     /// The lock or limit that keeps a thread as the window ends.

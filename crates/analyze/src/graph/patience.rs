@@ -21,7 +21,8 @@ const LOOKS: usize = 256;
 /// When each task ended waits of others, in order.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
-    all: Table<u32, Vec<u64>>,
+    /// When each woke whom.
+    all: Table<u32, Vec<(u64, u32)>>,
     /// When each answered somebody.
     answered: Table<u32, Vec<u64>>,
     /// Whom each asked for something.
@@ -35,7 +36,7 @@ impl Wakes {
         let mut wakes = Wakes::default();
         for span in spans {
             let Some(waker) = task_behind(span) else { continue };
-            wakes.all.entry(waker.pid).or_default().push(span.woken_ns);
+            wakes.all.entry(waker.pid).or_default().push((span.woken_ns, span.pid));
             wakes.of_process.entry((waker.pid, span.tgid)).or_default().push(span.woken_ns);
             if is_answer(span, waker) {
                 wakes.answered.entry(waker.pid).or_default().push(span.woken_ns);
@@ -53,7 +54,14 @@ impl Wakes {
 
     /// Whether a task did so in `from..=to`.
     fn any(&self, pid: u32, from: u64, to: u64) -> bool {
-        self.all.get(&pid).is_some_and(|all| any(all, from, to))
+        !self.woken(pid, from, to).is_empty()
+    }
+
+    /// Whom it woke in `from..=to`, in order.
+    pub fn woken(&self, pid: u32, from: u64, to: u64) -> &[(u64, u32)] {
+        let all = self.all.get(&pid).map_or(&[][..], Vec::as_slice);
+        let [begin, end] = [from, to.saturating_add(1)].map(|ns| all.partition_point(|(at, _)| *at < ns));
+        all.get(begin..end).unwrap_or_default()
     }
 
     /// Whether it answered somebody in `from..=to`.
@@ -68,9 +76,14 @@ impl Wakes {
 
     /// Whom a task asked last in `from..=to`.
     pub fn asked(&self, pid: u32, from: u64, to: u64) -> Option<u32> {
+        self.asked_of(pid, from, to, |_| true).map(|(_, asked)| asked)
+    }
+
+    /// When it asked one of those of whom `is` is true, and whom, last.
+    pub fn asked_of(&self, pid: u32, from: u64, to: u64, is: impl Fn(u32) -> bool) -> Option<(u64, u32)> {
         let all = self.asked.get(&pid)?;
         let before = all.get(..all.partition_point(|(at, _)| *at <= to))?;
-        before.last().filter(|(at, _)| *at >= from).map(|(_, asked)| *asked)
+        before.iter().rev().take_while(|(at, _)| *at >= from).find(|(_, asked)| is(*asked)).copied()
     }
 }
 

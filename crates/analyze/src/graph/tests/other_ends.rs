@@ -151,6 +151,37 @@ fn of_several_threads_the_one_that_has_something_to_do_is_meant() {
     assert_eq!(chain.hops[1].detail.to_string(), Thing::ThreadNotKnown.to_string());
 }
 
+/// A request woke one of the threads, which hands it on, or not.
+#[test]
+fn of_several_threads_the_one_that_was_asked_is_meant() {
+    let asked = |hands_to: &[u32], at_last: &'static str| {
+        let mut host = Host::window(100);
+        host.task(CLIENT, "client", 0, &[Runs(5), Waits(95, open("pipe_read"))]);
+        let mut woken = woken_by("ep_poll", CLIENT);
+        woken.waker.as_mut().unwrap().delivery =
+            Some(Box::new(Delivery { role: Some(Role::Asks), ..Delivery::default() }));
+        host.task(SERVICE, "service", 0, &[Waits(5, woken), Runs(2), Waits(93, open(at_last))]);
+        thread(&mut host, 25, "idle", open("futex_wait"));
+        for pid in [POOL, BUSY] {
+            match hands_to.contains(&pid) {
+                true => {
+                    host.task(pid, "worker", 0, &[Waits(6, woken_by("futex_wait", SERVICE)), Runs(94)]);
+                    host.spans.iter_mut().filter(|span| span.pid == pid).for_each(|span| span.tgid = SERVICE);
+                    host.rec.tables.tasks.as_mut().unwrap().last_mut().unwrap().tgid = SERVICE;
+                }
+                false => thread(&mut host, pid, "pool", open("futex_wait")),
+            }
+        }
+        at_end(&mut host, CLIENT, &[SERVICE], Sent);
+        host
+    };
+    assert_eq!(ways(&mut asked(&[POOL], "ep_poll"), &[]), [["client", "worker"]]);
+    assert!(ways(&mut asked(&[], "ep_poll"), &[]).is_empty(), "it was handed to nobody who was seen");
+    assert!(ways(&mut asked(&[POOL, BUSY], "ep_poll"), &[]).is_empty(), "to which of two?");
+    assert_eq!(ways(&mut asked(&[], "futex_wait"), &[CLIENT]), [["client", "service", ""]]);
+    assert!(ways(&mut asked(&[], "futex_wait"), &[]).is_empty(), "it may wait for the next job");
+}
+
 #[test]
 fn of_several_processes_the_parent_only_has_it_open_too() {
     let mut two = host(Sent, at_lock());
