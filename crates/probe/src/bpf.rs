@@ -97,15 +97,6 @@ pub(crate) fn value<T: plain::Plain + Default>(bytes: &[u8]) -> T {
     value
 }
 
-/// Let go of a hook while the window lasts. Not on the thread that counts its time: where a tracepoint has
-/// one other program left that waits for a grace period of RCU (kernel/tracepoint.c, tracepoint_remove_func), seconds on a sick host.
-pub(crate) fn let_go(link: Option<libbpf_rs::Link>) {
-    if let Some(link) = link {
-        // Where no thread can be had, it is let go of here.
-        let _ = std::thread::Builder::new().name("lets-go".to_owned()).spawn(move || drop(link));
-    }
-}
-
 /// All that an iterator of the probe `what` has to tell.
 pub(crate) fn walk(what: &str, link: &libbpf_rs::Link) -> Result<Vec<u8>, Missing> {
     walk_within(what, link, Duration::MAX)

@@ -13,7 +13,7 @@ use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use self::duty::{Duty, Step, whole};
-use super::{let_go, missing, text, types, value};
+use super::{missing, text, types, value};
 use crate::probes::{Ending, Entry, LentMaps, LoadOrder, Probe, own};
 
 skeleton!("irq");
@@ -115,8 +115,8 @@ impl<'slot> Irq<'slot> {
         match step {
             Step::Stay => {}
             Step::Warn => self.is_resting.store(true, Ordering::Relaxed),
-            Step::LetGo => let_go(links.softirq_began.take()),
-            Step::Close => let_go(links.softirq_ended.take()),
+            Step::LetGo => links.softirq_began = None,
+            Step::Close => links.softirq_ended = None,
             Step::Open => {
                 links.softirq_ended = progs.softirq_ended.attach().ok();
                 links.softirq_began = progs.softirq_began.attach().ok();

@@ -15,7 +15,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
 use super::irq::duty::whole;
-use super::{let_go, missing, types, value};
+use super::{missing, types, value};
 use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
@@ -154,7 +154,7 @@ impl<'slot> Napi<'slot> {
     fn rest(&mut self, at: Duration) {
         match (self.is_resting.load(Ordering::Relaxed), self.rested_since) {
             (true, None) => {
-                let_go(self.skel.links.polled.take());
+                self.skel.links.polled = None;
                 self.rested_since = Some(at);
             }
             (false, Some(since)) => {

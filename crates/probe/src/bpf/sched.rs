@@ -16,7 +16,7 @@ use super::constants::shared_h;
 use super::exits::Exits;
 use super::rows::Rows;
 use super::shared::{self, Shared};
-use super::{consume, consume_some, let_go, missing, percpu, room, value, walk, walk_within};
+use super::{consume, consume_some, missing, percpu, room, value, walk, walk_within};
 use crate::kallsyms::Kallsyms;
 use crate::numbers::Numbers;
 
@@ -334,8 +334,8 @@ impl<'slot> Sched<'slot> {
         let counts: Vec<u64> = counts.iter().map(|bytes| value(bytes)).collect();
         match self.crowd.judge(&counts, Instant::now()) {
             Some(Verdict::TooMany) => {
-                let_go(self.skel.links.waking.take());
-                let_go(self.skel.links.data_came.take());
+                self.skel.links.waking = None;
+                self.skel.links.data_came = None;
             }
             // Refused: then it stays away, and the waits say that nobody was seen.
             Some(Verdict::FewAgain) if self.skel.links.waking.is_none() => {
