@@ -6,15 +6,12 @@ mod sockets;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::irq::duty::whole;
 use super::{missing, types, value};
 use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
@@ -37,11 +34,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
-    start: |slot, start| {
-        let mut napi = Napi::start(slot, start.lent.soft.as_ref().map(AsFd::as_fd))?;
-        napi.is_resting = start.lent.is_resting.clone();
-        Ok(Some(Box::new(napi)))
-    },
+    start: |slot, start| Ok(Some(Box::new(Napi::start(slot, start.lent.soft.as_ref().map(AsFd::as_fd))?))),
 };
 
 /// What the kernel has where nobody changed it.
@@ -81,10 +74,6 @@ pub struct Napi<'slot> {
     before: Vec<napi_cpu>,
     queues: sockets::Queues,
     first_look: Result<(), Missing>,
-    /// Nobody notes when softirqs begin: then polls are of no run.
-    is_resting: Arc<AtomicBool>,
-    rested_since: Option<Duration>,
-    rested: Duration,
 }
 
 impl<'slot> Napi<'slot> {
@@ -123,9 +112,6 @@ impl<'slot> Napi<'slot> {
             before: Vec::new(),
             queues: sockets::Queues::default(),
             first_look: Ok(()),
-            is_resting: Arc::default(),
-            rested_since: None,
-            rested: Duration::ZERO,
         })
     }
 
@@ -150,28 +136,6 @@ impl<'slot> Napi<'slot> {
         self.queues.left
     }
 
-    /// Let go of the hook while nobody notes when softirqs begin.
-    fn rest(&mut self, at: Duration) {
-        match (self.is_resting.load(Ordering::Relaxed), self.rested_since) {
-            (true, None) => {
-                self.skel.links.polled = None;
-                self.rested_since = Some(at);
-            }
-            (false, Some(since)) => {
-                self.rested += at.saturating_sub(since);
-                self.rested_since = None;
-                self.skel.links.polled = self.skel.progs.polled.attach().ok();
-            }
-            _ => {}
-        }
-    }
-
-    /// How long polls were seen.
-    fn saw(&self, window: Duration) -> Duration {
-        let now = self.rested_since.map_or(Duration::ZERO, |since| window.saturating_sub(since));
-        window.saturating_sub(self.rested + now)
-    }
-
     fn counted(&self) -> Result<Vec<napi_cpu>, Missing> {
         let cpus = self.skel.maps.cpus.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let cpus = cpus.map_err(|err| missing(WHAT, &err))?.unwrap_or_default();
@@ -189,17 +153,13 @@ impl Probe for Napi<'_> {
 
     /// Look at the queues again, if it is time to, and costs little.
     fn poll(&mut self, at: Duration) -> bool {
-        self.rest(at);
         let _ = self.queues.look_again(&self.walk, at);
         false
     }
 
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.keep(self.first_look.clone());
-        let (saw, window) = (self.saw(ending.window), ending.window);
-        let mut rows = ending.keep(self.rows());
-        rows.iter_mut().flatten().for_each(|row| scale(row, saw, window));
-        ending.tables.polls = rows;
+        ending.tables.polls = ending.keep(self.rows());
         ending.tables.sockets = ending.keep(self.sockets(ending.window));
         ending.lost(WHAT, self.lost());
         Ok(())
@@ -224,24 +184,6 @@ fn row(cpu: usize, now: &napi_cpu, before: &napi_cpu, limits: Limits) -> table::
         budget: limits.budget,
         limit_ns: limits.ticks.saturating_mul(limits.tick_ns),
     }
-}
-
-/// From the part of the window in which polls were seen to all of it.
-fn scale(row: &mut table::Poll, saw: Duration, window: Duration) {
-    let sums = [
-        &mut row.runs,
-        &mut row.polls,
-        &mut row.packets,
-        &mut row.budget_stops,
-        &mut row.budget_ns,
-        &mut row.budget_packets,
-        &mut row.time_stops,
-        &mut row.time_ns,
-        &mut row.time_packets,
-        &mut row.other_polls,
-        &mut row.other_packets,
-    ];
-    sums.into_iter().for_each(|sum| *sum = whole(*sum, saw, window));
 }
 
 fn not_started(err: &libbpf_rs::Error) -> Missing {

@@ -2,8 +2,7 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use libbpf_rs::OpenObject;
@@ -153,8 +152,6 @@ impl KernelTypes {
 pub struct LentMaps {
     /// When each softirq began (`soft.bpf.h`).
     pub soft: Option<OwnedFd>,
-    /// Nobody notes when softirqs begin, for now.
-    pub is_resting: Arc<AtomicBool>,
     /// What CPUs are at, who waited, and until when (`irq_latency.bpf.h`).
     pub irq_latency: Option<[OwnedFd; 4]>,
 }
