@@ -212,11 +212,18 @@ pub enum Asked {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OtherEnd {
-    /// Processes: a fork shares it. None: not on this host, not accepted yet, or more than four.
+    /// Processes: a fork shares it. Of a connection that nobody has accepted, those that listen there. None: not on this host, or more
+    /// than 16.
     pub processes: Vec<u32>,
     /// Whether the client has asked.
     #[serde(skip_serializing_if = "is_default")]
     pub asked: Asked,
+    /// Nobody has accepted it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub queued: bool,
+    /// So long before the window's end it had sent something last, to a tick of the kernel (TCP).
+    #[serde(skip_serializing_if = "is_default")]
+    pub sent_before_ns: Option<u64>,
 }
 
 /// What sort of lock.

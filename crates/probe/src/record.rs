@@ -42,6 +42,8 @@ pub struct Plan {
     pub fit: Fit,
     /// The speed of CPUs is what was asked for: it is measured however scarce CPU time is.
     pub needs_speeds: bool,
+    /// Only waits are asked for: what counts softirqs and packets, two hooks each, is left out.
+    pub only_waits: bool,
     /// Measure the speed of CPUs that are isolated or run real-time tasks, too.
     pub all_cpus: bool,
 }

@@ -218,10 +218,13 @@ fn other_end(found: &sched::other_end) -> OtherEnd {
     let asked = match found.asked {
         other_ends_h::ASKED_NOT => Asked::No,
         other_ends_h::ASKED_SENT => Asked::Sent,
-        other_ends_h::ASKED_UNREAD => Asked::Unread,
+        other_ends_h::ASKED_UNREAD | other_ends_h::ASKED_QUEUED => Asked::Unread,
         _ => Asked::Unknown,
     };
-    OtherEnd { processes, asked }
+    // It sent so long before it was asked about, by a clock of ticks.
+    let sent_before_ns =
+        u64::from(found.sent).checked_sub(1).map(|ticks| ticks.saturating_mul(crate::host::tick_ns()));
+    OtherEnd { processes, asked, sent_before_ns, queued: found.asked == other_ends_h::ASKED_QUEUED }
 }
 
 fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Waker {

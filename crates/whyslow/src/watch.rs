@@ -26,13 +26,22 @@ pub struct Look {
     pub all_cpus: bool,
     /// The speed of CPUs is what was asked for.
     pub needs_speeds: bool,
+    /// Only waits are asked for.
+    pub only_waits: bool,
 }
 
 impl Look {
     /// At the whole host, at nobody in particular.
     #[must_use]
     pub fn at_the_host(window: Duration) -> Self {
-        Look { window, follow: None, ends_with: None, all_cpus: false, needs_speeds: false }
+        Look {
+            window,
+            follow: None,
+            ends_with: None,
+            all_cpus: false,
+            needs_speeds: false,
+            only_waits: false,
+        }
     }
 
     /// What the probe is to do.
@@ -41,6 +50,7 @@ impl Look {
         Plan {
             fit,
             needs_speeds: self.needs_speeds,
+            only_waits: self.only_waits,
             window: self.window,
             root: PathBuf::from("/"),
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -14,8 +14,6 @@ use crate::wait_reasons::Class;
 const MOST_THREADS: usize = 4096;
 /// A client waits for the answer as soon as it has asked; on a busy host it may lose its CPU in between.
 const ASKED_BEFORE: u64 = 20_000_000;
-/// A job may be handed on so often within its process.
-const MOST_HANDS: usize = 3;
 /// Who has nothing to do for less than this part (1 in 10) of the time has something to do.
 const IDLE: u64 = 10;
 
@@ -30,6 +28,8 @@ pub(super) struct OtherEnd {
     /// ... by its own sleep.
     asleep: bool,
     asked: Asked,
+    /// It was asked long after the wait began: by another thread, and for the smaller part of it.
+    late: bool,
 }
 
 impl OtherEnd {
@@ -61,7 +61,7 @@ impl Graph<'_> {
     pub fn is_unanswered(&self, row: usize) -> bool {
         let is_owed =
             |end: &OtherEnd| end.asked == Asked::Unread || (end.asked == Asked::Sent && !end.asleep);
-        self.other_end(row).is_some_and(|end| end.kept && is_owed(end))
+        self.other_end(row).is_some_and(|end| end.kept && !end.late && is_owed(end))
     }
 
     /// Whether a wait that lasts has something behind it. A service that waits for the next request of who waits for it has nothing to do.
@@ -107,9 +107,13 @@ impl Graph<'_> {
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
             let only = *known.entry(process).or_insert_with(|| self.one_thread(process));
             let thread = only.or_else(|| self.asked_thread(span.pid, process, begin));
-            let kept = thread.is_some_and(|thread| self.is_kept(thread, begin, end.asked));
+            let sent = end.sent_before_ns.map(|before| self.window.saturating_sub(before));
+            // What it has not read yet it cannot have been told: others came before.
+            let unread = end.asked == Asked::Unread && (end.queued || sent.is_some());
+            let kept = thread.is_some_and(|thread| self.is_kept(thread, begin, unread));
             let asleep = thread.is_some_and(|thread| self.sleeps(thread));
-            Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked }))
+            let late = sent.is_some_and(|sent| sent > begin.saturating_add(ASKED_BEFORE));
+            Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked, late }))
         };
         self.lasting.values().filter_map(|row| of_row(*row)).collect()
     }
@@ -159,27 +163,17 @@ impl Graph<'_> {
         }
     }
 
-    /// Of several threads: the one that the client woke by its request, or to whom that one handed the job.
+    /// Of several threads: the one that waited at this connection, and no other, until the client's request woke it. Of a loop (epoll) nobody
+    /// says to whom it hands what comes.
     fn asked_thread(&self, client: u32, process: u32, begin: u64) -> Option<u32> {
         let is_its = |pid: u32| self.tasks.get(&pid).is_some_and(|task| task.tgid == process);
         let from = begin.saturating_sub(ASKED_BEFORE);
-        let (mut since, mut thread) = self.wakes.asked_of(client, from, self.window, is_its)?;
-        for _ in 0..MOST_HANDS {
-            if self.is_kept(thread, since, Asked::Unread) {
-                return Some(thread);
-            }
-            let mut next = self.wakes.woken(thread, since, self.window).iter();
-            let Some((at, first)) = next.find(|(_, pid)| is_its(*pid) && *pid != thread).copied() else {
-                // It has handed it to nobody, and does not wait for the next request: it waits for something to be done.
-                return Some(thread).filter(|thread| !self.is_at_rest(*thread));
-            };
-            // It hands jobs to several: which one was this?
-            if next.any(|(_, pid)| *pid != first && is_its(*pid)) {
-                return None;
-            }
-            (since, thread) = (at, first);
-        }
-        None
+        let (at, thread) = self.wakes.asked_of(client, from, self.window, is_its)?;
+        let What::Wait(row) = self.lines.get(&thread)?.clip(at.saturating_sub(1), at).last()?.what else {
+            return None;
+        };
+        let waited_here = self.kind(row).reason != Reason::Epoll;
+        Some(thread).filter(|thread| waited_here && !self.is_at_rest(*thread))
     }
 
     /// It waits for the next request, or for nobody. A condition that it waits for is of that which it was asked for.
@@ -205,10 +199,10 @@ impl Graph<'_> {
     }
 
     /// It had something to do since then, or was kept from it, all the time, and has answered nobody: a loop that serves others now and then
-    /// may be told to wait for something to tell. What it has not read yet it cannot have been told: others came before.
-    fn is_kept(&self, pid: u32, since: u64, asked: Asked) -> bool {
+    /// may be told to wait for something to tell.
+    fn is_kept(&self, pid: u32, since: u64, unread: bool) -> bool {
         let Some(line) = self.lines.get(&pid) else { return false };
-        if asked != Asked::Unread && self.wakes.has_answered(pid, since, self.window) {
+        if !unread && self.wakes.has_answered(pid, since, self.window) {
             return false;
         }
         let (mut all, mut idle) = (0_u64, 0_u64);

@@ -35,6 +35,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[],
+    of_waits: true,
     start: |slot, start| Ok(Some(Box::new(Blkio::start(slot, start.kernel.symbols(), start.shared)?))),
 };
 

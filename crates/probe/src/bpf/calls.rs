@@ -42,6 +42,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::AfterScheduler,
     follows: true,
     shed: &[],
+    of_waits: true,
     start: |slot, start| {
         let (slow, user_stacks) = start.follow.map_or((None, false), |to| (to.slow, to.user_stacks));
         Ok(Some(Box::new(Calls::start(slot, start.shared, slow, user_stacks)?)))

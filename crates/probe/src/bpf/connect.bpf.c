@@ -214,7 +214,7 @@ static __u32 retransmitted(const struct sock *sk)
 }
 
 /* A softirq on top of a task that some kernels hide from BPF is seen by nobody: the socket itself counts how often its
- * SYN was sent again, and while it connects, who waits for it is still on its queue.
+ * SYN was sent again, and who waits until it is connected is still on its queue.
  */
 static void look(const struct sock *sk, struct connect_pending *p, __u64 now)
 {
@@ -240,9 +240,9 @@ static void ended(const struct sock *sk, bool done)
 	p->end_ns = bpf_ktime_get_ns();
 	p->done = done;
 	ns = elapsed(p->start_ns, p->end_ns);
+	sums = bpf_map_lookup_elem(&peers, &p->key);
 	if (retransmitted(sk) > p->retries)
 		look(sk, p, p->end_ns);
-	sums = bpf_map_lookup_elem(&peers, &p->key);
 	if (sums) {
 		if (done)
 			__sync_fetch_and_add(&sums->done, 1);

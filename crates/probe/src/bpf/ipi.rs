@@ -20,6 +20,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[CALLS],
+    of_waits: true,
     start: |slot, start| {
         if start.kernel.types().irq_latency.calls {
             return Ok(None); // the object of IRQ latency sees them

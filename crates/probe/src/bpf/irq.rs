@@ -28,6 +28,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[],
+    of_waits: false,
     start: |slot, _| Ok(Some(Box::new(Irq::start(slot)?))),
 };
 

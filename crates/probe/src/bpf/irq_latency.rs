@@ -41,6 +41,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[WHAT],
+    of_waits: true,
     start: |slot, start| {
         let (symbols, kernel) = (start.kernel.symbols(), start.kernel.types().irq_latency);
         Ok(Some(Box::new(IrqLatency::start(slot, symbols, kernel)?)))

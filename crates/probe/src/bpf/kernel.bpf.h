@@ -1209,7 +1209,8 @@ static __always_inline __u64 elapsed(__u64 from, __u64 to)
 /* ---- samples (oncpu, spin) ---- */
 
 enum {
-	EAGAIN = 11, /* include/uapi/asm-generic/errno-base.h */
+	E2BIG = 7, /* include/uapi/asm-generic/errno-base.h */
+	EAGAIN = 11,
 };
 
 /* arch/x86/include/uapi/asm/ptrace.h: the whole of it, in an order that never changes. The verifier turns a load from the

@@ -41,6 +41,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::AfterScheduler,
     follows: false,
     shed: &[],
+    of_waits: true,
     // Its timers are set when it is known whose the CPUs are.
     start: |slot, start| Ok(Some(Box::new(Locks::start(slot, start.shared, &[])?))),
 };

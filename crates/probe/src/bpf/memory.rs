@@ -35,6 +35,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[],
+    of_waits: true,
     start: |slot, start| Ok(Some(Box::new(Memory::start(slot, start.kernel.types().pause_arguments)?))),
 };
 

@@ -34,6 +34,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
+    of_waits: false,
     start: |slot, start| Ok(Some(Box::new(Napi::start(slot, start.lent.soft.as_ref().map(AsFd::as_fd))?))),
 };
 

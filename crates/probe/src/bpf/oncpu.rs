@@ -46,6 +46,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[],
+    of_waits: true,
     start: |slot, start| {
         let pace = if start.follow.is_some() { Pace::Close } else { Pace::Calm };
         Ok(Some(Box::new(OnCpu::load(slot, start.cpus, pace)?)))

@@ -14,10 +14,10 @@
 /* Of those who are not followed a wait is asked about that has lasted for so long, or is one of many looks. */
 #define LASTING (15 * MSEC)
 /* Of processes that share one. */
-#define MOST_HOLDERS 4
+#define MOST_AT_END 16
 
 enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_LISTENER };
-enum other_asked { ASKED_UNKNOWN, ASKED_NOT, ASKED_SENT, ASKED_UNREAD };
+enum other_asked { ASKED_UNKNOWN, ASKED_NOT, ASKED_SENT, ASKED_UNREAD, ASKED_QUEUED };
 
 /* One end, as its holder has it; of a listening socket, its own address, zeros for any. A unix socket's address is compared, and never
  * told.
@@ -36,10 +36,12 @@ struct other_key {
 struct other_end {
 	__u32 index; /* of the rows that want it, from 1 */
 	__u32 count; /* of `holders`, and more */
-	__u32 holders[MOST_HOLDERS];
+	__u32 holders[MOST_AT_END];
 	__u32 asked; /* enum other_asked */
 	__u32 may_be_queued; /* it has a listener's key, too */
-	__u64 listener; /* of a unix socket: the address that it shares with its listener */
+	__u32 sent; /* ticks since this end sent something, and one; 0: not known */
+	__u32 unused;
+	__u64 listener; /* of a unix socket: the address that it shares with its listener; of a listener itself: its socket */
 };
 
 /* Filled in the context of the reading process. */
@@ -119,6 +121,7 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	other.netns = own.netns;
 	note_key(key, &other);
 	end->asked = has_asked(sk);
+	end->sent = ticks_since_sent(sk);
 	end->may_be_queued = key->netns && !BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
 	return true;
 }
@@ -156,11 +159,13 @@ static __always_inline void want_listener(const struct other_key *connection, __
 	struct other_end none = {};
 
 	key.local_port = connection->local_port;
-	bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST);
+	if (bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST) == -E2BIG)
+		unwanted++;
 	if (object)
 		return;
 	__builtin_memcpy(key.local, connection->local, 16);
-	bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST);
+	if (bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST) == -E2BIG)
+		unwanted++;
 }
 
 /* This socket's other end is to be looked for: its number, 0 if it is not. Global: it is verified once, and not on each way through the
@@ -203,11 +208,11 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 {
 	struct other_end *end = bpf_map_lookup_elem(&other_ends, key);
 
-	if (!end || (end->count && end->holders[(end->count - 1) & (MOST_HOLDERS - 1)] == process))
+	if (!end || (end->count && end->holders[(end->count - 1) & (MOST_AT_END - 1)] == process))
 		return;
 	if (has_unread(sk, key->kind))
 		end->asked = ASKED_UNREAD;
-	end->holders[end->count & (MOST_HOLDERS - 1)] = process;
+	end->holders[end->count & (MOST_AT_END - 1)] = process;
 	end->count++;
 }
 
@@ -215,6 +220,7 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 process)
 {
 	struct other_key key = { .kind = OTHER_LISTENER };
+	struct other_end *end;
 
 	if (family == AF_UNIX) {
 		if (!has_unread(sk, OTHER_UNIX))
@@ -228,6 +234,13 @@ static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 
 		if (family == AF_INET6 || BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr)) /* else any */
 			note_address(key.local, family, &sk->__sk_common.skc_rcv_saddr, &sk->__sk_common.skc_v6_rcv_saddr);
 	}
+	end = bpf_map_lookup_elem(&other_ends, &key);
+	if (!end)
+		return;
+	/* Of several sockets at one address (SO_REUSEPORT) nobody tells in whose queue it is. */
+	if (end->listener && end->listener != (__u64)sk)
+		end->count = MOST_AT_END;
+	end->listener = (__u64)sk;
 	found(&key, process, sk);
 }
 

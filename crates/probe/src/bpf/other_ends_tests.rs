@@ -118,6 +118,46 @@ fn await_call(thread: u32, calls: &[&str]) {
     }
 }
 
+/// What was found at connections and listening sockets, as the kernel half has it.
+fn found(kind: u32, port: u16, last: u8, end: other_end) -> (other_key, other_end) {
+    let mut local = [0; 16];
+    local[15] = last;
+    (other_key { kind, local, local_port: port, netns: 1, ..Default::default() }, end)
+}
+
+fn holders<const N: usize>(all: [u32; N], end: other_end) -> other_end {
+    let mut end = other_end { count: N as u32, ..end };
+    end.holders[..N].copy_from_slice(&all);
+    end
+}
+
+#[test]
+fn a_connection_that_nobody_has_belongs_to_who_listens_at_its_address_or_at_any() {
+    use crate::bpf::constants::other_ends_h::{ASKED_QUEUED, ASKED_SENT, OTHER_INET, OTHER_LISTENER};
+    let queued = |index| other_end { index, may_be_queued: 1, asked: ASKED_SENT, ..Default::default() };
+    let (here, any, other) = ([5], [6, 7], [8]);
+    let all = [
+        found(OTHER_INET, 80, 9, queued(1)),
+        found(OTHER_INET, 81, 9, queued(2)),
+        found(OTHER_INET, 82, 9, queued(3)),
+        found(OTHER_INET, 80, 9, holders([4], queued(4))),
+        found(OTHER_INET, 80, 9, other_end { may_be_queued: 0, ..queued(5) }),
+        found(OTHER_LISTENER, 80, 9, holders(here, other_end::default())),
+        found(OTHER_LISTENER, 80, 0, holders(other, other_end::default())),
+        found(OTHER_LISTENER, 81, 0, holders(any, other_end::default())),
+        found(OTHER_LISTENER, 82, 9, other_end::default()), // nobody is in its queue
+    ];
+    let ends = ends_by_row(&all);
+    let told =
+        |index: u32| (ends[&index].asked, ends[&index].holders[..ends[&index].count as usize].to_vec());
+    assert_eq!(told(1), (ASKED_QUEUED, here.to_vec()));
+    assert_eq!(told(2), (ASKED_QUEUED, any.to_vec()));
+    assert_eq!(told(3), (ASKED_SENT, vec![]));
+    assert_eq!(told(4), (ASKED_SENT, vec![4]), "it was accepted");
+    assert_eq!(told(5), (ASKED_SENT, vec![]), "it has had an answer");
+    assert_eq!(ends.len(), 5);
+}
+
 #[test]
 fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
     let folder = tempfile::tempdir().unwrap();

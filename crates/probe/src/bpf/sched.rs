@@ -434,7 +434,7 @@ fn ends_by_row(all: &[(other_key, other_end)]) -> HashMap<u32, other_end> {
         listener.map_or(*end, |listener| other_end {
             count: listener.count,
             holders: listener.holders,
-            asked: other_ends_h::ASKED_UNREAD,
+            asked: other_ends_h::ASKED_QUEUED,
             ..*end
         })
     };

@@ -29,6 +29,7 @@ pub const ENTRY: Entry = Entry {
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
+    of_waits: true,
     start: |slot, _| Ok(Some(Box::new(Work::start(slot)?))),
 };
 

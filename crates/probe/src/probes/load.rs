@@ -72,7 +72,9 @@ impl<'slot> Probes<'slot> {
     }
 
     fn is_wanted(&self, entry: &Entry, plan: &Plan) -> bool {
-        (!entry.follows || plan.follow.is_some()) && (!self.is_thrifty || entry.shed.is_empty())
+        (!entry.follows || plan.follow.is_some())
+            && (!self.is_thrifty || entry.shed.is_empty())
+            && (!plan.only_waits || entry.of_waits)
     }
 
     /// Follow those who are there now. Asked again when the window begins: files are read in between, some have ended since,

@@ -83,6 +83,8 @@ pub struct Entry {
     pub follows: bool,
     /// What is missing, by name, where CPU time is scarce and it is not started; empty: it always is.
     pub shed: &'static [&'static str],
+    /// Chains of waits rest on it.
+    pub of_waits: bool,
     /// Starts it.
     pub start: StartFn,
 }

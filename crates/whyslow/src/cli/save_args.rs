@@ -33,6 +33,11 @@ impl SaveArgs {
         self.flame.must_be_writable()
     }
 
+    /// Whether the recording is kept.
+    pub fn is_asked(&self) -> bool {
+        self.output.is_some()
+    }
+
     /// Write them. One that cannot be written does not cost the other.
     pub fn keep(&self, recording: &Recording) -> Result<()> {
         let drawn = self.flame.keep(recording);

@@ -25,7 +25,9 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
-    let recording = watch(Look::at_the_host(args.window.window))?;
+    // What is kept is for `whyslow report`, which asks for more.
+    let only_waits = !args.save.is_asked();
+    let recording = watch(Look { only_waits, ..Look::at_the_host(args.window.window) })?;
     let reported = args.output.compared_with(None).tell_as(chains, &recording, None, out);
     args.save.keep(&recording)?;
     let document = reported?;

@@ -26,7 +26,7 @@ fn at_lock() -> Wait {
 
 /// The other end of the last wait of a task.
 fn at_end(host: &mut Host, pid: u32, processes: &[u32], asked: Asked) {
-    let end = OtherEnd { processes: processes.to_vec(), asked };
+    let end = OtherEnd { processes: processes.to_vec(), asked, ..OtherEnd::default() };
     host.spans.iter_mut().rfind(|span| span.pid == pid).unwrap().other_end = Some(Box::new(end));
 }
 
@@ -116,6 +116,8 @@ fn a_service_that_serves_others_keeps_nobody() {
     answers.task(51, "other", 0, &[Waits(50, answered), Runs(50)]);
     assert!(ways(&mut answers, &[]).is_empty(), "it has answered somebody else meanwhile");
     at_end(&mut answers, CLIENT, &[SERVICE], Asked::Unread);
+    assert!(ways(&mut answers, &[]).is_empty(), "it is not known when it was asked");
+    answers.spans.iter_mut().filter_map(|span| span.other_end.as_mut()).for_each(|end| end.queued = true);
     assert_eq!(ways(&mut answers, &[]), [["client", "service"]], "it has not come to this one yet");
 }
 
@@ -151,35 +153,42 @@ fn of_several_threads_the_one_that_has_something_to_do_is_meant() {
     assert_eq!(chain.hops[1].detail.to_string(), Thing::ThreadNotKnown.to_string());
 }
 
-/// A request woke one of the threads, which hands it on, or not.
+/// A request woke the thread that waited at this connection; of a loop it is not known to whom it hands what comes.
 #[test]
 fn of_several_threads_the_one_that_was_asked_is_meant() {
-    let asked = |hands_to: &[u32], at_last: &'static str| {
+    let asked = |at_first: &'static str, then: Does| {
         let mut host = Host::window(100);
         host.task(CLIENT, "client", 0, &[Runs(5), Waits(95, open("pipe_read"))]);
-        let mut woken = woken_by("ep_poll", CLIENT);
+        let mut woken = woken_by(at_first, CLIENT);
         woken.waker.as_mut().unwrap().delivery =
             Some(Box::new(Delivery { role: Some(Role::Asks), ..Delivery::default() }));
-        host.task(SERVICE, "service", 0, &[Waits(5, woken), Runs(2), Waits(93, open(at_last))]);
-        thread(&mut host, 25, "idle", open("futex_wait"));
-        for pid in [POOL, BUSY] {
-            match hands_to.contains(&pid) {
-                true => {
-                    host.task(pid, "worker", 0, &[Waits(6, woken_by("futex_wait", SERVICE)), Runs(94)]);
-                    host.spans.iter_mut().filter(|span| span.pid == pid).for_each(|span| span.tgid = SERVICE);
-                    host.rec.tables.tasks.as_mut().unwrap().last_mut().unwrap().tgid = SERVICE;
-                }
-                false => thread(&mut host, pid, "pool", open("futex_wait")),
-            }
-        }
+        host.task(SERVICE, "service", 0, &[Waits(5, woken), Runs(2), then]);
+        thread(&mut host, POOL, "pool", open("futex_wait"));
         at_end(&mut host, CLIENT, &[SERVICE], Sent);
         host
     };
-    assert_eq!(ways(&mut asked(&[POOL], "ep_poll"), &[]), [["client", "worker"]]);
-    assert!(ways(&mut asked(&[], "ep_poll"), &[]).is_empty(), "it was handed to nobody who was seen");
-    assert!(ways(&mut asked(&[POOL, BUSY], "ep_poll"), &[]).is_empty(), "to which of two?");
-    assert_eq!(ways(&mut asked(&[], "futex_wait"), &[CLIENT]), [["client", "service", ""]]);
-    assert!(ways(&mut asked(&[], "futex_wait"), &[]).is_empty(), "it may wait for the next job");
+    let computes = || Runs(93);
+    assert_eq!(ways(&mut asked("pipe_read", computes()), &[]), [["client", "service"]]);
+    assert!(ways(&mut asked("ep_poll", computes()), &[]).is_empty(), "it may run another's job");
+    let at_lock = || Waits(93, open("futex_wait"));
+    assert_eq!(ways(&mut asked("pipe_read", at_lock()), &[CLIENT]), [["client", "service", ""]]);
+    assert!(ways(&mut asked("pipe_read", at_lock()), &[]).is_empty(), "it may wait for the next job");
+    let rests = || Waits(93, open("pipe_read"));
+    assert!(ways(&mut asked("pipe_read", rests()), &[]).is_empty(), "it has handed it on");
+}
+
+/// Another thread of the client asked, when this one had waited for long.
+#[test]
+fn who_was_asked_late_is_not_to_blame_for_what_was_waited_before() {
+    for (before_ms, ways_told) in [(95, 1), (60, 0)] {
+        let mut host = host(Sent, at_lock());
+        host.spans.iter_mut().for_each(|span| {
+            if let Some(end) = &mut span.other_end {
+                end.sent_before_ns = Some(before_ms * MS);
+            }
+        });
+        assert_eq!(ways(&mut host, &[]).len(), ways_told, "{before_ms}");
+    }
 }
 
 #[test]
