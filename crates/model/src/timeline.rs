@@ -95,6 +95,9 @@ pub struct Ends {
     /// backlog of 0 is not known by that.
     #[serde(skip_serializing_if = "is_default")]
     pub serves: bool,
+    /// Of TCP: data had come that nobody had read.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unread: bool,
     /// Inode of its network namespace; 0: not known.
     #[serde(skip_serializing_if = "is_default")]
     pub netns: u32,

@@ -4,7 +4,8 @@
 //! To read it takes the process's exec_update_lock and mmap_lock for reading (fs/proc/base.c, mem_open and mem_rw; both killable), and may have to
 //! bring a page back from swap. So only a few words of followed processes are read, once, after the window, by a disposable child with a
 //! deadline, and none of a process in which somebody waits for a lock of the kernel. What is read goes no further, unless the lock is still
-//! taken and it is the number of a thread of the same process.
+//! taken and it is the number of a thread of the same process; or of another one, if the mutex is shared and both processes have the numbers
+//! that we know them by. The word of a robust mutex is its owner's number: nothing is read then.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -27,6 +28,11 @@ const ANSWER: usize = 8;
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET, without their flags.
 const OPERATION: u64 = 0x7f;
 const WAITS: [u64; 2] = [0, 9];
+/// Of one process alone.
+const PRIVATE: u64 = 0x80;
+/// include/uapi/linux/futex.h.
+const WAITERS: u32 = 1 << 31;
+const TID_MASK: u32 = 0x3fff_ffff;
 /// A hung program has as many locks as it has threads; of the others these are enough to know.
 const MOST: usize = 64;
 /// A read takes some microseconds, a fork a few milliseconds.
@@ -47,14 +53,14 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> 
         span.open
             && span.holder == 0
             && span.syscall == Some(FUTEX)
-            && span.args[2] as u32 == CONTENDED
+            && (span.args[2] as u32 == CONTENDED || owner_in(span).is_some())
             && WAITS.contains(&operation)
             && processes.contains(&span.tgid)
             && !locked.contains(&span.tgid)
     };
     let threads: HashSet<(u32, u32)> = spans.iter().map(|span| (span.tgid, span.pid)).collect();
     let mut words: HashMap<(u32, u64), Word> = HashMap::new();
-    for span in spans.iter_mut().filter(waits) {
+    for span in spans.iter_mut().filter(waits).filter(|span| owner_in(span).is_none()) {
         words.entry((span.tgid, span.args[0])).or_insert((span.pid, span.args[0]));
     }
     let shown = |pid| numbers.map_or(Some(pid), |numbers| numbers.inside(pid));
@@ -65,14 +71,32 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> 
     let global = |owner| back.as_ref().map_or(Some(owner), |back| back.get(&owner).copied());
     for span in spans.iter_mut().filter(waits) {
         let word = words.get(&(span.tgid, span.args[0])).copied().and_then(shown);
-        let owner = word.and_then(|word| owners.get(&word)).copied().and_then(global);
-        let is_thread = |owner: &u32| threads.contains(&(span.tgid, *owner)) && *owner != span.pid;
+        let owner = word.and_then(|word| owners.get(&word)).copied();
+        let owner = owner.or_else(|| owner_in(span)).and_then(global);
+        let is_shared = span.args[1] & PRIVATE == 0;
+        let is_thread = |owner: &u32| {
+            let own = threads.contains(&(span.tgid, *owner));
+            *owner != span.pid && (own || is_shared && are_known_by_their_numbers([span.tgid, *owner]))
+        };
         span.holder = owner.filter(is_thread).unwrap_or(0);
     }
     let reason = || format!("their memory did not answer within {} ms", DEADLINE.as_millis());
     (!is_whole).then(|| {
         Missing::skipped("who holds mutexes for which programs wait since before the window", reason())
     })
+}
+
+/// Of a robust or PI mutex the word that is waited at names its owner.
+fn owner_in(span: &Span) -> Option<u32> {
+    let word = span.args[2] as u32;
+    Some(word & TID_MASK).filter(|owner| word & WAITERS != 0 && *owner != 0)
+}
+
+/// In our pid namespace: the numbers that they give each other are those that we know them by.
+fn are_known_by_their_numbers(pids: [u32; 2]) -> bool {
+    let namespace = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/pid")).ok();
+    let own = namespace("self");
+    own.is_some() && pids.iter().all(|pid| namespace(&pid.to_string()) == own)
 }
 
 /// Owners, and whether all have answered.
@@ -131,6 +155,22 @@ mod tests {
         let mut spans = [waits(own, own, &known), waits(own, own, &unknown), other];
         note(&mut spans, &[own], None);
         assert_eq!(spans.map(|span| span.holder), [own + 1, 0, 0]);
+    }
+
+    #[test]
+    fn root_the_owner_of_a_shared_mutex_may_be_another_process() {
+        let own = std::process::id();
+        let mut other = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let word = mutex(other.id());
+        let private = waits(own, own, &word);
+        let shared = |value: u32| Span { args: [private.args[0], 0, u64::from(value), 0], ..private.clone() };
+        let robust = shared(WAITERS | other.id());
+        let mut spans = [private.clone(), shared(CONTENDED), robust];
+        note(&mut spans, &[own], None);
+        let found = spans.map(|span| span.holder);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(found, [0, other.id(), other.id()]);
     }
 
     #[test]

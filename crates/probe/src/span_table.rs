@@ -284,6 +284,7 @@ fn ends(row: &sched_ends) -> Option<Ends> {
         peer: text(row.peer_port, row.peer),
         round_trip_ns: round_trip_us.map(|us| u64::from(us) * 1000),
         serves: row.serves != 0,
+        unread: row.unread != 0,
         netns: row.netns,
     })
 }

@@ -73,6 +73,12 @@ impl Graph<'_> {
         self.other_end(row).is_some_and(goes_on)
     }
 
+    /// Whether a wait that lasts is at a client's end of a connection: nobody gives work there, whether it has asked or not.
+    pub fn is_clients_end(&self, row: usize) -> bool {
+        let span = self.lasting_look(row).and_then(|row| self.spans.get(row));
+        span.is_some_and(|span| span.other_end.is_some())
+    }
+
     /// What who is there did meanwhile.
     pub fn by_other_end(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> Option<Behind> {
         let end = self.other_end(row).filter(|_| self.has_other_end(walk, row))?;

@@ -1,7 +1,7 @@
 //! Requests: a client that has asked a service, and waits for its answer. On a whole host these waits are losses; to wait until somebody
 //! has something to tell (a service for requests, a subscriber for messages) is how programs are built.
 
-use whyslow_model::timeline::{Span, Waker};
+use whyslow_model::timeline::{Delivery, Span, Waker};
 use whyslow_model::wait::{Detail, Thing};
 
 use super::culprit::Step;
@@ -11,7 +11,7 @@ use crate::wait_reasons::{Class, TICK, is_answer, is_asked, task_behind};
 /// How it is known that a client has asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// It woke the service, which waited for requests.
+    /// It woke the service, which waited for requests; or the service had read all that it sent, when it answered.
     Seen,
     /// It sent something, or had asked before: the service was awake, and may have had something else to do.
     Maybe,
@@ -53,14 +53,21 @@ impl Graph<'_> {
         if self.wakes.any_of(span.pid, since, begin, task.tgid) {
             return Some((Asked::Seen, task));
         }
-        let is_asked = match task.delivery.as_ref().and_then(|delivery| delivery.sent_before_ns) {
+        let delivery = task.delivery.as_deref();
+        let is_asked = match delivery.and_then(|delivery| delivery.sent_before_ns) {
             Some(before) => {
                 let sent = i128::from(end.woken_ns) - i128::from(before);
                 sent + i128::from(TICK) >= since.into() && sent <= i128::from(begin) + i128::from(TICK)
             }
             None => self.wakes.any_of(span.pid, 0, begin, task.tgid),
         };
-        is_asked.then_some((Asked::Maybe, task))
+        // Who tells news of its own accord has no need to read what says that the last ones have come.
+        let answers = |delivery: &Delivery| {
+            let sends = delivery.sends.as_ref().filter(|sends| sends.serves && !sends.unread);
+            delivery.sent_before_ns.is_some() && sends.is_some()
+        };
+        let how = if delivery.is_some_and(answers) { Asked::Seen } else { Asked::Maybe };
+        is_asked.then_some((how, task))
     }
 
     /// When the last wait of a thread before this one ended.

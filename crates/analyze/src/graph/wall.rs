@@ -144,6 +144,7 @@ fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
         match class {
             // Who has asked somebody, and waits for the answer, has something to do.
             Some(Class::Handed) if node.key.sort == Sort::Wait && !node.parts.is_empty() => others.push(node),
+            Some(Class::Handed) if node.row.is_some_and(|row| graph.is_clients_end(row)) => others.push(node),
             Some(Class::Handed) => handed.push(node),
             Some(Class::Voluntary) if was_timed => handed.push(node),
             Some(Class::Voluntary) => voluntary.push(node),

@@ -100,11 +100,7 @@ static __always_inline __u32 has_asked(const struct sock *sk)
 /* Not read yet by who has this end. */
 static __always_inline bool has_unread(const struct sock *sk, __u32 kind)
 {
-	const struct tcp_sock *tcp = (void *)sk;
-
-	if (kind == OTHER_UNIX)
-		return BPF_CORE_READ(sk, sk_receive_queue.qlen) > 0;
-	return (__s32)(BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq)) > 0;
+	return kind == OTHER_UNIX ? BPF_CORE_READ(sk, sk_receive_queue.qlen) > 0 : has_unread_data(sk);
 }
 
 static __always_inline bool want_inet(struct other_key *key, struct other_end *end, const struct sock *sk)

@@ -19,7 +19,8 @@ struct sched_ends {
 	__u8 peer[16];
 	__u32 round_trip_us; /* as TCP measures it; 0: it is no TCP, or not measured */
 	__u32 protocol;
-	__u32 serves; /* it was made by accept(2); of UDP: it is connected to nobody */
+	__u16 serves; /* it was made by accept(2); of UDP: it is connected to nobody */
+	__u16 unread; /* of TCP: there are data that nobody has read */
 	__u32 netns;
 };
 
@@ -55,6 +56,14 @@ static __always_inline void note_address(__u8 *to, __u32 family, const __be32 *v
 	bpf_probe_read_kernel(to + 12, 4, v4);
 }
 
+/* Of a connection of TCP. */
+static __always_inline bool has_unread_data(const struct sock *sk)
+{
+	const struct tcp_sock *tcp = (void *)sk;
+
+	return (__s32)(BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq)) > 0;
+}
+
 static __always_inline void note_ends(struct sched_ends *ends, const struct sock *sk)
 {
 	const struct sock_common *c = &sk->__sk_common;
@@ -73,6 +82,7 @@ static __always_inline void note_ends(struct sched_ends *ends, const struct sock
 		ends->round_trip_us = BPF_CORE_READ((const struct tcp_sock *)sk, srtt_us) >> 3; /* in eighths */
 		/* An accepted socket is a copy of the one that listens (net/core/sock.c, sk_clone_lock), which has a backlog. */
 		ends->serves = !!BPF_CORE_READ(sk, sk_max_ack_backlog);
+		ends->unread = has_unread_data(sk);
 	} else {
 		ends->serves = !ends->peer_port;
 	}
