@@ -214,7 +214,7 @@ static __u32 retransmitted(const struct sock *sk)
 }
 
 /* A softirq on top of a task that some kernels hide from BPF is seen by nobody: the socket itself counts how often its
- * SYN was sent again, and who waits until it is connected is still on its queue.
+ * SYN was retransmitted, and who waits until it is connected is still on its queue.
  */
 static void look(const struct sock *sk, struct connect_pending *p, __u64 now)
 {
