@@ -23,12 +23,18 @@ pub(super) fn is_rest(graph: &Graph<'_>, way: &[Step<'_>]) -> bool {
 pub(super) fn resting(graph: &Graph<'_>, watched: &Set<u32>, waited: &Table<u32, u64>) -> Set<u32> {
     let command = graph.rec.meta.watched.as_ref().and_then(|watched| watched.command.as_ref());
     let is_command = |pid: u32| command.is_some_and(|command| command.pid == pid);
-    let waited = |pid: u32| waited.get(&pid).copied().unwrap_or(0) >= graph.window / RESTS;
+    let time = |pid: u32| waited.get(&pid).copied().unwrap_or(0);
+    let (waited, ever_waited) = (|pid: u32| time(pid) >= graph.window / RESTS, |pid: u32| time(pid) > 0);
     let candidates = watched.iter().copied().filter(|pid| !waited(*pid) && !is_command(*pid));
     let resting: Set<u32> = candidates.filter(|pid| graph.rests(*pid)).collect();
     // Of whom no row tells has slept throughout, or was gone.
     let there = watched.iter().filter(|pid| graph.lines.contains_key(pid)).count();
-    if resting.len() < there { resting } else { Set::default() }
+    if resting.len() < there {
+        return resting;
+    }
+    // All of them rest: some wait for somebody now and then.
+    let idle: Set<u32> = resting.into_iter().filter(|pid| !ever_waited(*pid)).collect();
+    if idle.len() < there { idle } else { Set::default() }
 }
 
 impl Graph<'_> {

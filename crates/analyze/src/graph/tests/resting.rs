@@ -65,6 +65,17 @@ fn where_all_rest_that_is_the_answer() {
     assert_eq!(heads(&mut host, &[3, 4]), ["cleans", "loop"]);
 }
 
+/// The client rests for most of the time, too, and waits for the server now and then.
+#[test]
+fn who_waits_for_somebody_now_and_then_is_the_answer_where_all_rest() {
+    let mut host = Host::window(100);
+    let client = [Waits(5, woken_by("pipe_read", 2)), Runs(1), Waits(94, open("nanosleep"))];
+    host.task(1, "client", 0, &client).task(2, "server", 0, &[Runs(5), Waits(95, open("nanosleep"))]);
+    pool(&mut host);
+    let told = heads(&mut host, &[1, 3, 4]);
+    assert!(told.contains(&"client".to_owned()) && !told.contains(&"loop".to_owned()), "{told:?}");
+}
+
 #[test]
 fn who_works_now_and_then_does_not_rest() {
     let mut host = Host::window(100);
