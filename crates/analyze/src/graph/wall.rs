@@ -6,7 +6,7 @@ use std::time::Duration;
 use whyslow_model::Share;
 use whyslow_model::chain::WallAccount;
 use whyslow_model::timeline::{Command, Watched};
-use whyslow_model::wait::{Reason, Thing};
+use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::explain::Walk;
 use super::facts::Graph;
@@ -133,6 +133,12 @@ fn asleep(graph: &Graph<'_>, pid: u32) -> Rc<[Node]> {
 /// Waits for events that a timeout may end as well.
 const TIMED: [Reason; 3] = [Reason::Epoll, Reason::Poll, Reason::Futex];
 
+/// At a client's end of a connection whose address can be told.
+fn is_for_peer(node: &Node, graph: &Graph<'_>) -> bool {
+    matches!(*graph.details.of(node.key.what), Detail::Peer { .. })
+        && node.row.is_some_and(|row| graph.is_clients_end(row))
+}
+
 /// Waits to be given work, and the tasks' own sleeps, each as one part.
 fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
     let (mut handed, mut voluntary, mut others) = (Vec::new(), Vec::new(), Vec::new());
@@ -144,7 +150,7 @@ fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
         match class {
             // Who has asked somebody, and waits for the answer, has something to do.
             Some(Class::Handed) if node.key.sort == Sort::Wait && !node.parts.is_empty() => others.push(node),
-            Some(Class::Handed) if node.row.is_some_and(|row| graph.is_clients_end(row)) => others.push(node),
+            Some(Class::Handed) if is_for_peer(&node, graph) => others.push(node),
             Some(Class::Handed) => handed.push(node),
             Some(Class::Voluntary) if was_timed => handed.push(node),
             Some(Class::Voluntary) => voluntary.push(node),

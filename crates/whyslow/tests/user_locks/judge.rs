@@ -81,10 +81,21 @@ fn below(
     let right =
         of_them.filter(|part| part["reason"].as_str().is_some_and(|word| deeds(does).contains(&word)));
     let share = right.filter_map(|part| part["time_s"].as_f64()).sum::<f64>() / wall;
-    if (share - truth).abs() > SLACK {
-        return Err(format!("{does:?} for {share:.2} of the wall time, by its own clock {truth:.2}"));
+    let hidden = hidden(&made.document["wall"]) / wall;
+    match share {
+        share if (share - truth).abs() <= SLACK => Ok(Verdict::Passed),
+        share if share < truth && (share + hidden - truth).abs() <= SLACK => {
+            Ok(Verdict::Again(format!("of {hidden:.2} of its time the host hid the end from tracing")))
+        }
+        share => Err(format!("{does:?} for {share:.2} of the wall time, by its own clock {truth:.2}")),
     }
-    Ok(Verdict::Passed)
+}
+
+/// Waits of which whyslow says that it was not seen who ended them: a host may hide a few tasks from tracing.
+fn hidden(wall: &Value) -> f64 {
+    let is_unseen = |part: &&Value| part["detail"]["thing"] == "waker-not-seen";
+    let all = parts(wall).iter().flat_map(parts).filter(is_unseen);
+    all.filter_map(|part| part["time_s"].as_f64()).sum()
 }
 
 /// Of the window so much must have been told: naps are rows of their own, and between two of them it runs.
