@@ -73,7 +73,8 @@ pub fn note(spans: &mut [Span], followed: &[u32], numbers: Option<&Numbers>) -> 
         let word = words.get(&(span.tgid, span.args[0])).copied().and_then(shown);
         let owner = word.and_then(|word| owners.get(&word)).copied();
         let owner = owner.or_else(|| owner_in(span)).and_then(global);
-        let is_shared = span.args[1] & PRIVATE == 0;
+        // In a pid namespace ours are not the numbers in /proc.
+        let is_shared = span.args[1] & PRIVATE == 0 && numbers.is_none();
         let is_thread = |owner: &u32| {
             let own = threads.contains(&(span.tgid, *owner));
             *owner != span.pid && (own || is_shared && are_known_by_their_numbers([span.tgid, *owner]))

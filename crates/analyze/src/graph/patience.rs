@@ -21,8 +21,7 @@ const LOOKS: usize = 256;
 /// When each task ended waits of others, in order.
 #[derive(Debug, Default)]
 pub(super) struct Wakes {
-    /// When each woke whom.
-    all: Table<u32, Vec<(u64, u32)>>,
+    all: Table<u32, Vec<u64>>,
     /// When each answered somebody.
     answered: Table<u32, Vec<u64>>,
     /// Whom each asked for something.
@@ -36,7 +35,7 @@ impl Wakes {
         let mut wakes = Wakes::default();
         for span in spans {
             let Some(waker) = task_behind(span) else { continue };
-            wakes.all.entry(waker.pid).or_default().push((span.woken_ns, span.pid));
+            wakes.all.entry(waker.pid).or_default().push(span.woken_ns);
             wakes.of_process.entry((waker.pid, span.tgid)).or_default().push(span.woken_ns);
             if is_answer(span, waker) {
                 wakes.answered.entry(waker.pid).or_default().push(span.woken_ns);
@@ -54,14 +53,7 @@ impl Wakes {
 
     /// Whether a task did so in `from..=to`.
     fn any(&self, pid: u32, from: u64, to: u64) -> bool {
-        !self.woken(pid, from, to).is_empty()
-    }
-
-    /// Whom it woke in `from..=to`, in order.
-    pub fn woken(&self, pid: u32, from: u64, to: u64) -> &[(u64, u32)] {
-        let all = self.all.get(&pid).map_or(&[][..], Vec::as_slice);
-        let [begin, end] = [from, to.saturating_add(1)].map(|ns| all.partition_point(|(at, _)| *at < ns));
-        all.get(begin..end).unwrap_or_default()
+        self.all.get(&pid).is_some_and(|all| any(all, from, to))
     }
 
     /// Whether it answered somebody in `from..=to`.

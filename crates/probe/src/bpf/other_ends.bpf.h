@@ -235,7 +235,7 @@ static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 
 		return;
 	/* Of several sockets at one address (SO_REUSEPORT) nobody tells in whose queue it is. */
 	if (end->listener && end->listener != (__u64)sk)
-		end->count = MOST_AT_END;
+		end->count = MOST_AT_END + 1;
 	end->listener = (__u64)sk;
 	found(&key, process, sk);
 }

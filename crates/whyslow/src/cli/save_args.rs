@@ -34,7 +34,7 @@ impl SaveArgs {
     }
 
     /// Whether the recording is kept.
-    pub fn is_asked(&self) -> bool {
+    pub fn keeps_recording(&self) -> bool {
         self.output.is_some()
     }
 

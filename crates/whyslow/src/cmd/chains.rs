@@ -26,7 +26,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     args.save.must_be_writable()?;
     // What is kept is for `whyslow report`, which asks for more.
-    let only_waits = !args.save.is_asked();
+    let only_waits = !args.save.keeps_recording();
     let recording = watch(Look { only_waits, ..Look::at_the_host(args.window.window) })?;
     let reported = args.output.compared_with(None).tell_as(chains, &recording, None, out);
     args.save.keep(&recording)?;

@@ -98,6 +98,21 @@ fn who_accuses_an_innocent_fails() {
     }
 }
 
+/// A third of the wait: who says that it did not see its end is asked again, and has not passed; who just tells less is wrong.
+#[test]
+fn who_says_what_it_did_not_see_is_asked_again() {
+    for plan in plans().into_iter().filter(|plan| matches!(plan.shape, Shape::Hold(..)) && !plan.lasts) {
+        let mut less = told(&plan, &plan.names[1]);
+        less["wall"]["parts"][0]["parts"][0]["time_s"] = json!(1.3);
+        let mut says_so = less.clone();
+        let unseen = json!({ "detail": { "thing": "waker-not-seen" }, "time_s": 0.7 });
+        let parts = says_so["wall"]["parts"].as_array_mut().unwrap();
+        parts.push(json!({ "reason": "unknown", "time_s": 0.7, "parts": [unseen] }));
+        assert!(matches!(judge(&made(plan.clone(), less)), Verdict::Wrong(_)), "{plan:?}");
+        assert!(matches!(judge(&made(plan.clone(), says_so)), Verdict::Again(_)), "{plan:?}");
+    }
+}
+
 #[test]
 fn who_says_nothing_fails() {
     for plan in plans() {
