@@ -24,6 +24,7 @@ mod loops;
 mod mismatch;
 mod names;
 mod node;
+mod onward;
 mod other_ends;
 mod owners;
 mod patience;

@@ -8,7 +8,7 @@ pub use crate::latency::{CrossCall, Gap, IrqLatency, LateTimer};
 pub use crate::napi::{Poll, Socket};
 pub use crate::speed::{Loop, Speed};
 pub use crate::spin::{Met, Spin};
-pub use crate::timeline::{Call, Hold, Lock, Run, SlowCall, Span, Stack, Work};
+pub use crate::timeline::{Call, Hold, Lock, Request, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +35,8 @@ pub struct Tables {
     pub programs: Option<Vec<Program>>,
     /// Timelines: rows of one task touch, in order of time.
     pub spans: Option<Vec<Span>>,
+    /// Requests that nobody had answered when the window ended; only where somebody's wait lasted, or was watched.
+    pub requests: Option<Vec<Request>>,
     /// Stacks that rows of spans, locks and slow calls point to.
     pub stacks: Option<Vec<Stack>>,
     /// Who had which CPU for long.

@@ -229,6 +229,20 @@ pub struct OtherEnd {
     pub sent_before_ns: Option<u64>,
 }
 
+/// A request of a process that nobody had answered when the window ended: of TCP what it has sent since data came last, through a connection that
+/// it made itself; through a unix stream whatever may be one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Request {
+    /// Whose.
+    pub tgid: u32,
+    /// Whom it asked: "10.0.0.7:5432"; of a unix socket: `None`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub peer: Option<String>,
+    /// Who is to answer.
+    pub other_end: OtherEnd,
+}
+
 /// What sort of lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use whyslow_model::table::Tables;
+use whyslow_model::timeline::OtherEnd;
 
 /// Above all process ids that Linux gives away (`PID_MAX_LIMIT`, 4,194,304), and easily taken off again.
 pub const OUTSIDE: u32 = 10_000_000;
@@ -103,6 +104,11 @@ impl Numbers {
         }
     }
 
+    fn show_ends(&self, end: Option<&mut OtherEnd>) {
+        let processes = end.into_iter().flat_map(|end| &mut end.processes);
+        processes.for_each(|process| *process = self.shown(*process));
+    }
+
     /// All others, in the tables.
     #[allow(clippy::too_many_lines, reason = "one line a table")]
     pub fn show_in_tables(&self, tables: &mut Tables) {
@@ -127,6 +133,7 @@ impl Numbers {
             slow_calls: _, // as samples
             works: _,
             latency_holders,
+            requests,
             polls: _,
             sockets,
             speeds: _,
@@ -143,14 +150,17 @@ impl Numbers {
         for span in spans.iter_mut().flatten() {
             self.show([&mut span.pid, &mut span.tgid]);
             span.holder = self.shown(span.holder);
-            let ends = span.other_end.iter_mut().flat_map(|end| &mut end.processes);
-            ends.for_each(|process| *process = self.shown(*process));
+            self.show_ends(span.other_end.as_deref_mut());
             if let Some(waker) = &mut span.waker {
                 self.show([&mut waker.pid, &mut waker.tgid]);
             }
             if let Some(lock) = &mut span.lock {
                 self.show([&mut lock.owner, &mut lock.owner_again]);
             }
+        }
+        for request in requests.iter_mut().flatten() {
+            request.tgid = self.shown(request.tgid);
+            self.show_ends(Some(&mut request.other_end));
         }
         runs.iter_mut().flatten().for_each(|run| run.pid = self.shown(run.pid));
         waits.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));

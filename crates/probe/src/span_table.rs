@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use whyslow_model::table::{Run, Span, Stack};
+use whyslow_model::table::{Request, Run, Span, Stack};
 use whyslow_model::timeline::{
     Asked, Context, Delivery, Ends, LockKind, LockWait, OtherEnd, Polled, Role, State, StateTimes, Target,
     Waker,
@@ -18,6 +18,8 @@ use crate::symbols::KernelNames;
 
 /// futex(2) on x86-64.
 const FUTEX: u32 = 202;
+/// Requests that were sent later than so long before the window's end are not told of.
+const SOON: u64 = 15_000_000;
 
 /// Timelines, the stacks they point to, and who had which CPU.
 #[derive(Default)]
@@ -208,6 +210,24 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
         other_end: None,
     }
+}
+
+/// What processes asked for, and nobody had answered as the window ended. Of what was asked just now nobody has had time to.
+pub fn requests(seen: &Raw) -> Vec<Request> {
+    let is_lasting = |end: &OtherEnd| end.sent_before_ns.is_none_or(|before| before >= SOON);
+    let request = |(to, found): &(sched_ends, sched::other_end)| {
+        let end = Some(other_end(found)).filter(is_lasting).filter(|end| end.asked != Asked::No)?;
+        Some(Request { tgid: found.asker, peer: ends(to).map(|ends| ends.peer), other_end: end })
+    };
+    let mut all: Vec<Request> = seen.requests.iter().filter_map(request).collect();
+    all.sort_by(|one, other| {
+        (one.tgid, &one.peer, &one.other_end.processes).cmp(&(
+            other.tgid,
+            &other.peer,
+            &other.other_end.processes,
+        ))
+    });
+    all
 }
 
 /// Of more holders than are told none is.

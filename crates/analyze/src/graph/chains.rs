@@ -80,7 +80,10 @@ fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)
             let waited = waited.entry(node.pid).or_insert(0);
             *waited = waited.saturating_add(node.ns);
         }
-        ways.iter().filter(|way| watched.is_some() || !graph.ends_idle(way)).for_each(|way| add(way));
+        let tells = |way: &&Vec<Step<'_>>| {
+            !graph.ends_idle(way) && !way.last().is_some_and(|step| graph.is_own(step.node.pid))
+        };
+        ways.iter().filter(|way| watched.is_some() || tells(way)).for_each(|way| add(way));
     }
     let resting = watched.map(|watched| resting::resting(graph, watched, &waited)).unwrap_or_default();
     for node in idle.iter().filter(|node| !resting.contains(&node.pid)) {
@@ -106,11 +109,8 @@ pub(super) fn losses<'g>(
     graph: &'g Graph<'_>,
     watched: Option<&'g Set<u32>>,
 ) -> impl Iterator<Item = Node> + 'g {
-    let is_own = |pid: u32| {
-        let tgid = graph.tasks.get(&pid).map_or(pid, |task| task.tgid);
-        graph.rec.meta.is_own(pid, tgid)
-    };
-    let mut pids: Vec<u32> = graph.lines.keys().copied().filter(|pid| *pid != 0 && !is_own(*pid)).collect();
+    let mut pids: Vec<u32> =
+        graph.lines.keys().copied().filter(|pid| *pid != 0 && !graph.is_own(*pid)).collect();
     pids.retain(|pid| watched.is_none_or(|watched| watched.contains(pid)));
     pids.sort_unstable();
     let pieces = pids.into_iter().flat_map(move |pid| {
@@ -118,6 +118,14 @@ pub(super) fn losses<'g>(
         line.into_iter().flat_map(move |line| line.clip(0, graph.window)).map(move |piece| (pid, piece))
     });
     pieces.filter_map(move |(pid, piece)| loss(graph, pid, piece, watched.is_some()))
+}
+
+impl Graph<'_> {
+    /// A thread of whyslow's.
+    fn is_own(&self, pid: u32) -> bool {
+        let tgid = self.tasks.get(&pid).map_or(pid, |task| task.tgid);
+        self.rec.meta.is_own(pid, tgid)
+    }
 }
 
 fn loss(graph: &Graph<'_>, pid: u32, piece: Piece, watched: bool) -> Option<Node> {
@@ -154,7 +162,8 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
     match graph.kind(row).class {
         Class::Held => span.lock.is_some() || span.holder != 0 || disk || let_go(),
         Class::Limit => true,
-        Class::Needed | Class::Device => disk,
+        Class::Needed => disk || graph.is_unanswered(row),
+        Class::Device => disk,
         Class::Unknown => disk && !is_kernels(),
         Class::Handed | Class::Peer => graph.is_for_answer(row),
         Class::Cpu | Class::Voluntary => false,

@@ -28,33 +28,69 @@ const ENDS: [Reason; 2] = [Reason::Rcu, Reason::Sleep];
 /// The way from the root to where we are.
 pub(super) struct Walk {
     /// Tasks whose stretch holds this one, and that stretch. Each waits for the next, so that to meet one again is a cycle.
-    above: Vec<(u32, (u64, u64))>,
+    above: Vec<Above>,
     /// What was found depends on `above`, or was cut short: it holds here only.
     here_only: bool,
     /// The longer wait of which the one that is followed is a part.
     whole: Option<(u64, u64)>,
     /// A wait of the root for something to do is its own: nobody else is to be told of.
     served: bool,
+    /// When the next one was asked, since the window began, as far as is known.
+    asks: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Above {
+    pid: u32,
+    stretch: (u64, u64),
+    asked_at: Option<i64>,
 }
 
 impl Walk {
     pub fn new(served: bool) -> Self {
-        Walk { above: Vec::new(), here_only: false, whole: None, served }
+        Walk { above: Vec::new(), here_only: false, whole: None, served, asks: None }
     }
 
     /// From a wait of this thread.
     pub fn from(pid: u32) -> Self {
-        Walk { above: vec![(pid, (0, u64::MAX))], here_only: false, whole: None, served: false }
+        let mut walk = Walk::new(false);
+        walk.enter(pid, (0, u64::MAX));
+        walk
+    }
+
+    /// The next one is looked at ...
+    pub fn enter(&mut self, pid: u32, stretch: (u64, u64)) {
+        let asked_at = self.asks.take();
+        self.above.push(Above { pid, stretch, asked_at });
+    }
+
+    /// ... no more.
+    pub fn leave(&mut self) {
+        self.above.pop();
+    }
+
+    /// Whoever is followed next was asked then.
+    pub fn asks(&mut self, at: Option<i64>) {
+        self.asks = at;
+    }
+
+    /// When the one that we look at was asked.
+    pub fn asked_at(&self) -> Option<i64> {
+        self.above.last().and_then(|above| above.asked_at)
     }
 
     /// In which the one that we look at does what another waits for; `None`: nobody does.
     pub fn stretch(&self) -> Option<(u64, u64)> {
-        self.above.last().filter(|_| self.above.len() > 1).map(|(_, stretch)| *stretch)
+        self.above.last().filter(|_| self.above.len() > 1).map(|above| above.stretch)
     }
 
     /// Not to be met again.
     pub fn is_new(&self, pid: u32) -> bool {
-        self.above.iter().all(|(above, _)| *above != pid)
+        self.pids().all(|above| above != pid)
+    }
+
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.above.iter().map(|above| above.pid)
     }
 }
 
@@ -90,7 +126,7 @@ impl Graph<'_> {
             return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
         };
         let stretch = walk.whole.take().unwrap_or((from, to));
-        walk.above.push((pid, stretch));
+        walk.enter(pid, stretch);
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
         let cut =
             if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
@@ -119,7 +155,7 @@ impl Graph<'_> {
                 },
             }
         }
-        walk.above.pop();
+        walk.leave();
         for (who, mix) in &sums {
             self.reported(line, *who, *mix, (from, to), &mut nodes);
         }
@@ -156,6 +192,12 @@ impl Graph<'_> {
 
     /// One wait, with what is behind it.
     pub fn wait(&self, walk: &mut Walk, row: usize, piece: Piece, follow: bool) -> Option<Node> {
+        if let Some(node) =
+            Some(piece).filter(|_| follow).and_then(|piece| self.onward_wait(walk, row, piece))
+        {
+            walk.here_only = true;
+            return Some(node);
+        }
         let span = self.spans.get(row)?;
         let kind = self.kind(row);
         let who = self.who(row, span, None);
@@ -215,7 +257,7 @@ impl Graph<'_> {
                 Other::Own | Other::Nobody => self
                     .by_children(walk, span, kind, from, to)
                     .or_else(|| self.by_owner(walk, span, kind, from, to))
-                    .or_else(|| self.by_lasting(walk, row, kind.class, from, to))
+                    .or_else(|| self.by_other_end(walk, row, from, to))
                     .unwrap_or_else(|| self.by_waker(walk, span, kind.class, from, to)),
             },
         };
@@ -238,11 +280,6 @@ impl Graph<'_> {
             },
             _ => Other::Own,
         }
-    }
-
-    fn by_lasting(&self, walk: &mut Walk, row: usize, class: Class, from: u64, to: u64) -> Option<Behind> {
-        let is_for_data = matches!(class, Class::Handed | Class::Peer);
-        is_for_data.then(|| self.by_other_end(walk, row, from, to)).flatten()
     }
 
     fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> Behind {

@@ -15,6 +15,7 @@ use super::ended::Ended;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
+use super::onward::Onward;
 use super::other_ends::{OtherEnd, lasting};
 use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
@@ -82,6 +83,8 @@ pub(super) struct Graph<'r> {
     pub lasting: Table<u32, usize>,
     /// Who is there; found when it is asked for.
     pub other_ends: OnceCell<Table<usize, OtherEnd>>,
+    /// What processes asked of others; found when it is asked for.
+    pub onward: OnceCell<Table<u32, Vec<Onward<'r>>>>,
     /// Those that ended, by name: of many no rows are left.
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
@@ -158,6 +161,7 @@ impl<'r> Graph<'r> {
             wakes: Wakes::of(spans),
             lasting: lasting(spans),
             other_ends: OnceCell::new(),
+            onward: OnceCell::new(),
             binding: OnceCell::new(),
             short_runs: OnceCell::new(),
             let_go: OnceCell::new(),

@@ -14,6 +14,8 @@ use crate::wait_reasons::Class;
 const MOST_THREADS: usize = 4096;
 /// A client waits for the answer as soon as it has asked; on a busy host it may lose its CPU in between.
 const ASKED_BEFORE: u64 = 20_000_000;
+/// Longer ways from one that waits to the next are not gone.
+const MOST_ENDS: usize = 32;
 /// Who has nothing to do for less than this part (1 in 10) of the time has something to do.
 const IDLE: u64 = 10;
 
@@ -30,6 +32,8 @@ pub(super) struct OtherEnd {
     asked: Asked,
     /// It was asked long after the wait began: by another thread, and for the smaller part of it.
     late: bool,
+    /// When it was asked, since the window began; `None`: not known.
+    sent: Option<i64>,
 }
 
 impl OtherEnd {
@@ -57,7 +61,7 @@ impl Graph<'_> {
     }
 
     /// Whether it is that of a client who has asked, and the service has something else to do: a loss on a whole host, too. A service that waits
-    /// for something to tell, or sleeps until it has, has been asked for news, or was told that its last ones have come.
+    /// for something to tell, or sleeps and looks until it has, has been asked for news, or was told that its last ones have come.
     pub fn is_unanswered(&self, row: usize) -> bool {
         let is_owed =
             |end: &OtherEnd| end.asked == Asked::Unread || (end.asked == Asked::Sent && !end.asleep);
@@ -68,7 +72,7 @@ impl Graph<'_> {
     pub fn has_other_end(&self, walk: &Walk, row: usize) -> bool {
         let goes_on = |end: &OtherEnd| match end.thread.filter(|_| end.is_awaited()) {
             Some(thread) => walk.is_new(thread),
-            None => end.has_asked(),
+            None => end.is_awaited(),
         };
         self.other_end(row).is_some_and(goes_on)
     }
@@ -82,12 +86,10 @@ impl Graph<'_> {
     /// What who is there did meanwhile.
     pub fn by_other_end(&self, walk: &mut Walk, row: usize, from: u64, to: u64) -> Option<Behind> {
         let end = self.other_end(row).filter(|_| self.has_other_end(walk, row))?;
+        walk.asks(end.sent);
         Some(match end.thread {
             Some(thread) => self.follow(walk, thread, from, to, None),
-            None => {
-                let who = self.who_is(end.process, None);
-                ([self.unexplained(who, Thing::ThreadNotKnown, to.saturating_sub(from))].into(), 0)
-            }
+            None => self.by_process(walk, end.process, from, to),
         })
     }
 
@@ -113,20 +115,49 @@ impl Graph<'_> {
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
             let only = *known.entry(process).or_insert_with(|| self.one_thread(process));
             let thread = only.or_else(|| self.asked_thread(span.pid, process, begin));
-            let sent = end.sent_before_ns.map(|before| self.window.saturating_sub(before));
+            let sent = end.sent_before_ns.map(|before| self.sent_at(before));
             // What it has not read yet it cannot have been told: others came before.
             let unread = end.asked == Asked::Unread && (end.queued || sent.is_some());
-            let kept = thread.is_some_and(|thread| self.is_kept(thread, begin, unread));
-            let asleep = thread.is_some_and(|thread| self.sleeps(thread));
-            let late = sent.is_some_and(|sent| sent > begin.saturating_add(ASKED_BEFORE));
-            Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked, late }))
+            let onward = self.keeps_by_asking(process, sent);
+            let is_kept = thread.is_some_and(|thread| self.is_kept(thread, begin, unread));
+            let kept = is_kept || onward.is_some();
+            let asleep = match onward {
+                Some(onward) if !is_kept => onward.asleep,
+                _ => thread.is_some_and(|thread| self.sleeps(thread)),
+            };
+            let late = sent.is_some_and(|sent| sent > begin.saturating_add(ASKED_BEFORE) as i64);
+            Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked, late, sent }))
         };
-        self.lasting.values().filter_map(|row| of_row(*row)).collect()
+        let mut all: Table<usize, OtherEnd> = self.lasting.values().filter_map(|row| of_row(*row)).collect();
+        for _ in 0..MOST_ENDS {
+            let kept: Vec<(usize, bool)> =
+                all.iter().filter_map(|(row, end)| Some((*row, self.is_kept_by_next(end, &all)?))).collect();
+            if kept.is_empty() {
+                break;
+            }
+            for (row, asleep) in kept {
+                if let Some(end) = all.get_mut(&row) {
+                    (end.kept, end.asleep) = (true, asleep);
+                }
+            }
+        }
+        all
+    }
+
+    /// Who is there waits for another that is kept, as he does for this one; by a sleep?
+    fn is_kept_by_next(&self, end: &OtherEnd, all: &Table<usize, OtherEnd>) -> Option<bool> {
+        let thread = end.thread.filter(|_| !end.kept)?;
+        let Some(What::Wait(row)) = self.last_of(thread) else { return None };
+        let next = all.get(&row).filter(|next| next.kept && next.is_awaited())?;
+        let asked = end.sent.map_or(0, |sent| u64::try_from(sent).unwrap_or(0));
+        let (begin, _) = self.longer_wait(row).or_else(|| Some((self.spans.get(row)?.at_ns, 0)))?;
+        let idle = begin.saturating_sub(asked);
+        (idle <= self.window.saturating_sub(asked) / IDLE).then_some(next.asleep)
     }
 
     /// Which of several processes: a parent has what it made open, too, and what was made may have inherited what it does not use. Who waits may
     /// be one of them.
-    fn service(&self, own: u32, processes: &[u32]) -> Option<u32> {
+    pub fn service(&self, own: u32, processes: &[u32]) -> Option<u32> {
         let is_seen = |process: &u32| self.threads_of(*process).any(|pid| self.lines.contains_key(&pid));
         let all: Vec<u32> =
             processes.iter().copied().filter(|process| *process != own && is_seen(process)).collect();
@@ -154,7 +185,8 @@ impl Graph<'_> {
         }
     }
 
-    /// The only thread, or one of those that are kept by one lock, or stopped: of others nobody says which one serves that connection.
+    /// The only thread, or one of those that are kept by one lock, or stopped, or the only one that is not in a pool that rests: of others nobody
+    /// says which one serves that connection.
     pub fn one_thread(&self, process: u32) -> Option<u32> {
         let is_there = |pid: &u32| self.life(*pid).is_some_and(|(_, to)| to >= self.window);
         let all: Vec<u32> = self.threads_of(process).filter(is_there).take(MOST_THREADS + 1).collect();
@@ -163,15 +195,30 @@ impl Graph<'_> {
             _ if all.len() > MOST_THREADS => None,
             _ => {
                 let mut kept = all.iter().filter_map(|pid| Some((*pid, self.kept_by(*pid)?)));
-                let (first, by) = kept.next()?;
+                let Some((first, by)) = kept.next() else {
+                    let mut awake = all.iter().copied().filter(|pid| !self.is_in_pool(*pid));
+                    return awake.next().filter(|_| awake.next().is_none());
+                };
                 kept.all(|(_, other)| other == by).then_some(first)
             }
         }
     }
 
+    /// It waits at a word of its own program all the time, that nobody is known to have; or for events, and the process has had another thread
+    /// before it.
+    fn is_in_pool(&self, pid: u32) -> bool {
+        let Some(What::Wait(row)) = self.last_of(pid) else { return false };
+        let span = self.spans.get(row).filter(|span| span.at_ns == 0 && span.holder == 0);
+        span.is_some_and(|span| match self.kind(row).reason {
+            Reason::Futex => true,
+            Reason::Epoll | Reason::Poll => pid != span.tgid && span.other_end.is_none(),
+            _ => false,
+        })
+    }
+
     /// Of several threads: the one that waited at this connection, and no other, until the client's request woke it. Of a loop (epoll) nobody
     /// says to whom it hands what comes.
-    fn asked_thread(&self, client: u32, process: u32, begin: u64) -> Option<u32> {
+    pub fn asked_thread(&self, client: u32, process: u32, begin: u64) -> Option<u32> {
         let is_its = |pid: u32| self.tasks.get(&pid).is_some_and(|task| task.tgid == process);
         let from = begin.saturating_sub(ASKED_BEFORE);
         let (at, thread) = self.wakes.asked_of(client, from, self.window, is_its)?;
@@ -206,7 +253,7 @@ impl Graph<'_> {
 
     /// It had something to do since then, or was kept from it, all the time, and has answered nobody: a loop that serves others now and then
     /// may be told to wait for something to tell.
-    fn is_kept(&self, pid: u32, since: u64, unread: bool) -> bool {
+    pub fn is_kept(&self, pid: u32, since: u64, unread: bool) -> bool {
         let Some(line) = self.lines.get(&pid) else { return false };
         if !unread && self.wakes.has_answered(pid, since, self.window) {
             return false;
@@ -227,11 +274,14 @@ impl Graph<'_> {
         all > 0 && idle <= all / IDLE
     }
 
-    fn sleeps(&self, pid: u32) -> bool {
-        matches!(self.last_of(pid), Some(What::Wait(row)) if self.kind(row).class == Class::Voluntary)
+    /// Of its own accord, until there is something to tell. Who sleeps all the time looks at nothing.
+    pub fn sleeps(&self, pid: u32) -> bool {
+        let Some(What::Wait(row)) = self.last_of(pid) else { return false };
+        let began = self.spans.get(row).map_or(0, |span| span.at_ns);
+        self.kind(row).class == Class::Voluntary && began > self.window / IDLE
     }
 
-    fn last_of(&self, pid: u32) -> Option<What> {
+    pub fn last_of(&self, pid: u32) -> Option<What> {
         let line = self.lines.get(&pid)?;
         line.clip(self.window.saturating_sub(1), self.window).last().map(|piece| piece.what)
     }

@@ -92,7 +92,8 @@ impl Graph<'_> {
     /// From the first look for events to the end; of one that did not look again, its own time. `None`: it is no such wait.
     pub fn longer_wait(&self, row: usize) -> Option<(u64, u64)> {
         let span = self.spans.get(row).filter(|span| is_look(span) && looks_for(span).is_some())?;
-        let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
+        let last = self.end_of_looks(row).or_else(|| self.lasting_look(row));
+        let end = last.and_then(|row| self.spans.get(row)).unwrap_or(span);
         let (line, mut later) = (self.lines.get(&span.pid)?, span);
         let before = line.rows_before(span.at_ns).take(LOOKS).filter_map(|row| self.spans.get(row));
         for look in before.take_while(|look| self.is_timed_out(look)) {

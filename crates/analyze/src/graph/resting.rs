@@ -1,21 +1,29 @@
 //! Threads of a watched process that have nothing to do: pools without a job, loops without events, housekeeping. What they wait for is in
 //! the account; among the chains, which are sorted by time, they would come first.
 
-use whyslow_model::wait::Detail;
+use whyslow_model::wait::{Detail, Thing};
 
 use super::culprit::Step;
 use super::facts::Graph;
+use super::node::Sort;
 use super::timeline::What;
 use crate::hashing::{Set, Table};
-use crate::wait_reasons::Class;
+use crate::wait_reasons::{Class, joined_thread};
 
 /// Who waits for something to do, or sleeps of its own accord, for all but this part (1 in 10) of its time rests.
 const RESTS: u64 = 10;
+/// Who waits for a thread's end that waits for another's.
+const MOST_JOINS: usize = 3;
 
-/// A way that nobody is behind: to be given something to do, or the end of one's own sleep.
+/// A way that nobody is behind: to be given something to do, or the end of one's own sleep; or of a thread of one's own that rests (a
+/// daemon's first thread joins the others).
 pub(super) fn is_rest(graph: &Graph<'_>, way: &[Step<'_>]) -> bool {
-    let [one] = way else { return false };
-    one.node.row.is_some_and(|row| graph.is_restful(row))
+    let Some((last, joins)) = way.split_last() else { return false };
+    let joins_own = |step: &Step<'_>| {
+        let is_join = |row| *graph.details.of(graph.kind(row).what) == Detail::Thing(Thing::ThreadEnd);
+        step.node.row.is_some_and(is_join) && step.node.key.sort == Sort::Wait
+    };
+    joins.iter().all(joins_own) && last.node.row.is_some_and(|row| graph.is_restful(row))
 }
 
 /// Which of these threads rest, where others do not. `waited`: for how long each waited for somebody. The
@@ -26,7 +34,7 @@ pub(super) fn resting(graph: &Graph<'_>, watched: &Set<u32>, waited: &Table<u32,
     let time = |pid: u32| waited.get(&pid).copied().unwrap_or(0);
     let (waited, ever_waited) = (|pid: u32| time(pid) >= graph.window / RESTS, |pid: u32| time(pid) > 0);
     let candidates = watched.iter().copied().filter(|pid| !waited(*pid) && !is_command(*pid));
-    let resting: Set<u32> = candidates.filter(|pid| graph.rests(*pid)).collect();
+    let resting: Set<u32> = candidates.filter(|pid| graph.rests(*pid, MOST_JOINS)).collect();
     // Of whom no row tells has slept throughout, or was gone.
     let there = watched.iter().filter(|pid| graph.lines.contains_key(pid)).count();
     if resting.len() < there {
@@ -45,12 +53,20 @@ impl Graph<'_> {
         matches!(kind.class, Class::Handed | Class::Voluntary) && !is_peer
     }
 
-    fn rests(&self, pid: u32) -> bool {
+    /// It waits for the end of a thread that rests.
+    fn joins_one_that_rests(&self, row: usize, joins: usize) -> bool {
+        let is_join = *self.details.of(self.kind(row).what) == Detail::Thing(Thing::ThreadEnd);
+        let span = self.spans.get(row).filter(|_| is_join && joins > 0);
+        let thread = span.and_then(|span| joined_thread(span, &self.stacks));
+        thread.is_some_and(|thread| self.rests(thread, joins - 1))
+    }
+
+    fn rests(&self, pid: u32, joins: usize) -> bool {
         let (mut all, mut rested) = (0_u64, 0_u64);
         let line = self.lines.get(&pid);
         for piece in line.into_iter().flat_map(|line| line.clip(0, self.window)) {
             match piece.what {
-                What::Wait(row) if self.is_restful(row) => {
+                What::Wait(row) if self.is_restful(row) || self.joins_one_that_rests(row, joins) => {
                     rested += piece.ns();
                 }
                 What::Unborn | What::Gone => continue,

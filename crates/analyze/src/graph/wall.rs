@@ -150,6 +150,7 @@ fn by_wish(graph: &Graph<'_>, nodes: Vec<Node>) -> Vec<Node> {
         match class {
             // Who has asked somebody, and waits for the answer, has something to do.
             Some(Class::Handed) if node.key.sort == Sort::Wait && !node.parts.is_empty() => others.push(node),
+            Some(_) if node.key.reason == Reason::Socket && !node.parts.is_empty() => others.push(node),
             Some(Class::Handed) if is_for_peer(&node, graph) => others.push(node),
             Some(Class::Handed) => handed.push(node),
             Some(Class::Voluntary) if was_timed => handed.push(node),

@@ -677,6 +677,7 @@ struct tcp_sock {
 	__u32 lsndtime;
 	__u32 srtt_us;
 	__u32 total_retrans; /* SYNs, too; not reset by an answer, as icsk_retransmits is */
+	__u64 first_tx_mstamp; /* us: when that was sent which was acknowledged last, or is on its way (net/ipv4/tcp_rate.c; v4.9) */
 };
 
 struct socket {
@@ -745,6 +746,7 @@ struct fs_struct {
 };
 
 struct file {
+	unsigned int f_mode;
 	struct path f_path;
 	struct inode *f_inode;
 	void *private_data;

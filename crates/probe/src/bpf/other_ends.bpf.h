@@ -2,9 +2,12 @@
 /* Who holds the other end of the connection that a client waits at, when the window ends and nothing has ended that wait.
  *
  * What ended a wait says who was waited for; of one that lasts only the connection itself tells. The walk over tasks notes what is
- * wanted: of those who are followed any client's connection, of the others one that has asked. The walk over
+ * wanted: of those who are followed any client's connection, of the others one that may have asked. The walk over
  * files finds who has its other end open, or the listening socket in whose queue it is: a connection that nobody has accepted is no file
  * of anybody's. Nothing is written, no lock is taken but those of the iterators.
+ *
+ * A service that has been asked may have asked others: what it waits at is all that it has open, so that its requests tell what the
+ * answer waits for. The first walk over files notes the requests of all, the next one finds who is to answer them.
  */
 #pragma once
 
@@ -16,11 +19,18 @@
 /* Of processes that share one. */
 #define MOST_AT_END 16
 
-enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_LISTENER };
+/* Several processes have that end: which of them has asked is not known. */
+#define SHARED 4294967295
+
+/* include/linux/fs.h */
+#define FMODE_READ 1
+#define FMODE_WRITE 2
+
+enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_LISTENER, OTHER_PIPE };
 enum other_asked { ASKED_UNKNOWN, ASKED_NOT, ASKED_SENT, ASKED_UNREAD, ASKED_QUEUED };
 
 /* One end, as its holder has it; of a listening socket, its own address, zeros for any. A unix socket's address is compared, and never
- * told.
+ * told. Of a pipe its mode stands for a port.
  */
 struct other_key {
 	__u8 local[16];
@@ -40,8 +50,11 @@ struct other_end {
 	__u32 asked; /* enum other_asked */
 	__u32 may_be_queued; /* it has a listener's key, too */
 	__u32 sent; /* ticks since this end sent something, and one; 0: not known */
+	__u32 walk; /* the walk over files that looks for it */
+	__u32 asker; /* of a request that was noted: the process, or SHARED */
 	__u32 unused;
-	__u64 listener; /* of a unix socket: the address that it shares with its listener; of a listener itself: its socket */
+	__u64 sent_us; /* by the clock of `first_tx_mstamp`; 0: not known */
+	__u64 listener; /* of a unix socket: the address that it shares with its listener; of UDP: IPPROTO_UDP; of a listener itself: its socket */
 };
 
 /* Filled in the context of the reading process. */
@@ -56,6 +69,20 @@ struct {
 /* How many are wanted, and how many could not be noted. */
 __u32 wanted;
 __u64 unwanted;
+
+/* Walks over files that have begun. */
+__u32 walks;
+
+/* Who has been asked, as far as walks before have found out: of unix sockets only their requests are noted. Every service has one that leads to
+ * the journal, and it does not say whether something was asked.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_WANTED);
+	__type(key, __u32);
+	__type(value, __u32);
+} asked_processes SEC(".maps");
 
 static __always_inline bool is_loopback(const __u8 *address)
 {
@@ -100,7 +127,7 @@ static __always_inline __u32 has_asked(const struct sock *sk)
 /* Not read yet by who has this end. */
 static __always_inline bool has_unread(const struct sock *sk, __u32 kind)
 {
-	return kind == OTHER_UNIX ? BPF_CORE_READ(sk, sk_receive_queue.qlen) > 0 : has_unread_data(sk);
+	return kind == OTHER_INET ? has_unread_data(sk) : BPF_CORE_READ(sk, sk_receive_queue.qlen) > 0;
 }
 
 static __always_inline bool want_inet(struct other_key *key, struct other_end *end, const struct sock *sk)
@@ -108,7 +135,7 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	struct sched_ends own = {}, other = {};
 
 	note_ends(&own, sk);
-	if (own.protocol != IPPROTO_TCP || !own.peer_port || own.serves)
+	if ((own.protocol != IPPROTO_TCP && own.protocol != IPPROTO_UDP) || !own.peer_port || own.serves)
 		return false;
 	__builtin_memcpy(other.local, own.peer, 16);
 	__builtin_memcpy(other.peer, own.local, 16);
@@ -116,8 +143,14 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	other.peer_port = own.local_port;
 	other.netns = own.netns;
 	note_key(key, &other);
+	if (own.protocol == IPPROTO_UDP) { /* all send to one socket of the service's */
+		end->may_be_queued = !!key->netns;
+		end->listener = IPPROTO_UDP;
+		return key->netns;
+	}
 	end->asked = has_asked(sk);
 	end->sent = ticks_since_sent(sk);
+	end->sent_us = BPF_CORE_READ((struct tcp_sock *)sk, first_tx_mstamp);
 	end->may_be_queued = key->netns && !BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
 	return true;
 }
@@ -152,16 +185,31 @@ static __always_inline bool want_socket(struct other_key *key, struct other_end 
 static __always_inline void want_listener(const struct other_key *connection, __u64 object)
 {
 	struct other_key key = { .kind = OTHER_LISTENER, .netns = connection->netns, .object = object };
-	struct other_end none = {};
+	struct other_end none = { .walk = walks + 1 };
 
 	key.local_port = connection->local_port;
 	if (bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST) == -E2BIG)
 		unwanted++;
-	if (object)
+	if (connection->kind == OTHER_UNIX)
 		return;
 	__builtin_memcpy(key.local, connection->local, 16);
 	if (bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST) == -E2BIG)
 		unwanted++;
+}
+
+/* It is to be looked for: its number, 0 if there is no room. */
+static __always_inline __u32 note_wanted(const struct other_key *key, struct other_end *end)
+{
+	end->index = wanted + 1;
+	end->walk = walks + 1;
+	if (bpf_map_update_elem(&other_ends, key, end, BPF_NOEXIST)) {
+		unwanted++;
+		return 0;
+	}
+	wanted++;
+	if (end->may_be_queued)
+		want_listener(key, end->listener);
+	return end->index;
 }
 
 /* This socket's other end is to be looked for: its number, 0 if it is not. Global: it is verified once, and not on each way through the
@@ -174,29 +222,55 @@ __noinline __u32 want_end(__u64 sk, __u32 followed)
 
 	if (!want_socket(&key, &end, (void *)sk))
 		return 0;
-	if (!followed && end.asked < ASKED_SENT && !end.may_be_queued)
+	if (!followed && end.asked == ASKED_NOT && !end.may_be_queued)
 		return 0;
 	known = bpf_map_lookup_elem(&other_ends, &key);
-	if (known)
-		return known->index;
-	end.index = wanted + 1;
-	if (bpf_map_update_elem(&other_ends, &key, &end, BPF_NOEXIST)) {
-		unwanted++;
+	return known ? known->index : note_wanted(&key, &end);
+}
+
+static __always_inline bool is_pipe(struct file *file)
+{
+	return (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) == 0010000;
+}
+
+/* The same of a pipe: who waits to write is owed that somebody reads; who waits to read may wait for something to do. */
+__noinline __u32 want_pipe(__u64 at)
+{
+	struct file *file = (void *)at;
+	struct other_key key = { .kind = OTHER_PIPE };
+	struct other_end end = {}, *known;
+	__u32 mode = BPF_CORE_READ(file, f_mode) & (FMODE_READ | FMODE_WRITE);
+
+	if (!is_pipe(file) || (mode != FMODE_READ && mode != FMODE_WRITE))
 		return 0;
-	}
-	wanted++;
-	if (end.may_be_queued)
-		want_listener(&key, end.listener);
-	return end.index;
+	end.asked = mode == FMODE_WRITE ? ASKED_UNREAD : ASKED_UNKNOWN;
+	key.object = (__u64)BPF_CORE_READ(file, private_data);
+	key.local_port = mode ^ (FMODE_READ | FMODE_WRITE);
+	known = bpf_map_lookup_elem(&other_ends, &key);
+	return known ? known->index : note_wanted(&key, &end);
 }
 
 /* What a row waits at, so far for `ns`. Of looks at many the last may be short. */
-static __always_inline void want(struct sched_span *span, __u64 ns, bool followed)
+static __always_inline void want(struct sched_span *span, struct task_struct *t, __u64 ns, bool followed)
 {
 	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
 
-	if (span->waits_at && (followed || looks || ns >= LASTING))
+	if (!followed && !looks && ns < LASTING)
+		return;
+	if (span->waits_at)
 		span->other_end = want_end(span->waits_at, followed);
+	else if ((span->mode & 0170000) == 0010000)
+		span->other_end = want_pipe((__u64)file_of(t, span->args[0]));
+}
+
+/* Both have sent in one tick, and are on one host: who did so last is told by another clock. */
+static __always_inline __u32 who_sent_last(const struct other_end *end, const struct sock *service)
+{
+	__u64 theirs = BPF_CORE_READ((const struct tcp_sock *)service, first_tx_mstamp);
+
+	if (!end->sent_us || !theirs || theirs == end->sent_us)
+		return ASKED_UNKNOWN;
+	return end->sent_us > theirs ? ASKED_SENT : ASKED_NOT;
 }
 
 /* The files of one process come one after another. */
@@ -204,15 +278,36 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 {
 	struct other_end *end = bpf_map_lookup_elem(&other_ends, key);
 
-	if (!end || (end->count && end->holders[(end->count - 1) & (MOST_AT_END - 1)] == process))
+	if (!end || end->walk != walks || (end->count && end->holders[(end->count - 1) & (MOST_AT_END - 1)] == process))
 		return;
-	if (has_unread(sk, key->kind))
+	if (sk && has_unread(sk, key->kind))
 		end->asked = ASKED_UNREAD;
+	else if (key->kind == OTHER_INET && end->asked == ASKED_UNKNOWN)
+		end->asked = who_sent_last(end, sk);
 	end->holders[end->count & (MOST_AT_END - 1)] = process;
 	end->count++;
 }
 
-/* A listening socket with somebody in its queue. */
+/* A request of this process. All requests of TCP are noted by the first walk. */
+static __always_inline void note_request(struct sock *sk, __u32 family, __u32 process)
+{
+	struct other_key key = {};
+	struct other_end end = {}, *known;
+
+	if (family == AF_UNIX ? !is_followed(process) && !bpf_map_lookup_elem(&asked_processes, &process) : walks != 1)
+		return;
+	if (!want_socket(&key, &end, sk) || end.asked == ASKED_NOT || end.listener == IPPROTO_UDP)
+		return;
+	known = bpf_map_lookup_elem(&other_ends, &key);
+	if (known) {
+		known->asker = !known->asker || known->asker == process ? process : SHARED;
+		return;
+	}
+	end.asker = process;
+	note_wanted(&key, &end);
+}
+
+/* A listening socket with somebody in its queue; of UDP any that is connected to nobody. */
 static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 process)
 {
 	struct other_key key = { .kind = OTHER_LISTENER };
@@ -223,7 +318,9 @@ static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 
 			return;
 		key.object = (__u64)BPF_CORE_READ((struct unix_sock *)sk, addr);
 	} else {
-		if (!BPF_CORE_READ(sk, sk_ack_backlog))
+		if (BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP)
+			key.object = IPPROTO_UDP;
+		else if (!BPF_CORE_READ(sk, sk_ack_backlog))
 			return;
 		key.local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
 		key.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
@@ -231,7 +328,7 @@ static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 
 			note_address(key.local, family, &sk->__sk_common.skc_rcv_saddr, &sk->__sk_common.skc_v6_rcv_saddr);
 	}
 	end = bpf_map_lookup_elem(&other_ends, &key);
-	if (!end)
+	if (!end || end->walk != walks)
 		return;
 	/* Of several sockets at one address (SO_REUSEPORT) nobody tells in whose queue it is. */
 	if (end->listener && end->listener != (__u64)sk)
@@ -252,17 +349,29 @@ static __always_inline void found_socket(struct sock *sk, __u32 process)
 		found_listener(sk, family, process);
 		return;
 	}
+	note_request(sk, family, process);
 	if (family == AF_UNIX) {
 		key.kind = OTHER_UNIX;
 		key.object = (__u64)sk;
 	} else {
 		/* Of two ends of which none was accepted, as far as is known, nobody is the service. */
 		note_ends(&ends, sk);
+		if (ends.protocol == IPPROTO_UDP && ends.local_port && ends.serves)
+			found_listener(sk, family, process);
 		if (ends.protocol != IPPROTO_TCP || !ends.peer_port || !ends.serves)
 			return;
 		note_key(&key, &ends);
 	}
 	found(&key, process, sk);
+}
+
+static __always_inline void found_pipe(struct file *file, __u32 process)
+{
+	struct other_key key = { .kind = OTHER_PIPE };
+
+	key.object = (__u64)BPF_CORE_READ(file, private_data);
+	key.local_port = BPF_CORE_READ(file, f_mode) & (FMODE_READ | FMODE_WRITE);
+	found(&key, process, 0);
 }
 
 SEC("iter/task_file")
@@ -279,5 +388,7 @@ int find_ends(struct bpf_iter__task_file *ctx)
 	sk = socket ? BPF_CORE_READ(socket, sk) : 0;
 	if (sk)
 		found_socket(sk, t->tgid);
+	else if (is_pipe(file))
+		found_pipe(file, t->tgid);
 	return 0;
 }

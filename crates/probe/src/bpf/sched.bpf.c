@@ -913,7 +913,7 @@ int finish(struct bpf_iter__task *ctx)
 	if (is_sleep(state)) {
 		fill_span(&out->row.span, t, s, state, s->since, 0, 0, skew);
 		take_out(&out->row.span, ns, 0);
-		want(&out->row.span, ns, is_followed(t->pid));
+		want(&out->row.span, t, ns, is_followed(t->pid));
 	} else if (state == READY) {
 		__u64 at = s->slept ? s->at : s->since;
 

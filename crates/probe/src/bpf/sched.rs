@@ -50,6 +50,8 @@ pub const WHAT: &str = whyslow_model::Probe::OffCpuStacks.word();
 const ENDS: &str = "who has the other end of a connection";
 /// A million open files take 0.2 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);
+/// Two find out whom those have asked who are asked, through TCP. One more for each unix socket on the way.
+const MOST_WALKS: u32 = 6;
 
 /// States of tasks, `enum sched_state` in shared.bpf.h: ready ...
 pub const READY: usize = shared_h::READY as usize;
@@ -71,6 +73,8 @@ pub struct Sched<'slot> {
     seed: Option<Link>,
     finish: Option<Link>,
     ends: Option<Link>,
+    /// Somebody is.
+    follows: bool,
     seen: Raw,
     crowd: Crowd,
 }
@@ -96,6 +100,8 @@ pub struct Raw {
     pub tells_refused: bool,
     /// Who has the other end of what open rows wait at, by the number in those.
     pub other_ends: HashMap<u32, other_end>,
+    /// Requests of processes, to whom, and who is to answer them.
+    pub requests: Vec<(sched_ends, other_end)>,
     /// Why some of them are not known.
     pub ends_missing: Option<Missing>,
 }
@@ -199,6 +205,7 @@ impl<'slot> Sched<'slot> {
             seed: None,
             finish: None,
             ends: None,
+            follows: false,
             seen: Raw::default(),
             crowd: Crowd::default(),
         })
@@ -227,7 +234,8 @@ impl<'slot> Sched<'slot> {
     }
 
     /// Follow these threads, and those they start.
-    pub fn follow(&self, pids: &[u32]) -> Result<(), Missing> {
+    pub fn follow(&mut self, pids: &[u32]) -> Result<(), Missing> {
+        self.follows |= !pids.is_empty();
         pids.iter().try_for_each(|pid| self.follow_one(*pid)).map_err(|err| missing(WHAT, &err))
     }
 
@@ -248,7 +256,7 @@ impl<'slot> Sched<'slot> {
 
     /// Follow these, and no more whoever of `before` is not among them. Only while nothing is attached: the kernel half
     /// writes to the same map.
-    pub fn follow_instead(&self, before: &[u32], now: &[u32]) -> Result<(), Missing> {
+    pub fn follow_instead(&mut self, before: &[u32], now: &[u32]) -> Result<(), Missing> {
         let now_too: HashSet<u32> = now.iter().copied().collect();
         let gone = before.iter().filter(|pid| !now_too.contains(pid));
         gone.copied().try_for_each(|pid| self.unfollow(pid)).map_err(|err| missing(WHAT, &err))?;
@@ -397,22 +405,55 @@ impl<'slot> Sched<'slot> {
         Ok((self.seen, lost))
     }
 
-    /// Walk all open files, if anybody waits at a connection of whose other end we want to know.
+    /// Walk all open files, if anybody waits at a connection of whose other end we want to know, or may have asked through one of many. Each walk
+    /// finds those to whom the ones before have led.
     fn find_ends(&mut self) -> Result<(), Missing> {
-        let bss = self.skel.maps.bss_data.as_ref();
-        let (wanted, unwanted) = bss.map_or((0, 0), |bss| (bss.wanted, bss.unwanted));
-        if wanted == 0 {
+        let wanted = |sched: &Self| sched.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.wanted);
+        if wanted(self) == 0 && !self.follows {
             return Ok(());
         }
-        let link = self.ends.as_ref().ok_or_else(|| Missing::broken(ENDS, "files cannot be walked"))?;
-        walk_within(ENDS, link, WALK_DEADLINE)?;
-        let map = &self.skel.maps.other_ends;
-        let of = |key: &Vec<u8>| map.lookup(key, MapFlags::ANY).ok()?;
-        let all = map.keys().filter_map(|key| Some((value(&key), value(&of(&key)?))));
-        self.seen.other_ends = ends_by_row(&all.collect::<Vec<_>>());
+        let until = Instant::now() + WALK_DEADLINE;
+        let mut asked = HashSet::new();
+        let mut walked = Ok(());
+        for walk in 1..=MOST_WALKS {
+            let before = wanted(self);
+            walked = self.walk_files(walk, until);
+            if walked.is_err() || wanted(self) == before && !self.note_asked(&mut asked) {
+                break;
+            }
+        }
+        let all = self.all_ends();
+        self.seen.other_ends = ends_by_row(&all);
+        self.seen.requests = requests(&all);
+        walked?;
+        let unwanted = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.unwanted);
         let too_many =
             || Missing::skipped(ENDS, format!("too many waits last: {unwanted} of them are not asked about"));
         if unwanted > 0 { Err(too_many()) } else { Ok(()) }
+    }
+
+    fn walk_files(&mut self, walk: u32, until: Instant) -> Result<(), Missing> {
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.walks = walk;
+        }
+        let link = self.ends.as_ref().ok_or_else(|| Missing::broken(ENDS, "files cannot be walked"))?;
+        walk_within(ENDS, link, until.saturating_duration_since(Instant::now())).map(drop)
+    }
+
+    fn all_ends(&self) -> Vec<(other_key, other_end)> {
+        let map = &self.skel.maps.other_ends;
+        let of = |key: &Vec<u8>| map.lookup(key, MapFlags::ANY).ok()?;
+        map.keys().filter_map(|key| Some((value(&key), value(&of(&key)?)))).collect()
+    }
+
+    /// Whose requests the next walk is to note, too: where somebody is followed, of those who have been asked. False: nobody's.
+    fn note_asked(&self, known: &mut HashSet<u32>) -> bool {
+        let holders = |end: other_end| end.holders.into_iter().take(end.count as usize);
+        let all = self.all_ends().into_iter().filter(|_| self.follows);
+        let new = all.flat_map(|(_, end)| holders(end)).filter(|process| known.insert(*process));
+        let map = &self.skel.maps.asked_processes;
+        let note = |process: &u32| map.update(&process.to_ne_bytes(), &[0; 4], MapFlags::ANY).is_ok();
+        new.filter(note).count() > 0
     }
 
     /// Exits and rows that the kernel half saw and could not note.
@@ -423,23 +464,45 @@ impl<'slot> Sched<'slot> {
 
 /// By the number in the rows that want them. Of a connection that nobody has accepted it is who has the listening socket.
 fn ends_by_row(all: &[(other_key, other_end)]) -> HashMap<u32, other_end> {
-    let queue = |key: &other_key| (key.netns, key.local_port, key.local, key.object);
     let listeners = all.iter().filter(|(key, end)| key.kind == other_ends_h::OTHER_LISTENER && end.count > 0);
     let listeners: HashMap<_, _> = listeners.map(|(key, end)| (queue(key), end)).collect();
-    let found = |key: &other_key, end: &other_end| {
-        let at = other_key { object: end.listener, ..*key };
-        let any = other_key { local: [0; 16], ..at };
-        let queued = end.may_be_queued != 0 && end.count == 0;
-        let listener = listeners.get(&queue(&at)).or_else(|| listeners.get(&queue(&any))).filter(|_| queued);
-        listener.map_or(*end, |listener| other_end {
-            count: listener.count,
-            holders: listener.holders,
-            asked: other_ends_h::ASKED_QUEUED,
-            ..*end
-        })
-    };
     let ends = all.iter().filter(|(_, end)| end.index != 0);
-    ends.map(|(key, end)| (end.index, found(key, end))).collect()
+    ends.map(|(key, end)| (end.index, or_in_queue(key, end, &listeners))).collect()
+}
+
+/// Requests of one process each.
+fn requests(all: &[(other_key, other_end)]) -> Vec<(sched_ends, other_end)> {
+    let by_row = ends_by_row(all);
+    let is_one = |end: &other_end| end.asker != 0 && end.asker != other_ends_h::SHARED;
+    let end = |end: &other_end| by_row.get(&end.index).copied();
+    let requests = all.iter().filter(|(_, end)| is_one(end));
+    requests.filter_map(|(key, found)| Some((address(key), end(found)?))).collect()
+}
+
+/// Of a connection: the address that was asked.
+fn address(key: &other_key) -> sched_ends {
+    let family = if key.kind == other_ends_h::OTHER_INET { libc::AF_INET6 as u32 } else { 0 };
+    sched_ends { family, peer: key.local, peer_port: key.local_port, ..Default::default() }
+}
+
+type Queue = (u32, u16, [u8; 16], u64);
+
+fn queue(key: &other_key) -> Queue {
+    (key.netns, key.local_port, key.local, key.object)
+}
+
+fn or_in_queue(key: &other_key, end: &other_end, listeners: &HashMap<Queue, &other_end>) -> other_end {
+    let at = other_key { object: end.listener, ..*key };
+    let any = other_key { local: [0; 16], ..at };
+    let queued = end.may_be_queued != 0 && end.count == 0;
+    let is_udp = end.listener == libc::IPPROTO_UDP as u64;
+    let listener = listeners.get(&queue(&at)).or_else(|| listeners.get(&queue(&any))).filter(|_| queued);
+    listener.map_or(*end, |listener| other_end {
+        count: listener.count,
+        holders: listener.holders,
+        asked: if is_udp { listener.asked } else { other_ends_h::ASKED_QUEUED },
+        ..*end
+    })
 }
 
 /// Switches a second of one CPU from which on the waker's hook is let go. At 400,000 a second a switch and what is done

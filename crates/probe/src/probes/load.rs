@@ -83,7 +83,7 @@ impl<'slot> Probes<'slot> {
         let mut threads = self.known(host::threads_of(&follow.pids, &follow.pidfds), missing);
         threads.extend(members(follow, self.tasks.as_mut(), missing));
         let before = std::mem::take(&mut self.followed);
-        if let Some(sched) = &self.sched {
+        if let Some(sched) = &mut self.sched {
             keep(sched.follow_instead(&before, &threads), missing);
         }
         self.followed = threads;

@@ -79,6 +79,7 @@ impl Traced {
         let mut kernel = KernelNames::from(kallsyms).without(std::mem::take(&mut self.code));
         if let Some(seen) = &mut self.sched {
             let numbers = self.numbers.as_ref();
+            tables.requests = Some(span_table::requests(seen));
             let mut timelines = span_table::timelines(seen, window, &mut kernel, numbers);
             let late = mutex_owner::note(&mut timelines.spans, &self.followed, numbers);
             missing.extend(late.map(MissingNote::from));

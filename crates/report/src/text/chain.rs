@@ -144,7 +144,9 @@ fn hop_words(before: &Hop, hop: &Hop, who: &str, open: bool, more: bool) -> Stri
         Reason::Child | Reason::Vfork => "its child ",
         Reason::Work => "run by ",
         // Nothing has ended it: who is there is told by the connection.
-        Reason::Poll | Reason::Epoll | Reason::Socket | Reason::UnixSocket if open => "at the other end ",
+        Reason::Poll | Reason::Epoll | Reason::Socket | Reason::UnixSocket | Reason::Pipe if open => {
+            "at the other end "
+        }
         _ => "woken by ",
     };
     // What these say is a sentence already.

@@ -74,7 +74,8 @@ fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<Stri
         part.parts.iter().for_each(|inner| add_leaves(inner, whose, depth + 1, leaves));
         return;
     }
-    if part.time.is_zero() || matches!(part.reason, Reason::Unexplained | Reason::Other) {
+    let says_who = part.detail == Detail::Thing(Thing::ThreadNotKnown);
+    if part.time.is_zero() || (matches!(part.reason, Reason::Unexplained | Reason::Other) && !says_who) {
         return;
     }
     // All waits for one device together, whatever was done there.

@@ -57,6 +57,7 @@ tables! {
     calls Later,
     slow_calls Later,
     holds Later,
+    requests Later,
     runs Later,
     spans Later,
     polls First,

@@ -10,7 +10,7 @@ use whyslow_model::wait::{Reason, Thing, Who};
 
 use crate::graph::facts::Graph;
 use crate::graph::node::{Node, Sort};
-use crate::wait_reasons::{Class, Stacks, WaitKind, retried};
+use crate::wait_reasons::{Class, Stacks, WaitKind, joined_thread, retried};
 
 pub const MS: u64 = 1_000_000;
 
@@ -30,6 +30,13 @@ const WAITS: [(&str, Reason, &str, Class, State); 10] = [
 
 /// The judge of these hosts.
 pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
+    if joined_thread(span, stacks).is_some() {
+        return WaitKind {
+            reason: Thing::ThreadEnd.reason(),
+            detail: Thing::ThreadEnd.into(),
+            class: Class::Needed,
+        };
+    }
     let frame = stacks.kernel(span.stack).first().map_or("schedule", |frame| frame);
     let known = WAITS.iter().find(|wait| wait.0 == frame).unwrap_or(&WAITS[8]);
     let own_sleep = (known.0 == "nanosleep").then(|| Thing::OwnSleep.into());

@@ -169,7 +169,10 @@ fn of_several_threads_the_one_that_was_asked_is_meant() {
     };
     let computes = || Runs(93);
     assert_eq!(ways(&mut asked("pipe_read", computes()), &[]), [["client", "service"]]);
-    assert!(ways(&mut asked("ep_poll", computes()), &[]).is_empty(), "it may run another's job");
+    assert_eq!(ways(&mut asked("ep_poll", computes()), &[]), [["client", "service"]], "the others rest");
+    let mut two = asked("ep_poll", computes());
+    thread(&mut two, BUSY, "busy", open("pipe_read"));
+    assert!(ways(&mut two, &[]).is_empty(), "it may run another's job");
     let at_lock = || Waits(93, open("futex_wait"));
     assert_eq!(ways(&mut asked("pipe_read", at_lock()), &[CLIENT]), [["client", "service", ""]]);
     assert!(ways(&mut asked("pipe_read", at_lock()), &[]).is_empty(), "it may wait for the next job");
@@ -279,7 +282,22 @@ fn a_look_whose_end_was_not_seen_is_one_of_them() {
 /// A subscriber that says of each message that it has come.
 #[test]
 fn a_service_that_sleeps_until_there_are_news_keeps_nobody_on_a_whole_host() {
-    let mut host = host(Sent, open("nanosleep"));
+    let mut host = Host::window(100);
+    host.task(CLIENT, "client", 0, &[Runs(5), Waits(95, open("pipe_read"))]).task(
+        SERVICE,
+        "service",
+        0,
+        &[Runs(15), Waits(85, open("nanosleep"))],
+    );
+    at_end(&mut host, CLIENT, &[SERVICE], Sent);
     assert!(ways(&mut host, &[]).is_empty());
     assert_eq!(ways(&mut host, &[CLIENT]), [["client", "service"]]);
+}
+
+#[test]
+fn a_service_that_sleeps_all_the_time_keeps_who_has_asked() {
+    let mut host = host(Sent, open("nanosleep"));
+    assert_eq!(ways(&mut host, &[]), [["client", "service"]]);
+    at_end(&mut host, CLIENT, &[SERVICE], Unknown);
+    assert!(ways(&mut host, &[]).is_empty(), "it may have been told");
 }

@@ -49,6 +49,29 @@ fn beside_one_that_computes_too() {
     assert_eq!(heads(&mut host, &[2, 3, 4]), Vec::<String>::new());
 }
 
+/// A daemon's first thread waits for the end of the others.
+#[test]
+fn who_joins_a_thread_that_rests_rests() {
+    let joins = |works: bool| {
+        let mut host = Host::window(100);
+        host.task(1, "main", 0, &[Waits(100, open("futex_wait"))]);
+        let join = host.spans.last_mut().unwrap();
+        (join.syscall, join.args) = (Some(202), [64, 0, 3, 0]);
+        pool(&mut host);
+        host.task(2, "server", 0, &[Runs(100)]);
+        if works {
+            host.spans.retain(|span| span.pid != 3);
+            host.task(3, "loop", 0, &[Runs(100)]);
+        }
+        host.spans.iter_mut().filter(|span| span.pid == 3).for_each(|span| span.tgid = 1);
+        let tasks = host.rec.tables.tasks.as_mut().unwrap().iter_mut();
+        tasks.filter(|task| task.pid == 3).for_each(|task| task.tgid = 1);
+        heads(&mut host, &[1, 2, 3, 4])
+    };
+    assert_eq!(joins(false), Vec::<String>::new());
+    assert_eq!(joins(true), ["main"]);
+}
+
 #[test]
 fn the_command_that_was_run_lasted_as_long_as_it_slept() {
     let mut host = Host::window(100);
