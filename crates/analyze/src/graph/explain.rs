@@ -58,9 +58,9 @@ impl Walk {
         walk
     }
 
-    /// The next one is looked at ...
+    /// The next one is looked at, for this stretch or the longer wait that it is a part of ...
     pub fn enter(&mut self, pid: u32, stretch: (u64, u64)) {
-        let asked_at = self.asks.take();
+        let (asked_at, stretch) = (self.asks.take(), self.whole.take().unwrap_or(stretch));
         self.above.push(Above { pid, stretch, asked_at });
     }
 
@@ -72,6 +72,11 @@ impl Walk {
     /// Whoever is followed next was asked then.
     pub fn asks(&mut self, at: Option<i64>) {
         self.asks = at;
+    }
+
+    /// ... and is waited for in all of this time.
+    pub fn waits(&mut self, whole: (u64, u64)) {
+        self.whole = Some(whole);
     }
 
     /// When the one that we look at was asked.
@@ -125,8 +130,7 @@ impl Graph<'_> {
             let who = self.who_is(pid, work);
             return Rc::new([self.unexplained(who, Thing::NotSeenToRun, to.saturating_sub(from))]);
         };
-        let stretch = walk.whole.take().unwrap_or((from, to));
-        walk.enter(pid, stretch);
+        walk.enter(pid, (from, to));
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
         let cut =
             if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
@@ -286,8 +290,10 @@ impl Graph<'_> {
         let by_sums = span.waker.as_ref().filter(|waker| self.is_reported_by_sums(waker, from, to));
         match (by_sums, task_behind(span)) {
             (Some(waker), _) => (self.by_sums(waker.pid, &waker.comm, to.saturating_sub(from)), 0),
-            // Who waits for work, and is killed, has waited in vain.
-            (None, Some(task)) if class == Class::Handed && self.kills(task) => (Rc::new([]), 0),
+            // Who waits for work, and is killed, has waited in vain; a thread that its own process tells to go on has not.
+            (None, Some(task)) if class == Class::Handed && task.tgid != span.tgid && self.kills(task) => {
+                (Rc::new([]), 0)
+            }
             (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
             (None, None) => {
                 let ns = to.saturating_sub(from);

@@ -171,6 +171,7 @@ impl<'r> Graph<'r> {
         let Some(process) = onward.process else { return node };
         let (from, to) = (piece.from, piece.to);
         walk.asks(onward.sent);
+        walk.waits((from, self.window));
         let (parts, notes) = match onward.thread {
             Some(thread) => self.follow(walk, thread, from, to, None),
             None => self.by_process(walk, process, from, to),

@@ -49,6 +49,8 @@ pub struct OfHost {
 #[derive(Debug)]
 pub struct Hang {
     pub client: String,
+    /// Whom the client asks, and so on down to the service.
+    pub relays: Vec<String>,
     pub service: String,
     /// Of the lock that the service waits for.
     pub holder: Option<String>,
@@ -172,10 +174,19 @@ pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
 pub fn of_hang(document: &Value, expected: &Hang) -> Result<(), String> {
     let (wall, parts) = wall(document)?;
     near("without work", time(parts, &|part| part["reason"] == "handed"), 0.0, wall)?;
-    near("the service", time_of(parts, &expected.service), wall, wall)?;
-    let Some(holder) = &expected.holder else { return Ok(()) };
-    let below: f64 = parts_of(parts, &expected.service).map(|inner| time_of(inner, holder)).sum();
-    near("the holder behind it", below, wall, wall)
+    let mut below = vec![parts];
+    for who in expected.behind_client() {
+        near(who, below.iter().map(|parts| time_of(parts, who)).sum(), wall, wall)?;
+        below = below.into_iter().flat_map(|parts| parts_of(parts, who)).collect();
+    }
+    Ok(())
+}
+
+impl Hang {
+    fn behind_client(&self) -> impl Iterator<Item = &str> {
+        let all = self.relays.iter().chain([&self.service]).chain(&self.holder);
+        all.map(String::as_str)
+    }
 }
 
 /// What the outermost parts of one consist of.
@@ -189,8 +200,8 @@ fn parts_of<'v>(parts: &'v [Value], who: &'v str) -> Box<dyn Iterator<Item = &'v
 
 /// The same, on a whole host.
 pub fn of_hang_on_host(document: &Value, expected: &Hang) -> Result<(), String> {
-    let mut way = vec![&*expected.client, &*expected.service];
-    way.extend(expected.holder.as_deref());
+    let mut way = vec![&*expected.client];
+    way.extend(expected.behind_client());
     let chains = all_chains(document)?;
     let told = seconds(chains, |names| names.starts_with(&way));
     near("behind the client", told, expected.window_s, expected.window_s)?;
@@ -319,16 +330,20 @@ mod tests {
     fn a_client_that_nobody_answers_waits_for_its_service_and_one_that_was_answered_does_not() {
         let hang = Hang {
             client: "asks".to_owned(),
+            relays: vec!["hands".to_owned()],
             service: "serves".to_owned(),
             holder: Some("holds".to_owned()),
             window_s: 1.0,
         };
         let holder = || json!([part("holds", 1.0, json!([]))]);
-        let told = document(json!([part("", 1.0, json!([part("serves", 1.0, holder())]))]));
+        let hands = |inner: Value| json!([part("hands", 1.0, inner)]);
+        let told = document(json!([part("", 1.0, hands(json!([part("serves", 1.0, holder())])))]));
         let silent = document(json!([{"reason": "handed", "time_s": 1.0}]));
         assert_eq!(of_hang(&told, &hang), Ok(()));
-        let beside = document(json!([part("serves", 1.0, json!([])), part("holds", 1.0, json!([]))]));
-        for wrong in [&silent, &beside, &document(json!([part("serves", 1.0, json!([]))])), &json!({})] {
+        let beside = document(hands(json!([part("serves", 1.0, json!([])), part("holds", 1.0, json!([]))])));
+        let no_relay = document(json!([part("serves", 1.0, holder())]));
+        let no_holder = document(hands(json!([part("serves", 1.0, json!([]))])));
+        for wrong in [&silent, &beside, &no_relay, &no_holder, &json!({})] {
             assert!(of_hang(wrong, &hang).is_err(), "{wrong}");
         }
         let chains = |way: &[&str]| {
@@ -336,8 +351,10 @@ mod tests {
             json!({"missing": [], "chains": [{"time_s": 1.0, "hops": hops}]})
         };
         let none = json!({"missing": [], "chains": []});
-        assert_eq!(of_hang_on_host(&chains(&["asks", "serves", "holds"]), &hang), Ok(()));
-        for wrong in [&chains(&["asks", "serves"]), &chains(&["serves", "holds"]), &none, &json!({})] {
+        assert_eq!(of_hang_on_host(&chains(&["asks", "hands", "serves", "holds"]), &hang), Ok(()));
+        let ways =
+            [&["asks", "hands", "serves"][..], &["hands", "serves", "holds"], &["asks", "serves", "holds"]];
+        for wrong in [&chains(ways[0]), &chains(ways[1]), &chains(ways[2]), &none, &json!({})] {
             assert!(of_hang_on_host(wrong, &hang).is_err(), "{wrong}");
         }
         assert_eq!(of_answered(&silent, &none, &hang), Ok(()));
