@@ -50,8 +50,8 @@ pub const WHAT: &str = whyslow_model::Probe::OffCpuStacks.word();
 const ENDS: &str = "who has the other end of a connection";
 /// A million open files take 0.2 s.
 const WALK_DEADLINE: Duration = Duration::from_millis(500);
-/// Two find out whom those have asked who are asked, through TCP. One more for each unix socket on the way.
-const MOST_WALKS: u32 = 6;
+/// Two find out whom those have asked who are asked, through TCP; two more are needed for each unix socket on the way.
+const MOST_WALKS: u32 = 16;
 
 /// States of tasks, `enum sched_state` in shared.bpf.h: ready ...
 pub const READY: usize = shared_h::READY as usize;
@@ -418,7 +418,7 @@ impl<'slot> Sched<'slot> {
         for walk in 1..=MOST_WALKS {
             let before = wanted(self);
             walked = self.walk_files(walk, until);
-            if walked.is_err() || wanted(self) == before && !self.note_asked(&mut asked) {
+            if walked.is_err() || !self.note_asked(&mut asked) && wanted(self) == before {
                 break;
             }
         }

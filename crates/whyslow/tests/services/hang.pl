@@ -37,7 +37,7 @@ sub relay {
         @all = ($l, $idle);
         while (1) {
             for my $c (look($way, $tick, @all)) {
-                if ($c == $l) { push @all, $l->accept; next }
+                if ($c == $l) { push @all, scalar $l->accept; next }
                 sysread $c, my $word, 9 or exit;
                 if (!$other{$c}) { my $to = to($next); @other{$c, $to} = ($to, $c); push @all, $to }
                 syswrite $other{$c}, $word;
