@@ -66,6 +66,24 @@ struct {
 	__type(value, struct other_end);
 } other_ends SEC(".maps");
 
+/* One in the making: the walks have no room for it on their stacks. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct other_end);
+} new_end SEC(".maps");
+
+static __always_inline struct other_end *fresh_end(void)
+{
+	__u32 zero = 0;
+	struct other_end *end = bpf_map_lookup_elem(&new_end, &zero);
+
+	if (end)
+		__builtin_memset(end, 0, sizeof(*end));
+	return end;
+}
+
 /* How many are wanted, and how many could not be noted. */
 __u32 wanted;
 __u64 unwanted;
@@ -217,15 +235,15 @@ static __always_inline __u32 note_wanted(const struct other_key *key, struct oth
  */
 __noinline __u32 want_end(__u64 sk, __u32 followed)
 {
+	struct other_end *end = fresh_end(), *known;
 	struct other_key key = {};
-	struct other_end end = {}, *known;
 
-	if (!want_socket(&key, &end, (void *)sk))
+	if (!end || !want_socket(&key, end, (void *)sk))
 		return 0;
-	if (!followed && end.asked == ASKED_NOT && !end.may_be_queued)
+	if (!followed && end->asked == ASKED_NOT && !end->may_be_queued)
 		return 0;
 	known = bpf_map_lookup_elem(&other_ends, &key);
-	return known ? known->index : note_wanted(&key, &end);
+	return known ? known->index : note_wanted(&key, end);
 }
 
 static __always_inline bool is_pipe(struct file *file)
@@ -238,16 +256,16 @@ __noinline __u32 want_pipe(__u64 at)
 {
 	struct file *file = (void *)at;
 	struct other_key key = { .kind = OTHER_PIPE };
-	struct other_end end = {}, *known;
+	struct other_end *end = fresh_end(), *known;
 	__u32 mode = BPF_CORE_READ(file, f_mode) & (FMODE_READ | FMODE_WRITE);
 
-	if (!is_pipe(file) || (mode != FMODE_READ && mode != FMODE_WRITE))
+	if (!end || !is_pipe(file) || (mode != FMODE_READ && mode != FMODE_WRITE))
 		return 0;
-	end.asked = mode == FMODE_WRITE ? ASKED_UNREAD : ASKED_UNKNOWN;
+	end->asked = mode == FMODE_WRITE ? ASKED_UNREAD : ASKED_UNKNOWN;
 	key.object = (__u64)BPF_CORE_READ(file, private_data);
 	key.local_port = mode ^ (FMODE_READ | FMODE_WRITE);
 	known = bpf_map_lookup_elem(&other_ends, &key);
-	return known ? known->index : note_wanted(&key, &end);
+	return known ? known->index : note_wanted(&key, end);
 }
 
 /* What a row waits at, so far for `ns`. Of looks at many the last may be short. */
@@ -291,20 +309,22 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 /* A request of this process. All requests of TCP are noted by the first walk. */
 static __always_inline void note_request(struct sock *sk, __u32 family, __u32 process)
 {
+	struct other_end *end = fresh_end(), *known;
 	struct other_key key = {};
-	struct other_end end = {}, *known;
 
+	if (!end)
+		return;
 	if (family == AF_UNIX ? !is_followed(process) && !bpf_map_lookup_elem(&asked_processes, &process) : walks != 1)
 		return;
-	if (!want_socket(&key, &end, sk) || end.asked == ASKED_NOT || end.listener == IPPROTO_UDP)
+	if (!want_socket(&key, end, sk) || end->asked == ASKED_NOT || end->listener == IPPROTO_UDP)
 		return;
 	known = bpf_map_lookup_elem(&other_ends, &key);
 	if (known) {
 		known->asker = !known->asker || known->asker == process ? process : SHARED;
 		return;
 	}
-	end.asker = process;
-	note_wanted(&key, &end);
+	end->asker = process;
+	note_wanted(&key, end);
 }
 
 /* A listening socket with somebody in its queue; of UDP any that is connected to nobody. */

@@ -194,6 +194,7 @@ fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
     std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
     let (mut seen, _) = sched.finish().unwrap();
     assert!(seen.ends_missing.is_none(), "{:?}", seen.ends_missing);
+    let requests = crate::span_table::requests(&seen);
     let rows = timeline_of_all(&mut seen);
     for (way, client, holder, thread, pid) in all {
         let row = rows.iter().rfind(|row| row.pid == pid).expect("it has a row");
@@ -203,15 +204,93 @@ fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
         // What was not read yet is found out when the other end is: of TCP the client has sent, too.
         // Of one that nothing has come to yet nobody knows before whether it was accepted.
         let is_new = way.queued || (!way.unix && !way.is_answered);
-        assert_eq!(end.is_some(), way.followed || way.has_asked() || is_new, "{what}");
+        // What was answered within a tick is asked about, too: a finer clock tells then that it was.
+        let is_told = way.followed || way.has_asked() || is_new || way.unix;
+        assert!(end.is_some() == is_told || (end.is_some() && way.is_answered), "{what}");
         if let Some(end) = end {
             assert_eq!(end.asked >= Asked::Sent, way.has_asked() || way.queued, "{what}");
             assert_eq!(end.asked == Asked::Unread, way.queued || (way.sends && !way.is_read), "{what}");
             assert!(end.asked != Asked::No || !way.unix, "{what}");
+            assert!(end.asked == Asked::No || !way.is_answered || way.unix, "{what}");
             assert_eq!(end.processes, [holder.0.id()], "{what}");
+        }
+        if !way.unix {
+            let its = requests.iter().filter(|request| request.other_end.processes == [holder.0.id()]);
+            let asked: Vec<u32> = its.map(|request| request.tgid).collect();
+            assert_eq!(asked, vec![std::process::id(); usize::from(way.has_asked())], "{what}");
         }
         drop(holder); // the last who has the other end
         thread.join().unwrap();
         drop(client);
+    }
+}
+
+/// Both ends, of which a thread of ours waits at the first.
+fn pair(reads: bool, udp: bool, is_read: bool) -> (std::os::fd::OwnedFd, std::os::fd::OwnedFd) {
+    use std::io::Write as _;
+    if udp {
+        let at = if reads { "127.0.0.1:0" } else { "[::]:0" };
+        let server = std::net::UdpSocket::bind(at).unwrap();
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(("127.0.0.1", server.local_addr().unwrap().port())).unwrap();
+        client.send(b"?").unwrap();
+        if is_read {
+            server.recv(&mut [0]).unwrap();
+        }
+        return (client.into(), server.into());
+    }
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    if reads {
+        return (reader.into(), writer.into());
+    }
+    // SAFETY: a pipe of ours; its size in bytes.
+    let room = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![0; usize::try_from(room).unwrap()]).unwrap();
+    (writer.into(), reader.into())
+}
+
+#[test]
+fn root_who_has_the_other_end_of_a_pipe_and_who_serves_udp_is_found() {
+    let (tell, told) = mpsc::channel();
+    let mut all = Vec::new();
+    for bits in 0..8 {
+        let [reads, udp, is_read] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let (own, other) = pair(reads, udp, is_read);
+        let mut holder = std::process::Command::new("sleep");
+        let holder = Holder(holder.arg("1000").stdin(std::process::Stdio::from(other)).spawn().unwrap());
+        let (fd, tell) = (own.as_raw_fd(), tell.clone());
+        let thread = std::thread::spawn(move || {
+            tell.send(me()).unwrap();
+            // SAFETY: buffers of one byte; a broken pipe is an error here.
+            unsafe {
+                match (udp, reads) {
+                    (true, _) => libc::recv(fd, [0u8; 1].as_mut_ptr().cast(), 1, 0),
+                    (_, true) => libc::read(fd, [0u8; 1].as_mut_ptr().cast(), 1),
+                    (_, false) => libc::write(fd, [0u8; 1].as_ptr().cast(), 1),
+                }
+            }
+        });
+        let pid = told.recv().unwrap();
+        await_call(pid, &["0", "1", "45"]);
+        all.push((reads, udp, is_read, own, holder, thread, pid));
+    }
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
+    sched.begin().unwrap();
+    std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
+    let (mut seen, _) = sched.finish().unwrap();
+    let rows = timeline_of_all(&mut seen);
+    for (reads, udp, is_read, own, holder, thread, pid) in all {
+        let row = rows.iter().rfind(|row| row.pid == pid).expect("it has a row");
+        let end = row.other_end.as_deref().unwrap_or_else(|| panic!("{udp} {reads}: {row:?}"));
+        assert_eq!(end.processes, [holder.0.id()], "{udp} {reads}: {row:?}");
+        let owes = if udp { !is_read } else { !reads };
+        assert_eq!(end.asked, if owes { Asked::Unread } else { Asked::Unknown }, "{udp} {reads}: {row:?}");
+        if udp {
+            // SAFETY: a socket of ours: its receiver wakes up.
+            unsafe { libc::shutdown(own.as_raw_fd(), libc::SHUT_RDWR) };
+        }
+        drop(holder); // the last who has the other end
+        thread.join().unwrap();
     }
 }

@@ -252,7 +252,7 @@ fn followed_at_home(sched: &Sched<'_>) -> (u32, Vec<u32>) {
 #[test]
 fn root_who_is_followed_twice_hides_nobody_who_shares_his_home() {
     let mut slot = MaybeUninit::uninit();
-    let sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
     sched.follow(&[HOME, HOME + SLOTS, HOME]).unwrap();
     assert_eq!(followed_at_home(&sched), (HOME, vec![HOME + SLOTS]));
 }
@@ -279,7 +279,7 @@ fn root_a_stranger_with_the_number_of_one_who_was_followed_and_died_is_not_follo
 #[test]
 fn root_who_has_ended_when_the_window_begins_is_followed_no_more() {
     let mut slot = MaybeUninit::uninit();
-    let sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, true)).unwrap();
     let all = [HOME, HOME + SLOTS, HOME + 2 * SLOTS];
     sched.follow(&all).unwrap();
     sched.follow_instead(&all, &[HOME + SLOTS]).unwrap();
