@@ -121,7 +121,10 @@ impl<'r> Graph<'r> {
             let is_new = |pid: &u32| self.tasks.get(pid).is_none_or(|task| Some(task.tgid) != onward.process);
             is_told && onward.is_since(asked) && walk.pids().all(|pid| is_new(&pid))
         };
-        let all: Vec<&Onward<'r>> = self.onward_of(process).iter().filter(may_be).collect();
+        let all = self.onward_of(process);
+        let left = self.fuel.get();
+        self.fuel.set(left.saturating_sub(all.len() as u64));
+        let all: Vec<&Onward<'r>> = all.iter().filter(|_| left > 0).filter(may_be).collect();
         let of = |is: fn(&Onward<'r>) -> bool| all.iter().copied().filter(|onward| is(onward)).collect();
         let [sure, kept]: [Vec<_>; 2] = [of(Onward::is_sure), of(|onward| onward.kept && onward.is_sure())];
         [all.clone(), sure, kept].iter().find_map(|some| one_way(some))

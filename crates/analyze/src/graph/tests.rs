@@ -8,6 +8,7 @@ mod garbage;
 mod host;
 mod ipi_waits;
 mod layout;
+mod onward;
 mod other_ends;
 mod owners;
 mod patience;

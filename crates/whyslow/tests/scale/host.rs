@@ -9,7 +9,8 @@ use whyslow_model::table::{
     Memory, Poll, Sample, Socket, Speed, Spin, Tables, Task, Wait,
 };
 use whyslow_model::timeline::{
-    Call, Context, Hold, HoldSeen, Lock, LockWait, Run, SlowCall, Span, Stack, State, StateTimes, Waker, Work,
+    Asked, Call, Context, Hold, HoldSeen, Lock, LockWait, OtherEnd, Request, Run, SlowCall, Span, Stack,
+    State, StateTimes, Waker, Work,
 };
 use whyslow_model::{FileSnapshot, Meta, Recording};
 
@@ -61,6 +62,7 @@ pub fn recording(size: Size, seed: u64) -> Recording {
         listeners: Some((0..size.tasks / 100).map(|i| listener(i, &mut draw)).collect()),
         sockets: Some((0..size.tasks / 20).map(|i| socket(i, &mut draw)).collect()),
         spans: Some(spans(size, &mut draw)),
+        requests: Some((0..size.tasks / 10).map(|i| request(i, size, &mut draw)).collect()),
         stacks: Some((0..STACKS).map(|id| stack(id, &mut draw)).collect()),
         runs: Some(runs(size, &mut draw)),
         holds: Some((0..size.spans / 4).map(|_| hold(pid(draw.any()), &mut draw)).collect()),
@@ -317,7 +319,28 @@ fn socket(i: u32, draw: &mut Draw) -> Socket {
     }
 }
 
-/// Each thread waits for others and wakes them: rows of a thread touch.
+fn other_end(size: Size, draw: &mut Draw) -> OtherEnd {
+    let process =
+        |draw: &mut Draw| process_of(FIRST_PID + draw.between(0, u64::from(size.tasks.max(1)) - 1) as u32);
+    OtherEnd {
+        processes: (0..draw.between(0, 2)).map(|_| process(draw)).collect(),
+        asked: draw.pick(&[Asked::Unknown, Asked::No, Asked::Sent, Asked::Unread]),
+        sent_before_ns: draw.one_in(2).then(|| draw.between(0, 3 * WINDOW)),
+        queued: draw.one_in(9),
+    }
+}
+
+/// Some have many.
+fn request(i: u32, size: Size, draw: &mut Draw) -> Request {
+    let tgid = process_of(FIRST_PID + if draw.one_in(2) { i } else { i % 8 });
+    Request {
+        tgid,
+        peer: draw.one_in(2).then(|| "10.0.0.7:5432".to_owned()),
+        other_end: other_end(size, draw),
+    }
+}
+
+/// Each thread waits for others and wakes them: rows of a thread touch. The last wait of some lasts.
 fn spans(size: Size, draw: &mut Draw) -> Vec<Span> {
     let threads = (size.spans / 20).clamp(1, size.tasks.max(1));
     let mut all = Vec::with_capacity(size.spans as usize);
@@ -330,7 +353,11 @@ fn spans(size: Size, draw: &mut Draw) -> Vec<Span> {
             let woken = from + draw.between(step / 10, step - step / 10);
             let waker = FIRST_PID + draw.between(0, u64::from(threads) - 1) as u32;
             let locked = draw.one_in(2);
+            let lasts = row + 1 == rows && draw.one_in(2);
             all.push(Span {
+                open: lasts,
+                other_end: lasts.then(|| Box::new(other_end(size, draw))),
+                syscall: draw.one_in(2).then_some(232),
                 pid,
                 tgid: process_of(pid),
                 comm: format!("worker/{}", pid % 400),

@@ -121,6 +121,22 @@ fn a_service_that_serves_others_keeps_nobody() {
     assert_eq!(ways(&mut answers, &[]), [["client", "service"]], "it has not come to this one yet");
 }
 
+/// Who waits to read may wait for something to do, and does not if whoever is to bring it is kept.
+#[test]
+fn a_way_through_pipes_goes_on_to_who_is_kept() {
+    let mut pipes = host(Unknown, open("pipe_read"));
+    at_end(&mut pipes, SERVICE, &[BUSY], Unknown);
+    pipes.task(BUSY, "first", 0, &[Waits(100, at_lock())]);
+    assert_eq!(ways(&mut pipes, &[CLIENT]), [["client", "service", "first", "holder"]]);
+    assert!(ways(&mut pipes, &[]).is_empty(), "it may wait for something to do");
+    at_end(&mut pipes, CLIENT, &[SERVICE], Asked::Unread);
+    assert_eq!(ways(&mut pipes, &[]), [["client", "service", "first", "holder"]]);
+    let mut idle = host(Unknown, open("pipe_read"));
+    at_end(&mut idle, SERVICE, &[BUSY], Unknown);
+    idle.task(BUSY, "first", 0, &[Waits(100, open("ep_poll"))]);
+    assert!(ways(&mut idle, &[CLIENT, HOLDER]).is_empty(), "it rests");
+}
+
 #[test]
 fn a_service_that_waits_for_requests_waits_for_nobody() {
     let mut host = host(Sent, open("pipe_read"));
