@@ -91,11 +91,17 @@ impl Walk {
 
     /// Not to be met again.
     pub fn is_new(&self, pid: u32) -> bool {
-        self.pids().all(|above| above != pid)
+        self.above.iter().all(|above| above.pid != pid)
     }
 
-    pub fn pids(&self) -> impl Iterator<Item = u32> {
-        self.above.iter().map(|above| above.pid)
+    /// No report could print what is below.
+    pub fn is_deep(&self) -> bool {
+        self.above.len() >= DEEPEST
+    }
+
+    /// What is found depends on the way.
+    pub fn here_only(&mut self) {
+        self.here_only = true;
     }
 }
 
@@ -238,7 +244,7 @@ impl Graph<'_> {
         if is_leaf && (is_own || kind.class == Class::Handed) {
             return (Rc::new([]), 0);
         }
-        if walk.above.len() >= DEEPEST || matches!(other, Other::Nobody) {
+        if walk.is_deep() || matches!(other, Other::Nobody) {
             walk.here_only = true;
             let who = self.no_one();
             return (Rc::new([self.unexplained(who, Thing::NotFollowed, to - from)]), 0);

@@ -13,6 +13,10 @@ use crate::wait_reasons::{Class, TICK, task_behind};
 
 /// A service asks on as soon as it is asked; both times are known to a tick.
 const BEFORE: i64 = 2 * TICK as i64;
+/// ... and what is asked for its sake soon afterwards, where it is not known that it is kept.
+const AT_ONCE: i64 = 250_000_000;
+/// What begins after this part (1 in 10) of a wait is not what all of it was for.
+const IDLE: u64 = 10;
 /// Longer ways from one that waits to the next are not gone.
 const DEEPEST: usize = 32;
 /// x86-64: poll, select, pselect6, ppoll; epoll_wait, epoll_pwait, epoll_pwait2; io_uring_enter.
@@ -22,7 +26,7 @@ const FOR_EVENTS: [u32; 8] = [7, 23, 270, 271, 232, 281, 441, 426];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Onward<'r> {
     request: &'r Request,
-    /// `None`: nobody on this host.
+    /// `None`: nobody on this host, or one of several.
     process: Option<u32>,
     /// `None`: which of several is not known.
     thread: Option<u32>,
@@ -30,8 +34,8 @@ pub(super) struct Onward<'r> {
     sent: Option<i64>,
     /// Who is to answer has something to do, or is kept from it.
     pub kept: bool,
-    /// ... by its own sleep.
-    pub asleep: bool,
+    /// Nobody is accused of it on a whole host: that it was asked is not sure, or it sleeps of its own accord.
+    pub doubtful: bool,
 }
 
 impl Onward<'_> {
@@ -40,11 +44,19 @@ impl Onward<'_> {
         self.sent.zip(asked).is_none_or(|(sent, asked)| sent >= asked.saturating_sub(BEFORE))
     }
 
+    /// ... and right then, so that nearly all of the wait is for it.
+    fn is_all_of(&self, asked: Option<i64>, window: u64) -> bool {
+        let since =
+            |at: Option<i64>| window.saturating_sub(at.map_or(0, |at| u64::try_from(at).unwrap_or(0)));
+        let (own, whole) = (since(self.sent), since(asked));
+        self.is_since(asked) && own.saturating_add(whole / IDLE) >= whole
+    }
+
     fn is_sure(&self) -> bool {
         self.request.other_end.asked >= Asked::Sent
     }
 
-    /// To whom it leads.
+    /// To whom it leads. Of several who may have that end nobody is named; the address is told.
     fn to(&self) -> (Option<u32>, Option<&str>) {
         let peer = self.request.peer.as_deref().filter(|_| self.process.is_none());
         (self.process, peer)
@@ -60,7 +72,7 @@ impl<'r> Graph<'r> {
 
     /// What a process asked of others for the sake of who asked it at this time; it keeps them waiting.
     pub fn keeps_by_asking(&self, process: u32, asked: Option<i64>) -> Option<&Onward<'r>> {
-        self.onward_of(process).iter().find(|onward| onward.kept && onward.is_since(asked))
+        self.onward_of(process).iter().find(|onward| onward.kept && onward.is_all_of(asked, self.window))
     }
 
     fn onward_of(&self, process: u32) -> &[Onward<'r>] {
@@ -70,8 +82,9 @@ impl<'r> Graph<'r> {
     /// By who asked. Who is kept by what he has asked for keeps those who have asked him.
     fn all_onward(&self) -> Table<u32, Vec<Onward<'r>>> {
         let mut all: Table<u32, Vec<Onward<'r>>> = Table::default();
+        let mut threads: Table<u32, Option<u32>> = Table::default();
         for request in self.rec.tables.requests.as_deref().unwrap_or_default() {
-            all.entry(request.tgid).or_default().push(self.onward_by(request));
+            all.entry(request.tgid).or_default().push(self.onward_by(request, &mut threads));
         }
         let asks: Vec<u32> = all.keys().copied().collect();
         for _ in 0..DEEPEST {
@@ -79,14 +92,16 @@ impl<'r> Graph<'r> {
             for process in &asks {
                 for (at, onward) in all.get(process).into_iter().flatten().enumerate() {
                     let of_next = onward.process.and_then(|next| all.get(&next)).into_iter().flatten();
-                    let mut next = of_next.filter(|next| next.kept && next.is_since(onward.sent));
-                    kept.extend(next.next().filter(|_| !onward.kept).map(|next| (*process, at, next.asleep)));
+                    let mut next =
+                        of_next.filter(|next| next.kept && next.is_all_of(onward.sent, self.window));
+                    let next = if onward.kept { None } else { next.next() };
+                    kept.extend(next.map(|next| (*process, at, next.doubtful || !onward.is_sure())));
                 }
             }
             let changed = !kept.is_empty();
-            for (process, at, asleep) in kept {
+            for (process, at, doubtful) in kept {
                 if let Some(onward) = all.get_mut(&process).and_then(|all| all.get_mut(at)) {
-                    (onward.kept, onward.asleep) = (true, asleep);
+                    (onward.kept, onward.doubtful) = (true, doubtful);
                 }
             }
             if !changed {
@@ -96,7 +111,8 @@ impl<'r> Graph<'r> {
         all
     }
 
-    fn onward_by(&self, request: &'r Request) -> Onward<'r> {
+    /// `threads`: by process, as far as they were asked for.
+    fn onward_by(&self, request: &'r Request, threads: &mut Table<u32, Option<u32>>) -> Onward<'r> {
         let end = &request.other_end;
         let process = self.service(request.tgid, &end.processes);
         let sent = end.sent_before_ns.map(|before| self.sent_at(before));
@@ -105,21 +121,27 @@ impl<'r> Graph<'r> {
             let mut clients = self.threads_of(request.tgid);
             clients.find_map(|client| self.asked_thread(client, process, begin))
         };
-        let thread = process.and_then(|process| self.one_thread(process).or_else(|| asked(process)));
-        let unread = end.asked == Asked::Unread;
+        let mut only = |process| *threads.entry(process).or_insert_with(|| self.one_thread(process));
+        let thread = process.and_then(|process| asked(process).or_else(|| only(process)));
+        let unread = end.asked == Asked::Unread && (end.queued || sent.is_some());
         let kept = thread.is_some_and(|thread| self.is_kept(thread, begin, unread));
         let asleep = thread.is_some_and(|thread| self.sleeps(thread));
-        Onward { request, process, thread, sent, kept, asleep }
+        Onward { request, process, thread, sent, kept, doubtful: asleep || end.asked < Asked::Sent }
     }
 
-    /// What a process is told of next, of what it has asked; all that may be it lead to one. At the top nobody is known to wait: only who is kept keeps it.
+    /// What a process is told of next, of what it has asked; all that may be it lead to one. Of those who are not known to be kept it is one that was
+    /// asked at once: some send news without end (a log), or say that the last have come. At the top nobody is known to wait: only who is kept
+    /// keeps it.
     fn onward(&self, walk: &Walk, process: u32) -> Option<Onward<'r>> {
         let at_top = walk.stretch().is_none();
         let asked = walk.asked_at();
         let may_be = |onward: &&Onward<'r>| {
-            let is_told = onward.kept || (!at_top && asked.is_some() && onward.is_sure());
-            let is_new = |pid: &u32| self.tasks.get(pid).is_none_or(|task| Some(task.tgid) != onward.process);
-            is_told && onward.is_since(asked) && walk.pids().all(|pid| is_new(&pid))
+            let is_at_once = || {
+                let both = onward.sent.zip(asked).filter(|_| !at_top && onward.is_sure());
+                both.is_some_and(|(sent, asked)| sent <= asked.saturating_add(AT_ONCE))
+            };
+            let has_name = onward.process.is_some() || onward.request.peer.is_some();
+            has_name && onward.is_since(asked) && (onward.kept || is_at_once())
         };
         let all = self.onward_of(process);
         let left = self.fuel.get();
@@ -133,6 +155,9 @@ impl<'r> Graph<'r> {
     /// The wait of a loop that has asked for an answer; `None`: it is one like any other.
     pub fn onward_wait(&self, walk: &mut Walk, row: usize, piece: Piece) -> Option<Node> {
         let span = self.spans.get(row).filter(|_| self.rec.tables.requests.is_some())?;
+        if self.loop_of(span.tgid) != Some(span.pid) || walk.is_deep() {
+            return None;
+        }
         let waits = match self.kind(row).class {
             Class::Handed | Class::Voluntary | Class::Peer => is_for_events(span),
             // Some hosts hide tasks from tracing: a loop's wait of which nothing is known is most likely one like the others.
@@ -144,8 +169,7 @@ impl<'r> Graph<'r> {
         }
         let onward = self.onward(walk, span.tgid)?;
         let began = onward.sent.map_or(0, |sent| sent.saturating_sub(BEFORE));
-        let is_late = i64::try_from(span.woken_ns).is_ok_and(|woken| woken < began);
-        if is_late || self.loop_of(span.tgid) != Some(span.pid) {
+        if i64::try_from(span.woken_ns).is_ok_and(|woken| woken < began) {
             return None;
         }
         let node = self.asks(span.pid, &onward, piece.ns());
@@ -155,16 +179,23 @@ impl<'r> Graph<'r> {
 
     /// Of a process of which nobody knows which thread was asked.
     pub fn by_onward(&self, walk: &mut Walk, process: u32, from: u64, to: u64) -> Option<Behind> {
-        if !walk.is_new(process) {
+        if !walk.is_new(process) || walk.is_deep() {
             return None;
         }
+        walk.here_only();
         walk.enter(process, (from, to));
         let node = self.onward(walk, process).map(|onward| {
-            let node = self.asks(process, &onward, to.saturating_sub(from));
-            self.with_answer(walk, node, &onward, Piece { from, to, what: What::Hole })
+            // What it did before is not known.
+            let sent = onward.sent.map_or(0, |sent| u64::try_from(sent).unwrap_or(0)).clamp(from, to);
+            let from_then = if sent.saturating_sub(from) < BEFORE as u64 { from } else { sent };
+            let node = self.asks(process, &onward, to.saturating_sub(from_then));
+            let node = self.with_answer(walk, node, &onward, Piece { from: from_then, to, what: What::Hole });
+            let before =
+                self.unexplained(self.who_is(process, None), Thing::ThreadNotKnown, from_then - from);
+            if before.ns == 0 { [node].into() } else { [node, before].into() }
         });
         walk.leave();
-        Some(([node?].into(), 0))
+        Some((node?, 0))
     }
 
     fn asks(&self, pid: u32, onward: &Onward<'r>, ns: u64) -> Node {
@@ -190,6 +221,7 @@ impl<'r> Graph<'r> {
     /// Which of its threads is to answer is not known.
     pub fn by_process(&self, walk: &mut Walk, process: u32, from: u64, to: u64) -> Behind {
         self.by_onward(walk, process, from, to).unwrap_or_else(|| {
+            walk.asks(None);
             let who = self.who_is(process, None);
             ([self.unexplained(who, Thing::ThreadNotKnown, to.saturating_sub(from))].into(), 0)
         })

@@ -14,6 +14,8 @@ use crate::wait_reasons::Class;
 const MOST_THREADS: usize = 4096;
 /// A client waits for the answer as soon as it has asked; on a busy host it may lose its CPU in between.
 const ASKED_BEFORE: u64 = 20_000_000;
+/// Waits of a thread that are looked at for one for events.
+const LOOKED_AT: usize = 256;
 /// Longer ways from one that waits to the next are not gone.
 const MOST_ENDS: usize = 32;
 /// Who has nothing to do for less than this part (1 in 10) of the time has something to do.
@@ -27,8 +29,8 @@ pub(super) struct OtherEnd {
     thread: Option<u32>,
     /// It has something to do, or is kept from it.
     kept: bool,
-    /// ... by its own sleep.
-    asleep: bool,
+    /// As of `Onward`.
+    doubtful: bool,
     asked: Asked,
     /// It was asked long after the wait began: by another thread, and for the smaller part of it.
     late: bool,
@@ -50,7 +52,10 @@ impl OtherEnd {
 
 /// By thread.
 pub(super) fn lasting(spans: &[Span]) -> Table<u32, usize> {
-    let rows = spans.iter().enumerate().filter(|(_, span)| span.open && span.other_end.is_some());
+    // In other sleeps it waits for something of the kernel's on the way: a lock, memory.
+    let is_for_it = |span: &Span| span.state == State::Sleep && span.lock.is_none();
+    let all = spans.iter().enumerate();
+    let rows = all.filter(|(_, span)| span.open && span.other_end.is_some() && is_for_it(span));
     rows.map(|(row, span)| (span.pid, row)).collect()
 }
 
@@ -64,8 +69,12 @@ impl Graph<'_> {
     /// for something to tell, or sleeps and looks until it has, has been asked for news, or was told that its last ones have come.
     pub fn is_unanswered(&self, row: usize) -> bool {
         let is_owed =
-            |end: &OtherEnd| end.asked == Asked::Unread || (end.asked == Asked::Sent && !end.asleep);
-        self.other_end(row).is_some_and(|end| end.kept && !end.late && is_owed(end))
+            |end: &OtherEnd| end.asked == Asked::Unread || (end.asked == Asked::Sent && !end.doubtful);
+        // Who reads what others make at its own pace keeps nobody; who is kept from it does.
+        let is_kept = |end: &OtherEnd| {
+            self.kind(row).class != Class::Needed || end.thread.is_some_and(|pid| self.kept_by(pid).is_some())
+        };
+        self.other_end(row).is_some_and(|end| end.kept && !end.late && is_owed(end) && is_kept(end))
     }
 
     /// Whether a wait that lasts has something behind it. A service that waits for the next request of who waits for it has nothing to do.
@@ -113,20 +122,20 @@ impl Graph<'_> {
             let end = span.other_end.as_deref()?;
             let process = self.service(span.tgid, &end.processes)?;
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
-            let only = *known.entry(process).or_insert_with(|| self.one_thread(process));
-            let thread = only.or_else(|| self.asked_thread(span.pid, process, begin));
+            let mut only = || *known.entry(process).or_insert_with(|| self.one_thread(process));
+            let thread = self.asked_thread(span.pid, process, begin).or_else(&mut only);
             let sent = end.sent_before_ns.map(|before| self.sent_at(before));
             // What it has not read yet it cannot have been told: others came before.
             let unread = end.asked == Asked::Unread && (end.queued || sent.is_some());
             let onward = self.keeps_by_asking(process, sent);
             let is_kept = thread.is_some_and(|thread| self.is_kept(thread, begin, unread));
             let kept = is_kept || onward.is_some();
-            let asleep = match onward {
-                Some(onward) if !is_kept => onward.asleep,
+            let doubtful = match onward {
+                Some(onward) if !is_kept => onward.doubtful,
                 _ => thread.is_some_and(|thread| self.sleeps(thread)),
             };
             let late = sent.is_some_and(|sent| sent > begin.saturating_add(ASKED_BEFORE) as i64);
-            Some((row, OtherEnd { process, thread, kept, asleep, asked: end.asked, late, sent }))
+            Some((row, OtherEnd { process, thread, kept, doubtful, asked: end.asked, late, sent }))
         };
         let mut all: Table<usize, OtherEnd> = self.lasting.values().filter_map(|row| of_row(*row)).collect();
         for _ in 0..MOST_ENDS {
@@ -135,16 +144,16 @@ impl Graph<'_> {
             if kept.is_empty() {
                 break;
             }
-            for (row, asleep) in kept {
+            for (row, doubtful) in kept {
                 if let Some(end) = all.get_mut(&row) {
-                    (end.kept, end.asleep) = (true, asleep);
+                    (end.kept, end.doubtful) = (true, doubtful);
                 }
             }
         }
         all
     }
 
-    /// Who is there waits for another that is kept, as he does for this one; by a sleep?
+    /// Who is there waits for another that is kept, as he does for this one; is it doubtful?
     fn is_kept_by_next(&self, end: &OtherEnd, all: &Table<usize, OtherEnd>) -> Option<bool> {
         let thread = end.thread.filter(|_| !end.kept)?;
         let Some(What::Wait(row)) = self.last_of(thread) else { return None };
@@ -152,7 +161,7 @@ impl Graph<'_> {
         let asked = end.sent.map_or(0, |sent| u64::try_from(sent).unwrap_or(0));
         let (begin, _) = self.longer_wait(row).or_else(|| Some((self.spans.get(row)?.at_ns, 0)))?;
         let idle = begin.saturating_sub(asked);
-        (idle <= self.window.saturating_sub(asked) / IDLE).then_some(next.asleep)
+        (idle <= self.window.saturating_sub(asked) / IDLE).then_some(next.doubtful)
     }
 
     /// Which of several processes: a parent has what it made open, too, and what was made may have inherited what it does not use. Who waits may
@@ -197,11 +206,26 @@ impl Graph<'_> {
                 let mut kept = all.iter().filter_map(|pid| Some((*pid, self.kept_by(*pid)?)));
                 let Some((first, by)) = kept.next() else {
                     let mut awake = all.iter().copied().filter(|pid| !self.is_in_pool(*pid));
-                    return awake.next().filter(|_| awake.next().is_none());
+                    let one = awake.next().filter(|_| awake.next().is_none());
+                    return one.filter(|pid| self.serves(*pid));
                 };
                 kept.all(|(_, other)| other == by).then_some(first)
             }
         }
+    }
+
+    /// It waits for events now and then, or is the process's first thread: and does not sleep, as threads for housekeeping do.
+    fn serves(&self, pid: u32) -> bool {
+        let line = self.lines.get(&pid);
+        let mut rows = line.into_iter().flat_map(|line| line.rows_before(self.window)).take(LOOKED_AT);
+        let is_loop = |row: usize| matches!(self.kind(row).reason, Reason::Epoll | Reason::Poll);
+        let is_first = self.tasks.get(&pid).is_some_and(|task| task.tgid == pid);
+        let sleeps = matches!(self.last_of(pid), Some(What::Wait(row)) if self.is_own_sleep(row));
+        !sleeps && (is_first || rows.any(is_loop))
+    }
+
+    fn is_own_sleep(&self, row: usize) -> bool {
+        *self.details.of(self.kind(row).what) == Detail::Thing(Thing::OwnSleep)
     }
 
     /// It waits at a word of its own program all the time, that nobody is known to have; or for events, and the process has had another thread
@@ -299,7 +323,7 @@ impl Graph<'_> {
                 asks || matches!(&*self.details.of(kind.what), Detail::Peer { act, .. } if !is_read(act))
             }
             // Who looks at a watch in a poll, or at a condition, has nothing to do.
-            Class::Voluntary => *self.details.of(kind.what) == Detail::Thing(Thing::OwnSleep),
+            Class::Voluntary => self.is_own_sleep(row),
             Class::Held => disk || span.lock.is_some() || span.holder != 0,
             Class::Needed | Class::Device | Class::Limit | Class::Cpu => true,
             Class::Unknown => disk,

@@ -152,6 +152,8 @@ fn who_asks_each_other_is_followed_once() {
     asks(&mut host, &[SERVICE], Sent, Some(390));
     let back = Request { tgid: SERVICE, peer: None, other_end: end(&[PROXY], Sent, Some(380)) };
     host.rec.tables.requests.as_mut().unwrap().push(back);
-    assert_eq!(ways(&mut host, &[CLIENT], "client"), [["client", "proxy", "service"]]);
+    assert_eq!(ways(&mut host, &[CLIENT], "client"), [["client", "proxy", "service", "proxy"]]);
+    let last = &told(&mut host, &[CLIENT])[0].hops[3];
+    assert_eq!(last.detail.to_string(), Thing::InTurn.to_string());
     assert!(ways(&mut host, &[], "client").is_empty(), "nobody is kept");
 }
