@@ -239,6 +239,9 @@ pub struct Request {
     /// Whom it asked: "10.0.0.7:5432"; of a unix socket: `None`.
     #[serde(skip_serializing_if = "is_default")]
     pub peer: Option<String>,
+    /// For a connection: a SYN was sent, and not answered.
+    #[serde(skip_serializing_if = "is_default")]
+    pub connecting: bool,
     /// Who is to answer.
     pub other_end: OtherEnd,
 }

@@ -217,7 +217,8 @@ pub fn requests(seen: &Raw) -> Vec<Request> {
     let is_lasting = |end: &OtherEnd| end.sent_before_ns.is_none_or(|before| before >= SOON);
     let request = |(to, found): &(sched_ends, sched::other_end)| {
         let end = Some(other_end(found)).filter(is_lasting).filter(|end| end.asked != Asked::No)?;
-        Some(Request { tgid: found.asker, peer: ends(to).map(|ends| ends.peer), other_end: end })
+        let (peer, connecting) = (ends(to).map(|ends| ends.peer), found.connecting != 0);
+        Some(Request { tgid: found.asker, peer, connecting, other_end: end })
     };
     let mut all: Vec<Request> = seen.requests.iter().filter_map(request).collect();
     all.sort_by(|one, other| {

@@ -138,7 +138,8 @@ impl<'r> Graph<'r> {
         let may_be = |onward: &&Onward<'r>| {
             let is_at_once = || {
                 let both = onward.sent.zip(asked).filter(|_| !at_top && onward.is_sure());
-                both.is_some_and(|(sent, asked)| sent <= asked.saturating_add(AT_ONCE))
+                let is_soon = both.is_some_and(|(sent, asked)| sent <= asked.saturating_add(AT_ONCE));
+                is_soon || (!at_top && onward.request.connecting)
             };
             let has_name = onward.process.is_some() || onward.request.peer.is_some();
             has_name && onward.is_since(asked) && (onward.kept || is_at_once())
@@ -199,7 +200,8 @@ impl<'r> Graph<'r> {
     }
 
     fn asks(&self, pid: u32, onward: &Onward<'r>, ns: u64) -> Node {
-        let what = Detail::Peer { address: onward.request.peer.clone(), act: PeerAct::Send };
+        let act = if onward.request.connecting { PeerAct::Accept } else { PeerAct::Send };
+        let what = Detail::Peer { address: onward.request.peer.clone(), act };
         let who = self.who_is(pid, None);
         let key = Key { sort: Sort::Wait, reason: Reason::Socket, who: who.key, what: self.details.id(what) };
         Node { shown: who.shown, ..Node::leaf(key, pid, ns) }

@@ -656,6 +656,7 @@ struct sock {
 	struct socket_wq *sk_wq;
 	__u16 sk_type; /* as sk_protocol */
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
+	__u8 sk_shutdown;
 	struct socket *sk_socket; /* of a connection that was not accepted yet: none */
 	__u32 sk_ack_backlog; /* u16 on older kernels: CO-RE adjusts the width */
 	__u32 sk_max_ack_backlog;
@@ -668,7 +669,12 @@ struct inet_connection_sock {
 	} icsk_ack;
 };
 
+struct udp_sock {
+	struct sk_buff_head reader_queue; /* a reader takes all that has come at once (net/ipv4/udp.c, __skb_recv_udp; v4.13) */
+};
+
 struct tcp_sock {
+	__u32 data_segs_out; /* v4.6 */
 	__u64 bytes_acked; /* v4.1, 0df48c26d841 */
 	__u64 bytes_sent;  /* v4.19, ba113c3aa79a */
 	__u64 bytes_received;
@@ -1212,6 +1218,7 @@ static __always_inline __u64 elapsed(__u64 from, __u64 to)
 
 enum {
 	E2BIG = 7, /* include/uapi/asm-generic/errno-base.h */
+	EEXIST = 17,
 	EAGAIN = 11,
 };
 

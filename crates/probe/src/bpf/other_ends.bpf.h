@@ -52,7 +52,7 @@ struct other_end {
 	__u32 sent; /* ticks since this end sent something, and one; 0: not known */
 	__u32 walk; /* the walk over files that looks for it */
 	__u32 asker; /* of a request that was noted: the process, or SHARED */
-	__u32 unused;
+	__u32 connecting; /* it has asked for a connection */
 	__u64 sent_us; /* by the clock of `first_tx_mstamp`; 0: not known */
 	__u64 listener; /* of a unix socket: the address that it shares with its listener; of UDP: IPPROTO_UDP; of a listener itself: its socket */
 };
@@ -88,6 +88,9 @@ static __always_inline struct other_end *fresh_end(void)
 __u32 wanted;
 __u64 unwanted;
 
+/* In ticks: when the closing walk began. What is sent while files are walked is another matter. */
+__u64 ended_at;
+
 /* Walks over files that have begun. */
 __u32 walks;
 
@@ -122,22 +125,26 @@ static __always_inline void note_key(struct other_key *key, const struct sched_e
 		key->netns = ends->netns;
 }
 
+/* Who has sent so much and was told nothing sends news, and asks for nothing. */
+#define SENDS_NEWS 64
+/* In ticks; what seems to be longer was sent after the window. */
+#define LONGEST (1U << 30)
+
 /* Of a connection of TCP: has this end sent since data came last? In ticks both may be one, and then only the first request is known. They
  * count 32 bits of ticks.
  */
 static __always_inline __u32 has_asked(const struct sock *sk)
 {
-	const __u32 most = 1U << 30;
 	const struct tcp_sock *tcp = (void *)sk;
-	__u32 now = bpf_jiffies64(), sent = now - BPF_CORE_READ(tcp, lsndtime);
+	__u32 now = ended_at, sent = now - BPF_CORE_READ(tcp, lsndtime);
 	__u32 came = now - BPF_CORE_READ((struct inet_connection_sock *)sk, icsk_ack.lrcvtime);
 
 	/* Both are set when the connection is made (net/ipv4/tcp_input.c, tcp_finish_connect), a tick apart if it comes between. */
 	if (!BPF_CORE_READ(tcp, bytes_sent))
 		return ASKED_NOT;
 	if (!BPF_CORE_READ(tcp, bytes_received))
-		return ASKED_SENT;
-	if (sent == came || sent > most || came > most)
+		return sent > LONGEST || BPF_CORE_READ(tcp, data_segs_out) > SENDS_NEWS ? ASKED_NOT : ASKED_SENT;
+	if (sent == came || sent > LONGEST || came > LONGEST)
 		return ASKED_UNKNOWN;
 	return sent < came ? ASKED_SENT : ASKED_NOT;
 }
@@ -145,6 +152,8 @@ static __always_inline __u32 has_asked(const struct sock *sk)
 /* Not read yet by who has this end. */
 static __always_inline bool has_unread(const struct sock *sk, __u32 kind)
 {
+	if (kind == OTHER_LISTENER && BPF_CORE_READ(sk, sk_protocol) == IPPROTO_UDP && BPF_CORE_READ((struct udp_sock *)sk, reader_queue.qlen))
+		return true;
 	return kind == OTHER_INET ? has_unread_data(sk) : BPF_CORE_READ(sk, sk_receive_queue.qlen) > 0;
 }
 
@@ -166,8 +175,13 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 		end->listener = IPPROTO_UDP;
 		return key->netns;
 	}
+	if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_SYN_SENT) {
+		end->connecting = 1;
+		end->asked = ASKED_SENT;
+		return true;
+	}
 	end->asked = has_asked(sk);
-	end->sent = ticks_since_sent(sk);
+	end->sent = (__u32)ended_at - BPF_CORE_READ((struct tcp_sock *)sk, lsndtime) + 1;
 	end->sent_us = BPF_CORE_READ((struct tcp_sock *)sk, first_tx_mstamp);
 	end->may_be_queued = key->netns && !BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
 	return true;
@@ -199,6 +213,14 @@ static __always_inline bool want_socket(struct other_key *key, struct other_end 
 	return (family == AF_INET || family == AF_INET6) && want_inet(key, end, sk);
 }
 
+static __always_inline void note_none(const struct other_key *key, const struct other_end *none)
+{
+	long err = bpf_map_update_elem(&other_ends, key, none, BPF_NOEXIST);
+
+	if (err && err != -EEXIST)
+		unwanted++;
+}
+
 /* The service of a connection that nobody has accepted may listen at its address, or at any. */
 static __always_inline void want_listener(const struct other_key *connection, __u64 object)
 {
@@ -206,13 +228,11 @@ static __always_inline void want_listener(const struct other_key *connection, __
 	struct other_end none = { .walk = walks + 1 };
 
 	key.local_port = connection->local_port;
-	if (bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST) == -E2BIG)
-		unwanted++;
+	note_none(&key, &none);
 	if (connection->kind == OTHER_UNIX)
 		return;
 	__builtin_memcpy(key.local, connection->local, 16);
-	if (bpf_map_update_elem(&other_ends, &key, &none, BPF_NOEXIST) == -E2BIG)
-		unwanted++;
+	note_none(&key, &none);
 }
 
 /* It is to be looked for: its number, 0 if there is no room. */
@@ -306,6 +326,11 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 	end->count++;
 }
 
+/* In ticks, and one: what was sent later nobody has had time to answer. */
+#define SOON 2
+/* include/net/sock.h */
+#define RCV_SHUTDOWN 1
+
 /* A request of this process. All requests of TCP are noted by the first walk. */
 static __always_inline void note_request(struct sock *sk, __u32 family, __u32 process)
 {
@@ -316,7 +341,12 @@ static __always_inline void note_request(struct sock *sk, __u32 family, __u32 pr
 		return;
 	if (family == AF_UNIX ? !is_followed(process) && !bpf_map_lookup_elem(&asked_processes, &process) : walks != 1)
 		return;
-	if (!want_socket(&key, end, sk) || end->asked == ASKED_NOT || end->listener == IPPROTO_UDP)
+	/* Whoever shuts his end down for what comes awaits nothing: so services have the journal open. */
+	if (BPF_CORE_READ(sk, sk_shutdown) & RCV_SHUTDOWN)
+		return;
+	if (!want_socket(&key, end, sk) || (end->asked == ASKED_NOT && !end->may_be_queued) || end->listener == IPPROTO_UDP)
+		return;
+	if (family != AF_UNIX && !end->connecting && (BPF_CORE_READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED || end->sent <= SOON || end->sent > LONGEST))
 		return;
 	known = bpf_map_lookup_elem(&other_ends, &key);
 	if (known) {
@@ -350,8 +380,8 @@ static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 
 	end = bpf_map_lookup_elem(&other_ends, &key);
 	if (!end || end->walk != walks)
 		return;
-	/* Of several sockets at one address (SO_REUSEPORT) nobody tells in whose queue it is. */
-	if (end->listener && end->listener != (__u64)sk)
+	/* Of several processes' sockets at one address (SO_REUSEPORT) nobody tells in whose queue it is. */
+	if (end->listener && end->listener != (__u64)sk && (end->count != 1 || end->holders[0] != process))
 		end->count = MOST_AT_END + 1;
 	end->listener = (__u64)sk;
 	found(&key, process, sk);

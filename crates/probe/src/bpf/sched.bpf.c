@@ -896,6 +896,8 @@ int finish(struct bpf_iter__task *ctx)
 	struct sched_slot *s;
 	__u32 zero = 0, state;
 
+	if (!ended_at)
+		ended_at = bpf_jiffies64();
 	if (!t)
 		return 0;
 	s = slot_of(t);

@@ -333,11 +333,8 @@ fn other_end(size: Size, draw: &mut Draw) -> OtherEnd {
 /// Some have many.
 fn request(i: u32, size: Size, draw: &mut Draw) -> Request {
     let tgid = process_of(FIRST_PID + if draw.one_in(2) { i } else { i % 8 });
-    Request {
-        tgid,
-        peer: draw.one_in(2).then(|| "10.0.0.7:5432".to_owned()),
-        other_end: other_end(size, draw),
-    }
+    let peer = draw.one_in(2).then(|| "10.0.0.7:5432".to_owned());
+    Request { tgid, peer, connecting: draw.one_in(9), other_end: other_end(size, draw) }
 }
 
 /// Each thread waits for others and wakes them: rows of a thread touch. The last wait of some lasts.

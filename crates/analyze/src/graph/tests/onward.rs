@@ -49,6 +49,7 @@ fn asks(host: &mut Host, who: &[u32], asked: Asked, before_ms: Option<u64>) {
     let request = Request {
         tgid: PROXY,
         peer: Some("10.0.0.7:5432".to_owned()),
+        connecting: false,
         other_end: end(who, asked, before_ms),
     };
     host.rec.tables.requests.get_or_insert_default().push(request);
@@ -150,7 +151,7 @@ fn who_asks_each_other_is_followed_once() {
     let mut host = host(400, open("ep_poll"));
     host.spans.iter_mut().filter(|span| span.pid == SERVICE).for_each(|span| span.syscall = Some(EPOLL_WAIT));
     asks(&mut host, &[SERVICE], Sent, Some(390));
-    let back = Request { tgid: SERVICE, peer: None, other_end: end(&[PROXY], Sent, Some(380)) };
+    let back = Request { tgid: SERVICE, other_end: end(&[PROXY], Sent, Some(380)), ..Request::default() };
     host.rec.tables.requests.as_mut().unwrap().push(back);
     assert_eq!(ways(&mut host, &[CLIENT], "client"), [["client", "proxy", "service", "proxy"]]);
     let last = &told(&mut host, &[CLIENT])[0].hops[3];
