@@ -22,7 +22,8 @@ fn relays(draw: &mut Draw, most: u64, unix: bool) -> Vec<[String; 4]> {
         let tick = format!("0.{:03}", draw.between(30, 400));
         [format!("relay-{}", draw.word(5)), wire.to_owned(), draw.pick(&["select", "epoll"]).to_owned(), tick]
     };
-    (0..draw.between(0, most)).map(|_| relay(draw)).collect()
+    let count = if draw.one_in(4) { 0 } else { draw.between(most.min(1), most) };
+    (0..count).map(|_| relay(draw)).collect()
 }
 
 fn start(
