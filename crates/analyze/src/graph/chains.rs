@@ -84,7 +84,7 @@ fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)
             // Who keeps his clients waiting does so without us.
             let is_own = way.last().is_some_and(|step| graph.is_own(step.node.pid));
             let head = way.first().and_then(|step| step.node.row);
-            !graph.ends_idle(way) && !(is_own && head.is_some_and(|row| graph.awaits_other_end(row)))
+            !(graph.ends_idle(way) || is_own && head.is_some_and(|row| graph.awaits_other_end(row)))
         };
         ways.iter().filter(|way| watched.is_some() || tells(way)).for_each(|way| add(way));
     }

@@ -70,7 +70,9 @@ fn leaves_of(parts: Vec<&Part>) -> Vec<(String, Duration)> {
 fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<String, Duration>) {
     let who = part.who.to_string();
     let whose = if part.who.is_nobody() { whose } else { &who };
-    if !part.parts.is_empty() && depth < END {
+    // That nobody ended a wait says less than what it was for.
+    let has_parts = part.parts.iter().any(|inner| inner.reason != Reason::Open);
+    if has_parts && depth < END {
         part.parts.iter().for_each(|inner| add_leaves(inner, whose, depth + 1, leaves));
         return;
     }
