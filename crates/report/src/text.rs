@@ -46,7 +46,11 @@ pub fn chains(document: &Document, style: &Style) -> String {
     when(&mut page, document);
     match document.chains.first() {
         Some(worst) => page.tell("", 0, &format!("{}.", chain::headline(worst)), Ink::Cause),
-        None => page.say("", "No chain found: nobody was seen waiting long for somebody else.", Ink::Heading),
+        None => page.say(
+            "",
+            "No chain found: of nobody is it known that others waited long for him.",
+            Ink::Heading,
+        ),
     }
     chain::section(&mut page, document, style, IN_CHAINS);
     rest::unseen(&mut page, document, style);

@@ -9,6 +9,7 @@ use whyslow_model::timeline::{Context, Span, StateTimes, Waker};
 use whyslow_model::wait::{Reason, Thing};
 
 use super::facts::{Behind, Graph, Kind, Who};
+use super::layout::without_timeout;
 use super::loops::Other;
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
@@ -92,6 +93,11 @@ impl Walk {
     /// Not to be met again.
     pub fn is_new(&self, pid: u32) -> bool {
         self.above.iter().all(|above| above.pid != pid)
+    }
+
+    /// Who waits above has had no answer when the window ends: a watch that was looked at meanwhile is not what it waits for.
+    fn lasts(&self, window: u64) -> bool {
+        self.stretch().is_some_and(|(_, to)| to >= window)
     }
 
     /// No report could print what is below.
@@ -219,7 +225,13 @@ impl Graph<'_> {
         node.count = 1;
         node.row = Some(row);
         node.worst = span.woken_ns.min(self.window).saturating_sub(span.at_ns).max(node.ns);
-        node.notes = if span.open { note::OPEN } else { 0 };
+        // A look at the watch is a part of a longer wait: nobody ended it.
+        let lasts =
+            || span.other_end.is_none() && self.lasting_look(row).is_some_and(|lasting| lasting != row);
+        node.notes = if span.open || lasts() { note::OPEN } else { 0 };
+        if walk.lasts(self.window) && !span.open {
+            node = without_timeout(node, self);
+        }
         if !follow {
             // Too short to be followed one by one, and known by what they are for, like those that no row tells of.
             let is_many = self.fuel.get() > 0 && !is_leaf(self, walk, row, span, kind);

@@ -122,11 +122,21 @@ impl<'r> Graph<'r> {
             clients.find_map(|client| self.asked_thread(client, process, begin))
         };
         let mut only = |process| *threads.entry(process).or_insert_with(|| self.one_thread(process));
-        let thread = process.and_then(|process| asked(process).or_else(|| only(process)));
+        let seen = process.and_then(asked);
+        let thread = seen.or_else(|| process.and_then(&mut only));
+        let pair = process.zip(thread).filter(|_| seen.is_none());
+        let is_guess = pair.is_some_and(|(process, thread)| self.is_guess(process, thread));
         let unread = end.asked == Asked::Unread && (end.queued || sent.is_some());
         let kept = thread.is_some_and(|thread| self.is_kept(thread, begin, unread));
         let asleep = thread.is_some_and(|thread| self.sleeps(thread));
-        Onward { request, process, thread, sent, kept, doubtful: asleep || end.asked < Asked::Sent }
+        Onward {
+            request,
+            process,
+            thread,
+            sent,
+            kept,
+            doubtful: asleep || is_guess || end.asked < Asked::Sent,
+        }
     }
 
     /// What a process is told of next, of what it has asked; all that may be it lead to one. Of those who are not known to be kept it is one that was

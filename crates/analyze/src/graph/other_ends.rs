@@ -72,9 +72,17 @@ impl Graph<'_> {
             |end: &OtherEnd| end.asked == Asked::Unread || (end.asked == Asked::Sent && !end.doubtful);
         // Who reads what others make at its own pace keeps nobody; who is kept from it does.
         let is_kept = |end: &OtherEnd| {
-            self.kind(row).class != Class::Needed || end.thread.is_some_and(|pid| self.kept_by(pid).is_some())
+            !self.is_to_be_taken(row) || end.thread.is_some_and(|pid| self.kept_by(pid).is_some())
         };
         self.other_end(row).is_some_and(|end| end.kept && !end.late && is_owed(end) && is_kept(end))
+    }
+
+    /// It waits until somebody takes what it sends.
+    fn is_to_be_taken(&self, row: usize) -> bool {
+        let kind = self.kind(row);
+        let takes = |act: PeerAct| matches!(act, PeerAct::Take | PeerAct::TakeAtClose);
+        let of_peer = matches!(*self.details.of(kind.what), Detail::Peer { act, .. } if takes(act));
+        kind.class == Class::Needed || of_peer
     }
 
     /// Whether a wait that lasts has something behind it. A service that waits for the next request of who waits for it has nothing to do.
@@ -123,7 +131,9 @@ impl Graph<'_> {
             let process = self.service(span.tgid, &end.processes)?;
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
             let mut only = || *known.entry(process).or_insert_with(|| self.one_thread(process));
-            let thread = self.asked_thread(span.pid, process, begin).or_else(&mut only);
+            let asked = self.asked_thread(span.pid, process, begin);
+            let thread = asked.or_else(&mut only);
+            let is_guess = asked.is_none() && thread.is_some_and(|thread| self.is_guess(process, thread));
             let sent = end.sent_before_ns.map(|before| self.sent_at(before));
             // What it has not read yet it cannot have been told: others came before.
             let unread = end.asked == Asked::Unread && (end.queued || sent.is_some());
@@ -132,7 +142,7 @@ impl Graph<'_> {
             let kept = is_kept || onward.is_some();
             let doubtful = match onward {
                 Some(onward) if !is_kept => onward.doubtful,
-                _ => thread.is_some_and(|thread| self.sleeps(thread)),
+                _ => is_guess || thread.is_some_and(|thread| self.sleeps(thread)),
             };
             let late = sent.is_some_and(|sent| sent > begin.saturating_add(ASKED_BEFORE) as i64);
             Some((row, OtherEnd { process, thread, kept, doubtful, asked: end.asked, late, sent }))
@@ -206,38 +216,58 @@ impl Graph<'_> {
                 let mut kept = all.iter().filter_map(|pid| Some((*pid, self.kept_by(*pid)?)));
                 let Some((first, by)) = kept.next() else {
                     let mut awake = all.iter().copied().filter(|pid| !self.is_in_pool(*pid));
-                    let one = awake.next().filter(|_| awake.next().is_none());
-                    return one.filter(|pid| self.serves(*pid));
+                    return awake.next().filter(|_| awake.next().is_none());
                 };
                 kept.all(|(_, other)| other == by).then_some(first)
             }
         }
     }
 
-    /// It waits for events now and then, or is the process's first thread: and does not sleep, as threads for housekeeping do.
+    /// It was chosen because the others rest, and may have other work than to serve: it is not seen to wait for events, nor the process's first
+    /// thread.
+    pub fn is_guess(&self, process: u32, pid: u32) -> bool {
+        process != pid
+            && self.threads_of(process).nth(1).is_some()
+            && self.kept_by(pid).is_none()
+            && !self.serves(pid)
+    }
+
     fn serves(&self, pid: u32) -> bool {
         let line = self.lines.get(&pid);
         let mut rows = line.into_iter().flat_map(|line| line.rows_before(self.window)).take(LOOKED_AT);
         let is_loop = |row: usize| matches!(self.kind(row).reason, Reason::Epoll | Reason::Poll);
-        let is_first = self.tasks.get(&pid).is_some_and(|task| task.tgid == pid);
-        let sleeps = matches!(self.last_of(pid), Some(What::Wait(row)) if self.is_own_sleep(row));
-        !sleeps && (is_first || rows.any(is_loop))
+        rows.any(is_loop)
     }
 
     fn is_own_sleep(&self, row: usize) -> bool {
         *self.details.of(self.kind(row).what) == Detail::Thing(Thing::OwnSleep)
     }
 
-    /// It waits at a word of its own program all the time, that nobody is known to have; or for events, and the process has had another thread
-    /// before it.
+    /// It waits at a word of its own program, that nobody is known to have, or sleeps, nearly all the time; or for events, and the process has had
+    /// another thread before it.
     fn is_in_pool(&self, pid: u32) -> bool {
-        let Some(What::Wait(row)) = self.last_of(pid) else { return false };
-        let span = self.spans.get(row).filter(|span| span.at_ns == 0 && span.holder == 0);
-        span.is_some_and(|span| match self.kind(row).reason {
-            Reason::Futex => true,
-            Reason::Epoll | Reason::Poll => pid != span.tgid && span.other_end.is_none(),
-            _ => false,
-        })
+        let is_first = self.tasks.get(&pid).is_some_and(|task| task.tgid == pid);
+        let rests = |row: usize| {
+            let span = self.spans.get(row).filter(|span| span.holder == 0 && span.lock.is_none());
+            span.is_some_and(|span| match self.kind(row).reason {
+                Reason::Futex => true,
+                Reason::Epoll | Reason::Poll => !is_first && span.other_end.is_none(),
+                _ => !is_first && self.is_own_sleep(row),
+            })
+        };
+        let (mut all, mut awake) = (0_u64, 0_u64);
+        for piece in self.lines.get(&pid).into_iter().flat_map(|line| line.clip(0, self.window)) {
+            all = all.saturating_add(piece.ns());
+            awake = awake.saturating_add(match piece.what {
+                What::Wait(row) if rests(row) => 0,
+                What::Mixed(row) => self.spans.get(row).map_or(0, |span| {
+                    let mix = mixed(span, piece.ns());
+                    mix.running_ns.saturating_add(mix.io_ns).saturating_add(mix.blocked_ns)
+                }),
+                _ => piece.ns(),
+            });
+        }
+        awake <= all / IDLE
     }
 
     /// Of several threads: the one that waited at this connection, and no other, until the client's request woke it. Of a loop (epoll) nobody

@@ -53,6 +53,8 @@ struct other_end {
 	__u32 walk; /* the walk over files that looks for it */
 	__u32 asker; /* of a request that was noted: the process, or SHARED */
 	__u32 connecting; /* it has asked for a connection */
+	__u32 sends; /* it waits until the other end takes what it sends, whichever of both is the service */
+	__u32 unused;
 	__u64 sent_us; /* by the clock of `first_tx_mstamp`; 0: not known */
 	__u64 listener; /* of a unix socket: the address that it shares with its listener; of UDP: IPPROTO_UDP; of a listener itself: its socket */
 };
@@ -162,7 +164,7 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	struct sched_ends own = {}, other = {};
 
 	note_ends(&own, sk);
-	if ((own.protocol != IPPROTO_TCP && own.protocol != IPPROTO_UDP) || !own.peer_port || own.serves)
+	if ((own.protocol != IPPROTO_TCP && own.protocol != IPPROTO_UDP) || !own.peer_port || (own.serves && !end->sends))
 		return false;
 	__builtin_memcpy(other.local, own.peer, 16);
 	__builtin_memcpy(other.peer, own.local, 16);
@@ -170,6 +172,10 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	other.peer_port = own.local_port;
 	other.netns = own.netns;
 	note_key(key, &other);
+	if (own.protocol == IPPROTO_TCP && end->sends) {
+		end->asked = ASKED_SENT;
+		return true;
+	}
 	if (own.protocol == IPPROTO_UDP) { /* all send to one socket of the service's */
 		end->may_be_queued = !!key->netns;
 		end->listener = IPPROTO_UDP;
@@ -193,7 +199,9 @@ static __always_inline bool want_unix(struct other_key *key, struct other_end *e
 	struct unix_sock *peer = (void *)BPF_CORE_READ(sk, peer);
 
 	/* A client's end has no name, and a service's has. */
-	if (!peer || BPF_CORE_READ((struct sock *)sk, sk_type) == dgram || BPF_CORE_READ(sk, addr) || !BPF_CORE_READ(peer, addr))
+	if (!peer || BPF_CORE_READ((struct sock *)sk, sk_type) == dgram)
+		return false;
+	if (!end->sends && (BPF_CORE_READ(sk, addr) || !BPF_CORE_READ(peer, addr)))
 		return false;
 	key->kind = OTHER_UNIX;
 	key->object = (__u64)peer;
@@ -253,12 +261,15 @@ static __always_inline __u32 note_wanted(const struct other_key *key, struct oth
 /* This socket's other end is to be looked for: its number, 0 if it is not. Global: it is verified once, and not on each way through the
  * closing walk.
  */
-__noinline __u32 want_end(__u64 sk, __u32 followed)
+__noinline __u32 want_end(__u64 sk, __u32 followed, __u32 sends)
 {
 	struct other_end *end = fresh_end(), *known;
 	struct other_key key = {};
 
-	if (!end || !want_socket(&key, end, (void *)sk))
+	if (!end)
+		return 0;
+	end->sends = sends;
+	if (!want_socket(&key, end, (void *)sk))
 		return 0;
 	if (!followed && end->asked == ASKED_NOT && !end->may_be_queued)
 		return 0;
@@ -288,6 +299,12 @@ __noinline __u32 want_pipe(__u64 at)
 	return known ? known->index : note_wanted(&key, end);
 }
 
+/* x86-64: write, writev, pwritev2, sendfile, sendto, sendmsg, sendmmsg. */
+static __always_inline bool is_send(__u64 call)
+{
+	return call == 1 || call == 20 || call == 328 || call == 40 || call == 44 || call == 46 || call == 307;
+}
+
 /* What a row waits at, so far for `ns`. Of looks at many the last may be short. */
 static __always_inline void want(struct sched_span *span, struct task_struct *t, __u64 ns, bool followed)
 {
@@ -296,7 +313,7 @@ static __always_inline void want(struct sched_span *span, struct task_struct *t,
 	if (!followed && !looks && ns < LASTING)
 		return;
 	if (span->waits_at)
-		span->other_end = want_end(span->waits_at, followed);
+		span->other_end = want_end(span->waits_at, followed, is_send(span->syscall));
 	else if ((span->mode & 0170000) == 0010000)
 		span->other_end = want_pipe((__u64)file_of(t, span->args[0]));
 }
@@ -392,6 +409,7 @@ static __always_inline void found_socket(struct sock *sk, __u32 process)
 	__u32 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	struct other_key key = {};
 	struct sched_ends ends = {};
+	struct other_end *end;
 
 	if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
 		return;
@@ -408,9 +426,12 @@ static __always_inline void found_socket(struct sock *sk, __u32 process)
 		note_ends(&ends, sk);
 		if (ends.protocol == IPPROTO_UDP && ends.local_port && ends.serves)
 			found_listener(sk, family, process);
-		if (ends.protocol != IPPROTO_TCP || !ends.peer_port || !ends.serves)
+		if (ends.protocol != IPPROTO_TCP || !ends.peer_port)
 			return;
 		note_key(&key, &ends);
+		end = bpf_map_lookup_elem(&other_ends, &key);
+		if (!end || (!ends.serves && !end->sends))
+			return;
 	}
 	found(&key, process, sk);
 }

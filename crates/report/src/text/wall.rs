@@ -70,14 +70,14 @@ fn leaves_of(parts: Vec<&Part>) -> Vec<(String, Duration)> {
 fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<String, Duration>) {
     let who = part.who.to_string();
     let whose = if part.who.is_nobody() { whose } else { &who };
-    // That nobody ended a wait says less than what it was for.
-    let has_parts = part.parts.iter().any(|inner| inner.reason != Reason::Open);
+    // That nobody ended a wait, or one of many is to, says less than what it was for.
+    let is_unknown = |part: &Part| part.detail == Detail::Thing(Thing::ThreadNotKnown);
+    let has_parts = part.parts.iter().any(|inner| inner.reason != Reason::Open && !is_unknown(inner));
     if has_parts && depth < END {
         part.parts.iter().for_each(|inner| add_leaves(inner, whose, depth + 1, leaves));
         return;
     }
-    let says_who = part.detail == Detail::Thing(Thing::ThreadNotKnown);
-    if part.time.is_zero() || (matches!(part.reason, Reason::Unexplained | Reason::Other) && !says_who) {
+    if part.time.is_zero() || matches!(part.reason, Reason::Unexplained | Reason::Other) {
         return;
     }
     // All waits for one device together, whatever was done there.
