@@ -16,6 +16,7 @@ mod explain;
 mod facts;
 mod flames;
 mod holders;
+mod in_flight;
 mod ipi_waits;
 mod kernel_wait;
 mod layout;

@@ -90,6 +90,12 @@ impl Walk {
         self.above.last().filter(|_| self.above.len() > 1).map(|above| above.stretch)
     }
 
+    /// In which those of one process do what somebody else waits for.
+    pub fn stretch_of(&self, is_its: impl Fn(u32) -> bool) -> Option<(u64, u64)> {
+        let first = self.above.iter().position(|above| is_its(above.pid)).filter(|at| *at > 0)?;
+        self.above.get(first).map(|above| above.stretch)
+    }
+
     /// Not to be met again.
     pub fn is_new(&self, pid: u32) -> bool {
         self.above.iter().all(|above| above.pid != pid)
@@ -212,6 +218,11 @@ impl Graph<'_> {
             Some(piece).filter(|_| follow).and_then(|piece| self.onward_wait(walk, row, piece))
         {
             walk.here_only = true;
+            return Some(node);
+        }
+        if let Some(node) =
+            Some(piece).filter(|_| follow).and_then(|piece| self.wait_in_flight(walk, row, piece))
+        {
             return Some(node);
         }
         let span = self.spans.get(row)?;

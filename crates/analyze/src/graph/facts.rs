@@ -12,6 +12,7 @@ use super::brief::Siblings;
 use super::children::Kin;
 use super::did::Did;
 use super::ended::Ended;
+use super::in_flight::Answer;
 use super::ipi_waits::IpiWaits;
 use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
@@ -83,6 +84,8 @@ pub(super) struct Graph<'r> {
     pub lasting: Table<u32, usize>,
     /// Who is there; found when it is asked for.
     pub other_ends: OnceCell<Table<usize, OtherEnd>>,
+    /// What came to processes that had asked; found when it is asked for.
+    pub answers: OnceCell<Table<u32, Vec<Answer>>>,
     /// What processes asked of others; found when it is asked for.
     pub onward: OnceCell<Table<u32, Vec<Onward<'r>>>>,
     /// Those that ended, by name: of many no rows are left.
@@ -161,6 +164,7 @@ impl<'r> Graph<'r> {
             wakes: Wakes::of(spans),
             lasting: lasting(spans),
             other_ends: OnceCell::new(),
+            answers: OnceCell::new(),
             onward: OnceCell::new(),
             binding: OnceCell::new(),
             short_runs: OnceCell::new(),

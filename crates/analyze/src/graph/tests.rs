@@ -6,6 +6,7 @@ mod convoys;
 mod examples;
 mod garbage;
 mod host;
+mod in_flight;
 mod ipi_waits;
 mod layout;
 mod onward;
