@@ -291,7 +291,7 @@ impl Graph<'_> {
                     .by_children(walk, span, kind, from, to)
                     .or_else(|| self.by_owner(walk, span, kind, from, to))
                     .or_else(|| self.by_other_end(walk, row, from, to))
-                    .unwrap_or_else(|| self.by_waker(walk, span, kind.class, from, to)),
+                    .unwrap_or_else(|| self.by_waker(walk, span, kind, from, to)),
             },
         };
         walk.whole = None;
@@ -315,12 +315,15 @@ impl Graph<'_> {
         }
     }
 
-    fn by_waker(&self, walk: &mut Walk, span: &Span, class: Class, from: u64, to: u64) -> Behind {
+    fn by_waker(&self, walk: &mut Walk, span: &Span, kind: Kind, from: u64, to: u64) -> Behind {
+        let class = kind.class;
+        // A thread that waits for signals is told by its own process to go on.
+        let goes_on = |task: &Waker| kind.reason == Reason::Signal && task.tgid == span.tgid;
         let by_sums = span.waker.as_ref().filter(|waker| self.is_reported_by_sums(waker, from, to));
         match (by_sums, task_behind(span)) {
             (Some(waker), _) => (self.by_sums(waker.pid, &waker.comm, to.saturating_sub(from)), 0),
-            // Who waits for work, and is killed, has waited in vain; a thread that its own process tells to go on has not.
-            (None, Some(task)) if class == Class::Handed && task.tgid != span.tgid && self.kills(task) => {
+            // Who waits for work, and is killed, has waited in vain.
+            (None, Some(task)) if class == Class::Handed && !goes_on(task) && self.kills(task) => {
                 (Rc::new([]), 0)
             }
             (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
