@@ -36,7 +36,9 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod walk;
 mod wall;
+mod who_answers;
 
 use whyslow_model::Recording;
 use whyslow_model::chain::{Chain, WallAccount};

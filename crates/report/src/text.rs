@@ -46,11 +46,7 @@ pub fn chains(document: &Document, style: &Style) -> String {
     when(&mut page, document);
     match document.chains.first() {
         Some(worst) => page.tell("", 0, &format!("{}.", chain::headline(worst)), Ink::Cause),
-        None => page.say(
-            "",
-            "No chain found: of nobody is it known that others waited long for him.",
-            Ink::Heading,
-        ),
+        None => page.say("", "No chain found: nobody is known to have kept others waiting.", Ink::Heading),
     }
     chain::section(&mut page, document, style, IN_CHAINS);
     rest::unseen(&mut page, document, style);

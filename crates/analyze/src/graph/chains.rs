@@ -8,12 +8,12 @@ use whyslow_model::timeline::{Context, Span, State};
 use whyslow_model::wait::{Detail, Note, Reason, TaskState};
 
 use super::culprit::Step;
-use super::explain::Walk;
 use super::facts::Graph;
 use super::names::Called;
 use super::node::{Key, Node, Sort, note};
 use super::resting;
 use super::timeline::{Piece, What};
+use super::walk::Walk;
 use crate::hashing::{Set, Table};
 use crate::wait_reasons::{Class, is_asked};
 

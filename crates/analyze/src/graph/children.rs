@@ -12,10 +12,10 @@ use whyslow_model::table::Task;
 use whyslow_model::timeline::{Context, Span};
 use whyslow_model::wait::Reason;
 
-use super::explain::Walk;
 use super::facts::{Behind, Graph, Kind};
 use super::node::{Node, merged};
 use super::split::split_many;
+use super::walk::Walk;
 use crate::hashing::Table;
 use crate::wait_reasons::Class;
 

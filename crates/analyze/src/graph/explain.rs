@@ -13,10 +13,9 @@ use super::layout::without_timeout;
 use super::loops::Other;
 use super::node::{Key, Node, Sort, merged, note};
 use super::timeline::{Piece, What, mixed};
+use super::walk::Walk;
 use crate::wait_reasons::{Class, is_asked, round_trip, task_behind};
 
-/// Longer chains are not followed: no report could print one.
-const DEEPEST: usize = 32;
 /// Waits below this part of the stretch they are in are leaves: a hundred of them would not change the answer.
 const CUT: u64 = 10_000;
 /// ... and those below this, whatever the stretch: rows are made for waits of 100 us and more.
@@ -26,100 +25,9 @@ const SMALLEST: u64 = 20_000;
 /// for a set time is woken by a timer.
 const ENDS: [Reason; 2] = [Reason::Rcu, Reason::Sleep];
 
-/// The way from the root to where we are.
-pub(super) struct Walk {
-    /// Tasks whose stretch holds this one, and that stretch. Each waits for the next, so that to meet one again is a cycle.
-    above: Vec<Above>,
-    /// What was found depends on `above`, or was cut short: it holds here only.
-    here_only: bool,
-    /// The longer wait of which the one that is followed is a part.
-    whole: Option<(u64, u64)>,
-    /// A wait of the root for something to do is its own: nobody else is to be told of.
-    served: bool,
-    /// When the next one was asked, since the window began, as far as is known.
-    asks: Option<i64>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Above {
-    pid: u32,
-    stretch: (u64, u64),
-    asked_at: Option<i64>,
-}
-
-impl Walk {
-    pub fn new(served: bool) -> Self {
-        Walk { above: Vec::new(), here_only: false, whole: None, served, asks: None }
-    }
-
-    /// From a wait of this thread.
-    pub fn from(pid: u32) -> Self {
-        let mut walk = Walk::new(false);
-        walk.enter(pid, (0, u64::MAX));
-        walk
-    }
-
-    /// The next one is looked at, for this stretch or the longer wait that it is a part of ...
-    pub fn enter(&mut self, pid: u32, stretch: (u64, u64)) {
-        let (asked_at, stretch) = (self.asks.take(), self.whole.take().unwrap_or(stretch));
-        self.above.push(Above { pid, stretch, asked_at });
-    }
-
-    /// ... no more.
-    pub fn leave(&mut self) {
-        self.above.pop();
-    }
-
-    /// Whoever is followed next was asked then.
-    pub fn asks(&mut self, at: Option<i64>) {
-        self.asks = at;
-    }
-
-    /// ... and is waited for in all of this time.
-    pub fn waits(&mut self, whole: (u64, u64)) {
-        self.whole = Some(whole);
-    }
-
-    /// When the one that we look at was asked.
-    pub fn asked_at(&self) -> Option<i64> {
-        self.above.last().and_then(|above| above.asked_at)
-    }
-
-    /// In which the one that we look at does what another waits for; `None`: nobody does.
-    pub fn stretch(&self) -> Option<(u64, u64)> {
-        self.above.last().filter(|_| self.above.len() > 1).map(|above| above.stretch)
-    }
-
-    /// In which those of one process do what somebody else waits for.
-    pub fn stretch_of(&self, is_its: impl Fn(u32) -> bool) -> Option<(u64, u64)> {
-        let first = self.above.iter().position(|above| is_its(above.pid)).filter(|at| *at > 0)?;
-        self.above.get(first).map(|above| above.stretch)
-    }
-
-    /// Not to be met again.
-    pub fn is_new(&self, pid: u32) -> bool {
-        self.above.iter().all(|above| above.pid != pid)
-    }
-
-    /// Who waits above has had no answer when the window ends: a watch that was looked at meanwhile is not what it waits for.
-    fn lasts(&self, window: u64) -> bool {
-        self.stretch().is_some_and(|(_, to)| to >= window)
-    }
-
-    /// No report could print what is below.
-    pub fn is_deep(&self) -> bool {
-        self.above.len() >= DEEPEST
-    }
-
-    /// What is found depends on the way.
-    pub fn here_only(&mut self) {
-        self.here_only = true;
-    }
-}
-
 /// It says by itself what was waited for.
 fn is_leaf(graph: &Graph<'_>, walk: &Walk, row: usize, span: &Span, kind: Kind) -> bool {
-    let at_top = walk.above.len() == 1;
+    let at_top = walk.is_at_top();
     match kind.class {
         Class::Device | Class::Voluntary | Class::Limit | Class::Cpu => true,
         Class::Peer => {
@@ -150,8 +58,7 @@ impl Graph<'_> {
         };
         walk.enter(pid, (from, to));
         // The root's own waits are all followed: a thousand of a millisecond each are its second.
-        let cut =
-            if walk.above.len() == 1 { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
+        let cut = if walk.is_at_top() { SMALLEST } else { (to.saturating_sub(from) / CUT).max(SMALLEST) };
         let (mut nodes, mut sums) = (Vec::new(), Sums::new());
         for piece in line.clip(from, to) {
             let left = self.fuel.get();
@@ -214,16 +121,12 @@ impl Graph<'_> {
 
     /// One wait, with what is behind it.
     pub fn wait(&self, walk: &mut Walk, row: usize, piece: Piece, follow: bool) -> Option<Node> {
-        if let Some(node) =
-            Some(piece).filter(|_| follow).and_then(|piece| self.onward_wait(walk, row, piece))
-        {
-            walk.here_only = true;
-            return Some(node);
-        }
-        if let Some(node) =
-            Some(piece).filter(|_| follow).and_then(|piece| self.wait_in_flight(walk, row, piece))
-        {
-            return Some(node);
+        if follow {
+            let asked = self.onward_wait(walk, row, piece).or_else(|| self.wait_in_flight(walk, row, piece));
+            if asked.is_some() {
+                walk.here_only = true;
+                return asked;
+            }
         }
         let span = self.spans.get(row)?;
         let kind = self.kind(row);
@@ -391,7 +294,7 @@ impl Graph<'_> {
         let key = Key { sort: Sort::Unborn, reason: Reason::NotBegun, who: who.key, what };
         let mut node = Node::leaf(key, pid, piece.ns());
         node.shown = who.shown;
-        match followed.filter(|_| walk.above.len() < DEEPEST && self.fuel.get() > 0) {
+        match followed.filter(|_| !walk.is_deep() && self.fuel.get() > 0) {
             Some(maker) => node.of(self.task_parts(walk, maker, piece.from, piece.to, None)),
             None => {
                 walk.here_only = true;

@@ -1,10 +1,10 @@
 //! Paths for a flame graph: the waiter's stack, and on top of it the chain.
 
 use super::chains;
-use super::explain::Walk;
 use super::facts::Graph;
 use super::names::Called;
 use super::node::{Node, Sort, merged};
+use super::walk::Walk;
 use crate::hashing::{Set, Table};
 
 /// A frame narrower than this part (1 in 5,000) of the whole is not drawn by its own.

@@ -7,9 +7,9 @@
 use whyslow_model::timeline::{Context, LockWait, Span};
 use whyslow_model::wait::Thing;
 
-use super::explain::Walk;
 use super::facts::{Behind, Graph, OwnerSample};
 use super::node::{Node, merged, note};
+use super::walk::Walk;
 
 /// A stretch in which one held the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

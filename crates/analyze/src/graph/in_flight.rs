@@ -4,10 +4,10 @@
 use whyslow_model::timeline::Span;
 use whyslow_model::wait::{Detail, PeerAct, Reason};
 
-use super::explain::Walk;
 use super::facts::Graph;
 use super::node::{Key, Node, Sort};
 use super::timeline::Piece;
+use super::walk::Walk;
 use crate::hashing::Table;
 use crate::wait_reasons::{Class, TICK, is_request, task_behind};
 
@@ -52,13 +52,21 @@ impl Graph<'_> {
         let span = self.spans.get(row)?;
         let kind = self.kind(row);
         let is_own = task_behind(span).is_none_or(|waker| waker.tgid == span.tgid);
+        let was_told = span.waker.as_ref().is_some_and(|waker| waker.delivery.is_some());
         let is_loops = match kind.class {
             Class::Handed | Class::Voluntary | Class::Peer => true,
             Class::Held | Class::Needed => kind.reason == Reason::Futex && span.holder == 0,
             _ => false,
         };
         let has_threads = || self.threads_of(span.tgid).nth(1).is_some();
-        if span.open || !is_own || !is_loops || walk.is_deep() || !has_threads() {
+        if span.open
+            || !is_own
+            || was_told
+            || self.is_own_sleep(row)
+            || !is_loops
+            || walk.is_deep()
+            || !has_threads()
+        {
             return None;
         }
         let (from, until) =
@@ -72,7 +80,7 @@ impl Graph<'_> {
         let key = Key { sort: Sort::Wait, reason: Reason::Socket, who: who.key, what };
         let node =
             Node { shown: who.shown, count: 1, row: Some(row), ..Node::leaf(key, span.pid, piece.ns()) };
-        walk.here_only();
+        walk.asks(Some(answer.sent));
         let (parts, notes) = self.follow(walk, answer.by, piece.from, piece.to, None);
         Some(Node { notes, worst: piece.ns(), ..node }.of(parts))
     }
@@ -83,7 +91,7 @@ impl Graph<'_> {
         let ticks = |at: u64| i64::try_from(at).unwrap_or(i64::MAX).saturating_add(TICK as i64);
         let (begin, asked) = (ticks(span.at_ns), ticks(from).saturating_sub(3 * TICK as i64));
         let is_it = |(at, answer): &(usize, &Answer)| {
-            let may_be = !answer.asks || *at == 0;
+            let may_be = !answer.asks || (*at == 0 && answer.came <= until);
             may_be && answer.sent <= begin && answer.sent >= asked && walk.is_new(answer.by)
         };
         let later = before.iter().rev().take(LOOKS);

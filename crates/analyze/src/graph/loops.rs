@@ -4,8 +4,8 @@
 use whyslow_model::timeline::Span;
 use whyslow_model::wait::Reason;
 
-use super::explain::Walk;
 use super::facts::Graph;
+use super::walk::Walk;
 use crate::wait_reasons::{is_asked, task_behind};
 
 /// Waits of the loop that are looked at for an answer.

@@ -4,10 +4,10 @@
 use whyslow_model::timeline::{Asked, Request, Span};
 use whyslow_model::wait::{Detail, PeerAct, Reason, Thing};
 
-use super::explain::Walk;
 use super::facts::{Behind, Graph};
 use super::node::{Key, Node, Sort};
 use super::timeline::{Piece, What};
+use super::walk::Walk;
 use crate::hashing::Table;
 use crate::wait_reasons::{Class, TICK, task_behind};
 
@@ -193,7 +193,7 @@ impl<'r> Graph<'r> {
         if !walk.is_new(process) || walk.is_deep() {
             return None;
         }
-        walk.here_only();
+        walk.here_only = true;
         walk.enter(process, (from, to));
         let node = self.onward(walk, process).map(|onward| {
             // What it did before is not known.
@@ -221,7 +221,7 @@ impl<'r> Graph<'r> {
         let Some(process) = onward.process else { return node };
         let (from, to) = (piece.from, piece.to);
         walk.asks(onward.sent);
-        walk.waits((from, self.window));
+        walk.whole = Some((from, self.window));
         let (parts, notes) = match onward.thread {
             Some(thread) => self.follow(walk, thread, from, to, None),
             None => self.by_process(walk, process, from, to),

@@ -6,9 +6,9 @@
 use whyslow_model::timeline::{Context, Span, Waker};
 use whyslow_model::wait::{Detail, Reason, Thing};
 
-use super::explain::Walk;
 use super::facts::{Behind, Graph, Kind};
 use super::node::note;
+use super::walk::Walk;
 use crate::hashing::Table;
 use crate::wait_reasons::{Class, joined_thread};
 

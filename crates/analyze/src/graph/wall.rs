@@ -8,13 +8,13 @@ use whyslow_model::chain::WallAccount;
 use whyslow_model::timeline::{Command, Watched};
 use whyslow_model::wait::{Detail, Reason, Thing};
 
-use super::explain::Walk;
 use super::facts::Graph;
 use super::layout::{reported, without_timeout};
 use super::mismatch;
 use super::names::Called;
 use super::node::{Key, Node, Sort, merged};
 use super::timeline::What;
+use super::walk::Walk;
 use crate::wait_reasons::Class;
 
 /// Pieces of timelines that the account may look at: 200,000 rows have 600,000, and are looked at by some who wait for them.

@@ -1218,8 +1218,8 @@ static __always_inline __u64 elapsed(__u64 from, __u64 to)
 
 enum {
 	E2BIG = 7, /* include/uapi/asm-generic/errno-base.h */
-	EEXIST = 17,
 	EAGAIN = 11,
+	EEXIST = 17,
 };
 
 /* arch/x86/include/uapi/asm/ptrace.h: the whole of it, in an order that never changes. The verifier turns a load from the

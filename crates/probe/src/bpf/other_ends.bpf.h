@@ -172,10 +172,6 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	other.peer_port = own.local_port;
 	other.netns = own.netns;
 	note_key(key, &other);
-	if (own.protocol == IPPROTO_TCP && end->sends) {
-		end->asked = ASKED_SENT;
-		return true;
-	}
 	if (own.protocol == IPPROTO_UDP) { /* all send to one socket of the service's */
 		end->may_be_queued = !!key->netns;
 		end->listener = IPPROTO_UDP;
@@ -188,8 +184,12 @@ static __always_inline bool want_inet(struct other_key *key, struct other_end *e
 	}
 	end->asked = has_asked(sk);
 	end->sent = (__u32)ended_at - BPF_CORE_READ((struct tcp_sock *)sk, lsndtime) + 1;
+	if (end->sent > LONGEST)
+		end->sent = 0;
 	end->sent_us = BPF_CORE_READ((struct tcp_sock *)sk, first_tx_mstamp);
 	end->may_be_queued = key->netns && !BPF_CORE_READ((struct tcp_sock *)sk, bytes_received);
+	if (end->sends)
+		end->asked = ASKED_SENT;
 	return true;
 }
 
@@ -221,9 +221,9 @@ static __always_inline bool want_socket(struct other_key *key, struct other_end 
 	return (family == AF_INET || family == AF_INET6) && want_inet(key, end, sk);
 }
 
-static __always_inline void note_none(const struct other_key *key, const struct other_end *none)
+static __always_inline void note_listener(const struct other_key *key, const struct other_end *end)
 {
-	long err = bpf_map_update_elem(&other_ends, key, none, BPF_NOEXIST);
+	long err = bpf_map_update_elem(&other_ends, key, end, BPF_NOEXIST);
 
 	if (err && err != -EEXIST)
 		unwanted++;
@@ -233,14 +233,14 @@ static __always_inline void note_none(const struct other_key *key, const struct 
 static __always_inline void want_listener(const struct other_key *connection, __u64 object)
 {
 	struct other_key key = { .kind = OTHER_LISTENER, .netns = connection->netns, .object = object };
-	struct other_end none = { .walk = walks + 1 };
+	struct other_end end = { .walk = walks + 1 };
 
 	key.local_port = connection->local_port;
-	note_none(&key, &none);
+	note_listener(&key, &end);
 	if (connection->kind == OTHER_UNIX)
 		return;
 	__builtin_memcpy(key.local, connection->local, 16);
-	note_none(&key, &none);
+	note_listener(&key, &end);
 }
 
 /* It is to be looked for: its number, 0 if there is no room. */
@@ -363,10 +363,12 @@ static __always_inline void note_request(struct sock *sk, __u32 family, __u32 pr
 		return;
 	if (!want_socket(&key, end, sk) || (end->asked == ASKED_NOT && !end->may_be_queued) || end->listener == IPPROTO_UDP)
 		return;
-	if (family != AF_UNIX && !end->connecting && (BPF_CORE_READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED || end->sent <= SOON || end->sent > LONGEST))
+	if (family != AF_UNIX && !end->connecting && (BPF_CORE_READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED || end->sent <= SOON))
 		return;
 	known = bpf_map_lookup_elem(&other_ends, &key);
 	if (known) {
+		if (known->sends) /* whether something was asked is not known */
+			return;
 		known->asker = !known->asker || known->asker == process ? process : SHARED;
 		return;
 	}

@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd as _;
 use whyslow_model::timeline::Asked;
 
 use super::*;
+use crate::bpf::sched::other_ends::ends_by_row;
 
 /// How a client of ours has a connection whose other end a child of ours has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, woken_by};
 use crate::graph::Graph;
-use crate::graph::explain::Walk;
+use crate::graph::walk::Walk;
 use Does::{Runs, Waits};
 
 fn told(graph: &Graph<'_>, pid: u32, to: u64) -> Vec<(String, String, u64)> {

@@ -2,7 +2,7 @@
 
 use super::host::{Does, Host, MS, adds_up, leaves, locked};
 use crate::graph::chains;
-use crate::graph::explain::Walk;
+use crate::graph::walk::Walk;
 use Does::{Runs, Waits};
 use whyslow_model::wait::Note;
 

@@ -9,7 +9,7 @@ use whyslow_model::timeline::{LockWait, Run, State};
 use whyslow_model::wait::{Note, Reason, Who};
 
 use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, locked, said, woken_by};
-use crate::graph::explain::Walk;
+use crate::graph::walk::Walk;
 use crate::graph::{chains, flames, wall};
 use Does::{Ready, Runs, Short, Waits};
 

@@ -8,8 +8,8 @@ use whyslow_model::timeline::{
 };
 
 use super::host::{Host, adds_up, judge};
-use crate::graph::explain::Walk;
 use crate::graph::facts::Graph;
+use crate::graph::walk::Walk;
 use crate::graph::{chains, flames, wall};
 
 const WINDOW_MS: u64 = 1;

@@ -5,7 +5,7 @@ use whyslow_model::wait::Note;
 
 use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, woken_by};
 use crate::graph::chains;
-use crate::graph::explain::Walk;
+use crate::graph::walk::Walk;
 use Does::{Runs, Waits};
 
 /// The wait in row `at` is for a lock that `pid` holds.

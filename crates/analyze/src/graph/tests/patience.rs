@@ -3,7 +3,7 @@
 use whyslow_model::timeline::Stack;
 
 use super::host::{Does, Host, Wait, interrupted, leaves, woken_by};
-use crate::graph::explain::Walk;
+use crate::graph::walk::Walk;
 
 /// futex(2) on x86-64.
 const FUTEX: u32 = 202;

@@ -6,9 +6,9 @@ use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, StateTimes, 
 
 use super::host::{MS, adds_up};
 use crate::graph::chains::{self, HostChain};
-use crate::graph::explain::Walk;
 use crate::graph::facts::Graph;
 use crate::graph::node::Node;
+use crate::graph::walk::Walk;
 use crate::wait_reasons;
 
 const POLL: u32 = 7;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::host::{Does, Host, MS, Wait, adds_up, leaves, locked};
 use super::simulator::{END, Is, SimulatedHost, name, pid, scripts};
 use crate::graph::chains;
-use crate::graph::explain::Walk;
+use crate::graph::walk::Walk;
 
 /// Whose doing each ms of a task's life is: (who, word) -> ms.
 fn truth(simulated: &SimulatedHost, task: usize) -> BTreeMap<(String, String), u64> {
