@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use whyslow_model::table::Task;
 use whyslow_model::wait::TaskState;
-use whyslow_model::{Account, CgroupShare, Share, StateShare, seconds};
+use whyslow_model::{Account, CgroupShare, Share, StateShare};
 
-use crate::{Evidence, cpu::hidden, names};
+use crate::{Evidence, cpu::hidden};
 
 /// Cgroups that are listed.
 const MOST_CGROUPS: usize = 8;
-/// CPUs are full when less than this is idle.
-const FULL: Share = Share::percent(5);
 /// Our tracer and the kernel may differ by this much before it is said.
 const MISMATCH: Share = Share::percent(5);
 
@@ -39,7 +37,8 @@ pub fn of(ev: &Evidence<'_>) -> Account {
         unexplained,
         by_state,
         by_cgroup: by_cgroup(ev),
-        notes: [full(ev, wall), hidden::note(ev), mismatch(tasks)].into_iter().flatten().collect(),
+        notes: ev.broods().notes().collect(),
+        doubts: hidden::note(ev).into_iter().chain(mismatch(tasks)).collect(),
     }
 }
 
@@ -73,7 +72,7 @@ fn by_cgroup(ev: &Evidence<'_>) -> Vec<CgroupShare> {
         let row = rows.entry(id).or_insert_with(|| {
             let (id, name) = path_of.get(&id).map_or_else(
                 || (format!("cgroup {id}"), "a cgroup that is gone".to_owned()),
-                |c| (c.path.clone(), names::cgroup_subject(c).name),
+                |c| (c.path.clone(), ev.names().cgroup(c).name),
             );
             CgroupShare {
                 id,
@@ -93,24 +92,6 @@ fn by_cgroup(ev: &Evidence<'_>) -> Vec<CgroupShare> {
     rows.sort_by_key(|r| std::cmp::Reverse(r.cpu + r.runnable + r.uninterruptible));
     rows.truncate(MOST_CGROUPS);
     rows
-}
-
-/// Demand above capacity is said here; it is a cause only where a rule finds somebody else who pays.
-fn full(ev: &Evidence<'_>, wall: Duration) -> Option<String> {
-    let cpu = ev.cpu_time().ok()?;
-    let idle = Share::of((cpu.idle + cpu.iowait).as_secs_f64(), wall.as_secs_f64());
-    if idle >= FULL {
-        return None;
-    }
-    let mut by_name: BTreeMap<&str, Duration> = BTreeMap::new();
-    for task in ev.tasks().ok()? {
-        *by_name.entry(&task.comm).or_default() += Duration::from_nanos(task.exec_ns);
-    }
-    let mut top: Vec<_> = by_name.into_iter().collect();
-    top.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    let top: Vec<String> =
-        top.iter().take(3).map(|(name, time)| format!("{name} {}", seconds(*time))).collect();
-    Some(format!("The CPUs are full ({idle} idle): {}.", top.join(", ")))
 }
 
 fn mismatch(tasks: &[Task]) -> Option<String> {
@@ -171,15 +152,15 @@ mod tests {
     fn a_mismatch_with_the_kernel_is_said() {
         let off = Task { exec_ns: 1_000_000_000, traced_ns: 500_000_000, ..Task::default() };
         let account = of(&Evidence::of(&host(vec![off])));
-        assert!(account.notes[0].contains("differ on CPU time by 50 %"), "{:?}", account.notes);
+        assert!(account.doubts[0].contains("differ on CPU time by 50 %"), "{:?}", account.doubts);
         let untraced = Task { exec_ns: 1_000_000_000, unseen: true, ..Task::default() };
         let account = of(&Evidence::of(&host(vec![untraced])));
-        assert!(account.notes.is_empty(), "there was no tracer: {:?}", account.notes);
+        assert!(account.doubts.is_empty(), "there was no tracer: {:?}", account.doubts);
     }
 
     #[test]
     fn nothing_recorded_is_no_account_and_no_panic() {
         let account = of(&Evidence::of(&Recording::default()));
-        assert!(account.by_cgroup.is_empty() && account.notes.is_empty());
+        assert!(account.by_cgroup.is_empty() && account.notes.is_empty() && account.doubts.is_empty());
     }
 }

@@ -3,10 +3,18 @@
 //! Its tasks' times are the kernel's own (`sum_exec_runtime`, `run_delay`) and, for sleeps, the tracer's. What they leave
 //! of the tasks' lifetime is said as unexplained, not hidden.
 
+mod select;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whyslow_model::{Document, Finding, Kind, Probe, Recording, Share, Subject, SubjectKind, seconds, table};
+
+use crate::names::Names;
+use crate::process_names;
+pub use select::{Picked, pick};
 
 /// What the user asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +25,12 @@ pub enum Focus {
     Cgroup(String),
     /// A systemd unit: "web" or "web.service".
     Unit(String),
+    /// A pod: "web-0", "shop/web-0", its uid or the beginning of it.
+    Pod(String),
+    /// A container: its name, its id or the beginning of it.
+    Container(String),
+    /// A user: name or number.
+    User(String),
 }
 
 /// The subject is not in the recording.
@@ -30,14 +44,24 @@ pub enum Unseen {
         "cannot find a task of cgroup {0} in the window; `cat /proc/PID/cgroup` names a process's cgroups"
     )]
     Cgroup(String),
-    /// No such unit, or no task in it.
-    #[error("cannot find a task of unit {0} in the window; `systemctl list-units` lists what runs")]
-    Unit(String),
+    /// It is there, and has no task.
+    #[error("cannot find a task of {0} {1} in the window")]
+    Idle(&'static str, String),
+    /// Nobody is called so.
+    #[error("cannot find {what} {asked} in the window; {}", seen_words(seen))]
+    Nothing { what: &'static str, asked: String, seen: String },
+    /// Several are.
+    #[error("cannot tell which {what} {asked} is meant: {seen}; one alone is named by {way_out}")]
+    Several { what: &'static str, asked: String, seen: String, way_out: &'static str },
+}
+
+fn seen_words(seen: &str) -> String {
+    if seen.is_empty() { "none was seen".to_owned() } else { format!("there are {seen}") }
 }
 
 /// Put first, in each kind, the findings that concern `on`, and say how its tasks spent the window.
 pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unseen> {
-    let circle = Circle::around(rec, on);
+    let circle = Circle::around(rec, on, select::pick(rec, on)?);
     let how = match &rec.tables.tasks {
         Some(all) => spent(&circle.name, all.iter().filter(|t| circle.has(t)), rec.window())
             .ok_or_else(|| on.unseen())?,
@@ -63,20 +87,22 @@ impl Focus {
         match self {
             Focus::Pid(pid) => Unseen::Pid(*pid),
             Focus::Cgroup(path) => Unseen::Cgroup(path.clone()),
-            Focus::Unit(unit) => Unseen::Unit(unit.clone()),
+            Focus::Unit(unit) => Unseen::Idle("unit", unit.clone()),
+            Focus::Pod(pod) => Unseen::Idle("pod", pod.clone()),
+            Focus::Container(container) => Unseen::Idle("container", container.clone()),
+            Focus::User(user) => Unseen::Idle("user", user.clone()),
         }
     }
 
     /// Whether the user means this cgroup.
     fn means(&self, cgroup: &table::Cgroup) -> bool {
         match self {
-            Focus::Pid(_) => false,
             Focus::Cgroup(path) => {
                 let asked = path.trim_matches('/');
                 cgroup.path.trim_matches('/') == asked
                     || cgroup.files.as_ref().is_some_and(|f| f.trim_matches('/') == asked)
             }
-            Focus::Unit(unit) => cgroup.name == *unit || cgroup.name.strip_suffix(".service") == Some(unit),
+            _ => false,
         }
     }
 }
@@ -91,26 +117,31 @@ struct Circle {
 }
 
 impl Circle {
-    fn around(rec: &Recording, on: &Focus) -> Self {
+    fn around(rec: &Recording, on: &Focus, picked: Option<Picked>) -> Self {
         let cgroups = rec.tables.cgroups.as_deref().unwrap_or_default();
         let tasks = rec.tables.tasks.as_deref().unwrap_or_default();
-        let below: BTreeSet<u64> = match on {
-            Focus::Pid(_) => BTreeSet::new(),
-            _ => inside(cgroups, on),
+        let seeds = match &picked {
+            Some(picked) => picked.groups.clone(),
+            None => cgroups.iter().filter(|c| on.means(c)).map(|c| c.id).collect(),
         };
-        let members: Vec<_> = match on {
-            Focus::Pid(pid) => members_of(tasks, *pid),
+        let below = inside(cgroups, seeds.clone());
+        let members: Vec<_> = match (on, picked.as_ref().and_then(|picked| picked.uid)) {
+            (Focus::Pid(pid), _) => members_of(tasks, *pid),
+            (_, Some(uid)) => tasks.iter().filter(|t| t.uid == Some(uid) && !t.kthread).collect(),
             _ => tasks.iter().filter(|t| groups(t).iter().any(|g| below.contains(g))).collect(),
         };
         let mut held: BTreeSet<u64> = members.iter().flat_map(|t| groups(t)).collect();
         held.extend(&below);
         let ids = with_ancestors(cgroups, held);
-        let leader = members.first().map(|t| t.comm.as_str()).unwrap_or_default();
+        let leader = members.first().map(|t| process_names::of_row(t)).unwrap_or_default();
         let name = match on {
             Focus::Pid(pid) if leader.is_empty() => format!("process {pid}"),
             Focus::Pid(pid) => format!("{leader} (pid {pid})"),
-            Focus::Cgroup(path) => format!("cgroup {path}"),
-            Focus::Unit(unit) => format!("unit {unit}"),
+            Focus::Cgroup(path) => of_group(rec, &seeds).unwrap_or_else(|| format!("cgroup {path}")),
+            Focus::Unit(asked) | Focus::Pod(asked) | Focus::Container(asked) | Focus::User(asked) => {
+                let said = picked.map(|picked| picked.name).filter(|name| !name.is_empty());
+                said.or_else(|| of_group(rec, &seeds)).unwrap_or_else(|| asked.clone())
+            }
         };
         Circle {
             name,
@@ -150,9 +181,16 @@ fn groups(task: &table::Task) -> [u64; 4] {
     [task.cpu_cgroup, task.memory_cgroup, task.io_cgroup, task.unified_cgroup]
 }
 
-/// Ids of the cgroups that `on` means, and of all below them.
-fn inside(cgroups: &[table::Cgroup], on: &Focus) -> BTreeSet<u64> {
-    let mut ids: BTreeSet<u64> = cgroups.iter().filter(|c| on.means(c)).map(|c| c.id).collect();
+/// What reports call the uppermost of these cgroups.
+fn of_group(rec: &Recording, ids: &BTreeSet<u64>) -> Option<String> {
+    let all = rec.tables.cgroups.iter().flatten().filter(|c| ids.contains(&c.id));
+    let path = &all.min_by_key(|c| c.path.matches('/').count())?.path;
+    let name = Names::of(rec).subject(path).name;
+    Some(if name == *path { format!("cgroup {path}") } else { name })
+}
+
+/// These cgroups and all below them.
+fn inside(cgroups: &[table::Cgroup], mut ids: BTreeSet<u64>) -> BTreeSet<u64> {
     ids.remove(&0);
     loop {
         let more: Vec<_> = cgroups
@@ -210,131 +248,4 @@ fn spent<'t>(name: &str, tasks: impl Iterator<Item = &'t table::Task>, window: D
     let threads = if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };
     let time = seconds(Duration::from_nanos(lived));
     Some(format!("{name} ({threads}, {time} of their time): {}.", shares.join(", ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use whyslow_model::Missing;
-
-    const S: u64 = 1_000_000_000;
-
-    fn cgroup(id: u64, parent: u64, path: &str) -> table::Cgroup {
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        let files = Some(format!("/sys/fs/cgroup/cpu{path}"));
-        table::Cgroup { id, parent, name, path: path.to_owned(), files, ..Default::default() }
-    }
-
-    fn task(pid: u32, tgid: u32, cpu_cgroup: u64) -> table::Task {
-        let times =
-            table::Task { exec_ns: 2 * S, run_delay_ns: 5 * S, sleep_ns: 2 * S, ..Default::default() };
-        table::Task { pid, tgid, cpu_cgroup, comm: format!("t{pid}"), lived_ns: 10 * S, ..times }
-    }
-
-    /// Process 7 (threads 7, 8) in /a/web.service, process 9 in /b.
-    fn host() -> Recording {
-        let mut rec = Recording::default();
-        rec.meta.window_ns = 10 * S;
-        rec.tables.cgroups = Some(vec![
-            cgroup(1, 0, "/"),
-            cgroup(2, 1, "/a"),
-            cgroup(3, 2, "/a/web.service"),
-            cgroup(4, 1, "/b"),
-        ]);
-        rec.tables.tasks = Some(vec![task(8, 7, 3), task(7, 7, 3), task(9, 9, 4)]);
-        rec
-    }
-
-    fn document(rec: &Recording) -> Document {
-        let lost =
-            |kind, id: &str, s| Finding::cause("r", Subject::new(kind, id, id), Duration::from_secs(s));
-        let mut doc = crate::examine(rec);
-        doc.findings = vec![
-            lost(SubjectKind::Cgroup, "/b", 9),
-            lost(SubjectKind::Cgroup, "/a", 5),
-            lost(SubjectKind::Task, "8", 3),
-            Finding::risk("x", Subject::host()),
-        ];
-        doc
-    }
-
-    fn order(doc: &Document) -> Vec<&str> {
-        doc.findings.iter().map(|f| f.victim.id.as_str()).collect()
-    }
-
-    #[test]
-    fn findings_of_the_subject_its_tasks_and_the_cgroups_above_come_first() {
-        let rec = host();
-        for on in [
-            Focus::Pid(7),
-            Focus::Unit("web".into()),
-            Focus::Unit("web.service".into()),
-            Focus::Cgroup("a/web.service/".into()),
-            Focus::Cgroup("/sys/fs/cgroup/cpu/a/web.service".into()),
-            Focus::Cgroup("/a".into()),
-        ] {
-            let mut doc = document(&rec);
-            focus(&rec, &mut doc, &on).unwrap();
-            assert_eq!(order(&doc), ["/a", "8", "/b", "host"], "{on:?}");
-            assert!(doc.account.notes[0].contains("2 of the 3 causes"), "{:?}", doc.account.notes);
-        }
-    }
-
-    #[test]
-    fn a_plain_sentence_says_where_its_time_went() {
-        let rec = host();
-        let mut doc = document(&rec);
-        focus(&rec, &mut doc, &Focus::Pid(7)).unwrap();
-        let note = &doc.account.notes[0];
-        let want = "t7 (pid 7) (2 tasks, 20.0 s of their time): running 20 %, ready but not running 50 %, \
-                    asleep 20 %, unexplained 10 %.";
-        assert!(note.starts_with(want), "{note}");
-    }
-
-    #[test]
-    fn a_thread_can_be_asked_about_alone() {
-        let rec = host();
-        let mut doc = document(&rec);
-        focus(&rec, &mut doc, &Focus::Pid(8)).unwrap();
-        assert!(doc.account.notes[0].starts_with("t8 (pid 8) (1 task, 10.0 s"), "{:?}", doc.account.notes);
-    }
-
-    #[test]
-    fn what_was_not_there_is_an_error_with_a_way_out() {
-        let rec = host();
-        for on in [Focus::Pid(99), Focus::Cgroup("/c".into()), Focus::Unit("c".into())] {
-            let error = focus(&rec, &mut document(&rec), &on).unwrap_err();
-            assert!(error.to_string().starts_with("cannot find"), "{error}");
-        }
-    }
-
-    #[test]
-    fn says_so_when_the_tasks_were_not_recorded() {
-        let mut rec = host();
-        rec.tables.tasks = None;
-        rec.missing.push(Missing::not_recorded("task list").into());
-        let mut doc = document(&rec);
-        focus(&rec, &mut doc, &Focus::Unit("web".into())).unwrap();
-        assert_eq!(order(&doc), ["/a", "/b", "8", "host"]);
-        assert!(doc.account.notes[0].contains("cannot be said: task list was not recorded"));
-    }
-
-    #[test]
-    fn a_cgroup_that_is_its_own_parent_ends() {
-        let mut rec = host();
-        rec.tables.cgroups = Some(vec![cgroup(3, 3, "/a"), cgroup(4, 5, "/b"), cgroup(5, 4, "/c")]);
-        let mut doc = document(&rec);
-        focus(&rec, &mut doc, &Focus::Cgroup("/a".into())).unwrap();
-        focus(&rec, &mut doc, &Focus::Pid(9)).unwrap();
-        assert_eq!(order(&doc)[0], "/b");
-    }
-
-    #[test]
-    fn impossible_counters_are_not_a_panic() {
-        let mut rec = host();
-        for t in rec.tables.tasks.iter_mut().flatten() {
-            (t.exec_ns, t.run_delay_ns, t.lived_ns) = (u64::MAX, u64::MAX, u64::MAX);
-        }
-        focus(&rec, &mut document(&rec), &Focus::Pid(7)).unwrap();
-    }
 }

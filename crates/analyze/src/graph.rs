@@ -45,6 +45,7 @@ use whyslow_model::chain::{Chain, WallAccount};
 
 pub use chains::CHAIN_THRESHOLD;
 pub(crate) use chains::{HostChain, WITHOUT_A_BREAK};
+pub(crate) use culprit::HALTED;
 pub use culprit::UNKNOWN;
 use facts::Graph;
 pub use flames::Path;
@@ -65,6 +66,7 @@ impl<'r> WaitGraph<'r> {
     /// ... with what this evidence has made already.
     pub fn beside(ev: &Evidence<'r>) -> Option<Self> {
         let graph = Graph::with(ev.recording(), wait_reasons::of, ev.stacks().clone(), ev.on_cpu().clone())?;
+        graph.group_names.get_or_init(|| ev.names().clone());
         if graph.spans.iter().any(|span| span.throttled_ns > 0) {
             graph.binding.get_or_init(|| quota::binding(ev).unwrap_or_default());
         }

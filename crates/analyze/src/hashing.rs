@@ -14,6 +14,11 @@ pub type Table<K, V> = HashMap<K, V, Seed>;
 /// A set with it.
 pub type Set<K> = HashSet<K, Seed>;
 
+/// A table for so many: one that grows puts what it has in place again each time.
+pub fn with_room<K, V>(rows: usize) -> Table<K, V> {
+    Table::with_capacity_and_hasher(rows, Seed::default())
+}
+
 static SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0_u64));
 
 /// Where each hash begins.

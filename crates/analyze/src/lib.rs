@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod broods;
 pub mod cpu;
 mod evidence;
 pub mod focus;
@@ -16,8 +17,10 @@ mod net;
 mod one_story;
 mod own_work;
 pub mod parse;
+mod process_names;
 pub mod rules;
 pub mod stacks;
+mod task_trees;
 mod untraced;
 pub mod wait_reasons;
 

@@ -1,46 +1,147 @@
-//! A cgroup as people call it: from its path to a systemd unit, a container, a pod. Tasks together: by their processes.
+//! A cgroup as its owner calls it: by pod and container, unit, login session or machine; one that nobody has named by the first
+//! command of its tree. A path alone is the last resort. Tasks together: by their processes.
 //!
+//! Of one report each cgroup has one name: [`Names`] makes them all, from its path, from the table of groups and from its tasks.
 //! The path itself stays the id, as raw as the kernel gave it; what is unsafe to print is escaped by who prints.
+
+mod first;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
-use whyslow_model::table::{Cgroup, Task};
-use whyslow_model::{Share, Subject, SubjectKind};
+use whyslow_model::cgroup_path::CgroupPath;
+use whyslow_model::table::{Cgroup, Group, Task};
+use whyslow_model::{Recording, Share, Subject, SubjectKind};
 
-/// Container ids are 64 hex digits; this many tell them apart, and fit in a line.
-const ID_SHOWN: usize = 12;
+use crate::broods::Life;
+use crate::hashing::Table;
+use crate::{Evidence, process_names};
+use first::First;
 
-/// What a path says.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Known {
-    unit: Option<String>,
-    container: Option<String>,
-    pod: Option<String>,
-    /// What lies below the unit or container: "/init".
-    below: String,
+/// The names of a recording's cgroups.
+#[derive(Debug, Default)]
+pub struct Names<'r> {
+    groups: Table<&'r str, &'r Group>,
+    /// By the container's id, for paths that have no row.
+    containers: Table<&'r str, &'r Group>,
+    /// By the pod's uid.
+    pods: Table<&'r str, &'r Group>,
+    first: First<'r>,
 }
 
-/// The cgroup as a victim.
-#[must_use]
-pub fn cgroup_subject(cgroup: &Cgroup) -> Subject {
-    subject(&cgroup.path)
+impl<'r> Names<'r> {
+    /// The names in `rec`.
+    #[must_use]
+    pub fn of(rec: &'r Recording) -> Self {
+        let rows = rec.tables.groups.as_deref().unwrap_or_default();
+        let named = |key: fn(&'r Group) -> Option<&'r String>| {
+            rows.iter().filter_map(|row| Some((key(row)?.as_str(), row))).collect()
+        };
+        Names {
+            groups: named(|row| Some(&row.path)),
+            containers: named(|row| row.container_id.as_ref()),
+            pods: named(|row| row.pod_uid.as_ref().filter(|_| row.pod.is_some())),
+            first: First::of(rec),
+        }
+    }
+
+    /// The cgroup as a victim.
+    #[must_use]
+    pub fn cgroup(&self, cgroup: &Cgroup) -> Subject {
+        self.subject(&cgroup.path)
+    }
+
+    /// The cgroup at `path` (below its hierarchy's root) as a victim.
+    #[must_use]
+    pub fn subject(&self, path: &str) -> Subject {
+        let known = CgroupPath::of(path);
+        let group = self.group(path, &known);
+        let of = |field: fn(&'r Group) -> Option<&'r String>| group.and_then(field).cloned();
+        let pod = group.and_then(Group::full_pod).or_else(|| known.pod.clone());
+        let container = container(&known, group).map(|container| match &pod {
+            Some(pod) => format!("pod {pod}, {container}"),
+            None => container,
+        });
+        let container = container.or_else(|| pod.as_ref().map(|pod| format!("pod {pod}")));
+        let unit = unit(&known, group);
+        let whole = match (&container, &unit) {
+            (Some(container), Some(unit)) => Some(format!("{unit} in {container}")),
+            (container, unit) => container.clone().or_else(|| unit.clone()),
+        };
+        let name = match whole {
+            Some(name) => format!("{name}{}", known.below),
+            None if path == "/" || path.is_empty() => "the root cgroup".to_owned(),
+            None => match self.first.of_tree(path) {
+                Some((pid, comm)) => format!("the cgroup of {comm} (pid {pid}): {path}"),
+                None => path.to_owned(),
+            },
+        };
+        Subject {
+            unit: known.unit,
+            description: of(|group| group.description.as_ref()),
+            container,
+            pod,
+            image: of(|group| group.image.as_ref()),
+            ..Subject::new(SubjectKind::Cgroup, path, name)
+        }
+    }
+
+    /// The row of a path; of one that has none, that of who holds it.
+    pub(crate) fn group(&self, path: &str, known: &CgroupPath) -> Option<&'r Group> {
+        let by_path = || {
+            let above =
+                std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+            let holder = CgroupPath { below: String::new(), ..known.clone() };
+            let is_same = |path: &&str| CgroupPath { below: String::new(), ..CgroupPath::of(path) } == holder;
+            above.take_while(is_same).take(MAX_DEPTH).find_map(|path| self.groups.get(path).copied())
+        };
+        let container = || self.containers.get(known.container.as_ref()?.id.as_str()).copied();
+        let pod = || self.pods.get(known.pod.as_deref()?).copied().filter(|_| known.container.is_none());
+        self.groups.get(path).copied().or_else(by_path).or_else(container).or_else(pod)
+    }
 }
 
-/// The cgroup at `path` (below its hierarchy's root) as a victim.
-#[must_use]
-pub fn subject(path: &str) -> Subject {
-    let known = known(path);
-    let container = match (&known.pod, &known.container) {
-        (Some(pod), Some(id)) => Some(format!("pod {pod}, container {id}")),
-        (Some(pod), None) => Some(format!("pod {pod}")),
-        (None, id) => id.clone(),
+/// Levels of cgroups that are followed.
+const MAX_DEPTH: usize = 64;
+
+/// The container alone.
+fn container(known: &CgroupPath, group: Option<&Group>) -> Option<String> {
+    if let Some(machine) = group.and_then(|group| group.machine.as_ref()) {
+        return Some(format!("machine {machine}"));
+    }
+    let is = known.container.as_ref()?;
+    let monitor = if is.is_monitor { "monitor " } else { "" };
+    let named = group.filter(|group| group.container_id.as_ref() == Some(&is.id));
+    if let Some(name) = named.and_then(|group| group.container.as_ref()) {
+        let of = if is.is_monitor { "of " } else { "" };
+        return Some(format!("{monitor}{of}container {name}"));
+    }
+    let id = is.short();
+    let engine = is.engine.map(|engine| format!("{engine} {monitor}")).unwrap_or_default();
+    Some(if known.pod.is_some() { format!("container {engine}{id}") } else { format!("{engine}{id}") })
+}
+
+/// The unit, unless whose it is has a better name: a session by who is logged in, a slice by its user.
+fn unit(known: &CgroupPath, group: Option<&Group>) -> Option<String> {
+    let unit = known.unit.clone()?;
+    if known.container.is_some() {
+        return Some(unit);
+    }
+    let machine = group.is_some_and(|group| group.machine.is_some());
+    let Some((group, user)) = group.and_then(|group| Some((group, group.user.as_ref()?))) else {
+        return Some(unit).filter(|_| !machine);
     };
-    let name = match container.as_ref().or(known.unit.as_ref()) {
-        Some(name) => format!("{name}{}", known.below),
-        None if path == "/" || path.is_empty() => "the root cgroup".to_owned(),
-        None => path.to_owned(),
-    };
-    Subject { unit: known.unit, container, ..Subject::new(SubjectKind::Cgroup, path, name) }
+    if let Some(session) = &group.session {
+        let tty = group.tty.as_ref().map(|tty| format!(" on {tty}"));
+        let from = || group.remote_host.as_ref().map(|host| format!(" from {host}"));
+        return Some(format!("session {session} of {user}{}", tty.or_else(from).unwrap_or_default()));
+    }
+    match known.uid {
+        Some(uid) if unit == format!("user-{uid}.slice") => Some(format!("user {user}")),
+        Some(_) if known.of_user => Some(format!("{unit} of {user}")),
+        _ => Some(unit),
+    }
 }
 
 /// So many tasks of somebody, as one says it; how many is not said where none noticed.
@@ -56,18 +157,26 @@ pub fn tasks_of(tasks: u64, whose: &str) -> String {
 /// Processes that are named; what more there are is counted.
 const NAMED: usize = 3;
 
+/// "a, b and c"; of more than a few the rest is counted.
+#[must_use]
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [others @ .., last] if others.len() <= NAMED => format!("{} and {last}", others.join(", ")),
+        _ => {
+            let (named, others) = names.split_at(NAMED);
+            format!("{} and {} others", named.join(", "), others.len())
+        }
+    }
+}
+
 /// What must change beside that which a title is about: "; those of a, b and 4998 others must change with it".
 pub fn must_change(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => format!("; that of {one} must change with it"),
-        [others @ .., last] if others.len() <= NAMED => {
-            format!("; those of {} and {last} must change with it", others.join(", "))
-        }
-        _ => {
-            let (named, others) = names.split_at(NAMED);
-            format!("; those of {} and {} others must change with it", named.join(", "), others.len())
-        }
+        _ => format!("; those of {} must change with it", listed(names)),
     }
 }
 
@@ -89,7 +198,7 @@ pub fn processes(tasks: &[Task], parts: impl IntoIterator<Item = (usize, u64)>) 
     // Threads have names of their own: a process is called after its first.
     let name = |tgid: u32, most: &Task| {
         let leader = tasks.iter().find(|task| task.pid == tgid && task.tgid == tgid);
-        leader.map_or_else(|| most.comm.clone(), |task| task.comm.clone())
+        leader.map_or_else(|| most.comm.clone(), process_names::of_row)
     };
     let one = |(tgid, part, most): &(u32, u64, &Task)| {
         let share =
@@ -112,217 +221,30 @@ pub fn processes(tasks: &[Task], parts: impl IntoIterator<Item = (usize, u64)>) 
     Some(Subject::new(SubjectKind::Task, id.to_string(), named))
 }
 
-/// Reads the path from its root down: what is named deeper wins, and slices count only if nothing else is known.
-fn known(path: &str) -> Known {
-    let mut known = Known::default();
-    let mut slice = None;
-    let mut above = "";
-    for part in path.split('/').filter(|part| !part.is_empty()) {
-        if let Some(pod) = pod(part) {
-            known = Known { pod: Some(pod), ..Known::default() };
-        } else if let Some(container) = container(above, part) {
-            known.container = Some(container);
-            known.unit = None;
-            known.below.clear();
-        } else if part.ends_with(".slice") {
-            if known.pod.is_none() {
-                known = Known::default();
-                slice = Some(unescaped(part));
-            }
-        } else if is_unit(part) && known.container.is_none() {
-            known.unit = Some(unescaped(part));
-            known.below.clear();
-        } else if known != Known::default() {
-            known.below = format!("{}/{part}", known.below);
-        }
-        above = part;
+/// So much of something is all of it.
+const NEARLY_ALL: f64 = 0.9;
+
+/// The same of who has something that others want: commands that come and go are told by who starts them.
+#[must_use]
+pub(crate) fn culprits(
+    ev: &Evidence<'_>,
+    tasks: &[Task],
+    parts: impl IntoIterator<Item = (usize, u64)>,
+) -> Option<Subject> {
+    let parts: Vec<(usize, u64)> = parts.into_iter().collect();
+    let broods = ev.broods();
+    let brood_of = |at: usize| broods.of_task(tasks.get(at)?).filter(|brood| brood.tgid != 0);
+    let mut by_brood: BTreeMap<Life, (u64, usize)> = BTreeMap::new();
+    for (brood, part) in parts.iter().filter_map(|(at, part)| Some((brood_of(*at)?, part))) {
+        let sum = by_brood.entry(brood.life).or_default();
+        *sum = (sum.0.saturating_add(*part), sum.1 + 1);
     }
-    if known == Known::default() && path.ends_with(".slice") {
-        known.unit = slice;
-    }
-    known
-}
-
-fn is_unit(part: &str) -> bool {
-    [".service", ".scope", ".socket", ".mount", ".swap", ".timer"].iter().any(|kind| part.ends_with(kind))
-}
-
-/// `kubepods-burstable-pod<uid>.slice` (systemd driver; "_" for "-") or `pod<uid>` (cgroupfs driver).
-fn pod(part: &str) -> Option<String> {
-    let uid = match part.strip_suffix(".slice") {
-        Some(slice) => slice.strip_prefix("kubepods")?.rsplit_once("-pod")?.1.replace('_', "-"),
-        None => part.strip_prefix("pod")?.to_owned(),
-    };
-    let is_uid = uid.len() >= 32 && uid.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-    is_uid.then_some(uid)
-}
-
-/// A container by its own name (`docker-<id>.scope`) or by the name and the folder above it (`/docker/<id>`).
-fn container(above: &str, part: &str) -> Option<String> {
-    const ENGINES: [(&str, &str); 9] = [
-        ("docker-", "docker"),
-        ("cri-containerd-", "containerd"),
-        ("containerd-", "containerd"),
-        ("nerdctl-", "containerd"),
-        ("crio-conmon-", "cri-o monitor"),
-        ("crio-", "cri-o"),
-        ("libpod-conmon-", "podman monitor"),
-        ("libpod-payload-", "podman"),
-        ("libpod-", "podman"),
-    ];
-    let scope = part.strip_suffix(".scope").unwrap_or(part);
-    let engine =
-        ENGINES.iter().find_map(|(prefix, engine)| Some((*engine, short_id(scope.strip_prefix(prefix)?)?)));
-    if let Some((engine, id)) = engine {
-        return Some(format!("{engine} {id}"));
-    }
-    if let Some(machine) = part.strip_suffix(".scope").and_then(|p| p.strip_prefix("machine-")) {
-        return Some(format!("machine {}", unescaped(machine)));
-    }
-    if let Some(name) = part.strip_prefix("lxc.payload.") {
-        return Some(format!("lxc {name}"));
-    }
-    match above {
-        "lxc" => Some(format!("lxc {part}")),
-        "docker" | "kubepods" | "burstable" | "besteffort" => Some(format!("docker {}", short_id(part)?)),
-        _ if pod(above).is_some() => short_id(part),
-        // ECS: /ecs/<task>/<id>; others keep ids below folders of their own.
-        _ => (part.len() == 64).then(|| short_id(part)).flatten(),
-    }
-}
-
-fn short_id(id: &str) -> Option<String> {
-    let is_id = id.len() >= ID_SHOWN && id.bytes().all(|b| b.is_ascii_hexdigit());
-    if is_id { id.get(..ID_SHOWN).map(str::to_owned) } else { None }
-}
-
-/// systemd writes bytes that it cannot have in a unit's name as `\x2d`. What is no such escape stays.
-fn unescaped(name: &str) -> String {
-    let mut out = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(at) = rest.find("\\x") {
-        let (before, escape) = rest.split_at(at);
-        out.extend_from_slice(before.as_bytes());
-        match escape.get(2..4).and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = escape.get(4..).unwrap_or_default();
-            }
-            None => {
-                out.extend_from_slice(b"\\x");
-                rest = escape.get(2..).unwrap_or_default();
-            }
-        }
-    }
-    out.extend_from_slice(rest.as_bytes());
-    String::from_utf8(out).unwrap_or_else(|_| name.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-    fn named(path: &str) -> (String, Option<String>, Option<String>) {
-        let subject = subject(path);
-        assert_eq!(subject.id, path, "the id stays the path");
-        (subject.name, subject.unit, subject.container)
-    }
-
-    fn unit(path: &str, want: &str) {
-        assert_eq!(named(path), (want.to_owned(), Some(want.to_owned()), None), "{path}");
-    }
-
-    fn container(path: &str, want: &str) {
-        assert_eq!(named(path), (want.to_owned(), None, Some(want.to_owned())), "{path}");
-    }
-
-    #[test]
-    fn units_of_the_system_and_of_users() {
-        unit("/system.slice/nginx.service", "nginx.service");
-        unit("/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service");
-        unit("/user.slice/user-1000.slice/session-5.scope", "session-5.scope");
-        unit(
-            "/user.slice/user-1000.slice/user@1000.service/app.slice/app-firefox.service",
-            "app-firefox.service",
-        );
-        unit("/user.slice/user-1000.slice", "user-1000.slice");
-        unit(r"/system.slice/dev-disk-by\x2dlabel-SWAP.swap", "dev-disk-by-label-SWAP.swap");
-        assert_eq!(named("/system.slice/ssh.service/inner").0, "ssh.service/inner");
-    }
-
-    #[test]
-    fn containers_of_every_engine() {
-        container(&format!("/system.slice/docker-{ID}.scope"), "docker 0123456789ab");
-        container(&format!("/docker/{ID}"), "docker 0123456789ab");
-        container(&format!("/machine.slice/libpod-{ID}.scope"), "podman 0123456789ab");
-        container(&format!("/system.slice/crio-{ID}.scope"), "cri-o 0123456789ab");
-        container(r"/machine.slice/machine-qemu\x2d1\x2dweb.scope", "machine qemu-1-web");
-        container("/lxc/web1", "lxc web1");
-        container("/lxc.payload.web1", "lxc web1");
-        container(&format!("/ecs/3c1f/{ID}"), "0123456789ab");
-        assert_eq!(named(&format!("/docker/{ID}/init")).0, "docker 0123456789ab/init");
-        let nested = format!("/system.slice/docker-{ID}.scope/system.slice/nginx.service");
-        assert_eq!(named(&nested).1.as_deref(), Some("nginx.service"), "a container that runs systemd");
-    }
-
-    #[test]
-    fn pods_of_both_drivers() {
-        let uid = "11111111_2222_3333_4444_555555555555";
-        let pod = "11111111-2222-3333-4444-555555555555";
-        let systemd = format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice");
-        container(&systemd, &format!("pod {pod}"));
-        let full = format!("pod {pod}, container containerd 0123456789ab");
-        container(&format!("{systemd}/cri-containerd-{ID}.scope"), &full);
-        let cgroupfs = format!("/kubepods/burstable/pod{pod}/{ID}");
-        container(&cgroupfs, &format!("pod {pod}, container 0123456789ab"));
-    }
-
-    #[test]
-    fn other_paths_are_their_own_names() {
-        for path in ["/web", "/jobs/a b", "/podcast", "/docker/not-an-id", "/a\nb\x1b[31m"] {
-            assert_eq!(named(path), (path.to_owned(), None, None));
-        }
-        assert_eq!(named("/").0, "the root cgroup");
-    }
-
-    fn task(pid: u32, tgid: u32, comm: &str) -> Task {
-        Task { pid, tgid, comm: comm.into(), ..Task::default() }
-    }
-
-    /// One thread of 19 is a process of its own; the others are a pool, which has nearly all.
-    #[test]
-    fn processes_are_named_by_their_shares() {
-        let mut tasks = vec![task(5, 5, "vilamogu79")];
-        tasks.extend((0..18).map(|n| task(7 + n, 7, if n == 0 { "pool" } else { "worker" })));
-        let of =
-            |part: fn(usize) -> u64| processes(&tasks, (0..tasks.len()).map(|at| (at, part(at)))).unwrap();
-        let all = of(|_| 10);
-        assert_eq!((all.id.as_str(), all.name.as_str()), ("7", "pool (95 %) and vilamogu79 (5 %)"));
-        assert_eq!(processes(&tasks, [(3, 1), (2, 1)]).unwrap().name, "pool", "one process needs no share");
-        assert_eq!(of(|at| if at == 0 { 90 } else { 1 }).id, "5");
-        assert_eq!(processes(&tasks, [(99, 1)]), None);
-    }
-
-    #[test]
-    fn of_many_processes_the_largest_are_named_and_the_others_counted() {
-        let tasks: Vec<Task> = (1..=7).map(|n| task(n, n, &format!("p{n}"))).collect();
-        let parts = |n: usize| processes(&tasks, (0..n).map(|at| (at, at as u64 + 1))).unwrap().name;
-        assert_eq!(parts(3), "p3 (50 %), p2 (33 %) and p1 (17 %)");
-        assert_eq!(parts(4), "p4 (40 %), p3 (30 %), p2 (20 %) and 1 other process");
-        assert!(parts(7).ends_with("and 4 other processes"), "{}", parts(7));
-        let nothing = processes(&tasks, [(0, 0), (1, 0)]).unwrap();
-        assert_eq!((nothing.id.as_str(), nothing.name.as_str()), ("1", "p1 and p2"));
-        // The leader has ended: its busiest thread's name is all there is.
-        assert_eq!(processes(&[task(9, 8, "a"), task(10, 8, "b")], [(0, 1), (1, 2)]).unwrap().name, "b");
-    }
-
-    #[test]
-    fn escapes_that_are_none_stay() {
-        assert_eq!(unescaped(r"a\x2"), r"a\x2");
-        assert_eq!(unescaped(r"a\xzz\x2db"), r"a\xzz-b");
-        assert_eq!(unescaped(r"\xff"), r"\xff", "half a character is no name");
-        assert_eq!(unescaped("\\x\u{e9}x"), "\\x\u{e9}x");
+    let whole = parts.iter().map(|(_, part)| *part as f64).sum::<f64>();
+    let all = by_brood.iter().find(|(_, (part, many))| *many > NAMED && *part as f64 >= NEARLY_ALL * whole);
+    let brood = all
+        .and_then(|(life, _)| parts.iter().find_map(|(at, _)| brood_of(*at).filter(|one| one.life == *life)));
+    match brood {
+        Some(brood) => Some(Subject::new(SubjectKind::Task, brood.tgid.to_string(), brood.together())),
+        None => processes(tasks, parts),
     }
 }

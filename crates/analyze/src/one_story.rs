@@ -132,7 +132,7 @@ mod tests {
         // Which stacks are the one and which the other: wait_reasons/real_stacks.rs.
         let shows = rule("blkio-throttle").shows;
         let device = || "vda".to_owned();
-        let wbt = Detail::Device { device: device(), operation: Operation::WritebackThrottling };
+        let wbt = Detail::Device { device: device(), operation: Operation::WritebackThrottling, about: None };
         assert!(!shows(Reason::Wbt, &wbt));
         assert!(shows(Reason::IoThrottle, &Detail::IoLimit { device: device() }));
     }
@@ -152,7 +152,7 @@ mod tests {
     fn reclaim_at_a_limit_is_no_want_of_memory_on_the_host() {
         let shows = |what: Detail| (rule("reclaim").shows)(Reason::Reclaim, &what);
         assert!(shows(Thing::Memory.into()));
-        let vda = Detail::Device { device: "vda".into(), operation: Operation::Reclaim };
+        let vda = Detail::Device { device: "vda".into(), operation: Operation::Reclaim, about: None };
         assert!(!shows(Thing::MemoryAtLimit.into()) && !shows(vda));
     }
 }

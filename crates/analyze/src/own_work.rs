@@ -73,6 +73,11 @@ const NOT_WORK: &[Reason] = &[
     Reason::Traced,
     Reason::WakeupLatency,
 ];
+/// Whether a kernel thread of this name writes what tasks have dirtied.
+pub(crate) fn is_writers_name(comm: &str) -> bool {
+    WRITERS.iter().any(|begin| comm.starts_with(begin))
+}
+
 /// Whose work a chain of waits tells of.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Whose {
@@ -252,8 +257,8 @@ impl<'e, 'r> OwnWork<'e, 'r> {
 
     /// One of the kernel threads that write what tasks have dirtied.
     fn is_writer(&self, pid: u32) -> bool {
-        let named = |task: &Task| WRITERS.iter().any(|begin| task.comm.starts_with(begin));
-        self.task(pid).is_some_and(|task| task.kthread && named(task)) || self.outside.contains(&pid)
+        self.task(pid).is_some_and(|task| task.kthread && is_writers_name(&task.comm))
+            || self.outside.contains(&pid)
     }
 
     /// A worker of the kernel does any work: what it was at is reported by its work item or its stack. Without both it is taken for

@@ -308,7 +308,7 @@ fn a_wait_that_no_child_ended_is_not_ones_own() {
     let ev = Evidence::of(&rec);
     let reported = ev.host_chains().iter().find(|reported| reported.head.pid == 40).unwrap();
     let whose = |chain: Chain| {
-        let reported = HostChain { chain, head: reported.head, class: reported.class, leaf: reported.leaf };
+        let reported = HostChain { chain, heads: reported.heads.clone(), ..*reported };
         OwnWork::of(&ev).whose(&reported)
     };
     assert_eq!(whose(reported.chain.clone()), Whose::Own);

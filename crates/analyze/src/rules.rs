@@ -1,15 +1,22 @@
 //! The rules: one file a rule, one line in the list.
 
+#[cfg(test)]
+mod answer_fixture;
 mod blkio_throttle;
+mod cache_taken;
 mod clocksource;
 mod conntrack;
 mod cpu_pinned;
 mod cpu_quota;
 mod dirty_throttling;
 mod disk_latency;
+mod disk_queue;
 mod dying_cgroups;
 mod file_handles;
+mod full_cpus;
 mod full_thread;
+mod held_up;
+mod homes;
 mod idle_policy;
 mod irq_imbalance;
 mod irqs_off;
@@ -21,9 +28,12 @@ mod lock_wait;
 mod memory_fixture;
 mod memory_limit;
 mod monitoring_agent;
+mod one_end;
 mod oom_kill;
+mod pace;
 mod pid_limit;
 mod reclaim;
+mod request_queue;
 mod retransmits;
 mod slow_cpu;
 mod slow_receiver;
@@ -31,6 +41,7 @@ mod softnet_drops;
 mod spin;
 mod steal;
 mod swap_in;
+mod traced;
 mod wakeup_latency;
 
 use whyslow_model::wait::{Detail, Reason};
@@ -93,14 +104,18 @@ pub type RulesOut = fn(&Evidence<'_>) -> Result<Option<RuledOut>, Missing>;
 #[rustfmt::skip] // one line a rule
 pub const ALL: &[Rule] = &[
     blkio_throttle::RULE,
+    cache_taken::RULE,
     clocksource::RULE,
     conntrack::RULE,
     cpu_pinned::RULE,
     cpu_quota::RULE,
     dirty_throttling::RULE,
     disk_latency::RULE,
+    disk_queue::RULE,
     file_handles::RULE,
+    full_cpus::RULE,
     full_thread::RULE,
+    held_up::RULE,
     idle_policy::RULE,
     irq_imbalance::RULE,
     irqs_off::RULE,
@@ -114,6 +129,7 @@ pub const ALL: &[Rule] = &[
     oom_kill::RULE,
     pid_limit::RULE,
     reclaim::RULE,
+    request_queue::RULE,
     retransmits::RULE,
     slow_cpu::RULE,
     slow_receiver::RULE,
@@ -121,6 +137,7 @@ pub const ALL: &[Rule] = &[
     spin::RULE,
     steal::RULE,
     swap_in::RULE,
+    traced::RULE,
     dying_cgroups::RULE,
 ];
 

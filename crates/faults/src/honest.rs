@@ -26,13 +26,19 @@ pub struct Crowd {
 impl Crowd {
     /// Start `n` of them, in a group of the default's `1 / part` weight.
     pub fn start(fence: &Fence, n: usize, part: u64, draw: &mut Draw) -> io::Result<Self> {
+        let crowd = Crowd::waiting(fence, n, draw)?;
+        crowd.group.set_lighter(part)?;
+        crowd.all.go();
+        Ok(crowd)
+    }
+
+    /// `n` of them that wait until they are told to go.
+    pub fn waiting(fence: &Fence, n: usize, draw: &mut Draw) -> io::Result<Self> {
         let group = fence.group(&draw.word(8))?;
-        group.set_lighter(part)?;
         let comm = format!("crowd-{}", draw.word(4));
         let mut spec = fence.spec(&group, &comm, n as u64, Work::Spin { burst_us: BURST_US, rest_us: 0 });
         spec.apart = true;
         let all = Victim::spawn(spec)?;
-        all.go();
         Ok(Crowd { all, group })
     }
 

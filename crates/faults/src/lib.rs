@@ -18,6 +18,7 @@ pub mod leftovers;
 pub mod lock_chain;
 pub mod look;
 pub mod process;
+pub mod programs;
 pub mod proven;
 pub mod rounds;
 pub mod said;

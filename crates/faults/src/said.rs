@@ -6,22 +6,28 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Rules whose findings the harness asks for or forbids.
-pub const RULES: [&str; 15] = [
+pub const RULES: [&str; 21] = [
     "blkio-throttle",
+    "cache-taken",
     "cpu-pinned",
     "cpu-quota",
     "disk-latency",
+    "disk-queue",
+    "full-cpus",
     "full-thread",
+    "held-up",
     "irqs-off",
     "wakeup-latency",
     "listen-overflow",
     "load-average",
     "lock-wait",
     "memory-limit",
+    "request-queue",
     "slow-cpu",
     "slow-receiver",
     "spin",
     "swap-in",
+    "traced",
 ];
 
 /// Rules that tell of risks alone, and that a live test asks for.
@@ -69,7 +75,7 @@ impl Verb {
 }
 
 /// Kinds of findings, in the order in which they stand.
-const KINDS: [&str; 3] = ["cause", "risk", "cannot_tell"];
+const KINDS: [&str; 4] = ["cause", "risk", "busy", "cannot_tell"];
 /// Why something is missing.
 const WHYS: [&str; 5] = ["not_recorded", "not_in_kernel", "not_allowed", "broken", "skipped"];
 /// Of these a probe that was to run did not. A kernel may lack something, and a part may be left out for its price.

@@ -101,10 +101,36 @@ pub enum Work {
     Spinner(Box<spinners::Plan>),
     /// Compute, with `size` words of memory, and rest after each piece.
     Loop { each: spinners::Loop, size: usize, rest_us: u64 },
-    /// Answer requests on a socket from an event loop.
-    Answer { path: PathBuf, burst_us: u64 },
+    /// Answer requests on a socket from an event loop. `Word::Mode` 1: after a sleep of `sleep_us`, and an answer from `upstream`.
+    Answer { at: Place, burst_us: u64, sleep_us: u64, upstream: Option<Place> },
+    /// Answer each request with a block of a file, read past the page cache.
+    Fetch { at: Place, file: PathBuf, block: u64 },
     /// Ask, wait for the answer, and ask again.
-    Ask { path: PathBuf },
+    Ask { at: Place },
+    /// Take a file's lock, keep it for `hold_us`, asleep or at work, let go of it, rest, and again.
+    Lock { file: PathBuf, how: FileLock, hold_us: u64, asleep: bool, rest_us: u64 },
+    /// Be the tracer of a process from `Word::Mode` 1 on, and look at each of its system calls.
+    Trace { pid: u32 },
+    /// Serve a file system of one file. `Word::Mode` 1: sleep over each read of it.
+    Fuse { dir: PathBuf, sleep_us: u64 },
+}
+
+/// Locks of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileLock {
+    /// flock(2).
+    Flock,
+    /// fcntl(2), F_SETLKW: of a byte range.
+    Record,
+}
+
+/// Where a service listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// A unix socket.
+    Path(PathBuf),
+    /// A port of the loopback.
+    Port(u16),
 }
 
 /// A way past the page cache.

@@ -368,6 +368,80 @@ pub fn hold_traced(pid: i32) -> io::Result<()> {
     }
 }
 
+/// Attach to a process, and stop it at each of its system calls, until it or we end.
+pub fn trace(pid: i32, mut each: impl FnMut() -> bool) -> io::Result<()> {
+    let none = std::ptr::null_mut::<libc::c_void>();
+    let mut status = 0;
+    // SAFETY: numbers only, and a place for a status.
+    unsafe {
+        check(libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) as i32)?;
+        check(libc::ptrace(libc::PTRACE_INTERRUPT, pid, none, none) as i32)?;
+        while each()
+            && check(libc::waitpid(pid, &raw mut status, libc::__WALL)).is_ok()
+            && libc::WIFSTOPPED(status)
+        {
+            // Stops of the tracer's own are SIGTRAP; any other signal is for the tracee, which stops as it would alone.
+            let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+            let (go_on, signal) = match (signal, event) {
+                (libc::SIGTRAP, _) => (libc::PTRACE_SYSCALL, 0),
+                (_, libc::PTRACE_EVENT_STOP) => (libc::PTRACE_LISTEN, 0),
+                (signal, _) => (libc::PTRACE_SYSCALL, signal),
+            };
+            check(libc::ptrace(go_on, pid, none, signal as libc::c_long) as i32)?;
+        }
+    }
+    Ok(())
+}
+
+/// Mount a file system that is served through this descriptor, where nobody else sees it: in a mount namespace of our own.
+pub fn mount_fuse(dir: &Path, device: RawFd) -> io::Result<()> {
+    let dir = c_path(dir)?;
+    let options = CString::new(format!("fd={device},rootmode=40000,user_id=0,group_id=0"))?;
+    let none = std::ptr::null();
+    // SAFETY: C strings that outlive the calls; the namespace that is changed is one of our own by then.
+    unsafe {
+        check(libc::unshare(libc::CLONE_NEWNS))?;
+        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV;
+        check(libc::mount(
+            c"whyslow-test".as_ptr(),
+            dir.as_ptr(),
+            c"fuse".as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        ))?;
+    }
+    Ok(())
+}
+
+/// How little a thread's weight among the others of its cgroup is: 0 as all, 19 the least.
+pub fn set_nice(tid: i32, nice: i32) -> io::Result<()> {
+    // SAFETY: numbers only.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, nice) }).map(drop)
+}
+
+/// Begin a session of one's own, between fork and exec.
+pub fn new_session() -> io::Result<()> {
+    // SAFETY: no arguments.
+    check(unsafe { libc::setsid() }).map(drop)
+}
+
+/// Take a lock of a file's first byte (F_SETLKW) for oneself alone, or let go of it.
+pub fn lock_range(file: &impl AsRawFd, taken: bool) -> io::Result<()> {
+    // SAFETY: a struct of numbers.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = (if taken { libc::F_WRLCK } else { libc::F_UNLCK }) as i16;
+    range.l_len = 1;
+    // SAFETY: a descriptor that the caller keeps open, and a range that lives over the call.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &raw const range) }).map(drop)
+}
+
+/// Let go of what [`lock`] took.
+pub fn unlock(fd: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as `fd` is borrowed.
+    check(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_UN) }).map(drop)
+}
+
 /// Whether all is allowed.
 pub fn is_root() -> bool {
     // SAFETY: no arguments, cannot fail.

@@ -34,6 +34,19 @@ impl Truth {
         }
     }
 
+    /// ... and of others, of whom each would do as much as each thread of the victim.
+    #[must_use]
+    pub fn with_alike(self, tasks: usize, rate_with: f64) -> Self {
+        let all = self.tasks + tasks;
+        let times = all as f64 / self.tasks.max(1) as f64;
+        Truth {
+            tasks: all,
+            rate_with: self.rate_with + rate_with,
+            rate_without: self.rate_without * times,
+            ..self
+        }
+    }
+
     /// 1 - work done / work without the fault; never below 0.
     #[must_use]
     pub fn share(&self) -> f64 {
@@ -83,6 +96,13 @@ mod tests {
     fn half_the_rate_is_half_the_time_of_all_tasks() {
         let truth = Truth { tasks: 16, window_s: 3.0, rate_with: 50.0, rate_without: 100.0 };
         assert_eq!(truth.lost_s(), 24.0);
+    }
+
+    #[test]
+    fn what_others_who_are_alike_did_counts() {
+        let one = Truth { tasks: 1, window_s: 3.0, rate_with: 1.0, rate_without: 16.0 };
+        let all = one.with_alike(7, 15.0);
+        assert_eq!((all.tasks, all.rate_without, all.lost_s()), (8, 128.0, 21.0));
     }
 
     #[test]

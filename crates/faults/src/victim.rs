@@ -201,6 +201,17 @@ impl Victim {
         })
     }
 
+    /// Let all its threads have this niceness.
+    pub fn set_nice(&self, nice: i32) -> io::Result<()> {
+        self.tids().into_iter().try_for_each(|tid| sys::set_nice(tid as i32, nice))
+    }
+
+    /// Stop all its threads, or let them go on.
+    pub fn signal_stop(&self, stopped: bool) {
+        // A worker may be a process of its own.
+        self.tids().into_iter().filter(|tid| *tid > 0).for_each(|tid| sys::stop(tid as i32, stopped));
+    }
+
     /// Wait until it has ended by itself.
     pub fn ended(&mut self, within: Duration) -> io::Result<ExitStatus> {
         let began = Instant::now();
@@ -218,13 +229,9 @@ impl Victim {
     /// Do something while none of its threads runs. A limit below what it uses can only be set so: v1 counts usage
     /// until it fits, and a victim that runs brings its pages back as fast as they are taken.
     pub fn while_stopped<T>(&self, act: impl FnOnce() -> T) -> T {
-        // A worker may be a process of its own.
-        let all = |stopped| {
-            self.tids().into_iter().filter(|tid| *tid > 0).for_each(|tid| sys::stop(tid as i32, stopped))
-        };
-        all(true);
+        self.signal_stop(true);
         let done = act();
-        all(false);
+        self.signal_stop(false);
         done
     }
 

@@ -1,14 +1,17 @@
 //! What a victim's threads do. Runs in the victim process, never in the harness.
 
 mod cpu;
-mod disk;
+pub(crate) mod disk;
 mod flood;
 mod forks;
+mod fuse;
 mod herd;
+mod locks;
 mod memory;
 mod net;
 mod read;
 mod stream;
+mod tracer;
 mod vforks;
 
 use std::io;
@@ -95,8 +98,16 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Few { tasks, idle_us } => herd::few(worker, if slot == 0 { *tasks } else { 0 }, *idle_us),
         Work::Spinner(plan) => spinners::run(spec, plan, ledger, slot, ready),
         Work::Loop { each, size, rest_us } => spinners::run_loop(worker(), *each, *size, *rest_us),
-        Work::Answer { path, burst_us } => spinners::answer(worker, path, *burst_us),
-        Work::Ask { path } => spinners::ask(worker(), path),
+        Work::Answer { at, burst_us, sleep_us, upstream } => {
+            spinners::answer(worker, at, [*burst_us, *sleep_us], upstream.as_ref())
+        }
+        Work::Fetch { at, file, block } => spinners::fetch(worker, at, file, *block),
+        Work::Ask { at } => spinners::ask(worker(), at),
+        Work::Lock { file, how, hold_us, asleep, rest_us } => {
+            locks::run(worker(), (file, *how), [*hold_us, *rest_us], *asleep)
+        }
+        Work::Trace { pid } => tracer::run(worker(), *pid),
+        Work::Fuse { dir, sleep_us } => fuse::serve(worker, dir, *sleep_us),
     };
     if let Err(err) = result {
         Tally::begin(ledger, slot).failed(&err);
@@ -115,7 +126,7 @@ impl Worker<'_> {
         self.tally.did_one();
     }
 
-    fn word(&self, word: Word) -> u64 {
+    pub(crate) fn word(&self, word: Word) -> u64 {
         self.ledger.word(word).load(Ordering::Relaxed)
     }
 

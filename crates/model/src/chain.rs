@@ -226,6 +226,9 @@ pub struct SlowCallAccount {
     /// The call; its file, if one, with numbers as they were.
     pub syscall: String,
     pub path: Option<String>,
+    /// Where a container's file is on the host, as long as the thread is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<String>,
     /// How long.
     #[serde(rename = "time_s", serialize_with = "in_seconds")]
     pub time: Duration,

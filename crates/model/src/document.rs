@@ -99,6 +99,8 @@ pub struct Account {
     pub by_cgroup: Vec<CgroupShare>,
     /// Sentences: what a reader should know first.
     pub notes: Vec<String>,
+    /// Sentences: where two ways to measure disagree, and what hides from them.
+    pub doubts: Vec<String>,
 }
 
 /// Time in one state.

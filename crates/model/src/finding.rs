@@ -21,6 +21,8 @@ pub enum Kind {
     Cause,
     /// No victim's loss was measured: none now, not measurable, or a price chosen on purpose.
     Risk,
+    /// What the host, or a tree of tasks, is busy with, and whom only its own tasks wait for: no fault.
+    Busy,
     /// The question could not be answered.
     CannotTell,
 }
@@ -60,7 +62,7 @@ pub struct RuledOut {
 /// An answer: who paid, how much, why.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Cause, risk or cannot tell.
+    /// Cause, risk, busy or cannot tell.
     pub kind: Kind,
     /// The rule that found it.
     pub rule: String,
@@ -125,6 +127,12 @@ impl Finding {
     #[must_use]
     pub fn risk(rule: &str, subject: Subject) -> Self {
         Finding::new(Kind::Risk, rule, subject)
+    }
+
+    /// No fault: said because the reader wants to know.
+    #[must_use]
+    pub fn busy(rule: &str, subject: Subject) -> Self {
+        Finding::new(Kind::Busy, rule, subject)
     }
 
     /// The rule's question could not be answered, because of `why`.

@@ -2,10 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cgroup_path;
 pub mod chain;
 mod cpu_list;
 mod document;
 mod finding;
+mod group;
+mod io_file;
 mod latency;
 mod missing;
 pub mod napi;
@@ -16,6 +19,7 @@ pub mod shell;
 pub mod speed;
 pub mod spin;
 pub mod table;
+mod task;
 pub mod timeline;
 mod units;
 pub mod wait;

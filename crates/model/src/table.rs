@@ -4,10 +4,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::timeline::is_default;
+
+pub use crate::group::{Group, User};
+pub use crate::io_file::{IoFile, IoOf};
 pub use crate::latency::{CrossCall, Gap, IrqLatency, LateTimer};
 pub use crate::napi::{Poll, Socket};
 pub use crate::speed::{Loop, Speed};
 pub use crate::spin::{Met, Spin};
+pub use crate::task::Task;
 pub use crate::timeline::{Call, Hold, Lock, Request, Run, SlowCall, Span, Stack, Work};
 
 /// All tables.
@@ -17,6 +22,10 @@ pub struct Tables {
     pub tasks: Option<Vec<Task>>,
     /// One row a cgroup that had a task in the window, and its ancestors.
     pub cgroups: Option<Vec<Cgroup>>,
+    /// One row a cgroup whose group has a name of its owner's.
+    pub groups: Option<Vec<Group>>,
+    /// One row a user of whom a task was seen, and who has a name.
+    pub users: Option<Vec<User>>,
     /// One row a stack sampled on CPU.
     pub samples: Option<Vec<Sample>>,
     /// One row a stack of a wait.
@@ -27,6 +36,8 @@ pub struct Tables {
     pub memory: Option<Vec<Memory>>,
     /// One row a (device, cgroup, direction).
     pub disk: Option<Vec<Disk>>,
+    /// One row a (process, device, direction, file): the most expensive ones.
+    pub io_files: Option<Vec<IoFile>>,
     /// One row a (task, network namespace, remote port) that opened connections.
     pub connects: Option<Vec<Connect>>,
     /// One row a listening socket whose queue was full in the window.
@@ -71,120 +82,8 @@ pub struct Tables {
     pub spins: Option<Vec<Spin>>,
 }
 
-/// A task over the window.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Task {
-    /// Thread id.
-    pub pid: u32,
-    /// Process id.
-    pub tgid: u32,
-    /// Parent's process id; of a thread the one of its process.
-    pub ppid: u32,
-    /// The thread that made it, if it was seen to; else 0.
-    pub creator: u32,
-    /// The thread's name.
-    pub comm: String,
-    /// The name of its parent, of a task that ended.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub parent: String,
-    /// The process's command line, where it could be read in time.
-    pub cmdline: Option<String>,
-    /// A kernel thread.
-    pub kthread: bool,
-    /// Its cgroup in the hierarchy that holds the CPU controller (`Cgroup::id`).
-    pub cpu_cgroup: u64,
-    /// ... the memory controller.
-    pub memory_cgroup: u64,
-    /// ... the I/O controller.
-    pub io_cgroup: u64,
-    /// ... the unified (v2) hierarchy.
-    pub unified_cgroup: u64,
-    /// The group of its session, in which it is scheduled if its CPU cgroup is the root (sched(7), autogrouping); 0: none.
-    pub autogroup: u64,
-    /// The weight of that group.
-    pub autogroup_weight: u64,
-    /// Time of the window in which it existed.
-    pub lived_ns: u64,
-    /// It was born in the window.
-    pub born: bool,
-    /// It ended in the window.
-    pub ended: bool,
-    /// Further tasks of the same parent, cgroup and name that this row stands for, too.
-    pub folded: u64,
-    /// Time of which our tracer missed the beginning.
-    pub unknown_ns: u64,
-    /// There was no place to note its waits, or it was never seen to leave a CPU: they are not known, and not zero.
-    pub unseen: bool,
-    /// CPU time, by the kernel (`sum_exec_runtime`).
-    pub exec_ns: u64,
-    /// Time ready and not running, by the kernel (`sched_info.run_delay`); a throttled group's time is in it.
-    pub run_delay_ns: u64,
-    /// Times it was put on a CPU, by the kernel (`sched_info.pcount`).
-    pub switches_in: u64,
-    /// Voluntary switches.
-    pub voluntary: u64,
-    /// Involuntary switches.
-    pub involuntary: u64,
-    /// Bytes that it made dirty in the page cache or sent to a disk itself, by the kernel (`task_io_account_write`), whoever writes them
-    /// out; `None`: not counted (CONFIG_TASK_IO_ACCOUNTING), or not known of the window.
-    pub written_bytes: Option<u64>,
-    /// CPUs it may use, as a list ("0-1,3").
-    pub allowed: String,
-    /// How many CPUs it may use; offline ones may be among them.
-    pub allowed_count: u32,
-    /// Scheduling policy (0 other, 1 fifo, 2 rr, 3 batch, 5 idle, 6 deadline).
-    pub policy: u32,
-    /// Load weight of its nice value (1024 at nice 0).
-    pub weight: u64,
-    /// Time on CPU, by our tracer.
-    pub traced_ns: u64,
-    /// Time ready and not running, by our tracer.
-    pub runnable_ns: u64,
-    /// The longest such wait.
-    pub runnable_worst_ns: u64,
-    /// How many.
-    pub runnable_count: u64,
-    /// Time in uninterruptible sleep that the kernel marks as I/O wait.
-    pub io_ns: u64,
-    /// The longest.
-    pub io_worst_ns: u64,
-    /// How many.
-    pub io_count: u64,
-    /// Time in other uninterruptible sleep (TASK_NOLOAD sleeps are `sleep`).
-    pub blocked_ns: u64,
-    /// The longest.
-    pub blocked_worst_ns: u64,
-    /// How many.
-    pub blocked_count: u64,
-    /// Time in interruptible sleep.
-    pub sleep_ns: u64,
-    /// The longest.
-    pub sleep_worst_ns: u64,
-    /// How many.
-    pub sleep_count: u64,
-    /// Cycles (sleep, then ready and running) that ended in the window.
-    pub cycles: u64,
-    /// Over its cycles: sum of the time ready, running, waiting for I/O or blocked, in 1024 ns: sums that were rounded on the way
-    /// would tell no slope.
-    pub awake: u64,
-    /// ... of the sleep that followed, in 1024 ns.
-    pub rest: u64,
-    /// ... of the time awake squared, in (1024 ns)^2.
-    pub awake_awake: u64,
-    /// ... of the time awake x following sleep, in (1024 ns)^2.
-    pub awake_rest: u64,
-    /// ... of following sleep squared, in (1024 ns)^2.
-    pub rest_rest: u64,
-}
-
-impl Task {
-    /// sched(7): FIFO, RR and DEADLINE are served before all others, whatever their weights, groups and quotas.
-    #[must_use]
-    pub fn is_real_time(&self) -> bool {
-        matches!(self.policy, 1 | 2 | 6)
-    }
-}
+/// Stands between the arguments of `Task::cmdline`: they may have blanks in them.
+pub const BETWEEN_ARGUMENTS: char = '\u{1f}';
 
 /// A cgroup at the end of the window, with what changed in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,16 +118,21 @@ pub struct CgroupCpu {
     /// cpu.shares as the kernel scales them: 1024 is the default.
     pub weight: u64,
     /// CPU time it may use each period; `None`: no quota.
+    #[serde(skip_serializing_if = "is_default")]
     pub quota_ns: Option<u64>,
     /// Of it so much may be saved up that a period leaves; `None`: this kernel has no such setting (before 5.14).
+    #[serde(skip_serializing_if = "is_default")]
     pub burst_ns: Option<u64>,
     /// Length of a period.
     pub period_ns: u64,
     /// Periods in the window.
+    #[serde(skip_serializing_if = "is_default")]
     pub periods: u64,
     /// ... in which the quota ran out.
+    #[serde(skip_serializing_if = "is_default")]
     pub throttled_periods: u64,
     /// Time throttled, added over CPUs, by the kernel.
+    #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,
 }
 
@@ -239,14 +143,19 @@ pub struct CgroupMemory {
     /// Bytes in use at the end (may lag by a few pages per CPU).
     pub usage: u64,
     /// Limit in bytes; `None`: no limit.
+    #[serde(skip_serializing_if = "is_default")]
     pub limit: Option<u64>,
     /// Soft throttle limit (memory.high); `None`: none.
+    #[serde(skip_serializing_if = "is_default")]
     pub high: Option<u64>,
     /// Times an allocation met this very limit, in the window (before Linux 5.3: or one below it).
+    #[serde(skip_serializing_if = "is_default")]
     pub limit_hits: u64,
     /// OOM kills in the window.
+    #[serde(skip_serializing_if = "is_default")]
     pub oom_kills: u64,
     /// Bytes of its anonymous memory in swap at the end.
+    #[serde(skip_serializing_if = "is_default")]
     pub swap: u64,
 }
 
@@ -337,8 +246,27 @@ pub struct Memory {
     pub pages_added: u64,
     /// Of these, pages that had been evicted in the window (extrapolated from a sample of pages).
     pub pages_refaulted: u64,
-    /// Of `pages_added`, those added before the first refault: whether they had been evicted before the window, nobody saw.
+    /// Of `pages_added`, those added before the first that was known to come back: whether they had been evicted before the window,
+    /// nobody saw.
     pub pages_unknown: u64,
+    /// Of `pages_added`, pages that it had had before, that were evicted in the window by the reclaim of another cgroup at its limit, ...
+    #[serde(skip_serializing_if = "is_default")]
+    pub pages_taken_at_limit: u64,
+    /// ... because the host was short of memory (kswapd, direct reclaim), ...
+    #[serde(skip_serializing_if = "is_default")]
+    pub pages_taken_by_reclaim: u64,
+    /// ... and that others told the kernel to forget (drop_caches, posix_fadvise). All are extrapolated from a sample of pages.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pages_dropped: u64,
+    /// The process that had most of those go at a limit, or that dropped most: the last one of its session.
+    #[serde(skip_serializing_if = "is_default")]
+    pub taken_by: u32,
+    /// Whether it dropped them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub taker_drops: bool,
+    /// So many pages its session had go at least.
+    #[serde(skip_serializing_if = "is_default")]
+    pub taken_at_least: u64,
     /// Pages it swapped in.
     pub swapped_in: u64,
     /// Wall time paused for writing too fast (balance_dirty_pages).
@@ -366,12 +294,25 @@ pub struct Disk {
     /// The longest.
     pub device_worst_ns: u64,
     /// Time from queueing the bio until handing it to the device, summed.
+    #[serde(skip_serializing_if = "is_default")]
     pub queue_ns: u64,
+    /// Requests of up to 64 KiB that met no other at the device, and did not wait to be handed to it: how fast it is when nobody else asks.
+    #[serde(skip_serializing_if = "is_default")]
+    pub alone: u64,
+    /// Bytes of those.
+    #[serde(skip_serializing_if = "is_default")]
+    pub alone_bytes: u64,
+    /// Time of those at the device, summed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub alone_ns: u64,
     /// Bios held back by a throttle before they were queued.
+    #[serde(skip_serializing_if = "is_default")]
     pub held: u64,
     /// Time that tasks of the cgroup were blocked while such bios were held back, summed over tasks.
+    #[serde(skip_serializing_if = "is_default")]
     pub held_ns: u64,
     /// The longest.
+    #[serde(skip_serializing_if = "is_default")]
     pub held_worst_ns: u64,
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Most fields of most rows are as by default. Left out of the line they are read back as such: 200,000 rows are 62 MB
 /// instead of 106, and take three quarters of the time to save and to open.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
@@ -378,6 +378,9 @@ pub struct Span {
     /// Block device of the last I/O that it queued (major:minor).
     #[serde(skip_serializing_if = "is_default")]
     pub device: Option<String>,
+    /// What it had queued I/O about, with no other sleep in between (`IoFile::id`); 0: not known.
+    #[serde(skip_serializing_if = "is_default")]
+    pub io_file: u32,
     /// The kernel lock that it waited for.
     #[serde(skip_serializing_if = "is_default")]
     pub lock: Option<LockWait>,
@@ -388,6 +391,10 @@ pub struct Span {
     /// It was refused a lock on a file, `target`, as once before, then slept, and somebody had that lock still when it woke.
     #[serde(skip_serializing_if = "is_default")]
     pub refused: bool,
+    /// As it went to sleep the service at the other end of its unix socket had not read yet what it had sent. Not known of each such wait: a
+    /// thread's are looked at after one of them was long.
+    #[serde(skip_serializing_if = "is_default")]
+    pub asked: bool,
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,

@@ -3,10 +3,12 @@
 
 mod deed;
 mod detail;
+mod io_about;
 mod mismatch;
 mod named_by;
 mod note;
 mod operation;
+mod port;
 mod reason;
 mod state;
 mod thing;
@@ -14,6 +16,7 @@ mod who;
 
 pub use deed::Deed;
 pub use detail::Detail;
+pub use io_about::IoAbout;
 pub use mismatch::Mismatch;
 pub use named_by::NamedBy;
 pub use note::Note;

@@ -43,6 +43,7 @@ pub mod shared;
 mod spin_tests;
 pub mod tasks;
 mod thinned;
+pub mod titles;
 pub(crate) mod types;
 pub mod work;
 

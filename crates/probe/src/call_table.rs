@@ -6,7 +6,7 @@ use whyslow_model::MissingNote;
 use whyslow_model::timeline::{Call, SlowCall, Stack, StateTimes};
 
 use crate::bpf::calls::{Raw, Row, Single};
-use crate::sample_table::{UserNames, Wanted, name_user};
+use crate::living::{Living, Wanted};
 
 /// Single calls that are reported: the slowest.
 const MOST_SINGLES: usize = 10_000;
@@ -131,7 +131,7 @@ fn add(sum: &mut StateTimes, part: &StateTimes) {
 /// User stacks with names; equal ones are one row.
 struct Stacks {
     next: u32,
-    names: UserNames,
+    names: Living,
     known: HashMap<Vec<String>, u32>,
     rows: Vec<Stack>,
 }
@@ -144,7 +144,7 @@ impl Stacks {
             *weight = weight.saturating_add(one.ns);
             addresses.extend(&one.frames);
         }
-        let names = if wanted.is_empty() { UserNames::default() } else { name_user(wanted, missing) };
+        let names = if wanted.is_empty() { Living::default() } else { Living::named(wanted, missing) };
         Stacks { next, names, known: HashMap::new(), rows: Vec::new() }
     }
 

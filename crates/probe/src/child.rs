@@ -3,11 +3,13 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::priority;
+
 /// The last byte of a child that was not killed on the way: in no text.
-const DONE: u8 = 0xff;
+pub(crate) const DONE: u8 = 0xff;
 
 /// So long who was killed may take to give its memory back. On a full host it has to get a CPU for that; 15 MiB of it were still
 /// charged when whyslow itself was killed at its memory limit.
@@ -37,6 +39,7 @@ pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) ->
             // SAFETY: `pid` is our own child, not yet waited for, so the number is still its own.
             unsafe { libc::kill(pid, libc::SIGKILL) };
             if !reported.finished {
+                priority::take_back(pid);
                 await_end(&pipe, GONE_WITHIN);
             }
             reported.finished = reported.finished && reported.bytes.pop_if(|last| *last == DONE).is_some();
@@ -48,23 +51,38 @@ pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) ->
 }
 
 fn be_child(to: OwnedFd, work: impl FnOnce(&mut dyn Write)) -> ! {
-    // SAFETY: plain system calls on our own process; the pipe is kept as descriptor 3, all others are closed.
-    let mut pipe = unsafe {
-        libc::setsid();
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        libc::dup2(to.into_raw_fd(), 3);
-        libc::syscall(libc::SYS_close_range, 4u32, u32::MAX, 0u32);
-        for fd in 0..3 {
-            libc::close(fd);
-        }
-        File::from_raw_fd(3)
-    };
-    be_the_first_to_go();
+    forget_all_but(&[to.into_raw_fd()]);
+    priority::inherit();
+    // SAFETY: the pipe is kept as the first descriptor, and is nobody else's.
+    let mut pipe = unsafe { File::from_raw_fd(FIRST_KEPT) };
     // A panic must not unwind into the caller's frames: they belong to the parent.
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut pipe)));
     let _ = pipe.write_all(&[DONE]);
     // SAFETY: no destructor of the parent's state may run here.
     unsafe { libc::_exit(0) }
+}
+
+/// Of what is kept the first; the others follow.
+const FIRST_KEPT: i32 = 3;
+
+/// A child has nothing of its parent's but these descriptors, from `FIRST_KEPT` on.
+fn forget_all_but(kept: &[RawFd]) {
+    // SAFETY: plain system calls on our own process; numbers of files that were open stay above those they are moved to.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        let above: Vec<i32> = kept.iter().map(|fd| libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, 64)).collect();
+        let mut next = FIRST_KEPT;
+        for fd in above {
+            libc::dup2(fd, next);
+            next += 1;
+        }
+        libc::syscall(libc::SYS_close_range, next as u32, u32::MAX, 0u32);
+        for fd in 0..3 {
+            libc::close(fd);
+        }
+    }
+    be_the_first_to_go();
 }
 
 /// Should there be too little memory, neither whyslow nor a neighbour is to be killed for this: a setting of this process alone.
@@ -90,6 +108,84 @@ fn await_end(pipe: &File, within: Duration) {
         if n > 0 || left.is_zero() {
             return;
         }
+    }
+}
+
+/// A child that works beside us, until it is done or we are.
+pub struct Disposable {
+    pid: libc::pid_t,
+    /// What it is asked. Nobody waits for it.
+    pub to: File,
+    /// What it tells, likewise.
+    pub from: File,
+}
+
+/// What a child has of its parent.
+pub struct Ends<'e> {
+    /// What it is asked.
+    pub asked: File,
+    /// What it tells.
+    pub out: &'e mut dyn Write,
+    /// The descriptors that it was given, in their order.
+    pub kept: &'e [RawFd],
+}
+
+/// Its niceness: names can wait, the host cannot.
+const NICENESS: i32 = 10;
+
+/// Run `work` in a child process, which goes on.
+pub fn start(kept: &[RawFd], work: impl FnOnce(Ends<'_>)) -> std::io::Result<Disposable> {
+    let ((asked, to), (from, out)) = (pipe()?, pipe()?);
+    for fd in [&to, &from] {
+        // SAFETY: flags of a descriptor of our own.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    }
+    // SAFETY: as in `run`.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => {
+            let all: Vec<RawFd> =
+                [asked.into_raw_fd(), out.into_raw_fd()].into_iter().chain(kept.iter().copied()).collect();
+            forget_all_but(&all);
+            let numbers: Vec<RawFd> = (FIRST_KEPT..).take(all.len()).collect();
+            // SAFETY: the first two are the pipes, and are nobody else's.
+            let (asked, mut out) =
+                unsafe { (File::from_raw_fd(FIRST_KEPT), File::from_raw_fd(FIRST_KEPT + 1)) };
+            // SAFETY: a setting of this process alone.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+            let kept = numbers.get(2..).unwrap_or_default();
+            let ends = Ends { asked, out: &mut out, kept };
+            // A panic must not unwind into the caller's frames: they belong to the parent.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(ends)));
+            let _ = out.write_all(&[DONE]);
+            // SAFETY: no destructor of the parent's state may run here.
+            unsafe { libc::_exit(0) }
+        }
+        _ => Ok(Disposable { pid, to: File::from(to), from: File::from(from) }),
+    }
+}
+
+impl Disposable {
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// Enough of it.
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Disposable {
+    fn drop(&mut self) {
+        // SAFETY: `pid` is our own child, not yet waited for, so the number is still its own.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        await_end(&self.from, GONE_WITHIN);
+        // SAFETY: as above.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) };
     }
 }
 

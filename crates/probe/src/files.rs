@@ -21,7 +21,7 @@ mod name;
 mod namespaces;
 mod non_rx_cpus;
 pub(crate) mod own_limits;
-mod root;
+pub(crate) mod root;
 mod row_result;
 mod rows;
 mod search;

@@ -18,15 +18,15 @@ use crate::speed;
 mod tests;
 
 const MIB: u64 = 1 << 20;
-/// Memory of our own beside the tables: 17 MiB were measured here (5 MB of symbols twice, types, rows and the report), and
+/// Memory of our own beside the tables: 14 to 21 MiB were measured here (5 MB of symbols twice, types, rows and the report), and
 /// twice that where modules have symbols, too. Code is page cache, which can be given back.
-const OWN: u64 = 28 * MIB;
-/// Whole tables of a look at the host (measured: 116 MiB on 2 CPUs) ...
-const TABLES: u64 = 117 * MIB;
-/// ... and what system calls of followed tasks take beside (163 MiB in all).
+const OWN: u64 = 22 * MIB;
+/// Whole tables of a look at the host (measured: 140 MiB on 2 CPUs) ...
+const TABLES: u64 = 140 * MIB;
+/// ... and what system calls of followed tasks take beside (187 MiB in all).
 const TABLES_OF_CALLS: u64 = 48 * MIB;
-/// Tables that are not halved: of CPUs, places by hash, programs.
-const FIXED: u64 = 3 * MIB;
+/// Tables that are not halved (of CPUs, places by hash), and programs with their types: 13 MiB were measured.
+const FIXED: u64 = 13 * MIB;
 /// Bytes of a spare place in all tables by pid, with and without system calls.
 const PLACE: u64 = 1024;
 /// With less than this of a CPU the answer would be late by seconds: loading takes 0.6 s of CPU.
@@ -34,8 +34,8 @@ const SCARCE: f64 = 0.5;
 /// How often the tables are halved where CPU time is scarce: making and freeing whole ones takes 60 ms.
 const HALVINGS_WHEN_SCARCE: u32 = 2;
 /// ... and where a memory limit may be there that cannot be read: so we fit into 64 MiB, which few containers have less than,
-/// and the tables do for a host of a thousand tasks.
-const HALVINGS_WHEN_UNKNOWN: u32 = 2;
+/// and the tables do for a host of some hundred tasks.
+const HALVINGS_WHEN_UNKNOWN: u32 = 3;
 
 /// How long somebody who is ending there may take to give his memory back. BPF maps are freed by a worker after a grace period
 /// of RCU (kernel/bpf/syscall.c, bpf_map_free_deferred): 15 to 30 MiB of the look before were still charged for a second.

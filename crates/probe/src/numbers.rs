@@ -41,6 +41,22 @@ impl Scope {
     }
 }
 
+/// Device, as the kernel has it, and inode of the pid namespace that /proc shows, for `bpf_get_ns_current_pid_tgid`. Zeros: the initial one,
+/// whose numbers BPF tells anyway. Of a namespace above ours no task is found by it.
+#[must_use]
+pub fn pid_namespace() -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt as _;
+    const NO_TASK: (u64, u64) = (0, 1);
+    match Scope::of(Path::new("/")) {
+        Scope::Initial => (0, 0),
+        Scope::Own { above: 0 } => fs::metadata("/proc/self/ns/pid").map_or(NO_TASK, |about| {
+            // MKDEV (include/linux/kdev_t.h): stat(2) tells it in another form.
+            (u64::from(libc::major(about.dev())) << 20 | u64::from(libc::minor(about.dev())), about.ino())
+        }),
+        Scope::Own { .. } => NO_TASK,
+    }
+}
+
 /// "NSpid:" lists a task's numbers from /proc's namespace down to its own.
 fn levels_above(status: &str) -> u32 {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
@@ -116,11 +132,14 @@ impl Numbers {
         let Tables {
             tasks,
             cgroups: _,
+            groups: _,
+            users: _,
             samples: _, // made of what was translated
             waits,
             cpus: _,
             memory,
             disk: _,
+            io_files,
             connects,
             listeners,
             programs: _,
@@ -172,6 +191,7 @@ impl Numbers {
         sockets.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
         cross_calls.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         late_timers.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        io_files.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
         gaps.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
     }
 }

@@ -14,6 +14,7 @@ use whyslow_model::{FORMAT, Meta, Missing, MissingNote, Recording};
 use crate::cost;
 use crate::files::{Files, Moment, RawFiles};
 use crate::fit::Fit;
+use crate::groups;
 use crate::host;
 use crate::probes::{Probes, Slots};
 use crate::span_table::Window;
@@ -117,12 +118,14 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
     observer.step(c"giving names to what was seen");
     let lost_events = traced.lost.clone();
     let own_bpf_ns = traced.own_bpf_ns;
-    let tables = traced.into_tables(
+    let own_pids = [own_pid].into_iter().chain(traced.own.iter().copied()).collect();
+    let mut tables = traced.into_tables(
         &files,
         probes.kallsyms(),
         Window { start_ns, ns: window.as_nanos() as u64 },
         &mut seen.missing,
     );
+    groups::note(&plan.root, &mut tables, &mut seen.missing);
     observer.step(c"reading files that may block");
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);
@@ -133,7 +136,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
         whyslow: plan.version.clone(),
         started_at,
         window_ns: window.as_nanos() as u64,
-        own_pids: vec![own_pid],
+        own_pids,
         own_cpu_ns: spent.cpu.saturating_sub(before.cpu).as_nanos() as u64,
         own_rss_bytes: spent.rss_bytes,
         own_bpf_ns,

@@ -14,6 +14,7 @@ use crate::bpf::rows::{Rows, SentRow, SpanRow, WakeRow};
 use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
 use crate::numbers::Numbers;
+use crate::redact;
 use crate::symbols::KernelNames;
 
 /// futex(2) on x86-64.
@@ -204,9 +205,11 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
             Box::new(Polled { peer: ends.peer, connecting, serves: ends.serves })
         }),
         device: (reported.device != 0).then(|| device(reported.device)),
+        io_file: reported.io_file,
         lock: lock(reported, window),
         holder: reported.holder,
         refused: reported.refused != 0,
+        asked: reported.asked != 0,
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
         other_end: None,
     }
@@ -390,7 +393,7 @@ fn target(reported: &sched_span) -> Option<Target> {
         0o060_000 => "blk",
         _ => "anon",
     };
-    let name = if kind == "socket" { family(reported.family) } else { text(&reported.file) };
+    let name = if kind == "socket" { family(reported.family) } else { redact::path(&text(&reported.file)) };
     // Anonymous inodes had no type before v6.15, and are regular files since: their names tell.
     let kind = if name.starts_with('[') { "anon" } else { kind };
     Some(Target {

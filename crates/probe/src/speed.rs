@@ -18,7 +18,7 @@ use whyslow_model::table::Speed;
 use whyslow_model::{Missing, MissingNote};
 
 use crate::bpf::tasks::tasks_one;
-use crate::host;
+use crate::{host, priority};
 use cycles::{Cycles, Events};
 use turn::Clocks;
 
@@ -119,10 +119,10 @@ impl Speeds {
         });
         let measured: Vec<u32> = cpus.into_iter().filter(|cpu| !spared.contains_key(cpu)).collect();
         let threads = threads(measured.len(), window);
-        let origin_ns = host::monotonic_ns();
+        let (origin_ns, goes_first) = (host::monotonic_ns(), priority::is_raised_by_niceness());
         for first in 0..threads.min(measured.len()) {
             let cpus = measured.iter().copied().skip(first).step_by(threads).collect();
-            let round = Round { shared: shared.clone(), cpus, window, origin_ns };
+            let round = Round { shared: shared.clone(), cpus, window, origin_ns, goes_first };
             let named = std::thread::Builder::new().name("whyslow-speed".to_owned());
             named.spawn(move || round.run()).map_err(|err| Missing::broken(WHAT, err))?;
         }
@@ -163,11 +163,15 @@ struct Round {
     cpus: Vec<u32>,
     window: Duration,
     origin_ns: u64,
+    goes_first: bool,
 }
 
 impl Round {
     fn run(self) {
         let _enlisted = self.shared.enlist();
+        if self.goes_first {
+            priority::go_first();
+        }
         let (clocks, events) = (Clocks::open(), Events::of(Path::new("/")));
         let mut counters: BTreeMap<u32, (Cycles, (u64, u64))> = BTreeMap::new();
         for at in 0.. {

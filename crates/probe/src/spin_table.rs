@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use whyslow_model::table::{Met, Spin};
 
 use crate::bpf::oncpu::{BLOCK_BITS, Code, Hit, Raw};
-use crate::sample_table::UserNames;
+use crate::user_code::UserNames;
 
 /// Who runs through much code is met once in most of it: that is no loop that takes his time.
 const MET_OFTEN: u64 = 2;
@@ -66,8 +66,8 @@ fn row(tgid: u32, block: u64, hits: &[&Hit], code: Option<&Code>, low: u64, name
     let mut met: Vec<Met> = met.into_values().collect();
     met.sort_by_key(|one| (std::cmp::Reverse(one.count), one.pid, one.offset));
     met.truncate(MAX_MET);
-    let hottest = hits.iter().max_by_key(|hit| (hit.count, hit.key.ip)).map_or(0, |hit| hit.key.ip);
-    let named = names.named(tgid, hottest).cloned().unwrap_or_default();
+    let hottest = hits.iter().max_by_key(|hit| (hit.count, hit.key.ip)).and_then(|hit| hit.user.first());
+    let named = names.place(tgid, hottest);
     Spin {
         tgid,
         at: start.saturating_sub(low),

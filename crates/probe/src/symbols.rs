@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
 
 use blazesym::normalize::{Normalizer, UserMeta};
 use blazesym::symbolize::source::{Kernel, Process, Source};
@@ -104,15 +103,13 @@ impl UserNamer {
     ///
     /// Reads /proc/PID/maps, which takes the process's mmap_lock: only to be called where waiting does no harm.
     #[must_use]
-    pub fn names(&self, tgid: u32, addresses: &[u64]) -> HashMap<u64, Named> {
+    pub fn names(&self, tgid: u32, addresses: &[u64]) -> HashMap<u64, Vec<String>> {
         let mut names = HashMap::new();
         let source = Source::Process(Process::new(Pid::from(tgid)));
         if let Ok(all) = self.symbolizer.symbolize(&source, Input::AbsAddr(addresses)) {
             for (address, one) in addresses.iter().zip(&all) {
                 if let Some(sym) = one.as_sym() {
-                    let path = sym.module.as_deref().map(Path::new);
-                    let module = path.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
-                    names.insert(*address, Named { frames: with_inlined(sym), module: module.into_owned() });
+                    names.insert(*address, with_inlined(sym));
                 }
             }
         }
@@ -123,9 +120,8 @@ impl UserNamer {
         names
     }
 
-    /// File and offset of each address that lies in a file. Reads /proc/PID/maps, as above, but no symbols.
-    #[must_use]
-    pub fn places(&self, tgid: u32, unnamed: &[u64]) -> HashMap<u64, Named> {
+    /// File and offset of each address that lies in a file.
+    fn places(&self, tgid: u32, unnamed: &[u64]) -> HashMap<u64, Vec<String>> {
         let mut names = HashMap::new();
         let Ok(places) = self.normalizer.normalize_user_addrs(Pid::from(tgid), unnamed) else { return names };
         for (address, (offset, meta)) in unnamed.iter().zip(&places.outputs) {
@@ -138,8 +134,7 @@ impl UserNamer {
                     .take(6)
                     .map(|b| format!("{b:02x}"))
                     .collect();
-                let frames = vec![format!("{file}+{offset:#x} (build id {id})")];
-                names.insert(*address, Named { frames, module: file.into_owned() });
+                names.insert(*address, vec![format!("{file}+{offset:#x} (build id {id})")]);
             }
         }
         names
@@ -162,8 +157,7 @@ mod tests {
         let here = names_code_of_this_process as *const () as u64 + 4;
         let names = UserNamer::default().names(std::process::id(), &[here]);
         let name = names.get(&here).expect("the test binary has a symbol or an offset");
-        assert!(!name.module.is_empty(), "it lies in the test binary");
-        let name = name.frames.join(" ");
+        let name = name.join(" ");
         assert!(name.contains("names_code_of_this_process") || name.contains("+0x"), "{name}");
     }
 

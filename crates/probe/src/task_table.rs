@@ -10,6 +10,7 @@ use crate::bpf::exits::Exits;
 use crate::bpf::sched::{self, sched_exit, sched_slot};
 use crate::bpf::tasks::{CONTROLLERS, Snapshot, tasks_cgroup, tasks_one};
 use crate::bpf::text;
+use crate::bpf::titles::Titles;
 
 /// include/linux/sched.h
 const PF_KTHREAD: u32 = 0x0020_0000;
@@ -39,6 +40,7 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
         let slot = slots.get(&now.pid);
         // Who has taken its pid over in the window is another than whom we met there at its begin.
         let mut row = row_of(now, then.filter(|_| slot.is_none_or(|slot| slot.taken_over == 0)), possible);
+        row.cmdline = words(&row, &seen.titles, now.start_ns);
         if let Some(slot) = slot {
             add_trace(&mut row, slot);
         } else {
@@ -48,16 +50,22 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
         row
     });
     let mut rows: Vec<table::Task> = live.collect();
-    rows.extend(ended(&before, &seen.exits, possible));
+    rows.extend(ended(&before, &seen.exits, &seen.titles, possible));
     rows
 }
 
 /// Those that ended: one by one, and the sums of those that are reported together.
-fn ended(before: &HashMap<(u32, u64), &tasks_one>, exits: &Exits, possible: usize) -> Vec<table::Task> {
+fn ended(
+    before: &HashMap<(u32, u64), &tasks_one>,
+    exits: &Exits,
+    titles: &Titles,
+    possible: usize,
+) -> Vec<table::Task> {
     let row = |exit: &sched_exit| {
         // Who took its pid over in the window is another than whom we met there at its begin.
         let then = before.get(&(exit.pid, exit.start_ns)).copied().filter(|_| exit.slot.taken_over == 0);
         let mut row = row_of_exit(exit, then, possible);
+        row.cmdline = words(&row, titles, exit.start_ns);
         if then.is_none() && exit.slot.creator == 0 && exit.slot.taken_over == 0 {
             of_the_window(&mut row);
         }
@@ -66,9 +74,15 @@ fn ended(before: &HashMap<(u32, u64), &tasks_one>, exits: &Exits, possible: usiz
     let single = exits.single().into_iter().map(row);
     let folded = |(sum, count): (&sched_exit, u64)| table::Task {
         folded: count.saturating_sub(1),
+        begun_ns: 0,
         ..row_of_exit(sum, None, possible)
     };
     single.chain(exits.together().into_iter().map(folded)).collect()
+}
+
+/// What its process was started with, or calls itself: the row of its first thread tells it for all.
+fn words(row: &table::Task, titles: &Titles, start_ns: u64) -> Option<String> {
+    if row.pid == row.tgid && !row.kthread { titles.line(row.tgid, start_ns) } else { None }
 }
 
 fn row_of(now: &tasks_one, then: Option<&tasks_one>, possible: usize) -> table::Task {
@@ -79,10 +93,14 @@ fn row_of(now: &tasks_one, then: Option<&tasks_one>, possible: usize) -> table::
         ppid: now.ppid,
         comm: text(&now.comm),
         kthread: now.flags & PF_KTHREAD != 0,
+        uid: Some(now.uid),
+        begun_ns: now.start_ns,
         cpu_cgroup: now.cpu_cgroup,
         memory_cgroup: now.memory_cgroup,
         io_cgroup: now.io_cgroup,
         unified_cgroup: now.unified_cgroup,
+        session: now.session,
+        tracer: now.tracer,
         autogroup: now.autogroup,
         autogroup_weight: now.autogroup_shares / WEIGHT_SCALE,
         born: then.is_none(),
@@ -109,10 +127,15 @@ fn row_of_exit(exit: &sched_exit, then: Option<&tasks_one>, possible: usize) -> 
         comm: text(&exit.comm),
         parent: text(&exit.parent),
         kthread: exit.flags & PF_KTHREAD != 0,
+        // Its end does not tell; who changes it while the window lasts is rare, and was this one when that began.
+        uid: then.map(|t| t.uid),
+        begun_ns: exit.start_ns,
         cpu_cgroup: exit.cpu_cgroup,
         memory_cgroup: exit.memory_cgroup,
         io_cgroup: exit.io_cgroup,
         unified_cgroup: exit.unified_cgroup,
+        session: exit.session,
+        tracer: exit.tracer,
         autogroup: exit.autogroup,
         autogroup_weight: exit.autogroup_shares / WEIGHT_SCALE,
         born: then.is_none(),
@@ -424,7 +447,7 @@ mod tests {
             exit.slot.creator = 1;
             exits.note(exit);
         }
-        let rows = ended(&HashMap::new(), &exits, 2);
+        let rows = ended(&HashMap::new(), &exits, &Titles::default(), 2);
         assert_eq!(rows.len(), crate::bpf::exits::MOST + 1);
         let total: u64 = rows.iter().map(|r| r.exec_ns).sum();
         assert_eq!(total, 3 * (crate::bpf::exits::MOST as u64 + 10));
@@ -466,7 +489,7 @@ mod tests {
             }
             let mut exits = Exits::default();
             exits.note(exit);
-            let row = ended(&HashMap::new(), &exits, 2).remove(0);
+            let row = ended(&HashMap::new(), &exits, &Titles::default(), 2).remove(0);
             (row.exec_ns, row.run_delay_ns, row.lived_ns, row.born)
         };
         assert_eq!((of(0, true), of(0, false)), ((10, 4, 14, false), (0, 0, 0, false)));
@@ -516,7 +539,7 @@ mod tests {
             let exit = sched_exit { pid: 5, allowed_count, ..sched_exit::default() };
             let mut exits = Exits::default();
             exits.note(exit);
-            ended(&before, &exits, 2).remove(0).allowed
+            ended(&before, &exits, &Titles::default(), 2).remove(0).allowed
         };
         assert_eq!((of(2).as_str(), of(1).as_str()), ("0-1", ""));
     }

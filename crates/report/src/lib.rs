@@ -21,4 +21,6 @@ pub struct Style {
     /// Everything: each question that could not be answered, each thing that was not seen, every cgroup, chain, lock
     /// and call.
     pub verbose: bool,
+    /// Columns of the terminal; `None`: it is none, and a page has 80.
+    pub columns: Option<u16>,
 }

@@ -1,9 +1,14 @@
-//! A page of 80 columns: words are wrapped, commands and paths are never broken.
+//! A page of so many columns: words are wrapped, commands and paths are never broken.
 
+use crate::Style;
 use crate::safe::{columns, columns_of, plain, shortened};
 
-/// Columns of a page.
-pub(crate) const WIDTH: usize = 80;
+/// Columns of a page, where no terminal says otherwise.
+const WIDTH: usize = 80;
+/// Fewer columns than these nobody reads a report in.
+const NARROWEST: usize = 60;
+/// Lines that are longer are hard to read.
+const WIDEST: usize = 120;
 
 /// What a line is, for its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,25 +37,53 @@ impl Ink {
 /// A paragraph of 80 columns: its first line begins with `first`, the others are indented as far. `text` may hold anything.
 #[must_use]
 pub fn paragraph(first: &str, text: &str) -> String {
-    let mut page = Page::new(false);
+    let mut page = Page::new(&Style::default());
     page.say(first, text, Ink::Plain);
     page.finish()
 }
 
+/// Where the end of something is left out.
+const CUT: &str = " ..";
+
 /// Lines of text so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Page {
     text: String,
     colour: bool,
+    width: usize,
 }
 
 impl Page {
-    pub(crate) fn new(colour: bool) -> Self {
-        Page { text: String::new(), colour }
+    pub(crate) fn new(style: &Style) -> Self {
+        let width = style.columns.map_or(WIDTH, |columns| usize::from(columns).clamp(NARROWEST, WIDEST));
+        Page { text: String::new(), colour: style.colour, width }
+    }
+
+    /// An empty one of the same looks.
+    pub(crate) fn part(&self) -> Self {
+        Page { text: String::new(), ..*self }
+    }
+
+    pub(crate) fn add(&mut self, part: &Page) {
+        self.text.push_str(&part.text);
+    }
+
+    pub(crate) fn lines(&self) -> usize {
+        self.text.lines().count()
     }
 
     pub(crate) fn finish(self) -> String {
         self.text
+    }
+
+    /// It is one line.
+    pub(crate) fn is_line(&self, hang: usize, text: &str) -> bool {
+        columns(&plain(text)) + hang <= self.width
+    }
+
+    /// No word of it has to be shortened in what is left of a line.
+    pub(crate) fn fits(&self, hang: usize, text: &str) -> bool {
+        words(&plain(text)).iter().all(|word| columns(word) <= self.width.saturating_sub(hang))
     }
 
     /// An empty line.
@@ -77,6 +110,11 @@ impl Page {
         self.line(&format!("{:indent$}$ {}", "", plain(command)), Ink::Command);
     }
 
+    /// The same behind a label.
+    pub(crate) fn labelled_command(&mut self, label: &str, command: &str) {
+        self.line(&format!("{label}$ {}", plain(command)), Ink::Command);
+    }
+
     /// A line of a table: already laid out, `text` made of safe parts.
     pub(crate) fn row(&mut self, text: &str, ink: Ink) {
         self.line(text, ink);
@@ -87,10 +125,31 @@ impl Page {
         self.flow(first, columns(first), text, ink, pieces);
     }
 
-    /// A paragraph that keeps to 80 columns whatever is in it: a word that does not fit loses its middle. Its other
+    /// A paragraph that keeps to the page whatever is in it: a word that does not fit loses its middle. Its other
     /// lines are indented by `hang` columns.
     pub(crate) fn tell(&mut self, first: &str, hang: usize, text: &str, ink: Ink) {
         self.flow(first, hang, text, ink, |word, room| vec![shortened(word, room)]);
+    }
+
+    /// A paragraph of at most so many lines: what is left out at its end is ".."; no word is longer than a line.
+    pub(crate) fn brief(&mut self, first: &str, text: &str, most: usize, ink: Ink) {
+        let mut lines = self.folded(first, columns(first), text, |word, room| vec![shortened(word, room)]);
+        if lines.len() > most {
+            lines.truncate(most);
+            if let Some(last) = lines.last_mut() {
+                // A unit goes with its number.
+                let is_unit = |line: &str| is_unit(line.rsplit(' ').next().unwrap_or(""));
+                while columns(last) + CUT.len() > self.width && last.contains(' ') {
+                    let both = if is_unit(last) { 2 } else { 1 };
+                    (0..both).for_each(|_| last.truncate(last.rfind(' ').unwrap_or(0)));
+                }
+                let kept = last.trim_end_matches([' ', ',', ';', ':', '.']).len();
+                last.truncate(kept);
+                *last = shortened(last, self.width.saturating_sub(CUT.len()));
+                last.push_str(CUT);
+            }
+        }
+        lines.iter().for_each(|line| self.line(line, ink));
     }
 
     fn flow(
@@ -101,15 +160,26 @@ impl Page {
         ink: Ink,
         cut: impl Fn(&str, usize) -> Vec<String>,
     ) {
+        let lines = self.folded(first, hang, text, cut);
+        lines.iter().for_each(|line| self.line(line, ink));
+    }
+
+    fn folded(
+        &self,
+        first: &str,
+        hang: usize,
+        text: &str,
+        cut: impl Fn(&str, usize) -> Vec<String>,
+    ) -> Vec<String> {
+        let mut lines = Vec::new();
         let mut line = first.to_owned();
         let mut used = columns(first);
-        let room = WIDTH.saturating_sub(hang.max(used));
+        let room = self.width.saturating_sub(hang.max(used));
         let mut fresh = true;
         for piece in words(&plain(text)).iter().flat_map(|word| cut(word, room)) {
             let space = usize::from(!fresh);
-            if !fresh && used + space + columns(&piece) > WIDTH {
-                self.line(&line, ink);
-                line = " ".repeat(hang);
+            if !fresh && used + space + columns(&piece) > self.width {
+                lines.push(std::mem::replace(&mut line, " ".repeat(hang)));
                 used = hang;
                 fresh = true;
             }
@@ -121,16 +191,22 @@ impl Page {
             used += columns(&piece);
             fresh = false;
         }
-        self.line(&line, ink);
+        lines.push(line);
+        lines
     }
+}
+
+const UNITS: [&str; 10] = ["s", "ms", "us", "%", "B", "KiB", "MiB", "GiB", "TiB", "CPU"];
+
+fn is_unit(word: &str) -> bool {
+    UNITS.contains(&word.trim_end_matches([',', ';', '.', ':', ')']))
 }
 
 /// The words of `text`; a number and its unit are one.
 fn words(text: &str) -> Vec<String> {
-    const UNITS: [&str; 10] = ["s", "ms", "us", "%", "B", "KiB", "MiB", "GiB", "TiB", "CPU"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|w| !w.is_empty()) {
-        let is_unit = UNITS.contains(&word.trim_end_matches([',', ';', '.', ':', ')']));
+        let is_unit = is_unit(word);
         match words.last_mut() {
             Some(number)
                 if is_unit && number.len() < 20 && number.ends_with(|c: char| c.is_ascii_digit()) =>
@@ -169,7 +245,7 @@ mod tests {
     use super::*;
 
     fn said(first: &str, text: &str) -> String {
-        let mut page = Page::new(false);
+        let mut page = Page::new(&Style::default());
         page.say(first, text, Ink::Plain);
         page.finish()
     }
@@ -199,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_reported_keeps_to_the_page_whatever_is_in_it() {
-        let mut page = Page::new(false);
+        let mut page = Page::new(&Style::default());
         page.tell("   held by ", 5, &format!("/{} {} end", "x".repeat(300), "数".repeat(100)), Ink::Plain);
         let text = page.finish();
         let lines: Vec<_> = text.lines().collect();
@@ -209,7 +285,7 @@ mod tests {
 
     #[test]
     fn colour_ends_where_the_line_ends() {
-        let mut page = Page::new(true);
+        let mut page = Page::new(&Style { colour: true, ..Style::default() });
         page.say("", &"word ".repeat(30), Ink::Cause);
         for line in page.finish().lines() {
             assert!(line.starts_with("\x1b[1;31m") && line.ends_with("\x1b[0m"), "{line:?}");

@@ -52,6 +52,24 @@ pub fn shortened(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();
     }
+    let (head, tail) = ends(text, room);
+    format!("{head}..{tail}")
+}
+
+/// The same of words, of which none is cut, as long as whole ones are left at that end: half of a number is another number.
+#[must_use]
+pub fn shortened_by_words(text: &str, room: usize) -> String {
+    if columns(text) <= room {
+        return text.to_owned();
+    }
+    let (head, tail) = ends(text, room);
+    let head = head.rsplit_once(' ').map_or_else(|| head.clone(), |(words, _)| format!("{words} "));
+    let tail = tail.split_once(' ').map_or_else(|| tail.clone(), |(_, words)| format!(" {words}"));
+    format!("{head}..{tail}")
+}
+
+/// What is left of both ends.
+fn ends(text: &str, room: usize) -> (String, String) {
     let kept = room.saturating_sub(2);
     let tail_room = kept - kept / 3;
     let fits = |chars: &mut dyn Iterator<Item = char>, room: usize| -> Vec<char> {
@@ -65,7 +83,7 @@ pub fn shortened(text: &str, room: usize) -> String {
     };
     let head: String = fits(&mut text.chars(), kept / 3).into_iter().collect();
     let tail: String = fits(&mut text.chars().rev(), tail_room).into_iter().rev().collect();
-    format!("{head}..{tail}")
+    (head, tail)
 }
 
 #[cfg(test)]
@@ -93,5 +111,19 @@ mod tests {
         assert!(columns(&shortened("数据库数据库数据库数据库", 9)) <= 9);
         assert_eq!(shortened("short", 5), "short");
         assert_eq!(shortened("abcdef", 0), "..");
+    }
+
+    #[test]
+    fn a_list_of_numbers_has_no_half_ones() {
+        let all: Vec<String> = (0..40).map(|n| (1_234_567 + n).to_string()).collect();
+        for room in 30..60 {
+            let short = shortened_by_words(&all.join(", "), room);
+            assert!(columns(&short) <= room, "{room}: {short}");
+            let numbers = short.split([' ', ',', '.']).filter(|number| !number.is_empty());
+            assert!(numbers.clone().all(|number| all.iter().any(|known| known == number)), "{room}: {short}");
+        }
+        assert_eq!(shortened_by_words("7, 8", 44), "7, 8");
+        assert_eq!(shortened_by_words("/a/very/long/path/to/a/command", 12), "/a/..command");
+        assert_eq!(shortened_by_words("make -C /a/very/long/path all", 20), "make .. all");
     }
 }

@@ -1,7 +1,8 @@
 //! The report as people read it: 80 columns, the answer first.
 //!
-//! The order of an exam is: who and when; the answer in a line; where the time went; causes by time lost; chains of
-//! waits; risks; what could not be answered; what it is not; what was not seen; what looking cost. Where somebody is
+//! An exam is one sentence and fifteen lines (`screen.rs`). With -v it is all that is known, in this order: who and when; the
+//! answer in a line; where the time went; causes by time lost; chains of waits; what the host is busy with; risks; what it is not;
+//! what could not be answered; what was not seen; what looking cost. Where somebody is
 //! watched, the answer is where their wall time went, then come the chains and the system calls.
 
 mod account;
@@ -12,6 +13,7 @@ mod cpus;
 mod finding;
 mod lock;
 mod rest;
+mod screen;
 mod wall;
 
 use whyslow_model::chain::WallAccount;
@@ -20,8 +22,8 @@ use whyslow_model::{Document, Finding, Kind, seconds};
 use crate::Style;
 use crate::page::{Ink, Page};
 
-/// Chains in an exam, without -v: the causes are its answer.
-const IN_EXAM: usize = 5;
+/// Lines of the answer.
+const SENTENCE: usize = 4;
 /// Chains below a wall time account, without -v.
 const IN_WALL: usize = 10;
 /// Chains where nothing else was asked for, without -v.
@@ -30,11 +32,15 @@ const IN_CHAINS: usize = 20;
 /// The document as text: where somebody was watched, their wall time; else the exam.
 #[must_use]
 pub fn text(document: &Document, style: &Style) -> String {
-    let mut page = Page::new(style.colour);
+    let mut page = Page::new(style);
     when(&mut page, document);
     match &document.wall {
         Some(wall) => watched(&mut page, document, wall, style),
-        None => exam(&mut page, document, style),
+        None if style.verbose => exam(&mut page, document, style),
+        None => {
+            answer(&mut page, document);
+            screen::print(&mut page, document);
+        }
     }
     page.finish()
 }
@@ -42,7 +48,7 @@ pub fn text(document: &Document, style: &Style) -> String {
 /// The chains of waits alone.
 #[must_use]
 pub fn chains(document: &Document, style: &Style) -> String {
-    let mut page = Page::new(style.colour);
+    let mut page = Page::new(style);
     when(&mut page, document);
     match document.chains.first() {
         Some(worst) => page.tell("", 0, &format!("{}.", chain::headline(worst)), Ink::Cause),
@@ -56,7 +62,7 @@ pub fn chains(document: &Document, style: &Style) -> String {
 /// The contended kernel locks alone.
 #[must_use]
 pub fn locks(document: &Document, style: &Style) -> String {
-    let mut page = Page::new(style.colour);
+    let mut page = Page::new(style);
     when(&mut page, document);
     match document.locks.first() {
         Some(most) => page.tell("", 0, &format!("{}.", lock::headline(most)), Ink::Cause),
@@ -73,7 +79,7 @@ pub fn locks(document: &Document, style: &Style) -> String {
 /// What each CPU delivers, and what that costs whom.
 #[must_use]
 pub fn cpus(document: &Document, style: &Style) -> String {
-    let mut page = Page::new(style.colour);
+    let mut page = Page::new(style);
     when(&mut page, document);
     let (answer, ink) = cpus::answer(document);
     page.say("", &answer, ink);
@@ -89,10 +95,15 @@ pub fn cpus(document: &Document, style: &Style) -> String {
 }
 
 fn exam(page: &mut Page, doc: &Document, style: &Style) {
-    head(page, doc);
-    account::print(page, doc, style);
+    answer(page, doc);
+    let number = of_kind(doc, Kind::Risk).count();
+    if number > 0 {
+        page.say("", &format!("{}, see below.", count(number, "risk")), Ink::Risk);
+    }
+    account::print(page, doc);
     causes(page, doc);
-    chain::section(page, doc, style, IN_EXAM);
+    chain::section(page, doc, style, usize::MAX);
+    busy(page, doc);
     risks(page, doc);
     rest::print(page, doc, style);
 }
@@ -122,15 +133,19 @@ fn when(page: &mut Page, doc: &Document) {
     page.say("", &line, Ink::Faint);
 }
 
-fn head(page: &mut Page, doc: &Document) {
+/// One sentence.
+fn answer(page: &mut Page, doc: &Document) {
     let causes = of_kind(doc, Kind::Cause).count();
-    let risks = of_kind(doc, Kind::Risk).count();
     let unknown = of_kind(doc, Kind::CannotTell).count();
     let answer = match of_kind(doc, Kind::Cause).next() {
         Some(worst) => {
             let others =
                 if causes == 1 { String::new() } else { format!(" ({} in all)", count(causes, "cause")) };
-            format!("{}{others}.", finding::headline(worst))
+            format!("{} [{}]{others}.", finding::headline(worst), worst.rule)
+        }
+        None if of_kind(doc, Kind::Busy).next().is_some() => {
+            let busy: Vec<String> = of_kind(doc, Kind::Busy).take(1).map(finding::busy_words).collect();
+            format!("No cause found: {}.", busy.join(""))
         }
         None if unknown > 0 => format!(
             "No cause found by the questions that could be answered; {} could not be.",
@@ -138,10 +153,7 @@ fn head(page: &mut Page, doc: &Document) {
         ),
         None => "No cause found: no question asked here found time that somebody lost.".to_owned(),
     };
-    page.say("", &answer, if causes > 0 { Ink::Cause } else { Ink::Heading });
-    if risks > 0 {
-        page.say("", &format!("{}, see below.", count(risks, "risk")), Ink::Risk);
-    }
+    page.brief("", &answer, SENTENCE, if causes > 0 { Ink::Cause } else { Ink::Heading });
 }
 
 /// "1 cause", "3 causes".
@@ -158,6 +170,14 @@ fn causes(page: &mut Page, doc: &Document) {
             page.say("", words, Ink::Heading);
         }
         finding::cause(page, at + 1, cause);
+    }
+}
+
+/// What the host is busy with.
+fn busy(page: &mut Page, doc: &Document) {
+    for finding in of_kind(doc, Kind::Busy) {
+        page.gap();
+        page.say("Busy: ", &format!("{} [{}]", finding::busy_words(finding), finding.rule), Ink::Plain);
     }
 }
 

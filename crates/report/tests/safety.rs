@@ -4,7 +4,7 @@ mod sample;
 
 use proptest::prelude::*;
 use whyslow_model::shell::Command;
-use whyslow_model::wait::{Deed, Detail, Mismatch, Operation, Who};
+use whyslow_model::wait::{Deed, Detail, IoAbout, Mismatch, Operation, Who};
 use whyslow_model::{Document, Hop, Kind, Missing};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, cpus, json, json_line, locks, text};
@@ -31,6 +31,7 @@ fn with(names: &[String]) -> Document {
         (f.rule, f.title) = (name(), name());
         (f.victim.id, f.victim.name, f.victim.unit, f.victim.container) =
             (name(), name(), Some(name()), Some(name()));
+        (f.victim.description, f.victim.pod, f.victim.image) = (Some(name()), Some(name()), Some(name()));
         f.overlaps = vec![name()];
         if let Some(c) = &mut f.culprit {
             (c.id, c.name, c.function, c.file) = (name(), name(), Some(name()), Some(name()));
@@ -59,6 +60,7 @@ fn with(names: &[String]) -> Document {
         (row.id, row.name) = (name(), name());
     }
     doc.account.notes = vec![name(), name()];
+    doc.account.doubts = vec![name()];
     doc.missing.push(Missing::broken(name(), name()).into());
     doc
 }
@@ -68,7 +70,11 @@ fn any_who(name: &mut impl FnMut() -> String) -> Who {
 }
 
 fn any_detail(name: &mut impl FnMut() -> String) -> Detail {
-    let of = Box::new(Detail::Device { device: name(), operation: Operation::In(name()) });
+    let of = Box::new(Detail::Device {
+        device: name(),
+        operation: Operation::In(name()),
+        about: Some(IoAbout::File { path: name(), deleted: true }),
+    });
     Detail::Short { of, woken_by: Some(name()) }
 }
 
@@ -122,7 +128,7 @@ fn watched_with(names: &[String]) -> Document {
 
 /// A command, or one path that has no place to break.
 fn may_be_long(line: &str) -> bool {
-    let words = line.trim_start();
+    let words = line.trim_start().trim_start_matches("check").trim_start();
     words.starts_with("$ ")
         || (words.contains('/') && line.split(' ').any(|w| w.contains('/') && columns(w) > 60))
 }
@@ -130,7 +136,7 @@ fn may_be_long(line: &str) -> bool {
 proptest! {
     #[test]
     fn no_control_character_and_no_line_over_80_columns(names in prop::collection::vec(name(), 1..40), verbose: bool) {
-        let page = text(&with(&names), &Style { colour: false, verbose });
+        let page = text(&with(&names), &Style { verbose, ..Style::default() });
         for line in page.lines() {
             prop_assert!(!line.chars().any(is_unsafe), "{line:?}");
             prop_assert!(columns(line) <= 80 || may_be_long(line), "{line:?}");
@@ -141,7 +147,7 @@ proptest! {
     #[test]
     fn waits_keep_to_the_page_without_exception(names in prop::collection::vec(name(), 1..40), verbose: bool) {
         let doc = watched_with(&names);
-        let style = Style { colour: false, verbose };
+        let style = Style { verbose, ..Style::default() };
         for page in [text(&doc, &style), chains(&doc, &style), locks(&doc, &style), cpus(&doc, &style)] {
             for line in page.lines() {
                 prop_assert!(!line.chars().any(is_unsafe), "{line:?}");

@@ -66,7 +66,7 @@ fn the_vocabulary_of_waits_is_documented_and_no_other() {
         Detail::Thing(Thing::Cpu),
         Detail::Lock { kind: LockKind::Mutex, name: name(), write: None },
         Detail::FileLock { file: none.clone(), retried: false },
-        Detail::Device { device: name(), operation: Operation::Read },
+        Detail::Device { device: name(), operation: Operation::Read, about: None },
         Detail::IoLimit { device: name() },
         Detail::Peer { address: none.clone(), act: PeerAct::Send },
         Detail::Synced { call: name() },

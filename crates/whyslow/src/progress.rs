@@ -5,7 +5,9 @@ use std::ffi::CStr;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-use crate::{ending, priority};
+use whyslow_probe::priority;
+
+use crate::ending;
 
 /// Between two lines in a log.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -45,7 +45,7 @@ mod limit {
     /// Unpacked bytes read from one recording.
     pub const TOTAL: u64 = 1 << 30;
     /// Memory for what is kept of it, about. 100,000 tasks and as many cgroups take 250 MB by this count.
-    pub const KEPT: u64 = 512 << 20;
+    pub const KEPT: u64 = 640 << 20;
     /// One kernel file. The largest that is recorded (/proc/interrupts with 4096 CPUs) has some 10 MB.
     pub const SNAPSHOT: u64 = 64 << 20;
     /// `whyslow.json`; one line of a table (a stack of 127 frames with C++ names has some 50 kB).
@@ -76,6 +76,15 @@ pub fn put(text: &str, path: &Path, verb: &str) -> Result<()> {
 
 fn failed(verb: &str, path: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot {verb} {}: {error}{}", path_shown(path), atomic_write::way_out(error))
+}
+
+/// Call `see` with the name and all lines of each table, as they are written.
+pub fn each_table(tables: &whyslow_model::table::Tables, see: &mut dyn FnMut(&str, String)) {
+    tables::each(tables, &mut |name, _, rows| {
+        let mut lines = Vec::new();
+        (0..rows.count()).for_each(|at| drop(rows.write(at, &mut lines)));
+        see(name, String::from_utf8_lossy(&lines).into_owned());
+    });
 }
 
 /// Open a recording: a file, or a folder with its contents, or a folder that holds copies of /proc and /sys.

@@ -1,6 +1,9 @@
 //! TargetArgs `attach` follows, and when they are gone.
 
 mod cgroup;
+mod named;
+
+pub use named::must_be_here;
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};
@@ -14,7 +17,7 @@ pub fn numbers_are_ours() -> Result<()> {
 }
 
 /// Processes that run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Target {
     /// As the user named them.
     pub subject: String,
@@ -44,17 +47,6 @@ impl Target {
             );
         }
         Self::folders(&format!("cgroup {path}"), path, &folders)
-    }
-
-    /// The processes of a systemd unit.
-    pub fn unit(unit: &str) -> Result<Self> {
-        let folders = cgroup::of_unit(unit);
-        if folders.is_empty() {
-            bail!(
-                "cannot attach to unit {unit}: it has no cgroup here; `systemctl status {unit}` says whether it runs"
-            );
-        }
-        Self::folders(&format!("unit {unit}"), unit, &folders)
     }
 
     fn folders(what: &str, subject: &str, folders: &[std::path::PathBuf]) -> Result<Self> {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use whyslow_model::Recording;
-use whyslow_probe::{Fit, Follow, Plan};
+use whyslow_probe::{Fit, Follow, Plan, priority};
 
 use crate::out::note;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
-use crate::{ending, interrupt, priority};
+use crate::{ending, interrupt};
 
 /// How to look.
 #[derive(Debug)]

@@ -166,3 +166,19 @@ fn the_binary_needs_no_shared_library() {
     let mut headers = bytes[64..64 + 56 * usize::from(bytes[56])].chunks(56);
     assert!(headers.all(|header| header[0] != PT_INTERP), "it asks for a dynamic linker");
 }
+
+/// From the recording alone: no host is asked.
+#[test]
+fn a_selector_works_on_a_recording_and_lists_who_there_is() {
+    let host = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/kubernetes-v2/host");
+    let found = whyslow(&["report", host, "--pod", "shop/web-0"]);
+    assert_eq!(found.status.code(), Some(1), "{}", stderr(&found));
+    assert!(stdout(&found).replace('\n', " ").contains("pod shop/web-0 ("), "{}", stdout(&found));
+    let nobody = whyslow(&["report", host, "--pod", "web-7"]);
+    assert_eq!(nobody.status.code(), Some(2));
+    let said = stderr(&nobody);
+    assert!(said.starts_with("whyslow: cannot find pod web-7 in the window; there are "), "{said}");
+    assert!(said.trim_end().ends_with(" more") && said.matches(", ").count() == 9, "{said}");
+    let several = whyslow(&["report", host, "--pod", "web-0", "--user", "alice"]);
+    assert_eq!(several.status.code(), Some(2), "one subject at a time");
+}

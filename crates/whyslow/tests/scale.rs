@@ -97,9 +97,9 @@ const MOST_BYTES: u64 = 1 << 30;
 const PROGRAM_BYTES: u64 = 128 << 20;
 
 /// Text and JSON of the largest host, in yardsticks of CPU time: 3.1 to 4.6 were measured beside others who had both CPUs, 4.9 to 5.9 on a
-/// day on which the yardstick took a sixth more or less from one time to the next.
+/// day on which the yardstick took a sixth more or less from one time to the next, 5.9 to 6.5 of the same code on another.
 /// Not seconds, of which 5 are wanted: others on the machine stretch both by a third and more.
-const MOST_YARDSTICKS: f64 = 6.0;
+const MOST_YARDSTICKS: f64 = 7.0;
 
 /// Work like that of a report, which no change of it changes: looking up, sorting, many small allocations.
 fn yardstick() -> Duration {
@@ -135,7 +135,7 @@ fn it_tells_of_the_largest_host() {
 }
 
 #[test]
-fn of_the_largest_host_it_tells_within_a_gib_and_six_yardsticks() {
+fn of_the_largest_host_it_tells_within_a_gib_and_seven_yardsticks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("largest.why");
     store::save(&host::recording(largest::LARGEST, 1), &path).unwrap();

@@ -11,7 +11,10 @@ use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::hashing::{Seed, Table};
+use crate::hashing::{Table, with_room};
+
+mod claims;
+use claims::{Claim, Claims};
 
 /// A task that wants CPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,15 +116,13 @@ impl Queue {
     }
 
     /// The level at which `capacity` is used up, where claims are changed: (amount before, amount now, weight).
-    fn level(&self, changed: &[(f64, f64, f64)], capacity: f64) -> f64 {
+    fn level(&self, changed: &[Claim], capacity: f64) -> f64 {
         let differs: f64 = changed.iter().map(|(before, now, _)| now - before).sum();
         if self.all().0 + differs <= capacity {
             return f64::INFINITY;
         }
         let taken = |level: f64| {
-            let one = |(before, now, weight): &(f64, f64, f64)| {
-                now.min(level * weight) - before.min(level * weight)
-            };
+            let one = |(before, now, weight): &Claim| now.min(level * weight) - before.min(level * weight);
             self.taken(level) + changed.iter().map(one).sum::<f64>()
         };
         let highest = changed.iter().map(|(_, now, weight)| now / weight);
@@ -206,7 +207,7 @@ impl Shares {
             masks[mask].0.push(at);
             mask_of[at] = Some(mask);
         }
-        let mut by_id = Table::with_capacity_and_hasher(groups.len(), Seed::default());
+        let mut by_id = with_room(groups.len());
         by_id.extend(groups.keys().enumerate().map(|(at, id)| (*id, at + 1)));
         let (nodes, order) = tree(groups, &by_id);
         let task = |w: &Want<'_>| (by_id.get(&w.group).copied().unwrap_or(0), w.weight.max(1.0), 0.0);
@@ -350,10 +351,10 @@ impl Shares {
                 waiting.entry(place).or_default().uncapped = true;
             }
         }
-        let mut changed = Table::default();
+        let mut changed = with_room(waiting.len());
         while let Some(((depth, at), here)) = waiting.pop_first() {
             let node = &self.nodes[at];
-            let differs: f64 = here.claims.iter().map(|(before, now, _)| now - before).sum();
+            let differs: f64 = here.claims.all().iter().map(|(before, now, _)| now - before).sum();
             let (before, now) =
                 (node.demand(node.wanted, false), node.demand(node.wanted + differs, here.uncapped));
             if depth.0 > 0 && before != now {
@@ -384,7 +385,7 @@ impl Shares {
             let change = changes.get(&at);
             let demand = change.map_or_else(|| node.demand(node.wanted, false), |change| change.demand);
             let own = if at == 0 { self.capacity } else { demand.min(above.unwrap_or(0.0) * node.weight) };
-            let level = node.queue.level(change.map_or(&[], |change| &change.claims), own);
+            let level = node.queue.level(change.map_or(&[], |change| change.claims.all()), own);
             known.set(at, level);
             above = Some(level);
         }
@@ -405,8 +406,7 @@ fn without(members: &[usize], others: &BTreeSet<usize>) -> Vec<usize> {
 /// What is different in one node.
 #[derive(Debug, Default)]
 struct Changed {
-    /// Amount before, amount now, weight.
-    claims: Vec<(f64, f64, f64)>,
+    claims: Claims,
     uncapped: bool,
     demand: f64,
 }

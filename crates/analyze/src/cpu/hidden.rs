@@ -33,7 +33,11 @@ fn threads(ev: &Evidence<'_>) -> Vec<String> {
     let mut full: Vec<&Task> = ev.tasks().unwrap_or_default().iter().filter(is_full).collect();
     full.sort_by_key(|task| (std::cmp::Reverse(task.exec_ns), task.pid));
     let named = full.iter().take(MOST);
-    named.map(|task| format!("thread {} ({}) had {} of a CPU", task.comm, task.pid, share(task))).collect()
+    named
+        .map(|task| {
+            format!("thread {} ({}) had {} of a CPU", ev.called(task.pid, &task.comm), task.pid, share(task))
+        })
+        .collect()
 }
 
 fn cpus(ev: &Evidence<'_>) -> Vec<String> {
@@ -60,7 +64,7 @@ fn longest(ev: &Evidence<'_>, cpu: u32) -> Option<String> {
     }
     let (pid, ns) = had.into_iter().max_by_key(|(_, ns)| *ns)?;
     let task = ev.task(pid)?;
-    (u128::from(ns) * 2 > ev.window().as_nanos()).then(|| format!("{} ({pid})", task.comm))
+    (u128::from(ns) * 2 > ev.window().as_nanos()).then(|| format!("{} ({pid})", ev.called(pid, &task.comm)))
 }
 
 #[cfg(test)]

@@ -71,6 +71,8 @@ pub struct Loss {
     pub lived: Duration,
     /// Tasks that lost noticeably.
     pub tasks: u64,
+    /// What these lost, of `likely`.
+    pub felt: Duration,
 }
 
 impl Loss {
@@ -288,17 +290,32 @@ impl<'r> FairShareModel<'r> {
     /// What the tasks `victims` lose to what `lift` would lift.
     #[must_use]
     pub fn loss(&self, victims: &BTreeSet<usize>, lift: &Lift) -> Loss {
-        let slack = self.slack();
-        let would = |pick: usize| (self.would(pick, lift, victims.iter().copied()), PICKS[pick]);
-        let [likely, high, low] = [0, 1, 2].map(would);
+        self.losses(&[victims], lift).pop().unwrap_or_default()
+    }
+
+    /// What each of these parties, which have no task in common, loses to it.
+    #[must_use]
+    pub fn losses(&self, parties: &[&BTreeSet<usize>], lift: &Lift) -> Vec<Loss> {
+        let all: BTreeSet<usize> = parties.iter().flat_map(|party| party.iter().copied()).collect();
+        let would = |pick: usize| {
+            let would = self.would(pick, lift, all.iter().copied());
+            (all.iter().copied().zip(would).collect::<BTreeMap<usize, f64>>(), PICKS[pick])
+        };
+        let would = [0, 1, 2].map(would);
+        parties.iter().map(|party| self.loss_of(party, &would)).collect()
+    }
+
+    /// `would`: what each would get, if sleeps absorb the likely, the least, the most.
+    fn loss_of(&self, victims: &BTreeSet<usize>, would: &[(BTreeMap<usize, f64>, Pick); 3]) -> Loss {
+        let (slack, [likely, high, low]) = (self.slack(), would);
         let mut loss = Loss::default();
-        for (place, at) in victims.iter().enumerate() {
+        for at in victims {
             let Some(task) = self.tasks.get(*at) else { continue };
-            let by = |(would, pick): &(Vec<f64>, Pick)| {
-                lost_ns(task, would.get(place).copied().unwrap_or(0.0), pick(&slack[*at]))
+            let by = |(would, pick): &(BTreeMap<usize, f64>, Pick)| {
+                lost_ns(task, would.get(at).copied().unwrap_or(0.0), pick(&slack[*at]))
             };
             let (least, spun, most) = self.spun.of_task(task.pid);
-            let (lost, low, high) = (by(&likely), by(&low), by(&high));
+            let (lost, low, high) = (by(likely), by(low), by(high));
             let useful = |lost: Duration, spun: f64| lost.mul_f64(1.0 - spun.clamp(0.0, 1.0));
             let (low, high) = (useful(low.min(lost), most), useful(high.max(lost), least));
             let lost = useful(lost, spun);
@@ -310,6 +327,7 @@ impl<'r> FairShareModel<'r> {
             loss.waits = loss.waits.saturating_add(task.runnable_count);
             if lost.as_nanos() as f64 > NOTICEABLE * task.lived_ns as f64 {
                 loss.lived += Duration::from_nanos(task.lived_ns);
+                loss.felt += lost;
                 loss.tasks += 1;
             }
         }
@@ -359,8 +377,8 @@ impl<'r> FairShareModel<'r> {
     ) -> (bool, f64) {
         let bound: BTreeSet<usize> = match number {
             Some(_) => {
-                let others = (0..self.tasks.len()).filter(|at| !self.own.contains(at));
-                others.filter(|at| self.allowed.number(*at) == number).collect()
+                let all = (0..self.tasks.len()).filter(|at| self.allowed.number(*at) == number);
+                all.filter(|at| !self.own.contains(at)).collect()
             }
             None => BTreeSet::new(),
         };
@@ -432,14 +450,16 @@ impl<'r> FairShareModel<'r> {
         let others = changed.into_iter().filter(|at| whom.binary_search(at).is_err());
         let all: Vec<usize> = whom.iter().copied().chain(others).collect();
         let mut would = as_is.shares.with(&change, all);
-        self.bound_visitors(as_is, &mut would);
+        let had = |at: usize| self.tasks.get(at).map_or(0.0, |task| task.exec_ns as f64);
+        let freed: f64 = lift.beyond.iter().map(|(at, wants)| (had(*at) - wants).max(0.0)).sum();
+        self.bound_visitors(as_is, self.idle + freed, &mut would);
         would.into_iter().take(whom.len()).map(|(_, would)| would).collect()
     }
 
     /// A task that lived for a part of the window only met those who ran just then, of which the shares over the whole
-    /// window know nothing: all that such tasks can gain for sure is CPU time that nobody used. Who is not among `would`
-    /// gains what he does with nothing lifted.
-    fn bound_visitors(&self, as_is: &AsIs, would: &mut [(usize, f64)]) {
+    /// window know nothing: all that such tasks can gain for sure is CPU time that nobody used, or that those would not have used who are to
+    /// want less: `to_be_had`. Who is not among `would` gains what he does with nothing lifted.
+    fn bound_visitors(&self, as_is: &AsIs, to_be_had: f64, would: &mut [(usize, f64)]) {
         let gains: Vec<(usize, usize, f64)> = would
             .iter()
             .enumerate()
@@ -447,7 +467,7 @@ impl<'r> FairShareModel<'r> {
             .collect();
         let before: f64 = gains.iter().filter_map(|(_, at, _)| as_is.gain_of.get(*at)).sum();
         let all = (as_is.gains - before).max(0.0) + gains.iter().map(|(.., gain)| gain).sum::<f64>();
-        let scale = if all > self.idle { self.idle / all } else { 1.0 };
+        let scale = if all > to_be_had { to_be_had / all } else { 1.0 };
         for (place, at, gain) in gains {
             let got = self.tasks.get(at).map_or(0.0, |task| task.exec_ns as f64);
             if let Some((_, would)) = would.get_mut(place) {

@@ -22,6 +22,7 @@ mod words;
 mod x86;
 
 pub(crate) use process::SQ_THREAD;
+pub(crate) use process::spinning;
 pub use process::{Process, Sum, Thread, processes};
 pub use purpose::Purpose;
 pub use runtime::{Hints, Runtime, runtime};

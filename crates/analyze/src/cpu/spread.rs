@@ -24,6 +24,20 @@ pub struct Loss {
     pub tasks: u64,
 }
 
+/// Who has lost more than this part of its own time ...
+const OF_ITS_TIME: f64 = 0.05;
+/// ... and of the window has felt it.
+const OF_THE_WINDOW: f64 = 0.01;
+
+impl Loss {
+    /// Whether it is worth a finding: less is lost on any host that has something to do.
+    #[must_use]
+    pub fn is_felt(&self, window: Duration) -> bool {
+        let likely = self.likely.as_secs_f64();
+        likely > OF_ITS_TIME * self.lived.as_secs_f64() && likely > OF_THE_WINDOW * window.as_secs_f64()
+    }
+}
+
 /// What `tasks` lose of `cost_ns`, which they bear in proportion to `weight`.
 #[must_use]
 pub fn lost(tasks: &[&Task], weight: impl Fn(&Task) -> u64, cost_ns: f64) -> Loss {

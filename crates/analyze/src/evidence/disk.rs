@@ -1,13 +1,28 @@
 //! Disks over the window, as the kernel counted them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use whyslow_model::Missing;
 
 use super::Evidence;
 use crate::parse::diskstats::{self, DiskStat};
 
+/// A spinning disk seeks in about 10 ms; ten in a row is a queue, or trouble.
+const SLOW_SPINNING: Duration = Duration::from_millis(100);
+/// Flash and virtual disks answer below 1 ms; ten times the worst of that is trouble.
+const SLOW: Duration = Duration::from_millis(10);
+
 impl Evidence<'_> {
+    /// A request that takes longer than this is slow on a disk of that kind. Where the kernel does not say, it does not spin: most disks
+    /// today do not.
+    #[must_use]
+    pub fn slow_request(&self, device: &str) -> Duration {
+        let frame = self.last(&format!("sys/block/{device}/queue/rotational"));
+        let spins = frame.is_ok_and(|frame| frame.bytes.first() == Some(&b'1'));
+        if spins { SLOW_SPINNING } else { SLOW }
+    }
+
     /// What each disk and partition did in the window; `in_flight` is at its end. A device that was not there at first is
     /// left out: one that changed its size from zero is shown for the first time with all that it ever did
     /// (block/genhd.c, diskstats_show).

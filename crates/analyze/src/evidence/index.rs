@@ -9,14 +9,18 @@ use whyslow_model::{FileSnapshot, Missing, Probe};
 
 use super::Evidence;
 use super::losses::Once;
+use crate::broods::Broods;
 use crate::cpu::full_threads::FullThreads;
 use crate::cpu::loss::FairShareModel;
 use crate::cpu::quota::{self, HeldBack, Stood};
+use crate::cpu::spin::{self, Process};
 use crate::graph::{HostChain, WaitGraph};
 use crate::hashing::Table;
 use crate::irq::unpreempted;
 use crate::memory::loss::{self, Limited};
+use crate::names::Names;
 use crate::stacks::doing::OnCpu;
+use crate::task_trees::TaskTrees;
 use crate::wait_reasons::Stacks;
 
 /// Made when they are first asked for.
@@ -29,6 +33,7 @@ pub(super) struct Index<'r> {
     threads: OnceCell<Table<u32, Vec<&'r Task>>>,
     samples: OnceCell<Table<u32, Vec<&'r Sample>>>,
     cgroups: OnceCell<Table<u64, &'r Cgroup>>,
+    names: OnceCell<Rc<Names<'r>>>,
     stacks: OnceCell<Rc<Stacks<'r>>>,
     on_cpu: OnceCell<Rc<OnCpu<'r>>>,
     fair_shares: Once<Result<FairShareModel<'r>, Missing>>,
@@ -37,9 +42,13 @@ pub(super) struct Index<'r> {
     held_back: Once<Result<HeldBack<'r>, Missing>>,
     full_threads: Once<Result<FullThreads<'r>, Missing>>,
     memory_limits: Once<Result<Vec<Limited<'r>>, Missing>>,
+    spinning: Once<Result<Vec<Process>, Missing>>,
     unpreempted: Once<Table<u32, u64>>,
     graph: Once<Option<WaitGraph<'r>>>,
     chains: Once<Vec<HostChain<'r>>>,
+    broods: Once<Broods>,
+    trees: OnceCell<Rc<TaskTrees>>,
+    trees_by_name: OnceCell<Rc<TaskTrees>>,
 }
 
 impl fmt::Debug for Index<'_> {
@@ -49,6 +58,16 @@ impl fmt::Debug for Index<'_> {
 }
 
 impl<'r> Evidence<'r> {
+    /// What somebody started as one.
+    pub(crate) fn trees(&self) -> Rc<TaskTrees> {
+        self.index.trees.get_or_init(|| Rc::new(TaskTrees::of(self))).clone()
+    }
+
+    /// ... with jobs of one name as one.
+    pub(crate) fn trees_by_name(&self) -> Rc<TaskTrees> {
+        self.index.trees_by_name.get_or_init(|| Rc::new(TaskTrees::by_name(self))).clone()
+    }
+
     /// The first frame of a file.
     pub fn first(&self, name: &str) -> Result<&'r FileSnapshot, Missing> {
         self.frame(name).map(|(first, _)| first)
@@ -120,9 +139,30 @@ impl<'r> Evidence<'r> {
         all.get(&id).copied()
     }
 
+    /// What cgroups are called in this report.
+    #[must_use]
+    pub fn names(&self) -> &Rc<Names<'r>> {
+        self.index.names.get_or_init(|| Rc::new(Names::of(self.rec)))
+    }
+
     /// All stacks, with the names of devices, tasks and locks.
     pub(crate) fn stacks(&self) -> &Rc<Stacks<'r>> {
         self.index.stacks.get_or_init(|| Rc::new(Stacks::in_recording(self.rec)))
+    }
+
+    /// What a thread is called: by whoever runs its process, else as the kernel has it.
+    #[must_use]
+    pub fn called(&self, pid: u32, comm: &str) -> String {
+        self.stacks().names().shown(pid, comm)
+    }
+
+    /// What a process is called; `comm` where the kernel's name of its first thread is not known.
+    #[must_use]
+    pub fn process_name(&self, tgid: u32, comm: &str) -> String {
+        match self.stacks().process(tgid) {
+            Some(name) => name.to_owned(),
+            None => comm.to_owned(),
+        }
     }
 
     /// What threads did on CPUs; nothing where there are no samples.
@@ -162,10 +202,21 @@ impl<'r> Evidence<'r> {
         self.asked.once(&self.index.memory_limits, limits).as_deref().map_err(Clone::clone)
     }
 
+    /// Processes that were met spinning.
+    pub(crate) fn spinning(&self) -> Result<&[Process], Missing> {
+        let spinning = || spin::spinning(self);
+        self.asked.once(&self.index.spinning, spinning).as_deref().map_err(Clone::clone)
+    }
+
     /// Time, by thread, in which it was ready behind one that could not be preempted.
     pub(crate) fn unpreempted(&self) -> &Table<u32, u64> {
         let waits = || unpreempted::waits(self, self.tasks().unwrap_or_default());
         self.asked.once(&self.index.unpreempted, waits)
+    }
+
+    /// Who starts commands by the dozen.
+    pub(crate) fn broods(&self) -> &Broods {
+        self.asked.once(&self.index.broods, || Broods::of(self))
     }
 
     /// The wait-for graph; `None`: there are no timelines.

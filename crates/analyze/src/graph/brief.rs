@@ -33,7 +33,7 @@ impl Graph<'_> {
 
     /// What all of this name did, whoever bore them.
     pub fn namesakes_did(&self, comm: &str) -> Rc<Did> {
-        self.all_did((self.called(0, comm, None).key.comm, None))
+        self.all_did((self.plain(0, comm, None).key.comm, None))
     }
 
     fn all_did(&self, of: Siblings) -> Rc<Did> {
@@ -43,7 +43,7 @@ impl Graph<'_> {
 
     fn siblings(&self, pid: u32) -> Option<Siblings> {
         let task = self.tasks.get(&pid)?;
-        Some((self.called(pid, &task.comm, None).key.comm, Some(task.ppid)))
+        Some((self.plain(pid, &task.comm, None).key.comm, Some(task.ppid)))
     }
 
     fn all_brief(&self) -> Table<Siblings, Rc<Did>> {

@@ -1,13 +1,14 @@
 //! Chains: for each wait that cost somebody time, the way down to who made it wait; alike ones as one.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::Hop;
 use whyslow_model::chain::Chain;
 use whyslow_model::timeline::{Context, Span, State};
-use whyslow_model::wait::{Detail, Note, Reason, TaskState};
+use whyslow_model::wait::{Detail, Note, Reason, TaskState, Thing};
 
-use super::culprit::Step;
+use super::culprit::{HALTED, Step};
 use super::facts::Graph;
 use super::names::Called;
 use super::node::{Key, Node, Sort, note};
@@ -50,6 +51,8 @@ pub(crate) struct HostChain<'r> {
     pub class: Class,
     /// What the wait at the end was for; `None`: no wait, somebody ran.
     pub leaf: Option<Class>,
+    /// All tasks that it is the wait of, and the time of each: what a chain names are the first of them.
+    pub heads: BTreeMap<u32, Duration>,
 }
 
 /// Chains of the whole host, whoever is watched.
@@ -57,7 +60,8 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
     let reported = |(keys, fold): (Vec<Key>, Fold)| {
         let row = fold.hops.first()?.row?;
         let (class, leaf) = (graph.kind(row).class, fold.hops.last()?.row.map(|row| graph.kind(row).class));
-        Some(HostChain { chain: fold.chain(graph, &keys), head: graph.spans.get(row)?, class, leaf })
+        let heads = fold.heads.iter().map(|(pid, ns)| (*pid, Duration::from_nanos(*ns))).collect();
+        Some(HostChain { chain: fold.chain(graph, &keys), head: graph.spans.get(row)?, class, leaf, heads })
     };
     folded(graph, None).into_iter().filter_map(reported).collect()
 }
@@ -65,8 +69,14 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
 fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)> {
     graph.refuel(FUEL);
     let mut folds: Table<Vec<Key>, Fold> = Table::default();
+    let mut keys: Vec<Key> = Vec::new();
     let mut add = |way: &[Step<'_>]| {
-        folds.entry(way.iter().map(|step| step.key).collect()).or_default().add(graph, way);
+        keys.clear();
+        keys.extend(way.iter().map(|step| step.key));
+        match folds.get_mut(&keys) {
+            Some(fold) => fold.add(graph, way),
+            None => folds.entry(keys.clone()).or_default().add(graph, way),
+        }
     };
     let (mut idle, mut waited) = (Vec::new(), Table::<u32, u64>::default());
     for node in losses(graph, watched) {
@@ -76,7 +86,12 @@ fn folded(graph: &Graph<'_>, watched: Option<&Set<u32>>) -> Vec<(Vec<Key>, Fold)
             idle.push(node);
             continue;
         }
-        if node.key.sort == Sort::Wait {
+        // Hosts that hide tasks from tracing hide now and then why one sleeps.
+        let is_known = |row| {
+            graph.kind(row).class != Class::Unknown
+                || graph.spans.get(row).is_none_or(|span| span.state != State::Sleep)
+        };
+        if node.key.sort == Sort::Wait && node.row.is_some_and(is_known) {
             let waited = waited.entry(node.pid).or_insert(0);
             *waited = waited.saturating_add(node.ns);
         }
@@ -165,12 +180,18 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
     match graph.kind(row).class {
         Class::Held => span.lock.is_some() || span.holder != 0 || disk || let_go(),
         Class::Limit => true,
-        Class::Needed => disk || graph.is_unanswered(row),
+        Class::Needed => disk || graph.is_unanswered(row) || is_of_fuse(graph, row),
         Class::Device => disk,
         Class::Unknown => disk && !is_kernels(),
         Class::Handed | Class::Peer => graph.is_for_answer(row),
         Class::Cpu | Class::Voluntary => false,
     }
+}
+
+/// A call to a file system that a daemon serves: the first part of the wait for its answer is interruptible (fs/fuse/dev.c,
+/// request_wait_answer).
+fn is_of_fuse(graph: &Graph<'_>, row: usize) -> bool {
+    *graph.details.of(graph.kind(row).what) == Detail::Thing(Thing::FuseAnswer)
 }
 
 /// On a CPU that tasks share each waits for the others, and slices of 32 ms were seen at load 18 on two CPUs; one that had
@@ -228,6 +249,8 @@ struct Fold {
     notes: u8,
     /// Of `time`: of ways whose holder is known from what readers leave in a lock's word alone.
     stale: u64,
+    /// Of `time`, whose it is.
+    heads: BTreeMap<u32, u64>,
     hops: Vec<HopFold>,
     /// The longest of them decides who is its end.
     leaf: Option<whyslow_model::Culprit>,
@@ -269,9 +292,18 @@ impl Fold {
         if way.iter().any(|step| step.node.notes & note::STALE != 0) {
             self.stale = self.stale.saturating_add(ns);
         }
+        if let Some(head) = way.first().filter(|head| head.node.pid != 0) {
+            let of_head = self.heads.entry(head.node.pid).or_default();
+            *of_head = of_head.saturating_add(ns);
+        }
         if ns >= self.worst {
             self.worst = ns;
-            self.leaf = Some(graph.culprit(*last));
+            // Who is stopped is its end, whoever may let it go on.
+            let end = match way {
+                [.., halted, nobody] if HALTED.contains(&halted.key.reason) && nobody.node.pid == 0 => halted,
+                _ => last,
+            };
+            self.leaf = Some(graph.culprit(*end));
         }
         self.time = self.time.saturating_add(ns);
         self.count = self.count.saturating_add(1);

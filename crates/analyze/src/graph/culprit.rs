@@ -1,5 +1,6 @@
 //! Who or what is at the end of a chain, and how often it does what it does there.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use whyslow_model::table::Cgroup;
@@ -11,6 +12,7 @@ use super::facts::Graph;
 use super::node::{Key, Node, Sort};
 use crate::cpu::fair::MAX_DEPTH;
 use crate::cpu::quota;
+use crate::names::Names as GroupNames;
 use crate::wait_reasons::Class;
 
 /// The id of a culprit that nobody saw.
@@ -36,6 +38,9 @@ impl<'n> Step<'n> {
     }
 }
 
+/// Why a task stands still until somebody lets it go on.
+pub(crate) const HALTED: &[Reason] = &[Reason::Stopped, Reason::Frozen, Reason::Traced];
+
 impl Graph<'_> {
     /// Who or what a chain ends with.
     pub fn culprit(&self, step: Step<'_>) -> Culprit {
@@ -57,6 +62,8 @@ impl Graph<'_> {
             (Sort::Event, _) => thing(SubjectKind::Kernel),
             (Sort::WakeupLatency, _) => thing(SubjectKind::Cpu),
             (Sort::Wait | Sort::Short, Some(Class::Device)) => self.device(node, &what),
+            // Somebody stopped it: it is this task that must go on.
+            (Sort::Wait | Sort::Short, _) if HALTED.contains(&step.key.reason) => task(None),
             (Sort::Wait | Sort::Short, Some(Class::Limit)) => thing(SubjectKind::Limit),
             (Sort::Wait | Sort::Short, Some(Class::Peer)) => thing(SubjectKind::Socket),
             (Sort::Wait | Sort::Short, Some(Class::Voluntary | Class::Handed)) => task(None),
@@ -104,7 +111,10 @@ impl Graph<'_> {
                 named.or_else(|| above.iter().find(ran_out)).unwrap_or(nearest)
             }
         };
-        let name = format!("CPU quota of {}", crate::names::cgroup_subject(group).name);
+        let name = format!(
+            "CPU quota of {}",
+            self.group_names.get_or_init(|| Rc::new(GroupNames::of(self.rec))).cgroup(group).name
+        );
         Culprit::new(SubjectKind::Quota, group.path.clone(), name)
     }
 

@@ -229,6 +229,9 @@ impl Graph<'_> {
             (None, Some(task)) if class == Class::Handed && !goes_on(task) && self.kills(task) => {
                 (Rc::new([]), 0)
             }
+            (None, Some(task)) if kind.reason == Reason::Child => {
+                self.follow(walk, self.who_ended(task.pid, to), from, to, task.work.as_deref())
+            }
             (None, Some(task)) => self.follow(walk, task.pid, from, to, task.work.as_deref()),
             (None, None) => {
                 let ns = to.saturating_sub(from);

@@ -21,7 +21,8 @@ use super::other_ends::{OtherEnd, lasting};
 use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
 use super::timeline::Line;
-use crate::hashing::Table;
+use crate::hashing::{Table, with_room};
+use crate::names::Names as GroupNames;
 use crate::stacks::doing::OnCpu;
 use crate::wait_reasons::{Class, Stacks, WaitKind};
 
@@ -92,6 +93,8 @@ pub(super) struct Graph<'r> {
     pub ended: Ended<'r>,
     /// The quota that binds first, by group; found when it is asked for.
     pub binding: OnceCell<Table<u64, u64>>,
+    /// What cgroups are called.
+    pub group_names: OnceCell<Rc<GroupNames<'r>>>,
     /// Who had CPUs in short runs; found when it is asked for.
     pub short_runs: OnceCell<ShortRuns>,
     /// When waiters for words of user space were woken by who let them go; found when it is asked for.
@@ -167,6 +170,7 @@ impl<'r> Graph<'r> {
             answers: OnceCell::new(),
             onward: OnceCell::new(),
             binding: OnceCell::new(),
+            group_names: OnceCell::new(),
             short_runs: OnceCell::new(),
             let_go: OnceCell::new(),
             judge,
@@ -261,7 +265,19 @@ impl<'r> Graph<'r> {
         Who { key: self.rests.nobody, shown: self.rests.nobody, pid: 0 }
     }
 
+    /// How a thread is called whose name this is, or was.
     pub fn called(&self, pid: u32, comm: &str, work: Option<&str>) -> Who {
+        match self.stacks.names().called(pid, comm) {
+            Some(own) => {
+                let id = |name: &str| Called { comm: self.names.id(name), work: None };
+                Who { key: id(&own.key), shown: id(&own.name), pid }
+            }
+            None => self.plain(pid, comm, work),
+        }
+    }
+
+    /// By the kernel's name alone.
+    pub fn plain(&self, pid: u32, comm: &str, work: Option<&str>) -> Who {
         let shown = self.names.id(comm);
         let known = self.folds.borrow().get(&shown).copied();
         let key = known.unwrap_or_else(|| {
@@ -350,7 +366,7 @@ pub(super) struct OwnerSample {
 }
 
 fn lines(spans: &[Span], tasks: &Table<u32, &Task>, window: u64) -> Table<u32, Line> {
-    let mut rows: Table<u32, Vec<usize>> = Table::default();
+    let mut rows: Table<u32, Vec<usize>> = with_room(tasks.len());
     for (at, span) in spans.iter().enumerate() {
         rows.entry(span.pid).or_default().push(at);
     }

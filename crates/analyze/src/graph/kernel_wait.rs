@@ -11,7 +11,7 @@ use crate::wait_reasons::Class;
 impl HostChain<'_> {
     /// It says who made somebody wait in the kernel.
     pub fn blames_for_kernel_wait(&self) -> bool {
-        let HostChain { chain, head, class, leaf } = self;
+        let HostChain { chain, head, class, leaf, .. } = self;
         let uninterruptible = matches!(head.state, State::Blocked | State::Io);
         let of_others = matches!(class, Class::Held | Class::Needed | Class::Unknown);
         let kernel = head.lock.is_some() || (uninterruptible && of_others);

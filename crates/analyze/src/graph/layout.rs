@@ -120,7 +120,7 @@ fn by_family(graph: &Graph<'_>, nodes: Vec<Node>, least: u64) -> Vec<Node> {
 
 fn of_device(graph: &Graph<'_>, device: String, group: Vec<Node>) -> Vec<Node> {
     let [first, _, ..] = &group[..] else { return group };
-    let what = graph.details.id(Detail::Device { device, operation: Operation::NotKnown });
+    let what = graph.details.id(Detail::Device { device, operation: Operation::NotKnown, about: None });
     let key = Key { sort: Sort::Wait, reason: Reason::BlockIo, what, ..first.key };
     let ns = group.iter().map(|node| node.ns).sum();
     let all = Node {

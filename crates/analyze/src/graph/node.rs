@@ -251,6 +251,9 @@ pub(super) const MOST_PARTS: usize = 32;
 /// Nodes that are alike as one; the largest first.
 pub(super) fn merged(mut nodes: Vec<Node>, rests: &Rests) -> Rc<[Node]> {
     nodes.retain(|node| node.ns > 0);
+    if nodes.len() < 2 {
+        return nodes.into(); // as most waits have it: one who held it all the time
+    }
     nodes.sort_by_key(|node| node.key);
     let mut out: Vec<Node> = Vec::with_capacity(nodes.len().min(MOST_PARTS));
     let mut nodes = nodes.into_iter().peekable();

@@ -166,16 +166,17 @@ impl<'r> Graph<'r> {
     /// The wait of a loop that has asked for an answer; `None`: it is one like any other.
     pub fn onward_wait(&self, walk: &mut Walk, row: usize, piece: Piece) -> Option<Node> {
         let span = self.spans.get(row).filter(|_| self.rec.tables.requests.is_some())?;
-        if self.loop_of(span.tgid) != Some(span.pid) || walk.is_deep() {
-            return None;
-        }
         let waits = match self.kind(row).class {
             Class::Handed | Class::Voluntary | Class::Peer => is_for_events(span),
             // Some hosts hide tasks from tracing: a loop's wait of which nothing is known is most likely one like the others.
             Class::Unknown => span.syscall.is_none() && task_behind(span).is_none() && span.lock.is_none(),
             _ => false,
         };
-        if !waits || self.has_other_end(walk, row) || !self.is_to_the_end(walk, span) {
+        // Its threads are looked at for that: only where it matters.
+        if !waits || walk.is_deep() || self.loop_of(span.tgid) != Some(span.pid) {
+            return None;
+        }
+        if self.has_other_end(walk, row) || !self.is_to_the_end(walk, span) {
             return None;
         }
         let onward = self.onward(walk, span.tgid)?;

@@ -141,7 +141,10 @@ impl Graph<'_> {
                 _ => is_guess || thread.is_some_and(|thread| self.sleeps(thread)),
             };
             let late = sent.is_some_and(|sent| sent > begin.saturating_add(ASKED_BEFORE) as i64);
-            Some((row, OtherEnd { process, thread, kept, doubtful, asked: end.asked, late, sent }))
+            // What lay unread at a unix socket has been read since.
+            let has_asked = span.asked && end.asked == Asked::Unknown;
+            let asked = if has_asked { Asked::Sent } else { end.asked };
+            Some((row, OtherEnd { process, thread, kept, doubtful, asked, late, sent }))
         };
         let mut all: Table<usize, OtherEnd> = self.lasting.values().filter_map(|row| of_row(*row)).collect();
         for _ in 0..MOST_ENDS {

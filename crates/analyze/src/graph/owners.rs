@@ -12,6 +12,9 @@ use super::walk::Walk;
 use crate::hashing::Table;
 use crate::wait_reasons::{Class, joined_thread};
 
+/// Threads of a process that are asked who killed them.
+const MOST_THREADS: usize = 256;
+
 impl Graph<'_> {
     /// What the owner did meanwhile. `None`: who ended the wait is who was waited for, or the owner is not known.
     pub fn by_owner(&self, walk: &mut Walk, span: &Span, kind: Kind, from: u64, to: u64) -> Option<Behind> {
@@ -96,6 +99,23 @@ impl Graph<'_> {
         let is_event = has("do_notify_parent") || has("__wake_up");
         // do_group_exit() kills the other threads before it ends itself; what do_exit() wakes is woken by an end.
         KILLS.iter().any(|kill| has(kill)) && !is_event || has("do_group_exit") && !has("do_exit")
+    }
+
+    /// Of a process that ended at `to`, the last thread of which was `pid`: the thread that ended it. The others are killed by it, and
+    /// any of them may be the last.
+    pub fn who_ended(&self, pid: u32, to: u64) -> u32 {
+        let Some(process) = self.tasks.get(&pid).map(|task| task.tgid) else { return pid };
+        if self.threads_of(process).nth(1).is_none() {
+            return pid;
+        }
+        let killer_of = |thread: u32| {
+            let row = self.lines.get(&thread)?.rows_before(to).next()?;
+            let waker = self.spans.get(row)?.waker.as_ref()?;
+            (waker.tgid == process && waker.pid != thread && self.kills(waker)).then_some(waker.pid)
+        };
+        let killer =
+            killer_of(pid).or_else(|| self.threads_of(process).take(MOST_THREADS).find_map(killer_of));
+        killer.unwrap_or(pid)
     }
 }
 

@@ -5,7 +5,7 @@ use whyslow_model::timeline::{Span, Waker};
 
 use super::facts::Graph;
 use crate::hashing::Table;
-use crate::wait_reasons::{ended_by_timer, is_answer, is_request, task_behind};
+use crate::wait_reasons::{asks_each_time, ended_by_timer, is_answer, is_request, task_behind};
 
 /// futex(2) on x86-64.
 const FUTEX: u32 = 202;
@@ -28,6 +28,8 @@ pub(super) struct Wakes {
     asked: Table<u32, Vec<(u64, u32)>>,
     /// By who ended the wait, and of which process.
     of_process: Table<(u32, u32), Vec<u64>>,
+    /// Waits of a thread that a process has answered: before how many it was seen to have asked, and all.
+    answers: Table<(u32, u32), (u64, u64)>,
 }
 
 impl Wakes {
@@ -39,6 +41,9 @@ impl Wakes {
             wakes.of_process.entry((waker.pid, span.tgid)).or_default().push(span.woken_ns);
             if is_answer(span, waker) {
                 wakes.answered.entry(waker.pid).or_default().push(span.woken_ns);
+                let (asked, all) = wakes.answers.entry((span.pid, waker.tgid)).or_default();
+                *asked = asked.saturating_add(span.asked.into());
+                *all = all.saturating_add(1);
             }
             if is_request(span, waker) {
                 wakes.asked.entry(waker.pid).or_default().push((span.woken_ns, span.pid));
@@ -54,6 +59,12 @@ impl Wakes {
     /// Whether a task did so in `from..=to`.
     fn any(&self, pid: u32, from: u64, to: u64) -> bool {
         self.all.get(&pid).is_some_and(|all| any(all, from, to))
+    }
+
+    /// Whether a thread that process `tgid` answers has asked it for that, each time.
+    pub fn asks_each_time(&self, pid: u32, tgid: u32) -> bool {
+        let (asked, all) = self.answers.get(&(pid, tgid)).copied().unwrap_or_default();
+        asks_each_time(asked, all)
     }
 
     /// Whether it answered somebody in `from..=to`.

@@ -2,11 +2,11 @@
 //! has something to tell (a service for requests, a subscriber for messages) is how programs are built.
 
 use whyslow_model::timeline::{Delivery, Span, Waker};
-use whyslow_model::wait::{Detail, Thing};
+use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::culprit::Step;
 use super::facts::Graph;
-use crate::wait_reasons::{Class, TICK, is_answer, is_asked, task_behind};
+use crate::wait_reasons::{Class, TICK, ended_by_timer, is_answer, is_asked, task_behind};
 
 /// How it is known that a client has asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +50,16 @@ impl Graph<'_> {
         let (end, task) = self.answered_by(row)?;
         let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
         let since = self.awake_since(span.pid, begin);
-        if self.wakes.any_of(span.pid, since, begin, task.tgid) {
+        let delivery = task.delivery.as_deref();
+        // Where a time is told that says it.
+        let asks_each_time = || {
+            let is_timed = delivery.is_some_and(|delivery| delivery.sent_before_ns.is_some());
+            !is_timed && self.wakes.asks_each_time(span.pid, task.tgid)
+        };
+        let is_seen = span.asked || self.wakes.any_of(span.pid, since, begin, task.tgid);
+        if is_seen || asks_each_time() {
             return Some((Asked::Seen, task));
         }
-        let delivery = task.delivery.as_deref();
         let is_asked = match delivery.and_then(|delivery| delivery.sent_before_ns) {
             Some(before) => {
                 let sent = i128::from(end.woken_ns) - i128::from(before);
@@ -81,7 +87,10 @@ impl Graph<'_> {
     /// or it sleeps of its own accord, and was not seen to be asked.
     pub fn ends_idle(&self, way: &[Step<'_>]) -> bool {
         let kind = |step: &Step<'_>| step.node.row.map(|row| (row, self.kind(row)));
-        let (Some(head), Some(leaf)) = (way.first().and_then(kind), way.last()) else { return false };
+        let is_timer = |step: &Step<'_>| step.node.row.is_none() && step.key.reason == Reason::Timer;
+        // Of a wait whose call was not seen the timer that ended it is told behind it.
+        let waits = way.split_last().map_or(way, |(last, rest)| if is_timer(last) { rest } else { way });
+        let (Some(head), Some(leaf)) = (way.first().and_then(kind), waits.last()) else { return false };
         if !matches!(head.1.class, Class::Handed | Class::Peer) {
             return false;
         }
@@ -116,6 +125,7 @@ impl Graph<'_> {
                 is_asked(span) || !came
             }
             Class::Voluntary => is_one(&WATCHES) || of_its_own(),
+            Class::Unknown => ended_by_timer(span, &self.stacks) && of_its_own(),
             _ => false,
         }
     }

@@ -32,7 +32,9 @@ pub(super) fn resting(graph: &Graph<'_>, watched: &Set<u32>, waited: &Table<u32,
     let command = graph.rec.meta.watched.as_ref().and_then(|watched| watched.command.as_ref());
     let is_command = |pid: u32| command.is_some_and(|command| command.pid == pid);
     let time = |pid: u32| waited.get(&pid).copied().unwrap_or(0);
-    let (waited, ever_waited) = (|pid: u32| time(pid) >= graph.window / RESTS, |pid: u32| time(pid) > 0);
+    // Housekeeping waits for a page or a mutex, too: that is little beside what somebody here waits for.
+    let least = watched.iter().map(|pid| time(*pid)).max().unwrap_or(0) / RESTS;
+    let (waited, felt) = (|pid: u32| time(pid) >= graph.window / RESTS, |pid: u32| time(pid) > least);
     let candidates = watched.iter().copied().filter(|pid| !waited(*pid) && !is_command(*pid));
     let resting: Set<u32> = candidates.filter(|pid| graph.rests(*pid, MOST_JOINS)).collect();
     // Of whom no row tells has slept throughout, or was gone.
@@ -41,7 +43,7 @@ pub(super) fn resting(graph: &Graph<'_>, watched: &Set<u32>, waited: &Table<u32,
         return resting;
     }
     // All of them rest: some wait for somebody now and then.
-    let idle: Set<u32> = resting.into_iter().filter(|pid| !ever_waited(*pid)).collect();
+    let idle: Set<u32> = resting.into_iter().filter(|pid| !felt(*pid)).collect();
     if idle.len() < there { idle } else { Set::default() }
 }
 
@@ -69,7 +71,8 @@ impl Graph<'_> {
                 What::Wait(row) if self.is_restful(row) || self.joins_one_that_rests(row, joins) => {
                     rested += piece.ns();
                 }
-                What::Unborn | What::Gone => continue,
+                // Who is kept off the CPU waits for no other: that has chains of its own.
+                What::Unborn | What::Gone | What::Ready(_) => continue,
                 _ => {}
             }
             all += piece.ns();

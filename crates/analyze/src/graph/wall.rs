@@ -15,6 +15,7 @@ use super::names::Called;
 use super::node::{Key, Node, Sort, merged};
 use super::timeline::What;
 use super::walk::Walk;
+use crate::process_names;
 use crate::wait_reasons::Class;
 
 /// Pieces of timelines that the account may look at: 200,000 rows have 600,000, and are looked at by some who wait for them.
@@ -30,7 +31,10 @@ pub(super) fn account(graph: &Graph<'_>) -> Option<WallAccount> {
     };
     let of = match &watched.command {
         Some(command) if !command.argv.is_empty() => command.argv.join(" "),
-        _ => format!("threads of {}", watched.subject),
+        _ => {
+            let tasks = graph.rec.tables.tasks.as_deref().unwrap_or_default();
+            format!("threads of {}", process_names::subject(tasks, &watched.subject))
+        }
     };
     let (wall, parts) = (whole.wall, &whole.nodes);
     let unsaid: u64 = parts.iter().map(|node| node.unsaid).sum();

@@ -77,11 +77,11 @@ impl<'r> Holders<'r> {
             // Nobody was seen before the first: he is the best guess.
             first.0 = from;
         }
-        let ends = seen.iter().skip(1).map(|(at, _)| *at).chain([span.woken_ns]).collect::<Vec<_>>();
-        for ((from, pid), to) in seen.into_iter().zip(ends) {
-            let holder = caused.entry(pid).or_default();
-            holder.ns = holder.ns.saturating_add(to.saturating_sub(from));
-            holder.while_held.push((from, to));
+        let ends = seen.iter().skip(1).map(|(at, _)| *at).chain([span.woken_ns]);
+        for ((from, pid), to) in seen.iter().zip(ends) {
+            let holder = caused.entry(*pid).or_default();
+            holder.ns = holder.ns.saturating_add(to.saturating_sub(*from));
+            holder.while_held.push((*from, to));
         }
         self.note_release(span, caused);
     }
@@ -126,7 +126,8 @@ impl<'r> Holders<'r> {
         let comm = overlapping.first().map(|row| row.comm.clone()).or(caused.comm);
         let comm = comm.or_else(|| self.stacks.comm(pid).map(str::to_owned));
         let work = caused.work.or_else(|| overlapping.iter().find_map(|row| row.work.clone()));
-        let name = comm.unwrap_or_else(|| format!("pid {pid}"));
+        let own = |comm: String| self.stacks.names().shown(pid, &comm);
+        let name = comm.map_or_else(|| format!("pid {pid}"), own);
         let mut did = self.deeds(pid, &overlapping, &meanwhile, on_cpu);
         if did.is_empty() {
             did.extend(caused.released_in.map(|function| Deed::GaveBack { function }));

@@ -62,20 +62,31 @@ impl Limited<'_> {
     /// is of unknown history; if it is the smaller part, it is taken to be like the rest.
     #[must_use]
     pub fn refault_share(&self) -> (f64, f64) {
-        let (added, again) = (self.work.pages_added as f64, self.work.pages_refaulted as f64);
-        if added <= 0.0 {
-            return (0.0, 0.0);
-        }
-        let known = added - self.work.pages_unknown as f64;
-        let least = (again / added).min(1.0);
-        if known * 2.0 < added { (least, least) } else { (least, (again / known).clamp(least, 1.0)) }
+        share_of_reads(&self.work, self.work.pages_refaulted)
     }
+}
+
+/// Pages that went and came back, in whatever way.
+pub fn came_back(work: &Memory) -> u64 {
+    let taken = [work.pages_taken_at_limit, work.pages_taken_by_reclaim, work.pages_dropped];
+    taken.into_iter().fold(work.pages_refaulted, u64::saturating_add)
+}
+
+/// The part that so many pages are of those that were read: at least, and likely.
+pub fn share_of_reads(work: &Memory, again: u64) -> (f64, f64) {
+    let (added, again) = (work.pages_added as f64, again as f64);
+    if added <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let known = added - work.pages_unknown as f64;
+    let least = (again / added).min(1.0);
+    if known * 2.0 < added { (least, least) } else { (least, (again / known).clamp(least, 1.0)) }
 }
 
 /// All limits that made their cgroup's tasks reclaim.
 pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
     let (rows, tasks, cgroups) = (ev.memory()?, ev.tasks()?, ev.cgroups()?);
-    let by_id: BTreeMap<u64, &Cgroup> = cgroups.iter().map(|c| (c.id, c)).collect();
+    let by_id: Table<u64, &Cgroup> = cgroups.iter().map(|c| (c.id, c)).collect();
     let rows_refaulted = rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.pages_refaulted));
     let mut by_limit: BTreeMap<u64, Vec<&Memory>> = BTreeMap::new();
     for row in
@@ -85,14 +96,15 @@ pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
             by_limit.entry(limiter.id).or_default().push(row);
         }
     }
-    let mut under: BTreeMap<u64, Vec<&Task>> = BTreeMap::new();
-    for task in tasks {
-        if let Some(limiter) = limiter_of(task.memory_cgroup, &by_id) {
-            under.entry(limiter.id).or_default().push(task);
-        }
-    }
     if by_limit.is_empty() {
         return Ok(Vec::new());
+    }
+    let mut under: Table<u64, Vec<&Task>> = by_limit.keys().map(|id| (*id, Vec::new())).collect();
+    for task in tasks {
+        let limiter = limiter_of(task.memory_cgroup, &by_id);
+        if let Some(under) = limiter.and_then(|limiter| under.get_mut(&limiter.id)) {
+            under.push(task);
+        }
     }
     let seen = Seen::of(ev)?;
     let mut found = Vec::new();
@@ -112,7 +124,7 @@ pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
         };
         let pids = rows.iter().map(|r| r.pid).chain(limited.tasks.iter().map(|t| t.pid)).collect();
         count_refaults(ev, rows_refaulted, &mut limited.work);
-        measure(&seen, &pids, &mut limited);
+        (limited.refill, limited.swap) = misses(&seen, &pids, &limited.tasks, &limited.work);
         found.push(limited);
     }
     Ok(found)
@@ -132,16 +144,18 @@ fn count_refaults(ev: &Evidence<'_>, seen_everywhere: u64, work: &mut Memory) {
 
 /// The nearest cgroup with a limit that was met; else the nearest that is about at its memory.high; else the nearest with a
 /// limit.
-fn limiter_of<'r>(id: u64, by_id: &BTreeMap<u64, &'r Cgroup>) -> Option<&'r Cgroup> {
+fn limiter_of<'r>(id: u64, by_id: &Table<u64, &'r Cgroup>) -> Option<&'r Cgroup> {
     let up = |group: &&'r Cgroup| by_id.get(&group.parent).copied();
-    let limits = || {
-        let all = std::iter::successors(by_id.get(&id).copied(), up).take(MAX_DEPTH);
-        all.filter(|group| limit_of(group).is_some())
-    };
-    limits()
-        .find(|group| was_met(group))
-        .or_else(|| limits().find(|group| is_at_high(group)))
-        .or(limits().next())
+    let all = std::iter::successors(by_id.get(&id).copied(), up).take(MAX_DEPTH);
+    let (mut nearest, mut at_high) = (None, None);
+    for group in all.filter(|group| limit_of(group).is_some()) {
+        if was_met(group) {
+            return Some(group);
+        }
+        nearest = nearest.or(Some(group));
+        at_high = at_high.or(Some(group).filter(|group| is_at_high(group)));
+    }
+    at_high.or(nearest)
 }
 
 /// Whether the group's own limit was met for sure: it was counted, or more is used than memory.high allows.
@@ -179,7 +193,8 @@ pub fn limit_of(cgroup: &Cgroup) -> Option<(u64, bool)> {
     }
 }
 
-fn sum(rows: &[&Memory]) -> Memory {
+/// All of it, as one.
+pub fn sum(rows: &[&Memory]) -> Memory {
     rows.iter().fold(Memory::default(), |mut all, row| {
         all.limit_reclaim_ns = all.limit_reclaim_ns.saturating_add(row.limit_reclaim_ns);
         all.limit_reclaims = all.limit_reclaims.saturating_add(row.limit_reclaims);
@@ -187,19 +202,23 @@ fn sum(rows: &[&Memory]) -> Memory {
         all.pages_added = all.pages_added.saturating_add(row.pages_added);
         all.pages_refaulted = all.pages_refaulted.saturating_add(row.pages_refaulted);
         all.pages_unknown = all.pages_unknown.saturating_add(row.pages_unknown);
+        all.direct_reclaim_ns = all.direct_reclaim_ns.saturating_add(row.direct_reclaim_ns);
+        all.pages_taken_at_limit = all.pages_taken_at_limit.saturating_add(row.pages_taken_at_limit);
+        all.pages_taken_by_reclaim = all.pages_taken_by_reclaim.saturating_add(row.pages_taken_by_reclaim);
+        all.pages_dropped = all.pages_dropped.saturating_add(row.pages_dropped);
         all.swapped_in = all.swapped_in.saturating_add(row.swapped_in);
         all
     })
 }
 
 /// What samples and stacks say of each thread.
-struct Seen<'r> {
+pub struct Seen<'r> {
     on_cpu: Table<u32, Vec<(Doing, u64)>>,
     waiting: Table<u32, Vec<(Doing, &'r Wait)>>,
 }
 
 impl<'r> Seen<'r> {
-    fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
+    pub fn of(ev: &Evidence<'r>) -> Result<Self, Missing> {
         let mut seen = Seen { on_cpu: Table::default(), waiting: Table::default() };
         for sample in ev.samples()? {
             seen.on_cpu.entry(sample.pid).or_default().push((stacks::running(&sample.kernel), sample.ns));
@@ -220,14 +239,16 @@ impl<'r> Seen<'r> {
     }
 }
 
-fn measure(seen: &Seen<'_>, pids: &BTreeSet<u32>, limited: &mut Limited<'_>) {
+/// What it cost these tasks to read pages of files, and to swap in.
+pub fn misses(seen: &Seen<'_>, pids: &BTreeSet<u32>, tasks: &[&Task], work: &Memory) -> (Miss, Miss) {
     let cpu = |doing: Doing| seen.cpu(pids, doing);
-    let all = |pick: fn(&Task) -> u64| limited.tasks.iter().map(|t| pick(t) as f64).sum::<f64>();
+    let all = |pick: fn(&Task) -> u64| tasks.iter().map(|t| pick(t) as f64).sum::<f64>();
     let (exec, ready, io) = (all(|t| t.exec_ns), all(|t| t.runnable_ns), all(|t| t.io_ns));
-    let (again, swapped) = (limited.work.pages_refaulted as f64, limited.work.swapped_in as f64);
+    let again = came_back(work) as f64;
+    let swapped = work.swapped_in as f64;
     let by_pages = if again + swapped > 0.0 { again / (again + swapped) } else { 0.0 };
     let (file_wait, swap_wait) = wait_shares(seen, pids, by_pages);
-    let reclaim = limited.work.limit_reclaim_ns as f64;
+    let reclaim = work.limit_reclaim_ns as f64;
     let (file_cpu, swap_cpu) = (cpu(Doing::Refill), cpu(Doing::SwapIn));
     let (file, swap) = (file_cpu + io * file_wait, swap_cpu + io * swap_wait);
     let for_files = if file + swap > 0.0 { file / (file + swap) } else { by_pages };
@@ -239,8 +260,7 @@ fn measure(seen: &Seen<'_>, pids: &BTreeSet<u32>, limited: &mut Limited<'_>) {
         let cpu = cpu.min(exec - reclaim_cpu);
         Miss { cpu, ready: ready_for(cpu), io: io * wait, reclaim: reclaim * part }
     };
-    limited.refill = miss(file_cpu, file_wait, for_files);
-    limited.swap = miss(swap_cpu, swap_wait, 1.0 - for_files);
+    (miss(file_cpu, file_wait, for_files), miss(swap_cpu, swap_wait, 1.0 - for_files))
 }
 
 /// Time that these tasks slept within reclaim.
@@ -278,7 +298,7 @@ mod tests {
         let of_pod =
             CgroupMemory { limit: Some(1024 * MIB), limit_hits: pod_hits, ..CgroupMemory::default() };
         let (pod, app) = (group(1, 0, of_pod), group(2, 1, app));
-        limiter_of(2, &BTreeMap::from([(1, &pod), (2, &app)])).unwrap().id
+        limiter_of(2, &Table::from_iter([(1, &pod), (2, &app)])).unwrap().id
     }
 
     #[test]
@@ -294,6 +314,6 @@ mod tests {
     #[test]
     fn groups_that_are_each_others_parents_end() {
         let (a, b) = (group(1, 2, CgroupMemory::default()), group(2, 1, CgroupMemory::default()));
-        assert!(limiter_of(1, &BTreeMap::from([(1, &a), (2, &b)])).is_none());
+        assert!(limiter_of(1, &Table::from_iter([(1, &a), (2, &b)])).is_none());
     }
 }

@@ -243,7 +243,9 @@ impl OwnWork<'_, '_> {
     }
 
     fn writer(&self, tgid: u32) -> Writer {
-        let name = self.task(tgid).map_or_else(|| format!("process {tgid}"), |task| task.comm.clone());
+        let name = self
+            .task(tgid)
+            .map_or_else(|| format!("process {tgid}"), |task| self.ev.process_name(tgid, &task.comm));
         Writer { tgid, name }
     }
 
@@ -267,7 +269,7 @@ impl OwnWork<'_, '_> {
         let most = others().max_by_key(|row| row.bytes);
         let named = most.and_then(|row| self.ev.cgroup(row.cgroup));
         let sum: f64 = others().map(|row| row.bytes as f64).sum();
-        (named.map(|group| crate::names::cgroup_subject(group).name), if all > 0.0 { sum / all } else { 0.0 })
+        (named.map(|group| self.ev.names().cgroup(group).name), if all > 0.0 { sum / all } else { 0.0 })
     }
 }
 

@@ -13,7 +13,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, comma
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
-use crate::hashing::{Set, Table};
+use crate::hashing::{Set, Table, with_room};
 use crate::names;
 
 mod nested;
@@ -49,8 +49,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let held = held(ev)?;
     let done = Done::of(ev, held.iter().map(|held| (held.group.id, held.growth())).collect());
     // Whoever one limit holds together loses to it together.
-    let mut together: Vec<Together<'_>> = Vec::new();
-    let mut of_limit: Table<(String, String, &str), usize> = Table::default();
+    let mut together: Vec<Together<'_>> = Vec::with_capacity(held.len());
+    let mut of_limit: Table<(String, String, &str), usize> = with_room(held.len());
     for held in held {
         let (limit, others) = nested::limits_of(ev, held.group, held.rows[0], &done);
         let next = together.len();
@@ -89,11 +89,11 @@ impl Held<'_> {
 /// Cgroups of which I/O was held, by themselves.
 fn held<'r>(ev: &Evidence<'r>) -> Result<Vec<Held<'r>>, Missing> {
     let (disk, tasks, cgroups) = (ev.disk()?, ev.tasks()?, ev.cgroups()?);
-    let mut held_rows: Table<u64, Vec<&Disk>> = Table::default();
+    let mut held_rows: Table<u64, Vec<&Disk>> = with_room(disk.len());
     for row in disk.iter().filter(|row| row.held_ns > 0) {
         held_rows.entry(row.cgroup).or_default().push(row);
     }
-    let mut waiters: Table<u64, Vec<&Task>> = Table::default();
+    let mut waiters: Table<u64, Vec<&Task>> = with_room(held_rows.len());
     for task in tasks.iter().filter(|task| task.io_ns > 0 && held_rows.contains_key(&task.io_cgroup)) {
         waiters.entry(task.io_cgroup).or_default().push(task);
     }
@@ -174,29 +174,30 @@ impl<'r> Together<'r> {
 /// Of a thousand siblings that share one limit the first show what to do.
 const MOST_FIXES: usize = 12;
 
-fn title(one: &Together<'_>, most: &Disk, absorbed: bool) -> String {
+fn title(ev: &Evidence<'_>, one: &Together<'_>, most: &Disk, absorbed: bool) -> String {
     let verb = if most.op == "write" { "writes to" } else { "reads from" };
     let held = format!("a limit on its block I/O held back {verb} {}", most.device);
     if absorbed {
         let time = one.held.rows.iter().map(|row| Duration::from_nanos(row.held_ns)).sum::<Duration>();
         return format!("{held} for {}; its tasks sleep enough to have absorbed it", seconds(time));
     }
-    let mut names: Vec<String> = one.others.iter().map(|other| names::subject(&other.group).name).collect();
+    let mut names: Vec<String> =
+        one.others.iter().map(|other| ev.names().subject(&other.group).name).collect();
     names.dedup();
     format!("{held}{}", names::must_change(&names))
 }
 
 fn finding(ev: &Evidence<'_>, one: Together<'_>) -> Finding {
-    let victim = names::subject(&one.limit.group);
+    let victim = ev.names().subject(&one.limit.group);
     let (most, loss) = (one.sum(), one.held.loss);
     let noticed = loss.low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
-            .titled(title(&one, &most, false))
+            .titled(title(ev, &one, &most, false))
             .share_of(loss.lived)
             .between(loss.low, loss.high)
     } else {
-        Finding::risk(RULE.id, victim.clone()).titled(title(&one, &most, true))
+        Finding::risk(RULE.id, victim.clone()).titled(title(ev, &one, &most, true))
     };
     let f = with_hops(f.raw_wait(one.held.raw), &names::tasks_of(loss.tasks, &victim.name), &most, &loss);
     let limit = one.limit;

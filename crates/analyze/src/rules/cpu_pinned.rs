@@ -58,6 +58,8 @@ const SPINS: f64 = 0.5;
 const LET_GO: &str = "runs on CPUs were more than there was room for, and the shorter ones were let go";
 /// Groups of tasks that are looked at: those that waited longest. Nobody reads more findings.
 const MOST_GROUPS: usize = 64;
+/// A real-time task with this part of a CPU leaves others next to nothing, mask or not.
+const RULES_A_CPU: f64 = 0.8;
 /// A task that waits less than this share of its time is not held back.
 const HELD_BACK: f64 = 0.02;
 
@@ -210,21 +212,61 @@ fn finding(
     let busy =
         if tasks.len() == 1 { "a busy task".to_owned() } else { format!("{} busy tasks", tasks.len()) };
     let place = place(ev, mask);
-    let behind = match had(fair, &cpus) {
+    let behind = match had(ev, fair, &cpus) {
         Some(who) => format!("{place}, which {} had", who.name),
         None => format!("{place}, behind others"),
     };
-    Ok(Finding::cause(RULE.id, victim.clone(), loss.likely)
-        .titled(format!("{busy} may use {place} only, while {free}"))
+    let first = urgent(fair, &cpus, members, ev);
+    let found = Finding::cause(RULE.id, victim.clone(), loss.likely);
+    let found = match first {
+        Some(task) => {
+            before_all(ev, found, task, &format!("{busy} may use {place} only, while {free}"), &place)
+        }
+        None => found.titled(format!("{busy} may use {place} only, while {free}")).by(Culprit::new(
+            SubjectKind::Cpu,
+            format!("cpu{mask}"),
+            format!("affinity to {place}"),
+        )),
+    };
+    Ok(found
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)
-        .by(Culprit::new(SubjectKind::Cpu, format!("cpu{mask}"), format!("affinity to {place}")))
         .hop(Hop::new(Reason::Runnable, who(fair, members, &busy, &victim), behind, TaskState::Runnable, loss.likely).times(loss.waits, loss.worst))
         .check("the mask of one of the tasks", command!("taskset -cp {}", pid))
         .fix(
             format!("let them use all CPUs, if the binding is not deliberate; if it is a cpuset's, change its cpus (undo: {})", &*command!("taskset -acp {} {}", mask, tgid)),
             command!("taskset -acp {} {}", fair.allowed().common().list(), tgid),
+        ))
+}
+
+/// A real-time task that had nearly all of the time of these CPUs, and is none of those that wait: they get what it leaves.
+fn urgent<'f>(
+    fair: &'f FairShareModel<'_>,
+    cpus: &Cpus,
+    members: &BTreeSet<usize>,
+    ev: &Evidence<'_>,
+) -> Option<&'f Task> {
+    let within = |at: usize| fair.allowed().mask(at).is_some_and(|mask| mask.are_in(cpus));
+    let all = fair.tasks().iter().enumerate();
+    let others =
+        all.filter(|(at, task)| task.is_real_time() && !task.kthread && within(*at) && !members.contains(at));
+    let first =
+        others.map(|(_, task)| task).max_by_key(|task| (task.exec_ns, std::cmp::Reverse(task.pid)))?;
+    let time = ev.window().as_nanos() as f64 * f64::from(cpus.count());
+    (first.exec_ns as f64 >= RULES_A_CPU * time).then_some(first)
+}
+
+/// It goes before all others of its CPUs, and is told with the mask that keeps them there.
+fn before_all(ev: &Evidence<'_>, found: Finding, task: &Task, bound: &str, place: &str) -> Finding {
+    let name = ev.called(task.pid, &task.comm);
+    let had = seconds(Duration::from_nanos(task.exec_ns));
+    found
+        .titled(format!("{name}, a real-time task, had {place} for {had}; {bound}"))
+        .by(Culprit::new(SubjectKind::Task, task.pid.to_string(), name.clone()))
+        .advice(format!(
+            "let {name} be no real-time task (chrt -o -p 0 {}), or have a CPU of its own",
+            task.pid
         ))
 }
 
@@ -261,16 +303,16 @@ fn victim(
 ) -> Result<Subject, Missing> {
     ev.cgroups()?;
     if let Some(cgroup) = ev.cgroup(group).filter(|c| c.path != "/") {
-        return Ok(names::cgroup_subject(cgroup));
+        return Ok(ev.names().cgroup(cgroup));
     }
     Ok(waiting(fair, members).unwrap_or_else(Subject::host))
 }
 
 /// Who had these CPUs, of those that may use no others.
-fn had(fair: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subject> {
+fn had(ev: &Evidence<'_>, fair: &FairShareModel<'_>, cpus: &Cpus) -> Option<Subject> {
     let within = |at: &usize| fair.allowed().mask(*at).is_some_and(|mask| mask.are_in(cpus));
     let all = fair.tasks().iter().enumerate().map(|(at, task)| (at, task.exec_ns));
-    names::processes(fair.tasks(), all.filter(|(at, ns)| *ns > 0 && within(at)))
+    names::culprits(ev, fair.tasks(), all.filter(|(at, ns)| *ns > 0 && within(at)))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -38,6 +38,29 @@ fn fires_when_sixteen_share_one_cpu_and_the_other_idles() {
     assert_eq!(found[0].culprit.as_ref().unwrap().id, "cpu1");
 }
 
+/// Whoever is bound to its CPU gets what it leaves.
+#[test]
+fn a_real_time_task_that_has_their_cpu_is_who_they_wait_for() {
+    let found = |ms: u64| {
+        let mut rec = host(2, "1", 1, 1000 - ms);
+        let urgent = Task {
+            policy: 1,
+            pid: 6,
+            tgid: 6,
+            comm: "hog".into(),
+            cpu_cgroup: 0,
+            runnable_ns: 0,
+            ..host(1, "1", 1, ms).tables.tasks.unwrap().remove(0)
+        };
+        rec.tables.tasks.as_mut().unwrap().push(urgent);
+        check(&Evidence::of(&rec)).unwrap().remove(0)
+    };
+    let told = found(950);
+    assert_eq!((told.culprit.as_ref().unwrap().id.as_str(), told.victim.id.as_str()), ("6", "/batch"));
+    assert!(told.title.starts_with("hog, a real-time task, had CPU 1 for 0.9 s"), "{}", told.title);
+    assert_eq!(found(300).culprit.unwrap().id, "cpu1", "it leaves them most of it");
+}
+
 #[test]
 fn is_quiet_when_all_cpus_are_allowed() {
     assert_eq!(check(&Evidence::of(&host(16, "0-1", 2, 125))), Ok(vec![]));

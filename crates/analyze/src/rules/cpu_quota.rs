@@ -67,7 +67,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         if loss.high.as_nanos() as f64 > least {
             reported.extend(std::iter::once(held.group.id).chain(held.with.iter().map(|group| group.id)));
             let need = fair.would_get(&held.tasks, &held.lift());
-            found.push(finding(held, &loss, need, ev.window()));
+            found.push(finding(ev, held, &loss, need));
         }
     }
     // Of quotas that were not looked at nothing is known, and where CPUs were idle who waited for nothing else lost nothing.
@@ -102,20 +102,20 @@ fn beside_full_cpus(
     for group in bitten_ones {
         if found.len() < MOST_BESIDE && path(ev, group.id).all(|above| !reported.contains(&above.id)) {
             reported.insert(group.id);
-            found.push(beside_full(group));
+            found.push(beside_full(ev, group));
         }
     }
     found
 }
 
-fn beside_full(group: &Cgroup) -> Finding {
+fn beside_full(ev: &Evidence<'_>, group: &Cgroup) -> Finding {
     let quota = Quota::of(group);
     let title = format!(
         "its CPU quota ran out in {} of its periods; with the CPUs as full as they were lifting it would have given its \
          tasks hardly more",
         bitten(group)
     );
-    Finding::risk(RULE.id, names::cgroup_subject(group))
+    Finding::risk(RULE.id, ev.names().cgroup(group))
         .titled(title)
         .by(Culprit::new(SubjectKind::Quota, quota.file.clone(), quota.words.clone()).at_file(quota.file))
         .check(
@@ -179,8 +179,9 @@ fn or_save(group: &Cgroup, quota: &Quota, need: f64, window: Duration) -> String
     )
 }
 
-fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding {
-    let victim = names::cgroup_subject(held.group);
+fn finding(ev: &Evidence<'_>, held: &Held<'_>, loss: &Loss, need: f64) -> Finding {
+    let window = ev.window();
+    let victim = ev.names().cgroup(held.group);
     let quota = Quota::of(held.group);
     // Of quotas that are alike any may be the one that runs out.
     let most = std::iter::once(held.group)
@@ -188,7 +189,7 @@ fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding
         .max_by(|a, b| bitten(a).ratio().total_cmp(&bitten(b).ratio()));
     let most = most.unwrap_or(held.group);
     let noticed = loss.low.as_secs_f64() > WORTH_IT * window.as_secs_f64();
-    let title = title(held, most);
+    let title = title(ev, held, most);
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
             .titled(title)
@@ -218,7 +219,7 @@ fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding
             quota.lift,
         );
     for group in &held.with {
-        let (name, quota) = (names::cgroup_subject(group).name, Quota::of(group));
+        let (name, quota) = (ev.names().cgroup(group).name, Quota::of(group));
         let next = format!("the quota of {name}, which holds them as well: {}", quota.words);
         f = f.hop(Hop::new(Reason::CpuQuota, &who, next, TaskState::Runnable, Duration::ZERO)).fix(
             format!(
@@ -231,12 +232,12 @@ fn finding(held: &Held<'_>, loss: &Loss, need: f64, window: Duration) -> Finding
     f
 }
 
-fn title(held: &Held<'_>, most: &Cgroup) -> String {
+fn title(ev: &Evidence<'_>, held: &Held<'_>, most: &Cgroup) -> String {
     let whose = match most.id == held.group.id {
         true => "its CPU quota".to_owned(),
-        false => format!("its CPU quota, or that of {},", names::cgroup_subject(most).name),
+        false => format!("its CPU quota, or that of {},", ev.names().cgroup(most).name),
     };
-    let names: Vec<String> = held.with.iter().map(|group| names::cgroup_subject(group).name).collect();
+    let names: Vec<String> = held.with.iter().map(|group| ev.names().cgroup(group).name).collect();
     let with = names::must_change(&names);
     let uncounted = std::iter::once(held.group).chain(held.with.iter().copied()).any(|group| group.uncounted);
     if uncounted && !bit(most) {

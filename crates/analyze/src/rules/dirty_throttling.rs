@@ -44,7 +44,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 fn finding(ev: &Evidence<'_>, pid: u32, paused: Duration) -> Finding {
     let task = ev.task(pid).or_else(|| ev.threads(pid).first().copied());
-    let name = task.map_or_else(|| format!("process {pid}"), |t| t.comm.clone());
+    let name = task.map_or_else(|| format!("process {pid}"), |t| ev.process_name(pid, &t.comm));
     let hop = Hop {
         reason: Reason::DirtyThrottling,
         who: name.clone().into(),

@@ -32,10 +32,6 @@ pub const RULE: Rule = Rule {
     shows: |reason, _| reason == Reason::BlockIo,
 };
 
-/// A spinning disk seeks in about 10 ms; ten in a row is a queue, or trouble.
-const SLOW_SPINNING: Duration = Duration::from_millis(100);
-/// Flash and virtual disks answer below 1 ms; ten times the worst of that is trouble.
-const SLOW: Duration = Duration::from_millis(10);
 /// Fewer requests have no mean.
 const ENOUGH_REQUESTS: u64 = 20;
 /// Waits below this share of the window are nobody's trouble.
@@ -55,8 +51,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     let reported = sums.into_iter().filter_map(|((device, op), sum)| {
         let mean = mean_of(&sum)?;
-        let slow = if is_spinning(ev, device) { SLOW_SPINNING } else { SLOW };
-        (op != "other" && mean > slow).then(|| finding(device, op, &sum, mean))
+        (op != "other" && mean > ev.slow_request(device)).then(|| finding(device, op, &sum, mean))
     });
     Ok(reported.collect())
 }
@@ -64,12 +59,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 fn mean_of(sum: &Disk) -> Option<Duration> {
     (sum.requests >= ENOUGH_REQUESTS)
         .then(|| Duration::from_nanos(sum.device_ns.checked_div(sum.requests).unwrap_or(0)))
-}
-
-/// Where the kernel does not say, it does not spin: most disks today do not.
-fn is_spinning(ev: &Evidence<'_>, device: &str) -> bool {
-    let frame = ev.last(&format!("sys/block/{device}/queue/rotational"));
-    frame.is_ok_and(|frame| frame.bytes.first() == Some(&b'1'))
 }
 
 /// Time in `in_iowait`, and other uninterruptible waits that were for a disk: some paths (wait_on_buffer of a journal, a

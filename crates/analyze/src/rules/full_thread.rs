@@ -63,7 +63,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChain<'_>]) -> Option<Finding> {
     let first = threads.first()?;
     let process = Subject::new(SubjectKind::Task, first.tgid.to_string(), process_name(ev, first));
-    let title = title(ev, threads, &process, idle)?;
+    let title = title(ev, threads, idle)?;
     let finding = match lost(ev, threads, chains) {
         Some((chain, victim, loss)) => {
             let mut cause = Finding::cause(RULE.id, victim, loss.likely)
@@ -76,7 +76,7 @@ fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChai
         None => Finding::risk(RULE.id, process).titled(title),
     };
     let did = ev.on_cpu().did(first.pid).into_iter().next();
-    let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), first.comm.clone());
+    let culprit = Culprit::new(SubjectKind::Task, first.pid.to_string(), ev.called(first.pid, &first.comm));
     let culprit =
         Culprit { function: did.and_then(|(doing, _)| doing.function().map(str::to_owned)), ..culprit };
     let check = command!("top -H -b -n 1 -p {}", first.tgid);
@@ -84,15 +84,16 @@ fn finding(ev: &Evidence<'_>, threads: &[&Task], idle: Share, chains: &[HostChai
 }
 
 /// Which threads of how many, their share, and what the busiest of them does.
-fn title(ev: &Evidence<'_>, threads: &[&Task], process: &Subject, idle: Share) -> Option<String> {
+fn title(ev: &Evidence<'_>, threads: &[&Task], idle: Share) -> Option<String> {
     let first = threads.first()?;
     let all = ev.threads(first.tgid).len();
-    let named = |task: &&Task| match task.comm == process.name {
+    let of_process = ev.task(first.tgid).unwrap_or(first).comm.as_str();
+    let named = |task: &&Task| match task.comm == of_process {
         true => format!("{} ({} of a CPU)", task.pid, share(ev, task)),
         false => format!("{} ({}, {} of a CPU)", task.comm, task.pid, share(ev, task)),
     };
     let named: Vec<String> = threads.iter().take(MOST_NAMED).map(named).collect();
-    let noun = if first.comm == process.name { "thread " } else { "" };
+    let noun = if first.comm == of_process { "thread " } else { "" };
     let named = format!("{noun}{}", named.join(", "));
     let (which, bound) = match (threads.len(), all) {
         (1, 1) => (format!("it had {} of a CPU", share(ev, first)), "what one CPU does"),
@@ -110,7 +111,7 @@ fn title(ev: &Evidence<'_>, threads: &[&Task], process: &Subject, idle: Share) -
 
 /// The name of its process: of the first thread, where that is known.
 fn process_name(ev: &Evidence<'_>, task: &Task) -> String {
-    ev.task(task.tgid).unwrap_or(task).comm.clone()
+    ev.process_name(task.tgid, &ev.task(task.tgid).unwrap_or(task).comm)
 }
 
 /// What the busiest of them does, and its most frequent stack.
@@ -171,7 +172,7 @@ fn lost(
     let shifted: Vec<Task> = victims.iter().map(waiting).collect();
     let loss = spread::lost(&shifted.iter().collect::<Vec<_>>(), |_| 1, waited.as_nanos() as f64);
     let victim = match victims[..] {
-        [one] => Subject::new(SubjectKind::Task, one.pid.to_string(), one.comm.clone()),
+        [one] => Subject::new(SubjectKind::Task, one.pid.to_string(), ev.called(one.pid, &one.comm)),
         _ => Subject::host(),
     };
     let worth_it = loss.likely.as_secs_f64() >= WORTH_IT * ev.window().as_secs_f64();
@@ -210,7 +211,12 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     let busiest = others.max_by_key(|task| task.exec_ns).filter(|task| !is_full(ev, task));
     Ok(busiest.map(|task| RuledOut {
         what: "a single full thread".into(),
-        evidence: format!("the busiest, {} ({}), used {} of a CPU", task.comm, task.pid, share(ev, task)),
+        evidence: format!(
+            "the busiest, {} ({}), used {} of a CPU",
+            ev.called(task.pid, &task.comm),
+            task.pid,
+            share(ev, task)
+        ),
     }))
 }
 

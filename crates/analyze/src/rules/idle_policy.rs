@@ -179,12 +179,14 @@ fn kept_awake(ev: &Evidence<'_>, states: &BTreeMap<u32, Vec<IdleState>>) -> Opti
     let title = format!(
         "{} ({}) holds /dev/cpu_dma_latency at {} us, less than any idle state takes to leave ({quickest} us): idle CPUs poll \
          at full power, and slow down the other hardware thread of their core",
-        holder.comm, holder.pid, holder.value_us,
+        ev.called(holder.pid, &holder.comm),
+        holder.pid,
+        holder.value_us,
     );
     Some(
         Finding::risk(RULE.id, Subject::host())
             .titled(title)
-            .by(Culprit::new(SubjectKind::Task, holder.pid.to_string(), holder.comm.clone()))
+            .by(Culprit::new(SubjectKind::Task, holder.pid.to_string(), ev.called(holder.pid, &holder.comm)))
             .check("who has it open", "fuser -v /dev/cpu_dma_latency")
             .advice(
                 "if it is not on purpose, let that process ask for more, or end it: its wish ends with it",

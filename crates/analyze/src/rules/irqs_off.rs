@@ -117,7 +117,7 @@ fn payers(ev: &Evidence<'_>, keeper: &Keeper) -> Payers {
     let running = gaps.iter().filter(|gap| gap.cpu == keeper.cpu && gap.state.is_none());
     let all = running.fold(0u64, |sum, gap| sum.saturating_add(gap.ns)).max(1);
     let share = (keeper.total.as_nanos() as f64 / all as f64).clamp(0.0, 1.0);
-    let mut payers = Payers::of(rec, |cpu, state| cpu == keeper.cpu && state.is_none());
+    let mut payers = Payers::of(rec, |cpu, state| cpu == keeper.cpu && state.is_none()).named(ev);
     payers.0.retain(|payer| payer.pid != keeper.pid);
     for payer in &mut payers.0 {
         payer.ns = (payer.ns as f64 * share) as u64;
@@ -141,7 +141,7 @@ fn ready(ev: &Evidence<'_>, keeper: &Keeper) -> impl Iterator<Item = Payer> {
         let payer = by_pid.entry(row.pid).or_insert_with(|| Payer {
             pid: row.pid,
             tgid: row.tgid,
-            comm: row.comm.clone(),
+            comm: ev.called(row.pid, &row.comm),
             cpu: keeper.cpu,
             state: None,
             wait: Wait::Ready,

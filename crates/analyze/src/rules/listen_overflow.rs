@@ -74,6 +74,7 @@ fn overflowed(nets: &Table<&str, &Netns>, l: &table::Listener) -> bool {
 }
 
 fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Kept>) -> Finding {
+    let l = &table::Listener { comm: ev.process_name(l.tgid, &l.comm), ..l.clone() };
     let lost = paid.blocked + paid.watched_share;
     if lost < LEAST_LOST {
         let who = Subject::new(SubjectKind::Socket, l.local.clone(), server(l));

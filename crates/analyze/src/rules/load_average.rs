@@ -174,7 +174,7 @@ fn kinds_of_waits(ev: &Evidence<'_>, all: f64) -> Result<Vec<Kind>, Missing> {
         reported.state = span.state.into();
         reported.worst = reported.worst.max(Duration::from_nanos(own));
         reported.pids.insert(span.pid);
-        let by = reported.by.entry(span.comm.clone()).or_default();
+        let by = reported.by.entry(stacks.names().together(span.pid, &span.comm)).or_default();
         *by = by.saturating_add(ns);
     }
     let ends = ends(ev, stacks);

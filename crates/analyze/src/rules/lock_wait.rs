@@ -5,20 +5,19 @@
 //! sleeps absorb. Not this rule: waits for a device, a CPU or a limit themselves; locks of programs (futexes).
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
 use whyslow_model::timeline::State;
-use whyslow_model::wait::{Detail, Reason, TaskState};
-use whyslow_model::{Finding, Missing, RuledOut, Subject, SubjectKind, seconds};
+use whyslow_model::wait::{Reason, TaskState};
+use whyslow_model::{Finding, Missing, RuledOut, SubjectKind, seconds};
 
 use super::Rule;
+use super::one_end::{Cause, victim};
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::{CHAIN_THRESHOLD, HostChain, is_cycle};
-use crate::names;
 use crate::own_work::{OwnWork, Whose, blamed};
 use crate::wait_reasons;
 
@@ -51,9 +50,6 @@ pub const RULE: Rule = Rule {
 const WORTH_IT: f64 = 0.01;
 /// ... and less than this part of the waiters' own time: a cause costs somebody more than one twentieth of his time.
 const FELT: f64 = 0.05;
-/// What is wanted goes from hand to hand, and each of those who have waited for it lets the others wait a little: beside one
-/// who causes so many times as much that is no cause of its own.
-const BESIDE: u32 = 10;
 /// Beyond these the chains tell the rest.
 const MOST: usize = 5;
 
@@ -63,15 +59,19 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let own = OwnWork::of(ev);
     let (mut causes, mut unclear): (Vec<Cause>, Vec<Cause>) = (Vec::new(), Vec::new());
     for reported in ev.host_chains().iter().filter(|reported| reported.blames_for_kernel_wait()) {
+        let mut heads: Vec<u32> = reported.heads.keys().copied().collect();
         let (chain, causes) = match own.whose(reported) {
             Whose::Own => continue,
-            Whose::Shared(foreign) => (Cow::Owned(blamed(reported.chain.clone(), &foreign)), &mut causes),
+            Whose::Shared(foreign) => {
+                heads.clone_from(&foreign.heads);
+                (Cow::Owned(blamed(reported.chain.clone(), &foreign)), &mut causes)
+            }
             Whose::Others => (Cow::Borrowed(&reported.chain), &mut causes),
             Whose::Unclear => (Cow::Borrowed(&reported.chain), &mut unclear),
         };
         match causes.iter_mut().find(|cause| cause.is_same(&chain)) {
-            Some(cause) => cause.add(&chain),
-            None => causes.push(Cause::of(&chain)),
+            Some(cause) => cause.add(&chain, &heads),
+            None => causes.push(Cause::of(&chain, &heads)),
         }
     }
     let is_beside = |cause: &Cause| causes.iter().any(|other| cause.is_beside(other));
@@ -86,46 +86,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         found.push(Finding::cannot_tell(RULE.id, why));
     }
     Ok(found)
-}
-
-/// Chains with one end.
-struct Cause {
-    /// The most expensive.
-    chain: Chain,
-    time: Duration,
-    victims: Vec<u32>,
-    /// What the victims waited for.
-    wanted: BTreeSet<Detail>,
-}
-
-impl Cause {
-    fn of(chain: &Chain) -> Self {
-        let mut cause = Cause {
-            time: Duration::ZERO,
-            victims: Vec::new(),
-            wanted: BTreeSet::new(),
-            chain: chain.clone(),
-        };
-        cause.add(chain);
-        cause
-    }
-
-    fn is_same(&self, chain: &Chain) -> bool {
-        let (one, other) = (&self.chain.leaf, &chain.leaf);
-        (one.kind, &one.id, &one.function) == (other.kind, &other.id, &other.function)
-    }
-
-    fn is_beside(&self, other: &Cause) -> bool {
-        self.time * BESIDE < other.time && self.wanted.is_subset(&other.wanted)
-    }
-
-    fn add(&mut self, chain: &Chain) {
-        self.time += chain.time;
-        self.wanted.extend(chain.hops.iter().take(1).map(|hop| hop.detail.clone()));
-        self.victims.extend(chain.tasks.iter().take(1).flatten().map(|(pid, _)| *pid));
-        self.victims.sort_unstable();
-        self.victims.dedup();
-    }
 }
 
 fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> {
@@ -178,19 +138,6 @@ fn way_out(chain: &Chain, who: &str) -> String {
     }
 }
 
-/// One task, a cgroup that holds all who waited, or the host.
-fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
-    let one = |task: &Task| Subject::new(SubjectKind::Task, task.pid.to_string(), task.comm.clone());
-    match victims {
-        [task] => one(task),
-        [first, ..] if victims.iter().all(|task| task.unified_cgroup == first.unified_cgroup) => {
-            let group = ev.cgroup(first.unified_cgroup);
-            group.map_or_else(Subject::host, names::cgroup_subject)
-        }
-        _ => Subject::host(),
-    }
-}
-
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     ev.spans()?;
     let is_shown = |reported: &HostChain<'_>| {
@@ -217,6 +164,8 @@ fn were_file_locks(ev: &Evidence<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use whyslow_model::timeline::{Context, LockKind, LockWait, Run, Span, Stack, StateTimes, Waker};
     use whyslow_model::wait::Note;
     use whyslow_model::{Culprit, Hop, Kind, Meta, Recording};
@@ -399,8 +348,14 @@ mod tests {
                 leaf: Culprit::new(SubjectKind::Task, "1", "writer"),
                 notes: vec![Note::Cycle],
             };
-            HostChain { chain, head: &head, class: Class::Unknown, leaf: Some(Class::Unknown) }
-                .blames_for_kernel_wait()
+            HostChain {
+                chain,
+                head: &head,
+                class: Class::Unknown,
+                leaf: Some(Class::Unknown),
+                heads: BTreeMap::new(),
+            }
+            .blames_for_kernel_wait()
         };
         assert!(reported(Reason::Lock) && !reported(Reason::Idle));
     }

@@ -129,7 +129,7 @@ fn again(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 /// `floor`: what the loss is at least, as a part of the likely, as far as pages of unknown history go.
 fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Finding {
-    let victim = names::cgroup_subject(l.cgroup);
+    let victim = ev.names().cgroup(l.cgroup);
     let page = ev.recording().meta.page_size.max(1);
     let again = Bytes(l.work.pages_refaulted.saturating_mul(page));
     let low = loss.low.mul_f64(floor.clamp(0.0, 1.0));

@@ -110,7 +110,10 @@ fn readers(ev: &Evidence<'_>) -> Result<Vec<Reader>, Missing> {
         let time = Duration::from_nanos(sample.ns);
         let one = Reader {
             pids: Vec::new(),
-            name: process_name(ev, sample),
+            name: match ev.broods().of_child(sample.tgid) {
+                Some(brood) => brood.together(),
+                None => process_name(ev, sample),
+            },
             time,
             by_function: BTreeMap::from([(function.to_owned(), time)]),
         };
@@ -129,7 +132,7 @@ fn readers(ev: &Evidence<'_>) -> Result<Vec<Reader>, Missing> {
 }
 
 fn process_name(ev: &Evidence<'_>, sample: &Sample) -> String {
-    ev.task(sample.tgid).map_or_else(|| sample.comm.clone(), |task| task.comm.clone())
+    ev.process_name(sample.tgid, &sample.comm)
 }
 
 /// The function that makes the file, if the stack is inside a read, list or lookup of one. Innermost frame first.
@@ -170,7 +173,7 @@ fn finding(ev: &Evidence<'_>, reader: &Reader) -> Finding {
         f.check("who starts it", "ps -e -o ppid,pid,etimes,args --sort=etimes | head -30")
     };
     let share = reader.share(ev);
-    let known = KNOWN.iter().find(|(known, _)| name == known);
+    let known = KNOWN.iter().find(|(known, _)| name.rsplit(['/', ' ']).next() == Some(known));
     match known {
         Some((_, how)) => f.advice(format!(
             "it uses {share} of a CPU; let it look less often or at less: {how} (undo: the old value)"

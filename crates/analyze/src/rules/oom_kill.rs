@@ -9,7 +9,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 use crate::hashing::Table;
-use crate::{names, shell};
+use crate::shell;
 
 pub const RULE: Rule = Rule {
     id: "oom-kill",
@@ -56,9 +56,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     kills.drain(..kills.len().saturating_sub(usize::try_from(total).unwrap_or(usize::MAX)));
     let groups = groups.unwrap_or_default();
     if groups.is_empty() {
-        return Ok(vec![of_log(total, &kills)]);
+        return Ok(vec![of_log(ev, total, &kills)]);
     }
-    Ok(groups.into_iter().map(|(group, n)| of_group(group, n, &kills)).collect())
+    Ok(groups.into_iter().map(|(group, n)| of_group(ev, group, n, &kills)).collect())
 }
 
 /// Cgroups with kills of their own: on v2 a parent counts those of its children, too.
@@ -76,14 +76,14 @@ fn groups<'r>(ev: &Evidence<'r>) -> Result<Vec<(&'r Cgroup, u64)>, Missing> {
     Ok(all.iter().map(|group| (group, own(group))).filter(|(_, own)| *own > 0).collect())
 }
 
-fn of_group(group: &Cgroup, n: u64, kills: &[Kill]) -> Finding {
+fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Finding {
     let mut own = kills.iter().filter(|kill| kill.cgroup.as_ref() == Some(&group.path));
     let who = own
         .next_back()
-        .map_or_else(String::new, |kill| format!(", the last {} (pid {})", kill.comm, kill.pid));
+        .map_or_else(String::new, |kill| format!(", the last {} (pid {})", who(ev, kill), kill.pid));
     let limit = group.memory.as_ref().and_then(|memory| memory.limit);
     let why = limit.map_or_else(|| "memory ran out".to_owned(), |l| format!("its limit is {}", Bytes(l)));
-    let f = Finding::risk(RULE.id, names::cgroup_subject(group))
+    let f = Finding::risk(RULE.id, ev.names().cgroup(group))
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "of its processes")))
         .check("who was killed, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
     let (Some(limit), Some(files)) = (limit, &group.files) else { return f.advice(HOST_ADVICE) };
@@ -97,10 +97,15 @@ fn of_group(group: &Cgroup, n: u64, kills: &[Kill]) -> Finding {
         )
 }
 
+/// The kernel names its first thread.
+fn who(ev: &Evidence<'_>, kill: &Kill) -> String {
+    kill.pid.parse().map_or_else(|_| kill.comm.clone(), |pid| ev.called(pid, &kill.comm))
+}
+
 /// ", java (pid 1234)"
-fn named(n: u64, kill: &Kill) -> String {
+fn named(ev: &Evidence<'_>, n: u64, kill: &Kill) -> String {
     let last = if n > 1 { "the last " } else { "" };
-    format!(", {last}{} (pid {})", kill.comm, kill.pid)
+    format!(", {last}{} (pid {})", who(ev, kill), kill.pid)
 }
 
 /// "one of its processes", "3 processes".
@@ -115,14 +120,16 @@ fn some(n: u64, what: &str) -> String {
 const HOST_ADVICE: &str = "give the host more memory or swap, or its processes less to do; a limit on the largest cgroup \
                            (memory.max; undo: write max) keeps the others alive";
 
-fn of_log(n: u64, kills: &[Kill]) -> Finding {
+fn of_log(ev: &Evidence<'_>, n: u64, kills: &[Kill]) -> Finding {
     let last = kills.last();
-    let victim = last.and_then(|kill| kill.cgroup.as_deref()).map_or_else(Subject::host, names::subject);
-    let who = last.map_or_else(String::new, |kill| named(n, kill));
+    let victim = last
+        .and_then(|kill| kill.cgroup.as_deref())
+        .map_or_else(Subject::host, |path| ev.names().subject(path));
+    let who = last.map_or_else(String::new, |kill| named(ev, n, kill));
     let limit_of = last.and_then(|kill| kill.limit_of.as_deref());
     let why = limit_of.map_or_else(
         || "memory ran out".to_owned(),
-        |path| format!("{} reached its memory limit", names::subject(path).name),
+        |path| format!("{} reached its memory limit", ev.names().subject(path).name),
     );
     let f = Finding::risk(RULE.id, victim)
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "processes")))
@@ -132,7 +139,7 @@ fn of_log(n: u64, kills: &[Kill]) -> Finding {
         Some(path) => f.by(Culprit::new(
             SubjectKind::Limit,
             path,
-            format!("memory limit of {}", names::subject(path).name),
+            format!("memory limit of {}", ev.names().subject(path).name),
         )),
         None => f,
     }

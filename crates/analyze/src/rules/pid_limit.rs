@@ -10,7 +10,7 @@ use whyslow_model::{Culprit, Finding, Missing, RuledOut, Share, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 use crate::parse::single::{self, Limit};
-use crate::{names, shell};
+use crate::shell;
 
 pub const RULE: Rule = Rule {
     id: "pid-limit",
@@ -83,12 +83,12 @@ fn of_cgroups(ev: &Evidence<'_>) -> Vec<Finding> {
         let Limit::At(limit) = ev.file(&frame.name, single::limit).ok()? else { return None };
         let now = *current.get(&format!("{folder}/pids.current"))?;
         let refused = ev.flat_delta(&format!("{folder}/pids.events"), "max").unwrap_or(0);
-        (refused > 0 || is_near(now, limit)).then(|| cgroup_finding(folder, now, limit, refused))
+        (refused > 0 || is_near(now, limit)).then(|| cgroup_finding(ev, folder, now, limit, refused))
     });
     near.collect()
 }
 
-fn cgroup_finding(folder: &str, now: u64, limit: u64, refused: u64) -> Finding {
+fn cgroup_finding(ev: &Evidence<'_>, folder: &str, now: u64, limit: u64, refused: u64) -> Finding {
     // "sys/fs/cgroup/pids/web" on v1, "sys/fs/cgroup/web" on v2; hybrids have "unified" there.
     let below = folder.strip_prefix("sys/fs/cgroup").unwrap_or(folder);
     let path =
@@ -97,7 +97,7 @@ fn cgroup_finding(folder: &str, now: u64, limit: u64, refused: u64) -> Finding {
     let quoted = shell::quoted(&file);
     let refusals =
         if refused > 0 { format!("; {refused} forks were refused in the window") } else { String::new() };
-    Finding::risk(RULE.id, names::subject(path.unwrap_or(below)))
+    Finding::risk(RULE.id, ev.names().subject(path.unwrap_or(below)))
         .titled(format!("it has {now} tasks of at most {limit}{refusals}"))
         .by(Culprit::new(SubjectKind::Limit, &file, format!("limit of {limit} tasks")).at_file(&file))
         .check(

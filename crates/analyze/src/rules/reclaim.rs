@@ -52,7 +52,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         if time < ev.window().mul_f64(SHARE_OF_WINDOW) && worst < LONG_STALL {
             continue;
         }
-        let victim = group.map_or_else(whyslow_model::Subject::host, names::cgroup_subject);
+        let victim = group.map_or_else(whyslow_model::Subject::host, |group| ev.names().cgroup(group));
         let count = rows.iter().map(|row| row.direct_reclaims).fold(0, u64::saturating_add);
         let hop = Hop {
             reason: Reason::Reclaim,

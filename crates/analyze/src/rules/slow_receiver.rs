@@ -13,7 +13,7 @@ mod words;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use whyslow_model::{Culprit, Finding, Missing, RuledOut, Subject, SubjectKind};
+use whyslow_model::{Culprit, Finding, Kind, Missing, RuledOut, Subject, SubjectKind};
 
 use self::case::{Case, cases};
 use super::{Fold, Rule};
@@ -27,9 +27,9 @@ pub const RULE: Rule = Rule {
            the CPU below it, is too slow, they fill one after the other: TCP prunes queues and closes windows, datagrams are \
            dropped, senders stand still. It looks like the network, and is not.",
     how: "Rises of TcpExt and Udp counters over the window (at least 5 packets or queues that ran over; or 10 closed windows with 10 \
-          runs a second of the receive softirq that stopped at a limit; or a closed window and a sender that slept for room), sockets that were \
-          full at half of the looks or at which a sender waited, and what their owner's busiest thread did. Runs of the softirq are split \
-          into those that used up netdev_budget and those that met netdev_budget_usecs, poll by poll. Lost: for each sending process the \
+          runs a second of the receive softirq that stopped at a limit; or a sender that slept for room, and a closed window or \
+          rests of that sender), sockets that were full at half of the looks or at which a sender waited, and what their owner's \
+          busiest thread did. Runs of the softirq are split into those that used up netdev_budget and those that met netdev_budget_usecs, poll by poll. Lost: for each sending process the \
           time of its connection that waited longest for the reader's window, or, if nothing ran over, what it slept for room; on a slow CPU \
           without such senders, the reader's time on it x (1 - time a loop should take / time it takes).",
     limits: "Senders on other hosts are not seen: then it is a risk. Of a process with several threads the busiest is taken for the \
@@ -40,10 +40,12 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: Some(rules_out),
-    folds: Some(Fold { of: &["softnet-drops", "retransmits", whyslow_model::SLOW_CPU], fold }),
+    folds: Some(Fold { of: &["softnet-drops", "retransmits", "full-cpus", whyslow_model::SLOW_CPU], fold }),
     shows: super::NOTHING,
 };
 
+/// So many times as much is another order of loss.
+const SMALL_BESIDE: u32 = 8;
 /// Less than this is a moment, and the edge of the window.
 const LEAST_LOST: Duration = Duration::from_millis(100);
 /// Less than this share of one task's window is not worth a line.
@@ -136,13 +138,22 @@ fn culprit(case: &Case<'_>) -> Option<Culprit> {
 }
 
 /// Symptoms of a told chain are no findings of their own: drops of the same CPU's backlog, segments retransmitted in the same
-/// namespaces, and the slow CPU where the chain's tasks are those that paid for it.
+/// namespaces, the slow CPU where the chain's tasks are those that paid for it, and that its reader keeps a slow CPU from others.
 fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
     let Ok(cases) = cases(ev) else { return };
+    let own = findings.iter().filter(|found| found.rule == RULE.id && found.kind == Kind::Cause);
+    let most = own.filter_map(|found| found.lost).max().unwrap_or_default();
+    // What it costs others is small beside what the chain costs, or it is a matter of its own.
+    let is_small = |found: &Finding| found.lost.is_some_and(|lost| lost * SMALL_BESIDE <= most);
     let is_reported = |found: &Finding| {
         cases.iter().any(|case| match found.rule.as_str() {
             "softnet-drops" => case.cpus().iter().any(|cpu| found.victim.id == cpu.to_string()),
             "retransmits" => case.namespaces().contains(&found.victim.id),
+            "full-cpus" => {
+                is_small(found)
+                    && case.slow.is_some()
+                    && case.homes(ev).contains(found.culprit.as_ref().map_or("", |culprit| &culprit.id))
+            }
             "slow-cpu" => case.slow.as_ref().is_some_and(|slow| {
                 let same = found.culprit.as_ref() == Some(&slow.culprit());
                 same && case.processes().contains(&found.victim.id)
@@ -162,6 +173,15 @@ impl Case<'_> {
     fn namespaces(&self) -> BTreeSet<String> {
         let senders = self.reader.iter().flat_map(|reader| &reader.senders).flat_map(|s| &s.netns);
         senders.map(u32::to_string).chain([self.symptoms.netns.clone()]).collect()
+    }
+
+    /// Ids that stand for the reader where it is told who has the CPUs.
+    fn homes(&self, ev: &Evidence<'_>) -> BTreeSet<String> {
+        let Some(reader) = &self.reader else { return BTreeSet::new() };
+        let groups = ev.threads(reader.tgid).iter().flat_map(|task| [task.cpu_cgroup, task.unified_cgroup]);
+        let paths =
+            groups.filter_map(|group| Some(ev.cgroup(group)?.path.clone())).filter(|path| path != "/");
+        paths.chain([reader.tgid.to_string()]).collect()
     }
 
     fn processes(&self) -> BTreeSet<String> {

@@ -2,7 +2,7 @@
 
 use whyslow_model::Kind;
 use whyslow_model::table::{Cpu, Poll, Run, Sample, Socket, Speed, Task, Wait};
-use whyslow_model::timeline::{Span, Stack, State as Was};
+use whyslow_model::timeline::{Span, Stack, State as Was, StateTimes};
 
 use super::*;
 use crate::cpu::speed::measured_tests::{WINDOW, speed};
@@ -225,6 +225,45 @@ fn is_quiet_where_nothing_runs_over() {
     assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_secs(4))));
 }
 
+/// A window that is too small for a message need not close: the sender that rests between two messages is none that has always more to send.
+#[test]
+fn fires_without_a_closed_window_where_the_sender_rests() {
+    let with = |slept_ns: u64| {
+        let kernel = vec!["wait_woken".into(), "sk_stream_wait_memory".into()];
+        let wait = Wait { pid: SENDER, tgid: SENDER, ns: 4 * SECOND, kernel, ..Wait::default() };
+        let naps = vec!["do_nanosleep".into(), "hrtimer_nanosleep".into()];
+        let nap = Wait { pid: SENDER, tgid: SENDER, ns: slept_ns * 300, kernel: naps, ..Wait::default() };
+        let row = |at: u64| Span {
+            pid: SENDER,
+            tgid: SENDER,
+            from_ns: at - 2_000_000,
+            at_ns: at,
+            woken_ns: at + 14_000_000,
+            to_ns: at + 14_000_000,
+            state: Was::Sleep,
+            stack: Some(5),
+            mixed: StateTimes { sleep_ns: slept_ns, ..StateTimes::default() },
+            ..Span::default()
+        };
+        let rows = (1..9).map(|at| row(at * 16_000_000)).collect();
+        let both =
+            |t: &mut whyslow_model::table::Tables| (t.waits, t.spans) = (Some(vec![wait, nap]), Some(rows));
+        let room = vec!["wait_woken".into(), "sk_stream_wait_memory".into()];
+        let mut host = host(computing(), 0, 0).with(|t| {
+            both(t);
+            t.stacks = Some(vec![Stack { id: 5, kernel: room, user: Vec::new() }]);
+            t.polls = Some(Vec::new());
+        });
+        host.0.snapshots.retain(|frame| !frame.name.ends_with("softnet_stat"));
+        check(&host.ev()).unwrap()
+    };
+    let found = with(1_200_000);
+    assert_eq!((found[0].kind, found[0].lost), (Kind::Cause, Some(Duration::from_secs(4))));
+    assert_eq!(found[0].victim.name, "source");
+    assert!(!found[0].title.ends_with("; "), "{}", found[0].title);
+    assert!(with(0).is_empty(), "a stream is held back, and that is all");
+}
+
 #[test]
 fn says_so_when_it_cannot_tell() {
     assert!(check(&Fixture::second().ev()).is_err());
@@ -255,4 +294,52 @@ fn rules_out_late_readers_only_where_enough_came() {
 fn speeds_without_rows_are_no_slow_cpu() {
     let host = host(computing(), 27, 58).with(|t| t.speeds = Some(vec![Speed::default()]));
     assert!(check(&host.ev()).unwrap()[0].chain.iter().all(|hop| hop.reason.word() != "slow-cpu"));
+}
+
+/// A small queue takes what its window had promised: then the kernel would close it, and may not. What the sender slept says the rest.
+#[test]
+fn fires_where_a_window_that_was_promised_hides_that_there_is_no_room() {
+    let host = |wanted: u64| {
+        let netstat = |n: u64| format!("TcpExt: TCPToZeroWindowAdv TCPWantZeroWindowAdv\nTcpExt: 0 {n}\n");
+        let slept = Wait {
+            tgid: SENDER,
+            ns: 5 * SECOND,
+            kernel: vec!["schedule".into(), "sk_stream_wait_memory".into(), "tcp_sendmsg_locked".into()],
+            ..Wait::default()
+        };
+        Fixture::window(Duration::from_nanos(WINDOW))
+            .start("netns/9/net/netstat", &netstat(0))
+            .end("netns/9/net/netstat", &netstat(wanted))
+            .with(|t| {
+                t.tasks = Some(vec![computing(), task(SENDER, SECOND, 0, 9 * SECOND)]);
+                t.sockets = Some(sockets(7, 6 * SECOND));
+                t.waits = Some(vec![slept]);
+            })
+    };
+    let found = check(&host(8).ev()).unwrap();
+    assert_eq!((found.len(), found[0].lost), (1, Some(Duration::from_secs(5))), "{found:?}");
+    assert_eq!(check(&host(0).ev()), Ok(vec![]));
+}
+
+/// Who computes on a CPU that is slow has more of its time than it would have.
+#[test]
+fn that_the_reader_keeps_a_slow_cpu_from_others_is_part_of_it() {
+    let full = |culprit: &str| {
+        let victim = Subject::new(SubjectKind::Task, "99", "other");
+        Finding::cause("full-cpus", victim, Duration::from_millis(200)).by(Culprit::new(
+            SubjectKind::Task,
+            culprit,
+            "x",
+        ))
+    };
+    let left = |host: &Fixture, culprit: &str| {
+        let mut findings = check(&host.ev()).unwrap();
+        findings.push(full(culprit));
+        fold(&host.ev(), &mut findings);
+        findings.iter().filter(|found| found.rule == "full-cpus").count()
+    };
+    let reader = READER.to_string();
+    assert_eq!(left(&slow(host(computing(), 27, 58)), &reader), 0);
+    assert_eq!(left(&slow(host(computing(), 27, 58)), "55"), 1, "somebody else");
+    assert_eq!(left(&host(computing(), 27, 58), &reader), 1, "its CPU is as fast as any");
 }

@@ -65,6 +65,8 @@ const COST_OF_WAKING: f64 = 0.2;
 struct Spinner<'r> {
     process: Process,
     leader: Option<&'r Task>,
+    /// As it is called in all of the report.
+    called: String,
     runtime: Option<&'static Runtime>,
     /// CPU time of the process, by the kernel.
     used: Duration,
@@ -117,10 +119,12 @@ impl<'r> Spinner<'r> {
         let sampled = process.sum.all.saturating_mul(process.period_ns);
         let runtime = runtime(&hints);
         let leader = tasks.iter().find(|task| task.pid == process.tgid).copied();
+        let first = process.threads.first().map_or("", |thread| thread.comm.as_str());
+        let called = ev.process_name(process.tgid, first);
         // A process that ended before the end was counted has its samples only.
         let used = Duration::from_nanos(if used > 0 { used } else { sampled });
         let deliberate = deliberate(ev, &process, tasks);
-        Ok(Spinner { leader, runtime, used, tasks: tasks.len(), deliberate, process })
+        Ok(Spinner { leader, called, runtime, used, tasks: tasks.len(), deliberate, process })
     }
 
     fn spun(&self) -> Duration {
@@ -143,10 +147,10 @@ impl<'r> Spinner<'r> {
                 .share_of(loss.lived)
                 .between(loss.low, loss.high)
                 .raw_wait(loss.raw)
-                .hop(victims::waited(victim, loss, self.name())),
-            None => Finding::risk(RULE.id, Subject::new(SubjectKind::Task, &tgid, self.name())),
+                .hop(victims::waited(victim, loss, &self.called)),
+            None => Finding::risk(RULE.id, Subject::new(SubjectKind::Task, &tgid, &self.called)),
         };
-        let mut culprit = Culprit::new(SubjectKind::Task, &tgid, self.name());
+        let mut culprit = Culprit::new(SubjectKind::Task, &tgid, &self.called);
         if let Some((_, name, module, _)) = self.process.places.first() {
             culprit = culprit.in_function(place(name, module));
             culprit.file = Some(module.clone()).filter(|module| !module.is_empty());
@@ -192,8 +196,8 @@ impl<'r> Spinner<'r> {
         match (is_subject, are_one) {
             (true, true) => format!("it {verb}"),
             (true, false) => format!("{} {verb}", folded(&threads, name)),
-            (false, true) => format!("{name} (pid {pid}) {verb}"),
-            (false, false) => format!("{} of {name} (pid {pid}) {verb}", folded(&threads, name)),
+            (false, true) => format!("{} (pid {pid}) {verb}", self.called),
+            (false, false) => format!("{} of {} (pid {pid}) {verb}", folded(&threads, name), self.called),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Hop, Kind, Missing, RuledOut, Share, Subject, SubjectKind, seconds};
 
 use super::Rule;
 use crate::{CpuTime, Evidence};
@@ -18,7 +18,8 @@ pub const RULE: Rule = Rule {
            overcommitted machine, or a limit on this guest (CPU credits, a quota on its threads).",
     how: "The steal column of /proc/stat over the window, CPU by CPU: the hypervisor tells how long a virtual CPU was \
           ready and did not run. Counterfactual: without it each CPU would have worked for busy + stolen instead of \
-          busy time; time lost = time stolen, on CPUs of which at least 5 % of the window was stolen. The upper bound \
+          busy time; time lost = time stolen, on CPUs of which at least 5 % of the window was stolen; less than 5 % of \
+          what all CPUs had work for is a risk. The upper bound \
           adds the wait of tasks queued behind them: time ready and not running x stolen / (busy + stolen).",
     limits: "Only what the hypervisor tells: VMware and some others tell nothing, then it is 0. The victim is the host: \
              who was running when time was stolen is not known. A hypervisor cannot be made to steal inside a test, so \
@@ -40,19 +41,25 @@ const TICKS: u32 = 20;
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.steal()?; // says so where the kernel has no such column
     ev.has_ticks(TICKS, "stolen CPU time")?;
-    let robbed: Vec<(u32, CpuTime)> = ev
-        .cpu_time_by_cpu()?
-        .into_iter()
-        .map(|(cpu, time)| (cpu, of_window(ev, time)))
-        .filter(|(_, time)| is_robbed(time))
-        .collect();
+    let all: Vec<(u32, CpuTime)> =
+        ev.cpu_time_by_cpu()?.into_iter().map(|(cpu, time)| (cpu, of_window(ev, time))).collect();
+    let wanted =
+        |cpus: &[(u32, CpuTime)]| cpus.iter().map(|(_, time)| time.busy() + time.steal).sum::<Duration>();
+    let robbed: Vec<(u32, CpuTime)> = all.iter().copied().filter(|(_, time)| is_robbed(time)).collect();
     let stolen: Duration = robbed.iter().map(|(_, time)| time.steal).sum();
     if stolen.is_zero() {
         return Ok(Vec::new());
     }
-    let wanted: Duration = robbed.iter().map(|(_, time)| time.busy() + time.steal).sum();
     let worst = robbed.iter().max_by_key(|(_, time)| time.steal).map_or(0, |(cpu, _)| *cpu);
-    Ok(vec![finding(ev, robbed.len(), stolen, wanted, worst)])
+    let found = finding(ev, robbed.len(), stolen, wanted(&robbed), worst).share_of(wanted(&all));
+    // The host's work is what its CPUs did all together: one that hardly had any may have lost half of that.
+    let of_all = Share::of(stolen.as_secs_f64(), wanted(&all).as_secs_f64());
+    let is_felt = of_all >= NOTICEABLE;
+    Ok(vec![if is_felt {
+        found
+    } else {
+        Finding { kind: Kind::Risk, lost: None, share: None, lost_range: None, ..found }
+    }])
 }
 
 /// The files are read a moment before the window and a moment after it: no CPU lost more than the window.
@@ -77,7 +84,6 @@ fn finding(ev: &Evidence<'_>, cpus: usize, stolen: Duration, wanted: Duration, w
         .titled(format!(
             "the hypervisor took {share} of the time that {which} had work for"
         ))
-        .share_of(wanted)
         .between(stolen, stolen + behind)
         .raw_wait(stolen)
         .by(Culprit::new(SubjectKind::Hypervisor, "hypervisor", "the hypervisor: other guests, or this guest's CPU limit"))
@@ -102,7 +108,6 @@ fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::Kind;
     use whyslow_model::table::Task;
 
     use super::*;
@@ -129,6 +134,26 @@ mod tests {
         assert_eq!(found[0].lost_range, Some((Duration::from_millis(2500), Duration::from_millis(5000))));
         assert_eq!(found[0].title, "the hypervisor took 25 % of the time that CPU 0 had work for");
         assert_eq!(found[0].share, Some(Share::of(1.0, 4.0)));
+    }
+
+    /// Half of what a CPU that hardly works had work for, beside one that works all the time.
+    #[test]
+    fn little_of_what_all_cpus_did_is_a_risk() {
+        let stat = |busy: u64, stolen: u64, idle: u64| {
+            format!(
+                "cpu  {} 0 0 {idle} 0 0 0 {stolen}\ncpu0 {stolen} 0 0 {idle} 0 0 0 {stolen}\ncpu1 {busy} 0 0 0 0 0 0 0\n",
+                busy + stolen
+            )
+        };
+        let found = |stolen: u64| {
+            let host = Fixture::window(Duration::from_secs(10));
+            let host = host
+                .start("proc/stat", &stat(0, 0, 0))
+                .end("proc/stat", &stat(1000, stolen, 1000 - 2 * stolen));
+            check(&host.ev()).unwrap().remove(0)
+        };
+        assert_eq!((found(50).kind, found(50).lost), (Kind::Risk, None));
+        assert_eq!((found(60).kind, found(60).lost), (Kind::Cause, Some(Duration::from_millis(600))));
     }
 
     #[test]

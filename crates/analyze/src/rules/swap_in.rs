@@ -60,7 +60,7 @@ fn swaps(l: &Limited<'_>, window: Duration) -> bool {
 }
 
 fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
-    let victim = names::cgroup_subject(l.cgroup);
+    let victim = ev.names().cgroup(l.cgroup);
     let page = ev.recording().meta.page_size.max(1);
     let back = match l.work.swapped_in {
         ..ENOUGH_PAGES => "shared memory".to_owned(),

@@ -70,7 +70,8 @@ fn slow_wakes(ev: &Evidence<'_>) -> Vec<Finding> {
     }
     // A deeper state of the same CPU is as slow, or slower: it may be too rare to say so by itself.
     let payers =
-        Payers::of(rec, |cpu, state| shallowest.get(&cpu).zip(state).is_some_and(|(least, s)| s >= *least));
+        Payers::of(rec, |cpu, state| shallowest.get(&cpu).zip(state).is_some_and(|(least, s)| s >= *least))
+            .named(ev);
     let mut groups: BTreeMap<String, (IdleState, BTreeSet<u32>, Payers)> = BTreeMap::new();
     for (cpu, least) in &shallowest {
         let own: Vec<Payer> = payers.0.iter().filter(|payer| payer.cpu == *cpu).cloned().collect();

@@ -1,13 +1,16 @@
 //! System calls of the watched tasks: where their time went, by call and file.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use whyslow_model::cgroup_path::CgroupPath;
 use whyslow_model::chain::{CallAccount, SlowCallAccount, StateTime};
 use whyslow_model::timeline::{Call, SlowCall, StateTimes};
 use whyslow_model::wait::TaskState;
 use whyslow_model::{Recording, Share};
 
+use crate::process_names::ProcessNames;
 use crate::stacks::syscalls::syscall_name;
 
 mod paths;
@@ -33,9 +36,7 @@ pub fn calls(recording: &Recording) -> Vec<CallAccount> {
     for (name, path, row) in rows {
         let dir = path.as_deref().and_then(paths::split).map(|(dir, _)| dir.to_owned());
         let dir = dir.filter(|dir| crowded.contains(&(name.clone(), dir.clone())));
-        let crowd = dir.is_some();
         let sum = sums.entry((name, dir.map(|dir| format!("{dir}/*")).or(path))).or_default();
-        sum.crowd |= crowd;
         sum.add(row);
     }
     let mut accounts: Vec<CallAccount> = sums.into_iter().map(|(key, sum)| sum.reported(key)).collect();
@@ -58,8 +59,6 @@ fn crowded(rows: &[(String, Option<String>, &Call)]) -> BTreeSet<(String, String
 
 #[derive(Default)]
 struct Sum<'r> {
-    /// Of a directory with too many files.
-    crowd: bool,
     files: BTreeSet<&'r str>,
     count: u64,
     errors: u64,
@@ -85,7 +84,6 @@ impl<'r> Sum<'r> {
 
     fn reported(self, (syscall, path): (String, Option<String>)) -> CallAccount {
         let files = self.files.len() as u64;
-        let path = path.map(|path| if self.crowd { format!("{path} ({files} files)") } else { path });
         CallAccount {
             syscall,
             path,
@@ -109,18 +107,51 @@ pub fn slow_calls(recording: &Recording) -> Vec<SlowCallAccount> {
     let mut rows: Vec<&SlowCall> = recording.tables.slow_calls.iter().flatten().collect();
     rows.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.at_ns, a.pid).cmp(&(b.at_ns, b.pid))));
     rows.truncate(SLOWEST);
+    let names = LazyCell::new(|| ProcessNames::in_tables(&recording.tables));
+    let contained = contained(recording, &rows);
     rows.into_iter()
         .map(|row| SlowCallAccount {
             at: Duration::from_nanos(row.at_ns),
             pid: row.pid,
-            who: row.comm.clone(),
+            who: names.shown(row.pid, &row.comm),
             syscall: syscall_name(row.syscall).into_owned(),
             path: row.path.clone(),
+            host_path: row
+                .path
+                .as_deref()
+                .filter(|_| contained.contains(&row.pid))
+                .and_then(|path| on_host(row.pid, path)),
             time: Duration::from_nanos(row.ns),
             open: row.open,
             split: split(&row.split, row.ns),
         })
         .collect()
+}
+
+/// Threads of containers among those of these calls.
+fn contained(recording: &Recording, calls: &[&SlowCall]) -> BTreeSet<u32> {
+    let asked: BTreeSet<u32> = calls.iter().map(|call| call.pid).collect();
+    let tasks = recording.tables.tasks.iter().flatten().filter(|task| asked.contains(&task.pid));
+    let homes: Vec<(u32, [u64; 3])> =
+        tasks.map(|task| (task.pid, [task.unified_cgroup, task.cpu_cgroup, task.memory_cgroup])).collect();
+    let ids: BTreeSet<u64> = homes.iter().flat_map(|(_, homes)| *homes).collect();
+    let is_container =
+        |path: &str| CgroupPath::of(path).container.is_some_and(|container| !container.is_monitor);
+    let groups = recording.tables.cgroups.iter().flatten();
+    let of_containers: BTreeSet<u64> = groups
+        .filter(|group| ids.contains(&group.id) && is_container(&group.path))
+        .map(|group| group.id)
+        .collect();
+    let is_in = |homes: &[u64; 3]| homes.iter().any(|home| of_containers.contains(home));
+    homes.iter().filter(|(_, homes)| is_in(homes)).map(|(pid, _)| *pid).collect()
+}
+
+/// A path of a thread's own root, through which the host sees it (proc(5), /proc/PID/root): not where it leads out of there, and not what
+/// is no file, or none that has a name.
+fn on_host(pid: u32, path: &str) -> Option<String> {
+    let is_there = path.starts_with('/') && !path.ends_with(" (deleted)") && !path.ends_with("/[unnamed]");
+    let leads_out = path.split('/').any(|part| matches!(part, ".." | "self" | "thread-self"));
+    (is_there && !leads_out).then(|| format!("/proc/{pid}/root{path}"))
 }
 
 /// A call's time by state, without states that took none.

@@ -34,7 +34,7 @@ impl Doing {
                 let inside = inside.as_deref().unwrap_or_else(|| kernel::plain(function)).to_owned();
                 Some(Detail::KernelCodeIn { inside })
             }
-            Detail::UserCode { .. } => Some(Detail::UserCode { function: None }),
+            Detail::UserCode { function: Some(_) } => Some(Thing::OtherUserCode.into()),
             _ => None,
         }
     }
@@ -150,11 +150,12 @@ pub(crate) fn spins(frames: &[&str]) -> bool {
     spinning::of(frames).is_some()
 }
 
-/// The innermost function that has a name; without one, its file: each instruction of a stripped program were a row of its own else.
+/// The innermost function, if it has a name: whoever called it is another one. Without one, its file: each instruction of a stripped program
+/// were a row of its own else.
 fn in_user_mode(sample: &Sample) -> Doing {
     let named = |frame: &&String| !frame.is_empty() && !frame.starts_with('[');
     Doing(Detail::UserCode {
-        function: sample.user.iter().find(named).map(|frame| named_or_file(frame).to_owned()),
+        function: sample.user.first().filter(named).map(|frame| named_or_file(frame).into_owned()),
     })
 }
 

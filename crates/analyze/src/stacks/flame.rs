@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use whyslow_model::timeline::Command;
 use whyslow_model::{Meta, Recording, seconds};
 
+use crate::process_names;
+
 /// Frames from the root outwards, and how long.
 type Line = (Vec<String>, u64);
 
@@ -84,7 +86,7 @@ enum Scope<'r> {
     /// Of a command's main thread.
     Command(&'r Command),
     /// Of these threads.
-    Threads { subject: &'r str, pids: BTreeSet<u32> },
+    Threads { subject: String, pids: BTreeSet<u32> },
     /// Of all but us.
     Host(&'r Meta),
 }
@@ -96,7 +98,9 @@ impl<'r> Scope<'r> {
             Some(watched) => match &watched.command {
                 Some(command) => Scope::Command(command),
                 None => {
-                    Scope::Threads { subject: &watched.subject, pids: watched.pids.iter().copied().collect() }
+                    let tasks = recording.tables.tasks.as_deref().unwrap_or_default();
+                    let subject = process_names::subject(tasks, &watched.subject);
+                    Scope::Threads { subject, pids: watched.pids.iter().copied().collect() }
                 }
             },
         }

@@ -77,6 +77,12 @@ pub(crate) fn is_answer(span: &Span, waker: &Waker) -> bool {
     role(span, waker) == Some(Role::Answers)
 }
 
+/// Who was seen to ask before so many of so many answers asks before each: three of them, and one in three. Who is quick to read a request has
+/// done so before it can be seen that it was there.
+pub(crate) fn asks_each_time(asked: u64, answers: u64) -> bool {
+    asked >= 3 && asked.saturating_mul(3) >= answers
+}
+
 /// The wait of a service that has nothing to do: a request ended it.
 pub(crate) fn is_asked(span: &Span) -> bool {
     task_behind(span).is_some_and(|waker| is_request(span, waker))

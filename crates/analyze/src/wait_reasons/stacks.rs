@@ -2,11 +2,14 @@
 
 use whyslow_model::Recording;
 use whyslow_model::timeline::Stack;
+use whyslow_model::wait::{IoAbout, Operation};
 
 use super::LockName;
+use super::io_files::IoFiles;
 use super::lock_names::LockNames;
 use super::wait::meaningful;
 use crate::hashing::Table;
+use crate::process_names::ProcessNames;
 
 /// The stacks of a recording by id, with the names of its devices, processes and locks.
 #[derive(Debug, Default)]
@@ -17,6 +20,8 @@ pub struct Stacks<'r> {
     /// Name and process of threads.
     tasks: Table<u32, (&'r str, u32)>,
     locks: LockNames,
+    names: ProcessNames<'r>,
+    files: IoFiles,
 }
 
 impl<'r> Stacks<'r> {
@@ -43,7 +48,9 @@ impl<'r> Stacks<'r> {
         for task in tables.tasks.iter().flatten() {
             stacks.tasks.insert(task.pid, (&task.comm, task.tgid));
         }
+        stacks.names = ProcessNames::in_tables(tables);
         stacks.locks = LockNames::of(recording, &stacks);
+        stacks.files = IoFiles::of(recording, &stacks);
         stacks
     }
 
@@ -73,10 +80,20 @@ impl<'r> Stacks<'r> {
         }
     }
 
-    /// Name of a process: that of its first thread.
+    /// What waits of a process for a device were about.
+    pub(super) fn about(&self, tgid: u32, device: &str, operation: &Operation) -> Option<IoAbout> {
+        self.files.about(tgid, device, operation)
+    }
+
+    /// Name of a process: its own, or that of its first thread.
     #[must_use]
-    pub fn process(&self, tgid: u32) -> Option<&'r str> {
-        self.comm(tgid)
+    pub fn process(&self, tgid: u32) -> Option<&str> {
+        self.names.process(tgid).or_else(|| self.comm(tgid))
+    }
+
+    /// Names that processes have beside the kernel's.
+    pub(crate) fn names(&self) -> &ProcessNames<'r> {
+        &self.names
     }
 
     /// Name of a thread, where seen.

@@ -76,7 +76,9 @@ pub(super) fn io(wait: &Wait<'_>, operation: Operation) -> WaitKind {
 }
 
 fn at_device(reason: Reason, wait: &Wait<'_>, operation: Operation) -> WaitKind {
-    WaitKind::new(reason, Detail::Device { device: wait.device(), operation }, Class::Device)
+    let device = wait.device();
+    let about = wait.stacks.about(wait.span.tgid, &device, &operation);
+    WaitKind::new(reason, Detail::Device { device, operation, about }, Class::Device)
 }
 
 /// Writeback throttling holds back what would swamp the device; iocost and iolatency what a cgroup may not have.

@@ -12,7 +12,7 @@ use super::tools::{self, AtWork};
 use super::{Account, Loop, Program, Told, Wait, openmp};
 use crate::cgroup::Group;
 use crate::ledger::Fact;
-use crate::spec::Work;
+use crate::spec::{Place, Work};
 use crate::victim::Launch;
 use crate::{Draw, Fence, Span, Victim, bars, host};
 
@@ -222,10 +222,11 @@ impl TestBed<'_> {
     }
 
     fn server(&self, draw: &mut Draw) -> io::Result<(String, Body)> {
-        let path = self.fence.dir().join(draw.word(6));
+        let at = Place::Path(self.fence.dir().join(draw.word(6)));
         let burst_us = draw.between(ANSWER_US[0], ANSWER_US[1]);
-        let server = self.ours(1, Work::Answer { path: path.clone(), burst_us }, draw)?;
-        let clients = self.ours(CLIENTS, Work::Ask { path }, draw)?;
+        let answer = Work::Answer { at: at.clone(), burst_us, sleep_us: 0, upstream: None };
+        let server = self.ours(1, answer, draw)?;
+        let clients = self.ours(CLIENTS, Work::Ask { at }, draw)?;
         Ok((server.comm().to_owned(), Body::Server { _clients: clients, server }))
     }
 

@@ -2,35 +2,69 @@
 //! something always is. Runs in the victim processes.
 
 use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use crate::sys::polls;
-use crate::work::Worker;
+use crate::ledger::Word;
+use crate::spec::Place;
+use crate::sys::{self, polls};
+use crate::work::{Worker, disk};
 
 const REQUEST: [u8; 32] = [b'?'; 32];
 const LISTENER: u64 = u64::MAX;
 
-/// The server: `burst_us` of computing for each request.
-pub fn answer<'l>(ready: impl FnOnce() -> Worker<'l>, path: &Path, burst_us: u64) -> io::Result<()> {
-    let listener = UnixListener::bind(path)?;
+/// The server: `burst_us` of computing for each request, and a sleep and a question of its own if it is told so.
+pub fn answer<'l>(
+    ready: impl FnOnce() -> Worker<'l>,
+    at: &Place,
+    [burst_us, sleep_us]: [u64; 2],
+    upstream: Option<&Place>,
+) -> io::Result<()> {
+    let mut upstream = upstream.map(connect).transpose()?;
+    serve(ready, at, |worker| {
+        worker.compute(burst_us);
+        if worker.word(Word::Mode) == 1 {
+            sys::sleep_us(sleep_us);
+            upstream.as_mut().map_or(Ok(()), |upstream| ask_once(upstream.as_mut()))?;
+        }
+        Ok(())
+    })
+}
+
+/// A server that reads a block of a file for each request, past the page cache.
+pub fn fetch<'l>(ready: impl FnOnce() -> Worker<'l>, at: &Place, path: &Path, block: u64) -> io::Result<()> {
+    let mut file = disk::Random::of(path, block)?;
+    serve(ready, at, |worker| file.read(worker))
+}
+
+/// Do something for each request, and answer it.
+fn serve<'l>(
+    ready: impl FnOnce() -> Worker<'l>,
+    at: &Place,
+    mut each: impl FnMut(&mut Worker<'l>) -> io::Result<()>,
+) -> io::Result<()> {
+    let listener = Listener::at(at)?;
     let epoll = polls::epoll()?;
-    polls::watch(&epoll, &listener, LISTENER)?;
+    match &listener {
+        Listener::Unix(listener) => polls::watch(&epoll, listener, LISTENER)?,
+        Listener::Tcp(listener) => polls::watch(&epoll, listener, LISTENER)?,
+    }
     let mut clients: Vec<OwnedFd> = Vec::new();
     let mut worker = ready();
     let mut request = [0; 64];
     while worker.goes_on() {
         for token in polls::ready(&epoll, -1) {
             if token == LISTENER {
-                let client = OwnedFd::from(listener.accept()?.0);
+                let client = listener.accept()?;
                 polls::watch(&epoll, &client, clients.len() as u64)?;
                 clients.push(client);
                 continue;
             }
             let Some(client) = clients.get(token as usize) else { continue };
             if polls::receive_now(client, &mut request) > 0 {
-                worker.compute(burst_us);
+                each(&mut worker)?;
                 polls::send(client, &request[..REQUEST.len()]);
                 worker.did_one();
             }
@@ -39,15 +73,58 @@ pub fn answer<'l>(ready: impl FnOnce() -> Worker<'l>, path: &Path, burst_us: u64
     Ok(())
 }
 
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    fn at(place: &Place) -> io::Result<Self> {
+        match place {
+            Place::Path(path) => UnixListener::bind(path).map(Listener::Unix),
+            Place::Port(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).map(Listener::Tcp),
+        }
+    }
+
+    fn accept(&self) -> io::Result<OwnedFd> {
+        match self {
+            Listener::Unix(listener) => Ok(listener.accept()?.0.into()),
+            Listener::Tcp(listener) => {
+                let client = listener.accept()?.0;
+                client.set_nodelay(true)?;
+                Ok(client.into())
+            }
+        }
+    }
+}
+
 /// A client: asks, waits for the answer, and asks again.
-pub fn ask(mut worker: Worker<'_>, path: &Path) -> io::Result<()> {
-    use std::io::{Read as _, Write as _};
-    let mut server = UnixStream::connect(path)?;
-    let mut answer = REQUEST;
+pub fn ask(mut worker: Worker<'_>, at: &Place) -> io::Result<()> {
+    let mut server = connect(at)?;
     while worker.goes_on() {
-        server.write_all(&REQUEST)?;
-        server.read_exact(&mut answer)?;
+        ask_once(server.as_mut())?;
         worker.did_one();
     }
     Ok(())
+}
+
+trait Peer: io::Read + io::Write {}
+
+impl<P: io::Read + io::Write> Peer for P {}
+
+fn connect(at: &Place) -> io::Result<Box<dyn Peer>> {
+    Ok(match at {
+        Place::Path(path) => Box::new(UnixStream::connect(path)?),
+        Place::Port(port) => {
+            let server = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
+            server.set_nodelay(true)?;
+            Box::new(server)
+        }
+    })
+}
+
+fn ask_once(server: &mut dyn Peer) -> io::Result<()> {
+    let mut answer = REQUEST;
+    server.write_all(&REQUEST)?;
+    server.read_exact(&mut answer)
 }

@@ -104,6 +104,26 @@ pub fn direct(mut w: Worker<'_>, path: &Path, block: u64, how: Direct) -> io::Re
     Ok(())
 }
 
+/// A file of which any block is read, past the page cache.
+pub struct Random {
+    file: File,
+    blocks: u64,
+    buffer: Buffer,
+}
+
+impl Random {
+    pub fn of(path: &Path, block: u64) -> io::Result<Self> {
+        let file = open_direct(path, false)?;
+        let blocks = file.metadata()?.len() / block.max(1);
+        Ok(Random { file, blocks, buffer: Buffer::new(block)? })
+    }
+
+    pub fn read(&mut self, w: &mut Worker<'_>) -> io::Result<()> {
+        let at = w.below(self.blocks) * self.buffer.1 as u64;
+        self.file.read_exact_at(self.buffer.bytes(), at)
+    }
+}
+
 /// How long each fsync took is noted.
 pub fn sync(mut w: Worker<'_>, path: &Path, [block, each, most]: [u64; 3], rest_us: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;

@@ -31,15 +31,33 @@ pub struct Subject {
     /// The systemd unit, where the cgroup path gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// What its owner says of that unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// The container or pod, where the cgroup path gives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
+    /// The pod: "shop/web-0", or its uid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The container's image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 impl Subject {
     /// A subject known by `id`, called `name`.
     pub fn new(kind: SubjectKind, id: impl Into<String>, name: impl Into<String>) -> Self {
-        Subject { kind, id: id.into(), name: name.into(), unit: None, container: None }
+        Subject {
+            kind,
+            id: id.into(),
+            name: name.into(),
+            unit: None,
+            description: None,
+            container: None,
+            pod: None,
+            image: None,
+        }
     }
 
     /// The machine as a whole.

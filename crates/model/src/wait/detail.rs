@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Operation, PeerAct, Spin, Thing};
+use super::{IoAbout, Operation, PeerAct, Spin, Thing};
 use crate::timeline::LockKind;
 
 /// What is waited for, or what is done on a CPU. [`fmt::Display`] is its name, which a sentence can be made of.
@@ -37,6 +37,9 @@ pub enum Detail {
         device: String,
         /// What is done there.
         operation: Operation,
+        /// What about, of most of such waits of its process.
+        #[serde(rename = "file", skip_serializing_if = "Option::is_none")]
+        about: Option<IoAbout>,
     },
     /// A cgroup's limit on a device.
     IoLimit {
@@ -137,6 +140,17 @@ pub enum Detail {
 }
 
 impl Detail {
+    /// Of a peer that nobody on this host is known to be: with what is usual at its port. `None`: nothing more is to be said.
+    #[must_use]
+    pub fn with_usual_service(&self) -> Option<Self> {
+        match self {
+            Detail::Peer { address: Some(address), act } => {
+                Some(Detail::Peer { address: Some(super::port::guessed(address)?), act: *act })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether there is nothing to say.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
@@ -178,9 +192,11 @@ impl fmt::Display for Detail {
                 file.iter().try_for_each(|file| write!(f, " on {file}"))?;
                 f.write_str(if *retried { " (retried)" } else { "" })
             }
-            Detail::Device { device, operation } => match operation.words() {
-                "" => f.write_str(device),
-                words => write!(f, "{device} ({words})"),
+            Detail::Device { device, operation, about } => match (operation.words(), about) {
+                ("", None) => f.write_str(device),
+                ("", Some(about)) => write!(f, "{device} ({about})"),
+                (words, None) => write!(f, "{device} ({words})"),
+                (words, Some(about)) => write!(f, "{device} ({words} of {about})"),
             },
             Detail::IoLimit { device } => write!(f, "its cgroup's limit on {device}"),
             Detail::Peer { address, act } => {

@@ -151,6 +151,7 @@ things! {
     HadCpu Running "had the CPU",
     ShortRuns Running "short runs of others",
     KernelCode Running "the kernel (no symbol)",
+    OtherUserCode Running "other functions (user code)",
     PromptCpus WakeupLatency "CPUs that came within half a millisecond",
     InTurn Cycle "waits for this one in turn",
     NobodyWoke Open "nobody woke it in the window",

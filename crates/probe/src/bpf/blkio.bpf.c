@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* How long does block I/O take, by device and cgroup: held back by a throttle, queued, at the device?
+/* How long does block I/O take, by device and cgroup: held back by a throttle, queued, at the device? Of whom, about which file?
  *
  * blk-throttle keeps a bio before block_bio_queue has fired for it: the event then comes from the worker that lets
  * it go (blk_throtl_dispatch_work_fn; 5.15 to 6.18). No event tells that a bio was put on hold, so the hold is
@@ -10,12 +10,17 @@
  * since when a sleeper sleeps is read from the slots of the sched object. That is paid by the throttle's worker, and
  * only while it lets bios go.
  */
-#include "shared.bpf.h"
+#include "block_files.bpf.h"
 
 #define MAX_ROWS 4096
 #define MAX_FLIGHTS 16384
 #define MAX_RELEASES 1024
 #define MAX_DEVICES 24
+#define MAX_LOADS 1024
+/* Who waited no longer than this to be handed to the device met nobody there. */
+#define AT_ONCE 100000ULL
+/* How long more takes is a matter of how fast a device is, not of who else asks. */
+#define SMALL 65536
 #define MAX_DEPTH 8
 #define POLICIES 6
 /* Tasks and css_sets of a cgroup that are looked through when a bio of it is let go, at 0.1 us each... */
@@ -40,6 +45,9 @@ struct blkio_row {
 	__u64 held;
 	__u64 held_ns;
 	__u64 held_worst_ns;
+	__u64 alone; /* requests of up to SMALL bytes that met no other at the device, and did not wait to be handed to it */
+	__u64 alone_bytes;
+	__u64 alone_ns;
 };
 
 /* A request at the device. */
@@ -47,6 +55,12 @@ struct blkio_flight {
 	struct blkio_key key;
 	__u64 issued;
 	__u64 bytes;
+	__u64 queue_ns; /* before it was issued */
+	__u32 ahead;	/* others that were at the device then */
+	__u32 unused;
+	__u32 tgid; /* who queued it; 0: not known */
+	__u32 file; /* id of what it is about; 0: not known */
+	char comm[16];
 };
 
 /* The part of a task's sleep for I/O that is booked as held. Run queue clock, as in its slot. */
@@ -69,6 +83,14 @@ struct {
 	__type(key, __u64);
 	__type(value, struct blkio_flight);
 } flights SEC(".maps");
+
+/* Requests at a device, by its number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_LOADS);
+	__type(key, __u32);
+	__type(value, __u32);
+} loads SEC(".maps");
 
 /* When the tasks of a cgroup were last looked through. */
 struct {
@@ -160,10 +182,23 @@ static __always_inline __u64 run_queue_clock(void)
 
 static void note_device(__u32 pid, __u32 dev)
 {
-	__u32 at = place_by_pid(pid), *last = bpf_map_lookup_elem(&last_device, &at);
+	__u32 at = place_by_pid(pid);
+	struct last_io *last = bpf_map_lookup_elem(&last_device, &at);
 
 	if (last)
-		*last = dev;
+		last->dev = dev;
+}
+
+/* The current task queues I/O. */
+static void note_own(__u32 dev, __u32 file)
+{
+	struct task_struct *t = (void *)bpf_get_current_task_btf();
+	__u32 at = place_by_pid(t->pid);
+	struct last_io now = { .dev = dev, .file = file, .switches = t->nvcsw };
+	struct last_io *last = bpf_map_lookup_elem(&last_device, &at);
+
+	if (last)
+		*last = now;
 }
 
 /* The sleep that this task is in was held up to `now`. Two workers at once may book a stretch twice: rare, small. */
@@ -286,11 +321,51 @@ int BPF_PROG(queued, struct bio *bio)
 {
 	struct gendisk *disk = bio->bi_bdev->bd_disk;
 	__u32 dev = disk->major << 20 | disk->first_minor;
+	bool is_let_go = dispatched_by_throttle();
 
-	note_device(bpf_get_current_pid_tgid(), dev);
-	if (dispatched_by_throttle())
+	note_own(dev, note_bio(bio, bio->bi_opf & 0xff, !is_let_go));
+	if (is_let_go)
 		released(bio, dev);
 	return 0;
+}
+
+/* A bio is too large for a request: the first part becomes a bio of its own, made by who queues it. */
+SEC("tp_btf/block_split")
+int BPF_PROG(parted, struct bio *part)
+{
+	note_bio(part, part->bi_opf & 0xff, !dispatched_by_throttle());
+	return 0;
+}
+
+static void note_flight(struct blkio_flight *flight, struct request *rq)
+{
+	__u64 bio = (__u64)BPF_CORE_READ(rq, bio);
+	struct bio_note *note = note_of(bio);
+
+	if (!note || !bio || note->bio != bio)
+		return;
+	flight->tgid = note->tgid;
+	flight->file = note->file;
+	__builtin_memcpy(flight->comm, note->comm, sizeof(flight->comm));
+}
+
+/* Two CPUs at once may meet one number: a request more or less is an error of a moment. */
+static __u32 *load_of(__u32 dev)
+{
+	__u32 none = 0, *load = bpf_map_lookup_elem(&loads, &dev);
+
+	if (!load) {
+		bpf_map_update_elem(&loads, &dev, &none, BPF_NOEXIST);
+		load = bpf_map_lookup_elem(&loads, &dev);
+	}
+	return load;
+}
+
+static bool flushes_first(struct request *rq)
+{
+	if (!bpf_core_enum_value_exists(enum req_flag_bits, __REQ_PREFLUSH))
+		return false;
+	return BPF_CORE_READ(rq, cmd_flags) >> bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH) & 1;
 }
 
 SEC("tp_btf/block_rq_issue")
@@ -298,18 +373,34 @@ int BPF_PROG(issued, struct request *rq)
 {
 	struct blkio_flight flight = {};
 	__u64 at = (__u64)rq, queued = BPF_CORE_READ(rq, start_time_ns);
+	bool is_again = bpf_map_lookup_elem(&flights, &at); /* the device had no room for it */
 	struct blkio_row *row;
+	__u32 *load;
 
 	flight.key.dev = number_of(BPF_CORE_READ(rq, q, disk));
 	flight.key.op = BPF_CORE_READ(rq, cmd_flags) & 0xff;
 	flight.key.cgroup = owner_of(BPF_CORE_READ(rq, bio));
 	flight.issued = bpf_ktime_get_ns();
 	flight.bytes = BPF_CORE_READ(rq, __data_len);
+	note_flight(&flight, rq);
 	row = row_of(&flight.key);
-	if (row && queued && queued < flight.issued) /* 0 where /sys/block/X/queue/iostats is off */
-		__sync_fetch_and_add(&row->queue_ns, flight.issued - queued);
+	load = load_of(flight.key.dev);
+	/* 0 where /sys/block/X/queue/iostats is off. One that flushes the device's cache first waits for that, not for others
+	 * (block/blk-flush.c).
+	 */
+	if (queued && queued < flight.issued && !flushes_first(rq))
+		flight.queue_ns = flight.issued - queued;
+	/* Ends that were missed leave it too high, and two CPUs at once may take it below 0. */
+	if (load && *load > MAX_FLIGHTS)
+		*load = 0;
+	if (load)
+		flight.ahead = is_again && *load ? *load - 1 : *load;
+	if (row && flight.queue_ns)
+		__sync_fetch_and_add(&row->queue_ns, flight.queue_ns);
 	if (bpf_map_update_elem(&flights, &at, &flight, BPF_ANY))
 		__sync_fetch_and_add(&lost, 1);
+	else if (load && !is_again)
+		__sync_fetch_and_add(load, 1);
 	return 0;
 }
 
@@ -318,16 +409,37 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 {
 	__u64 at = (__u64)rq, now = bpf_ktime_get_ns();
 	struct blkio_flight *flight = bpf_map_lookup_elem(&flights, &at);
+	struct file_io_key file_key = {};
+	struct file_io done = {};
 	struct blkio_row *row;
+	__u32 *load;
 
 	if (!flight || bytes < BPF_CORE_READ(rq, __data_len))
 		return 0; /* issued before we attached, or only in part done */
+	load = load_of(flight->key.dev);
+	if (load && *load)
+		__sync_fetch_and_sub(load, 1);
 	row = row_of(&flight->key);
 	if (row) {
 		__sync_fetch_and_add(&row->requests, 1);
 		__sync_fetch_and_add(&row->bytes, flight->bytes);
 		add(&row->device_ns, &row->device_worst_ns, elapsed(flight->issued, now));
 	}
+	if (row && !flight->ahead && flight->queue_ns < AT_ONCE && flight->bytes <= SMALL) {
+		__sync_fetch_and_add(&row->alone, 1);
+		__sync_fetch_and_add(&row->alone_bytes, flight->bytes);
+		__sync_fetch_and_add(&row->alone_ns, elapsed(flight->issued, now));
+	}
+	file_key.dev = flight->key.dev;
+	file_key.op = flight->key.op;
+	file_key.tgid = flight->tgid;
+	file_key.file = flight->file;
+	done.bytes = flight->bytes;
+	done.device_ns = elapsed(flight->issued, now);
+	done.queue_ns = flight->queue_ns;
+	done.ahead = flight->ahead;
+	__builtin_memcpy(done.comm, flight->comm, sizeof(done.comm));
+	add_file_row(&file_key, &done);
 	bpf_map_delete_elem(&flights, &at);
 	return 0;
 }

@@ -4,16 +4,24 @@
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
-use whyslow_model::{Missing, table};
+use whyslow_model::{Missing, MissingNote, table};
 
 use super::shared::{Shared, homes};
 use super::{clear, missing, room, value, walk};
 use crate::host;
 use crate::kallsyms::Kallsyms;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
+
+mod files;
+#[cfg(test)]
+mod files_tests;
+mod taken;
+#[cfg(test)]
+mod tests;
 
 skeleton!("blkio");
 use skel::types::{blkio_flight, blkio_key, blkio_row};
@@ -44,6 +52,7 @@ pub struct Blkio<'slot> {
     skel: skel::BlkioSkel<'slot>,
     finish: Link,
     sees_sleepers: bool,
+    taken: taken::Taken,
 }
 
 impl<'slot> Blkio<'slot> {
@@ -79,12 +88,13 @@ impl<'slot> Blkio<'slot> {
         let mut skel = open.load()?;
         skel.links = skel::BlkioLinks {
             completed: Some(skel.progs.completed.attach()?),
+            parted: Some(skel.progs.parted.attach()?),
             issued: Some(skel.progs.issued.attach()?),
             queued: Some(skel.progs.queued.attach()?),
             ..skel.links
         };
         let finish = skel.progs.finish.attach()?;
-        Ok(Self { skel, finish, sees_sleepers: shared.is_some() })
+        Ok(Self { skel, finish, sees_sleepers: shared.is_some(), taken: taken::Taken::default() })
     }
 
     /// Some device's I/O throttle has been set up since boot, and held time is measured.
@@ -116,22 +126,58 @@ impl<'slot> Blkio<'slot> {
         Ok(rows)
     }
 
+    /// One row a (process, device, direction, file).
+    #[must_use]
+    pub fn files(&self) -> Vec<table::IoFile> {
+        let maps = &self.skel.maps;
+        let (rows, files, flights) = (&maps.file_rows, &maps.block_files, &maps.flights);
+        let seen = files::Seen {
+            rows: entries(rows),
+            flights: entries(flights),
+            files: entries(files),
+            now: host::monotonic_ns(),
+        };
+        files::rows(&seen, &self.taken, Path::new("/"))
+    }
+
+    /// Requests about files for which there was no room.
+    fn nameless(&self) -> u64 {
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.files_lost)
+    }
+
     /// What the kernel half saw and could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
     }
 }
 
+/// Requests are counted all the same.
+fn nameless_note(requests: u64) -> Option<MissingNote> {
+    let reason = format!("of {requests} requests: there was no room for more files");
+    (requests > 0).then(|| Missing::skipped("files of block I/O", reason).into())
+}
+
 impl Probe for Blkio<'_> {
     /// Sums start anew, requests at the device and what is held stay known.
     fn begin(&mut self) -> Result<(), Missing> {
         clear(&self.skel.maps.rows);
+        clear(&self.skel.maps.file_rows);
+        self.taken.begin();
         Ok(())
+    }
+
+    fn poll(&mut self, _at: Duration) -> bool {
+        let maps = &self.skel.maps;
+        let told = maps.bss_data.as_ref().map_or(0, |bss| bss.files_told);
+        self.taken.take(told, &maps.file_rows, &maps.block_files);
+        false
     }
 
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.lost(WHAT, self.lost());
+        ending.missing.extend(nameless_note(self.nameless()));
         ending.tables.disk = Some(self.rows()?);
+        ending.tables.io_files = Some(self.files());
         Ok(())
     }
 }
@@ -149,18 +195,25 @@ fn entries(map: &libbpf_rs::MapMut<'_>) -> Vec<(Vec<u8>, Vec<u8>)> {
     map.keys().filter_map(found).collect()
 }
 
-fn named((dev, op, cgroup): Key, row: &blkio_row, root: &Path) -> table::Disk {
-    let dev = format!("{}:{}", dev >> 20, dev & 0xf_ffff);
-    let op = match op {
+fn number(dev: u32) -> String {
+    format!("{}:{}", dev >> 20, dev & 0xf_ffff)
+}
+
+fn op_word(op: u32) -> &'static str {
+    match op {
         0 => "read",
         1 => "write",
         _ => "other",
-    };
+    }
+}
+
+fn named((dev, op, cgroup): Key, row: &blkio_row, root: &Path) -> table::Disk {
+    let dev = number(dev);
     table::Disk {
         device: device_name(root, &dev),
         dev,
         cgroup,
-        op: op.to_owned(),
+        op: op_word(op).to_owned(),
         requests: row.requests,
         bytes: row.bytes,
         device_ns: row.device_ns,
@@ -169,6 +222,9 @@ fn named((dev, op, cgroup): Key, row: &blkio_row, root: &Path) -> table::Disk {
         held: row.held,
         held_ns: row.held_ns,
         held_worst_ns: row.held_worst_ns,
+        alone: row.alone,
+        alone_bytes: row.alone_bytes,
+        alone_ns: row.alone_ns,
     }
 }
 
@@ -177,115 +233,4 @@ fn device_name(root: &Path, dev: &str) -> String {
     let link = std::fs::read_link(root.join("sys/dev/block").join(dev));
     let name = link.ok().and_then(|to| to.file_name().map(|name| name.to_string_lossy().into_owned()));
     name.unwrap_or_else(|| dev.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::{MetadataExt as _, symlink};
-    use std::path::PathBuf;
-    use std::time::{Duration, Instant};
-
-    use super::*;
-    use crate::bpf::sched::{Budget, Layout, Sched};
-    use crate::test_group::{Group, scratch};
-
-    fn running(slot: &mut MaybeUninit<OpenObject>) -> Sched<'_> {
-        let mut sched = Sched::load(slot, Layout::default(), Budget::of(1, false)).unwrap();
-        sched.begin().unwrap();
-        sched
-    }
-
-    #[test]
-    fn a_device_is_called_as_sysfs_calls_it() {
-        let root = scratch();
-        fs::create_dir_all(root.path().join("sys/dev/block")).unwrap();
-        symlink("../../devices/virtio0/block/vda", root.path().join("sys/dev/block/254:0")).unwrap();
-        assert_eq!(device_name(root.path(), "254:0"), "vda");
-        assert_eq!(device_name(root.path(), "8:16"), "8:16");
-    }
-
-    /// A file of its own on disk, and the number of the whole disk it is on.
-    fn file_on_disk(dir: &Path, mib: usize) -> (PathBuf, String) {
-        let file = dir.join("data");
-        fs::write(&file, vec![7; mib << 20]).unwrap();
-        fs::File::open(&file).unwrap().sync_all().unwrap();
-        let dev = fs::metadata(&file).unwrap().dev();
-        let number = format!("{}:{}", libc::major(dev), libc::minor(dev));
-        let sys = fs::canonicalize(Path::new("/sys/dev/block").join(&number)).unwrap();
-        let disk = if sys.join("partition").exists() { sys.parent().unwrap().to_owned() } else { sys };
-        (file, fs::read_to_string(disk.join("dev")).unwrap().trim().to_owned())
-    }
-
-    fn of_group(rows: Vec<table::Disk>, group: &Group, op: &str) -> table::Disk {
-        let mut own = rows.into_iter().filter(|row| row.cgroup == group.key() && row.op == op);
-        own.next().unwrap_or_default()
-    }
-
-    /// Direct reads of 256 KiB, so many; the time they took by the test's clock.
-    fn read_directly(group: &Group, file: &Path, count: u32) -> Duration {
-        let began = Instant::now();
-        let script = format!("exec dd if=\"$1\" of=/dev/null bs=256K iflag=direct count={count}");
-        let mut dd = group.run(&script, &[file]);
-        assert!(dd.0.wait().unwrap().success());
-        began.elapsed()
-    }
-
-    #[test]
-    fn root_a_throttled_reader_is_held_for_as_long_as_it_is_blocked() {
-        let Some(group) = Group::new("blkio") else { return };
-        let dir = scratch();
-        let (file, dev) = file_on_disk(dir.path(), 2);
-        group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 1 << 20));
-        let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        let sched = running(&mut sched);
-        let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
-        assert!(probe.sees_holds());
-        let took = read_directly(&group, &file, 8);
-        let seen = of_group(probe.rows().unwrap(), &group, "read");
-        let held = Duration::from_nanos(seen.held_ns);
-        assert!(took > Duration::from_millis(1500), "2 MiB at 1 MiB/s took {took:?}");
-        assert!(held > took * 3 / 4 && held <= took, "held {held:?} of {took:?}: {seen:?}");
-        assert!(seen.held >= 7 && seen.requests >= 8 && seen.bytes >= 2 << 20, "{seen:?}");
-        assert_eq!((seen.dev, probe.lost()), (dev, 0));
-    }
-
-    #[test]
-    fn root_a_reader_still_held_is_counted_up_to_now() {
-        let Some(group) = Group::new("blkio") else { return };
-        let dir = scratch();
-        let (file, dev) = file_on_disk(dir.path(), 1);
-        group.set("blkio.throttle.read_bps_device", &format!("{dev} {}", 16 << 10));
-        let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        let sched = running(&mut sched);
-        let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
-        let _dd = group.run("exec dd if=\"$1\" of=/dev/null bs=256K iflag=direct count=1", &[&file]);
-        let began = Instant::now();
-        let held = |rows| of_group(rows, &group, "read").held_ns;
-        while held(probe.rows().unwrap()) < 200_000_000 {
-            assert!(began.elapsed() < Duration::from_secs(20), "the reader is not seen to be held");
-        }
-        assert!(
-            Duration::from_nanos(held(probe.rows().unwrap())) <= began.elapsed() + Duration::from_millis(50)
-        );
-        group.set("blkio.throttle.read_bps_device", &format!("{dev} 0")); // let it go, or it cannot die
-    }
-
-    #[test]
-    fn root_a_reader_without_a_limit_is_not_held() {
-        let Some(group) = Group::new("blkio") else { return };
-        let dir = scratch();
-        let (file, _) = file_on_disk(dir.path(), 2);
-        let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        let sched = running(&mut sched);
-        let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
-        let took = read_directly(&group, &file, 8);
-        let seen = of_group(probe.rows().unwrap(), &group, "read");
-        assert_eq!((seen.held, seen.held_ns, probe.lost()), (0, 0, 0));
-        assert!(seen.bytes >= 2 << 20, "{seen:?}");
-        assert!(
-            seen.device_ns > 0 && Duration::from_nanos(seen.device_worst_ns) < took,
-            "{seen:?} in {took:?}"
-        );
-    }
 }

@@ -121,6 +121,8 @@ __noinline __u32 path_id(__u64 at, __u64 mnt)
 		return id;
 	anew(s, WALK);
 	s->name.ino = s->key.c;
+	/* As d_unlinked() has it. */
+	s->name.deleted = !BPF_CORE_READ(dentry, d_hash.pprev) && BPF_CORE_READ(dentry, d_parent) != dentry;
 	walk(s->key.a, s->key.d);
 	return tell(s);
 }

@@ -73,6 +73,8 @@ struct call_name {
 	__u32 base; /* STRING: the folder that a relative path begins in */
 	__u32 size; /* of the text */
 	__u32 cut; /* the text is not all of it */
+	__u32 deleted; /* no folder has it any more */
+	__u32 unused;
 	__u32 family;
 	__u32 listens;
 	__u32 port;

@@ -216,6 +216,8 @@ fn add(sum: &mut sched_exit, more: &sched_exit) {
     keep_if_same(&mut sum.io_cgroup, more.io_cgroup);
     keep_if_same(&mut sum.unified_cgroup, more.unified_cgroup);
     keep_if_same(&mut sum.autogroup, more.autogroup);
+    keep_if_same(&mut sum.session, more.session);
+    keep_if_same(&mut sum.tracer, more.tracer);
     let (to, from) = (&mut sum.slot, &more.slot);
     for (to, from) in to.sum.iter_mut().zip(&from.sum) {
         to.ns = to.ns.saturating_add(from.ns);

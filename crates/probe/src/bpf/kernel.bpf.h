@@ -34,6 +34,8 @@ enum {
 	BPF_F_USER_STACK = 1 << 8,
 	BPF_F_CURRENT_CPU = 0xffffffff,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_RB_AVAIL_DATA = 0,
+	BPF_RB_RING_SIZE = 1,
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
@@ -61,6 +63,8 @@ enum {
 	TASK_UNINTERRUPTIBLE = 2,
 	TASK_DEAD = 0x80,
 	TASK_NOLOAD = 0x400,
+	PF_MEMALLOC = 0x00000800,
+	PF_KSWAPD = 0x00020000,
 	PF_KTHREAD = 0x00200000,
 	PF_WQ_WORKER = 0x00000020,
 };
@@ -185,7 +189,22 @@ struct cpumask {
 	unsigned long bits[128];
 };
 
-struct mm_struct;
+/* include/linux/maple_tree.h; v6.1, 54a611b60590 ("Maple Tree: add new data structure"). */
+struct maple_tree {
+	void *ma_root;
+};
+
+struct mm_struct {
+	unsigned long arg_start;
+	unsigned long arg_end;
+	unsigned long env_start;
+	unsigned long env_end;
+	struct maple_tree mm_mt; /* v6.1, d4af56c5c7c6 ("mm: start tracking VMAs with maple tree") */
+	struct {
+		void *vdso;
+	} context;
+};
+
 struct files_struct;
 struct fs_struct;
 
@@ -209,6 +228,18 @@ struct pid {
 	struct upid numbers[1];
 };
 
+/* Ask BTF: bits were added before it. */
+enum req_flag_bits {
+	__REQ_PREFLUSH = 18,
+};
+
+/* Values are the same since v4.19 (2c4704756cab): PID 0, TGID 1, PGID 2, SID 3. */
+#define SESSION 3
+
+struct signal_struct {
+	struct pid *pids[SESSION + 1];
+};
+
 /* CONFIG_TASK_IO_ACCOUNTING */
 struct task_io_accounting {
 	__u64 write_bytes;
@@ -217,6 +248,15 @@ struct task_io_accounting {
 /* arch/x86/include/asm/processor.h */
 struct thread_struct {
 	unsigned long sp;
+};
+
+/* include/linux/uidgid_types.h, include/linux/cred.h */
+typedef struct {
+	__u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t uid;
 };
 
 struct task_struct {
@@ -237,9 +277,12 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct task_io_accounting ioac;
 	struct task_group *sched_task_group;
+	unsigned int ptrace;
+	struct task_struct *parent;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
+	struct signal_struct *signal;
 	struct css_set *cgroups;
 	unsigned long nvcsw;
 	unsigned long nivcsw;
@@ -249,6 +292,7 @@ struct task_struct {
 	void *stack;
 	struct thread_struct thread;
 	void *worker_private;
+	const struct cred *real_cred;
 };
 
 /* v5.17, e32cf5dfbe22 ("kthread: Generalize pf_io_worker so it can point to struct kthread") */
@@ -267,6 +311,10 @@ struct irqaction {
 
 struct hlist_node {
 	struct hlist_node *next;
+};
+
+struct hlist_bl_node {
+	void *pprev;
 };
 
 struct hlist_head {
@@ -297,6 +345,7 @@ struct request_queue {
 
 struct block_device {
 	struct gendisk *bd_disk;
+	unsigned int bd_dev;
 };
 
 struct blkg_policy_data {
@@ -334,10 +383,24 @@ struct blkcg {
 	struct hlist_head blkg_list;
 };
 
+struct page {
+	unsigned long compound_head; /* bit 0: the rest is the first page of the folio */
+};
+
+struct bio_vec {
+	struct page *bv_page;
+};
+
+struct bvec_iter {
+	unsigned int bi_size;
+};
+
 struct bio {
 	struct block_device *bi_bdev;
 	unsigned int bi_opf;
 	struct blkcg_gq *bi_blkg;
+	struct bvec_iter bi_iter;
+	struct bio_vec *bi_io_vec;
 };
 
 struct request {
@@ -361,10 +424,15 @@ struct super_block {
 
 struct inode {
 	struct super_block *i_sb;
+	struct address_space *i_mapping;
 	struct file_lock_context *i_flctx;
 	unsigned long i_ino;
 	unsigned short i_mode;
 	unsigned int i_rdev;
+	unsigned int i_nlink;
+	long long i_size;
+	unsigned int i_generation;
+	struct hlist_head i_dentry;
 };
 
 struct address_space {
@@ -380,6 +448,7 @@ struct folio {
 	struct address_space *mapping;
 	unsigned long index;
 	unsigned int _nr_pages;
+	unsigned long memcg_data;
 };
 
 /* v6.18, 53fbef56e07d ("mm: introduce memdesc_flags_t") */
@@ -394,6 +463,8 @@ struct folio___before_6_15 {
 
 /* Values differ with the configuration: ask BTF. */
 enum pageflags {
+	PG_locked = 0,
+	PG_writeback = 1,
 	PG_head = 6,
 };
 
@@ -498,6 +569,14 @@ static __always_inline __u64 autogroup_of(struct task_struct *t, __u64 *shares)
 	tg = BPF_CORE_READ(grouped, sched_task_group);
 	*shares = BPF_CORE_READ(tg, shares);
 	return BPF_CORE_READ(tg, autogroup, id);
+}
+
+/* The session of its process (setsid(2)), by the id of who leads it. 0: none, or it has ended and was waited for. */
+static __always_inline __u32 session_of(struct task_struct *t)
+{
+	struct pid *session = BPF_CORE_READ(t, signal, pids[SESSION]);
+
+	return session ? BPF_CORE_READ(session, numbers[0].nr) : 0;
 }
 
 static __always_inline __u64 css_cgroup_key(struct cgroup_subsys_state *css)
@@ -674,6 +753,7 @@ struct udp_sock {
 };
 
 struct tcp_sock {
+	__u32 data_segs_in;
 	__u32 data_segs_out; /* v4.6 */
 	__u64 bytes_acked; /* v4.1, 0df48c26d841 */
 	__u64 bytes_sent;  /* v4.19, ba113c3aa79a */
@@ -709,6 +789,7 @@ enum {
 	PIPEFS_MAGIC = 0x50495045,
 	SOCKFS_MAGIC = 0x534f434b,
 	ANON_INODE_FS_MAGIC = 0x09041934,
+	BDEVFS_MAGIC = 0x62646576,
 	SB_KERNMOUNT = 1 << 22, /* made by the kernel for itself: pipes, sockets, memfd */
 	AF_UNIX = 1,
 	TS_COMPAT = 2,
@@ -716,9 +797,9 @@ enum {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-/* arch/x86: the arguments of a system call, in this order. */
+/* arch/x86: the arguments of a system call, in this order; its number; where it was made. */
 struct pt_regs {
-	unsigned long di, si, dx, r10, r8, r9, orig_ax, ip;
+	unsigned long di, si, dx, r10, r8, r9, orig_ax, ip, bp, sp, cs;
 };
 
 struct qstr {
@@ -730,6 +811,10 @@ struct dentry {
 	struct dentry *d_parent;
 	struct qstr d_name;
 	struct inode *d_inode;
+	union {
+		struct hlist_node d_alias;
+	} d_u;
+	struct hlist_bl_node d_hash;
 };
 
 struct vfsmount {
@@ -795,6 +880,12 @@ extern void *bpf_rdonly_cast(const void *at, __u32 btf_id) __ksym __weak;
 static __always_inline struct task_struct *plain(struct task_struct *t)
 {
 	return bpf_ksym_exists(bpf_rdonly_cast) ? as(struct task_struct, t) : t;
+}
+
+/* The process that traces it (ptrace(2)), which is its parent meanwhile; 0: none does. */
+static __always_inline __u32 tracer_of(struct task_struct *t)
+{
+	return plain(t)->ptrace ? plain(t)->parent->tgid : 0;
 }
 
 /* What the run queue of a task last read. */
@@ -1232,4 +1323,29 @@ struct bpf_perf_event_data {
 	} regs;
 	__u64 sample_period;
 	__u64 addr;
+};
+
+/* ---- where user code is (oncpu: user_places.bpf.h, user_stack.bpf.h) ---- */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct vm_area_struct {
+	unsigned long vm_start, vm_end;
+	struct mm_struct *vm_mm;
+	unsigned long vm_pgoff;
+	struct file *vm_file;
+	unsigned long vm_flags; /* v6.3, bc292ab00f6c ("mm: introduce vma->vm_flags wrapper functions"): in a union with what writes it */
+};
+
+#pragma clang attribute pop
+
+/* Nodes are aligned to 256 bytes; kind and flags are in the low bits of what points at them (include/linux/maple_tree.h). */
+#define MAPLE_NODE_MASK 255
+#define MAPLE_NODE_WORDS 32
+#define MAPLE_SLOTS 16
+#define MAPLE_ARANGE_SLOTS 10
+enum {
+	MAPLE_LEAF_64 = 1,
+	MAPLE_RANGE_64 = 2,
+	MAPLE_ARANGE_64 = 3,
 };

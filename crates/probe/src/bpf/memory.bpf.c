@@ -2,9 +2,10 @@
 /* What did memory cost the tasks that needed it: reclaim, refaults, swap-in, pauses of writers?
  *
  * Reclaim is timed from its tracepoints. For pages of files one page in 16 is followed, chosen by a hash of (inode,
- * index): when a task's reclaim at its cgroup's limit evicts such a page it is remembered, and when the page is
- * added again it was a refault. A page that is added for the first time is not, however fast it streams by.
- * Not seen: pages evicted before the window, by kswapd, or by the reclaim of another cgroup.
+ * index): when such a page is evicted or dropped it is remembered by whom, and when the page is added again it was a
+ * refault if the task's own cgroup had evicted it at its limit; otherwise it was taken from whoever had it before, if it is
+ * the same one who reads it again. A page that is added for the first time is neither, however fast it streams by. Not seen:
+ * pages evicted before the window.
  */
 #include "kernel.bpf.h"
 
@@ -15,8 +16,16 @@
 #define STRIDE 16
 #define STRIDE_BITS 4
 #define MAX_FOLIO_GROUPS 32 /* 2 MiB folios: 512 pages */
+/* arch/x86/entry/syscalls/syscall_64.tbl */
+#define NR_WRITE 1
+#define NR_PWRITE64 18
+#define NR_WRITEV 20
+#define NR_FADVISE64 221
+#define NR_PWRITEV 296
+#define NR_PWRITEV2 328
+#define PROC_SUPER_MAGIC 0x9fa0 /* include/uapi/linux/magic.h */
 
-enum memory_kind { LIMIT, GLOBAL };
+enum memory_kind { LIMIT, GLOBAL, BACKGROUND, DROPPED };
 
 struct memory_key {
 	__u32 pid;
@@ -36,6 +45,29 @@ struct memory_row {
 	__u64 refaulted;
 	__u64 swapped_in;
 	__u64 pause_jiffies;
+	__u64 taken_at_limit;
+	__u64 taken_by_reclaim;
+	__u64 dropped;
+	/* Who took most at a limit or dropped most, by a majority vote (Boyer and Moore): a session and a way, with its last
+	 * process. It took at least as many pages as it has votes.
+	 */
+	__u64 votes;
+	__u32 taker;
+	__u32 taker_session;
+	__u32 taker_how;
+	__u32 unused;
+};
+
+/* Who had a page evicted, and who had it before: the memory cgroup that it was charged to, and if it was added in the window
+ * the session.
+ */
+struct memory_eviction {
+	__u64 cgroup;
+	__u64 owner_cgroup;
+	__u32 owner_session;
+	__u32 session;
+	__u32 tgid;
+	__u32 how;
 };
 
 /* A task that is in reclaim. */
@@ -66,13 +98,21 @@ struct {
 	__type(value, struct memory_inside);
 } inside SEC(".maps");
 
-/* Pages that were evicted, with the cgroup whose limit it was. Forgets the oldest: 65,536 samples stand for 4 GiB. */
+/* Pages that were evicted or dropped. Forgets the oldest: 65,536 samples stand for 4 GiB. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_EVICTED);
 	__type(key, struct memory_page);
-	__type(value, __u64);
+	__type(value, struct memory_eviction);
 } evicted SEC(".maps");
+
+/* By whom pages were added: a session. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_EVICTED);
+	__type(key, struct memory_page);
+	__type(value, __u32);
+} adders SEC(".maps");
 
 /* Tasks that we saw but could not note. */
 __u64 lost;
@@ -219,18 +259,62 @@ static __always_inline bool next_page(struct span *span, __u32 *group, struct me
 	return page->index >= span->first && page->index < span->end;
 }
 
-static void added_again(struct memory_row *row, struct memory_page *page, __u64 cgroup)
+static void vote(struct memory_row *row, struct memory_eviction *by)
 {
-	__u64 *evictor = bpf_map_lookup_elem(&evicted, page);
-
-	if (evictor && *evictor == cgroup) {
-		if (!row->refaulted)
-			row->added_before = row->added;
-		row->refaulted += STRIDE;
+	if (row->votes && (row->taker_session != by->session || row->taker_how != by->how)) {
+		row->votes--;
+		return;
 	}
-	if (evictor)
+	row->votes++;
+	row->taker_session = by->session;
+	row->taker_how = by->how;
+	row->taker = by->tgid;
+}
+
+/* The number of the current task's system call; interrupts and faults: negative. */
+static __always_inline __s64 call_of(struct task_struct *t)
+{
+	return t->flags & PF_KTHREAD ? -1 : (__s64)BPF_CORE_READ(registers_of(t), orig_ax);
+}
+
+static __always_inline bool is_write(__s64 call)
+{
+	return call == NR_WRITE || call == NR_PWRITE64 || call == NR_WRITEV || call == NR_PWRITEV || call == NR_PWRITEV2;
+}
+
+/* Whether who adds a page had it before, and reads it again: what is written is not read. */
+static __always_inline bool is_again(struct memory_eviction *by, struct memory_key *key, __u32 session)
+{
+	if (is_write(call_of((void *)bpf_get_current_task_btf())))
+		return false;
+	return by->owner_session ? by->owner_session == session : by->owner_cgroup == key->cgroup;
+}
+
+static __noinline void added_again(struct memory_row *row, struct memory_page *page, struct memory_key *key, __u32 session)
+{
+	struct memory_eviction *by = bpf_map_lookup_elem(&evicted, page);
+	__u64 came_back = row->refaulted + row->taken_at_limit + row->taken_by_reclaim + row->dropped;
+	bool own;
+
+	if (by) {
+		own = by->how == LIMIT && by->cgroup == key->cgroup;
+		if (!came_back && (own || is_again(by, key, session)))
+			row->added_before = row->added;
+		if (own) {
+			row->refaulted += STRIDE;
+		} else if (is_again(by, key, session)) {
+			if (by->how == GLOBAL || by->how == BACKGROUND) {
+				row->taken_by_reclaim += STRIDE;
+			} else if (by->session != session) {
+				row->taken_at_limit += by->how == LIMIT ? STRIDE : 0;
+				row->dropped += by->how == DROPPED ? STRIDE : 0;
+				vote(row, by);
+			}
+		}
 		bpf_map_delete_elem(&evicted, page);
+	}
 	row->added += STRIDE;
+	bpf_map_update_elem(&adders, page, &session, BPF_ANY);
 }
 
 SEC("tp_btf/mm_filemap_add_to_page_cache")
@@ -240,7 +324,7 @@ int BPF_PROG(added, struct folio *folio)
 	struct memory_row *row = 0;
 	struct memory_key key = {};
 	struct span span = {};
-	__u32 group, i;
+	__u32 group, i, session = 0;
 
 	if (!span_of(folio, &span))
 		return 0;
@@ -250,34 +334,90 @@ int BPF_PROG(added, struct folio *folio)
 			continue;
 		if (!row) {
 			key_of_current(&key);
+			session = session_of((void *)bpf_get_current_task_btf());
 			row = row_of(&key);
 			if (!row)
 				return 0;
 		}
-		added_again(row, &page, key.cgroup);
+		added_again(row, &page, &key, session);
 	}
 	return 0;
 }
 
-/* Truncation and the like delete pages too: only what reclaim at a limit evicts counts. */
+/* Whether the current task tells the kernel to forget pages: posix_fadvise(2), or a write to a file of /proc, of which
+ * /proc/sys/vm/drop_caches is the one that does (fs/drop_caches.c). Pages go for many other reasons: their file is cut,
+ * written past the cache, changed on another host.
+ */
+static __always_inline bool drops(struct task_struct *t)
+{
+	struct fdtable *table = BPF_CORE_READ(t, files, fdt);
+	__s64 call = call_of(t);
+	struct file *file = 0;
+	__u32 fd;
+
+	if (call == NR_FADVISE64)
+		return true;
+	fd = (__u32)BPF_CORE_READ(registers_of(t), di);
+	if (!is_write(call) || !table || fd >= BPF_CORE_READ(table, max_fds))
+		return false;
+	bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
+	return file && BPF_CORE_READ(file, f_inode, i_sb, s_magic) == PROC_SUPER_MAGIC;
+}
+
+/* Who evicts a page, and in which way; false: not known. Reclaim that is none of these runs with PF_MEMALLOC, too. */
+static __always_inline bool evictor(struct memory_eviction *by)
+{
+	struct task_struct *t = (void *)bpf_get_current_task_btf();
+	__u32 pid = t->pid;
+	struct memory_inside *in = bpf_map_lookup_elem(&inside, &pid);
+
+	if (in) {
+		by->cgroup = in->key.cgroup;
+		by->how = in->kind;
+	} else if (t->flags & PF_KSWAPD) {
+		by->how = BACKGROUND;
+	} else if (!(t->flags & PF_MEMALLOC) && drops(t)) {
+		by->how = DROPPED;
+	} else {
+		return false;
+	}
+	by->tgid = t->tgid;
+	by->session = session_of(t);
+	return true;
+}
+
+/* The memory cgroup that a page of a file is charged to. The low bits are flags; v5.11, bcfe06bf2622 ("mm: memcontrol: Use helpers
+ * to read page's memcg data").
+ */
+static __always_inline __u64 charged_to(struct folio *folio)
+{
+	struct mem_cgroup *memcg;
+
+	if (!bpf_core_field_exists(folio->memcg_data))
+		return 0;
+	memcg = (void *)(folio->memcg_data & ~7ULL);
+	return memcg ? css_cgroup_key(&memcg->css) : 0;
+}
+
 SEC("tp_btf/mm_filemap_delete_from_page_cache")
 int BPF_PROG(deleted, struct folio *folio)
 {
+	struct memory_eviction by = {};
 	struct memory_page page = {};
-	struct memory_inside *in;
 	struct span span = {};
-	__u32 pid, group, i;
+	__u32 group, i, *adder;
 
-	if (!span_of(folio, &span))
+	if (!span_of(folio, &span) || !evictor(&by))
 		return 0;
-	pid = (__u32)bpf_get_current_pid_tgid();
-	in = bpf_map_lookup_elem(&inside, &pid);
-	if (!in || in->kind != LIMIT)
-		return 0;
+	by.owner_cgroup = charged_to(folio);
 	group = span.first >> STRIDE_BITS;
-	for (i = 0; i <= MAX_FOLIO_GROUPS && group << STRIDE_BITS < span.end; i++)
-		if (next_page(&span, &group, &page))
-			bpf_map_update_elem(&evicted, &page, &in->key.cgroup, BPF_ANY);
+	for (i = 0; i <= MAX_FOLIO_GROUPS && group << STRIDE_BITS < span.end; i++) {
+		if (!next_page(&span, &group, &page))
+			continue;
+		adder = bpf_map_lookup_elem(&adders, &page);
+		by.owner_session = adder ? *adder : 0;
+		bpf_map_update_elem(&evicted, &page, &by, BPF_ANY);
+	}
 	return 0;
 }
 

@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
-use super::constants::memory_c::LIMIT;
+use super::constants::memory_c::{DROPPED, LIMIT, STRIDE};
 use super::{clear, missing, room, types, value, walk};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
@@ -182,10 +182,21 @@ fn named((pid, tgid, cgroup): Key, row: &memory_row, jiffy_ns: u64) -> table::Me
         direct_reclaim_worst_ns: row.global_worst_ns,
         pages_added: row.added,
         pages_refaulted: row.refaulted,
-        pages_unknown: if row.refaulted > 0 { row.added_before } else { row.added },
+        pages_unknown: if came_back(row) { row.added_before } else { row.added },
+        pages_taken_at_limit: row.taken_at_limit,
+        pages_taken_by_reclaim: row.taken_by_reclaim,
+        pages_dropped: row.dropped,
+        taken_by: row.taker,
+        taker_drops: row.votes > 0 && row.taker_how == DROPPED,
+        taken_at_least: row.votes.saturating_mul(STRIDE.into()),
         swapped_in: row.swapped_in,
         dirty_pause_ns: row.pause_jiffies.saturating_mul(jiffy_ns),
     }
+}
+
+/// Whether some page was seen to go, and to come back.
+fn came_back(row: &memory_row) -> bool {
+    [row.refaulted, row.taken_at_limit, row.taken_by_reclaim, row.dropped].iter().any(|pages| *pages > 0)
 }
 
 /// Whether anything is there to swap in from: a line below the heading of /proc/swaps.
@@ -214,12 +225,8 @@ mod tests {
     fn file_on_disk(dir: &Path, mib: usize) -> PathBuf {
         let file = dir.join("data");
         fs::write(&file, vec![7; mib << 20]).unwrap();
-        let open = fs::File::open(&file).unwrap();
-        open.sync_all().unwrap();
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&open);
-        // SAFETY: the descriptor is open; the advice concerns the page cache of this file only.
-        let refused = unsafe { libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED) };
-        assert_eq!(refused, 0);
+        fs::File::open(&file).unwrap().sync_all().unwrap();
+        drop_pages(&file);
         file
     }
 
@@ -231,6 +238,11 @@ mod tests {
             sum.pages_added += row.pages_added;
             sum.pages_refaulted += row.pages_refaulted;
             sum.pages_unknown += row.pages_unknown;
+            sum.pages_dropped += row.pages_dropped;
+            sum.taken_at_least += row.taken_at_least;
+            if row.taker_drops {
+                sum.taken_by = row.taken_by;
+            }
             sum.swapped_in += row.swapped_in;
             sum
         })
@@ -289,6 +301,79 @@ mod tests {
         let seen = of_group(&probe.rows().unwrap(), &group);
         assert!(seen.pages_added > 12 * PAGES_A_MIB, "{seen:?}");
         assert_eq!((seen.pages_refaulted, probe.lost()), (0, 0));
+    }
+
+    /// Tells the kernel to drop what it has of a file's pages.
+    fn drop_pages(file: &Path) {
+        let open = fs::File::open(file).unwrap();
+        // SAFETY: the descriptor is open; the advice concerns the page cache of this file only.
+        let refused = unsafe {
+            libc::posix_fadvise(std::os::fd::AsRawFd::as_raw_fd(&open), 0, 0, libc::POSIX_FADV_DONTNEED)
+        };
+        assert_eq!(refused, 0);
+    }
+
+    #[test]
+    fn root_pages_that_another_session_dropped_are_told_with_who_did() {
+        let Some(group) = limited(64) else { return };
+        let dir = scratch();
+        let file = file_on_disk(dir.path(), 16);
+        let mut slot = MaybeUninit::uninit();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
+        const DROPS: &str = "for i in 1 2; do cat \"$1\" > /dev/null && \
+            setsid -w dd of=\"$1\" oflag=nocache conv=notrunc count=0 2> /dev/null || exit 1; done; exec cat \"$1\" > /dev/null";
+        ended_well(group.run(DROPS, &[&file]));
+        let seen = of_group(&probe.rows().unwrap(), &group);
+        let twice = 2 * 16 * PAGES_A_MIB;
+        assert!(seen.pages_dropped > twice * 8 / 10 && seen.pages_dropped < twice * 12 / 10, "{seen:?}");
+        assert!(seen.taken_by != 0 && seen.taken_by != std::process::id(), "{seen:?}");
+        assert!(seen.taken_at_least >= seen.pages_dropped / 2, "{seen:?}");
+        assert_eq!((seen.pages_refaulted, probe.lost()), (0, 0));
+    }
+
+    #[test]
+    fn root_who_drops_its_own_pages_takes_them_from_nobody() {
+        let Some(group) = limited(64) else { return };
+        let dir = scratch();
+        let file = file_on_disk(dir.path(), 16);
+        let mut slot = MaybeUninit::uninit();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
+        for _ in 0..3 {
+            ended_well(group.run("exec cat \"$1\" > /dev/null", &[&file]));
+            drop_pages(&file); // we are of its session
+        }
+        let seen = of_group(&probe.rows().unwrap(), &group);
+        assert!(seen.pages_added > 2 * 16 * PAGES_A_MIB, "{seen:?}");
+        assert_eq!((seen.pages_dropped, seen.taken_at_least), (0, 0), "{seen:?}");
+    }
+
+    /// What another session cuts off and lets grow again has new pages: nobody took the old ones.
+    #[test]
+    fn root_pages_of_a_file_that_is_cut_were_dropped_by_nobody() {
+        let Some(group) = limited(64) else { return };
+        let dir = scratch();
+        let file = file_on_disk(dir.path(), 16);
+        let mut slot = MaybeUninit::uninit();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
+        const CUTS: &str = "for i in 1 2; do cat \"$1\" > /dev/null && \
+            setsid -w sh -c 'truncate -s 0 \"$1\"; truncate -s 16M \"$1\"' sh \"$1\" || exit 1; done; exec cat \"$1\" > /dev/null";
+        ended_well(group.run(CUTS, &[&file]));
+        let seen = of_group(&probe.rows().unwrap(), &group);
+        assert!(seen.pages_added > 2 * 16 * PAGES_A_MIB, "{seen:?}");
+        assert_eq!((seen.pages_dropped, seen.taken_at_least), (0, 0), "{seen:?}");
+    }
+
+    /// A consumer that reads what a producer has written, later than the cache keeps it, reads each page once.
+    #[test]
+    fn root_pages_that_another_session_had_are_not_taken_from_who_reads_them_first() {
+        let Some(group) = limited(64) else { return };
+        let dir = scratch();
+        let mut slot = MaybeUninit::uninit();
+        let probe = Memory::start(&mut slot, pause_arguments(&Btf::from_vmlinux().unwrap())).unwrap();
+        let file = file_on_disk(dir.path(), 16);
+        ended_well(group.run("exec setsid -w cat \"$1\" > /dev/null", &[&file]));
+        let seen = of_group(&probe.rows().unwrap(), &group);
+        assert!(seen.pages_added > 14 * PAGES_A_MIB && seen.pages_dropped == 0, "{seen:?}");
     }
 
     /// A swap file of the test's own, off again with it.

@@ -9,7 +9,7 @@
  * registers: both are kept, in spin.bpf.h.
  */
 #include "kernel.bpf.h"
-#include "spin.bpf.h"
+#include "python.bpf.h"
 
 #define MAX_STACKS 16384
 #define MAX_DEPTH 64
@@ -20,11 +20,12 @@ struct oncpu_key {
 	__u32 pid;
 	__u32 tgid;
 	__s32 kernel;
-	__s32 user;
-	char comm[16];
-	__u64 ip;     /* user address: where it is, or in the kernel where it will return to; 0: none */
-	__s32 call;   /* in a system call: its number; else -1 */
 	__u32 kernel_mode;
+	__u64 user; /* the number of its frames; 0: none */
+	char comm[16];
+	__u64 ip;   /* user address: where it is, or in the kernel where it will return to; 0: none */
+	__s32 call; /* in a system call: its number; else -1 */
+	__u32 pad;
 };
 
 struct oncpu_count {
@@ -54,7 +55,15 @@ struct oncpu_counts {
 	__type(value, struct oncpu_count);
 };
 
+struct oncpu_users {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_STACKS);
+	__type(key, __u64);
+	__type(value, struct user_stack);
+};
+
 struct oncpu_stacks stacks SEC(".maps"), stacks_2 SEC(".maps");
+struct oncpu_users users SEC(".maps"), users_2 SEC(".maps");
 struct oncpu_counts counts SEC(".maps"), counts_2 SEC(".maps");
 /* If a set is full before user space comes: whose the samples are, without stacks. */
 struct oncpu_counts bare SEC(".maps"), bare_2 SEC(".maps");
@@ -73,8 +82,8 @@ struct {
 
 /* Time between two samples of a CPU. Set by oncpu.rs. */
 const volatile __u64 period_ns = 10101010;
-/* Samples that we could not note. */
-__u64 lost;
+/* Samples that we could not note, and those whose frames of user code had no room. */
+__u64 lost, users_refused;
 
 static __always_inline void note_gap(void)
 {
@@ -112,10 +121,17 @@ static __always_inline int add_to(void *map, struct oncpu_key *key, struct oncpu
 }
 
 static __always_inline int note(void *ctx, struct oncpu_key *key, struct oncpu_count *first, void *stacks_map,
-				void *counts_map)
+				void *users_map, void *counts_map)
 {
+	struct user_walk *w = key->ip ? my_walk() : 0;
+
 	key->kernel = bpf_get_stackid(ctx, stacks_map, 0);
-	key->user = bpf_get_stackid(ctx, stacks_map, BPF_F_USER_STACK);
+	if (w) {
+		key->user = w->hash;
+		if (!bpf_map_lookup_elem(users_map, &key->user) &&
+		    bpf_map_update_elem(users_map, &key->user, &w->stack, BPF_ANY))
+			__sync_fetch_and_add(&users_refused, 1);
+	}
 	return add_to(counts_map, key, first);
 }
 
@@ -125,6 +141,7 @@ int sampled(struct bpf_perf_event_data *ctx)
 	struct oncpu_count first = { .samples = 1 };
 	__u64 id = bpf_get_current_pid_tgid();
 	struct oncpu_key key = {};
+	struct user_at at = {};
 	__u32 set;
 	int failed;
 
@@ -137,22 +154,27 @@ int sampled(struct bpf_perf_event_data *ctx)
 	key.call = -1;
 	key.kernel_mode = !is_user_mode(ctx);
 	if (key.kernel_mode) {
-		user_side(&key.ip, &key.call);
+		user_side(&at, &key.call);
 	} else {
-		key.ip = ctx->regs.ip;
+		at.pc = ctx->regs.ip;
+		at.sp = ctx->regs.sp;
+		at.bp = ctx->regs.bp;
 		note_signs(ctx, id, &first.signs);
 	}
-	if (key.ip)
-		keep_code(key.tgid, key.ip);
+	key.ip = at.pc;
+	if (at.pc) {
+		keep_code(key.tgid, at.pc);
+		walk_user(&at);
+	}
 	set = *(volatile __u32 *)&second;
 	if (set)
-		failed = note(ctx, &key, &first, &stacks_2, &counts_2);
+		failed = note(ctx, &key, &first, &stacks_2, &users_2, &counts_2);
 	else
-		failed = note(ctx, &key, &first, &stacks, &counts);
+		failed = note(ctx, &key, &first, &stacks, &users, &counts);
 	if (!failed)
 		return 0;
 	key.kernel = NO_ROOM;
-	key.user = NO_ROOM;
+	key.user = 0;
 	key.ip = 0;
 	key.call = -1;
 	if (set ? add_to(&bare_2, &key, &first) : add_to(&bare, &key, &first))

@@ -1,6 +1,6 @@
 //! What runs on the CPUs? The kernel half is `oncpu.bpf.c`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -16,12 +16,16 @@ use crate::open_files;
 use crate::perf_event::{self, Attr};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::sample_table;
+use crate::user_code::{Budget, Codes, Maps, Namer, Place, UserNames};
 
 mod gathered;
 
 skeleton!("oncpu");
-use skel::types::{oncpu_count, spin_code, spin_place};
-pub use skel::types::{oncpu_cpu, oncpu_key};
+use skel::types::{oncpu_count, spin_code, spin_place, user_stack};
+pub use skel::types::{
+    oncpu_cpu, oncpu_key, python_code as PythonCode, python_layout as PythonLayout,
+    unwind_block as UnwindBlock,
+};
 
 // SAFETY: generated from the C struct; integers and bytes only.
 unsafe impl plain::Plain for oncpu_key {}
@@ -33,6 +37,11 @@ unsafe impl plain::Plain for oncpu_count {}
 unsafe impl plain::Plain for spin_place {}
 // SAFETY: as above.
 unsafe impl plain::Plain for spin_code {}
+
+// SAFETY: as above.
+unsafe impl plain::Plain for PythonCode {}
+// SAFETY: as above.
+unsafe impl plain::Plain for user_stack {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::OnCpuSamples.word();
@@ -71,6 +80,14 @@ impl Pace {
         }
     }
 
+    /// CPU time for names and unwinding while the window lasts. Who asks for one command wants its callers; a host has other work.
+    fn budget(self) -> Budget {
+        match self {
+            Pace::Calm => Budget { credit: Duration::from_millis(10), share: 0.006 },
+            Pace::Close => Budget { credit: Duration::from_millis(80), share: 0.02 },
+        }
+    }
+
     /// How long one sample stands for.
     #[must_use]
     pub fn period(self) -> Duration {
@@ -86,6 +103,12 @@ const LEAST_BARE: u32 = 1024;
 /// stacks, and what 512 CPUs meet until the next look has room.
 const CHANGED_AT: u32 = 4;
 
+/// Callers that are missing are told of from this part of the samples on.
+const CUT_IS_TOLD: u64 = 10;
+
+/// Beats after which a set is emptied to ask for names, however little is in it.
+const NAMED_EVERY: u32 = 7;
+
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct OnCpu<'slot> {
     skel: skel::OncpuSkel<'slot>,
@@ -94,7 +117,12 @@ pub struct OnCpu<'slot> {
     pace: Pace,
     rows: u32,
     gathered: Gathered,
+    namer: Option<Namer>,
+    /// Why there is none.
+    unnamed: Option<Missing>,
     without_room: u64,
+    /// Beats since names were asked for.
+    beats: u32,
     /// The set that is to be emptied: nobody fills it any more.
     full: Option<u32>,
 }
@@ -115,7 +143,7 @@ pub struct Hit {
     pub bare: bool,
     /// Kernel addresses, innermost first.
     pub kernel: Vec<u64>,
-    /// User addresses, innermost first.
+    /// User frames, innermost first ([`crate::user_code::Place`]).
     pub user: Vec<u64>,
 }
 
@@ -178,21 +206,50 @@ impl<'slot> OnCpu<'slot> {
         room::fit(open.open_object_mut())?;
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.period_ns = pace.period().as_nanos() as u64;
+            (rodata.shown_dev, rodata.shown_ino) = crate::numbers::pid_namespace();
         }
         let maps = &mut open.maps;
-        for map in [&mut maps.stacks, &mut maps.stacks_2, &mut maps.counts, &mut maps.counts_2] {
+        for map in [&mut maps.counts, &mut maps.counts_2] {
             map.set_max_entries(rows)?;
+        }
+        for map in [&mut maps.stacks, &mut maps.stacks_2, &mut maps.users, &mut maps.users_2] {
+            map.set_max_entries(rows / 2)?;
         }
         for map in [&mut maps.bare, &mut maps.bare_2] {
             map.set_max_entries((rows / 2).max(LEAST_BARE))?;
         }
         let skel = open.load()?;
         let (timers, gathered) = (Vec::new(), Gathered::default());
-        Ok(Self { skel, timers, cpus: cpus.to_vec(), pace, rows, gathered, without_room: 0, full: None })
+        let cpus = cpus.to_vec();
+        Ok(Self {
+            skel,
+            timers,
+            cpus,
+            pace,
+            rows,
+            gathered,
+            namer: None,
+            unnamed: None,
+            without_room: 0,
+            beats: 0,
+            full: None,
+        })
     }
 
     /// Start a timer on each CPU: the window begins.
     pub fn begin(&mut self) -> Result<(), Missing> {
+        let maps = &self.skel.maps;
+        let shared = Maps {
+            news: &maps.user_news,
+            rows: maps.unwind_rows.as_fd(),
+            most_rows: maps.unwind_rows.max_entries() as usize,
+            blocks: maps.unwind_blocks.as_fd(),
+            pythons: maps.python_files.as_fd(),
+        };
+        match Namer::start(&shared, self.pace.budget()) {
+            Ok(namer) => self.namer = Some(namer),
+            Err(why) => self.unnamed = Some(why),
+        }
         for cpu in &self.cpus {
             let program = self.skel.progs.sampled.as_fd();
             self.timers.push(timer(WHAT, *cpu, self.pace.hertz(), program)?);
@@ -215,11 +272,16 @@ impl<'slot> OnCpu<'slot> {
     ///
     /// A set of tables is emptied a call after it was changed for the other: by then no sample is on its way into it.
     pub fn poll(&mut self) -> Result<(), Missing> {
+        if let Some(namer) = &mut self.namer {
+            namer.listen();
+        }
         if let Some(set) = self.full.take() {
             return self.empty(set);
         }
+        self.beats += 1;
         let Some(bss) = self.skel.maps.bss_data.as_mut() else { return Ok(()) };
-        if bss.noted >= u64::from(self.rows / CHANGED_AT) {
+        if bss.noted >= u64::from(self.rows / CHANGED_AT) || bss.noted > 0 && self.beats >= NAMED_EVERY {
+            self.beats = 0;
             self.full = Some(bss.second);
             bss.second = 1 - bss.second.min(1);
             bss.noted = 0;
@@ -236,21 +298,35 @@ impl<'slot> OnCpu<'slot> {
         Ok(Raw { hits, codes })
     }
 
+    /// ... with the names of user code.
+    #[cfg(test)]
+    pub fn finish_with_names(&mut self) -> Result<(Vec<Hit>, UserNames), Missing> {
+        let hits = self.finish()?.hits;
+        let mut namer = self.namer.take().expect("it was started");
+        namer.over();
+        let codes = python_codes(&self.skel.maps.python_codes);
+        let names = namer.names(addresses_of(&hits), codes, &mut Vec::new());
+        Ok((hits, names))
+    }
+
     fn empty(&mut self, set: u32) -> Result<(), Missing> {
         let maps = &self.skel.maps;
-        let (counts, stacks, bare) = match set {
-            0 => (&maps.counts, &maps.stacks, &maps.bare),
-            _ => (&maps.counts_2, &maps.stacks_2, &maps.bare_2),
+        let (counts, stacks, users, bare) = match set {
+            0 => (&maps.counts, &maps.stacks, &maps.users, &maps.bare),
+            _ => (&maps.counts_2, &maps.stacks_2, &maps.users_2, &maps.bare_2),
         };
         let reported = take_all(counts, self.rows).map_err(|err| missing(WHAT, &err))?;
         let mut known: HashMap<i32, Vec<u64>> = HashMap::new();
+        let users = user_stacks(users, self.rows / 2).map_err(|err| missing(WHAT, &err))?;
         for (key, count) in &reported {
             let (key, count): (oncpu_key, oncpu_count) = (value(key), value(count));
-            for id in [key.kernel, key.user] {
-                known.entry(id).or_insert_with(|| stack(stacks, id).unwrap_or_default());
-            }
-            let frames = |id: i32| known.get(&id).map_or(&[][..], Vec::as_slice);
-            self.gathered.add(&key, Some((frames(key.kernel), frames(key.user))), &counted(&count));
+            let kernel =
+                known.entry(key.kernel).or_insert_with(|| stack(stacks, key.kernel).unwrap_or_default());
+            let user = users.get(&key.user).map_or(&[][..], Vec::as_slice);
+            self.gathered.add(&key, Some((kernel, user)), &counted(&count));
+        }
+        if let Some(namer) = &mut self.namer {
+            namer.ask(users.values().flatten().copied());
         }
         super::clear(stacks);
         for (key, count) in take_all(bare, MAX_STACKS).map_err(|err| missing(WHAT, &err))? {
@@ -287,6 +363,35 @@ impl<'slot> OnCpu<'slot> {
         self.without_room
     }
 
+    /// What of user code is not told of, and why.
+    fn short(&self) -> Vec<MissingNote> {
+        let Some(bss) = self.skel.maps.bss_data.as_ref() else { return Vec::new() };
+        let skipped = |what: &str, why: String| MissingNote::from(Missing::skipped(what, why));
+        let (all, cut) = (bss.user_walks_begun, bss.user_walks_cut);
+        // In each window some are: tables are made of what was met.
+        let many = cut > all / CUT_IS_TOLD;
+        let cut = many.then(|| {
+            let why = format!(
+                "of {cut} of {all} samples: the unwinding tables of their code were not there yet, or \
+                         its file could not be opened"
+            );
+            skipped("callers of user code", why)
+        });
+        let counted = [
+            ("files of user code", bss.user_files_refused, "frames lie in more files than there are numbers"),
+            (
+                "functions of Python",
+                bss.python_codes_refused,
+                "frames are of more functions than there are numbers",
+            ),
+            ("user code", bss.users_refused, "samples have more different stacks than there is room for"),
+        ];
+        let counted = counted.into_iter().filter(|(_, count, _)| *count > 0);
+        cut.into_iter()
+            .chain(counted.map(|(what, count, why)| skipped(what, format!("{count} {why}"))))
+            .collect()
+    }
+
     /// Samples that the kernel half could not note.
     pub fn lost(&self) -> u64 {
         self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost)
@@ -317,12 +422,23 @@ impl Probe for OnCpu<'_> {
         }
         let mut seen = told?;
         let pace = self.pace;
+        let namer = self.namer.take().map(|mut namer| {
+            ending.own_process(namer.pid());
+            namer.over();
+            namer
+        });
+        ending.missing.extend(self.unnamed.take().map(MissingNote::from));
+        ending.missing.extend(self.short());
+        let codes = python_codes(&self.skel.maps.python_codes);
         ending.later(move |naming| {
             if let Some(numbers) = naming.numbers {
                 seen.hits.iter_mut().for_each(|hit| numbers.show([&mut hit.key.pid, &mut hit.key.tgid]));
                 seen.codes.iter_mut().for_each(|code| code.tgid = numbers.shown(code.tgid));
             }
-            let (samples, spins) = sample_table::samples_of(&seen, pace, naming.kernel, naming.missing);
+            let addresses = addresses_of(&seen.hits);
+            let names =
+                namer.map_or_else(UserNames::default, |namer| namer.names(addresses, codes, naming.missing));
+            let (samples, spins) = sample_table::samples_of(&seen, pace, naming.kernel, &names);
             naming.tables.samples = Some(samples);
             naming.tables.spins = Some(spins);
         });
@@ -361,6 +477,35 @@ fn take_all(map: &MapMut<'_>, most: u32) -> libbpf_rs::Result<Vec<(Vec<u8>, Vec<
         }
     }
     Ok(rows)
+}
+
+/// Frames of user code, by their number.
+fn user_stacks(map: &MapMut<'_>, most: u32) -> libbpf_rs::Result<HashMap<u64, Vec<u64>>> {
+    let row = |(key, bytes): (Vec<u8>, Vec<u8>)| {
+        let one: user_stack = value(&bytes);
+        let count = usize::try_from(one.count).unwrap_or(0);
+        (value(&key), one.frames.iter().take(count).copied().collect())
+    };
+    Ok(take_all(map, most)?.into_iter().map(row).collect())
+}
+
+/// Addresses that are in no file, by process.
+fn addresses_of(hits: &[Hit]) -> HashMap<u32, HashSet<u64>> {
+    let mut all: HashMap<u32, HashSet<u64>> = HashMap::new();
+    for hit in hits {
+        let own = hit.user.iter().filter(|word| matches!(Place::of(**word), Place::Address(_)));
+        all.entry(hit.key.tgid).or_default().extend(own);
+    }
+    all.retain(|_, addresses| !addresses.is_empty());
+    all
+}
+
+fn python_codes(map: &MapMut<'_>) -> Codes {
+    let row = |key: Vec<u8>| {
+        let code: PythonCode = value(&map.lookup(&key, MapFlags::ANY).ok()??);
+        Some((value(&key), code))
+    };
+    Codes(map.keys().filter_map(row).collect())
 }
 
 fn counted(count: &oncpu_count) -> Count {
@@ -479,7 +624,7 @@ mod tests {
         let maps = &probe.skel.maps;
         let filled = [&maps.counts, &maps.counts_2, &maps.bare, &maps.bare_2];
         for (map, pid) in filled.into_iter().zip(1..) {
-            let key = oncpu_key { pid, kernel: -1, user: -1, ..oncpu_key::default() };
+            let key = oncpu_key { pid, kernel: -1, user: 0, ..oncpu_key::default() };
             let count = oncpu_count { samples: 1, ..oncpu_count::default() };
             // SAFETY: integers and bytes only, without gaps.
             let (key, count) = unsafe { (plain::as_bytes(&key), plain::as_bytes(&count)) };

@@ -328,6 +328,17 @@ static __always_inline __u32 who_sent_last(const struct other_end *end, const st
 	return end->sent_us > theirs ? ASKED_SENT : ASKED_NOT;
 }
 
+/* A service that has told something some times, was told something as often, and has read nothing of it: what a subscriber says to the news
+ * (acknowledgements) asks for nothing. Of a greeting, and a first request, there are one or two segments (data_segs_out, data_segs_in).
+ */
+static __always_inline bool tells_unasked(const struct sock *service)
+{
+	const struct tcp_sock *tcp = (void *)service;
+	__u32 unread = BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq);
+
+	return BPF_CORE_READ(tcp, data_segs_out) > 2 && BPF_CORE_READ(tcp, data_segs_in) > 2 && unread == (__u32)BPF_CORE_READ(tcp, bytes_received);
+}
+
 /* The files of one process come one after another. */
 static __always_inline void found(const struct other_key *key, __u32 process, const struct sock *sk)
 {
@@ -336,7 +347,7 @@ static __always_inline void found(const struct other_key *key, __u32 process, co
 	if (!end || end->walk != walks || (end->count && end->holders[(end->count - 1) & (MOST_AT_END - 1)] == process))
 		return;
 	if (sk && has_unread(sk, key->kind))
-		end->asked = ASKED_UNREAD;
+		end->asked = key->kind == OTHER_INET && !end->sends && tells_unasked(sk) ? ASKED_NOT : ASKED_UNREAD;
 	else if (key->kind == OTHER_INET && end->asked == ASKED_UNKNOWN)
 		end->asked = who_sent_last(end, sk);
 	end->holders[end->count & (MOST_AT_END - 1)] = process;

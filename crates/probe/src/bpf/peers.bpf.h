@@ -117,12 +117,22 @@ static __always_inline void note_destination(struct sched_ends *ends, struct pt_
 	__builtin_memcpy(ends->peer + 12, name + 2, 4);
 }
 
+/* What the current task has open as `fd`, if that is a socket. */
+static __always_inline struct sock *socket_at(struct task_struct *t, __u32 fd)
+{
+	struct file *file = file_at(t, fd);
+	struct socket *socket;
+
+	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
+		return 0;
+	socket = BPF_CORE_READ(file, private_data);
+	return BPF_CORE_READ(socket, sk);
+}
+
 /* The socket of the system call that the current task is in, and the call's number; -1: none. */
 static __always_inline struct sock *socket_of_call(struct task_struct *t, const volatile __u64 *takes_fd, __s32 *call)
 {
 	struct pt_regs *regs;
-	struct socket *socket;
-	struct file *file;
 	__u64 nr;
 
 	*call = -1;
@@ -135,11 +145,7 @@ static __always_inline struct sock *socket_of_call(struct task_struct *t, const 
 	*call = nr;
 	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
 		return 0;
-	file = file_at(t, BPF_CORE_READ(regs, di));
-	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & 0170000) != 0140000)
-		return 0;
-	socket = BPF_CORE_READ(file, private_data);
-	return BPF_CORE_READ(socket, sk);
+	return socket_at(t, BPF_CORE_READ(regs, di));
 }
 
 /* From where the current task sends. */
@@ -159,7 +165,7 @@ static __always_inline __s32 note_sender(struct sched_ends *ends, struct task_st
 /* The current task sends through a unix socket. A service's end has the name that it listens at, also of each connection (net/unix/af_unix.c,
  * unix_stream_connect); a client's has none.
  */
-static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u64 *takes_fd)
+static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u64 *takes_fd, bool *unread)
 {
 	__s32 call;
 	struct unix_sock *sk = (void *)socket_of_call(t, takes_fd, &call);
@@ -173,5 +179,58 @@ static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u
 	others = peer && BPF_CORE_READ(peer, addr);
 	if (own == others)
 		return UNIX_NEITHER;
+	*unread = BPF_CORE_READ((struct sock *)sk, sk_receive_queue.qlen) > 0;
 	return own ? UNIX_ANSWERS : UNIX_ASKS;
+}
+
+/* After a long wait for an answer through a unix socket so many sleeps of the thread are looked at. The kernel notes no time at these
+ * sockets, and a request that wakes nobody for long leaves no row.
+ */
+#define LOOKED_AT 16
+
+/* x86-64: read, readv, recvfrom, recvmsg, recvmmsg. */
+static __always_inline bool is_read(__u64 call)
+{
+	return call == 0 || call == 19 || call == 45 || call == 47 || call == 299;
+}
+
+/* x86-64: poll, ppoll. */
+enum { CALL_POLL = 7, CALL_PPOLL = 271 };
+
+/* As include/uapi/asm-generic/poll.h has it. */
+struct one_polled {
+	__u32 fd;
+	__u16 events;
+	__u16 revents;
+};
+#define POLLED_IN 0x41 /* POLLIN, POLLRDNORM */
+
+/* The current task goes to sleep, and the service has not read what it sent through the unix socket that it reads from, or looks at
+ * alone. Of datagrams all senders have one queue.
+ */
+static __noinline int lies_unread(struct task_struct *t)
+{
+	const __u32 dgram = 2; /* SOCK_DGRAM */
+	struct pt_regs *regs = registers_of(t);
+	__u64 nr = BPF_CORE_READ(regs, orig_ax);
+	struct one_polled one = { .fd = BPF_CORE_READ(regs, di), .events = POLLED_IN };
+	struct unix_sock *sk, *peer;
+
+	if (t->flags & PF_KTHREAD)
+		return 0;
+	if (nr == CALL_POLL || nr == CALL_PPOLL) {
+		if (BPF_CORE_READ(regs, si) != 1 || bpf_probe_read_user(&one, sizeof(one), (void *)BPF_CORE_READ(regs, di)))
+			return 0;
+	} else if (!is_read(nr)) {
+		return 0;
+	}
+	if (!(one.events & POLLED_IN))
+		return 0;
+	sk = (void *)socket_at(t, one.fd);
+	if (!sk || BPF_CORE_READ((struct sock *)sk, __sk_common.skc_family) != AF_UNIX)
+		return 0;
+	peer = (void *)BPF_CORE_READ(sk, peer);
+	if (!peer || BPF_CORE_READ((struct sock *)sk, sk_type) == dgram || BPF_CORE_READ(sk, addr) || !BPF_CORE_READ(peer, addr))
+		return 0;
+	return BPF_CORE_READ((struct sock *)peer, sk_receive_queue.qlen) > 0;
 }

@@ -66,8 +66,9 @@ struct sched_span {
 	__u64 peak;
 	__s32 depth; /* bytes; 0: no stack was taken */
 	__u32 holder; /* of the lock of user space that it waited for; 0: not known */
-	__u32 refused; /* that lock is one on `file`, for which it tried before it went to sleep, and which is held still */
-	__u32 unused;
+	__u16 refused; /* that lock is one on `file`, for which it tried before it went to sleep, and which is held still */
+	__u16 asked; /* as it went to sleep a service had not read yet what it had sent through a unix socket */
+	__u32 io_file; /* id of what it had queued I/O about last, just before */
 	char comm[16];
 	char file[32];
 };
@@ -262,7 +263,14 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 
 		if (wake->context == WAKE_TASK) {
 			wake->work = work_of(t);
-			wake->unix_role = unix_role(t, takes_fd);
+			bool unread = false;
+
+			wake->unix_role = unix_role(t, takes_fd, &unread);
+			if (wake->unix_role == UNIX_ANSWERS) {
+				s->asks = LOOKED_AT;
+				if (unread) /* who has not read what was sent tells news: what lies there says that the last ones have come */
+					s->asked = 0;
+			}
 		} else if (wake->context == WAKE_SOFTIRQ) {
 			note_delivery(wake, t);
 		}
@@ -394,12 +402,17 @@ static __always_inline void note_lock(struct sched_span *span, __u32 pid)
 	span->reader_owned = wait->reader_owned;
 }
 
-static __always_inline __u32 device_of(__u32 pid)
+/* `t` sleeps, or has slept: this sleep counts. */
+static __always_inline void note_device(struct sched_span *span, struct task_struct *t, __u32 pid)
 {
 	__u32 at = place_by_pid(pid);
-	__u32 *device = bpf_map_lookup_elem(&last_device, &at);
+	struct last_io *last = bpf_map_lookup_elem(&last_device, &at);
 
-	return device ? *device : 0;
+	if (!last)
+		return;
+	span->device = last->dev;
+	if ((__u16)(last->switches + 1) == (__u16)t->nvcsw)
+		span->io_file = last->file;
 }
 
 /* It sleeps until it tries again, and somebody has the lock still. */
@@ -478,8 +491,9 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 		return;
 	span->work = work_of(t);
 	if (state == IO || state == BLOCKED)
-		span->device = device_of(s->pid);
+		note_device(span, t, s->pid);
 	span->holder = s->holder;
+	span->asked = s->asked;
 	note_wait(span, s->task, as_number(registers_of(t)),
 		  (s->refused == REFUSED_NAPS && state == ASLEEP ? ASK_REFUSED : 0) |
 		  (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready) ? ASK_POLLED : 0));

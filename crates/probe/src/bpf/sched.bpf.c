@@ -10,6 +10,7 @@
  */
 #include "rows.bpf.h"
 #include "other_ends.bpf.h"
+#include "titles.bpf.h"
 
 /* Sleepers whose stack is taken at the end of the window: 13 us each. */
 #define MAX_SLEEPERS 1000
@@ -42,6 +43,8 @@ struct sched_exit {
 	__u32 flags;
 	__u32 policy;
 	__u32 allowed_count;
+	__u32 session;
+	__u32 tracer;
 	char comm[16];
 	char parent[16];
 };
@@ -622,6 +625,8 @@ static __noinline int tell_exit(struct task_struct *t, struct sched_slot *s, __u
 	e->tgid = t->tgid;
 	e->ppid = BPF_CORE_READ(parent, tgid);
 	e->flags = t->flags;
+	e->session = session_of(t);
+	e->tracer = tracer_of(t);
 	e->policy = t->policy;
 	e->allowed_count = t->nr_cpus_allowed;
 	bpf_probe_read_kernel(e->comm, sizeof(e->comm), t->comm);
@@ -730,6 +735,10 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		arrived_unseen(t, s, now);
 	if (close_interval(s, RUNNING, now) >= LONG_RUN)
 		tell_run(t, s->since, now);
+	if (elapsed(s->titled, now) > TITLE_AGE) {
+		s->titled = now;
+		take_title(t, now, false);
+	}
 	if (wants_cpu(t, preempted)) {
 		s->state = READY;
 		s->slept = NONE;
@@ -742,6 +751,11 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 		s->context = WAKE_UNKNOWN;
 		s->holder = s->state == ASLEEP ? mutex_owner(t) : 0;
 		refused_sleeps(s, t, s->state == ASLEEP, now + skew);
+		s->asked = 0;
+		if (s->asks) {
+			s->asks--;
+			s->asked = s->state == ASLEEP && lies_unread(t);
+		}
 		fall_asleep(s);
 	}
 	s->since = now;
@@ -804,6 +818,7 @@ int BPF_PROG(executed, struct task_struct *t, int old_pid)
 {
 	if (old_pid != t->pid)
 		take_over(t, old_pid);
+	title_executed(t);
 	return 0;
 }
 

@@ -18,6 +18,7 @@ use super::constants::shared_h;
 use super::exits::Exits;
 use super::rows::Rows;
 use super::shared::{self, Shared};
+use super::titles::Titles;
 use super::{consume, consume_some, missing, percpu, room, value, walk};
 use crate::kallsyms::Kallsyms;
 use crate::numbers::Numbers;
@@ -25,7 +26,7 @@ use crate::numbers::Numbers;
 skeleton!("sched");
 pub use skel::types::{
     other_end, other_key, sched_ends, sched_exit, sched_live, sched_run, sched_slot, sched_span,
-    sched_span_stack, sched_sum, sched_wake,
+    sched_span_stack, sched_sum, sched_wake, title,
 };
 
 // SAFETY: generated from the C structs; integers and bytes only.
@@ -102,6 +103,8 @@ pub struct Raw {
     pub requests: Vec<(sched_ends, other_end)>,
     /// Why some of them are not known.
     pub ends_missing: Option<Missing>,
+    /// What processes were started with, or call themselves.
+    pub titles: Titles,
 }
 
 impl Raw {
@@ -188,6 +191,8 @@ impl<'slot> Sched<'slot> {
         // Each CPU keeps up to 128 free places of an LRU map to itself (kernel/bpf/bpf_lru_list.c).
         let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
         maps.refusals.set_max_entries(cpus.saturating_mul(256).clamp(1024, 1 << 17))?;
+        let least = maps.titles.max_entries();
+        maps.titles.set_max_entries(cpus.saturating_mul(256).clamp(least, (1 << 15).max(least)))?;
         open.progs.data_came.set_autoload(layout.tells_ready);
         open.progs.range_tried.set_autoload(layout.tells_refused);
         open.progs.file_tried.set_autoload(layout.tells_refused);
@@ -394,6 +399,7 @@ impl<'slot> Sched<'slot> {
         self.drain().map_err(|err| missing(WHAT, &err))?;
         self.seen.live = bytes.chunks_exact(size_of::<sched_live>()).map(value).collect();
         self.seen.forget_the_dead();
+        self.seen.titles = Titles::of(&self.skel.maps.titles);
         self.seen.without_wakers = self.crowd.time(Instant::now());
         self.seen.tells_ready = self.tells_ready;
         self.seen.tells_refused = self.tells_refused;

@@ -1,5 +1,7 @@
 //! The probe on threads of our own.
 
+#[path = "asked_tests.rs"]
+mod asked_tests;
 #[path = "other_ends_tests.rs"]
 mod other_ends_tests;
 #[path = "refused_tests.rs"]

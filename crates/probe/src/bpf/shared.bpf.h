@@ -62,12 +62,15 @@ struct sched_slot {
 	__u32 creator;    /* the thread that made it, if that was seen; the kernel's parent of a thread is its process's */
 	__u32 key;        /* the number by which its place is found: its pid, unless an exec gave it another one's */
 	__u64 start;      /* when the kernel says that it began */
+	__u64 titled;     /* the words of its process were looked for then (titles.bpf.h) */
 	__u64 exec_base;  /* it took this pid over when it had used so much CPU time; see taken_over */
 	__u64 delay_base; /* ... and waited so long in run queues */
 	__u32 taken_over; /* a thread that executed got its process's pid: what it did before is reported by its own */
 	__u32 holder;     /* of the lock of its program that it sleeps for (user_lock.bpf.h), or whatever is in that place */
 	__u32 sampled;    /* stacks of its sleeps, as far as that is counted (sched.bpf.c, reset) */
 	__u32 refused;    /* a lock on a file: enum refused_state (refused.bpf.h) */
+	__u32 asks;       /* so many sleeps more it is looked at whether it has asked a service (peers.bpf.h, lies_unread) */
+	__u32 asked;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
 	__u64 unsampled[STATES]; /* waited since the last stack */
@@ -217,12 +220,19 @@ static __always_inline bool is_followed(__u32 pid)
 	return f->pid == pid || (f->more && is_followed_too(pid));
 }
 
-/* The block device of the last I/O that a task queued, or that a throttle let go while it waited: major << 20 | minor.
- * Written by the blkio object; never zeroed: it tells of a wait only if that wait is for I/O.
+struct last_io {
+	__u32 dev;      /* major << 20 | minor */
+	__u16 file;     /* id of what it was about (block_files.bpf.h); 0: not known */
+	__u16 switches; /* how often the task had gone to sleep then, the lower half of it */
+};
+
+/* What I/O a task queued last, or at which device a throttle let it go while it waited. Written by the blkio object; never zeroed: it
+ * tells of a wait only if that wait is for I/O, and the file only if the task has not slept in between: then it may wait for what
+ * others read.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SLOTS + SPARES);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct last_io);
 } last_device SEC(".maps");

@@ -119,8 +119,13 @@ static __always_inline void add_signs(struct spin_signs *sum, struct spin_signs 
 		__sync_fetch_and_add(&sum->again, 1);
 }
 
+/* Where a thread is in user mode. */
+struct user_at {
+	__u64 pc, sp, bp;
+};
+
 /* Where the current task, met in the kernel, will go on in user mode, and its system call. */
-static __always_inline void user_side(__u64 *ip, __s32 *call)
+static __always_inline void user_side(struct user_at *at, __s32 *call)
 {
 	struct task_struct *t = (void *)bpf_get_current_task();
 	struct pt_regs *regs;
@@ -131,7 +136,9 @@ static __always_inline void user_side(__u64 *ip, __s32 *call)
 		regs = registers_of((void *)bpf_get_current_task_btf());
 	else /* as in registers_of, for a task that BTF does not know */
 		regs = BPF_CORE_READ(t, stack) + (4 << 12) - bpf_core_type_size(struct pt_regs);
-	*ip = BPF_CORE_READ(regs, ip);
+	at->pc = BPF_CORE_READ(regs, ip);
+	at->sp = BPF_CORE_READ(regs, sp);
+	at->bp = BPF_CORE_READ(regs, bp);
 	*call = BPF_CORE_READ(regs, orig_ax); /* interrupts and faults: negative */
 	if (*call < 0)
 		*call = -1;

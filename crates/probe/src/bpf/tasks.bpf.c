@@ -37,6 +37,10 @@ struct tasks_one {
 	__u32 policy;
 	__u32 allowed_count;
 	__u32 in_iowait;
+	__u32 session;
+	__u32 uid; /* real, as the initial user namespace has it */
+	__u32 tracer;
+	__u32 unused;
 	char comm[16];
 };
 
@@ -230,6 +234,10 @@ int walk(struct bpf_iter__task *ctx)
 	one->pid = t->pid;
 	one->tgid = t->tgid;
 	one->ppid = plain(t)->real_parent->tgid;
+	one->session = session_of(t);
+	one->tracer = tracer_of(t);
+	one->unused = 0;
+	one->uid = BPF_CORE_READ(t, real_cred, uid.val);
 	one->flags = t->flags;
 	one->state = task_state(t);
 	one->policy = t->policy;

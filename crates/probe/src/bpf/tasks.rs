@@ -147,6 +147,9 @@ mod tests {
         let mut tasks = Tasks::start(&mut slot).expect("root may load the task iterator");
         let seen = tasks.snapshot().unwrap();
         let me = seen.tasks.iter().find(|t| t.tgid == std::process::id()).expect("this process is listed");
+        // SAFETY: takes nothing, cannot fail.
+        let uid = unsafe { libc::getuid() };
+        assert!(me.uid == uid && me.start_ns > 0, "uid {} and not {uid}", me.uid);
         for id in [me.cpu_cgroup, me.memory_cgroup, me.io_cgroup, me.unified_cgroup] {
             assert!(id == 0 || seen.cgroups.contains_key(&id), "cgroup {id} has no row");
         }

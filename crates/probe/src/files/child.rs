@@ -12,6 +12,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::priority;
+
 /// The parent keeps no more than this of a child's answers.
 const MOST_ANSWERED: usize = 32 << 20;
 
@@ -131,6 +133,7 @@ fn leave_home(parent: libc::pid_t, pipe: RawFd, cpus: Option<&[u64]>) {
             // Refused where a cpuset forbids these CPUs: then it runs where it may.
             libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(set), set.as_ptr());
         }
+        priority::inherit();
     }
 }
 
@@ -165,6 +168,7 @@ fn listen(from: &OwnedFd, pid: libc::pid_t, end: Instant) -> Answers {
     if !done {
         // SAFETY: our child, not waited for yet, so the number is still its own.
         unsafe { libc::kill(pid, libc::SIGKILL) };
+        priority::take_back(pid);
     }
     // A child that has closed its pipe has little left to do; one that was killed dies at once, or hangs.
     let grace = if done { end.max(Instant::now() + Duration::from_millis(20)) } else { Instant::now() };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// The directory that is a host.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(crate) struct Root {
     /// Its path, for a child that must open it again.
     pub path: PathBuf,
     /// It is this machine: /proc below it is procfs.
@@ -22,7 +22,7 @@ pub(super) struct Root {
 }
 
 /// Something that reads files below a root: the host itself, or a test's invented one.
-pub(super) trait Reads {
+pub(crate) trait Reads {
     /// Fills `into` with at most `cap` bytes of the file. `false`: there was more.
     fn read(&self, path: &CStr, cap: usize, into: &mut Vec<u8>) -> io::Result<bool>;
 }
@@ -42,6 +42,11 @@ impl Root {
         let fd = open_below(dir.as_raw_fd(), path, self.live, flags)?;
         // SAFETY: the call just gave us this descriptor; nobody else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Not this machine, wherever it lies: links are resolved within it.
+    pub fn into_folder(self) -> Root {
+        Root { live: false, ..self }
     }
 
     /// Calls `each` with the name of every entry but `.` and `..`, and whether it is a directory (links are not).

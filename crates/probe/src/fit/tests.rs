@@ -14,7 +14,7 @@ fn fit(left: Option<u64>, cpus: Option<f64>) -> Fit {
 
 #[test]
 fn without_limits_or_with_wide_ones_nothing_is_shed_and_nothing_said() {
-    for (left, cpus) in [(None, None), (Some(1 << 30), Some(2.0)), (Some(150 * MIB), Some(0.5))] {
+    for (left, cpus) in [(None, None), (Some(1 << 30), Some(2.0)), (Some(180 * MIB), Some(0.5))] {
         let fit = fit(left, cpus);
         assert_eq!(fit, Fit::default());
         assert_eq!((fit.notes(false), fit.warning()), (Vec::new(), None));
@@ -31,7 +31,7 @@ fn for_a_memory_limit_that_cannot_be_read_tables_are_made_smaller_and_that_is_sa
     let notes = fit.notes(false);
     let [Missing::Skipped { what, reason }, memory, cpu] = &notes[..] else { panic!("{notes:?}") };
     assert_eq!((what.as_str(), memory, cpu), ("a part of the tables", &unclear("m"), &unclear("c")));
-    assert!(reason.contains("memory limit that cannot be read; each table has 1/4"), "{reason}");
+    assert!(reason.contains("memory limit that cannot be read; each table has 1/8"), "{reason}");
     let said = fit.warning().expect("who is killed there finds it nowhere else");
     assert!(said.contains(&unclear("m").to_string()) && !said.contains(&unclear("c").to_string()), "{said}");
     let scarce = OwnLimits { cpu: limits(None, Some(0.1)).cpu, ..unknown };
@@ -41,17 +41,17 @@ fn for_a_memory_limit_that_cannot_be_read_tables_are_made_smaller_and_that_is_sa
 
 #[test]
 fn tables_are_halved_until_they_fit_and_the_limit_is_named() {
-    assert_eq!(fit(Some(100 * MIB), None).halvings, 1);
-    let tight = fit(Some(47 * MIB), None);
+    assert_eq!(fit(Some(110 * MIB), None).halvings, 1);
+    let tight = fit(Some(53 * MIB), None);
     assert_eq!(tight.halvings, 3);
     let notes = tight.notes(false);
     let [Missing::Skipped { what, reason }] = &notes[..] else { panic!("{notes:?}") };
     assert_eq!(what, "a part of the tables");
-    for word in ["a memory limit of 50 MiB in cgroup /m", "leaves 47 MiB", "needs 148 MiB", "1/8 of its rows"]
+    for word in ["a memory limit of 56 MiB in cgroup /m", "leaves 53 MiB", "needs 175 MiB", "1/8 of its rows"]
     {
         assert!(reason.contains(word), "{word}: {reason}");
     }
-    assert!(Fit::into(&limits(Some(50 * MIB), None), 200, true).unwrap().halvings > 3, "`run` needs more");
+    assert!(Fit::into(&limits(Some(53 * MIB), None), 200, true).unwrap().halvings > 3, "`run` needs more");
 }
 
 /// What is used of it may be cache.
@@ -65,7 +65,7 @@ fn under_a_limit_that_no_file_shows_is_refused_only_what_the_limit_has_no_room_f
     let full = hidden(100 * MIB, 0).unwrap();
     assert_eq!(full.halvings, MOST_HALVINGS);
     let said = full.warning().unwrap();
-    for word in ["100 MiB in cgroup /pod, which no file here shows and leaves at least 0 B", "needs 148 MiB"]
+    for word in ["100 MiB in cgroup /pod, which no file here shows and leaves at least 0 B", "needs 175 MiB"]
     {
         assert!(said.contains(word), "{word}: {said}");
     }
@@ -116,7 +116,7 @@ fn enter_namespace(own_mounts: bool) {
 #[test]
 fn what_does_not_fit_says_where_and_how_much_it_needs() {
     let said = Fit::into(&limits(Some(30 * MIB), None), 200, false).unwrap_err().to_string();
-    for word in ["cgroup /m (33 MiB)", "leaves 30 MiB", "at least 38 MiB"] {
+    for word in ["cgroup /m (33 MiB)", "leaves 30 MiB", "at least 44 MiB"] {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert!(Fit::into(&limits(Some(0), None), u32::MAX, true).is_err());
@@ -139,7 +139,7 @@ fn with_a_tenth_of_a_cpu_the_quota_is_named_and_what_few_ask_for_is_left_out() {
 
 #[test]
 fn both_limits_are_named() {
-    let both = fit(Some(47 * MIB), Some(0.1));
+    let both = fit(Some(53 * MIB), Some(0.1));
     assert_eq!(both.halvings, 3);
     let warning = both.warning().unwrap();
     assert!(warning.contains("memory limit") && warning.contains("CPU quota"), "{warning}");

@@ -9,10 +9,10 @@ use whyslow_model::{Missing, MissingNote};
 use super::probe::{Entry, Kernel, LentMaps, LoadOrder, Probe, Slot, Start};
 use super::{Probes, Slots, keep, registry};
 use crate::bpf::{oncpu, pidns, programs, sched, tasks};
-use crate::host;
 use crate::numbers::{OUTSIDE, Scope};
 use crate::record::{Follow, Plan};
 use crate::speed::which;
+use crate::{host, priority};
 
 impl<'slot> Probes<'slot> {
     /// Load what this kernel takes. Not live (a folder as host): nothing.
@@ -50,9 +50,11 @@ impl<'slot> Probes<'slot> {
         let start = |shared| Start { cpus: &cpus, follow, shared, lent: LentMaps::default(), kernel };
         let independent = thread::scope(|scope| {
             scope.spawn(|| {
+                priority::inherit();
                 kernel.symbols();
             });
             let independent = scope.spawn(|| {
+                priority::inherit();
                 let mut missing = Vec::new();
                 let tasks = keep(tasks::Tasks::start(tasks), &mut missing);
                 let running = start_all(beside, start(None), &mut missing);
@@ -174,7 +176,7 @@ fn members(
 }
 
 /// Ids of the BPF programs that this process holds open.
-fn own_programs() -> Vec<u32> {
+pub(super) fn own_programs() -> Vec<u32> {
     let Ok(open) = std::fs::read_dir("/proc/self/fdinfo") else { return Vec::new() };
     let texts = open.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
     texts

@@ -173,6 +173,7 @@ pub struct Ending<'a> {
     pub missing: &'a mut Vec<MissingNote>,
     pub(super) lost: &'a mut Vec<(String, u64)>,
     pub(super) later: &'a mut Vec<Later>,
+    pub(super) own: &'a mut Vec<u32>,
 }
 
 /// What is done when names are given.
@@ -187,6 +188,11 @@ impl Ending<'_> {
     /// So many events were seen and could not be noted.
     pub fn lost(&mut self, what: &str, lost: u64) {
         note_lost(self.lost, what, lost);
+    }
+
+    /// This process worked for us in the window: what it did is not the host's.
+    pub fn own_process(&mut self, pid: u32) {
+        self.own.push(pid);
     }
 
     /// Names are looked up when all probes have told: for rows that need them.

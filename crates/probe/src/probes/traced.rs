@@ -31,6 +31,8 @@ pub struct Traced {
     pub(super) tables: Tables,
     /// What makes the others.
     pub(super) later: Vec<Later>,
+    /// Processes of ours that worked in the window.
+    pub own: Vec<u32>,
     /// Run time of our BPF programs.
     pub own_bpf_ns: Option<u64>,
     /// Events seen and not noted, by probe.
@@ -45,8 +47,8 @@ impl Traced {
         window: Duration,
         missing: &mut Vec<MissingNote>,
     ) -> Result<(), Missing> {
-        let (tables, lost, later) = (&mut self.tables, &mut self.lost, &mut self.later);
-        probe.finish(&mut Ending { window, tables, missing, lost, later })
+        let (tables, lost, later, own) = (&mut self.tables, &mut self.lost, &mut self.later, &mut self.own);
+        probe.finish(&mut Ending { window, tables, missing, lost, later, own })
     }
 
     /// Processes that used the most CPU in the window.

@@ -4,24 +4,22 @@ use std::time::Duration;
 
 use whyslow_model::{CgroupShare, Document, Share, StateShare, seconds};
 
-use crate::Style;
 use crate::page::{Ink, Page};
 use crate::safe::{columns, plain, shortened};
 
-/// Cgroups in the table, without -v: the account fits on a screen of 24 lines.
-const SHOWN: usize = 8;
 /// Columns of a cgroup's name.
 const NAME: usize = 38;
 
-pub(super) fn print(page: &mut Page, doc: &Document, style: &Style) {
+pub(super) fn print(page: &mut Page, doc: &Document) {
     page.gap();
     page.say("", "Where the time went", Ink::Heading);
-    for note in &doc.account.notes {
+    for note in doc.account.notes.iter().chain(&doc.account.doubts) {
         page.say("  ", note, Ink::Plain);
     }
     cpu(page, doc);
     waits(page, doc);
-    cgroups(page, doc, style);
+    page.gap();
+    by_cgroup(page, doc, usize::MAX);
 }
 
 fn of<'d>(doc: &'d Document, what: &str) -> Vec<&'d StateShare> {
@@ -64,21 +62,27 @@ fn waits(page: &mut Page, doc: &Document) {
     page.say("  waits  ", &text, Ink::Plain);
 }
 
-fn cgroups(page: &mut Page, doc: &Document, style: &Style) {
+/// In at most so many lines, its heading among them: those that did something. Where there is room for all, all.
+pub(super) fn by_cgroup(page: &mut Page, doc: &Document, room: usize) {
     let all = &doc.account.by_cgroup;
     let idle =
         |row: &&CgroupShare| row.cpu.is_zero() && row.runnable.is_zero() && row.uninterruptible.is_zero();
-    let rows: Vec<_> = all.iter().filter(|row| style.verbose || !idle(row)).collect();
+    let rows: Vec<_> = all.iter().filter(|row| room > all.len() || !idle(row)).collect();
     if rows.is_empty() {
         return;
     }
-    page.gap();
     let heading =
         format!("  {:NAME$}{:>7}{:>11}{:>11}{:>11}", "who", "tasks", "on CPU", "runnable", "D state");
     page.row(&heading, Ink::Faint);
-    let shown = if style.verbose { rows.len() } else { SHOWN.min(rows.len()) };
+    let room = room.saturating_sub(1);
+    // One line tells of the others.
+    let shown = if rows.len() > room || rows.len() < all.len() {
+        rows.len().min(room.saturating_sub(1))
+    } else {
+        rows.len()
+    };
     for row in rows.into_iter().take(shown) {
-        let name = shortened(&plain(&row.name), NAME - 1);
+        let name = fitting(&plain(&row.name), &plain(&row.id));
         let pad = " ".repeat(NAME.saturating_sub(columns(&name)));
         let times = [row.cpu, row.runnable, row.uninterruptible].map(seconds);
         let numbers = format!("{:>7}{:>11}{:>11}{:>11}", row.tasks, times[0], times[1], times[2]);
@@ -86,5 +90,32 @@ fn cgroups(page: &mut Page, doc: &Document, style: &Style) {
     }
     if shown < all.len() {
         page.say("  ", &format!("and {} more (-v lists them)", all.len() - shown), Ink::Faint);
+    }
+}
+
+/// In a column. Of a cgroup that is not called by its path alone the path goes first, and what leads to it.
+fn fitting(name: &str, path: &str) -> String {
+    const LEADS: usize = ": ".len();
+    let begin = name.len().saturating_sub(path.len());
+    let is_behind = columns(name) >= NAME && begin > LEADS && name.get(begin..) == Some(path);
+    let whose = name.get(..begin.saturating_sub(LEADS)).filter(|_| is_behind);
+    shortened(whose.unwrap_or(name), NAME - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_group_that_its_command_names_the_path_is_cut_first() {
+        let of = |whose: &str, path: &str| fitting(&format!("{whose}{path}"), path);
+        assert_eq!(fitting("web.service", "/system.slice/web.service"), "web.service");
+        assert_eq!(of("the cgroup of sh (pid 7): ", "/a"), "the cgroup of sh (pid 7): /a");
+        assert_eq!(
+            of("the cgroup of make (pid 4711): ", "/jobs/0123456789abcdef"),
+            "the cgroup of make (pid 4711)"
+        );
+        assert!(columns(&of("the cgroup of abcdefghijklmno (pid 4194304): ", "/jobs/17")) < NAME);
+        assert!(columns(&fitting(&"x".repeat(90), "/x")) < NAME);
     }
 }

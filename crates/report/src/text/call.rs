@@ -81,8 +81,10 @@ pub(super) fn slow(page: &mut Page, doc: &Document, style: &Style) {
         let open = if call.open { ", and had not come back" } else { "" };
         let name = named(&call.syscall, call.path.as_deref());
         let took = seconds(call.time);
+        let there = call.host_path.as_ref().filter(|_| style.verbose);
+        let there = there.map_or_else(String::new, |path| format!("; on the host {path}"));
         let words =
-            format!("{} (pid {}): {name} took {took}{open}{}", call.who, call.pid, split(&call.split));
+            format!("{} (pid {}): {name} took {took}{open}{}{there}", call.who, call.pid, split(&call.split));
         let at = format!("{:.3} s", call.at.as_secs_f64());
         page.tell(&format!("{at:>11}  "), 15, &words, Ink::Plain);
     }
@@ -102,5 +104,24 @@ fn split(parts: &[StateTime]) -> String {
 fn more(page: &mut Page, left: usize) {
     if left > 0 {
         page.say("  ", &format!("and {left} more (-v lists them)"), Ink::Faint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_directory_are_counted_once() {
+        let call = CallAccount {
+            syscall: "unlink".into(),
+            path: Some("/var/spool/*".into()),
+            files: 25,
+            ..CallAccount::default()
+        };
+        let mut page = Page::new(&crate::Style::default());
+        row(&mut page, &call);
+        let text = page.finish();
+        assert!(text.contains("  unlink /var/spool/* (25 files)\n"), "{text}");
     }
 }

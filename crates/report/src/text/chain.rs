@@ -67,10 +67,20 @@ fn whole(chain: &Chain) -> Duration {
     chain.hops.first().map_or(chain.time, |hop| hop.lost.max(chain.time))
 }
 
+/// Who waits at the end of a chain waits for nobody that is known.
+fn with_usual_service(chain: &Chain) -> Option<Chain> {
+    let detail = chain.hops.last()?.detail.with_usual_service()?;
+    let mut chain = chain.clone();
+    chain.hops.last_mut()?.detail = detail;
+    Some(chain)
+}
+
 fn print(page: &mut Page, number: usize, chain: &Chain, style: &Style) {
-    page.tell(&format!("{number}. "), 3, &first(chain), Ink::Cause);
+    let guessed = with_usual_service(chain);
+    let told = guessed.as_ref().unwrap_or(chain);
+    page.tell(&format!("{number}. "), 3, &first(told), Ink::Cause);
     pids(page, chain, 0, style);
-    for (at, pair) in chain.hops.windows(2).enumerate() {
+    for (at, pair) in told.hops.windows(2).enumerate() {
         if let [before, hop] = pair {
             let more = chain.hops.get(at + 2).is_some();
             let open = chain.notes.contains(&Note::Open);

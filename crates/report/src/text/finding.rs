@@ -10,6 +10,7 @@ const INDENT: usize = 12;
 
 pub(super) fn cause(page: &mut Page, number: usize, finding: &Finding) {
     page.say(&format!("{number}. "), &format!("{} [{}]", headline(finding), finding.rule), Ink::Cause);
+    owner(page, &finding.victim);
     if let Some((low, high)) = finding.lost_range.map(|(low, high)| (seconds(low), seconds(high)))
         && low != high
     {
@@ -31,11 +32,8 @@ pub(super) fn cause(page: &mut Page, number: usize, finding: &Finding) {
 }
 
 pub(super) fn risk(page: &mut Page, finding: &Finding) {
-    let who = match finding.victim.kind {
-        SubjectKind::Host => String::new(),
-        _ => format!("{}: ", subject(&finding.victim)),
-    };
-    page.say("-  ", &format!("{who}{} [{}]", finding.title, finding.rule), Ink::Risk);
+    page.say("-  ", &format!("{} [{}]", risk_words(finding), finding.rule), Ink::Risk);
+    owner(page, &finding.victim);
     // Who is to blame for himself has been named.
     let culprit = finding.culprit.as_ref().map(culprit_words);
     if let Some(culprit) = culprit.filter(|culprit| *culprit != subject(&finding.victim)) {
@@ -48,6 +46,27 @@ pub(super) fn risk(page: &mut Page, finding: &Finding) {
     chain(page, &finding.chain);
     checks(page, &finding.check);
     fixes(page, &finding.fixes);
+}
+
+/// "make keeps both CPUs full; nobody else waited for one".
+pub(super) fn busy_words(finding: &Finding) -> String {
+    format!("{} {}", subject(&finding.victim), finding.title)
+}
+
+pub(super) fn risk_words(finding: &Finding) -> String {
+    match finding.victim.kind {
+        SubjectKind::Host => finding.title.clone(),
+        _ => format!("{}: {}", subject(&finding.victim), finding.title),
+    }
+}
+
+/// What else its owner says of who pays: what the unit is for, which image runs.
+fn owner(page: &mut Page, victim: &Subject) {
+    let image = victim.image.as_ref().map(|image| format!("image {image}"));
+    let said: Vec<String> = victim.description.iter().cloned().chain(image).collect();
+    if !said.is_empty() {
+        part(page, "who", &said.join(", "));
+    }
 }
 
 /// Reclaimable CPU time.
@@ -68,7 +87,8 @@ pub(super) fn headline(finding: &Finding) -> String {
 
 fn subject(s: &Subject) -> String {
     let mut words = named(s.kind, &s.id, &s.name);
-    for more in [&s.unit, &s.container].into_iter().flatten().filter(|more| **more != s.name) {
+    let others = [&s.unit, &s.container].into_iter().flatten();
+    for more in others.filter(|more| !s.name.contains(more.as_str())) {
         words.push_str(&format!(" ({more})"));
     }
     words
@@ -115,6 +135,7 @@ fn verb(reason: Reason) -> &'static str {
     match reason {
         Reason::IdleState => "woke slowly from",
         Reason::IrqsOff => "kept interrupts off in",
+        Reason::Running => "ran",
         Reason::SlowCpu => "ran on",
         Reason::Softirq => "handled",
         Reason::Spin => "spun on",
@@ -123,8 +144,12 @@ fn verb(reason: Reason) -> &'static str {
     }
 }
 
-fn hop_words(hop: &Hop) -> String {
-    let words = format!("{} {} {} ({})", hop.who, verb(hop.reason), hop.detail, hop.state);
+pub(super) fn hop_words(hop: &Hop) -> String {
+    let words = match hop.who.is_nobody() {
+        // What is said of nobody is a sentence of its own: nobody woke it.
+        true => hop.detail.to_string(),
+        false => format!("{} {} {} ({})", hop.who, verb(hop.reason), hop.detail, hop.state),
+    };
     let parts = [
         // No time is no measurement: nobody is reported for having waited 0 s.
         (!hop.lost.is_zero()).then(|| seconds(hop.lost)),
@@ -172,7 +197,7 @@ mod tests {
     fn a_risk_is_printed_with_its_culprit_unless_that_is_its_subject() {
         let text = |culprit: Culprit| {
             let subject = Subject::new(SubjectKind::Task, "7", "db");
-            let mut page = Page::new(false);
+            let mut page = Page::new(&crate::Style::default());
             risk(&mut page, &Finding::risk("spin", subject).titled("it spins").by(culprit));
             page.finish()
         };
@@ -194,6 +219,15 @@ mod tests {
             "db (pid 7) kept interrupts off in sort (running): 30 ms"
         );
         assert_eq!(reported(Reason::Spin, "CPU 1", 30), "db (pid 7) spun on CPU 1 (running): 30 ms");
+        assert_eq!(reported(Reason::Running, "user code", 30), "db (pid 7) ran user code (running): 30 ms");
+        let nobody = Hop::new(
+            Reason::Unknown,
+            whyslow_model::wait::Who::Nobody,
+            "nobody woke it",
+            TaskState::Unknown,
+            Duration::ZERO,
+        );
+        assert_eq!(hop_words(&nobody), "nobody woke it");
     }
 
     #[test]

@@ -6,18 +6,48 @@ use super::{count, of_kind};
 use crate::Style;
 use crate::page::{Ink, Page};
 
-/// What is ruled out is said with its evidence up to so many; more would push the causes off the screen.
-const IN_FULL: usize = 4;
 /// Missing things named without -v; the others are counted.
 const NAMED: usize = 4;
 
+/// All of it.
 pub(super) fn print(page: &mut Page, doc: &Document, style: &Style) {
     page.gap();
     contradictions(page, doc);
-    ruled_out(page, doc, style);
-    cannot_tell(page, doc, style);
+    ruled_out(page, doc);
+    cannot_tell(page, doc);
     missing(page, doc, style);
     own_cost(page, doc);
+}
+
+/// A line each.
+pub(super) fn in_short(page: &mut Page, doc: &Document) {
+    contradictions(page, doc);
+    if !doc.ruled_out.is_empty() {
+        let names: Vec<_> = doc.ruled_out.iter().map(|not| not.what.as_str()).collect();
+        let text = format!("{} (-v says why): {}", names.len(), names.join(", "));
+        page.brief("Ruled out: ", &text, 1, Ink::Plain);
+    }
+    let unknown = of_kind(doc, Kind::CannotTell).count();
+    let questions = (unknown > 0).then(|| format!("Cannot tell: {}", count(unknown, "question")));
+    let names: Vec<_> = doc.missing.iter().map(|note| note.missing.what()).collect();
+    let things = (!names.is_empty()).then(|| format!("not collected: {}: {}", names.len(), names.join(", ")));
+    match (questions, things) {
+        (Some(questions), things) => {
+            let things = things.map_or_else(String::new, |things| format!("; {things}"));
+            page.brief("", &format!("{questions} (-v){things}"), 1, Ink::Plain);
+        }
+        (None, Some(_)) => {
+            page.brief(
+                "Not collected: ",
+                &format!("{} (-v says why): {}", names.len(), names.join(", ")),
+                1,
+                Ink::Plain,
+            );
+        }
+        (None, None) => {}
+    }
+    not_allowed(page, doc);
+    page.brief("", &cost_in_short(doc), 1, Ink::Faint);
 }
 
 /// Where the exam's questions were not what was asked.
@@ -35,28 +65,19 @@ pub(super) fn contradictions(page: &mut Page, doc: &Document) {
     }
 }
 
-fn ruled_out(page: &mut Page, doc: &Document, style: &Style) {
-    if style.verbose || doc.ruled_out.len() <= IN_FULL {
-        for not in &doc.ruled_out {
-            page.say("Ruled out: ", &format!("{}: {}", not.what, not.evidence), Ink::Plain);
-        }
-        return;
+fn ruled_out(page: &mut Page, doc: &Document) {
+    for not in &doc.ruled_out {
+        page.say("Ruled out: ", &format!("{}: {}", not.what, not.evidence), Ink::Plain);
     }
-    let names: Vec<_> = doc.ruled_out.iter().map(|not| not.what.as_str()).collect();
-    page.say("Ruled out: ", &format!("{} (-v gives the evidence)", names.join(", ")), Ink::Plain);
 }
 
-fn cannot_tell(page: &mut Page, doc: &Document, style: &Style) {
+fn cannot_tell(page: &mut Page, doc: &Document) {
     let unknown: Vec<_> = of_kind(doc, Kind::CannotTell).collect();
-    match unknown.len() {
-        0 => {}
-        n if style.verbose => {
-            page.say("", &format!("Cannot tell: {}", count(n, "question")), Ink::Plain);
-            for finding in unknown {
-                page.say("  ", &format!("{}: {}", finding.rule, finding.title), Ink::Plain);
-            }
-        }
-        n => page.say("", &format!("Cannot tell: {} (-v lists them)", count(n, "question")), Ink::Plain),
+    if !unknown.is_empty() {
+        page.say("", &format!("Cannot tell: {}", count(unknown.len(), "question")), Ink::Plain);
+    }
+    for finding in unknown {
+        page.say("  ", &format!("{}: {}", finding.rule, finding.title), Ink::Plain);
     }
 }
 
@@ -97,17 +118,28 @@ fn not_allowed(page: &mut Page, doc: &Document) {
 }
 
 fn own_cost(page: &mut Page, doc: &Document) {
+    let [cpu, bpf, memory, lost] = cost(doc);
+    let line = format!("whyslow itself took {cpu} of CPU, its BPF programs {bpf}; memory {memory}; {lost}");
+    page.say("", &line, Ink::Faint);
+}
+
+fn cost_in_short(doc: &Document) -> String {
+    let [cpu, bpf, memory, lost] = cost(doc);
+    format!("whyslow itself: CPU {cpu}, BPF {bpf}, memory {memory}; {lost}")
+}
+
+/// CPU time, that of BPF programs, memory, and what was lost.
+fn cost(doc: &Document) -> [String; 4] {
     let cost = &doc.own_cost;
     let bpf = match cost.bpf_s.map(std::time::Duration::try_from_secs_f64) {
-        Some(Ok(time)) => format!("its BPF programs {}", seconds(time)),
-        _ => "its BPF programs an unknown time".to_owned(),
+        Some(Ok(time)) => seconds(time),
+        _ => "an unknown time".to_owned(),
     };
-    let rss = if cost.rss_bytes == 0 { "unknown".to_owned() } else { Bytes(cost.rss_bytes).to_string() };
+    let memory = if cost.rss_bytes == 0 { "unknown".to_owned() } else { Bytes(cost.rss_bytes).to_string() };
     let lost = match cost.lost_events {
         0 => "no event lost".to_owned(),
         1 => "1 event lost".to_owned(),
         n => format!("{n} events lost"),
     };
-    let line = format!("whyslow itself took {} of CPU, {bpf}; memory {rss}; {lost}", seconds(cost.cpu));
-    page.say("", &line, Ink::Faint);
+    [seconds(cost.cpu), bpf, memory, lost]
 }

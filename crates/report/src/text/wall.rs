@@ -10,7 +10,7 @@ use whyslow_model::{Share, seconds};
 use super::cells;
 use crate::Style;
 use crate::page::{Ink, Page};
-use crate::safe::{columns, plain, shortened};
+use crate::safe::{columns, plain, shortened_by_words};
 
 /// Columns of a command in the answer.
 const SUBJECT: usize = 44;
@@ -30,7 +30,7 @@ const END: usize = 64;
 
 /// "cargo build took 12.3 s: 62 % user code of rustc, 20 % waiting for vda."
 pub(super) fn answer(wall: &WallAccount) -> String {
-    let of = shortened(&plain(&wall.of), SUBJECT);
+    let of = shortened_by_words(&plain(&wall.of), SUBJECT);
     let of = if of.is_empty() { "It".to_owned() } else { of };
     let verb = if wall.is_sum { "spent" } else { "took" };
     let share = |time: Duration| Share::of(time.as_secs_f64(), wall.wall.as_secs_f64());
@@ -106,7 +106,8 @@ fn words(part: &Part) -> String {
         Reason::Runnable => "ready for ",
         _ => "waiting for ",
     };
-    let (who, what) = (&part.who, &part.detail);
+    let guessed = part.detail.with_usual_service().filter(|_| part.parts.is_empty());
+    let (who, what) = (&part.who, guessed.as_ref().unwrap_or(&part.detail));
     if part.reason == Reason::Cycle {
         return "waiting for each other, in a cycle".to_owned();
     }

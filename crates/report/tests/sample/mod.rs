@@ -49,6 +49,9 @@ fn quota() -> Finding {
     let mut victim = Subject::new(SubjectKind::Cgroup, "/system.slice/web.service", "web.service");
     victim.unit = Some("web.service".into());
     victim.container = Some("shop-frontend".into());
+    victim.description = Some("The shop's front end".into());
+    victim.pod = Some("shop/web-0".into());
+    victim.image = Some("web:1".into());
     let culprit =
         Culprit::new(SubjectKind::Quota, "/system.slice/web.service", "the CPU quota of web.service")
             .at_file("/sys/fs/cgroup/cpu/system.slice/web.service/cpu.cfs_quota_us")
@@ -135,6 +138,9 @@ fn account() -> Account {
         ],
         by_cgroup,
         notes: vec!["The CPUs were idle for 65 % of the time: waiting is not for lack of CPUs.".into()],
+        doubts: vec![
+            "Our tracer and the kernel differ on CPU time by 9 %: splits are that uncertain.".into(),
+        ],
     }
 }
 

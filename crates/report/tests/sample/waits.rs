@@ -167,7 +167,7 @@ fn user_code(function: &str) -> Detail {
 }
 
 fn disk(device: &str, operation: Operation) -> Detail {
-    Detail::Device { device: device.to_owned(), operation }
+    Detail::Device { device: device.to_owned(), operation, about: None }
 }
 
 fn jbd2() -> Detail {
@@ -324,6 +324,7 @@ pub fn slow_calls() -> Vec<SlowCallAccount> {
         who: "runguard".into(),
         syscall: "mkdir".into(),
         path: Some("/sys/fs/cgroup/memory/job-17".into()),
+        host_path: Some("/proc/4242/root/sys/fs/cgroup/memory/job-17".into()),
         time: s(0.159),
         open: false,
         split: vec![in_state("uninterruptible", 0.158), in_state("running", 0.001)],

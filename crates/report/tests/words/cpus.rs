@@ -6,7 +6,7 @@ use whyslow_report::{Style, cpus};
 use super::{same, sample};
 
 fn said(doc: &Document, verbose: bool) -> String {
-    cpus(doc, &Style { colour: false, verbose })
+    cpus(doc, &Style { verbose, ..Style::default() })
 }
 
 #[test]

@@ -7,11 +7,11 @@ mod ends;
 mod sample;
 mod waits;
 
-use whyslow_model::Missing;
+use whyslow_model::{Check, Finding, Kind, Missing};
 use whyslow_report::{Style, json, text};
 
 fn said(doc: &whyslow_model::Document, verbose: bool) -> String {
-    text(doc, &Style { colour: false, verbose })
+    text(doc, &Style { verbose, ..Style::default() })
 }
 
 /// It is the golden text of this name.
@@ -46,7 +46,7 @@ fn an_empty_document_admits_that_it_knows_nothing() {
 #[test]
 fn colour_changes_no_word() {
     let doc = sample::full();
-    let mut bare = text(&doc, &Style { colour: true, verbose: true });
+    let mut bare = text(&doc, &Style { colour: true, verbose: true, columns: None });
     for code in ["\x1b[0m", "\x1b[1m", "\x1b[1;31m", "\x1b[33m", "\x1b[36m", "\x1b[2m"] {
         bare = bare.replace(code, "");
     }
@@ -61,10 +61,38 @@ fn a_cause_without_a_measured_loss_says_unknown_and_never_zero() {
     assert!(json(&doc).contains("\"lost_s\": null"));
 }
 
+/// Lines below the sentence that answers.
+fn below(page: &str) -> usize {
+    page.lines().skip_while(|line| !line.is_empty()).count()
+}
+
 #[test]
-fn the_account_fits_on_one_screen() {
-    let lines = said(&sample::full(), false).lines().take_while(|l| !l.starts_with("Causes")).count();
-    assert!(lines <= 24, "{lines} lines before the findings");
+fn an_exam_is_a_sentence_and_fifteen_lines_whatever_was_found() {
+    let whole = sample::full();
+    for (causes, risks, words) in (0..40).flat_map(|n| [(n, 0, 1), (n, 40, 50), (0, n, 9)]) {
+        let mut doc = whole.clone();
+        let long = |finding: &Finding| Finding { title: finding.title.repeat(words), ..finding.clone() };
+        let of = |kind: Kind, n: usize| {
+            whole.findings.iter().filter(move |f| f.kind == kind).map(long).cycle().take(n)
+        };
+        doc.findings =
+            of(Kind::Cause, causes).chain(of(Kind::Risk, risks)).chain(of(Kind::CannotTell, risks)).collect();
+        let page = said(&doc, false);
+        assert!(below(&page) <= 15, "{causes} causes, {risks} risks:\n{page}");
+    }
+}
+
+#[test]
+fn a_terminal_has_its_own_width() {
+    let doc = sample::full();
+    let wide = |columns: u16| {
+        let page = text(&doc, &Style { columns: Some(columns), ..Style::default() });
+        let words = page.lines().filter(|line| !line.contains('$'));
+        words.map(whyslow_report::safe::columns).max().unwrap_or(0)
+    };
+    assert!(wide(100) <= 100 && wide(100) > 80, "{}", wide(100));
+    assert!(wide(60) <= 60 && wide(3) <= 60, "narrower than that nobody reads");
+    assert!(wide(u16::MAX) <= 120);
 }
 
 #[test]
@@ -74,13 +102,9 @@ fn much_that_is_ruled_out_is_named_in_short_and_explained_with_v() {
         |what: &str| whyslow_model::RuledOut { what: what.into(), evidence: format!("{what} was idle") };
     doc.ruled_out = ["the disk", "swap", "a quota", "steal", "a clock"].map(not).to_vec();
     let short = said(&doc, false);
-    assert!(
-        short.contains("Ruled out: the disk, swap, a quota, steal, a clock (-v gives the evidence)\n"),
-        "{short}"
-    );
+    let line = "Ruled out: 5 (-v says why): the disk, swap, a quota, steal, a clock\n";
+    assert!(short.contains(line), "{short}");
     assert!(said(&doc, true).contains("\nRuled out: swap: swap was idle\n"));
-    doc.ruled_out.truncate(4);
-    assert!(said(&doc, false).contains("\nRuled out: swap: swap was idle\n"));
 }
 
 #[test]
@@ -111,4 +135,30 @@ fn who_may_not_read_is_reported_the_way_out_once() {
     ]);
     let said = said(&doc, false);
     assert!(said.contains("\n2 of them may not be read: boot otherwise\n"), "{said}");
+}
+
+#[test]
+fn a_table_that_was_full_is_told_beside_the_cause_that_rests_on_it() {
+    let mut doc = sample::full();
+    let text = "it may be more than is reported: 400 of 500 events were lost".to_owned();
+    doc.findings[0].check.push(Check { text, command: None });
+    assert!(said(&doc, false).contains("\ndoubt    it may be more than is reported: 400 of 500"));
+}
+
+#[test]
+fn a_command_is_told_with_all_of_its_undo_or_not_at_all() {
+    let doc = sample::full();
+    let page = |fix: &str| {
+        let mut doc = doc.clone();
+        fix.clone_into(&mut doc.findings[0].fixes[0].text);
+        said(&doc, false)
+    };
+    assert!(page("raise it (undo: echo 1 > /x)").contains("$ echo 200000 > "));
+    for long in [format!("raise it (undo: echo 1 > /{})", "x".repeat(90)), "raise it ".repeat(60)] {
+        let page = page(&long);
+        assert!(
+            !page.contains("$ echo 200000") && page.contains("\nfix      there is one: -v tells it"),
+            "{page}"
+        );
+    }
 }

@@ -2,15 +2,18 @@
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use anyhow::Result;
 use whyslow_analyze::focus::Focus;
 use whyslow_model::{Document, Recording};
 use whyslow_report::{Style, json, json_line, text};
 
+use whyslow_probe::priority;
+
 use crate::out::{note, say};
 use crate::outcome::Outcome;
-use crate::{ending, interrupt, priority};
+use crate::{ending, interrupt};
 
 /// What is printed. A new format is a function of `report`, a variant, and its arms here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -20,6 +23,16 @@ enum Format {
     Text,
     /// For programs: docs/json.md describes it
     Json,
+}
+
+/// Whether to colour text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Colour {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb
+    #[default]
+    Auto,
+    Always,
+    Never,
 }
 
 /// How to print it.
@@ -34,6 +47,9 @@ pub struct OutputArgs {
     /// Show everything: evidence of what is ruled out, reasons of what cannot be known, every cgroup
     #[arg(short, long)]
     verbose: bool,
+    /// Colours and bold text
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN", alias = "colour")]
+    color: Colour,
 }
 
 /// How to print it, and what it is compared with.
@@ -100,8 +116,14 @@ impl OutputArgs {
         if self.json { Format::Json } else { self.format }
     }
 
-    fn style(&self, to: &impl IsTerminal) -> Style {
-        Style { colour: to.is_terminal() && colour_is_welcome(), verbose: self.verbose }
+    fn style(&self, to: &(impl IsTerminal + AsFd)) -> Style {
+        let colour = match self.color {
+            Colour::Auto => to.is_terminal() && colour_is_welcome(),
+            Colour::Always => true,
+            Colour::Never => false,
+        };
+        let columns = terminal_size::terminal_size_of(to).map(|(columns, _)| columns.0);
+        Style { colour, verbose: self.verbose, columns }
     }
 }
 

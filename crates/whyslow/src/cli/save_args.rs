@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use whyslow_model::Recording;
 use whyslow_report::safe::plain;
 
-use crate::{flame, store};
+use crate::{flame, redact, store};
 
 /// Files to be written.
 #[derive(Debug, Clone, clap::Args)]
@@ -14,6 +14,9 @@ pub struct SaveArgs {
     /// Save the recording, for `whyslow report FILE`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Save it without names: of tasks, groups, files, peers, functions, and command lines
+    #[arg(long, requires = "output")]
+    redact: bool,
     #[command(flatten)]
     flame: FlameArg,
 }
@@ -41,11 +44,22 @@ impl SaveArgs {
     /// Write them. One that cannot be written does not cost the other.
     pub fn keep(&self, recording: &Recording) -> Result<()> {
         let drawn = self.flame.keep(recording);
-        let saved = self.output.as_deref().map_or(Ok(()), |file| store::save(recording, file));
+        let saved = self.output.as_deref().map_or(Ok(()), |file| self.save(recording, file));
         match (drawn, saved) {
             (Err(drawn), Err(saved)) => bail!("{drawn:#}; {saved:#}"),
             (drawn, saved) => drawn.and(saved),
         }
+    }
+}
+
+impl SaveArgs {
+    fn save(&self, recording: &Recording, file: &Path) -> Result<()> {
+        if !self.redact {
+            return store::save(recording, file);
+        }
+        let mut without_names = recording.clone();
+        redact::redact(&mut without_names);
+        store::save(&without_names, file)
     }
 }
 

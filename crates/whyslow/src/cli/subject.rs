@@ -1,9 +1,11 @@
-//! `--pid`, `--cgroup`, `--unit`: why is *this* slow?
+//! `--pid`, `--cgroup`, `--unit`, `--pod`, `--container`, `--user`: why is *this* slow?
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use whyslow_analyze::focus::Focus;
+
+use crate::target;
 
 /// What the user asks about; nothing: the whole host.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -12,6 +14,15 @@ pub struct SubjectArgs {
     /// Focus on this systemd unit ("nginx" or "nginx.service")
     #[arg(long, value_name = "UNIT", help_heading = "Focus")]
     unit: Option<String>,
+    /// Focus on this pod ("web-0", "shop/web-0", or its uid)
+    #[arg(long, value_name = "POD", help_heading = "Focus")]
+    pod: Option<String>,
+    /// Focus on this container (its name, or the beginning of its id)
+    #[arg(long, value_name = "NAME", help_heading = "Focus")]
+    container: Option<String>,
+    /// Focus on the tasks of this user (name or number)
+    #[arg(long, value_name = "USER", help_heading = "Focus")]
+    user: Option<String>,
     /// Focus on this cgroup ("/web", or its folder below /sys/fs/cgroup)
     #[arg(long, value_name = "PATH", help_heading = "Focus")]
     cgroup: Option<String>,
@@ -24,9 +35,16 @@ impl SubjectArgs {
     /// What the head is to focus on.
     #[must_use]
     pub fn focus(&self) -> Option<Focus> {
-        let pid = self.pid.map(Focus::Pid);
-        let cgroup = || self.cgroup.clone().map(Focus::Cgroup);
-        pid.or_else(cgroup).or_else(|| self.unit.clone().map(Focus::Unit))
+        let SubjectArgs { unit, pod, container, user, cgroup, pid } = self.clone();
+        let all = [
+            pid.map(Focus::Pid),
+            cgroup.map(Focus::Cgroup),
+            unit.map(Focus::Unit),
+            pod.map(Focus::Pod),
+            container.map(Focus::Container),
+            user.map(Focus::User),
+        ];
+        all.into_iter().flatten().next()
     }
 
     /// What is plainly not there is said before the window, not after it.
@@ -41,6 +59,6 @@ impl SubjectArgs {
         {
             bail!("cannot find cgroup {folder}; `cat /proc/PID/cgroup` names a process's cgroups");
         }
-        Ok(())
+        self.focus().map_or(Ok(()), |focus| target::must_be_here(&focus))
     }
 }

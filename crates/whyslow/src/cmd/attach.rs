@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use whyslow_analyze::focus::Focus;
 use whyslow_probe::Follow;
 
 use crate::cli::{Following, OutputArgs, SaveArgs, WindowArgs, outcome};
@@ -13,7 +14,10 @@ use crate::watch::{Look, watch};
 
 /// Arguments of `whyslow attach`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "whyslow attach [OPTIONS] PID[,PID...]
+       whyslow attach [OPTIONS] --unit|--pod|--container|--user|--cgroup NAME",
+    after_help = "\
 All their threads are followed, and the processes that they start. The
 window ends early when all processes that were named have ended.
 
@@ -21,7 +25,9 @@ Examples:
   sudo whyslow attach 4242
   sudo whyslow attach $(pgrep -d, postgres) --for 30s
   sudo whyslow attach --unit nginx --slow 100ms --flame nginx.svg
-  sudo whyslow attach --cgroup /sys/fs/cgroup/web")]
+  sudo whyslow attach --pod shop/web-0 --for 30s
+  sudo whyslow attach --cgroup /sys/fs/cgroup/web"
+)]
 pub struct Args {
     #[command(flatten)]
     target: TargetArgs,
@@ -48,6 +54,15 @@ struct TargetArgs {
     /// Attach to the processes of this systemd unit ("nginx" or "nginx.service")
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
+    /// Attach to the processes of this pod ("web-0", "shop/web-0", or its uid)
+    #[arg(long, value_name = "POD")]
+    pod: Option<String>,
+    /// Attach to the processes of this container (its name, or the beginning of its id)
+    #[arg(long, value_name = "NAME")]
+    container: Option<String>,
+    /// Attach to the processes of this user (name or number)
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
 }
 
 /// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
@@ -57,7 +72,10 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     numbers_are_ours()?;
     let target = match &args.target {
         TargetArgs { cgroup: Some(path), .. } => Target::cgroup(path)?,
-        TargetArgs { unit: Some(unit), .. } => Target::unit(unit)?,
+        TargetArgs { unit: Some(unit), .. } => Target::named(&Focus::Unit(unit.clone()))?,
+        TargetArgs { pod: Some(pod), .. } => Target::named(&Focus::Pod(pod.clone()))?,
+        TargetArgs { container: Some(name), .. } => Target::named(&Focus::Container(name.clone()))?,
+        TargetArgs { user: Some(user), .. } => Target::named(&Focus::User(user.clone()))?,
         TargetArgs { pids, .. } => Target::processes(pids)?,
     };
     let follow = Follow {

@@ -7,11 +7,13 @@ use anyhow::Result;
 use whyslow_model::{Bytes, seconds};
 use whyslow_report::safe::plain;
 
+use whyslow_probe::priority;
+
 use crate::cli::{WindowArgs, can_be_written};
 use crate::out::say;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
-use crate::{ending, priority, store};
+use crate::{ending, redact, store};
 
 /// Arguments of `whyslow record`.
 #[derive(Debug, Clone, clap::Args)]
@@ -21,15 +23,21 @@ pub struct Args {
     /// File to write: a tar compressed with zstd
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    /// Keep what it says, and drop names: of tasks, groups, files, peers, functions, and command lines
+    #[arg(long)]
+    redact: bool,
 }
 
 /// Record a window and save it.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     can_be_written("save recording", &args.output)?;
-    let recording = watch(Look::at_the_host(args.window.window))?;
+    let mut recording = watch(Look::at_the_host(args.window.window))?;
     ending::done();
     priority::as_it_was();
+    if args.redact {
+        redact::redact(&mut recording);
+    }
     store::save(&recording, &args.output)?;
     let size =
         std::fs::metadata(&args.output).map_or_else(|_| String::new(), |m| format!(", {}", Bytes(m.len())));

@@ -3,19 +3,21 @@
 use std::ffi::{CStr, OsString};
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use whyslow_model::Recording;
+use whyslow_model::table::BETWEEN_ARGUMENTS;
 use whyslow_model::timeline::Command;
-use whyslow_probe::{Follow, Observer};
+use whyslow_probe::{Follow, Observer, priority, redact};
 
 use crate::cli::{Following, OutputArgs, SaveArgs};
 use crate::launch::{Asked, End, OUR_FAILURE, Signals, Started, User, whose};
 use crate::out::note;
 use crate::outcome::Outcome;
 use crate::watch::{Look, fit, is_root};
-use crate::{ending, priority, target};
+use crate::{ending, target};
 
 /// A command takes as long as it takes: a hundred years, in which nothing overflows.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -71,7 +73,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     let mut signals = Signals::hold();
     let started = Started::start(&args.command, user.as_ref(), &signals).inspect_err(|_| signals.let_in())?;
     let stop = signals.catch();
-    let follow = Follow { pids: vec![started.pid()], ..args.following.follow(words(args).join(" ")) };
+    let follow = Follow { pids: vec![started.pid()], ..args.following.follow(shown(args).join(" ")) };
     let look = Look { follow: Some(follow), ends_with: Some(started.pidfd()), ..Look::at_the_host(FOR_EVER) };
     let mut starter = Starter { command: started, from: None };
 
@@ -97,7 +99,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
         End::Running => ended_by_signal(),
     };
     let command = Command {
-        argv: words(args),
+        argv: shown(args),
         pid,
         from_ns: nanoseconds(from),
         to_ns: ended_at(&recording, pid).unwrap_or(recording.meta.window_ns),
@@ -120,6 +122,17 @@ fn ending(end: &End) -> Command {
         End::NotRun(..) | End::Running => return Command::default(),
     };
     Command { status, signal, user_ns: used.user_ns, system_ns: used.system_ns, ..Command::default() }
+}
+
+/// As the recording has them: without secrets.
+fn shown(args: &Args) -> Vec<String> {
+    let area = args.command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>().join(&0);
+    let line = redact::command_line(&area, false);
+    if line.contains(redact::HIDDEN) {
+        line.split(BETWEEN_ARGUMENTS).map(str::to_owned).collect()
+    } else {
+        words(args)
+    }
 }
 
 fn words(args: &Args) -> Vec<String> {

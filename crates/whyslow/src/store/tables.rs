@@ -41,8 +41,11 @@ macro_rules! tables {
 tables! {
     cpus First,
     cgroups First,
+    groups First,
+    users First,
     listeners First,
     disk First,
+    io_files Later,
     tasks First,
     memory First,
     connects First,
@@ -110,7 +113,11 @@ impl<T: DeserializeOwned> Slot for Option<Vec<T>> {
     }
 
     fn push(&mut self, line: &[u8]) -> serde_json::Result<()> {
-        let row = serde_json::from_slice(line)?;
+        // Of a line that is text each of its strings is, and need not be looked through for that.
+        let row = match std::str::from_utf8(line) {
+            Ok(text) => serde_json::from_str(text)?,
+            Err(_) => serde_json::from_slice(line)?,
+        };
         self.get_or_insert_default().push(row);
         Ok(())
     }

@@ -28,13 +28,20 @@ pub fn folders(path: &str) -> Vec<PathBuf> {
     roots().into_iter().map(|root| root.join(below)).filter(|folder| is_cgroup(folder)).collect()
 }
 
-/// The folder of a systemd unit. systemd keeps its units in one hierarchy; others mirror parts of it.
-pub fn of_unit(unit: &str) -> Vec<PathBuf> {
-    let service = format!("{unit}.service");
-    let mut roots = roots();
-    roots.sort_by_key(|root| !root.ends_with("systemd"));
-    let is_it = |folder: &PathBuf| folder.file_name().is_some_and(|name| name == unit || *name == *service);
-    roots.iter().find_map(|root| below(root).into_iter().find(is_it)).into_iter().collect()
+/// Where systemd keeps its units on v1; other hierarchies mirror parts of it.
+pub const SYSTEMD: &str = "/sys/fs/cgroup/systemd";
+
+/// All groups of all hierarchies: paths below their roots, and folders.
+pub fn all() -> Vec<(String, PathBuf)> {
+    let path = |root: &Path, folder: &Path| {
+        let below = folder.strip_prefix(root).ok()?.to_str()?.to_owned();
+        Some(format!("/{below}"))
+    };
+    let of_root = |root: &PathBuf| {
+        let folders = below(root).into_iter();
+        folders.filter_map(|folder| Some((path(root, &folder)?, folder))).collect::<Vec<_>>()
+    };
+    roots().iter().flat_map(of_root).collect()
 }
 
 /// The processes of a group and of those below.
@@ -148,6 +155,5 @@ mod tests {
             let found = folders(path);
             assert!(found.is_empty(), "{path}: {found:?}");
         }
-        assert!(of_unit("no-such-unit-anywhere").is_empty());
     }
 }

@@ -14,7 +14,7 @@ const fn program(name: &'static str, package: &'static str, only_reads: fn(&[Str
     Program { name, package, only_reads }
 }
 
-const PROGRAMS: [Program; 35] = [
+const PROGRAMS: [Program; 36] = [
     program("awk", "mawk", |args| {
         !args
             .iter()
@@ -54,6 +54,7 @@ const PROGRAMS: [Program; 35] = [
         Some("report") => true,
         _ => false,
     }),
+    program("pidstat", "sysstat", |args| !has(args, &["-e"])),
     program("printf", "bash", |_| true),
     program("ps", "procps", |_| true),
     // A trace is written to a file.

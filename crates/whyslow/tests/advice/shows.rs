@@ -66,7 +66,8 @@ fn is_its_limit(finding: &Value, shown: &Shown) -> Result<(), String> {
     if is_limited && is_listed { Ok(()) } else { Err(format!("{line:?} is not in it")) }
 }
 
-/// "LISTEN 17 16 ...": more are queued than may be; drops are counted; and the limit is that of the advice.
+/// "LISTEN 17 16 ...": as many are queued as may be, at one of the two looks, or drops were counted between them (who was dropped tries
+/// again a second later, and the queue has room meanwhile); and the limit is that of the advice.
 fn is_full(finding: &Value, shown: &Shown) -> Result<(), String> {
     let rows = [&shown.before, &shown.after];
     let columns = |text: &&String| {
@@ -74,18 +75,21 @@ fn is_full(finding: &Value, shown: &Shown) -> Result<(), String> {
         Some((row.get(1)?.parse::<u64>().ok()?, row.get(2)?.parse::<u64>().ok()?))
     };
     let queues: Vec<(u64, u64)> = rows.iter().filter_map(columns).collect();
-    if !queues.iter().any(|(queued, limit)| queued >= limit) {
-        return Err(format!("no queue is full: {queues:?}"));
-    }
-    let drops = |text: &String| {
+    let drops = |text: &&String| {
         let after = text.split("skmem:(").nth(1)?.split(')').next()?.rsplit(",d").next()?;
         after.parse::<u64>().ok()
     };
+    let [before, after] = rows.each_ref().map(drops);
+    let drops = after.ok_or("drops are not shown")?;
+    let is_full = queues.iter().any(|(queued, limit)| queued >= limit);
+    if !is_full && before.is_none_or(|before| drops <= before) {
+        return Err(format!("no queue is full: {queues:?}, and nothing was dropped: {before:?}, {drops}"));
+    }
     let limit = queues.first().map_or(0, |(_, limit)| *limit);
     let is_reported = finding["fixes"].to_string().contains(&format!("(now {limit})"));
-    match drops(&shown.after) {
-        Some(1..) if is_reported => Ok(()),
-        drops => Err(format!("drops {drops:?}, limit {limit}")),
+    match drops {
+        1.. if is_reported => Ok(()),
+        drops => Err(format!("drops {drops}, limit {limit}")),
     }
 }
 
@@ -125,6 +129,7 @@ mod tests {
             (Kind::CpuPinned, String::new(), "pid 7's current affinity list: 1\n".to_owned()),
             (Kind::BlkioThrottle, String::new(), "254:0 99\nNAME MAJ:MIN\nvda 254:0\n".to_owned()),
             (Kind::ListenOverflow, listen(17, 1), listen(17, 2)),
+            (Kind::ListenOverflow, listen(3, 1), listen(4, 2)),
         ];
         for (kind, before, after) in cases {
             assert_eq!(shows(kind, &reported(kind), &shown(&before, &after)), Ok(()), "{kind:?}");

@@ -113,7 +113,7 @@ fn unseen(climbed: &Climbed, top: usize) -> f64 {
     times.sum()
 }
 
-/// Of seconds that such a thread rests.
+/// Of seconds that each such thread rests.
 const LITTLE_S: f64 = 0.1;
 
 /// A chain of one of the threads that have nothing to do, or through one.
@@ -121,8 +121,11 @@ pub fn of_one_that_rests(climbed: &Climbed) -> Option<&Value> {
     let chains = climbed.look.document["chains"].as_array();
     let rests = |task: &Value| task[1].as_str() == Some(&climbed.plan.rest_name);
     let has_one = |chain: &&Value| {
-        // That it was ready, and had no CPU, is another matter; so is a single wait of which a part was not seen.
-        if chain["hops"][0]["reason"] == "runnable" || chain["time_s"].as_f64() < Some(LITTLE_S) {
+        // That it was ready, and had no CPU, is another matter; so is a single wait of which a part was not seen, each of several
+        // threads alike one.
+        let threads = chain["tasks"][0].as_array().map_or(1, |tasks| tasks.len().max(1));
+        let each = chain["time_s"].as_f64().map(|time| time / threads as f64);
+        if chain["hops"][0]["reason"] == "runnable" || each < Some(LITTLE_S) {
             return false;
         }
         let tasks = chain["tasks"].as_array().into_iter().flatten().filter_map(Value::as_array);

@@ -136,7 +136,7 @@ fn accused(quiet: &Quiet) -> Result<Option<&Value>, String> {
         Whose::Anybodys => Ok(chains(&quiet.look).next()),
         Whose::Compilers => Ok(chains(&quiet.look).find(|chain| {
             let text = chain["tasks"].to_string();
-            ["cc1", "\"cc\"", "\"as\""].iter().any(|name| text.contains(name))
+            !is_its_own(chain) && ["cc1", "\"cc\"", "\"as\""].iter().any(|name| text.contains(name))
         })),
     }
 }

@@ -1,6 +1,7 @@
 //! The answer comes in time, however many short waits there were.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use whyslow_faults::look::Look;
 use whyslow_faults::said::Verb;
 use whyslow_faults::{bars, rounds};
 
-use super::whyslow;
+use super::{text, whyslow};
 
 /// Long enough for tens of thousands of waits.
 const WINDOW: Duration = Duration::from_secs(8);
@@ -62,6 +63,71 @@ fn root_an_exam_beside_four_workers_of_one_file_lock_is_answered_in_time() {
     look.is_sound(Verb::Exam).unwrap();
     heard(&mut out, "over\n");
     child.wait().unwrap();
+}
+
+/// A shell that spins in a session of its own, until it is dropped.
+struct Session(Child);
+
+impl Session {
+    fn start() -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        let alone = || {
+            // SAFETY: two system calls that take numbers.
+            let done =
+                unsafe { libc::setsid() != -1 && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 };
+            if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        };
+        // SAFETY: between fork and exec `alone` calls nothing but the kernel.
+        Session(unsafe { command.pre_exec(alone) }.spawn().unwrap())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// CPU time of children that have ended and were waited for.
+fn cpu_of_children() -> Duration {
+    // SAFETY: all-zero is valid, and the struct is local.
+    let usage = unsafe {
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let time = |of: libc::timeval| Duration::new(of.tv_sec as u64, of.tv_usec as u32 * 1000);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// The kernel shares CPUs by session first: there niceness is a share of one's own session's (kernel/sched/autogroup.c).
+#[test]
+fn root_among_busy_sessions_it_answers_before_its_share_would_let_it() {
+    let _fence = Fence::enter().unwrap();
+    let mut draw = Draw::of_run("sessions", 0);
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    let each = draw.between(8, 13);
+    let sessions: Vec<Session> = (0..each * cpus).map(|_| Session::start()).collect();
+    let (before, began) = (cpu_of_children(), Instant::now());
+    let whyslow =
+        whyslow(&["exam", "--for", "2s", "-v"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let whyslow = whyslow.unwrap();
+    let own = format!("a real-time task runs on it (pid {})", whyslow.id());
+    let output = whyslow.wait_with_output().unwrap();
+    let late = began.elapsed().saturating_sub(Duration::from_secs(2));
+    let used = cpu_of_children() - before;
+    drop(sessions);
+    assert!(text(&output.stdout).contains(" full"), "{}", text(&output.stdout));
+    assert!(!text(&output.stdout).contains(&own), "it took itself for one: {}", text(&output.stdout));
+    let share = used * each as u32;
+    rounds::say(&format!("{late:.2?} more than the window, {used:.2?} of CPU, seed {}", draw.seed()));
+    assert!(
+        late < share * 2 / 3,
+        "{late:?} for {used:?} of CPU beside {each} sessions a CPU, seed {}",
+        draw.seed()
+    );
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn whom_nobody_can_attach_to_is_status_2_with_the_way_out() {
         ),
         (
             vec!["attach", "--unit", "no-such-unit"],
-            "cannot attach to unit no-such-unit: it has no ".to_owned(),
+            "cannot attach: no unit here is called no-such-unit".to_owned(),
         ),
     ] {
         let output = whyslow(&args).output().unwrap();

@@ -81,7 +81,7 @@ fn reported(line: &str, words: &[&str], recording: &Recording) -> Result<String,
     } else if verb != "report" {
         is_its_window(&words[1..ours], recording)?;
     }
-    let style = Style { colour: false, verbose: words[..ours].contains(&"-v") };
+    let style = Style { verbose: words[..ours].contains(&"-v"), ..Style::default() };
     Ok(reported(&examine(recording), &style))
 }
 

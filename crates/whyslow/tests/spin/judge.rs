@@ -17,6 +17,8 @@ pub const EXACT: f64 = 0.15;
 pub const WIDE: f64 = 0.40;
 /// What samples cannot tell apart from the end of an interval.
 const EDGE: f64 = 0.02;
+/// Each bound holds in 99 of 100 windows; in all but one of some thousands with so much of the interval's width beside it.
+const LUCK: f64 = 0.25;
 /// A spinner must be found if it spun so much of its CPU time.
 pub const MUST: f64 = 0.25;
 /// And for so long in the window of 3 s: a twentieth of a CPU. Beside 20 others a thread gets about twice that.
@@ -176,7 +178,8 @@ fn row(made: &Made, look: &Look, program: Option<&Accusation<'_>>, verdict: Verd
 fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
     let (reported, comm, beside) = (&made.reported, &made.comm, made.beside());
     let mut wrong = Vec::new();
-    if said.name() != comm {
+    // An interpreter is called by what it runs, too: "java Waiters".
+    if said.name() != comm && said.name().split(' ').next() != Some(comm.as_str()) {
         wrong.push(format!("the process is called {comm}, not {}", said.name()));
     }
     let runtime = made.cell.program.runtime();
@@ -211,7 +214,8 @@ fn is_near(cpu_s: [f64; 3], reported: &Told, beside: Beside) -> Result<(), Strin
     let [share, low, high] = cpu_s.map(|s| s / reported.cpu_s.max(1e-9));
     let truth = reported.share();
     let near = share >= truth - EXACT && share <= reported.most() + EXACT;
-    let within = high - low <= WIDE + EDGE && low - EDGE <= reported.most() && truth <= high + EDGE;
+    let edge = EDGE + LUCK * (high - low);
+    let within = high - low <= WIDE + EDGE && low - edge <= reported.most() && truth <= high + edge;
     let holds = match beside {
         // What a VM costs that does not spin is an estimate of what this one works: the interval that is reported must hold it.
         Beside::Nobody => near || reported.most_s > 0.0 && within,
@@ -245,9 +249,9 @@ fn where_the_truth_is_an_interval_what_is_reported_meets_it() {
     let alone = |cpu_s| is_near(cpu_s, &reported, Beside::Nobody).is_ok();
     assert!(alone([1.2, 1.2, 1.2]) && alone([0.6, 0.6, 0.6]), "within a seventh of the ends");
     assert!(alone([1.4, 0.9, 1.6]), "its interval holds what may be true");
-    assert!(!alone([1.4, 1.1, 1.8]) && !alone([0.2, 0.0, 0.6]), "its interval is beside it");
+    assert!(!alone([1.6, 1.3, 1.9]) && !alone([0.2, 0.0, 0.4]), "its interval is beside it");
     assert!(!alone([1.4, 0.9, 1.8]), "too wide");
     assert!(!alone([0.0, 0.0, 0.0]) && !alone([2.0, 2.0, 2.0]), "nothing, and all of it");
     let crowd = |cpu_s| is_near(cpu_s, &reported, Beside::Crowd).is_ok();
-    assert!(crowd([1.2, 0.9, 1.6]) && !crowd([1.4, 1.1, 1.8]) && !crowd([0.5, 0.2, 0.7]));
+    assert!(crowd([1.2, 0.9, 1.6]) && !crowd([1.6, 1.3, 1.9]) && !crowd([0.5, 0.2, 0.5]));
 }

@@ -262,13 +262,13 @@ fn bombs_go_off_in_bounded_memory() {
     let path = folder.path().join("bomb.why");
     for (name, unit, size, why) in [
         ("proc/zeros", b"\0".as_slice(), 1100 << 20, "it unpacks to more than 1024 MiB"),
-        ("tables/tasks.ndjson", b"{}\n", 6 << 20, "it needs more than 512 MiB of memory"),
-        ("snapshots.ndjson", b"{}\n", 60 << 20, "it needs more than 512 MiB of memory"),
+        ("tables/tasks.ndjson", b"{}\n", 6 << 20, "it needs more than 640 MiB of memory"),
+        ("snapshots.ndjson", b"{}\n", 60 << 20, "it needs more than 640 MiB of memory"),
         (
             "tables/waits.ndjson",
             b"{\"kernel\":[\"\",\"\",\"\",\"\",\"\"]}\n",
             60 << 20,
-            "it needs more than 512 MiB",
+            "it needs more than 640 MiB",
         ),
     ] {
         bomb(&path, name, unit, size);

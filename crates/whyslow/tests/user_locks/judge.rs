@@ -123,7 +123,33 @@ fn held_on_host(made: &Made, plan: &Plan, does: Meanwhile) -> Result<Verdict, St
     if !(MOST_OF_IT..=1.0 + SLACK).contains(&right) || wrong > SLACK {
         return Err(format!("{does:?} for {right:.2} of the window, others for {wrong:.2}: {chains:?}"));
     }
-    Ok(Verdict::Passed)
+    cause_of_wait(made, plan, does, window).map(|()| Verdict::Passed)
+}
+
+/// Who has a lock and does nothing is the cause, with what that costs; what it computes, in one tree of tasks, is its own matter.
+fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Result<(), String> {
+    let causes = made.document["findings"].as_array().into_iter().flatten();
+    let mut causes = causes.filter(|finding| finding["kind"] == "cause" && finding["rule"] == "held-up");
+    let ends = |finding: &Value| {
+        let hops = finding["chain"].as_array().map_or(&[][..], Vec::as_slice);
+        let who = |hop: Option<&Value>| hop.and_then(|hop| hop["who"].as_str()).map(str::to_owned);
+        [who(hops.first()), who(hops.last())]
+    };
+    let its = causes.find(|finding| ends(finding)[0].as_ref() == Some(&plan.names[0]));
+    match (its, does) {
+        (None, Meanwhile::Computes) => Ok(()),
+        (Some(blame), Meanwhile::Computes) => Err(format!("its own program computes: {blame:#}")),
+        (None, _) => Err("no cause".to_owned()),
+        (Some(cause), _) => {
+            let lost = cause["lost_s"].as_f64().unwrap_or(0.0) / window;
+            // Behind who is stopped it may be told that nobody let him go on.
+            let hops = cause["chain"].as_array().map_or(&[][..], Vec::as_slice);
+            let last = hops.iter().rev().filter_map(|hop| hop["who"].as_str()).find(|who| !who.is_empty());
+            let is_right = last == Some(&*plan.names[1]);
+            let is_whole = (MOST_OF_IT..=1.0 + SLACK).contains(&lost);
+            if is_right && is_whole { Ok(()) } else { Err(format!("not it, or not its loss: {cause:#}")) }
+        }
+    }
 }
 
 /// Nobody is told to wait who does not, by who tells of the one beside them.
@@ -133,6 +159,12 @@ fn free_on_host(made: &Made) -> Result<Verdict, String> {
     };
     held_on_host(made, beside, does)?;
     let chains = made.plan.names.iter().flat_map(|name| chains_of(made, name));
+    let ours = |finding: &&Value| {
+        finding["rule"] == "held-up" && made.plan.names.iter().any(|name| finding.to_string().contains(name))
+    };
+    if let Some(blame) = made.document["findings"].as_array().into_iter().flatten().find(ours) {
+        return Err(format!("those who wait for nobody are held up: {blame:#}"));
+    }
     match chains.map(|(.., lost)| lost).sum::<f64>() {
         lost if lost > SLACK => Err(format!("those who wait for nobody have chains of {lost:.2} s")),
         _ => Ok(Verdict::Passed),

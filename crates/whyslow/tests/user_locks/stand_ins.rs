@@ -44,15 +44,23 @@ fn told_of_host(plan: &Plan, who: &str) -> Value {
         let hops = json!([{ "who": plan.names[0] }, { "who": who, "reason": word(does) }]);
         vec![json!({ "hops": hops, "time_s": 1.9 })]
     };
+    let cause = |plan: &Plan, who: &str| {
+        let Shape::Hold(_, does) = plan.shape else { return Vec::new() };
+        let hops = json!([{ "who": plan.names[0] }, { "who": who }]);
+        let cause = json!({ "kind": "cause", "rule": "held-up", "lost_s": 1.9, "chain": hops });
+        if does == Meanwhile::Computes { Vec::new() } else { vec![cause] }
+    };
     let mut chains = waits(plan, who);
+    let mut findings = cause(plan, who);
     if matches!(plan.shape, Shape::Free(..)) {
         chains = waits(&beside(), &beside().names[1]);
+        findings = cause(&beside(), &beside().names[1]);
         if who != plan.names[1] {
             let hops = json!([{ "who": plan.names[0] }, { "who": plan.names[1], "reason": "runnable" }]);
             chains.push(json!({ "hops": hops, "time_s": 1.0 }));
         }
     }
-    json!({ "window_s": 2.0, "chains": chains })
+    json!({ "window_s": 2.0, "chains": chains, "findings": findings })
 }
 
 /// What is true, but of `who`.
@@ -118,5 +126,20 @@ fn who_says_nothing_fails() {
     for plan in plans() {
         let document = json!({ "window_s": 2.0, "wall": { "wall_s": 2.5, "parts": [] }, "chains": [] });
         assert!(matches!(judge(&made(plan.clone(), document)), Verdict::Wrong(_)), "{plan:?}");
+    }
+}
+
+#[test]
+fn who_names_no_cause_or_another_fails() {
+    let idles = |plan: &Plan| matches!(plan.shape, Shape::Hold(_, does) if does != Meanwhile::Computes);
+    for plan in plans().into_iter().filter(|plan| plan.lasts && idles(plan)) {
+        let wrong = |change: fn(&mut Value)| {
+            let mut document = told(&plan, &plan.names[1]);
+            change(&mut document["findings"]);
+            assert!(matches!(judge(&made(plan.clone(), document)), Verdict::Wrong(_)), "{plan:?}");
+        };
+        wrong(|findings| *findings = json!([]));
+        wrong(|findings| findings[0]["lost_s"] = json!(0.3));
+        wrong(|findings| findings[0]["chain"][1]["who"] = json!("innocent"));
     }
 }

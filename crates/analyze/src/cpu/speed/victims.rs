@@ -66,7 +66,7 @@ pub(crate) fn victims(
         }
         let entry = processes.entry(task.tgid).or_default();
         if lost > entry.2 || entry.0.is_empty() {
-            (entry.0, entry.2) = (task.comm.clone(), lost);
+            (entry.0, entry.2) = (ev.called(task.pid, &task.comm), lost);
         }
         entry.1 += lost;
     }

@@ -9,6 +9,7 @@ use super::calls::{About, Calls, How};
 use super::places::{Places, seen};
 use super::purpose::Purpose;
 use crate::Evidence;
+use crate::hashing::Table;
 use crate::stacks::symbol;
 use crate::stacks::syscalls::syscall_name;
 
@@ -108,10 +109,15 @@ pub struct Process {
 
 /// Processes of which at least one sample shows spinning.
 pub fn processes(ev: &Evidence<'_>) -> Result<Vec<Process>, Missing> {
+    ev.spinning().map(<[Process]>::to_vec)
+}
+
+/// The same, found anew.
+pub(crate) fn spinning(ev: &Evidence<'_>) -> Result<Vec<Process>, Missing> {
     let rows = ev.spins()?;
     let samples = ev.samples()?;
     let sleeps = |task: &Task| (task.pid, task.voluntary);
-    let sleeps: BTreeMap<u32, u64> = ev.tasks()?.iter().map(sleeps).collect();
+    let sleeps: Table<u32, u64> = ev.tasks()?.iter().map(sleeps).collect();
     let mut of_process: BTreeMap<u32, Vec<&Spin>> = BTreeMap::new();
     for row in rows {
         of_process.entry(row.tgid).or_default().push(row);
@@ -146,13 +152,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(
-        tgid: u32,
-        samples: &[&Sample],
-        rows: &[&Spin],
-        sleeps: &BTreeMap<u32, u64>,
-        about: About,
-    ) -> Tally {
+    fn of(tgid: u32, samples: &[&Sample], rows: &[&Spin], sleeps: &Table<u32, u64>, about: About) -> Tally {
         let mut tally = Tally {
             tgid,
             period_ns: about.period_ns,

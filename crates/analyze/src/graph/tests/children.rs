@@ -1,5 +1,7 @@
 //! Who waits for children whose end is not what ended the wait.
 
+use whyslow_model::timeline::Stack;
+
 use super::host::{Does, Host, MS, Wait, adds_up, interrupted, leaves, woken_by};
 use crate::graph::Graph;
 use crate::graph::walk::Walk;
@@ -129,4 +131,25 @@ fn who_sends_the_signal_is_who_was_waited_for() {
     );
     parent_of(&mut host, &[2]);
     assert_eq!(told(&host.graph(), 1, 100), text(&[("killer", "timer", 100)]));
+}
+
+/// The process 2 has a thread (3) that rests: it is killed when the other one ends the process, and is the last to go.
+#[test]
+fn of_a_process_the_thread_that_ended_it_is_waited_for_and_not_the_last() {
+    let mut host = Host::window(100);
+    let kernel = ["signal_wake_up_state", "zap_other_threads", "do_group_exit"].map(str::to_owned).to_vec();
+    host.rec.tables.stacks.get_or_insert_default().push(Stack { id: 99, kernel, user: Vec::new() });
+    let mut killed = woken_by("futex_wait", 2);
+    killed.waker.as_mut().unwrap().stack = Some(99);
+    host.task(1, "sh", 0, &[Runs(10), Waits(80, woken_by("do_wait", 3)), Runs(10)])
+        .task(2, "job", 5, &[Runs(80)])
+        .ends()
+        .task(3, "job", 5, &[Waits(80, killed), Runs(5)])
+        .ends();
+    host.spans.iter_mut().filter(|span| span.pid == 3).for_each(|span| span.tgid = 2);
+    parent_of(&mut host, &[2, 3]);
+    host.rec.tables.tasks.iter_mut().flatten().filter(|task| task.pid == 3).for_each(|task| task.tgid = 2);
+    let told = told(&host.graph(), 1, 100);
+    let ran = told.iter().find(|(who, what, _)| who == "job" && what == "running");
+    assert!(ran.is_some_and(|(.., ms)| *ms >= 75), "{told:?}");
 }

@@ -1,8 +1,8 @@
 //! Who is at the other end of a connection: through packets, event loops and looks at the watch.
 
 use whyslow_model::Recording;
-use whyslow_model::table::Task;
-use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, StateTimes, Waker};
+use whyslow_model::table::{Stack, Task};
+use whyslow_model::timeline::{Context, Delivery, Ends, Role, Span, State, StateTimes, Target, Waker};
 
 use super::host::{MS, adds_up};
 use crate::graph::chains::{self, HostChain};
@@ -14,6 +14,7 @@ use crate::wait_reasons;
 const POLL: u32 = 7;
 const EPOLL: u32 = 232;
 const NANOSLEEP: u32 = 35;
+const RECVFROM: u32 = 45;
 /// What a client's end has that a service's has not.
 const CLIENT: &str = "127.0.0.1:40000";
 
@@ -204,6 +205,38 @@ fn on_a_whole_host_who_has_asked_and_waits_has_a_chain() {
     assert_eq!(of_host(&sleeps), [], "of its own accord, for all that is known");
 }
 
+/// The wait for the answer of a file system's daemon is interruptible at first.
+#[test]
+fn on_a_whole_host_a_call_to_a_daemons_file_system_has_a_chain() {
+    let reads =
+        Stack { id: 7, kernel: vec!["request_wait_answer".into(), "fuse_direct_io".into()], user: vec![] };
+    let mut client = wait(1, 0, 60, 17);
+    client.stack = Some(7);
+    client.waker =
+        Some(Waker { pid: 2, tgid: 2, comm: "t2".into(), context: Context::Task, ..Waker::default() });
+    let mut rec = host(vec![client, wait(2, 0, 59, NANOSLEEP), runs(2, 59, 70)]);
+    rec.tables.stacks = Some(vec![reads]);
+    assert_eq!(of_host(&rec), [(1, "its own sleep".to_owned())]);
+}
+
+/// Tracers miss a call now and then: what a timer ends is a sleep all the same.
+#[test]
+fn a_sleep_whose_call_was_not_seen_is_a_sleep() {
+    let told = |unread: bool| {
+        let mut rec = asked_before(Some(51), Some(NANOSLEEP));
+        let timer = Stack { id: 7, kernel: vec!["hrtimer_wakeup".into()], user: vec![] };
+        rec.tables.stacks = Some(vec![timer]);
+        let [_, client, sleep, _] = &mut rec.tables.spans.as_mut().unwrap()[..] else { panic!() };
+        let delivery = client.waker.as_mut().unwrap().delivery.as_mut().unwrap();
+        delivery.sends.as_mut().unwrap().unread = unread;
+        sleep.syscall = None;
+        sleep.waker.as_mut().unwrap().stack = Some(7);
+        of_host(&rec)
+    };
+    assert_eq!(told(false), [(1, "a timer".to_owned())], "it has read what it was asked");
+    assert_eq!(told(true), [], "of its own accord, for all that is known");
+}
+
 #[test]
 fn who_has_not_asked_waits_for_news() {
     assert_eq!(of_host(&asked_before(Some(95), None)), []);
@@ -225,6 +258,38 @@ fn who_woke_the_service_has_asked_it() {
     spans.retain(|span| span.pid != 2);
     spans.extend([woken, wait(2, 9, 59, NANOSLEEP), runs(2, 59, 70)]);
     assert_eq!(of_host(&rec), [(1, "its own sleep".to_owned())]);
+}
+
+/// At unix sockets the kernel notes no time: what tells is that a request lay unread as the client went to sleep, of most of them or of many.
+#[test]
+fn whose_request_lay_unread_has_asked() {
+    let told = |asked: &[bool]| {
+        let mut spans = vec![wait(1, 0, 1, NANOSLEEP)];
+        let length = 99 / asked.len() as u64;
+        for (asked, at) in asked.iter().zip((1..).step_by(length as usize)) {
+            let answer = Delivery { role: Some(Role::Answers), ..Delivery::default() };
+            let waker = Waker {
+                pid: 2,
+                tgid: 2,
+                comm: "t2".into(),
+                context: Context::Task,
+                delivery: Some(Box::new(answer)),
+                ..Waker::default()
+            };
+            let end = at + length - 1;
+            let target = Some(Target { kind: "socket".into(), name: "unix".into(), ..Target::default() });
+            let answered = wait(1, at, end, RECVFROM);
+            spans.push(Span { waker: Some(waker), target, asked: *asked, ..answered });
+            spans.extend([wait(2, at, end, NANOSLEEP), runs(2, end, end + 1)]);
+        }
+        let rec = host(spans);
+        let graph = Graph::of(&rec, wait_reasons::of).unwrap();
+        chains::of_host(&graph).iter().map(|one| one.chain.count).sum::<u64>()
+    };
+    assert_eq!(told(&[true]), 1);
+    assert_eq!(told(&[false; 3]), 0, "news, for all that is known");
+    assert_eq!(told(&[true, false, true]), 2);
+    assert_eq!(told(&[true, false, true, false, true]), 5, "it asks each time");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Threads that rest beside others have no chain.
 
-use whyslow_model::timeline::Watched;
+use whyslow_model::timeline::{State, Watched};
+use whyslow_model::wait::Reason;
 
 use super::host::{Does, Host, Wait, interrupted, woken_by};
 use crate::graph::chains;
-use Does::{Runs, Waits};
+use Does::{Ready, Runs, Waits};
 
 fn open(on: &'static str) -> Wait {
     Wait { on, open: true, ..Wait::default() }
@@ -97,6 +98,48 @@ fn who_waits_for_somebody_now_and_then_is_the_answer_where_all_rest() {
     pool(&mut host);
     let told = heads(&mut host, &[1, 3, 4]);
     assert!(told.contains(&"client".to_owned()) && !told.contains(&"loop".to_owned()), "{told:?}");
+}
+
+/// Two waits of housekeeping that nobody is behind: one whose reason is not known, and one that is short beside the client's.
+#[test]
+fn a_little_that_is_not_rest_makes_no_chain_where_all_rest() {
+    let little = |wait: Wait| {
+        let mut host = Host::window(1000);
+        let client = [Waits(50, woken_by("pipe_read", 2)), Runs(1), Waits(949, open("nanosleep"))];
+        let server = [Runs(50), Waits(950, open("nanosleep"))];
+        host.task(1, "client", 0, &client).task(2, "server", 0, &server);
+        let cleans = [
+            Waits(400, interrupted("nanosleep", 9, None)),
+            Waits(if wait.waker.is_none() { 40 } else { 3 }, wait),
+            Waits(560, open("nanosleep")),
+        ];
+        host.task(4, "cleans", 0, &cleans);
+        // Its stack was not seen, as hosts hide one now and then.
+        let unseen = host.spans.iter_mut().filter(|span| span.state == State::Blocked);
+        unseen.for_each(|span| (span.state, span.stack) = (State::Sleep, None));
+        host.rec.meta.watched = Some(Watched { pids: vec![1, 4], ..Watched::default() });
+        let chains = chains::chains(&host.graph()).into_iter();
+        let sleeps = chains.filter(|chain| chain.hops[0].reason == Reason::Timer);
+        sleeps.map(|chain| chain.hops[0].who.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(little(Wait { on: "schedule", ..Wait::default() }), ["client"]);
+    assert_eq!(little(woken_by("pipe_read", 2)), ["client"]);
+}
+
+/// Its group has a quota, or the CPUs are full: what it waits for a CPU has chains of its own, and its sleeps have none.
+#[test]
+fn who_rests_and_is_kept_off_the_cpu_rests() {
+    let mut host = Host::window(1000);
+    host.task(1, "client", 0, &[Waits(900, woken_by("pipe_read", 2)), Runs(100)]);
+    host.task(2, "server", 0, &[Runs(1000)]);
+    let cleans =
+        [Waits(400, interrupted("nanosleep", 9, None)), Ready(200), Runs(1), Waits(399, open("nanosleep"))];
+    host.task(4, "cleans", 0, &cleans);
+    host.rec.meta.watched = Some(Watched { pids: vec![1, 4], ..Watched::default() });
+    let chains = chains::chains(&host.graph());
+    let is_sleep = |chain: &&whyslow_model::chain::Chain| chain.hops[0].reason == Reason::Timer;
+    assert_eq!(chains.iter().filter(is_sleep).count(), 0, "{chains:?}");
+    assert!(chains.iter().any(|chain| chain.hops[0].reason == Reason::Runnable), "{chains:?}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use whyslow_model::table::Gap;
 
 use super::interrupted;
 use super::stolen::{Stolen, own};
+use crate::process_names::ProcessNames;
 use crate::stacks::doing::{function_at_work, spins};
 use crate::stacks::symbol;
 
@@ -92,9 +93,12 @@ pub(crate) fn judged(rec: &Recording) -> (Vec<Keeper>, Vec<Doubt>) {
             && held > OF_ITS_TIME * seen
             && (gaps.iter().all(|gap| gap.let_in == Some(true)) || held > ABOVE_OTHERS * elsewhere * seen)
     };
+    // Few hosts have such: names of all its tasks are not made for nobody.
+    let names = std::cell::LazyCell::new(|| ProcessNames::in_tables(&rec.tables));
     let (mut found, mut doubts) = (Vec::new(), Vec::new());
     for ((cpu, function), gaps) in by_place.into_iter().filter(|(place, gaps)| keeps(place, gaps)) {
         let keeper = keeper(cpu, function, &gaps);
+        let keeper = Keeper { who: names.shown(keeper.pid, &keeper.who), ..keeper };
         match stolen.doubt(cpu, &gaps) {
             Some(why) => doubts.push(Doubt { keeper, why }),
             None => found.push(keeper),

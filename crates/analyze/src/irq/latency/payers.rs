@@ -8,6 +8,7 @@ use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Hop, Recording, Subject, SubjectKind};
 
 use super::{asked_through, spun_in};
+use crate::Evidence;
 
 /// How somebody waited for a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +105,13 @@ impl Payers {
                 worst: row.worst_ns,
             });
         Payers(calls.chain(timers).filter(|payer| wanted(payer.cpu, payer.state)).collect())
+    }
+
+    /// Called as they are in all of the report.
+    #[must_use]
+    pub fn named(mut self, ev: &Evidence<'_>) -> Self {
+        self.0.iter_mut().for_each(|payer| payer.comm = ev.called(payer.pid, &payer.comm));
+        self
     }
 
     /// All of it; of no thread more than the window, nor than it slept: a timer may have been set for a time that was past.

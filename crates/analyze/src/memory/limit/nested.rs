@@ -9,7 +9,6 @@ use whyslow_model::{Bytes, Finding, command};
 use super::file_of;
 use crate::Evidence;
 use crate::memory::loss::{Limited, limit_of};
-use crate::names;
 
 /// Levels of cgroups that are followed.
 const MAX_DEPTH: usize = 64;
@@ -27,7 +26,7 @@ pub(crate) fn with_others(found: Finding, ev: &Evidence<'_>, met: &Limited<'_>) 
 pub(crate) fn with_others_by(found: Finding, ev: &Evidence<'_>, met: &Limited<'_>, more: u64) -> Finding {
     others(ev, met, more).into_iter().fold(found, |found, (group, limit, high)| {
         let file = file_of(group, high);
-        let name = names::cgroup_subject(group).name;
+        let name = ev.names().cgroup(group).name;
         found.fix(
             format!(
                 "with it raise that of {name} ({}), which would hold it next (undo: {})",

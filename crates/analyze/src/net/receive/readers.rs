@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use whyslow_model::table::{Socket, Wait};
 
+use crate::Evidence;
 use crate::stacks::symbol;
 
 /// Drops at one socket below this are chance.
@@ -74,6 +75,17 @@ fn is_late(socket: &Socket, is_waited_for: bool) -> bool {
 
 fn are_ends(reader: &Socket, sender: &Socket) -> bool {
     reader.tcp && sender.tcp && reader.local == sender.peer && reader.peer == sender.local
+}
+
+impl Reader<'_> {
+    /// It and its senders, called as they are in all of the report.
+    pub fn named(mut self, ev: &Evidence<'_>) -> Self {
+        self.comm = ev.process_name(self.tgid, &self.comm);
+        for sender in &mut self.senders {
+            sender.comm = ev.process_name(sender.tgid, &sender.comm);
+        }
+        self
+    }
 }
 
 /// Processes of the namespace `netns` (an inode as text, or "host": any) that read late.

@@ -21,6 +21,8 @@ pub(crate) struct Symptoms {
     pub datagrams: u64,
     /// Windows that were closed for want of room.
     pub closed: u64,
+    /// Windows that would have been closed if more had not been promised before: there is no room, either.
+    pub to_close: u64,
     /// Retransmission timeouts of senders here.
     pub timeouts: u64,
     /// Times that TCP as a whole met its memory limit.
@@ -40,6 +42,7 @@ impl Symptoms {
             dropped: tcp(&["TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop"]),
             datagrams: net.rise("Udp", "RcvbufErrors").unwrap_or(0),
             closed: tcp(&["TCPToZeroWindowAdv"]),
+            to_close: tcp(&["TCPWantZeroWindowAdv"]),
             timeouts: tcp(&["TCPTimeouts"]),
             pressure: tcp(&["TCPMemoryPressures"]),
         }
@@ -66,6 +69,7 @@ impl Symptoms {
             (self.dropped, things(self.dropped, "TCP packet", "dropped")),
             (self.datagrams, things(self.datagrams, "datagram", "dropped")),
             (self.closed, times(self.closed, "windows were closed")),
+            (self.to_close, times(self.to_close, "windows had no more room than was promised")),
             (self.timeouts, times(self.timeouts, "senders timed out")),
             (self.pressure, times(self.pressure, "TCP met its memory limit")),
         ];

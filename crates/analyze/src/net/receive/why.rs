@@ -96,7 +96,9 @@ fn competitor(ev: &Evidence<'_>, thread: &Task, cpu: Option<u32>) -> String {
     }
     let most = by_pid.into_iter().max_by_key(|(_, ns)| *ns).map(|(pid, _)| pid);
     match most.and_then(|pid| ev.task(pid)) {
-        Some(task) => format!("CPU {cpu}, which {} (pid {}) had most", task.comm, task.pid),
+        Some(task) => {
+            format!("CPU {cpu}, which {} (pid {}) had most", ev.called(task.pid, &task.comm), task.pid)
+        }
         None => format!("CPU {cpu}"),
     }
 }

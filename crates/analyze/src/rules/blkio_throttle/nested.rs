@@ -8,7 +8,7 @@
 use whyslow_model::table::{Cgroup, Disk};
 
 use crate::Evidence;
-use crate::hashing::Table;
+use crate::hashing::{Table, with_room};
 use crate::parse::io_limits::{self, Limit};
 
 /// A limit on a cgroup's block I/O.
@@ -42,8 +42,9 @@ type Place<'r> = (&'r str, bool, &'r str, &'r str);
 impl<'r> Done<'r> {
     /// Of all rows. `growth`: how many times as much the tasks of a cgroup would do.
     pub fn of(ev: &Evidence<'r>, growth: Table<u64, f64>) -> Self {
-        let mut sums: Table<Place<'r>, (Amounts, Amounts)> = Table::default();
-        for row in ev.disk().unwrap_or_default() {
+        let rows = ev.disk().unwrap_or_default();
+        let mut sums: Table<Place<'r>, (Amounts, Amounts)> = with_room(rows.len());
+        for row in rows {
             let Some(group) = ev.cgroup(row.cgroup) else { continue };
             let times = growth.get(&row.cgroup).copied().unwrap_or(1.0);
             // On v1 nobody shares the limit of a group above.

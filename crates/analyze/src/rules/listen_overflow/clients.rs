@@ -89,7 +89,7 @@ fn paid(ev: &Evidence<'_>, to_it: Vec<&table::Connect>) -> Paid {
     let paying: Vec<&table::Connect> = to_it.into_iter().filter(|c| awaited(c) > 0).collect();
     let raw = |c: &&table::Connect| Duration::from_nanos(c.retried_ns.saturating_add(c.unanswered_ns));
     let mut paid = Paid {
-        clients: clients(&paying),
+        clients: clients(ev, &paying),
         retried: paying.iter().map(|c| awaited(c)).fold(0, u64::saturating_add),
         worst: paying.iter().map(|c| c.worst_ns).max().map(Duration::from_nanos),
         raw: paying.iter().map(raw).sum(),
@@ -117,7 +117,7 @@ fn could_wait(ev: &Evidence<'_>, pid: u32) -> u64 {
     task.map_or(window, |t| t.lived_ns.min(window).saturating_sub(t.exec_ns).saturating_sub(t.run_delay_ns))
 }
 
-fn clients(paying: &[&table::Connect]) -> Subject {
+fn clients(ev: &Evidence<'_>, paying: &[&table::Connect]) -> Subject {
     let mut by_process: BTreeMap<u32, (u64, &str)> = BTreeMap::new();
     for c in paying {
         let one = by_process.entry(c.tgid).or_insert((0, &c.comm));
@@ -126,7 +126,8 @@ fn clients(paying: &[&table::Connect]) -> Subject {
     let worst = by_process.iter().max_by_key(|(_, (ns, _))| *ns);
     let (tgid, comm) = worst.map_or((0, "a client"), |(tgid, (_, comm))| (*tgid, *comm));
     let others = by_process.len().saturating_sub(1);
-    let name = if others == 0 { comm.to_owned() } else { format!("{comm} and {others} other clients") };
+    let comm = ev.process_name(tgid, comm);
+    let name = if others == 0 { comm } else { format!("{comm} and {others} other clients") };
     Subject::new(SubjectKind::Task, tgid.to_string(), name)
 }
 

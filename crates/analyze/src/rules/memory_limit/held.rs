@@ -121,7 +121,7 @@ fn finding(
     let loss = spread::lost(tasks, |task| of(task).0, all as f64);
     let least = ev.window().mul_f64(WORTH_IT);
     let high = high_of(group).filter(|_| loss.high > least)?;
-    let (limit, victim) = (Bytes(high), names::cgroup_subject(group));
+    let (limit, victim) = (Bytes(high), ev.names().cgroup(group));
     let what = match used(group) > high {
         true => format!("its tasks were made to sleep: it is above its memory.high of {limit}"),
         false => format!("its tasks were made to sleep: it was above its memory.high of {limit}"),

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use whyslow_model::Missing;
+use whyslow_model::table::Task;
+use whyslow_model::wait::Reason;
 
+use super::super::pace::paces;
 use crate::Evidence;
 use crate::cpu::speed::{CpuSpeeds, Group, reasons};
 use crate::net::receive::{Reader, Receiving, State, Symptoms, Why, readers, receiving, symptoms, why};
@@ -72,13 +75,15 @@ pub(super) fn cases<'r>(ev: &Evidence<'r>) -> Result<Vec<Case<'r>>, Missing> {
         // In a recording without sockets the symptoms are still there.
         let mut readers = readers(ev.sockets().unwrap_or_default(), &symptoms.netns);
         if !spilled && !closed {
-            readers.retain(|reader| symptoms.closed >= ONCE && slept(ev, reader) >= super::LEAST_LOST);
+            let shut = symptoms.closed.saturating_add(symptoms.to_close);
+            let is_held = |reader: &Reader<'_>| shut >= ONCE || is_no_stream(ev, reader);
+            readers.retain(|reader| slept(ev, reader) >= super::LEAST_LOST && is_held(reader));
         }
         if readers.is_empty() && spilled {
             found.push(of(ev, &symptoms, None, &cpus)?);
         }
         for reader in readers.into_iter().take(MOST_READERS) {
-            found.push(of(ev, &symptoms, Some(reader), &cpus)?);
+            found.push(of(ev, &symptoms, Some(reader.named(ev)), &cpus)?);
         }
     }
     Ok(found)
@@ -121,6 +126,19 @@ fn slept(ev: &Evidence<'_>, reader: &Reader<'_>) -> Duration {
     let waits = ev.waits().unwrap_or_default();
     reader.senders.iter().map(|sender| sender.slept(waits)).fold(Duration::ZERO, Duration::saturating_add)
 }
+
+/// A window may be too small for a message long before it closes. Who sends a stream is held back by that, and loses nothing; who rests between
+/// two messages though it is late has time for more.
+fn is_no_stream(ev: &Evidence<'_>, reader: &Reader<'_>) -> bool {
+    let first = reader.senders.first().filter(|first| first.held >= super::LEAST_LOST);
+    let tasks = ev.tasks().unwrap_or_default();
+    let of_first = |task: &&Task| first.is_some_and(|first| first.tgid == task.tgid);
+    let threads = tasks.iter().filter(of_first).map(|task| task.pid).collect();
+    paces(ev, &threads, AT_SOCKETS).values().any(|pace| pace.unhurried)
+}
+
+/// Waits of one who sends: for room in a socket's buffer, and for data where it also reads.
+const AT_SOCKETS: Reason = Reason::Socket;
 
 /// How slow the CPUs are on which a chain ends, and why. The reader's comes first.
 fn slowness(ev: &Evidence<'_>, speeds: &CpuSpeeds, below: &[u32]) -> Option<Group> {

@@ -31,7 +31,8 @@ pub(super) fn title(case: &Case<'_>, is_subject: bool) -> String {
         }
     };
     let who = if is_subject { "it".to_owned() } else { format!("{} (pid {})", reader.comm, reader.tgid) };
-    format!("{who} reads too late: {end}; {symptoms}")
+    let symptoms = if symptoms.is_empty() { symptoms } else { format!("; {symptoms}") };
+    format!("{who} reads too late: {end}{symptoms}")
 }
 
 /// "it was busy with user code (parse) for 97 % of its time, on CPU 1"

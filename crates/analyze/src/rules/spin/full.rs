@@ -45,7 +45,7 @@ pub(super) fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
             .iter_mut()
             .find(|found| found.rule == RULE.id && found.culprit.as_ref().is_some_and(|c| c.id == tgid));
         if let Some(finding) = of_spin {
-            let hops = threads.iter().take(MOST).map(|task| filled(spinner, task, &places, full.idle));
+            let hops = threads.iter().take(MOST).map(|task| filled(ev, spinner, task, &places, full.idle));
             finding.chain.extend(hops);
         }
     }
@@ -62,7 +62,7 @@ fn all_spin(spinner: &Spinner<'_>, threads: &[&Task]) -> bool {
     is_its && pids.iter().all(|pid| share(spinner, *pid) >= MOSTLY)
 }
 
-fn filled(spinner: &Spinner<'_>, task: &Task, places: &Places, idle: Share) -> Hop {
+fn filled(ev: &Evidence<'_>, spinner: &Spinner<'_>, task: &Task, places: &Places, idle: Share) -> Hop {
     let most = places.of_task(task).into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
     let place = match most.filter(|(_, part)| *part >= ON_ONE_CPU) {
         Some((cpu, _)) => format!("CPU {cpu}"),
@@ -71,5 +71,11 @@ fn filled(spinner: &Spinner<'_>, task: &Task, places: &Places, idle: Share) -> H
     let words =
         format!("{place}, which it had all the time, while {idle} of the host's CPU time was left over");
     let spun = Duration::from_nanos(task.exec_ns).mul_f64(share(spinner, task.pid).clamp(0.0, 1.0));
-    Hop::new(Reason::Spin, format!("{} (pid {})", task.comm, task.pid), words, TaskState::Running, spun)
+    Hop::new(
+        Reason::Spin,
+        format!("{} (pid {})", ev.called(task.pid, &task.comm), task.pid),
+        words,
+        TaskState::Running,
+        spun,
+    )
 }

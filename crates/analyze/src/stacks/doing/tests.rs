@@ -18,8 +18,9 @@ fn did(kernel: &[&str], user: &[&str]) -> (&'static str, String) {
 }
 
 #[test]
-fn user_code_is_reported_by_its_innermost_named_function() {
-    assert_eq!(did(&[], &["[unknown]", "main::work", "main"]), ("user", "user code (main::work)".to_owned()));
+fn user_code_is_reported_by_its_innermost_function_and_not_by_who_called_it() {
+    assert_eq!(did(&[], &["main::work", "main"]), ("user", "user code (main::work)".to_owned()));
+    assert_eq!(did(&[], &["[unknown]", "main::work", "main"]), ("user", "user code".to_owned()));
     let stripped = ["redis+0x1628f1 (build id 01ab)", "main"];
     assert_eq!(did(&[], &stripped), ("user", "user code (redis)".to_owned()));
     assert_eq!(did(&[], &["operator+0x"]), ("user", "user code (operator+0x)".to_owned()));

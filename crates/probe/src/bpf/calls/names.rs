@@ -9,6 +9,7 @@ use crate::bpf::constants::calls_h as kind;
 use crate::bpf::constants::calls_h::NO_NAME;
 pub use crate::bpf::constants::calls_h::OTHER_FILES as OTHER;
 use crate::bpf::value;
+use crate::redact;
 
 /// What is summed without its name.
 pub const OTHER_FILES: &str = "[other files]";
@@ -47,8 +48,8 @@ impl Names {
             return None;
         }
         let Some((name, text)) = self.reported.get(&id) else { return Some(OTHER_FILES.to_owned()) };
-        Some(match name.kind {
-            kind::WALK => walked(name, text),
+        let called = match name.kind {
+            kind::WALK => walked(name, text) + deleted(name, text),
             kind::STRING => self.written(name, text),
             kind::PIPE => "pipe".to_owned(),
             kind::INET => inet(name),
@@ -56,7 +57,8 @@ impl Names {
             kind::ANON => anonymous(text),
             kind::ADDRESS => address(text),
             _ => family(name.family),
-        })
+        };
+        Some(redact::path(&called))
     }
 
     /// As the caller wrote it, below the folder that it begins in.
@@ -75,16 +77,29 @@ impl Names {
     }
 }
 
+/// As /proc has it (fs/d_path.c).
+fn deleted(name: &call_name, text: &[u8]) -> &'static str {
+    if name.deleted != 0 && !is_unnamed(name, text.split(|byte| *byte == 0).next().unwrap_or_default()) {
+        " (deleted)"
+    } else {
+        ""
+    }
+}
+
+/// O_TMPFILE: d_tmpfile() calls it by its number, which would make a row of each.
+fn is_unnamed(name: &call_name, part: &[u8]) -> bool {
+    part.strip_prefix(b"#").is_some_and(|ino| ino == name.ino.to_string().as_bytes())
+}
+
 /// The parts come last one first, each with a zero byte.
 fn walked(name: &call_name, text: &[u8]) -> String {
     let parts: Vec<_> = text.split(|byte| *byte == 0).filter(|part| !part.is_empty()).collect();
     let mut path = if name.cut == 0 { String::new() } else { "[...]".to_owned() };
     for (left, part) in parts.iter().enumerate().rev() {
-        let part = String::from_utf8_lossy(part);
         path.push('/');
-        // O_TMPFILE (d_tmpfile() calls it so): a number would make a row of each.
-        let unnamed = left == 0 && part.strip_prefix('#').is_some_and(|ino| ino == name.ino.to_string());
-        path.push_str(if unnamed { "[unnamed]" } else { &part });
+        let unnamed = left == 0 && is_unnamed(name, part);
+        let part = if unnamed { "[unnamed]".into() } else { String::from_utf8_lossy(part) };
+        path.push_str(&part);
     }
     if path.is_empty() { "/".to_owned() } else { path }
 }

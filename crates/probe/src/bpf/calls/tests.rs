@@ -111,6 +111,8 @@ fn root_calls_are_counted_by_the_file_behind_the_descriptor() {
     let home = tempfile::tempdir().unwrap();
     let at = |name: &str| home.path().join(name);
     std::fs::create_dir(at("sub")).unwrap();
+    let kept = std::fs::File::create(at("kept")).unwrap();
+    std::fs::remove_file(at("kept")).unwrap();
     let mut slot = MaybeUninit::uninit();
     let calls = started(&mut slot, None);
     let (pid, ()) = followed(&calls, || {
@@ -138,6 +140,12 @@ fn root_calls_are_counted_by_the_file_behind_the_descriptor() {
             assert_eq!(libc::access(c"./none".as_ptr(), 0), -1);
             assert_eq!(libc::faccessat(sub, c"nowhere/x".as_ptr(), 0, 0), -1);
         }
+        let gone = open(at("gone"));
+        std::fs::remove_file(at("gone")).unwrap();
+        write(gone, 3);
+        // SAFETY: a descriptor of ours.
+        let kept = unsafe { libc::dup(kept.as_raw_fd()) };
+        write(kept, 4);
         read(open("c"), 7);
         let unnamed = openat(libc::AT_FDCWD, home.path(), libc::O_TMPFILE | libc::O_RDWR);
         write(unnamed, 8);
@@ -153,6 +161,8 @@ fn root_calls_are_counted_by_the_file_behind_the_descriptor() {
         pid,
         &[(READ, &path("sub/c"), 7), (OPENAT, &path("sub/c"), 1), (WRITE, &path("[unnamed]"), 8)],
     );
+    // What it was called when it was met: one file is one row.
+    expect(&seen, pid, &[(WRITE, &path("gone"), 3), (WRITE, &path("kept (deleted)"), 4)]);
     expect(&seen, pid, &[(libc::SYS_fchdir as u32, &path("sub"), 1)]);
     let access = [libc::SYS_access, libc::SYS_faccessat, libc::SYS_faccessat2];
     let failed = |name: &str| access.map(|nr| counts(&seen, pid, nr as u32, path(name))).contains(&(1, 1));

@@ -1,0 +1,345 @@
+//! Somebody else takes a task's page cache: drops it, or streams so much through it that it is evicted.
+//!
+//! Signal: pages that were evicted or dropped in the window and that tasks added again, by who had them go (a sample of pages).
+//! Lost: what filling the page cache cost, times the share of pages that had gone so. Not this rule: a limit that is too small for
+//! all that its own tasks use again and again (`memory-limit`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whyslow_model::table::{Memory, Task};
+use whyslow_model::wait::{Reason, TaskState};
+use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, command};
+
+use super::homes::Homes;
+use super::{Fold, Rule};
+use crate::Evidence;
+use crate::cpu::spread;
+use crate::memory::loss::{Limited, Miss, Seen, came_back, misses, share_of_reads, sum};
+use crate::names;
+use crate::task_trees::TaskTree;
+
+pub const RULE: Rule = Rule {
+    id: "cache-taken",
+    question: "Does somebody else take the page cache that tasks read from?",
+    what: "Pages of files that a task reads again and again are in memory, until somebody else needs the room or throws them out: a \
+           backup or a scan that reads more than the memory or the limit that both share can hold, a script that writes to \
+           /proc/sys/vm/drop_caches, a program that tells the kernel to forget a file. Then each page has to come from the disk again.",
+    how: "One page in 16 is followed: who added it to the page cache, by whose reclaim it was evicted or who told the kernel to forget it \
+          (drop_caches, posix_fadvise), and whether the one who had it reads it again. Of what went by reclaim the one is told who put \
+          three quarters of all that was put into the page cache there, below the same limit or on the host, and used little of it \
+          twice; of the loss its part. Counterfactual: the pages had stayed; then reclaim, the I/O wait for pages of files and the CPU \
+          time of filling the page cache would be gone for that share of the pages. Time lost = that time, less what the tasks' \
+          sleeps absorb. Reported from 5 % of their time and 1 % of the window.",
+    limits: "Pages that went before the window are of unknown history; so are those that a file system throws out because their file has \
+             changed elsewhere. Memory that is no page cache (a program that grows) takes the cache of others, too: where that of the host \
+             grew by half as much, or it is not known, nobody is accused; below a limit it is not asked. What several processes read \
+             for each other in sessions of their own (backends of a database) counts for the first time only. Who reads the same large \
+             file over and over uses it again: of him and of others it is the memory that is too small. On btrfs snapshots of a file \
+             count as one.",
+    sources: "mm/filemap.c (filemap_add_folio, filemap_remove_folio), mm/vmscan.c, mm/truncate.c (invalidate_mapping_pages), \
+              fs/drop_caches.c.",
+    can_be_cause: true,
+    check,
+    rules_out: None,
+    folds: Some(Fold { of: &["memory-limit"], fold }),
+    shows: super::NOTHING,
+};
+
+/// Fewer pages than 1 MiB are libraries that come and go.
+const ENOUGH_PAGES: u64 = 256;
+/// Of all that was put into the page cache one put this part, and has not had it before ...
+const MOST_OF_ALL: f64 = 0.75;
+/// ... and used less than this part of what it put there again.
+const USED_AGAIN: f64 = 0.5;
+/// Victims that are reported.
+const MOST: usize = 5;
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let (rows, tasks) = (ev.memory()?, ev.tasks()?);
+    if rows.iter().map(came_back).fold(0, u64::saturating_add) < ENOUGH_PAGES {
+        return Ok(Vec::new());
+    }
+    let cache = Cache::of(ev, rows, tasks);
+    let seen = Seen::of(ev)?;
+    let limits = cache.below(ev.memory_limits()?);
+    let taken = cache.work.keys().filter_map(|tree| cache.taken(*tree, &limits));
+    let mut found: Vec<Finding> = taken.filter_map(|taken| finding(ev, &cache, &seen, &taken)).collect();
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
+    found.truncate(MOST);
+    Ok(found)
+}
+
+/// Below a limit that is told with who streams there the refaults of all together are no finding of their own: those of who streams are
+/// nobody's loss. That tasks were made to sleep there is another matter.
+fn fold(ev: &Evidence<'_>, findings: &mut Vec<Finding>) {
+    let (Ok(rows), Ok(limits), Ok(tasks)) = (ev.memory(), ev.memory_limits(), ev.tasks()) else { return };
+    let cache = Cache::of(ev, rows, tasks);
+    let limits = cache.below(limits);
+    let mut told: BTreeMap<&str, Duration> = BTreeMap::new();
+    for taken in cache.work.keys().filter_map(|tree| cache.taken(*tree, &limits)) {
+        let Some((limit, tree)) = taken.limit.zip(cache.tree(taken.tree)) else { continue };
+        let victim = tree.subject(ev).id;
+        let own = findings.iter().find(|finding| finding.rule == RULE.id && finding.victim.id == victim);
+        if let Some(lost) = own.and_then(|finding| finding.lost) {
+            let all = told.entry(&limit.cgroup.path).or_default();
+            *all = all.saturating_add(lost);
+        }
+    }
+    findings.retain(|finding| {
+        let is_held = || finding.chain.iter().any(|hop| hop.reason == Reason::MemoryLimit);
+        let by_streams = told.get(finding.victim.id.as_str());
+        let is_smaller = by_streams.is_some_and(|by| finding.lost.is_some_and(|lost| lost <= *by));
+        finding.rule != "memory-limit" || !is_smaller || is_held()
+    });
+}
+
+/// A limit, and the trees below it.
+type Shared<'l, 'r> = (&'l Limited<'r>, BTreeSet<usize>);
+
+/// Who put what into the page cache.
+struct Cache<'r> {
+    homes: Homes,
+    by_tree: BTreeMap<usize, Vec<&'r Memory>>,
+    /// The same, as one.
+    work: BTreeMap<usize, Memory>,
+    tasks: BTreeMap<usize, Vec<&'r Task>>,
+    /// Pages by which the memory of programs grew; `None`: not known.
+    grown: Option<u64>,
+}
+
+/// What others took from a tree of tasks.
+struct Taken<'l, 'r> {
+    tree: usize,
+    work: Memory,
+    /// Pages that came back.
+    again: u64,
+    /// The tree that they went for.
+    by: usize,
+    /// Its part of what needed the room.
+    part: f64,
+    way: Way,
+    /// The limit that both share.
+    limit: Option<&'l Limited<'r>>,
+}
+
+/// How pages went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Dropped,
+    Evicted,
+}
+
+impl<'r> Cache<'r> {
+    fn of(ev: &Evidence<'r>, rows: &'r [Memory], all: &'r [Task]) -> Self {
+        let homes = Homes::by_name(ev, all);
+        let mut tasks: BTreeMap<usize, Vec<&Task>> = BTreeMap::new();
+        // Of who has ended there may be no row: his cgroup tells whose he was, if there is one tree alone in it.
+        let mut groups: BTreeMap<u64, Option<usize>> = BTreeMap::new();
+        let mut others: BTreeSet<u32> = BTreeSet::new();
+        for task in all {
+            let tree = homes.place(task.pid).filter(|_| !task.kthread);
+            let Some(tree) = tree else {
+                others.insert(task.pid);
+                continue;
+            };
+            tasks.entry(tree).or_default().push(task);
+            let of_group = groups.entry(task.memory_cgroup).or_insert(Some(tree));
+            *of_group = of_group.filter(|known| *known == tree);
+        }
+        let mut by_tree: BTreeMap<usize, Vec<&Memory>> = BTreeMap::new();
+        let is_others = |row: &&Memory| {
+            ev.is_own(row.pid, row.tgid) || others.contains(&row.pid) || others.contains(&row.tgid)
+        };
+        for row in rows.iter().filter(|row| !is_others(row)) {
+            let own = homes.place(row.pid).or_else(|| homes.place(row.tgid));
+            if let Some(tree) = own.or_else(|| groups.get(&row.cgroup).copied().flatten()) {
+                by_tree.entry(tree).or_default().push(row);
+            }
+        }
+        let work = by_tree.iter().map(|(tree, rows)| (*tree, sum(rows))).collect();
+        Cache { homes, by_tree, tasks, work, grown: ev.vmstat_delta("nr_anon_pages").ok() }
+    }
+
+    /// The trees below each limit.
+    fn below<'l>(&self, limits: &'l [Limited<'r>]) -> Vec<Shared<'l, 'r>> {
+        let below =
+            |limit: &Limited<'_>| limit.tasks.iter().filter_map(|task| self.homes.place(task.pid)).collect();
+        limits.iter().map(|limit| (limit, below(limit))).collect()
+    }
+
+    fn tree(&self, place: usize) -> Option<&TaskTree> {
+        self.homes.tree(place)
+    }
+
+    fn is_kin(&self, one: usize, other: usize) -> bool {
+        let both = self.tree(one).zip(self.tree(other));
+        one == other || both.is_none_or(|(one, other)| one.is_kin(other))
+    }
+
+    fn taken<'l>(&self, tree: usize, limits: &[Shared<'l, 'r>]) -> Option<Taken<'l, 'r>> {
+        let work = self.work.get(&tree)?;
+        if came_back(work) < ENOUGH_PAGES {
+            return None;
+        }
+        self.dropped(tree, work)
+            .or_else(|| self.at_limit(tree, work, limits))
+            .or_else(|| self.by_reclaim(tree, work))
+    }
+
+    /// Who told the kernel to forget its pages, if one did so with most of those that came back.
+    fn dropped<'l>(&self, tree: usize, work: &Memory) -> Option<Taken<'l, 'r>> {
+        let rows = self.by_tree.get(&tree)?.iter().filter(|row| row.taker_drops);
+        let mut droppers: BTreeMap<usize, u64> = BTreeMap::new();
+        for row in rows {
+            let Some(by) = self.homes.place(row.taken_by) else { continue };
+            let pages = droppers.entry(by).or_default();
+            *pages = pages.saturating_add(row.taken_at_least);
+        }
+        let (by, again) = droppers.into_iter().max_by_key(|(_, pages)| *pages)?;
+        let is_most = again >= ENOUGH_PAGES && again >= came_back(work) / 2;
+        let taken = Taken { tree, work: work.clone(), again, by, part: 1.0, way: Way::Dropped, limit: None };
+        (is_most && !self.is_kin(tree, by)).then_some(taken)
+    }
+
+    /// Below a limit that both share who needs a page evicts it himself, for the other's sake.
+    fn at_limit<'l>(&self, tree: usize, work: &Memory, limits: &[Shared<'l, 'r>]) -> Option<Taken<'l, 'r>> {
+        let again = work.pages_refaulted.saturating_add(work.pages_taken_at_limit);
+        if again < ENOUGH_PAGES || again < came_back(work) / 2 {
+            return None;
+        }
+        let (limit, below) = limits.iter().find(|(_, below)| below.contains(&tree))?;
+        let (by, part) = self.streams(tree, again, &|other| below.contains(&other))?;
+        // What somebody else evicts at a limit of his own, or on purpose, he does not evict for the sake of this one.
+        let mut rows =
+            self.by_tree.get(&tree)?.iter().filter(|row| !row.taker_drops && row.taken_at_least > 0);
+        let is_one =
+            |row: &Memory| self.homes.place(row.taken_by).is_none_or(|taker| taker == by || taker == tree);
+        let taken =
+            Taken { tree, work: work.clone(), again, by, part, way: Way::Evicted, limit: Some(*limit) };
+        rows.all(|row| is_one(row)).then_some(taken)
+    }
+
+    fn by_reclaim<'l>(&self, tree: usize, work: &Memory) -> Option<Taken<'l, 'r>> {
+        let again = work.pages_taken_by_reclaim;
+        if again < ENOUGH_PAGES || again < came_back(work) / 2 {
+            return None;
+        }
+        // A program that has grown needed the room, too.
+        if self.grown.is_none_or(|grown| grown >= again / 2) {
+            return None;
+        }
+        let (by, part) = self.streams(tree, again, &|_| true)?;
+        // Who streams below a limit of its own uses its own room again and again.
+        let is_held = self.work.get(&by).is_some_and(|work| work.limit_reclaims > 0);
+        let taken = Taken { tree, work: work.clone(), again, by, part, way: Way::Evicted, limit: None };
+        (!is_held).then_some(taken)
+    }
+
+    /// The other one of these that put most of all into the page cache, who lost so much included, and used little of it twice: it is
+    /// what needed the room; and its part of all that did. Of what goes for the victim's own needs it is not to blame.
+    fn streams(&self, tree: usize, again: u64, below: &dyn Fn(usize) -> bool) -> Option<(usize, f64)> {
+        let all = self.work.iter().filter(|(other, _)| **other == tree || below(**other));
+        let sum = all.clone().fold(0u64, |sum, (_, work)| sum.saturating_add(work.pages_added));
+        let others = all.filter(|(other, _)| **other != tree);
+        let (by, work) = others.max_by_key(|(_, work)| work.pages_added)?;
+        let once = work.pages_added.saturating_sub(came_back(work));
+        let part = once as f64 / sum.max(1) as f64;
+        let is_stream = (came_back(work) as f64) < USED_AGAIN * work.pages_added as f64;
+        (part >= MOST_OF_ALL && is_stream && once >= again && !self.is_kin(tree, *by)).then_some((*by, part))
+    }
+
+    /// Bytes that a tree put into the page cache.
+    fn put(&self, tree: usize, page: u64) -> Bytes {
+        Bytes(self.work.get(&tree).map_or(0, |work| work.pages_added).saturating_mul(page))
+    }
+}
+
+fn finding(ev: &Evidence<'_>, cache: &Cache<'_>, seen: &Seen<'_>, taken: &Taken<'_, '_>) -> Option<Finding> {
+    let tasks = cache.tasks.get(&taken.tree)?;
+    let rows = cache.by_tree.get(&taken.tree)?;
+    let pids = rows.iter().map(|row| row.pid).chain(tasks.iter().map(|task| task.pid)).collect();
+    let (mut refill, _) = misses(seen, &pids, tasks, &taken.work);
+    refill.reclaim = match (taken.way, taken.limit) {
+        // Who drops pages makes room.
+        (Way::Dropped, _) => 0.0,
+        (Way::Evicted, Some(_)) => refill.reclaim,
+        (Way::Evicted, None) => taken.work.direct_reclaim_ns as f64,
+    };
+    let (least, likely) = share_of_reads(&taken.work, taken.again);
+    let loss = spread::lost(
+        tasks,
+        |task| task.exec_ns.saturating_add(task.io_ns),
+        refill.cost() * likely * taken.part,
+    );
+    if !loss.is_felt(ev.window()) {
+        return None;
+    }
+    let low = loss.low.mul_f64((least / likely.max(least).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
+    let (victim, by) = (cache.tree(taken.tree)?.subject(ev), cache.tree(taken.by)?);
+    let page = ev.recording().meta.page_size.max(1);
+    let again = Bytes(taken.again.saturating_mul(page));
+    let (name, culprit) = (by.called(ev), by.subject(ev));
+    let who = names::tasks_of(tasks.len() as u64, &victim.name);
+    let found = Finding::cause(RULE.id, victim, loss.likely)
+        .titled(title(ev, cache, taken, &name, again))
+        .share_of(loss.lived)
+        .between(low, loss.high)
+        .by(Culprit::new(culprit.kind, culprit.id, culprit.name));
+    let overlaps = ["memory-limit", "disk-queue", "blkio-throttle"].map(str::to_owned).to_vec();
+    Some(Finding {
+        overlaps,
+        ..advised(told(found, &refill, likely, &who, again, taken.again), taken.way, &name)
+    })
+}
+
+fn title(ev: &Evidence<'_>, cache: &Cache<'_>, taken: &Taken<'_, '_>, name: &str, again: Bytes) -> String {
+    if taken.way == Way::Dropped {
+        return format!("{name} dropped pages of files from memory, and {again} of them were read again");
+    }
+    let put = cache.put(taken.by, ev.recording().meta.page_size.max(1));
+    let where_ = taken.limit.map_or_else(String::new, |limit| {
+        format!(" below the memory limit of {} that both share", Bytes(limit.limit))
+    });
+    format!(
+        "{name} put {put} into the page cache{where_}, and {again} that were evicted for it were read again"
+    )
+}
+
+/// Where the time went.
+fn told(found: Finding, refill: &Miss, share: f64, who: &str, again: Bytes, pages: u64) -> Finding {
+    let part = |ns: f64| Duration::from_nanos((ns * share) as u64);
+    let hop = |reason, what: String, state, lost| Hop::new(reason, who.to_owned(), what, state, lost);
+    let refaults = hop(
+        Reason::Refault,
+        format!("{again} of evicted pages to be refaulted"),
+        TaskState::IoWait,
+        part(refill.io),
+    );
+    found.raw_wait(part(refill.io + refill.reclaim)).hop(Hop { count: Some(pages), ..refaults }).hop(hop(
+        Reason::PageCacheFill,
+        "pages to be allocated, charged and submitted".into(),
+        TaskState::Running,
+        part(refill.cpu + refill.ready),
+    ))
+}
+
+fn advised(found: Finding, way: Way, name: &str) -> Finding {
+    match way {
+        Way::Dropped => found
+            .check("drop_pagecache rises where it writes to drop_caches", command!("grep drop_pagecache /proc/vmstat"))
+            .advice(format!(
+                "end what {name} does there: the kernel gives the page cache back by itself when somebody needs the memory"
+            )),
+        Way::Evicted => found
+            .check("workingset_refault_file rises", command!("grep workingset_refault_file /proc/vmstat"))
+            .advice(format!(
+                "let {name} read and write past the page cache (O_DIRECT, posix_fadvise), or give it a memory limit of its own; or \
+                 protect those who read again (memory.low of their cgroup; undo: the value as it was)"
+            )),
+    }
+}
+
+#[cfg(test)]
+#[path = "cache_taken_tests.rs"]
+mod tests;

@@ -1,0 +1,126 @@
+//! Who waits for a disk: it itself, or whom it asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use whyslow_model::chain::Chain;
+use whyslow_model::table::Task;
+use whyslow_model::wait::{Reason, TaskState, Who};
+use whyslow_model::{Hop, SubjectKind};
+
+use super::super::homes::Homes;
+use super::super::one_end::{Waits, lost, lost_at_disk};
+use crate::Evidence;
+use crate::cpu::spread;
+use crate::names;
+
+/// Whose waits, whose requests, at which disk.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Whose {
+    pub dev: String,
+    /// The tree of who lost time ...
+    pub victim: usize,
+    /// ... and the tree of who asked the disk.
+    pub asker: usize,
+}
+
+/// Waits that end at a disk.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub waits: Waits,
+    /// Who asked the disk.
+    pub askers: BTreeSet<u32>,
+    /// The longest of the chains, where it asks somebody who asks the disk.
+    way: Option<(Duration, Vec<Hop>)>,
+}
+
+impl Waiting {
+    /// How long it was, of all.
+    pub fn whole(&self) -> Duration {
+        self.waits.values().sum()
+    }
+
+    /// A part of it, less what the sleeps of the victims absorb.
+    pub fn lost(&self, ev: &Evidence<'_>, victims: &[&Task], part: f64) -> spread::Loss {
+        let asked = self.way.as_ref().and_then(|(_, hops)| hops.first());
+        if let Some(asked) = asked {
+            return lost(ev, victims, asked.reason, &self.waits, part);
+        }
+        let added: Waits = self.waits.iter().map(|(pid, time)| (*pid, time.mul_f64(part))).collect();
+        lost_at_disk(victims, &added)
+    }
+
+    /// The way down to the disk, behind requests of somebody.
+    pub fn hops(&self, victims: u64, name: &str, device: &str, culprit: &str) -> Vec<Hop> {
+        let behind = format!("{device}, behind requests of {culprit}");
+        if let Some((_, way)) = &self.way {
+            let mut hops = way.clone();
+            hops.iter_mut()
+                .skip(1)
+                .next_back()
+                .into_iter()
+                .for_each(|last| last.detail = behind.clone().into());
+            return hops;
+        }
+        let who = names::tasks_of(victims, name);
+        vec![Hop::new(Reason::BlockIo, who, behind, TaskState::IoWait, self.whole())]
+    }
+}
+
+/// Who asks the disk at the end of a chain.
+#[derive(Debug, Clone, Copy)]
+enum Asks {
+    /// Who lost the time, itself or by a thread of the kernel.
+    Itself,
+    /// This task, of this tree.
+    Another(u32, usize),
+}
+
+/// `None`: chains that are alike are one, and here tasks of several trees ask: whom each waits for is not known.
+fn asks(chain: &Chain, homes: &Homes) -> Option<Asks> {
+    let placed = |tasks: &Vec<(u32, Who)>| {
+        tasks.iter().filter_map(|(pid, _)| Some((*pid, homes.place(*pid)?))).collect::<Vec<_>>()
+    };
+    // Threads of the kernel, and what has ended, have no place: they ask for who is above them.
+    let below = chain.tasks.iter().skip(1).rev().map(placed).find(|tasks| !tasks.is_empty());
+    let Some(tasks) = below else { return Some(Asks::Itself) };
+    let (asker, tree) = *tasks.first()?;
+    tasks.iter().all(|(_, other)| *other == tree).then_some(Asks::Another(asker, tree))
+}
+
+/// How long tasks waited for each disk, by tree.
+pub(super) fn waiting(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes) -> BTreeMap<Whose, Waiting> {
+    let mut rows: BTreeMap<u32, &Task> = tasks.iter().map(|task| (task.pid, task)).collect();
+    // Many that came and went have one row together.
+    let mut many: BTreeMap<&str, Option<&Task>> = BTreeMap::new();
+    for task in tasks.iter().filter(|task| task.folded > 0) {
+        many.entry(&task.comm).and_modify(|known| *known = None).or_insert(Some(task));
+        rows.remove(&task.pid);
+    }
+    let mut all: BTreeMap<Whose, Waiting> = BTreeMap::new();
+    for reported in ev.host_chains().iter().filter(|reported| !reported.blames_for_kernel_wait()) {
+        let chain = &reported.chain;
+        if chain.leaf.kind != SubjectKind::Device {
+            continue;
+        }
+        let Some(asks) = asks(chain, homes) else { continue };
+        for (pid, time) in &reported.heads {
+            let one_of_many = || many.get(reported.head.comm.as_str()).copied().flatten();
+            let row = rows.get(pid).copied().or_else(one_of_many).filter(|row| !row.kthread);
+            let Some((row, victim)) = row.and_then(|row| Some((row, homes.place(row.pid)?))) else {
+                continue;
+            };
+            let (asker, tree) = match asks {
+                Asks::Itself => (row.pid, victim),
+                Asks::Another(asker, tree) => (asker, tree),
+            };
+            let one = all.entry(Whose { dev: chain.leaf.id.clone(), victim, asker: tree }).or_default();
+            one.askers.insert(asker);
+            one.waits.entry(row.pid).and_modify(|all| *all += *time).or_insert(*time);
+            if tree != victim && one.way.as_ref().is_none_or(|(longest, _)| *longest < chain.time) {
+                one.way = Some((chain.time, chain.hops.clone()));
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,182 @@
+use whyslow_model::timeline::{Context, Span, Stack, State, StateTimes, Waker};
+use whyslow_model::{Kind, Meta, Recording};
+
+use super::super::answer_fixture::answer_of;
+use super::*;
+
+const MS: u64 = 1_000_000;
+/// Functions of the kernel in which the two sleep.
+const WAITS: [(u32, &[&str]); 5] = [
+    (1, &["schedule", "locks_lock_inode_wait", "__do_sys_flock"]),
+    (2, &["schedule", "do_nanosleep", "hrtimer_nanosleep", "__x64_sys_nanosleep"]),
+    (3, &["schedule", "do_signal_stop", "get_signal"]),
+    (4, &["schedule", "pipe_read", "vfs_read", "__x64_sys_read"]),
+    (5, &["schedule", "ptrace_stop", "ptrace_do_notify", "get_signal"]),
+];
+
+/// On a CPU until `at` ms, then asleep until `woken`.
+fn row(pid: u32, comm: &str, (from, at, woken): (u64, u64, u64), stack: Option<u32>) -> Span {
+    let (from_ns, at_ns, woken_ns) = (from * MS, at * MS, woken * MS);
+    Span {
+        pid,
+        tgid: pid,
+        comm: comm.into(),
+        from_ns,
+        at_ns,
+        woken_ns,
+        to_ns: woken_ns,
+        state: State::Sleep,
+        stack,
+        mixed: StateTimes { running_ns: at_ns - from_ns, ..StateTimes::default() },
+        ..Span::default()
+    }
+}
+
+/// The task 7 waits for what 9 has, for `held` ms of a second. Meanwhile 9 is in the wait of that number.
+fn host(wanted: u32, held: u64, meanwhile: u32) -> Recording {
+    let waker = Waker { pid: 9, context: Context::Task, ..Waker::default() };
+    let waits = Span { waker: Some(waker), ..row(7, "php", (0, 10, 10 + held), Some(wanted)) };
+    let holds = row(9, "batch", (0, 5, 9 + held), Some(meanwhile));
+    let after = |pid, comm, from| Span { state: State::Running, ..row(pid, comm, (from, 1000, 1000), None) };
+    let task = |pid: u32, comm: &str, ppid| Task {
+        pid,
+        tgid: pid,
+        ppid,
+        comm: comm.into(),
+        lived_ns: 1000 * MS,
+        sleep_ns: held * MS,
+        exec_ns: 1000_u64.saturating_sub(held) * MS,
+        ..Task::default()
+    };
+    let mut rec =
+        Recording { meta: Meta { window_ns: 1000 * MS, ..Meta::default() }, ..Recording::default() };
+    rec.tables.tasks = Some(vec![task(7, "php", 1), task(9, "batch", 1)]);
+    rec.tables.spans = Some(vec![waits, holds, after(7, "php", 10 + held), after(9, "batch", 9 + held)]);
+    let stack = |(id, kernel): (u32, &[&str])| Stack {
+        id,
+        kernel: kernel.iter().map(|f| (*f).to_owned()).collect(),
+        user: Vec::new(),
+    };
+    rec.tables.stacks = Some(WAITS.map(stack).to_vec());
+    rec
+}
+
+fn found(rec: &Recording) -> Vec<Finding> {
+    check(&Evidence::of(rec)).unwrap()
+}
+
+#[test]
+fn fires_when_who_has_a_lock_of_a_file_sleeps() {
+    let found = found(&host(1, 600, 2));
+    assert_eq!((found.len(), found[0].kind), (1, Kind::Cause), "{found:?}");
+    assert_eq!((found[0].victim.id.as_str(), found[0].culprit.as_ref().unwrap().id.as_str()), ("7", "9"));
+    let lost = found[0].lost.unwrap().as_millis();
+    assert!((590..=600).contains(&lost), "it does not sleep else: {lost}");
+    assert!(found[0].title.starts_with("php waited 5"), "{}", found[0].title);
+}
+
+#[test]
+fn fires_when_who_is_to_answer_is_stopped_and_says_how_it_goes_on() {
+    let found = found(&host(1, 600, 3));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].fixes[0].command.as_deref(), Some("kill -CONT 9"));
+}
+
+#[test]
+fn fires_when_who_has_the_lock_is_traced_and_nobody_lets_it_go_on() {
+    let mut rec = host(1, 990, 5);
+    for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.from_ns == 0) {
+        (span.open, span.waker, span.woken_ns, span.to_ns) = (true, None, 1000 * MS, 1000 * MS);
+        span.holder = if span.pid == 7 { 9 } else { 0 };
+    }
+    rec.tables.spans.as_mut().unwrap().retain(|span| span.from_ns == 0);
+    let found = found(&rec);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].culprit.as_ref().unwrap().id, "9");
+    assert!(found[0].title.contains("batch, which waits for its tracer"), "{}", found[0].title);
+}
+
+/// Stuck in D state in these functions of the kernel, and nobody was seen to end it.
+fn stuck(kernel: &[&str], ms: u64) -> Recording {
+    let mut rec = host(1, 600, 2);
+    rec.meta.window_ns = 3000 * MS;
+    let spans = rec.tables.spans.as_mut().unwrap();
+    spans.truncate(1);
+    let to = (10 + ms) * MS;
+    (spans[0].state, spans[0].waker, spans[0].open) = (State::Blocked, None, true);
+    (spans[0].woken_ns, spans[0].to_ns) = (to, to);
+    let task = &mut rec.tables.tasks.as_mut().unwrap()[0];
+    (task.lived_ns, task.blocked_ns, task.sleep_ns) = (3000 * MS, ms * MS, 0);
+    rec.tables.stacks.as_mut().unwrap()[0].kernel = kernel.iter().map(|f| (*f).to_owned()).collect();
+    rec
+}
+
+#[test]
+fn fires_when_a_wait_in_d_state_lasts_whoever_is_behind_it() {
+    let found = |kernel: &[&str], ms| found(&stuck(kernel, ms));
+    let frozen = ["schedule", "percpu_rwsem_wait", "__percpu_down_read", "mnt_want_write", "do_open"];
+    let told = found(&frozen, 2000);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].culprit.as_ref().unwrap().name, "a frozen file system", "{told:?}");
+    let other = found(&["schedule", "some_drivers_wait", "vfs_read"], 2000);
+    assert_eq!(other.len(), 1, "{other:?}");
+    assert!(other[0].title.contains("was not seen"), "{}", other[0].title);
+    assert_eq!(found(&frozen, 900), Vec::new(), "less than a second is a crowd");
+}
+
+#[test]
+fn is_quiet_about_short_waits_and_about_sleeps_that_absorb_them() {
+    assert_eq!(found(&host(1, 30, 2)), Vec::new());
+    let mut rec = host(1, 200, 2);
+    for task in rec.tables.tasks.iter_mut().flatten() {
+        // It rests for most of the second anyway.
+        (task.sleep_ns, task.exec_ns) = (900 * MS, 100 * MS);
+    }
+    assert_eq!(found(&rec), Vec::new());
+}
+
+#[test]
+fn a_reader_of_what_somebody_makes_now_and_then_is_not_held_up() {
+    assert_eq!(found(&host(4, 600, 2)), Vec::new(), "nobody has asked");
+}
+
+#[test]
+fn what_the_holder_computes_is_a_loss_of_another_tree_only() {
+    let computes = |ppid: u32| {
+        let mut rec = host(1, 600, 2);
+        let holds =
+            rec.tables.spans.as_mut().unwrap().iter_mut().find(|span| span.pid == 9 && span.from_ns == 0);
+        *holds.unwrap() = Span { state: State::Running, ..row(9, "batch", (0, 609, 609), None) };
+        rec.tables.tasks.as_mut().unwrap()[1].ppid = ppid;
+        found(&rec).len()
+    };
+    assert_eq!((computes(1), computes(7)), (1, 0));
+}
+
+#[test]
+fn without_waits_it_cannot_tell() {
+    assert!(check(&Evidence::of(&Recording::default())).is_err());
+}
+
+/// A client of a service that sleeps over each of its requests, both started by one shell: told where the service has accepted the connection.
+#[test]
+fn a_service_that_sleeps_keeps_waiting_whom_it_has_accepted_also_in_its_own_tree() {
+    let waits = |serves: bool, parent: u32| {
+        let mut rec = host(4, 600, 2);
+        let asked = &mut rec.tables.spans.as_mut().unwrap()[0];
+        (asked.stack, asked.syscall, asked.args) = (None, Some(7), [3, 1, 1, 20]);
+        asked.waker = Some(answer_of(9, "batch", 600 * MS, serves));
+        let group = whyslow_model::table::Cgroup { id: 5, path: "/jobs".into(), ..Default::default() };
+        rec.tables.cgroups = Some(vec![group]);
+        let tasks = rec.tables.tasks.as_mut().unwrap();
+        tasks.push(Task { pid: 77, tgid: 77, comm: "bash".into(), ..Task::default() });
+        for task in tasks.iter_mut() {
+            (task.unified_cgroup, task.session, task.ppid) = (5, 77, if task.pid == 77 { 1 } else { 77 });
+        }
+        tasks[0].ppid = parent;
+        found(&rec).into_iter().map(|finding| finding.victim.id).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(true, 77), ["7"]);
+    assert!(waits(false, 77).is_empty(), "an end of a pair");
+    assert!(waits(true, 9).is_empty(), "it has started its client");
+}

@@ -1,0 +1,245 @@
+//! Whether a task's own sleeps make up for its waits: one that keeps a pace sleeps less after a long wait, one that rests so long
+//! between two requests sleeps as ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whyslow_model::table::Wait;
+use whyslow_model::timeline::{Span, State};
+use whyslow_model::wait::Reason;
+
+use crate::Evidence;
+use crate::graph::CHAIN_THRESHOLD;
+use crate::stacks::symbol;
+use crate::wait_reasons::{self, Class, TICK, asks_each_time, is_answer, task_behind};
+
+/// With fewer sleeps of either sort there is no mean.
+const ENOUGH: u64 = 3;
+/// Sleeps after long waits that are shorter by less than this part of those waits do not make up for them.
+const MADE_UP: f64 = 0.2;
+
+/// Who sleeps for this part of the time between a long wait and what it does next, though that time is not half as long as the wait, is late
+/// and does not hurry.
+const UNHURRIED: f64 = 0.2;
+
+/// Sleeps after a long wait, and the others.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sleeps {
+    after: (u64, f64),
+    other: (u64, f64),
+    /// Long waits: how many, how long together.
+    waits: (u64, f64),
+    /// It waited long, and has not slept since.
+    waited: bool,
+    /// The last wait for what is asked about that has a row; and the time since, with what it slept of that.
+    last: f64,
+    gap: (f64, f64),
+    /// Such waits, and those after which it did not hurry, though it was late.
+    told: u64,
+    unhurried: u64,
+    /// Of what it slept stacks say that some was of its own accord.
+    rests: bool,
+}
+
+impl Sleeps {
+    fn waited(&mut self, ns: f64) {
+        if self.waited {
+            self.slept(0.0);
+        }
+        self.waited = true;
+        self.waits = (self.waits.0 + 1, self.waits.1 + ns);
+    }
+
+    /// Such a time goes on. Of sleeps that are too short for a row only the sum is known.
+    fn goes_on(&mut self, ns: u64, slept_ns: u64) {
+        self.gap.0 += ns as f64;
+        self.gap.1 += slept_ns as f64;
+    }
+
+    /// It ends with such a wait.
+    fn waits_again(&mut self, ns: u64) {
+        let (gap, slept) = std::mem::take(&mut self.gap);
+        let is_late = gap < self.last / 2.0;
+        self.unhurried += u64::from(is_late && slept > 0.0 && slept >= UNHURRIED * gap);
+        self.told += u64::from(self.last > 0.0);
+        self.last = ns as f64;
+    }
+
+    fn slept(&mut self, ns: f64) {
+        let sort = if self.waited { &mut self.after } else { &mut self.other };
+        *sort = (sort.0 + 1, sort.1 + ns);
+        self.waited = false;
+    }
+
+    fn are_as_ever(&self) -> bool {
+        let mean = |(count, ns): (u64, f64)| if count >= ENOUGH { Some(ns / count as f64) } else { None };
+        let wait = self.waits.1 / self.waits.0.max(1) as f64;
+        let as_ever = |(after, other): (f64, f64)| other - after < MADE_UP * wait;
+        mean(self.after).zip(mean(self.other)).map_or_else(|| self.does_not_hurry(), as_ever)
+    }
+
+    /// Its rests are too short for rows, and it takes them though it is late.
+    fn does_not_hurry(&self) -> bool {
+        self.rests && self.unhurried >= ENOUGH && self.unhurried * 2 >= self.told
+    }
+}
+
+/// How a task sleeps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    /// Its sleeps do not make up for what it waited.
+    pub is_none: bool,
+    /// Sleeps that may have been for what it is asked about, and that the window cut: whether it had asked is not known of those.
+    pub cut_ns: u64,
+    /// Sleeps that an answer ended for which it was seen to have asked: a client does not rest so.
+    pub answered_ns: u64,
+    /// It takes rests that are too short for rows, though it is late.
+    pub unhurried: bool,
+}
+
+/// Answers, as far as they were asked for, and those of which that was not seen.
+#[derive(Debug, Clone, Copy, Default)]
+struct Answers {
+    asked: (u64, u64),
+    other_ns: u64,
+    others: u64,
+}
+
+impl Answers {
+    fn note(&mut self, row: &Span, ns: u64) {
+        let sent = task_behind(row).and_then(|waker| waker.delivery.as_ref()?.sent_before_ns);
+        if row.asked || sent.is_some_and(|before| before <= ns.saturating_add(TICK)) {
+            self.asked = (self.asked.0 + 1, self.asked.1.saturating_add(ns));
+        } else {
+            (self.others, self.other_ns) = (self.others + 1, self.other_ns.saturating_add(ns));
+        }
+    }
+
+    fn asked_ns(&self) -> u64 {
+        let each_time = asks_each_time(self.asked.0, self.asked.0.saturating_add(self.others));
+        if each_time { self.asked.1.saturating_add(self.other_ns) } else { self.asked.1 }
+    }
+}
+
+/// Threads that were seen to sleep of their own accord, by the stacks of their sleeps. A long wait that comes after short sleeps stands for
+/// them: those that are seen so are few.
+const RESTS: f64 = 0.001;
+
+fn who_rests(ev: &Evidence<'_>) -> BTreeSet<u32> {
+    const NAPS: [&str; 2] = ["do_nanosleep", "hrtimer_nanosleep"];
+    let mut all: BTreeMap<u32, u64> = BTreeMap::new();
+    let is_nap = |wait: &&Wait| wait.kernel.iter().any(|frame| NAPS.contains(&symbol(frame)));
+    for wait in ev.waits().unwrap_or_default().iter().filter(is_nap) {
+        let ns = all.entry(wait.pid).or_default();
+        *ns = ns.saturating_add(wait.ns);
+    }
+    let least = RESTS * ev.window().as_nanos() as f64;
+    all.into_iter().filter(|(_, ns)| *ns as f64 >= least).map(|(pid, _)| pid).collect()
+}
+
+/// Of these tasks, how they sleep between waits for such a reason.
+pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> BTreeMap<u32, Pace> {
+    let stacks = ev.stacks();
+    let mut rows: Vec<&Span> = ev.spans().unwrap_or_default().iter().collect();
+    rows.retain(|row| pids.contains(&row.pid));
+    rows.sort_by_key(|row| (row.pid, row.at_ns));
+    let mut all: BTreeMap<u32, (Sleeps, Answers, u64)> = BTreeMap::new();
+    for row in rows {
+        let (sleeps, answers, cut_ns) = all.entry(row.pid).or_default();
+        sleeps.goes_on(row.at_ns.saturating_sub(row.from_ns), row.mixed.sleep_ns);
+        let ns = row.woken_ns.saturating_sub(row.at_ns);
+        if ns == 0 {
+            sleeps.goes_on(row.to_ns.saturating_sub(row.at_ns), 0);
+            continue;
+        }
+        let kind = wait_reasons::of(row, stacks);
+        let is_it = row.state == State::Sleep && kind.reason == reason;
+        if is_it && (row.open || row.at_ns == 0) {
+            *cut_ns = cut_ns.saturating_add(ns);
+        } else if is_it && task_behind(row).is_some_and(|waker| is_answer(row, waker)) {
+            answers.note(row, ns);
+        }
+        if row.state == State::Sleep && kind.class == Class::Voluntary {
+            sleeps.slept(ns as f64);
+            sleeps.goes_on(ns, ns);
+            continue;
+        }
+        if kind.reason == reason {
+            sleeps.waits_again(ns);
+        } else {
+            sleeps.goes_on(ns, 0);
+        }
+        if u128::from(ns) >= CHAIN_THRESHOLD.as_nanos() {
+            sleeps.waited(ns as f64);
+        }
+    }
+    let rest = who_rests(ev);
+    let pace = |(pid, (sleeps, answers, cut_ns)): (u32, (Sleeps, Answers, u64))| {
+        let sleeps = Sleeps { rests: rest.contains(&pid), ..sleeps };
+        let (is_none, unhurried) = (sleeps.are_as_ever(), sleeps.does_not_hurry());
+        (pid, Pace { is_none, unhurried, cut_ns, answered_ns: answers.asked_ns() })
+    };
+    all.into_iter().map(pace).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits of so long each.
+    fn sleeps(rows: &[(bool, f64)], wait: f64) -> bool {
+        let mut all = Sleeps::default();
+        for (waited, slept) in rows {
+            if *waited {
+                all.waited(wait);
+            }
+            all.slept(*slept);
+        }
+        all.are_as_ever()
+    }
+
+    #[test]
+    fn who_sleeps_though_it_is_late_does_not_hurry() {
+        let after = |sleep_ns: u64, ns: u64, rests: bool| {
+            let mut all = Sleeps { rests, ..Sleeps::default() };
+            for _ in 0..5 {
+                // In pieces: a stretch is cut each 10 ms, and by each wait for a CPU.
+                (0..4).for_each(|_| all.goes_on(ns / 4, sleep_ns / 4));
+                all.waits_again(20_000_000);
+            }
+            all.are_as_ever()
+        };
+        assert!(after(1_800_000, 2_500_000, true), "sleeps too short for a row");
+        assert!(!after(1_800_000, 2_500_000, false), "short waits for others");
+        assert!(!after(200_000, 2_500_000, true), "it hurries");
+        assert!(!after(0, 0, true), "it has something to do at once");
+        assert!(!after(15_000_000, 20_000_000, true), "it may have made up for the wait by then");
+    }
+
+    #[test]
+    fn what_it_was_not_seen_to_ask_for_may_be_news() {
+        let answered = |asked: u64, others: u64| {
+            let mut all = Answers::default();
+            (0..asked).for_each(|_| all.note(&Span { asked: true, ..Span::default() }, 10));
+            (0..others).for_each(|_| all.note(&Span::default(), 10));
+            all.asked_ns()
+        };
+        assert_eq!(answered(1, 0), 10);
+        assert_eq!(answered(1, 5), 10);
+        assert_eq!(answered(3, 6), 90, "one in three");
+        assert_eq!(answered(3, 7), 30);
+    }
+
+    #[test]
+    fn who_rests_as_ever_keeps_no_pace_and_who_sleeps_less_after_a_wait_does() {
+        let [rests, paced] = [5.0, 0.5].map(|after| [(false, 5.0), (true, after)].repeat(4));
+        assert!(sleeps(&rests, 20.0));
+        assert!(!sleeps(&paced, 5.0));
+        assert!(!sleeps(&rests[..4], 20.0), "too few to tell");
+        assert!(
+            !sleeps(&[(false, 1000.0), (true, 850.0)].repeat(4), 150.0),
+            "a wait that is short for its sleep"
+        );
+        let skips = [(false, 5.0), (true, 0.0), (true, 0.0), (true, 5.0)].repeat(3);
+        assert!(!sleeps(&skips, 5.0), "who has not slept between two waits has made up for the first");
+    }
+}

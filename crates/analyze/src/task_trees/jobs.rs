@@ -1,0 +1,141 @@
+//! Jobs within a cgroup: sessions that were started one beside the other, by a terminal or a runner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use whyslow_model::cgroup_path::CgroupPath;
+use whyslow_model::table::Task;
+
+use super::{MAX_DEPTH, process_of};
+use crate::hashing::Table;
+
+/// A group of which more than this part cannot be told apart is one.
+const UNPLACED: f64 = 0.05;
+/// ... unless that is this part of the window or less.
+const LITTLE: f64 = 0.01;
+
+/// What is no job of its own, in a group that has jobs.
+const MAIN: u32 = 0;
+
+/// Of groups that hold several.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    by_process: Table<u32, (Rc<str>, u32)>,
+    sessions: BTreeMap<Rc<str>, BTreeSet<u32>>,
+    above: BTreeMap<(Rc<str>, u32), BTreeSet<u32>>,
+}
+
+impl Jobs {
+    pub fn of(tasks: &[Task], homes: &[Option<Rc<str>>], window: Duration) -> Self {
+        let processes = Processes::of(tasks, homes);
+        let mut jobs = Jobs::default();
+        for process in processes.0.keys() {
+            if let Some((group, session)) = processes.job_of(*process) {
+                jobs.sessions.entry(group.clone()).or_default().insert(session);
+                jobs.by_process.insert(*process, (group.clone(), session));
+            }
+        }
+        jobs.sessions.retain(|_, sessions| sessions.len() > 1);
+        for group in jobs.untold(tasks, homes, LITTLE * window.as_nanos() as f64) {
+            jobs.sessions.remove(&group);
+        }
+        let sessions = &jobs.sessions;
+        jobs.by_process.retain(|_, (group, _)| sessions.contains_key(group));
+        for (process, job) in &jobs.by_process {
+            let above = processes.above(*process).filter_map(|above| jobs.by_process.get(&above));
+            let others = above.filter(|above| *above != job).map(|(_, session)| *session);
+            jobs.above.entry(job.clone()).or_default().extend(others);
+        }
+        jobs
+    }
+
+    /// The job that a task of this group is of; `None`: the group is one.
+    pub fn job(&self, task: &Task, group: &str) -> Option<u32> {
+        let sessions = self.sessions.get(group)?;
+        let known = self.by_process.get(&process_of(task)).filter(|(home, _)| **home == *group);
+        let own = Some(task.session).filter(|session| sessions.contains(session));
+        Some(known.map(|(_, session)| *session).or(own).unwrap_or(MAIN))
+    }
+
+    /// Those that have started it, or started who did.
+    pub fn above(&self, group: &str, session: u32) -> BTreeSet<u32> {
+        self.above.get(&(group.into(), session)).cloned().unwrap_or_default()
+    }
+
+    /// Groups of which it cannot be told who is of which; `little` ns do not matter.
+    fn untold(&self, tasks: &[Task], homes: &[Option<Rc<str>>], little: f64) -> Vec<Rc<str>> {
+        let mut parts: BTreeMap<Rc<str>, (f64, f64)> = BTreeMap::new();
+        for (task, home) in tasks.iter().zip(homes).filter(|(task, _)| !task.kthread) {
+            let Some(group) = home else { continue };
+            let Some(sessions) = self.sessions.get(group) else { continue };
+            let known = self.by_process.get(&process_of(task)).is_some_and(|(home, _)| home == group);
+            let wanted = task.exec_ns.saturating_add(task.runnable_ns) as f64;
+            let (untold, all) = parts.entry(group.clone()).or_default();
+            *all += wanted;
+            *untold += if known || sessions.contains(&task.session) { 0.0 } else { wanted };
+        }
+        parts
+            .into_iter()
+            .filter(|(_, (untold, all))| *untold > little.max(UNPLACED * *all))
+            .map(|(group, _)| group)
+            .collect()
+    }
+}
+
+/// Processes of cgroups, each with its group.
+struct Processes<'t>(Table<u32, (&'t Task, Rc<str>)>);
+
+impl<'t> Processes<'t> {
+    fn of(tasks: &'t [Task], homes: &[Option<Rc<str>>]) -> Self {
+        let mut processes: Table<u32, (&Task, Rc<str>)> = Table::default();
+        for (task, home) in tasks.iter().zip(homes).filter(|(task, _)| !task.kthread && task.tgid != 0) {
+            if let Some(home) = home {
+                let known = processes.entry(task.tgid).or_insert_with(|| (task, home.clone()));
+                if task.pid == task.tgid {
+                    known.0 = task;
+                }
+            }
+        }
+        Processes(processes)
+    }
+
+    /// Its parent, if that is in the group, too.
+    fn parent(&self, (task, group): &(&Task, Rc<str>)) -> Option<&(&'t Task, Rc<str>)> {
+        self.0.get(&task.ppid).filter(|parent| parent.1 == *group && parent.0.tgid != task.tgid)
+    }
+
+    fn above(&self, process: u32) -> impl Iterator<Item = u32> + '_ {
+        let up = std::iter::successors(self.0.get(&process), |at| self.parent(at));
+        up.take(MAX_DEPTH).skip(1).map(|(task, _)| task.tgid)
+    }
+
+    /// A program that gives each of its processes a session (PostgreSQL) is one for all that: who has its parent's name is of its
+    /// session. `None`: it has ended, and nobody knows whose it was.
+    fn job_of(&self, process: u32) -> Option<(&Rc<str>, u32)> {
+        let mut at = self.0.get(&process)?;
+        let is_one = |parent: &Task, task: &Task| {
+            task.session == 0 || parent.session == task.session || parent.comm == task.comm
+        };
+        let mut parent = self.parent(at);
+        for _ in 0..MAX_DEPTH {
+            match parent.filter(|parent| is_one(parent.0, at.0)) {
+                Some(above) => at = above,
+                None => break,
+            }
+            parent = self.parent(at);
+        }
+        let session = match parent.is_some() || !is_one_program(&at.1) {
+            true => Some(at.0.session).filter(|session| *session != 0)?,
+            false => MAIN,
+        };
+        Some((&at.1, session))
+    }
+}
+
+/// A service or a container: what nobody in it has started is a part of it, whatever its name and session (the processes of one
+/// database). Scopes and other groups are places where somebody starts things.
+pub(super) fn is_one_program(path: &str) -> bool {
+    let known = CgroupPath::of(path);
+    known.container.is_some() || known.unit.as_deref().is_some_and(|unit| unit.ends_with(".service"))
+}

@@ -1,0 +1,37 @@
+//! Locks of files, taken again and again.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+use super::Worker;
+use crate::spec::FileLock;
+use crate::sys;
+
+/// Take it, keep it, let go of it, rest; it is counted when it is taken. Each thread opens the file for itself: the locks of one
+/// open file are one lock.
+pub fn run(
+    mut w: Worker<'_>,
+    (path, how): (&Path, FileLock),
+    [hold_us, rest_us]: [u64; 2],
+    asleep: bool,
+) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let lock = |taken| match how {
+        FileLock::Flock if taken => sys::lock(&file),
+        FileLock::Flock => sys::unlock(&file),
+        FileLock::Record => sys::lock_range(&file, taken),
+    };
+    while w.goes_on() {
+        lock(true)?;
+        w.did_one();
+        if asleep {
+            sys::sleep_us(hold_us)
+        } else {
+            w.compute(hold_us)
+        }
+        lock(false)?;
+        sys::sleep_us(rest_us);
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Names in the kernel's log: whoever may write there, and drivers, write what they like. Only the records that are asked for stay.
+
+use super::words::Words;
+
+/// What the kernel says of its own clocks names nobody.
+const CLOCKS: [&str; 3] = ["clocksource", "TSC", "tsc:"];
+
+/// Keep the records of clocks and of who was killed for memory, without names.
+pub fn redact(text: &str, words: &mut Words) -> String {
+    text.lines().filter_map(|line| record(line, words)).collect()
+}
+
+fn record(line: &str, words: &mut Words) -> Option<String> {
+    let (head, text) = line.split_once(';')?;
+    // The priority has the facility above its three lowest bits: 0 is the kernel's, which nobody else can use (devkmsg_write).
+    let priority: u32 = head.split(',').next()?.trim().parse().ok()?;
+    if priority > 7 {
+        return None;
+    }
+    let text = if let Some(facts) = text.strip_prefix("oom-kill:") {
+        format!("oom-kill:{}", facts.split(',').map(|one| fact(one, words)).collect::<Vec<_>>().join(","))
+    } else if let Some((before, rest)) = text.split_once("Killed process ") {
+        let (pid, rest) = rest.split_once(" (")?;
+        let (comm, rest) = rest.split_once(") total-vm")?;
+        let before = if before.starts_with("Memory cgroup") {
+            "Memory cgroup out of memory: "
+        } else {
+            "Out of memory: "
+        };
+        format!("{before}Killed process {pid} ({}) total-vm{rest}", words.comm(comm))
+    } else if CLOCKS.iter().any(|begin| text.starts_with(begin)) {
+        text.to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("{head};{text}\n"))
+}
+
+fn fact(fact: &str, words: &mut Words) -> String {
+    match fact.split_once('=') {
+        Some((key @ ("oom_memcg" | "task_memcg" | "cpuset"), path)) => format!("{key}={}", words.group(path)),
+        Some(("task", comm)) => format!("task={}", words.comm(comm)),
+        Some((key @ ("constraint" | "nodemask" | "mems_allowed" | "pid" | "uid"), value)) => {
+            format!("{key}={value}")
+        }
+        _ if fact == "global_oom" => fact.to_owned(),
+        // What is left of a name with a comma in it.
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whyslow_model::Recording;
+
+    #[test]
+    fn who_was_killed_is_still_told_without_a_name() {
+        let mut words = Words::of(&Recording::default());
+        let text = "6,9,1,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a/b,task_memcg=/a/b,task=java,pid=7,uid=0\n\
+                    3,9,2,-;Memory cgroup out of memory: Killed process 7 (java) total-vm:9kB, UID:0\n\
+                    12,9,3,-;secret\n6,9,4,-;usb: secret\n5,9,5,-;tsc: Marking TSC unstable\n  secret\n";
+        let expected = "6,9,1,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/g1/g2,task_memcg=/g1/g2,task=task-a,pid=7,uid=0\n\
+                        3,9,2,-;Memory cgroup out of memory: Killed process 7 (task-a) total-vm:9kB, UID:0\n\
+                        5,9,5,-;tsc: Marking TSC unstable\n";
+        assert_eq!(redact(text, &mut words), expected);
+    }
+}

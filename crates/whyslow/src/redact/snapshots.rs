@@ -1,0 +1,119 @@
+//! Names in kernel files.
+
+use whyslow_model::Recording;
+
+use super::log;
+use super::words::Words;
+
+/// Rewrite what holds names, and the names of the files.
+pub fn redact(recording: &mut Recording, words: &mut Words) {
+    for file in &mut recording.snapshots {
+        let last = file.name.rsplit('/').next().unwrap_or_default();
+        let of_process = file
+            .name
+            .strip_prefix("proc/")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let rewritten: Option<fn(&str, &mut Words) -> String> = match last {
+            "mountinfo" => Some(mountinfo),
+            "kmsg" => Some(log::redact),
+            "stat" if of_process => Some(process_stat),
+            "status" if of_process => Some(process_status),
+            "cmdline" | "environ" | "comm" | "cgroup" | "maps" | "mounts" | "hostname"
+                if of_process || last == "hostname" =>
+            {
+                Some(|_, _| String::new())
+            }
+            // The boot's parameters may name disks and hosts: only what the kernel itself gives a meaning here stays.
+            "cmdline" => Some(boot),
+            _ => None,
+        };
+        if let Some(rewritten) = rewritten {
+            file.bytes = rewritten(&String::from_utf8_lossy(&file.bytes), words).into_bytes();
+        }
+        file.name = words.file(&file.name);
+    }
+}
+
+/// "7 (comm) S 1 ...": the name ends with the last bracket.
+fn process_stat(text: &str, words: &mut Words) -> String {
+    match text.split_once(" (").and_then(|(pid, rest)| Some((pid, rest.rsplit_once(") ")?))) {
+        Some((pid, (comm, rest))) => format!("{pid} ({}) {rest}", words.comm(comm)),
+        None => String::new(),
+    }
+}
+
+fn process_status(text: &str, words: &mut Words) -> String {
+    let line = |line: &str| match line.strip_prefix("Name:\t") {
+        Some(comm) => format!("Name:\t{}\n", words.comm(comm)),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+/// Parameters with a path, a host or an address are left out.
+fn boot(text: &str, _: &mut Words) -> String {
+    let is_plain = |word: &&str| {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        !value.contains(['/', ':', '@', '"'])
+            && !matches!(
+                key,
+                "root" | "ip" | "nfsroot" | "systemd.hostname" | "hostname" | "resume" | "BOOT_IMAGE"
+            )
+    };
+    text.split_ascii_whitespace().filter(is_plain).collect::<Vec<_>>().join(" ") + "\n"
+}
+
+/// Which device is mounted, and as what, stays; where, and with what beneath, has words.
+fn mountinfo(text: &str, words: &mut Words) -> String {
+    text.lines().filter_map(|line| mount(line, words)).collect()
+}
+
+fn mount(line: &str, words: &mut Words) -> Option<String> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut before: Vec<String> = before.split(' ').map(str::to_owned).collect();
+    let mut after = after.split(' ');
+    let (kind, source, options) = (after.next()?, after.next()?, after.next().unwrap_or_default());
+    let is_cgroup = kind.starts_with("cgroup");
+    let root = before.get_mut(3)?;
+    *root = if is_cgroup { words.group(root) } else { words.path(root) };
+    let point = before.get_mut(4)?;
+    *point = words.path(point);
+    let is_plain = source.starts_with("/dev/") && !source.starts_with("/dev/mapper/")
+        || source == kind
+        || !source.contains(['/', ':', '.']);
+    let source = if is_plain { source.to_owned() } else { words.path(source) };
+    let keep = |option: &&str| {
+        !option.contains(['/', ':', '.']) && !option.contains("addr") && !option.contains("user")
+    };
+    let options = options.split(',').filter(keep).collect::<Vec<_>>().join(",");
+    Some(format!("{} - {kind} {source} {options}\n", before.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_keep_their_devices() {
+        let mut words = Words::of(&Recording::default());
+        let text = "36 35 254:1 /sub /srv/secret rw - ext4 /dev/vda1 rw,user_xattr\n\
+                    37 35 0:9 / /mnt/x rw - nfs4 filer.corp:/export rw,addr=10.0.0.7,vers=4\n\
+                    38 35 0:5 /pod7 /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\nbroken\n";
+        let expected = "36 35 254:1 path1 path2 rw - ext4 /dev/vda1 rw\n\
+                        37 35 0:9 / path3 rw - nfs4 path4 rw,vers=4\n\
+                        38 35 0:5 /g1 /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n";
+        assert_eq!(mountinfo(text, &mut words), expected);
+    }
+
+    #[test]
+    fn of_processes_numbers_stay() {
+        let mut words = Words::of(&Recording::default());
+        assert_eq!(process_stat("7 (a) b) S 1 2\n", &mut words), "7 (task-a) S 1 2\n");
+        assert_eq!(process_status("Name:\ta) b\nTgid:\t7\n", &mut words), "Name:\ttask-a\nTgid:\t7\n");
+        assert_eq!(process_stat("torn (", &mut words), "");
+        assert_eq!(
+            boot("root=/dev/vda quiet nohz_full=1-3 ip=10.0.0.7::x", &mut words),
+            "quiet nohz_full=1-3\n"
+        );
+    }
+}

@@ -1,0 +1,295 @@
+//! Words for names.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use whyslow_model::Recording;
+
+use super::kernels::{is_detour, is_kernels, is_kernels_last};
+
+/// Threads of the kernel that may be in no row of the task list.
+const KERNELS: [&str; 6] = ["kworker/", "ksoftirqd/", "migration/", "swapper/", "jbd2/", "kswapd"];
+/// Hierarchies of version 1, below the folder of cgroups.
+const CONTROLLERS: [&str; 16] = [
+    "cpu",
+    "cpuacct",
+    "cpu,cpuacct",
+    "cpuset",
+    "memory",
+    "blkio",
+    "io",
+    "devices",
+    "freezer",
+    "net_cls",
+    "net_prio",
+    "net_cls,net_prio",
+    "perf_event",
+    "pids",
+    "hugetlb",
+    "unified",
+];
+
+/// Which word each name has.
+pub struct Words {
+    given: HashMap<(&'static str, String), String>,
+    counts: HashMap<&'static str, usize>,
+    /// Tasks that are alike but for numbers.
+    members: HashMap<String, usize>,
+    /// Names of kernel threads that no other task has.
+    kernels: BTreeSet<String>,
+    /// Where hierarchies of cgroups are mounted, the longest first: "sys/fs/cgroup/cpu".
+    mounts: Vec<String>,
+}
+
+impl Words {
+    /// For a recording: which names are the kernel's own.
+    pub fn of(recording: &Recording) -> Self {
+        let tasks = || recording.tables.tasks.iter().flatten();
+        let users: BTreeSet<&str> =
+            tasks().filter(|task| !task.kthread).map(|task| task.comm.as_str()).collect();
+        let of_kernel = tasks().filter(|task| task.kthread && !users.contains(task.comm.as_str()));
+        let mut mounts = BTreeSet::from(["sys/fs/cgroup".to_owned()]);
+        mounts.extend(CONTROLLERS.iter().map(|name| format!("sys/fs/cgroup/{name}")));
+        for group in recording.tables.cgroups.iter().flatten() {
+            let files = group.files.as_deref().unwrap_or_default();
+            let mount = files.strip_suffix(group.path.trim_end_matches('/')).unwrap_or_default();
+            mounts.insert(mount.trim_matches('/').to_owned());
+        }
+        let mut mounts: Vec<String> = mounts.into_iter().filter(|mount| !mount.is_empty()).collect();
+        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.len()));
+        Words {
+            kernels: of_kernel.map(|task| task.comm.clone()).collect(),
+            given: HashMap::new(),
+            counts: HashMap::new(),
+            members: HashMap::new(),
+            mounts,
+        }
+    }
+
+    fn word(&mut self, kind: &'static str, name: &str) -> String {
+        let count = self.counts.entry(kind).or_default();
+        let new = || {
+            *count += 1;
+            format!("{kind}{count}")
+        };
+        self.given.entry((kind, name.to_owned())).or_insert_with(new).clone()
+    }
+
+    /// Of a task.
+    pub fn comm(&mut self, comm: &str) -> String {
+        let is_kernels = self.kernels.contains(comm) || KERNELS.iter().any(|begin| comm.starts_with(begin));
+        if comm.is_empty() || is_kernels { comm.to_owned() } else { self.task(comm) }
+    }
+
+    /// Threads that are called alike but for numbers are told of together (`graph::names::folded`): so their words are alike, too, and those of
+    /// no others differ by numbers alone: "task-c", "task-d-1", "task-d-2".
+    fn task(&mut self, comm: &str) -> String {
+        if let Some(known) = self.given.get(&("task", comm.to_owned())) {
+            return known.clone();
+        }
+        let is_digit = |c: char| c.is_ascii_digit();
+        let parts: Vec<&str> = comm.split(is_digit).collect();
+        let mut family = parts.join("*");
+        while family.contains("**") {
+            family = family.replace("**", "*");
+        }
+        let mut word = format!("task-{}", letters(&self.word("family", &family)));
+        if comm.contains(is_digit) {
+            let number = self.members.entry(family).or_default();
+            *number += 1;
+            word = format!("{word}-{number}");
+        }
+        self.given.insert(("task", comm.to_owned()), word.clone());
+        word
+    }
+
+    /// Of user code.
+    pub fn function(&mut self, frame: &str) -> String {
+        if frame.is_empty() { String::new() } else { self.word("fn", frame) }
+    }
+
+    /// What an owner calls a group of tasks, a container, himself.
+    pub fn owner(&mut self, kind: &'static str, name: &str) -> String {
+        if name.is_empty() { String::new() } else { self.word(kind, name) }
+    }
+
+    /// Of a cgroup: as deep as before.
+    pub fn group(&mut self, path: &str) -> String {
+        path.split('/').map(|part| self.part(part)).collect::<Vec<_>>().join("/")
+    }
+
+    /// One folder of it.
+    pub fn part(&mut self, part: &str) -> String {
+        if part.is_empty() { String::new() } else { self.word("g", part) }
+    }
+
+    /// Of a file, a folder or what else a descriptor may be of: "socket 10.0.0.7:80", "pipe", "[eventpoll]".
+    pub fn path(&mut self, path: &str) -> String {
+        if path.starts_with("/sys/fs/cgroup/") && !is_detour(path) {
+            return format!("/{}", self.file(path.trim_start_matches('/')));
+        }
+        match path.rsplit_once(' ') {
+            _ if path.is_empty() || path == "/" || is_kernels(path) => path.to_owned(),
+            Some((kind @ ("socket" | "listening socket"), peer)) => format!("{kind} {}", self.peer(peer)),
+            _ => self.word("path", path),
+        }
+    }
+
+    /// The last part of what a descriptor is of: its folder is not told, so that only what nobody else can have named stays.
+    pub fn target(&mut self, kind: &str, name: &str) -> String {
+        if is_kernels_last(kind, name) { name.to_owned() } else { self.word("path", name) }
+    }
+
+    /// The name of a kernel file in a recording, or of a row of them: folders of cgroups have words, the file itself keeps its name.
+    pub fn file(&mut self, name: &str) -> String {
+        if self.mounts.iter().any(|mount| mount == name) {
+            return name.to_owned();
+        }
+        let below = |mount: &String| name.strip_prefix(mount.as_str()).filter(|rest| rest.starts_with('/'));
+        let Some((mount, rest)) = self.mounts.iter().find_map(|mount| Some((mount.clone(), below(mount)?)))
+        else {
+            return name.to_owned();
+        };
+        let (folders, file) = rest.rsplit_once('/').unwrap_or(("", rest));
+        let is_group = self.given.contains_key(&("g", file.to_owned()));
+        // Files of cgroups have dots in their names, or are of version 1; a folder that is meant itself has no file.
+        format!(
+            "{mount}{}/{}",
+            self.group(folders),
+            if is_file(file) && !is_group { file.to_owned() } else { self.part(file) }
+        )
+    }
+
+    /// Of the other end of a connection: another address, the same port. Those of every host stay.
+    pub fn peer(&mut self, peer: &str) -> String {
+        if peer.is_empty() {
+            return String::new();
+        }
+        match peer.parse::<SocketAddr>() {
+            Ok(at) if at.ip().is_loopback() || at.ip().is_unspecified() => peer.to_owned(),
+            Ok(at) => SocketAddr::new(self.address(at.ip()), at.port()).to_string(),
+            Err(_) => self.word("peer", peer),
+        }
+    }
+
+    /// Addresses of 198.18.0.0/15 and 2001:db8::/32, which are no host's (RFC 2544, RFC 3849).
+    fn address(&mut self, ip: IpAddr) -> IpAddr {
+        let word = self.word("address", &ip.to_string());
+        let number: u32 = word.trim_start_matches("address").parse().unwrap_or(0);
+        match ip {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits(0xc612_0000 | (number & 0x1_ffff))),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(0x2001_0db8_u128 << 96 | u128::from(number))),
+        }
+    }
+
+    /// An argument of a command, or a whole command line.
+    pub fn argument(&mut self, argument: &str) -> String {
+        if argument.is_empty() { String::new() } else { self.word("arg", argument) }
+    }
+
+    /// Whom a trace follows: a pid, a cgroup, a unit, a command.
+    pub fn subject(&mut self, subject: &str) -> String {
+        match subject {
+            pid if pid.bytes().all(|byte| byte.is_ascii_digit()) => pid.to_owned(),
+            path if path.starts_with("/sys/fs/cgroup") => self.path(path),
+            other => self.argument(other),
+        }
+    }
+
+    /// Words of our own with names in them: what is known as a name is replaced, and what looks like a path.
+    pub fn sentence(&mut self, text: &str) -> String {
+        let mut out = Vec::new();
+        for word in text.split(' ') {
+            let bare = word.trim_matches(['"', '\'', ',', '.', ':', ';', '(', ')']);
+            let kinds = ["task", "g", "fn", "path", "arg"];
+            let known = kinds.iter().find_map(|kind| self.given.get(&(*kind, bare.to_owned())).cloned());
+            let new = match known {
+                Some(known) if bare.len() > 2 => known,
+                _ if bare.starts_with('/') => self.path(bare),
+                _ => bare.to_owned(),
+            };
+            out.push(if bare.is_empty() { word.to_owned() } else { word.replacen(bare, &new, 1) });
+        }
+        out.join(" ")
+    }
+}
+
+/// The number at the end of a word, in letters: 1 is "a", 27 "aa".
+fn letters(word: &str) -> String {
+    let mut number: usize = word.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
+    let mut out = String::new();
+    while number > 0 {
+        let letter = u8::try_from((number - 1) % 26).unwrap_or(0).saturating_add(b'a');
+        out.insert(0, char::from(letter));
+        number = (number - 1) / 26;
+    }
+    out
+}
+
+fn is_file(name: &str) -> bool {
+    const BEGIN: [&str; 12] = [
+        "cgroup.", "cpu.", "cpuset.", "cpuacct.", "memory.", "io.", "blkio.", "pids.", "hugetlb.", "irq.",
+        "rdma.", "misc.",
+    ];
+    BEGIN.iter().any(|begin| name.starts_with(begin))
+        || name == "tasks"
+        || name.starts_with('{')
+        || name.contains('*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> Words {
+        Words::of(&Recording::default())
+    }
+
+    #[test]
+    fn one_name_has_one_word() {
+        let mut words = words();
+        let all = ["nginx", "bash", "nginx", "kworker/0:1", ""].map(|comm| words.comm(comm));
+        assert_eq!(all, ["task-a", "task-b", "task-a", "kworker/0:1", ""]);
+        let pool = ["w-17", "w-2", "w-17", "w-"].map(|comm| words.comm(comm));
+        assert_eq!(pool, ["task-c-1", "task-c-2", "task-c-1", "task-d"], "as they are folded");
+        assert_eq!(["x26", "x27", "x703"].map(letters), ["z", "aa", "aaa"]);
+        assert_eq!(words.function("nginx"), "fn1", "of another kind");
+    }
+
+    #[test]
+    fn groups_keep_their_depth() {
+        let mut words = words();
+        assert_eq!(words.group("/a.slice/b.service"), "/g1/g2");
+        assert_eq!((words.group("/"), words.group("/b.service")), ("/".to_owned(), "/g2".to_owned()));
+        assert_eq!(words.file("sys/fs/cgroup/cpu/a.slice/cpu.stat"), "sys/fs/cgroup/cpu/g1/cpu.stat");
+        assert_eq!(words.file("sys/fs/cgroup/cpu.stat"), "sys/fs/cgroup/cpu.stat");
+        assert_eq!(words.file("proc/7/stat"), "proc/7/stat");
+    }
+
+    #[test]
+    fn what_is_the_kernels_stays() {
+        let mut words = words();
+        for path in ["pipe", "[eventpoll]", "/proc/7/stat", "/dev/null", "/", ""] {
+            assert_eq!(words.path(path), path);
+        }
+        assert_eq!(words.path("/dev/shm/secret"), "path1");
+        assert_eq!(words.path("/srv/x"), "path2");
+        assert_eq!(words.path("/process"), "path3");
+        assert_eq!(words.path("socket 10.0.0.7:5432"), "socket 198.18.0.1:5432");
+    }
+
+    #[test]
+    fn peers_keep_their_ports() {
+        let mut words = words();
+        let peers = ["10.0.0.7:80", "127.0.0.1:80", "10.0.0.7:81", "[fe80::1]:9", "@bus", ""]
+            .map(|peer| words.peer(peer));
+        assert_eq!(peers, ["198.18.0.1:80", "127.0.0.1:80", "198.18.0.1:81", "[2001:db8::2]:9", "peer1", ""]);
+    }
+
+    #[test]
+    fn sentences_lose_the_names_that_are_known() {
+        let mut words = words();
+        words.group("/shop.service");
+        assert_eq!(words.sentence("the limit of shop.service (/srv/x), 5 s"), "the limit of g1 (path1), 5 s");
+    }
+}

@@ -1,0 +1,188 @@
+//! Who is called so now: units, pods, containers and users, by the cgroups that are there and by the files that name them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use whyslow_analyze::focus::{Focus, Picked, Unseen, pick};
+use whyslow_analyze::names::Names;
+use whyslow_model::Recording;
+use whyslow_model::table::{Cgroup, Task};
+use whyslow_probe::groups;
+
+use super::{Target, cgroup};
+
+impl Target {
+    /// The processes of whom `on` means: one alone.
+    pub fn named(on: &Focus) -> Result<Self> {
+        match on {
+            Focus::User(_) => of_user(on),
+            _ => of_groups(on),
+        }
+    }
+}
+
+/// One alone is called so now. Where nothing can be read of who is here, the window tells.
+pub fn must_be_here(on: &Focus) -> Result<()> {
+    let here = match on {
+        Focus::Pid(_) | Focus::Cgroup(_) => return Ok(()),
+        Focus::User(_) => users_here(),
+        _ => groups_here(on, &cgroup::all()),
+    };
+    let is_known = |rows: Option<usize>| rows.is_some_and(|rows| rows > 0);
+    let tables = &here.tables;
+    if is_known(tables.tasks.as_ref().map(Vec::len)) || is_known(tables.cgroups.as_ref().map(Vec::len)) {
+        one(&here, on).context("cannot focus")?;
+    }
+    Ok(())
+}
+
+/// Who has processes.
+fn users_here() -> Recording {
+    let mut rec = Recording::default();
+    let tasks = processes();
+    let uids: BTreeSet<u32> = tasks.iter().filter_map(|task| task.uid).collect();
+    rec.tables.users = Some(groups::here(std::iter::empty(), &uids).users);
+    rec.tables.tasks = Some(tasks);
+    rec
+}
+
+fn of_user(on: &Focus) -> Result<Target> {
+    let rec = users_here();
+    let picked = one(&rec, on).context("cannot attach")?;
+    let is_his = |task: &&Task| task.uid.is_some() && task.uid == picked.uid;
+    let pids = rec.tables.tasks.iter().flatten().filter(is_his).map(|task| task.pid).collect();
+    Ok(Target { subject: picked.name, pids, ..Target::default() })
+}
+
+/// The processes that are there, with their users.
+fn processes() -> Vec<Task> {
+    let own = std::process::id();
+    let one = |entry: fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok().filter(|pid| *pid != own)?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let uid =
+            status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().next()?;
+        Some(Task { pid, tgid: pid, uid: uid.parse().ok(), ..Task::default() })
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(one).collect()
+}
+
+/// Groups as rows, numbered as their folders are from 1 on, with their owners' names.
+fn groups_here(on: &Focus, folders: &[(String, PathBuf)]) -> Recording {
+    let mut rec = Recording::default();
+    let row = |(at, (path, _)): (usize, &(String, PathBuf))| Cgroup {
+        id: at as u64 + 1,
+        name: path.rsplit('/').next().unwrap_or_default().to_owned(),
+        path: path.clone(),
+        ..Cgroup::default()
+    };
+    let rows: Vec<Cgroup> = folders.iter().enumerate().map(row).collect();
+    // A unit's name is in its path.
+    if !matches!(on, Focus::Unit(_)) {
+        let paths: BTreeSet<&str> = rows.iter().map(|row| row.path.as_str()).collect();
+        rec.tables.groups = Some(groups::here(paths.into_iter(), &BTreeSet::new()).groups);
+    }
+    (rec.tables.cgroups, rec.tables.tasks) = (Some(rows), Some(Vec::new()));
+    rec
+}
+
+fn of_groups(on: &Focus) -> Result<Target> {
+    let folders = cgroup::all();
+    let rec = groups_here(on, &folders);
+    let picked = one(&rec, on).context("cannot attach")?;
+    let is_it = |at: &usize| picked.groups.contains(&(*at as u64 + 1));
+    let mut found: Vec<&(String, PathBuf)> =
+        (0..folders.len()).filter(is_it).filter_map(|at| folders.get(at)).collect();
+    // The uppermost holds the others; those of the hierarchy in which systemd keeps its units come first.
+    found.sort_by_key(|(path, folder)| (!folder.starts_with(cgroup::SYSTEMD), path.matches('/').count()));
+    let Some((path, _)) = found.first() else { bail!("cannot attach: no cgroup is there") };
+    let name = match on {
+        Focus::Unit(unit) => unit.clone(),
+        _ if picked.name.is_empty() => Names::of(&rec).subject(path).name,
+        _ => picked.name,
+    };
+    let what = if matches!(on, Focus::Unit(_)) { format!("unit {name}") } else { name.clone() };
+    let found: Vec<PathBuf> = found.into_iter().map(|(_, folder)| folder.clone()).collect();
+    Target::folders(&what, &name, &found)
+}
+
+fn one(rec: &Recording, on: &Focus) -> Result<Picked> {
+    let picked = pick(rec, on).map_err(|why| match why {
+        Unseen::Nothing { what, asked, seen } => anyhow!(nobody(what, &asked, &seen)),
+        why => anyhow!("{why}"),
+    })?;
+    picked.ok_or_else(|| anyhow!("nobody is named"))
+}
+
+/// "no pod here is called web-7; there are web-0, web-1"
+fn nobody(what: &str, asked: &str, seen: &str) -> String {
+    let who = match what {
+        _ if asked.is_empty() => return format!("the name of the {what} is empty"),
+        "user" => format!("no process here is of user {asked}"),
+        _ => format!("no {what} here is called {asked}"),
+    };
+    if seen.is_empty() {
+        format!("{who}; no {what} at all is found here")
+    } else {
+        format!("{who}; there are {seen}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_there_is_told_with_who_is() {
+        let said = |on| format!("{:#}", Target::named(&on).unwrap_err());
+        let user = said(Focus::User("no such user".into()));
+        assert!(
+            user.starts_with("cannot attach: no process here is of user no such user; there are "),
+            "{user}"
+        );
+        let pod = said(Focus::Pod("no-such-pod".into()));
+        assert!(pod.starts_with("cannot attach: no pod here is called no-such-pod"), "{pod}");
+        let empty = said(Focus::Container(String::new()));
+        assert!(empty.starts_with("cannot attach: the name of the container is empty"), "{empty}");
+    }
+
+    #[test]
+    fn what_is_said_is_a_sentence_whoever_is_here() {
+        assert_eq!(nobody("pod", "x", ""), "no pod here is called x; no pod at all is found here");
+        assert_eq!(nobody("pod", "x", "a, b"), "no pod here is called x; there are a, b");
+        assert_eq!(nobody("user", "x", "root (0)"), "no process here is of user x; there are root (0)");
+        assert_eq!(nobody("unit", "", "/a.service"), "the name of the unit is empty");
+    }
+
+    #[test]
+    fn who_cannot_be_meant_is_told_before_a_window() {
+        let said = |on| format!("{:#}", must_be_here(&on).unwrap_err());
+        let user = said(Focus::User("no such user".into()));
+        assert!(user.starts_with("cannot focus: no process here is of user no such user; "), "{user}");
+        must_be_here(&Focus::Pid(1)).unwrap();
+        // SAFETY: takes nothing, cannot fail.
+        let uid = unsafe { libc::getuid() };
+        let sleeper = std::process::Command::new("sleep").arg("30").spawn();
+        let mut sleeper = sleeper.expect("sleep(1) is everywhere");
+        let known = must_be_here(&Focus::User(uid.to_string()));
+        let _ = sleeper.kill();
+        let _ = sleeper.wait();
+        known.unwrap();
+    }
+
+    #[test]
+    fn the_processes_of_a_user_are_those_with_his_number() {
+        let sleeper = std::process::Command::new("sleep").arg("30").spawn();
+        let mut sleeper = sleeper.expect("sleep(1) is everywhere");
+        // SAFETY: takes nothing, cannot fail.
+        let uid = unsafe { libc::getuid() };
+        let target = Target::named(&Focus::User(uid.to_string()));
+        let _ = sleeper.kill();
+        let _ = sleeper.wait();
+        let target = target.unwrap();
+        assert!(target.pids.contains(&sleeper.id()) && target.subject.starts_with("user "), "{target:?}");
+        assert!(!target.pids.contains(&std::process::id()), "not ourselves");
+    }
+}

@@ -1,0 +1,111 @@
+//! Whether what was said of functions is right. Pure: a document, samples and the program's own clock in, a verdict out.
+
+use serde_json::Value;
+use whyslow_model::table::Sample;
+
+/// A share may differ from the program's own clock by so much of its time.
+const POINTS: f64 = 0.10;
+/// Of the samples of a function so many have its callers, in order: the first of them come before tables are made.
+const WITH_CALLERS: f64 = 0.7;
+/// Fewer samples say nothing of shares.
+const LEAST: u64 = 100;
+
+/// What must be said.
+pub struct Expected {
+    /// Two functions: each with who calls it, and who calls that one.
+    pub names: [[String; 3]; 2],
+    /// CPU time of each, in seconds.
+    pub own: [f64; 2],
+    /// Its callers can be known.
+    pub has_callers: bool,
+}
+
+/// What was said and kept.
+pub struct Said {
+    pub document: Value,
+    pub samples: Vec<Sample>,
+}
+
+/// Whether it is right.
+pub fn judge(expected: &Expected, said: &Said) -> Result<(), String> {
+    let all: f64 = expected.own.iter().sum();
+    for (names, own) in expected.names.iter().zip(expected.own) {
+        let told = time_in(&said.document["wall"]["parts"], &names[0]);
+        if (told - own).abs() > POINTS * all {
+            return Err(format!("{}: {told:.3} s, by its own clock {own:.3} of {all:.3}", names[0]));
+        }
+        if expected.has_callers {
+            callers(names, &said.samples)?;
+        }
+    }
+    Ok(())
+}
+
+/// CPU time that the account has for a function.
+fn time_in(parts: &Value, name: &str) -> f64 {
+    let parts = parts.as_array().map_or(&[][..], Vec::as_slice);
+    let own = |part: &Value| {
+        let function = part["detail"]["user-code"]["function"].as_str();
+        if function.is_some_and(|function| is(function, name)) {
+            return part["time_s"].as_f64().unwrap_or(0.0);
+        }
+        time_in(&part["parts"], name)
+    };
+    parts.iter().map(own).sum()
+}
+
+/// A whole word, whatever stands before it: a crate, a return type.
+fn is(function: &str, name: &str) -> bool {
+    function == name || function.contains(name)
+}
+
+fn callers(names: &[String; 3], samples: &[Sample]) -> Result<(), String> {
+    let inside = |sample: &&Sample| {
+        sample.kernel.is_empty() && sample.user.first().is_some_and(|frame| is(frame, &names[0]))
+    };
+    let called = |sample: &&Sample| {
+        names.iter().zip(&sample.user).all(|(name, frame)| is(frame, name)) && sample.user.len() > names.len()
+    };
+    let count = |samples: &mut dyn Iterator<Item = &Sample>| samples.map(|sample| sample.count).sum::<u64>();
+    let all = count(&mut samples.iter().filter(inside));
+    let with = count(&mut samples.iter().filter(inside).filter(called));
+    if all < LEAST || (with as f64) < WITH_CALLERS * all as f64 {
+        let some = samples.iter().filter(inside).max_by_key(|sample| sample.count).map(|sample| &sample.user);
+        return Err(format!("{names:?}: {with} of {all} samples have their callers, most are {some:?}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expected() -> Expected {
+        let names = [["a", "b", "c"], ["x", "y", "z"]].map(|lot| lot.map(str::to_owned));
+        Expected { names, own: [0.6, 0.3], has_callers: true }
+    }
+
+    fn said(times: [f64; 2], users: [&[&str]; 2]) -> Said {
+        let part = |name: &str, time: f64| serde_json::json!({"time_s": time, "detail": {"user-code": {"function": name}}, "parts": []});
+        let parts = [part("a", times[0]), part("x", times[1])];
+        let document = serde_json::json!({"wall": {"parts": [{"detail": {}, "parts": parts}]}});
+        let sample = |user: &[&str]| Sample {
+            user: user.iter().map(|frame| (*frame).to_owned()).collect(),
+            count: 200,
+            ..Sample::default()
+        };
+        Said { document, samples: users.map(sample).to_vec() }
+    }
+
+    #[test]
+    fn who_says_nothing_or_something_else_does_not_pass() {
+        let right: [&[&str]; 2] = [&["a", "b", "c", "main"], &["x", "y", "z", "main"]];
+        assert_eq!(judge(&expected(), &said([0.6, 0.3], right)), Ok(()));
+        assert!(judge(&expected(), &Said { document: Value::Null, samples: Vec::new() }).is_err(), "echo");
+        assert!(judge(&expected(), &said([0.3, 0.6], right)).is_err(), "one for the other");
+        let short: [&[&str]; 2] = [&["a", "main"], &["x", "y", "z", "main"]];
+        assert!(judge(&expected(), &said([0.6, 0.3], short)).is_err(), "callers");
+        let other: [&[&str]; 2] = [&["a", "c", "b", "main"], &["x", "y", "z", "main"]];
+        assert!(judge(&expected(), &said([0.6, 0.3], other)).is_err(), "in another order");
+    }
+}
