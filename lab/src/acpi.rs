@@ -23,7 +23,7 @@ pub fn table(path: &Path) -> Result<PathBuf, Trouble> {
         iasl.arg("-p").arg(dir.join("table")).arg(&source);
         child::output(&what, &mut iasl, COMPILE)
             .map(drop)
-            .map_err(|trouble| trouble.or("make lab-setup installs iasl"))
+            .map_err(|trouble| trouble.or("make proof-setup installs iasl"))
     })?;
     Ok(made.join("table.aml"))
 }

@@ -81,27 +81,32 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
     }
 }
 
+/// Run a program to its end or its limit: how that ended, and all that it said.
+pub fn run(command: &mut Command, limit: Duration) -> io::Result<(Waited, String)> {
+    // A file, not a pipe: nobody has to drain it while we wait.
+    let mut log = tempfile::tempfile()?;
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+    let mut child = Owned::spawn(command.process_group(0))?;
+    let waited = child.wait(limit)?;
+    if !matches!(waited, Waited::Ended(_)) {
+        // What it started would outlive it.
+        // SAFETY: a signal to the group of a child that is not reaped yet: its number is nobody else's.
+        unsafe { libc::kill(-child.0.id().cast_signed(), libc::SIGKILL) };
+    }
+    Ok((waited, contents(&mut log)?))
+}
+
 /// Run a program to its end; its output, or a trouble with the tail of it.
 pub fn output(what: &str, command: &mut Command, limit: Duration) -> Result<String, Trouble> {
-    let trouble = |error: io::Error| Trouble::new(what, error);
-    // A file, not a pipe: nobody has to drain it while we wait.
-    let mut log = tempfile::tempfile().map_err(trouble)?;
-    let writer = || log.try_clone().map_err(trouble);
-    command.env("LC_ALL", "C").stdin(Stdio::null()).stdout(writer()?).stderr(writer()?);
     let program = command.get_program().to_string_lossy().into_owned();
-    let mut child =
-        Owned::spawn(command).map_err(|error| Trouble::new(what, format!("{program}: {error}")))?;
-    let waited = child.wait(limit).map_err(trouble)?;
-    let said = contents(&mut log).map_err(trouble)?;
+    let trouble = |why: String| Trouble::new(what, format!("{program}{why}"));
+    let (waited, said) = run(command.env("LC_ALL", "C"), limit).map_err(|err| trouble(format!(": {err}")))?;
     match waited {
         Waited::Ended(status) if status.success() => Ok(said),
-        Waited::Ended(status) => {
-            Err(Trouble::new(what, format!("{program}: {status}\n{}", tail(&said, TAIL))))
+        Waited::Ended(status) => Err(trouble(format!(": {status}\n{}", tail(&said, TAIL)))),
+        Waited::TimedOut => {
+            Err(trouble(format!(" took more than {} s\n{}", limit.as_secs(), tail(&said, TAIL))))
         }
-        Waited::TimedOut => Err(Trouble::new(
-            what,
-            format!("{program} took more than {} s\n{}", limit.as_secs(), tail(&said, TAIL)),
-        )),
         Waited::Interrupted => Err(Trouble::new(what, "interrupted")),
     }
 }

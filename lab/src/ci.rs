@@ -1,4 +1,4 @@
-//! Which scenarios one run of CI runs.
+//! Which scenarios one run of the proof (`lab run --ci`) runs.
 //!
 //! All that are meant for CI are shuffled anew for each *epoch* and cut into parts of so many; the run's number says
 //! the epoch and the part. So numbers that follow each other run every scenario once in each epoch, and none goes

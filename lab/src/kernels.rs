@@ -57,7 +57,7 @@ impl From<Trouble> for NotHere {
 pub fn fetch(label: &str) -> Result<Kernel, NotHere> {
     let unknown = || NotHere { reason: format!("there is no kernel {label}; known: {}", LABELS.join(", ")) };
     let known = known::called(label).ok_or_else(unknown)?;
-    let cache = place::cache("kernels")?;
+    let cache = place::fetched("kernels")?;
     match cached(&cache, known) {
         Some(kernel) => Ok(kernel),
         None => Ok(from_archive(&cache, known)?),
@@ -88,7 +88,7 @@ fn from_archive(cache: &Path, known: &Known) -> Result<Kernel, Trouble> {
     eprintln!("lab: fetches Linux {release}");
     // On the same file system as the cache, so that the whole of it can be renamed into place.
     let what = format!("unpack Linux {release}");
-    let trouble = |error: io::Error| Trouble::new(&what, error).or("the lab needs 2 GB below target/");
+    let trouble = |error: io::Error| Trouble::new(&what, error).or("the lab needs 2 GB in ~/.cache");
     let work = cache::workroom(cache).map_err(trouble)?;
     let root = work.path().join("root");
     for package in archive.download(known, &release, work.path())? {

@@ -191,7 +191,7 @@ fn give_orders(
         hostname: hostname()?,
         // What is not the project's may be hidden there.
         directory: if here.starts_with(&project) { here } else { project.clone() },
-        keep: vec![project],
+        keep: vec![project, kernel.modules.clone()],
         modules: kernel.modules.clone(),
         lab: place::lab().map_err(io)?,
         mend: (hardware.vcpus > 1).then(|| mend(kernel)).flatten(),

@@ -40,7 +40,7 @@ pub fn build_from(sources: &Path, kernel: &Kernel, name: &str) -> Result<PathBuf
         // A make above this one must not hand its flags and its jobs on.
         make.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
         child::output(&what, &mut make, BUILD).map_err(|trouble| {
-            trouble.or("its sources are in lab/module; make lab-setup installs what builds it")
+            trouble.or("its sources are in lab/module; make proof-setup installs what builds it")
         })?;
         fs::copy(work.path().join(&file), dir.join(&file)).map_err(trouble)?;
         Ok::<(), Trouble>(())

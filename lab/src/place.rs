@@ -1,4 +1,4 @@
-//! Where things are: the project's directory, and what the lab keeps in it (all below target/lab).
+//! Where things are: the project's directory, what the lab keeps in it (below target/lab), and what it has fetched.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -25,6 +25,17 @@ pub fn cache(name: &str) -> Result<PathBuf, Trouble> {
     let dir = project()?.join("target/lab").join(name);
     fs::create_dir_all(&dir).map_err(|error| Trouble::new(format!("make {}", dir.display()), error))?;
     Ok(dir)
+}
+
+/// A directory for what is fetched, which outlives a clone: in ~/.cache/whyslow-lab, where that can be made.
+pub fn fetched(name: &str) -> Result<PathBuf, Trouble> {
+    let home = env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    let bases = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).into_iter().chain(home);
+    let dirs = bases.filter(|base| base.is_absolute()).map(|base| base.join("whyslow-lab").join(name));
+    match dirs.into_iter().find(|dir| fs::create_dir_all(dir).is_ok()) {
+        Some(dir) => Ok(dir),
+        None => cache(name),
+    }
 }
 
 /// This binary: the guest sees it under the same name.

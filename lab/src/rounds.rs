@@ -93,7 +93,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
 fn note(scenario: &str, kernel: &str, ended: proven::Ended, redrawn: u64, why: Option<&str>) {
     let why = why.and_then(|why| why.lines().next()).unwrap_or("").to_owned();
     let cell = format!("{scenario} {kernel}").trim_end().to_owned();
-    proven::Row { suite: "lab".to_owned(), cell, ended, redrawn, why }.write();
+    proven::Row { suite: "lab".to_owned(), cell, ended, redrawn, retried: 0, why }.write();
 }
 
 fn chosen<'all>(

@@ -26,7 +26,7 @@ const A_GUEST: usize = 10;
 /// The boot, and the time of one cell at most: it may be made three times if the host disturbs it.
 const BOOT: Duration = Duration::from_secs(60);
 const A_CELL: Duration = Duration::from_secs(120);
-/// Cells of one run of CI, beside the heaviest load: what fits in two minutes.
+/// Cells of one run, beside the heaviest load: what fits in two minutes.
 const OF_CI: usize = 3;
 /// The heaviest load: a crowd of busy processes, and a lock chain with locks of the kernel.
 const HEAVIEST: &str = "file::root_run_tells_the_chain_in_a_crowd";

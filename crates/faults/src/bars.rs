@@ -32,11 +32,11 @@ pub const EXACT: f64 = 0.25;
 /// Two truths are told apart in rank if the larger is larger by this part.
 pub const APART: f64 = 0.25;
 
-/// Faults whose twins and false-positive controls are drawn for one run of CI.
+/// Faults whose twins and false-positive controls are drawn for one run.
 pub const DRAWN_TWINS: usize = 3;
-/// Faults drawn to be looked at in a crowd, for one run of CI.
+/// Faults drawn to be looked at in a crowd, for one run.
 pub const DRAWN_CROWDS: usize = 2;
-/// Pairs of faults drawn for one run of CI.
+/// Pairs of faults drawn for one run.
 pub const DRAWN_PAIRS: usize = 3;
 /// Draws of each cell in a soak.
 pub const SOAK_ROUNDS: u64 = 20;

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_window_lands_on_our_clock() {
+    fn timed_a_wall_clock_window_lands_on_our_clock() {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let span = Span::at_wall(wall - 2.0, Duration::from_secs(1));
         let ago = Duration::from_nanos(now() - span.from).as_secs_f64();

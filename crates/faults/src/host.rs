@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_thread_disturbs_the_calm() {
+    fn timed_a_busy_thread_disturbs_the_calm() {
         let calm = Calm::watch(None).unwrap();
         let span = clock::now() + 600_000_000;
         std::thread::scope(|scope| {

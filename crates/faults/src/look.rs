@@ -16,6 +16,15 @@ use crate::rounds::Trouble;
 use crate::said::{self, Sight, Verb};
 use crate::{grace, story, sys, turns};
 
+/// The whyslow to test, by its path: `WHYSLOW_BIN`, else the one that cargo built with this test.
+#[macro_export]
+macro_rules! program {
+    () => {
+        std::env::var_os("WHYSLOW_BIN")
+            .unwrap_or_else(|| std::ffi::OsString::from(env!("CARGO_BIN_EXE_whyslow")))
+    };
+}
+
 /// One look of whyslow at the host.
 pub struct Look {
     /// What it said.

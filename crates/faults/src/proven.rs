@@ -1,8 +1,9 @@
 //! What each cell came to, a row each, in the file that `WHYSLOW_PROVEN` names: the lab sums them up (`lab proven`).
 
 use std::fmt::Display;
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -32,8 +33,11 @@ pub struct Row {
     pub cell: String,
     /// How it ended.
     pub ended: Ended,
-    /// How often it was made again before.
+    /// How often it was made again before, because it did not come about.
     pub redrawn: u64,
+    /// How often it had failed before, with the same seed.
+    #[serde(default)]
+    pub retried: u64,
     /// Why it was not proven.
     pub why: String,
 }
@@ -53,10 +57,19 @@ pub(crate) fn count_redrawn() {
 pub(crate) fn note(suite: &str, cell: &dyn Display, ended: Ended, why: &str) {
     let redrawn = REDRAWN.swap(0, Ordering::Relaxed);
     let why = why.lines().next().unwrap_or("").to_owned();
-    Row { suite: suite.to_owned(), cell: cell.to_string(), ended, redrawn, why }.write();
+    Row { suite: suite.to_owned(), cell: cell.to_string(), ended, redrawn, retried: 0, why }.write();
 }
 
 impl Row {
+    /// All rows of a file, which need not exist.
+    pub fn all(path: &Path) -> io::Result<Vec<Row>> {
+        let text = match fs::read_to_string(path) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
+        text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::other)).collect()
+    }
+
     /// Append it, if anybody asked for rows. One write: two programs do not mix their lines.
     pub fn write(&self) {
         let Some(path) = std::env::var_os(FILE).filter(|path| !path.is_empty()) else { return };

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_computes_is_not_starved() {
+    fn timed_a_thread_that_computes_is_not_starved() {
         let done = std::sync::atomic::AtomicBool::new(false);
         let (pid, limit) = (std::process::id(), Duration::from_secs(60));
         std::thread::scope(|scope| {

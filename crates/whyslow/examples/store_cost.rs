@@ -12,10 +12,10 @@ use whyslow::store;
 use whyslow_model::Recording;
 use whyslow_model::table::Tables;
 
-#[path = "../tests/store/sample.rs"]
+#[path = "../tests/offline/store/sample.rs"]
 mod sample;
 
-#[path = "../tests/store/long.rs"]
+#[path = "../tests/offline/store/long.rs"]
 mod long;
 
 /// One of many ordered events, as tracing would give them.

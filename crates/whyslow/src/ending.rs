@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_steps_or_has_its_answer_is_left_alone() {
+    fn timed_who_makes_steps_or_has_its_answer_is_left_alone() {
         let (status, said) = ended(|| {
             begin(2);
             set_timer(SHORT);
@@ -326,7 +326,7 @@ mod tests {
 
     /// A minute without a step, scaled down to 400 ms: half a second of work in it is not stuck, it is slow.
     #[test]
-    fn who_has_work_and_gets_cpu_time_for_it_is_left_alone() {
+    fn timed_who_has_work_and_gets_cpu_time_for_it_is_left_alone() {
         let (status, said) = ended(|| {
             begin(2);
             LEAST_CPU.store(1_000_000, Ordering::Relaxed);
@@ -339,7 +339,7 @@ mod tests {
 
     /// A tick costs CPU time by itself: 0.1 to 0.6 ms on an idle host, more where its pages were taken away meanwhile.
     #[test]
-    fn the_cost_of_the_ticks_is_no_work() {
+    fn timed_the_cost_of_the_ticks_is_no_work() {
         let (status, said) = ended(|| {
             begin(2);
             step(c"looking");

@@ -101,7 +101,7 @@ impl Archive {
             Trouble::new(&what, format!("the host's package sources have no archive of {kin}"))
                 .or("this kernel is optional")
         })?;
-        let dir = place::cache(&format!("apt-{suite}"))?;
+        let dir = place::fetched(&format!("apt-{suite}"))?;
         let trouble = |error| Trouble::new(&what, error);
         for sub in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub)).map_err(trouble)?;

@@ -46,7 +46,7 @@ impl Cell {
         };
         let why = why.lines().next().unwrap_or("").to_owned();
         let cell = format!("{} {kernel}", self.name);
-        Row { suite: "lab".to_owned(), cell, ended, redrawn: 0, why }.write();
+        Row { suite: "lab".to_owned(), cell, ended, redrawn: 0, retried: 0, why }.write();
     }
 
     /// One line of the table.

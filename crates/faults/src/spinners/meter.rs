@@ -68,7 +68,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn a_busy_process_is_seen_to_be_busy() {
+    fn timed_a_busy_process_is_seen_to_be_busy() {
         let meter = Meter::of(std::process::id(), vec![std::process::id()]);
         let (from, before) = (clock::now(), sys::cpu_ns());
         while sys::cpu_ns() < before + 60_000_000 {}

@@ -274,14 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_a_hundred_births_a_second_has_a_bound_and_loses_no_time() {
-        const BIRTHS: u32 = 8_640_000;
+    fn two_hours_of_a_hundred_births_a_second_have_a_bound_and_lose_no_time() {
+        const BIRTHS: u32 = 720_000;
         let mut exits = Exits::default();
         let (mut reported, mut longest) = (0, 0);
         for n in 0..BIRTHS {
             // Three commands of one parent; and now and then one with a parent of its own.
             let (ppid, name) = if n % 10 == 0 { (n, b'x') } else { (7, b'a' + (n % 3) as u8) };
-            let ns = if n % 1_000_000 == 999_999 { 50_000_000_000 } else { 1_000 + u64::from(n % 977) };
+            let ns = if n % 90_000 == 89_999 { 50_000_000_000 } else { 1_000 + u64::from(n % 977) };
             longest += u64::from(ns == 50_000_000_000);
             exits.note(exit(n + 1, ppid + 1, name, ns));
             reported += ns;
@@ -292,7 +292,10 @@ mod tests {
         assert_eq!(single.iter().filter(|e| e.exec_ns == 50_000_000_000).count() as u64, longest);
         let of_seven: u64 =
             exits.together().iter().filter(|(sum, _)| sum.ppid == 8).map(|(_, count)| count).sum();
-        assert!(of_seven > 7_700_000, "whose parent lives is reported by it: {of_seven}");
+        assert!(
+            of_seven >= u64::from(BIRTHS) / 10 * 9 - MOST as u64,
+            "whose parent lives is reported by it: {of_seven}"
+        );
         let size = size_of::<Kept>() + size_of::<sched_exit>();
         let bytes = exits.kept.len() * size + exits.folded.capacity() * (size + 64);
         assert!(bytes < 40 << 20, "{} MiB", bytes >> 20);
@@ -302,7 +305,7 @@ mod tests {
     fn whatever_they_are_called_their_rows_have_a_bound() {
         let mut exits = Exits::default();
         let mut reported = 0;
-        for n in 0..300_000u32 {
+        for n in 0..60_000u32 {
             let mut one = exit(n + 1, n + 1, b'x', 10);
             one.comm[1..5].iter_mut().zip(n.to_ne_bytes()).for_each(|(to, from)| *to = from as c_char);
             one.parent[1..5].iter_mut().zip(n.to_ne_bytes()).for_each(|(to, from)| *to = from as c_char);
@@ -311,7 +314,7 @@ mod tests {
             exits.note(one);
             assert!(exits.folded.len() <= MOST_FAMILIES);
         }
-        assert_eq!(all(&exits), (300_000, reported));
+        assert_eq!(all(&exits), (60_000, reported));
     }
 
     /// One name in as many cgroups as leave no place free, and parents that are all different.

@@ -1,6 +1,6 @@
 //! Threads of the test that spin and work, and what the samples show of them.
 
-use std::hint::{black_box, spin_loop};
+use std::arch::asm;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -15,15 +15,16 @@ const BUSY_YIELDING: Duration = Duration::from_millis(40);
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
+// In assembly: what is to be seen is this code, however the test itself is compiled.
+
 fn pauses() {
-    while !STOP.load(Ordering::Relaxed) {
-        spin_loop();
-    }
+    // SAFETY: reads a static byte until it is set.
+    unsafe { asm!("2:", "pause", "cmp byte ptr [{flag}], 0", "je 2b", flag = in(reg) STOP.as_ptr()) }
 }
 
-#[expect(clippy::missing_spin_loop, reason = "this is what is to be seen")]
 fn polls() {
-    while !STOP.load(Ordering::Relaxed) {}
+    // SAFETY: as above.
+    unsafe { asm!("2:", "cmp byte ptr [{flag}], 0", "je 2b", flag = in(reg) STOP.as_ptr()) }
 }
 
 fn yields() {
@@ -33,11 +34,18 @@ fn yields() {
 }
 
 fn computes() {
-    let mut state = 1u64;
-    while !STOP.load(Ordering::Relaxed) {
-        for _ in 0..1_000_000 {
-            state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-        }
+    // SAFETY: reads a static byte until it is set; its numbers are its own.
+    unsafe {
+        asm!(
+            "2:",
+            "imul {state}, {factor}",
+            "inc {state}",
+            "cmp byte ptr [{flag}], 0",
+            "je 2b",
+            flag = in(reg) STOP.as_ptr(),
+            factor = in(reg) 6_364_136_223_846_793_005_u64,
+            state = inout(reg) 1_u64 => _,
+        );
     }
 }
 

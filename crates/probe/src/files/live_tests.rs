@@ -219,7 +219,7 @@ fn root_reads_another_network_namespace_until_its_last_task_ends() {
 }
 
 #[test]
-fn root_reading_this_host_costs_little() {
+fn cost_of_reading_this_host() {
     // The promise is 60 ms for a whole reading and 3 ms a second; CPU time of this thread, the best of five: a busy
     // host makes the same work dearer. The child's part is bounded by the file's own limit of 5 ms a read.
     let (mut all, mut second) = (LONG, LONG);

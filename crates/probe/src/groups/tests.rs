@@ -395,7 +395,7 @@ fn sessions_machines_and_users_are_called_by_theirs() {
 }
 
 #[test]
-fn the_child_says_the_same_and_a_torn_answer_is_kept_up_to_there() {
+fn timed_the_child_says_the_same_and_a_torn_answer_is_kept_up_to_there() {
     let root = tempfile::tempdir().unwrap();
     write(root.path(), "usr/lib/systemd/system/web.service", "[Unit]\nDescription=A web server\n");
     let path = "/system.slice/web.service";

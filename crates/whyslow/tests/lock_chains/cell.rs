@@ -35,7 +35,7 @@ pub enum Cell {
     Compile(usize),
 }
 
-/// Cells drawn for one run of CI: with all that is always made about four minutes.
+/// Cells drawn for one run: with all that is always made about four minutes.
 const RUNS: usize = 5;
 const ATTACHES: usize = 3;
 const CHAINS: usize = 3;

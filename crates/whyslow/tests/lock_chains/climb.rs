@@ -82,7 +82,7 @@ impl fmt::Display for Climbed {
 
 /// The binary that is put to the test: ours, or an installed one, an older one.
 pub fn whyslow() -> OsString {
-    std::env::var_os("WHYSLOW_BIN").unwrap_or(env!("CARGO_BIN_EXE_whyslow").into())
+    whyslow_faults::program!()
 }
 
 /// Let `verb` look at a lock chain.

@@ -1,0 +1,239 @@
+//! A command that makes thousands of children, one after another: whose work was it, and does the look end?
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use whyslow_faults::Draw;
+
+use super::signals::signal;
+use super::{last_line, started, status, text, whyslow};
+
+/// Set in the process that makes the children: "name count us,...".
+const ORDER: &str = "WHYSLOW_TEST_BIRTHS";
+
+/// A command's name, how many children run it, and for how long each by its own clock.
+#[derive(Debug, Clone)]
+struct Kind {
+    name: String,
+    count: u64,
+    us: u64,
+}
+
+fn drawn(draw: &mut Draw) -> Vec<Kind> {
+    let one = |_| Kind { name: draw.word(7), count: draw.between(1_500, 4_000), us: draw.between(120, 600) };
+    (0..3).map(one).collect()
+}
+
+/// For the next test, in a process of its own.
+#[test]
+fn it_makes_children() {
+    let Ok(order) = std::env::var(ORDER) else { return };
+    let kinds: Vec<Kind> = order.split(',').map(kind).collect();
+    let mut spent = vec![(0, 0); kinds.len()];
+    let unnamed = shared();
+    let mut left: Vec<u64> = kinds.iter().map(|kind| kind.count).collect();
+    // One of each in turn, so that no moment is one command's.
+    while left.iter().any(|left| *left > 0) {
+        for (at, kind) in kinds.iter().enumerate().filter(|(at, _)| left[*at] > 0) {
+            let (all, before) = bear(kind, unnamed);
+            spent[at] = (spent[at].0 + all, spent[at].1 + before);
+        }
+        left.iter_mut().for_each(|left| *left = left.saturating_sub(1));
+    }
+    for (kind, (all, before)) in kinds.iter().zip(spent) {
+        println!("truth {} {all} {before}", kind.name);
+    }
+}
+
+fn kind(word: &str) -> Kind {
+    let mut words = word.split(' ');
+    let mut next = || words.next().unwrap();
+    Kind { name: next().to_owned(), count: next().parse().unwrap(), us: next().parse().unwrap() }
+}
+
+/// A child that works for so long, while we wait as in vfork(2), but with memory of its own. What it cost is what the kernel
+/// tells who waits for it: its own CPU clock, to its end; and what of it was before it had its name.
+fn bear(kind: &Kind, unnamed: &AtomicU64) -> (u64, u64) {
+    let name = std::ffi::CString::new(kind.name.as_str()).unwrap();
+    let flags = libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: without CLONE_VM as fork(2); the child makes system calls only.
+    unsafe {
+        let pid = libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0);
+        if pid == 0 {
+            libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+            unnamed.store(cpu_ns(), Ordering::Relaxed);
+            while cpu_ns() < kind.us * 1_000 {}
+            libc::_exit(0);
+        }
+        let (mut status, mut used) = (0, std::mem::zeroed::<libc::rusage>());
+        libc::wait4(pid as libc::pid_t, &raw mut status, 0, &raw mut used);
+        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+        (ns(used.ru_utime) + ns(used.ru_stime), unnamed.load(Ordering::Relaxed))
+    }
+}
+
+/// A word that children share with us.
+fn shared() -> &'static AtomicU64 {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+    // SAFETY: a page of our own, zeroed, never unmapped.
+    unsafe {
+        let page = libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0);
+        assert_ne!(page, libc::MAP_FAILED);
+        &*page.cast()
+    }
+}
+
+fn cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for one timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// CPU time that an account tells under a name, wherever it stands first on a way down.
+fn reported(part: &Value, name: &str) -> f64 {
+    let works = ["running", "spinning"].contains(&part["reason"].as_str().unwrap_or_default());
+    if works && part["who"] == name && part["what"] != "had the CPU" {
+        return part["time_s"].as_f64().unwrap();
+    }
+    part["parts"].as_array().into_iter().flatten().map(|part| reported(part, name)).sum()
+}
+
+#[test]
+fn root_of_thousands_of_births_the_account_says_whose_time_it_was() {
+    let mut draw = Draw::of_run("births", 0);
+    let kinds = drawn(&mut draw);
+    let order: Vec<String> = kinds.iter().map(|k| format!("{} {} {}", k.name, k.count, k.us)).collect();
+    let me = std::env::current_exe().unwrap();
+    let args = [
+        "run",
+        "--json",
+        "--as-root",
+        "--",
+        me.to_str().unwrap(),
+        "--exact",
+        "run::births::it_makes_children",
+        "--nocapture",
+    ];
+    let output = whyslow(&args).env(ORDER, order.join(",")).output().unwrap();
+    let said = format!("seed {}, {kinds:?}: {}", draw.seed(), text(&output.stderr));
+    assert_eq!(status(&output), 0, "{said}");
+    let page = text(&output.stdout);
+    let number = |word: Option<&str>| word.unwrap().trim().parse::<f64>().unwrap() / 1e9;
+    let truth: BTreeMap<&str, (f64, f64)> = page
+        .lines()
+        .filter_map(|line| line.split("truth ").nth(1))
+        .map(|line| line.split(' '))
+        .map(|mut words| (words.next().unwrap(), (number(words.next()), number(words.next()))))
+        .collect();
+    assert_eq!(truth.len(), 3, "{said}: {page}");
+    let document = last_line(&output.stdout);
+    let wall = &document["wall"];
+    // The parent's thread runs the test: the wait for it is the first part, and all is below.
+    // Until it had its name a child was called as its parent is.
+    for (name, (all, before)) in &truth {
+        let reported: f64 = wall["parts"].as_array().unwrap().iter().map(|part| reported(part, name)).sum();
+        assert!(
+            reported > 0.9 * (all - before) && reported < 1.1 * all,
+            "{name} took {all} s, {before} s of it before it had its name, and {reported} s are reported; {said}: {wall}"
+        );
+    }
+    let (unexplained, all) = (wall["unexplained_s"].as_f64().unwrap(), wall["wall_s"].as_f64().unwrap());
+    assert!(unexplained < 0.05 * all, "{unexplained} of {all} s; {said}: {wall}");
+}
+
+/// What /proc/PID/stat has after the name.
+pub fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let after = text.rsplit_once(')')?.1;
+    Some(after.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Niceness, and CPU time in ticks: fields 19, 14 and 15 of proc(5), of which two have gone.
+pub fn nice(pid: u32) -> Option<(i32, u64)> {
+    let fields = stat(pid)?;
+    let number = |at: usize| fields.get(at - 3).and_then(|word| word.parse::<i64>().ok());
+    Some((number(19)? as i32, (number(14)? + number(15)?) as u64))
+}
+
+#[test]
+fn root_it_goes_before_others_for_a_moment_only_and_a_command_never() {
+    let script = "echo up; cut -d' ' -f19 /proc/self/stat; read word";
+    let (mut child, mut out) = started(&mut super::run_script(&["--json"], script));
+    let own = nice(std::process::id()).unwrap().0;
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert_eq!(line.trim(), own.to_string(), "the command's niceness is its caller's");
+    assert_eq!(nice(child.id()).unwrap().0, own, "in the window it is one of many");
+    drop(child.stdin.take());
+    // The document may be longer than a pipe takes: somebody has to read it, or whyslow never ends.
+    let reads = std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
+    let (mut first, mut last) = (None, 0);
+    while let Some((now, ticks)) = nice(child.id()) {
+        if now < own {
+            first.get_or_insert(ticks);
+            last = ticks;
+        }
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+    }
+    reads.join().unwrap().unwrap();
+    // SAFETY: takes a number.
+    let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
+    let first = first.expect("after the window it goes before others");
+    let ms = (last - first) * 1_000 / hertz;
+    // 280 ms, and a tick of the kernel's account at either end and of its own look at the clock.
+    assert!(ms <= 280 + 3 * 1_000 / hertz + 20, "it went first for {ms} ms of CPU time");
+}
+
+#[test]
+fn root_a_second_sigterm_ends_it_within_two_seconds_and_the_command_goes_on() {
+    // Births without end, and nobody who listens to SIGTERM.
+    let script = "trap '' TERM; echo up; read word; while :; do (:); done";
+    let (mut child, _out) = started(&mut super::run_script(&[], script));
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
+    let command = command_of(child.id());
+    signal(&child, libc::SIGTERM, false);
+    assert!(child.try_wait().unwrap().is_none(), "the first is the command's");
+    signal(&child, libc::SIGTERM, false);
+    let asked = Instant::now();
+    let ended = child.wait().unwrap();
+    let took = asked.elapsed();
+    let goes_on = stat(command).is_some_and(|fields| fields[0] != "Z");
+    // SAFETY: it is ours: its parent was our child until now, and nobody else has waited for it.
+    unsafe { libc::kill(command as i32, libc::SIGKILL) };
+    assert_eq!(ended.code(), Some(143));
+    assert!(goes_on, "the command is left alone");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+pub fn command_of(pid: u32) -> u32 {
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(children).unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn root_a_second_signal_of_either_sort_ends_an_exam_at_once() {
+    let mut child = whyslow(&["--for", "60s"])
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("looking") {
+        line.clear();
+        assert_ne!(std::io::BufRead::read_line(&mut lines, &mut line).unwrap(), 0);
+    }
+    let asked = Instant::now();
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: a child of ours that has not been waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+    }
+    child.wait().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+}

@@ -1,0 +1,13 @@
+//! What needs no host: answers to recordings, the command line, files of recordings, sessions of the documents.
+
+mod cases;
+mod cli;
+mod commands;
+mod every_name;
+mod extremes;
+mod hostile_names;
+#[path = "../hosts/overlay.rs"]
+mod overlay;
+mod redact;
+mod sessions;
+mod store;

@@ -1,0 +1,113 @@
+//! With a real fault on: whyslow looks, then each check of its finding is run while the fault lasts, twice, and shows it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use whyslow_faults::host::Calm;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Trouble, Verdict};
+use whyslow_faults::scenario::TestBed;
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, bars};
+
+use crate::advice::shows::{Shown, shows};
+
+/// How many faults a run draws: each is half a minute.
+const DRAWN: usize = 3;
+/// Between two runs of a check: what counts must have risen.
+const APART: Duration = Duration::from_secs(1);
+
+/// One fault, and the checks of its finding.
+pub struct Checked(pub Kind);
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-checks", self.0.rule())
+    }
+}
+
+fn kept_in() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("advice")
+}
+
+/// As a test.
+pub fn run(kind: Kind) {
+    let cell = Checked(kind);
+    let is_drawn = |seed: u64| Draw::with(seed).branch("checks").some(DRAWN, &Kind::ALL).contains(&kind);
+    rounds::run(&cell, is_drawn, &kept_in(), |draw| {
+        rounds::until_judged(&cell, |attempt| made(kind, draw, &format!("{cell}-{}-{attempt}", draw.seed())))
+    });
+}
+
+fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
+    let fence = Fence::enter()?;
+    let mut scenario = Scenario::set(&TestBed::alone(&fence), kind, Form::Fault, draw)?;
+    scenario.work_without(bars::WITHOUT);
+    scenario.impose()?;
+    std::thread::sleep(bars::SETTLE);
+    let calm = Calm::watch(Some(fence.top()))?;
+    let look = look(label)?;
+    let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
+    let findings = look.document["findings"].as_array().cloned().unwrap_or_default();
+    let finding = findings.into_iter().find(|f| f["rule"] == kind.rule() && f["kind"] == "cause");
+    let shown = finding.as_ref().map(all_shown).transpose()?;
+    scenario.lift()?;
+    scenario.work_without(bars::WITHOUT);
+    let truth = scenario.truth(look.window);
+    let (Some(finding), Some(shown)) = (finding, shown) else {
+        let what = format!("{scenario}: {truth}: not found, see {}", look.kept.display());
+        let is_void = truth.share() < bars::A_FAULT || disturbed.is_some();
+        return Ok(if is_void { Verdict::Again(what) } else { Verdict::Wrong(what) });
+    };
+    Ok(match shows(kind, &finding, &shown) {
+        Ok(()) => Verdict::Passed,
+        Err(why) => Verdict::Wrong(format!("{scenario}: {why}: {shown:#?}")),
+    })
+}
+
+fn look(label: &str) -> Result<Look, Trouble> {
+    fs::create_dir_all(kept_in())?;
+    let length = format!("{}s", bars::WINDOW_S);
+    let args = ["exam", "--for", &length, "--json"];
+    let kept = kept_in().join(format!("{label}.json"));
+    let whyslow: OsString = whyslow_faults::program!();
+    Look::now(&whyslow, &args, Duration::from_secs(bars::WINDOW_S), &kept)
+}
+
+/// What its checks print, twice.
+fn all_shown(finding: &Value) -> Result<Vec<Shown>, Trouble> {
+    let checks = finding["check"].as_array().into_iter().flatten();
+    let lines: Vec<&str> = checks.filter_map(|check| check["command"].as_str()).collect();
+    let first = lines.iter().map(|line| pasted(line)).collect::<Result<Vec<_>, _>>()?;
+    std::thread::sleep(APART);
+    let twice = |(line, before): (&&str, String)| {
+        Ok(Shown { line: (*line).to_owned(), before, after: pasted(line)? })
+    };
+    lines.iter().zip(first).map(twice).collect()
+}
+
+/// What a line prints that somebody pastes. That it fails is our failure, not the host's.
+pub fn pasted(line: &str) -> Result<String, Trouble> {
+    let here = PathBuf::from(whyslow_faults::program!());
+    let path = std::env::var("PATH")?;
+    let folder = here.parent().unwrap_or(&here).display();
+    let done = Command::new("bash")
+        .args(["-c", line])
+        .env("PATH", format!("{folder}:{path}:/usr/sbin:/sbin"))
+        .current_dir("/")
+        .stdin(std::process::Stdio::null())
+        .output()?;
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    // Of whyslow 1 is an answer, and of find that a process has ended meanwhile.
+    let is_answer = ["whyslow ", "find "].iter().any(|program| line.starts_with(program))
+        && done.status.code() == Some(1);
+    if done.status.success() || is_answer {
+        return Ok(said);
+    }
+    let why = String::from_utf8_lossy(&done.stderr).into_owned();
+    Err(format!("{line}: {}: {why}{said}", done.status).into())
+}

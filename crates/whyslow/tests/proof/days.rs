@@ -1,0 +1,83 @@
+//! Ordinary bad days on the live kernel, as a table: who loses his time, on what, by whom; each with its healthy twin.
+//!
+//! Who, how many, which programs, on a quiet host or a busy one is drawn; what was lost is told by the victim's own clock. The
+//! headline (the first cause) must name victim and culprit, and the loss within a quarter; of a twin nobody may be accused.
+//! A run draws some of them; `WHYSLOW_ALL=1` makes all, `WHYSLOW_SOAK=1` all of them several times, `WHYSLOW_SEED` repeats a
+//! run. What whyslow said is kept under `target/*/tmp/days`, or `WHYSLOW_KEPT`.
+
+mod cpu;
+mod day;
+mod disk;
+mod honest;
+mod judge;
+mod limits;
+mod locks;
+mod memory;
+mod services;
+mod stage;
+#[cfg(test)]
+mod stand_ins;
+
+use day::{Cell, Day};
+use whyslow_faults::{Form, Kind};
+
+macro_rules! days {
+    ($($module:ident $day:expr;)*) => {
+        $(mod $module {
+            use crate::days::*;
+
+            #[test]
+            fn root_a_bad_day_is_told() {
+                stage::run(Cell { day: $day, form: Form::Fault });
+            }
+
+            #[test]
+            fn root_its_healthy_twin_is_quiet() {
+                stage::run(Cell { day: $day, form: Form::Twin });
+            }
+        })*
+
+        /// All of them.
+        const DAYS: &[Day] = &[$($day),*];
+    };
+}
+
+days! {
+    light_beside_a_crowd Day::Weight;
+    equal_beside_a_crowd Day::Number;
+    nice_beside_a_crowd Day::Nice;
+    beside_programs Day::Programs;
+    short_lived_beside_programs Day::ShortLived;
+    quota Day::Limit(Kind::CpuQuota);
+    mask Day::Limit(Kind::CpuPinned);
+    memory_limit Day::Limit(Kind::MemoryLimit);
+    swap Day::Limit(Kind::SwapIn);
+    io_limit Day::Limit(Kind::BlkioThrottle);
+    accept_queue Day::Limit(Kind::ListenOverflow);
+    small_reads_behind_large Day::Reads;
+    fsync_behind_writes Day::Fsync;
+    cache_taken_by_a_neighbour Day::Evicted;
+    cache_dropped Day::Dropped;
+    flock_held_asleep Day::Asleep(locks::How::Flock);
+    record_lock_held_asleep Day::Asleep(locks::How::Record);
+    flock_held_at_work Day::AtWork(locks::How::Flock);
+    record_lock_of_a_stopped_one Day::Stopped(locks::How::Record);
+    flock_of_a_stopped_one Day::Stopped(locks::How::Flock);
+    traced Day::Traced;
+    file_system_of_a_daemon Day::Fuse;
+    service_stopped Day::ServiceStopped;
+    service_of_one_thread Day::OneThread;
+    service_that_sleeps Day::ServiceSleeps;
+    service_behind_another Day::Upstream;
+    service_with_a_quota Day::ServiceThrottled;
+    service_beside_a_crowd Day::ServiceCrowded;
+    service_behind_a_disk Day::ServiceReads;
+    slow_reader Day::SlowReader;
+}
+
+#[test]
+fn the_table_has_thirty_days() {
+    assert_eq!(DAYS.len(), 30);
+    let names: std::collections::BTreeSet<String> = DAYS.iter().map(ToString::to_string).collect();
+    assert_eq!(names.len(), DAYS.len(), "each has a name of its own");
+}

@@ -1,0 +1,90 @@
+//! Somebody keeps the CPUs full.
+
+use std::io;
+
+use whyslow_faults::honest::Crowd;
+use whyslow_faults::host;
+use whyslow_faults::programs::{self, Programs};
+use whyslow_faults::spec::Work;
+
+use crate::days::day::Day;
+use crate::days::stage::{Ground, Stage};
+
+/// Many busy processes of one cgroup, and a few threads that pay for it, or do not.
+pub fn crowd(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let cpus = host::cpus().len() as u64;
+    let many = cpus * ground.draw.between(4, 9);
+    // As many threads as CPUs of as much weight as all others together would lose half.
+    let is_even = day == Day::Number && ground.is_fault();
+    let threads = if is_even { cpus } else { ground.draw.between(1, cpus.clamp(2, 3) - 1) };
+    let group = ground.group()?;
+    // Who is nicer than that has been told to leave the CPUs to others.
+    let (part, nice) = (ground.draw.between(20, 400), ground.draw.between(4, 9) as i32);
+    let victim = ground.process(&group, threads, Work::Spin { burst_us: 200, rest_us: 0 })?;
+    let mut stage = ground.stage(victim, group, &["full-cpus"]);
+    stage.said = format!("{many} processes beside {threads} threads, 1/{part}, nice {nice}");
+    let is_fault = ground.is_fault();
+    if day == Day::Nice {
+        // Of one cgroup, and two sessions.
+        let line = programs::that_computes(ground.draw)?;
+        let (group, dir) = (stage.group.clone(), ground.fence.dir().to_owned());
+        let be_nice = move |pid: u32| whyslow_faults::sys::set_nice(pid as i32, 19);
+        if is_fault {
+            stage.victim.set_nice(nice)?;
+        }
+        let mut kept = Vec::new();
+        stage.blame = vec![programs::first(line).to_owned()];
+        stage.begin = Box::new(move || {
+            let programs = Programs::start(&group, &dir, many, line)?;
+            if !is_fault {
+                programs.pids().into_iter().try_for_each(be_nice)?;
+            }
+            kept.push(programs);
+            Ok(())
+        });
+        return Ok(stage);
+    }
+    let mob = Crowd::waiting(ground.fence, many as usize, ground.draw)?;
+    match (day, is_fault) {
+        (Day::Weight, true) => stage.group.set_lighter(part)?,
+        (_, true) => {}
+        (_, false) => mob.group().set_lighter(part.max(100))?,
+    }
+    stage.blame = vec![mob.group().path().to_owned()];
+    stage.busy = Some(mob.group().path().to_owned());
+    stage.begin = Box::new(move || {
+        mob.all().go();
+        Ok(())
+    });
+    Ok(stage)
+}
+
+/// Real programs, beside threads or beside processes that live for milliseconds.
+pub fn programs(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let cpus = host::cpus().len() as u64;
+    let many = cpus * ground.draw.between(4, 6);
+    let burst_us = ground.draw.between(3, 12) * 1_000;
+    let [own, others] = [ground.group()?, ground.group()?];
+    let work = match day {
+        Day::ShortLived => Work::Fork { burst_us },
+        _ => Work::Spin { burst_us, rest_us: burst_us / 10 },
+    };
+    // Of a twin the programs have a CPU for themselves, nearly.
+    let threads = if ground.is_fault() { cpus.max(2) } else { 1 };
+    let victim = ground.process(&own, threads, work)?;
+    let mut stage = ground.stage(victim, own, &["full-cpus"]);
+    let line = programs::that_computes(ground.draw)?;
+    stage.said = format!("{many} x {line} beside {threads} threads, bursts of {burst_us} us");
+    if !ground.is_fault() {
+        others.set_lighter(200)?;
+    }
+    stage.blame = vec![others.path().to_owned(), programs::first(line).to_owned()];
+    stage.busy = Some(others.path().to_owned());
+    let dir = ground.fence.dir().to_owned();
+    let mut kept = Vec::new();
+    stage.begin = Box::new(move || {
+        kept.push(Programs::start(&others, &dir, many, line)?);
+        Ok(())
+    });
+    Ok(stage)
+}

@@ -1,0 +1,139 @@
+//! The days, by what goes wrong.
+
+use std::fmt;
+
+use whyslow_faults::{Draw, Form, Kind};
+
+use crate::days::DAYS;
+use crate::days::locks::How;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Day {
+    /// A crowd of more weight.
+    Weight,
+    /// A crowd of the same weight.
+    Number,
+    /// A crowd of the same cgroup that is less nice.
+    Nice,
+    /// Real programs that compute.
+    Programs,
+    /// The same, beside processes that live for milliseconds.
+    ShortLived,
+    /// A limit that somebody set.
+    Limit(Kind),
+    /// Small reads behind large ones.
+    Reads,
+    /// An fsync behind what others write.
+    Fsync,
+    /// Somebody else streams through the cache of both.
+    Evicted,
+    /// Somebody drops all caches again and again.
+    Dropped,
+    /// The holder of a file's lock sleeps.
+    Asleep(How),
+    /// It computes.
+    AtWork(How),
+    /// It was stopped.
+    Stopped(How),
+    /// A tracer stops it at each of its system calls.
+    Traced,
+    /// A service that was stopped.
+    ServiceStopped,
+    /// A service that answers one after the other.
+    OneThread,
+    /// A service that sleeps over each request.
+    ServiceSleeps,
+    /// A service that asks one that sleeps.
+    Upstream,
+    /// A service whose cgroup has a quota.
+    ServiceThrottled,
+    /// A service of little weight beside a crowd.
+    ServiceCrowded,
+    /// A service that reads a disk behind somebody else.
+    ServiceReads,
+    /// Who reads a connection sleeps or computes between two messages.
+    SlowReader,
+    /// A daemon's file system, which sleeps over each read.
+    Fuse,
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, more) = match self {
+            Day::Limit(kind) => (kind.rule(), None),
+            Day::Asleep(how) => ("held-asleep", Some(how)),
+            Day::AtWork(how) => ("held-at-work", Some(how)),
+            Day::Stopped(how) => ("held-stopped", Some(how)),
+            Day::Weight => ("weight", None),
+            Day::Number => ("number", None),
+            Day::Nice => ("nice", None),
+            Day::Programs => ("programs", None),
+            Day::ShortLived => ("short-lived", None),
+            Day::Reads => ("reads", None),
+            Day::Fsync => ("fsync", None),
+            Day::Evicted => ("evicted", None),
+            Day::Dropped => ("dropped", None),
+            Day::Traced => ("traced", None),
+            Day::ServiceStopped => ("service-stopped", None),
+            Day::OneThread => ("one-thread", None),
+            Day::ServiceSleeps => ("service-sleeps", None),
+            Day::Upstream => ("upstream", None),
+            Day::ServiceThrottled => ("service-throttled", None),
+            Day::ServiceCrowded => ("service-crowded", None),
+            Day::ServiceReads => ("service-reads", None),
+            Day::SlowReader => ("slow-reader", None),
+            Day::Fuse => ("fuse", None),
+        };
+        f.write_str(name)?;
+        more.map_or(Ok(()), |how| write!(f, "-{how:?}"))
+    }
+}
+
+/// A day or its healthy twin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    pub day: Day,
+    pub form: Form,
+}
+
+/// Days that each run makes, with their twins ...
+const ALWAYS: [Day; 4] = [Day::Weight, Day::Reads, Day::ServiceStopped, Day::OneThread];
+/// ... and how many others it draws, and twins of others; the rest is made by a soak.
+const DRAWN: usize = 2;
+const OTHERS: [Day; 9] = [
+    Day::Number,
+    Day::Dropped,
+    Day::Asleep(How::Flock),
+    Day::Asleep(How::Record),
+    Day::AtWork(How::Flock),
+    Day::Stopped(How::Record),
+    Day::ServiceCrowded,
+    Day::ServiceReads,
+    Day::Upstream,
+];
+
+impl Cell {
+    /// Whether the run with this seed makes it.
+    pub fn is_drawn(self, seed: u64) -> bool {
+        let label = if self.form == Form::Fault { "days" } else { "twins" };
+        ALWAYS.contains(&self.day) || Draw::with(seed).branch(label).some(DRAWN, &OTHERS).contains(&self.day)
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let twin = if self.form == Form::Fault { "" } else { "-twin" };
+        write!(f, "day-{}{twin}", self.day)
+    }
+}
+
+#[test]
+fn every_seed_draws_some_days_and_some_twins() {
+    for seed in 0..200 {
+        for form in [Form::Fault, Form::Twin] {
+            let drawn = DAYS.iter().filter(|day| Cell { day: **day, form }.is_drawn(seed));
+            assert_eq!(drawn.count(), ALWAYS.len() + DRAWN);
+        }
+    }
+}

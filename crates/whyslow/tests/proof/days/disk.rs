@@ -1,0 +1,54 @@
+//! Somebody keeps a disk busy.
+
+use std::io;
+
+use whyslow_faults::programs::Programs;
+use whyslow_faults::spec::{Direct, Work};
+
+use crate::days::stage::{Ground, Stage, names};
+
+/// Small reads beside large ones of somebody else, many at once or one now and then.
+pub fn reads(ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let (own, others) = (ground.file(64 << 20)?, ground.file(64 << 20)?);
+    let (block, large) = (ground.draw.between(1, 4) << 12, ground.draw.between(1, 4) << 20);
+    let threads = if ground.is_fault() { ground.draw.between(12, 24) } else { 1 };
+    let groups = [ground.group()?, ground.group()?];
+    let how = Direct::Read;
+    let work = match ground.is_fault() {
+        true => Work::Direct { file: others, block: large, how },
+        false => Work::DirectPaced { file: others, block: 4096, count: 1, every_us: 20_000 },
+    };
+    let neighbour = ground.process(&groups[1], threads, work)?;
+    let victim = ground.process(&groups[0], 1, Work::Direct { file: own, block, how })?;
+    let mut stage = ground.stage(victim, groups[0].clone(), &["disk-queue"]);
+    stage.blame = names(&neighbour, &groups[1]);
+    stage.said = format!("reads of {block} bytes beside {threads} of {large}");
+    stage.begin = Box::new(move || {
+        neighbour.go();
+        Ok(())
+    });
+    Ok(stage)
+}
+
+/// A small file's fsync beside a real program that writes much and flushes it, or little.
+pub fn fsync(ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let groups = [ground.group()?, ground.group()?];
+    let (file, rest_us) = (ground.fence.dir().join(ground.draw.word(8)), ground.draw.between(200, 2_000));
+    let work = Work::Sync { file, block: 4096, each: 1, most: 1 << 20, rest_us };
+    let victim = ground.process(&groups[0], 1, work)?;
+    let mut stage = ground.stage(victim, groups[0].clone(), &["disk-queue"]);
+    let (count, bytes) = (ground.draw.between(2, 4), ground.draw.between(48, 96));
+    let writes = match ground.is_fault() {
+        true => format!("while :; do dd if=/dev/zero of=$$.out bs=1M count={bytes} oflag=direct; done"),
+        false => "while sleep 0.2; do dd if=/dev/zero of=$$.out bs=4k count=1 oflag=direct; done".to_owned(),
+    };
+    stage.said = format!("{count} x {writes}");
+    stage.blame = vec![groups[1].path().to_owned(), "sh -c".to_owned()];
+    let (group, dir) = (groups[1].clone(), ground.fence.dir().to_owned());
+    let mut kept = Vec::new();
+    stage.begin = Box::new(move || {
+        kept.push(Programs::of_script(&group, &dir, count, &writes)?);
+        Ok(())
+    });
+    Ok(stage)
+}

@@ -1,0 +1,213 @@
+//! Honest loads: real programs at work, alone on the host. Nobody is accused, and who keeps the CPUs full is told.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+use whyslow_faults::cgroup::Group;
+use whyslow_faults::honest::Compile;
+use whyslow_faults::host::{self, Calm};
+use whyslow_faults::look::Look;
+use whyslow_faults::programs::{Programs, is_here};
+use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
+use whyslow_faults::said::{self, Sight, Verb};
+use whyslow_faults::{Draw, Fence, bars};
+
+use crate::days::judge::{context, findings, is_one};
+use crate::days::stage::{kept_in, look};
+
+/// Scripts of the shell, by name.
+const LOADS: &[(&str, &str)] = &[
+    ("pipe", "while :; do yes | head -c 300000000 | wc -l; done"),
+    ("gzip", "while :; do head -c 60000000 /dev/urandom | gzip -c; done"),
+    ("xz", "while :; do head -c 9000000 /dev/urandom | xz -1 -c; done"),
+    ("tar", "while :; do tar cf - /usr/share/doc | gzip -1; done"),
+    ("find", "while :; do find /usr -xdev -type f | wc -l; done"),
+    ("grep", "while :; do grep -r needle /usr/share/doc; done"),
+    ("sort", "while :; do seq 1 300000 | sort -R | tail -1; done"),
+    ("sha256sum", "while :; do sha256sum /usr/bin/*; done"),
+    ("awk", "nice -n 19 awk 'BEGIN { while (1) n++ }'"),
+    ("perl", "perl -e 'my %h; while (1) { $h{int rand 1e5}++ }'"),
+    ("write", "while :; do dd if=/dev/zero of=$$.out bs=1M count=32 conv=fsync; cat $$.out; done"),
+    ("loop", "while sleep 0.01; do :; done"),
+    ("cron", "while sleep 0.1; do date; ls /; cat /proc/loadavg; done"),
+    ("steps", "while :; do perl -e '$x += $_ for 1 .. 200000'; sleep 0.02; done"),
+];
+/// So many compilers at a time.
+const JOBS: usize = 8;
+/// Less than this part of the CPU time left over is a full host ...
+const FULL: f64 = 0.04;
+/// ... and with more nobody keeps it full.
+const ROOM: f64 = 0.25;
+/// The hypervisor takes what it likes at any time.
+const NOT_OURS: &str = "steal";
+/// Loads drawn for one run, of these; the others are made by a soak.
+const DRAWN: usize = 2;
+const OFTEN: [Load; 4] = [Load("loop"), Load("cron"), Load("write"), Load("make")];
+const ROUNDS: u64 = 5;
+
+/// A load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Load(&'static str);
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "honest-{}", self.0)
+    }
+}
+
+fn all() -> Vec<Load> {
+    LOADS.iter().map(|(name, _)| Load(name)).chain([Load("make")]).collect()
+}
+
+/// What came about, by the test's own clocks.
+#[derive(Debug)]
+pub struct Worked {
+    /// What the load may be called.
+    pub names: Vec<String>,
+    pub sight: Sight,
+    /// The part of CPU time that was left over.
+    pub left: f64,
+    pub said: String,
+}
+
+/// Judge a look at it.
+pub fn judge(worked: &Worked, look: &Look) -> Verdict {
+    let sound = look.is_sound(Verb::Exam).and_then(|()| {
+        said::could_tell(&look.document, &["full-cpus"])?;
+        worked.sight.is_in(&look.document)
+    });
+    match sound.and_then(|()| is_right(worked, look)) {
+        Ok(()) => Verdict::Passed,
+        Err(what) => {
+            let (said, left) = (&worked.said, worked.left);
+            Verdict::Wrong(format!("{what}: {said}; {left:.2} of CPU time left over; {}", context(look)))
+        }
+    }
+}
+
+fn is_right(worked: &Worked, look: &Look) -> Result<(), String> {
+    let of_kind = |kind: &'static str| findings(look).iter().filter(move |finding| finding["kind"] == kind);
+    // What others on this host lose to it is another matter.
+    let is_ours = |finding: &&Value| is_one(&finding["victim"], &worked.names);
+    if let Some(blame) = of_kind("cause").filter(is_ours).find(|finding| finding["rule"] != NOT_OURS) {
+        return Err(format!("nobody lost anything, and: {}", blame["title"]));
+    }
+    let busy: Vec<&Value> = of_kind("busy").filter(|finding| finding["rule"] == "full-cpus").collect();
+    // Where it costs somebody else his time who keeps the CPUs full is told with that.
+    let costs = || {
+        of_kind("cause")
+            .any(|finding| finding["rule"] == "full-cpus" && is_one(&finding["culprit"], &worked.names))
+    };
+    match busy.as_slice() {
+        [] if worked.left < FULL && !costs() => Err("the CPUs are full, and nobody is busy".to_owned()),
+        [one, ..] if worked.left > ROOM => Err(format!("there is room, and {} is busy", one["victim"])),
+        [_, ..] if !busy.iter().any(is_ours) => Err(format!("busy is not {:?}", worked.names)),
+        _ => Ok(()),
+    }
+}
+
+fn once(load: Load, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
+    let fence = Fence::enter()?;
+    let cpus = host::cpus().len() as u64;
+    let (compile, programs, group, said);
+    let mut pids = Vec::new();
+    match LOADS.iter().find(|(name, _)| *name == load.0) {
+        None => {
+            compile = Compile::of(&fence, JOBS, [4, 6], draw)?;
+            compile.until_one_is_done(Duration::from_secs(20))?;
+            (group, said) = (compile.group().clone(), format!("{JOBS} compilers"));
+        }
+        Some((_, script)) => {
+            let most = if load == Load("pipe") { cpus } else { cpus * 3 };
+            let (many, own) = (draw.between(1, most), fence.group(&draw.word(7))?);
+            programs = Programs::of_script(&own, fence.dir(), many, script)?;
+            pids = programs.pids();
+            (group, said) = (own, format!("{} x {script}", pids.len()));
+        }
+    }
+    println!("{load}: {said}");
+    std::thread::sleep(bars::SETTLE);
+    judged(load, &fence, (&group, &pids), said, label)
+}
+
+fn judged(
+    load: Load,
+    fence: &Fence,
+    (group, pids): (&Group, &[u32]),
+    said: String,
+    label: &str,
+) -> Result<Verdict, Trouble> {
+    let (cpu, calm) = (group.cpu_used()?, Calm::watch(Some(fence.top()))?);
+    let look = look(label)?;
+    let cpus = host::cpus().len().max(1) as f64;
+    let left = calm.left_over()? / cpus;
+    let sight = look.sight(group, cpu)?;
+    fence.check_time()?;
+    // Each script is a session of its own: jobs of one name.
+    let mut names = [group.path(), "sh -c", "perl -e", "awk BEGIN", "nice -n"].map(str::to_owned).to_vec();
+    names.extend(pids.iter().map(u32::to_string));
+    // The program itself, where its shell has done nothing in the window.
+    names.extend((needs(load.0) == load.0).then(|| load.0.to_owned()));
+    let worked = Worked { names, sight, left, said };
+    Ok(match calm.disturbed(Some(fence.top()), look.own_cpu())? {
+        Some(why) => Verdict::Again(why),
+        None => judge(&worked, &look),
+    })
+}
+
+fn run(name: &'static str) {
+    let load = Load(name);
+    let is_drawn = |seed: u64| Draw::with(seed).branch("honest").some(DRAWN, &OFTEN).contains(&load);
+    rounds::run_times(&load, ROUNDS, is_drawn, &kept_in(), |draw| {
+        if !is_here(needs(name)) {
+            return Ok(Outcome::NotRun(format!("this host has no {}", needs(name))));
+        }
+        rounds::until_judged(&load, |attempt| {
+            let label = format!("{load}-{}-{attempt}", draw.seed());
+            once(load, draw, &label)
+        })
+    });
+}
+
+/// The program that a load is named after, if it is one.
+fn needs(name: &'static str) -> &'static str {
+    match name {
+        "pipe" | "write" | "loop" | "cron" | "steps" => "sh",
+        "make" => "cc",
+        name => name,
+    }
+}
+
+macro_rules! loads {
+    ($($test:ident $name:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            run($name);
+        })*
+
+        #[test]
+        fn no_load_is_left_out() {
+            assert_eq!(all(), [$(Load($name)),*]);
+            assert_eq!(all().len(), 15);
+        }
+    };
+}
+
+loads! {
+    root_pipes_are_honest "pipe";
+    root_gzip_is_honest "gzip";
+    root_xz_is_honest "xz";
+    root_tar_is_honest "tar";
+    root_find_is_honest "find";
+    root_grep_is_honest "grep";
+    root_sort_is_honest "sort";
+    root_sha256sum_is_honest "sha256sum";
+    root_awk_is_honest "awk";
+    root_perl_is_honest "perl";
+    root_writes_are_honest "write";
+    root_idle_loops_are_honest "loop";
+    root_what_cron_does_is_honest "cron";
+    root_steps_with_rests_are_honest "steps";
+    root_make_is_honest "make";
+}

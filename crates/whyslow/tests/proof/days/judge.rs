@@ -1,0 +1,163 @@
+//! Whether what was said of a day is right. Pure: what was made and the document in, a verdict out.
+
+use serde_json::Value;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Verdict;
+use whyslow_faults::said::{self, Sight, Verb};
+use whyslow_faults::{Form, Truth, bars};
+
+use crate::days::day::Cell;
+
+/// The hypervisor takes what it likes at any time.
+const NOT_OURS: &str = "steal";
+
+/// A part of its time that is told if it is a little more (5 %).
+const A_LITTLE: f64 = 0.035;
+
+/// A day that was made, by the clocks of those who were in it.
+#[derive(Debug)]
+pub struct Made {
+    pub cell: Cell,
+    pub truth: Truth,
+    /// Names and ids that stand for the victim.
+    pub whose: Vec<String>,
+    /// ... and for the culprit.
+    pub blame: Vec<String>,
+    pub rules: &'static [&'static str],
+    /// Who keeps the CPUs full.
+    pub busy: Option<String>,
+    /// Groups that are there to make the host busy: what they lose, and what is lost to them, is another matter.
+    pub aside: Vec<String>,
+    /// The group above all that are the test's: what others on this host lose is another matter, too.
+    pub top: String,
+    pub said: String,
+    pub sight: Sight,
+}
+
+impl Made {
+    /// Why it did not come about, by the victim's clock.
+    fn is_not_made(&self) -> Option<String> {
+        let share = self.truth.share();
+        match self.cell.form {
+            Form::Fault => (share < bars::A_FAULT).then(|| "it lost little".to_owned()),
+            _ => (share > bars::NO_FAULT).then(|| "it lost something".to_owned()),
+        }
+    }
+
+    fn as_asked(&self, look: &Look) -> Result<(), String> {
+        let of_others = |finding: &&Value| {
+            let [victim, culprit] =
+                ["victim", "culprit"].map(|party| finding[party]["id"].as_str().unwrap_or_default());
+            let is_aside = |id: &str| self.aside.iter().any(|group| group == id);
+            finding["rule"] == NOT_OURS
+                || is_aside(victim)
+                || is_aside(culprit)
+                || !self.is_ours(&finding["victim"])
+        };
+        let causes = findings(look).iter().filter(|finding| finding["kind"] == "cause");
+        let first = causes.filter(|cause| !of_others(cause)).max_by(|a, b| lost(a).total_cmp(&lost(b)));
+        match (self.cell.form, first) {
+            (Form::Fault, None) => Err("no cause".to_owned()),
+            (Form::Fault, Some(first)) => self.is_told(first),
+            (_, Some(blame)) if self.is_as_little(blame) => Ok(()),
+            (_, Some(blame)) => Err(format!("nobody lost anything, and: {}", blame["title"])),
+            (_, None) => self.is_busy(look),
+        }
+    }
+
+    /// A twin's victim has lost something, too, and it is told of that and of no more.
+    fn is_as_little(&self, blame: &Value) -> bool {
+        let more = lost(blame) - self.truth.lost_s();
+        self.truth.share() > A_LITTLE
+            && is_one(&blame["victim"], &self.whose)
+            && is_one(&blame["culprit"], &self.blame)
+            && self.rules.iter().any(|rule| blame["rule"] == *rule)
+            && more <= bars::EXACT * self.truth.lost_s()
+    }
+
+    /// It is the test's, or the whole host.
+    fn is_ours(&self, party: &Value) -> bool {
+        let own = [self.top.clone(), "host".to_owned()];
+        is_one(party, &own) || is_one(party, &self.whose) || is_one(party, &self.blame)
+    }
+
+    /// The headline: victim, culprit, loss.
+    fn is_told(&self, first: &Value) -> Result<(), String> {
+        if !is_one(&first["victim"], &self.whose) {
+            return Err(format!("not the victim: {}", first["victim"]));
+        }
+        let is_itself = first["culprit"]["id"] == first["victim"]["id"];
+        if is_itself || !is_one(&first["culprit"], &self.blame) {
+            return Err(format!("not the culprit: {}", first["culprit"]));
+        }
+        if !self.rules.iter().any(|rule| first["rule"] == *rule) {
+            return Err(format!("by {} and not by {:?}", first["rule"], self.rules));
+        }
+        let (told, truth) = (lost(first), self.truth.lost_s());
+        if (told - truth).abs() > bars::EXACT * truth {
+            return Err(format!(
+                "lost {told:.2} s is not within {:.0} % of {truth:.2} s",
+                bars::EXACT * 100.0
+            ));
+        }
+        Ok(())
+    }
+
+    /// Who keeps the CPUs full, if anybody does.
+    fn is_busy(&self, look: &Look) -> Result<(), String> {
+        let Some(group) = &self.busy else { return Ok(()) };
+        let busy = findings(look).iter().find(|finding| finding["kind"] == "busy").ok_or("nobody is busy")?;
+        match is_one(&busy["victim"], std::slice::from_ref(group)) || is_one(&busy["victim"], &self.blame) {
+            true => Ok(()),
+            false => Err(format!("busy is {} and not {group}", busy["victim"])),
+        }
+    }
+}
+
+/// Whether somebody is called by one of these names or ids.
+pub fn is_one(party: &Value, names: &[String]) -> bool {
+    let (id, name) = (party["id"].as_str().unwrap_or_default(), party["name"].as_str().unwrap_or_default());
+    // A number may be part of any other.
+    let says = |own: &String| {
+        own.parse::<u32>().is_err() && (name.contains(own.as_str()) || id.contains(own.as_str()))
+    };
+    names.iter().any(|own| own == id || says(own))
+}
+
+fn lost(finding: &Value) -> f64 {
+    finding["lost_s"].as_f64().unwrap_or(0.0)
+}
+
+pub fn findings(look: &Look) -> &[Value] {
+    look.document["findings"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// All that was said, for who has to find out what is wrong.
+pub fn context(look: &Look) -> String {
+    let titles = findings(look).iter().map(|finding| {
+        let [kind, rule, title] = ["kind", "rule", "title"].map(|name| finding[name].as_str().unwrap_or("?"));
+        let (victim, culprit) = (&finding["victim"]["name"], &finding["culprit"]["name"]);
+        format!("\n  {kind} {rule} {:.2} s: {title}; victim {victim}, culprit {culprit}", lost(finding))
+    });
+    let told: String = titles.collect();
+    format!("{told}\n  ({})", look.kept.display())
+}
+
+/// Judge a look at what was made.
+pub fn judge(made: &Made, look: &Look) -> Verdict {
+    let context = || format!("{}; truth: {}; {}", made.said, made.truth, context(look));
+    let sound = || {
+        look.is_sound(Verb::Exam)?;
+        said::could_tell(&look.document, made.rules)?;
+        made.sight.is_in(&look.document)
+    };
+    let reported = sound().and_then(|()| match made.is_not_made() {
+        Some(why) => Ok(Some(why)),
+        None => made.as_asked(look).map(|()| None),
+    });
+    match reported {
+        Ok(None) => Verdict::Passed,
+        Ok(Some(why)) => Verdict::Again(format!("{why}: {}", context())),
+        Err(what) => Verdict::Wrong(format!("{what}: {}", context())),
+    }
+}

@@ -1,0 +1,222 @@
+//! A day is made: the victim alone, then with what goes wrong, and a look.
+
+use std::any::Any;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use whyslow_faults::cgroup::Group;
+use whyslow_faults::honest::Crowd;
+use whyslow_faults::host::Calm;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Trouble, Verdict};
+use whyslow_faults::spec::{Place, Work};
+use whyslow_faults::{Draw, Fence, Form, Ledger, Span, Truth, Victim, bars, clock, host};
+
+use crate::days::day::{Cell, Day};
+use crate::days::judge::{self, Made};
+use crate::days::{cpu, disk, limits, locks, memory, services};
+
+/// What a day is made of.
+pub struct Stage {
+    /// By whose clock it is told what was lost.
+    pub victim: Victim,
+    /// Where it is.
+    pub group: Group,
+    /// Those who lose as the victim does, and would do as much as each of its threads does.
+    pub alike: Option<Arc<Ledger>>,
+    /// Names and ids that stand for the victim.
+    pub whose: Vec<String>,
+    /// Names and ids that stand for the culprit.
+    pub blame: Vec<String>,
+    /// Rules that may tell it.
+    pub rules: &'static [&'static str],
+    /// Who keeps the CPUs full.
+    pub busy: Option<String>,
+    /// Put on what goes wrong.
+    pub begin: Box<dyn FnMut() -> io::Result<()>>,
+    /// Others, that live as long.
+    pub keep: Vec<Box<dyn Any>>,
+    /// What was drawn.
+    pub said: String,
+}
+
+/// Where a day is made.
+pub struct Ground<'f> {
+    pub fence: &'f Fence,
+    pub draw: &'f mut Draw,
+    pub form: Form,
+}
+
+impl Ground<'_> {
+    pub fn is_fault(&self) -> bool {
+        self.form == Form::Fault
+    }
+
+    pub fn group(&mut self) -> io::Result<Group> {
+        self.fence.group(&self.draw.word(7))
+    }
+
+    /// A file of so many bytes.
+    pub fn file(&mut self, bytes: u64) -> io::Result<PathBuf> {
+        let file = self.fence.dir().join(self.draw.word(8));
+        host::make_file(&file, bytes)?;
+        Ok(file)
+    }
+
+    /// A port, or a path.
+    pub fn place(&mut self, port: bool) -> Place {
+        match port {
+            true => Place::Port(self.draw.between(20_000, 30_000) as u16),
+            false => Place::Path(self.fence.dir().join(self.draw.word(6))),
+        }
+    }
+
+    /// A process of so many threads; it waits for its start.
+    pub fn process(&mut self, group: &Group, threads: u64, work: Work) -> io::Result<Victim> {
+        Victim::spawn(self.fence.spec(group, &self.draw.word(9), threads, work))
+    }
+
+    /// A stage with a victim that nobody else is like.
+    pub fn stage(&self, victim: Victim, group: Group, rules: &'static [&'static str]) -> Stage {
+        Stage {
+            alike: None,
+            whose: names(&victim, &group),
+            blame: Vec::new(),
+            rules,
+            busy: None,
+            begin: Box::new(|| Ok(())),
+            keep: Vec::new(),
+            said: String::new(),
+            victim,
+            group,
+        }
+    }
+}
+
+/// What a process may be called.
+pub fn names(process: &Victim, group: &Group) -> Vec<String> {
+    vec![process.pid().to_string(), process.comm().to_owned(), group.path().to_owned()]
+}
+
+pub fn kept_in() -> PathBuf {
+    let asked = std::env::var_os("WHYSLOW_KEPT").map(PathBuf::from);
+    asked.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).join("days")
+}
+
+pub fn look(label: &str) -> Result<Look, Trouble> {
+    fs::create_dir_all(kept_in())?;
+    let whyslow = whyslow_faults::program!();
+    let length = format!("{}s", bars::WINDOW_S);
+    let kept = kept_in().join(format!("{label}.json"));
+    Look::now(&whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
+}
+
+fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
+    match day {
+        Day::Weight | Day::Number | Day::Nice => cpu::crowd(day, ground),
+        Day::Programs | Day::ShortLived => cpu::programs(day, ground),
+        Day::Reads => disk::reads(ground),
+        Day::Fsync => disk::fsync(ground),
+        Day::Evicted => memory::evicted(ground),
+        Day::Dropped => memory::dropped(ground),
+        Day::Asleep(how) => locks::asleep(how, ground),
+        Day::AtWork(how) => locks::at_work(how, ground),
+        Day::Stopped(how) => locks::stopped(how, ground),
+        Day::Traced => locks::traced(ground),
+        Day::ServiceStopped => services::stopped(ground),
+        Day::OneThread => services::one_thread(ground),
+        Day::ServiceSleeps => services::sleeps(ground),
+        Day::Upstream => services::upstream(ground),
+        Day::ServiceThrottled => services::throttled(ground),
+        Day::ServiceCrowded => services::crowded(ground),
+        Day::ServiceReads => services::reads(ground),
+        Day::SlowReader => services::reader(ground),
+        Day::Fuse => services::file_system(ground),
+        Day::Limit(kind) => unreachable!("{kind:?} is made by its scenario"),
+    }
+}
+
+/// A crowd that takes what others leave of the CPUs: a hundredth of the weight, one for each.
+fn busy_host(fence: &Fence, day: Day, draw: &mut Draw) -> io::Result<Option<Crowd>> {
+    let is_of_cpus = matches!(
+        day,
+        Day::Weight | Day::Number | Day::Nice | Day::Programs | Day::ShortLived | Day::ServiceCrowded
+    );
+    if is_of_cpus || !draw.one_in(3) {
+        return Ok(None);
+    }
+    Crowd::start(fence, host::cpus().len(), 100, draw).map(Some)
+}
+
+/// Make it, and judge what whyslow says of it.
+fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
+    let fence = Fence::enter()?;
+    if let Day::Limit(kind) = cell.day {
+        return limits::once(kind, cell, &fence, draw, label);
+    }
+    let mut ground = Ground { fence: &fence, draw: &mut *draw, form: cell.form };
+    let mut stage = set(cell.day, &mut ground)?;
+    let crowd = busy_host(&fence, cell.day, draw)?;
+    println!("{cell}: {}{}", stage.said, if crowd.is_some() { ", on a busy host" } else { "" });
+    stage.victim.go();
+    stage.victim.until_it_moves()?;
+    let without = clock::span_of(bars::WITHOUT);
+    (stage.begin)()?;
+    std::thread::sleep(bars::SETTLE);
+    let cpu = stage.group.cpu_used()?;
+    let calm = Calm::watch(Some(fence.top()))?;
+    let look = look(label)?;
+    let disturbed = calm.crowded(Some(fence.top()), look.own_cpu(), CROWDED)?;
+    let sight = look.sight(&stage.group, cpu)?;
+    fence.check_time()?;
+    let aside = crowd.iter().map(|crowd| crowd.group().path().to_owned()).collect();
+    let made = Made {
+        cell,
+        truth: truth(&stage, look.window, without),
+        whose: stage.whose.clone(),
+        blame: stage.blame.clone(),
+        rules: stage.rules,
+        busy: stage.busy.clone(),
+        aside,
+        top: fence.top().path().to_owned(),
+        said: stage.said.clone(),
+        sight,
+    };
+    let verdict = judge::judge(&made, &look);
+    Ok(match (verdict, disturbed) {
+        (Verdict::Wrong(what), Some(why)) => Verdict::Again(format!("{why}: {what}")),
+        (verdict, _) => verdict,
+    })
+}
+
+fn truth(stage: &Stage, window: Span, without: Span) -> Truth {
+    let truth = Truth::reported_by(stage.victim.ledger(), window, &[without]);
+    match &stage.alike {
+        Some(alike) => truth.with_alike(alike.slots(), alike.rate(window)),
+        None => truth,
+    }
+}
+
+/// A cell of the table.
+pub fn run(cell: Cell) {
+    rounds::run_times(
+        &cell,
+        ROUNDS,
+        |seed| cell.is_drawn(seed),
+        &kept_in(),
+        |draw| {
+            rounds::until_judged(&cell, |attempt| {
+                let label = format!("{cell}-{}-{attempt}", draw.seed());
+                once(cell, draw, &label)
+            })
+        },
+    );
+}
+
+/// Of a soak.
+const ROUNDS: u64 = 5;
+/// Interrupts and kernel threads work for the test, too: others who use more than this part of the CPUs are none of it.
+const CROWDED: f64 = 0.4;

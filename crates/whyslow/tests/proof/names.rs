@@ -1,0 +1,96 @@
+//! Functions of programs that have ended when whyslow looks their names up, in six languages: named, with their callers, and their
+//! share of the time held against the programs' own clocks. `WHYSLOW_SEED` repeats a run.
+
+mod judge;
+mod programs;
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use whyslow::store;
+use whyslow_faults::rounds::{Trouble, Verdict, run_judged};
+use whyslow_faults::{Draw, Fence};
+
+use judge::{Said, judge};
+use programs::{Language, Program};
+
+/// What whyslow said of a command, what it kept of it, and what the command itself printed.
+fn look(fence: &Fence, program: &Program, draw: &mut Draw) -> Result<(Said, String), Trouble> {
+    let recording = fence.dir().join(format!("{}.why", draw.word(6)));
+    let printed = fence.dir().join(format!("{}.out", draw.word(6)));
+    let enter: String = fence
+        .group(&draw.word(6))?
+        .procs_files()
+        .iter()
+        .map(|file| format!("echo $$ > {}\n", file.display()))
+        .collect();
+    // It ends before the window does: names are those of one that is gone.
+    let script = format!("{enter}\"$@\" > {} 2>/dev/null\nsleep 0.4", printed.display());
+    let mut child = Command::new(whyslow_faults::program!());
+    child
+        .args(["run", "--json", "-o"])
+        .arg(&recording)
+        .args(["--", "sh", "-ec", &script, "sh"])
+        .args(&program.command);
+    let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut all = String::new();
+    child.stdout.take().ok_or("no output")?.read_to_string(&mut all)?;
+    child.wait()?;
+    let document: Value =
+        all.lines().rev().find_map(|line| serde_json::from_str(line).ok()).ok_or("no document")?;
+    let samples = store::open(&recording)?.tables.samples.unwrap_or_default();
+    std::fs::remove_file(&recording)?;
+    // Java leaves its list of compiled functions where perf looks for it.
+    for sample in samples.iter().filter(|sample| sample.comm == "java") {
+        let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", sample.tgid));
+    }
+    Ok((Said { document, samples }, std::fs::read_to_string(printed)?))
+}
+
+fn cell(language: Language) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("names");
+    run_judged(&format!("names-{language:?}"), &dir, |draw, _| {
+        let fence = Fence::enter()?;
+        let program = Program::make(language, &fence, draw)?;
+        let (said, printed) = look(&fence, &program, draw)?;
+        let Some(own) = program.own(&printed) else {
+            return Ok(Verdict::Again(format!("{program} printed {printed:?}")));
+        };
+        Ok(match judge(&program.expected(own), &said) {
+            Ok(()) => Verdict::Passed,
+            Err(why) => Verdict::Wrong(format!("{program}: {why}")),
+        })
+    });
+}
+
+#[test]
+fn root_functions_of_c_are_named() {
+    cell(Language::C);
+}
+
+#[test]
+fn root_functions_of_cpp_are_named() {
+    cell(Language::Cpp);
+}
+
+#[test]
+fn root_functions_of_rust_are_named() {
+    cell(Language::Rust);
+}
+
+#[test]
+fn root_functions_of_go_are_named() {
+    cell(Language::Go);
+}
+
+#[test]
+fn root_functions_of_java_are_named() {
+    cell(Language::Java);
+}
+
+#[test]
+fn root_functions_of_python_are_named() {
+    cell(Language::Python);
+}

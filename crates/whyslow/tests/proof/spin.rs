@@ -1,0 +1,90 @@
+//! Programs that spin and programs that work, on the live kernel: whyslow against the programs' own clocks.
+//!
+//! Each test starts one program of the zoo (crates/faults), alone or beside 20 busy processes, and lets whyslow look for
+//! `bars::WINDOW_S` seconds. A spinner must be found: the process, its threads and runtime, and how much CPU would come
+//! back. An honest program must not be accused. Each row of the table says what was reported and what was true; all rows are
+//! kept under `target/*/tmp/spin`, with what whyslow said.
+//!
+//! A run draws its cells and prints those that it did not draw; `WHYSLOW_ALL=1` makes all of the first set,
+//! `WHYSLOW_SOAK=1` makes all of it several times, `WHYSLOW_SEED` repeats a run; `WHYSLOW_ZOO=unseen` takes the set that
+//! nobody has tuned anything on, `WHYSLOW_ZOO=all` both.
+
+mod cell;
+mod finding;
+mod judge;
+mod look;
+mod stand_ins;
+mod table;
+
+use cell::Cell;
+use whyslow_faults::spinners::{Loop, Program, Sbwt, Tool, Wait, unseen};
+
+macro_rules! programs {
+    ($($module:ident $program:expr;)*) => {
+        $(mod $module {
+            use crate::spin::*;
+
+            #[test]
+            fn root_is_reported_alone() {
+                look::run(Cell { program: $program, crowded: false });
+            }
+
+            #[test]
+            fn root_is_reported_in_a_crowd() {
+                look::run(Cell { program: $program, crowded: true });
+            }
+        })*
+
+        /// All of them: what holds for each cell is asked of these.
+        const PROGRAMS: &[Program] = &[$($program),*];
+
+        #[test]
+        fn no_program_is_left_out() {
+            let mut here = PROGRAMS.to_vec();
+            let mut all: Vec<Program> = Program::seen().into_iter().chain(Program::unseen()).collect();
+            here.sort();
+            all.sort();
+            assert_eq!(here, all);
+        }
+    };
+}
+
+programs! {
+    flag_with_pause Program::Wait(Wait::FlagPause);
+    flag_without_pause Program::Wait(Wait::FlagBare);
+    sched_yield Program::Wait(Wait::Yield);
+    pthread_spin_lock Program::Wait(Wait::SpinLock);
+    empty_epoll_wait Program::Wait(Wait::Epoll);
+    empty_recv Program::Wait(Wait::Recv);
+    openmp_active Program::OpenMp;
+    erlang_very_long Program::Erlang(Sbwt::VeryLong);
+    erlang_default Program::Erlang(Sbwt::Default);
+    java_on_spin_wait Program::Java;
+
+    lcg Program::Loop(Loop::Lcg);
+    xorshift Program::Loop(Loop::Xorshift);
+    array_sum Program::Loop(Loop::ArraySum);
+    qsort Program::Loop(Loop::Qsort);
+    floats Program::Loop(Loop::Floats);
+    gzip Program::Tool(Tool::Gzip);
+    sha256sum Program::Tool(Tool::Sha256);
+    compiler Program::Tool(Tool::Compiler);
+    dd Program::Tool(Tool::Dd);
+    python Program::Tool(Tool::Python);
+    server Program::Server;
+    erlang_none Program::Erlang(Sbwt::None);
+
+    no_pause Program::Wait(Wait::Unseen(unseen::Wait::NoPause));
+    deadline Program::Wait(Wait::Unseen(unseen::Wait::Deadline));
+    usleep Program::Wait(Wait::Unseen(unseen::Wait::Usleep));
+    jit Program::Wait(Wait::Unseen(unseen::Wait::Jit));
+    try_lock Program::Wait(Wait::Unseen(unseen::Wait::TryLock));
+    go Program::Go;
+
+    search Program::Loop(Loop::Unseen(unseen::Loop::Search));
+    memchr Program::Loop(Loop::Unseen(unseen::Loop::Memchr));
+    chase Program::Loop(Loop::Unseen(unseen::Loop::Chase));
+    interpreter Program::Loop(Loop::Unseen(unseen::Loop::Interpreter));
+    compare Program::Loop(Loop::Unseen(unseen::Loop::Compare));
+    popcount Program::Loop(Loop::Unseen(unseen::Loop::Popcount));
+}

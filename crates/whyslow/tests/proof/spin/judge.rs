@@ -1,0 +1,257 @@
+//! Whether what whyslow said of a program is true. Pure: what was made and the document in, a verdict out (`stand_ins`).
+
+use std::collections::BTreeMap;
+
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds;
+use whyslow_faults::said::{self, Sight};
+use whyslow_faults::spinners::{Program, Told};
+
+use crate::spin::cell::Cell;
+use crate::spin::finding::{Accusation, accusations, why_not};
+use crate::spin::table::Row;
+
+/// Alone on a calm host, the share that is reported may differ so much from the truth.
+pub const EXACT: f64 = 0.15;
+/// Beside others, the interval that is reported may be so wide, and must contain the truth.
+pub const WIDE: f64 = 0.40;
+/// What samples cannot tell apart from the end of an interval.
+const EDGE: f64 = 0.02;
+/// Each bound holds in 99 of 100 windows; in all but one of some thousands with so much of the interval's width beside it.
+const LUCK: f64 = 0.25;
+/// A spinner must be found if it spun so much of its CPU time.
+pub const MUST: f64 = 0.25;
+/// And for so long in the window of 3 s: a twentieth of a CPU. Beside 20 others a thread gets about twice that.
+pub const MUST_S: f64 = 0.15;
+
+/// What came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A spinner, found.
+    Found,
+    /// A spinner, not found.
+    Missed,
+    /// Honest, and accused.
+    False,
+    /// Honest, and not accused.
+    Quiet,
+}
+
+/// Who wanted the CPUs beside the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// Nobody.
+    Nobody,
+    /// The test's own crowd.
+    Crowd,
+    /// Others, of whom the test knows nothing.
+    Others,
+}
+
+/// Whom an accusation is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    Program,
+    /// Something else of the test's, or whyslow.
+    Innocent,
+    /// Somebody with whom the test has nothing to do.
+    Stranger,
+}
+
+/// A cell that was made, by the clocks of those who were in it: all that the judge may know beside the document.
+pub struct Made {
+    /// Which one.
+    pub cell: Cell,
+    /// What its process is called.
+    pub comm: String,
+    /// Its process; `None`: it is many.
+    pub pid: Option<u32>,
+    /// What it did.
+    pub reported: Told,
+    /// How far it came.
+    pub progress: u64,
+    /// Others used the host.
+    pub disturbed: bool,
+    /// The program's group, and what that used.
+    pub sight: Sight,
+    /// Names of the crowd.
+    pub crowd: Vec<String>,
+    /// Threads of the test that did nothing meanwhile but wait for whyslow.
+    pub innocents: Vec<u32>,
+    /// Which of the accused processes are in the test's groups; of one that is gone nothing is known.
+    pub ours: BTreeMap<u32, bool>,
+}
+
+impl Made {
+    /// Whom it is about. A process that is gone is known by its name.
+    fn whom(&self, accusation: &Accusation<'_>) -> Whom {
+        let Some(pid) = accusation.pid() else { return Whom::Stranger };
+        if self.pid == Some(pid) {
+            return Whom::Program;
+        }
+        let name = accusation.name();
+        let is_ours =
+            || name == "whyslow" || name == self.comm || self.crowd.iter().any(|crowd| crowd == name);
+        match self.ours.get(&pid) {
+            _ if self.innocents.contains(&pid) => Whom::Innocent,
+            Some(true) => Whom::Innocent,
+            Some(false) => Whom::Stranger,
+            None if is_ours() => Whom::Innocent,
+            None => Whom::Stranger,
+        }
+    }
+
+    /// Why it was none, by its own clocks.
+    fn is_not_made(&self) -> Option<String> {
+        let (program, reported) = (self.cell.program, &self.reported);
+        match program.spins() {
+            false if self.progress == 0 => Some(format!("{program} got nothing done while whyslow looked")),
+            true if reported.share() < MUST || reported.spin_s < MUST_S => {
+                Some(format!("it spun for {:.3} s of {:.3} s of CPU only", reported.spin_s, reported.cpu_s))
+            }
+            _ => None,
+        }
+    }
+
+    fn beside(&self) -> Beside {
+        match (self.disturbed, self.cell.crowded) {
+            (true, _) => Beside::Others,
+            (false, true) => Beside::Crowd,
+            (false, false) => Beside::Nobody,
+        }
+    }
+}
+
+/// The row of the table, with what is wrong in it; nothing where it was not made.
+pub fn judge(made: &Made, look: &Look) -> (rounds::Verdict, Option<Row>) {
+    let could_look = look
+        .is_sound(said::Verb::Exam)
+        .and_then(|()| said::could_tell(&look.document, &["spin"]))
+        .and_then(|()| made.sight.is_in(&look.document));
+    let all = accusations(&look.document);
+    let about = |who: Whom| all.iter().find(|each| made.whom(each) == who);
+    let (innocent, program) = (about(Whom::Innocent), about(Whom::Program));
+    let (verdict, wrong) = match (made.cell.program.spins(), program, innocent) {
+        _ if could_look.is_err() => (Verdict::Missed, could_look.err().unwrap_or_default()),
+        (_, _, Some(innocent)) => (Verdict::False, format!("{} is accused", innocent.name())),
+        (false, Some(_), None) => (Verdict::False, "it is accused".to_owned()),
+        _ if made.is_not_made().is_some() => {
+            return (rounds::Verdict::Again(made.is_not_made().unwrap_or_default()), None);
+        }
+        (false, None, None) => (Verdict::Quiet, String::new()),
+        (true, None, None) => {
+            (Verdict::Missed, why_not(&look.document).unwrap_or("nothing is said").to_owned())
+        }
+        (true, Some(said), None) => (Verdict::Found, is_true(said, made).err().unwrap_or_default()),
+    };
+    let row = row(made, look, program, verdict, wrong);
+    let verdict = match row.wrong.as_str() {
+        "" => rounds::Verdict::Passed,
+        _ => {
+            let true_is = format!("true: {:?}; all that was said: {}", made.reported, look.kept.display());
+            rounds::Verdict::Wrong(format!("{row}; {true_is}"))
+        }
+    };
+    (verdict, Some(row))
+}
+
+fn row(made: &Made, look: &Look, program: Option<&Accusation<'_>>, verdict: Verdict, wrong: String) -> Row {
+    let reported = &made.reported;
+    let is_named = |said: &Accusation<'_>, name: &str| name == made.comm || said.says(name);
+    let named = |said| reported.spinning.iter().filter(|name| is_named(said, name)).count();
+    let share = |cpu_s: [f64; 3]| cpu_s.map(|s| s / reported.cpu_s.max(1e-9));
+    Row {
+        cell: made.cell,
+        disturbed: made.disturbed,
+        verdict,
+        reported: program.and_then(Accusation::cpu_s).map(share),
+        truth: reported.share(),
+        cpu_s: reported.cpu_s,
+        function: program.map_or("-", Accusation::function).to_owned(),
+        named: [program.map_or(0, named), reported.spinning.len()],
+        own: look.own_cpu(),
+        wrong,
+    }
+}
+
+/// What a finding says of a spinner is true. Else: why not.
+fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
+    let (reported, comm, beside) = (&made.reported, &made.comm, made.beside());
+    let mut wrong = Vec::new();
+    // An interpreter is called by what it runs, too: "java Waiters".
+    if said.name() != comm && said.name().split(' ').next() != Some(comm.as_str()) {
+        wrong.push(format!("the process is called {comm}, not {}", said.name()));
+    }
+    let runtime = made.cell.program.runtime();
+    if !runtime.is_empty() && !runtime.iter().any(|word| said.says(word) || said.function().contains(word)) {
+        wrong.push(format!("none of {runtime:?} is said"));
+    }
+    // The main thread's name is that of the process.
+    wrong.extend(
+        reported
+            .spinning
+            .iter()
+            .filter(|name| *name != comm && !said.says(name))
+            .map(|name| format!("{name} spins and is not named")),
+    );
+    wrong.extend(
+        reported
+            .others
+            .iter()
+            .filter(|name| *name != comm && said.says(name))
+            .map(|name| format!("{name} does not spin and is named")),
+    );
+    match said.cpu_s() {
+        None => wrong.push("it does not say how much CPU is reclaimable".to_owned()),
+        // What a VM costs that does not spin was measured at another time, when others did something else.
+        Some(_) if beside == Beside::Others && matches!(made.cell.program, Program::Erlang(_)) => {}
+        Some(cpu_s) => wrong.extend(is_near(cpu_s, reported, beside).err()),
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}
+
+fn is_near(cpu_s: [f64; 3], reported: &Told, beside: Beside) -> Result<(), String> {
+    let [share, low, high] = cpu_s.map(|s| s / reported.cpu_s.max(1e-9));
+    let truth = reported.share();
+    let near = share >= truth - EXACT && share <= reported.most() + EXACT;
+    let edge = EDGE + LUCK * (high - low);
+    let within = high - low <= WIDE + EDGE && low - edge <= reported.most() && truth <= high + edge;
+    let holds = match beside {
+        // What a VM costs that does not spin is an estimate of what this one works: the interval that is reported must hold it.
+        Beside::Nobody => near || reported.most_s > 0.0 && within,
+        Beside::Crowd => within,
+        Beside::Others => near || within,
+    };
+    if holds {
+        return Ok(());
+    }
+    Err(format!(
+        "a share of {share:.2}, between {low:.2} and {high:.2}, is reported, {truth:.2} to {:.2} is true",
+        reported.most()
+    ))
+}
+
+#[test]
+fn alone_a_share_is_near_and_in_a_crowd_its_interval_contains_the_truth() {
+    let reported = Told { spin_s: 1.2, cpu_s: 2.0, ..Told::default() };
+    assert!(is_near([1.4, 1.4, 1.4], &reported, Beside::Nobody).is_ok());
+    assert!(is_near([1.6, 1.0, 1.8], &reported, Beside::Nobody).is_err());
+    assert!(is_near([1.5, 1.1, 1.9], &reported, Beside::Crowd).is_ok());
+    assert!(is_near([0.7, 0.6, 1.3], &reported, Beside::Others).is_ok());
+    assert!(is_near([1.2, 0.8, 1.9], &reported, Beside::Crowd).is_err(), "too wide");
+    assert!(is_near([1.5, 1.4, 1.9], &reported, Beside::Crowd).is_err(), "beside it");
+}
+
+/// Of a VM whose twin tells what it works, at most and at least.
+#[test]
+fn where_the_truth_is_an_interval_what_is_reported_meets_it() {
+    let reported = Told { spin_s: 0.8, most_s: 1.0, cpu_s: 2.0, ..Told::default() };
+    let alone = |cpu_s| is_near(cpu_s, &reported, Beside::Nobody).is_ok();
+    assert!(alone([1.2, 1.2, 1.2]) && alone([0.6, 0.6, 0.6]), "within a seventh of the ends");
+    assert!(alone([1.4, 0.9, 1.6]), "its interval holds what may be true");
+    assert!(!alone([1.6, 1.3, 1.9]) && !alone([0.2, 0.0, 0.4]), "its interval is beside it");
+    assert!(!alone([1.4, 0.9, 1.8]), "too wide");
+    assert!(!alone([0.0, 0.0, 0.0]) && !alone([2.0, 2.0, 2.0]), "nothing, and all of it");
+    let crowd = |cpu_s| is_near(cpu_s, &reported, Beside::Crowd).is_ok();
+    assert!(crowd([1.2, 0.9, 1.6]) && !crowd([1.6, 1.3, 1.9]) && !crowd([0.5, 0.2, 0.5]));
+}

@@ -1,0 +1,133 @@
+//! Make a cell: the program runs, whyslow looks, and what it says is compared.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use whyslow_faults::cgroup::Group;
+use whyslow_faults::honest::Crowd;
+use whyslow_faults::host::Calm;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Outcome, Trouble};
+use whyslow_faults::said::Sight;
+use whyslow_faults::spinners::{Meter, Program, Running, Shape, Wait};
+use whyslow_faults::{Draw, Fence, bars};
+
+use crate::spin::cell::{Cell, Set};
+use crate::spin::finding::{Accusation, accusations};
+use crate::spin::judge::{self, Made};
+use crate::spin::table::{self, Row};
+
+/// Busy processes of the crowd: ten a CPU of the machine that the table is about.
+const CROWD: usize = 20;
+/// Runs of each cell in a soak.
+const RUNS: u64 = 3;
+/// From its first work until a program does what it will do from then on: code is compiled, buffers are full.
+const SETTLE: Duration = Duration::from_millis(300);
+
+/// One cell as a test: not drawn, once, or the runs of a soak.
+pub fn run(cell: Cell) {
+    let set = Set::asked();
+    if !cell.is_of(set) {
+        return rounds::say(&format!("not drawn: {cell}: WHYSLOW_ZOO asks for the {set:?} set"));
+    }
+    rounds::run_times(
+        &cell,
+        RUNS,
+        |seed| cell.is_drawn(set, seed),
+        &table::kept_in(),
+        |draw| make(cell, draw),
+    );
+}
+
+fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
+    match made(cell, draw) {
+        // Nothing is wrong with a program that gets no CPU.
+        Err(trouble) if is_timeout(&trouble) => Ok(Outcome::HostNotIdle(trouble.to_string())),
+        done => done,
+    }
+}
+
+fn is_timeout(trouble: &Trouble) -> bool {
+    trouble.downcast_ref::<std::io::Error>().is_some_and(|err| err.kind() == ErrorKind::TimedOut)
+}
+
+fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
+    let fence = Fence::enter()?;
+    let crowd = if cell.crowded { Some(Crowd::start(&fence, CROWD, 1, draw)?) } else { None };
+    let group = match &crowd {
+        Some(crowd) if !has_its_own_group(cell.program) => crowd.group().clone(),
+        _ => fence.group(&draw.word(7))?,
+    };
+    let shape = if cell.crowded { Shape::Mostly } else { Shape::Drawn };
+    let running = match Running::start(&fence, &group, cell.program, shape, draw) {
+        Err(err) if err.kind() == ErrorKind::Unsupported => return Ok(Outcome::NotRun(err.to_string())),
+        done => done?,
+    };
+    std::thread::sleep(SETTLE);
+    let (made, look) = look_at(cell, &running, &fence, &group, crowd.as_ref(), draw)?;
+    let (verdict, row) = judge::judge(&made, &look);
+    row.iter().for_each(Row::note);
+    // What comes first ends first.
+    drop((running, crowd));
+    fence.check_time()?;
+    match verdict {
+        rounds::Verdict::Passed => Ok(Outcome::Passed),
+        rounds::Verdict::Again(why) => Ok(Outcome::HostNotIdle(why)),
+        rounds::Verdict::Wrong(what) => Err(what.into()),
+    }
+}
+
+fn look_at(
+    cell: Cell,
+    running: &Running,
+    fence: &Fence,
+    group: &Group,
+    crowd: Option<&Crowd>,
+    draw: &Draw,
+) -> Result<(Made, Look), Trouble> {
+    let calm = Calm::watch(Some(fence.top()))?;
+    let meter = running.pid().map(|pid| Meter::of(pid, running.tellers()));
+    let (before, cpu) = (running.progress(), group.cpu_used()?);
+    let look = exam(&format!("{cell}-{}", draw.seed()))?;
+    let (progress, cpu) = (running.progress() - before, group.cpu_used()?.saturating_sub(cpu));
+    let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
+    let mut reported = running.reported(look.window)?;
+    if let Some(meter) = meter.filter(|_| cell.program.spins()) {
+        reported.scale_to(meter.within(look.window));
+    }
+    let asked = look.asked.unwrap_or(look.window).length().as_secs_f64().max(1e-9);
+    let used = cpu.mul_f64((look.window.length().as_secs_f64() / asked).min(1.0));
+    let is_ours = |pid: u32| {
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        Some((pid, groups.contains(fence.top().path())))
+    };
+    let made = Made {
+        cell,
+        comm: running.comm().to_owned(),
+        pid: running.pid(),
+        reported,
+        progress,
+        disturbed: disturbed.is_some(),
+        sight: Sight { group: group.path().to_owned(), used },
+        crowd: crowd.iter().map(|crowd| crowd.all().comm().to_owned()).collect(),
+        innocents: vec![std::process::id()],
+        ours: accusations(&look.document).iter().filter_map(Accusation::pid).filter_map(is_ours).collect(),
+    };
+    Ok((made, look))
+}
+
+/// Most programs are in the crowd's own group: in one of their own they have half of the machine. Who yields has next to
+/// nothing there, and who spins only when it has no work always has some: they would not spin. Of who makes calls that find
+/// nothing one sample in twenty shows a result: of the 60 that it has there, too few.
+fn has_its_own_group(program: Program) -> bool {
+    matches!(program, Program::Erlang(_) | Program::Wait(Wait::Yield | Wait::Epoll | Wait::Recv))
+}
+
+fn exam(label: &str) -> Result<Look, Trouble> {
+    std::fs::create_dir_all(table::kept_in())?;
+    // Another binary can be put to the test: an installed one, an older one.
+    let whyslow = whyslow_faults::program!();
+    let length = format!("{}s", bars::WINDOW_S);
+    let kept = table::kept_in().join(format!("{label}.json"));
+    Look::now(&whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
+}

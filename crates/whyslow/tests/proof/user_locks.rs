@@ -1,0 +1,165 @@
+//! Locks of user space and waits for children on the live kernel: whyslow against the clock of who waits.
+//!
+//! Each cell makes a program (crates/faults, `user_lock`) that waits, by its own clock, for what a known holder has: a mutex of the
+//! C library, a lock on a file; for each other in a cycle; for its children until an alarm of its own. `run`, or `attach`
+//! where nothing ends the wait, must name the holder, what it did meanwhile, and the share. A pool without work has no chain.
+//! `WHYSLOW_SEED` repeats a run, `WHYSLOW_ALL=1` makes all cells, `WHYSLOW_SOAK=1` makes all many times.
+
+mod judge;
+mod look;
+mod stand_ins;
+
+use std::fmt;
+
+use whyslow_faults::Draw;
+use whyslow_faults::rounds;
+use whyslow_faults::user_lock::{Held, Meanwhile, Plan, Shape};
+
+/// One live test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    Hold(Held),
+    Cycle,
+    Parent,
+    Idle,
+    Free,
+    /// Seen on a whole host.
+    HeldOnHost(Held),
+    FreeOnHost,
+}
+
+const CELLS: [Cell; 15] = [
+    Cell::Hold(Held::Mutex),
+    Cell::Hold(Held::Flock),
+    Cell::Hold(Held::Fcntl),
+    Cell::Hold(Held::Ofd),
+    Cell::Hold(Held::FlockRetried),
+    Cell::Hold(Held::FcntlRetried),
+    Cell::Hold(Held::Join),
+    Cell::Cycle,
+    Cell::Parent,
+    Cell::Idle,
+    Cell::Free,
+    Cell::HeldOnHost(Held::Flock),
+    Cell::HeldOnHost(Held::FlockRetried),
+    Cell::HeldOnHost(Held::FcntlRetried),
+    Cell::FreeOnHost,
+];
+
+impl Cell {
+    fn shape(self, draw: &mut Draw) -> Shape {
+        let two = [Meanwhile::Sleeps, Meanwhile::Computes];
+        match self {
+            Cell::Hold(held @ (Held::Mutex | Held::Join)) => Shape::Hold(held, draw.pick(&two)),
+            Cell::Hold(held) | Cell::HeldOnHost(held) => {
+                const DEEDS: [Meanwhile; 4] =
+                    [Meanwhile::Sleeps, Meanwhile::Computes, Meanwhile::Stopped, Meanwhile::Traced];
+                Shape::Hold(held, draw.pick(&DEEDS))
+            }
+            Cell::Cycle => Shape::Cycle(draw.between(2, 5) as usize),
+            Cell::Parent => Shape::Parent(draw.between(1, 3) as usize, draw.pick(&two)),
+            Cell::Idle => Shape::Idle(draw.between(2, 8) as usize),
+            Cell::Free | Cell::FreeOnHost => {
+                Shape::Free(draw.pick(&[Held::FlockRetried, Held::FcntlRetried]), draw.pick(&two))
+            }
+        }
+    }
+}
+
+impl Cell {
+    fn plan(self, dir: std::path::PathBuf, draw: &mut Draw) -> Plan {
+        let plan = Plan::of(self.shape(draw), dir, draw);
+        let on_host = matches!(self, Cell::HeldOnHost(_) | Cell::FreeOnHost);
+        if on_host { plan.lasting() } else { plan }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cell::Hold(held) => write!(f, "held-{}", format!("{held:?}").to_lowercase()),
+            Cell::HeldOnHost(held) => write!(f, "on-host-{}", format!("{held:?}").to_lowercase()),
+            Cell::FreeOnHost => f.write_str("on-host-free"),
+            other => f.write_str(&format!("{other:?}").to_lowercase()),
+        }
+    }
+}
+
+fn run(cell: Cell) {
+    rounds::run(&cell, |_| true, &look::kept_in(), |draw| look::make(cell, draw));
+}
+
+#[test]
+fn root_the_holder_of_a_mutex_is_named() {
+    run(Cell::Hold(Held::Mutex));
+}
+
+#[test]
+fn root_the_holder_of_a_flock_is_named() {
+    run(Cell::Hold(Held::Flock));
+}
+
+#[test]
+fn root_the_holder_of_a_record_lock_is_named() {
+    run(Cell::Hold(Held::Fcntl));
+}
+
+#[test]
+fn root_the_holder_of_a_lock_of_an_open_file_is_named() {
+    run(Cell::Hold(Held::Ofd));
+}
+
+#[test]
+fn root_the_holder_of_a_flock_that_is_tried_again_and_again_is_named() {
+    run(Cell::Hold(Held::FlockRetried));
+}
+
+#[test]
+fn root_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named() {
+    run(Cell::Hold(Held::FcntlRetried));
+}
+
+#[test]
+fn root_who_sleeps_after_a_lock_that_it_got_waits_for_nobody() {
+    run(Cell::Free);
+}
+
+#[test]
+fn root_on_a_whole_host_the_holder_of_a_flock_is_named() {
+    run(Cell::HeldOnHost(Held::Flock));
+}
+
+#[test]
+fn root_on_a_whole_host_the_holder_of_a_flock_that_is_tried_again_and_again_is_named() {
+    run(Cell::HeldOnHost(Held::FlockRetried));
+}
+
+#[test]
+fn root_on_a_whole_host_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named() {
+    run(Cell::HeldOnHost(Held::FcntlRetried));
+}
+
+#[test]
+fn root_on_a_whole_host_who_sleeps_after_a_lock_that_it_got_has_no_chain() {
+    run(Cell::FreeOnHost);
+}
+
+#[test]
+fn root_a_joined_thread_is_named() {
+    run(Cell::Hold(Held::Join));
+}
+
+#[test]
+fn root_a_cycle_of_mutexes_is_a_deadlock() {
+    run(Cell::Cycle);
+}
+
+#[test]
+fn root_a_parent_with_a_deadline_waits_for_what_its_children_do() {
+    run(Cell::Parent);
+}
+
+#[test]
+fn root_a_pool_without_work_has_no_chain() {
+    run(Cell::Idle);
+}
