@@ -12,6 +12,8 @@ mod snapshots;
 mod tables;
 mod words;
 
+use std::collections::BTreeSet;
+
 use words::Words;
 
 /// Why names are missing (-v).
@@ -23,7 +25,12 @@ const HOST: &str = "a host (redacted: names are made up)";
 
 /// Drop the names in `recording`.
 pub fn redact(recording: &mut Recording) {
-    let mut words = Words::of(recording);
+    redact_but(recording, BTreeSet::new());
+}
+
+/// The same, but for these names.
+pub fn redact_but(recording: &mut Recording, kept: BTreeSet<String>) {
+    let mut words = Words::of(recording, kept);
     recording.meta.host = HOST.to_owned();
     recording.meta.boot_id = None;
     tables::redact(&mut recording.tables, &mut words);

@@ -51,12 +51,14 @@ fn fact(fact: &str, words: &mut Words) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use whyslow_model::Recording;
 
     #[test]
     fn who_was_killed_is_still_told_without_a_name() {
-        let mut words = Words::of(&Recording::default());
+        let mut words = Words::of(&Recording::default(), BTreeSet::new());
         let text = "6,9,1,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a/b,task_memcg=/a/b,task=java,pid=7,uid=0\n\
                     3,9,2,-;Memory cgroup out of memory: Killed process 7 (java) total-vm:9kB, UID:0\n\
                     12,9,3,-;secret\n6,9,4,-;usb: secret\n5,9,5,-;tsc: Marking TSC unstable\n  secret\n";

@@ -18,13 +18,14 @@ pub fn redact(recording: &mut Recording, words: &mut Words) {
             "kmsg" => Some(log::redact),
             "stat" if of_process => Some(process_stat),
             "status" if of_process => Some(process_status),
-            "cmdline" | "environ" | "comm" | "cgroup" | "maps" | "mounts" | "hostname"
-                if of_process || last == "hostname" =>
+            "cmdline" | "environ" | "comm" | "cgroup" | "maps" | "mounts" | "hostname" | "boot_id"
+                if of_process || matches!(last, "hostname" | "boot_id") =>
             {
                 Some(|_, _| String::new())
             }
             // The boot's parameters may name disks and hosts: only what the kernel itself gives a meaning here stays.
             "cmdline" => Some(boot),
+            "version" => Some(kernel_version),
             _ => None,
         };
         if let Some(rewritten) = rewritten {
@@ -50,7 +51,15 @@ fn process_status(text: &str, words: &mut Words) -> String {
     text.lines().map(line).collect()
 }
 
-/// Parameters with a path, a host or an address are left out.
+/// "Linux version 6.1.0 (builder@host) (gcc ...) #1 SMP ...": by whom it was built is left out.
+fn kernel_version(text: &str, _: &mut Words) -> String {
+    match (text.split_once(" ("), text.split_once(" #")) {
+        (Some((release, _)), Some((_, flags))) => format!("{release} #{flags}"),
+        _ => String::new(),
+    }
+}
+
+/// Parameters with a path, a host or an address are left out, and what is behind `--`: that is for init (kernel/params.c, parse_args).
 fn boot(text: &str, _: &mut Words) -> String {
     let is_plain = |word: &&str| {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
@@ -60,7 +69,12 @@ fn boot(text: &str, _: &mut Words) -> String {
                 "root" | "ip" | "nfsroot" | "systemd.hostname" | "hostname" | "resume" | "BOOT_IMAGE"
             )
     };
-    text.split_ascii_whitespace().filter(is_plain).collect::<Vec<_>>().join(" ") + "\n"
+    text.split_ascii_whitespace()
+        .take_while(|word| *word != "--")
+        .filter(is_plain)
+        .collect::<Vec<_>>()
+        .join(" ")
+        + "\n"
 }
 
 /// Which device is mounted, and as what, stays; where, and with what beneath, has words.
@@ -80,7 +94,7 @@ fn mount(line: &str, words: &mut Words) -> Option<String> {
     *point = words.path(point);
     let is_plain = source.starts_with("/dev/") && !source.starts_with("/dev/mapper/")
         || source == kind
-        || !source.contains(['/', ':', '.']);
+        || source == "none";
     let source = if is_plain { source.to_owned() } else { words.path(source) };
     let keep = |option: &&str| {
         !option.contains(['/', ':', '.']) && !option.contains("addr") && !option.contains("user")
@@ -91,29 +105,34 @@ fn mount(line: &str, words: &mut Words) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
     fn mounts_keep_their_devices() {
-        let mut words = Words::of(&Recording::default());
+        let mut words = Words::of(&Recording::default(), BTreeSet::new());
         let text = "36 35 254:1 /sub /srv/secret rw - ext4 /dev/vda1 rw,user_xattr\n\
                     37 35 0:9 / /mnt/x rw - nfs4 filer.corp:/export rw,addr=10.0.0.7,vers=4\n\
-                    38 35 0:5 /pod7 /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\nbroken\n";
+                    38 35 0:5 /pod7 /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
+                    39 35 0:6 / /tmp rw - tmpfs acme_scratch rw\nbroken\n";
         let expected = "36 35 254:1 path1 path2 rw - ext4 /dev/vda1 rw\n\
                         37 35 0:9 / path3 rw - nfs4 path4 rw,vers=4\n\
-                        38 35 0:5 /g1 /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n";
+                        38 35 0:5 /g1 /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
+                        39 35 0:6 / path5 rw - tmpfs path6 rw\n";
         assert_eq!(mountinfo(text, &mut words), expected);
     }
 
     #[test]
     fn of_processes_numbers_stay() {
-        let mut words = Words::of(&Recording::default());
+        let mut words = Words::of(&Recording::default(), BTreeSet::new());
         assert_eq!(process_stat("7 (a) b) S 1 2\n", &mut words), "7 (task-a) S 1 2\n");
         assert_eq!(process_status("Name:\ta) b\nTgid:\t7\n", &mut words), "Name:\ttask-a\nTgid:\t7\n");
         assert_eq!(process_stat("torn (", &mut words), "");
-        assert_eq!(
-            boot("root=/dev/vda quiet nohz_full=1-3 ip=10.0.0.7::x", &mut words),
-            "quiet nohz_full=1-3\n"
-        );
+        let line = "root=/dev/vda quiet nohz_full=1-3 ip=10.0.0.7::x -- token=7 --log secret";
+        assert_eq!(boot(line, &mut words), "quiet nohz_full=1-3\n");
+        let version = "Linux version 6.1.0-9 (joe@pc) (gcc (GCC) 12, GNU ld) #1 SMP PREEMPT_DYNAMIC x\n";
+        assert_eq!(kernel_version(version, &mut words), "Linux version 6.1.0-9 #1 SMP PREEMPT_DYNAMIC x\n");
+        assert_eq!(kernel_version("torn (", &mut words), "");
     }
 }

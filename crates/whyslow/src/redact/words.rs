@@ -39,11 +39,13 @@ pub struct Words {
     kernels: BTreeSet<String>,
     /// Where hierarchies of cgroups are mounted, the longest first: "sys/fs/cgroup/cpu".
     mounts: Vec<String>,
+    /// Names that stay.
+    kept: BTreeSet<String>,
 }
 
 impl Words {
     /// For a recording: which names are the kernel's own.
-    pub fn of(recording: &Recording) -> Self {
+    pub fn of(recording: &Recording, kept: BTreeSet<String>) -> Self {
         let tasks = || recording.tables.tasks.iter().flatten();
         let users: BTreeSet<&str> =
             tasks().filter(|task| !task.kthread).map(|task| task.comm.as_str()).collect();
@@ -63,10 +65,14 @@ impl Words {
             counts: HashMap::new(),
             members: HashMap::new(),
             mounts,
+            kept,
         }
     }
 
     fn word(&mut self, kind: &'static str, name: &str) -> String {
+        if self.kept.contains(name) {
+            return name.to_owned();
+        }
         let count = self.counts.entry(kind).or_default();
         let new = || {
             *count += 1;
@@ -78,7 +84,11 @@ impl Words {
     /// Of a task.
     pub fn comm(&mut self, comm: &str) -> String {
         let is_kernels = self.kernels.contains(comm) || KERNELS.iter().any(|begin| comm.starts_with(begin));
-        if comm.is_empty() || is_kernels { comm.to_owned() } else { self.task(comm) }
+        if comm.is_empty() || is_kernels || self.kept.contains(comm) {
+            comm.to_owned()
+        } else {
+            self.task(comm)
+        }
     }
 
     /// Threads that are called alike but for numbers are told of together (`graph::names::folded`): so their words are alike, too, and those of
@@ -242,7 +252,7 @@ mod tests {
     use super::*;
 
     fn words() -> Words {
-        Words::of(&Recording::default())
+        Words::of(&Recording::default(), BTreeSet::new())
     }
 
     #[test]
@@ -276,6 +286,15 @@ mod tests {
         assert_eq!(words.path("/srv/x"), "path2");
         assert_eq!(words.path("/process"), "path3");
         assert_eq!(words.path("socket 10.0.0.7:5432"), "socket 198.18.0.1:5432");
+    }
+
+    #[test]
+    fn names_that_are_to_stay_do() {
+        let kept = ["web", "/a.slice", "b.service", "/srv/x"].map(str::to_owned).into();
+        let mut words = Words::of(&Recording::default(), kept);
+        assert_eq!((words.comm("web"), words.comm("web2")), ("web".to_owned(), "task-a-1".to_owned()));
+        assert_eq!(words.group("/a.slice/b.service"), "/g1/b.service");
+        assert_eq!((words.path("/srv/x"), words.path("/srv/y")), ("/srv/x".to_owned(), "path1".to_owned()));
     }
 
     #[test]
