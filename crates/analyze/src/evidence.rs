@@ -99,6 +99,12 @@ impl<'r> Evidence<'r> {
         Evidence { rec, baseline: None, index: Rc::default(), asked: Rc::default() }
     }
 
+    /// What tasks waited for is in their stacks: a file of its own, which a recording may have lost while it has the timelines.
+    pub fn has_stacks(&self) -> Result<(), Missing> {
+        let lost = self.rec.tables.stacks.is_none();
+        if lost { Err(self.rec.why_untold(Probe::OffCpuStacks)) } else { Ok(()) }
+    }
+
     /// Compared with `baseline`: a window of the same host, or of a twin, in which all was well.
     #[must_use]
     pub fn beside(self, baseline: Option<&'r Recording>) -> Self {

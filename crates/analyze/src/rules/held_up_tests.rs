@@ -124,6 +124,14 @@ fn fires_when_a_wait_in_d_state_lasts_whoever_is_behind_it() {
     assert_eq!(found(&frozen, 900), Vec::new(), "less than a second is a crowd");
 }
 
+/// What it waits for is in its stack.
+#[test]
+fn cannot_tell_of_a_wait_in_d_state_where_all_stacks_are_lost() {
+    let mut rec = stuck(&["schedule", "some_drivers_wait", "vfs_read"], 2000);
+    rec.tables.stacks = None;
+    assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "off-CPU stacks was not recorded");
+}
+
 #[test]
 fn is_quiet_about_short_waits_and_about_sleeps_that_absorb_them() {
     assert_eq!(found(&host(1, 30, 2)), Vec::new());

@@ -85,6 +85,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         }
         found.push(Finding::cannot_tell(RULE.id, why));
     }
+    match ev.has_stacks() {
+        Err(why) if found.is_empty() => return Err(why),
+        Err(why) => found.push(Finding::cannot_tell(RULE.id, why)),
+        Ok(()) => {}
+    }
     Ok(found)
 }
 
@@ -140,6 +145,7 @@ fn way_out(chain: &Chain, who: &str) -> String {
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     ev.spans()?;
+    ev.has_stacks()?;
     let is_shown = |reported: &HostChain<'_>| {
         reported.chain.hops.iter().any(|hop| (RULE.shows)(hop.reason, &hop.detail))
     };
@@ -215,6 +221,7 @@ mod tests {
             Recording { meta: Meta { window_ns: 1000 * MS, ..Meta::default() }, ..Recording::default() };
         rec.tables.tasks = Some(vec![blocked(1), blocked(2), task(9, "kworker/1:2")]);
         rec.tables.spans = Some(spans);
+        rec.tables.stacks = Some(Vec::new());
         rec
     }
 
@@ -299,6 +306,19 @@ mod tests {
             }
             assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "owner {owner}");
         }
+    }
+
+    /// The worker sleeps, and why is not known.
+    #[test]
+    fn cannot_tell_of_a_holder_that_slept_where_all_stacks_are_lost() {
+        let mut rec = host(400);
+        for span in rec.tables.spans.iter_mut().flatten().filter(|span| span.pid == 9) {
+            (span.state, span.at_ns, span.woken_ns) = (State::Sleep, 5 * MS, 990 * MS);
+        }
+        assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]), "asleep for no reason that its stack tells");
+        rec.tables.stacks = None;
+        let why = check(&Evidence::of(&rec)).unwrap_err().to_string();
+        assert_eq!(why, "off-CPU stacks was not recorded");
     }
 
     /// The holder is ready all the time, and others have its CPU for `turn` ms each.

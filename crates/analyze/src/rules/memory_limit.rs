@@ -268,9 +268,15 @@ mod tests {
             .filled(800 * MS, 700 * MS)
             .reclaimed(500 * MS)
             .recording();
-        rec.tables.spans = Some(Vec::new());
+        (rec.tables.spans, rec.tables.stacks) = (Some(Vec::new()), Some(Vec::new()));
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence.starts_with("0 pages"));
+        // Whom a limit held is in the stacks of the waits.
+        rec.tables.stacks = None;
+        assert_eq!(
+            rules_out(&Evidence::of(&rec)).unwrap_err().to_string(),
+            "off-CPU stacks was not recorded"
+        );
     }
 
     /// memory.high: no page comes back, and its tasks are made to sleep.
@@ -279,7 +285,7 @@ mod tests {
         use whyslow_model::table::{Span, Stack};
         use whyslow_model::timeline::State;
         let mut rec = Host::new("/web").refaults(0, 100_000, 100_000).recording();
-        rec.tables.spans = Some(Vec::new());
+        (rec.tables.spans, rec.tables.stacks) = (Some(Vec::new()), Some(Vec::new()));
         assert!(rules_out(&Evidence::of(&rec)).unwrap().is_some());
         let kernel = "schedule schedule_timeout schedule_timeout_killable mem_cgroup_handle_over_high exit_to_user_mode_loop";
         let kernel = kernel.split(' ').map(str::to_owned).collect();
