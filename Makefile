@@ -4,6 +4,7 @@
 # make land   the gate on a clean clone of HEAD; target/gate-passed names the tree that passed
 # make proof  what is statistical by nature: drawn cells, live and in guests (WHYSLOW_ALL=1: all of them; SUITE=days: one suite;
 #             SUITE=smoke: new seeds for the gate's live cells)
+# make capture  recordings of scenarios for tests/replay, all or some (ARGS="--scenario cpu-quota --kernel 6.12")
 # make lab    every scenario, on real kernels in guests (ARGS="...": those of lab run)
 # make soak   each live fault 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
 
@@ -19,7 +20,7 @@ AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || command -v sudo)
 ARGS ?=
 
 .PHONY: all build setup run quick check lints borders unit functional smoke test land proof soak bench install uninstall clean
-.PHONY: lab lab-kernels lab-doctor lab-setup lab-build proof-setup
+.PHONY: lab lab-kernels lab-doctor lab-setup lab-build proof-setup capture
 
 all: build
 
@@ -97,6 +98,15 @@ lab: lab-build proof-setup
 	$(AS_ROOT) $(LAB) doctor
 	$(AS_ROOT) $(LAB) truth
 	$(AS_ROOT) $(LAB) run $(ARGS)
+
+# Runs that were not judged right are not kept. Those that were are kept all the same, and make fails at the end.
+capture: lab-build proof-setup
+	$(CARGO) build $(LOCKED) --workspace --example neutral
+	$(AS_ROOT) rm -rf target/captured
+	$(AS_ROOT) $(LAB) run --capture $(CURDIR)/target/captured $(ARGS); status=$$?; \
+		$(AS_ROOT) chown -R $$(id -u) target/captured && \
+		target/$(TARGET)/release/examples/neutral target/captured crates/whyslow/tests/replay && \
+		rm -r target/captured && exit $$status
 
 # What the doctor's guests boot.
 lab-kernels: lab-build

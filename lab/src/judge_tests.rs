@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use whyslow_faults::expected::{Facts, Proof};
 use whyslow_faults::{Draw, stand_in};
 
 use super::*;
 use crate::scenario::Scenario;
-use crate::testbed::part::Proof;
 
 fn script(more: &str) -> Script {
     let text = format!(
@@ -157,6 +157,17 @@ fn slow_cpus_are_rows_of_their_own() {
     // All alike: the middle one counts.
     let all = "names = [\"powersave\"]\nratio = [0.9, 1.1]\n[never]\nother_cpus = true\n";
     assert_eq!(verdict(all, &[cpu(0, Some(9.0)), cpu(1, Some(4.1)), cpu(2, Some(3.9))]), "found");
+}
+
+#[test]
+fn a_risk_that_must_not_be_told_is_false() {
+    let risk = json!({"kind": "risk", "rule": "spin", "title": "t", "victim": {"kind": "host", "id": "", "name": "h"},
+        "chain": [], "check": [], "fixes": []});
+    let verdict = |rules: &str| {
+        verdict(&script(&format!("[never]\nrisks = {rules}\n")), std::slice::from_ref(&risk)).word()
+    };
+    assert_eq!(verdict("[\"spin\"]"), "false");
+    assert_eq!(verdict("[\"idle-policy\"]"), "found");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! What the test bed is given: all that a run needs, and nothing of what whyslow must answer.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use whyslow_faults::expected::Facts;
 
-use crate::testbed::part::{FaultSpec, LoadSpec, Proof};
+use crate::testbed::part::{FaultSpec, LoadSpec};
 
 /// The file in the share that tells the test bed what to run.
 pub const PLAN: &str = "plan.json";
@@ -13,10 +13,10 @@ pub const PLAN: &str = "plan.json";
 pub const RUN_FACTS: &str = "facts.json";
 /// The recording of a boot before this one, if there was one.
 pub const BASELINE: &str = "baseline.why";
+/// What whyslow recorded while it looked, where that is kept.
+pub const RECORDING: &str = "look.why";
 /// What whyslow said.
 pub const DOCUMENT: &str = "document.json";
-/// In the document, put there by the test bed: what `whyslow doctor` calls lost, a text a link.
-pub const DOCTOR: &str = "lab-doctor";
 
 /// How whyslow looks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -66,6 +66,8 @@ pub struct Plan {
     pub loads: Vec<LoadSpec>,
     /// How whyslow looks.
     pub look: LookSpec,
+    /// What whyslow sees is kept.
+    pub captures: bool,
     /// Nothing is imposed, and whyslow only makes a recording of so many seconds.
     pub records_s: Option<u64>,
     /// The program under test, as the test bed sees it.
@@ -77,22 +79,6 @@ pub struct Plan {
     /// The project's sources.
     pub project: PathBuf,
 }
-
-/// What one fault or load did, by the clocks of its own victims.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Facts {
-    /// It came about.
-    pub proof: Proof,
-    /// What its victims lost in the window, task-seconds: bounds.
-    pub lost_s: Option<(f64, f64)>,
-    /// Names that an answer can ask for.
-    pub names: BTreeMap<String, String>,
-}
-
-/// The name under which a fault tells how many times slower its CPU was, by a loop of the run's own.
-pub const RATIO: &str = "ratio";
-/// The key of a name that tells the cgroups whose limits must change, one after the other.
-pub const LIMITS: &str = "limits";
 
 /// What came of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize as _;
 use serde_json::Value;
+use whyslow_faults::expected::Captured;
 use whyslow_faults::proven;
 use whyslow_faults::{Draw, draw, host};
 
 use crate::child::{Owned, Waited};
-use crate::judge::{Cost, Verdict, judge, reported_to_true};
+use crate::judge::{Cost, Verdict, expected, judge};
 use crate::machine::{Ended, Hardware};
-use crate::plan::{DOCUMENT, PLAN, Plan, RUN_FACTS, RunFacts};
+use crate::plan::{DOCUMENT, PLAN, Plan, RECORDING, RUN_FACTS, RunFacts};
 use crate::scenario::{Scenario, Script};
 use crate::table::{self, Row};
 use crate::testbed::part::Setting;
@@ -50,6 +51,9 @@ pub struct Asked {
     /// Keep the shares of all runs, not only of those that went wrong.
     #[arg(long)]
     pub keep: bool,
+    /// Put the recording of each run that was found right into this folder, with the truth about it beside it.
+    #[arg(long, value_name = "DIR")]
+    pub capture: Option<PathBuf>,
     /// The program under test, if not the one that was built beside this one.
     #[arg(long, value_name = "FILE")]
     pub whyslow: Option<PathBuf>,
@@ -135,6 +139,7 @@ struct Runner {
     whyslow: PathBuf,
     project: PathBuf,
     keep: bool,
+    capture: Option<PathBuf>,
 }
 
 /// A run that cannot be judged.
@@ -149,7 +154,7 @@ impl Runner {
         let whyslow = fs::canonicalize(&beside).map_err(|err| {
             Trouble::new(format!("find {}", beside.display()), err).or("build it: cargo build --release")
         })?;
-        Ok(Runner { lab, whyslow, project, keep: asked.keep })
+        Ok(Runner { lab, whyslow, project, keep: asked.keep, capture: asked.capture.clone() })
     }
 
     fn run(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
@@ -217,9 +222,15 @@ impl Runner {
             let Some(ran) = read_json::<RunFacts>(&share.share().join(RUN_FACTS)) else {
                 return Verdict::Failed("the test bed left no facts".into());
             };
-            row.reported_to_true =
-                document.as_ref().map_or(Vec::new(), |document| reported_to_true(&script, &ran, document));
-            judge(&script, &ran, document.as_ref()).or_of_a_crowded_host(crowded)
+            row.reported_to_true = document
+                .as_ref()
+                .map_or(Vec::new(), |document| expected(&script, &ran).reported_to_true(document));
+            let verdict = judge(&script, &ran, document.as_ref()).or_of_a_crowded_host(crowded);
+            match &self.capture {
+                Some(into) if verdict == Verdict::Found => capture(into, share.share(), &plan, &script, &ran)
+                    .map_or_else(|trouble| Verdict::Failed(trouble.to_string()), |()| verdict),
+                _ => verdict,
+            }
         });
         let verdict = verdict.unwrap_or_else(|unjudged| unjudged);
         if self.keep || !matches!(verdict, Verdict::Found | Verdict::NotRun(_)) {
@@ -239,6 +250,7 @@ impl Runner {
             faults: script.fault.clone(),
             loads: script.load.clone(),
             look: script.look.clone(),
+            captures: self.capture.is_some() && script.baseline.is_none(),
             records_s: None,
             whyslow: self.whyslow.clone(),
             module: None,
@@ -307,6 +319,32 @@ impl Runner {
             Ended::Died(words) => Err(Verdict::Failed(format!("the guest died: {words}"))),
         }
     }
+}
+
+/// Keep what whyslow saw of a run, and beside it what was made. Scenarios with a baseline or the doctor are not kept: what they answer
+/// is not in the recording.
+fn capture(into: &Path, share: &Path, plan: &Plan, script: &Script, ran: &RunFacts) -> Result<(), Trouble> {
+    if !plan.captures || script.look.doctor {
+        return Ok(());
+    }
+    let captured = Captured {
+        scenario: plan.scenario.clone(),
+        kernel: plan.kernel.clone(),
+        expected: expected(script, ran),
+        without: script.without.clone(),
+    };
+    let name = into.join(format!("{}-{}", plan.scenario, plan.kernel));
+    let truth = name.with_added_extension("json");
+    let keep = || {
+        fs::create_dir_all(into)?;
+        // The truth of another run would be about a recording that is no longer there.
+        if truth.exists() {
+            fs::remove_file(&truth)?;
+        }
+        fs::copy(share.join(RECORDING), name.with_added_extension("why"))?;
+        write_json(&truth, &captured)
+    };
+    keep().map_err(|err| Trouble::new(format!("keep {}", name.display()), err))
 }
 
 /// Faults and loads.

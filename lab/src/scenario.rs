@@ -10,13 +10,10 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::{Table, Value};
 use whyslow_faults::Draw;
+use whyslow_faults::expected::{Answer, Never, Without};
 
 use crate::plan::LookSpec;
 use crate::testbed::part::{FaultSpec, LoadSpec};
-
-mod answer;
-
-pub use answer::{Answer, Never, Section};
 
 /// Letters of a drawn word: with a short prefix it fits in the name of a task.
 const WORD: usize = 7;
@@ -88,6 +85,9 @@ pub struct Script {
     /// Rules whose causes are no false accusation here, asked for by no answer.
     #[serde(default)]
     pub may: Vec<String>,
+    /// The table of a recording without which its rule cannot tell (replay).
+    #[serde(default)]
+    pub without: Option<Without>,
     /// A boot before, in which whyslow makes a recording to compare with.
     #[serde(default)]
     pub baseline: Option<Baseline>,

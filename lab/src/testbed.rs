@@ -28,11 +28,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use whyslow_faults::expected::{DOCTOR, with_names};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Fence, Span, clock};
 
-use crate::plan::{BASELINE, DOCTOR, DOCUMENT, Plan, RUN_FACTS, RunFacts};
+use crate::plan::{BASELINE, DOCUMENT, Plan, RECORDING, RUN_FACTS, RunFacts};
 use fault_module::Folio;
 use part::{Part, Setting as _};
 
@@ -162,7 +163,10 @@ fn in_order(plan: &Plan, share: &Path) -> Result<RunFacts, Trouble> {
 fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Result<Look, Trouble> {
     let mut names = names.clone();
     names.insert("baseline".to_owned(), testbed.share.join(BASELINE).display().to_string());
-    let args = arguments(&plan.look.args, &names);
+    let mut args = arguments(&plan.look.args, &names);
+    if plan.captures {
+        keep_recording(&mut args, &testbed.share.join(RECORDING));
+    }
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let length = Duration::from_secs(plan.look.window_s);
     let kept = testbed.share.join(DOCUMENT);
@@ -214,6 +218,12 @@ fn arguments(args: &[String], names: &BTreeMap<String, String>) -> Vec<String> {
     split.chain((!is_json).then(|| "--json".to_owned())).collect()
 }
 
+/// Behind the verb, where there is one.
+fn keep_recording(args: &mut Vec<String>, file: &Path) {
+    let at = usize::from(args.first().is_some_and(|first| !first.starts_with('-')));
+    args.splice(at..at, ["-o".to_owned(), file.display().to_string()]);
+}
+
 /// The boot before: whyslow makes a recording, and nothing is judged.
 fn record(testbed: &TestBed, seconds: u64) -> Result<RunFacts, Trouble> {
     let file = testbed.share.join(BASELINE);
@@ -226,12 +236,6 @@ fn record(testbed: &TestBed, seconds: u64) -> Result<RunFacts, Trouble> {
     Err(format!("no recording ({}): {}", done.status, String::from_utf8_lossy(&done.stderr)).into())
 }
 
-/// `{key}` is replaced by the name; what is unknown stays.
-#[must_use]
-pub fn with_names(text: &str, names: &BTreeMap<String, String>) -> String {
-    names.iter().fold(text.to_owned(), |text, (key, name)| text.replace(&format!("{{{key}}}"), name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -242,6 +246,18 @@ mod tests {
             "ok    a: there\nlost  b: refused; the\n      way out\n      lost: c\n\n1 of 2 capabilities\n";
         assert_eq!(lost(page), ["lost  b: refused; the way out lost: c"]);
         assert!(lost("").is_empty() && lost("  x").is_empty());
+    }
+
+    #[test]
+    fn a_recording_is_asked_for_behind_the_verb() {
+        let kept = |args: &[&str]| {
+            let mut args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            keep_recording(&mut args, Path::new("/x"));
+            args.join(" ")
+        };
+        assert_eq!(kept(&["run", "--", "true"]), "run -o /x -- true");
+        assert_eq!(kept(&["--for", "4s"]), "-o /x --for 4s");
+        assert_eq!(kept(&[]), "-o /x");
     }
 
     #[test]

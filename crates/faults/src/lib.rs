@@ -9,6 +9,7 @@ pub mod bars;
 pub mod cgroup;
 pub mod clock;
 pub mod draw;
+pub mod expected;
 pub mod fence;
 pub mod grace;
 pub mod honest;

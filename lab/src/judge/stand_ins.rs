@@ -6,14 +6,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use whyslow_faults::Draw;
+use whyslow_faults::expected::{Answer, DOCTOR, Facts, LIMITS, Proof, RATIO, Section, with_names};
 use whyslow_faults::said::Verb;
 use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
 
 use super::{Verdict, judge};
-use crate::plan::{DOCTOR, Facts, LIMITS, RATIO, RunFacts};
-use crate::scenario::{Answer, Scenario, Script, Section, Sort};
-use crate::testbed::part::Proof;
-use crate::testbed::with_names;
+use crate::plan::RunFacts;
+use crate::scenario::{Scenario, Script, Sort};
 
 const LOST_S: (f64, f64) = (9.0, 11.0);
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::cgroup::Group;
+pub use whyslow_faults::expected::{Facts, Proof};
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span, Victim};
 
-pub use crate::plan::Facts;
 use crate::testbed::{
     TestBed, cases, held_lock, irqs_off, live_fault, loads, memory_high, reclaim, saturated, scheduler,
     sleeping_work, slow_cpu, slow_file, urgent, wakeup_latency,
@@ -54,51 +54,6 @@ pub fn group_and_victim(group: &Group, victim: &Victim) -> BTreeMap<String, Stri
         ("pid", victim.pid().to_string()),
     ];
     known.into_iter().map(|(key, name)| (key.to_owned(), name)).collect()
-}
-
-/// That a fault came about (or a load worked), by a clock that whyslow does not see.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Proof {
-    /// What was measured.
-    pub what: String,
-    /// While the fault was on.
-    pub with: f64,
-    /// While it was not.
-    pub without: f64,
-    /// It is one if one is larger than the other by this factor.
-    pub least_ratio: f64,
-    /// It is one.
-    pub holds: bool,
-}
-
-impl Proof {
-    /// `with` is larger than `without` by at least `least_ratio`.
-    #[must_use]
-    pub fn rises(what: impl Into<String>, with: f64, without: f64, least_ratio: f64) -> Self {
-        let holds = with > 0.0 && with >= without * least_ratio;
-        Proof { what: what.into(), with, without, least_ratio, holds }
-    }
-
-    /// `with` is smaller than `without` by at least `least_ratio`.
-    #[must_use]
-    pub fn falls(what: impl Into<String>, with: f64, without: f64, least_ratio: f64) -> Self {
-        let holds = without > 0.0 && without >= with * least_ratio;
-        Proof { what: what.into(), with, without, least_ratio, holds }
-    }
-
-    /// `with` and `without` differ by less than `ratio`: of what is healthy.
-    #[must_use]
-    pub fn stays(what: impl Into<String>, with: f64, without: f64, ratio: f64) -> Self {
-        let holds = without > 0.0 && with * ratio >= without;
-        Proof { what: what.into(), with, without, least_ratio: ratio, holds }
-    }
-}
-
-impl std::fmt::Display for Proof {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let holds = if self.holds { "holds" } else { "does not hold" };
-        write!(f, "{}: {:.3} with, {:.3} without: {holds}", self.what, self.with, self.without)
-    }
 }
 
 macro_rules! parts {

@@ -8,9 +8,8 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::spec::Work;
 use whyslow_faults::{Draw, Ledger, Span, Victim};
 
-use crate::plan::Facts;
 use crate::testbed::TestBed;
-use crate::testbed::part::Proof;
+use crate::testbed::part::{Facts, Proof};
 
 /// A read takes longer by this factor while the fault is on.
 const LEAST: f64 = 3.0;

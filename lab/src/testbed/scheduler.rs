@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
 
-use crate::plan::Facts;
 use crate::testbed::TestBed;
-use crate::testbed::part::{Part, Proof, Setting};
+use crate::testbed::part::{Facts, Part, Proof, Setting};
 
 /// Linux 6.12 and later, with CONFIG_SCHED_CLASS_EXT.
 const FOLDER: &str = "/sys/kernel/sched_ext";

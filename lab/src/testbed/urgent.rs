@@ -10,9 +10,8 @@ use whyslow_faults::rounds::Trouble;
 use whyslow_faults::spec::Work;
 use whyslow_faults::{Draw, Span, Truth, Victim, host};
 
-use crate::plan::Facts;
 use crate::testbed::TestBed;
-use crate::testbed::part::{Part, Proof, Setting};
+use crate::testbed::part::{Facts, Part, Proof, Setting};
 use crate::testbed::readers;
 
 /// Above all that is not real-time, below the kernel's own threads (50 and 99).

@@ -9,5 +9,6 @@ mod hostile_names;
 #[path = "../hosts/overlay.rs"]
 mod overlay;
 mod redact;
+mod replay;
 mod sessions;
 mod store;

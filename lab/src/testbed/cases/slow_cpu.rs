@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use whyslow_faults::Draw;
 use whyslow_faults::clock::{self, Span};
+use whyslow_faults::expected::RATIO;
 use whyslow_faults::rounds::Trouble;
 
 pub use traffic::{Sink, Source};
@@ -25,7 +26,6 @@ use super::actor::{Act, Actor, Order, Pen};
 use super::net::{self, End};
 use super::{median, named, policies, steady};
 use crate::guest::module::{Fault, When};
-use crate::plan::RATIO;
 use crate::testbed::TestBed;
 use crate::testbed::part::{Facts, Part, Proof, Setting};
 

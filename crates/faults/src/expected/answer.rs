@@ -1,9 +1,9 @@
-//! What a scenario asks of whyslow, and what it forbids.
+//! What is asked of whyslow, and what is forbidden.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// One thing that whyslow must answer.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answer {
     /// The fault that it is about, by its place in the file.
@@ -40,7 +40,7 @@ fn first() -> usize {
 }
 
 /// A list of the document.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Section {
     /// Findings that are causes.
@@ -67,12 +67,15 @@ pub enum Section {
 }
 
 /// What whyslow must not say.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Never {
     /// No cause by one of these rules.
     #[serde(default)]
     pub rules: Vec<String>,
+    /// No risk by one of these rules.
+    #[serde(default)]
+    pub risks: Vec<String>,
     /// None of these in a cause or a chain.
     #[serde(default)]
     pub names: Vec<String>,

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use crate::plan::DOCTOR;
-use crate::scenario::Section;
+use super::Section;
+
+/// In the document, put there by the test bed: what `whyslow doctor` calls lost, a text a link.
+pub const DOCTOR: &str = "lab-doctor";
 
 /// `a|b`: one of them. A number must be the whole of a word, other text may be a part.
 pub fn has(words: &[String], name: &str) -> bool {

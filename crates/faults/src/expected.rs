@@ -1,0 +1,273 @@
+//! What must be said of what was made, and what must not: by the clocks of those who were in it and by what was drawn. The lab judges
+//! its runs by it, and replay the recordings of such runs.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::said::{self, Verb};
+use crate::story;
+
+mod answer;
+mod captured;
+mod document;
+mod facts;
+
+pub use answer::{Answer, Never, Section};
+pub use captured::{Captured, Without};
+pub use document::{DOCTOR, words_of};
+use document::{gather, has, items, ratio_of, reported, rule_of, time_of};
+pub use facts::{Facts, LIMITS, Proof, RATIO, with_names};
+
+/// All that a judge may know beside the document.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    /// What became of each fault.
+    pub faults: Vec<Facts>,
+    /// Of what else went on.
+    #[serde(default)]
+    pub loads: Vec<Facts>,
+    /// What must be answered.
+    #[serde(default)]
+    pub answer: Vec<Answer>,
+    /// What must not be said.
+    #[serde(default)]
+    pub never: Never,
+    /// Rules whose causes are no false accusation here, asked for by no answer.
+    #[serde(default)]
+    pub may: Vec<String>,
+}
+
+/// What is wrong with a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// Something that was asked was not answered.
+    Missed(String),
+    /// Somebody was accused who did nothing.
+    False(String),
+    /// By its own word it could not look: nothing was proven.
+    Blind(String),
+}
+
+impl Expected {
+    /// Judge a document, and the exit status that came with it.
+    pub fn judge(&self, document: &Value, verb: Verb, status: Option<i32>) -> Result<(), Wrong> {
+        self.is_sound(document, verb, status).map_err(Wrong::Missed)?;
+        if let Some(what) = story::broken(document).into_iter().next() {
+            return Err(Wrong::False(what));
+        }
+        if let Some(what) = self.false_accusation(document) {
+            return Err(Wrong::False(what));
+        }
+        let answered = |answer: &Answer| match self.faults.get(answer.of) {
+            Some(facts) => is_answered(answer, facts, document),
+            None => Err(format!("there is no fault {}", answer.of)),
+        };
+        self.answer.iter().try_for_each(answered).map_err(Wrong::Missed)?;
+        self.could_look(document).map_err(Wrong::Blind)
+    }
+
+    /// The document is whole.
+    fn is_sound(&self, document: &Value, verb: Verb, status: Option<i32>) -> Result<(), String> {
+        if self.never.unprobed {
+            said::is_of_the_contract(document, verb, status)?;
+        } else {
+            said::is_whole(document, verb, status)?;
+        }
+        said::rules_out(document)
+    }
+
+    /// Silence counts only of somebody who could look: its probes were attached, and of no rule that must not accuse here it says
+    /// that it cannot tell. An emulated host may be too slow for that; so it is run again, and never found.
+    fn could_look(&self, document: &Value) -> Result<(), String> {
+        let never = &self.never;
+        if !never.unprobed {
+            said::has_its_probes(document)?;
+        }
+        let can_look = |rule: &&str| !never.blind.iter().any(|blind| blind == rule);
+        let of_any = said::RULES
+            .into_iter()
+            .filter(|rule| never.any_cause && !never.unprobed && !COSTLY.contains(rule));
+        let rules: Vec<&str> =
+            of_any.chain(never.rules.iter().map(String::as_str)).filter(can_look).collect();
+        said::could_tell(document, &rules)
+    }
+
+    /// The first cause that nobody asked for, and nobody allows.
+    fn false_accusation(&self, document: &Value) -> Option<String> {
+        let causes = items(Section::Causes, document);
+        let is_covered = |cause: &Value| {
+            let rule = rule_of(cause);
+            self.may.iter().any(|may| may == rule)
+                || self.answer.iter().any(|answer| {
+                    let facts = self.faults.get(answer.of);
+                    answer.section == Section::Causes
+                        && facts.is_some_and(|facts| is_it(answer, facts, cause))
+                })
+        };
+        let never = &self.never;
+        let accusation = causes.iter().find(|cause| {
+            let is_allowed = self.may.iter().any(|may| may == rule_of(cause));
+            let is_refused = never.rules.iter().any(|rule| rule == rule_of(cause));
+            (never.any_cause && !is_allowed) || is_refused || !is_covered(cause)
+        });
+        match accusation {
+            Some(cause) => Some(reported(Section::Causes, cause) + &self.not_asked(cause)),
+            None => self
+                .never_named(document)
+                .or_else(|| self.false_risk(document))
+                .or_else(|| self.other_cpu(document)),
+        }
+    }
+
+    fn false_risk(&self, document: &Value) -> Option<String> {
+        let is_refused = |risk: &&Value| self.never.risks.iter().any(|rule| rule == rule_of(risk));
+        let risk = items(Section::Risks, document).into_iter().find(is_refused)?;
+        Some(reported(Section::Risks, risk))
+    }
+
+    /// What it lacks of an answer by its rule: whether it is another one, or the same in other words.
+    fn not_asked(&self, cause: &Value) -> String {
+        let by_rule =
+            self.answer.iter().filter(|answer| answer.rules.iter().any(|rule| rule == rule_of(cause)));
+        let lacks = by_rule.filter_map(|answer| {
+            let facts = self.faults.get(answer.of)?;
+            let words = words_of(cause);
+            let names = answer.names.iter().map(|name| with_names(name, &facts.names));
+            let lacking: Vec<String> = names.filter(|name| !has(&words, name)).collect();
+            Some(format!("; it lacks {lacking:?}: {}", words.join(" | ")))
+        });
+        lacks.collect()
+    }
+
+    /// A CPU that is said to be slow, and nobody asked for.
+    fn other_cpu(&self, document: &Value) -> Option<String> {
+        let is_asked = |cpu: &Value| {
+            self.answer
+                .iter()
+                .filter(|answer| answer.section == Section::Cpus)
+                .any(|answer| self.faults.get(answer.of).is_some_and(|facts| is_it(answer, facts, cpu)))
+        };
+        let cpus = items(Section::Cpus, document);
+        let other = cpus.into_iter().find(|cpu| self.never.other_cpus && !is_asked(cpu))?;
+        Some(reported(Section::Cpus, other))
+    }
+
+    fn never_named(&self, document: &Value) -> Option<String> {
+        let never = &self.never;
+        let facts: Vec<&Facts> = self.faults.iter().chain(&self.loads).collect();
+        let is_in = |name: &String, section: Section| {
+            let name = facts.iter().fold(name.clone(), |name, facts| with_names(&name, &facts.names));
+            let item = items(section, document).into_iter().find(|item| has(&words_of(item), &name))?;
+            Some(format!("{name} is named: {}", reported(section, item)))
+        };
+        let in_causes =
+            never.in_causes.iter().chain(&never.names).find_map(|name| is_in(name, Section::Causes));
+        in_causes.or_else(|| never.names.iter().find_map(|name| is_in(name, Section::Chains)))
+    }
+
+    /// Of each answer that asks for a time: what was reported, by the middle of what the victims' clock says.
+    #[must_use]
+    pub fn reported_to_true(&self, document: &Value) -> Vec<f64> {
+        let one = |answer: &Answer| {
+            let facts = self.faults.get(answer.of)?;
+            let (low, high) = facts.lost_s.filter(|_| answer.lost.is_some())?;
+            let middle = (low + high) / 2.0;
+            (middle > 0.0).then(|| time_reported(answer, facts, document) / middle)
+        };
+        self.answer.iter().filter_map(one).collect()
+    }
+}
+
+/// An emulated CPU may have too little time for what these need, beside honest load: CPUs are measured, and files are read that are
+/// given up where that takes too long. They are asked where they are named.
+const COSTLY: [&str; 2] = ["slow-cpu", "slow-receiver"];
+
+/// Where it stands and what it tells are right.
+fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), String> {
+    let all = items(answer.section, document);
+    let Some(rank) = all.iter().position(|item| is_it(answer, facts, item)) else {
+        let first: Vec<String> = all.iter().take(3).map(|item| reported(answer.section, item)).collect();
+        return Err(format!("{} is in no item of {:?}: {first:?}", asked(answer, facts), answer.section));
+    };
+    if rank >= answer.rank {
+        let above = all.first().map(|item| reported(answer.section, item)).unwrap_or_default();
+        return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
+    }
+    right_ratio(answer, facts, document)?;
+    right_limits(answer, facts, all[rank])?;
+    let Some([least, most]) = answer.lost else { return Ok(()) };
+    let (low, high) = facts.lost_s.ok_or("its fault tells no time")?;
+    let lost = time_reported(answer, facts, document);
+    if lost >= low * least && lost <= high * most {
+        return Ok(());
+    }
+    Err(format!("{}: {lost:.2} s told, {low:.2} to {high:.2} s by its victims' clock", asked(answer, facts)))
+}
+
+/// Of nested limits all that must change are lifted, and no other.
+fn right_limits(answer: &Answer, facts: &Facts, item: &Value) -> Result<(), String> {
+    if !answer.lifts {
+        return Ok(());
+    }
+    let limits = facts.names.get(LIMITS).ok_or("its fault tells no limits")?;
+    let limits: Vec<String> = limits.split_whitespace().map(str::to_owned).collect();
+    if said::lifts(item, &limits) {
+        return Ok(());
+    }
+    Err(format!("its fixes do not lift just {limits:?}: {}", item["fixes"]))
+}
+
+/// The middle one, where several CPUs are slow alike.
+fn right_ratio(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), String> {
+    let Some([least, most]) = answer.ratio else { return Ok(()) };
+    let truth = facts.names.get(RATIO).and_then(|text| text.parse::<f64>().ok());
+    let truth = truth.ok_or("its fault tells no ratio")?;
+    let all = items(answer.section, document);
+    let mut reported: Vec<f64> =
+        all.into_iter().filter(|item| is_it(answer, facts, item)).filter_map(ratio_of).collect();
+    reported.sort_by(f64::total_cmp);
+    let reported = reported.get(reported.len() / 2).copied().unwrap_or(0.0);
+    if reported >= truth * least && reported <= truth * most {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: {reported:.2} times slower is reported, {truth:.2} by its own clock",
+        asked(answer, facts)
+    ))
+}
+
+/// One loss may be reported in parts: by victim, by the ways that a chain takes.
+fn time_reported(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
+    let all = items(answer.section, document);
+    let alike = all.into_iter().filter(|item| is_it(answer, facts, item));
+    alike.filter_map(|item| time_of(answer.section, item)).fold(0.0, |sum, time| sum + time)
+}
+
+fn asked(answer: &Answer, facts: &Facts) -> String {
+    let names: Vec<String> =
+        answer.names.iter().chain(&answer.order).map(|name| with_names(name, &facts.names)).collect();
+    format!("{} [{}]", answer.rules.join(" or "), names.join(", "))
+}
+
+/// It is the item that is asked for, whatever it tells of time.
+fn is_it(answer: &Answer, facts: &Facts, item: &Value) -> bool {
+    let by_rule = answer.rules.is_empty() || answer.rules.iter().any(|rule| rule == rule_of(item));
+    let words = words_of(item);
+    let named = answer.names.iter().all(|name| has(&words, &with_names(name, &facts.names)));
+    by_rule && named && is_in_order(answer, facts, item)
+}
+
+fn is_in_order(answer: &Answer, facts: &Facts, item: &Value) -> bool {
+    let hops = item["hops"].as_array().or_else(|| item["chain"].as_array());
+    let mut hops = hops.into_iter().flatten().enumerate().map(|(at, hop)| {
+        let mut words = Vec::new();
+        gather(hop, &mut words);
+        gather(&item["tasks"][at], &mut words);
+        words
+    });
+    answer.order.iter().all(|name| {
+        let name = with_names(name, &facts.names);
+        hops.any(|words| has(&words, &name))
+    })
+}

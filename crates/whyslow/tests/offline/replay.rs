@@ -1,0 +1,201 @@
+//! Recordings of real faults, of their healthy twins and of honest loads (`tests/replay`), judged as the runs were of which they are:
+//! by the clocks of those who were in them. `make capture` makes them.
+
+mod recorded;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::{Value, json};
+use whyslow::store;
+use whyslow_faults::expected::{Answer, Section, Wrong};
+use whyslow_faults::said::Verb;
+use whyslow_faults::stand_in::{StandIn, Subject};
+
+use recorded::{Recorded, Unpacked, all, folder};
+
+/// Recordings of each kernel, and twins beside their faults, at least.
+const OF_KERNEL: [(&str, usize); 3] = [("6.1", 9), ("6.12", 22), ("host", 14)];
+const TWINS: usize = 14;
+/// Lists in which somebody may be accused.
+const LISTS: [&str; 5] = ["findings", "chains", "locks", "cpus", "wall"];
+/// All of them together, in bytes.
+const MOST_BYTES: u64 = 12 << 20;
+/// What `report` asks: whatever verb recorded, it exits as `exam` does.
+const VERB: Verb = Verb::Exam;
+
+fn judge(recorded: &Recorded, document: &Value, status: i32) -> Result<(), Wrong> {
+    recorded.truth.expected.judge(document, VERB, Some(status))
+}
+
+fn causes(document: &Value) -> impl Iterator<Item = &Value> {
+    document["findings"].as_array().into_iter().flatten().filter(|finding| finding["kind"] == "cause")
+}
+
+fn status(document: &Value) -> i32 {
+    i32::from(causes(document).next().is_some())
+}
+
+#[test]
+fn each_recording_tells_what_its_victims_clocks_told() {
+    let wrong: Vec<String> = all()
+        .iter()
+        .filter_map(|one| Some(format!("{}: {:?}", one.name, judge(one, &one.document, one.status).err()?)))
+        .collect();
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), all().len(), wrong.join("\n"));
+}
+
+/// All whom somebody could accuse: those of the truth, and those of the account.
+fn subjects(one: &Recorded) -> Vec<Subject> {
+    let expected = &one.truth.expected;
+    let names = expected.faults.iter().chain(&expected.loads).flat_map(|facts| facts.names.values());
+    let mut subjects: Vec<Subject> =
+        names.flat_map(|name| [Subject::task(1, name), Subject::group(name)]).collect();
+    let groups = one.document["account"]["by_cgroup"].as_array().into_iter().flatten();
+    subjects.extend(groups.filter_map(|row| row["id"].as_str()).map(Subject::group));
+    subjects.extend([Subject::cpu(0), Subject::cpu(1), Subject::task(99, "init")]);
+    subjects
+}
+
+#[test]
+fn no_stand_in_passes_any_recording() {
+    for one in all() {
+        let of = subjects(one);
+        for which in StandIn::ALL {
+            let (said, status) = which.says(VERB, &of, 3.0);
+            assert!(judge(one, &said, status).is_err(), "{which:?} passes {}", one.name);
+        }
+        // These saw all that whyslow saw.
+        for which in [StandIn::Blind, StandIn::Accuser] {
+            let mut document = one.document.clone();
+            let (said, _) = which.says(VERB, &of, 3.0);
+            LISTS.iter().for_each(|list| document[*list] = said[*list].clone());
+            let verdict = judge(one, &document, status(&document));
+            assert!(verdict.is_err(), "{which:?}, who saw all, passes {}", one.name);
+        }
+        // Where nothing is wrong silence is the answer.
+        let mut mute = one.document.clone();
+        LISTS.iter().chain(&["calls", "missing"]).for_each(|list| mute[*list] = json!([]));
+        let is_asked = !one.truth.expected.answer.is_empty();
+        assert_eq!(judge(one, &mute, 0).is_err(), is_asked, "who says nothing of {}", one.name);
+    }
+}
+
+/// Of faults that of any other recording, of twins that of their fault: pids, names and times were drawn.
+#[test]
+fn what_is_said_of_another_recording_is_no_answer() {
+    let mut twins = 0;
+    for one in all() {
+        let is_its_fault = |other: &Recorded| one.truth.scenario == format!("{}-twin", other.truth.scenario);
+        for other in all().iter().filter(|other| other.name != one.name) {
+            let is_fault = !one.truth.expected.answer.is_empty();
+            if is_fault || is_its_fault(other) {
+                twins += usize::from(!is_fault);
+                let verdict = judge(one, &other.document, other.status);
+                assert!(verdict.is_err(), "{} passes with what is said of {}", one.name, other.name);
+            }
+        }
+    }
+    assert!(twins >= TWINS, "{twins} twins beside their faults");
+}
+
+/// Without what a rule needs it says so: neither that all is well, nor who is to blame.
+#[test]
+fn without_the_table_that_a_rule_needs_it_cannot_tell() {
+    let mut asked = BTreeSet::new();
+    for one in all() {
+        let Some(without) = &one.truth.without else { continue };
+        let unpacked = Unpacked::of(one);
+        assert!(unpacked.tables().contains(&without.table), "{}: there is no {}", one.name, without.table);
+        let kinds = kinds_of(&unpacked.report_without(&without.table), &without.rule);
+        assert_eq!(kinds, ["cannot_tell"], "{} without {}: {}", one.name, without.table, without.rule);
+        asked.insert(without.rule.clone());
+    }
+    let answers = all().iter().flat_map(|one| &one.truth.expected.answer);
+    let rules: BTreeSet<String> = answers.flat_map(|answer| answer.rules.iter().cloned()).collect();
+    let not_asked: Vec<&String> = rules.difference(&asked).collect();
+    assert!(not_asked.is_empty(), "no recording is asked without what these need: {not_asked:?}");
+}
+
+/// Whatever table is not there: nobody is accused who was not before, and of each fault its rule still says something: who, that it
+/// does not know what it cost, or that it cannot tell.
+#[test]
+fn no_table_is_lost_in_silence() {
+    let mut wrong = Vec::new();
+    for one in all() {
+        let unpacked = Unpacked::of(one);
+        for table in unpacked.tables() {
+            let document = unpacked.report_without(&table);
+            let answers = one.truth.expected.answer.iter();
+            let mut asked = answers.filter(|answer| answer.section == Section::Causes);
+            let says_nothing =
+                |answer: &Answer| answer.rules.iter().all(|rule| kinds_of(&document, rule).is_empty());
+            if let Some(answer) = asked.find(|answer| says_nothing(answer)) {
+                wrong.push(format!("{} without {table}: {:?} is silent", one.name, answer.rules));
+            }
+            if let Some(cause) = causes(&document).find(|cause| accuses(one, cause)) {
+                wrong.push(format!("{} without {table}: {}", one.name, cause["title"]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Somebody is accused by a rule that found nothing here.
+fn accuses(one: &Recorded, cause: &Value) -> bool {
+    let expected = &one.truth.expected;
+    let rules = expected.answer.iter().flat_map(|answer| &answer.rules).chain(&expected.may);
+    !cause["culprit"].is_null() && rules.into_iter().all(|rule| cause["rule"] != **rule)
+}
+
+/// Of which kinds a rule's findings are.
+fn kinds_of(document: &Value, rule: &str) -> Vec<String> {
+    let all = document["findings"].as_array().into_iter().flatten();
+    let of_rule = all.filter(|finding| finding["rule"] == *rule);
+    of_rule.map(|finding| finding["kind"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn recordings_are_many_small_and_of_no_host_that_can_be_named() {
+    let mut parts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        bytes += path.metadata().unwrap().len();
+        let end = path.extension().unwrap().to_string_lossy().into_owned();
+        parts.entry(path.file_stem().unwrap().to_string_lossy().into_owned()).or_default().push(end);
+    }
+    parts.values_mut().for_each(|ends| ends.sort());
+    assert!(parts.values().all(|ends| *ends == ["json", "why"]), "{parts:?}");
+    assert!(bytes <= MOST_BYTES, "{} recordings, {bytes} bytes", parts.len());
+    for (kernel, least) in OF_KERNEL {
+        let found = all().iter().filter(|one| one.truth.kernel == kernel).count();
+        assert!(found >= least, "{found} recordings of {kernel}");
+    }
+    for one in all() {
+        let expected = &one.truth.expected;
+        assert!(expected.faults.iter().chain(&expected.loads).all(|facts| facts.proof.holds), "{}", one.name);
+        assert_eq!(one.name, format!("{}-{}", one.truth.scenario, one.truth.kernel));
+        let recording = store::open(&one.path).unwrap();
+        let texts =
+            recording.snapshots.iter().map(|file| (&*file.name, String::from_utf8_lossy(&file.bytes)));
+        for (file, text) in texts {
+            let tells = match file {
+                "proc/version" => text.contains("gcc"),
+                "proc/cmdline" => one.truth.kernel == "host" && text != "quiet\n",
+                "proc/sys/kernel/osrelease" => !is_version(text.trim()),
+                "proc/sys/kernel/random/boot_id" => !text.is_empty(),
+                _ => false,
+            };
+            assert!(!tells, "{}: {file}: {text}", one.name);
+        }
+        let meta = recording.meta;
+        assert!(meta.host.contains("redacted") && meta.boot_id.is_none(), "{}: {}", one.name, meta.host);
+        assert!(is_version(&meta.kernel), "{}: {}", one.name, meta.kernel);
+    }
+}
+
+/// Without the suffix of whoever built the kernel.
+fn is_version(release: &str) -> bool {
+    release.chars().all(|c| c == '.' || c.is_ascii_digit())
+}
