@@ -103,6 +103,7 @@ lab: lab-build proof-setup
 capture: lab-build proof-setup
 	$(CARGO) build $(LOCKED) --workspace --example neutral
 	$(AS_ROOT) rm -rf target/captured
+	mkdir -p target/captured
 	$(AS_ROOT) $(LAB) run --capture $(CURDIR)/target/captured $(ARGS); status=$$?; \
 		$(AS_ROOT) chown -R $$(id -u) target/captured && \
 		target/$(TARGET)/release/examples/neutral target/captured crates/whyslow/tests/replay && \

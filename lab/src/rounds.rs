@@ -321,10 +321,11 @@ impl Runner {
     }
 }
 
-/// Keep what whyslow saw of a run, and beside it what was made. Scenarios with a baseline or the doctor are not kept: what they answer
-/// is not in the recording.
+/// Keep what whyslow saw of a run, and beside it what was made. Answers of a baseline or the doctor are not in the recording: such runs
+/// are not kept.
 fn capture(into: &Path, share: &Path, plan: &Plan, script: &Script, ran: &RunFacts) -> Result<(), Trouble> {
     if !plan.captures || script.look.doctor {
+        println!("{}: not kept: a recording holds no answers of a baseline or the doctor", plan.scenario);
         return Ok(());
     }
     let captured = Captured {

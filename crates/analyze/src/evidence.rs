@@ -99,7 +99,7 @@ impl<'r> Evidence<'r> {
         Evidence { rec, baseline: None, index: Rc::default(), asked: Rc::default() }
     }
 
-    /// What tasks waited for is in their stacks: a file of its own, which a recording may have lost while it has the timelines.
+    /// Stacks tell what tasks waited for. They are a file of their own, which a recording may have lost while it has the timelines.
     pub fn has_stacks(&self) -> Result<(), Missing> {
         let lost = self.rec.tables.stacks.is_none();
         if lost { Err(self.rec.why_untold(Probe::OffCpuStacks)) } else { Ok(()) }

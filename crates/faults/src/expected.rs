@@ -43,7 +43,7 @@ pub struct Expected {
 pub enum Wrong {
     /// Something that was asked was not answered.
     Missed(String),
-    /// Somebody was accused who did nothing.
+    /// A task, a group or a CPU was accused that did nothing.
     False(String),
     /// By its own word it could not look: nothing was proven.
     Blind(String),

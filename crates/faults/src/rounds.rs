@@ -56,7 +56,7 @@ pub fn until_judged(
     Ok(Outcome::HostNotIdle(why))
 }
 
-/// Whoever runs the tests makes cells again himself, with the same draws.
+/// The runner of the tests makes cells again itself, with the same draws.
 const ONCE: &str = "WHYSLOW_ONCE";
 
 /// Whether somebody asked for something: `NAME=1`.

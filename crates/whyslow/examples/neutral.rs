@@ -12,7 +12,7 @@ use whyslow_faults::expected::Captured;
 use whyslow_model::Recording;
 use whyslow_model::table::Task;
 
-/// The slowest that is worth its time: they lie in the repository.
+/// The slowest level of zstd that is worth its time: recordings lie in the repository.
 const LEVEL: i32 = 19;
 /// Files in which the kernel's release stands.
 const TELL_RELEASE: [&str; 2] = ["proc/version", "proc/sys/kernel/osrelease"];
@@ -23,14 +23,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     let [from, into] = &args[..] else { return Err("expected two folders: neutral FROM INTO".into()) };
     fs::create_dir_all(into)?;
-    let entries = fs::read_dir(from).map_err(|err| format!("no recording was captured: {err}"))?;
-    for entry in entries {
+    let mut kept = 0;
+    for entry in fs::read_dir(from)? {
         let truth = entry?.path();
         if truth.extension().is_some_and(|end| end == "json") {
             neutral(&truth, Path::new(into)).map_err(|err| format!("{}: {err}", truth.display()))?;
+            kept += 1;
         }
     }
-    Ok(())
+    if kept == 0 { Err("no recording was captured".into()) } else { Ok(()) }
 }
 
 fn neutral(truth: &Path, into: &Path) -> Result<(), Box<dyn Error>> {
@@ -56,7 +57,7 @@ fn neutral(truth: &Path, into: &Path) -> Result<(), Box<dyn Error>> {
     }
     store::save(&recording, &file)?;
     fs::write(&file, zstd::encode_all(&*zstd::decode_all(&*fs::read(&file)?)?, LEVEL)?)?;
-    // It has no secrets any more.
+    // The recording has no secrets any more.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
     fs::copy(truth, &kept)?;
     println!("{}: {} bytes", file.display(), fs::metadata(&file)?.len());

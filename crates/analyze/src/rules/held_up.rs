@@ -50,6 +50,7 @@ const MOST: usize = 5;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.spans()?;
+    ev.has_stacks()?;
     let tasks = ev.tasks()?;
     let homes = LazyCell::new(|| Homes::of(ev, tasks));
     let own = OwnWork::of(ev);
@@ -74,18 +75,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let is_beside = |cause: &Cause| causes.iter().any(|(other, _)| cause.is_beside(other));
     let told = causes.iter().filter(|(cause, _)| !is_beside(cause));
     let found = told.filter_map(|(cause, waits)| finding(ev, tasks, &homes, cause, waits));
-    let mut found: Vec<Finding> = found.take(MOST).collect();
-    // What a wait was for is in its stack: where all stacks are lost, whose end nobody saw may have had one.
-    match ev.has_stacks() {
-        Err(why) if found.is_empty() => return Err(why),
-        Err(why) => found.push(Finding::cannot_tell(RULE.id, why)),
-        Ok(()) => {
-            let unseen = unseen(ev, tasks, &own);
-            let unseen = unseen.iter().filter_map(|(cause, waits)| unseen_finding(ev, &homes, cause, waits));
-            found.extend(unseen.take(MOST.saturating_sub(found.len())));
-        }
-    }
-    Ok(found)
+    let unseen = unseen(ev, tasks, &own);
+    let unseen = unseen.iter().filter_map(|(cause, waits)| unseen_finding(ev, &homes, cause, waits));
+    Ok(found.chain(unseen).take(MOST).collect())
 }
 
 /// A single wait of this length in D state, for what nobody was seen to have, is no crowd before a lock.

@@ -271,7 +271,7 @@ mod tests {
         (rec.tables.spans, rec.tables.stacks) = (Some(Vec::new()), Some(Vec::new()));
         assert_eq!(check(&Evidence::of(&rec)), Ok(vec![]));
         assert!(rules_out(&Evidence::of(&rec)).unwrap().unwrap().evidence.starts_with("0 pages"));
-        // Whom a limit held is in the stacks of the waits.
+        // The stacks of waits tell whom a limit held.
         rec.tables.stacks = None;
         assert_eq!(
             rules_out(&Evidence::of(&rec)).unwrap_err().to_string(),

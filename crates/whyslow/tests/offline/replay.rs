@@ -14,7 +14,7 @@ use whyslow_faults::stand_in::{StandIn, Subject};
 
 use recorded::{Recorded, Unpacked, all, folder};
 
-/// Recordings of each kernel, and twins beside their faults, at least.
+/// Recordings of each kernel and twins beside their faults: at least so many.
 const OF_KERNEL: [(&str, usize); 3] = [("6.1", 9), ("6.12", 22), ("host", 14)];
 const TWINS: usize = 14;
 /// Lists in which somebody may be accused.
@@ -77,7 +77,7 @@ fn no_stand_in_passes_any_recording() {
         let mut mute = one.document.clone();
         LISTS.iter().chain(&["calls", "missing"]).for_each(|list| mute[*list] = json!([]));
         let is_asked = !one.truth.expected.answer.is_empty();
-        assert_eq!(judge(one, &mute, 0).is_err(), is_asked, "who says nothing of {}", one.name);
+        assert_eq!(judge(one, &mute, 0).is_err(), is_asked, "a document that says nothing of {}", one.name);
     }
 }
 
@@ -117,8 +117,8 @@ fn without_the_table_that_a_rule_needs_it_cannot_tell() {
     assert!(not_asked.is_empty(), "no recording is asked without what these need: {not_asked:?}");
 }
 
-/// Whatever table is not there: nobody is accused who was not before, and of each fault its rule still says something: who, that it
-/// does not know what it cost, or that it cannot tell.
+/// A table less accuses no culprit that was not accused with it, and the rule of each fault still speaks: it names the culprit, does
+/// not know what it cost, or cannot tell.
 #[test]
 fn no_table_is_lost_in_silence() {
     let mut wrong = Vec::new();
@@ -141,11 +141,11 @@ fn no_table_is_lost_in_silence() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Somebody is accused by a rule that found nothing here.
+/// A cause names a culprit that no cause of the whole recording names.
 fn accuses(one: &Recorded, cause: &Value) -> bool {
-    let expected = &one.truth.expected;
-    let rules = expected.answer.iter().flat_map(|answer| &answer.rules).chain(&expected.may);
-    !cause["culprit"].is_null() && rules.into_iter().all(|rule| cause["rule"] != **rule)
+    let is_same =
+        |other: &Value| ["kind", "id"].iter().all(|key| other["culprit"][key] == cause["culprit"][key]);
+    !cause["culprit"].is_null() && !causes(&one.document).any(is_same)
 }
 
 /// Of which kinds a rule's findings are.

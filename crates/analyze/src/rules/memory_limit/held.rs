@@ -23,6 +23,11 @@ use crate::{Evidence, cpu::spread, names, wait_reasons};
 /// Levels of cgroups that are searched.
 const MAX_DEPTH: usize = 64;
 
+/// Timelines, with the stacks that tell what a wait was for.
+fn timelines<'r>(ev: &Evidence<'r>) -> Result<&'r [Span], Missing> {
+    ev.has_stacks().and_then(|()| ev.spans())
+}
+
 /// Waits of tasks that a memory limit held back.
 fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r Span> {
     let stacks = ev.stacks().clone();
@@ -35,7 +40,7 @@ fn waits<'r>(ev: &Evidence<'r>, spans: &'r [Span]) -> impl Iterator<Item = &'r S
 pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
     let stacks = ev.stacks().clone();
     let reclaims = |span: &Span| wait_reasons::Wait::of(span, &stacks).passes(LIMIT_RECLAIM);
-    match ev.spans().and_then(|spans| ev.has_stacks().map(|()| spans)) {
+    match timelines(ev) {
         Ok(spans) => Ok(waits(ev, spans).next().is_some() || spans.iter().any(reclaims)),
         Err(missing) if ev.cgroups()?.iter().any(|group| limit_of(group).is_some()) => Err(missing),
         Err(_) => Ok(false),
@@ -45,7 +50,7 @@ pub(super) fn was_anybody(ev: &Evidence<'_>) -> Result<bool, Missing> {
 /// A finding for each limit that held somebody.
 pub(super) fn findings(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let groups = ev.cgroups().unwrap_or_default();
-    let spans = match ev.spans().and_then(|spans| ev.has_stacks().map(|()| spans)) {
+    let spans = match timelines(ev) {
         Err(missing) if groups.iter().any(|group| high_of(group).is_some()) => return Err(missing),
         spans => spans.unwrap_or_default(),
     };
