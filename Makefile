@@ -2,8 +2,8 @@
 # make check  format, lints, unit tests  make bench  what looking costs
 # make quick  what changed, one fault, its twin, one chain of locks: two minutes once it was built
 # make land   the gate on a clean clone of HEAD; target/gate-passed names the tree that passed
-# make proof  what is statistical by nature: drawn cells, live and in guests (WHYSLOW_ALL=1: all of them; SUITE=days: one suite;
-#             SUITE=smoke: new seeds for the gate's live cells)
+# make proof  what is statistical by nature: drawn cells, live and in guests, and docs/truth.md (WHYSLOW_ALL=1: all of them;
+#             SUITE=days: one suite; SUITE=smoke: new seeds for the gate's live cells)
 # make capture  recordings of scenarios for tests/replay, all or some (ARGS="--scenario cpu-quota --kernel 6.12")
 # make lab    every scenario, on real kernels in guests (ARGS="...": those of lab run)
 # make soak   each live fault 20 times   make install [PREFIX=/usr/local] [DESTDIR=]

@@ -1,10 +1,11 @@
-//! What whyslow said beside what the victims' clocks say: found, missed, false, or no judgement at all.
+//! What whyslow said beside what the victims' clocks say: found, wrong, or no judgement at all.
 
 use std::fmt;
 
 use serde_json::Value;
-use whyslow_faults::expected::{Expected, Wrong};
+use whyslow_faults::expected::Expected;
 use whyslow_faults::said::Verb;
+use whyslow_faults::wrong::Wrong;
 
 use crate::plan::RunFacts;
 use crate::scenario::Script;
@@ -14,14 +15,12 @@ use crate::scenario::Script;
 pub enum Verdict {
     /// All that was asked was answered, and nobody was accused falsely.
     Found,
-    /// Something that was asked was not answered.
-    Missed(String),
-    /// Somebody was accused who did nothing.
-    False(String),
+    /// Something that was asked was not answered, or somebody was accused who did nothing, or it could not look.
+    Wrong(Wrong),
     /// The guest died, or the kernel complained: nothing can be said of whyslow.
     Failed(String),
-    /// By the victims' own clock the fault (or the load) did not come about, the emulator broke the guest, or whyslow itself says
-    /// that it could not look: nothing was proven. It is run again.
+    /// By the victims' own clock the fault (or the load) did not come about, or the emulator broke the guest: nothing was proven. It is
+    /// run again.
     Unmade(String),
     /// It could not be run here.
     NotRun(String),
@@ -33,19 +32,19 @@ impl Verdict {
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Found => "found",
-            Verdict::Missed(_) => "missed",
-            Verdict::False(_) => "false",
+            Verdict::Wrong(wrong) => wrong.sort.word(),
             Verdict::Failed(_) | Verdict::Unmade(_) => "failed",
             Verdict::NotRun(_) => "not run",
         }
     }
 
-    /// What was not found beside others' work proves nothing: time that the host takes from a guest is in nobody's account there.
+    /// What was said beside others' work proves nothing, right or wrong: time that the host takes from a guest is in nobody's account
+    /// there.
     #[must_use]
     pub fn or_of_a_crowded_host(self, crowded: Option<String>) -> Verdict {
         match (self, crowded) {
-            (Verdict::Missed(what) | Verdict::False(what), Some(crowded)) => {
-                Verdict::Unmade(format!("{crowded} of the host; {what}"))
+            (verdict @ (Verdict::Found | Verdict::Wrong(_)), Some(crowded)) => {
+                Verdict::Unmade(format!("{crowded} of the host; {verdict}"))
             }
             (verdict, _) => verdict,
         }
@@ -56,11 +55,8 @@ impl Verdict {
     pub fn why(&self) -> Option<&str> {
         match self {
             Verdict::Found => None,
-            Verdict::Missed(why)
-            | Verdict::False(why)
-            | Verdict::Failed(why)
-            | Verdict::Unmade(why)
-            | Verdict::NotRun(why) => Some(why),
+            Verdict::Wrong(wrong) => Some(&wrong.what),
+            Verdict::Failed(why) | Verdict::Unmade(why) | Verdict::NotRun(why) => Some(why),
         }
     }
 }
@@ -89,17 +85,16 @@ pub fn judge(script: &Script, ran: &RunFacts, document: Option<&Value>) -> Verdi
     let document = match (document, &ran.no_answer) {
         (Some(document), None) => document,
         (_, why) => {
-            return Verdict::Missed(why.clone().unwrap_or_else(|| "whyslow wrote no document".into()));
+            let why = why.as_deref().unwrap_or("whyslow wrote no document");
+            return Verdict::Wrong(Wrong::missed(why));
         }
     };
     if let Some(what) = &ran.unsound {
-        return Verdict::Missed(what.clone());
+        return Verdict::Wrong(Wrong::missed(what));
     }
     match expected(script, ran).judge(document, Verb::of(&script.look.args), ran.status) {
         Ok(()) => Verdict::Found,
-        Err(Wrong::Missed(what)) => Verdict::Missed(what),
-        Err(Wrong::False(what)) => Verdict::False(what),
-        Err(Wrong::Blind(why)) => Verdict::Unmade(why),
+        Err(wrong) => Verdict::Wrong(wrong),
     }
 }
 

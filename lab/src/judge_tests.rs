@@ -68,17 +68,17 @@ fn what_is_asked_is_found() {
 }
 
 #[test]
-fn what_is_not_reported_or_not_reported_right_is_missed() {
-    let missed = |causes: &[Value]| verdict(&asks("\n[never]\n"), causes).word();
-    assert_eq!(missed(&[]), "missed");
-    assert_eq!(missed(&[cause("cpu-quota", "/abc/def", 5.0)]), "missed");
-    assert_eq!(missed(&[cause("cpu-quota", "/abc/def", 14.0)]), "missed");
+fn what_is_not_reported_is_missed_and_what_is_not_reported_right_is_inexact() {
+    let word = |causes: &[Value]| verdict(&asks("\n[never]\n"), causes).word();
+    assert_eq!(word(&[]), "missed");
+    assert_eq!(word(&[cause("cpu-quota", "/abc/def", 5.0)]), "inexact");
+    assert_eq!(word(&[cause("cpu-quota", "/abc/def", 14.0)]), "inexact");
     let below = format!("may = [\"steal\"]\n{}", "[[answer]]\nrules = [\"cpu-quota\"]\n");
     let causes = [cause("steal", "", 20.0), cause("cpu-quota", "/abc/def", 10.0)];
-    assert_eq!(verdict(&script(&below), &causes).word(), "missed");
+    assert_eq!(verdict(&script(&below), &causes).word(), "inexact");
     assert_eq!(verdict(&script(&format!("{below}rank = 2\n")), &causes), Verdict::Found);
     let nothing = RunFacts { no_answer: Some("it hung".into()), ..ran(true) };
-    assert_eq!(judge(&asks(""), &nothing, None), Verdict::Missed("it hung".into()));
+    assert_eq!(judge(&asks(""), &nothing, None), Verdict::Wrong(Wrong::missed("it hung")));
 }
 
 #[test]
@@ -107,16 +107,15 @@ fn a_fault_without_proof_is_failed_whatever_was_said() {
 #[test]
 fn what_a_crowded_host_spoilt_is_made_again_and_nothing_else_is() {
     let crowded = || Some("others used 16 %".to_owned());
-    for wrong in [Verdict::Missed("no CPU 0".into()), Verdict::False("CPU 1 is slow".into())] {
+    for wrong in [Verdict::Found, Verdict::Wrong(Wrong::accused("CPU 1 is slow"))] {
         assert_eq!(wrong.clone().or_of_a_crowded_host(None), wrong);
         let spoilt = wrong.clone().or_of_a_crowded_host(crowded());
         assert!(
-            matches!(&spoilt, Verdict::Unmade(why) if why.contains("16 %") && why.contains("CPU")),
+            matches!(&spoilt, Verdict::Unmade(why) if why.contains("16 %") && why.contains(wrong.word())),
             "{spoilt}"
         );
     }
-    for other in [Verdict::Found, Verdict::Failed("the guest died".into()), Verdict::NotRun("no root".into())]
-    {
+    for other in [Verdict::Failed("the guest died".into()), Verdict::NotRun("no root".into())] {
         assert_eq!(other.clone().or_of_a_crowded_host(crowded()), other);
     }
 }
@@ -150,7 +149,7 @@ fn slow_cpus_are_rows_of_their_own() {
     assert_eq!(verdict(one, &[cpu(1, None), cpu(3, Some(4.0))]), "missed");
     let exact = format!("{one}ratio = [0.9, 1.1]\n");
     assert_eq!(verdict(&exact, &rows), "found");
-    assert_eq!(verdict(&exact, &[cpu(1, Some(3.5))]), "missed");
+    assert_eq!(verdict(&exact, &[cpu(1, Some(3.5))]), "inexact");
     let alone = format!("{one}[never]\nother_cpus = true\n");
     assert_eq!(verdict(&alone, &rows), "found");
     assert_eq!(verdict(&alone, &[cpu(1, Some(4.0)), cpu(2, Some(1.3))]), "false");
@@ -183,14 +182,17 @@ fn a_time_that_is_asked_of_a_fault_that_tells_none_proves_nothing() {
     let mut run = ran(true);
     run.faults[0].lost_s = None;
     let said = said(&[cause("cpu-quota", "/abc/def", 20.0)]);
-    assert_eq!(judge(&asks(""), &run, Some(&said)), Verdict::Missed("its fault tells no time".into()));
+    assert_eq!(
+        judge(&asks(""), &run, Some(&said)),
+        Verdict::Wrong(Wrong::inexact("its fault tells no time"))
+    );
 }
 
 #[test]
 fn a_ratio_is_not_asked_of_a_fault_that_tells_none() {
     let script = script("[[answer]]\nin = \"cpus\"\nratio = [0.9, 1.1]\n");
     let document = whole(json!({"cpus": [{"cpu": 0, "slow": 4.0}]}));
-    assert_eq!(judge(&script, &ran(true), Some(&document)).word(), "missed");
+    assert_eq!(judge(&script, &ran(true), Some(&document)).word(), "inexact");
 }
 
 proptest::proptest! {

@@ -6,7 +6,6 @@
 pub mod acpi;
 pub mod cache;
 pub mod child;
-pub mod ci;
 pub mod doctor;
 pub mod guest;
 pub mod guest_modules;
@@ -21,6 +20,7 @@ pub mod module;
 pub mod orders;
 pub mod place;
 pub mod plan;
+pub mod proof;
 pub mod proven;
 pub mod rounds;
 pub mod scenario;

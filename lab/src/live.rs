@@ -15,8 +15,8 @@ use crate::{Trouble, place};
 use binary::{Binary, How, Ran};
 
 /// Tests that want a live host, and tests that judge a clock: one at a time, never beside others.
-const ALONE: [&str; 2] = ["root_", "::timed_"];
-const COSTS: [&str; 1] = ["::cost_"];
+pub(crate) const ALONE: [&str; 2] = ["root_", "::timed_"];
+pub(crate) const COSTS: [&str; 1] = ["::cost_"];
 
 /// What to run.
 #[derive(Debug, Clone, clap::Args)]
@@ -130,7 +130,8 @@ mod tests {
     use super::*;
 
     fn ran(ended: Ended) -> Ran {
-        Ran { ended, why: String::new(), said: String::new(), rows: Vec::new(), took: Duration::ZERO }
+        let (why, said, rows) = (String::new(), String::new(), Vec::new());
+        Ran { ended, why, said, rows, is_without_rows: true, took: Duration::ZERO }
     }
 
     /// How a test ends that ends so in its tries, and how often it failed before.

@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand};
 use lab::doctor::{self, Verdict};
 use lab::machine::{Ended, Hardware};
 use lab::{
-    Trouble, guest_modules, init, interrupt, kernels, live, machine, module, place, proven, rounds, smoke,
-    testbed, truth,
+    Trouble, guest_modules, init, interrupt, kernels, live, machine, module, place, proof, proven, rounds,
+    smoke, testbed, truth,
 };
 use whyslow_faults::proven::{Ended as Kept, Row};
 
@@ -44,6 +44,8 @@ enum Verb {
     Live(live::Asked),
     /// Run a few cells of the live suites, with seeds that are known to pass.
     Smoke(smoke::Asked),
+    /// Make what is statistical by nature, and publish how often whyslow was right.
+    Proof(proof::Asked),
     /// What all tests of a run have proven, and how many had to run again.
     Proven(proven::Asked),
     /// Running what a plan says, here: what the driver has the guest do.
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
         Verb::Truth(asked) => truth::run(&asked),
         Verb::Live(asked) => live::run(&asked),
         Verb::Smoke(asked) => smoke::run(&asked),
+        Verb::Proof(asked) => proof::run(&asked),
         Verb::Proven(asked) => proven::run(&asked),
         Verb::TestBed { plan } => testbed::run(&plan)
             .map(|()| ExitCode::SUCCESS)
@@ -193,15 +196,7 @@ fn ask_doctor(asked: &[String], write: bool, tries: u64) -> ExitCode {
             (status, retried) = (examined(label, write), retried + 1);
         }
         let ended = if status == 0 { Kept::Passed } else { Kept::Failed };
-        Row {
-            suite: "doctor".to_owned(),
-            cell: label.clone(),
-            ended,
-            redrawn: 0,
-            retried,
-            why: String::new(),
-        }
-        .write();
+        Row { retried, ..Row::of("doctor", label, ended) }.write();
         worst = worst.max(status);
     }
     ExitCode::from(worst)

@@ -106,8 +106,7 @@ mod tests {
     use super::*;
 
     fn row(suite: &str, ended: Ended, retried: u64) -> Row {
-        let (suite, cell) = (suite.to_owned(), "x".to_owned());
-        Row { suite, cell, ended, redrawn: 1, retried, why: "why".to_owned() }
+        Row { redrawn: 1, retried, why: "why".to_owned(), ..Row::of(suite, "x", ended) }
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use serde::Deserialize as _;
 use serde_json::Value;
 use whyslow_faults::expected::Captured;
-use whyslow_faults::proven;
 use whyslow_faults::{Draw, draw, host};
 
 use crate::child::{Owned, Waited};
@@ -19,7 +18,7 @@ use crate::plan::{DOCUMENT, PLAN, Plan, RECORDING, RUN_FACTS, RunFacts};
 use crate::scenario::{Scenario, Script};
 use crate::table::{self, Row};
 use crate::testbed::part::Setting;
-use crate::{Trouble, ci, interrupt, kernels, machine, module, orders, place, sched_ext};
+use crate::{Trouble, interrupt, kernels, machine, module, orders, place, sched_ext};
 
 /// A guest that has not ran by then hangs.
 const GUEST_LIMIT: Duration = Duration::from_secs(240);
@@ -28,14 +27,11 @@ const HOST_LIMIT: Duration = Duration::from_secs(180);
 /// A fault that does not come about, by its victims' clock, is made so often.
 const TRIES: usize = 3;
 /// The name of this host among the kernels.
-const HOST: &str = "host";
+pub(crate) const HOST: &str = "host";
 
 /// What to run.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Asked {
-    /// What CI runs: some of all, drawn by the number of commits; whatever cannot be run fails.
-    #[arg(long)]
-    pub ci: bool,
     /// Only these scenarios.
     #[arg(long, value_name = "NAME")]
     pub scenario: Vec<String>,
@@ -64,17 +60,9 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     let project = place::project()?;
     let all = Scenario::all(&project.join("lab/scenarios"))
         .map_err(|reason| Trouble::new("read the scenarios", reason))?;
-    let seed =
-        asked.seed.unwrap_or_else(|| if asked.ci { number_of_run(&project) } else { draw::run_seed() });
-    let runs = chosen(&all, asked, seed)?;
-    println!("seed {seed}: lab run{} --seed {seed} runs the same", if asked.ci { " --ci" } else { "" });
-    if asked.ci {
-        let is_drawn = |scenario: &&Scenario| runs.iter().any(|(drawn, _)| drawn.name == scenario.name);
-        let names: Vec<&str> =
-            all.iter().filter(|one| !is_drawn(one)).map(|scenario| scenario.name.as_str()).collect();
-        println!("not drawn: {}", names.join(" "));
-        names.iter().for_each(|name| note(name, "", proven::Ended::NotDrawn, 0, None));
-    }
+    let seed = asked.seed.unwrap_or_else(draw::run_seed);
+    let runs = chosen(&all, asked)?;
+    println!("seed {seed}: lab run --seed {seed} runs the same");
     let runner = Runner::here(asked, project)?;
     println!("{}", table::head());
     let mut rows = Vec::new();
@@ -82,7 +70,6 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         for (scenario, kernel) in &runs {
             let row = runner.run(scenario, kernel, &Draw::with(seed).branch(&format!("{time}")));
             println!("{}", table::line(&row));
-            note(&row.scenario, &row.kernel, table::ended(&row), row.redrawn, row.verdict.why());
             rows.push(row);
             if interrupt::asked() {
                 break 'all;
@@ -90,21 +77,11 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         }
     }
     println!("{}", table::sum(&rows));
-    let bad = interrupt::asked() || rows.iter().any(|row| table::is_bad(row, asked.ci));
+    let bad = interrupt::asked() || rows.iter().any(table::is_bad);
     Ok(ExitCode::from(u8::from(bad)))
 }
 
-fn note(scenario: &str, kernel: &str, ended: proven::Ended, redrawn: u64, why: Option<&str>) {
-    let why = why.and_then(|why| why.lines().next()).unwrap_or("").to_owned();
-    let cell = format!("{scenario} {kernel}").trim_end().to_owned();
-    proven::Row { suite: "lab".to_owned(), cell, ended, redrawn, retried: 0, why }.write();
-}
-
-fn chosen<'all>(
-    all: &'all [Scenario],
-    asked: &Asked,
-    seed: u64,
-) -> Result<Vec<(&'all Scenario, &'all str)>, Trouble> {
+fn chosen<'all>(all: &'all [Scenario], asked: &Asked) -> Result<Vec<(&'all Scenario, &'all str)>, Trouble> {
     let unknown = asked.scenario.iter().find(|name| all.iter().all(|scenario| scenario.name != **name));
     if let Some(name) = unknown {
         let names: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
@@ -119,22 +96,11 @@ fn chosen<'all>(
     };
     let every =
         all.iter().flat_map(|scenario| scenario.head.kernels.iter().map(move |k| (scenario, k.as_str())));
-    let runs: Vec<_> = if asked.ci { ci::drawn(all, seed) } else { every.collect() };
-    Ok(runs.into_iter().filter(is_wanted).collect())
-}
-
-/// Commits so far; where there is no history, days.
-fn number_of_run(project: &Path) -> u64 {
-    let git = Command::new("git").arg("-C").arg(project).args(["rev-list", "--count", "HEAD"]).output();
-    let count = git.ok().and_then(|done| String::from_utf8_lossy(&done.stdout).trim().parse().ok());
-    count.unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        now.map_or(0, |since| since.as_secs() / 86_400)
-    })
+    Ok(every.filter(is_wanted).collect())
 }
 
 /// Where runs are put on.
-struct Runner {
+pub struct Runner {
     lab: PathBuf,
     whyslow: PathBuf,
     project: PathBuf,
@@ -146,7 +112,8 @@ struct Runner {
 type Unjudged = Verdict;
 
 impl Runner {
-    fn here(asked: &Asked, project: PathBuf) -> Result<Self, Trouble> {
+    /// With the programs that were built.
+    pub fn here(asked: &Asked, project: PathBuf) -> Result<Self, Trouble> {
         let what = "find the programs";
         let lab =
             std::env::current_exe().and_then(fs::canonicalize).map_err(|err| Trouble::new(what, err))?;
@@ -157,7 +124,8 @@ impl Runner {
         Ok(Runner { lab, whyslow, project, keep: asked.keep, capture: asked.capture.clone() })
     }
 
-    fn run(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
+    /// Until it could be judged; what is drawn depends on nothing else that is run.
+    pub fn run(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
         let draw = draw.branch(&scenario.name).branch(kernel);
         let mut row = self.ran(scenario, kernel, &draw);
         for time in 1..TRIES {

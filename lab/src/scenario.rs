@@ -51,7 +51,7 @@ pub struct Head {
     /// Must be found; else a miss is listed, and fails nobody.
     #[serde(default = "yes")]
     pub promised: bool,
-    /// May be drawn for CI.
+    /// May be drawn for a proof.
     #[serde(default)]
     pub ci: bool,
 }

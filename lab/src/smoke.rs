@@ -89,8 +89,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
         };
         println!("smoke: {how:?} {cell} {why}");
         let (name, why) = (format!("{} {}", cell.target, cell.test), why.to_owned());
-        Row { suite: "smoke".to_owned(), cell: name, ended: how, redrawn: 0, retried: failed_before, why }
-            .write();
+        Row { retried: failed_before, why, ..Row::of("smoke", &name, how) }.write();
         ended.push(how);
         if count(&ended, Ended::NotIdle) > NOT_JUDGED {
             break;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use whyslow_faults::proven::Ended;
+use whyslow_faults::proven::{self, Ended};
+use whyslow_faults::wrong::{Sort, Wrong};
 
 use crate::judge::{Cost, Verdict};
 use crate::kernels::is_optional;
@@ -46,7 +47,7 @@ pub fn line(row: &Row) -> String {
     });
     let shares: Vec<String> = row.reported_to_true.iter().map(|share| format!("{share:.2}")).collect();
     let verdict = match (&row.verdict, row.promised) {
-        (Verdict::Missed(_), false) => "(missed)",
+        (verdict, false) if is_a_miss(verdict) => "(missed)",
         (verdict, _) => verdict.word(),
     };
     let mut text =
@@ -81,30 +82,33 @@ pub fn sum(rows: &[Row]) -> String {
     text
 }
 
-/// Somebody must see to it. In CI all must be run, but what needs the kernel that may be absent.
+fn is_a_miss(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Wrong(wrong) if wrong.sort != Sort::False)
+}
+
+/// Somebody must see to it.
 #[must_use]
-pub fn is_bad(row: &Row, ci: bool) -> bool {
-    match row.verdict {
-        Verdict::Found => false,
-        Verdict::Missed(_) => row.promised,
-        Verdict::False(_) | Verdict::Failed(_) => true,
-        // CI has a table of all that was proven, which says how many of these may be (`proven`).
-        Verdict::Unmade(_) => !ci,
-        Verdict::NotRun(_) => ci && !is_optional(&row.kernel),
+pub fn is_bad(row: &Row) -> bool {
+    match &row.verdict {
+        Verdict::Found | Verdict::NotRun(_) => false,
+        Verdict::Wrong(Wrong { sort, .. }) => row.promised || *sort == Sort::False,
+        Verdict::Failed(_) | Verdict::Unmade(_) => true,
     }
 }
 
-/// As the table of all test beds counts it. A miss that nobody promised proves as much as a run that was not required.
+/// As the table of all suites has it.
 #[must_use]
-pub fn ended(row: &Row) -> Ended {
-    match row.verdict {
-        Verdict::Found => Ended::Passed,
-        Verdict::Missed(_) if !row.promised => Ended::NotDrawn,
-        Verdict::Missed(_) | Verdict::False(_) | Verdict::Failed(_) => Ended::Failed,
-        Verdict::Unmade(_) => Ended::NotIdle,
-        Verdict::NotRun(_) if is_optional(&row.kernel) => Ended::NotDrawn,
-        Verdict::NotRun(_) => Ended::NotRun,
-    }
+pub fn proven(row: &Row, suite: &str) -> proven::Row {
+    let (ended, wrong) = match &row.verdict {
+        Verdict::Found => (Ended::Passed, None),
+        Verdict::Wrong(wrong) => (Ended::Failed, Some(wrong.sort)),
+        Verdict::Failed(_) => (Ended::Failed, None),
+        Verdict::Unmade(_) => (Ended::NotIdle, None),
+        Verdict::NotRun(_) if is_optional(&row.kernel) => (Ended::NotDrawn, None),
+        Verdict::NotRun(_) => (Ended::NotRun, None),
+    };
+    let noted = proven::Row::of(suite, &row.scenario, ended).because(row.verdict.why().unwrap_or_default());
+    proven::Row { wrong, redrawn: row.redrawn, ..noted }
 }
 
 #[cfg(test)]
@@ -131,28 +135,37 @@ mod tests {
             line(&row(Verdict::Found, true)),
             "held-mutex                 6.12    found       31.2    4.25   0.50    31  0.95"
         );
-        let missed = line(&row(Verdict::Missed("a\nb".into()), false));
+        let missed = line(&row(Verdict::Wrong(Wrong::missed("a\nb")), false));
         assert!(missed.contains("(missed)") && missed.ends_with("\n    a\n    b"), "{missed}");
     }
 
     #[test]
     fn only_a_promise_can_be_broken() {
-        let missed = Verdict::Missed(String::new());
-        assert!(is_bad(&row(missed.clone(), true), false) && !is_bad(&row(missed, false), true));
-        assert!(is_bad(&row(Verdict::False(String::new()), false), false));
+        let came_to = |verdict: &Verdict, promised| {
+            let row = row(verdict.clone(), promised);
+            (is_bad(&row), proven(&row, "lab").ended)
+        };
+        for wrong in [Wrong::missed(""), Wrong::inexact(""), Wrong::blind("")].map(Verdict::Wrong) {
+            assert_eq!(came_to(&wrong, true), (true, Ended::Failed));
+            assert_eq!(came_to(&wrong, false), (false, Ended::Failed));
+        }
         let failed = Verdict::Failed(String::new());
-        assert!(is_bad(&row(failed.clone(), false), true) && is_bad(&row(failed, true), false));
-        let unmade = row(Verdict::Unmade(String::new()), true);
-        assert!(is_bad(&unmade, false) && !is_bad(&unmade, true));
-        let not_run = Verdict::NotRun(String::new());
-        assert!(is_bad(&row(not_run.clone(), true), true) && !is_bad(&row(not_run.clone(), true), false));
-        let optional = Row { kernel: "5.10".to_owned(), ..row(not_run, true) };
-        assert!(!is_bad(&optional, true));
+        for (verdict, ended) in [
+            (Verdict::Wrong(Wrong::accused("")), (true, Ended::Failed)),
+            (failed, (true, Ended::Failed)),
+            (Verdict::Unmade(String::new()), (true, Ended::NotIdle)),
+            (Verdict::Found, (false, Ended::Passed)),
+            (Verdict::NotRun(String::new()), (false, Ended::NotRun)),
+        ] {
+            assert_eq!((came_to(&verdict, true), came_to(&verdict, false)), (ended, ended), "{verdict}");
+        }
+        let absent = Row { kernel: "5.10".to_owned(), ..row(Verdict::NotRun(String::new()), true) };
+        assert_eq!(proven(&absent, "lab").ended, Ended::NotDrawn);
     }
 
     #[test]
     fn rounds_are_summed() {
-        let rows = [row(Verdict::Found, true), row(Verdict::Missed(String::new()), true)];
+        let rows = [row(Verdict::Found, true), row(Verdict::Wrong(Wrong::missed("")), true)];
         let text = sum(&rows);
         assert!(text.contains("found 1 of 2") && text.ends_with("2 ran: 1 found, 1 missed"), "{text}");
     }

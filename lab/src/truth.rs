@@ -1,49 +1,42 @@
 //! `lab truth`: the ground-truth programs of the wait chains (crates/whyslow/tests/lock chains) in guests.
 //!
 //! The live tests are the same programs as on the host; `WHYSLOW_EMULATED=1` says what emulated CPUs change. Whatever the
-//! guest's kernel complains about (soft lockup, stall) fails the guest's cells, whatever they said.
+//! guest's kernel complains about (soft lockup, stall) fails the cell, whatever it said.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use whyslow_faults::lock_chain;
-use whyslow_faults::{Draw, draw};
+use whyslow_faults::proven::{self, Ended as Kept, Row};
+use whyslow_faults::{draw, lock_chain};
 
 use crate::machine::{Ended, Hardware, Ran};
 use crate::{Trouble, interrupt, kernels, machine, orders, place};
 
-mod told;
-
-use told::Cell;
-
 /// The kernels that must tell wait chains.
-const KERNELS: [&str; 2] = ["6.1", "6.12"];
-/// Cells that share a guest: one that hangs costs no more than these.
-const A_GUEST: usize = 10;
+pub(crate) const KERNELS: [&str; 2] = ["6.1", "6.12"];
 /// The boot, and the time of one cell at most: it may be made three times if the host disturbs it.
 const BOOT: Duration = Duration::from_secs(60);
 const A_CELL: Duration = Duration::from_secs(120);
-/// Cells of one run, beside the heaviest load: what fits in two minutes.
-const OF_CI: usize = 3;
 /// The heaviest load: a crowd of busy processes, and a lock chain with locks of the kernel.
-const HEAVIEST: &str = "file::root_run_tells_the_chain_in_a_crowd";
+pub(crate) const HEAVIEST: &str = "file::root_run_tells_the_chain_in_a_crowd";
 /// The live tests want 2 GiB, and a disk for what is read and throttled.
 const MEMORY_MIB: u32 = 3072;
 const DISK_MIB: u64 = 2048;
-/// In the share: what the tests print.
+/// In the share: what the test prints, and its row.
 const SAID: &str = "said";
+const ROWS: &str = "rows";
+/// A guest that the emulator broke is made again, so often in all.
+const TRIES: usize = 3;
 
 /// What to run.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Asked {
     /// 6.1, 6.12; both, unless some are named.
     pub kernels: Vec<String>,
-    /// Some cells, on one kernel, drawn by the seed.
-    #[arg(long)]
-    pub ci: bool,
     /// Only cells with this in their name.
     #[arg(long, value_name = "TEXT")]
     pub cell: Vec<String>,
@@ -53,7 +46,7 @@ pub struct Asked {
 }
 
 /// The programs in guests.
-struct Programs {
+pub struct Programs {
     tests: PathBuf,
     whyslow: PathBuf,
     seed: u64,
@@ -63,44 +56,30 @@ struct Programs {
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     let seed = asked.seed.unwrap_or_else(draw::run_seed);
     let programs = Programs::here(seed)?;
-    let all = programs.names(asked)?;
+    let names = programs.names(&asked.cell)?;
     let known: Vec<String> = KERNELS.map(str::to_owned).to_vec();
-    let mut wanted = if asked.kernels.is_empty() { known } else { asked.kernels.clone() };
-    let mut cells = all;
-    if asked.ci {
-        let mut draw = Draw::with(seed).branch("truth");
-        wanted = vec![draw.pick(&wanted)];
-        cells.retain(|name| name != HEAVIEST);
-        cells = draw.some(OF_CI, &cells);
-        cells.push(HEAVIEST.to_owned());
-    }
-    println!("seed {seed}: {} cells on {}", cells.len(), wanted.join(", "));
-    let (mut rows, mut absent) = (Vec::new(), false);
-    for label in &wanted {
-        match kernels::fetch(label) {
-            Ok(kernel) => {
-                for part in cells.chunks(A_GUEST) {
-                    let reported = programs.in_guest(&kernel, part)?;
-                    reported.iter().for_each(|cell| println!("{}", cell.line(label)));
-                    reported.iter().for_each(|cell| cell.note(label));
-                    rows.extend(reported);
-                    if interrupt::asked() {
-                        return Ok(ExitCode::FAILURE);
-                    }
-                }
-            }
-            Err(reason) => {
-                println!("{label}: not run: {reason}");
-                absent = true;
-            }
+    let kernels = if asked.kernels.is_empty() { &known } else { &asked.kernels };
+    println!("seed {seed}: {} cells on {}", names.len(), kernels.join(", "));
+    let mut counts: BTreeMap<Kept, usize> = BTreeMap::new();
+    for (kernel, name) in kernels.iter().flat_map(|kernel| names.iter().map(move |name| (kernel, name))) {
+        let row = programs.made(kernel, name)?;
+        println!("{:<60} {kernel:<6} {:?} {}", name.replacen("::root_", " ", 1), row.ended, row.why);
+        *counts.entry(row.ended).or_default() += 1;
+        if interrupt::asked() {
+            return Ok(ExitCode::FAILURE);
         }
     }
-    println!("{}", told::sum(&rows));
-    let bad = rows.iter().any(Cell::is_bad) || (asked.ci && absent);
-    Ok(ExitCode::from(u8::from(bad)))
+    println!("{counts:?}");
+    Ok(ExitCode::from(u8::from(counts.contains_key(&Kept::Failed))))
 }
 
 impl Programs {
+    /// With these tests, and what this seed draws.
+    pub fn of(tests: PathBuf, seed: u64) -> Result<Self, Trouble> {
+        Ok(Programs { tests, whyslow: place::whyslow()?, seed })
+    }
+
+    /// Those that were built last.
     fn here(seed: u64) -> Result<Self, Trouble> {
         let what = "find the live tests";
         let lab =
@@ -119,25 +98,57 @@ impl Programs {
         Ok(Programs { tests, whyslow, seed })
     }
 
-    /// The names of the tests that are asked for.
-    fn names(&self, asked: &Asked) -> Result<Vec<String>, Trouble> {
+    /// The names of the tests with one of these words in them; of all, if there are none.
+    pub fn names(&self, words: &[String]) -> Result<Vec<String>, Trouble> {
         let what = "list the live tests";
         let listed = Command::new(&self.tests)
             .args(["--list", "--format", "terse"])
             .output()
             .map_err(|err| Trouble::new(what, err))?;
         let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let is_wanted =
-            |name: &&str| asked.cell.is_empty() || asked.cell.iter().any(|part| name.contains(part));
+        let is_wanted = |name: &&str| words.is_empty() || words.iter().any(|part| name.contains(part));
         let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
         let names: Vec<String> =
             names.filter(|name| name.contains("root_")).filter(is_wanted).map(str::to_owned).collect();
         if names.is_empty() { Err(Trouble::new(what, "none has such a name")) } else { Ok(names) }
     }
 
-    fn in_guest(&self, kernel: &kernels::Kernel, names: &[String]) -> Result<Vec<Cell>, Trouble> {
+    /// Make one on this kernel, in a guest of its own; again, in a new one, if the emulator broke it.
+    pub fn made(&self, label: &str, name: &str) -> Result<Row, Trouble> {
+        let mut row = Row::of(SUITE, name, Kept::NotIdle);
+        for _ in 0..TRIES {
+            match self.made_once(label, name)? {
+                Some(made) => return Ok(made),
+                None => row = row.because("the emulator broke the guest (a stale breakpoint)"),
+            }
+        }
+        Ok(row)
+    }
+
+    /// Nothing, if the emulator broke the guest.
+    fn made_once(&self, label: &str, name: &str) -> Result<Option<Row>, Trouble> {
+        let nothing = |ended: Kept, why: &str| Row::of(SUITE, name, ended).because(why);
+        let kernel = match kernels::fetch(label) {
+            Ok(kernel) => kernel,
+            Err(reason) => return Ok(Some(nothing(Kept::NotRun, &reason.to_string()))),
+        };
         let mut share = place::Run::new()?;
-        let limit = BOOT + A_CELL * u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let ran = match self.in_guest(&kernel, share.share(), name) {
+            Ok(ran) => ran,
+            Err(trouble) => return Ok(Some(nothing(Kept::NotRun, &trouble.to_string()))),
+        };
+        if ran.emulator_broke() {
+            return Ok(None);
+        }
+        let noted = Row::all(&share.share().join(ROWS)).unwrap_or_default().into_iter().next_back();
+        let row = of_guest(&ran, noted, nothing(Kept::Failed, ""));
+        if row.ended == Kept::Failed {
+            eprintln!("    kept: {}", share.keep().display());
+        }
+        Ok(Some(row))
+    }
+
+    fn in_guest(&self, kernel: &kernels::Kernel, share: &Path, name: &str) -> Result<Ran, Trouble> {
         let hardware = Hardware {
             memory_mib: MEMORY_MIB,
             disk_mib: Some(DISK_MIB),
@@ -145,20 +156,10 @@ impl Programs {
             append: "loglevel=7".to_owned(),
             ..Hardware::default()
         };
-        let command = self.command(share.share(), names);
-        let ran = machine::run(kernel, &hardware, share.share(), &command, limit)?;
-        let said = fs::read(share.share().join(SAID)).unwrap_or_default();
-        let mut cells = told::read(names, &String::from_utf8_lossy(&said), &end(&ran));
-        if let Some(complaint) = ran.complaints.first() {
-            cells.iter_mut().for_each(|cell| cell.fail(&format!("the guest complained: {complaint}")));
-        }
-        if cells.iter().any(Cell::is_bad) {
-            eprintln!("    kept: {}", share.keep().display());
-        }
-        Ok(cells)
+        machine::run(kernel, &hardware, share, &self.command(share, name), BOOT + A_CELL)
     }
 
-    fn command(&self, share: &Path, names: &[String]) -> Vec<OsString> {
+    fn command(&self, share: &Path, name: &str) -> Vec<OsString> {
         let inside = Path::new(orders::SHARE);
         let set = |name: &str, value: &Path| {
             let mut word = OsString::from(name);
@@ -174,6 +175,7 @@ impl Programs {
             set("WHYSLOW_SEED", Path::new(&seed)),
             set("WHYSLOW_BIN", &self.whyslow),
             set("WHYSLOW_KEPT", inside),
+            set(proven::FILE, &inside.join(ROWS)),
         ];
         // Without Go its lock_chains are "not run", here as on the host.
         if lock_chain::build_go(share).is_ok() {
@@ -182,11 +184,32 @@ impl Programs {
         let shell = format!("exec \"$@\" > {} 2>&1", inside.join(SAID).display());
         words.extend(["/bin/sh", "-c", &shell, "sh"].map(OsString::from));
         words.push(self.tests.clone().into());
-        words.extend(["--test-threads=1", "--exact"].map(OsString::from));
-        words.extend(names.iter().map(OsString::from));
+        words.extend(["--test-threads=1", "--exact", name].map(OsString::from));
         words
     }
 }
+
+/// What a guest came to. `none`: the row of one that wrote none. A guest's timers come from a thread of the emulator, which is late beside
+/// others' work: then nothing is judged, whatever was said.
+fn of_guest(ran: &Ran, noted: Option<Row>, none: Row) -> Row {
+    if let Some(crowded) = &ran.crowded {
+        return Row { ended: Kept::NotIdle, ..none }.because(crowded);
+    }
+    let cell = none.cell.clone();
+    let row = Row { cell, ..noted.unwrap_or_else(|| none.because(&end(ran))) };
+    match ran.complaints.first() {
+        Some(complaint) => {
+            Row { ended: Kept::Failed, ..row }.because(&format!("the guest complained: {complaint}"))
+        }
+        None if ran.status != Ended::Exited(0) && row.ended != Kept::Failed => {
+            Row { ended: Kept::Failed, ..row }.because(&end(ran))
+        }
+        None => row,
+    }
+}
+
+/// What their rows are called.
+const SUITE: &str = "lock_chains";
 
 fn end(ran: &Ran) -> String {
     match &ran.status {

@@ -9,6 +9,8 @@ pub const A_FAULT: f64 = 0.30;
 pub const A_FAULT_IN_CROWD: f64 = 0.15;
 /// A twin or false-positive control is one if the victim's clock shows less than this share lost.
 pub const NO_FAULT: f64 = 0.05;
+/// A truth is one if the rate without the fault is the same before the window and after it, but for this part.
+pub const DRIFT: f64 = 0.15;
 /// How often noise of the host may spoil a measurement before the test gives up.
 pub const TRIES: u32 = 3;
 /// How often a scenario that breaks down before whyslow is judged is made.

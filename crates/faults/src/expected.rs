@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::said::{self, Verb};
 use crate::story;
+use crate::wrong::Wrong;
 
 mod answer;
 mod captured;
@@ -38,33 +39,23 @@ pub struct Expected {
     pub may: Vec<String>,
 }
 
-/// What is wrong with a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wrong {
-    /// Something that was asked was not answered.
-    Missed(String),
-    /// A task, a group or a CPU was accused that did nothing.
-    False(String),
-    /// By its own word it could not look: nothing was proven.
-    Blind(String),
-}
-
 impl Expected {
     /// Judge a document, and the exit status that came with it.
     pub fn judge(&self, document: &Value, verb: Verb, status: Option<i32>) -> Result<(), Wrong> {
-        self.is_sound(document, verb, status).map_err(Wrong::Missed)?;
-        if let Some(what) = story::broken(document).into_iter().next() {
-            return Err(Wrong::False(what));
-        }
+        // Whoever is accused is accused, also by an answer that is not whole.
         if let Some(what) = self.false_accusation(document) {
-            return Err(Wrong::False(what));
+            return Err(Wrong::accused(what));
+        }
+        self.is_sound(document, verb, status)?;
+        if let Some(what) = story::broken(document).into_iter().next() {
+            return Err(Wrong::missed(what));
         }
         let answered = |answer: &Answer| match self.faults.get(answer.of) {
             Some(facts) => is_answered(answer, facts, document),
-            None => Err(format!("there is no fault {}", answer.of)),
+            None => Err(format!("there is no fault {}", answer.of).into()),
         };
-        self.answer.iter().try_for_each(answered).map_err(Wrong::Missed)?;
-        self.could_look(document).map_err(Wrong::Blind)
+        self.answer.iter().try_for_each(answered)?;
+        self.could_look(document)
     }
 
     /// The document is whole.
@@ -79,7 +70,7 @@ impl Expected {
 
     /// Silence counts only of somebody who could look: its probes were attached, and of no rule that must not accuse here it says
     /// that it cannot tell. An emulated host may be too slow for that; so it is run again, and never found.
-    fn could_look(&self, document: &Value) -> Result<(), String> {
+    fn could_look(&self, document: &Value) -> Result<(), Wrong> {
         let never = &self.never;
         if !never.unprobed {
             said::has_its_probes(document)?;
@@ -184,18 +175,25 @@ impl Expected {
 const COSTLY: [&str; 2] = ["slow-cpu", "slow-receiver"];
 
 /// Where it stands and what it tells are right.
-fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), String> {
+fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), Wrong> {
     let all = items(answer.section, document);
     let Some(rank) = all.iter().position(|item| is_it(answer, facts, item)) else {
         let first: Vec<String> = all.iter().take(3).map(|item| reported(answer.section, item)).collect();
-        return Err(format!("{} is in no item of {:?}: {first:?}", asked(answer, facts), answer.section));
+        let what = format!("{} is in no item of {:?}: {first:?}", asked(answer, facts), answer.section);
+        return Err(Wrong::missed(what));
     };
     if rank >= answer.rank {
         let above = all.first().map(|item| reported(answer.section, item)).unwrap_or_default();
-        return Err(format!("{} is number {}, below {above}", asked(answer, facts), rank + 1));
+        let what = format!("{} is number {}, below {above}", asked(answer, facts), rank + 1);
+        return Err(Wrong::inexact(what));
     }
+    is_exact(answer, facts, document, all[rank]).map_err(Wrong::inexact)
+}
+
+/// Ratio, limits and time.
+fn is_exact(answer: &Answer, facts: &Facts, document: &Value, item: &Value) -> Result<(), String> {
     right_ratio(answer, facts, document)?;
-    right_limits(answer, facts, all[rank])?;
+    right_limits(answer, facts, item)?;
     let Some([least, most]) = answer.lost else { return Ok(()) };
     let (low, high) = facts.lost_s.ok_or("its fault tells no time")?;
     let lost = time_reported(answer, facts, document);

@@ -37,6 +37,7 @@ pub mod turns;
 pub mod user_lock;
 pub mod victim;
 mod work;
+pub mod wrong;
 
 pub use clock::Span;
 pub use draw::Draw;
@@ -46,3 +47,4 @@ pub use lock_chain::LockChain;
 pub use scenario::{Form, Kind, Scenario};
 pub use truth::Truth;
 pub use victim::Victim;
+pub use wrong::Wrong;

@@ -14,6 +14,7 @@ use crate::cgroup::Group;
 use crate::clock::{self, Span};
 use crate::rounds::Trouble;
 use crate::said::{self, Sight, Verb};
+use crate::wrong::Wrong;
 use crate::{grace, story, sys, turns};
 
 /// The whyslow to test, by its path: `WHYSLOW_BIN`, else the one that cargo built with this test.
@@ -66,7 +67,7 @@ impl Look {
         (look.asked, look.used) = (Some(Span { from: began, to: ended }), Some(used));
         let late = Duration::from_nanos(ended.saturating_sub(look.window.to));
         if late > bars::patient(bars::ANSWER_WITHIN) {
-            return Err(format!("whyslow answered {late:?} after its window").into());
+            return Err(Wrong::missed(format!("whyslow answered {late:?} after its window")).into());
         }
         Ok(look)
     }
@@ -78,11 +79,11 @@ impl Look {
         let last = text.lines().next_back().filter(|line| line.starts_with("{\"schema\""));
         let document: Value = serde_json::from_str(last.unwrap_or(&text)).map_err(|err| {
             let stderr = fs::read_to_string(kept.with_extension("stderr")).unwrap_or_default();
-            format!("whyslow ({status:?}) printed no document: {err}\n{text}\n{stderr}")
+            Wrong::missed(format!("whyslow ({status:?}) printed no document: {err}\n{text}\n{stderr}"))
         })?;
         let broken = story::broken(&document);
         if !broken.is_empty() {
-            return Err(format!("a report that does not hold together: {broken:#?}").into());
+            return Err(Wrong::missed(format!("a report that does not hold together: {broken:#?}")).into());
         }
         let length = document["window_s"].as_f64().map_or(length, Duration::from_secs_f64);
         let window = match document["started_at"].as_str().and_then(seconds_since_1970) {
@@ -94,10 +95,10 @@ impl Look {
     }
 
     /// The document is whole, all probes were attached, and it is about the time in which it was asked for.
-    pub fn is_sound(&self, verb: Verb) -> Result<(), String> {
+    pub fn is_sound(&self, verb: Verb) -> Result<(), Wrong> {
         said::is_whole(&self.document, verb, self.status)?;
         said::has_its_probes(&self.document)?;
-        self.is_of_its_time()
+        Ok(self.is_of_its_time()?)
     }
 
     /// It is about the time in which it was asked for, by a program that used what it says it used.
@@ -165,7 +166,7 @@ fn no_answer(pid: u32, patience: Duration, driver: Option<Duration>) -> Trouble 
     if starved || late {
         return io::Error::new(io::ErrorKind::TimedOut, why).into();
     }
-    why.into()
+    Wrong::missed(why).into()
 }
 
 /// What each of its threads does: its name, its state, the system call that it is in, the CPU that it has had and has

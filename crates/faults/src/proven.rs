@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
+use crate::wrong::Sort;
+
 /// How a cell ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,18 +29,23 @@ pub enum Ended {
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// "live", "lock chains", "spin", "lab", or a test binary.
+    /// "live", "lock_chains", "spin", "lab", or a test binary.
     pub suite: String,
     /// Which cell.
     pub cell: String,
     /// How it ended.
     pub ended: Ended,
+    /// What was wrong with the answer; nothing where the test itself broke down.
+    #[serde(default)]
+    pub wrong: Option<Sort>,
     /// How often it was made again before, because it did not come about.
+    #[serde(default)]
     pub redrawn: u64,
     /// How often it had failed before, with the same seed.
     #[serde(default)]
     pub retried: u64,
     /// Why it was not proven.
+    #[serde(default)]
     pub why: String,
 }
 
@@ -54,13 +61,25 @@ pub(crate) fn count_redrawn() {
 }
 
 /// A cell of the live tests has ended.
-pub(crate) fn note(suite: &str, cell: &dyn Display, ended: Ended, why: &str) {
+pub(crate) fn note(suite: &str, cell: &dyn Display, ended: Ended, wrong: Option<Sort>, why: &str) {
     let redrawn = REDRAWN.swap(0, Ordering::Relaxed);
-    let why = why.lines().next().unwrap_or("").to_owned();
-    Row { suite: suite.to_owned(), cell: cell.to_string(), ended, redrawn, retried: 0, why }.write();
+    Row { redrawn, wrong, ..Row::of(suite, &cell.to_string(), ended).because(why) }.write();
 }
 
 impl Row {
+    /// What a cell came to.
+    #[must_use]
+    pub fn of(suite: &str, cell: &str, ended: Ended) -> Row {
+        let (suite, cell) = (suite.to_owned(), cell.to_owned());
+        Row { suite, cell, ended, wrong: None, redrawn: 0, retried: 0, why: String::new() }
+    }
+
+    /// With the first line of why it was not proven.
+    #[must_use]
+    pub fn because(self, why: &str) -> Row {
+        Row { why: why.lines().next().unwrap_or("").to_owned(), ..self }
+    }
+
     /// All rows of a file, which need not exist.
     pub fn all(path: &Path) -> io::Result<Vec<Row>> {
         let text = match fs::read_to_string(path) {

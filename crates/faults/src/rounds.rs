@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::proven::{self, Ended};
+use crate::wrong::{Sort, Wrong};
 use crate::{Draw, bars, draw, host};
 
 /// Why a cell failed.
@@ -32,7 +33,15 @@ pub enum Verdict {
     /// hold on any host.
     Again(String),
     /// What was said is wrong.
-    Wrong(String),
+    Wrong(Wrong),
+}
+
+impl Verdict {
+    /// In which way it is wrong, if it is.
+    #[must_use]
+    pub fn sort(&self) -> Option<Sort> {
+        if let Verdict::Wrong(wrong) = self { Some(wrong.sort) } else { None }
+    }
 }
 
 /// Make a cell until it came about on a host that nobody else used, and judge what was said of it then. Whether it is made
@@ -102,7 +111,7 @@ pub fn run_times(
         return say(&format!("not run: {cell} needs root"));
     }
     let suite = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let noted = |ended: Ended, why: &str| proven::note(&suite, cell, ended, why);
+    let noted = |ended: Ended, why: &str| proven::note(&suite, cell, ended, None, why);
     let soak = is_set("WHYSLOW_SOAK");
     if !soak && !is_set("WHYSLOW_ALL") && !is_drawn(draw::run_seed()) {
         noted(Ended::NotDrawn, "");
@@ -128,15 +137,18 @@ pub fn run_times(
                 noted(Ended::NotRun, &why);
                 return say(&format!("not run: {cell}: {why}"));
             }
-            Ok(Err(trouble)) => failed.push((seed, trouble.to_string())),
-            Err(_) => failed.push((seed, "it panicked".to_owned())),
+            Ok(Err(trouble)) => {
+                let wrong = trouble.downcast_ref::<Wrong>().map(|wrong| wrong.sort);
+                failed.push((seed, wrong, trouble.to_string()));
+            }
+            Err(_) => failed.push((seed, None, "it panicked".to_owned())),
         }
-        if let Some((seed, trouble)) = failed.last().filter(|(failed_seed, _)| *failed_seed == seed) {
-            noted(Ended::Failed, trouble);
+        if let Some((seed, wrong, trouble)) = failed.last().filter(|(of, ..)| *of == seed) {
+            proven::note(&suite, cell, Ended::Failed, *wrong, trouble);
             say(&format!("FAILED: {cell} WHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}"));
         }
     }
-    let seeds: Vec<u64> = failed.iter().map(|(seed, _)| *seed).collect();
+    let seeds: Vec<u64> = failed.iter().map(|(seed, ..)| *seed).collect();
     let row = format!("{cell:<36} {passed:>3} of {rounds:<3} failing {seeds:?} host not idle {not_idle:?}");
     if soak {
         say(&row);
@@ -144,7 +156,7 @@ pub fn run_times(
     }
     // A host that is not idle fails nobody by itself, unless somebody insists on an idle one.
     let strict = is_set("WHYSLOW_NEEDS_IDLE") && !not_idle.is_empty();
-    let reported = failed.iter().fold(String::new(), |mut text, (seed, trouble)| {
+    let reported = failed.iter().fold(String::new(), |mut text, (seed, _, trouble)| {
         let _ = write!(text, "\n\nWHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}");
         text
     });

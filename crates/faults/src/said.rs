@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::wrong::Wrong;
+
 /// Rules whose findings the harness asks for or forbids.
 pub const RULES: [&str; 21] = [
     "blkio-throttle",
@@ -201,7 +203,7 @@ fn has_its_cost(document: &Value) -> Result<(), String> {
 }
 
 /// Every probe was attached that this kernel has.
-pub fn has_its_probes(document: &Value) -> Result<(), String> {
+pub fn has_its_probes(document: &Value) -> Result<(), Wrong> {
     let is_probe = |note: &&Value| {
         let what = note["what"].as_str().unwrap_or("");
         let is_of_kernel = note["text"].as_str().is_some_and(|text| text.contains(NOT_THERE));
@@ -210,17 +212,19 @@ pub fn has_its_probes(document: &Value) -> Result<(), String> {
     let is_blind = |note: &&Value| BLIND.iter().any(|why| note["why"] == *why);
     match list(document, "missing")?.iter().filter(is_blind).find(is_probe) {
         None => Ok(()),
-        Some(note) => Err(format!("it could not look: {}", note["text"])),
+        Some(note) => Err(Wrong::blind(format!("it could not look: {}", note["text"]))),
     }
 }
 
 /// These rules could look: none of them says that it cannot tell.
-pub fn could_tell(document: &Value, rules: &[impl AsRef<str>]) -> Result<(), String> {
+pub fn could_tell(document: &Value, rules: &[impl AsRef<str>]) -> Result<(), Wrong> {
     list(document, "findings")?;
     let of_them = |finding: &&Value| rules.iter().any(|rule| finding["rule"] == rule.as_ref());
     match of_kind(document, "cannot_tell").find(of_them) {
         None => Ok(()),
-        Some(finding) => Err(format!("{} could not look: {}", finding["rule"], finding["title"])),
+        Some(finding) => {
+            Err(Wrong::blind(format!("{} could not look: {}", finding["rule"], finding["title"])))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::clock::{self, Span};
-use crate::truth::median_rate;
+use crate::truth::{change, median_rate};
 use crate::{Draw, Fence, Truth, Victim, cgroup::Group, scenarios};
 
 /// The six faults.
@@ -168,17 +168,13 @@ impl Scenario {
         Truth::reported_by(self.victim.ledger(), window, without)
     }
 
-    /// By which part the rate changed by itself, by the victim's clock: between the spans without the fault, or between the
-    /// halves of the window. A disk's may (a hypervisor's budget that runs out): then nothing smaller can be reported.
+    /// By which part the rate changed by itself, by the victim's clock: between the spans without the fault, or between the halves of
+    /// the window. Then nothing smaller can be reported.
     #[must_use]
     pub fn drift(&self, window: Span) -> f64 {
-        let rate = |span: &Span| median_rate(self.victim.ledger(), std::slice::from_ref(span));
-        let change = |spans: &[Span]| {
-            let rates = || spans.iter().map(rate);
-            let (least, most) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
-            if most > 0.0 { 1.0 - least / most } else { 0.0 }
-        };
-        change(&self.without).max(change(&window.slices(window.length() / 2)))
+        let halves = window.slices(window.length() / 2);
+        let rate = |half: &Span| median_rate(self.victim.ledger(), std::slice::from_ref(half));
+        self.truth(window).drift.max(change(halves.iter().map(rate)))
     }
 
     /// The counter that rises with the fault and with the false-positive control, where the kernel has one.

@@ -12,6 +12,7 @@ use crate::look::Look;
 use crate::rounds::Verdict;
 use crate::said::Verb;
 use crate::stand_in::{StandIn, Subject};
+use crate::wrong::Sort;
 
 /// A cell as it is made where nothing goes wrong, without its judge.
 pub struct Trial<'t> {
@@ -37,37 +38,38 @@ pub fn look(document: Value, verb: Verb) -> Look {
 }
 
 impl Trial<'_> {
-    /// No stand-in passes, whatever else it gets right, and the truth does.
+    /// No stand-in passes, whatever else it gets right, and the truth does. Who saw all is wrong in its own way.
     ///
     /// # Panics
     /// If it is otherwise.
     pub fn hold(&self, judge: impl Fn(&Look) -> Verdict) {
         let asked = |document: Value| judge(&look(document, self.verb));
         assert_eq!(asked(self.truth.clone()), Verdict::Passed, "{}", self.cell);
-        for (who, document) in self.liars() {
+        for (who, sort, document) in self.liars() {
             let verdict = asked(document);
-            assert!(matches!(verdict, Verdict::Wrong(_)), "{who} passes {}: {verdict:?}", self.cell);
+            let is_right = verdict.sort().is_some_and(|own| sort.is_none_or(|sort| own == sort));
+            assert!(is_right, "{who} of {}, {sort:?}: {verdict:?}", self.cell);
         }
     }
 
-    fn liars(&self) -> Vec<(String, Value)> {
+    fn liars(&self) -> Vec<(String, Option<Sort>, Value)> {
         let says = |which: StandIn| which.says(self.verb, self.of, self.lost_s).0;
-        let mut all: Vec<(String, Value)> =
-            StandIn::ALL.iter().map(|which| (format!("{which:?}"), says(*which))).collect();
+        let mut all: Vec<(String, Option<Sort>, Value)> =
+            StandIn::ALL.iter().map(|which| (format!("{which:?}"), None, says(*which))).collect();
         // These saw everybody: what they conclude is wrong.
-        for which in [StandIn::Blind, StandIn::Accuser] {
+        for (which, sort) in [(StandIn::Blind, Sort::CannotTell), (StandIn::Accuser, Sort::False)] {
             let mut document = self.truth.clone();
             document["findings"] = says(which)["findings"].take();
-            all.push((format!("{which:?}, who saw all,"), document));
+            all.push((format!("{which:?}, who saw all,"), Some(sort), document));
         }
         if self.truth["findings"].as_array().is_some_and(|all| !all.is_empty()) {
             let mut document = self.truth.clone();
             document["findings"] = json!([]);
-            all.push(("who saw all and says nothing".to_owned(), document));
+            all.push(("who saw all and says nothing".to_owned(), Some(Sort::Missed), document));
         }
         let mut deaf = self.truth.clone();
         deaf["missing"] = json!([{"text": "t", "why": "broken", "what": "task list", "reason": "r"}]);
-        all.push(("who had no probes".to_owned(), deaf));
+        all.push(("who had no probes".to_owned(), Some(Sort::CannotTell), deaf));
         all
     }
 }

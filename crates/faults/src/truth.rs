@@ -20,6 +20,8 @@ pub struct Truth {
     pub rate_with: f64,
     /// Pieces of work a second, the fault lifted and all else the same.
     pub rate_without: f64,
+    /// By which part that changed by itself between the spans without the fault. A disk's may (a hypervisor's budget that runs out).
+    pub drift: f64,
 }
 
 impl Truth {
@@ -31,6 +33,7 @@ impl Truth {
             window_s: window.length().as_secs_f64(),
             rate_with: ledger.rate(window),
             rate_without: median_rate(ledger, without),
+            drift: change(without.iter().map(|span| median_rate(ledger, std::slice::from_ref(span)))),
         }
     }
 
@@ -75,6 +78,14 @@ impl fmt::Display for Truth {
     }
 }
 
+/// By which part the least of these rates is less than the largest.
+#[must_use]
+pub fn change(rates: impl Iterator<Item = f64>) -> f64 {
+    let (least, most) =
+        rates.fold((f64::MAX, 0.0_f64), |(least, most), rate| (least.min(rate), most.max(rate)));
+    if most > 0.0 { 1.0 - least / most } else { 0.0 }
+}
+
 /// The middle of the rates of all slices.
 #[must_use]
 pub fn median_rate(ledger: &Ledger, spans: &[Span]) -> f64 {
@@ -94,20 +105,26 @@ mod tests {
 
     #[test]
     fn half_the_rate_is_half_the_time_of_all_tasks() {
-        let truth = Truth { tasks: 16, window_s: 3.0, rate_with: 50.0, rate_without: 100.0 };
+        let truth = Truth { tasks: 16, window_s: 3.0, rate_with: 50.0, rate_without: 100.0, drift: 0.0 };
         assert_eq!(truth.lost_s(), 24.0);
     }
 
     #[test]
     fn what_others_who_are_alike_did_counts() {
-        let one = Truth { tasks: 1, window_s: 3.0, rate_with: 1.0, rate_without: 16.0 };
+        let one = Truth { tasks: 1, window_s: 3.0, rate_with: 1.0, rate_without: 16.0, drift: 0.0 };
         let all = one.with_alike(7, 15.0);
         assert_eq!((all.tasks, all.rate_without, all.lost_s()), (8, 128.0, 21.0));
     }
 
     #[test]
     fn doing_more_than_without_is_no_loss() {
-        let truth = Truth { tasks: 1, window_s: 3.0, rate_with: 110.0, rate_without: 100.0 };
+        let truth = Truth { tasks: 1, window_s: 3.0, rate_with: 110.0, rate_without: 100.0, drift: 0.0 };
         assert_eq!(truth.lost_s(), 0.0);
+    }
+
+    #[test]
+    fn rates_change_by_a_part_of_the_largest() {
+        assert_eq!(change([50.0, 100.0, 90.0].into_iter()), 0.5);
+        assert_eq!((change([5.0].into_iter()), change(std::iter::empty())), (0.0, 0.0));
     }
 }

@@ -25,7 +25,8 @@ const WORDS: usize = 600;
 pub struct Binary {
     /// Its target: "functional", or the crate of unit tests.
     pub target: String,
-    path: PathBuf,
+    /// Where it is.
+    pub path: PathBuf,
     /// The folder of its package, where cargo starts it.
     folder: PathBuf,
 }
@@ -54,6 +55,8 @@ pub struct Ran {
     pub said: String,
     /// Rows that it wrote; if none, one for itself.
     pub rows: Vec<Row>,
+    /// It wrote none.
+    pub is_without_rows: bool,
     /// How long it took.
     pub took: Duration,
 }
@@ -85,6 +88,11 @@ impl Binary {
         let text = fs::read_to_string(messages).map_err(|err| trouble(err.to_string()))?;
         let found = told(&text).map_err(|err| trouble(err.to_string()))?;
         if found.is_empty() { Err(trouble("it names no test binary".to_owned())) } else { Ok(found) }
+    }
+
+    /// The folder's name.
+    pub fn package(&self) -> &str {
+        self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
     /// The tests of it that have one of these words in their names.
@@ -123,11 +131,11 @@ impl Binary {
             Waited::Interrupted => return Err(Trouble::new("run the live tests", "interrupted")),
         };
         let mut rows = Row::all(&noted).map_err(trouble)?;
-        if rows.is_empty() {
-            let (suite, cell) = (self.target.clone(), name.to_owned());
-            rows.push(Row { suite, cell, ended, redrawn: 0, retried: 0, why: why.clone() });
+        let is_without_rows = rows.is_empty();
+        if is_without_rows {
+            rows.push(Row { why: why.clone(), ..Row::of(&self.target, name, ended) });
         }
-        Ok(Ran { ended, why, said, rows, took })
+        Ok(Ran { ended, why, said, rows, is_without_rows, took })
     }
 
     fn command(&self) -> Command {

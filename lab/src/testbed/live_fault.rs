@@ -95,7 +95,10 @@ impl Part for Running {
         let what = format!("{}; its victims' pieces of work a second", self.scenario);
         let proof = match self.form {
             FormSpec::Fault => {
-                Proof::falls(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - bars::A_FAULT))
+                let proof =
+                    Proof::falls(what, truth.rate_with, truth.rate_without, 1.0 / (1.0 - bars::A_FAULT));
+                let is_steady = self.is_emulated || truth.drift <= bars::DRIFT;
+                Proof { holds: proof.holds && is_steady, ..proof }
             }
             FormSpec::Twin | FormSpec::Control => {
                 let no_loss = if self.is_emulated { NO_LOSS } else { bars::NO_FAULT };

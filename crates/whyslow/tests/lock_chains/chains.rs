@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use whyslow_faults::Wrong;
 use whyslow_faults::lock_chain::{Kind, Leaf, Link};
 
 use crate::cell::Verb;
@@ -47,22 +48,19 @@ impl Way<'_> {
 }
 
 /// Whyslow told it right.
-pub fn judge(climbed: &Climbed) -> Result<(), String> {
+pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     if climbed.kind == Kind::Go {
         return goroutines::judge(climbed);
-    }
-    if let Some(chain) = of_one_that_rests(climbed) {
-        return Err(format!("who rests has a chain: {chain}\n{climbed}"));
     }
     let first = first_reported(climbed);
     let ways = ways(climbed, first);
     let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
     let Some(main) = ways.iter().max_by(|a, b| a.lost_s(0).total_cmp(&b.lost_s(0))) else {
         let names = climbed.reported.names[first..].join(" < ");
-        return Err(trouble(format!("no chain {names}")));
+        return Err(trouble(format!("no chain {names}")).into());
     };
     if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
-        return Err(trouble("no wall time".to_owned()));
+        return Err(trouble("no wall time".to_owned()).into());
     }
     let ways: Vec<&Way<'_>> = ways.iter().filter(|way| way.top == main.top).collect();
     for (hop, position) in main.positions.iter().enumerate() {
@@ -74,20 +72,22 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
         let (least, most) = time_of_hop(&ways, hop);
         let most = most + unseen(climbed, main.top).min(A_ROUND * bounds.least);
         if !bounds.meet(least, most) {
-            return Err(trouble(format!(
-                "hop {position}: {least:.4} to {most:.4} s, by its own clock {bounds}"
-            )));
+            let what = format!("hop {position}: {least:.4} to {most:.4} s, by its own clock {bounds}");
+            return Err(Wrong::inexact(trouble(what)));
         }
     }
     let most = climbed.reported.chain(main.top, climbed.window);
     let all: f64 = ways.iter().map(|way| way.time_s()).sum();
     // Less than all of it: the smaller ways are not told.
     if !most.meet(all, f64::INFINITY) {
-        return Err(trouble(format!("its ways add up to {all:.4} s, by its own clock {most}")));
+        return Err(Wrong::inexact(trouble(format!(
+            "its ways add up to {all:.4} s, by its own clock {most}"
+        ))));
     }
     if !ways.iter().any(|way| ends_right(climbed, &way.end())) {
         let ends: Vec<Vec<&str>> = ways.iter().map(|way| way.end()).collect();
-        return Err(trouble(format!("{:?} at the leaf is reported as {ends:?}", climbed.plan.leaf)));
+        let what = format!("{:?} at the leaf is reported as {ends:?}", climbed.plan.leaf);
+        return Err(Wrong::inexact(trouble(what)));
     }
     Ok(())
 }

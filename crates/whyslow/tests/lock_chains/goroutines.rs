@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use whyslow_faults::Wrong;
 use whyslow_faults::lock_chain::Leaf;
 
 use crate::cell::Verb;
@@ -30,16 +31,17 @@ const OF_A_DISK: f64 = 0.5;
 const OF_OTHERS: f64 = 0.1;
 
 /// Whyslow told of this lock chain what can be known.
-pub fn judge(climbed: &Climbed) -> Result<(), String> {
+pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     let trouble = |what: String| -> String { format!("{what}\n{climbed}\n{}", summary(climbed)) };
     if climbed.verb == Verb::Run && climbed.look.document["wall"]["wall_s"].as_f64().is_none() {
-        return Err(trouble("no wall time".to_owned()));
+        return Err(trouble("no wall time".to_owned()).into());
     }
     let waiters = climbed.plan.len() - 1;
     let mut best = 0.0_f64;
     for position in 0..waiters {
-        is_inside(climbed, position).map_err(trouble)?;
-        best = best.max(to_the_leaf(climbed, position).map_err(trouble)?);
+        let inexact = |what: String| Wrong::inexact(trouble(what));
+        is_inside(climbed, position).map_err(|wrong| wrong.told(trouble))?;
+        best = best.max(to_the_leaf(climbed, position).map_err(inexact)?);
     }
     let least = match climbed.plan.leaf {
         Leaf::Sleep => OF_A_SLEEP,
@@ -47,15 +49,14 @@ pub fn judge(climbed: &Climbed) -> Result<(), String> {
         _ => OF_OTHERS,
     };
     if best < least {
-        return Err(trouble(format!(
-            "of no waiter more than {best:.2} of its time is reported down to the leaf"
-        )));
+        let what = format!("of no waiter more than {best:.2} of its time is reported down to the leaf");
+        return Err(Wrong::missed(trouble(what)));
     }
     Ok(())
 }
 
 /// All of this waiter's time is reported, and none of it as the doing of another program.
-fn is_inside(climbed: &Climbed, position: usize) -> Result<(), String> {
+fn is_inside(climbed: &Climbed, position: usize) -> Result<(), Wrong> {
     let own = climbed.reported.hop(position, position, climbed.window);
     let seconds = |value: &Value| value.as_f64().unwrap_or(0.0);
     let (mut all, mut outside) = (0.0, 0.0);
@@ -71,12 +72,19 @@ fn is_inside(climbed: &Climbed, position: usize) -> Result<(), String> {
         all += seconds(&hop["lost_s"]);
         outside += if at == 0 && leads_out(climbed, chain, hops) { seconds(&chain["time_s"]) } else { 0.0 };
     }
-    if !own.meet(0.0, all) || outside > (own.most * 0.10).max(0.005) {
-        return Err(format!(
-            "position {position}: {all:.4} s told, {outside:.4} s of it as others' doing, by its own clock {own}"
-        ));
+    let what = || {
+        format!(
+            "position {position}: {all:.4} s told, {outside:.4} s as others' doing, by its own clock {own}"
+        )
+    };
+    if outside > (own.most * 0.10).max(0.005) {
+        return Err(Wrong::accused(what()));
     }
-    Ok(())
+    match own.meet(0.0, all) {
+        true => Ok(()),
+        false if all > 0.0 => Err(Wrong::inexact(what())),
+        false => Err(Wrong::missed(what())),
+    }
 }
 
 /// Whether a chain goes on to a thread of another program; not by way of the leaf, or of somebody's wait for a CPU.

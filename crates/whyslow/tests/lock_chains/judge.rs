@@ -1,5 +1,7 @@
 //! Whether what was said of a cell is right. Pure: what was made and the document in, a verdict out (`stand_ins`).
 
+use whyslow_faults::Wrong;
+use whyslow_faults::lock_chain::Kind;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said;
 
@@ -27,21 +29,26 @@ pub fn judge(watched: &Watched) -> Verdict {
 }
 
 /// First that somebody looked; then, by the threads' own clocks, that there was something to tell; then what was reported.
-fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), String>) -> Verdict {
+fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), Wrong>) -> Verdict {
     let could_look = |climbed: &Climbed| {
+        // A thread of Go's may run any goroutine.
+        let rests = (climbed.kind != Kind::Go).then(|| chains::of_one_that_rests(climbed)).flatten();
+        if let Some(chain) = rests {
+            return Err(Wrong::accused(format!("who rests has a chain: {chain}")));
+        }
         climbed.look.is_sound(climbed.asked)?;
         said::could_tell(&climbed.look.document, &["lock-wait"])
     };
-    if let Err(what) = all.iter().try_for_each(could_look) {
+    if let Err(wrong) = all.iter().try_for_each(could_look) {
         let kept: Vec<String> = all.iter().map(ToString::to_string).collect();
-        return Verdict::Wrong(format!("{what}\n{}", kept.join("\n")));
+        return Verdict::Wrong(wrong.told(|what| format!("{what}\n{}", kept.join("\n"))));
     }
     if let Some((climbed, why)) = all.iter().find_map(|one| Some((one, one.is_a_lock_chain().err()?))) {
         return Verdict::Again(format!("{why}\n{climbed}"));
     }
     match all.iter().try_for_each(right) {
         Ok(()) if !all.is_empty() => Verdict::Passed,
-        Ok(()) => Verdict::Wrong("nothing was made".to_owned()),
-        Err(what) => Verdict::Wrong(what),
+        Ok(()) => Verdict::Wrong(Wrong::missed("nothing was made")),
+        Err(wrong) => Verdict::Wrong(wrong),
     }
 }

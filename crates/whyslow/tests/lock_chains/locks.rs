@@ -1,9 +1,9 @@
 //! Whether the waits for a lock of the kernel are reported, and who held it.
 
 use serde_json::Value;
-use whyslow_faults::bars;
 use whyslow_faults::clock::Span;
 use whyslow_faults::lock_chain::Link;
+use whyslow_faults::{Wrong, bars};
 
 use crate::climb::Climbed;
 
@@ -34,19 +34,24 @@ impl Waits {
 }
 
 /// All locks of the kernel on the lock chain are reported right.
-pub fn judge(climbed: &Climbed) -> Result<(), String> {
+pub fn judge(climbed: &Climbed) -> Result<(), Wrong> {
     let links = climbed.plan.links.iter().enumerate();
     for (index, link) in links.filter(|(_, link)| link.is_of_kernel()) {
-        lock(climbed, index, *link).map_err(|what| {
+        lock(climbed, index, *link).map_err(|wrong| {
             let names = [index, index + 1].map(|position| climbed.reported.names[position].as_str());
             let reported = serde_json::to_string_pretty(&climbed.look.document["locks"]).unwrap_or_default();
-            format!("{link:?} that {} wants of {}: {what}\n{climbed}\n{reported:.4000}", names[0], names[1])
+            wrong.told(|what| {
+                format!(
+                    "{link:?} that {} wants of {}: {what}\n{climbed}\n{reported:.4000}",
+                    names[0], names[1]
+                )
+            })
         })?;
     }
     Ok(())
 }
 
-fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), String> {
+fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), Wrong> {
     let read = matches!(link, Link::File { read: true } | Link::AddressSpace { read: true });
     let (side, other) = if read { ("read", "write") } else { ("write", "read") };
     let holder = u64::from(climbed.reported.tids[index + 1]);
@@ -61,10 +66,10 @@ fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), String> {
     let Some(lock) = ours
         .min_by(|a, b| (reported_s(a, side) - total).abs().total_cmp(&(reported_s(b, side) - total).abs()))
     else {
-        return Err(format!("no lock is told to be held by {holder}"));
+        return Err(format!("no lock is told to be held by {holder}").into());
     };
     if reported_s(lock, other) > EXACT * total {
-        return Err(format!("waits to {other} are reported: {}", lock[other]));
+        return Err(Wrong::inexact(format!("waits to {other} are reported: {}", lock[other])));
     }
     // Others want the lock, too: the kernel's workers that free removed cgroups (css_release_work_fn).
     let sites = lock["sites"].as_array().into_iter().flatten();
@@ -77,7 +82,8 @@ fn lock(climbed: &Climbed, index: usize, link: Link) -> Result<(), String> {
     // On emulated CPUs they are slow enough to be waited for, and to wait.
     let most = truth.at_most as f64 * if bars::is_emulated() { 2.0 } else { 1.0 };
     if count < truth.whole.len() as f64 || count > most {
-        return Err(format!("{count} waits, by its own clock {} to {}", truth.whole.len(), truth.at_most));
+        let what = format!("{count} waits, by its own clock {} to {}", truth.whole.len(), truth.at_most);
+        return Err(Wrong::inexact(what));
     }
     let worst = lock[side]["worst_s"].as_f64().unwrap_or(0.0);
     is_near("the longest", worst, truth.bounds(longest))?;
@@ -114,11 +120,12 @@ fn mean(waits: &[f64]) -> f64 {
     waits.iter().sum::<f64>() / waits.len().max(1) as f64
 }
 
-fn is_near(what: &str, reported: f64, truths: [f64; 2]) -> Result<(), String> {
+fn is_near(what: &str, reported: f64, truths: [f64; 2]) -> Result<(), Wrong> {
     let [low, high] = [truths[0].min(truths[1]), truths[0].max(truths[1])];
     let slack = |of: f64| if bars::is_emulated() { bars::slack_s(of) } else { (EXACT * of).max(BESIDE_S) };
     if reported >= low - slack(low) && reported <= high + slack(high) {
         return Ok(());
     }
-    Err(format!("{what} is reported as {reported:.4} s, by its own clock {low:.4} to {high:.4} s"))
+    let what = format!("{what} is reported as {reported:.4} s, by its own clock {low:.4} to {high:.4} s");
+    Err(Wrong::inexact(what))
 }

@@ -10,7 +10,7 @@ use whyslow_faults::lock_chain::{Ask, Told};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{Trouble, Verdict};
 use whyslow_faults::said::{self, Sight};
-use whyslow_faults::{Draw, Fence, LockChain, Span, bars};
+use whyslow_faults::{Draw, Fence, LockChain, Span, Wrong, bars};
 
 use crate::chains::names_any;
 use crate::climb::{begin, look};
@@ -92,12 +92,14 @@ pub fn compile(fence: &Fence, jobs: usize, draw: &mut Draw, label: &str) -> Resu
 /// Nothing is reported, by somebody who looked. Is something told of whom nothing should be, it is void only if the one who waits
 /// there says so himself by his own clock, or, where he is none of the test's, if others used the host.
 pub fn judge(quiet: &Quiet) -> Verdict {
-    let reported = could_look(quiet).and_then(|()| accused(quiet));
+    let reported = accused(quiet).and_then(|chain| could_look(quiet).map(|()| chain));
     let context = || format!("{}\n{}", quiet.said, quiet.look.kept.display());
     match (reported, &quiet.disturbed) {
-        (Err(what), _) => Verdict::Wrong(format!("{what}: {}", context())),
+        (Err(wrong), _) => Verdict::Wrong(wrong.told(|what| format!("{what}: {}", context()))),
         (Ok(Some(chain)), Some(reason)) => Verdict::Again(format!("{reason}: {chain}: {}", context())),
-        (Ok(Some(chain)), None) => Verdict::Wrong(format!("told all the same: {chain}: {}", context())),
+        (Ok(Some(chain)), None) => {
+            Verdict::Wrong(Wrong::accused(format!("told all the same: {chain}: {}", context())))
+        }
         // A healthy lock_chain is one beside others, too.
         (Ok(None), Some(reason)) if !matches!(quiet.whose, Whose::Healthy(_)) => {
             Verdict::Again(format!("{reason}: {}", context()))
@@ -106,11 +108,11 @@ pub fn judge(quiet: &Quiet) -> Verdict {
     }
 }
 
-fn could_look(quiet: &Quiet) -> Result<(), String> {
+fn could_look(quiet: &Quiet) -> Result<(), Wrong> {
     quiet.look.is_sound(said::Verb::Chains)?;
     said::could_tell(&quiet.look.document, &["lock-wait"])?;
     said::rules_out(&quiet.look.document)?;
-    quiet.sight.iter().try_for_each(|sight| sight.is_in(&quiet.look.document))
+    Ok(quiet.sight.iter().try_for_each(|sight| sight.is_in(&quiet.look.document))?)
 }
 
 fn chains(look: &Look) -> impl Iterator<Item = &Value> {
@@ -118,9 +120,9 @@ fn chains(look: &Look) -> impl Iterator<Item = &Value> {
 }
 
 /// A chain that should not be reported; an error if that is sure whatever others did.
-fn accused(quiet: &Quiet) -> Result<Option<&Value>, String> {
+fn accused(quiet: &Quiet) -> Result<Option<&Value>, Wrong> {
     if let Some(chain) = chains(&quiet.look).find(|chain| names_any(chain, &quiet.innocents)) {
-        return Err(format!("the innocent is reported: {chain}"));
+        return Err(Wrong::accused(format!("the innocent is reported: {chain}")));
     }
     match &quiet.whose {
         Whose::Healthy(reported) => {
@@ -129,7 +131,9 @@ fn accused(quiet: &Quiet) -> Result<Option<&Value>, String> {
             let mut untrue = ours.filter(|chain| !is_true(chain, reported, quiet.look.window));
             let is_waiter = |chain: &&Value| position(chain, reported).is_some();
             match untrue.next() {
-                Some(chain) if is_waiter(&chain) => Err(format!("told, and not by its clock: {chain}")),
+                Some(chain) if is_waiter(&chain) => {
+                    Err(Wrong::accused(format!("told, and not by its clock: {chain}")))
+                }
                 other => Ok(other),
             }
         }

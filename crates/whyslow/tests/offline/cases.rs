@@ -142,7 +142,7 @@ fn differences(expect: &Expect, document: &Document) -> Vec<String> {
     wrong.extend(must.iter().filter(|rule| !unknown.contains(rule)).map(|rule| format!("{rule} could tell")));
     wrong.extend(document.findings.iter().filter_map(said_twice));
     let value = serde_json::to_value(document).unwrap();
-    wrong.extend(said::could_tell(&value, &expect.could_tell).err());
+    wrong.extend(said::could_tell(&value, &expect.could_tell).err().map(|blind| blind.what));
     // What it rules out where it finds nothing is said.
     if expect.could_tell.iter().any(|rule| rule == "steal") {
         wrong.extend(said::rules_out(&value).err());

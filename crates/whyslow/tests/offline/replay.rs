@@ -8,9 +8,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 use whyslow::store;
-use whyslow_faults::expected::{Answer, Section, Wrong};
+use whyslow_faults::expected::{Answer, Section};
 use whyslow_faults::said::Verb;
 use whyslow_faults::stand_in::{StandIn, Subject};
+use whyslow_faults::wrong::Wrong;
 
 use recorded::{Recorded, Unpacked, all, folder};
 

@@ -7,7 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use whyslow_faults::Draw;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Trouble, Verdict};
+use whyslow_faults::said::{self, Verb};
+use whyslow_faults::{Draw, Wrong};
 
 /// A script of drawn names, with the commands that it starts. Ended with all that it has started.
 struct Agent {
@@ -58,33 +61,49 @@ fn with(script: &Path) -> Command {
 }
 
 /// What the exam says first of a script.
-fn notes(of: &Agent) -> Vec<String> {
+fn notes(of: &Agent, label: &str) -> Result<Vec<String>, Trouble> {
     std::thread::sleep(Duration::from_millis(200));
-    let look = Command::new(whyslow_faults::program!()).args(["--for", "2s", "--json"]).output().unwrap();
-    let document: Value = serde_json::from_slice(&look.stdout).expect("stdout is JSON");
-    let notes = document["account"]["notes"].as_array().unwrap().iter().filter_map(Value::as_str);
+    std::fs::create_dir_all(kept_in())?;
+    let (args, kept) = (["exam", "--for", "2s", "--json"], kept_in().join(format!("{label}.json")));
+    let look = Look::now(&whyslow_faults::program!(), &args, Duration::from_secs(2), &kept)?;
+    look.is_sound(Verb::Exam)?;
+    let notes = said::list(&look.document, "account.notes")?.iter().filter_map(Value::as_str);
     let script = of.script.display().to_string();
-    notes.filter(|note| note.contains(&script)).map(str::to_owned).collect()
+    Ok(notes.filter(|note| note.contains(&script)).map(str::to_owned).collect())
+}
+
+fn kept_in() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("agents")
+}
+
+/// It is named once, with what it starts.
+fn is_named(agent: &Agent, notes: &[String]) -> Result<(), Wrong> {
+    let begin = format!("sh {} (pid {}", agent.script.display(), agent.child.id());
+    let what = || format!("{notes:?}, not {begin} with {:?}", agent.commands);
+    let [note] = notes else { return Err(Wrong::missed(what())) };
+    let names_all = agent.commands.iter().all(|name| note.contains(name.as_str()));
+    match note.starts_with(&begin) && note.contains(" children a second (") && names_all {
+        true => Ok(()),
+        false => Err(Wrong::inexact(what())),
+    }
+}
+
+fn cell(name: &str, pause: &str, judge: fn(&Agent, &[String]) -> Result<(), Wrong>) {
+    rounds::run_judged(name, &kept_in(), |draw, label| {
+        let agent = agent(draw, pause);
+        Ok(judge(&agent, &notes(&agent, label)?).map_or_else(Verdict::Wrong, |()| Verdict::Passed))
+    });
 }
 
 #[test]
 fn root_a_script_that_starts_commands_all_the_time_is_named() {
-    let mut draw = Draw::of_run("agents", 0);
-    let agent = agent(&mut draw, "0.02");
-    let notes = notes(&agent);
-    assert_eq!(notes.len(), 1, "{notes:?}");
-    let begin = format!("sh {} (pid {}", agent.script.display(), agent.child.id());
-    assert!(notes[0].starts_with(&begin) && notes[0].contains(" children a second ("), "{notes:?}");
-    assert!(
-        agent.commands.iter().all(|name| notes[0].contains(name.as_str())),
-        "{notes:?}: {:?}",
-        agent.commands
-    );
+    cell("agent", "0.02", is_named);
 }
 
 #[test]
 fn root_a_script_that_starts_a_few_commands_is_not() {
-    let mut draw = Draw::of_run("agents", 1);
-    let agent = agent(&mut draw, "1");
-    assert_eq!(notes(&agent), [""; 0]);
+    cell("agent-twin", "1", |_, notes| match notes {
+        [] => Ok(()),
+        _ => Err(Wrong::accused(format!("{notes:?}"))),
+    });
 }

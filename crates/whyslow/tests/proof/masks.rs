@@ -14,7 +14,7 @@ use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
 use whyslow_faults::said::Sight;
 use whyslow_faults::spec::Work;
 use whyslow_faults::spinners::{Plan, Shape, Wait};
-use whyslow_faults::{Draw, Fence, Victim, bars, host};
+use whyslow_faults::{Draw, Fence, Victim, Wrong, bars, host};
 
 mod judge;
 mod stand_ins;
@@ -166,14 +166,17 @@ fn spinners(draw: &mut Draw, label: &str, healthy: bool) -> Result<Outcome, Trou
             return Ok(Verdict::Again(said));
         }
         let [found] = reported[..] else {
-            return Err(format!("{} causes, not one: {said}", reported.len()).into());
+            let what = format!("{} causes, not one: {said}", reported.len());
+            let is_none = reported.is_empty();
+            return Ok(Verdict::Wrong(if is_none { Wrong::missed(what) } else { Wrong::accused(what) }));
         };
+        if !found["chain"][0]["who"].as_str().is_some_and(|who| who.starts_with(victim.comm())) {
+            let what = format!("it is not {} who lost: {said}", victim.comm());
+            return Ok(Verdict::Wrong(Wrong::accused(what)));
+        }
         let by = found["lost_s"].as_f64().unwrap_or(0.0);
         if (by - lost).abs() > bars::EXACT * lost {
-            return Err(format!("{by:.2} s, not {lost:.2}: {said}").into());
-        }
-        if !found["chain"][0]["who"].as_str().is_some_and(|who| who.starts_with(victim.comm())) {
-            return Err(format!("it is not {} who lost: {said}", victim.comm()).into());
+            return Ok(Verdict::Wrong(Wrong::inexact(format!("{by:.2} s, not {lost:.2}: {said}"))));
         }
         Ok(Verdict::Passed)
     })

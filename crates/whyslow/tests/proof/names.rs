@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use whyslow::store;
 use whyslow_faults::rounds::{Trouble, Verdict, run_judged};
-use whyslow_faults::{Draw, Fence};
+use whyslow_faults::{Draw, Fence, Wrong};
 
 use judge::{Said, judge};
 use programs::{Language, Program};
@@ -38,8 +38,11 @@ fn look(fence: &Fence, program: &Program, draw: &mut Draw) -> Result<(Said, Stri
     let mut all = String::new();
     child.stdout.take().ok_or("no output")?.read_to_string(&mut all)?;
     child.wait()?;
-    let document: Value =
-        all.lines().rev().find_map(|line| serde_json::from_str(line).ok()).ok_or("no document")?;
+    let document: Value = all
+        .lines()
+        .rev()
+        .find_map(|line| serde_json::from_str(line).ok())
+        .ok_or(Wrong::missed("no document"))?;
     let samples = store::open(&recording)?.tables.samples.unwrap_or_default();
     std::fs::remove_file(&recording)?;
     // Java leaves its list of compiled functions where perf looks for it.
@@ -60,7 +63,7 @@ fn cell(language: Language) {
         };
         Ok(match judge(&program.expected(own), &said) {
             Ok(()) => Verdict::Passed,
-            Err(why) => Verdict::Wrong(format!("{program}: {why}")),
+            Err(wrong) => Verdict::Wrong(wrong.told(|why| format!("{program}: {why}"))),
         })
     });
 }

@@ -16,7 +16,7 @@ use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::said::{self, Verb};
 use whyslow_faults::spec::Work;
-use whyslow_faults::{Draw, Fence, Victim, bars};
+use whyslow_faults::{Draw, Fence, Victim, Wrong, bars};
 
 /// Rules that could tell such a wait as a loss.
 const RULES: [&str; 3] = ["lock-wait", "disk-latency", "load-average"];
@@ -111,11 +111,11 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
         return Ok(Verdict::Again(format!("the disk was not its own: {said}")));
     }
     Ok(match (accused(&host, &comm).or_else(|| accused(&near, &comm)), crowded) {
-        (Some(wrong), _) => Verdict::Wrong(format!("{wrong}; {said}")),
+        (Some(wrong), _) => Verdict::Wrong(Wrong::accused(format!("{wrong}; {said}"))),
         (None, _) if shown >= WAITED => Verdict::Passed,
         // A disk is quick, and who waits for CPUs between two writes hardly waits for it.
         (None, Some(_)) if its_writes => Verdict::Again(said),
-        (None, _) => Verdict::Wrong(said),
+        (None, _) => Verdict::Wrong(Wrong::missed(said)),
     })
 }
 

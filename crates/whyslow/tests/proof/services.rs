@@ -6,11 +6,16 @@ mod hang;
 mod judge;
 
 use std::fmt;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
-use whyslow_faults::{Draw, Fence, rounds};
+use whyslow_faults::host::Calm;
+use whyslow_faults::rounds::{self, Trouble, Verdict};
+use whyslow_faults::{Draw, Fence, Wrong, sys};
 
 use judge::{Expected, OfHost, Vain};
 
@@ -107,24 +112,51 @@ impl Drawn {
     }
 }
 
-/// What `whyslow ARGS` said, and what the command that it ran did.
-fn whyslow(args: &[String]) -> (Value, String) {
-    let mut child = Command::new(whyslow_faults::program!());
-    child.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = child.spawn().unwrap();
-    let mut all = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut all).unwrap();
-    child.wait().unwrap();
-    if let Ok(document) = serde_json::from_str(&all) {
-        return (document, String::new());
-    }
-    let (before, document) = all.trim_end().rsplit_once('\n').expect("two lines");
-    (serde_json::from_str(document).expect("the last line is a document"), before.to_owned())
+/// What whyslow said.
+struct Answer {
+    document: Value,
+    /// What the command printed that it ran.
+    before: String,
+    /// CPU time, by the kernel.
+    used: Duration,
 }
 
-fn run(command: Vec<String>) -> (Value, String) {
+/// Nobody asks for longer than a few seconds.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What `whyslow ARGS` said.
+fn whyslow(fence: &Fence, args: &[String]) -> Result<Answer, Trouble> {
+    let said = fence.dir().join("said");
+    let mut child = Command::new(whyslow_faults::program!());
+    child.args(args).stdin(Stdio::null()).stdout(File::create(&said)?).stderr(Stdio::null());
+    let mut child = child.spawn()?;
+    if !sys::ends_within(child.id(), ENDS_WITHIN)? {
+        child.kill()?;
+        child.wait()?;
+        return Err(Wrong::missed(format!("no answer in {ENDS_WITHIN:?}")).into());
+    }
+    let (_, used) = sys::reap(child.id())?;
+    let all = std::fs::read_to_string(said)?;
+    let (before, document) = all.trim_end().rsplit_once('\n').unwrap_or(("", all.trim_end()));
+    match serde_json::from_str(document).or_else(|_| serde_json::from_str(&all)) {
+        Ok(document) => Ok(Answer { document, before: before.to_owned(), used }),
+        Err(err) => Err(Wrong::missed(format!("no document: {err}: {all}")).into()),
+    }
+}
+
+fn run(fence: &Fence, command: Vec<String>) -> Result<Answer, Trouble> {
     let begin = ["run", "--json", "--"].map(str::to_owned);
-    whyslow(&begin.into_iter().chain(command).collect::<Vec<_>>())
+    whyslow(fence, &begin.into_iter().chain(command).collect::<Vec<_>>())
+}
+
+fn attach(fence: &Fence, pid: &str) -> Result<Answer, Trouble> {
+    let length = format!("{WINDOW_S}s");
+    whyslow(fence, &["attach", pid, "--for", &length, "--json"].map(str::to_owned))
+}
+
+fn chains(fence: &Fence) -> Result<Answer, Trouble> {
+    let length = format!("{WINDOW_S}s");
+    whyslow(fence, &["chains", "--for", &length, "--json"].map(str::to_owned))
 }
 
 /// A client of its own, until it is dropped.
@@ -152,12 +184,41 @@ fn asks(drawn: &Drawn, services: &Services, fence: &Fence, draw: &mut Draw) -> (
     let started = Client::start(&perl(fence, &draw.word(6), CLIENT, &args));
     let [front, back, others] = drawn.names.clone();
     let expected = OfHost { client, front, back, others, window_s: WINDOW_S, has_others: drawn.clients > 0 };
-    (started, expected, format!("{drawn}, {way}, seed {}", draw.seed()))
+    let what = format!("{drawn}, {way}, {expected:?}");
+    (started, expected, what)
 }
 
-fn chains() -> Value {
-    let length = format!("{WINDOW_S}s");
-    whyslow(&["chains", "--for", &length, "--json"].map(str::to_owned)).0
+/// What is right or wrong with answers, and all that somebody needs who has to find out why.
+struct Judged {
+    right: Result<(), Wrong>,
+    /// What was drawn.
+    what: String,
+    answers: Vec<Answer>,
+}
+
+/// Others that take so much of the CPUs are waited for, too.
+const CROWDED: f64 = 0.2;
+
+/// A cell: what is said beside others' work proves nothing, and is made again.
+fn cell(name: &str, make: impl Fn(&Fence, &mut Draw) -> Result<Judged, Trouble>) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("services");
+    rounds::run_judged(name, &dir, |draw, _| {
+        let fence = Fence::enter()?;
+        let calm = Calm::watch(Some(fence.top()))?;
+        let Judged { right, what, answers } = make(&fence, draw)?;
+        rounds::say(&format!("{name}: {what}"));
+        let own = answers.iter().map(|answer| answer.used).sum();
+        Ok(match (calm.crowded(Some(fence.top()), own, CROWDED)?, right) {
+            (Some(why), right) => Verdict::Again(format!("{why}; {right:?}; {what}")),
+            (None, Ok(())) => Verdict::Passed,
+            (None, Err(wrong)) => {
+                let of =
+                    |answer: &Answer| format!("{}\n{}", answer.document["wall"], answer.document["chains"]);
+                let all: Vec<String> = answers.iter().map(of).collect();
+                Verdict::Wrong(wrong.told(|why| format!("{why}; {what}\n{}", all.join("\n"))))
+            }
+        })
+    });
 }
 
 /// The number behind a word.
@@ -168,107 +229,94 @@ fn after(said: &str, word: &str) -> f64 {
 
 #[test]
 fn root_a_client_behind_an_event_loop_waits_for_what_the_loop_asked() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("services", 0);
-    let drawn = Drawn::of(&mut draw).of_whom_it_is_told();
-    let services = drawn.start(&fence, &mut draw);
-    let way = drawn.way(&mut draw);
-    let args = [services.at.clone(), "1000".to_owned(), way.clone()];
-    let (document, clock) = run(perl(&fence, &draw.word(6), CLIENT, &args));
-    let [front, back, others] = drawn.names.clone();
-    let (waited_s, acted_s) = (after(&clock, "waited"), after(&clock, "acted"));
-    let expected = Expected {
-        front,
-        back,
-        others,
-        waited_s,
-        acted_s,
-        is_locked: drawn.act == "lock",
-        has_others: drawn.clients > 0,
-    };
-    let what = format!("{drawn}, {way}, seed {}", draw.seed());
-    rounds::say(&format!("services: {what}"));
-    judge::of_client(&document, &expected)
-        .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["wall"]));
+    cell("client", |fence, draw| {
+        let drawn = Drawn::of(draw).of_whom_it_is_told();
+        let services = drawn.start(fence, draw);
+        let way = drawn.way(draw);
+        let args = [services.at.clone(), "1000".to_owned(), way.clone()];
+        let answer = run(fence, perl(fence, &draw.word(6), CLIENT, &args))?;
+        let clock = answer.before.as_str();
+        let [front, back, others] = drawn.names.clone();
+        let (waited_s, acted_s) = (after(clock, "waited"), after(clock, "acted"));
+        let (is_locked, has_others) = (drawn.act == "lock", drawn.clients > 0);
+        let expected = Expected { front, back, others, waited_s, acted_s, is_locked, has_others };
+        let what = format!("{drawn}, {way}, {expected:?}");
+        Ok(Judged { right: judge::of_client(&answer.document, &expected), what, answers: vec![answer] })
+    });
 }
 
 #[test]
 fn root_an_attached_client_waits_for_its_service() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("attached client", 0);
-    let drawn = Drawn::of(&mut draw).of_whom_it_is_told();
-    let services = drawn.start(&fence, &mut draw);
-    let (client, expected, what) = asks(&drawn, &services, &fence, &mut draw);
-    let (pid, length) = (client.0.id().to_string(), format!("{WINDOW_S}s"));
-    let (document, _) = whyslow(&["attach", &pid, "--for", &length, "--json"].map(str::to_owned));
-    rounds::say(&format!("attached client: {what}"));
-    judge::of_attached(&document, &expected)
-        .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["wall"]));
+    cell("attached-client", |fence, draw| {
+        let drawn = Drawn::of(draw).of_whom_it_is_told();
+        let services = drawn.start(fence, draw);
+        let (client, expected, what) = asks(&drawn, &services, fence, draw);
+        let answer = attach(fence, &client.0.id().to_string())?;
+        Ok(Judged { right: judge::of_attached(&answer.document, &expected), what, answers: vec![answer] })
+    });
 }
 
 /// Clients that think, and a service that waits for them: nobody lost anything.
 #[test]
 fn root_a_loop_that_waits_for_requests_has_no_chain() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("idle services", 0);
-    let drawn = Drawn { clients: draw.between(1, 3), ..Drawn::of(&mut draw) };
-    let services = drawn.start(&fence, &mut draw);
-    let children = format!("/proc/{0}/task/{0}/children", services.child.id());
-    let children = std::fs::read_to_string(children).unwrap();
-    let pid = children.split_whitespace().find(|pid| {
-        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        drawn.names[0].starts_with(comm.trim()) && comm.trim().starts_with("loop")
+    cell("idle-services", |fence, draw| {
+        let drawn = Drawn { clients: draw.between(1, 3), ..Drawn::of(draw) };
+        let services = drawn.start(fence, draw);
+        let children = format!("/proc/{0}/task/{0}/children", services.child.id());
+        let children = std::fs::read_to_string(children).unwrap();
+        let pid = children.split_whitespace().find(|pid| {
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            drawn.names[0].starts_with(comm.trim()) && comm.trim().starts_with("loop")
+        });
+        let answer = attach(fence, pid.ok_or("the loop does not run")?)?;
+        let right = judge::of_idle(&answer.document, &drawn.names[2]);
+        Ok(Judged { right, what: drawn.to_string(), answers: vec![answer] })
     });
-    let args = ["attach", pid.expect("the loop runs"), "--for", "2s", "--json"].map(str::to_owned);
-    let (document, _) = whyslow(&args);
-    judge::of_idle(&document, &drawn.names[2])
-        .unwrap_or_else(|why| panic!("{why}, seed {}\n{}", draw.seed(), document["chains"]));
 }
 
 #[test]
 fn root_polls_that_nobody_answers_name_the_address() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("vain", 0);
-    let what = draw.pick(&["udp", "tcp", "connect"]);
-    let way = draw.pick(&["poll", "select"]);
-    let (count, ms) = (draw.between(3, 8), draw.between(60, 200));
-    let args = [what.to_owned(), way.to_owned(), count.to_string(), ms.to_string()];
-    let (document, clock) = run(perl(&fence, &draw.word(6), VAIN, &args));
-    let to =
-        clock.split_whitespace().skip_while(|word| *word != "to").nth(1).expect("it tells where").to_owned();
-    let expected = Vain { to, waited_s: after(&clock, "waited"), connects: what == "connect" };
-    let drawn = format!("{what} {way} {count} times {ms} ms, seed {}", draw.seed());
-    rounds::say(&format!("vain: {drawn}"));
-    judge::of_vain(&document, &expected)
-        .unwrap_or_else(|why| panic!("{why}\n{drawn}\n{expected:?}\n{}", document["wall"]));
+    cell("vain", |fence, draw| {
+        let what = draw.pick(&["udp", "tcp", "connect"]);
+        let way = draw.pick(&["poll", "select"]);
+        let (count, ms) = (draw.between(3, 8), draw.between(60, 200));
+        let args = [what.to_owned(), way.to_owned(), count.to_string(), ms.to_string()];
+        let answer = run(fence, perl(fence, &draw.word(6), VAIN, &args))?;
+        let clock = answer.before.as_str();
+        let to = clock.split_whitespace().skip_while(|word| *word != "to").nth(1).expect("it tells where");
+        let (to, waited_s) = (to.to_owned(), after(clock, "waited"));
+        let expected = Vain { to, waited_s, connects: what == "connect" };
+        let what = format!("{what} {way} {count} times {ms} ms, {expected:?}");
+        Ok(Judged { right: judge::of_vain(&answer.document, &expected), what, answers: vec![answer] })
+    });
 }
 
 /// Nobody is followed: who has asked, and waits, has a chain all the same.
 #[test]
 fn root_on_a_whole_host_a_client_has_a_chain_and_a_service_has_none() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("host services", 0);
-    // Nobody says when something was sent through a unix socket: there a service has to be asleep when it is asked.
-    let drawn = Drawn { unix: false, ..Drawn::of(&mut draw) };
-    let services = drawn.start(&fence, &mut draw);
-    let (_client, expected, what) = asks(&drawn, &services, &fence, &mut draw);
-    let document = chains();
-    rounds::say(&format!("host services: {what}"));
-    judge::of_host(&document, &expected)
-        .unwrap_or_else(|why| panic!("{why}\n{what}\n{expected:?}\n{}", document["chains"]));
+    cell("host-services", |fence, draw| {
+        // Nobody says when something was sent through a unix socket: there a service has to be asleep when it is asked.
+        let drawn = Drawn { unix: false, ..Drawn::of(draw) };
+        let services = drawn.start(fence, draw);
+        let (_client, expected, what) = asks(&drawn, &services, fence, draw);
+        let answer = chains(fence)?;
+        Ok(Judged { right: judge::of_host(&answer.document, &expected), what, answers: vec![answer] })
+    });
 }
 
 #[test]
 fn root_who_waits_for_news_or_jobs_has_no_chain() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("news", 0);
-    let names = ["tells", "hears", "brings"].map(|name| format!("{name}-{}", draw.word(5)));
-    let way = draw.pick(&["plain", "acks", "queue"]);
-    let mut args = names.to_vec();
-    args.extend([draw.between(30, 300).to_string(), way.to_owned()]);
-    rounds::say(&format!("news: {way}, seed {}", draw.seed()));
-    let _services = Services::start(&perl(&fence, &draw.word(6), NEWS, &args));
-    let document = chains();
-    judge::of_news(&document, &names)
-        .unwrap_or_else(|why| panic!("{why}, seed {}\n{}", draw.seed(), document["chains"]));
+    cell("news", |fence, draw| {
+        let names = ["tells", "hears", "brings"].map(|name| format!("{name}-{}", draw.word(5)));
+        let way = draw.pick(&["plain", "acks", "queue"]);
+        let mut args = names.to_vec();
+        args.extend([draw.between(30, 300).to_string(), way.to_owned()]);
+        let _services = Services::start(&perl(fence, &draw.word(6), NEWS, &args));
+        let answer = chains(fence)?;
+        Ok(Judged {
+            right: judge::of_news(&answer.document, &names),
+            what: way.to_owned(),
+            answers: vec![answer],
+        })
+    });
 }

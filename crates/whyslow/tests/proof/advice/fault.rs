@@ -12,7 +12,7 @@ use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::scenario::TestBed;
-use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, bars};
+use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Wrong, bars};
 
 use crate::advice::shows::{Shown, shows};
 
@@ -61,11 +61,11 @@ fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     let (Some(finding), Some(shown)) = (finding, shown) else {
         let what = format!("{scenario}: {truth}: not found, see {}", look.kept.display());
         let is_void = truth.share() < bars::A_FAULT || disturbed.is_some();
-        return Ok(if is_void { Verdict::Again(what) } else { Verdict::Wrong(what) });
+        return Ok(if is_void { Verdict::Again(what) } else { Verdict::Wrong(Wrong::missed(what)) });
     };
     Ok(match shows(kind, &finding, &shown) {
         Ok(()) => Verdict::Passed,
-        Err(why) => Verdict::Wrong(format!("{scenario}: {why}: {shown:#?}")),
+        Err(why) => Verdict::Wrong(Wrong::inexact(format!("{scenario}: {why}: {shown:#?}"))),
     })
 }
 

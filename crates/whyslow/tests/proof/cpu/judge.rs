@@ -1,6 +1,7 @@
 //! Whether what was said of healthy CPUs is right. Pure: what was measured and the document in, a verdict out.
 
 use serde_json::Value;
+use whyslow_faults::Wrong;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight, Verb};
@@ -60,32 +61,36 @@ impl Made {
 
     /// Judge what `whyslow cpu` said of them.
     pub fn judge(&self, look: &Look) -> Verdict {
-        let wrong = |what: String| Verdict::Wrong(format!("{what}: {}", self.reported(look)));
+        let wrong =
+            |wrong: Wrong| Verdict::Wrong(wrong.told(|what| format!("{what}: {}", self.reported(look))));
         if let Err(what) = self.could_look(look) {
             return wrong(what);
         }
-        match (self.is_true(look), self.disturbed()) {
-            (Ok(()), _) => Verdict::Passed,
-            (Err(what), Some(why)) => Verdict::Again(format!("{why}; {what}: {}", self.reported(look))),
-            (Err(what), None) => wrong(what),
+        match (self.disturbed(), self.is_true(look)) {
+            (Some(why), _) => Verdict::Again(format!("{why}: {}", self.reported(look))),
+            (None, Ok(())) => Verdict::Passed,
+            (None, Err(what)) => wrong(what),
         }
     }
 
-    fn could_look(&self, look: &Look) -> Result<(), String> {
+    fn could_look(&self, look: &Look) -> Result<(), Wrong> {
         look.is_sound(Verb::Cpu)?;
         said::could_tell(&look.document, &[RULE])?;
         said::rules_out(&look.document)?;
-        self.sight.is_in(&look.document)
+        Ok(self.sight.is_in(&look.document)?)
     }
 
     /// No CPU is slow, each was measured, and they differ as they do by the other loop.
-    fn is_true(&self, look: &Look) -> Result<(), String> {
+    fn is_true(&self, look: &Look) -> Result<(), Wrong> {
         let ours = numbers(&look.document, "million_s");
         let mut findings = look.document["findings"].as_array().into_iter().flatten();
         let is_accused = findings.any(|found| found["rule"] == RULE);
-        if is_accused || !numbers(&look.document, "slow").is_empty() || ours.len() != self.after.len() {
-            return Err(format!("{:#}", look.document["cpus"]));
+        if is_accused || !numbers(&look.document, "slow").is_empty() {
+            return Err(Wrong::accused(format!("{:#}", look.document["cpus"])));
         }
-        differs(&ours, &self.after).map_or(Ok(()), Err)
+        if ours.len() != self.after.len() {
+            return Err(Wrong::missed(format!("{:#}", look.document["cpus"])));
+        }
+        differs(&ours, &self.after).map_or(Ok(()), |what| Err(Wrong::inexact(what)))
     }
 }

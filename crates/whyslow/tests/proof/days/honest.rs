@@ -11,6 +11,7 @@ use whyslow_faults::look::Look;
 use whyslow_faults::programs::{Programs, is_here};
 use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
 use whyslow_faults::said::{self, Sight, Verb};
+use whyslow_faults::wrong::{Sort, Wrong};
 use whyslow_faults::{Draw, Fence, bars};
 
 use crate::days::judge::{context, findings, is_one};
@@ -75,23 +76,28 @@ pub struct Worked {
 pub fn judge(worked: &Worked, look: &Look) -> Verdict {
     let sound = look.is_sound(Verb::Exam).and_then(|()| {
         said::could_tell(&look.document, &["full-cpus"])?;
-        worked.sight.is_in(&look.document)
+        Ok(worked.sight.is_in(&look.document)?)
     });
-    match sound.and_then(|()| is_right(worked, look)) {
+    let right = match is_right(worked, look) {
+        Err(wrong) if wrong.sort == Sort::False => Err(wrong),
+        right => sound.and(right),
+    };
+    match right {
         Ok(()) => Verdict::Passed,
-        Err(what) => {
-            let (said, left) = (&worked.said, worked.left);
-            Verdict::Wrong(format!("{what}: {said}; {left:.2} of CPU time left over; {}", context(look)))
+        Err(wrong) => {
+            let (said, left, context) = (&worked.said, worked.left, context(look));
+            let tell = |what| format!("{what}: {said}; {left:.2} of CPU time left over; {context}");
+            Verdict::Wrong(wrong.told(tell))
         }
     }
 }
 
-fn is_right(worked: &Worked, look: &Look) -> Result<(), String> {
+fn is_right(worked: &Worked, look: &Look) -> Result<(), Wrong> {
     let of_kind = |kind: &'static str| findings(look).iter().filter(move |finding| finding["kind"] == kind);
     // What others on this host lose to it is another matter.
     let is_ours = |finding: &&Value| is_one(&finding["victim"], &worked.names);
     if let Some(blame) = of_kind("cause").filter(is_ours).find(|finding| finding["rule"] != NOT_OURS) {
-        return Err(format!("nobody lost anything, and: {}", blame["title"]));
+        return Err(Wrong::accused(format!("nobody lost anything, and: {}", blame["title"])));
     }
     let busy: Vec<&Value> = of_kind("busy").filter(|finding| finding["rule"] == "full-cpus").collect();
     // Where it costs somebody else his time who keeps the CPUs full is told with that.
@@ -100,9 +106,13 @@ fn is_right(worked: &Worked, look: &Look) -> Result<(), String> {
             .any(|finding| finding["rule"] == "full-cpus" && is_one(&finding["culprit"], &worked.names))
     };
     match busy.as_slice() {
-        [] if worked.left < FULL && !costs() => Err("the CPUs are full, and nobody is busy".to_owned()),
-        [one, ..] if worked.left > ROOM => Err(format!("there is room, and {} is busy", one["victim"])),
-        [_, ..] if !busy.iter().any(is_ours) => Err(format!("busy is not {:?}", worked.names)),
+        [] if worked.left < FULL && !costs() => Err("the CPUs are full, and nobody is busy".into()),
+        [one, ..] if worked.left > ROOM => {
+            Err(Wrong::accused(format!("there is room, and {} is busy", one["victim"])))
+        }
+        [_, ..] if !busy.iter().any(is_ours) => {
+            Err(Wrong::accused(format!("busy is not {:?}", worked.names)))
+        }
         _ => Ok(()),
     }
 }

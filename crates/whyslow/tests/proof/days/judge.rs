@@ -4,6 +4,7 @@ use serde_json::Value;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight, Verb};
+use whyslow_faults::wrong::{Sort, Wrong};
 use whyslow_faults::{Form, Truth, bars};
 
 use crate::days::day::Cell;
@@ -44,7 +45,7 @@ impl Made {
         }
     }
 
-    fn as_asked(&self, look: &Look) -> Result<(), String> {
+    fn as_asked(&self, look: &Look) -> Result<(), Wrong> {
         let of_others = |finding: &&Value| {
             let [victim, culprit] =
                 ["victim", "culprit"].map(|party| finding[party]["id"].as_str().unwrap_or_default());
@@ -57,10 +58,10 @@ impl Made {
         let causes = findings(look).iter().filter(|finding| finding["kind"] == "cause");
         let first = causes.filter(|cause| !of_others(cause)).max_by(|a, b| lost(a).total_cmp(&lost(b)));
         match (self.cell.form, first) {
-            (Form::Fault, None) => Err("no cause".to_owned()),
+            (Form::Fault, None) => Err("no cause".into()),
             (Form::Fault, Some(first)) => self.is_told(first),
             (_, Some(blame)) if self.is_as_little(blame) => Ok(()),
-            (_, Some(blame)) => Err(format!("nobody lost anything, and: {}", blame["title"])),
+            (_, Some(blame)) => Err(Wrong::accused(format!("nobody lost anything, and: {}", blame["title"]))),
             (_, None) => self.is_busy(look),
         }
     }
@@ -82,34 +83,34 @@ impl Made {
     }
 
     /// The headline: victim, culprit, loss.
-    fn is_told(&self, first: &Value) -> Result<(), String> {
+    fn is_told(&self, first: &Value) -> Result<(), Wrong> {
         if !is_one(&first["victim"], &self.whose) {
-            return Err(format!("not the victim: {}", first["victim"]));
+            return Err(Wrong::accused(format!("not the victim: {}", first["victim"])));
         }
         let is_itself = first["culprit"]["id"] == first["victim"]["id"];
         if is_itself || !is_one(&first["culprit"], &self.blame) {
-            return Err(format!("not the culprit: {}", first["culprit"]));
+            return Err(Wrong::accused(format!("not the culprit: {}", first["culprit"])));
         }
         if !self.rules.iter().any(|rule| first["rule"] == *rule) {
-            return Err(format!("by {} and not by {:?}", first["rule"], self.rules));
+            return Err(Wrong::inexact(format!("by {} and not by {:?}", first["rule"], self.rules)));
         }
         let (told, truth) = (lost(first), self.truth.lost_s());
         if (told - truth).abs() > bars::EXACT * truth {
-            return Err(format!(
-                "lost {told:.2} s is not within {:.0} % of {truth:.2} s",
-                bars::EXACT * 100.0
-            ));
+            let percent = bars::EXACT * 100.0;
+            return Err(Wrong::inexact(format!(
+                "lost {told:.2} s is not within {percent:.0} % of {truth:.2} s"
+            )));
         }
         Ok(())
     }
 
     /// Who keeps the CPUs full, if anybody does.
-    fn is_busy(&self, look: &Look) -> Result<(), String> {
+    fn is_busy(&self, look: &Look) -> Result<(), Wrong> {
         let Some(group) = &self.busy else { return Ok(()) };
         let busy = findings(look).iter().find(|finding| finding["kind"] == "busy").ok_or("nobody is busy")?;
         match is_one(&busy["victim"], std::slice::from_ref(group)) || is_one(&busy["victim"], &self.blame) {
             true => Ok(()),
-            false => Err(format!("busy is {} and not {group}", busy["victim"])),
+            false => Err(Wrong::accused(format!("busy is {} and not {group}", busy["victim"]))),
         }
     }
 }
@@ -149,15 +150,17 @@ pub fn judge(made: &Made, look: &Look) -> Verdict {
     let sound = || {
         look.is_sound(Verb::Exam)?;
         said::could_tell(&look.document, made.rules)?;
-        made.sight.is_in(&look.document)
+        Ok::<_, Wrong>(made.sight.is_in(&look.document)?)
     };
-    let reported = sound().and_then(|()| match made.is_not_made() {
-        Some(why) => Ok(Some(why)),
-        None => made.as_asked(look).map(|()| None),
-    });
+    // Whoever is accused is accused, also by somebody who could not look.
+    let reported = match (made.is_not_made(), made.as_asked(look)) {
+        (None, Err(wrong)) if wrong.sort == Sort::False => Err(wrong),
+        (Some(why), _) => sound().map(|()| Some(why)),
+        (None, asked) => sound().and(asked).map(|()| None),
+    };
     match reported {
         Ok(None) => Verdict::Passed,
         Ok(Some(why)) => Verdict::Again(format!("{why}: {}", context())),
-        Err(what) => Verdict::Wrong(format!("{what}: {}", context())),
+        Err(wrong) => Verdict::Wrong(wrong.told(|what| format!("{what}: {}", context()))),
     }
 }

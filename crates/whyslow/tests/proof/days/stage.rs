@@ -186,9 +186,9 @@ fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
         sight,
     };
     let verdict = judge::judge(&made, &look);
-    Ok(match (verdict, disturbed) {
-        (Verdict::Wrong(what), Some(why)) => Verdict::Again(format!("{why}: {what}")),
-        (verdict, _) => verdict,
+    Ok(match disturbed {
+        Some(why) => Verdict::Again(format!("{why}: {verdict:?}")),
+        None => verdict,
     })
 }
 

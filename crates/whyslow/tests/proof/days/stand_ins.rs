@@ -22,7 +22,7 @@ fn made(cell: Cell, busy: bool) -> Made {
     let rate_with = if cell.form == Form::Fault { 40.0 } else { 99.0 };
     Made {
         cell,
-        truth: Truth { tasks: 1, window_s: 3.0, rate_with, rate_without: 100.0 },
+        truth: Truth { tasks: 1, window_s: 3.0, rate_with, rate_without: 100.0, drift: 0.0 },
         whose: vec![GROUP.to_owned()],
         blame: vec![MOB.to_owned()],
         rules: RULES,

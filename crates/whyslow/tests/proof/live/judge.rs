@@ -4,7 +4,7 @@
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Verb};
-use whyslow_faults::{Kind, bars};
+use whyslow_faults::{Kind, Wrong, bars};
 
 use crate::live::cell::Cell;
 use crate::live::exam::{Finding, causes, findings, summary};
@@ -24,8 +24,8 @@ pub fn judge(made: &Made, look: &Look) -> Verdict {
     match reported {
         Ok(None) => Verdict::Passed,
         Ok(Some(why)) => Verdict::Again(format!("{why}; {}", context(made, look))),
-        Err(what) if is_taken(&what) => Verdict::Again(format!("{what}; {}", context(made, look))),
-        Err(what) => Verdict::Wrong(format!("{what}: {}", context(made, look))),
+        Err(wrong) if is_taken(&wrong.what) => Verdict::Again(format!("{wrong}; {}", context(made, look))),
+        Err(wrong) => Verdict::Wrong(wrong.told(|what| format!("{what}: {}", context(made, look)))),
     }
 }
 
@@ -45,7 +45,18 @@ fn context(made: &Made, look: &Look) -> String {
 }
 
 /// It looked, and nobody is accused who did and lost nothing, whatever else goes on.
-fn on_any_host(made: &Made, look: &Look) -> Result<(), String> {
+fn on_any_host(made: &Made, look: &Look) -> Result<(), Wrong> {
+    let all = causes(look);
+    // Of a twin or false-positive control that lost something all the same it may be true.
+    let is_quiet = matches!(made.cell, Cell::Twin(_) | Cell::Control(_)) && made.is_not_made().is_none();
+    let is_false = |finding: &&Finding<'_>| {
+        finding.blames_task_of(&made.innocents)
+            || made.built.as_ref().is_some_and(|built| finding.mentions(&built.group))
+            || (is_quiet && made.parties.iter().any(|party| finding.names(party)))
+    };
+    if let Some(blame) = all.iter().find(is_false) {
+        return Err(Wrong::accused(format!("the innocent is accused: \"{blame}\"")));
+    }
     look.is_sound(Verb::Exam)?;
     let not_to_tell: &[Kind] = match &made.cell {
         Cell::Twin(kind) | Cell::Control(kind) => std::slice::from_ref(kind),
@@ -55,30 +66,18 @@ fn on_any_host(made: &Made, look: &Look) -> Result<(), String> {
     said::could_tell(&look.document, &not_to_tell.iter().map(|kind| kind.rule()).collect::<Vec<_>>())?;
     said::rules_out(&look.document)?;
     let of_built = made.built.iter().map(|built| &built.sight);
-    let sights = made.parties.iter().map(|party| &party.sight).chain(of_built);
-    sights.into_iter().try_for_each(|sight| sight.is_in(&look.document))?;
-    let all = causes(look);
-    // Of a twin or false-positive control that lost something all the same it may be true.
-    let is_quiet = matches!(made.cell, Cell::Twin(_) | Cell::Control(_)) && made.is_not_made().is_none();
-    let is_false = |finding: &&Finding<'_>| {
-        finding.blames_task_of(&made.innocents)
-            || made.built.as_ref().is_some_and(|built| finding.mentions(&built.group))
-            || (is_quiet && made.parties.iter().any(|party| finding.names(party)))
-    };
-    match all.iter().find(is_false) {
-        Some(blame) => Err(format!("the innocent is accused: \"{blame}\"")),
-        None => Ok(()),
-    }
+    let mut sights = made.parties.iter().map(|party| &party.sight).chain(of_built);
+    Ok(sights.try_for_each(|sight| sight.is_in(&look.document))?)
 }
 
 /// On an idle host.
-fn as_asked(made: &Made, look: &Look) -> Result<(), String> {
+fn as_asked(made: &Made, look: &Look) -> Result<(), Wrong> {
     match (made.cell, made.parties.as_slice()) {
         (Cell::Fault(_), [party]) => fault(party, look),
         (Cell::Crowd(_), [party]) => in_a_crowd(party, made.mob.as_ref().ok_or("there is no crowd")?, look),
         (Cell::Pair(..), [a, b]) => both(a, b, look),
         (Cell::Twin(_) | Cell::Control(_), [_]) | (Cell::Idle | Cell::Compile(_), []) => no_cause(look),
-        (cell, parties) => Err(format!("{cell} has {} scenarios", parties.len())),
+        (cell, parties) => Err(format!("{cell} has {} scenarios", parties.len()).into()),
     }
 }
 
@@ -104,25 +103,26 @@ fn reported(look: &Look, party: &Party) -> Option<(usize, f64)> {
 }
 
 /// Found, with the right victim, the right loss, in the right place.
-fn fault(party: &Party, look: &Look) -> Result<(), String> {
+fn fault(party: &Party, look: &Look) -> Result<(), Wrong> {
     let (rank, lost) = reported(look, party).ok_or("not found")?;
     if rank > 0 {
-        return Err(format!("not the top finding but number {}", rank + 1));
+        return Err(Wrong::inexact(format!("not the top finding but number {}", rank + 1)));
     }
     let findings = findings(look);
     let names_others = |finding: &Finding<'_>| is_of(finding, party) && !finding.lifts(&party.limits);
     if !party.limits.is_empty() && findings.iter().any(names_others) {
-        return Err(format!("its fixes do not lift just {:?}", party.limits));
+        return Err(Wrong::inexact(format!("its fixes do not lift just {:?}", party.limits)));
     }
     let truth = party.truth.lost_s();
     if (lost - truth).abs() > bars::EXACT * truth {
-        return Err(format!("lost {lost:.2} s is not within {:.0} % of {truth:.2} s", bars::EXACT * 100.0));
+        let percent = bars::EXACT * 100.0;
+        return Err(Wrong::inexact(format!("lost {lost:.2} s is not within {percent:.0} % of {truth:.2} s")));
     }
     Ok(())
 }
 
 /// While busy processes fill the CPUs: still reported, and only larger losses rank above.
-fn in_a_crowd(party: &Party, mob: &Mob, look: &Look) -> Result<(), String> {
+fn in_a_crowd(party: &Party, mob: &Mob, look: &Look) -> Result<(), Wrong> {
     let (rank, _) = reported(look, party).ok_or("not found in a crowd")?;
     for above in findings(look).iter().take(rank) {
         let of_crowd = above.is_about_the_host()
@@ -134,29 +134,29 @@ fn in_a_crowd(party: &Party, mob: &Mob, look: &Look) -> Result<(), String> {
             false => 0.0,
         };
         if lost <= party.truth.lost_s() {
-            return Err(format!("ranks below \"{above}\", a smaller loss"));
+            return Err(Wrong::inexact(format!("ranks below \"{above}\", a smaller loss")));
         }
     }
     Ok(())
 }
 
 /// Both found, ranked as the victims' clocks rank them.
-fn both(a: &Party, b: &Party, look: &Look) -> Result<(), String> {
+fn both(a: &Party, b: &Party, look: &Look) -> Result<(), Wrong> {
     let (Some((rank_a, _)), Some((rank_b, _))) = (reported(look, a), reported(look, b)) else {
-        return Err("not both were found".to_owned());
+        return Err("not both were found".into());
     };
     let (x, y) = (a.truth.lost_s(), b.truth.lost_s());
     let apart = x.max(y) > (1.0 + bars::APART) * x.min(y);
     if apart && (rank_a < rank_b) != (x > y) {
-        return Err("the smaller loss ranks above the larger".to_owned());
+        return Err(Wrong::inexact("the smaller loss ranks above the larger"));
     }
     Ok(())
 }
 
 /// Nothing is wrong.
-fn no_cause(look: &Look) -> Result<(), String> {
+fn no_cause(look: &Look) -> Result<(), Wrong> {
     match causes(look).iter().find(|finding| finding.rule() != NOT_OURS) {
-        Some(blame) => Err(format!("a cause on a healthy host: \"{blame}\"")),
+        Some(blame) => Err(Wrong::accused(format!("a cause on a healthy host: \"{blame}\""))),
         None => Ok(()),
     }
 }

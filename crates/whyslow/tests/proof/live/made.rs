@@ -122,6 +122,11 @@ impl Made {
         if let Some(party) = self.parties.iter().find(|party| party.truth.share() < least) {
             return Some(format!("{}: the fault did not come about: {}", party.said, party.truth));
         }
+        let drifted = |party: &&Party| matches!(self.cell, Cell::Fault(_)) && party.truth.drift > bars::DRIFT;
+        if let Some(party) = self.parties.iter().find(drifted) {
+            let percent = party.truth.drift * 100.0;
+            return Some(format!("{}: without the fault its rate changed by {percent:.0} %", party.said));
+        }
         let is_quiet = matches!(self.cell, Cell::Twin(_) | Cell::Control(_));
         if let Some(party) =
             self.parties.iter().find(|party| is_quiet && party.truth.share() >= bars::NO_FAULT)

@@ -10,7 +10,8 @@ use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{Sight, Verb};
 use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
-use whyslow_faults::{Kind, Span, Truth};
+use whyslow_faults::wrong::Sort;
+use whyslow_faults::{Kind, Span, Truth, bars};
 
 use crate::live::CELLS;
 use crate::live::cell::Cell;
@@ -37,8 +38,8 @@ fn party(at: u32, kind: Kind, cell: Cell) -> Party {
     let group = format!("/fence/group{at}");
     Party {
         kind,
-        truth: Truth { tasks: 4, window_s: 3.0, rate_with, rate_without: 100.0 },
-        to_crowd: Some(Truth { tasks: 4, window_s: 3.0, rate_with: 50.0, rate_without: 100.0 }),
+        truth: Truth { tasks: 4, window_s: 3.0, rate_with, rate_without: 100.0, drift: 0.0 },
+        to_crowd: Some(Truth { tasks: 4, window_s: 3.0, rate_with: 50.0, rate_without: 100.0, drift: 0.0 }),
         sight: sight(&group),
         victim: vec![10 * at + 10, 10 * at + 11],
         all: vec![10 * at + 10, 10 * at + 11, 10 * at + 12],
@@ -138,7 +139,7 @@ fn who_accuses_everybody_fails_though_it_saw_all() {
         let mut document = truthful(&made);
         let lost = made.parties.first().map_or(1.0, |party| party.truth.lost_s());
         document["findings"] = StandIn::Accuser.says(Verb::Exam, &subjects(&made), lost).0["findings"].take();
-        assert!(matches!(judge(&made, &of(document)), Verdict::Wrong(_)), "{cell}");
+        assert_eq!(judge(&made, &of(document)).sort(), Some(Sort::False), "{cell}");
     }
 }
 
@@ -149,16 +150,17 @@ fn who_saw_all_and_says_nothing_fails_where_something_is_wrong() {
         let mut document = truthful(&made);
         document["findings"] = json!([]);
         let is_wrong = matches!(cell, Cell::Fault(_) | Cell::Crowd(_) | Cell::Pair(..));
-        assert_eq!(matches!(judge(&made, &of(document.clone())), Verdict::Wrong(_)), is_wrong, "{cell}");
+        assert_eq!(judge(&made, &of(document.clone())).sort(), is_wrong.then_some(Sort::Missed), "{cell}");
         // And where nothing is, if it cannot tell, or a probe was not attached.
         let mut blind = document.clone();
         let rule = made.parties.first().map_or(Kind::SwapIn, |party| party.kind).rule();
         let victim = json!({"kind": "host", "id": "", "name": "h"});
         blind["findings"] = json!([{"kind": "cannot_tell", "rule": rule, "title": "t", "victim": victim, "chain": [],
             "check": [], "fixes": []}]);
-        assert!(matches!(judge(&made, &of(blind)), Verdict::Wrong(_)), "{cell}");
+        let sort = if is_wrong { Sort::Missed } else { Sort::CannotTell };
+        assert_eq!(judge(&made, &of(blind)).sort(), Some(sort), "{cell}");
         document["missing"] = json!([{"text": "t", "why": "broken", "what": "task list", "reason": "r"}]);
-        assert!(matches!(judge(&made, &of(document.clone())), Verdict::Wrong(_)), "{cell}");
+        assert_eq!(judge(&made, &of(document.clone())).sort(), Some(Sort::CannotTell), "{cell}");
         // A disturbed host does not change that.
         made.disturbed = Some("others".to_owned());
         assert!(matches!(judge(&made, &of(document)), Verdict::Wrong(_)), "{cell}");
@@ -222,9 +224,13 @@ fn a_cell_is_made_again_by_the_tests_own_clocks_and_never_after_an_accusation() 
         document["findings"] = json!([slow]);
         assert!(matches!(judge(&made, &of(document)), Verdict::Again(_)), "{cell}");
     }
-    let mut made = sample(Cell::Fault(Kind::CpuQuota));
-    made.parties[0].truth.rate_with = 90.0;
-    assert!(matches!(judge(&made, &of(truthful(&made))), Verdict::Again(_)));
+    let spoil: [fn(&mut Truth); 2] =
+        [|truth| truth.rate_with = 90.0, |truth| truth.drift = 2.0 * bars::DRIFT];
+    for spoil in spoil {
+        let mut made = sample(Cell::Fault(Kind::CpuQuota));
+        spoil(&mut made.parties[0].truth);
+        assert!(matches!(judge(&made, &of(truthful(&made))), Verdict::Again(_)));
+    }
 }
 
 /// The tests of some cells, run to their ends with a stand-in in whyslow's place: they fail.

@@ -1,6 +1,7 @@
 //! Whether what was said of masks is right. Pure: what was made and the document in, a verdict out.
 
 use serde_json::Value;
+use whyslow_faults::Wrong;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight, Verb};
@@ -22,10 +23,10 @@ pub struct Quiet {
 }
 
 /// It looked, and saw these.
-pub fn saw(look: &Look, sights: &[Sight]) -> Result<(), String> {
+pub fn saw(look: &Look, sights: &[Sight]) -> Result<(), Wrong> {
     look.is_sound(Verb::Exam)?;
     said::could_tell(&look.document, &[RULE])?;
-    sights.iter().try_for_each(|sight| sight.is_in(&look.document))
+    Ok(sights.iter().try_for_each(|sight| sight.is_in(&look.document))?)
 }
 
 /// Causes by masks.
@@ -51,14 +52,14 @@ impl Quiet {
     /// the CPUs that were to be full.
     pub fn judge(&self, look: &Look) -> Verdict {
         let context = || format!("{} (all of it: {})", self.said, look.kept.display());
-        let reported = saw(look, &self.sights).and_then(|()| rules_out(look));
+        let reported = saw(look, &self.sights).and_then(|()| Ok(rules_out(look)?));
         let accused = accused(look, &self.names);
         match (reported, &self.is_not_made, accused.first()) {
-            (Err(what), ..) => Verdict::Wrong(format!("{what}: {}", context())),
-            (Ok(()), Some(why), _) => Verdict::Again(format!("{why}: {}", context())),
-            (Ok(()), None, Some(found)) => {
-                Verdict::Wrong(format!("accused, {}: {}", found["title"], context()))
+            (_, None, Some(found)) => {
+                Verdict::Wrong(Wrong::accused(format!("{}: {}", found["title"], context())))
             }
+            (Err(wrong), ..) => Verdict::Wrong(wrong.told(|what| format!("{what}: {}", context()))),
+            (Ok(()), Some(why), _) => Verdict::Again(format!("{why}: {}", context())),
             (Ok(()), None, None) => Verdict::Passed,
         }
     }

@@ -1,6 +1,7 @@
 //! Whether what was said of functions is right. Pure: a document, samples and the program's own clock in, a verdict out.
 
 use serde_json::Value;
+use whyslow_faults::Wrong;
 use whyslow_model::table::Sample;
 
 /// A share may differ from the program's own clock by so much of its time.
@@ -27,12 +28,13 @@ pub struct Said {
 }
 
 /// Whether it is right.
-pub fn judge(expected: &Expected, said: &Said) -> Result<(), String> {
+pub fn judge(expected: &Expected, said: &Said) -> Result<(), Wrong> {
     let all: f64 = expected.own.iter().sum();
     for (names, own) in expected.names.iter().zip(expected.own) {
         let told = time_in(&said.document["wall"]["parts"], &names[0]);
         if (told - own).abs() > POINTS * all {
-            return Err(format!("{}: {told:.3} s, by its own clock {own:.3} of {all:.3}", names[0]));
+            let what = format!("{}: {told:.3} s, by its own clock {own:.3} of {all:.3}", names[0]);
+            return Err(if told > 0.0 { Wrong::inexact(what) } else { Wrong::missed(what) });
         }
         if expected.has_callers {
             callers(names, &said.samples)?;

@@ -1,10 +1,10 @@
 //! Whether what was said of a sender and its reader is right. Pure: what was made and the document in, a verdict out.
 
 use serde_json::Value;
-use whyslow_faults::bars;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight, Verb};
+use whyslow_faults::{Wrong, bars};
 
 /// What the reader does between two reads.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,14 +75,14 @@ fn of_network(document: &Value) -> Vec<&Value> {
 
 /// Judge a look at what was made.
 pub fn judge(made: &Made, look: &Look) -> Verdict {
-    let wrong = |what: String| Verdict::Wrong(format!("{what}: {}", made.reported(look)));
+    let wrong = |wrong: Wrong| Verdict::Wrong(wrong.told(|what| format!("{what}: {}", made.reported(look))));
     if let Err(what) = on_any_host(made, look) {
         return wrong(what);
     }
-    match (as_asked(made, look), made.is_void()) {
-        (Ok(()), _) => Verdict::Passed,
-        (Err(what), Some(why)) => Verdict::Again(format!("{why}; {what}: {}", made.reported(look))),
-        (Err(what), None) => wrong(what),
+    match (made.is_void(), as_asked(made, look)) {
+        (Some(why), _) => Verdict::Again(format!("{why}: {}", made.reported(look))),
+        (None, Ok(())) => Verdict::Passed,
+        (None, Err(what)) => wrong(what),
     }
 }
 
@@ -95,29 +95,35 @@ fn ours<'l>(made: &Made, look: &'l Look) -> Vec<&'l Value> {
 }
 
 /// It looked, and whom it accuses it accuses rightly, whoever else uses the host.
-fn on_any_host(made: &Made, look: &Look) -> Result<(), String> {
+fn on_any_host(made: &Made, look: &Look) -> Result<(), Wrong> {
+    is_rightly_accused(made, look)?;
     look.is_sound(Verb::Exam)?;
     said::could_tell(&look.document, &NETWORK)?;
     said::rules_out(&look.document)?;
-    made.sights.iter().try_for_each(|sight| sight.is_in(&look.document))?;
+    Ok(made.sights.iter().try_for_each(|sight| sight.is_in(&look.document))?)
+}
+
+fn is_rightly_accused(made: &Made, look: &Look) -> Result<(), Wrong> {
     let ours = ours(made, look);
     if made.kind == Reader::Prompt {
         // Of a sender that lost something all the same it may be true.
         let is_false = !ours.is_empty() && made.share < bars::NO_FAULT;
-        return if is_false { Err("the innocent is told of".to_owned()) } else { Ok(()) };
+        return if is_false { Err(Wrong::accused("the innocent is told of")) } else { Ok(()) };
     }
     let is = |found: &Value, whom: &str, end: &End| found[whom]["id"].as_str() == Some(&end.pid.to_string());
     match ours[..] {
         [] => Ok(()),
-        [found] if found["kind"] != "cause" || found["rule"] != RULE => Err(format!("no cause by {RULE}")),
+        [found] if found["kind"] != "cause" || found["rule"] != RULE => {
+            Err(format!("no cause by {RULE}").into())
+        }
         [found]
             if !is(found, "victim", &made.sender)
                 || !(is(found, "culprit", &made.reader) || is_its_cpu(made, found)) =>
         {
-            Err(format!("victim {}, culprit {}", found["victim"], found["culprit"]))
+            Err(Wrong::accused(format!("victim {}, culprit {}", found["victim"], found["culprit"])))
         }
         [_] => Ok(()),
-        _ => Err(format!("{} findings, not one", ours.len())),
+        _ => Err(Wrong::accused(format!("{} findings, not one", ours.len()))),
     }
 }
 
@@ -127,22 +133,22 @@ fn is_its_cpu(made: &Made, found: &Value) -> bool {
 }
 
 /// What can be asked where nobody else had the CPUs of the two.
-fn as_asked(made: &Made, look: &Look) -> Result<(), String> {
+fn as_asked(made: &Made, look: &Look) -> Result<(), Wrong> {
     let ours = ours(made, look);
     if made.kind == Reader::Prompt {
-        return if ours.is_empty() { Ok(()) } else { Err("told of".to_owned()) };
+        return if ours.is_empty() { Ok(()) } else { Err(Wrong::accused("told of")) };
     }
-    let [found] = ours[..] else { return Err("not found".to_owned()) };
+    let [found] = ours[..] else { return Err("not found".into()) };
     if found["culprit"]["kind"] == "cpu" {
-        return Err(format!("not the reader but {}", found["culprit"]["name"]));
+        return Err(Wrong::accused(format!("not the reader but {}", found["culprit"]["name"])));
     }
     let state = if made.kind == Reader::Sleeps { "sleep" } else { "work" };
     if found["chain"][1]["reason"] != state {
-        return Err(format!("the reader's hop is {}", found["chain"][1]));
+        return Err(Wrong::inexact(format!("the reader's hop is {}", found["chain"][1])));
     }
     let (reported, lost) = (found["lost_s"].as_f64().unwrap_or(0.0), made.lost_s(look));
     if (reported - lost).abs() > bars::EXACT * lost {
-        return Err(format!("lost {reported}, not {lost:.2} s"));
+        return Err(Wrong::inexact(format!("lost {reported}, not {lost:.2} s")));
     }
     Ok(())
 }

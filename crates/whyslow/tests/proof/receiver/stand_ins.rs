@@ -77,5 +77,5 @@ fn a_cell_is_made_again_if_the_ends_had_to_wait_for_cpus_and_never_after_a_wrong
     assert!(matches!(of(0.0, &other_time), Verdict::Wrong(_)));
     assert!(matches!(of(LATE, &other_time), Verdict::Again(_)));
     assert!(matches!(of(LATE, &other_name), Verdict::Wrong(_)));
-    assert_eq!(of(LATE, &|_| {}), Verdict::Passed);
+    assert!(matches!(of(LATE, &|_| {}), Verdict::Again(_)), "whatever is said");
 }

@@ -1,6 +1,7 @@
 //! What must be said of a risk that was made, and what must not be said of its twin.
 
 use serde_json::Value;
+use whyslow_faults::Wrong;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight, Verb};
@@ -35,12 +36,6 @@ pub struct Made {
 impl Made {
     pub fn judge(&self, look: &Look) -> Verdict {
         let kept = format!("(all of it: {})", look.kept.display());
-        let sound = look.is_sound(Verb::Exam).and_then(|()| said::could_tell(&look.document, &[self.rule]));
-        let sound =
-            sound.and_then(|()| self.sight.as_ref().map_or(Ok(()), |sight| sight.is_in(&look.document)));
-        if let Err(why) = sound {
-            return Verdict::Wrong(format!("{why} {kept}"));
-        }
         let found = look.document["findings"].as_array().map_or(&[][..], Vec::as_slice);
         let names = |finding: &&Value| finding.to_string().contains(&self.subject);
         // What the subject lost itself, to others or to a slow CPU, is another matter.
@@ -53,14 +48,21 @@ impl Made {
             finding["kind"] == "cause" && is_its_doing && !is_due
         };
         if let Some(cause) = found.iter().filter(names).find(accuses) {
-            return Verdict::Wrong(format!("a risk is told as a loss: {cause} {kept}"));
+            return Verdict::Wrong(Wrong::accused(format!("a risk is told as a loss: {cause} {kept}")));
+        }
+        let sound = look.is_sound(Verb::Exam).and_then(|()| said::could_tell(&look.document, &[self.rule]));
+        let seen = || self.sight.as_ref().map_or(Ok(()), |sight| sight.is_in(&look.document));
+        if let Err(wrong) = sound.and_then(|()| Ok(seen()?)) {
+            return Verdict::Wrong(wrong.told(|why| format!("{why} {kept}")));
         }
         let mine = found.iter().filter(names).find(|finding| finding["rule"] == self.rule);
         if let Some(again) = &self.again {
             return Verdict::Again(format!("{again} {kept}"));
         }
         match (mine, self.healthy) {
-            (Some(risk), true) => Verdict::Wrong(format!("the healthy twin is accused: {risk} {kept}")),
+            (Some(risk), true) => {
+                Verdict::Wrong(Wrong::accused(format!("the healthy twin is accused: {risk} {kept}")))
+            }
             (None, true) => Verdict::Passed,
             (None, false) => self.silent(&kept),
             (Some(risk), false) => self.told(risk, &kept),
@@ -72,14 +74,17 @@ impl Made {
             Some(cpu) if cpu < LEAST_CPU_S => {
                 Verdict::Again(format!("it used {cpu:.2} s of CPU only {kept}"))
             }
-            _ => Verdict::Wrong(format!("{} says nothing of {} {kept}", self.rule, self.subject)),
+            _ => Verdict::Wrong(Wrong::missed(format!(
+                "{} says nothing of {} {kept}",
+                self.rule, self.subject
+            ))),
         }
     }
 
     fn told(&self, risk: &Value, kept: &str) -> Verdict {
         let text = risk.to_string();
         if let Some(absent) = self.says.iter().find(|words| !text.contains(words.as_str())) {
-            return Verdict::Wrong(format!("{absent:?} is not in {text} {kept}"));
+            return Verdict::Wrong(Wrong::inexact(format!("{absent:?} is not in {text} {kept}")));
         }
         if let Some(cpu) = self.cpu.filter(|cpu| *cpu < LEAST_CPU_S) {
             return Verdict::Again(format!("it used {cpu:.2} s of CPU only: too few samples {kept}"));
@@ -87,7 +92,7 @@ impl Made {
         let ratio = self.cpu.map(|cpu| risk["cpu_s"].as_f64().unwrap_or(0.0) / cpu.max(1e-6));
         match ratio {
             Some(ratio) if !CPU.contains(&ratio) => {
-                Verdict::Wrong(format!("told/true CPU time is {ratio:.2}: {text} {kept}"))
+                Verdict::Wrong(Wrong::inexact(format!("told/true CPU time is {ratio:.2}: {text} {kept}")))
             }
             _ => Verdict::Passed,
         }

@@ -1,6 +1,7 @@
 //! Whether what was said of each cell is right. Pure: what was made and the document in, a verdict out.
 
 use serde_json::Value;
+use whyslow_faults::Wrong;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{self, Sight, Verb};
@@ -55,43 +56,42 @@ pub trait Judged: std::fmt::Debug {
     fn sight(&self) -> &Sight;
 
     /// What must hold whoever else uses the host.
-    fn on_any_host(&self, look: &Look) -> Result<(), String>;
+    fn on_any_host(&self, look: &Look) -> Result<(), Wrong>;
 
     /// Why it did not come about, by the clocks of the test.
     fn is_not_made(&self) -> Option<String>;
 
-    /// What others did with the host: a wrong answer is then none.
+    /// What others did with the host: then nothing more is asked.
     fn disturbed(&self) -> Option<String> {
         None
     }
 
     /// The rest.
-    fn as_asked(&self, look: &Look) -> Result<(), String>;
+    fn as_asked(&self, look: &Look) -> Result<(), Wrong>;
 
     /// Judge a look at it.
     fn judge(&self, look: &Look) -> Verdict {
         let context = || {
             format!("{self:?}, told {:#?} (all of it: {})", of_rule(look, Self::RULE), look.kept.display())
         };
-        let reported = could_look(look, Self::RULE, self.sight()).and_then(|()| self.on_any_host(look));
-        let reported = reported.and_then(|()| match (self.is_not_made(), self.as_asked(look)) {
-            (Some(why), _) => Ok(Some(why)),
-            (None, Ok(())) => Ok(None),
-            (None, Err(what)) => self.disturbed().map(Some).ok_or(what),
+        let reported = self.on_any_host(look).and_then(|()| could_look(look, Self::RULE, self.sight()));
+        let reported = reported.and_then(|()| match self.is_not_made().or_else(|| self.disturbed()) {
+            Some(why) => Ok(Some(why)),
+            None => self.as_asked(look).map(|()| None),
         });
         match reported {
             Ok(None) => Verdict::Passed,
             Ok(Some(why)) => Verdict::Again(format!("{why}: {}", context())),
-            Err(what) => Verdict::Wrong(format!("{what}: {}", context())),
+            Err(wrong) => Verdict::Wrong(wrong.told(|what| format!("{what}: {}", context()))),
         }
     }
 }
 
-fn could_look(look: &Look, rule: &str, sight: &Sight) -> Result<(), String> {
+fn could_look(look: &Look, rule: &str, sight: &Sight) -> Result<(), Wrong> {
     look.is_sound(Verb::Exam)?;
     said::could_tell(&look.document, &[rule])?;
     said::rules_out(&look.document)?;
-    sight.is_in(&look.document)
+    Ok(sight.is_in(&look.document)?)
 }
 
 fn findings(look: &Look) -> &[Value] {
@@ -125,20 +125,20 @@ impl Judged for Threads {
     }
 
     /// A statement about a process of this name, before all other risks.
-    fn on_any_host(&self, look: &Look) -> Result<(), String> {
+    fn on_any_host(&self, look: &Look) -> Result<(), Wrong> {
         let Some(finding) = self.reported(look) else { return Ok(()) };
         if finding["kind"] == "cause" {
-            return Err(format!("nobody waits for it, and it is accused: {finding}"));
+            return Err(Wrong::accused(format!("nobody waits for it, and it is accused: {finding}")));
         }
         let first = findings(look).iter().find(|finding| finding["kind"] == "risk");
         if first.is_none_or(|finding| finding["rule"] != Self::RULE) {
-            return Err(format!("not the first of the risks: {first:?}"));
+            return Err(Wrong::inexact(format!("not the first of the risks: {first:?}")));
         }
         if finding["victim"]["name"] != self.comm {
-            return Err(format!("it is not called {}: {finding}", self.comm));
+            return Err(Wrong::inexact(format!("it is not called {}: {finding}", self.comm)));
         }
         if self.healthy && !self.is_any_full() {
-            return Err("it has time to spare, and is reported".to_owned());
+            return Err(Wrong::accused("it has time to spare, and is reported"));
         }
         Ok(())
     }
@@ -154,13 +154,15 @@ impl Judged for Threads {
         self.disturbed.clone()
     }
 
-    fn as_asked(&self, look: &Look) -> Result<(), String> {
+    fn as_asked(&self, look: &Look) -> Result<(), Wrong> {
         let all = format!("{} of its {} threads", self.full, self.full + self.sleepers);
         match self.reported(look).map(|finding| finding["title"].as_str().unwrap_or_default()) {
             None if self.healthy => Ok(()),
-            Some(title) if self.healthy => Err(title.to_owned()),
-            None => Err("not told".to_owned()),
-            Some(title) if !title.contains(&all) => Err(format!("{all} is not what it says, {title}")),
+            Some(title) if self.healthy => Err(Wrong::accused(title)),
+            None => Err("not told".into()),
+            Some(title) if !title.contains(&all) => {
+                Err(Wrong::inexact(format!("{all} is not what it says, {title}")))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -173,13 +175,15 @@ impl Judged for Waiters {
         &self.sight
     }
 
-    fn on_any_host(&self, look: &Look) -> Result<(), String> {
+    fn on_any_host(&self, look: &Look) -> Result<(), Wrong> {
         let reported = of_rule(look, Self::RULE);
         if reported.iter().any(|finding| finding["kind"] == "cause") {
-            return Err("a load is nobody's loss".to_owned());
+            return Err(Wrong::accused("a load is nobody's loss"));
         }
         match reported.iter().find(|finding| self.healthy && finding.to_string().contains(&self.comm)) {
-            Some(blame) => Err(format!("a sleep that is no load is reported as one: {blame}")),
+            Some(blame) => {
+                Err(Wrong::accused(format!("a sleep that is no load is reported as one: {blame}")))
+            }
             None => Ok(()),
         }
     }
@@ -190,25 +194,27 @@ impl Judged for Waiters {
     }
 
     fn disturbed(&self) -> Option<String> {
-        let is_crowded = self.others > self.asleep * ABOUT;
+        let is_crowded = !self.healthy && self.others > self.asleep * ABOUT;
         is_crowded.then(|| format!("as many others wanted CPUs, {}", self.others))
     }
 
     /// They are reported as what they are, and about as many as there are.
-    fn as_asked(&self, look: &Look) -> Result<(), String> {
+    fn as_asked(&self, look: &Look) -> Result<(), Wrong> {
         if self.healthy {
             return Ok(());
         }
         let hop = of_rule(look, Self::RULE).first().map(|finding| &finding["chain"][0]);
-        let Some(hop) = hop.filter(|hop| hop.is_object()) else { return Err("not told".to_owned()) };
+        let Some(hop) = hop.filter(|hop| hop.is_object()) else { return Err("not told".into()) };
         let (who, lost) = (hop["who"].as_str().unwrap_or(""), hop["lost_s"].as_f64().unwrap_or(0.0));
         let tasks = lost / look.document["window_s"].as_f64().unwrap_or(1.0).max(1e-3);
         if !who.contains(&self.comm) || hop["reason"] != "vfork" {
-            return Err(format!("not {} that waits for its children", self.comm));
+            return Err(format!("not {} that waits for its children", self.comm).into());
         }
         let (least, most) = (self.asleep * ABOUT, self.many as f64 / ABOUT);
         if tasks < least || tasks > most {
-            return Err(format!("{tasks:.1} tasks are reported, not {least:.1} to {most:.1}"));
+            return Err(Wrong::inexact(format!(
+                "{tasks:.1} tasks are reported, not {least:.1} to {most:.1}"
+            )));
         }
         Ok(())
     }
@@ -221,10 +227,10 @@ impl Judged for Children {
         &self.sight
     }
 
-    fn on_any_host(&self, look: &Look) -> Result<(), String> {
+    fn on_any_host(&self, look: &Look) -> Result<(), Wrong> {
         let is_ours = |value: &&Value| value.to_string().contains(&self.comm);
         match of_rule(look, Self::RULE).into_iter().find(is_ours) {
-            Some(blame) => Err(format!("told as a loss, {blame}")),
+            Some(blame) => Err(Wrong::accused(format!("told as a loss, {blame}"))),
             None => Ok(()),
         }
     }
@@ -234,10 +240,10 @@ impl Judged for Children {
     }
 
     /// It could be seen: else that nobody is accused would prove nothing.
-    fn as_asked(&self, look: &Look) -> Result<(), String> {
+    fn as_asked(&self, look: &Look) -> Result<(), Wrong> {
         let chains = look.document["chains"].as_array().map_or(&[][..], Vec::as_slice);
         let is_its =
             |chain: &Value| chain["hops"][0]["reason"] == "vfork" && chain.to_string().contains(&self.comm);
-        if chains.iter().any(is_its) { Ok(()) } else { Err("its waits are in no chain".to_owned()) }
+        if chains.iter().any(is_its) { Ok(()) } else { Err("its waits are in no chain".into()) }
     }
 }

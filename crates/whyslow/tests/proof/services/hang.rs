@@ -1,10 +1,10 @@
 //! Requests that were made before anybody looked and are answered after it: nothing ends these waits in the window.
 
-use serde_json::Value;
-use whyslow_faults::{Draw, Fence, rounds};
+use whyslow_faults::rounds::Trouble;
+use whyslow_faults::{Draw, Fence, Wrong};
 
 use super::judge::{self, Hang};
-use super::{Services, WINDOW_S, perl, whyslow};
+use super::{Answer, Judged, Services, WINDOW_S, attach, cell, chains, perl};
 
 const HANG: &str = include_str!("hang.pl");
 
@@ -13,6 +13,12 @@ struct Started {
     services: Services,
     expected: Hang,
     what: String,
+}
+
+impl Started {
+    fn judged(self, right: Result<(), Wrong>, answers: Vec<Answer>) -> Result<Judged, Trouble> {
+        Ok(Judged { right, what: format!("{}, {:?}", self.what, self.expected), answers })
+    }
 }
 
 /// Loops between the client and the service: each with its name, how it is asked, how it waits, and how often it looks at the watch.
@@ -43,14 +49,9 @@ fn start(
     args.extend(relays.iter().map(|relay| relay.join("/")));
     let services = Services::start(&perl(fence, &draw.word(6), HANG, &args));
     let holder = (act == "lock").then_some(holder);
-    let what = format!("{act}, {way}, {wire}, {relays:?}, seed {}", draw.seed());
+    let what = format!("{act}, {way}, {wire}, {relays:?}");
     let relays = relays.iter().map(|relay| relay[0].clone()).collect();
     Started { services, expected: Hang { client, relays, service, holder, window_s: WINDOW_S }, what }
-}
-
-fn attach(started: &Started) -> Value {
-    let length = format!("{WINDOW_S}s");
-    whyslow(&["attach", &started.services.at, "--for", &length, "--json"].map(str::to_owned)).0
 }
 
 /// The last two: it has not read what it is asked, or not even accepted the connection.
@@ -58,56 +59,51 @@ const KEPT: [&str; 6] = ["sleep", "burn", "lock", "stop", "unread", "queued"];
 
 #[test]
 fn root_an_attached_client_that_nobody_answers_waits_for_what_keeps_its_service() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("attached hang", 0);
-    let unix = draw.one_in(2);
-    let between = relays(&mut draw, 4, true);
-    let started = start(&fence, &mut draw, &KEPT, unix, &between);
-    let document = attach(&started);
-    rounds::say(&format!("attached hang: {}", started.what));
-    judge::of_hang(&document, &started.expected)
-        .unwrap_or_else(|why| panic!("{why}\n{}\n{}", started.what, document["wall"]));
+    cell("attached-hang", |fence, draw| {
+        let unix = draw.one_in(2);
+        let between = relays(draw, 4, true);
+        let started = start(fence, draw, &KEPT, unix, &between);
+        let answer = attach(fence, &started.services.at)?;
+        let right = judge::of_hang(&answer.document, &started.expected);
+        started.judged(right, vec![answer])
+    });
 }
 
 #[test]
 fn root_on_a_whole_host_a_client_that_nobody_answers_has_a_chain() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("hang", 0);
-    // A unix socket does not say when something was sent through it: only what is not read yet tells. A service that has read it, and sleeps, may
-    // have been asked for news.
-    let unix = draw.one_in(2);
-    let between = relays(&mut draw, if unix { 0 } else { 4 }, false);
-    let started = start(&fence, &mut draw, if unix { &KEPT[4..] } else { &KEPT }, unix, &between);
-    let document = super::chains();
-    rounds::say(&format!("hang: {}", started.what));
-    judge::of_hang_on_host(&document, &started.expected)
-        .unwrap_or_else(|why| panic!("{why}\n{}\n{}", started.what, document["chains"]));
+    cell("hang", |fence, draw| {
+        // A unix socket does not say when something was sent through it: only what is not read yet tells. A service that has read
+        // it, and sleeps, may have been asked for news.
+        let unix = draw.one_in(2);
+        let between = relays(draw, if unix { 0 } else { 4 }, false);
+        let started = start(fence, draw, if unix { &KEPT[4..] } else { &KEPT }, unix, &between);
+        let answer = chains(fence)?;
+        let right = judge::of_hang_on_host(&answer.document, &started.expected);
+        started.judged(right, vec![answer])
+    });
 }
 
 /// It asks a queue that has no job for it, and serves others all the time.
 #[test]
 fn root_on_a_whole_host_a_queue_without_jobs_keeps_nobody() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("jobs", 0);
-    let unix = draw.one_in(2);
-    let started = start(&fence, &mut draw, &["jobs"], unix, &[]);
-    let document = super::chains();
-    rounds::say(&format!("jobs: {}", started.what));
-    judge::of_nobody(&document, &started.expected)
-        .unwrap_or_else(|why| panic!("{why}\n{}\n{}", started.what, document["chains"]));
+    cell("jobs", |fence, draw| {
+        let unix = draw.one_in(2);
+        let started = start(fence, draw, &["jobs"], unix, &[]);
+        let answer = chains(fence)?;
+        let right = judge::of_nobody(&answer.document, &started.expected);
+        started.judged(right, vec![answer])
+    });
 }
 
 /// The innocent twin: it was answered, and waits for news.
 #[test]
 fn root_a_client_that_was_answered_waits_for_nobody() {
-    let fence = Fence::enter().unwrap();
-    let mut draw = Draw::of_run("answered", 0);
-    let unix = draw.one_in(2);
-    let between = relays(&mut draw, 4, true);
-    let started = start(&fence, &mut draw, &["answers"], unix, &between);
-    let (of_client, of_host) = (attach(&started), super::chains());
-    rounds::say(&format!("answered: {}", started.what));
-    judge::of_answered(&of_client, &of_host, &started.expected).unwrap_or_else(|why| {
-        panic!("{why}\n{}\n{}\n{}", started.what, of_client["wall"], of_host["chains"])
+    cell("answered", |fence, draw| {
+        let unix = draw.one_in(2);
+        let between = relays(draw, 4, true);
+        let started = start(fence, draw, &["answers"], unix, &between);
+        let (of_client, of_host) = (attach(fence, &started.services.at)?, chains(fence)?);
+        let right = judge::of_answered(&of_client.document, &of_host.document, &started.expected);
+        started.judged(right, vec![of_client, of_host])
     });
 }

@@ -1,7 +1,7 @@
 //! Whether what was said of clients and services is right. Pure: a document and the programs' own clocks in, a verdict out.
 
 use serde_json::Value;
-use whyslow_faults::said;
+use whyslow_faults::{Wrong, said};
 
 /// A share may differ from the programs' own clocks by so much of the wall time.
 const POINTS: f64 = 0.10;
@@ -57,7 +57,7 @@ pub struct Hang {
     pub window_s: f64,
 }
 
-fn wall(document: &Value) -> Result<(f64, &[Value]), String> {
+fn wall(document: &Value) -> Result<(f64, &[Value]), Wrong> {
     let wall = document["wall"]["wall_s"].as_f64().filter(|wall| *wall > 0.0).ok_or("no wall time")?;
     Ok((wall, document["wall"]["parts"].as_array().map_or(&[][..], Vec::as_slice)))
 }
@@ -80,16 +80,26 @@ fn without_cpu(parts: &[Value]) -> f64 {
     parts.iter().filter(|part| part["reason"] == "runnable").filter_map(|part| part["time_s"].as_f64()).sum()
 }
 
-fn near(what: &str, said: f64, clock: f64, wall: f64) -> Result<(), String> {
-    match (said - clock).abs() <= POINTS * wall {
+fn near(what: &str, said: f64, clock: f64, wall: f64) -> Result<(), Wrong> {
+    if (said - clock).abs() <= POINTS * wall {
+        return Ok(());
+    }
+    let text = format!("{what}: {said:.3} s of {wall:.3}, by their own clock {clock:.3}");
+    Err(if said <= POINTS * wall { Wrong::missed(text) } else { Wrong::inexact(text) })
+}
+
+/// Time of those who cost nobody anything.
+fn none(what: &str, said: f64, wall: f64) -> Result<(), Wrong> {
+    match said <= POINTS * wall {
         true => Ok(()),
-        false => Err(format!("{what}: {said:.3} s of {wall:.3}, by their own clock {clock:.3}")),
+        false => Err(Wrong::accused(format!("{what}: {said:.3} s of {wall:.3}"))),
     }
 }
 
 /// The client waits for the loop, that for what it asked, and nobody for others.
-pub fn of_client(document: &Value, expected: &Expected) -> Result<(), String> {
+pub fn of_client(document: &Value, expected: &Expected) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
+    none("others", time_of(parts, &expected.others), wall)?;
     let own = without_cpu(parts);
     let at_most =
         |what: &str, said: f64, clock: f64| near(what, said.max(clock.min(said + own)), clock, wall);
@@ -98,48 +108,49 @@ pub fn of_client(document: &Value, expected: &Expected) -> Result<(), String> {
     let (back, clock) = (time_of(parts, &expected.back), expected.acted_s);
     let part = if expected.has_others { PART } else { 1.0 };
     at_most("what it asked", back.max(back.min(clock) / part).min(back.max(clock)), clock)?;
-    near("others", time_of(parts, &expected.others), 0.0, wall)?;
     let least = expected.acted_s * PART / 2.0;
     match expected.is_locked && time_of(parts, "holder") < least {
-        true => Err(format!("the holder of the lock has {:.3} s", time_of(parts, "holder"))),
+        true => Err(format!("the holder of the lock has {:.3} s", time_of(parts, "holder")).into()),
         false => Ok(()),
     }
 }
 
 /// The same of one that is there for longer than whyslow looks: it has asked, and is not said to be without work.
-pub fn of_attached(document: &Value, expected: &OfHost) -> Result<(), String> {
+pub fn of_attached(document: &Value, expected: &OfHost) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
+    none("others", time_of(parts, &expected.others), wall)?;
     near("without work", time(parts, &|part| part["reason"] == "handed"), 0.0, wall)?;
     let own = without_cpu(parts);
     if own > 0.5 * wall {
-        return Err(format!("{own:.3} s of {wall:.3} without a CPU: it hardly runs"));
+        return Err(Wrong::inexact(format!("{own:.3} s of {wall:.3} without a CPU: it hardly runs")));
     }
     let least = if expected.has_others { PART } else { 1.0 - 2.0 * POINTS };
     for (who, of) in [("the loop", &expected.front), ("what it asked", &expected.back)] {
         let told = time_of(parts, of);
         if told < (least * wall).min(wall - own) {
-            return Err(format!("{who}: {told:.3} s of {wall:.3}"));
+            return Err(format!("{who}: {told:.3} s of {wall:.3}").into());
         }
     }
-    near("others", time_of(parts, &expected.others), 0.0, wall)
+    Ok(())
 }
 
 /// Nobody is said to have kept an idle loop waiting.
-pub fn of_idle(document: &Value, others: &str) -> Result<(), String> {
+pub fn of_idle(document: &Value, others: &str) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
-    let idle = time(parts, &|part| part["reason"] == "handed");
-    if idle < 0.5 * wall {
-        return Err(format!("{idle:.3} s of {wall:.3} without work"));
-    }
     // It may have had the CPU, or a row may have come without its end.
     let chains = document["chains"].as_array().into_iter().flatten();
     let of_others = chains.filter(|chain| chain["hops"].to_string().contains(others));
     let told: f64 = of_others.filter_map(|chain| chain["time_s"].as_f64()).sum();
-    near("a client for whom the loop waits", told, 0.0, wall)
+    none("a client for whom the loop waits", told, wall)?;
+    let idle = time(parts, &|part| part["reason"] == "handed");
+    match idle < 0.5 * wall {
+        true => Err(format!("{idle:.3} s of {wall:.3} without work").into()),
+        false => Ok(()),
+    }
 }
 
 /// None are told where there are none: by somebody who looked.
-fn all_chains(document: &Value) -> Result<&[Value], String> {
+fn all_chains(document: &Value) -> Result<&[Value], Wrong> {
     said::has_its_probes(document)?;
     Ok(document["chains"].as_array().map_or(&[][..], Vec::as_slice))
 }
@@ -153,25 +164,27 @@ fn seconds(chains: &[Value], is: impl Fn(&[&str]) -> bool) -> f64 {
 }
 
 /// The client waits nearly all the time: for the loop, which waits for what it asked. The loop has not waited for clients.
-pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), String> {
+pub fn of_host(document: &Value, expected: &OfHost) -> Result<(), Wrong> {
     let chains = all_chains(document)?;
     let begins = |names: &[&str], who: &str| names.first() == Some(&who);
     let told = seconds(chains, |names| begins(names, &expected.client) && names.contains(&&*expected.back));
     let least = expected.window_s * if expected.has_others { PART_OF_HOST } else { 1.0 - 2.0 * POINTS };
-    if told < least || told > expected.window_s * (1.0 + POINTS) {
-        return Err(format!("{told:.3} s behind the client of {:.1}", expected.window_s));
-    }
     let is_clients =
         |names: &[&str]| names.iter().any(|name| [&*expected.client, &*expected.others].contains(name));
     let services = [&*expected.front, &*expected.back];
     let turned = seconds(chains, |names| {
         services.iter().any(|service| begins(names, service)) && is_clients(&names[1..])
     });
-    near("services that wait for clients", turned, 0.0, expected.window_s)
+    none("services that wait for clients", turned, expected.window_s)?;
+    if told < least || told > expected.window_s * (1.0 + POINTS) {
+        let what = format!("{told:.3} s behind the client of {:.1}", expected.window_s);
+        return Err(if told > 0.0 { Wrong::inexact(what) } else { Wrong::missed(what) });
+    }
+    Ok(())
 }
 
 /// All of its time is the service's, and the holder's where there is one.
-pub fn of_hang(document: &Value, expected: &Hang) -> Result<(), String> {
+pub fn of_hang(document: &Value, expected: &Hang) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
     near("without work", time(parts, &|part| part["reason"] == "handed"), 0.0, wall)?;
     let mut below = vec![parts];
@@ -199,45 +212,47 @@ fn parts_of<'v>(parts: &'v [Value], who: &'v str) -> Box<dyn Iterator<Item = &'v
 }
 
 /// The same, on a whole host.
-pub fn of_hang_on_host(document: &Value, expected: &Hang) -> Result<(), String> {
+pub fn of_hang_on_host(document: &Value, expected: &Hang) -> Result<(), Wrong> {
     let mut way = vec![&*expected.client];
     way.extend(expected.behind_client());
     let chains = all_chains(document)?;
     let told = seconds(chains, |names| names.starts_with(&way));
-    near("behind the client", told, expected.window_s, expected.window_s)?;
     let others = seconds(chains, |names| names.first() == Some(&&*expected.client)) - told;
-    near("behind the client, of others", others, 0.0, expected.window_s)
+    none("behind the client, of others", others, expected.window_s)?;
+    near("behind the client", told, expected.window_s, expected.window_s)
 }
 
 /// It has nothing to do, or waits for data of an address, for which nobody is to blame; and has no chain.
-pub fn of_answered(of_client: &Value, of_host: &Value, expected: &Hang) -> Result<(), String> {
+pub fn of_answered(of_client: &Value, of_host: &Value, expected: &Hang) -> Result<(), Wrong> {
     let (wall, parts) = wall(of_client)?;
     let for_news = |part: &Value| {
         part["reason"] == "handed" || part["detail"]["peer"]["act"] == "send" && part["parts"].is_null()
     };
-    near("for news", time(parts, &for_news), wall, wall)?;
-    of_nobody(of_host, expected)
+    of_nobody(of_host, expected)?;
+    let named = expected.behind_client().map(|who| time_of(parts, who)).fold(0.0, f64::max);
+    none("for somebody", named, wall)?;
+    near("for news", time(parts, &for_news), wall, wall)
 }
 
 /// On a whole host it has no chain, and nobody waits for it.
-pub fn of_nobody(of_host: &Value, expected: &Hang) -> Result<(), String> {
+pub fn of_nobody(of_host: &Value, expected: &Hang) -> Result<(), Wrong> {
     let told = seconds(all_chains(of_host)?, |names| names.contains(&&*expected.client));
-    near("chains of the client", told, 0.0, expected.window_s)
+    none("chains of the client", told, expected.window_s)
 }
 
 /// Nobody has asked for anything that there was.
-pub fn of_news(document: &Value, names_of: &[String]) -> Result<(), String> {
+pub fn of_news(document: &Value, names_of: &[String]) -> Result<(), Wrong> {
     let told = seconds(all_chains(document)?, |names| {
         names.iter().any(|name| names_of.iter().any(|one| one == name))
     });
     match told == 0.0 {
         true => Ok(()),
-        false => Err(format!("{told:.3} s are told of who waits for news")),
+        false => Err(Wrong::accused(format!("{told:.3} s are told of who waits for news"))),
     }
 }
 
 /// The address stands there, for all of the time.
-pub fn of_vain(document: &Value, expected: &Vain) -> Result<(), String> {
+pub fn of_vain(document: &Value, expected: &Vain) -> Result<(), Wrong> {
     let (wall, parts) = wall(document)?;
     let act = if expected.connects { "accept" } else { "send" };
     let is = |part: &Value| {
@@ -250,6 +265,7 @@ pub fn of_vain(document: &Value, expected: &Vain) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use whyslow_faults::wrong::Sort;
 
     use super::*;
 
@@ -274,9 +290,10 @@ mod tests {
         let free = document(json!([part("loop", 0.9, json!([part("back", 0.85, json!([]))]))]));
         assert!(of_client(&free, &expected(true)).is_err() && of_client(&free, &expected(false)).is_ok());
         let others = json!([part("back", 0.5, json!([])), part("fast", 0.4, json!([]))]);
-        assert!(of_client(&document(json!([part("loop", 0.9, others)])), &expected(false)).is_err());
-        assert!(of_client(&document(json!([])), &expected(false)).is_err());
-        assert!(of_client(&json!({}), &expected(false)).is_err());
+        let sort = |document: &Value| of_client(document, &expected(false)).unwrap_err().sort;
+        assert_eq!(sort(&document(json!([part("loop", 0.9, others)]))), Sort::False);
+        assert_eq!(sort(&document(json!([part("loop", 0.4, json!([]))]))), Sort::Inexact);
+        assert_eq!([sort(&document(json!([]))), sort(&json!({}))], [Sort::Missed; 2]);
     }
 
     #[test]
@@ -323,7 +340,8 @@ mod tests {
         let mut idle = document(json!([{"reason": "handed", "time_s": 0.9}]));
         assert_eq!(of_idle(&idle, "fast"), Ok(()));
         idle["chains"] = json!([{"time_s": 0.8, "hops": [{"who": "fast"}]}]);
-        assert!(of_idle(&idle, "fast").is_err() && of_idle(&document(json!([])), "fast").is_err());
+        let sort = |document: &Value| of_idle(document, "fast").unwrap_err().sort;
+        assert_eq!((sort(&idle), sort(&document(json!([])))), (Sort::False, Sort::Missed));
     }
 
     #[test]
@@ -361,7 +379,9 @@ mod tests {
         assert!(
             of_answered(&told, &none, &hang).is_err() && of_answered(&silent, &json!({}), &hang).is_err()
         );
-        assert!(of_answered(&silent, &chains(&["asks", "serves"]), &hang).is_err());
+        let sort = |client: &Value, host: &Value| of_answered(client, host, &hang).unwrap_err().sort;
+        assert_eq!(sort(&silent, &chains(&["asks", "serves"])), Sort::False);
+        assert_eq!((sort(&told, &none), sort(&document(json!([])), &none)), (Sort::False, Sort::Missed));
     }
 
     #[test]

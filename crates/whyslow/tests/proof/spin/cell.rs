@@ -49,11 +49,6 @@ impl Set {
 }
 
 impl Cell {
-    /// Whether a run of this set makes it at all.
-    pub fn is_of(self, set: Set) -> bool {
-        set.programs().contains(&self.program)
-    }
-
     /// Whether the run with this seed makes it.
     pub fn is_drawn(self, set: Set, seed: u64) -> bool {
         let alike: Vec<Program> =

@@ -6,6 +6,7 @@ use whyslow_faults::look::Look;
 use whyslow_faults::rounds;
 use whyslow_faults::said::{self, Sight};
 use whyslow_faults::spinners::{Program, Told};
+use whyslow_faults::wrong::{Sort, Wrong};
 
 use crate::spin::cell::Cell;
 use crate::spin::finding::{Accusation, accusations, why_not};
@@ -127,30 +128,31 @@ pub fn judge(made: &Made, look: &Look) -> (rounds::Verdict, Option<Row>) {
     let could_look = look
         .is_sound(said::Verb::Exam)
         .and_then(|()| said::could_tell(&look.document, &["spin"]))
-        .and_then(|()| made.sight.is_in(&look.document));
+        .and_then(|()| Ok(made.sight.is_in(&look.document)?));
     let all = accusations(&look.document);
     let about = |who: Whom| all.iter().find(|each| made.whom(each) == who);
     let (innocent, program) = (about(Whom::Innocent), about(Whom::Program));
     let (verdict, wrong) = match (made.cell.program.spins(), program, innocent) {
-        _ if could_look.is_err() => (Verdict::Missed, could_look.err().unwrap_or_default()),
-        (_, _, Some(innocent)) => (Verdict::False, format!("{} is accused", innocent.name())),
-        (false, Some(_), None) => (Verdict::False, "it is accused".to_owned()),
+        (_, _, Some(innocent)) => {
+            (Verdict::False, Some(Wrong::accused(format!("{} is accused", innocent.name()))))
+        }
+        (false, Some(_), None) => (Verdict::False, Some(Wrong::accused("it is accused"))),
+        _ if could_look.is_err() => (Verdict::Missed, could_look.err()),
         _ if made.is_not_made().is_some() => {
             return (rounds::Verdict::Again(made.is_not_made().unwrap_or_default()), None);
         }
-        (false, None, None) => (Verdict::Quiet, String::new()),
+        (false, None, None) => (Verdict::Quiet, None),
         (true, None, None) => {
-            (Verdict::Missed, why_not(&look.document).unwrap_or("nothing is said").to_owned())
+            (Verdict::Missed, Some(Wrong::missed(why_not(&look.document).unwrap_or("nothing is said"))))
         }
-        (true, Some(said), None) => (Verdict::Found, is_true(said, made).err().unwrap_or_default()),
+        (true, Some(said), None) => (Verdict::Found, is_true(said, made).err()),
     };
-    let row = row(made, look, program, verdict, wrong);
-    let verdict = match row.wrong.as_str() {
-        "" => rounds::Verdict::Passed,
-        _ => {
-            let true_is = format!("true: {:?}; all that was said: {}", made.reported, look.kept.display());
-            rounds::Verdict::Wrong(format!("{row}; {true_is}"))
-        }
+    let sort: Option<Sort> = wrong.as_ref().map(|wrong| wrong.sort);
+    let row = row(made, look, program, verdict, wrong.map_or(String::new(), |wrong| wrong.what));
+    let what = || format!("{row}; true: {:?}; all that was said: {}", made.reported, look.kept.display());
+    let verdict = match sort {
+        None => rounds::Verdict::Passed,
+        Some(sort) => rounds::Verdict::Wrong(Wrong { sort, what: what() }),
     };
     (verdict, Some(row))
 }
@@ -175,8 +177,12 @@ fn row(made: &Made, look: &Look, program: Option<&Accusation<'_>>, verdict: Verd
 }
 
 /// What a finding says of a spinner is true. Else: why not.
-fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
+fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), Wrong> {
     let (reported, comm, beside) = (&made.reported, &made.comm, made.beside());
+    let is_idle = |name: &&String| *name != comm && said.says(name);
+    if let Some(name) = reported.others.iter().find(is_idle) {
+        return Err(Wrong::accused(format!("{name} does not spin and is named")));
+    }
     let mut wrong = Vec::new();
     // An interpreter is called by what it runs, too: "java Waiters".
     if said.name() != comm && said.name().split(' ').next() != Some(comm.as_str()) {
@@ -194,20 +200,13 @@ fn is_true(said: &Accusation<'_>, made: &Made) -> Result<(), String> {
             .filter(|name| *name != comm && !said.says(name))
             .map(|name| format!("{name} spins and is not named")),
     );
-    wrong.extend(
-        reported
-            .others
-            .iter()
-            .filter(|name| *name != comm && said.says(name))
-            .map(|name| format!("{name} does not spin and is named")),
-    );
     match said.cpu_s() {
         None => wrong.push("it does not say how much CPU is reclaimable".to_owned()),
         // What a VM costs that does not spin was measured at another time, when others did something else.
         Some(_) if beside == Beside::Others && matches!(made.cell.program, Program::Erlang(_)) => {}
         Some(cpu_s) => wrong.extend(is_near(cpu_s, reported, beside).err()),
     }
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    if wrong.is_empty() { Ok(()) } else { Err(Wrong::inexact(wrong.join("; "))) }
 }
 
 fn is_near(cpu_s: [f64; 3], reported: &Told, beside: Beside) -> Result<(), String> {

@@ -7,7 +7,7 @@ use whyslow_faults::cgroup::Group;
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
-use whyslow_faults::rounds::{self, Outcome, Trouble};
+use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
 use whyslow_faults::said::Sight;
 use whyslow_faults::spinners::{Meter, Program, Running, Shape, Wait};
 use whyslow_faults::{Draw, Fence, bars};
@@ -27,9 +27,6 @@ const SETTLE: Duration = Duration::from_millis(300);
 /// One cell as a test: not drawn, once, or the runs of a soak.
 pub fn run(cell: Cell) {
     let set = Set::asked();
-    if !cell.is_of(set) {
-        return rounds::say(&format!("not drawn: {cell}: WHYSLOW_ZOO asks for the {set:?} set"));
-    }
     rounds::run_times(
         &cell,
         RUNS,
@@ -40,18 +37,22 @@ pub fn run(cell: Cell) {
 }
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
-    match made(cell, draw) {
+    let made = rounds::until_judged(&cell, |_| match made(cell, draw) {
         // Nothing is wrong with a program that gets no CPU.
-        Err(trouble) if is_timeout(&trouble) => Ok(Outcome::HostNotIdle(trouble.to_string())),
+        Err(trouble) if is(&trouble, ErrorKind::TimedOut) => Ok(Verdict::Again(trouble.to_string())),
+        done => done,
+    });
+    match made {
+        Err(trouble) if is(&trouble, ErrorKind::Unsupported) => Ok(Outcome::NotRun(trouble.to_string())),
         done => done,
     }
 }
 
-fn is_timeout(trouble: &Trouble) -> bool {
-    trouble.downcast_ref::<std::io::Error>().is_some_and(|err| err.kind() == ErrorKind::TimedOut)
+fn is(trouble: &Trouble, kind: ErrorKind) -> bool {
+    trouble.downcast_ref::<std::io::Error>().is_some_and(|err| err.kind() == kind)
 }
 
-fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
+fn made(cell: Cell, draw: &mut Draw) -> Result<Verdict, Trouble> {
     let fence = Fence::enter()?;
     let crowd = if cell.crowded { Some(Crowd::start(&fence, CROWD, 1, draw)?) } else { None };
     let group = match &crowd {
@@ -59,10 +60,7 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
         _ => fence.group(&draw.word(7))?,
     };
     let shape = if cell.crowded { Shape::Mostly } else { Shape::Drawn };
-    let running = match Running::start(&fence, &group, cell.program, shape, draw) {
-        Err(err) if err.kind() == ErrorKind::Unsupported => return Ok(Outcome::NotRun(err.to_string())),
-        done => done?,
-    };
+    let running = Running::start(&fence, &group, cell.program, shape, draw)?;
     std::thread::sleep(SETTLE);
     let (made, look) = look_at(cell, &running, &fence, &group, crowd.as_ref(), draw)?;
     let (verdict, row) = judge::judge(&made, &look);
@@ -70,11 +68,7 @@ fn made(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
     // What comes first ends first.
     drop((running, crowd));
     fence.check_time()?;
-    match verdict {
-        rounds::Verdict::Passed => Ok(Outcome::Passed),
-        rounds::Verdict::Again(why) => Ok(Outcome::HostNotIdle(why)),
-        rounds::Verdict::Wrong(what) => Err(what.into()),
-    }
+    Ok(verdict)
 }
 
 fn look_at(

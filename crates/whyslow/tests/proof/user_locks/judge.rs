@@ -1,9 +1,9 @@
 //! Whether what was said of a cell is right. Pure: what was made and the document in, a verdict out (`stand_ins`).
 
 use serde_json::Value;
-use whyslow_faults::Span;
 use whyslow_faults::rounds::Verdict;
 use whyslow_faults::user_lock::{Held, Meanwhile, Plan, Shape};
+use whyslow_faults::{Span, Wrong};
 
 /// A share may differ by so much from what the program's own clock says.
 const SLACK: f64 = 0.10;
@@ -31,7 +31,8 @@ pub fn judge(made: &Made) -> Verdict {
         Shape::Cycle(_) => cycle(made),
         Shape::Idle(_) | Shape::Free(..) => idle(made),
     };
-    judged.unwrap_or_else(|what| Verdict::Wrong(format!("{what}\n{:?}\n{:#}", made.plan, told(made))))
+    let tell = |what| format!("{what}\n{:?}\n{:#}", made.plan, told(made));
+    judged.unwrap_or_else(|wrong| Verdict::Wrong(wrong.told(tell)))
 }
 
 fn told(made: &Made) -> Value {
@@ -43,7 +44,7 @@ fn parts(value: &Value) -> &[Value] {
     value["parts"].as_array().map_or(&[], Vec::as_slice)
 }
 
-fn holder(made: &Made, held: Held, does: Meanwhile) -> Result<Verdict, String> {
+fn holder(made: &Made, held: Held, does: Meanwhile) -> Result<Verdict, Wrong> {
     let reason = match held {
         Held::Mutex => "futex",
         Held::Flock | Held::Fcntl | Held::Ofd | Held::FlockRetried | Held::FcntlRetried => "file-lock",
@@ -68,9 +69,9 @@ fn below(
     reasons: &[&str],
     is_one: impl Fn(&str) -> bool,
     does: Meanwhile,
-) -> Result<Verdict, String> {
+) -> Result<Verdict, Wrong> {
     let wall = made.document["wall"]["wall_s"].as_f64().unwrap_or(0.0);
-    let Some(waited) = made.waited.filter(|_| wall > 0.0) else { return Err("no wall time".to_owned()) };
+    let Some(waited) = made.waited.filter(|_| wall > 0.0) else { return Err("no wall time".into()) };
     let truth = waited.length().as_secs_f64() / wall;
     if truth < WORTH {
         return Ok(Verdict::Again(format!("it waited for {truth:.2} of its time only")));
@@ -87,7 +88,10 @@ fn below(
         share if share < truth && (share + hidden - truth).abs() <= SLACK => {
             Ok(Verdict::Again(format!("of {hidden:.2} of its time the host hid the end from tracing")))
         }
-        share => Err(format!("{does:?} for {share:.2} of the wall time, by its own clock {truth:.2}")),
+        share => {
+            let what = format!("{does:?} for {share:.2} of the wall time, by its own clock {truth:.2}");
+            Err(if share > SLACK { Wrong::inexact(what) } else { Wrong::missed(what) })
+        }
     }
 }
 
@@ -113,21 +117,25 @@ fn chains_of<'d>(made: &'d Made, who: &str) -> Vec<(&'d str, &'d str, f64)> {
 }
 
 /// For nearly all of the window it waited for the holder, who did this, and for nobody else.
-fn held_on_host(made: &Made, plan: &Plan, does: Meanwhile) -> Result<Verdict, String> {
-    let Some(window) = made.document["window_s"].as_f64() else { return Err("no window".to_owned()) };
+fn held_on_host(made: &Made, plan: &Plan, does: Meanwhile) -> Result<Verdict, Wrong> {
+    let Some(window) = made.document["window_s"].as_f64() else { return Err("no window".into()) };
     let chains = chains_of(made, &plan.names[0]);
     let right = |(who, did, _): &&(&str, &str, f64)| *who == plan.names[1] && deeds(does).contains(did);
     let (right, wrong): (Vec<_>, Vec<_>) = chains.iter().partition(right);
     let sum = |all: &[&(&str, &str, f64)]| all.iter().map(|(.., lost)| lost).sum::<f64>() / window;
     let (right, wrong) = (sum(&right), sum(&wrong));
-    if !(MOST_OF_IT..=1.0 + SLACK).contains(&right) || wrong > SLACK {
-        return Err(format!("{does:?} for {right:.2} of the window, others for {wrong:.2}: {chains:?}"));
+    let what = || format!("{does:?} for {right:.2} of the window, others for {wrong:.2}: {chains:?}");
+    if wrong > SLACK {
+        return Err(Wrong::accused(what()));
+    }
+    if !(MOST_OF_IT..=1.0 + SLACK).contains(&right) {
+        return Err(if right > SLACK { Wrong::inexact(what()) } else { Wrong::missed(what()) });
     }
     cause_of_wait(made, plan, does, window).map(|()| Verdict::Passed)
 }
 
 /// Who has a lock and does nothing is the cause, with what that costs; what it computes, in one tree of tasks, is its own matter.
-fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Result<(), String> {
+fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Result<(), Wrong> {
     let causes = made.document["findings"].as_array().into_iter().flatten();
     let mut causes = causes.filter(|finding| finding["kind"] == "cause" && finding["rule"] == "held-up");
     let ends = |finding: &Value| {
@@ -138,8 +146,10 @@ fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Resu
     let its = causes.find(|finding| ends(finding)[0].as_ref() == Some(&plan.names[0]));
     match (its, does) {
         (None, Meanwhile::Computes) => Ok(()),
-        (Some(blame), Meanwhile::Computes) => Err(format!("its own program computes: {blame:#}")),
-        (None, _) => Err("no cause".to_owned()),
+        (Some(blame), Meanwhile::Computes) => {
+            Err(Wrong::accused(format!("its own program computes: {blame:#}")))
+        }
+        (None, _) => Err("no cause".into()),
         (Some(cause), _) => {
             let lost = cause["lost_s"].as_f64().unwrap_or(0.0) / window;
             // Behind who is stopped it may be told that nobody let him go on.
@@ -147,32 +157,36 @@ fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Resu
             let last = hops.iter().rev().filter_map(|hop| hop["who"].as_str()).find(|who| !who.is_empty());
             let is_right = last == Some(&*plan.names[1]);
             let is_whole = (MOST_OF_IT..=1.0 + SLACK).contains(&lost);
-            if is_right && is_whole { Ok(()) } else { Err(format!("not it, or not its loss: {cause:#}")) }
+            match (is_right, is_whole) {
+                (true, true) => Ok(()),
+                (true, false) => Err(Wrong::inexact(format!("not its loss: {cause:#}"))),
+                (false, _) => Err(Wrong::accused(format!("not the holder: {cause:#}"))),
+            }
         }
     }
 }
 
 /// Nobody is told to wait who does not, by who tells of the one beside them.
-fn free_on_host(made: &Made) -> Result<Verdict, String> {
+fn free_on_host(made: &Made) -> Result<Verdict, Wrong> {
     let Some((beside, Shape::Hold(_, does))) = made.beside.as_ref().map(|plan| (plan, plan.shape)) else {
-        return Err("nobody waits beside it".to_owned());
+        return Err("nobody waits beside it".into());
     };
-    held_on_host(made, beside, does)?;
     let chains = made.plan.names.iter().flat_map(|name| chains_of(made, name));
     let ours = |finding: &&Value| {
         finding["rule"] == "held-up" && made.plan.names.iter().any(|name| finding.to_string().contains(name))
     };
     if let Some(blame) = made.document["findings"].as_array().into_iter().flatten().find(ours) {
-        return Err(format!("those who wait for nobody are held up: {blame:#}"));
+        return Err(Wrong::accused(format!("those who wait for nobody are held up: {blame:#}")));
     }
-    match chains.map(|(.., lost)| lost).sum::<f64>() {
-        lost if lost > SLACK => Err(format!("those who wait for nobody have chains of {lost:.2} s")),
-        _ => Ok(Verdict::Passed),
+    let lost = chains.map(|(.., lost)| lost).sum::<f64>();
+    if lost > SLACK {
+        return Err(Wrong::accused(format!("those who wait for nobody have chains of {lost:.2} s")));
     }
+    held_on_host(made, beside, does)
 }
 
 /// A chain that goes through all of them and back is called a deadlock.
-fn cycle(made: &Made) -> Result<Verdict, String> {
+fn cycle(made: &Made) -> Result<Verdict, Wrong> {
     let chains = made.document["chains"].as_array().map_or(&[][..], Vec::as_slice);
     let is_deadlock = |chain: &&Value| {
         chain["notes"].as_array().is_some_and(|notes| notes.iter().any(|note| note == "deadlock"))
@@ -189,31 +203,33 @@ fn cycle(made: &Made) -> Result<Verdict, String> {
     };
     match chains.iter().filter(is_deadlock).map(names).any(whole) {
         true => Ok(Verdict::Passed),
-        false => Err("no deadlock of all of them".to_owned()),
+        false => Err("no deadlock of all of them".into()),
     }
 }
 
 /// Nobody is told to hold anything, and nobody to be deadlocked.
-fn idle(made: &Made) -> Result<Verdict, String> {
+fn idle(made: &Made) -> Result<Verdict, Wrong> {
     let Some(wall) = made.document["wall"]["wall_s"].as_f64().filter(|wall| *wall > 0.0) else {
-        return Err("no wall time".to_owned());
+        return Err("no wall time".into());
     };
-    // Its clock has the time, too, until it got a CPU after each sleep.
-    let is_sleep = |part: &&Value| part["reason"] == "timer" || part["reason"] == "runnable";
-    let slept = parts(&made.document["wall"]).iter().filter(is_sleep);
-    let slept = slept.filter_map(|part| part["time_s"].as_f64()).sum::<f64>() / wall;
-    let truth = made.waited.map_or(0.0, |waited| waited.length().as_secs_f64()) / wall;
-    if (slept - truth).abs() > SLACK {
-        return Err(format!("its own sleep for {slept:.2} of the wall time, by its own clock {truth:.2}"));
-    }
     let ours = |who: &Value| who.as_str().is_some_and(|who| made.plan.names.iter().any(|name| name == who));
     let blames = |chain: &&Value| {
         let hops = chain["hops"].as_array().map_or(&[][..], Vec::as_slice);
         hops.iter().skip(1).any(|hop| ours(&hop["who"]))
             || chain["notes"].as_array().is_some_and(|notes| notes.iter().any(|note| note == "deadlock"))
     };
-    match made.document["chains"].as_array().into_iter().flatten().find(blames) {
-        Some(chain) if chain["hops"][0]["reason"] != "runnable" => Err(format!("it is blamed: {chain:#}")),
-        _ => Ok(Verdict::Passed),
+    let blame = made.document["chains"].as_array().into_iter().flatten().find(blames);
+    if let Some(chain) = blame.filter(|chain| chain["hops"][0]["reason"] != "runnable") {
+        return Err(Wrong::accused(format!("it is blamed: {chain:#}")));
     }
+    // Its clock has the time, too, until it got a CPU after each sleep.
+    let is_sleep = |part: &&Value| part["reason"] == "timer" || part["reason"] == "runnable";
+    let slept = parts(&made.document["wall"]).iter().filter(is_sleep);
+    let slept = slept.filter_map(|part| part["time_s"].as_f64()).sum::<f64>() / wall;
+    let truth = made.waited.map_or(0.0, |waited| waited.length().as_secs_f64()) / wall;
+    if (slept - truth).abs() > SLACK {
+        let what = format!("its own sleep for {slept:.2} of the wall time, by its own clock {truth:.2}");
+        return Err(Wrong::inexact(what));
+    }
+    Ok(Verdict::Passed)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
 use whyslow_faults::user_lock::{Held, Plan, Shape};
-use whyslow_faults::{Draw, Fence, bars, said, sys};
+use whyslow_faults::{Draw, Fence, Wrong, bars, said, sys};
 
 use crate::user_locks::Cell;
 use crate::user_locks::judge::{Made, judge};
@@ -66,7 +66,7 @@ fn ran(plan: Plan, kept: &std::path::Path) -> Result<Made, Trouble> {
         .spawn()?;
     let mut child = Reaped(child);
     if !sys::ends_within(child.0.id(), bars::patient(ENDS_WITHIN))? {
-        return Err("whyslow run did not end".into());
+        return Err(Wrong::missed("whyslow run did not end").into());
     }
     let status = child.0.wait()?.code();
     let look = Look::read(kept, status, ENDS_WITHIN)?;

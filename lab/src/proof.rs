@@ -1,0 +1,151 @@
+//! `lab proof`: what is statistical by nature, a cell at a time; what went wrong is made again with its own seed, five times at most, and
+//! what came of all is published (docs/truth.md).
+//!
+//! What was made is kept, with the commit and the seed: a proof that is interrupted goes on where it was. How often whyslow is right is
+//! counted by the first making of each cell alone; the others tell a defect from bad luck.
+
+mod item;
+mod kept;
+mod page;
+mod score;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use whyslow_faults::draw;
+
+use crate::{Trouble, interrupt, live};
+use item::Bench;
+use kept::{Head, Kept, Made};
+use page::Page;
+use score::{Score, Standing, standing};
+
+/// What to prove.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Asked {
+    /// What `cargo test --no-run --message-format=json` printed: where the test binaries are.
+    binaries: PathBuf,
+    /// The same of binaries that are optimised as they ship: for what looking may cost.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// Only this suite: a module of the proof, lock_chains, lab, costs.
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<String>,
+    /// All that could be drawn.
+    #[arg(long)]
+    all: bool,
+    /// Draw what the run with this seed drew.
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Begin anew, whatever was made before.
+    #[arg(long)]
+    anew: bool,
+    /// Rows of what is made.
+    #[arg(long, value_name = "FILE")]
+    kept: PathBuf,
+    /// The commit that this is; without one nothing is published.
+    #[arg(long, value_name = "ID")]
+    commit: Option<String>,
+    /// Today.
+    #[arg(long, value_name = "YYYY-MM-DD", default_value = "")]
+    date: String,
+    /// The page that publishes it.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+}
+
+/// As of a program that a signal ended: whoever goes on with something else must not.
+const INTERRUPTED: u8 = 130;
+
+/// Make what is not made yet, and tell; 1 if there is a defect, or if nothing could be judged.
+pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
+    live::as_root()?;
+    let head = Head {
+        seed: asked.seed.unwrap_or_else(draw::run_seed),
+        of: item::subject(asked)?,
+        date: asked.date.clone(),
+    };
+    // What no commit holds is something else each time.
+    let anew = asked.anew || asked.commit.is_none();
+    let mut kept = Kept::open(&asked.kept, head, asked.seed, anew)?;
+    println!("proof: seed {}, made before: {}", kept.head().seed, kept.all().len());
+    let bench = Bench::here(asked, kept.head().seed)?;
+    let items = bench.items()?;
+    for (at, item) in items.iter().enumerate() {
+        let at = format!("{}/{}", at + 1, items.len());
+        proven(&mut kept, &item.key, || bench.make(item, &at))?;
+        if interrupt::asked() {
+            break;
+        }
+    }
+    let score = Score::of(&kept, items.iter().map(|item| item.key.as_str()));
+    println!("\n{score}");
+    if interrupt::asked() {
+        println!("proof: interrupted; the same command goes on");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    match (&asked.page, &asked.commit) {
+        (_, None) => println!("proof: not published: no commit holds what was proven"),
+        _ if asked.seed.is_some() => println!("proof: not published: somebody chose the seed"),
+        (Some(page), Some(commit)) => {
+            Page::read(page)?.with(&score, commit, &kept.head().date).write(page)?;
+        }
+        (None, _) => {}
+    }
+    Ok(ExitCode::from(u8::from(score.judged() == 0 || score.has_defect())))
+}
+
+/// Make it, and if it went wrong again, until it is settled.
+fn proven(
+    kept: &mut Kept,
+    item: &str,
+    mut make: impl FnMut() -> Result<Made, Trouble>,
+) -> Result<(), Trouble> {
+    while matches!(standing(&kept.of(item)), Standing::New | Standing::Open) && !interrupt::asked() {
+        let made = make();
+        // Whatever it came to: it is made anew the next time.
+        if !interrupt::asked() {
+            kept.add(made?)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_faults::proven::{Ended, Row};
+
+    use super::*;
+
+    fn made(ended: Ended) -> Made {
+        Made { item: "a".to_owned(), kernel: "6.1".to_owned(), row: Row::of("days", "x", ended) }
+    }
+
+    /// How often it is made that ends so time after time, when so many were made before.
+    fn times(before: usize, of: &[Ended]) -> usize {
+        let folder = tempfile::tempdir().unwrap();
+        let head = Head { seed: 7, of: Vec::new(), date: String::new() };
+        let mut kept = Kept::open(&folder.path().join("rows"), head, None, false).unwrap();
+        of[..before].iter().for_each(|ended| kept.add(made(*ended)).unwrap());
+        proven(&mut kept, "a", || Ok(made(of[kept_at(&folder)]))).unwrap();
+        kept.all().len() - before
+    }
+
+    /// Lines of the file, but the first.
+    fn kept_at(folder: &tempfile::TempDir) -> usize {
+        std::fs::read_to_string(folder.path().join("rows")).unwrap().lines().count() - 1
+    }
+
+    #[test]
+    fn what_went_wrong_is_made_until_it_is_settled_and_nothing_else_is_made_again() {
+        use Ended::{Failed, NotIdle, Passed};
+        assert_eq!(times(0, &[Passed; 9]), 1);
+        assert_eq!(times(0, &[NotIdle; 9]), 1);
+        assert_eq!(times(0, &[Failed; 9]), 3);
+        assert_eq!(times(0, &[Failed, Passed, Passed, Passed, Passed, Failed]), 5);
+        assert_eq!(times(0, &[Failed, NotIdle, NotIdle, NotIdle, NotIdle, NotIdle, Failed]), 6);
+        // Interrupted in the middle of it.
+        assert_eq!(times(2, &[Failed, Passed, Failed, Failed, Failed]), 2);
+        assert_eq!(times(1, &[Passed, Failed]), 0);
+    }
+}

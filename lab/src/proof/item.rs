@@ -1,0 +1,271 @@
+//! What a proof makes: tests of the host, scenarios in guests, and the programs of the wait chains in guests.
+
+use std::hash::{DefaultHasher, Hasher as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use whyslow_faults::Draw;
+use whyslow_faults::proven::{self, Ended, Row};
+
+use super::Asked;
+use super::kept::Made;
+use crate::live::binary::{self, Binary, Ran};
+use crate::live::{ALONE, COSTS};
+use crate::rounds::{self, Runner};
+use crate::scenario::{Scenario, Sort};
+use crate::{Trouble, place, table, truth};
+
+/// A test that has not ended by then hangs.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Binaries of whyslow whose tests are drawn anew each time.
+const DRAWN: [&str; 2] = ["proof", LOCK_CHAINS];
+const WHYSLOW: &str = "whyslow";
+/// Its tests are one suite, on the host and in guests.
+const LOCK_CHAINS: &str = "lock_chains";
+const LAB: &str = "lab";
+const OF_COSTS: &str = "costs";
+/// Of why a cell went wrong so many characters are printed.
+const WORDS: usize = 200;
+/// How many scenarios of each sort a proof draws.
+const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 8), (Sort::Control, 5), (Sort::Double, 1)];
+/// Wait chains that it draws in guests, beside the heaviest load.
+const IN_GUESTS: usize = 3;
+
+/// One cell to make.
+#[derive(Debug)]
+pub struct Item {
+    /// The same in each proof.
+    pub key: String,
+    /// On which kernel it is made.
+    kernel: String,
+    how: How,
+}
+
+/// How it is made.
+#[derive(Debug)]
+enum How {
+    Test { binary: Binary, name: String, suite: String },
+    Scenario { scenario: Box<Scenario>, kernel: String },
+    Chain { name: String, kernel: String },
+}
+
+/// What is proven: the commit, the programs, and what was asked for. What was made of something else does not count.
+pub fn subject(asked: &Asked) -> Result<Vec<String>, Trouble> {
+    let mut of = vec![format!("commit {}", asked.commit.as_deref().unwrap_or_default())];
+    let tests = Binary::all(&asked.binaries)?.into_iter().filter(is_drawn);
+    for program in tests.map(|binary| binary.path).chain([place::whyslow()?, place::lab()?]) {
+        let bytes = std::fs::read(&program)
+            .map_err(|err| Trouble::new(format!("read {}", program.display()), err))?;
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&bytes);
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        of.push(format!("{name} {:x}", hasher.finish()));
+    }
+    // Other sets, other bars.
+    let not_asked = ["WHYSLOW_SEED", "WHYSLOW_ANEW", proven::FILE];
+    let settings = std::env::vars().filter(|(name, _)| name.starts_with("WHYSLOW_"));
+    let settings = settings.filter(|(name, _)| !not_asked.contains(&name.as_str()));
+    of.extend(settings.map(|(name, value)| format!("{name}={value}")));
+    of.sort();
+    Ok(of)
+}
+
+fn is_drawn(binary: &Binary) -> bool {
+    binary.package() == WHYSLOW && DRAWN.contains(&binary.target.as_str())
+}
+
+/// Where all is made.
+pub struct Bench {
+    asked: Asked,
+    tests: binary::How,
+    scenarios: Vec<Scenario>,
+    runner: Runner,
+    chains: truth::Programs,
+    draw: Draw,
+    /// What this host runs.
+    host: String,
+}
+
+impl Bench {
+    /// With what is built here.
+    pub fn here(asked: &Asked, seed: u64) -> Result<Self, Trouble> {
+        let project = place::project()?;
+        let scenarios = Scenario::all(&project.join("lab/scenarios"))
+            .map_err(|reason| Trouble::new("read the scenarios", reason))?;
+        let set = if asked.all { vec!["WHYSLOW_ALL"] } else { Vec::new() };
+        let binaries = Binary::all(&asked.binaries)?;
+        let chains = binaries.into_iter().find(|binary| binary.target == LOCK_CHAINS);
+        let chains =
+            chains.ok_or_else(|| Trouble::new("find the wait chains", "there is no such test binary"))?;
+        Ok(Bench {
+            asked: asked.clone(),
+            tests: binary::How { seed, whyslow: place::whyslow()?, set, limit: LIMIT },
+            scenarios,
+            runner: Runner::here(&rounds::Asked::default(), project)?,
+            chains: truth::Programs::of(chains.path, seed)?,
+            draw: Draw::with(seed),
+            host: running()?,
+        })
+    }
+
+    fn wants(&self, suite: &str) -> bool {
+        self.asked.suite.as_ref().is_none_or(|wanted| wanted == suite)
+    }
+
+    /// All that is asked for and drawn.
+    pub fn items(&self) -> Result<Vec<Item>, Trouble> {
+        let mut items = Vec::new();
+        for binary in Binary::all(&self.asked.binaries)?.iter().filter(|binary| is_drawn(binary)) {
+            self.add_tests(binary, &ALONE, &mut items)?;
+        }
+        if self.wants(LAB) {
+            let drawn = self.scenarios().into_iter();
+            items.extend(drawn.map(|(scenario, kernel)| self.scenario(scenario, kernel)));
+        }
+        if self.wants(LOCK_CHAINS) {
+            items.extend(self.chains()?);
+        }
+        if let Some(costs) = self.asked.costs.as_ref().filter(|_| self.wants(OF_COSTS)) {
+            for binary in Binary::all(costs)? {
+                self.add_tests(&binary, &COSTS, &mut items)?;
+            }
+        }
+        if items.is_empty() {
+            return Err(Trouble::new("draw cells", "there is no such suite"));
+        }
+        Ok(items)
+    }
+
+    fn add_tests(&self, binary: &Binary, kinds: &[&str], items: &mut Vec<Item>) -> Result<(), Trouble> {
+        for name in binary.names(kinds)? {
+            let (module, is_cost) = (name.split("::").next().unwrap_or_default(), kinds == COSTS);
+            let suite = match binary.target.as_str() {
+                _ if is_cost => OF_COSTS,
+                LOCK_CHAINS => LOCK_CHAINS,
+                _ => module,
+            };
+            if self.wants(suite) {
+                items.push(Item {
+                    key: format!("{}{} {name}", binary.target, if is_cost { " (costs)" } else { "" }),
+                    kernel: self.host.clone(),
+                    how: How::Test { binary: binary.clone(), suite: suite.to_owned(), name },
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn scenario(&self, scenario: &Scenario, kernel: &str) -> Item {
+        let on = if kernel == rounds::HOST { self.host.clone() } else { kernel.to_owned() };
+        let (key, kernel) = (format!("{LAB} {} {kernel}", scenario.name), kernel.to_owned());
+        Item { key, kernel: on, how: How::Scenario { scenario: Box::new(scenario.clone()), kernel } }
+    }
+
+    /// Some of each sort, each on one of its kernels; or all on all.
+    fn scenarios(&self) -> Vec<(&Scenario, &str)> {
+        if self.asked.all {
+            let all = self.scenarios.iter();
+            return all.flat_map(|one| one.head.kernels.iter().map(move |on| (one, on.as_str()))).collect();
+        }
+        let mut draw = self.draw.branch(LAB);
+        let mut drawn = Vec::new();
+        for (sort, count) in PARTS {
+            let all: Vec<&Scenario> =
+                self.scenarios.iter().filter(|one| one.head.ci && one.sort() == sort).collect();
+            for scenario in draw.some(count.min(all.len()), &all) {
+                let kernels: Vec<&str> = scenario.head.kernels.iter().map(String::as_str).collect();
+                drawn.push((scenario, draw.pick(&kernels)));
+            }
+        }
+        drawn
+    }
+
+    fn chains(&self) -> Result<Vec<Item>, Trouble> {
+        let mut names = self.chains.names(&[])?;
+        let mut kernels: Vec<&str> = truth::KERNELS.to_vec();
+        if !self.asked.all {
+            let mut draw = self.draw.branch(LOCK_CHAINS);
+            kernels = vec![draw.pick(&kernels)];
+            names.retain(|name| name != truth::HEAVIEST);
+            names = draw.some(IN_GUESTS, &names);
+            names.push(truth::HEAVIEST.to_owned());
+        }
+        let item = |kernel: &str, name: &String| Item {
+            key: format!("guest {name} {kernel}"),
+            kernel: kernel.to_owned(),
+            how: How::Chain { name: name.clone(), kernel: kernel.to_owned() },
+        };
+        Ok(kernels.iter().flat_map(|kernel| names.iter().map(|name| item(kernel, name))).collect())
+    }
+
+    /// Make it once. What it came to is printed, behind `at`.
+    pub fn make(&self, item: &Item, at: &str) -> Result<Made, Trouble> {
+        let began = Instant::now();
+        let row = match &item.how {
+            How::Test { binary, name, suite } => of_test(binary.run(name, &self.tests)?, suite, name),
+            How::Scenario { scenario, kernel } => {
+                table::proven(&self.runner.run(scenario, kernel, &self.draw), LAB)
+            }
+            How::Chain { name, kernel } => self.chains.made(kernel, name)?,
+        };
+        let why: String = row.why.chars().take(WORDS).collect();
+        let (took, of) = (began.elapsed().as_secs_f64(), format!("{} {}", row.suite, item.kernel));
+        println!("{at} {took:>5.1} s {:?}: {of} {} {why}", row.ended, row.cell);
+        Ok(Made { item: item.key.clone(), kernel: item.kernel.clone(), row })
+    }
+}
+
+/// What a test came to: by its row, if it did not fail behind that. Of a test without a row, which is no cell, only what whyslow may cost
+/// is something to be right about.
+fn of_test(ran: Ran, suite: &str, name: &str) -> Row {
+    let has_row = !ran.is_without_rows;
+    let row = ran.rows.into_iter().max_by_key(|row| row.ended == Ended::Failed).filter(|_| has_row);
+    let row = match (row, ran.ended) {
+        (Some(row), Ended::Failed) if row.ended != Ended::Failed => {
+            Row { ended: Ended::Failed, why: ran.why, ..row }
+        }
+        (Some(row), _) => row,
+        (None, Ended::Passed) if suite != OF_COSTS => Row::of(suite, name, Ended::NotDrawn),
+        (None, ended) => Row { why: ran.why, ..Row::of(suite, name, ended) },
+    };
+    Row { suite: suite.to_owned(), ..row }
+}
+
+/// "6.18": what this host runs.
+fn running() -> Result<String, Trouble> {
+    let path = Path::new("/proc/sys/kernel/osrelease");
+    let release =
+        std::fs::read_to_string(path).map_err(|err| Trouble::new("read the kernel's release", err))?;
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Ok(format!("{}.{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(ended: Ended, rows: &[Ended]) -> Ran {
+        let of = |ended: &Ended| Row::of("proof", "cell", *ended).because("row");
+        let own = Row::of("proof", "a::root_test", ended);
+        let rows_or_own = if rows.is_empty() { vec![own] } else { rows.iter().map(of).collect() };
+        let why = "it hung".to_owned();
+        let (said, is_without_rows) = (String::new(), rows.is_empty());
+        Ran { ended, why, said, rows: rows_or_own, is_without_rows, took: Duration::ZERO }
+    }
+
+    #[test]
+    fn a_test_is_what_its_row_says_unless_it_failed_behind_it() {
+        use Ended::{Failed, NotDrawn, NotIdle, NotRun, Passed};
+        let of = |ended, rows: &[Ended], suite: &str| of_test(ran(ended, rows), suite, "a::root_test");
+        assert_eq!(of(Passed, &[Passed], "days").ended, Passed);
+        assert_eq!(of(Passed, &[NotIdle], "days").ended, NotIdle);
+        let hung = of(Failed, &[Passed], "days");
+        assert_eq!((hung.ended, hung.why.as_str(), hung.cell.as_str()), (Failed, "it hung", "cell"));
+        assert_eq!(of(Failed, &[Failed, Passed], "days").why, "row");
+        // Nothing was made, by its own word or at all.
+        assert_eq!(of(NotRun, &[], "days").ended, NotRun);
+        assert_eq!(of(Passed, &[], "days").ended, NotDrawn);
+        assert_eq!(of(Passed, &[], OF_COSTS).ended, Passed);
+        assert_eq!(of(Failed, &[], "days").ended, Failed);
+    }
+}

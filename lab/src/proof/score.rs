@@ -1,0 +1,310 @@
+//! How often whyslow was right, and what went wrong: by luck, or again and again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use whyslow_faults::proven::Ended;
+use whyslow_faults::wrong::Sort;
+
+use super::kept::{Kept, Made};
+
+/// A cell that went wrong is made so often, the first time included.
+const TIMES: usize = 6;
+/// So many failures are no bad luck.
+const DEFECT: usize = 3;
+/// An accusation that was false so often with one seed is made by whyslow, not by luck.
+const FALSE_AGAIN: usize = 2;
+/// Of a standard normal distribution 95 % are within so many deviations.
+const Z: f64 = 1.96;
+
+/// What is known of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It was not made yet.
+    New,
+    /// The first time it was right.
+    Right,
+    /// It was not made, or did not come about.
+    Void,
+    /// It went wrong, and has to be made again.
+    Open,
+    /// It went wrong, and was right more often.
+    Unlucky,
+    /// It went wrong, and hardly came about again.
+    Unsettled,
+    /// It goes wrong again and again.
+    Defect,
+}
+
+/// By all that it came to, time after time.
+pub fn standing(cell: &[&Made]) -> Standing {
+    let count = |ended: Ended| cell.iter().filter(|made| made.row.ended == ended).count();
+    let accused = cell.iter().filter(|made| made.row.wrong == Some(Sort::False)).count();
+    let (failed, passed) = (count(Ended::Failed), count(Ended::Passed));
+    match cell.first().map(|first| first.row.ended) {
+        None => Standing::New,
+        Some(Ended::Passed) => Standing::Right,
+        Some(Ended::Failed) if failed >= DEFECT || accused >= FALSE_AGAIN => Standing::Defect,
+        // Whatever the others come to.
+        Some(Ended::Failed) if passed > TIMES - DEFECT => Standing::Unlucky,
+        Some(Ended::Failed) if cell.len() < TIMES => Standing::Open,
+        Some(Ended::Failed) if passed >= DEFECT => Standing::Unlucky,
+        Some(Ended::Failed) => Standing::Unsettled,
+        Some(_) => Standing::Void,
+    }
+}
+
+/// How many of how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// So many.
+    pub of_these: usize,
+    /// Of so many.
+    pub all: usize,
+}
+
+impl Part {
+    /// The interval of 95 % of the share, in percent (Wilson's: it holds for small numbers, too).
+    pub fn interval(self) -> [f64; 2] {
+        let n = self.all as f64;
+        if n == 0.0 {
+            return [0.0, 100.0];
+        }
+        let share = self.of_these as f64 / n;
+        let middle = share + Z * Z / (2.0 * n);
+        let half = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+        [middle - half, middle + half].map(|bound| (100.0 * bound / (1.0 + Z * Z / n)).clamp(0.0, 100.0))
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [low, high] = self.interval();
+        write!(f, "{} ({low:.0}-{high:.0} %)", self.of_these)
+    }
+}
+
+/// What one suite came to on one kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// What the answers were the first time; `None`: the test broke down, or a bar on cost was not held.
+    wrong: BTreeMap<Option<Sort>, usize>,
+    right: usize,
+    /// Others used the host, it did not come about, or what it needs is not here.
+    void: usize,
+}
+
+impl Tally {
+    /// Right, inexact, missed, false, cannot tell, broken.
+    pub fn parts(&self) -> [Part; 6] {
+        let all = self.judged();
+        let of = |sort: Option<Sort>| self.wrong.get(&sort).copied().unwrap_or(0);
+        let sorts = [Sort::Inexact, Sort::Missed, Sort::False, Sort::CannotTell].map(|sort| of(Some(sort)));
+        let [inexact, missed, falsely, blind] = sorts;
+        [self.right, inexact, missed, falsely, blind, of(None)].map(|of_these| Part { of_these, all })
+    }
+
+    /// All that were judged.
+    pub fn judged(&self) -> usize {
+        self.right + self.wrong.values().sum::<usize>()
+    }
+
+    #[cfg(test)]
+    pub fn of_one() -> Self {
+        Tally { right: 1, ..Tally::default() }
+    }
+
+    /// All that were not.
+    pub fn void(&self) -> usize {
+        self.void
+    }
+}
+
+/// A cell that went wrong the first time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// In which suite, on which kernel.
+    pub of: (String, String),
+    /// Which one.
+    pub cell: String,
+    /// Luck or defect.
+    pub standing: Standing,
+    /// One line.
+    pub text: String,
+}
+
+/// What was proven.
+#[derive(Debug, Clone, Default)]
+pub struct Score {
+    /// By suite and kernel.
+    pub tallies: BTreeMap<(String, String), Tally>,
+    /// What went wrong.
+    pub faults: Vec<Fault>,
+    /// All cells that were judged, by suite and kernel.
+    pub cells: BTreeSet<(String, String, String)>,
+}
+
+/// Of why a cell went wrong so many characters are told.
+const WORDS: usize = 300;
+
+impl Score {
+    /// Of what these have made.
+    pub fn of<'i>(kept: &Kept, items: impl Iterator<Item = &'i str>) -> Self {
+        let mut score = Score::default();
+        items.for_each(|item| score.add(&kept.of(item), kept.head().seed));
+        score.faults.sort_by(|a, b| (b.standing, &a.of, &a.text).cmp(&(a.standing, &b.of, &b.text)));
+        score
+    }
+
+    fn add(&mut self, making: &[&Made], seed: u64) {
+        let Some(first) = making.first().filter(|first| first.row.ended != Ended::NotDrawn) else { return };
+        let of = (first.row.suite.clone(), first.kernel.clone());
+        let tally = self.tallies.entry(of.clone()).or_default();
+        let (standing, cell) = (standing(making), first.row.cell.clone());
+        if standing == Standing::Void {
+            tally.void += 1;
+            return;
+        }
+        self.cells.insert((of.0.clone(), of.1.clone(), cell.clone()));
+        if standing == Standing::Right {
+            tally.right += 1;
+            return;
+        }
+        *tally.wrong.entry(first.row.wrong).or_default() += 1;
+        let failed = making.iter().filter(|made| made.row.ended == Ended::Failed).count();
+        let why: String = first.row.why.chars().take(WORDS).collect();
+        let text = format!("{failed} of {}, seed {seed}: {why}", making.len());
+        self.faults.push(Fault { of, cell, standing, text });
+    }
+
+    /// All that were judged.
+    pub fn judged(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Something goes wrong again and again.
+    pub fn has_defect(&self) -> bool {
+        self.faults.iter().any(|fault| fault.standing == Standing::Defect)
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<16} {:<5} {:>6}  {:<15} {:<15} {:<15} {:<15} {:<15} {:<15} {:>8}",
+            "suite",
+            "Linux",
+            "judged",
+            "right",
+            "inexact",
+            "missed",
+            "false",
+            "cannot tell",
+            "broken",
+            "not made"
+        )?;
+        for ((suite, kernel), tally) in &self.tallies {
+            let parts: Vec<String> =
+                tally.parts().map(|part| format!("{part:<15}", part = part.to_string())).to_vec();
+            writeln!(
+                f,
+                "{suite:<16} {kernel:<5} {:>6}  {} {:>8}",
+                tally.judged(),
+                parts.join(" "),
+                tally.void
+            )?;
+        }
+        for fault in &self.faults {
+            let (suite, kernel) = &fault.of;
+            writeln!(f, "{:?}: {suite} {kernel} `{}` {}", fault.standing, fault.cell, fault.text)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whyslow_faults::proven::Row;
+
+    use super::*;
+
+    fn made(ended: Ended, wrong: Option<Sort>) -> Made {
+        let row = Row { wrong, ..Row::of("days", "a", ended) };
+        Made { item: "i".to_owned(), kernel: "6.1".to_owned(), row }
+    }
+
+    fn of(times: &str) -> Standing {
+        let one = |letter: char| match letter {
+            'p' => made(Ended::Passed, None),
+            'm' => made(Ended::Failed, Some(Sort::Missed)),
+            'f' => made(Ended::Failed, Some(Sort::False)),
+            _ => made(Ended::NotIdle, None),
+        };
+        let all: Vec<Made> = times.chars().map(one).collect();
+        standing(&all.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn three_failures_of_six_are_a_defect_and_fewer_are_bad_luck() {
+        for (times, expected) in [
+            ("", Standing::New),
+            ("p", Standing::Right),
+            ("-", Standing::Void),
+            ("m", Standing::Open),
+            ("mmp", Standing::Open),
+            ("mmm", Standing::Defect),
+            ("mpmppm", Standing::Defect),
+            ("mpppp", Standing::Unlucky),
+            ("mppp", Standing::Open),
+            ("mpmppp", Standing::Unlucky),
+            ("m--p--", Standing::Unsettled),
+            ("m--ppp", Standing::Unlucky),
+            ("ff", Standing::Defect),
+            ("fmpp", Standing::Open),
+            ("fpppp", Standing::Unlucky),
+        ] {
+            assert_eq!(of(times), expected, "{times}");
+        }
+    }
+
+    #[test]
+    fn an_interval_holds_for_small_numbers_too() {
+        let interval = |of_these, all| Part { of_these, all }.interval().map(|bound| bound.round());
+        // As tables of Wilson's interval have them.
+        assert_eq!(interval(0, 10), [0.0, 28.0]);
+        assert_eq!(interval(10, 10), [72.0, 100.0]);
+        assert_eq!(interval(5, 10), [24.0, 76.0]);
+        assert_eq!(interval(1, 100), [0.0, 5.0]);
+        assert_eq!(interval(0, 0), [0.0, 100.0]);
+        assert_eq!(Part { of_these: 5, all: 10 }.to_string(), "5 (24-76 %)");
+    }
+
+    #[test]
+    fn shares_are_those_of_the_first_time() {
+        let mut score = Score::default();
+        let right = made(Ended::Passed, None);
+        let (missed, falsely) =
+            (made(Ended::Failed, Some(Sort::Missed)), made(Ended::Failed, Some(Sort::False)));
+        let broken = made(Ended::Failed, None);
+        for cell in [
+            vec![&right],
+            vec![&missed, &right, &right, &right, &right],
+            vec![&falsely, &falsely],
+            vec![&broken],
+        ] {
+            score.add(&cell, 7);
+        }
+        score.add(&[&made(Ended::NotIdle, None)], 7);
+        score.add(&[&made(Ended::NotDrawn, None)], 7);
+        let tally = &score.tallies[&("days".to_owned(), "6.1".to_owned())];
+        assert_eq!(tally.parts().map(|part| part.of_these), [1, 0, 1, 1, 0, 1]);
+        assert_eq!((tally.judged(), tally.void()), (4, 1));
+        assert_eq!(score.faults.len(), 3);
+        assert!(
+            score.has_defect() && score.faults[0].text.starts_with("1 of 5, seed 7"),
+            "{:?}",
+            score.faults
+        );
+    }
+}
