@@ -231,13 +231,13 @@ fn of_test(ran: Ran, suite: &str, name: &str) -> Row {
     Row { suite: suite.to_owned(), ..row }
 }
 
-/// "6.18": what this host runs.
+/// "host 6.18": what this host runs. A guest's kernel of that version is another one.
 fn running() -> Result<String, Trouble> {
     let path = Path::new("/proc/sys/kernel/osrelease");
     let release =
         std::fs::read_to_string(path).map_err(|err| Trouble::new("read the kernel's release", err))?;
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Ok(format!("{}.{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default()))
+    Ok(format!("host {}.{}", parts.next().unwrap_or_default(), parts.next().unwrap_or_default()))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Head {
 pub struct Made {
     /// What made it: each makes one cell.
     pub item: String,
-    /// "6.1".
+    /// "6.1", "host 6.18".
     pub kernel: String,
     /// What it came to.
     pub row: Row,

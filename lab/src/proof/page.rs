@@ -23,8 +23,8 @@ clocks of the victims and with what was drawn; never with anything that whyslow 
 - *not made*: by the clocks of the test it did not come about, others used the host, or what it needs is not here: not judged
 
 Each share has its interval of 95 % (Wilson). Counted is the first time that a cell is judged. A cell that goes wrong is made again with its own
-seed: three failures of six, or a false accusation that comes again, is a defect; else it was bad luck. 6.1 and 6.12 run in an emulator. What
-went wrong stays listed until its cell is made again. Cells are drawn: no two proofs make the same.
+seed: three failures of six, or a false accusation that comes again, is a defect; else it was bad luck. What went wrong stays listed until its
+cell is made again. Cells are drawn: no two proofs make the same. `host` is the kernel of a machine, all others run in an emulator.
 
 | suite | Linux | judged | right | inexact | missed | false | cannot tell | broken | not made | commit | date |
 |---|---|---|---|---|---|---|---|---|---|---|---|
@@ -141,7 +141,7 @@ mod tests {
 
     /// Of a suite in which one cell was made, and another one was right.
     fn score(suite: &str, cell: &str, standing: Option<Standing>) -> Score {
-        let of = (suite.to_owned(), "6.1".to_owned());
+        let of = (suite.to_owned(), "host 6.1".to_owned());
         let text = "3 of 4, seed 7: no | chain".to_owned();
         let fault = |standing| Fault { of: of.clone(), cell: cell.to_owned(), standing, text };
         let faults = standing.map(fault).into_iter().collect();
@@ -157,20 +157,23 @@ mod tests {
         assert_eq!(Page::parse(&both.to_string()), both, "{both}");
         let text = both.to_string();
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what} in {text}"));
-        assert!(at("| days | 6.1 |") < at("| spin | 6.1 |") && at("- days 6.1 `a` c1,") < at(LUCK.trim()));
-        assert!(at("- spin 6.1 `b` c2,") > at(LUCK.trim()) && text.contains("| c1 | 2026-01-01 |"));
+        assert!(at("| days | host 6.1 |") < at("| spin | host 6.1 |"));
+        assert!(at("- days host 6.1 `a` c1,") < at(LUCK.trim()));
+        assert!(at("- spin host 6.1 `b` c2,") > at(LUCK.trim()) && text.contains("| c1 | 2026-01-01 |"));
         // A defect stays until its own cell is right.
         let other = both.with(&score("days", "c", None), "c3", "2026-01-03");
-        assert!(other.to_string().contains("- days 6.1 `a` c1,") && !other.to_string().contains("| c1 |"));
+        assert!(
+            other.to_string().contains("- days host 6.1 `a` c1,") && !other.to_string().contains("| c1 |")
+        );
         let mended = other.with(&score("days", "a", None), "c4", "2026-01-04").to_string();
         assert!(!mended.contains("- days") && mended.contains("| c4 |"), "{mended}");
-        assert!(mended.contains("- spin 6.1") && mended.contains("None."), "{mended}");
+        assert!(mended.contains("- spin host 6.1") && mended.contains("None."), "{mended}");
     }
 
     #[test]
     fn where_nothing_was_judged_what_was_known_stays() {
         let first = Page::default().with(&score("days", "a", Some(Standing::Defect)), "c1", "2026-01-01");
-        let (text, key) = (first.to_string(), ("days".to_owned(), "6.1".to_owned()));
+        let (text, key) = (first.to_string(), ("days".to_owned(), "host 6.1".to_owned()));
         let void = Score { tallies: [(key, Tally::default())].into(), ..Score::default() };
         assert_eq!(first.with(&void, "c2", "2026-01-02").to_string(), text);
     }

@@ -192,7 +192,7 @@ impl fmt::Display for Score {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<16} {:<5} {:>6}  {:<15} {:<15} {:<15} {:<15} {:<15} {:<15} {:>8}",
+            "{:<16} {:<9} {:>6}  {:<15} {:<15} {:<15} {:<15} {:<15} {:<15} {:>8}",
             "suite",
             "Linux",
             "judged",
@@ -209,7 +209,7 @@ impl fmt::Display for Score {
                 tally.parts().map(|part| format!("{part:<15}", part = part.to_string())).to_vec();
             writeln!(
                 f,
-                "{suite:<16} {kernel:<5} {:>6}  {} {:>8}",
+                "{suite:<16} {kernel:<9} {:>6}  {} {:>8}",
                 tally.judged(),
                 parts.join(" "),
                 tally.void

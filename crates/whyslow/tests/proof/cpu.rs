@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Trouble};
 use whyslow_faults::spec::Work;
-use whyslow_faults::{Fence, Victim, host};
+use whyslow_faults::{Fence, Victim, pace};
 
 mod judge;
 mod stand_ins;
@@ -30,30 +30,6 @@ fn look(label: &str) -> Result<Look, Trouble> {
     Look::now(&whyslow, &["cpu", "--for", "3s", "--json"], WINDOW, &kept)
 }
 
-/// The fastest of many loops of a length of its own, on each CPU, in seconds: nothing of whyslow's is in it.
-fn independent() -> Vec<f64> {
-    let fastest = |cpu: usize| {
-        std::thread::spawn(move || {
-            let mut mask = [0u64; 16];
-            mask[cpu / 64] = 1 << (cpu % 64);
-            // SAFETY: the mask is as long as we say; 0 is this thread.
-            let pinned =
-                unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, size_of_val(&mask), mask.as_ptr()) };
-            assert_eq!(pinned, 0);
-            let timed = |_| {
-                let began = Instant::now();
-                let turn = |x: u64, n: u64| std::hint::black_box(x.wrapping_mul(31) ^ n);
-                std::hint::black_box((0..150_000u64).fold(1, turn));
-                began.elapsed().as_secs_f64()
-            };
-            (0..300).map(timed).fold(f64::INFINITY, f64::min)
-        })
-        .join()
-        .expect("it only computes")
-    };
-    host::cpus().into_iter().map(fastest).collect()
-}
-
 /// What the hypervisor took from all CPUs so far, in ticks of 10 ms.
 fn stolen() -> u64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -66,12 +42,12 @@ fn make(busy: Option<u64>, label: &str) -> Result<(Made, Look), Trouble> {
     let work = Work::Spin { burst_us: 500, rest_us: 0 };
     let load = busy.map(|threads| Victim::spawn(fence.spec(&group, "load", threads, work))).transpose()?;
     load.iter().for_each(Victim::go);
-    let before = independent();
+    let before = pace::of_cpus();
     let (ticks, cpu, began) = (stolen(), group.cpu_used()?, Instant::now());
     let look = look(label)?;
     let (ticks, took) = (stolen() - ticks, began.elapsed());
     let sight = look.sight(&group, cpu)?;
-    let after = independent();
+    let after = pace::of_cpus();
     fence.check_time()?;
     let all = took.as_secs_f64() * before.len() as f64;
     let steal = Duration::from_millis(10 * ticks).as_secs_f64() / all;

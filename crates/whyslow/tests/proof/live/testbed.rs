@@ -18,9 +18,10 @@ use crate::live::made::{Built, Made, Mob, Party};
 /// A compiler that has not built one small file by then is not there.
 const ONE_FILE_WITHIN: Duration = Duration::from_secs(40);
 
-/// Beside a crowd or a second fault some more use of the host does not matter: the kernel's own work for them is some. More than
-/// this is a second crowd, of which the truth knows nothing.
+/// Beside a crowd, a second fault or one of disk and memory some more use of the host does not matter: the kernel's own work for them
+/// (reclaim, block I/O) is some. More than this is a second crowd, of which the truth knows nothing.
 const SOME: f64 = 0.15;
+const WORK_OF_THE_KERNEL: [Kind; 3] = [Kind::MemoryLimit, Kind::BlkioThrottle, Kind::SwapIn];
 
 /// Once.
 pub fn make(cell: Cell, draw: &mut Draw, label: &str) -> Result<(Made, Look), Trouble> {
@@ -56,7 +57,10 @@ fn alone(cell: Cell, kind: Kind, form: Form, draw: &mut Draw, label: &str) -> Re
     let look = exam::look(label)?;
     let counter = [counter, scenario.counter()?];
     let cpu = used(scenario.group(), cpu)?;
-    let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
+    let disturbed = match WORK_OF_THE_KERNEL.contains(&kind) {
+        true => calm.crowded(Some(fence.top()), look.own_cpu(), SOME)?,
+        false => calm.disturbed(Some(fence.top()), look.own_cpu())?,
+    };
     scenario.lift()?;
     scenario.work_without(bars::WITHOUT);
     fence.check_time()?;
