@@ -86,7 +86,7 @@ fn is_a_miss(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Wrong(wrong) if wrong.sort != Sort::False)
 }
 
-/// Somebody must see to it.
+/// The run needs a look.
 #[must_use]
 pub fn is_bad(row: &Row) -> bool {
     match &row.verdict {

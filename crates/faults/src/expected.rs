@@ -42,7 +42,7 @@ pub struct Expected {
 impl Expected {
     /// Judge a document, and the exit status that came with it.
     pub fn judge(&self, document: &Value, verb: Verb, status: Option<i32>) -> Result<(), Wrong> {
-        // Whoever is accused is accused, also by an answer that is not whole.
+        // An accusation counts, also in an answer that is not whole.
         if let Some(what) = self.false_accusation(document) {
             return Err(Wrong::accused(what));
         }

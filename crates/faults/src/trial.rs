@@ -38,7 +38,7 @@ pub fn look(document: Value, verb: Verb) -> Look {
 }
 
 impl Trial<'_> {
-    /// No stand-in passes, whatever else it gets right, and the truth does. Who saw all is wrong in its own way.
+    /// No stand-in passes, whatever else it gets right, and the truth does. A stand-in that saw all is wrong in its own way.
     ///
     /// # Panics
     /// If it is otherwise.
@@ -65,11 +65,11 @@ impl Trial<'_> {
         if self.truth["findings"].as_array().is_some_and(|all| !all.is_empty()) {
             let mut document = self.truth.clone();
             document["findings"] = json!([]);
-            all.push(("who saw all and says nothing".to_owned(), Some(Sort::Missed), document));
+            all.push(("a mute that saw all".to_owned(), Some(Sort::Missed), document));
         }
         let mut deaf = self.truth.clone();
         deaf["missing"] = json!([{"text": "t", "why": "broken", "what": "task list", "reason": "r"}]);
-        all.push(("who had no probes".to_owned(), Some(Sort::CannotTell), deaf));
+        all.push(("a stand-in without probes".to_owned(), Some(Sort::CannotTell), deaf));
         all
     }
 }

@@ -34,7 +34,7 @@ fn of_lock_chains(all: &[Climbed], right: impl Fn(&Climbed) -> Result<(), Wrong>
         // A thread of Go's may run any goroutine.
         let rests = (climbed.kind != Kind::Go).then(|| chains::of_one_that_rests(climbed)).flatten();
         if let Some(chain) = rests {
-            return Err(Wrong::accused(format!("who rests has a chain: {chain}")));
+            return Err(Wrong::accused(format!("a thread that rests has a chain: {chain}")));
         }
         climbed.look.is_sound(climbed.asked)?;
         said::could_tell(&climbed.look.document, &["lock-wait"])

@@ -121,7 +121,7 @@ struct Answer {
     used: Duration,
 }
 
-/// Nobody asks for longer than a few seconds.
+/// The longest question takes a few seconds.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What `whyslow ARGS` said.

@@ -97,7 +97,7 @@ fn is_right(worked: &Worked, look: &Look) -> Result<(), Wrong> {
     // What others on this host lose to it is another matter.
     let is_ours = |finding: &&Value| is_one(&finding["victim"], &worked.names);
     if let Some(blame) = of_kind("cause").filter(is_ours).find(|finding| finding["rule"] != NOT_OURS) {
-        return Err(Wrong::accused(format!("nobody lost anything, and: {}", blame["title"])));
+        return Err(Wrong::accused(format!("no task lost time, and: {}", blame["title"])));
     }
     let busy: Vec<&Value> = of_kind("busy").filter(|finding| finding["rule"] == "full-cpus").collect();
     // Where it costs somebody else his time who keeps the CPUs full is told with that.

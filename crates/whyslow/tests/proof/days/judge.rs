@@ -61,7 +61,7 @@ impl Made {
             (Form::Fault, None) => Err("no cause".into()),
             (Form::Fault, Some(first)) => self.is_told(first),
             (_, Some(blame)) if self.is_as_little(blame) => Ok(()),
-            (_, Some(blame)) => Err(Wrong::accused(format!("nobody lost anything, and: {}", blame["title"]))),
+            (_, Some(blame)) => Err(Wrong::accused(format!("no task lost time, and: {}", blame["title"]))),
             (_, None) => self.is_busy(look),
         }
     }
@@ -152,7 +152,7 @@ pub fn judge(made: &Made, look: &Look) -> Verdict {
         said::could_tell(&look.document, made.rules)?;
         Ok::<_, Wrong>(made.sight.is_in(&look.document)?)
     };
-    // Whoever is accused is accused, also by somebody who could not look.
+    // An accusation counts, also where whyslow could not look.
     let reported = match (made.is_not_made(), made.as_asked(look)) {
         (None, Err(wrong)) if wrong.sort == Sort::False => Err(wrong),
         (Some(why), _) => sound().map(|()| Some(why)),

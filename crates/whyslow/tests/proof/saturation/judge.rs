@@ -128,7 +128,7 @@ impl Judged for Threads {
     fn on_any_host(&self, look: &Look) -> Result<(), Wrong> {
         let Some(finding) = self.reported(look) else { return Ok(()) };
         if finding["kind"] == "cause" {
-            return Err(Wrong::accused(format!("nobody waits for it, and it is accused: {finding}")));
+            return Err(Wrong::accused(format!("it is accused, and no task waits for it: {finding}")));
         }
         let first = findings(look).iter().find(|finding| finding["kind"] == "risk");
         if first.is_none_or(|finding| finding["rule"] != Self::RULE) {
