@@ -6,7 +6,7 @@
 #             SUITE=days: one suite; SUITE=smoke: new seeds for the gate's live cells)
 # make capture  recordings of scenarios for tests/replay, all or some (ARGS="--scenario cpu-quota --kernel 6.12")
 # make lab    every scenario, on real kernels in guests (ARGS="...": those of lab run)
-# make soak   each live fault 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
+# make soak   each live scenario 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -75,11 +75,10 @@ SUITE ?=
 proof: lab-build proof-setup
 	@.ci/proof $(SUITE)
 
-# Four CPUs alike, ten boots on each of two kernels, come last: none is said to be slow.
+# Four CPUs alike, too, on each of two kernels: none is said to be slow.
 soak: lab-build proof-setup
-	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test proof -- --test-threads=1 --nocapture live:: spin:: days::
-	WHYSLOW_SOAK=1 $(CARGO) test $(LOCKED) -p whyslow --test lock_chains -- --test-threads=1 --nocapture root_
-	$(AS_ROOT) $(LAB) run --scenario slow-cpu-of-four-twin --times 10
+	$(AS_ROOT) $(LAB) run $(patsubst lab/scenarios/%.toml,--scenario %,$(wildcard lab/scenarios/live-*.toml)) \
+		--scenario slow-cpu-of-four-twin --times 20
 
 # One after the other, also under -j: apt has one lock.
 lab-setup: setup

@@ -104,6 +104,7 @@ pub fn expected(script: &Script, ran: &RunFacts) -> Expected {
     Expected {
         faults: ran.faults.clone(),
         loads: ran.loads.clone(),
+        seen: ran.seen.clone(),
         answer: script.answer.clone(),
         never: script.never.clone(),
         may: script.may.clone(),

@@ -81,6 +81,37 @@ fn what_is_not_reported_is_missed_and_what_is_not_reported_right_is_inexact() {
     assert_eq!(judge(&asks(""), &nothing, None), Verdict::Wrong(Wrong::missed("it hung")));
 }
 
+/// That it is in what is told is not enough: a part of a path is another cgroup, and whoever costs is not whoever loses.
+#[test]
+fn whoever_lost_is_told_by_its_id() {
+    let asks = script("[[answer]]\nrules = [\"cpu-quota\"]\nvictim = \"/x|{group}\"\n");
+    let waits = script("[[answer]]\nrules = [\"cpu-quota\"]\nwaiter = \"cat\"\n");
+    let right = cause("cpu-quota", "/abc/def", 10.0);
+    let (mut turned, mut chain) = (cause("cpu-quota", "/other", 10.0), right.clone());
+    turned["culprit"] = right["victim"].clone();
+    chain["chain"] = json!([{"reason": "quota", "who": "cat (7)", "waits_for": "bob"}]);
+    assert_eq!(verdict(&asks, &[right]), Verdict::Found);
+    assert_eq!(verdict(&asks, &[turned]).word(), "false");
+    assert_eq!(verdict(&asks, &[cause("cpu-quota", "/abc/def/in", 10.0)]).word(), "false");
+    assert_eq!(verdict(&waits, std::slice::from_ref(&chain)), Verdict::Found);
+    (chain["chain"][0]["who"], chain["chain"][0]["waits_for"]) = (json!("bob"), json!("cat"));
+    assert_eq!(verdict(&waits, &[chain]).word(), "false");
+}
+
+#[test]
+fn of_two_faults_the_larger_loss_stands_first() {
+    let two = "[never]\nturned = true\n[[answer]]\nrank = 2\nrules = [\"cpu-quota\"]\n[[answer]]\nof = 1\nrank = 2\nrules = [\"swap-in\"]\n";
+    let second = "[[fault]]\nkind = \"live-fault\"\nfault = \"swap-in\"\n";
+    let both = script(&format!("{two}{second}"));
+    let word = |lost_s: (f64, f64)| {
+        let mut run = ran(true);
+        run.faults.push(Facts { lost_s: Some(lost_s), ..run.faults[0].clone() });
+        let causes = [cause("cpu-quota", "/abc/def", 10.0), cause("swap-in", "/abc/def", 10.0)];
+        judge(&both, &run, Some(&said(&causes))).word()
+    };
+    assert_eq!((word((12.0, 14.0)), word((14.0, 15.0)), word((2.0, 3.0))), ("found", "inexact", "found"));
+}
+
 #[test]
 fn a_cause_that_nobody_asked_for_is_false() {
     let good = cause("cpu-quota", "/abc/def", 10.0);

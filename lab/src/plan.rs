@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::expected::Facts;
+use whyslow_faults::said::Sight;
 
 use crate::testbed::part::{FaultSpec, LoadSpec};
 
@@ -33,6 +34,10 @@ pub struct LookSpec {
     pub settle_ms: u64,
     /// `whyslow doctor` is asked, too, once it has looked.
     pub doctor: bool,
+    /// On the host: the part of the CPUs that others may use meanwhile, and the kernel for whom no cgroup pays.
+    pub others: f64,
+    /// What a fault's victims do without it is measured with all other faults on.
+    pub each: bool,
     /// Capabilities of root that whyslow has ("CAP_BPF"); none are named: all.
     pub capabilities: Vec<String>,
 }
@@ -46,6 +51,8 @@ impl Default for LookSpec {
             without_ms: 2_000,
             settle_ms: 1_000,
             doctor: false,
+            others: 0.05,
+            each: false,
             capabilities: Vec::new(),
         }
     }
@@ -91,10 +98,16 @@ pub struct RunFacts {
     pub status: Option<i32>,
     /// Why what it said cannot be of the time in which it was asked, or not by a program that used what it did.
     pub unsound: Option<String>,
+    /// Who else used the host, where that is too much to conclude anything.
+    #[serde(default)]
+    pub disturbed: Option<String>,
     /// Length of its window by its own account.
     pub window_s: f64,
     /// From asking whyslow until it had ended.
     pub answered_s: f64,
+    /// What groups of the run used, of which whyslow must tell.
+    #[serde(default)]
+    pub seen: Vec<Sight>,
     /// Of each fault.
     pub faults: Vec<Facts>,
     /// Of each load.

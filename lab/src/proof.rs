@@ -28,7 +28,7 @@ pub struct Asked {
     /// The same of binaries that are optimised as they ship: for what looking may cost.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// Only this suite: a module of the proof, lock_chains, lab, costs.
+    /// Only this suite: a module of the proof, lock_chains, live, lab, costs.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     /// All that could be drawn.
@@ -86,7 +86,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     }
     match (&asked.page, &asked.commit) {
         (_, None) => println!("proof: not published: no commit holds what was proven"),
-        _ if asked.seed.is_some() => println!("proof: not published: somebody chose the seed"),
+        _ if asked.seed.is_some() => println!("proof: not published: the seed was given"),
         (Some(page), Some(commit)) => {
             Page::read(page)?.with(&score, commit, &kept.head().date).write(page)?;
         }

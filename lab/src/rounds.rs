@@ -25,7 +25,7 @@ const GUEST_LIMIT: Duration = Duration::from_secs(240);
 /// No live test on the host lasts longer than 60 s; the one before may have to end first.
 const HOST_LIMIT: Duration = Duration::from_secs(180);
 /// A fault that does not come about, by its victims' clock, is made so often.
-const TRIES: usize = 3;
+const TRIES: usize = 4;
 /// The name of this host among the kernels.
 pub(crate) const HOST: &str = "host";
 
@@ -58,8 +58,7 @@ pub struct Asked {
 /// Running them all.
 pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     let project = place::project()?;
-    let all = Scenario::all(&project.join("lab/scenarios"))
-        .map_err(|reason| Trouble::new("read the scenarios", reason))?;
+    let all = Scenario::of(&project)?;
     let seed = asked.seed.unwrap_or_else(draw::run_seed);
     let runs = chosen(&all, asked)?;
     println!("seed {seed}: lab run --seed {seed} runs the same");
@@ -127,17 +126,23 @@ impl Runner {
     /// Until it could be judged; what is drawn depends on nothing else that is run.
     pub fn run(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
         let draw = draw.branch(&scenario.name).branch(kernel);
-        let mut row = self.ran(scenario, kernel, &draw);
+        let mut row = self.once(scenario, kernel, &draw);
         for time in 1..TRIES {
-            let Verdict::Unmade(why) = &row.verdict else { break };
+            let why = match &row.verdict {
+                Verdict::Unmade(why) => why,
+                // A starved kernel may end a victim that swaps (premature OOM), or keep it from being ready in time.
+                Verdict::Failed(why) if kernel == HOST => why,
+                _ => break,
+            };
             println!("{:<26} {kernel:<7} not made, once more: {why}", scenario.name);
-            row = self.ran(scenario, kernel, &draw.branch(&format!("try {time}")));
+            row = self.once(scenario, kernel, &draw.branch(&format!("try {time}")));
             row.redrawn = time as u64;
         }
         row
     }
 
-    fn ran(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
+    /// One making of it, whatever came of it.
+    pub fn once(&self, scenario: &Scenario, kernel: &str, draw: &Draw) -> Row {
         let began = Instant::now();
         let mut row = Row {
             scenario: scenario.name.clone(),
@@ -193,6 +198,7 @@ impl Runner {
             row.reported_to_true = document
                 .as_ref()
                 .map_or(Vec::new(), |document| expected(&script, &ran).reported_to_true(document));
+            let crowded = crowded.or(ran.disturbed.clone());
             let verdict = judge(&script, &ran, document.as_ref()).or_of_a_crowded_host(crowded);
             match &self.capture {
                 Some(into) if verdict == Verdict::Found => capture(into, share.share(), &plan, &script, &ran)

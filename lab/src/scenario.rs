@@ -12,9 +12,12 @@ use toml::{Table, Value};
 use whyslow_faults::Draw;
 use whyslow_faults::expected::{Answer, Never, Without};
 
+use crate::Trouble;
 use crate::plan::LookSpec;
 use crate::testbed::part::{FaultSpec, LoadSpec};
 
+/// A section of the document.
+const RULED_OUT: &str = "ruled-out";
 /// Letters of a drawn word: with a short prefix it fits in the name of a task.
 const WORD: usize = 7;
 /// What a guest has if the scenario does not say.
@@ -125,6 +128,12 @@ impl Scenario {
         Ok(Scenario { name: name.to_owned(), head, body })
     }
 
+    /// All of the project.
+    pub fn of(project: &Path) -> Result<Vec<Self>, Trouble> {
+        Scenario::all(&project.join("lab/scenarios"))
+            .map_err(|reason| Trouble::new("read the scenarios", reason))
+    }
+
     /// All in a folder, by name.
     pub fn all(folder: &Path) -> Result<Vec<Self>, String> {
         let entries =
@@ -146,7 +155,10 @@ impl Scenario {
     pub fn sort(&self) -> Sort {
         let answers = self.body.get("answer").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let of = |answer: &Value| answer.get("of").and_then(Value::as_integer).unwrap_or(0);
-        match answers.first().map(of) {
+        // What it must rule out is asked of what is healthy, too.
+        let answers: Vec<&Value> =
+            answers.iter().filter(|answer| answer.get("in") != Some(&RULED_OUT.into())).collect();
+        match answers.first().map(|answer| of(answer)) {
             None => Sort::Control,
             Some(one) if answers.iter().all(|answer| of(answer) == one) => Sort::Fault,
             Some(_) => Sort::Double,

@@ -13,7 +13,10 @@ use whyslow_faults::host::Calm;
 use whyslow_faults::proven::{Ended, Row};
 use whyslow_faults::{Draw, draw};
 
+use crate::judge::Verdict;
 use crate::live::binary::{Binary, How};
+use crate::rounds::{self, HOST, Runner};
+use crate::scenario::Scenario;
 use crate::{Trouble, interrupt, live, place};
 
 const TRIES: u64 = 3;
@@ -24,6 +27,8 @@ const NOT_JUDGED: usize = 4;
 /// Between two tries the host may calm down for so many seconds, and for so many in all.
 const CALM_WITHIN: u32 = 20;
 const CALM_IN_ALL: u32 = 120;
+/// Scenarios on this host.
+const LAB: &str = "lab";
 /// A cell takes some 8 s.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Of as many tries as must pass, one of so many more may be disturbed.
@@ -36,7 +41,7 @@ const SEEDS: usize = 8;
 pub struct Asked {
     /// What `cargo test --no-run --message-format=json` printed: where the binaries are.
     binaries: PathBuf,
-    /// The cells, a line each: target, test, seed.
+    /// The cells, a line each: target, test, seed. Tests of the target "lab" are scenarios on this host.
     seeds: PathBuf,
     /// Give each cell a seed with which it passes so many times in a row, and write them down.
     #[arg(long, value_name = "TIMES")]
@@ -75,7 +80,7 @@ pub fn run(asked: &Asked) -> Result<ExitCode, Trouble> {
     if cells.len() < CELLS {
         return Err(trouble(format!("{} cells, expected {CELLS}", cells.len())));
     }
-    let suite = Suite { binaries: Binary::all(&asked.binaries)?, whyslow: place::whyslow()? };
+    let suite = Suite::here(&asked.binaries)?;
     if let Some(times) = asked.renew {
         return suite.renew(&text, cells, times, &asked.seeds);
     }
@@ -163,11 +168,44 @@ fn calm_down(left: &mut u32) -> Result<(), Trouble> {
 /// Where the cells are.
 struct Suite {
     binaries: Vec<Binary>,
+    scenarios: Vec<Scenario>,
+    runner: Runner,
     whyslow: PathBuf,
 }
 
 impl Suite {
+    fn here(binaries: &Path) -> Result<Self, Trouble> {
+        let project = place::project()?;
+        Ok(Suite {
+            binaries: Binary::all(binaries)?,
+            scenarios: Scenario::of(&project)?,
+            runner: Runner::here(&rounds::Asked::default(), project)?,
+            whyslow: place::whyslow()?,
+        })
+    }
+
     fn once(&self, cell: &Cell) -> Result<Try, Trouble> {
+        if cell.target != LAB {
+            return self.tested(cell);
+        }
+        let scenario = self.scenarios.iter().find(|scenario| scenario.name == cell.test);
+        let scenario = scenario
+            .ok_or_else(|| Trouble::new(format!("run {}", cell.test), "there is no such scenario"))?;
+        // As `lab run --seed` draws.
+        let draw = Draw::with(cell.seed).branch("0").branch(&scenario.name).branch(HOST);
+        let row = self.runner.once(scenario, HOST, &draw);
+        if interrupt::asked() {
+            return Err(Trouble::new("run the live cells", "interrupted"));
+        }
+        Ok(match row.verdict {
+            Verdict::Found => Try::Passed,
+            Verdict::Wrong(wrong) => Try::Failed(wrong.to_string()),
+            // The test bed broke down before whyslow was judged.
+            Verdict::Failed(why) | Verdict::Unmade(why) | Verdict::NotRun(why) => Try::NotJudged(why),
+        })
+    }
+
+    fn tested(&self, cell: &Cell) -> Result<Try, Trouble> {
         let mut binary = None;
         for one in self.binaries.iter().filter(|one| one.target == cell.target) {
             if one.names(&[&cell.test])?.contains(&cell.test) {
@@ -176,8 +214,8 @@ impl Suite {
         }
         let what = || format!("run {} {}", cell.target, cell.test);
         let binary = binary.ok_or_else(|| Trouble::new(what(), "there is no such test"))?;
-        // As it is drawn, and once: between two tries it waits here.
-        let set = vec!["WHYSLOW_ALL", "WHYSLOW_ONCE"];
+        // Between two tries it waits here.
+        let set = vec!["WHYSLOW_ONCE"];
         let how = How { seed: cell.seed, whyslow: self.whyslow.clone(), set, limit: LIMIT };
         let ran = binary.run(&cell.test, &how)?;
         let unproven = ran.rows.iter().find(|row| row.ended != Ended::Passed);
@@ -238,60 +276,5 @@ impl Suite {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_has_target_test_and_seed() {
-        let text = "# why\n\nproof live::root_a 7\nlock_chains b::root_c 18446744073709551615\n";
-        let read = cells(text).unwrap();
-        assert_eq!(
-            read.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            text.lines().skip(2).collect::<Vec<_>>()
-        );
-        for torn in ["proof live::root_a", "proof live::root_a x", "proof live::root_a 1 2"] {
-            assert!(cells(torn).is_err(), "{torn}");
-        }
-    }
-
-    /// What becomes of a cell whose tries end so: a letter each.
-    fn of(tries: &str) -> (char, u64, usize) {
-        let (mut all, mut rests) = (tries.chars(), 0);
-        let once = || {
-            Ok(match all.next().unwrap() {
-                'p' => Try::Passed,
-                'n' => Try::NotJudged(String::new()),
-                _ => Try::Failed(String::new()),
-            })
-        };
-        let (ended, failed) = best_of(once, || {
-            rests += 1;
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(all.next(), None, "{tries}: no try more than it needs");
-        let letter = match ended {
-            Try::Passed => 'p',
-            Try::NotJudged(_) => 'n',
-            Try::Failed(_) => 'f',
-        };
-        (letter, failed, rests)
-    }
-
-    #[test]
-    fn one_pass_is_enough_and_only_three_failures_are_one() {
-        assert_eq!(of("p"), ('p', 0, 0));
-        assert_eq!(of("ffp"), ('p', 2, 2));
-        assert_eq!(of("nfp"), ('p', 1, 2));
-        assert_eq!(of("fff"), ('f', 2, 2));
-        for tries in ["nnn", "fnf", "nff", "ffn"] {
-            assert_eq!(of(tries).0, 'n', "{tries}");
-        }
-    }
-
-    #[test]
-    fn a_run_that_judged_little_is_not_enough() {
-        assert!(is_enough(12, 0, 4));
-        assert!(!is_enough(11, 0, 5) && !is_enough(15, 1, 0) && !is_enough(0, 0, 0));
-    }
-}
+#[path = "smoke_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ pub mod held_lock;
 pub mod irqs_off;
 pub mod live_fault;
 pub mod loads;
+pub mod masks;
 pub mod memory_high;
 pub mod part;
 pub mod read_fault;
@@ -29,13 +30,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use whyslow_faults::expected::{DOCTOR, with_names};
+use whyslow_faults::host::Calm;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::Trouble;
-use whyslow_faults::{Draw, Fence, Span, clock};
+use whyslow_faults::{Fence, Span, clock};
 
 use crate::plan::{BASELINE, DOCUMENT, Plan, RECORDING, RUN_FACTS, RunFacts};
 use fault_module::Folio;
-use part::{Part, Setting as _};
+use part::Parts;
 
 /// A guest has less memory than a host, and is lost without harm.
 const GUEST_MUST_HAVE: u64 = 256 << 20;
@@ -94,70 +96,52 @@ pub fn run(plan: &Path) -> Result<(), Trouble> {
     Ok(())
 }
 
-struct Parts {
-    faults: Vec<Box<dyn Part>>,
-    loads: Vec<Box<dyn Part>>,
-}
-
-impl Parts {
-    fn set(plan: &Plan, testbed: &TestBed) -> Result<Self, Trouble> {
-        let draw = Draw::with(plan.seed).branch(&plan.scenario);
-        let mut parts = Parts { faults: Vec::new(), loads: Vec::new() };
-        for (index, load) in plan.loads.iter().enumerate() {
-            parts.loads.push(load.set(testbed, &mut draw.branch(&format!("load {index}")))?);
-        }
-        for (index, fault) in plan.faults.iter().enumerate() {
-            parts.faults.push(fault.set(testbed, &mut draw.branch(&format!("fault {index}")))?);
-        }
-        Ok(parts)
-    }
-
-    fn names(&self) -> BTreeMap<String, String> {
-        // The first that has a name gives it.
-        self.loads.iter().chain(&self.faults).rev().flat_map(|part| part.names()).collect()
-    }
-}
-
 fn in_order(plan: &Plan, share: &Path) -> Result<RunFacts, Trouble> {
     let testbed = TestBed::enter(plan, share)?;
     let mut parts = Parts::set(plan, &testbed)?;
     if let Some(seconds) = plan.records_s {
         return record(&testbed, seconds);
     }
-    let without = Duration::from_millis(plan.look.without_ms);
-    let before = clock::span_of(without);
-    parts.faults.iter_mut().try_for_each(|fault| fault.impose())?;
+    let before = parts.without(&plan.look)?;
+    parts.impose()?;
     std::thread::sleep(Duration::from_millis(plan.look.settle_ms));
     let mut ran = RunFacts::default();
-    let asked = Instant::now();
-    let from = clock::now();
-    let look = look(plan, &testbed, &parts.names());
+    let window = watched(plan, &testbed, &parts, &mut ran)?;
+    parts.lift()?;
+    let without = [before, parts.without(&plan.look)?];
+    testbed.fence.check_time()?;
+    ran.faults = Parts::facts(&parts.faults, window, &without)?;
+    ran.loads = Parts::facts(&parts.loads, window, &without)?;
+    Ok(ran)
+}
+
+/// Let whyslow look; when it looked.
+fn watched(plan: &Plan, testbed: &TestBed, parts: &Parts, ran: &mut RunFacts) -> Result<Span, Trouble> {
+    // An emulated CPU's account is too coarse for either.
+    let top = (!testbed.is_guest()).then(|| testbed.fence.top());
+    let groups = parts.all().flat_map(|part| part.groups()).filter(|_| top.is_some());
+    let used = groups.map(|group| Ok((group, group.cpu_used()?))).collect::<Result<Vec<_>, Trouble>>()?;
+    let (asked, from, calm) = (Instant::now(), clock::now(), Calm::watch(top)?);
+    let look = look(plan, testbed, &parts.names());
     ran.answered_s = asked.elapsed().as_secs_f64();
-    let window = match look {
-        Ok(look) => {
-            ran.status = look.status;
-            ran.unsound = look.is_of_its_time().err();
-            ran.window_s = look.window.length().as_secs_f64();
-            look.window
-        }
+    let own = look.as_ref().map_or(Duration::ZERO, Look::own_cpu);
+    if let Some(top) = top {
+        ran.disturbed = calm.crowded(Some(top), own, plan.look.others)?;
+    }
+    let look = match look {
+        Ok(look) => look,
+        // A starved kernel, not whyslow.
+        Err(trouble) if top.is_some() && trouble.is::<std::io::Error>() => return Err(trouble),
         Err(trouble) => {
             ran.no_answer = Some(trouble.to_string());
-            Span { from, to: clock::now() }
+            return Ok(Span { from, to: clock::now() });
         }
     };
-    parts.faults.iter_mut().rev().try_for_each(|fault| fault.lift())?;
-    let without = [before, clock::span_of(without)];
-    testbed.fence.check_time()?;
-    let facts = |part: &dyn Part| {
-        let mut facts = part.facts(window, &without)?;
-        for (key, name) in part.names() {
-            facts.names.entry(key).or_insert(name);
-        }
-        Ok::<_, Trouble>(facts)
-    };
-    ran.faults = parts.faults.iter().map(|fault| facts(&**fault)).collect::<Result<_, _>>()?;
-    ran.loads = parts.loads.iter().map(|load| facts(&**load)).collect::<Result<_, _>>()?;
-    Ok(ran)
+    ran.seen = used.into_iter().map(|(group, used)| look.sight(group, used)).collect::<Result<_, _>>()?;
+    ran.status = look.status;
+    ran.unsound = look.is_of_its_time().err();
+    ran.window_s = look.window.length().as_secs_f64();
+    Ok(look.window)
 }
 
 fn look(plan: &Plan, testbed: &TestBed, names: &BTreeMap<String, String>) -> Result<Look, Trouble> {

@@ -171,7 +171,6 @@ impl Programs {
         let mut words: Vec<OsString> = vec![
             "/usr/bin/env".into(),
             "WHYSLOW_EMULATED=1".into(),
-            "WHYSLOW_ALL=1".into(),
             set("WHYSLOW_SEED", Path::new(&seed)),
             set("WHYSLOW_BIN", &self.whyslow),
             set("WHYSLOW_KEPT", inside),

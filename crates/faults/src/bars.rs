@@ -22,8 +22,6 @@ pub const WITHOUT: Duration = Duration::from_millis(1_200);
 pub const SETTLE: Duration = Duration::from_millis(1_000);
 /// The window of `whyslow`, in whole seconds.
 pub const WINDOW_S: u64 = 3;
-/// In a crowd each task runs seldom: rates need longer.
-pub const WITHOUT_IN_CROWD: Duration = Duration::from_millis(2_500);
 /// Busy processes of the crowd.
 pub const CROWD: usize = 40;
 
@@ -33,15 +31,6 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 pub const EXACT: f64 = 0.25;
 /// Two truths are told apart in rank if the larger is larger by this part.
 pub const APART: f64 = 0.25;
-
-/// Faults whose twins and false-positive controls are drawn for one run.
-pub const DRAWN_TWINS: usize = 3;
-/// Faults drawn to be looked at in a crowd, for one run.
-pub const DRAWN_CROWDS: usize = 2;
-/// Pairs of faults drawn for one run.
-pub const DRAWN_PAIRS: usize = 3;
-/// Draws of each cell in a soak.
-pub const SOAK_ROUNDS: u64 = 20;
 
 /// Emulated CPUs are some ten times slower than real ones, more so on a busy host: what is waited for may take so many times as long.
 const PATIENCE: u32 = 12;

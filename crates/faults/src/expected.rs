@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::said::{self, Verb};
-use crate::story;
+use crate::said::{self, Sight, Verb};
 use crate::wrong::Wrong;
+use crate::{bars, story};
 
 mod answer;
 mod captured;
@@ -28,6 +28,9 @@ pub struct Expected {
     /// Of what else went on.
     #[serde(default)]
     pub loads: Vec<Facts>,
+    /// What groups used, of which it must tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen: Vec<Sight>,
     /// What must be answered.
     #[serde(default)]
     pub answer: Vec<Answer>,
@@ -55,6 +58,7 @@ impl Expected {
             None => Err(format!("there is no fault {}", answer.of).into()),
         };
         self.answer.iter().try_for_each(answered)?;
+        self.larger_losses_rank_first(document).map_err(Wrong::inexact)?;
         self.could_look(document)
     }
 
@@ -64,6 +68,9 @@ impl Expected {
             said::is_of_the_contract(document, verb, status)?;
         } else {
             said::is_whole(document, verb, status)?;
+        }
+        if verb == Verb::Cpu {
+            said::has_measured(document)?;
         }
         said::rules_out(document)
     }
@@ -75,6 +82,7 @@ impl Expected {
         if !never.unprobed {
             said::has_its_probes(document)?;
         }
+        self.seen.iter().try_for_each(|sight| sight.is_in(document))?;
         let can_look = |rule: &&str| !never.blind.iter().any(|blind| blind == rule);
         let of_any = said::RULES
             .into_iter()
@@ -82,6 +90,28 @@ impl Expected {
         let rules: Vec<&str> =
             of_any.chain(never.rules.iter().map(String::as_str)).filter(can_look).collect();
         said::could_tell(document, &rules)
+    }
+
+    /// Where that is asked.
+    fn larger_losses_rank_first(&self, document: &Value) -> Result<(), String> {
+        if !self.never.turned {
+            return Ok(());
+        }
+        let causes = items(Section::Causes, document);
+        let placed = |answer: &Answer| {
+            let facts = self.faults.get(answer.of).filter(|_| answer.section == Section::Causes)?;
+            let rank = causes.iter().position(|cause| is_it(answer, facts, cause))?;
+            Some((rank, facts.lost_s?, asked(answer, facts)))
+        };
+        let mut placed: Vec<_> = self.answer.iter().filter_map(placed).collect();
+        placed.sort_by_key(|(rank, ..)| *rank);
+        for (at, (_, (low, _), below)) in placed.iter().enumerate() {
+            let smaller = placed[..at].iter().find(|(_, (_, high), _)| *low > (1.0 + bars::APART) * high);
+            if let Some((.., above)) = smaller {
+                return Err(format!("{above} stands above {below}, a larger loss"));
+            }
+        }
+        Ok(())
     }
 
     /// The first cause that nobody asked for, and nobody allows.
@@ -210,7 +240,8 @@ fn right_limits(answer: &Answer, facts: &Facts, item: &Value) -> Result<(), Stri
     }
     let limits = facts.names.get(LIMITS).ok_or("its fault tells no limits")?;
     let limits: Vec<String> = limits.split_whitespace().map(str::to_owned).collect();
-    if said::lifts(item, &limits) {
+    // Which must change is not known of each fault.
+    if limits.is_empty() || said::lifts(item, &limits) {
         return Ok(());
     }
     Err(format!("its fixes do not lift just {limits:?}: {}", item["fixes"]))
@@ -243,8 +274,14 @@ fn time_reported(answer: &Answer, facts: &Facts, document: &Value) -> f64 {
 }
 
 fn asked(answer: &Answer, facts: &Facts) -> String {
-    let names: Vec<String> =
-        answer.names.iter().chain(&answer.order).map(|name| with_names(name, &facts.names)).collect();
+    let parties = answer.victim.iter().chain(&answer.waiter);
+    let names: Vec<String> = answer
+        .names
+        .iter()
+        .chain(&answer.order)
+        .chain(parties)
+        .map(|name| with_names(name, &facts.names))
+        .collect();
     format!("{} [{}]", answer.rules.join(" or "), names.join(", "))
 }
 
@@ -253,7 +290,16 @@ fn is_it(answer: &Answer, facts: &Facts, item: &Value) -> bool {
     let by_rule = answer.rules.is_empty() || answer.rules.iter().any(|rule| rule == rule_of(item));
     let words = words_of(item);
     let named = answer.names.iter().all(|name| has(&words, &with_names(name, &facts.names)));
-    by_rule && named && is_in_order(answer, facts, item)
+    let is_victim = |ids: &String| {
+        let id = item["victim"]["id"].as_str();
+        with_names(ids, &facts.names).split('|').any(|one| id == Some(one))
+    };
+    let waits = |who: &String| {
+        let top = item["chain"][0]["who"].as_str().unwrap_or_default();
+        top.contains(&with_names(who, &facts.names))
+    };
+    let parties = answer.victim.as_ref().is_none_or(is_victim) && answer.waiter.as_ref().is_none_or(waits);
+    by_rule && named && parties && is_in_order(answer, facts, item)
 }
 
 fn is_in_order(answer: &Answer, facts: &Facts, item: &Value) -> bool {

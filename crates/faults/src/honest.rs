@@ -47,18 +47,15 @@ impl Crowd {
         &self.group
     }
 
-    /// Task-seconds that they lost to each other in a window: alone, each would do its burst without a break.
-    #[must_use]
-    pub fn lost_s(&self, window: Span) -> f64 {
-        let tasks = self.all.ledger().slots() as f64;
-        let share = 1.0 - self.all.ledger().rate(window) / (tasks * 1e6 / BURST_US as f64);
-        tasks * share.clamp(0.0, 1.0) * window.length().as_secs_f64()
-    }
-
     /// Its processes, as one victim.
     #[must_use]
     pub fn all(&self) -> &Victim {
         &self.all
+    }
+
+    #[must_use]
+    pub fn into_parts(self) -> (Victim, Group) {
+        (self.all, self.group)
     }
 }
 

@@ -67,6 +67,8 @@ pub fn make_file(path: &Path, size: u64) -> io::Result<()> {
 
 /// CPU time that others may use without a host ceasing to be idle, as a share of all CPUs.
 const IDLE: f64 = 0.05;
+/// CPU time that a hypervisor may take: what it takes from victims is in their clocks.
+const STOLEN: f64 = 0.08;
 /// Time in which somebody waited for I/O or memory, as a share of the window.
 const CALM: f64 = 0.02;
 
@@ -74,13 +76,15 @@ const CALM: f64 = 0.02;
 pub struct Calm {
     began: u64,
     busy: Duration,
+    stolen: Duration,
     stalled: Duration,
 }
 
 impl Calm {
     /// Begin to watch.
     pub fn watch(test: Option<&Group>) -> io::Result<Self> {
-        Ok(Calm { began: clock::now(), busy: busy_but_for(test)?, stalled: stalled() })
+        let stolen = ticks(&[STEAL])?;
+        Ok(Calm { began: clock::now(), busy: busy_but_for(test)?, stolen, stalled: stalled() })
     }
 
     /// What disturbed the host since; `None`: nothing did. `ours`: CPU time of whyslow itself.
@@ -99,11 +103,17 @@ impl Calm {
         Ok(None)
     }
 
-    /// Whether others than the test's own groups and whyslow used more than this share of the CPUs since.
+    /// Whether others than the test's own groups and whyslow used more than this share of the CPUs since, or the hypervisor took more
+    /// than truths bear.
     pub fn crowded(&self, test: Option<&Group>, ours: Duration, most: f64) -> io::Result<Option<String>> {
         let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
         let others = busy_but_for(test)?.saturating_sub(self.busy).saturating_sub(ours).as_secs_f64();
-        let share = others / wall / cpus().len().max(1) as f64;
+        let all = wall * cpus().len().max(1) as f64;
+        let stolen = ticks(&[STEAL])?.saturating_sub(self.stolen).as_secs_f64() / all;
+        if stolen > STOLEN {
+            return Ok(Some(format!("the hypervisor took {:.0} % of the CPUs", stolen * 100.0)));
+        }
+        let share = others / all;
         Ok((share > most).then(|| format!("others used {:.0} % of the CPUs", share * 100.0)))
     }
 
@@ -117,13 +127,20 @@ impl Calm {
 
 /// CPU time that all tasks used, less that of the test's own groups.
 fn busy_but_for(test: Option<&Group>) -> io::Result<Duration> {
+    let own = test.map_or(Ok(Duration::ZERO), Group::cpu_used)?;
+    // user, nice, system, (idle, iowait), irq, softirq, steal: what others took from us counts as busy.
+    Ok(ticks(&[0, 1, 2, 5, 6, STEAL])?.saturating_sub(own))
+}
+
+/// Place of what a hypervisor took, in the first line of /proc/stat.
+const STEAL: usize = 7;
+
+/// CPU time in these places of it, in steps of 10 ms.
+fn ticks(places: &[usize]) -> io::Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
     let fields: Vec<u64> =
         text.lines().next().unwrap_or("").split_whitespace().skip(1).map_while(|f| f.parse().ok()).collect();
-    // user, nice, system, (idle, iowait), irq, softirq, steal: what others took from us counts as busy.
-    let ticks: u64 = [0, 1, 2, 5, 6, 7].iter().filter_map(|i| fields.get(*i)).sum();
-    let own = test.map_or(Ok(Duration::ZERO), Group::cpu_used)?;
-    Ok(Duration::from_millis(ticks * 10).saturating_sub(own))
+    Ok(Duration::from_millis(10 * places.iter().filter_map(|at| fields.get(*at)).sum::<u64>()))
 }
 
 /// Time in which some task stalled on I/O or memory; nothing where the kernel does not say.

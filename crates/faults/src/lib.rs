@@ -18,7 +18,6 @@ pub mod ledger;
 pub mod leftovers;
 pub mod lock_chain;
 pub mod look;
-pub mod pace;
 pub mod process;
 pub mod programs;
 pub mod proven;

@@ -1,15 +1,14 @@
-//! One cell of a live test, made once or many times; what came out is printed, whatever the test harness captures.
+//! One cell of a live test; what came out is printed, whatever the test harness captures.
 
 use std::error::Error;
-use std::fmt::{Display, Write as _};
-use std::fs::{self, OpenOptions};
+use std::fmt::Display;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use crate::proven::{self, Ended};
 use crate::wrong::{Sort, Wrong};
-use crate::{Draw, bars, draw, host};
+use crate::{Draw, bars, host};
 
 /// Why a cell failed.
 pub type Trouble = Box<dyn Error + Send + Sync>;
@@ -74,93 +73,50 @@ pub fn is_set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// One cell as a test: not drawn, once, or the rounds of a soak, which are noted in `dir`.
-pub fn run(
+/// One cell that is made until it was judged. `make` is told what to call what it keeps.
+pub fn run_judged(
     cell: &dyn Display,
-    is_drawn: impl Fn(u64) -> bool,
     dir: &Path,
-    make: impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
+    make: impl Fn(&mut Draw, &str) -> Result<Verdict, Trouble>,
 ) {
-    run_times(cell, bars::SOAK_ROUNDS, is_drawn, dir, make);
+    run(cell, dir, |draw| {
+        until_judged(cell, |attempt| {
+            let label = format!("{cell}-{}-{attempt}", draw.seed());
+            make(draw, &label)
+        })
+    });
 }
 
-/// One cell that is always drawn, and made until it was judged. `make` is told what to call what it keeps.
-pub fn run_judged(cell: &str, dir: &Path, make: impl Fn(&mut Draw, &str) -> Result<Verdict, Trouble>) {
-    run(
-        &cell,
-        |_| true,
-        dir,
-        |draw| {
-            until_judged(&cell, |attempt| {
-                let label = format!("{cell}-{}-{attempt}", draw.seed());
-                make(draw, &label)
-            })
-        },
-    );
-}
-
-/// The same, with so many rounds of a soak.
-pub fn run_times(
-    cell: &dyn Display,
-    in_a_soak: u64,
-    is_drawn: impl Fn(u64) -> bool,
-    dir: &Path,
-    mut make: impl FnMut(&mut Draw) -> Result<Outcome, Trouble>,
-) {
+/// One cell as a test; what came of it is a row of the suite that `dir` is named after.
+pub fn run(cell: &dyn Display, dir: &Path, mut make: impl FnMut(&mut Draw) -> Result<Outcome, Trouble>) {
     if !host::is_root() {
         return say(&format!("not run: {cell} needs root"));
     }
-    let suite = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let noted = |ended: Ended, why: &str| proven::note(&suite, cell, ended, None, why);
-    let soak = is_set("WHYSLOW_SOAK");
-    if !soak && !is_set("WHYSLOW_ALL") && !is_drawn(draw::run_seed()) {
-        noted(Ended::NotDrawn, "");
-        return say(&format!("not drawn: {cell}"));
-    }
-    let rounds = if soak { in_a_soak } else { 1 };
-    let (mut passed, mut failed, mut not_idle) = (0, Vec::new(), Vec::new());
-    for round in 0..rounds {
-        let mut draw = Draw::of_run(&cell.to_string(), round);
-        let seed = draw.seed();
-        match catch_unwind(AssertUnwindSafe(|| until_whole(cell, &mut draw, &mut make))) {
-            Ok(Ok(Outcome::Passed)) => {
-                passed += 1;
-                noted(Ended::Passed, "");
-                say(&format!("passed: {cell} WHYSLOW_SEED={seed}"));
-            }
-            Ok(Ok(Outcome::HostNotIdle(why))) => {
-                not_idle.push(seed);
-                noted(Ended::NotIdle, &why);
-                say(&format!("HOST NOT IDLE, not passed: {cell} WHYSLOW_SEED={seed}: {why}"));
-            }
-            Ok(Ok(Outcome::NotRun(why))) => {
-                noted(Ended::NotRun, &why);
-                return say(&format!("not run: {cell}: {why}"));
-            }
-            Ok(Err(trouble)) => {
-                let wrong = trouble.downcast_ref::<Wrong>().map(|wrong| wrong.sort);
-                failed.push((seed, wrong, trouble.to_string()));
-            }
-            Err(_) => failed.push((seed, None, "it panicked".to_owned())),
+    let mut draw = Draw::of_run(&cell.to_string(), 0);
+    let seed = draw.seed();
+    let made = catch_unwind(AssertUnwindSafe(|| until_whole(cell, &mut draw, &mut make)));
+    let (ended, wrong, why) = match made {
+        Ok(Ok(Outcome::Passed)) => (Ended::Passed, None, String::new()),
+        // A host that is not idle fails nobody.
+        Ok(Ok(Outcome::HostNotIdle(why))) => (Ended::NotIdle, None, why),
+        Ok(Ok(Outcome::NotRun(why))) => (Ended::NotRun, None, why),
+        Ok(Err(trouble)) => {
+            let wrong = trouble.downcast_ref::<Wrong>().map(|wrong| wrong.sort);
+            (Ended::Failed, wrong, trouble.to_string())
         }
-        if let Some((seed, wrong, trouble)) = failed.last().filter(|(of, ..)| *of == seed) {
-            proven::note(&suite, cell, Ended::Failed, *wrong, trouble);
-            say(&format!("FAILED: {cell} WHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}"));
-        }
-    }
-    let seeds: Vec<u64> = failed.iter().map(|(seed, ..)| *seed).collect();
-    let row = format!("{cell:<36} {passed:>3} of {rounds:<3} failing {seeds:?} host not idle {not_idle:?}");
-    if soak {
-        say(&row);
-        note(dir, &row);
-    }
-    // A host that is not idle fails nobody by itself, unless somebody insists on an idle one.
-    let strict = is_set("WHYSLOW_NEEDS_IDLE") && !not_idle.is_empty();
-    let reported = failed.iter().fold(String::new(), |mut text, (seed, _, trouble)| {
-        let _ = write!(text, "\n\nWHYSLOW_ALL=1 WHYSLOW_SEED={seed}: {trouble}");
-        text
-    });
-    assert!(failed.is_empty() && !strict, "{row}{reported}");
+        Err(_) => (Ended::Failed, None, "it panicked".to_owned()),
+    };
+    let suite = dir.file_name().unwrap_or_default().to_string_lossy();
+    proven::note(&suite, cell, ended, wrong, &why);
+    let word = match ended {
+        Ended::Passed => "passed",
+        Ended::NotIdle => "HOST NOT IDLE, not passed",
+        Ended::NotRun | Ended::NotDrawn => "not run",
+        Ended::Failed => "FAILED",
+    };
+    let said = format!("{word}: {cell} WHYSLOW_SEED={seed} {why}");
+    say(&said);
+    assert!(ended != Ended::Failed, "{said}");
 }
 
 /// Make it; again, if the scenario broke down before whyslow was judged: a starved kernel may end a victim that swaps
@@ -191,10 +147,4 @@ pub fn say(text: &str) {
 fn redrawn(cell: &dyn Display, why: &str) {
     proven::count_redrawn();
     say(&format!("made again: {cell}: {why}"));
-}
-
-fn note(dir: &Path, row: &str) {
-    let file = fs::create_dir_all(dir)
-        .and_then(|()| OpenOptions::new().create(true).append(true).open(dir.join("soak.txt")));
-    let _ = file.and_then(|mut file| writeln!(file, "{row}"));
 }

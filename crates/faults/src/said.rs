@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::wrong::Wrong;
@@ -254,6 +255,16 @@ pub fn lifts(finding: &Value, groups: &[String]) -> bool {
         && groups.iter().all(|group| commands.iter().any(|command| lifts(command, group)))
 }
 
+/// Each CPU that is told of was measured, and there are some.
+pub fn has_measured(document: &Value) -> Result<(), String> {
+    let cpus = list(document, "cpus")?;
+    match cpus.iter().all(|cpu| cpu["million_s"].as_f64().is_some_and(|took| took > 0.0)) && !cpus.is_empty()
+    {
+        true => Ok(()),
+        false => Err(format!("not every CPU was measured: {cpus:?}")),
+    }
+}
+
 /// Of what a group's tasks used, so much is seen at least, and so many times as much at most: a group does not use the
 /// same in each second, and its counter is read around the look, not at the window's edges.
 const SEEN: [f64; 2] = [0.4, 2.5];
@@ -261,7 +272,7 @@ const SEEN: [f64; 2] = [0.4, 2.5];
 const EDGE: Duration = Duration::from_millis(100);
 
 /// A cgroup, and what its tasks used in the window by its own counter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sight {
     /// Its path.
     pub group: String,

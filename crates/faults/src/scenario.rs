@@ -60,13 +60,6 @@ impl Kind {
             Kind::SwapIn => "swap-in",
         }
     }
-
-    /// All pairs of two different ones.
-    #[must_use]
-    pub fn pairs() -> Vec<[Kind; 2]> {
-        let all = Kind::ALL.iter().enumerate();
-        all.flat_map(|(i, a)| Kind::ALL[i + 1..].iter().map(|b| [*a, *b])).collect()
-    }
 }
 
 /// Where a scenario is set.
@@ -82,12 +75,6 @@ impl<'fence> TestBed<'fence> {
     #[must_use]
     pub fn alone(fence: &'fence Fence) -> Self {
         TestBed { fence, memory: 448 << 20 }
-    }
-
-    /// One of two scenarios.
-    #[must_use]
-    pub fn one_of_two(fence: &'fence Fence) -> Self {
-        TestBed { fence, memory: 216 << 20 }
     }
 }
 
@@ -107,8 +94,6 @@ pub struct Scenario {
     pub(crate) said: String,
     pub(crate) switch: Switch,
     pub(crate) counter: Option<Counter>,
-    /// Names of its resources that a finding could mention.
-    pub(crate) resources: Vec<String>,
     pub(crate) without: Vec<Span>,
     /// Cgroups whose limit must change, where it is not just the victim's: the one that binds first, then the others.
     pub(crate) limits: Vec<String>,
@@ -147,13 +132,7 @@ impl Scenario {
 
     /// With the fault lifted: let it work for `length`, as the measure of the rate without.
     pub fn work_without(&mut self, length: Duration) {
-        let span = clock::span_of(length);
-        self.count_as_without(span);
-    }
-
-    /// In this span the fault was lifted.
-    pub fn count_as_without(&mut self, span: Span) {
-        self.without.push(span);
+        self.without.push(clock::span_of(length));
     }
 
     /// What the victim lost in a window.
@@ -216,28 +195,10 @@ impl Scenario {
     pub fn processes(&self) -> impl Iterator<Item = &Victim> {
         std::iter::once(&self.victim).chain(&self.others)
     }
-
-    /// Names of its resources that a finding could mention: files, ports, devices, cgroups.
-    #[must_use]
-    pub fn resources(&self) -> &[String] {
-        &self.resources
-    }
 }
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}: {}", self.kind.rule(), self.form, self.said)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn six_faults_make_fifteen_pairs() {
-        let pairs = Kind::pairs();
-        assert_eq!(pairs.len(), 15);
-        assert!(pairs.iter().all(|[a, b]| a < b));
     }
 }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use whyslow_faults::Draw;
 use whyslow_faults::expected::{Answer, DOCTOR, Facts, LIMITS, Proof, RATIO, Section, with_names};
-use whyslow_faults::said::Verb;
+use whyslow_faults::said::{Sight, Verb};
 use whyslow_faults::stand_in::{self, StandIn, Subject, cause};
 
 use super::{Verdict, judge};
@@ -15,6 +16,7 @@ use crate::plan::RunFacts;
 use crate::scenario::{Scenario, Script, Sort};
 
 const LOST_S: (f64, f64) = (9.0, 11.0);
+const SEEN: &str = "/fence/seen";
 
 fn every(mut with: impl FnMut(&Scenario, &Script)) {
     let all = Scenario::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")).unwrap();
@@ -32,7 +34,9 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
 
 /// A run in which all came about: each name that is asked for was reported.
 fn ran(script: &Script, status: i32) -> RunFacts {
-    let asked = script.answer.iter().flat_map(|answer| answer.names.iter().chain(&answer.order));
+    let asked = script.answer.iter().flat_map(|answer| {
+        answer.names.iter().chain(&answer.order).chain(&answer.victim).chain(&answer.waiter)
+    });
     let never = script.never.names.iter().chain(&script.never.in_causes);
     let keys: Vec<String> = asked.chain(never).flat_map(|text| keys(text)).collect();
     let facts = |at: usize| {
@@ -48,6 +52,7 @@ fn ran(script: &Script, status: i32) -> RunFacts {
         loads: (0..script.load.len()).map(|at| facts(20 + at)).collect(),
         status: Some(status),
         window_s: 4.0,
+        seen: vec![Sight { group: SEEN.to_owned(), used: Duration::from_millis(1_500) }],
         ..RunFacts::default()
     }
 }
@@ -60,7 +65,8 @@ fn first(name: &str, facts: &Facts) -> String {
 
 fn item(answer: &Answer, facts: &Facts) -> Value {
     let names: Vec<String> = answer.names.iter().map(|name| first(name, facts)).collect();
-    let order: Vec<String> = answer.order.iter().map(|name| first(name, facts)).collect();
+    let order: Vec<String> =
+        answer.waiter.iter().chain(&answer.order).map(|name| first(name, facts)).collect();
     let [least, most] = answer.lost.unwrap_or([1.0, 1.0]);
     let lost = (LOST_S.0 * least + LOST_S.1 * most) / 2.0;
     let rule = answer.rules.first().map_or("lock-wait", String::as_str);
@@ -71,7 +77,10 @@ fn item(answer: &Answer, facts: &Facts) -> Value {
         _ => "cause",
     });
     item["title"] = json!(if names.is_empty() { "cannot tell".to_owned() } else { names.join(" ") });
-    item["time_s"] = json!(lost);
+    if let Some(victim) = &answer.victim {
+        item["victim"]["id"] = json!(first(victim, facts));
+    }
+    (item["time_s"], item["million_s"]) = (json!(lost), json!(0.002));
     item["count"] = json!(1);
     let hops: Vec<Value> = order
         .iter()
@@ -107,6 +116,9 @@ fn truthful(script: &Script) -> (Value, i32) {
     let mut document = stand_in::whole();
     document["ruled_out"] =
         json!([{"what": "a CPU quota", "evidence": "e"}, {"what": "an affinity mask", "evidence": "e"}]);
+    document["cpus"] = json!([{"cpu": 0, "million_s": 0.002}]);
+    document["account"]["cpu_s"] = json!(1.5);
+    document["account"]["by_cgroup"] = json!([{"id": SEEN, "tasks": 4, "cpu_s": 1.5}]);
     let facts = ran(script, 0).faults;
     let mut lists: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for answer in &script.answer {
@@ -117,12 +129,16 @@ fn truthful(script: &Script) -> (Value, i32) {
             Section::Locks => "locks",
             Section::Calls => "calls",
             Section::Cpus => "cpus",
+            // Two matters stand there already.
+            Section::RuledOut => continue,
             Section::Missing => "missing",
             Section::Doctor => DOCTOR,
         };
         let mut new = item(answer, &facts[answer.of]);
         if let Some(list) = (list == "findings").then_some(&mut new).and_then(Value::as_object_mut) {
-            list.retain(|name, _| !matches!(name.as_str(), "cpu" | "slow" | "reasons" | "tasks" | "hops"));
+            list.retain(|name, _| {
+                !matches!(name.as_str(), "cpu" | "slow" | "million_s" | "reasons" | "tasks" | "hops")
+            });
         }
         lists.entry(list).or_default().push(new);
     }
@@ -192,12 +208,18 @@ fn who_looked_and_accuses_everybody_or_nobody_is_wrong() {
         let verdict = judge(script, &ran(script, status(script, &accuser)), Some(&accuser));
         assert!(matches!(verdict, Verdict::Wrong(_)), "{}: {verdict:?}", scenario.name);
         let mut silent = honest;
-        for name in ["findings", "chains", "locks", "cpus", "wall", "calls", "missing", DOCTOR] {
+        for name in ["findings", "chains", "locks", "wall", "calls", "missing", DOCTOR] {
             silent[name] = json!([]);
         }
+        silent["cpus"] = json!([{"cpu": 0, "million_s": 0.002}]);
         let verdict = judge(script, &ran(script, 0), Some(&silent));
         let is_control = scenario.sort() == Sort::Control;
         assert_eq!(verdict == Verdict::Found, is_control, "{}: {verdict:?}", scenario.name);
+        // A program that did not see whom the run had work.
+        let mut unseeing = silent.clone();
+        unseeing["account"]["by_cgroup"] = json!([{"id": "/", "tasks": 9, "cpu_s": 1.5}]);
+        let verdict = judge(script, &ran(script, 0), Some(&unseeing));
+        assert!(matches!(verdict, Verdict::Wrong(_)), "{}: {verdict:?}", scenario.name);
         // A program that cannot look at what a control is about.
         let (blind, _) = StandIn::Blind.says(verb, &[], 0.0);
         silent["findings"] = blind["findings"].clone();

@@ -1,5 +1,6 @@
 //! What a proof makes: tests of the host, scenarios in guests, and the programs of the wait chains in guests.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,28 +24,33 @@ const WHYSLOW: &str = "whyslow";
 /// Its tests are one suite, on the host and in guests.
 const LOCK_CHAINS: &str = "lock_chains";
 const LAB: &str = "lab";
+const LIVE: &str = "live";
 const OF_COSTS: &str = "costs";
 /// Of why a cell went wrong so many characters are printed.
 const WORDS: usize = 200;
+/// How many tests of each suite a proof draws.
+const OF_SUITE: usize = 16;
 /// How many scenarios of each sort a proof draws.
 const PARTS: [(Sort, usize); 3] = [(Sort::Fault, 8), (Sort::Control, 5), (Sort::Double, 1)];
 /// Wait chains that it draws in guests, beside the heaviest load.
 const IN_GUESTS: usize = 3;
 
 /// One cell to make.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Item {
     /// The same in each proof.
     pub key: String,
+    /// What it is counted in.
+    suite: String,
     /// On which kernel it is made.
     kernel: String,
     how: How,
 }
 
 /// How it is made.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum How {
-    Test { binary: Binary, name: String, suite: String },
+    Test { binary: Binary, name: String },
     Scenario { scenario: Box<Scenario>, kernel: String },
     Chain { name: String, kernel: String },
 }
@@ -70,6 +76,25 @@ pub fn subject(asked: &Asked) -> Result<Vec<String>, Trouble> {
     Ok(of)
 }
 
+/// Scenarios for this host are a suite of their own.
+fn suite_of(scenario: &Scenario) -> &'static str {
+    if scenario.name.starts_with("live-") { LIVE } else { LAB }
+}
+
+/// Drawn, one of each sort in turn: tests of one name in several modules are a sort, and all others together.
+fn in_turn(tests: Vec<Item>, draw: &mut Draw) -> Vec<Item> {
+    let name = |test: &Item| test.key.rsplit("::").next().unwrap_or_default().to_owned();
+    let mut sorts: BTreeMap<String, Vec<Item>> = BTreeMap::new();
+    for test in tests {
+        sorts.entry(name(&test)).or_default().push(test);
+    }
+    let (single, mut sorts): (Vec<_>, Vec<_>) = sorts.into_values().partition(|sort| sort.len() == 1);
+    sorts.push(single.into_iter().flatten().collect());
+    let mut sorts: Vec<_> = sorts.iter().map(|sort| draw.some(sort.len(), sort).into_iter()).collect();
+    let longest = sorts.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    (0..longest).flat_map(|_| sorts.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
+}
+
 fn is_drawn(binary: &Binary) -> bool {
     binary.package() == WHYSLOW && DRAWN.contains(&binary.target.as_str())
 }
@@ -90,16 +115,14 @@ impl Bench {
     /// With what is built here.
     pub fn here(asked: &Asked, seed: u64) -> Result<Self, Trouble> {
         let project = place::project()?;
-        let scenarios = Scenario::all(&project.join("lab/scenarios"))
-            .map_err(|reason| Trouble::new("read the scenarios", reason))?;
-        let set = if asked.all { vec!["WHYSLOW_ALL"] } else { Vec::new() };
+        let scenarios = Scenario::of(&project)?;
         let binaries = Binary::all(&asked.binaries)?;
         let chains = binaries.into_iter().find(|binary| binary.target == LOCK_CHAINS);
         let chains =
             chains.ok_or_else(|| Trouble::new("find the wait chains", "there is no such test binary"))?;
         Ok(Bench {
             asked: asked.clone(),
-            tests: binary::How { seed, whyslow: place::whyslow()?, set, limit: LIMIT },
+            tests: binary::How { seed, whyslow: place::whyslow()?, set: Vec::new(), limit: LIMIT },
             scenarios,
             runner: Runner::here(&rounds::Asked::default(), project)?,
             chains: truth::Programs::of(chains.path, seed)?,
@@ -114,14 +137,13 @@ impl Bench {
 
     /// All that is asked for and drawn.
     pub fn items(&self) -> Result<Vec<Item>, Trouble> {
-        let mut items = Vec::new();
+        let mut tests = Vec::new();
         for binary in Binary::all(&self.asked.binaries)?.iter().filter(|binary| is_drawn(binary)) {
-            self.add_tests(binary, &ALONE, &mut items)?;
+            self.add_tests(binary, &ALONE, &mut tests)?;
         }
-        if self.wants(LAB) {
-            let drawn = self.scenarios().into_iter();
-            items.extend(drawn.map(|(scenario, kernel)| self.scenario(scenario, kernel)));
-        }
+        let mut items = self.some_of_each(tests);
+        let scenarios = self.scenarios().into_iter().filter(|(scenario, _)| self.wants(suite_of(scenario)));
+        items.extend(scenarios.map(|(scenario, kernel)| self.scenario(scenario, kernel)));
         if self.wants(LOCK_CHAINS) {
             items.extend(self.chains()?);
         }
@@ -147,31 +169,52 @@ impl Bench {
             if self.wants(suite) {
                 items.push(Item {
                     key: format!("{}{} {name}", binary.target, if is_cost { " (costs)" } else { "" }),
+                    suite: suite.to_owned(),
                     kernel: self.host.clone(),
-                    how: How::Test { binary: binary.clone(), suite: suite.to_owned(), name },
+                    how: How::Test { binary: binary.clone(), name },
                 });
             }
         }
         Ok(())
     }
 
+    /// Of each suite of tests so many, or all.
+    fn some_of_each(&self, tests: Vec<Item>) -> Vec<Item> {
+        let mut suites: BTreeMap<String, Vec<Item>> = BTreeMap::new();
+        for test in tests {
+            suites.entry(test.suite.clone()).or_default().push(test);
+        }
+        let most = if self.asked.all { usize::MAX } else { OF_SUITE };
+        let some = |(suite, tests): (String, Vec<Item>)| {
+            let mut tests = in_turn(tests, &mut self.draw.branch(&suite));
+            tests.truncate(most);
+            tests
+        };
+        suites.into_iter().flat_map(some).collect()
+    }
+
     fn scenario(&self, scenario: &Scenario, kernel: &str) -> Item {
         let on = if kernel == rounds::HOST { self.host.clone() } else { kernel.to_owned() };
         let (key, kernel) = (format!("{LAB} {} {kernel}", scenario.name), kernel.to_owned());
-        Item { key, kernel: on, how: How::Scenario { scenario: Box::new(scenario.clone()), kernel } }
+        let how = How::Scenario { scenario: Box::new(scenario.clone()), kernel };
+        Item { key, suite: suite_of(scenario).to_owned(), kernel: on, how }
     }
 
-    /// Some of each sort, each on one of its kernels; or all on all.
+    /// All that are made for this host; of the others some of each sort, each on one of its kernels. Or all on all.
     fn scenarios(&self) -> Vec<(&Scenario, &str)> {
         if self.asked.all {
             let all = self.scenarios.iter();
             return all.flat_map(|one| one.head.kernels.iter().map(move |on| (one, on.as_str()))).collect();
         }
         let mut draw = self.draw.branch(LAB);
-        let mut drawn = Vec::new();
+        let live = self.scenarios.iter().filter(|one| suite_of(one) == LIVE);
+        let mut drawn: Vec<(&Scenario, &str)> = live.map(|one| (one, rounds::HOST)).collect();
         for (sort, count) in PARTS {
-            let all: Vec<&Scenario> =
-                self.scenarios.iter().filter(|one| one.head.ci && one.sort() == sort).collect();
+            let all: Vec<&Scenario> = self
+                .scenarios
+                .iter()
+                .filter(|one| one.head.ci && suite_of(one) == LAB && one.sort() == sort)
+                .collect();
             for scenario in draw.some(count.min(all.len()), &all) {
                 let kernels: Vec<&str> = scenario.head.kernels.iter().map(String::as_str).collect();
                 drawn.push((scenario, draw.pick(&kernels)));
@@ -192,6 +235,7 @@ impl Bench {
         }
         let item = |kernel: &str, name: &String| Item {
             key: format!("guest {name} {kernel}"),
+            suite: LOCK_CHAINS.to_owned(),
             kernel: kernel.to_owned(),
             how: How::Chain { name: name.clone(), kernel: kernel.to_owned() },
         };
@@ -202,9 +246,9 @@ impl Bench {
     pub fn make(&self, item: &Item, at: &str) -> Result<Made, Trouble> {
         let began = Instant::now();
         let row = match &item.how {
-            How::Test { binary, name, suite } => of_test(binary.run(name, &self.tests)?, suite, name),
+            How::Test { binary, name } => of_test(binary.run(name, &self.tests)?, &item.suite, name),
             How::Scenario { scenario, kernel } => {
-                table::proven(&self.runner.run(scenario, kernel, &self.draw), LAB)
+                table::proven(&self.runner.run(scenario, kernel, &self.draw), &item.suite)
             }
             How::Chain { name, kernel } => self.chains.made(kernel, name)?,
         };
@@ -241,31 +285,5 @@ fn running() -> Result<String, Trouble> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ran(ended: Ended, rows: &[Ended]) -> Ran {
-        let of = |ended: &Ended| Row::of("proof", "cell", *ended).because("row");
-        let own = Row::of("proof", "a::root_test", ended);
-        let rows_or_own = if rows.is_empty() { vec![own] } else { rows.iter().map(of).collect() };
-        let why = "it hung".to_owned();
-        let (said, is_without_rows) = (String::new(), rows.is_empty());
-        Ran { ended, why, said, rows: rows_or_own, is_without_rows, took: Duration::ZERO }
-    }
-
-    #[test]
-    fn a_test_is_what_its_row_says_unless_it_failed_behind_it() {
-        use Ended::{Failed, NotDrawn, NotIdle, NotRun, Passed};
-        let of = |ended, rows: &[Ended], suite: &str| of_test(ran(ended, rows), suite, "a::root_test");
-        assert_eq!(of(Passed, &[Passed], "days").ended, Passed);
-        assert_eq!(of(Passed, &[NotIdle], "days").ended, NotIdle);
-        let hung = of(Failed, &[Passed], "days");
-        assert_eq!((hung.ended, hung.why.as_str(), hung.cell.as_str()), (Failed, "it hung", "cell"));
-        assert_eq!(of(Failed, &[Failed, Passed], "days").why, "row");
-        // Nothing was made, by its own word or at all.
-        assert_eq!(of(NotRun, &[], "days").ended, NotRun);
-        assert_eq!(of(Passed, &[], "days").ended, NotDrawn);
-        assert_eq!(of(Passed, &[], OF_COSTS).ended, Passed);
-        assert_eq!(of(Failed, &[], "days").ended, Failed);
-    }
-}
+#[path = "item_tests.rs"]
+mod tests;

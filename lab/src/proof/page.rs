@@ -14,7 +14,7 @@ const HEAD: &str = "\
 `make proof` makes pathologies, their healthy twins and honest load on real kernels, has whyslow look, and compares what it says with the
 clocks of the victims and with what was drawn; never with anything that whyslow reads. This page is written by it.
 
-- *right*: the victim, the culprit and the rule are named, and the time is within the bar of the suite; of a twin or of honest load: nobody is accused
+- *right*: the victim, the culprit and the rule are named, and the time is within the bar of the suite; of a twin or of honest load: no task, group or CPU is accused
 - *inexact*: named, but the time, the place in the list or the fix is not right
 - *missed*: what was made is not in the answer, or there is no whole answer
 - *false*: a task, a group or a CPU is accused that cost nobody anything

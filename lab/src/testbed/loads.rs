@@ -2,6 +2,7 @@
 //! outside: that it was a load, and that nothing held it up.
 
 pub mod compile;
+pub mod crowd;
 pub mod disk;
 pub mod forks;
 pub mod idle;
@@ -53,6 +54,10 @@ impl Part for Steady {
 
     fn names(&self) -> BTreeMap<String, String> {
         names(&self.group, self.victim.comm(), self.victim.pid())
+    }
+
+    fn groups(&self) -> Vec<&Group> {
+        vec![&self.group]
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {

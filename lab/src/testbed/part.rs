@@ -1,16 +1,19 @@
 //! A part of a run: a fault or a load with its victims. To add one: a module with its `Spec` and one line below.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whyslow_faults::cgroup::Group;
 pub use whyslow_faults::expected::{Facts, Proof};
 use whyslow_faults::rounds::Trouble;
-use whyslow_faults::{Draw, Span, Victim};
+use whyslow_faults::{Draw, Span, Victim, clock};
+
+use crate::plan::{LookSpec, Plan};
 
 use crate::testbed::{
-    TestBed, cases, held_lock, irqs_off, live_fault, loads, memory_high, reclaim, saturated, scheduler,
-    sleeping_work, slow_cpu, slow_file, urgent, wakeup_latency,
+    TestBed, cases, held_lock, irqs_off, live_fault, loads, masks, memory_high, reclaim, saturated,
+    scheduler, sleeping_work, slow_cpu, slow_file, urgent, wakeup_latency,
 };
 
 /// What a scenario file says of a part: `kind` and the fields of the part's own `Spec`.
@@ -42,8 +45,88 @@ pub trait Part {
         BTreeMap::new()
     }
 
+    /// Cgroups of its victims: what they used whyslow must have seen.
+    fn groups(&self) -> Vec<&Group> {
+        Vec::new()
+    }
+
     /// What it did, by its victims' own clock; never by a file that whyslow reads.
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble>;
+}
+
+/// All parts of a run.
+pub struct Parts {
+    /// Of `[[fault]]`.
+    pub faults: Vec<Box<dyn Part>>,
+    /// Of `[[load]]`.
+    pub loads: Vec<Box<dyn Part>>,
+}
+
+impl Parts {
+    /// Start them, healthy.
+    pub fn set(plan: &Plan, testbed: &TestBed) -> Result<Self, Trouble> {
+        let draw = Draw::with(plan.seed).branch(&plan.scenario);
+        let mut parts = Parts { faults: Vec::new(), loads: Vec::new() };
+        for (index, load) in plan.loads.iter().enumerate() {
+            parts.loads.push(load.set(testbed, &mut draw.branch(&format!("load {index}")))?);
+        }
+        for (index, fault) in plan.faults.iter().enumerate() {
+            parts.faults.push(fault.set(testbed, &mut draw.branch(&format!("fault {index}")))?);
+        }
+        Ok(parts)
+    }
+
+    /// Names that are known from the beginning.
+    pub fn names(&self) -> BTreeMap<String, String> {
+        // The first that has a name gives it.
+        self.all().rev().flat_map(|part| part.names()).collect()
+    }
+
+    /// Each of them.
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = &Box<dyn Part>> {
+        self.loads.iter().chain(&self.faults)
+    }
+
+    /// Put all faults on.
+    pub fn impose(&mut self) -> Result<(), Trouble> {
+        self.faults.iter_mut().try_for_each(|fault| fault.impose())
+    }
+
+    /// Lift all faults.
+    pub fn lift(&mut self) -> Result<(), Trouble> {
+        self.faults.iter_mut().rev().try_for_each(|fault| fault.lift())
+    }
+
+    /// All are lifted, before and after: a span of that; with `each`, one a fault, in which that one alone is lifted.
+    pub fn without(&mut self, look: &LookSpec) -> Result<Vec<Span>, Trouble> {
+        let length = Duration::from_millis(look.without_ms);
+        if !look.each {
+            return Ok(vec![clock::span_of(length)]);
+        }
+        let mut spans = Vec::new();
+        for at in 0..self.faults.len() {
+            self.impose()?;
+            self.faults[at].lift()?;
+            std::thread::sleep(Duration::from_millis(look.settle_ms));
+            spans.push(clock::span_of(length));
+        }
+        self.lift()?;
+        Ok(spans)
+    }
+
+    /// What each of these did. `without`: spans of each, or of all.
+    pub fn facts(of: &[Box<dyn Part>], window: Span, without: &[Vec<Span>]) -> Result<Vec<Facts>, Trouble> {
+        let one = |(at, part): (usize, &dyn Part)| {
+            let spans: Vec<Span> =
+                without.iter().filter_map(|spans| spans.get(at).or(spans.first())).copied().collect();
+            let mut facts = part.facts(window, &spans)?;
+            for (key, name) in part.names() {
+                facts.names.entry(key).or_insert(name);
+            }
+            Ok(facts)
+        };
+        of.iter().map(|part| &**part).enumerate().map(one).collect()
+    }
 }
 
 /// The names of a part with one victim in a group of its own.
@@ -105,7 +188,9 @@ parts! {
         IrqsOff(irqs_off::Spec),
         WakeupLatency(wakeup_latency::Spec),
         SlowCpu(slow_cpu::Spec),
+        FullElsewhere(masks::FullElsewhere),
         FullThreads(saturated::Threads),
+        Spinners(masks::Spinners),
         Waiters(saturated::Waiters),
         Urgent(urgent::Spec),
     }
@@ -116,6 +201,7 @@ parts! {
     LoadSpec {
         LiveFault(live_fault::Spec),
         Compile(loads::compile::Spec),
+        Crowd(loads::crowd::Spec),
         Disk(loads::disk::Spec),
         Network(loads::network::Spec),
         Idle(loads::idle::Spec),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
+use whyslow_faults::cgroup::Group;
 use whyslow_faults::ledger::Word;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::spec::Work;
@@ -17,6 +18,10 @@ use crate::testbed::part::{Facts, Part, Proof, Setting};
 const LEAST_RATIO: f64 = 2.0;
 /// Births of children cost time: those that are in D all the time but for that do this part of what they could.
 const MOST_OF_IT: f64 = 0.5;
+const ON_REAL_CPUS: f64 = 0.75;
+/// What the victims do.
+const HEALTHY: u64 = 0;
+const COMPUTES: u64 = 2;
 
 /// A process of which a few threads are full.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,15 +53,21 @@ pub struct Waiters {
     /// The same processes, asleep as usual.
     #[serde(default)]
     pub twin: bool,
+    /// The children compute: what they do is their parents' own work.
+    #[serde(default)]
+    pub computes: bool,
 }
 
 struct Running {
     victim: Victim,
+    group: Group,
     names: BTreeMap<String, String>,
-    twin: bool,
+    mode: u64,
     what: String,
     /// Pieces of work a second that prove the fault; `None`: as many times the usual.
     least: Option<f64>,
+    /// How long each piece of work keeps a task waiting.
+    piece_s: f64,
 }
 
 impl Setting for Threads {
@@ -67,7 +78,15 @@ impl Setting for Threads {
         victim.go();
         let names = loads::names(&group, victim.comm(), victim.pid());
         let what = format!("pieces of work a second of {} threads", self.full);
-        Ok(Box::new(Running { victim, names, twin: self.twin, what, least: None }))
+        Ok(Box::new(Running {
+            victim,
+            group,
+            names,
+            mode: u64::from(!self.twin),
+            what,
+            least: None,
+            piece_s: 0.0,
+        }))
     }
 }
 
@@ -80,26 +99,29 @@ impl Setting for Waiters {
         let victim = Victim::spawn(spec)?;
         victim.go();
         let names = loads::names(&group, victim.comm(), victim.pid());
-        let least = self.tasks as f64 * 1000.0 / self.child_ms.max(1) as f64 * MOST_OF_IT;
+        let most_of_it = if testbed.is_guest() { MOST_OF_IT } else { ON_REAL_CPUS };
+        let least = self.tasks as f64 * 1000.0 / self.child_ms.max(1) as f64 * most_of_it;
         let what = format!("children a second of {} processes", self.tasks);
-        Ok(Box::new(Running { victim, names, twin: self.twin, what, least: Some(least) }))
+        let mode = if self.computes { COMPUTES } else { u64::from(!self.twin) };
+        let piece_s = self.child_ms as f64 / 1000.0;
+        Ok(Box::new(Running { victim, group, names, mode, what, least: Some(least), piece_s }))
     }
 }
 
 impl Running {
-    fn set_mode(&self, on: bool) {
-        self.victim.ledger().word(Word::Mode).store(u64::from(on), Ordering::Release);
+    fn set_mode(&self, mode: u64) {
+        self.victim.ledger().word(Word::Mode).store(mode, Ordering::Release);
     }
 }
 
 impl Part for Running {
     fn impose(&mut self) -> Result<(), Trouble> {
-        self.set_mode(!self.twin);
+        self.set_mode(self.mode);
         Ok(())
     }
 
     fn lift(&mut self) -> Result<(), Trouble> {
-        self.set_mode(false);
+        self.set_mode(HEALTHY);
         Ok(())
     }
 
@@ -107,15 +129,21 @@ impl Part for Running {
         self.names.clone()
     }
 
+    fn groups(&self) -> Vec<&Group> {
+        vec![&self.group]
+    }
+
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {
         let ledger = self.victim.ledger();
         let [with, outside] = [ledger.rate(window), truth::median_rate(ledger, without)];
-        let proof = match (self.twin, self.least) {
+        let proof = match (self.mode == HEALTHY, self.least) {
             (true, None) => Proof::stays(&*self.what, with, outside, LEAST_RATIO),
             (true, Some(least)) => Proof::falls(&*self.what, with, least, LEAST_RATIO),
             (false, None) => Proof::rises(&*self.what, with, outside, LEAST_RATIO),
             (false, Some(least)) => Proof::rises(&*self.what, with, least, 1.0),
         };
-        Ok(Facts { proof, lost_s: None, names: self.names() })
+        let waited = with * self.piece_s * window.length().as_secs_f64();
+        let lost_s = (self.piece_s > 0.0).then_some((waited, waited));
+        Ok(Facts { proof, lost_s, names: self.names() })
     }
 }

@@ -21,6 +21,12 @@ pub struct Answer {
     /// Each must be in the item; `a|b`: one of them; `{key}`: a name that the fault has told.
     #[serde(default)]
     pub names: Vec<String>,
+    /// The id of whoever lost; `a|b`: one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub victim: Option<String>,
+    /// In the name of whoever waits at the top of its chain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiter: Option<String>,
     /// Of a chain: one after the other on the way down.
     #[serde(default)]
     pub order: Vec<String>,
@@ -58,6 +64,8 @@ pub enum Section {
     Calls,
     /// CPUs that are said to be slow, "CPU 3".
     Cpus,
+    /// What it is not.
+    RuledOut,
     /// Questions of which it says that it cannot tell.
     Unknown,
     /// What it says that it did not see, and why.
@@ -91,6 +99,9 @@ pub struct Never {
     /// No CPU is said to be slow that no answer asks for.
     #[serde(default)]
     pub other_cpus: bool,
+    /// Of two faults that are asked for, the smaller loss by their victims' clocks never stands above one that is clearly larger.
+    #[serde(default)]
+    pub turned: bool,
     /// Its probes are refused here, and it must say so: that it has them all is not asked.
     #[serde(default)]
     pub unprobed: bool,

@@ -40,7 +40,8 @@ impl Captured {
         let asked = expected.answer.iter().flat_map(|answer| answer.names.iter().chain(&answer.order));
         let never = expected.never.names.iter().chain(&expected.never.in_causes);
         let facts = expected.faults.iter().chain(&expected.loads).flat_map(|facts| facts.names.values());
-        let texts = asked.chain(never).flat_map(|text| text.split('|')).chain(facts.map(String::as_str));
+        let seen = expected.seen.iter().map(|sight| &sight.group);
+        let texts = asked.chain(never).chain(facts).chain(seen).flat_map(|text| text.split('|'));
         let ends = |c: char| c == '/' || c.is_whitespace();
         // Whole, for paths of files; in lines and words, where it lists some; in folders, for cgroups.
         texts

@@ -29,6 +29,7 @@ pub fn items(section: Section, document: &Value) -> Vec<&Value> {
         Section::Locks => &document["locks"],
         Section::Calls => &document["calls"],
         Section::Cpus => &document["cpus"],
+        Section::RuledOut => &document["ruled_out"],
         Section::Missing => &document["missing"],
         Section::Doctor => &document[DOCTOR],
     };
@@ -56,14 +57,14 @@ pub fn ratio_of(cpu: &Value) -> Option<f64> {
 pub fn time_of(section: Section, item: &Value) -> Option<f64> {
     match section {
         Section::Causes => item["lost_s"].as_f64(),
-        // Of CPU time that is burned nobody may have lost any.
-        Section::Risks => item["lost_s"].as_f64().or_else(|| item["cpu_s"].as_f64()),
+        // Of CPU time that is burned, and of waits that are a load, nobody may have lost any.
+        Section::Risks => ["lost_s", "cpu_s", "raw_wait_s"].iter().find_map(|name| item[*name].as_f64()),
         Section::Locks => {
             let side = |side: &str| item[side]["total_s"].as_f64().unwrap_or(0.0);
             Some(side("read") + side("write"))
         }
         Section::Chains | Section::Wall | Section::Calls | Section::Cpus => item["time_s"].as_f64(),
-        Section::Unknown | Section::Missing | Section::Doctor => None,
+        Section::RuledOut | Section::Unknown | Section::Missing | Section::Doctor => None,
     }
 }
 
@@ -113,6 +114,7 @@ pub fn reported(section: Section, item: &Value) -> String {
         Section::Locks => item["name"].to_string(),
         Section::Calls => format!("{} {}", item["syscall"], item["path"]),
         Section::Cpus => format!("CPU {}, {} times slower: {}", item["cpu"], item["slow"], item["reasons"]),
+        Section::RuledOut => item["what"].as_str().unwrap_or("").to_owned(),
         Section::Missing => item["text"].as_str().unwrap_or("").to_owned(),
         Section::Doctor => item.as_str().unwrap_or("").to_owned(),
     };

@@ -40,7 +40,6 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     Ok(Scenario {
         victim,
         others: Vec::new(),
-        resources: vec![tree.outermost().path().to_owned(), file.display().to_string()],
         group: tree.leaf().clone(),
         kind: Kind::BlkioThrottle,
         form,

@@ -34,7 +34,6 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     Ok(Scenario {
         victim,
         others: Vec::new(),
-        resources: vec![group.path().to_owned()],
         group,
         kind: Kind::CpuPinned,
         form,

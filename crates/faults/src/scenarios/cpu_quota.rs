@@ -37,7 +37,6 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     Ok(Scenario {
         victim,
         others: Vec::new(),
-        resources: vec![tree.outermost().path().to_owned()],
         group,
         kind: Kind::CpuQuota,
         form,

@@ -50,7 +50,6 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     Ok(Scenario {
         victim,
         others: vec![server],
-        resources: vec![group.path().to_owned(), server_group.path().to_owned(), format!("127.0.0.1:{port}")],
         group,
         kind: Kind::ListenOverflow,
         form,

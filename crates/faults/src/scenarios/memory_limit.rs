@@ -53,7 +53,6 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     Ok(Scenario {
         victim,
         others: Vec::new(),
-        resources: vec![tree.outermost().path().to_owned(), file.display().to_string()],
         group,
         kind: Kind::MemoryLimit,
         form,

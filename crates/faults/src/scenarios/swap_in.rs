@@ -51,11 +51,6 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
     Ok(Scenario {
         victim,
         others: Vec::new(),
-        resources: vec![
-            group.path().to_owned(),
-            swap.path().display().to_string(),
-            swap.path().file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        ],
         group,
         kind: Kind::SwapIn,
         form,

@@ -117,7 +117,7 @@ fn check(programs: &[Program]) {
 }
 
 fn drawn(of: Vec<Program>, label: &str) -> Vec<Program> {
-    if rounds::is_set("WHYSLOW_SOAK") || rounds::is_set("WHYSLOW_ALL") {
+    if rounds::is_set("WHYSLOW_ALL") {
         return of;
     }
     // A VM and the compiler of its program cost as much as all others together.

@@ -3,8 +3,8 @@
 //! Each test builds a lock chain (crates/faults), asserts by its threads' own clocks that the chain came about, and compares
 //! what whyslow says: `run`, `attach` and `chains` must tell the chain, its order and the time of each hop; `locks` the
 //! waits for each lock of the kernel, and its holders. A healthy lock chain, an idle host and one that compiles must give no
-//! chain of the test's tasks. A run draws its cells and prints those that it did not draw; `WHYSLOW_ALL=1` makes all,
-//! `WHYSLOW_SOAK=1` makes all `bars::SOAK_ROUNDS` times, `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where
+//! chain of the test's tasks.
+//! `WHYSLOW_SEED` repeats a run, `WHYSLOW_NEEDS_GO=1` fails where
 //! there is no Go, `WHYSLOW_EMULATED=1` is for guests with emulated CPUs (crates/faults/src/bars.rs says what it changes).
 //! What whyslow said is kept under `target/*/tmp/lock chains`, or `WHYSLOW_KEPT`.
 

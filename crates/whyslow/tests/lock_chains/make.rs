@@ -23,9 +23,9 @@ pub fn kept_in() -> PathBuf {
     PathBuf::from(place).join("lock_chains")
 }
 
-/// One cell as a test: not drawn, once, or the rounds of a soak.
+/// One cell as a test.
 pub fn run(cell: Cell) {
-    rounds::run(&cell, |seed| cell.is_drawn(seed), &kept_in(), |draw| make(cell, draw));
+    rounds::run(&cell, &kept_in(), |draw| make(cell, draw));
 }
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {

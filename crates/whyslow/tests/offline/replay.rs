@@ -16,11 +16,12 @@ use whyslow_faults::wrong::Wrong;
 use recorded::{Recorded, Unpacked, all, folder};
 
 /// Recordings of each kernel and twins beside their faults: at least so many.
-const OF_KERNEL: [(&str, usize); 3] = [("6.1", 9), ("6.12", 22), ("host", 14)];
-const TWINS: usize = 14;
+const OF_KERNEL: [(&str, usize); 3] = [("6.1", 34), ("6.12", 41), ("host", 16)];
+const TWINS: usize = 24;
 /// Lists in which somebody may be accused.
 const LISTS: [&str; 5] = ["findings", "chains", "locks", "cpus", "wall"];
-/// All of them together, in bytes.
+/// At least so many, and all of them together in bytes.
+const MANY: usize = 90;
 const MOST_BYTES: u64 = 12 << 20;
 /// What `report` asks: whatever verb recorded, it exits as `exam` does.
 const VERB: Verb = Verb::Exam;
@@ -71,6 +72,7 @@ fn no_stand_in_passes_any_recording() {
             let mut document = one.document.clone();
             let (said, _) = which.says(VERB, &of, 3.0);
             LISTS.iter().for_each(|list| document[*list] = said[*list].clone());
+            document["calls"] = json!([]);
             let verdict = judge(one, &document, status(&document));
             assert!(verdict.is_err(), "{which:?}, who saw all, passes {}", one.name);
         }
@@ -86,17 +88,20 @@ fn no_stand_in_passes_any_recording() {
 #[test]
 fn what_is_said_of_another_recording_is_no_answer() {
     let mut twins = 0;
+    let mut wrong = Vec::new();
     for one in all() {
         let is_its_fault = |other: &Recorded| one.truth.scenario == format!("{}-twin", other.truth.scenario);
         for other in all().iter().filter(|other| other.name != one.name) {
             let is_fault = !one.truth.expected.answer.is_empty();
             if is_fault || is_its_fault(other) {
                 twins += usize::from(!is_fault);
-                let verdict = judge(one, &other.document, other.status);
-                assert!(verdict.is_err(), "{} passes with what is said of {}", one.name, other.name);
+                if judge(one, &other.document, other.status).is_ok() {
+                    wrong.push(format!("{} passes with what is said of {}", one.name, other.name));
+                }
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(twins >= TWINS, "{twins} twins beside their faults");
 }
 
@@ -168,7 +173,7 @@ fn recordings_are_many_small_and_of_no_host_that_can_be_named() {
     }
     parts.values_mut().for_each(|ends| ends.sort());
     assert!(parts.values().all(|ends| *ends == ["json", "why"]), "{parts:?}");
-    assert!(bytes <= MOST_BYTES, "{} recordings, {bytes} bytes", parts.len());
+    assert!(bytes <= MOST_BYTES && parts.len() >= MANY, "{} recordings, {bytes} bytes", parts.len());
     for (kernel, least) in OF_KERNEL {
         let found = all().iter().filter(|one| one.truth.kernel == kernel).count();
         assert!(found >= least, "{found} recordings of {kernel}");

@@ -89,7 +89,7 @@ fn is_named(agent: &Agent, notes: &[String]) -> Result<(), Wrong> {
 }
 
 fn cell(name: &str, pause: &str, judge: fn(&Agent, &[String]) -> Result<(), Wrong>) {
-    rounds::run_judged(name, &kept_in(), |draw, label| {
+    rounds::run_judged(&name, &kept_in(), |draw, label| {
         let agent = agent(draw, pause);
         Ok(judge(&agent, &notes(&agent, label)?).map_or_else(Verdict::Wrong, |()| Verdict::Passed))
     });

@@ -2,15 +2,13 @@
 //!
 //! Who, how many, which programs, on a quiet host or a busy one is drawn; what was lost is told by the victim's own clock. The
 //! headline (the first cause) must name victim and culprit, and the loss within a quarter; of a twin nobody may be accused.
-//! A run draws some of them; `WHYSLOW_ALL=1` makes all, `WHYSLOW_SOAK=1` all of them several times, `WHYSLOW_SEED` repeats a
-//! run. What whyslow said is kept under `target/*/tmp/days`, or `WHYSLOW_KEPT`.
+//! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/days`, or `WHYSLOW_KEPT`.
 
 mod cpu;
 mod day;
 mod disk;
 mod honest;
 mod judge;
-mod limits;
 mod locks;
 mod memory;
 mod services;
@@ -19,7 +17,7 @@ mod stage;
 mod stand_ins;
 
 use day::{Cell, Day};
-use whyslow_faults::{Form, Kind};
+use whyslow_faults::Form;
 
 macro_rules! days {
     ($($module:ident $day:expr;)*) => {
@@ -48,12 +46,6 @@ days! {
     nice_beside_a_crowd Day::Nice;
     beside_programs Day::Programs;
     short_lived_beside_programs Day::ShortLived;
-    quota Day::Limit(Kind::CpuQuota);
-    mask Day::Limit(Kind::CpuPinned);
-    memory_limit Day::Limit(Kind::MemoryLimit);
-    swap Day::Limit(Kind::SwapIn);
-    io_limit Day::Limit(Kind::BlkioThrottle);
-    accept_queue Day::Limit(Kind::ListenOverflow);
     small_reads_behind_large Day::Reads;
     fsync_behind_writes Day::Fsync;
     cache_taken_by_a_neighbour Day::Evicted;
@@ -76,8 +68,8 @@ days! {
 }
 
 #[test]
-fn the_table_has_thirty_days() {
-    assert_eq!(DAYS.len(), 30);
+fn the_table_has_twenty_four_days() {
+    assert_eq!(DAYS.len(), 24);
     let names: std::collections::BTreeSet<String> = DAYS.iter().map(ToString::to_string).collect();
     assert_eq!(names.len(), DAYS.len(), "each has a name of its own");
 }

@@ -3,15 +3,10 @@
 
 mod advice;
 mod agents;
-mod cpu;
 mod days;
-mod live;
-mod masks;
 mod names;
 mod own_work;
-mod receiver;
 mod risks;
-mod saturation;
 mod services;
 mod spin;
 mod user_locks;

@@ -120,7 +120,7 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
 }
 
 fn is_no_loss(cell: &str, own: fn(&mut Draw, &Fence) -> Own) {
-    rounds::run_judged(cell, &kept_in(), |draw, label| once(draw, label, own));
+    rounds::run_judged(&cell, &kept_in(), |draw, label| once(draw, label, own));
 }
 
 const OF_A_WRITER: &[&str] = &["journal", "writeback", "block-io", "dirty-throttling", "wbt"];

@@ -50,7 +50,7 @@ fn look(label: &str) -> Result<Look, Trouble> {
 
 /// A cell that is made until it came about.
 fn run(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<(Made, Look), Trouble>) {
-    rounds::run_judged(cell, &kept_in(), |draw, label| {
+    rounds::run_judged(&cell, &kept_in(), |draw, label| {
         let fence = Fence::enter()?;
         let group = fence.group("witness")?;
         let work = Work::Paced { burst_us: 1000, every_us: 10_000 };
@@ -263,7 +263,7 @@ fn wished() -> Result<i32, Trouble> {
 fn root_who_keeps_all_cpus_from_sleeping_is_a_risk() {
     let Some(quickest) = quickest_us().filter(|_| Path::new(DEVICE).exists()) else {
         let why = || Ok(Outcome::NotRun("there is no idle state, or no way to wish for none".to_owned()));
-        return rounds::run(&"idle-policy", |_| true, &kept_in(), |_| why());
+        return rounds::run(&"idle-policy", &kept_in(), |_| why());
     };
     pair("idle-policy", |draw, _, label, healthy| {
         let wish = if healthy { quickest + draw.between(1, 1000) } else { draw.between(0, quickest - 1) };

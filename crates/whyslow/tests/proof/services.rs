@@ -202,7 +202,7 @@ const CROWDED: f64 = 0.2;
 /// A cell: what is said beside others' work proves nothing, and is made again.
 fn cell(name: &str, make: impl Fn(&Fence, &mut Draw) -> Result<Judged, Trouble>) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("services");
-    rounds::run_judged(name, &dir, |draw, _| {
+    rounds::run_judged(&name, &dir, |draw, _| {
         let fence = Fence::enter()?;
         let calm = Calm::watch(Some(fence.top()))?;
         let Judged { right, what, answers } = make(&fence, draw)?;

@@ -5,9 +5,7 @@
 //! back. An honest program must not be accused. Each row of the table says what was reported and what was true; all rows are
 //! kept under `target/*/tmp/spin`, with what whyslow said.
 //!
-//! A run draws its cells and prints those that it did not draw; `WHYSLOW_ALL=1` makes all of the first set,
-//! `WHYSLOW_SOAK=1` makes all of it several times, `WHYSLOW_SEED` repeats a run; `WHYSLOW_ZOO=unseen` takes the set that
-//! nobody has tuned anything on, `WHYSLOW_ZOO=all` both.
+//! `WHYSLOW_SEED` repeats a run.
 
 mod cell;
 mod finding;

@@ -3,7 +3,7 @@
 //! Each cell makes a program (crates/faults, `user_lock`) that waits, by its own clock, for what a known holder has: a mutex of the
 //! C library, a lock on a file; for each other in a cycle; for its children until an alarm of its own. `run`, or `attach`
 //! where nothing ends the wait, must name the holder, what it did meanwhile, and the share. A pool without work has no chain.
-//! `WHYSLOW_SEED` repeats a run, `WHYSLOW_ALL=1` makes all cells, `WHYSLOW_SOAK=1` makes all many times.
+//! `WHYSLOW_SEED` repeats a run.
 
 mod judge;
 mod look;
@@ -86,7 +86,7 @@ impl fmt::Display for Cell {
 }
 
 fn run(cell: Cell) {
-    rounds::run(&cell, |_| true, &look::kept_in(), |draw| look::make(cell, draw));
+    rounds::run(&cell, &look::kept_in(), |draw| look::make(cell, draw));
 }
 
 #[test]

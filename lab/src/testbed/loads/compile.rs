@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use whyslow_faults::cgroup::Group;
 use whyslow_faults::honest::Compile;
 use whyslow_faults::rounds::Trouble;
 use whyslow_faults::{Draw, Span};
@@ -50,6 +51,10 @@ impl Part for Building {
 
     fn names(&self) -> BTreeMap<String, String> {
         BTreeMap::from([("group".to_owned(), self.0.group().path().to_owned())])
+    }
+
+    fn groups(&self) -> Vec<&Group> {
+        vec![self.0.group()]
     }
 
     fn facts(&self, window: Span, without: &[Span]) -> Result<Facts, Trouble> {

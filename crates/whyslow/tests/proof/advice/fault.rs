@@ -16,8 +16,6 @@ use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Wrong, bars};
 
 use crate::advice::shows::{Shown, shows};
 
-/// How many faults a run draws: each is half a minute.
-const DRAWN: usize = 3;
 /// Between two runs of a check: what counts must have risen.
 const APART: Duration = Duration::from_secs(1);
 
@@ -37,10 +35,7 @@ fn kept_in() -> PathBuf {
 /// As a test.
 pub fn run(kind: Kind) {
     let cell = Checked(kind);
-    let is_drawn = |seed: u64| Draw::with(seed).branch("checks").some(DRAWN, &Kind::ALL).contains(&kind);
-    rounds::run(&cell, is_drawn, &kept_in(), |draw| {
-        rounds::until_judged(&cell, |attempt| made(kind, draw, &format!("{cell}-{}-{attempt}", draw.seed())))
-    });
+    rounds::run_judged(&cell, &kept_in(), |draw, label| made(kind, draw, label));
 }
 
 fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use whyslow_faults::{Draw, Form, Kind};
+use whyslow_faults::Form;
 
-use crate::days::DAYS;
 use crate::days::locks::How;
 
 /// What goes wrong.
@@ -20,8 +19,6 @@ pub enum Day {
     Programs,
     /// The same, beside processes that live for milliseconds.
     ShortLived,
-    /// A limit that somebody set.
-    Limit(Kind),
     /// Small reads behind large ones.
     Reads,
     /// An fsync behind what others write.
@@ -61,7 +58,6 @@ pub enum Day {
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, more) = match self {
-            Day::Limit(kind) => (kind.rule(), None),
             Day::Asleep(how) => ("held-asleep", Some(how)),
             Day::AtWork(how) => ("held-at-work", Some(how)),
             Day::Stopped(how) => ("held-stopped", Some(how)),
@@ -97,43 +93,9 @@ pub struct Cell {
     pub form: Form,
 }
 
-/// Days that each run makes, with their twins ...
-const ALWAYS: [Day; 4] = [Day::Weight, Day::Reads, Day::ServiceStopped, Day::OneThread];
-/// ... and how many others it draws, and twins of others; the rest is made by a soak.
-const DRAWN: usize = 2;
-const OTHERS: [Day; 9] = [
-    Day::Number,
-    Day::Dropped,
-    Day::Asleep(How::Flock),
-    Day::Asleep(How::Record),
-    Day::AtWork(How::Flock),
-    Day::Stopped(How::Record),
-    Day::ServiceCrowded,
-    Day::ServiceReads,
-    Day::Upstream,
-];
-
-impl Cell {
-    /// Whether the run with this seed makes it.
-    pub fn is_drawn(self, seed: u64) -> bool {
-        let label = if self.form == Form::Fault { "days" } else { "twins" };
-        ALWAYS.contains(&self.day) || Draw::with(seed).branch(label).some(DRAWN, &OTHERS).contains(&self.day)
-    }
-}
-
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let twin = if self.form == Form::Fault { "" } else { "-twin" };
         write!(f, "day-{}{twin}", self.day)
-    }
-}
-
-#[test]
-fn every_seed_draws_some_days_and_some_twins() {
-    for seed in 0..200 {
-        for form in [Form::Fault, Form::Twin] {
-            let drawn = DAYS.iter().filter(|day| Cell { day: **day, form }.is_drawn(seed));
-            assert_eq!(drawn.count(), ALWAYS.len() + DRAWN);
-        }
     }
 }

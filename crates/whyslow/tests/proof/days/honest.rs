@@ -42,10 +42,6 @@ const FULL: f64 = 0.04;
 const ROOM: f64 = 0.25;
 /// The hypervisor takes what it likes at any time.
 const NOT_OURS: &str = "steal";
-/// Loads drawn for one run, of these; the others are made by a soak.
-const DRAWN: usize = 2;
-const OFTEN: [Load; 4] = [Load("loop"), Load("cron"), Load("write"), Load("make")];
-const ROUNDS: u64 = 5;
 
 /// A load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,8 +164,7 @@ fn judged(
 
 fn run(name: &'static str) {
     let load = Load(name);
-    let is_drawn = |seed: u64| Draw::with(seed).branch("honest").some(DRAWN, &OFTEN).contains(&load);
-    rounds::run_times(&load, ROUNDS, is_drawn, &kept_in(), |draw| {
+    rounds::run(&load, &kept_in(), |draw| {
         if !is_here(needs(name)) {
             return Ok(Outcome::NotRun(format!("this host has no {}", needs(name))));
         }

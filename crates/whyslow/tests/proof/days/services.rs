@@ -205,7 +205,7 @@ pub fn reader(ground: &mut Ground<'_>) -> io::Result<Stage> {
     reader.go();
     let network = Network::Of(reader.pid());
     let victim = spec(ground, &own, Work::Push { port, bytes, every_us }, network)?;
-    let mut stage = ground.stage(victim, own, &["slow-receiver", "held-up"]);
+    let mut stage = ground.stage(victim, own, &["slow-receiver"]);
     stage.blame = names(&reader, &group);
     stage.said = format!("a message each {every_us} us, {pause_us} us between two reads, asleep: {sleeps}");
     let is_fault = ground.is_fault();

@@ -17,7 +17,7 @@ use whyslow_faults::{Draw, Fence, Form, Ledger, Span, Truth, Victim, bars, clock
 
 use crate::days::day::{Cell, Day};
 use crate::days::judge::{self, Made};
-use crate::days::{cpu, disk, limits, locks, memory, services};
+use crate::days::{cpu, disk, locks, memory, services};
 
 /// What a day is made of.
 pub struct Stage {
@@ -135,7 +135,6 @@ fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
         Day::ServiceReads => services::reads(ground),
         Day::SlowReader => services::reader(ground),
         Day::Fuse => services::file_system(ground),
-        Day::Limit(kind) => unreachable!("{kind:?} is made by its scenario"),
     }
 }
 
@@ -154,9 +153,6 @@ fn busy_host(fence: &Fence, day: Day, draw: &mut Draw) -> io::Result<Option<Crow
 /// Make it, and judge what whyslow says of it.
 fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     let fence = Fence::enter()?;
-    if let Day::Limit(kind) = cell.day {
-        return limits::once(kind, cell, &fence, draw, label);
-    }
     let mut ground = Ground { fence: &fence, draw: &mut *draw, form: cell.form };
     let mut stage = set(cell.day, &mut ground)?;
     let crowd = busy_host(&fence, cell.day, draw)?;
@@ -202,21 +198,8 @@ fn truth(stage: &Stage, window: Span, without: Span) -> Truth {
 
 /// A cell of the table.
 pub fn run(cell: Cell) {
-    rounds::run_times(
-        &cell,
-        ROUNDS,
-        |seed| cell.is_drawn(seed),
-        &kept_in(),
-        |draw| {
-            rounds::until_judged(&cell, |attempt| {
-                let label = format!("{cell}-{}-{attempt}", draw.seed());
-                once(cell, draw, &label)
-            })
-        },
-    );
+    rounds::run_judged(&cell, &kept_in(), |draw, label| once(cell, draw, label));
 }
 
-/// Of a soak.
-const ROUNDS: u64 = 5;
 /// Interrupts and kernel threads work for the test, too: others who use more than this part of the CPUs are none of it.
 const CROWDED: f64 = 0.4;

@@ -12,28 +12,19 @@ use whyslow_faults::said::Sight;
 use whyslow_faults::spinners::{Meter, Program, Running, Shape, Wait};
 use whyslow_faults::{Draw, Fence, bars};
 
-use crate::spin::cell::{Cell, Set};
+use crate::spin::cell::Cell;
 use crate::spin::finding::{Accusation, accusations};
 use crate::spin::judge::{self, Made};
 use crate::spin::table::{self, Row};
 
 /// Busy processes of the crowd: ten a CPU of the machine that the table is about.
 const CROWD: usize = 20;
-/// Runs of each cell in a soak.
-const RUNS: u64 = 3;
 /// From its first work until a program does what it will do from then on: code is compiled, buffers are full.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// One cell as a test: not drawn, once, or the runs of a soak.
+/// One cell as a test.
 pub fn run(cell: Cell) {
-    let set = Set::asked();
-    rounds::run_times(
-        &cell,
-        RUNS,
-        |seed| cell.is_drawn(set, seed),
-        &table::kept_in(),
-        |draw| make(cell, draw),
-    );
+    rounds::run(&cell, &table::kept_in(), |draw| make(cell, draw));
 }
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
