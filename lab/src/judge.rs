@@ -108,6 +108,7 @@ pub fn expected(script: &Script, ran: &RunFacts) -> Expected {
         answer: script.answer.clone(),
         never: script.never.clone(),
         may: script.may.clone(),
+        about: None,
     }
 }
 

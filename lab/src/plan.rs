@@ -51,7 +51,7 @@ impl Default for LookSpec {
             without_ms: 2_000,
             settle_ms: 1_000,
             doctor: false,
-            others: 0.05,
+            others: 0.1,
             each: false,
             capabilities: Vec::new(),
         }
@@ -98,7 +98,7 @@ pub struct RunFacts {
     pub status: Option<i32>,
     /// Why what it said cannot be of the time in which it was asked, or not by a program that used what it did.
     pub unsound: Option<String>,
-    /// Who else used the host, where that is too much to conclude anything.
+    /// That others used the host, where that is too much to conclude anything.
     #[serde(default)]
     pub disturbed: Option<String>,
     /// Length of its window by its own account.

@@ -40,6 +40,10 @@ pub struct Expected {
     /// Rules whose causes are no false accusation here, asked for by no answer.
     #[serde(default)]
     pub may: Vec<String>,
+    /// Of a host that others use, too: what does not accuse whoever is called so, nor tells of them what must not be told, is another
+    /// matter; `a|b`: one of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
 }
 
 impl Expected {
@@ -127,7 +131,7 @@ impl Expected {
                 })
         };
         let never = &self.never;
-        let accusation = causes.iter().find(|cause| {
+        let accusation = causes.iter().filter(|cause| self.is_about(cause)).find(|cause| {
             let is_allowed = self.may.iter().any(|may| may == rule_of(cause));
             let is_refused = never.rules.iter().any(|rule| rule == rule_of(cause));
             (never.any_cause && !is_allowed) || is_refused || !is_covered(cause)
@@ -141,8 +145,19 @@ impl Expected {
         }
     }
 
+    fn is_about(&self, item: &Value) -> bool {
+        let is_refused = |item: &Value| {
+            let never = &self.never;
+            never.rules.iter().chain(&never.risks).any(|rule| rule == rule_of(item))
+        };
+        self.about.as_ref().is_none_or(|name| {
+            has(&words_of(&item["culprit"]), name) || is_refused(item) && has(&words_of(item), name)
+        })
+    }
+
     fn false_risk(&self, document: &Value) -> Option<String> {
-        let is_refused = |risk: &&Value| self.never.risks.iter().any(|rule| rule == rule_of(risk));
+        let is_refused =
+            |risk: &&Value| self.is_about(risk) && self.never.risks.iter().any(|rule| rule == rule_of(risk));
         let risk = items(Section::Risks, document).into_iter().find(is_refused)?;
         Some(reported(Section::Risks, risk))
     }
@@ -208,6 +223,7 @@ const COSTLY: [&str; 2] = ["slow-cpu", "slow-receiver"];
 fn is_answered(answer: &Answer, facts: &Facts, document: &Value) -> Result<(), Wrong> {
     let all = items(answer.section, document);
     let Some(rank) = all.iter().position(|item| is_it(answer, facts, item)) else {
+        said::could_tell(document, &answer.rules)?;
         let first: Vec<String> = all.iter().take(3).map(|item| reported(answer.section, item)).collect();
         let what = format!("{} is in no item of {:?}: {first:?}", asked(answer, facts), answer.section);
         return Err(Wrong::missed(what));

@@ -8,13 +8,16 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::bars;
 use crate::cgroup::Group;
 use crate::clock::{self, Span};
-use crate::rounds::Trouble;
+use crate::expected::Expected;
+use crate::rounds::{Trouble, Verdict};
 use crate::said::{self, Sight, Verb};
-use crate::wrong::Wrong;
+use crate::wrong::{Sort, Wrong};
 use crate::{grace, story, sys, turns};
 
 /// The whyslow to test, by its path: `WHYSLOW_BIN`, else the one that cargo built with this test.
@@ -99,6 +102,20 @@ impl Look {
         said::is_whole(&self.document, verb, self.status)?;
         said::has_its_probes(&self.document)?;
         Ok(self.is_of_its_time()?)
+    }
+
+    /// What `expected` says of it. Where nothing came about (`again`: why) no answer is asked for; an accusation counts all the same.
+    #[must_use]
+    pub fn judged(&self, expected: &Expected, verb: Verb, again: Option<String>) -> Verdict {
+        let kept = format!("(all of it: {})", self.kept.display());
+        let judged = expected.judge(&self.document, verb, self.status);
+        match (judged.and_then(|()| Ok(self.is_of_its_time()?)), again) {
+            (Err(wrong), again) if again.is_none() || wrong.sort == Sort::False => {
+                Verdict::Wrong(wrong.told(|what| format!("{what} {kept}")))
+            }
+            (_, Some(again)) => Verdict::Again(format!("{again} {kept}")),
+            (_, None) => Verdict::Passed,
+        }
     }
 
     /// It is about the time in which it was asked for, by a program that used what it says it used.
@@ -190,30 +207,10 @@ fn threads(pid: u32) -> String {
     all.map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// RFC 3339 with a fraction of a second, in UTC or with an offset.
+/// RFC 3339 with a fraction of a second: what was cut to the second is no start.
 fn seconds_since_1970(text: &str) -> Option<f64> {
-    let (date, rest) = text.split_once(['T', 't', ' '])?;
-    let zone_at = rest.find(['Z', 'z', '+', '-'])?;
-    let (time, zone) = rest.split_at(zone_at);
-    if !time.contains('.') {
-        return None;
-    }
-    let mut date = date.splitn(3, '-').map(|n| n.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let mut time = time.splitn(3, ':').map(|n| n.parse::<f64>().ok());
-    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
-    let offset = match zone.get(1..).and_then(|z| z.split_once(':')) {
-        Some((h, m)) => {
-            let seconds = h.parse::<f64>().ok()? * 3600.0 + m.parse::<f64>().ok()? * 60.0;
-            if zone.starts_with('-') { -seconds } else { seconds }
-        }
-        None => 0.0,
-    };
-    // Days since 1970 of a civil date; years are counted from March, so that a leap day comes last.
-    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days =
-        365 * y + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + (153 * m + 2) / 5 + day - 1;
-    Some((days - 719_468) as f64 * 86_400.0 + hour * 3600.0 + minute * 60.0 + second - offset)
+    let start = OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| text.contains('.'))?;
+    Some(start.unix_timestamp() as f64 + f64::from(start.nanosecond()) / 1e9)
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Part for Running {
         // structures (mm/memcontrol.c): either may be the one that is met.
         let victims = match self.scenario.kind() {
             Kind::MemoryLimit if !self.scenario.limits().is_empty() => self.scenario.limits().join("|"),
-            // Whoever waits for a server is a task: its cgroup has no counter of connects.
+            // A client that waits for a server is a task: its cgroup has no counter of connects.
             Kind::ListenOverflow => format!("{}{}", self.scenario.binding(), pids.collect::<String>()),
             _ => self.scenario.binding().to_owned(),
         };

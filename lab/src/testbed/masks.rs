@@ -1,4 +1,4 @@
-//! Tasks that are bound to CPUs: whoever waits behind a mask loses only what the CPUs outside it had left, and whoever spins loses nothing.
+//! Tasks that are bound to CPUs: one that waits behind a mask loses only what the CPUs outside it had left, one that spins loses nothing.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::testbed::part::{Facts, Part, Proof, Setting, group_and_victim};
 
 /// A CPU was full if one task, bound to it, ran there or was ready to for this part of the time.
 const FULL: f64 = 0.97;
-/// Whoever waits for less of the time is no victim to be asked for.
+/// A task that waits for less of the time is no victim to be asked for.
 const A_LOSS: f64 = 0.3;
 const WAITED: &str = "part of the time that it was ready and did not run";
 

@@ -49,15 +49,16 @@ fn agent(draw: &mut Draw, pause: &str) -> Agent {
     let script = folder.path().join(word(draw));
     std::fs::write(&script, format!("#!/bin/sh\nwhile :; do {look}; sleep {pause}; done\n")).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = if draw.one_in(2) { Command::new(&script) } else { with(&script) };
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).spawn().unwrap();
+    let by_shell = draw.one_in(2);
+    let mut command = Command::new(if by_shell { Path::new("/bin/sh") } else { &script });
+    let child = command
+        .args(by_shell.then_some(&script))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
     Agent { child, script, commands, _folder: folder }
-}
-
-fn with(script: &Path) -> Command {
-    let mut command = Command::new("/bin/sh");
-    command.arg(script);
-    command
 }
 
 /// What the exam says first of a script.

@@ -68,32 +68,20 @@ fn cell(language: Language) {
     });
 }
 
-#[test]
-fn root_functions_of_c_are_named() {
-    cell(Language::C);
+macro_rules! languages {
+    ($($test:ident $language:ident;)*) => {
+        $(#[test]
+        fn $test() {
+            cell(Language::$language);
+        })*
+    };
 }
 
-#[test]
-fn root_functions_of_cpp_are_named() {
-    cell(Language::Cpp);
-}
-
-#[test]
-fn root_functions_of_rust_are_named() {
-    cell(Language::Rust);
-}
-
-#[test]
-fn root_functions_of_go_are_named() {
-    cell(Language::Go);
-}
-
-#[test]
-fn root_functions_of_java_are_named() {
-    cell(Language::Java);
-}
-
-#[test]
-fn root_functions_of_python_are_named() {
-    cell(Language::Python);
+languages! {
+    root_functions_of_c_are_named C;
+    root_functions_of_cpp_are_named Cpp;
+    root_functions_of_rust_are_named Rust;
+    root_functions_of_go_are_named Go;
+    root_functions_of_java_are_named Java;
+    root_functions_of_python_are_named Python;
 }

@@ -3,6 +3,7 @@
 //! All is drawn; what came about is reported by the kernel's own counts, read by the test; each has its healthy twin.
 //! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/risks`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -12,29 +13,70 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use whyslow_faults::cgroup::Group;
+use whyslow_faults::expected::{Answer, Expected, Facts, Never, Proof, Section};
 use whyslow_faults::ledger::Fact;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
+use whyslow_faults::said::{Sight, Verb};
 use whyslow_faults::spec::{Network, Work};
 use whyslow_faults::{Draw, Fence, Victim, bars};
 
 mod bpf;
-mod judge;
 mod stand_ins;
 
-use judge::Made;
+/// What was made.
+#[derive(Debug, Clone, Copy, Default)]
+struct Made<'m> {
+    rule: &'m str,
+    healthy: bool,
+    /// Rules whose causes are right, too: what makes the risk costs time.
+    may: &'m [&'m str],
+    /// CPU seconds that it is about, by its own clock.
+    cpu: Option<f64>,
+}
 
-/// Nothing yet.
-const MADE: Made = Made {
-    rule: "",
-    healthy: false,
-    subject: String::new(),
-    may: &[],
-    says: Vec::new(),
-    cpu: None,
-    again: None,
-    sight: None,
-};
+/// The CPU time of a risk, times what its threads counted: samples are 5 ms apart, and the way into the call and out of it is
+/// theirs, too.
+const CPU: [f64; 2] = [0.6, 1.4];
+/// Less CPU time than this is no fault yet (the rule's own threshold is 5 % of a CPU).
+const LEAST_CPU_S: f64 = 0.3;
+
+impl Made<'_> {
+    /// The risk is told in these words, the first of which name its subject, and the twin's is not; `sight`: a task that used some CPU
+    /// beside it.
+    fn expected(&self, says: &[String], sight: Sight) -> Expected {
+        let rules = vec![self.rule.to_owned()];
+        let answer = Answer {
+            section: Section::Risks,
+            rank: usize::MAX,
+            rules: rules.clone(),
+            names: says.to_vec(),
+            lost: self.cpu.map(|_| CPU),
+            ..Answer::default()
+        };
+        let proof = Proof::rises("the test's own counts", 1.0, 0.0, 1.0);
+        let lost_s = self.cpu.map(|cpu| (cpu, cpu));
+        let risks = if self.healthy { rules.clone() } else { Vec::new() };
+        Expected {
+            faults: vec![Facts { proof, lost_s, names: BTreeMap::new() }],
+            seen: vec![sight],
+            answer: (!self.healthy).then_some(answer).into_iter().collect(),
+            never: Never { risks, rules, ..Never::default() },
+            may: self.may.iter().map(|rule| (*rule).to_owned()).collect(),
+            about: says.first().cloned(),
+            ..Expected::default()
+        }
+    }
+
+    /// It is none, by its own clock.
+    fn is_idle(&self) -> Option<String> {
+        let cpu = self.cpu.filter(|cpu| !self.healthy && *cpu < LEAST_CPU_S)?;
+        Some(format!("it used {cpu:.2} s of CPU only"))
+    }
+}
+
+/// What a cell has made: what the risk must say, why it did not come about, what whyslow said.
+type Seen<'m> = (Made<'m>, Vec<String>, Option<String>, Look);
 
 fn kept_in() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("risks")
@@ -49,7 +91,7 @@ fn look(label: &str) -> Result<Look, Trouble> {
 }
 
 /// A cell that is made until it came about.
-fn run(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<(Made, Look), Trouble>) {
+fn run<'m>(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<Seen<'m>, Trouble>) {
     rounds::run_judged(&cell, &kept_in(), |draw, label| {
         let fence = Fence::enter()?;
         let group = fence.group("witness")?;
@@ -57,15 +99,15 @@ fn run(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<(Made, Look)
         let witness = Victim::spawn(fence.spec(&group, "witness", 1, work))?;
         witness.go();
         let before = group.cpu_used()?;
-        let (mut made, look) = make(draw, &fence, label)?;
-        made.sight = Some(look.sight(&group, before)?);
+        let (made, says, again, look) = make(draw, &fence, label)?;
+        let expected = made.expected(&says, look.sight(&group, before)?);
         fence.check_time()?;
-        Ok(made.judge(&look))
+        Ok(look.judged(&expected, Verb::Exam, again.or_else(|| made.is_idle())))
     });
 }
 
 /// A fault and its twin: the same, but for what makes it one.
-fn pair(cell: &str, make: impl Fn(&mut Draw, &Fence, &str, bool) -> Result<(Made, Look), Trouble>) {
+fn pair<'m>(cell: &str, make: impl Fn(&mut Draw, &Fence, &str, bool) -> Result<Seen<'m>, Trouble>) {
     run(cell, |draw, fence, label| make(draw, fence, label, false));
     run(&format!("{cell}-twin"), |draw, fence, label| make(draw, fence, label, true));
 }
@@ -85,7 +127,7 @@ fn root_a_cgroup_with_hardly_room_for_a_task_is_a_risk() {
         let look = look(label)?;
         let says = vec![group.path().to_owned(), format!("{now} tasks of at most {limit}")];
         drop(victim);
-        Ok((Made { rule: "pid-limit", healthy, subject: group.path().to_owned(), says, ..MADE }, look))
+        Ok((Made { rule: "pid-limit", healthy, ..Made::default() }, says, None, look))
     });
 }
 
@@ -140,18 +182,8 @@ fn root_processes_that_the_kernel_kills_for_their_memory_are_a_risk() {
         // They come one after the other: of three one falls into the window.
         let again = (!healthy && kills < 3).then(|| format!("only {kills} were killed"));
         let says = vec![group.path().to_owned(), "the kernel killed".to_owned()];
-        Ok((
-            Made {
-                rule: "oom-kill",
-                may: &["memory-limit"],
-                healthy,
-                subject: group.path().to_owned(),
-                says,
-                again,
-                ..MADE
-            },
-            look,
-        ))
+        let may: &[_] = if healthy { &[] } else { &["memory-limit"] };
+        Ok((Made { rule: "oom-kill", healthy, may, ..Made::default() }, says, again, look))
     });
 }
 
@@ -179,9 +211,9 @@ fn root_who_reads_statistics_files_all_day_is_a_risk() {
         let look = look(label)?;
         let used = (in_reads(&victim) - before) / began.elapsed().as_secs_f64();
         println!("{statistics}: {used:.2} of a CPU in reads");
-        let says = vec![comm.clone(), format!("pid {}", victim.pid())];
+        let says = vec![comm, format!("pid {}", victim.pid())];
         let cpu = Some(used * bars::WINDOW_S as f64);
-        Ok((Made { rule: "monitoring-agent", healthy, subject: comm, says, cpu, ..MADE }, look))
+        Ok((Made { rule: "monitoring-agent", healthy, cpu, ..Made::default() }, says, None, look))
     });
 }
 
@@ -204,8 +236,8 @@ fn root_a_connection_that_loses_segments_is_a_risk() {
         let again = retransmitted(victim.pid())? - before;
         println!("{per_mille} of 1000 segments lost: {again} were retransmitted while it looked");
         let few = (!healthy && again < 60).then(|| format!("only {again} segments were retransmitted"));
-        let says = vec![inode.clone(), "TCP segments were retransmitted".to_owned()];
-        Ok((Made { rule: "retransmits", healthy, subject: inode, says, again: few, ..MADE }, look))
+        let says = vec![inode, "TCP segments were retransmitted".to_owned()];
+        Ok((Made { rule: "retransmits", healthy, ..Made::default() }, says, few, look))
     });
 }
 
@@ -228,9 +260,8 @@ fn root_who_keeps_the_statistics_of_bpf_programs_on_is_a_risk() {
         drop(held);
         let others = others || bpf::others_count();
         let again = others.then(|| "somebody else has them counted".to_owned());
-        let subject = "BPF run time statistics".to_owned();
-        let says = vec![subject.clone()];
-        Ok((Made { rule: "leftover-debugging", healthy, subject, says, again, ..MADE }, look))
+        let says = vec!["BPF run time statistics".to_owned()];
+        Ok((Made { rule: "leftover-debugging", healthy, ..Made::default() }, says, again, look))
     });
 }
 
@@ -272,8 +303,7 @@ fn root_who_keeps_all_cpus_from_sleeping_is_a_risk() {
         file.write_all(&i32::try_from(wish)?.to_ne_bytes())?;
         let look = look(label)?;
         drop(file);
-        let subject = format!("({})", std::process::id());
-        let says = vec![subject.clone(), format!("at {wish} us")];
-        Ok((Made { rule: "idle-policy", healthy, subject, says, again, ..MADE }, look))
+        let says = vec![format!("({})", std::process::id()), format!("at {wish} us")];
+        Ok((Made { rule: "idle-policy", healthy, ..Made::default() }, says, again, look))
     });
 }

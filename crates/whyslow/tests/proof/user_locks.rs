@@ -85,81 +85,29 @@ impl fmt::Display for Cell {
     }
 }
 
-fn run(cell: Cell) {
-    rounds::run(&cell, &look::kept_in(), |draw| look::make(cell, draw));
+macro_rules! cells {
+    ($($test:ident $cell:expr;)*) => {
+        $(#[test]
+        fn $test() {
+            rounds::run(&$cell, &look::kept_in(), |draw| look::make($cell, draw));
+        })*
+    };
 }
 
-#[test]
-fn root_the_holder_of_a_mutex_is_named() {
-    run(Cell::Hold(Held::Mutex));
-}
-
-#[test]
-fn root_the_holder_of_a_flock_is_named() {
-    run(Cell::Hold(Held::Flock));
-}
-
-#[test]
-fn root_the_holder_of_a_record_lock_is_named() {
-    run(Cell::Hold(Held::Fcntl));
-}
-
-#[test]
-fn root_the_holder_of_a_lock_of_an_open_file_is_named() {
-    run(Cell::Hold(Held::Ofd));
-}
-
-#[test]
-fn root_the_holder_of_a_flock_that_is_tried_again_and_again_is_named() {
-    run(Cell::Hold(Held::FlockRetried));
-}
-
-#[test]
-fn root_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named() {
-    run(Cell::Hold(Held::FcntlRetried));
-}
-
-#[test]
-fn root_who_sleeps_after_a_lock_that_it_got_waits_for_nobody() {
-    run(Cell::Free);
-}
-
-#[test]
-fn root_on_a_whole_host_the_holder_of_a_flock_is_named() {
-    run(Cell::HeldOnHost(Held::Flock));
-}
-
-#[test]
-fn root_on_a_whole_host_the_holder_of_a_flock_that_is_tried_again_and_again_is_named() {
-    run(Cell::HeldOnHost(Held::FlockRetried));
-}
-
-#[test]
-fn root_on_a_whole_host_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named() {
-    run(Cell::HeldOnHost(Held::FcntlRetried));
-}
-
-#[test]
-fn root_on_a_whole_host_who_sleeps_after_a_lock_that_it_got_has_no_chain() {
-    run(Cell::FreeOnHost);
-}
-
-#[test]
-fn root_a_joined_thread_is_named() {
-    run(Cell::Hold(Held::Join));
-}
-
-#[test]
-fn root_a_cycle_of_mutexes_is_a_deadlock() {
-    run(Cell::Cycle);
-}
-
-#[test]
-fn root_a_parent_with_a_deadline_waits_for_what_its_children_do() {
-    run(Cell::Parent);
-}
-
-#[test]
-fn root_a_pool_without_work_has_no_chain() {
-    run(Cell::Idle);
+cells! {
+    root_the_holder_of_a_mutex_is_named Cell::Hold(Held::Mutex);
+    root_the_holder_of_a_flock_is_named Cell::Hold(Held::Flock);
+    root_the_holder_of_a_record_lock_is_named Cell::Hold(Held::Fcntl);
+    root_the_holder_of_a_lock_of_an_open_file_is_named Cell::Hold(Held::Ofd);
+    root_the_holder_of_a_flock_that_is_tried_again_and_again_is_named Cell::Hold(Held::FlockRetried);
+    root_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named Cell::Hold(Held::FcntlRetried);
+    root_who_sleeps_after_a_lock_that_it_got_waits_for_nobody Cell::Free;
+    root_on_a_whole_host_the_holder_of_a_flock_is_named Cell::HeldOnHost(Held::Flock);
+    root_on_a_whole_host_the_holder_of_a_flock_that_is_tried_again_and_again_is_named Cell::HeldOnHost(Held::FlockRetried);
+    root_on_a_whole_host_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named Cell::HeldOnHost(Held::FcntlRetried);
+    root_on_a_whole_host_who_sleeps_after_a_lock_that_it_got_has_no_chain Cell::FreeOnHost;
+    root_a_joined_thread_is_named Cell::Hold(Held::Join);
+    root_a_cycle_of_mutexes_is_a_deadlock Cell::Cycle;
+    root_a_parent_with_a_deadline_waits_for_what_its_children_do Cell::Parent;
+    root_a_pool_without_work_has_no_chain Cell::Idle;
 }

@@ -1,4 +1,4 @@
-//! Stand-ins for whyslow before the judge of each cell.
+//! Stand-ins for whyslow before what each cell expects.
 
 use std::time::Duration;
 
@@ -7,82 +7,80 @@ use whyslow_faults::rounds::Verdict;
 use whyslow_faults::said::{Sight, Verb};
 use whyslow_faults::stand_in::{self, Subject, cause};
 use whyslow_faults::trial::{self, Trial};
+use whyslow_faults::wrong::Sort;
 
-use crate::risks::judge::Made;
+use super::Made;
 
 const GROUP: &str = "/fence/a";
-/// Rule, whom it names, what it must say, CPU seconds.
+/// Rule, whom the risk names, what it must say, CPU seconds.
 const CELLS: [(&str, &str, &str, Option<f64>); 6] = [
     ("pid-limit", GROUP, "it has 90 tasks of at most 94", None),
     ("oom-kill", GROUP, "the kernel killed one of its processes", None),
-    ("monitoring-agent", "agent-abcde", "agent-abcde (pid 10) spent", Some(1.0)),
+    ("monitoring-agent", "agent-abcde", "(pid 10) spent", Some(1.0)),
     ("retransmits", "4026532201", "TCP segments were retransmitted", None),
-    ("leftover-debugging", "BPF run time statistics", "somebody holds", None),
+    ("leftover-debugging", "BPF run time statistics", "are on", None),
     ("idle-policy", "(10)", "whyslow-test (10) holds it at 0 us", None),
 ];
 
-fn made((rule, subject, says, cpu): (&'static str, &str, &str, Option<f64>), healthy: bool) -> Made {
-    let sight = Some(Sight { group: "/fence/witness".to_owned(), used: Duration::from_millis(300) });
-    let says = vec![subject.to_owned(), says.to_owned()];
-    Made { rule, healthy, subject: subject.to_owned(), may: &[], says, cpu, again: None, sight }
+fn sight() -> Sight {
+    Sight { group: "/fence/witness".to_owned(), used: Duration::from_millis(200) }
 }
 
-/// Somebody looked, and nothing is wrong.
-fn quiet() -> Value {
+fn report(findings: Value) -> Value {
     let mut document = stand_in::whole();
-    document["account"]["by_cgroup"] = json!([{"id": "/fence/witness", "tasks": 1, "cpu_s": 0.3}]);
+    document["account"]["by_cgroup"] = json!([{"id": "/fence/witness", "tasks": 1, "cpu_s": 0.1}]);
     document["ruled_out"] = json!([{"what": "a CPU quota", "evidence": "e"}]);
+    document["findings"] = findings;
     document
 }
 
-fn told((rule, subject, says, cpu): (&str, &str, &str, Option<f64>)) -> Value {
+fn risk((rule, subject, says, _): (&str, &str, &str, Option<f64>), cpu: Option<f64>) -> Value {
     let mut risk = cause(rule, &Subject::group(GROUP), 1.0);
     risk["kind"] = json!("risk");
     risk["title"] = json!(format!("{subject}: {says}"));
     risk["cpu_s"] = json!(cpu);
-    let mut document = quiet();
-    document["findings"] = json!([risk]);
-    document
+    risk["lost_s"] = Value::Null;
+    report(json!([risk]))
 }
 
 #[test]
 fn no_stand_in_passes_any_cell_and_the_truth_passes_all() {
+    assert_eq!(include_str!("../risks.rs").matches("    pair(\"").count(), CELLS.len(), "each is tried");
     for cell in CELLS {
-        let of = [Subject::task(10, cell.1), Subject::group(GROUP), Subject::group(cell.1)];
-        for (healthy, truth) in [(false, told(cell)), (true, quiet())] {
-            let (name, made) = (format!("{} {healthy}", cell.0), made(cell, healthy));
-            Trial { cell: &name, verb: Verb::Exam, of: &of, lost_s: 1.0, truth }
-                .hold(|look| made.judge(look));
+        let (rule, subject, cpu) = (cell.0, cell.1, cell.3);
+        let says = [subject.to_owned(), cell.2.to_owned()];
+        let of = [Subject::task(10, subject), Subject::group(subject)];
+        for (healthy, truth) in [(false, risk(cell, cpu)), (true, report(json!([])))] {
+            let made = Made { rule, healthy, cpu, ..Made::default() };
+            let expected = made.expected(&says, sight());
+            Trial { cell: &format!("{rule} {healthy}"), verb: Verb::Exam, of: &of, lost_s: 1.0, truth }
+                .hold(|look| look.judged(&expected, Verb::Exam, None));
+            let twice = trial::look(risk(cell, cpu.map(|cpu| 2.0 * cpu)), Verb::Exam);
+            let sort = twice.judged(&expected, Verb::Exam, None).sort();
+            assert_eq!(sort, if healthy { Some(Sort::False) } else { cpu.map(|_| Sort::Inexact) }, "{rule}");
         }
     }
 }
 
+/// What others do on this host, or keep from being made, is no fault of an answer that tells it.
 #[test]
-fn what_makes_a_risk_may_cost_time_but_not_more_than_there_is() {
-    let oom = Made { may: &["memory-limit"], ..made(CELLS[1], false) };
-    let asked = |lost_s: f64| {
-        let mut document = told(CELLS[1]);
-        let limit = cause("memory-limit", &Subject::group(GROUP), lost_s);
-        document["findings"].as_array_mut().unwrap().insert(0, limit);
-        oom.judge(&trial::look(document, Verb::Exam))
-    };
-    assert_eq!(asked(1.0), Verdict::Passed);
-    assert!(matches!(asked(1000.0), Verdict::Wrong(_)));
-}
-
-#[test]
-fn every_cell_is_tried() {
-    assert_eq!(include_str!("../risks.rs").matches("    pair(\"").count(), CELLS.len());
-}
-
-#[test]
-fn who_tells_another_amount_or_the_twins_risk_is_wrong() {
-    let asked = |made: &Made, document: Value| made.judge(&trial::look(document, Verb::Exam));
-    let agent = CELLS[2];
-    let mut twice = told(agent);
-    twice["findings"][0]["cpu_s"] = json!(2.0);
-    assert!(matches!(asked(&made(agent, false), twice), Verdict::Wrong(_)));
-    assert!(matches!(asked(&made(agent, true), told(agent)), Verdict::Wrong(_)));
-    let idle = Made { cpu: Some(0.1), ..made(agent, false) };
-    assert!(matches!(asked(&idle, quiet()), Verdict::Again(_)), "it was not made");
+fn another_subject_is_another_matter_and_what_was_not_made_is_made_again() {
+    let subject = ["/fence/b".to_owned()];
+    let twin = Made { rule: "pid-limit", healthy: true, ..Made::default() };
+    let told = trial::look(risk(CELLS[0], None), Verb::Exam);
+    assert_eq!(told.judged(&twin.expected(&subject, sight()), Verb::Exam, None), Verdict::Passed);
+    let fault = Made { healthy: false, ..twin };
+    let again = || Some("it was not made".to_owned());
+    assert!(matches!(
+        told.judged(&fault.expected(&subject, sight()), Verb::Exam, again()),
+        Verdict::Again(_)
+    ));
+    let own = twin.expected(&[GROUP.to_owned()], sight());
+    assert_eq!(
+        told.judged(&own, Verb::Exam, again()).sort(),
+        Some(Sort::False),
+        "an accusation counts all the same"
+    );
+    let idle = Made { rule: "monitoring-agent", cpu: Some(0.1), ..Made::default() };
+    assert!(idle.is_idle().is_some() && Made { healthy: true, ..idle }.is_idle().is_none());
 }
