@@ -26,8 +26,8 @@ pub struct Told {
 /// Run `work` in a child process. Whatever it writes comes back. At most `cap` bytes are kept.
 pub fn run(deadline: Duration, cap: usize, work: impl FnOnce(&mut dyn Write)) -> std::io::Result<Told> {
     let (from, to) = pipe()?;
-    // SAFETY: the child runs only `work` and `_exit`; this crate starts no thread of its own that could hold a lock
-    // over the fork, and glibc repairs its allocator in the child.
+    // SAFETY: the child runs only `work` and `_exit`; no lock of ours is held over the fork by another thread (that of
+    // `priority` takes none), and glibc repairs its allocator in the child.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(std::io::Error::last_os_error()),

@@ -14,12 +14,17 @@
 //!
 //! Such a task goes before those of real-time priority, for a tick of the kernel at a time. Hosts that show that they have such work
 //! get none of it: PREEMPT_RT, isolated CPUs, no limit on real-time tasks. Nor does who is held by a quota, which it would escape.
+//!
+//! No part lasts for long, whatever becomes of its thread: on 6.18 a thread that had used its part up was not given the next one. It stood
+//! ready for 12 minutes on an idle host, in synchronize_rcu() below tracepoints_mutex, and all who attached to a tracepoint waited for it.
+//! An ordinary thread takes parts back then.
 
 use std::fs;
 use std::mem::{MaybeUninit, size_of};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::thread::available_parallelism;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::thread::{self, available_parallelism};
+use std::time::Duration;
 
 /// Before all that are no real-time tasks.
 const FIRST: libc::c_int = -20;
@@ -31,6 +36,8 @@ const LOADING_US: libc::suseconds_t = 900_000;
 /// Of each `PERIOD_NS` so much of one CPU is each one's: two fit on a CPU, of which the kernel gives away 95 %.
 const RESERVED_NS: u64 = 4_500_000;
 const PERIOD_NS: u64 = 10_000_000;
+/// By the clock: the loading with a part takes 2 s where it gets no more than that.
+const LONGEST: Duration = Duration::from_secs(2);
 /// include/uapi/linux/sched.h.
 const SCHED_DEADLINE: u32 = 6;
 
@@ -39,6 +46,8 @@ static THREAD: AtomicI32 = AtomicI32::new(0);
 static BEFORE: AtomicI32 = AtomicI32::new(0);
 /// A part of a CPU is reserved for it.
 static HAS_PART: AtomicBool = AtomicBool::new(false);
+/// Counts the times that it was raised and lowered.
+static ROUND: AtomicU32 = AtomicU32::new(0);
 
 /// From now on this thread goes first.
 pub fn raise() {
@@ -46,7 +55,7 @@ pub fn raise() {
     unsafe {
         let before = libc::getpriority(libc::PRIO_PROCESS, 0);
         let is_ordinary = libc::sched_getscheduler(0) == libc::SCHED_OTHER;
-        let has_part = is_ordinary && is_crowded() && may_reserve() && reserve();
+        let has_part = is_ordinary && is_crowded() && may_reserve() && limit_parts(LONGEST) && reserve();
         // While it has a part its niceness counts for nothing (kernel/sched/core.c, set_user_nice), and once that is over for all.
         let is_nice = before > FIRST && libc::setpriority(libc::PRIO_PROCESS, 0, FIRST) == 0;
         if has_part || is_nice {
@@ -131,6 +140,30 @@ fn reserve() -> bool {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) == 0 }
 }
 
+/// After that time no thread of ours has a part that it has now, or gets until [`lower`].
+fn limit_parts(time: Duration) -> bool {
+    let round = ROUND.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let limit = move || {
+        thread::sleep(time);
+        if ROUND.load(Ordering::Relaxed) != round {
+            return;
+        }
+        // It may be all that can be known: of open files there may be none left.
+        give_back(THREAD.load(Ordering::Relaxed));
+        let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let pids = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<libc::pid_t>().ok());
+        pids.filter(|pid| has_part(*pid)).for_each(be_ordinary);
+    };
+    thread::Builder::new().name("whyslow".to_owned()).spawn(limit).is_ok()
+}
+
+fn has_part(thread: libc::pid_t) -> bool {
+    const POLICY: libc::c_int = 0xff; // the rest are flags
+    // SAFETY: takes a number; of who is gone it is -1.
+    let policy = unsafe { libc::sched_getscheduler(thread) };
+    policy >= 0 && (policy & POLICY).cast_unsigned() == SCHED_DEADLINE
+}
+
 /// ... for so much CPU time more.
 pub fn for_a_while() {
     if !is_raised() {
@@ -179,6 +212,7 @@ fn give_back(thread: libc::pid_t) {
 }
 
 fn lower() {
+    ROUND.fetch_add(1, Ordering::Relaxed);
     let thread = THREAD.swap(0, Ordering::Relaxed);
     if thread != 0 {
         give_back(thread);
@@ -196,4 +230,32 @@ fn set_timer(us: libc::suseconds_t) {
     };
     // SAFETY: a local struct. The timer counts CPU time of all our threads.
     unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const once, null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// As of a thread that the kernel does not let go on.
+    #[test]
+    fn root_a_part_that_lasts_too_long_is_taken_back() {
+        let kept = thread::spawn(|| {
+            // SAFETY: takes nothing, cannot fail.
+            let own = unsafe { libc::gettid() };
+            if !reserve() {
+                println!("not run: no part may be reserved here: {}", std::io::Error::last_os_error());
+                return true;
+            }
+            assert!(has_part(own));
+            assert!(limit_parts(Duration::from_millis(100)));
+            let began = Instant::now();
+            while has_part(own) && began.elapsed() < Duration::from_secs(10) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            !has_part(own)
+        });
+        assert!(kept.join().unwrap());
+    }
 }
