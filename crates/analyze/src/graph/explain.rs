@@ -225,7 +225,9 @@ impl Graph<'_> {
         let by_sums = span.waker.as_ref().filter(|waker| self.is_reported_by_sums(waker, from, to));
         match (by_sums, task_behind(span)) {
             (Some(waker), _) => (self.by_sums(waker.pid, &waker.comm, to.saturating_sub(from)), 0),
-            // Who waits for work, and is killed, has waited in vain.
+            // A task that is killed in its wait has waited in vain, and not for its killer; so has one that waits for work, and is told to
+            // stop.
+            (None, Some(task)) if self.dies_by(span, task) => (Rc::new([]), 0),
             (None, Some(task)) if class == Class::Handed && !goes_on(task) && self.kills(task) => {
                 (Rc::new([]), 0)
             }

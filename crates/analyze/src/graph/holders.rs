@@ -4,7 +4,7 @@
 //! waiting for it, and who woke the waiter: whoever lets a lock go wakes the first in its queue. Between two of these the
 //! lock may have changed hands unseen; such a stretch is nobody's.
 
-use whyslow_model::timeline::{Context, LockWait, Span};
+use whyslow_model::timeline::{Context, LockWait, Span, Waker};
 use whyslow_model::wait::Thing;
 
 use super::facts::{Behind, Graph, OwnerSample};
@@ -66,7 +66,8 @@ impl Graph<'_> {
     /// Who held the lock over the whole wait of this row.
     fn hold_intervals(&self, row: usize, span: &Span, lock: &LockWait) -> Vec<HoldInterval> {
         let (begin, end) = (span.at_ns, span.woken_ns.max(span.at_ns).min(self.window));
-        let releaser = span.waker.as_ref().filter(|w| w.context == Context::Task && w.pid != 0);
+        let lets_go = |w: &&Waker| w.context == Context::Task && w.pid != 0 && !self.kills(w);
+        let releaser = span.waker.as_ref().filter(lets_go);
         let releaser = releaser.map(|w| w.pid).filter(|pid| !span.open && *pid != span.pid);
         let owner_samples = self.seen(row, span, lock, end);
         let mut hold_intervals: Vec<HoldInterval> = Vec::new();

@@ -101,6 +101,14 @@ impl Graph<'_> {
         KILLS.iter().any(|kill| has(kill)) && !is_event || has("do_group_exit") && !has("do_exit")
     }
 
+    /// A signal of `waker` ended this wait, and then the task itself: within the time that a handler or a core dump takes.
+    pub fn dies_by(&self, span: &Span, waker: &Waker) -> bool {
+        const LAST_WORDS: u64 = 1_000_000_000;
+        let has_ended = self.tasks.get(&span.pid).is_some_and(|task| task.ended);
+        let ends_at = || self.life(span.pid).map_or(u64::MAX, |(_, to)| to);
+        has_ended && ends_at().saturating_sub(span.woken_ns) <= LAST_WORDS && self.kills(waker)
+    }
+
     /// Of a process that ended at `to`, the last thread of which was `pid`: the thread that ended it. The others are killed by it, and
     /// any of them may be the last.
     pub fn who_ended(&self, pid: u32, to: u64) -> u32 {

@@ -95,9 +95,10 @@ fn any(sorted: &[u64], from: u64, to: u64) -> bool {
 }
 
 impl Graph<'_> {
-    /// Who ended the longer wait of which this row is a part.
+    /// Who ended the longer wait of which this row is a part. A task that is killed in it has waited in vain, and not for its killer.
     pub fn waited_for_at_last(&self, row: usize) -> Option<&Waker> {
-        self.end_of_looks(row).and_then(|row| task_behind(self.spans.get(row)?))
+        let end = self.end_of_looks(row).and_then(|row| self.spans.get(row))?;
+        task_behind(end).filter(|waker| !self.dies_by(end, waker))
     }
 
     /// From the first look for events to the end; of one that did not look again, its own time. `None`: it is no such wait.

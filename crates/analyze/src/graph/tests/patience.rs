@@ -1,8 +1,8 @@
 //! Waits that look at their watch.
 
-use whyslow_model::timeline::Stack;
+use whyslow_model::timeline::{Stack, Waker};
 
-use super::host::{Does, Host, Wait, interrupted, leaves, woken_by};
+use super::host::{Does, Host, Wait, interrupted, leaves, locked, woken_by};
 use crate::graph::walk::Walk;
 
 /// futex(2) on x86-64.
@@ -89,4 +89,39 @@ fn a_look_that_timed_out_unseen_does_not_hide_who_ends_the_wait() {
     let parts = graph.task_parts(&mut Walk::new(false), 1, 0, 60_000_000, None);
     let works = leaves(&graph, &parts).into_iter().filter(|(who, ..)| who == "works");
     assert_eq!(works.map(|(.., ms)| ms).sum::<u64>(), 50);
+}
+
+const KILL: u32 = 98;
+
+/// One wait that task 2 ends.
+fn waits_once(last: Wait) -> Host {
+    let mut host = Host::window(200);
+    host.task(1, "waits", 0, &[Does::Runs(1), Does::Waits(50, last), Does::Runs(5)]);
+    host.task(2, "works", 0, &[Does::Runs(200)]);
+    host
+}
+
+/// As timeout(1) ends a command; a signal that it outlives is another matter.
+#[test]
+fn a_task_that_is_killed_in_its_wait_has_not_waited_for_its_killer() {
+    let looks = |last| polls(last, 10);
+    let all: [(fn(Wait) -> Host, Wait, u64); 4] = [
+        (looks, woken_by("ep_poll", 2), 40),
+        (waits_once, woken_by("schedule", 2), 50),
+        (waits_once, woken_by("do_wait", 2), 50),
+        (waits_once, locked(7, 0, 2), 0),
+    ];
+    for (host, last, survives) in all {
+        let on = last.on;
+        let waker = last.waker.clone().map(|waker| Waker { stack: Some(KILL), ..waker });
+        let time = |dies: bool| {
+            let mut host = host(Wait { waker: waker.clone(), ..last.clone() });
+            let kernel = vec!["complete_signal".into(), "kill_something_info".into()];
+            host.rec.tables.stacks.as_mut().unwrap().push(Stack { id: KILL, kernel, user: vec![] });
+            host.rec.tables.tasks.as_mut().unwrap()[0].ended = dies;
+            host.spans.iter_mut().rfind(|span| span.pid == 1).unwrap().ended = dies;
+            time_of_works(host)
+        };
+        assert_eq!((time(true), time(false)), (0, survives), "{on}");
+    }
 }
