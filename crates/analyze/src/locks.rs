@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use whyslow_model::Recording;
 use whyslow_model::chain::{LockAccount, LockSite, LockWaits};
-use whyslow_model::timeline::{Lock, LockKind, Span};
+use whyslow_model::timeline::{Lock, LockKind, Span, State};
+use whyslow_model::wait::{Detail, NamedBy};
 
 use crate::hashing::{Set, Table};
 use crate::stacks::doing::OnCpu;
-use crate::wait_reasons::{LockName, Stacks, lock_name, taken_by};
+use crate::wait_reasons::{self, LockName, Stacks, lock_name, taken_by};
 
 mod holders;
 
@@ -46,9 +47,50 @@ pub(crate) fn with(recording: &Recording, stacks: &Stacks<'_>, on_cpu: &OnCpu<'_
             account
         })
         .collect();
+    accounts.extend(begun_before(recording, stacks));
     let total = |account: &LockAccount| account.read.total.saturating_add(account.write.total);
     accounts.sort_by(|a, b| total(b).cmp(&total(a)).then_with(|| a.address.cmp(&b.address)));
     accounts
+}
+
+/// Waits that lasted already when the window began, where the others are told by the kernel: for which lock they contend was said
+/// before. They have no number, and the name of their stacks.
+fn begun_before(recording: &Recording, stacks: &Stacks<'_>) -> Vec<LockAccount> {
+    let lasted = |span: &&Span| span.lock.is_none() && span.state == State::Blocked && span.at_ns == 0;
+    let spans = recording.tables.spans.iter().flatten().filter(|_| recording.tables.locks.is_some());
+    let mut known: BTreeMap<(LockKind, String), (LockAccount, BTreeMap<String, (u64, u64)>)> =
+        BTreeMap::new();
+    for span in spans.filter(lasted) {
+        let Detail::Lock { kind, name, write } = wait_reasons::of(span, stacks).detail else { continue };
+        let (account, sites) = known.entry((kind, name)).or_default();
+        let ns = span.woken_ns.min(recording.meta.window_ns);
+        add(if write == Some(false) { &mut account.read } else { &mut account.write }, 1, ns, ns);
+        add_site(sites, stacks, span.stack, (1, ns));
+    }
+    let told = |((kind, name), (account, sites))| {
+        let (named_by, address) = (NamedBy::CallSites, "0".to_owned());
+        LockAccount { name, named_by, address, kind, sites: costliest(sites), ..account }
+    };
+    known.into_iter().map(told).collect()
+}
+
+fn add_site(
+    sites: &mut BTreeMap<String, (u64, u64)>,
+    stacks: &Stacks<'_>,
+    stack: Option<u32>,
+    (count, ns): (u64, u64),
+) {
+    let site = taken_by(stacks.kernel(stack), FRAMES);
+    let sum = sites.entry(if site.is_empty() { "unknown".to_owned() } else { site }).or_default();
+    *sum = (sum.0.saturating_add(count), sum.1.saturating_add(ns));
+}
+
+fn costliest(sites: BTreeMap<String, (u64, u64)>) -> Vec<LockSite> {
+    let told = |(site, (count, ns))| LockSite { site, count, total: Duration::from_nanos(ns) };
+    let mut all: Vec<LockSite> = sites.into_iter().map(told).collect();
+    all.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.site.cmp(&b.site)));
+    all.truncate(SITES);
+    all
 }
 
 /// The told waits by lock.
@@ -75,19 +117,12 @@ fn account(address: u64, rows: &[&Lock], spans: &[&Span], stacks: &Stacks<'_>) -
             row.total_ns,
             row.worst_ns,
         );
-        let site = taken_by(stacks.kernel(row.stack), FRAMES);
-        let sum = sites.entry(if site.is_empty() { "unknown".to_owned() } else { site }).or_default();
-        *sum = (sum.0.saturating_add(row.count), sum.1.saturating_add(row.total_ns));
+        add_site(&mut sites, stacks, row.stack, (row.count, row.total_ns));
     }
     if rows.is_empty() {
         from_timelines(&mut account, spans, stacks, &mut sites);
     }
-    account.sites = sites
-        .into_iter()
-        .map(|(site, (count, ns))| LockSite { site, count, total: Duration::from_nanos(ns) })
-        .collect();
-    account.sites.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.site.cmp(&b.site)));
-    account.sites.truncate(SITES);
+    account.sites = costliest(sites);
     account
 }
 
@@ -102,9 +137,7 @@ fn from_timelines(
         let Some(lock) = &span.lock else { continue };
         let ns = span.woken_ns.saturating_sub(span.at_ns.min(lock.since_ns.max(span.from_ns)));
         add(if lock.write { &mut account.write } else { &mut account.read }, 1, ns, ns);
-        let site = taken_by(stacks.kernel(span.stack), FRAMES);
-        let sum = sites.entry(if site.is_empty() { "unknown".to_owned() } else { site }).or_default();
-        *sum = (sum.0.saturating_add(1), sum.1.saturating_add(ns));
+        add_site(sites, stacks, span.stack, (1, ns));
     }
 }
 

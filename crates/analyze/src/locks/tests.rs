@@ -236,3 +236,24 @@ proptest! {
 fn did(holder: &whyslow_model::chain::Holder) -> Vec<String> {
     holder.did.iter().map(ToString::to_string).collect()
 }
+
+#[test]
+fn a_wait_that_lasted_already_when_the_window_began_is_told_by_its_stack() {
+    let begun = |at_ms: u64| Span { lock: None, open: true, ..waiter(9, at_ms, 80, 0) };
+    let told = |spans: Vec<Span>, is_traced: bool| {
+        let mut recording = recording(spans);
+        (recording.meta.window_ns, recording.tables.locks) = (100 * MS, is_traced.then(Vec::new));
+        locks(&recording)
+    };
+    let all = told(vec![begun(0), waiter(8, 20, 50, 0)], true);
+    let [lock, other] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(
+        (lock.name.as_str(), lock.kind, lock.address.as_str()),
+        ("cgroup_mutex", LockKind::Mutex, "0")
+    );
+    assert_eq!((lock.write.count, lock.write.total), (1, Duration::from_millis(80)));
+    assert!(lock.sites[0].site.starts_with("cgroup_kn_lock_live < cgroup_mkdir"), "{:?}", lock.sites);
+    assert_eq!(other.write.total, Duration::from_millis(30), "which lock it is the kernel has said");
+    assert_eq!(told(vec![begun(10)], true), [], "it is none that the kernel says");
+    assert_eq!(told(vec![begun(0)], false), [], "one of many that no tracepoint tells");
+}
