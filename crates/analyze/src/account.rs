@@ -17,28 +17,34 @@ const MISMATCH: Share = Share::percent(5);
 /// The account of a window. What was not recorded is left out, and listed as missing elsewhere.
 #[must_use]
 pub fn of(ev: &Evidence<'_>) -> Account {
-    let tasks = ev.tasks().unwrap_or_default();
-    let sum =
-        |field: fn(&Task) -> u64| Duration::from_nanos(tasks.iter().map(field).fold(0, u64::saturating_add));
+    let tasks = ev.tasks().ok();
+    // A sum of what was not seen is not 0.
+    let waits_seen = tasks.filter(|_| ev.waits_were_seen().is_ok());
+    let sum = |tasks: &[Task], field: fn(&Task) -> u64| {
+        Duration::from_nanos(tasks.iter().map(field).fold(0, u64::saturating_add))
+    };
     let wall = ev.window().checked_mul(ev.recording().meta.cpus).unwrap_or(Duration::MAX);
-    let mut by_state = cpu_states(ev);
+    let by_state = cpu_states(ev);
     let known: Duration = by_state.iter().map(|s| s.time).sum();
-    let unexplained = if by_state.is_empty() { Duration::ZERO } else { wall.saturating_sub(known) };
+    let unexplained = (!by_state.is_empty()).then(|| wall.saturating_sub(known));
     let waits: [(TaskState, fn(&Task) -> u64); 3] = [
         (TaskState::Runnable, |t| t.runnable_ns),
         (TaskState::IoWait, |t| t.io_ns),
         (TaskState::Uninterruptible, |t| t.blocked_ns),
     ];
-    by_state.extend(waits.map(|(state, field)| share("wait", state.word(), sum(field))));
+    let waited: Vec<StateShare> = waits_seen
+        .into_iter()
+        .flat_map(|tasks| waits.map(|(state, field)| share("wait", state.word(), sum(tasks, field))))
+        .collect();
     Account {
         wall,
-        cpu: sum(|t| t.exec_ns),
-        off_cpu: waits.iter().map(|(_, field)| sum(*field)).sum(),
+        cpu: tasks.map(|tasks| sum(tasks, |t| t.exec_ns)),
+        off_cpu: waits_seen.map(|_| waited.iter().map(|wait| wait.time).sum()),
         unexplained,
-        by_state,
+        by_state: by_state.into_iter().chain(waited).collect(),
         by_cgroup: by_cgroup(ev),
         notes: ev.broods().notes().collect(),
-        doubts: hidden::note(ev).into_iter().chain(mismatch(tasks)).collect(),
+        doubts: hidden::note(ev).into_iter().chain(mismatch(tasks.unwrap_or_default())).collect(),
     }
 }
 
@@ -64,6 +70,7 @@ fn cpu_states(ev: &Evidence<'_>) -> Vec<StateShare> {
 fn by_cgroup(ev: &Evidence<'_>) -> Vec<CgroupShare> {
     let (Ok(tasks), Ok(cgroups)) = (ev.tasks(), ev.cgroups()) else { return Vec::new() };
     let path_of: BTreeMap<u64, &whyslow_model::table::Cgroup> = cgroups.iter().map(|c| (c.id, c)).collect();
+    let waited = ev.waits_were_seen().is_ok().then_some(Duration::ZERO);
     let mut rows: BTreeMap<u64, CgroupShare> = BTreeMap::new();
     for task in tasks {
         let home = [task.unified_cgroup, task.cpu_cgroup, task.memory_cgroup, task.io_cgroup];
@@ -74,22 +81,18 @@ fn by_cgroup(ev: &Evidence<'_>) -> Vec<CgroupShare> {
                 || (format!("cgroup {id}"), "a cgroup that is gone".to_owned()),
                 |c| (c.path.clone(), ev.names().cgroup(c).name),
             );
-            CgroupShare {
-                id,
-                name,
-                tasks: 0,
-                cpu: Duration::ZERO,
-                runnable: Duration::ZERO,
-                uninterruptible: Duration::ZERO,
-            }
+            CgroupShare { id, name, tasks: 0, cpu: Duration::ZERO, runnable: waited, uninterruptible: waited }
         });
         row.tasks = row.tasks.saturating_add(1).saturating_add(task.folded);
         row.cpu += Duration::from_nanos(task.exec_ns);
-        row.runnable += Duration::from_nanos(task.runnable_ns);
-        row.uninterruptible += Duration::from_nanos(task.io_ns.saturating_add(task.blocked_ns));
+        let add = |sum: &mut Option<Duration>, ns| *sum = sum.map(|sum| sum + Duration::from_nanos(ns));
+        add(&mut row.runnable, task.runnable_ns);
+        add(&mut row.uninterruptible, task.io_ns.saturating_add(task.blocked_ns));
     }
     let mut rows: Vec<CgroupShare> = rows.into_values().collect();
-    rows.sort_by_key(|r| std::cmp::Reverse(r.cpu + r.runnable + r.uninterruptible));
+    let waited =
+        |row: &CgroupShare| row.runnable.unwrap_or_default() + row.uninterruptible.unwrap_or_default();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.cpu + waited(row)));
     rows.truncate(MOST_CGROUPS);
     rows
 }
@@ -117,7 +120,7 @@ fn mismatch(tasks: &[Task]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use whyslow_model::table::{Cgroup, Tables};
-    use whyslow_model::{Meta, Recording};
+    use whyslow_model::{Meta, Missing, Probe, Recording};
 
     use super::*;
 
@@ -143,7 +146,8 @@ mod tests {
         let rec = host(vec![task.clone(), task]);
         let account = of(&Evidence::of(&rec));
         assert_eq!(account.wall, Duration::from_secs(2));
-        assert_eq!((account.cpu.as_nanos(), account.off_cpu.as_nanos()), (200, 70));
+        let ns = |ns| Some(Duration::from_nanos(ns));
+        assert_eq!((account.cpu, account.off_cpu, account.unexplained), (ns(200), ns(70), None));
         let web = &account.by_cgroup[0];
         assert_eq!((web.id.as_str(), web.tasks, web.cpu.as_nanos()), ("/web", 2, 200));
     }
@@ -162,5 +166,16 @@ mod tests {
     fn nothing_recorded_is_no_account_and_no_panic() {
         let account = of(&Evidence::of(&Recording::default()));
         assert!(account.by_cgroup.is_empty() && account.notes.is_empty() && account.doubts.is_empty());
+        assert_eq!((account.cpu, account.off_cpu, account.unexplained), (None, None, None));
+    }
+
+    #[test]
+    fn waits_that_could_not_be_seen_are_unknown_and_not_zero() {
+        let mut rec = host(vec![Task { cpu_cgroup: 7, exec_ns: 100, unseen: true, ..Task::default() }]);
+        rec.missing = vec![Missing::broken(Probe::OffCpuStacks.word(), "the verifier refused it").into()];
+        let account = of(&Evidence::of(&rec));
+        assert_eq!((account.cpu, account.off_cpu), (Some(Duration::from_nanos(100)), None));
+        assert!(account.by_state.iter().all(|state| state.of != "wait"), "{:?}", account.by_state);
+        assert_eq!((account.by_cgroup[0].runnable, account.by_cgroup[0].uninterruptible), (None, None));
     }
 }

@@ -236,7 +236,9 @@ fn spent<'t>(name: &str, tasks: impl Iterator<Item = &'t table::Task>, window: D
         return None;
     }
     let known = states.iter().fold(0u64, |all, ns| all.saturating_add(*ns));
-    let rest = lived.saturating_sub(known);
+    // The kernel's counters are not all read at one moment: parts are parts of the larger.
+    let (told, lived) = (lived, lived.max(known));
+    let rest = lived - known;
     let words = ["running", "ready but not running", "waiting for I/O", "blocked", "asleep", "unexplained"];
     let shares: Vec<_> = words
         .iter()
@@ -246,6 +248,6 @@ fn spent<'t>(name: &str, tasks: impl Iterator<Item = &'t table::Task>, window: D
         .map(|(word, ns)| format!("{word} {}", Share::of(ns as f64, lived as f64)))
         .collect();
     let threads = if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };
-    let time = seconds(Duration::from_nanos(lived));
+    let time = seconds(Duration::from_nanos(told));
     Some(format!("{name} ({threads}, {time} of their time): {}.", shares.join(", ")))
 }

@@ -40,7 +40,7 @@ pub const RISKS: [&str; 6] =
 /// What was asked, as far as the exit status depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// 1 if a cause was found, else 0.
+    /// 1 if a cause was found, else 0; 2 if no task was seen, as of the next but one.
     Exam,
     /// 1 if a chain was found, else 0.
     Chains,
@@ -73,7 +73,12 @@ impl Verb {
             Verb::Chains => document["chains"].as_array().is_some_and(|chains| !chains.is_empty()),
             Verb::Looked | Verb::Run => false,
         };
-        i32::from(found)
+        let unseen = match self {
+            Verb::Exam => document["account"]["cpu_s"].is_null(),
+            Verb::Chains | Verb::Looked => document["account"]["off_cpu_s"].is_null(),
+            Verb::Cpu | Verb::Run => false,
+        };
+        if unseen && !found { 2 } else { i32::from(found) }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::{in_seconds, in_seconds_or_null};
-use crate::{Finding, MissingNote, RuledOut, Share};
+use crate::{Finding, Missing, MissingNote, Probe, RuledOut, Share};
 
 /// The version of the JSON document.
 pub const SCHEMA: u32 = 0;
@@ -64,6 +64,51 @@ pub struct Document {
     pub own_cost: OwnCost,
 }
 
+impl Document {
+    /// Why nothing is known of what the tasks did; `None`: they were seen, or what was recorded are files alone.
+    #[must_use]
+    pub fn why_unseen(&self) -> Option<String> {
+        if self.account.cpu.is_some() {
+            return None;
+        }
+        match self.said_of(Probe::TaskList) {
+            Some(Missing::NotRecorded { .. }) | None if !self.account.by_state.is_empty() => None,
+            said => Some(refusal(said, Probe::TaskList)),
+        }
+    }
+
+    /// Why nothing is known of what the tasks waited for; `None`: it was seen.
+    #[must_use]
+    pub fn why_waits_unseen(&self) -> Option<String> {
+        let unseen = || refusal(self.said_of(Probe::OffCpuStacks), Probe::OffCpuStacks);
+        self.why_unseen().or_else(|| self.account.off_cpu.is_none().then(unseen))
+    }
+
+    fn said_of(&self, probe: Probe) -> Option<&Missing> {
+        self.missing.iter().map(|note| &note.missing).find(|missing| missing.what() == probe.word())
+    }
+
+    /// Why what is known of tasks and of their waits is not all; `None`: it is.
+    #[must_use]
+    pub fn why_in_part(&self) -> Option<String> {
+        let of_tasks = [Probe::TaskList.word(), Probe::OffCpuStacks.word()];
+        let part = |note: &MissingNote| {
+            let (probe, reason) =
+                note.missing.probe_in_part().filter(|(probe, _)| of_tasks.contains(probe))?;
+            Some(format!("{probe}: {reason}"))
+        };
+        self.missing.iter().find_map(part)
+    }
+}
+
+fn refusal(said: Option<&Missing>, probe: Probe) -> String {
+    match said {
+        Some(Missing::NotAllowed { way_out, .. }) => format!("BPF programs are refused; {way_out}"),
+        Some(missing) => missing.to_string(),
+        None => Missing::not_recorded(probe.word()).to_string(),
+    }
+}
+
 /// Something that one line of a report shows, and another rules out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Contradiction {
@@ -84,15 +129,15 @@ pub struct Account {
     /// Window x online CPUs.
     #[serde(rename = "wall_s", serialize_with = "in_seconds")]
     pub wall: Duration,
-    /// CPU time that tasks got.
-    #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
-    pub cpu: Duration,
-    /// Off-CPU time of tasks: runnable or blocked.
-    #[serde(rename = "off_cpu_s", serialize_with = "in_seconds")]
-    pub off_cpu: Duration,
-    /// CPU time of the host that no counter explains.
-    #[serde(rename = "unexplained_s", serialize_with = "in_seconds")]
-    pub unexplained: Duration,
+    /// CPU time that tasks got; `None`: no task was seen.
+    #[serde(rename = "cpu_s", serialize_with = "in_seconds_or_null")]
+    pub cpu: Option<Duration>,
+    /// Off-CPU time of tasks: runnable or blocked; `None`: no wait could be seen.
+    #[serde(rename = "off_cpu_s", serialize_with = "in_seconds_or_null")]
+    pub off_cpu: Option<Duration>,
+    /// CPU time of the host that no counter explains; `None`: its counters are not known.
+    #[serde(rename = "unexplained_s", serialize_with = "in_seconds_or_null")]
+    pub unexplained: Option<Duration>,
     /// The host's CPU time by state (user, system, softirq, steal, idle ...) and the tasks' waits by kind.
     pub by_state: Vec<StateShare>,
     /// Who used CPU and who waited, the largest first.
@@ -127,12 +172,12 @@ pub struct CgroupShare {
     /// CPU time it got.
     #[serde(rename = "cpu_s", serialize_with = "in_seconds")]
     pub cpu: Duration,
-    /// Time its tasks were ready and not running.
-    #[serde(rename = "runnable_s", serialize_with = "in_seconds")]
-    pub runnable: Duration,
-    /// Time its tasks were in uninterruptible sleep.
-    #[serde(rename = "uninterruptible_s", serialize_with = "in_seconds")]
-    pub uninterruptible: Duration,
+    /// Time its tasks were ready and not running; `None`: no wait could be seen.
+    #[serde(rename = "runnable_s", serialize_with = "in_seconds_or_null")]
+    pub runnable: Option<Duration>,
+    /// Time its tasks were in uninterruptible sleep; `None`: no wait could be seen.
+    #[serde(rename = "uninterruptible_s", serialize_with = "in_seconds_or_null")]
+    pub uninterruptible: Option<Duration>,
 }
 
 /// What one CPU delivered in the window.

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// What [`Missing::cut_short`] begins with: it stands in recordings.
 const SOME_BELOW: &str = "some cgroups below ";
+/// What [`Missing::part_of`] begins with.
+const PART_OF: &str = "a part of ";
 
 /// Why a thing is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
@@ -81,6 +83,20 @@ impl Missing {
     /// Of many cgroups, some below this folder were not looked at.
     pub fn cut_short(below: &str, reason: impl ToString) -> Self {
         Missing::skipped(format!("{SOME_BELOW}{below}"), reason)
+    }
+
+    /// A probe's table is not whole.
+    pub fn part_of(probe: &str, reason: impl ToString) -> Self {
+        Missing::skipped(format!("{PART_OF}{probe}"), reason)
+    }
+
+    /// The probe whose table is not whole, and why, if it says that.
+    #[must_use]
+    pub fn probe_in_part(&self) -> Option<(&str, &str)> {
+        match self {
+            Missing::Skipped { what, reason } => Some((what.strip_prefix(PART_OF)?, reason)),
+            _ => None,
+        }
     }
 
     /// The folder, if it says that some cgroups below one were not looked at.

@@ -24,7 +24,7 @@ use crate::speed::which;
 use crate::{bpf, host};
 
 /// One thing that whyslow can use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Capability {
     /// What it is.
     pub what: &'static str,

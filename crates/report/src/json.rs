@@ -1,14 +1,15 @@
-//! The document as JSON: `docs/json.md` says what each name means.
+//! The document as JSON, and lists for programs: `docs/json.md` says what each name means.
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use whyslow_model::Document;
 
 use crate::safe::is_unsafe;
 
-/// The document as JSON text, ending with a newline.
+/// A document, or a list, as JSON text, ending with a newline.
 #[must_use]
-pub fn json(document: &Document) -> String {
+pub fn json(document: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(document).expect("a document has string keys only");
     let mut out = escaped(&text);
     out.push('\n');

@@ -52,7 +52,7 @@ pub fn chains(document: &Document, style: &Style) -> String {
     when(&mut page, document);
     match document.chains.first() {
         Some(worst) => page.tell("", 0, &format!("{}.", chain::headline(worst)), Ink::Cause),
-        None => page.say("", "No chain found: nobody is known to have kept others waiting.", Ink::Heading),
+        None => nothing(&mut page, document, "No chain found: no task is known to have kept others waiting."),
     }
     chain::section(&mut page, document, style, IN_CHAINS);
     rest::unseen(&mut page, document, style);
@@ -67,13 +67,21 @@ pub fn locks(document: &Document, style: &Style) -> String {
     match document.locks.first() {
         Some(most) => page.tell("", 0, &format!("{}.", lock::headline(most)), Ink::Cause),
         None => {
-            let none = "Nobody was seen waiting for a kernel lock (uncontended holds are not seen).";
-            page.say("", none, Ink::Heading);
+            let none = "No task was seen waiting for a kernel lock (uncontended holds are not seen).";
+            nothing(&mut page, document, none);
         }
     }
     lock::section(&mut page, document, style);
     rest::unseen(&mut page, document, style);
     page.finish()
+}
+
+/// Nothing was found, as far as it could be looked for.
+fn nothing(page: &mut Page, doc: &Document, found: &str) {
+    match doc.why_waits_unseen() {
+        Some(why) => page.say("", &format!("Could not look: {why}."), Ink::Heading),
+        None => page.say("", found, Ink::Heading),
+    }
 }
 
 /// What each CPU delivers, and what that costs whom.
@@ -110,8 +118,14 @@ fn exam(page: &mut Page, doc: &Document, style: &Style) {
 
 fn watched(page: &mut Page, doc: &Document, wall: &WallAccount, style: &Style) {
     page.tell("", 0, &wall::answer(wall), Ink::Cause);
+    if let Some(part) = doc.why_in_part() {
+        page.tell("", 0, &format!("Not all was seen: {part}."), Ink::Risk);
+    }
     wall::sums(page, wall);
     wall::tree(page, wall, style);
+    if style.verbose {
+        wall::mismatches(page, wall);
+    }
     chain::section(page, doc, style, IN_WALL);
     call::table(page, doc, style);
     call::slow(page, doc, style);
@@ -136,24 +150,38 @@ fn when(page: &mut Page, doc: &Document) {
 /// One sentence.
 fn answer(page: &mut Page, doc: &Document) {
     let causes = of_kind(doc, Kind::Cause).count();
-    let unknown = of_kind(doc, Kind::CannotTell).count();
     let answer = match of_kind(doc, Kind::Cause).next() {
         Some(worst) => {
             let others =
                 if causes == 1 { String::new() } else { format!(" ({} in all)", count(causes, "cause")) };
             format!("{} [{}]{others}.", finding::headline(worst), worst.rule)
         }
-        None if of_kind(doc, Kind::Busy).next().is_some() => {
-            let busy: Vec<String> = of_kind(doc, Kind::Busy).take(1).map(finding::busy_words).collect();
-            format!("No cause found: {}.", busy.join(""))
-        }
-        None if unknown > 0 => format!(
-            "No cause found by the questions that could be answered; {} could not be.",
-            count(unknown, "other")
-        ),
-        None => "No cause found: no question asked here found time that somebody lost.".to_owned(),
+        None => no_cause(doc),
     };
     page.brief("", &answer, SENTENCE, if causes > 0 { Ink::Cause } else { Ink::Heading });
+}
+
+/// What could not be seen comes before what was not found.
+fn no_cause(doc: &Document) -> String {
+    let unknown = of_kind(doc, Kind::CannotTell).count();
+    if let Some(why) = doc.why_unseen() {
+        let open = count(unknown, "question");
+        return format!(
+            "Could not look: {why}. What files tell shows no cause; {open} could not be answered."
+        );
+    }
+    match (of_kind(doc, Kind::Busy).next(), doc.why_in_part()) {
+        (Some(busy), None) => format!("No cause found: {}.", finding::busy_words(busy)),
+        (Some(busy), Some(part)) => {
+            format!("No cause found: {}; not all was seen: {part}.", finding::busy_words(busy))
+        }
+        (None, Some(part)) => format!("No cause found, and not all was seen: {part}."),
+        (None, None) if unknown > 0 => {
+            let open = count(unknown, "other");
+            format!("No cause found by the questions that could be answered; {open} could not be.")
+        }
+        (None, None) => "No cause found: no question asked here found time that somebody lost.".to_owned(),
+    }
 }
 
 /// "1 cause", "3 causes".

@@ -190,3 +190,9 @@ fn numbers_that_make_no_sense_are_not_a_panic() {
         assert!(json(&doc).contains("own_cost"));
     }
 }
+
+#[test]
+fn a_page_of_what_was_not_seen_is_a_page() {
+    let page = text(&sample::unseen(), &Style::default());
+    assert!(page.lines().all(|line| columns(line) <= 80), "{page}");
+}

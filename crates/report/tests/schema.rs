@@ -119,6 +119,10 @@ fn unknown_is_null_or_absent_and_never_zero() {
     let nothing: Value = serde_json::from_str(&json(&sample::empty())).unwrap();
     assert_eq!(nothing["own_cost"]["bpf_s"], Value::Null);
     assert_eq!(nothing["boot_id"], Value::Null);
+    let unseen: Value = serde_json::from_str(&json(&sample::unseen())).unwrap();
+    for name in ["cpu_s", "off_cpu_s", "unexplained_s"] {
+        assert_eq!(unseen["account"][name], Value::Null, "{name}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 pub use baseline_args::BaselineArgs;
 pub use following::Following;
-pub use output_args::{OutputArgs, outcome};
+pub use output_args::OutputArgs;
 pub use save_args::{FlameArg, SaveArgs, can_be_written};
 pub use subject::SubjectArgs;
 pub use window::{WindowArgs, slow};
@@ -92,11 +92,11 @@ enum Verb {
     /// Examine a recording
     Report(report::Args),
     /// List the rules
-    Rules,
+    Rules(rules::Args),
     /// Explain a rule: what it finds, how, and its limits
     Explain(explain::Args),
     /// Show which capabilities this kernel offers, and what is lost without the others
-    Doctor,
+    Doctor(doctor::Args),
     /// Print a shell completion script
     Completions(completions::Args),
     /// Print the man page
@@ -116,9 +116,9 @@ impl Cli {
             Some(Verb::Cpu(args)) => cpu::run(args, out),
             Some(Verb::Record(args)) => record::run(args, out),
             Some(Verb::Report(args)) => report::run(args, out),
-            Some(Verb::Rules) => rules::run(out),
+            Some(Verb::Rules(args)) => rules::run(args, out),
             Some(Verb::Explain(args)) => explain::run(args, out),
-            Some(Verb::Doctor) => doctor::run(out),
+            Some(Verb::Doctor(args)) => doctor::run(args, out),
             Some(Verb::Completions(args)) => completions::run(args, out),
             Some(Verb::Man) => man::run(out),
         }

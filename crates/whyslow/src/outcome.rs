@@ -19,7 +19,11 @@ impl Outcome {
     /// What a document amounts to.
     #[must_use]
     pub fn of(document: &Document) -> Self {
-        if document.findings.iter().any(|f| f.kind == Kind::Cause) { Outcome::Found } else { Outcome::Quiet }
+        match document.findings.iter().any(|f| f.kind == Kind::Cause) {
+            true => Outcome::Found,
+            false if document.why_unseen().is_some() => Outcome::CouldNotLook,
+            false => Outcome::Quiet,
+        }
     }
 
     /// The exit status.
@@ -31,5 +35,34 @@ impl Outcome {
             Outcome::CouldNotLook => 2,
             Outcome::Passed(status) => status,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use whyslow_model::table::{Tables, Task};
+    use whyslow_model::{FileSnapshot, Meta, Recording};
+
+    use super::*;
+
+    #[test]
+    fn a_host_whose_tasks_were_not_seen_was_not_looked_at() {
+        let of = |tasks: Option<Vec<Task>>| {
+            let rec = Recording { tables: Tables { tasks, ..Tables::default() }, ..Recording::default() };
+            Outcome::of(&whyslow_analyze::examine(&rec))
+        };
+        assert_eq!((of(None), of(Some(vec![]))), (Outcome::CouldNotLook, Outcome::Quiet));
+        // Copies of files, as they can be made on any host, are all that there is of some.
+        let stat = |at| FileSnapshot {
+            at,
+            name: "proc/stat".into(),
+            bytes: b"cpu  9 0 0 9 0 0 0 0 0 0\ncpu0 9 0 0 9 0 0 0 0 0 0\n".into(),
+        };
+        let snapshots = [Duration::ZERO, Duration::from_secs(1)].map(stat).into();
+        let meta = Meta { clock_ticks: 100, cpus: 1, window_ns: 1_000_000_000, ..Meta::default() };
+        let files = Recording { snapshots, meta, ..Recording::default() };
+        assert_eq!(Outcome::of(&whyslow_analyze::examine(&files)), Outcome::Quiet);
     }
 }

@@ -87,7 +87,7 @@ pub fn each_table(tables: &whyslow_model::table::Tables, see: &mut dyn FnMut(&st
     });
 }
 
-/// Open a recording: a file, or a folder with its contents, or a folder that holds copies of /proc and /sys.
+/// Open a recording: a file, a folder with its contents, a folder that holds copies of /proc and /sys, or "-", standard input.
 ///
 /// A file that is cut off or damaged opens up to that place; `Recording::torn` says so.
 ///
@@ -98,6 +98,10 @@ pub fn open(path: &Path) -> Result<Recording> {
 }
 
 fn read(path: &Path) -> Result<Recording> {
+    if path == Path::new("-") {
+        let opened = archive::open(io::stdin());
+        return opened.map_err(|(Halt::Tear(why) | Halt::Refuse(why))| anyhow!(why));
+    }
     // Asked before opening, because opening some devices does something (a watchdog starts, a tape rewinds).
     let kind = fs::metadata(path)?.file_type();
     let opened = if kind.is_dir() {

@@ -87,14 +87,14 @@ fn in_part(rec: &Recording, probe: &str) -> Option<Missing> {
     let lost = of_it.map(|(_, lost)| *lost).fold(0, u64::saturating_add);
     let Some(noted) = Probe::by_name(probe).and_then(|probe| noted(rec, probe)) else {
         let reason = || format!("a table was full, and {lost} could not be noted");
-        return (lost > 0).then(|| Missing::skipped(format!("a part of {probe}"), reason()));
+        return (lost > 0).then(|| Missing::part_of(probe, reason()));
     };
     let all = noted.saturating_add(lost);
     if lost as f64 <= NEGLIGIBLE * all as f64 {
         return None;
     }
     let reason = format!("a table was full, and {lost} of {all} could not be noted");
-    Some(Missing::skipped(format!("a part of {probe}"), reason))
+    Some(Missing::part_of(probe, reason))
 }
 
 /// All tables that are not whole.

@@ -226,3 +226,19 @@ fn one_unit_in_two_hierarchies_is_one() {
     rec.tables.cgroups.as_mut().unwrap().push(cgroup(1 << 56 | 3, 0, "/a/web.service"));
     assert!(note(&rec, &Focus::Unit("web".into())).is_ok());
 }
+
+/// Its CPU time and its wait for one are read one after the other.
+#[test]
+fn the_parts_of_its_time_are_no_more_than_all_of_it() {
+    let mut rec = host();
+    for task in rec.tables.tasks.iter_mut().flatten() {
+        (task.exec_ns, task.run_delay_ns, task.sleep_ns) = (3 * S, 73 * S / 10, 0);
+    }
+    let mut doc = document(&rec);
+    focus(&rec, &mut doc, &Focus::Pid(9)).unwrap();
+    let told = &doc.account.notes[0];
+    assert!(
+        told.contains("(1 task, 10.0 s of their time): running 29 %, ready but not running 71 %."),
+        "{told}"
+    );
+}

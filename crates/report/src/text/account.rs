@@ -44,20 +44,25 @@ fn cpu(page: &mut Page, doc: &Document) {
         &format!("{} of the host: {}", seconds(doc.account.wall), shares.join(", ")),
         Ink::Plain,
     );
-    let mut got = format!("tasks got {}", seconds(doc.account.cpu));
-    if !doc.account.unexplained.is_zero() {
-        got.push_str(&format!("; {} is unexplained", seconds(doc.account.unexplained)));
+    let got = doc.account.cpu.map_or_else(|| "an unknown part of it".to_owned(), seconds);
+    let mut got = format!("tasks got {got}");
+    if let Some(unexplained) = doc.account.unexplained.filter(|time| !time.is_zero()) {
+        got.push_str(&format!("; {} is unexplained", seconds(unexplained)));
     }
     page.say("         ", &got, Ink::Plain);
 }
 
 fn waits(page: &mut Page, doc: &Document) {
     let states = of(doc, "wait");
-    if doc.account.off_cpu.is_zero() && states.is_empty() {
+    let Some(off_cpu) = doc.account.off_cpu else {
+        let why = doc.why_waits_unseen().unwrap_or_default();
+        return page.say("  waits  ", &format!("not known: {why}"), Ink::Plain);
+    };
+    if off_cpu.is_zero() && states.is_empty() {
         return;
     }
     let each: Vec<_> = states.iter().map(|s| format!("{} {}", s.state, seconds(s.time))).collect();
-    let wanted = format!("tasks were runnable or blocked, off CPU, for {}", seconds(doc.account.off_cpu));
+    let wanted = format!("tasks were runnable or blocked, off CPU, for {}", seconds(off_cpu));
     let text = if each.is_empty() { wanted } else { format!("{wanted}: {}", each.join(", ")) };
     page.say("  waits  ", &text, Ink::Plain);
 }
@@ -65,8 +70,8 @@ fn waits(page: &mut Page, doc: &Document) {
 /// In at most so many lines, its heading among them: those that did something. Where there is room for all, all.
 pub(super) fn by_cgroup(page: &mut Page, doc: &Document, room: usize) {
     let all = &doc.account.by_cgroup;
-    let idle =
-        |row: &&CgroupShare| row.cpu.is_zero() && row.runnable.is_zero() && row.uninterruptible.is_zero();
+    let none = |time: Option<Duration>| time.is_none_or(|time| time.is_zero());
+    let idle = |row: &&CgroupShare| row.cpu.is_zero() && none(row.runnable) && none(row.uninterruptible);
     let rows: Vec<_> = all.iter().filter(|row| room > all.len() || !idle(row)).collect();
     if rows.is_empty() {
         return;
@@ -84,7 +89,8 @@ pub(super) fn by_cgroup(page: &mut Page, doc: &Document, room: usize) {
     for row in rows.into_iter().take(shown) {
         let name = fitting(&plain(&row.name), &plain(&row.id));
         let pad = " ".repeat(NAME.saturating_sub(columns(&name)));
-        let times = [row.cpu, row.runnable, row.uninterruptible].map(seconds);
+        let times = [Some(row.cpu), row.runnable, row.uninterruptible];
+        let times = times.map(|time| time.map_or_else(|| "?".to_owned(), seconds));
         let numbers = format!("{:>7}{:>11}{:>11}{:>11}", row.tasks, times[0], times[1], times[2]);
         page.row(&format!("  {name}{pad}{numbers}"), Ink::Plain);
     }

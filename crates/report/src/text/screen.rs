@@ -161,9 +161,10 @@ fn split(page: &mut Page, doc: &Document) {
     let word = |state: &&StateShare| format!("{} {}", state.state, Share::of(state.time.as_secs_f64(), all));
     let words: Vec<String> = largest.iter().map(word).collect();
     let shares = format!("{} {}", bar(&states, all), words.join(", "));
-    let both = format!("{shares}; tasks waited {}", seconds(doc.account.off_cpu));
-    let waited = !doc.account.off_cpu.is_zero() && page.is_line(LABEL, &both);
-    part(page, "CPU", if waited { &both } else { &shares }, 1);
+    let off_cpu = doc.account.off_cpu.filter(|time| !time.is_zero());
+    let both = off_cpu.map(|time| format!("{shares}; tasks waited {}", seconds(time)));
+    let told = both.filter(|both| page.is_line(LABEL, both)).unwrap_or(shares);
+    part(page, "CPU", &told, 1);
 }
 
 /// One letter a cell: u for user, s for system, i for interrupts, t for stolen, a dot for idle.

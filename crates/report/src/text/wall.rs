@@ -70,9 +70,12 @@ fn leaves_of(parts: Vec<&Part>) -> Vec<(String, Duration)> {
 fn add_leaves(part: &Part, whose: &str, depth: usize, leaves: &mut BTreeMap<String, Duration>) {
     let who = part.who.to_string();
     let whose = if part.who.is_nobody() { whose } else { &who };
-    // That nobody ended a wait, or one of many is to, says less than what it was for.
-    let is_unknown = |part: &Part| part.detail == Detail::Thing(Thing::ThreadNotKnown);
-    let has_parts = part.parts.iter().any(|inner| inner.reason != Reason::Open && !is_unknown(inner));
+    // That no task ended a wait, that one of many is to, or that its end was not seen says less than what it was for.
+    let says_less = |inner: &Part| {
+        matches!(inner.reason, Reason::Open | Reason::Unexplained)
+            || inner.detail == Detail::Thing(Thing::ThreadNotKnown)
+    };
+    let has_parts = part.parts.iter().any(|inner| !says_less(inner));
     if has_parts && depth < END {
         part.parts.iter().for_each(|inner| add_leaves(inner, whose, depth + 1, leaves));
         return;
@@ -131,6 +134,10 @@ pub(super) fn sums(page: &mut Page, wall: &WallAccount) {
     let times = [wall.wall, wall.cpu, wall.off_cpu].map(seconds);
     let line = format!("wall {}, CPU {}, off-CPU {}; {unexplained}", times[0], times[1], times[2]);
     page.tell("", 0, &line, Ink::Plain);
+}
+
+/// Where two clocks disagree.
+pub(super) fn mismatches(page: &mut Page, wall: &WallAccount) {
     for mismatch in &wall.mismatches {
         page.tell("", 2, &format!("our tracer and the kernel disagree: {mismatch}"), Ink::Risk);
     }

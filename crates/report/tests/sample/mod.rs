@@ -25,7 +25,7 @@ pub fn empty() -> Document {
         findings: Vec::new(),
         ruled_out: Vec::new(),
         contradictions: Vec::new(),
-        account: Account::default(),
+        account: Account { cpu: Some(s(0.0)), off_cpu: Some(s(0.0)), ..Account::default() },
         wall: None,
         chains: Vec::new(),
         locks: Vec::new(),
@@ -34,6 +34,20 @@ pub fn empty() -> Document {
         cpus: Vec::new(),
         missing: Vec::new(),
         own_cost: OwnCost::default(),
+    }
+}
+
+/// A document of a host on which no BPF program may be loaded.
+pub fn unseen() -> Document {
+    let refused = |probe: Probe| Missing::NotAllowed {
+        what: probe.word().into(),
+        way_out: "run as root, or grant CAP_BPF and CAP_PERFMON".into(),
+    };
+    Document {
+        account: Account::default(),
+        findings: vec![Finding::cannot_tell("cpu-quota", "may not read task list")],
+        missing: [Probe::OffCpuStacks, Probe::TaskList].map(|probe| refused(probe).into()).into(),
+        ..empty()
     }
 }
 
@@ -117,17 +131,17 @@ fn account() -> Account {
         name: name.into(),
         tasks: 4,
         cpu: s(cpu),
-        runnable: s(runnable),
-        uninterruptible: s(0.02),
+        runnable: Some(s(runnable)),
+        uninterruptible: Some(s(0.02)),
     };
     let mut by_cgroup = vec![group("web.service", 5.0, 15.2), group("evil\x1b[2J\nname\u{202e}", 1.0, 0.0)];
     let long = "kubepods.slice/kubepods-burstable.slice/cri-containerd-0123456789.scope";
     by_cgroup.extend((0..8).map(|n| group(&format!("{long}{n}"), 0.1, 0.0)));
     Account {
         wall: s(20.0),
-        cpu: s(6.1),
-        off_cpu: s(15.4),
-        unexplained: s(0.2),
+        cpu: Some(s(6.1)),
+        off_cpu: Some(s(15.4)),
+        unexplained: Some(s(0.2)),
         by_state: vec![
             state("cpu", "idle", 13.0),
             state("cpu", "user", 6.0),

@@ -44,6 +44,29 @@ fn an_empty_document_admits_that_it_knows_nothing() {
 }
 
 #[test]
+fn what_could_not_be_seen_is_the_headline_unless_there_is_a_cause() {
+    let flat = |doc: &whyslow_model::Document| said(doc, false).replace('\n', " ");
+    let mut doc = sample::unseen();
+    let words = "Could not look: BPF programs are refused; run as root, or grant CAP_BPF and CAP_PERFMON. \
+                 What files tell shows no cause; 1 question could not be answered.";
+    assert!(flat(&doc).contains(words), "{}", flat(&doc));
+    for page in [whyslow_report::chains, whyslow_report::locks] {
+        let page = page(&doc, &Style::default());
+        assert!(page.contains("Could not look: BPF programs"), "{page}");
+    }
+    doc.findings.insert(0, sample::full().findings[0].clone());
+    assert!(
+        flat(&doc).contains("web.service (shop-frontend) lost") && !flat(&doc).contains("Could not look")
+    );
+    let mut doc = sample::empty();
+    let lost = Missing::part_of("off-CPU stacks", "a table was full, and 110 of 1100 could not be noted");
+    doc.missing = vec![lost.into()];
+    let words =
+        "No cause found, and not all was seen: off-CPU stacks: a table was full, and 110 of 1100 could";
+    assert!(flat(&doc).contains(words), "{}", flat(&doc));
+}
+
+#[test]
 fn colour_changes_no_word() {
     let doc = sample::full();
     let mut bare = text(&doc, &Style { colour: true, verbose: true, columns: None });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::sample::{self, waits};
 use whyslow_model::chain::{CallAccount, Chain, LockAccount, Part, SlowCallAccount, WallAccount};
+use whyslow_model::wait::Thing;
 use whyslow_model::{Culprit, Document, Hop, Share, SubjectKind};
 use whyslow_report::safe::{columns, is_unsafe};
 use whyslow_report::{Style, chains, json, json_line, locks, text};
@@ -64,9 +65,11 @@ fn each_lock_tells_who_waited_where_and_who_held_it() {
 #[test]
 fn nothing_seen_is_said_in_a_sentence() {
     let said = chains(&sample::empty(), &SHORT);
-    assert!(said.contains("\nNo chain found: nobody is known to have kept others waiting.\n"), "{said}");
+    assert!(said.contains("\nNo chain found: no task is known to have kept others waiting.\n"), "{said}");
     let said = locks(&sample::empty(), &SHORT);
-    assert!(said.contains("\nNobody was seen waiting for a kernel lock (uncontended holds are not seen).\n"));
+    assert!(
+        said.contains("\nNo task was seen waiting for a kernel lock (uncontended holds are not seen).\n")
+    );
     let nothing = WallAccount { of: "true".into(), ..WallAccount::default() };
     let said = text(&Document { wall: Some(nothing), ..sample::empty() }, &SHORT);
     assert!(said.contains("\ntrue took 0 s; where it went is not known.\n"), "{said}");
@@ -193,4 +196,20 @@ fn one_line_of_json_holds_the_same_document() {
     assert!(line.starts_with("{\"schema\"") && line.ends_with("}\n") && line.lines().count() == 1, "{line}");
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert_eq!(read(&line), read(&json(&doc)));
+}
+
+/// That the holder of its lock was not seen does not hide what it waited for.
+#[test]
+fn a_wait_whose_end_was_not_seen_is_named_by_what_it_was_for() {
+    let unseen = waits::part("unexplained", Thing::HolderNotSeen, 12.3, vec![]);
+    let waited = waits::part("lock", "percpu rwsem s_writers", 12.3, vec![unseen]);
+    let touch = Part { who: waits::called("touch"), ..waited };
+    let wall = WallAccount {
+        of: "touch x".into(),
+        parts: vec![touch],
+        wall: sample::s(12.3),
+        ..WallAccount::default()
+    };
+    let page = text(&Document { wall: Some(wall), ..sample::empty() }, &SHORT);
+    assert!(page.contains("touch x took 12.3 s: 100 % touch: waiting for percpu rwsem s_writers."), "{page}");
 }

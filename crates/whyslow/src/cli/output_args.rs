@@ -12,7 +12,6 @@ use whyslow_report::{Style, json, json_line, text};
 use whyslow_probe::priority;
 
 use crate::out::{note, say};
-use crate::outcome::Outcome;
 use crate::{ending, interrupt};
 
 /// What is printed. A new format is a function of `report`, a variant, and its arms here.
@@ -122,17 +121,12 @@ impl OutputArgs {
             Colour::Always => true,
             Colour::Never => false,
         };
-        let columns = terminal_size::terminal_size_of(to).map(|(columns, _)| columns.0);
+        // As of ls and systemctl: a width that is exported is meant.
+        let asked =
+            env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
+        let columns = asked.or_else(|| terminal_size::terminal_size_of(to).map(|(columns, _)| columns.0));
         Style { colour, verbose: self.verbose, columns }
     }
-}
-
-/// A host of which nothing at all was seen has not been looked at.
-pub fn outcome(recording: &Recording, document: &Document) -> Outcome {
-    if recording.tables.tasks.is_none() && recording.snapshots.is_empty() {
-        return Outcome::CouldNotLook;
-    }
-    Outcome::of(document)
 }
 
 fn examine(recording: &Recording, baseline: Option<&Recording>, focus: Option<&Focus>) -> Result<Document> {

@@ -54,11 +54,6 @@ impl SubjectArgs {
         {
             bail!("cannot find process {pid}; `ps -e` lists what runs");
         }
-        if let Some(folder) = self.cgroup.as_ref().filter(|c| c.starts_with("/sys/"))
-            && !Path::new(folder).is_dir()
-        {
-            bail!("cannot find cgroup {folder}; `cat /proc/PID/cgroup` names a process's cgroups");
-        }
         self.focus().map_or(Ok(()), |focus| target::must_be_here(&focus))
     }
 }

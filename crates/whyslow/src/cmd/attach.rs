@@ -6,7 +6,7 @@ use anyhow::Result;
 use whyslow_analyze::focus::Focus;
 use whyslow_probe::Follow;
 
-use crate::cli::{Following, OutputArgs, SaveArgs, WindowArgs, outcome};
+use crate::cli::{Following, OutputArgs, SaveArgs, WindowArgs};
 use crate::ending;
 use crate::outcome::Outcome;
 use crate::target::{Target, numbers_are_ours};
@@ -89,13 +89,6 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let recording = watch(Look { follow: Some(follow), ends_with, ..Look::at_the_host(args.window.window) })?;
     let reported = args.output.compared_with(None).tell(&recording, None, out);
     args.save.keep(&recording)?;
-    let document = reported?;
     // Without the scheduler's events nothing is known of anybody's waits.
-    if recording.tables.tasks.is_none() {
-        return Ok(Outcome::CouldNotLook);
-    }
-    Ok(match outcome(&recording, &document) {
-        Outcome::CouldNotLook => Outcome::CouldNotLook,
-        _ => Outcome::Quiet,
-    })
+    Ok(if reported?.why_waits_unseen().is_some() { Outcome::CouldNotLook } else { Outcome::Quiet })
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_report::chains;
 
-use crate::cli::{OutputArgs, SaveArgs, WindowArgs, outcome};
+use crate::cli::{OutputArgs, SaveArgs, WindowArgs};
 use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
@@ -31,9 +31,9 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let reported = args.output.compared_with(None).tell_as(chains, &recording, None, out);
     args.save.keep(&recording)?;
     let document = reported?;
-    Ok(match outcome(&recording, &document) {
-        Outcome::CouldNotLook => Outcome::CouldNotLook,
-        _ if document.chains.is_empty() => Outcome::Quiet,
-        _ => Outcome::Found,
+    Ok(match document.chains.is_empty() {
+        false => Outcome::Found,
+        true if document.why_waits_unseen().is_some() => Outcome::CouldNotLook,
+        true => Outcome::Quiet,
     })
 }

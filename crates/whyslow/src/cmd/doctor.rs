@@ -3,19 +3,33 @@
 use std::io::Write;
 
 use anyhow::Result;
-use whyslow_report::paragraph;
+use whyslow_probe::Capability;
+use whyslow_report::{json, paragraph};
 
 use crate::ending;
 use crate::out::say;
 use crate::outcome::Outcome;
 
+/// Arguments of `whyslow doctor`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Args {
+    /// Print JSON: a list, an object a capability
+    #[arg(long)]
+    json: bool,
+}
+
 /// One paragraph a capability.
-pub fn run(out: &mut dyn Write) -> Result<Outcome> {
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
     let capabilities = whyslow_probe::doctor(&mut ending::step);
     ending::done();
+    say(out, &if args.json { json(&capabilities) } else { page(&capabilities) })?;
+    Ok(Outcome::Quiet)
+}
+
+fn page(capabilities: &[Capability]) -> String {
     let mut page = String::new();
-    for capability in &capabilities {
+    for capability in capabilities {
         let mark = if capability.ok { "ok    " } else { "lost  " };
         page.push_str(&paragraph(mark, &format!("{}: {}", capability.what, capability.why)));
         if !capability.ok {
@@ -27,6 +41,5 @@ pub fn run(out: &mut dyn Write) -> Result<Outcome> {
     let ok = capabilities.iter().filter(|capability| capability.ok).count();
     page.push_str(&format!("\n{ok} of {} capabilities are available.\n", capabilities.len()));
     page.push_str(&paragraph("", &whyslow_probe::claim()));
-    say(out, &page)?;
-    Ok(Outcome::Quiet)
+    page
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::cli::{BaselineArgs, OutputArgs, SaveArgs, SubjectArgs, WindowArgs, outcome};
+use crate::cli::{BaselineArgs, OutputArgs, SaveArgs, SubjectArgs, WindowArgs};
 use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
@@ -34,5 +34,5 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let reported =
         args.output.compared_with(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.save.keep(&recording)?;
-    Ok(outcome(&recording, &reported?))
+    Ok(Outcome::of(&reported?))
 }

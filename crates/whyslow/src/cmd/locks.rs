@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use whyslow_report::locks;
 
-use crate::cli::{OutputArgs, WindowArgs, outcome};
+use crate::cli::{OutputArgs, WindowArgs};
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
 
@@ -22,8 +22,6 @@ pub struct Args {
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     let recording = watch(Look::at_the_host(args.window.window))?;
     let document = args.output.compared_with(None).tell_as(locks, &recording, None, out)?;
-    Ok(match outcome(&recording, &document) {
-        Outcome::CouldNotLook => Outcome::CouldNotLook,
-        _ => Outcome::Quiet,
-    })
+    let unseen = document.locks.is_empty() && document.why_waits_unseen().is_some();
+    Ok(if unseen { Outcome::CouldNotLook } else { Outcome::Quiet })
 }

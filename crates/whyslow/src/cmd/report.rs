@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::cli::{BaselineArgs, FlameArg, OutputArgs, SubjectArgs, outcome};
+use crate::cli::{BaselineArgs, FlameArg, OutputArgs, SubjectArgs};
 use crate::outcome::Outcome;
 use crate::store;
 
 /// Arguments of `whyslow report`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// A recording, or a folder that one was unpacked to
+    /// A recording, a folder that one was unpacked to, or - for standard input
     #[arg(value_name = "FILE")]
     recording: PathBuf,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
         args.output.compared_with(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
     args.flame.keep(&recording)?;
     let reported = reported?;
-    let outcome = outcome(&recording, &reported);
+    let outcome = Outcome::of(&reported);
     // The process ends here, and the kernel takes all memory at once: a million rows would be let go one by one.
     std::mem::forget((recording, reported));
     Ok(outcome)

@@ -1,7 +1,6 @@
 //! A recording from one file.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
@@ -15,8 +14,8 @@ use super::{Halt, limit};
 /// Bytes after the mark that ends a tar: GNU tar pads to 10 KiB.
 const PADDING: u64 = 1 << 20;
 
-/// Read the recording in `file`.
-pub fn open(file: File) -> Result<Recording, Halt> {
+/// Read the recording in `file`, or whatever else gives bytes.
+pub fn open(file: impl Read) -> Result<Recording, Halt> {
     let mut input = BufReader::with_capacity(64 << 10, file);
     let start = input.fill_buf()?;
     if let Some(foreign) = foreign(start) {

@@ -28,6 +28,17 @@ pub fn folders(path: &str) -> Vec<PathBuf> {
     roots().into_iter().map(|root| root.join(below)).filter(|folder| is_cgroup(folder)).collect()
 }
 
+/// Whether a group of this path would have a folder here: what a container sees are its own groups, while /proc may name those of the
+/// host. Of a whole v1 hierarchy the root alone has release_agent, and of v2 it alone has no cgroup.events (kernel/cgroup/cgroup*.c).
+pub fn would_be_here(path: &str) -> bool {
+    let is_whole = |root: PathBuf| match magic(&root) {
+        Some(libc::CGROUP2_SUPER_MAGIC) => !root.join("cgroup.events").exists(),
+        _ => root.join("release_agent").exists(),
+    };
+    let mut roots = roots().into_iter().peekable();
+    path.starts_with("/sys/") || roots.peek().is_some() && roots.all(is_whole)
+}
+
 /// Where systemd keeps its units on v1; other hierarchies mirror parts of it.
 pub const SYSTEMD: &str = "/sys/fs/cgroup/systemd";
 

@@ -26,7 +26,11 @@ impl Target {
 /// One alone is called so now. Where nothing can be read of who is here, the window tells.
 pub fn must_be_here(on: &Focus) -> Result<()> {
     let here = match on {
-        Focus::Pid(_) | Focus::Cgroup(_) => return Ok(()),
+        Focus::Pid(_) => return Ok(()),
+        Focus::Cgroup(path) if cgroup::folders(path).is_empty() && cgroup::would_be_here(path) => {
+            bail!("cannot find cgroup {path}; `cat /proc/PID/cgroup` names a process's cgroups")
+        }
+        Focus::Cgroup(_) => return Ok(()),
         Focus::User(_) => users_here(),
         _ => groups_here(on, &cgroup::all()),
     };

@@ -182,3 +182,47 @@ fn a_selector_works_on_a_recording_and_lists_who_there_is() {
     let several = whyslow(&["report", host, "--pod", "web-0", "--user", "alice"]);
     assert_eq!(several.status.code(), Some(2), "one subject at a time");
 }
+
+#[test]
+fn a_recording_is_read_from_standard_input_and_printed_as_wide_as_columns_says() {
+    let file = "tests/replay/control-idle-6.12.why";
+    let piped = |columns: &str| {
+        let input = std::fs::File::open(file).expect("the recording is here");
+        let mut report = Command::new(whyslow_faults::program!());
+        report.args(["report", "-"]).env("COLUMNS", columns).stdin(input);
+        report.output().expect("the program can be started")
+    };
+    let named = Command::new(whyslow_faults::program!()).args(["report", file]).env("COLUMNS", "80").output();
+    assert_eq!(stdout(&piped("80")), stdout(&named.expect("the program can be started")));
+    let widest = |page: String| page.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+    assert!(widest(stdout(&piped("120"))) > 80, "{}", stdout(&piped("120")));
+    let torn = Command::new(whyslow_faults::program!()).args(["report", "-"]).stdin(Stdio::null()).output();
+    let torn = torn.expect("the program can be started");
+    assert_eq!(
+        (torn.status.code(), stderr(&torn).as_str()),
+        (
+            Some(2),
+            "whyslow: cannot open recording -: it is empty; whyslow record writes a tar compressed with zstd\n"
+        )
+    );
+}
+
+#[test]
+fn rules_are_told_to_programs_too() {
+    let listed: serde_json::Value = serde_json::from_str(&stdout(&whyslow(&["rules", "--json"]))).unwrap();
+    let ids = listed.as_array().unwrap().iter().map(|rule| rule["id"].as_str().unwrap());
+    let page = stdout(&whyslow(&["rules"]));
+    assert!(ids.clone().count() > 30 && ids.clone().all(|id| page.contains(id)), "{listed}");
+    assert!(listed[0]["question"].as_str().is_some_and(|asked| asked.ends_with('?')), "{}", listed[0]);
+}
+
+/// Where whole hierarchies are seen.
+#[test]
+fn a_cgroup_that_is_not_here_is_said_before_the_window() {
+    let is_there = |file: &str| std::path::Path::new("/sys/fs/cgroup").join(file).exists();
+    if is_there("cpu/release_agent") || is_there("cgroup.controllers") && !is_there("cgroup.events") {
+        let output = whyslow(&["--cgroup", "/nosuch", "--for", "1s"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("cannot find cgroup /nosuch;"), "{}", stderr(&output));
+    }
+}
