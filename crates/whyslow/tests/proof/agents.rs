@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::said::{self, Verb};
 use whyslow_faults::{Draw, Wrong};
@@ -64,17 +63,11 @@ fn agent(draw: &mut Draw, pause: &str) -> Agent {
 /// What the exam says first of a script.
 fn notes(of: &Agent, label: &str) -> Result<Vec<String>, Trouble> {
     std::thread::sleep(Duration::from_millis(200));
-    std::fs::create_dir_all(kept_in())?;
-    let (args, kept) = (["exam", "--for", "2s", "--json"], kept_in().join(format!("{label}.json")));
-    let look = Look::now(&whyslow_faults::program!(), &args, Duration::from_secs(2), &kept)?;
+    let look = crate::look("agents", label, &["exam"])?;
     look.is_sound(Verb::Exam)?;
     let notes = said::list(&look.document, "account.notes")?.iter().filter_map(Value::as_str);
     let script = of.script.display().to_string();
     Ok(notes.filter(|note| note.contains(&script)).map(str::to_owned).collect())
-}
-
-fn kept_in() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("agents")
 }
 
 /// It is named once, with what it starts.
@@ -90,7 +83,7 @@ fn is_named(agent: &Agent, notes: &[String]) -> Result<(), Wrong> {
 }
 
 fn cell(name: &str, pause: &str, judge: fn(&Agent, &[String]) -> Result<(), Wrong>) {
-    rounds::run_judged(&name, &kept_in(), |draw, label| {
+    rounds::run_judged(&name, &crate::kept_in("agents"), |draw, label| {
         let agent = agent(draw, pause);
         Ok(judge(&agent, &notes(&agent, label)?).map_or_else(Verdict::Wrong, |()| Verdict::Passed))
     });

@@ -1,6 +1,13 @@
 //! What is statistical by nature: faults, twins and honest loads on the live kernel, drawn, whyslow against the victims' own clocks;
 //! and what tests the judges themselves. `make proof` makes the cells, the gate a few of them with known seeds (`smoke.seeds`).
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use whyslow_faults::bars;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::Trouble;
+
 mod advice;
 mod agents;
 mod days;
@@ -12,3 +19,18 @@ mod spin;
 mod user_locks;
 
 whyslow_faults::may_become_victim!();
+
+/// Where a suite keeps all that whyslow said: below `target/*/tmp`, or `WHYSLOW_KEPT`.
+fn kept_in(suite: &str) -> PathBuf {
+    let place = std::env::var_os("WHYSLOW_KEPT").unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
+    PathBuf::from(place).join(suite)
+}
+
+/// Look for the usual window, as `args` say.
+fn look(suite: &str, label: &str, args: &[&str]) -> Result<Look, Trouble> {
+    std::fs::create_dir_all(kept_in(suite))?;
+    let length = format!("{}s", bars::WINDOW_S);
+    let args: Vec<&str> = args.iter().copied().chain(["--for", &length, "--json"]).collect();
+    let kept = kept_in(suite).join(format!("{label}.json"));
+    Look::now(&whyslow_faults::program!(), &args, Duration::from_secs(bars::WINDOW_S), &kept)
+}

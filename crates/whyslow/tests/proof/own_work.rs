@@ -5,7 +5,6 @@
 //! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/own-work`.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -35,18 +34,9 @@ struct Own {
     writes: bool,
 }
 
-fn kept_in() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("own-work")
-}
-
-fn look(args: &[&str], kept: &str) -> Result<Look, Trouble> {
-    fs::create_dir_all(kept_in())?;
-    let length = format!("{}s", bars::WINDOW_S);
-    let args: Vec<&str> = args.iter().copied().chain(["--for", &length, "--json"]).collect();
-    let kept = kept_in().join(kept);
-    let window = Duration::from_secs(bars::WINDOW_S);
-    let look = Look::now(&whyslow_faults::program!(), &args, window, &kept)?;
-    look.is_sound(Verb::of(&args))?;
+fn look(args: &[&str], label: &str) -> Result<Look, Trouble> {
+    let look = crate::look("own-work", label, args)?;
+    look.is_sound(Verb::of(args))?;
     said::could_tell(&look.document, &RULES)?;
     Ok(look)
 }
@@ -94,10 +84,10 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
     victim.go();
     std::thread::sleep(bars::SETTLE);
     let (began, before) = (Instant::now(), writes()?);
-    let host = look(&["exam"], &format!("{label}.json"))?;
+    let host = look(&["exam"], label)?;
     let written = (writes()? - before) / began.elapsed().as_secs_f64();
     let calm = Calm::watch(Some(fence.top()))?;
-    let near = look(&["attach", &victim.pid().to_string()], &format!("{label}-attached.json"))?;
+    let near = look(&["attach", &victim.pid().to_string()], &format!("{label}-attached"))?;
     let crowded = calm.crowded(Some(fence.top()), near.own_cpu(), CROWDED)?;
     drop(victim);
     others = if its_writes { others.max(writes_of_others()?) } else { others };
@@ -120,7 +110,7 @@ fn once(draw: &mut Draw, label: &str, own: fn(&mut Draw, &Fence) -> Own) -> Resu
 }
 
 fn is_no_loss(cell: &str, own: fn(&mut Draw, &Fence) -> Own) {
-    rounds::run_judged(&cell, &kept_in(), |draw, label| once(draw, label, own));
+    rounds::run_judged(&cell, &crate::kept_in("own-work"), |draw, label| once(draw, label, own));
 }
 
 const OF_A_WRITER: &[&str] = &["journal", "writeback", "block-io", "dirty-throttling", "wbt"];

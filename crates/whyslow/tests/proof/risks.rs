@@ -78,21 +78,13 @@ impl Made<'_> {
 /// What a cell has made: what the risk must say, why it did not come about, what whyslow said.
 type Seen<'m> = (Made<'m>, Vec<String>, Option<String>, Look);
 
-fn kept_in() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("risks")
-}
-
 fn look(label: &str) -> Result<Look, Trouble> {
-    fs::create_dir_all(kept_in())?;
-    let length = format!("{}s", bars::WINDOW_S);
-    let kept = kept_in().join(format!("{label}.json"));
-    let whyslow = &whyslow_faults::program!();
-    Look::now(whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
+    crate::look("risks", label, &["exam"])
 }
 
 /// A cell that is made until it came about.
 fn run<'m>(cell: &str, make: impl Fn(&mut Draw, &Fence, &str) -> Result<Seen<'m>, Trouble>) {
-    rounds::run_judged(&cell, &kept_in(), |draw, label| {
+    rounds::run_judged(&cell, &crate::kept_in("risks"), |draw, label| {
         let fence = Fence::enter()?;
         let group = fence.group("witness")?;
         let work = Work::Paced { burst_us: 1000, every_us: 10_000 };
@@ -294,7 +286,7 @@ fn wished() -> Result<i32, Trouble> {
 fn root_who_keeps_all_cpus_from_sleeping_is_a_risk() {
     let Some(quickest) = quickest_us().filter(|_| Path::new(DEVICE).exists()) else {
         let why = || Ok(Outcome::NotRun("there is no idle state, or no way to wish for none".to_owned()));
-        return rounds::run(&"idle-policy", &kept_in(), |_| why());
+        return rounds::run(&"idle-policy", &crate::kept_in("risks"), |_| why());
     };
     pair("idle-policy", |draw, _, label, healthy| {
         let wish = if healthy { quickest + draw.between(1, 1000) } else { draw.between(0, quickest - 1) };

@@ -89,7 +89,7 @@ macro_rules! cells {
     ($($test:ident $cell:expr;)*) => {
         $(#[test]
         fn $test() {
-            rounds::run(&$cell, &look::kept_in(), |draw| look::make($cell, draw));
+            rounds::run(&$cell, &crate::kept_in("user-locks"), |draw| look::make($cell, draw));
         })*
     };
 }

@@ -1,15 +1,12 @@
 //! With a real fault on: whyslow looks, then each check of its finding is run while the fault lasts, twice, and shows it.
 
-use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use whyslow_faults::host::Calm;
-use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::scenario::TestBed;
 use whyslow_faults::{Draw, Fence, Form, Kind, Scenario, Wrong, bars};
@@ -28,14 +25,10 @@ impl fmt::Display for Checked {
     }
 }
 
-fn kept_in() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("advice")
-}
-
 /// As a test.
 pub fn run(kind: Kind) {
     let cell = Checked(kind);
-    rounds::run_judged(&cell, &kept_in(), |draw, label| made(kind, draw, label));
+    rounds::run_judged(&cell, &crate::kept_in("advice"), |draw, label| made(kind, draw, label));
 }
 
 fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
@@ -45,7 +38,7 @@ fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     scenario.impose()?;
     std::thread::sleep(bars::SETTLE);
     let calm = Calm::watch(Some(fence.top()))?;
-    let look = look(label)?;
+    let look = crate::look("advice", label, &["exam"])?;
     let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
     let findings = look.document["findings"].as_array().cloned().unwrap_or_default();
     let finding = findings.into_iter().find(|f| f["rule"] == kind.rule() && f["kind"] == "cause");
@@ -62,15 +55,6 @@ fn made(kind: Kind, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
         Ok(()) => Verdict::Passed,
         Err(why) => Verdict::Wrong(Wrong::inexact(format!("{scenario}: {why}: {shown:#?}"))),
     })
-}
-
-fn look(label: &str) -> Result<Look, Trouble> {
-    fs::create_dir_all(kept_in())?;
-    let length = format!("{}s", bars::WINDOW_S);
-    let args = ["exam", "--for", &length, "--json"];
-    let kept = kept_in().join(format!("{label}.json"));
-    let whyslow: OsString = whyslow_faults::program!();
-    Look::now(&whyslow, &args, Duration::from_secs(bars::WINDOW_S), &kept)
 }
 
 /// What its checks print, twice.

@@ -15,7 +15,6 @@ use whyslow_faults::wrong::{Sort, Wrong};
 use whyslow_faults::{Draw, Fence, bars};
 
 use crate::days::judge::{context, findings, is_one};
-use crate::days::stage::{kept_in, look};
 
 /// Scripts of the shell, by name.
 const LOADS: &[(&str, &str)] = &[
@@ -145,7 +144,7 @@ fn judged(
     label: &str,
 ) -> Result<Verdict, Trouble> {
     let (cpu, calm) = (group.cpu_used()?, Calm::watch(Some(fence.top()))?);
-    let look = look(label)?;
+    let look = crate::look("days", label, &["exam"])?;
     let cpus = host::cpus().len().max(1) as f64;
     let left = calm.left_over()? / cpus;
     let sight = look.sight(group, cpu)?;
@@ -164,7 +163,7 @@ fn judged(
 
 fn run(name: &'static str) {
     let load = Load(name);
-    rounds::run(&load, &kept_in(), |draw| {
+    rounds::run(&load, &crate::kept_in("days"), |draw| {
         if !is_here(needs(name)) {
             return Ok(Outcome::NotRun(format!("this host has no {}", needs(name))));
         }

@@ -1,16 +1,13 @@
 //! A day is made: the victim alone, then with what goes wrong, and a look.
 
 use std::any::Any;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use whyslow_faults::cgroup::Group;
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::host::Calm;
-use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::spec::{Place, Work};
 use whyslow_faults::{Draw, Fence, Form, Ledger, Span, Truth, Victim, bars, clock, host};
@@ -101,19 +98,6 @@ pub fn names(process: &Victim, group: &Group) -> Vec<String> {
     vec![process.pid().to_string(), process.comm().to_owned(), group.path().to_owned()]
 }
 
-pub fn kept_in() -> PathBuf {
-    let asked = std::env::var_os("WHYSLOW_KEPT").map(PathBuf::from);
-    asked.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).join("days")
-}
-
-pub fn look(label: &str) -> Result<Look, Trouble> {
-    fs::create_dir_all(kept_in())?;
-    let whyslow = whyslow_faults::program!();
-    let length = format!("{}s", bars::WINDOW_S);
-    let kept = kept_in().join(format!("{label}.json"));
-    Look::now(&whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
-}
-
 fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
     match day {
         Day::Weight | Day::Number | Day::Nice => cpu::crowd(day, ground),
@@ -164,7 +148,7 @@ fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     std::thread::sleep(bars::SETTLE);
     let cpu = stage.group.cpu_used()?;
     let calm = Calm::watch(Some(fence.top()))?;
-    let look = look(label)?;
+    let look = crate::look("days", label, &["exam"])?;
     let disturbed = calm.crowded(Some(fence.top()), look.own_cpu(), CROWDED)?;
     let sight = look.sight(&stage.group, cpu)?;
     fence.check_time()?;
@@ -198,7 +182,7 @@ fn truth(stage: &Stage, window: Span, without: Span) -> Truth {
 
 /// A cell of the table.
 pub fn run(cell: Cell) {
-    rounds::run_judged(&cell, &kept_in(), |draw, label| once(cell, draw, label));
+    rounds::run_judged(&cell, &crate::kept_in("days"), |draw, label| once(cell, draw, label));
 }
 
 /// Interrupts and kernel threads work for the test, too: others who use more than this part of the CPUs are none of it.

@@ -10,12 +10,12 @@ use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble, Verdict};
 use whyslow_faults::said::Sight;
 use whyslow_faults::spinners::{Meter, Program, Running, Shape, Wait};
-use whyslow_faults::{Draw, Fence, bars};
+use whyslow_faults::{Draw, Fence};
 
 use crate::spin::cell::Cell;
 use crate::spin::finding::{Accusation, accusations};
 use crate::spin::judge::{self, Made};
-use crate::spin::table::{self, Row};
+use crate::spin::table::Row;
 
 /// Busy processes of the crowd: ten a CPU of the machine that the table is about.
 const CROWD: usize = 20;
@@ -24,7 +24,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 
 /// One cell as a test.
 pub fn run(cell: Cell) {
-    rounds::run(&cell, &table::kept_in(), |draw| make(cell, draw));
+    rounds::run(&cell, &crate::kept_in("spin"), |draw| make(cell, draw));
 }
 
 fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
@@ -73,7 +73,7 @@ fn look_at(
     let calm = Calm::watch(Some(fence.top()))?;
     let meter = running.pid().map(|pid| Meter::of(pid, running.tellers()));
     let (before, cpu) = (running.progress(), group.cpu_used()?);
-    let look = exam(&format!("{cell}-{}", draw.seed()))?;
+    let look = crate::look("spin", &format!("{cell}-{}", draw.seed()), &["exam"])?;
     let (progress, cpu) = (running.progress() - before, group.cpu_used()?.saturating_sub(cpu));
     let disturbed = calm.disturbed(Some(fence.top()), look.own_cpu())?;
     let mut reported = running.reported(look.window)?;
@@ -106,13 +106,4 @@ fn look_at(
 /// nothing one sample in twenty shows a result: of the 60 that it has there, too few.
 fn has_its_own_group(program: Program) -> bool {
     matches!(program, Program::Erlang(_) | Program::Wait(Wait::Yield | Wait::Epoll | Wait::Recv))
-}
-
-fn exam(label: &str) -> Result<Look, Trouble> {
-    std::fs::create_dir_all(table::kept_in())?;
-    // Another binary can be put to the test: an installed one, an older one.
-    let whyslow = whyslow_faults::program!();
-    let length = format!("{}s", bars::WINDOW_S);
-    let kept = table::kept_in().join(format!("{label}.json"));
-    Look::now(&whyslow, &["exam", "--for", &length, "--json"], Duration::from_secs(bars::WINDOW_S), &kept)
 }

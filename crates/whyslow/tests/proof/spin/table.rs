@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -34,11 +33,6 @@ pub struct Row {
     pub own: Duration,
     /// What is wrong with it.
     pub wrong: String,
-}
-
-/// Where all is kept.
-pub fn kept_in() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("spin")
 }
 
 impl fmt::Display for Row {
@@ -76,8 +70,9 @@ impl Row {
         });
         text.push_str(&format!("{self}\n"));
         text.lines().for_each(rounds::say);
-        let file = fs::create_dir_all(kept_in())
-            .and_then(|()| OpenOptions::new().create(true).append(true).open(kept_in().join("table.txt")));
+        let file = fs::create_dir_all(crate::kept_in("spin")).and_then(|()| {
+            OpenOptions::new().create(true).append(true).open(crate::kept_in("spin").join("table.txt"))
+        });
         let _ = file.and_then(|mut file| file.write_all(text.as_bytes()));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,19 +18,13 @@ const ENDS_WITHIN: Duration = Duration::from_secs(40);
 /// An attach looks for so long.
 const LENGTH: Duration = Duration::from_secs(2);
 
-/// Where all is kept that whyslow said.
-pub fn kept_in() -> PathBuf {
-    let place = std::env::var_os("WHYSLOW_KEPT").unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
-    PathBuf::from(place).join("user-locks")
-}
-
 pub fn make(cell: Cell, draw: &mut Draw) -> Result<Outcome, Trouble> {
-    fs::create_dir_all(kept_in())?;
+    fs::create_dir_all(crate::kept_in("user-locks"))?;
     let label = format!("{cell}-{}", draw.seed());
     rounds::until_judged(&cell, |attempt| {
         let fence = Fence::enter()?;
         let plan = cell.plan(fence.dir().to_owned(), draw);
-        let kept = kept_in().join(format!("{label}-{attempt}.json"));
+        let kept = crate::kept_in("user-locks").join(format!("{label}-{attempt}.json"));
         // A deadlock that nothing breaks never ends: it is looked at from outside.
         let made = match plan.shape {
             Shape::Free(..) if plan.lasts => {
