@@ -5,6 +5,7 @@
 //! add up; what no evidence explains is a part of its own, never somebody else's blame.
 
 mod alike;
+mod at_work;
 mod brief;
 mod chains;
 mod children;
@@ -28,6 +29,7 @@ mod node;
 mod onward;
 mod other_ends;
 mod owners;
+mod passed_on;
 mod patience;
 mod requests;
 mod resting;
@@ -81,6 +83,11 @@ impl<'r> WaitGraph<'r> {
     /// Chains, the most expensive first: of the watched tasks, else of everybody who lost time.
     pub fn chains(&self) -> Vec<Chain> {
         chains::chains(&self.0)
+    }
+
+    /// Chains of these threads, as if they were watched.
+    pub fn chains_around(&self, pids: impl Iterator<Item = u32>) -> Vec<Chain> {
+        chains::around(&self.0, &pids.collect())
     }
 
     /// Chains of the whole host, whoever is watched.

@@ -32,6 +32,7 @@ mod one_end;
 mod oom_kill;
 mod pace;
 mod pid_limit;
+mod queues;
 mod reclaim;
 mod request_queue;
 mod retransmits;

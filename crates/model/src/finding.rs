@@ -110,6 +110,9 @@ pub struct Finding {
     pub culprit: Option<Culprit>,
     /// From the victim to the culprit.
     pub chain: Vec<Hop>,
+    /// Threads that lost, where the victim stands for several: who asks about one of them is told.
+    #[serde(skip)]
+    pub paid_by: Vec<u32>,
     /// How to check by hand.
     pub check: Vec<Check>,
     /// What would help.
@@ -155,6 +158,7 @@ impl Finding {
             share: None,
             culprit: None,
             chain: Vec::new(),
+            paid_by: Vec::new(),
             check: Vec::new(),
             fixes: Vec::new(),
         }

@@ -16,7 +16,7 @@ use super::resting;
 use super::timeline::{Piece, What};
 use super::walk::Walk;
 use crate::hashing::{Set, Table};
-use crate::wait_reasons::{Class, is_asked};
+use crate::wait_reasons::{Class, is_asked, task_behind};
 
 /// On a whole host a chain is reported if some single wait was as long as this: below it lie the waits for locks that a healthy
 /// host under load has now and then (a holder that lost its CPU for a slice or two of 3 to 4 ms); a chain of 20 ms,
@@ -43,6 +43,11 @@ pub(super) fn chains(graph: &Graph<'_>) -> Vec<Chain> {
     folded(graph, watched.as_ref()).into_iter().map(|(keys, fold)| fold.chain(graph, &keys)).collect()
 }
 
+/// Those of these threads.
+pub(super) fn around(graph: &Graph<'_>, pids: &Set<u32>) -> Vec<Chain> {
+    folded(graph, Some(pids)).into_iter().map(|(keys, fold)| fold.chain(graph, &keys)).collect()
+}
+
 /// A chain of the whole host, with the longest of the waits at its head.
 pub(crate) struct HostChain<'r> {
     pub chain: Chain,
@@ -51,6 +56,8 @@ pub(crate) struct HostChain<'r> {
     pub class: Class,
     /// What the wait at the end was for; `None`: no wait, somebody ran.
     pub leaf: Option<Class>,
+    /// The part of its time in which the task that ran at its end did so before it was waited for.
+    pub at_work: f64,
     /// All tasks that it is the wait of, and the time of each: what a chain names are the first of them.
     pub heads: BTreeMap<u32, Duration>,
 }
@@ -61,7 +68,9 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
         let row = fold.hops.first()?.row?;
         let (class, leaf) = (graph.kind(row).class, fold.hops.last()?.row.map(|row| graph.kind(row).class));
         let heads = fold.heads.iter().map(|(pid, ns)| (*pid, Duration::from_nanos(*ns))).collect();
-        Some(HostChain { chain: fold.chain(graph, &keys), head: graph.spans.get(row)?, class, leaf, heads })
+        let at_work = fold.at_work as f64 / fold.time.max(1) as f64;
+        let chain = fold.chain(graph, &keys);
+        Some(HostChain { chain, head: graph.spans.get(row)?, class, leaf, at_work, heads })
     };
     folded(graph, None).into_iter().filter_map(reported).collect()
 }
@@ -180,12 +189,19 @@ fn is_loss(graph: &Graph<'_>, row: usize) -> bool {
     match graph.kind(row).class {
         Class::Held => span.lock.is_some() || span.holder != 0 || disk || let_go(),
         Class::Limit => true,
-        Class::Needed => disk || graph.is_unanswered(row) || is_of_fuse(graph, row),
+        Class::Needed => disk || graph.is_unanswered(row) || is_of_fuse(graph, row) || is_taken(graph, row),
         Class::Device => disk,
         Class::Unknown => disk && !is_kernels(),
         Class::Handed | Class::Peer => graph.is_for_answer(row),
         Class::Cpu | Class::Voluntary => false,
     }
+}
+
+/// It waited for another process to take what it had sent through a unix socket: that one had something to do. What fills a pipe is the work of a
+/// stage before.
+fn is_taken(graph: &Graph<'_>, row: usize) -> bool {
+    let taker = graph.spans.get(row).and_then(|span| Some((span.tgid, task_behind(span)?.tgid)));
+    graph.kind(row).reason == Reason::UnixSocket && taker.is_some_and(|(own, other)| own != other)
 }
 
 /// A call to a file system that a daemon serves: the first part of the wait for its answer is interruptible (fs/fuse/dev.c,
@@ -249,6 +265,8 @@ struct Fold {
     notes: u8,
     /// Of `time`: of ways whose holder is known from what readers leave in a lock's word alone.
     stale: u64,
+    /// ... and of ways whose end was at work before.
+    at_work: u64,
     /// Of `time`, whose it is.
     heads: BTreeMap<u32, u64>,
     hops: Vec<HopFold>,
@@ -291,6 +309,9 @@ impl Fold {
         let ns = last.node.ns;
         if way.iter().any(|step| step.node.notes & note::STALE != 0) {
             self.stale = self.stale.saturating_add(ns);
+        }
+        if graph.was_at_work(way) {
+            self.at_work = self.at_work.saturating_add(ns);
         }
         if let Some(head) = way.first().filter(|head| head.node.pid != 0) {
             let of_head = self.heads.entry(head.node.pid).or_default();

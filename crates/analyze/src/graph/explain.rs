@@ -192,6 +192,7 @@ impl Graph<'_> {
                 }
                 Other::Own | Other::Nobody => self
                     .by_children(walk, span, kind, from, to)
+                    .or_else(|| self.by_hands(walk, span, from, to).filter(|_| kind.class == Class::Held))
                     .or_else(|| self.by_owner(walk, span, kind, from, to))
                     .or_else(|| self.by_other_end(walk, row, from, to))
                     .unwrap_or_else(|| self.by_waker(walk, span, kind, from, to)),
@@ -212,7 +213,11 @@ impl Graph<'_> {
             Class::Voluntary | Class::Handed => match self.waited_for_at_last(row) {
                 Some(waker) => Other::AtLast(waker.pid),
                 None if class == Class::Handed && self.unseen_end_of_looks(row).is_some() => Other::Unseen,
-                None => Other::Own,
+                None if walk.is_at_top() => Other::Own,
+                None => {
+                    let usual = self.usual_waker(row).map(|waker| waker.pid);
+                    usual.or_else(|| self.in_vain_for(row)).map_or(Other::Own, Other::AtLast)
+                }
             },
             _ => Other::Own,
         }

@@ -18,9 +18,11 @@ use super::names::{Called, DetailId, Details, Name, Names, folded};
 use super::node::{Node, Rests};
 use super::onward::Onward;
 use super::other_ends::{OtherEnd, lasting};
+use super::passed_on::{Hand, Word};
 use super::patience::{Wakes, is_look};
 use super::short_runs::ShortRuns;
 use super::timeline::Line;
+use super::who_answers::Stuck;
 use crate::hashing::{Table, with_room};
 use crate::names::Names as GroupNames;
 use crate::stacks::doing::OnCpu;
@@ -99,6 +101,12 @@ pub(super) struct Graph<'r> {
     pub short_runs: OnceCell<ShortRuns>,
     /// When waiters for words of user space were woken by who let them go; found when it is asked for.
     pub let_go: OnceCell<Table<(u32, u64), Vec<u64>>>,
+    /// Words of user space that are locks; found when it is asked for.
+    pub passed_on: OnceCell<Table<Word, Vec<Hand>>>,
+    /// Who wakes those who wait at a word; found when it is asked for.
+    pub wakers: OnceCell<Table<Word, (Option<usize>, usize)>>,
+    /// Threads that are stuck, by process, as far as they were asked for.
+    pub stuck: RefCell<Table<u32, Rc<[Stuck]>>>,
     judge: Judge,
     /// Samples.
     pub on_cpu: Rc<OnCpu<'r>>,
@@ -173,6 +181,9 @@ impl<'r> Graph<'r> {
             group_names: OnceCell::new(),
             short_runs: OnceCell::new(),
             let_go: OnceCell::new(),
+            passed_on: OnceCell::new(),
+            wakers: OnceCell::new(),
+            stuck: RefCell::default(),
             judge,
             on_cpu,
             runs: runs(tables.runs.as_deref().unwrap_or_default()),
@@ -216,7 +227,7 @@ impl<'r> Graph<'r> {
             (reason, class) = (Reason::Lock, Class::Held);
         }
         let own = Kind { reason, what: self.details.id(detail), class };
-        let alike = if class == Class::Unknown { self.alike(row, span) } else { None };
+        let alike = if class == Class::Unknown { self.alike(row, span) } else { self.as_lock(row, own) };
         let look = look.or_else(|| self.lasting_look_of_client(row).filter(|_| class == Class::Voluntary));
         let kind = look.map(|end| self.kind(end)).or(alike).unwrap_or(own);
         if let Some(slot) = self.kinds.borrow_mut().get_mut(row) {
@@ -299,6 +310,12 @@ impl<'r> Graph<'r> {
         let most = self.looks.get();
         let count = after.iter().take(most.saturating_add(1)).take_while(|run| run.from < to).count();
         if self.spend_looks(count) { after.get(..count) } else { None }
+    }
+
+    /// Since when a thread has had the CPU that it has at that time; runs below half a millisecond have no rows.
+    pub fn run_at(&self, pid: u32, at: u64) -> Option<u64> {
+        let mut runs = self.runs.keys().filter_map(|cpu| self.runs(*cpu, at, at.saturating_add(1))?.first());
+        runs.find(|run| run.pid == pid).map(|run| run.from)
     }
 
     /// Look at so many runs, or sums of runs. False: too much was looked at.

@@ -74,7 +74,7 @@ impl Graph<'_> {
     }
 
     /// It waits until somebody takes what it sends.
-    fn is_to_be_taken(&self, row: usize) -> bool {
+    pub fn is_to_be_taken(&self, row: usize) -> bool {
         let kind = self.kind(row);
         let takes = |act: PeerAct| matches!(act, PeerAct::Take | PeerAct::TakeAtClose);
         let of_peer = matches!(*self.details.of(kind.what), Detail::Peer { act, .. } if takes(act));
@@ -128,6 +128,7 @@ impl Graph<'_> {
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
             let mut only = || *known.entry(process).or_insert_with(|| self.one_thread(process));
             let asked = self.asked_thread(span.pid, process, begin);
+            let asked = asked.or_else(|| self.stuck_pool(process, begin));
             let thread = asked.or_else(&mut only);
             let is_guess = asked.is_none() && thread.is_some_and(|thread| self.is_guess(process, thread));
             let sent = end.sent_before_ns.map(|before| self.sent_at(before));

@@ -77,7 +77,7 @@ impl Graph<'_> {
     }
 
     /// Ended by a task that did not send a signal.
-    fn was_let_go(&self, span: &Span) -> bool {
+    pub fn was_let_go(&self, span: &Span) -> bool {
         let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Task && waker.pid != 0);
         waker.is_some_and(|waker| !self.kills(waker))
     }
@@ -128,7 +128,7 @@ impl Graph<'_> {
 }
 
 /// The futex that is waited for, by process.
-fn word(span: &Span) -> Option<(u32, u64)> {
+pub(super) fn word(span: &Span) -> Option<(u32, u64)> {
     const FUTEX: u32 = 202; // x86-64
     (span.syscall == Some(FUTEX)).then_some((span.tgid, span.args[0]))
 }

@@ -106,16 +106,23 @@ impl Graph<'_> {
         let span = self.spans.get(row).filter(|span| is_look(span) && looks_for(span).is_some())?;
         let last = self.end_of_looks(row).or_else(|| self.lasting_look(row));
         let end = last.and_then(|row| self.spans.get(row)).unwrap_or(span);
-        let (line, mut later) = (self.lines.get(&span.pid)?, span);
-        let before = line.rows_before(span.at_ns).take(LOOKS).filter_map(|row| self.spans.get(row));
-        for look in before.take_while(|look| self.is_timed_out(look)) {
+        Some((self.first_look(span), end.woken_ns))
+    }
+
+    /// When the first of the looks began of which this row is one.
+    pub fn first_look(&self, span: &Span) -> u64 {
+        let mut later = span;
+        let line = self.lines.get(&span.pid).filter(|_| looks_for(span).is_some());
+        let before = line.into_iter().flat_map(|line| line.rows_before(span.at_ns)).take(LOOKS);
+        let before = before.filter_map(|row| self.spans.get(row));
+        for look in before.take_while(|look| ended_by_timer(look, &self.stacks)) {
             let has_acted = || self.wakes.any(span.pid, look.woken_ns, later.at_ns);
             if looks_for(look) != looks_for(span) || pause(look.to_ns, later) > PAUSE || has_acted() {
                 break;
             }
             later = look;
         }
-        Some((later.at_ns, end.woken_ns))
+        later.at_ns
     }
 
     /// Of looks at a lock what they are for has told it already.

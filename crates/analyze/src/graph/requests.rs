@@ -91,7 +91,7 @@ impl Graph<'_> {
         // Of a wait whose call was not seen the timer that ended it is told behind it.
         let waits = way.split_last().map_or(way, |(last, rest)| if is_timer(last) { rest } else { way });
         let (Some(head), Some(leaf)) = (way.first().and_then(kind), waits.last()) else { return false };
-        if !matches!(head.1.class, Class::Handed | Class::Peer) {
+        if !matches!(head.1.class, Class::Handed | Class::Peer) || self.is_to_be_taken(head.0) {
             return false;
         }
         let service = self.asked(head.0).map(|(_, task)| task.tgid);

@@ -1,8 +1,10 @@
 //! Who is to answer, of those who have the other end of a connection: which process, and which of its threads.
 
+use std::rc::Rc;
+
 use whyslow_model::wait::{Detail, Reason, Thing};
 
-use super::facts::Graph;
+use super::facts::{Graph, Kind};
 use super::other_ends::{ASKED_BEFORE, IDLE};
 use super::timeline::{What, mixed};
 use crate::wait_reasons::Class;
@@ -11,6 +13,16 @@ use crate::wait_reasons::Class;
 const MOST_THREADS: usize = 4096;
 /// Waits of a thread that are looked at for one for events.
 const LOOKED_AT: usize = 256;
+
+/// A thread that waits as the window ends, for something that it needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stuck {
+    pid: u32,
+    /// Since when.
+    at: u64,
+    /// On what, and which of those.
+    on: (Kind, Option<(Class, u64)>),
+}
 
 impl Graph<'_> {
     /// Which of several processes: a parent has what it made open, too, and what was made may have inherited what it does not use. Who waits may
@@ -60,6 +72,52 @@ impl Graph<'_> {
                 kept.all(|(_, other)| other == by).then_some(first)
             }
         }
+    }
+
+    /// One of a pool that is full: several threads have waited for one thing since before that, which is nothing to do.
+    pub fn stuck_pool(&self, process: u32, since: u64) -> Option<u32> {
+        self.stuck(process, since).filter(|(_, are_many)| *are_many).map(|(thread, _)| thread)
+    }
+
+    /// A thread that ran into its timeout at a word of its process waited in vain for what another one was to do: for one that has been stuck since
+    /// before, where there is no other.
+    pub fn in_vain_for(&self, row: usize) -> Option<u32> {
+        let span = self.spans.get(row)?;
+        let is_timed = *self.details.of(self.kind(row).what) == Detail::Thing(Thing::FutexTimeout);
+        let (stuck, _) = self.stuck(span.tgid, span.at_ns).filter(|_| is_timed)?;
+        (stuck != span.pid).then_some(stuck)
+    }
+
+    /// Threads of a process that have waited for one thing since then, which is nothing to do, if all that are stuck wait for that: the first, and
+    /// whether there are more.
+    fn stuck(&self, process: u32, since: u64) -> Option<(u32, bool)> {
+        let all = self.stuck.borrow().get(&process).cloned();
+        let all = all.unwrap_or_else(|| {
+            let all: Rc<[Stuck]> = self.all_stuck(process).into();
+            self.stuck.borrow_mut().insert(process, all.clone());
+            all
+        });
+        let mut all = all.iter().filter(|stuck| stuck.at <= since);
+        let first = all.next()?;
+        let (mut are_many, mut are_alike) = (false, true);
+        for other in all {
+            are_many = true;
+            are_alike &= other.on == first.on;
+        }
+        are_alike.then_some((first.pid, are_many))
+    }
+
+    /// Those that wait so as the window ends; each process is looked at once.
+    fn all_stuck(&self, process: u32) -> Vec<Stuck> {
+        let stuck = |pid: u32| {
+            let Some(What::Wait(row)) = self.last_of(pid) else { return None };
+            let (span, kind) = (self.spans.get(row).filter(|span| span.open)?, self.kind(row));
+            // A thread that waits for others of its program, or for its children, keeps house.
+            let keeps_house = matches!(kind.reason, Reason::Child | Reason::Vfork | Reason::Thread);
+            let is_stuck = kind.class != Class::Voluntary && !keeps_house && self.keeps(row);
+            is_stuck.then(|| Stuck { pid, at: span.at_ns, on: (kind, self.kept_by(pid)) })
+        };
+        self.threads_of(process).take(MOST_THREADS).filter_map(stuck).collect()
     }
 
     /// It was chosen because the others rest, and may have other work than to serve: it is not seen to wait for events, nor the process's first

@@ -4,39 +4,43 @@
 //! what the waiters' other sleeps absorb. Not this rule: locks of the kernel (`lock-wait`), limits, devices, CPUs, and work
 //! that was asked for.
 
+mod blame;
+mod stuck;
+
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
-use whyslow_model::timeline::State;
-use whyslow_model::wait::{Detail, Reason, Thing};
-use whyslow_model::{Culprit, Finding, Hop, Missing, SubjectKind, command, seconds};
+use whyslow_model::wait::Reason;
+use whyslow_model::{Culprit, Finding, Hop, Missing, Subject, SubjectKind, command, seconds};
 
-use super::Rule;
+use self::blame::{Blame, Blamed};
 use super::homes::Homes;
-use super::one_end::{Cause, Waits, lost, lost_at_disk};
+use super::one_end::{Cause, Waits, lost};
+use super::{Rule, queues};
 use crate::Evidence;
-use crate::graph::{HALTED, HostChain, UNKNOWN, is_cycle};
+use crate::cpu::spread::Loss;
+use crate::graph::HostChain;
 use crate::own_work::{OwnWork, Whose};
-use crate::wait_reasons::Class;
 
 pub const RULE: Rule = Rule {
     id: "held-up",
     question: "Do tasks wait for another task that does not go on?",
     what: "A task holds a lock of files or of programs while it sleeps, or while it works for itself; a service is stopped, frozen, \
-           or sleeps over a request. Those who wait for it use no CPU and no disk, and no counter says whom they wait for.",
-    how: "The wait-for graph: who has the lock by the kernel's list of file locks or the word of a futex, who is at the other end \
-          of a connection on which somebody was asked, and what that one did meanwhile. Counterfactual: had it gone on at once, \
-          the waiters would have, too. Time lost = the part of their waits that this chain explains, less what their other sleeps \
-          absorb. Work that was asked for is spending, no loss; so are the work of one's own children and waits for something to do.",
+           sleeps over a request, has other work to do first, or waits itself for what does not come. Tasks that wait for it use no CPU \
+           and no disk, and no counter says whom they wait for.",
+    how: "The wait-for graph: who has the lock by the kernel's list of file locks, by the word of a futex or by how that goes from hand \
+          to hand, who is at the other end of a connection on which somebody was asked, and what that one did meanwhile. \
+          Counterfactual: had it gone on at once, the waiters would have, too. Time lost = the part of their waits that this chain \
+          explains, less what their other sleeps absorb. A service that began to work when it was asked is told as busy; the work of \
+          one's own children and waits for something to do are spending.",
     limits: "Whether a service that sleeps has been asked is known for sockets and pipes by what was sent, for unix sockets where \
              requests lay unread as their client went to sleep; of shared memory, and of a lone client of a unix socket whose requests \
-             are read at once, nothing is known. A lock that a program makes of \
-             nothing but memory is seen where its word holds the owner's id. What a lock's holder computes, and that a service sleeps, is a \
-             loss of another tree of tasks (cgroup, session, process of the system) only; of a client that came to where the service \
-             listens, and has not started it, nor was started by it, also in the same tree.",
+             are read at once, nothing is known. A lock that a program makes of nothing but memory is seen where its word holds the \
+             owner's id, or where threads pass it on seven times in the window. What threads of one process compute with a lock of theirs is \
+             their own matter unless somebody else waits for them; so is a lock on a file by which copies of one program take turns. \
+             That a service sleeps or works is a loss of another tree of tasks (cgroup, session, process of the system); of a client that came to \
+             where the service listens, and has not started it, nor was started by it, also in the same tree.",
     sources: "fs/locks.c (file_lock), futex(2), signal(7), kernel/cgroup/freezer.c.",
     can_be_cause: true,
     check,
@@ -48,213 +52,224 @@ pub const RULE: Rule = Rule {
 /// Beyond these the chains tell the rest.
 const MOST: usize = 5;
 
+/// Chains that end at one process, which is to blame for one thing.
+struct Found {
+    blame: Blame,
+    /// The process, or what else is at the end.
+    at: String,
+    /// What that did, in the most expensive of them.
+    did: Hop,
+    culprit: Culprit,
+    cause: Cause,
+    waits: Waits,
+    /// Threads of this name that did so, and their processes, as far as they are told.
+    ends: BTreeSet<(u32, u32)>,
+}
+
+impl Found {
+    fn of(blamed: &Blamed<'_>, at: String, ends: BTreeSet<(u32, u32)>, reported: &HostChain<'_>) -> Self {
+        let Blamed { why, culprit, did, .. } = blamed;
+        let mut found = Found {
+            blame: *why,
+            at,
+            did: (*did).clone(),
+            culprit: culprit.clone(),
+            cause: Cause::of(&reported.chain),
+            waits: Waits::new(),
+            ends: BTreeSet::new(),
+        };
+        found.add(ends, reported);
+        found
+    }
+
+    fn add(&mut self, ends: BTreeSet<(u32, u32)>, reported: &HostChain<'_>) {
+        let heads: Vec<u32> = reported.heads.keys().copied().collect();
+        self.cause.add(&reported.chain, &heads);
+        self.ends.extend(ends);
+        for (pid, time) in &reported.heads {
+            let waited = self.waits.entry(*pid).or_default();
+            *waited = waited.saturating_add(*time);
+        }
+    }
+
+    fn is_fault(&self) -> bool {
+        self.blame != Blame::Serves
+    }
+
+    fn thread(&self) -> Option<u32> {
+        self.culprit.id.parse().ok().filter(|_| self.culprit.kind == SubjectKind::Task)
+    }
+
+    /// The thread at the end; of several of one process, the process; of several processes of one name, the first of them.
+    fn culprit(&self, ev: &Evidence<'_>) -> Culprit {
+        let processes: BTreeSet<u32> = self.ends.iter().map(|(_, process)| *process).collect();
+        let Some(task) = self.thread().and_then(|pid| ev.task(pid)).filter(|task| task.tgid != 0) else {
+            return self.culprit.clone();
+        };
+        let name = ev.process_name(task.tgid, &task.comm);
+        match (self.ends.len(), processes.len()) {
+            (0 | 1, _) => self.culprit.clone(),
+            (_, 0 | 1) => Culprit::new(SubjectKind::Task, task.tgid.to_string(), name),
+            _ => Culprit::new(
+                SubjectKind::Task,
+                task.tgid.to_string(),
+                format!("{name} and others of this name"),
+            ),
+        }
+    }
+
+    /// The one that waited longest first.
+    fn victims<'t>(&self, tasks: &'t [Task]) -> Vec<&'t Task> {
+        let mut all: Vec<&Task> =
+            tasks.iter().filter(|task| self.cause.victims.binary_search(&task.pid).is_ok()).collect();
+        all.sort_by_key(|task| std::cmp::Reverse(self.waits.get(&task.pid)));
+        all
+    }
+
+    /// "curl", or "curl and 3 more".
+    fn waiters(&self, victims: &[&Task]) -> String {
+        let head = self.cause.chain.hops.first().map_or_else(String::new, |hop| hop.who.to_string());
+        let processes: BTreeSet<u32> = victims.iter().map(|task| task.tgid).collect();
+        match processes.len() {
+            0 | 1 => head,
+            many => format!("{head} and {} more", many - 1),
+        }
+    }
+
+    fn lost(&self, ev: &Evidence<'_>, victims: &[&Task]) -> Option<Loss> {
+        let loss = lost(ev, victims, self.cause.chain.hops.first()?.reason, &self.waits, 1.0);
+        loss.is_felt(ev.window()).then_some(loss)
+    }
+}
+
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.spans()?;
     ev.has_stacks()?;
     let tasks = ev.tasks()?;
-    let homes = LazyCell::new(|| Homes::of(ev, tasks));
-    let own = OwnWork::of(ev);
-    let mut causes: Vec<(Cause, Waits)> = Vec::new();
-    for reported in ev.host_chains().iter().filter(|reported| !reported.blames_for_kernel_wait()) {
-        let is_own = || matches!(own.whose(reported), Whose::Own | Whose::Unclear);
-        let differ = |one, other| homes.differ(one, other) || homes.is_client(reported.head, one, other);
-        if !idles(reported, &differ) || is_own() {
-            continue;
-        }
-        let heads: Vec<u32> = reported.heads.keys().copied().collect();
-        let known = causes.iter().position(|(cause, _)| cause.is_same(&reported.chain));
-        let at = known.unwrap_or(causes.len());
-        match causes.get_mut(at) {
-            Some((cause, _)) => cause.add(&reported.chain, &heads),
-            None => causes.push((Cause::of(&reported.chain, &heads), Waits::new())),
-        }
-        for (pid, time) in &reported.heads {
-            causes[at].1.entry(*pid).and_modify(|all| *all += *time).or_insert(*time);
-        }
-    }
-    let is_beside = |cause: &Cause| causes.iter().any(|(other, _)| cause.is_beside(other));
-    let told = causes.iter().filter(|(cause, _)| !is_beside(cause));
-    let found = told.filter_map(|(cause, waits)| finding(ev, tasks, &homes, cause, waits));
-    let unseen = unseen(ev, tasks, &own);
-    let unseen = unseen.iter().filter_map(|(cause, waits)| unseen_finding(ev, &homes, cause, waits));
-    Ok(found.chain(unseen).take(MOST).collect())
+    let (homes, own) = (Homes::of(ev, tasks), OwnWork::of(ev));
+    let all = found(ev, &homes, &own);
+    let is_beside = |found: &Found| all.iter().any(|other| found.cause.is_beside(&other.cause));
+    let faults = all.iter().filter(|found| found.is_fault() && !is_beside(found));
+    let faults = faults.filter_map(|found| fault(ev, tasks, &homes, found));
+    let stuck = stuck::all(ev, tasks, &own).into_iter();
+    let stuck = stuck.filter_map(|(cause, waits)| stuck::finding(ev, &homes, &cause, &waits));
+    let busy = all.iter().filter(|found| !found.is_fault()).find_map(|found| busy(ev, tasks, found));
+    Ok(faults.chain(stuck).take(MOST).chain(busy).collect())
 }
 
-/// A single wait of this length in D state, for what nobody was seen to have, is no crowd before a lock.
-const STUCK: Duration = Duration::from_secs(1);
-
-/// Long waits in D state whose end nobody saw, by what they were for.
-fn unseen(ev: &Evidence<'_>, tasks: &[Task], own: &OwnWork<'_, '_>) -> Vec<(Cause, Waits)> {
-    let users: BTreeSet<u32> = tasks.iter().filter(|task| !task.kthread).map(|task| task.pid).collect();
-    let mut all: Vec<(Cause, Waits)> = Vec::new();
-    for reported in ev.host_chains() {
-        let chain = &reported.chain;
-        // What somebody has who does this and that is his; what a task writes out itself takes as long as its disk does.
-        let [first, last] = chain.hops.as_slice() else { continue };
-        let nobody = last.reason == Reason::Open || last.detail == Detail::Thing(Thing::HolderNotSeen);
-        let own_data = matches!(first.reason, Reason::Journal | Reason::Writeback | Reason::BlockIo);
-        let heads: Waits = reported
-            .heads
-            .iter()
-            .filter(|(pid, _)| users.contains(pid))
-            .map(|(pid, time)| (*pid, *time))
-            .collect();
-        let is_stuck = reported.head.state == State::Blocked
-            && chain.leaf.id == UNKNOWN
-            && nobody
-            && !own_data
-            && first.reason != Reason::Runnable
-            && first.worst.is_some_and(|worst| worst >= STUCK)
-            && !heads.is_empty();
-        if !is_stuck || !matches!(own.whose(reported), Whose::Others) {
+fn found(ev: &Evidence<'_>, homes: &Homes, own: &OwnWork<'_, '_>) -> Vec<Found> {
+    let is_queued = |(pid, queue): &(u32, queues::Queue)| queue.told(ev, homes, *pid).is_some();
+    let queued = LazyCell::new(|| {
+        queues::all(ev, homes)
+            .into_iter()
+            .filter(is_queued)
+            .map(|(pid, _)| pid.to_string())
+            .collect::<BTreeSet<_>>()
+    });
+    let mut all: Vec<Found> = Vec::new();
+    for reported in ev.host_chains().iter().filter(|reported| !reported.blames_for_kernel_wait()) {
+        let Some(blamed) = blame::of(ev, reported, homes) else { continue };
+        let is_queue =
+            || matches!(blamed.why, Blame::Works | Blame::Serves) && queued.contains(&blamed.culprit.id);
+        if matches!(own.whose(reported), Whose::Own | Whose::Unclear) || is_queue() {
             continue;
         }
-        let pids: Vec<u32> = heads.keys().copied().collect();
-        let is_same = |cause: &Cause| cause.chain.hops.first().is_some_and(|hop| hop.detail == first.detail);
-        let at = all.iter().position(|(cause, _)| is_same(cause)).unwrap_or(all.len());
-        match all.get_mut(at) {
-            Some((cause, _)) => cause.add(chain, &pids),
-            None => all.push((Cause::of(chain, &pids), Waits::new())),
-        }
-        for (pid, time) in heads {
-            all[at].1.entry(pid).and_modify(|sum| *sum += time).or_insert(time);
+        let at = process_of(ev, &blamed.culprit);
+        let ends = blamed
+            .tasks
+            .iter()
+            .map(|(pid, _)| (*pid, ev.task(*pid).map_or(*pid, |task| task.tgid)))
+            .collect();
+        match all.iter_mut().find(|found| found.blame == blamed.why && found.at == at) {
+            Some(found) => found.add(ends, reported),
+            None => all.push(Found::of(&blamed, at, ends, reported)),
         }
     }
     all
 }
 
-/// Only freezing a file system takes this lock to write (fs/super.c, freeze_super; percpu_rw_semaphore of struct sb_writers),
-/// and whoever did so may have ended since.
-const FREEZING: &str = "s_writers of a file system";
+/// The process of a thread at the end of a chain; anything else is one by its id.
+fn process_of(ev: &Evidence<'_>, culprit: &Culprit) -> String {
+    let thread = culprit.id.parse().ok().filter(|_| culprit.kind == SubjectKind::Task);
+    let task = thread.and_then(|pid| ev.task(pid)).filter(|task| task.tgid != 0);
+    task.map_or_else(|| format!("{:?} {}", culprit.kind, culprit.id), |task| format!("process {}", task.tgid))
+}
 
-fn unseen_finding(ev: &Evidence<'_>, homes: &Homes, cause: &Cause, waits: &Waits) -> Option<Finding> {
-    let victims: Vec<&Task> = waits.keys().filter_map(|pid| ev.task(*pid)).collect();
-    let loss = lost_at_disk(&victims, waits);
-    if !loss.is_felt(ev.window()) {
-        return None;
-    }
+fn fault(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes, found: &Found) -> Option<Finding> {
+    let victims = found.victims(tasks);
+    let loss = found.lost(ev, &victims)?;
+    let Found { cause, did, .. } = found;
     let head = cause.chain.hops.first()?;
-    let is_frozen = matches!(&head.detail, Detail::Lock { name, .. } if name == FREEZING);
-    let (what, whose) = match is_frozen {
-        true => {
-            ("a frozen file system".to_owned(), "a file system that is frozen waits for its thaw".to_owned())
+    let what = match did.reason {
+        Reason::Running if found.blame == Blame::Works => {
+            format!("{} ({}), at work before it was asked", did.who, did.detail)
         }
-        false => (head.detail.to_string(), "who has it, or is to end the wait, was not seen".to_owned()),
+        Reason::Running => format!("{} ({})", did.who, did.detail),
+        _ => format!("{}, which waits for {}", did.who, did.detail),
     };
-    let title = format!("{} waited {} for {}: {whose}", head.who, seconds(cause.time), head.detail);
-    let mut finding = Finding::cause(RULE.id, homes.payer(ev, &victims, None), loss.likely)
+    let title = format!(
+        "{} waited {} for {}; at the end: {what}",
+        found.waiters(&victims),
+        seconds(cause.time),
+        head.detail
+    );
+    let pid = found.thread();
+    let mut finding = Finding::cause(RULE.id, homes.payer(ev, &victims, pid), loss.likely)
         .titled(title)
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(cause.time)
-        .by(Culprit::new(SubjectKind::Kernel, what.clone(), what))
-        .check(
-            "who waits in the kernel now, and in which function",
-            "ps -eLo pid,lwp,state,wchan:40,comm | awk '$3 == \"D\"'",
-        );
+        .by(found.culprit(ev));
+    if let Some(pid) = pid {
+        let status = command!("grep -E '^(Name|State):' /proc/{}/status", pid);
+        finding = finding.check("what it does now", status);
+    }
+    finding = finding.check("whom each waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain.clone_from(&cause.chain.hops);
-    Some(
-        finding.advice(match is_frozen {
-            true => "thaw it (fsfreeze -u and its mount point), or end the snapshot or backup that froze it"
-                .to_owned(),
-            false => {
-                format!("look at the stack of {} in the kernel: it tells what was to end its wait", head.who)
-            }
-        }),
-    )
+    finding.paid_by.clone_from(&cause.victims);
+    Some(advised(finding, found))
 }
 
-/// Whether two tasks are known to be of two trees, or a client and its service.
-type Differ<'f> = &'f dyn Fn(u32, u32) -> bool;
-
-/// Whether the task at the end does nothing of what others need: somebody has stopped it; it has a lock and sleeps, or works for
-/// itself; it sleeps over what it was asked for.
-fn idles(reported: &HostChain<'_>, differ: Differ<'_>) -> bool {
-    let chain = &reported.chain;
-    let Some((leaf, above)) = end(chain) else { return false };
-    let is_for_cpu = above.first().is_none_or(|first| first.reason == Reason::Runnable);
-    if is_for_cpu || chain.leaf.kind != SubjectKind::Task || chain.leaf.id == UNKNOWN || is_cycle(chain) {
-        return false;
-    }
-    let locked = above.iter().any(is_lock);
-    match reported.leaf {
-        _ if HALTED.contains(&leaf.reason) => true,
-        Some(Class::Voluntary) => locked || is_anothers(reported, differ),
-        None => locked && leaf.reason == Reason::Running && is_anothers(reported, differ),
-        Some(_) => false,
-    }
+/// A task that works for those who wait for it is no fault, and they want to know.
+fn busy(ev: &Evidence<'_>, tasks: &[Task], found: &Found) -> Option<Finding> {
+    let victims = found.victims(tasks);
+    found.lost(ev, &victims)?;
+    let (who, server) = (found.waiters(&victims), found.culprit(ev));
+    let time = seconds(found.cause.time);
+    let title =
+        format!("works on what it was asked for ({}); {who} waited {time} for that", found.did.detail);
+    let server = Subject::new(server.kind, server.id, server.name);
+    let mut finding = Finding::busy(RULE.id, server).titled(title);
+    finding.chain.clone_from(&found.cause.chain.hops);
+    finding.paid_by.clone_from(&found.cause.victims);
+    Some(finding)
 }
 
-/// The last of its hops that is somebody's, and those above it: of who is stopped it may be told that nobody let it go on.
-fn end(chain: &Chain) -> Option<(&Hop, &[Hop])> {
-    match chain.hops.as_slice() {
-        [above @ .., halted, nobody] if HALTED.contains(&halted.reason) && nobody.who.is_nobody() => {
-            Some((halted, above))
+fn advised(finding: Finding, found: &Found) -> Finding {
+    let did = &found.did;
+    match (found.blame, did.reason) {
+        (Blame::Halted, Reason::Stopped) => match found.thread() {
+            Some(pid) => finding.fix(
+                format!("let {} go on (undo: {})", did.who, &*command!("kill -STOP {}", pid)),
+                command!("kill -CONT {}", pid),
+            ),
+            None => finding,
+        },
+        (Blame::Halted, Reason::Frozen) => finding.advice(format!("thaw the cgroup of {}", did.who)),
+        (Blame::Halted, _) => finding.advice(format!("let the tracer of {} go on, or detach it", did.who)),
+        (Blame::Holds, _) => {
+            finding.advice(format!("keep {} from its work while it has what others need", did.who))
         }
-        hops => hops.split_last(),
-    }
-}
-
-/// A lock that stays with its holder whatever it does. Those of the kernel have a rule of their own.
-fn is_lock(hop: &Hop) -> bool {
-    let of_program = matches!(hop.detail, Detail::Thing(Thing::UserLock | Thing::PiFutex));
-    hop.reason == Reason::FileLock || hop.reason == Reason::Futex && of_program
-}
-
-/// The end is of another tree of tasks than each that waits.
-fn is_anothers(reported: &HostChain<'_>, differ: Differ<'_>) -> bool {
-    let Ok(leaf) = reported.chain.leaf.id.parse::<u32>() else { return false };
-    !reported.heads.is_empty() && reported.heads.keys().all(|pid| differ(*pid, leaf))
-}
-
-fn finding(
-    ev: &Evidence<'_>,
-    tasks: &[Task],
-    homes: &Homes,
-    cause: &Cause,
-    waits: &Waits,
-) -> Option<Finding> {
-    let victims: Vec<&Task> =
-        tasks.iter().filter(|task| cause.victims.binary_search(&task.pid).is_ok()).collect();
-    let loss = lost(ev, &victims, cause.chain.hops.first()?.reason, waits, 1.0);
-    if !loss.is_felt(ev.window()) {
-        return None;
-    }
-    let chain = &cause.chain;
-    let (head, (leaf, _)) = (chain.hops.first()?, end(chain)?);
-    let did = match leaf.reason {
-        Reason::Running => format!("{} ({})", leaf.who, leaf.detail),
-        _ => format!("{}, which waits for {}", leaf.who, leaf.detail),
-    };
-    let title = format!("{} waited {} for {}; at the end: {did}", head.who, seconds(cause.time), head.detail);
-    let pid = chain.leaf.id.parse::<u32>().ok()?;
-    let mut finding = Finding::cause(RULE.id, homes.payer(ev, &victims, Some(pid)), loss.likely)
-        .titled(title)
-        .share_of(loss.lived)
-        .between(loss.low, loss.high)
-        .raw_wait(cause.time)
-        .by(chain.leaf.clone())
-        .check("what it does now", command!("grep -E '^(Name|State):' /proc/{}/status", pid))
-        .check("whom each waits for, over some seconds", "whyslow chains --for 10s");
-    finding.chain.clone_from(&chain.hops);
-    Some(advised(finding, leaf, pid))
-}
-
-fn advised(finding: Finding, leaf: &Hop, pid: u32) -> Finding {
-    match leaf.reason {
-        Reason::Stopped => finding.fix(
-            format!("let {} go on (undo: {})", leaf.who, &*command!("kill -STOP {}", pid)),
-            command!("kill -CONT {}", pid),
-        ),
-        Reason::Frozen => finding.advice(format!("thaw the cgroup of {}", leaf.who)),
-        Reason::Traced => finding.advice(format!("let the tracer of {} go on, or detach it", leaf.who)),
-        Reason::Running => {
-            finding.advice(format!("keep {} from its work while it has what others need", leaf.who))
+        (Blame::Works | Blame::Serves, _) => finding
+            .advice(format!("let {} do that work in a process of its own, or in smaller pieces", did.who)),
+        (Blame::Asks | Blame::Stuck, _) => {
+            finding.advice(format!("give {} a limit of time for its wait for {}", did.who, did.detail))
         }
-        _ => finding.advice(format!("keep {} from sleeping while others wait for it", leaf.who)),
+        (Blame::Sleeps, _) => {
+            finding.advice(format!("keep {} from sleeping while others wait for it", did.who))
+        }
     }
 }
 
 #[cfg(test)]
-#[path = "held_up_tests.rs"]
 mod tests;

@@ -61,7 +61,8 @@ impl Homes {
         answers && self.place(client) == self.place(service) && self.are_strangers(client, service)
     }
 
-    fn are_strangers(&self, one: u32, other: u32) -> bool {
+    /// Neither process descends from the other, and they are not of one name and parent.
+    pub fn are_strangers(&self, one: u32, other: u32) -> bool {
         let process = |pid: u32| self.processes.get(&pid).copied();
         let Some((one, other)) = process(one).zip(process(other)) else { return false };
         let Some((up, beside)) = self.above(one).zip(self.above(other)) else { return false };
@@ -110,7 +111,7 @@ impl Homes {
         let place =
             self.place(first.pid).filter(|one| others.iter().all(|task| self.place(task.pid) == Some(*one)));
         let Some(place) = place else {
-            return of_one_name(ev, victims).unwrap_or_else(Subject::host);
+            return of_one_name(ev, victims).unwrap_or_else(|| first_of(ev, victims, "processes"));
         };
         let is_shared = culprit.is_some_and(|pid| self.place(pid) == Some(place));
         let tree = self.tree(place).filter(|_| !is_shared).map(|tree| tree.subject(ev));
@@ -127,10 +128,15 @@ fn of_one_name(ev: &Evidence<'_>, victims: &[&Task]) -> Option<Subject> {
     are_alike.then(|| first_of(ev, victims, "of this name"))
 }
 
-/// "curl and 3 more of this name".
+/// "curl and 3 more of this name"; of two of other names both.
 fn first_of(ev: &Evidence<'_>, victims: &[&Task], what: &str) -> Subject {
     let Some(first) = victims.first() else { return Subject::host() };
+    let name = |task: &Task| ev.process_name(task.tgid, &task.comm);
     let processes: BTreeSet<u32> = victims.iter().map(|task| task.tgid).collect();
-    let (own, more) = (ev.process_name(first.tgid, &first.comm), processes.len().saturating_sub(1));
-    Subject::new(SubjectKind::Task, first.tgid.to_string(), format!("{own} and {more} more {what}"))
+    let other = victims.iter().find(|task| task.tgid != first.tgid && name(task) != name(first));
+    let called = match (processes.len().saturating_sub(1), other) {
+        (1, Some(other)) => format!("{} and {}", name(first), name(other)),
+        (more, _) => format!("{} and {more} more {what}", name(first)),
+    };
+    Subject::new(SubjectKind::Task, first.tgid.to_string(), called)
 }

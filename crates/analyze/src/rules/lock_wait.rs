@@ -71,10 +71,11 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             Whose::Others => (Cow::Borrowed(&reported.chain), &mut causes),
             Whose::Unclear => (Cow::Borrowed(&reported.chain), &mut unclear),
         };
-        match causes.iter_mut().find(|cause| cause.is_same(&chain)) {
-            Some(cause) => cause.add(&chain, &heads),
-            None => causes.push(Cause::of(&chain, &heads)),
+        let at = causes.iter().position(|cause| cause.is_same(&chain)).unwrap_or(causes.len());
+        if at == causes.len() {
+            causes.push(Cause::of(&chain));
         }
+        causes[at].add(&chain, &heads);
     }
     let is_beside = |cause: &Cause| causes.iter().any(|other| cause.is_beside(other));
     let found = causes.iter().filter(|cause| !is_beside(cause)).filter_map(|cause| finding(ev, tasks, cause));
@@ -118,6 +119,7 @@ fn finding(ev: &Evidence<'_>, tasks: &[Task], cause: &Cause) -> Option<Finding> 
         )
         .check("whom each waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain = cause.chain.hops.clone();
+    finding.paid_by.clone_from(&cause.victims);
     Some(finding.advice(way_out(&cause.chain, &leaf.who.to_string())))
 }
 
@@ -370,6 +372,7 @@ mod tests {
                 head: &head,
                 class: Class::Unknown,
                 leaf: Some(Class::Unknown),
+                at_work: 0.0,
                 heads: BTreeMap::new(),
             }
             .blames_for_kernel_wait()

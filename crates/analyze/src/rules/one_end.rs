@@ -16,6 +16,9 @@ use crate::cpu::spread;
 /// who causes so many times as much that is no cause of its own.
 const BESIDE: u32 = 10;
 
+/// Of a task that was not seen to rest, what it slept beside its waits is short waits if it is this part of those or less: of more, rows were lost.
+const UNSEEN: f64 = 0.3;
+
 /// How long each waited.
 pub(super) type Waits = BTreeMap<u32, Duration>;
 
@@ -30,15 +33,9 @@ pub(super) struct Cause {
 }
 
 impl Cause {
-    pub fn of(chain: &Chain, heads: &[u32]) -> Self {
-        let mut cause = Cause {
-            time: Duration::ZERO,
-            victims: Vec::new(),
-            wanted: BTreeSet::new(),
-            chain: chain.clone(),
-        };
-        cause.add(chain, heads);
-        cause
+    /// None yet, of which this will be the most expensive.
+    pub fn of(chain: &Chain) -> Self {
+        Cause { time: Duration::ZERO, victims: Vec::new(), wanted: BTreeSet::new(), chain: chain.clone() }
     }
 
     pub fn is_same(&self, chain: &Chain) -> bool {
@@ -88,9 +85,10 @@ pub(super) fn lost(
             waits.get(&task.pid).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let pace = paces.get(&task.pid).copied().unwrap_or_default();
         let rested = task.sleep_ns.saturating_sub(waited.max(pace.answered_ns)).saturating_sub(pace.cut_ns);
+        let is_all_waits = pace.has_no_rest && rested as f64 <= UNSEEN * waited as f64;
         // Its cycles take these waits for rests: without them what is known is how long it slept.
         Task {
-            sleep_ns: if pace.is_none { 0 } else { rested },
+            sleep_ns: if pace.is_none || is_all_waits { 0 } else { rested },
             blocked_ns: (waited.min(task.lived_ns) as f64 * part) as u64,
             io_ns: 0,
             cycles: 0,

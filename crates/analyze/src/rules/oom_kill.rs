@@ -76,6 +76,9 @@ fn groups<'r>(ev: &Evidence<'r>) -> Result<Vec<(&'r Cgroup, u64)>, Missing> {
     Ok(all.iter().map(|group| (group, own(group))).filter(|(_, own)| *own > 0).collect())
 }
 
+/// One limit is raised by so much, whichever rule says so (`memory-limit`).
+const RAISED: u64 = 2;
+
 fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Finding {
     let mut own = kills.iter().filter(|kill| kill.cgroup.as_ref() == Some(&group.path));
     let who = own
@@ -92,8 +95,8 @@ fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Findin
     let quoted = shell::quoted(&file);
     f.by(Culprit::new(SubjectKind::Limit, &file, format!("memory limit of {}", Bytes(limit))).at_file(&file))
         .fix(
-            format!("give it half as much again, or less to do (undo: echo {limit} > {quoted})"),
-            command!("echo {} > {}", limit.saturating_add(limit / 2), file),
+            format!("give it twice as much, or less to do (undo: echo {limit} > {quoted})"),
+            command!("echo {} > {}", limit.saturating_mul(RAISED), file),
         )
 }
 
@@ -225,7 +228,7 @@ mod tests {
         );
         assert_eq!(
             found[0].fixes[0].command.as_deref(),
-            Some("echo 805306368 > /sys/fs/cgroup/web/app/memory.max")
+            Some("echo 1073741824 > /sys/fs/cgroup/web/app/memory.max")
         );
         assert!(found[0].fixes[0].text.contains("undo: echo 536870912"));
     }

@@ -30,6 +30,8 @@ struct Sleeps {
     waits: (u64, f64),
     /// It waited long, and has not slept since.
     waited: bool,
+    /// Its last wait was the refusal of a lock: the next one goes on with it.
+    refused: bool,
     /// The last wait for what is asked about that has a row; and the time since, with what it slept of that.
     last: f64,
     gap: (f64, f64),
@@ -38,10 +40,16 @@ struct Sleeps {
     unhurried: u64,
     /// Of what it slept stacks say that some was of its own accord.
     rests: bool,
+    /// ... or rows do.
+    rested: bool,
 }
 
 impl Sleeps {
-    fn waited(&mut self, ns: f64) {
+    fn waited(&mut self, ns: f64, goes_on: bool) {
+        if goes_on && self.waited {
+            self.waits.1 += ns;
+            return;
+        }
         if self.waited {
             self.slept(0.0);
         }
@@ -55,8 +63,13 @@ impl Sleeps {
         self.gap.1 += slept_ns as f64;
     }
 
-    /// It ends with such a wait.
-    fn waits_again(&mut self, ns: u64) {
+    /// It ends with such a wait, or with the next part of it.
+    fn waits_again(&mut self, ns: u64, goes_on: bool) {
+        if goes_on {
+            self.last += ns as f64;
+            self.gap = (0.0, 0.0);
+            return;
+        }
         let (gap, slept) = std::mem::take(&mut self.gap);
         let is_late = gap < self.last / 2.0;
         self.unhurried += u64::from(is_late && slept > 0.0 && slept >= UNHURRIED * gap);
@@ -65,6 +78,7 @@ impl Sleeps {
     }
 
     fn slept(&mut self, ns: f64) {
+        self.rested |= ns > 0.0;
         let sort = if self.waited { &mut self.after } else { &mut self.other };
         *sort = (sort.0 + 1, sort.1 + ns);
         self.waited = false;
@@ -73,8 +87,17 @@ impl Sleeps {
     fn are_as_ever(&self) -> bool {
         let mean = |(count, ns): (u64, f64)| if count >= ENOUGH { Some(ns / count as f64) } else { None };
         let wait = self.waits.1 / self.waits.0.max(1) as f64;
-        let as_ever = |(after, other): (f64, f64)| other - after < MADE_UP * wait;
-        mean(self.after).zip(mean(self.other)).map_or_else(|| self.does_not_hurry(), as_ever)
+        // Of a task that keeps a pace the sleeps without a wait before them are the longest: none makes up for more than that.
+        match (mean(self.after), mean(self.other)) {
+            (after, Some(other)) if other - after.unwrap_or(0.0) < MADE_UP * wait => true,
+            (Some(_), Some(_)) => false,
+            _ => self.does_not_hurry(),
+        }
+    }
+
+    /// No rest of its was seen.
+    fn has_no_rest(&self) -> bool {
+        self.waits.0 > 0 && !self.rested && !self.rests
     }
 
     /// Its rests are too short for rows, and it takes them though it is late.
@@ -94,6 +117,8 @@ pub(super) struct Pace {
     pub answered_ns: u64,
     /// It takes rests that are too short for rows, though it is late.
     pub unhurried: bool,
+    /// It was not seen to rest: what it slept beside waits that have rows is waits that are too short for one.
+    pub has_no_rest: bool,
 }
 
 /// Answers, as far as they were asked for, and those of which that was not seen.
@@ -158,25 +183,28 @@ pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> 
         } else if is_it && task_behind(row).is_some_and(|waker| is_answer(row, waker)) {
             answers.note(row, ns);
         }
+        let goes_on = row.refused && sleeps.refused;
+        sleeps.refused = row.refused;
         if row.state == State::Sleep && kind.class == Class::Voluntary {
             sleeps.slept(ns as f64);
             sleeps.goes_on(ns, ns);
             continue;
         }
         if kind.reason == reason {
-            sleeps.waits_again(ns);
+            sleeps.waits_again(ns, goes_on);
         } else {
             sleeps.goes_on(ns, 0);
         }
         if u128::from(ns) >= CHAIN_THRESHOLD.as_nanos() {
-            sleeps.waited(ns as f64);
+            sleeps.waited(ns as f64, goes_on);
         }
     }
     let rest = who_rests(ev);
     let pace = |(pid, (sleeps, answers, cut_ns)): (u32, (Sleeps, Answers, u64))| {
         let sleeps = Sleeps { rests: rest.contains(&pid), ..sleeps };
         let (is_none, unhurried) = (sleeps.are_as_ever(), sleeps.does_not_hurry());
-        (pid, Pace { is_none, unhurried, cut_ns, answered_ns: answers.asked_ns() })
+        let has_no_rest = sleeps.has_no_rest();
+        (pid, Pace { is_none, unhurried, has_no_rest, cut_ns, answered_ns: answers.asked_ns() })
     };
     all.into_iter().map(pace).collect()
 }
@@ -190,7 +218,7 @@ mod tests {
         let mut all = Sleeps::default();
         for (waited, slept) in rows {
             if *waited {
-                all.waited(wait);
+                all.waited(wait, false);
             }
             all.slept(*slept);
         }
@@ -204,7 +232,7 @@ mod tests {
             for _ in 0..5 {
                 // In pieces: a stretch is cut each 10 ms, and by each wait for a CPU.
                 (0..4).for_each(|_| all.goes_on(ns / 4, sleep_ns / 4));
-                all.waits_again(20_000_000);
+                all.waits_again(20_000_000, false);
             }
             all.are_as_ever()
         };
@@ -213,6 +241,32 @@ mod tests {
         assert!(!after(200_000, 2_500_000, true), "it hurries");
         assert!(!after(0, 0, true), "it has something to do at once");
         assert!(!after(15_000_000, 20_000_000, true), "it may have made up for the wait by then");
+    }
+
+    #[test]
+    fn tries_for_one_lock_are_one_wait_and_short_sleeps_do_not_make_up_for_it() {
+        let after = |goes_on: bool| {
+            let mut all = Sleeps::default();
+            (0..4).for_each(|_| all.slept(30.0));
+            (0..20).for_each(|at| all.waited(100.0, goes_on && at > 0));
+            all.are_as_ever()
+        };
+        assert!(after(true), "a wait of 2 s, and sleeps of 30 ms");
+        assert!(!after(false), "twenty waits, and no sleep between two of them");
+    }
+
+    #[test]
+    fn who_was_not_seen_to_rest_has_no_rest() {
+        let waits = |rests: bool| {
+            let mut all = Sleeps { rests, ..Sleeps::default() };
+            (0..3).for_each(|_| all.waited(200.0, false));
+            all
+        };
+        assert!(waits(false).has_no_rest());
+        assert!(!waits(true).has_no_rest(), "its rests are too short for rows");
+        let mut rested = waits(false);
+        rested.slept(5.0);
+        assert!(!rested.has_no_rest() && !Sleeps::default().has_no_rest());
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use whyslow_model::table::Task;
 use whyslow_model::timeline::{Span, State, StateTimes};
 use whyslow_model::{Kind, Meta, Recording};
 

@@ -1,0 +1,126 @@
+//! Words of user space that go from hand to hand: whoever is woken at one wakes the next who waits there. That is a lock (a semaphore of
+//! one, as Python's are), whatever its value says. A job is brought by somebody else, and a thread that rests has a word of its own.
+
+use whyslow_model::timeline::{Span, Waker};
+use whyslow_model::wait::{Reason, Thing};
+
+use super::facts::{Behind, Graph, Kind};
+use super::node::{Node, merged};
+use super::owners::word;
+use super::timeline::What;
+use super::walk::Walk;
+use crate::hashing::{Set, Table};
+use crate::wait_reasons::{Class, ended_by_timer};
+
+/// With fewer hands it may be chance.
+const ENOUGH: usize = 6;
+
+/// Somebody let it go, and woke the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Hand {
+    at: u64,
+    to: u32,
+    by: u32,
+}
+
+/// Seen less often it is no custom.
+const USUAL: usize = 3;
+
+/// A word, by process.
+pub(super) type Word = (u32, u64);
+
+impl Graph<'_> {
+    /// What a wait for a signal is, at a word that is passed on.
+    pub fn as_lock(&self, row: usize, kind: Kind) -> Option<Kind> {
+        if kind.class != Class::Handed || kind.reason != Reason::Futex {
+            return None;
+        }
+        let word = word(self.spans.get(row)?)?;
+        let is_lock = self.passed_on().contains_key(&word);
+        is_lock.then(|| Kind { what: self.details.id(Thing::UserLock.into()), class: Class::Held, ..kind })
+    }
+
+    /// What those did who had it in turn: each of them until it let it go.
+    pub fn by_hands(&self, walk: &mut Walk, span: &Span, from: u64, to: u64) -> Option<Behind> {
+        let hands = word(span).and_then(|word| self.passed_on().get(&word))?;
+        let begin = hands.partition_point(|hand| hand.at <= from);
+        let (mut at, mut notes) = (from, 0);
+        let mut nodes: Vec<Node> = Vec::new();
+        for hand in hands.get(begin..).unwrap_or_default() {
+            let until = hand.at.min(to);
+            if at < until && hand.by != span.pid {
+                let (parts, is) = self.follow(walk, hand.by, at, until, None);
+                notes |= is;
+                nodes.extend(parts.iter().cloned());
+                at = until;
+            }
+            if hand.at >= to {
+                break;
+            }
+        }
+        if at < to {
+            nodes.push(self.unexplained(self.no_one(), Thing::HolderNotSeen, to - at));
+        }
+        (nodes.len() > usize::from(at < to)).then(|| (merged(nodes, &self.rests), notes))
+    }
+
+    /// The last of many looks at a word was too short for a row: the thread that ended all others that were seen there. A thread that answers after
+    /// its timeout has waited for nobody.
+    pub fn usual_waker(&self, row: usize) -> Option<&Waker> {
+        let span = self.spans.get(row).filter(|span| ended_by_timer(span, &self.stacks))?;
+        let line = self.lines.get(&span.pid)?;
+        let is_look = |other: &Span| word(other) == word(span);
+        let next = line.waits_after(span.woken_ns).next().and_then(|row| self.spans.get(row));
+        let is_last = next.is_none_or(|next| !is_look(next));
+        let after = line.clip(span.to_ns, span.to_ns.saturating_add(1)).next();
+        let slept = after.is_some_and(|piece| match piece.what {
+            What::Mixed(row) => self.spans.get(row).is_some_and(|span| span.mixed.sleep_ns > 0),
+            _ => false,
+        });
+        let is_one_of_many = self.first_look(span) < span.at_ns || !is_last;
+        let wakers = self.wakers.get_or_init(|| self.wakers_of_words());
+        let (waker, times) = wakers.get(&word(span)?).copied()?;
+        let is_usual = times >= USUAL && is_one_of_many && (!is_last || slept);
+        self.spans.get(waker?)?.waker.as_ref().filter(|waker| is_usual && waker.pid != span.pid)
+    }
+
+    /// By word: a row that the only thread ended that was seen to do so, and how many it did.
+    fn wakers_of_words(&self) -> Table<Word, (Option<usize>, usize)> {
+        let mut all: Table<Word, (Option<usize>, usize)> = Table::default();
+        let thread =
+            |row: usize| self.spans.get(row).and_then(|span| span.waker.as_ref()).map(|waker| waker.pid);
+        let is_own = |span: &Span| span.waker.as_ref().is_some_and(|waker| waker.tgid == span.tgid);
+        for (row, span) in
+            self.spans.iter().enumerate().filter(|(_, span)| is_own(span) && self.was_let_go(span))
+        {
+            let Some(word) = word(span) else { continue };
+            let (known, times) = all.entry(word).or_insert((Some(row), 0));
+            *known = known.filter(|known| thread(*known) == thread(row));
+            *times += 1;
+        }
+        all
+    }
+
+    fn passed_on(&self) -> &Table<Word, Vec<Hand>> {
+        self.passed_on.get_or_init(|| self.words_passed_on())
+    }
+
+    /// At most of the wake-ups there the last who was woken wakes the next.
+    fn words_passed_on(&self) -> Table<Word, Vec<Hand>> {
+        let mut all: Table<Word, Vec<Hand>> = Table::default();
+        for span in self.spans.iter().filter(|span| self.was_let_go(span)) {
+            let waker = span.waker.as_ref().filter(|waker| waker.tgid == span.tgid);
+            if let Some((word, waker)) = word(span).zip(waker) {
+                all.entry(word).or_default().push(Hand { at: span.woken_ns, to: span.pid, by: waker.pid });
+            }
+        }
+        all.retain(|_, hands| {
+            hands.sort_unstable();
+            let on = hands.windows(2).filter(|two| matches!(two, [one, next] if one.to == next.by)).count();
+            let woken: Set<u32> = hands.iter().map(|hand| hand.to).collect();
+            // Of two that wake each other in turn each may wait for what the other makes.
+            hands.len() > ENOUGH && on * 2 > hands.len() && woken.len() > 2
+        });
+        all
+    }
+}
