@@ -7,13 +7,17 @@ mod select;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whyslow_model::{Document, Finding, Kind, Probe, Recording, Share, Subject, SubjectKind, seconds, table};
+use whyslow_model::chain::Chain;
+use whyslow_model::wait::Reason;
+use whyslow_model::{
+    About, Document, Finding, Kind, Probe, Recording, Share, Subject, SubjectKind, seconds, table,
+};
 
 use crate::names::Names;
-use crate::process_names;
+use crate::{Evidence, process_names};
 pub use select::{Picked, pick};
 
 /// What the user asks about.
@@ -21,6 +25,8 @@ pub use select::{Picked, pick};
 pub enum Focus {
     /// A process, or one thread.
     Pid(u32),
+    /// The processes of this name.
+    Name(String),
     /// A cgroup and all below it: its path below its hierarchy's root, or where its files are.
     Cgroup(String),
     /// A systemd unit: "web" or "web.service".
@@ -39,6 +45,9 @@ pub enum Unseen {
     /// No such process.
     #[error("cannot find process {0} in the window; `ps -e` lists what runs")]
     Pid(u32),
+    /// No process of this name.
+    #[error("cannot find a process named {0} in the window; `ps -e` lists what runs")]
+    Name(String),
     /// No such cgroup, or no task in it.
     #[error(
         "cannot find a task of cgroup {0} in the window; `cat /proc/PID/cgroup` names a process's cgroups"
@@ -59,33 +68,88 @@ fn seen_words(seen: &str) -> String {
     if seen.is_empty() { "none was seen".to_owned() } else { format!("there are {seen}") }
 }
 
-/// Put first, in each kind, the findings that concern `on`, and say how its tasks spent the window.
+/// Of a report of the whole host what concerns `on`: its findings and its chains, and how its tasks spent the window. What costs all alike (a clock)
+/// is told, too.
 pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unseen> {
     let circle = Circle::around(rec, on, select::pick(rec, on)?);
+    let own = || rec.tables.tasks.iter().flatten().filter(|task| circle.has(task));
     let how = match &rec.tables.tasks {
-        Some(all) => spent(&circle.name, all.iter().filter(|t| circle.has(t)), rec.window())
-            .ok_or_else(|| on.unseen())?,
+        Some(_) => spent(&circle.name, own(), rec.window()).ok_or_else(|| on.unseen())?,
         None => {
             format!("How {} spent its time cannot be said: {}.", circle.name, rec.why_untold(Probe::TaskList))
         }
     };
-    let causes: Vec<_> = doc.findings.iter().filter(|f| f.kind == Kind::Cause).collect();
-    let own = causes.iter().filter(|f| circle.concerns(f)).count();
-    let whose = match (own, causes.len()) {
-        (_, 0) => String::new(),
-        (0, _) => format!(" None of the causes below was found to concern {}.", circle.name),
-        (own, all) if own == all => " All causes below concern it.".to_owned(),
-        (own, all) => format!(" {own} of the {all} causes below concern it: they come first."),
+    let (all, had_cause) = (doc.findings.len(), has(doc, Kind::Cause));
+    doc.findings.retain(|finding| circle.concerns(finding));
+    let others = match all - doc.findings.len() {
+        0 => String::new(),
+        1 => " One finding about others is left out.".to_owned(),
+        many => format!(" {many} findings about others are left out."),
     };
-    doc.account.notes.insert(0, format!("{how}{whose}"));
-    doc.findings.sort_by_key(|f| (f.kind, !circle.concerns(f)));
+    doc.account.notes.insert(0, format!("{how}{others}"));
+    let ev = Evidence::of(rec);
+    let is_awaited = ev.host_chains().iter().any(|reported| circle.is_behind(&reported.chain));
+    let held = share(own(), |task| task.run_delay_ns.saturating_add(task.blocked_ns));
+    if held >= HELD && !had_cause && !has(doc, Kind::Busy) {
+        doc.findings.push(Finding::cannot_tell(
+            UNEXPLAINED,
+            format!(
+                "{} was ready or blocked for {} of its time, and no rule says why",
+                circle.name,
+                Share::of(held, 1.0)
+            ),
+        ));
+    }
+    doc.chains =
+        ev.graph().map(|graph| graph.chains_around(circle.threads.iter().copied())).unwrap_or_default();
+    let is_told = has(doc, Kind::Cause) || has(doc, Kind::Busy);
+    let rests = doc.chains.iter().all(is_rest);
+    let idle = !is_awaited && !is_told && rests && share(own(), |task| task.sleep_ns) >= ASLEEP;
+    doc.about = Some(About { name: circle.name, idle });
     Ok(())
+}
+
+/// Who sleeps for this part of the time has nothing to do ...
+const ASLEEP: f64 = 0.95;
+/// ... and who wants to go on, and cannot, for this part has a reason.
+const HELD: f64 = 0.5;
+/// Stands for a rule.
+const UNEXPLAINED: &str = "focus";
+
+fn has(doc: &Document, kind: Kind) -> bool {
+    doc.findings.iter().any(|finding| finding.kind == kind)
+}
+
+/// A wait for something to do, with nobody behind it.
+fn is_rest(chain: &Chain) -> bool {
+    const RESTS: [Reason; 9] = [
+        Reason::Timer,
+        Reason::Epoll,
+        Reason::Poll,
+        Reason::Futex,
+        Reason::Signal,
+        Reason::Tty,
+        Reason::Pipe,
+        Reason::Child,
+        Reason::Thread,
+    ];
+    matches!(chain.hops.as_slice(), [hop] if RESTS.contains(&hop.reason))
+}
+
+fn share<'t>(tasks: impl Iterator<Item = &'t table::Task>, of: impl Fn(&table::Task) -> u64) -> f64 {
+    let (mut part, mut whole) = (0.0, 0.0);
+    for task in tasks {
+        part += of(task) as f64;
+        whole += task.lived_ns as f64;
+    }
+    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 impl Focus {
     fn unseen(&self) -> Unseen {
         match self {
             Focus::Pid(pid) => Unseen::Pid(*pid),
+            Focus::Name(name) => Unseen::Name(name.clone()),
             Focus::Cgroup(path) => Unseen::Cgroup(path.clone()),
             Focus::Unit(unit) => Unseen::Idle("unit", unit.clone()),
             Focus::Pod(pod) => Unseen::Idle("pod", pod.clone()),
@@ -126,7 +190,11 @@ impl Circle {
         };
         let below = inside(cgroups, seeds.clone());
         let members: Vec<_> = match (on, picked.as_ref().and_then(|picked| picked.uid)) {
-            (Focus::Pid(pid), _) => members_of(tasks, *pid),
+            (Focus::Pid(pid), _) => match members_of(tasks, *pid) {
+                own if own.first().is_some_and(|task| task.tgid == *pid) => with_children(tasks, own),
+                thread => thread,
+            },
+            (Focus::Name(name), _) => with_children(tasks, named(tasks, name)),
             (_, Some(uid)) => tasks.iter().filter(|t| t.uid == Some(uid) && !t.kthread).collect(),
             _ => tasks.iter().filter(|t| groups(t).iter().any(|g| below.contains(g))).collect(),
         };
@@ -137,6 +205,7 @@ impl Circle {
         let name = match on {
             Focus::Pid(pid) if leader.is_empty() => format!("process {pid}"),
             Focus::Pid(pid) => format!("{leader} (pid {pid})"),
+            Focus::Name(name) => name.clone(),
             Focus::Cgroup(path) => of_group(rec, &seeds).unwrap_or_else(|| format!("cgroup {path}")),
             Focus::Unit(asked) | Focus::Pod(asked) | Focus::Container(asked) | Focus::User(asked) => {
                 let said = picked.map(|picked| picked.name).filter(|name| !name.is_empty());
@@ -155,9 +224,25 @@ impl Circle {
         self.threads.contains(&task.pid)
     }
 
+    /// Somebody waits for it.
+    fn is_behind(&self, chain: &Chain) -> bool {
+        chain.tasks.iter().skip(1).flatten().any(|(pid, _)| self.threads.contains(pid))
+    }
+
+    /// It pays for it, or makes others pay.
     fn concerns(&self, finding: &Finding) -> bool {
         let Subject { kind, id, .. } = &finding.victim;
+        let culprit = finding.culprit.as_ref();
+        finding.kind == Kind::CannotTell
+            || finding.kind == Kind::Busy && finding.chain.is_empty()
+            || finding.paid_by.iter().any(|pid| self.threads.contains(pid))
+            || self.is_one(*kind, id)
+            || culprit.is_some_and(|culprit| self.is_one(culprit.kind, &culprit.id))
+    }
+
+    fn is_one(&self, kind: SubjectKind, id: &str) -> bool {
         match kind {
+            SubjectKind::Host => true,
             SubjectKind::Task => {
                 id.parse().is_ok_and(|pid| self.threads.contains(&pid) || self.processes.contains(&pid))
             }
@@ -165,6 +250,38 @@ impl Circle {
             _ => false,
         }
     }
+}
+
+/// The threads of processes of this name: the kernel's, which ends after 15 bytes, or the program's.
+fn named<'t>(tasks: &'t [table::Task], name: &str) -> Vec<&'t table::Task> {
+    let is_it = |task: &&table::Task| task.comm == shortened(name) || process_names::of_row(task) == name;
+    let leads = |task: &&table::Task| task.pid == task.tgid;
+    let processes: BTreeSet<u32> = tasks.iter().filter(leads).filter(is_it).map(|task| task.tgid).collect();
+    tasks.iter().filter(|task| processes.contains(&task.tgid)).collect()
+}
+
+/// As the kernel keeps it (TASK_COMM_LEN).
+#[must_use]
+pub fn shortened(name: &str) -> &str {
+    const MOST: usize = 15;
+    let end = (0..=MOST.min(name.len())).rev().find(|at| name.is_char_boundary(*at));
+    name.get(..end.unwrap_or(0)).unwrap_or(name)
+}
+
+/// ... with the processes that it started, and those that these did.
+fn with_children<'t>(tasks: &'t [table::Task], own: Vec<&'t table::Task>) -> Vec<&'t table::Task> {
+    let mut children: BTreeMap<u32, Vec<&table::Task>> = BTreeMap::new();
+    for task in tasks.iter().filter(|task| task.tgid != 0 && !task.kthread) {
+        children.entry(task.ppid).or_default().push(task);
+    }
+    let mut known: BTreeSet<u32> = own.iter().map(|task| task.pid).collect();
+    let (mut all, mut at) = (own, 0);
+    while let Some(task) = all.get(at) {
+        let of = children.get(&task.tgid).into_iter().flatten().copied();
+        all.extend(of.filter(|child| known.insert(child.pid)).collect::<Vec<_>>());
+        at += 1;
+    }
+    all
 }
 
 /// The threads of process `pid`; if there is no such process, the thread of that number.

@@ -58,6 +58,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         locks: locks::with(recording, ev.stacks(), ev.on_cpu()),
         calls: stacks::calls::calls(recording),
         slow_calls: stacks::calls::slow_calls(recording),
+        about: None,
         cpus: cpu::speed::rows(&ev),
         missing: missing(recording),
         own_cost: OwnCost {

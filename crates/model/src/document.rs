@@ -13,6 +13,15 @@ use crate::{Finding, Missing, MissingNote, Probe, RuledOut, Share};
 /// The version of the JSON document.
 pub const SCHEMA: u32 = 0;
 
+/// A process, a group, a user: what was asked about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// What it is called.
+    pub name: String,
+    /// It slept nearly all the time, and nobody waited for it.
+    pub idle: bool,
+}
+
 /// One report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Document {
@@ -40,6 +49,9 @@ pub struct Document {
     pub contradictions: Vec<Contradiction>,
     /// Where the time went.
     pub account: Account,
+    /// What was asked about: then its findings and chains stand here, and those of the host as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// Wall time of the watched tasks or of a command, explained; only where somebody is watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall: Option<WallAccount>,

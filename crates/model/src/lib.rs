@@ -26,7 +26,9 @@ pub mod wait;
 mod words;
 
 pub use cpu_list::CpuList;
-pub use document::{Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare};
+pub use document::{
+    About, Account, CgroupShare, Contradiction, CpuAccount, Document, OwnCost, SCHEMA, StateShare,
+};
 pub use finding::{Check, Culprit, Finding, Fix, Hop, Kind, RuledOut, SLOW_CPU, Subject, SubjectKind};
 pub use missing::{Missing, MissingNote};
 pub use probe::Probe;

@@ -170,17 +170,21 @@ fn no_cause(doc: &Document) -> String {
             "Could not look: {why}. What files tell shows no cause; {open} could not be answered."
         );
     }
+    let of = doc.about.as_ref().map_or_else(String::new, |about| format!(" for {}", about.name));
+    if doc.about.as_ref().is_some_and(|about| about.idle) && doc.why_in_part().is_none() {
+        return format!("No cause found{of}: it is idle, and no task waits for it.");
+    }
     match (of_kind(doc, Kind::Busy).next(), doc.why_in_part()) {
-        (Some(busy), None) => format!("No cause found: {}.", finding::busy_words(busy)),
+        (Some(busy), None) => format!("No cause found{of}: {}.", finding::busy_words(busy)),
         (Some(busy), Some(part)) => {
-            format!("No cause found: {}; not all was seen: {part}.", finding::busy_words(busy))
+            format!("No cause found{of}: {}; not all was seen: {part}.", finding::busy_words(busy))
         }
-        (None, Some(part)) => format!("No cause found, and not all was seen: {part}."),
+        (None, Some(part)) => format!("No cause found{of}, and not all was seen: {part}."),
         (None, None) if unknown > 0 => {
             let open = count(unknown, "other");
-            format!("No cause found by the questions that could be answered; {open} could not be.")
+            format!("No cause found{of} by the questions that could be answered; {open} could not be.")
         }
-        (None, None) => "No cause found: no question asked here found time that somebody lost.".to_owned(),
+        (None, None) => format!("No cause found{of}: no question asked here found time that somebody lost."),
     }
 }
 

@@ -5,7 +5,7 @@ mod sample;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use whyslow_model::{Contradiction, Missing};
+use whyslow_model::{About, Contradiction, Missing};
 use whyslow_report::json;
 
 const DOC: &str = include_str!("../../../docs/json.md");
@@ -99,6 +99,7 @@ fn every_emitted_name_is_documented_and_no_other() {
         shown: std::time::Duration::from_secs(3),
         text: "both are said".into(),
     }];
+    doc.about = Some(About { name: "web.service".into(), idle: false });
     let mut names = BTreeSet::new();
     emitted(&serde_json::from_str(&json(&doc)).unwrap(), "", &mut names);
     let mut watched = sample::waits::watched();

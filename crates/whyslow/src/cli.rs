@@ -10,13 +10,13 @@ mod window;
 use std::io::Write;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 pub use baseline_args::BaselineArgs;
 pub use following::Following;
 pub use output_args::OutputArgs;
 pub use save_args::{FlameArg, SaveArgs, can_be_written};
-pub use subject::SubjectArgs;
+pub use subject::{SubjectArgs, WordArg, must_be_here};
 pub use window::{WindowArgs, slow};
 
 use crate::cmd::{
@@ -29,8 +29,8 @@ use crate::outcome::Outcome;
 pub const EXAMPLES: &str = "\
 Examples:
   sudo whyslow                          examine this host for 10 s
-  sudo whyslow --for 3s --unit nginx    why is this service slow?
-  sudo whyslow --pid 4242 -v            why is this process slow? with all reasons
+  sudo whyslow nginx                    why is this service slow?
+  sudo whyslow 4242 -v                  why is this process slow? with all reasons
   sudo whyslow run -- git clone URL     where did its wall time go?
   sudo whyslow attach 4242 --for 30s    ... of one that runs already
   sudo whyslow chains                   wait chains of this host
@@ -123,6 +123,11 @@ impl Cli {
             Some(Verb::Man) => man::run(out),
         }
     }
+}
+
+/// Their names.
+fn verbs() -> Vec<String> {
+    Cli::command().get_subcommands().map(|verb| verb.get_name().to_owned()).collect()
 }
 
 /// The exit status of what is no command line, or asks for help. Of `run`, 2 may be the command's own.

@@ -3,7 +3,7 @@
 mod cgroup;
 mod named;
 
-pub use named::must_be_here;
+pub use named::{called, meant, must_be_here};
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd, RawFd};

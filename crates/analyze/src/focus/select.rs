@@ -43,7 +43,7 @@ type Candidates = BTreeMap<String, Candidate>;
 /// Whom `on` means; `None`: it is a number or a path, which mean themselves, or nobody looked.
 pub fn pick(rec: &Recording, on: &Focus) -> Result<Option<Picked>, Unseen> {
     let (what, asked, all, way_out) = match on {
-        Focus::Pid(_) | Focus::Cgroup(_) => return Ok(None),
+        Focus::Pid(_) | Focus::Name(_) | Focus::Cgroup(_) => return Ok(None),
         Focus::Pod(asked) => ("pod", asked, pods(rec), "its namespace (`shop/web-0`) or its uid"),
         Focus::Container(asked) => ("container", asked, containers(rec), "its id"),
         Focus::Unit(asked) => ("unit", asked, units(rec, asked), "`--cgroup` and its path"),

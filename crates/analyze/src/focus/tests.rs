@@ -1,7 +1,7 @@
 //! Findings of a subject, and whom a selector means.
 
 use super::*;
-use whyslow_model::Missing;
+use whyslow_model::{Culprit, Missing};
 
 const S: u64 = 1_000_000_000;
 
@@ -43,7 +43,7 @@ fn order(doc: &Document) -> Vec<&str> {
 }
 
 #[test]
-fn findings_of_the_subject_its_tasks_and_the_cgroups_above_come_first() {
+fn findings_of_the_subject_its_tasks_the_cgroups_above_and_the_host_are_told() {
     let rec = host();
     for on in [
         Focus::Pid(7),
@@ -55,8 +55,8 @@ fn findings_of_the_subject_its_tasks_and_the_cgroups_above_come_first() {
     ] {
         let mut doc = document(&rec);
         focus(&rec, &mut doc, &on).unwrap();
-        assert_eq!(order(&doc), ["/a", "8", "/b", "host"], "{on:?}");
-        assert!(doc.account.notes[0].contains("2 of the 3 causes"), "{:?}", doc.account.notes);
+        assert_eq!(order(&doc), ["/a", "8", "host"], "{on:?}");
+        assert!(doc.account.notes[0].contains("One finding about others"), "{:?}", doc.account.notes);
     }
 }
 
@@ -95,7 +95,7 @@ fn says_so_when_the_tasks_were_not_recorded() {
     rec.missing.push(Missing::not_recorded("task list").into());
     let mut doc = document(&rec);
     focus(&rec, &mut doc, &Focus::Unit("web".into())).unwrap();
-    assert_eq!(order(&doc), ["/a", "/b", "8", "host"]);
+    assert_eq!(order(&doc), ["/a", "host"]);
     assert!(doc.account.notes[0].contains("cannot be said: task list was not recorded"));
 }
 
@@ -105,8 +105,67 @@ fn a_cgroup_that_is_its_own_parent_ends() {
     rec.tables.cgroups = Some(vec![cgroup(3, 3, "/a"), cgroup(4, 5, "/b"), cgroup(5, 4, "/c")]);
     let mut doc = document(&rec);
     focus(&rec, &mut doc, &Focus::Cgroup("/a".into())).unwrap();
+    assert_eq!(order(&doc), ["/a", "8", "host"]);
+    let mut doc = document(&rec);
     focus(&rec, &mut doc, &Focus::Pid(9)).unwrap();
     assert_eq!(order(&doc)[0], "/b");
+}
+
+#[test]
+fn its_children_are_covered_and_are_who_pays_or_makes_others_pay() {
+    let mut rec = host();
+    rec.tables.tasks.as_mut().unwrap()[2].ppid = 7;
+    let told = |finding: Finding| {
+        let mut doc = document(&rec);
+        doc.findings = vec![finding];
+        focus(&rec, &mut doc, &Focus::Pid(7)).unwrap();
+        doc.findings.iter().any(|finding| finding.kind == Kind::Cause)
+    };
+    let lost =
+        |id: &str| Finding::cause("r", Subject::new(SubjectKind::Task, id, id), Duration::from_secs(1));
+    assert!(told(lost("9")), "a child");
+    assert!(!told(lost("12")), "somebody else");
+    assert!(told(Finding { paid_by: vec![9], ..lost("12") }), "one of several");
+    assert!(told(lost("12").by(Culprit::new(SubjectKind::Task, "9", "t9"))), "it makes others pay");
+    assert!(!told(lost("12").by(Culprit::new(SubjectKind::Task, "13", "t13"))));
+}
+
+#[test]
+fn processes_are_meant_by_their_name() {
+    let rec = host();
+    let mut doc = document(&rec);
+    focus(&rec, &mut doc, &Focus::Name("t9".into())).unwrap();
+    assert_eq!(order(&doc), ["/b", "host"]);
+    assert_eq!(doc.about.unwrap().name, "t9");
+    let nobody = focus(&rec, &mut document(&rec), &Focus::Name("t8".into())).unwrap_err();
+    assert!(nobody.to_string().contains("named t8"), "a thread is no process: {nobody}");
+    assert_eq!(shortened("a-name-of-twenty-b"), "a-name-of-twent");
+    assert_eq!(shortened("fifteen-bytes-\u{e9}"), "fifteen-bytes-");
+}
+
+/// How it spent its time, and what is said of that where no rule says why.
+#[test]
+fn an_idle_one_is_said_to_be_idle_and_one_that_is_held_without_a_reason_is_said_to_be() {
+    let told = |of: fn(&mut table::Task)| {
+        let mut rec = host();
+        rec.tables.tasks.iter_mut().flatten().for_each(of);
+        let mut doc = document(&rec);
+        doc.findings.clear();
+        focus(&rec, &mut doc, &Focus::Pid(7)).unwrap();
+        let kinds: Vec<Kind> = doc.findings.iter().map(|finding| finding.kind).collect();
+        (doc.about.unwrap().idle, kinds)
+    };
+    assert_eq!(
+        told(|task| (task.sleep_ns, task.run_delay_ns, task.exec_ns) = (10 * S, 0, 0)),
+        (true, vec![])
+    );
+    assert_eq!(
+        told(|task| (task.sleep_ns, task.run_delay_ns) = (8 * S, 0)),
+        (false, vec![]),
+        "it works now and then"
+    );
+    let held = told(|task| (task.blocked_ns, task.run_delay_ns, task.sleep_ns) = (6 * S, 0, 2 * S));
+    assert_eq!(held, (false, vec![Kind::CannotTell]));
 }
 
 #[test]

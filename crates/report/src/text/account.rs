@@ -99,13 +99,18 @@ pub(super) fn by_cgroup(page: &mut Page, doc: &Document, room: usize) {
     }
 }
 
+/// What groups without a name of their own are called by.
+const LEADING: &str = "the cgroup of ";
+
 /// In a column. Of a cgroup that is not called by its path alone the path goes first, and what leads to it.
 fn fitting(name: &str, path: &str) -> String {
     const LEADS: usize = ": ".len();
     let begin = name.len().saturating_sub(path.len());
     let is_behind = columns(name) >= NAME && begin > LEADS && name.get(begin..) == Some(path);
-    let whose = name.get(..begin.saturating_sub(LEADS)).filter(|_| is_behind);
-    shortened(whose.unwrap_or(name), NAME - 1)
+    let whose = name.get(..begin.saturating_sub(LEADS)).filter(|_| is_behind).unwrap_or(name);
+    // Half of a command says less than what it stands for.
+    let whose = whose.strip_prefix(LEADING).filter(|_| columns(whose) >= NAME).unwrap_or(whose);
+    shortened(whose, NAME - 1)
 }
 
 #[cfg(test)]
@@ -121,6 +126,8 @@ mod tests {
             of("the cgroup of make (pid 4711): ", "/jobs/0123456789abcdef"),
             "the cgroup of make (pid 4711)"
         );
+        let long = of("the cgroup of memfd:sealed-91 (pid 31212): ", "/jobs/17");
+        assert_eq!(long, "memfd:sealed-91 (pid 31212)");
         assert!(columns(&of("the cgroup of abcdefghijklmno (pid 4194304): ", "/jobs/17")) < NAME);
         assert!(columns(&fitting(&"x".repeat(90), "/x")) < NAME);
     }

@@ -63,7 +63,9 @@ pub(super) fn risk_words(finding: &Finding) -> String {
 /// What else its owner says of who pays: what the unit is for, which image runs.
 fn owner(page: &mut Page, victim: &Subject) {
     let image = victim.image.as_ref().map(|image| format!("image {image}"));
-    let said: Vec<String> = victim.description.iter().cloned().chain(image).collect();
+    let is_cut = victim.kind == SubjectKind::Cgroup && without_path(&victim.name, &victim.id) != victim.name;
+    let path = is_cut.then(|| victim.id.clone());
+    let said: Vec<String> = victim.description.iter().cloned().chain(image).chain(path).collect();
     if !said.is_empty() {
         part(page, "who", &said.join(", "));
     }
@@ -99,10 +101,20 @@ fn named(kind: SubjectKind, id: &str, name: &str) -> String {
     match kind {
         SubjectKind::Task if name != id => format!("{name} (pid {id})"),
         SubjectKind::Task => format!("pid {id}"),
+        SubjectKind::Cgroup => without_path(name, id).to_owned(),
         SubjectKind::Cpu if name == id => format!("CPU {id}"),
         _ if name.is_empty() => "something unnamed".to_owned(),
         _ => name.to_owned(),
     }
+}
+
+/// A group that is called by its first command, and has a path that nobody could read aloud.
+fn without_path<'n>(name: &'n str, path: &str) -> &'n str {
+    const SHORT: usize = 24;
+    const LEADS: usize = ": ".len();
+    let begin = name.len().saturating_sub(path.len());
+    let is_behind = path.len() > SHORT && begin > LEADS && name.get(begin..) == Some(path);
+    name.get(..begin.saturating_sub(LEADS)).filter(|_| is_behind).unwrap_or(name)
 }
 
 pub(super) fn culprit_words(c: &Culprit) -> String {

@@ -31,6 +31,7 @@ pub fn empty() -> Document {
         locks: Vec::new(),
         calls: Vec::new(),
         slow_calls: Vec::new(),
+        about: None,
         cpus: Vec::new(),
         missing: Vec::new(),
         own_cost: OwnCost::default(),

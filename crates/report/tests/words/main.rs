@@ -7,7 +7,7 @@ mod ends;
 mod sample;
 mod waits;
 
-use whyslow_model::{Check, Finding, Kind, Missing};
+use whyslow_model::{About, Check, Finding, Kind, Missing};
 use whyslow_report::{Style, json, text};
 
 fn said(doc: &whyslow_model::Document, verbose: bool) -> String {
@@ -64,6 +64,17 @@ fn what_could_not_be_seen_is_the_headline_unless_there_is_a_cause() {
     let words =
         "No cause found, and not all was seen: off-CPU stacks: a table was full, and 110 of 1100 could";
     assert!(flat(&doc).contains(words), "{}", flat(&doc));
+}
+
+#[test]
+fn of_what_was_asked_about_the_first_sentence_speaks() {
+    let of = |idle: bool| {
+        let mut doc = sample::empty();
+        doc.about = Some(About { name: "nginx (pid 7)".into(), idle });
+        said(&doc, false).replace('\n', " ")
+    };
+    assert!(of(true).contains("No cause found for nginx (pid 7): it is idle, and no task waits for it."));
+    assert!(of(false).contains("No cause found for nginx (pid 7): no question"), "{}", of(false));
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! `--pid`, `--cgroup`, `--unit`, `--pod`, `--container`, `--user`: why is *this* slow?
+//! `NAME|PID`, `--pid`, `--name`, `--cgroup`, `--unit`, `--pod`, `--container`, `--user`: why is *this* slow?
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use whyslow_analyze::focus::Focus;
 
+use crate::nearest::nearest;
 use crate::target;
 
 /// What the user asks about; nothing: the whole host.
@@ -29,15 +30,42 @@ pub struct SubjectArgs {
     /// Focus on this process (or thread)
     #[arg(long, value_name = "PID", help_heading = "Focus", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
+    /// Focus on the processes of this name
+    #[arg(long, value_name = "NAME", help_heading = "Focus")]
+    name: Option<String>,
+}
+
+/// A word that says it all; a verb of that name wins.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct WordArg {
+    /// Focus on this process, unit, or the processes of this name
+    #[arg(value_name = "NAME|PID", conflicts_with = "SubjectArgs")]
+    word: Option<String>,
+}
+
+impl WordArg {
+    /// What is meant by it now. A word that is nobody's name may be a verb that was meant.
+    pub fn focus(&self) -> Result<Option<Focus>> {
+        let Some(word) = self.word.as_deref() else { return Ok(None) };
+        let focus = target::meant(word);
+        let verbs = super::verbs();
+        match (must_be_here(&focus), nearest(word, verbs.iter().map(String::as_str))) {
+            (Err(_), Some(verb)) if word.chars().all(char::is_alphabetic) => {
+                bail!("cannot find a process named {word}; did you mean `whyslow {verb}`?")
+            }
+            (here, _) => here.map(|()| Some(focus)),
+        }
+    }
 }
 
 impl SubjectArgs {
     /// What the head is to focus on.
     #[must_use]
     pub fn focus(&self) -> Option<Focus> {
-        let SubjectArgs { unit, pod, container, user, cgroup, pid } = self.clone();
+        let SubjectArgs { unit, pod, container, user, cgroup, pid, name } = self.clone();
         let all = [
             pid.map(Focus::Pid),
+            name.map(Focus::Name),
             cgroup.map(Focus::Cgroup),
             unit.map(Focus::Unit),
             pod.map(Focus::Pod),
@@ -46,14 +74,14 @@ impl SubjectArgs {
         ];
         all.into_iter().flatten().next()
     }
+}
 
-    /// What is plainly not there is said before the window, not after it.
-    pub fn must_be_here(&self) -> Result<()> {
-        if let Some(pid) = self.pid
-            && !Path::new("/proc").join(pid.to_string()).exists()
-        {
-            bail!("cannot find process {pid}; `ps -e` lists what runs");
-        }
-        self.focus().map_or(Ok(()), |focus| target::must_be_here(&focus))
+/// What is plainly not there is said before the window, not after it.
+pub fn must_be_here(focus: &Focus) -> Result<()> {
+    if let Focus::Pid(pid) = focus
+        && !Path::new("/proc").join(pid.to_string()).exists()
+    {
+        bail!("cannot find process {pid}; `ps -e` lists what runs");
     }
+    target::must_be_here(focus)
 }

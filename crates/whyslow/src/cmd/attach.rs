@@ -2,20 +2,20 @@
 
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use whyslow_analyze::focus::Focus;
 use whyslow_probe::Follow;
 
 use crate::cli::{Following, OutputArgs, SaveArgs, WindowArgs};
 use crate::ending;
 use crate::outcome::Outcome;
-use crate::target::{Target, numbers_are_ours};
+use crate::target::{Target, called, numbers_are_ours};
 use crate::watch::{Look, watch};
 
 /// Arguments of `whyslow attach`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    override_usage = "whyslow attach [OPTIONS] PID[,PID...]
+    override_usage = "whyslow attach [OPTIONS] PID|NAME[,PID...]
        whyslow attach [OPTIONS] --unit|--pod|--container|--user|--cgroup NAME",
     after_help = "\
 All their threads are followed, and the processes that they start. The
@@ -23,7 +23,7 @@ window ends early when all processes that were named have ended.
 
 Examples:
   sudo whyslow attach 4242
-  sudo whyslow attach $(pgrep -d, postgres) --for 30s
+  sudo whyslow attach postgres --for 30s
   sudo whyslow attach --unit nginx --slow 100ms --flame nginx.svg
   sudo whyslow attach --pod shop/web-0 --for 30s
   sudo whyslow attach --cgroup /sys/fs/cgroup/web"
@@ -45,9 +45,9 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Args)]
 #[group(required = true, multiple = false)]
 struct TargetArgs {
-    /// Processes to attach to
-    #[arg(value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
-    pids: Vec<u32>,
+    /// Processes to attach to: their numbers, or a name
+    #[arg(value_name = "PID|NAME", value_delimiter = ',')]
+    pids: Vec<String>,
     /// Attach to the processes of this cgroup and below ("/web", or its folder below /sys/fs/cgroup)
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
@@ -65,6 +65,25 @@ struct TargetArgs {
     user: Option<String>,
 }
 
+/// Of each word: a number, or the processes of a name. Of a name some may end before we have them.
+fn processes(words: &[String]) -> Result<Target> {
+    let mut all = Vec::new();
+    for word in words {
+        match word.parse::<u32>() {
+            Ok(0) => bail!("cannot attach to process 0: numbers begin with 1"),
+            Ok(pid) => all.push(pid),
+            Err(_) => {
+                let found = called(word)?;
+                let here: Vec<u32> =
+                    found.iter().copied().filter(|pid| Target::processes(&[*pid]).is_ok()).collect();
+                // Where none can be followed, the first says why.
+                all.extend(if here.is_empty() { found } else { here });
+            }
+        }
+    }
+    Target::processes(&all)
+}
+
 /// Follow them for a window and report. What was found is no fault of theirs: 0, looked.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
@@ -76,7 +95,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
         TargetArgs { pod: Some(pod), .. } => Target::named(&Focus::Pod(pod.clone()))?,
         TargetArgs { container: Some(name), .. } => Target::named(&Focus::Container(name.clone()))?,
         TargetArgs { user: Some(user), .. } => Target::named(&Focus::User(user.clone()))?,
-        TargetArgs { pids, .. } => Target::processes(pids)?,
+        TargetArgs { pids, .. } => processes(pids)?,
     };
     let follow = Follow {
         pids: target.pids.clone(),

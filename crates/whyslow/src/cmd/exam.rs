@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::cli::{BaselineArgs, OutputArgs, SaveArgs, SubjectArgs, WindowArgs};
+use crate::cli::{BaselineArgs, OutputArgs, SaveArgs, SubjectArgs, WindowArgs, WordArg, must_be_here};
 use crate::ending;
 use crate::outcome::Outcome;
 use crate::watch::{Look, watch};
@@ -21,18 +21,22 @@ pub struct Args {
     #[command(flatten)]
     subject: SubjectArgs,
     #[command(flatten)]
+    word: WordArg,
+    #[command(flatten)]
     save: SaveArgs,
 }
 
 /// Record a window, examine it, print it. The answer comes before the files: a full disk costs the files only.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<Outcome> {
     ending::begin(Outcome::CouldNotLook.status());
-    args.subject.must_be_here()?;
+    let focus = match args.subject.focus() {
+        Some(focus) => must_be_here(&focus).map(|()| Some(focus))?,
+        None => args.word.focus()?,
+    };
     args.save.must_be_writable()?;
     let baseline = args.baseline.open()?;
     let recording = watch(Look::at_the_host(args.window.window))?;
-    let reported =
-        args.output.compared_with(baseline.as_ref()).tell(&recording, args.subject.focus().as_ref(), out);
+    let reported = args.output.compared_with(baseline.as_ref()).tell(&recording, focus.as_ref(), out);
     args.save.keep(&recording)?;
     Ok(Outcome::of(&reported?))
 }

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use whyslow_analyze::focus::{Focus, Picked, Unseen, pick};
+use whyslow_analyze::focus::{Focus, Picked, Unseen, pick, shortened};
 use whyslow_analyze::names::Names;
 use whyslow_model::Recording;
 use whyslow_model::table::{Cgroup, Task};
 use whyslow_probe::groups;
 
 use super::{Target, cgroup};
+use crate::nearest::nearest;
 
 impl Target {
     /// The processes of whom `on` means: one alone.
@@ -27,6 +28,7 @@ impl Target {
 pub fn must_be_here(on: &Focus) -> Result<()> {
     let here = match on {
         Focus::Pid(_) => return Ok(()),
+        Focus::Name(name) => return called(name).map(drop),
         Focus::Cgroup(path) if cgroup::folders(path).is_empty() && cgroup::would_be_here(path) => {
             bail!("cannot find cgroup {path}; `cat /proc/PID/cgroup` names a process's cgroups")
         }
@@ -40,6 +42,41 @@ pub fn must_be_here(on: &Focus) -> Result<()> {
         one(&here, on).context("cannot focus")?;
     }
     Ok(())
+}
+
+/// The processes of this name, by what the kernel calls them: their command lines are behind a lock of theirs.
+pub fn called(name: &str) -> Result<Vec<u32>> {
+    let all = comms();
+    let found: Vec<u32> =
+        all.iter().filter(|(_, comm)| comm == shortened(name)).map(|(pid, _)| *pid).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let known: BTreeSet<&str> = all.iter().map(|(_, comm)| comm.as_str()).collect();
+    let meant = nearest(name, known.iter().copied()).map(|meant| format!("did you mean {meant}? "));
+    bail!("cannot find a process named {name}; {}`ps -e` lists what runs", meant.unwrap_or_default())
+}
+
+fn comms() -> Vec<(u32, String)> {
+    let own = std::process::id();
+    let one = |entry: fs::DirEntry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok().filter(|pid| *pid != own)?;
+        let comm = fs::read(entry.path().join("comm")).ok()?;
+        Some((pid, String::from_utf8_lossy(&comm).trim_end_matches('\n').to_owned()))
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(one).collect()
+}
+
+/// What a word means: a number a process, else the unit of that name, else processes.
+pub fn meant(word: &str) -> Focus {
+    if let Ok(pid) = word.parse() {
+        return Focus::Pid(pid);
+    }
+    let unit = Focus::Unit(word.to_owned());
+    match must_be_here(&unit).is_ok() && !cgroup::all().is_empty() {
+        true => unit,
+        false => Focus::Name(word.to_owned()),
+    }
 }
 
 /// Who has processes.
