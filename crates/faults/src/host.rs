@@ -48,6 +48,11 @@ pub fn disk_of(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(disk)?.trim().to_owned())
 }
 
+/// Make a pipe that has a name.
+pub fn make_fifo(path: &Path) -> io::Result<()> {
+    sys::make_fifo(path)
+}
+
 /// Make a file with content that does not compress, on disk, and not in the page cache.
 pub fn make_file(path: &Path, size: u64) -> io::Result<()> {
     let mut file = File::create_new(path)?;

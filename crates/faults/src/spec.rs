@@ -77,6 +77,8 @@ pub enum Work {
     Herd { tasks: u64, idle_us: u64, burst_us: u64, every_us: u64 },
     /// Start a process that computes for `burst_us` and ends, wait for it, and again.
     Fork { burst_us: u64 },
+    /// Open a file, close it, rest, and again.
+    Open { file: PathBuf, rest_us: u64 },
     /// Read a small file, rest, and again; how long each read took is noted.
     Read { file: PathBuf, rest_us: u64 },
     /// Read all of a file, rest, and again; the CPU time of its reads is noted.
@@ -103,6 +105,14 @@ pub enum Work {
     Loop { each: spinners::Loop, size: usize, rest_us: u64 },
     /// Answer requests on a socket from an event loop. `Word::Mode` 1: after a sleep of `sleep_us`, and an answer from `upstream`.
     Answer { at: Place, burst_us: u64, sleep_us: u64, upstream: Option<Place> },
+    /// Answer requests by so many threads, which take them from a queue. `Word::Mode` 1: after a sleep of `sleep_us`. 2: each opens `fifo`, which nobody
+    /// ever writes to, and so answers no more.
+    Pool { at: Place, threads: u64, sleep_us: u64, fifo: PathBuf },
+    /// Answer requests while holding a lock that another thread needs for its own work, as those of an interpreter do. `Word::Mode` 1: that works
+    /// for `hold_us` at a time, and rests.
+    Interpreter { at: Place, hold_us: u64, rest_us: u64 },
+    /// Say of each file of a folder who may open it (fanotify(7)). `Word::Mode` 1: after a sleep.
+    Guard { dir: PathBuf, sleep_us: u64 },
     /// Answer each request with a block of a file, read past the page cache.
     Fetch { at: Place, file: PathBuf, block: u64 },
     /// Ask, wait for the answer, and ask again.
@@ -122,6 +132,8 @@ pub enum FileLock {
     Flock,
     /// fcntl(2), F_SETLKW: of a byte range.
     Record,
+    /// flock(2) that does not wait, tried again after sleeps that grow.
+    Retried,
 }
 
 /// Where a service listens.

@@ -153,6 +153,15 @@ pub fn lock(fd: &impl AsRawFd) -> io::Result<()> {
     }
 }
 
+/// Take it if nobody has it; whether we have it now.
+pub fn try_lock(fd: &impl AsRawFd) -> io::Result<bool> {
+    // SAFETY: the descriptor is open as long as `fd` is borrowed.
+    match check(unsafe { libc::flock(fd.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+        Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        done => done.map(|_| true),
+    }
+}
+
 /// A file of memory without a name: it goes with the last process that has it.
 pub fn memory_file(name: &str, size: u64) -> io::Result<OwnedFd> {
     let name = CString::new(name).map_err(io::Error::other)?;
@@ -412,6 +421,52 @@ pub fn mount_fuse(dir: &Path, device: RawFd) -> io::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// A pipe with a name.
+pub fn make_fifo(path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: a C string that outlives the call.
+    check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).map(drop)
+}
+
+/// Be asked for leave before a file of a folder is opened.
+pub fn fanotify(dir: &Path) -> io::Result<OwnedFd> {
+    let dir = c_path(dir)?;
+    // SAFETY: a C string that outlives the calls; the new descriptor is ours alone.
+    unsafe {
+        let flags = libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC;
+        let group = OwnedFd::from_raw_fd(check(libc::fanotify_init(flags, libc::O_RDONLY as u32))?);
+        let events = libc::FAN_OPEN_PERM | libc::FAN_EVENT_ON_CHILD;
+        let (fd, flags) = (group.as_raw_fd(), libc::FAN_MARK_ADD);
+        check(libc::fanotify_mark(fd, flags, events, libc::AT_FDCWD, dir.as_ptr()))?;
+        Ok(group)
+    }
+}
+
+/// Wait for such questions: the files, opened for us.
+pub fn asked_for_leave(group: &OwnedFd) -> io::Result<Vec<RawFd>> {
+    const SIZE: usize = size_of::<libc::fanotify_event_metadata>();
+    let mut events = [0_u8; 16 * SIZE];
+    // SAFETY: the buffer is ours, and as long as told.
+    let read = unsafe { libc::read(group.as_raw_fd(), events.as_mut_ptr().cast(), events.len()) };
+    let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+    let fd = |event: &[u8]| {
+        // SAFETY: as many bytes as the struct of numbers has; it need not be aligned.
+        let event: libc::fanotify_event_metadata =
+            unsafe { event.as_ptr().cast::<libc::fanotify_event_metadata>().read_unaligned() };
+        event.fd
+    };
+    Ok(events.get(..read).unwrap_or_default().chunks_exact(SIZE).map(fd).filter(|fd| *fd >= 0).collect())
+}
+
+/// Give it for one of them.
+pub fn give_leave(group: &OwnedFd, file: RawFd) -> io::Result<()> {
+    let response = libc::fanotify_response { fd: file, response: libc::FAN_ALLOW };
+    let size = size_of::<libc::fanotify_response>();
+    // SAFETY: a struct of numbers that outlives the call.
+    let wrote = unsafe { libc::write(group.as_raw_fd(), (&raw const response).cast(), size) };
+    usize::try_from(wrote).map(drop).map_err(|_| io::Error::last_os_error())
 }
 
 /// How little a thread's weight among the others of its cgroup is: 0 as all, 19 the least.

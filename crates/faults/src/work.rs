@@ -5,12 +5,14 @@ pub(crate) mod disk;
 mod flood;
 mod forks;
 mod fuse;
+mod guard;
 mod herd;
 mod locks;
 mod memory;
 mod net;
 mod read;
 mod stream;
+mod threaded;
 mod tracer;
 mod vforks;
 
@@ -89,6 +91,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Lossy { port, per_mille, bytes, every_us } => {
             stream::lossy(worker(), *port, *per_mille, *bytes, *every_us)
         }
+        Work::Open { file, rest_us } => read::open(worker(), file, *rest_us),
         Work::Read { file, rest_us } => read::again(worker(), file, *rest_us),
         Work::ReadWhole { file, rest_us } => read::whole(worker(), file, *rest_us),
         Work::Fork { burst_us } => forks::run(worker(), *burst_us),
@@ -101,6 +104,9 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Answer { at, burst_us, sleep_us, upstream } => {
             spinners::answer(worker, at, [*burst_us, *sleep_us], upstream.as_ref())
         }
+        Work::Pool { at, threads, sleep_us, fifo } => threaded::pool(worker, at, *threads, *sleep_us, fifo),
+        Work::Interpreter { at, hold_us, rest_us } => threaded::interpreter(worker, at, [*hold_us, *rest_us]),
+        Work::Guard { dir, sleep_us } => guard::run(worker, dir, *sleep_us),
         Work::Fetch { at, file, block } => spinners::fetch(worker, at, file, *block),
         Work::Ask { at } => spinners::ask(worker(), at),
         Work::Lock { file, how, hold_us, asleep, rest_us } => {
@@ -150,7 +156,15 @@ impl Worker<'_> {
     }
 
     pub(crate) fn compute(&self, us: u64) {
-        cpu::turn((us as f64 * self.spec.turns_per_us) as u64);
+        (self.computer())(us);
+    }
+
+    /// For threads of its own.
+    fn computer(&self) -> impl Fn(u64) + Copy + Send + use<> {
+        let turns = self.spec.turns_per_us;
+        move |us| {
+            cpu::turn((us as f64 * turns) as u64);
+        }
     }
 
     /// Do `piece` at each tick of a clock that began with the work and that all threads share. A piece that ends

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::ledger::Word;
 use crate::spec::Place;
@@ -45,32 +46,63 @@ fn serve<'l>(
     at: &Place,
     mut each: impl FnMut(&mut Worker<'l>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let listener = Listener::at(at)?;
-    let epoll = polls::epoll()?;
-    match &listener {
-        Listener::Unix(listener) => polls::watch(&epoll, listener, LISTENER)?,
-        Listener::Tcp(listener) => polls::watch(&epoll, listener, LISTENER)?,
-    }
-    let mut clients: Vec<OwnedFd> = Vec::new();
+    let mut requests = Requests::at(at)?;
     let mut worker = ready();
-    let mut request = [0; 64];
     while worker.goes_on() {
-        for token in polls::ready(&epoll, -1) {
-            if token == LISTENER {
-                let client = listener.accept()?;
-                polls::watch(&epoll, &client, clients.len() as u64)?;
-                clients.push(client);
-                continue;
-            }
-            let Some(client) = clients.get(token as usize) else { continue };
-            if polls::receive_now(client, &mut request) > 0 {
-                each(&mut worker)?;
-                polls::send(client, &request[..REQUEST.len()]);
-                worker.did_one();
-            }
+        for client in requests.next()?.iter().filter(|client| client.has_asked()) {
+            each(&mut worker)?;
+            client.answer();
+            worker.did_one();
         }
     }
     Ok(())
+}
+
+/// What comes to a place where somebody listens.
+pub(crate) struct Requests {
+    listener: Listener,
+    epoll: OwnedFd,
+    clients: Vec<Arc<OwnedFd>>,
+}
+
+/// A client that has sent something.
+pub(crate) struct Client(Arc<OwnedFd>);
+
+impl Client {
+    /// Read its request: until then it lies unread.
+    pub fn has_asked(&self) -> bool {
+        polls::receive_now(&self.0, &mut [0; 64]) > 0
+    }
+
+    pub fn answer(&self) {
+        polls::send(&self.0, &REQUEST);
+    }
+}
+
+impl Requests {
+    pub fn at(place: &Place) -> io::Result<Self> {
+        let (listener, epoll) = (Listener::at(place)?, polls::epoll()?);
+        match &listener {
+            Listener::Unix(listener) => polls::watch(&epoll, listener, LISTENER)?,
+            Listener::Tcp(listener) => polls::watch(&epoll, listener, LISTENER)?,
+        }
+        Ok(Requests { listener, epoll, clients: Vec::new() })
+    }
+
+    /// Wait for some.
+    pub fn next(&mut self) -> io::Result<Vec<Client>> {
+        let mut ready = Vec::new();
+        for token in polls::ready(&self.epoll, -1) {
+            if token == LISTENER {
+                let client = self.listener.accept()?;
+                polls::watch(&self.epoll, &client, self.clients.len() as u64)?;
+                self.clients.push(Arc::new(client));
+                continue;
+            }
+            ready.extend(self.clients.get(token as usize).cloned().map(Client));
+        }
+        Ok(ready)
+    }
 }
 
 enum Listener {

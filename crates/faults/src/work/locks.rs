@@ -8,6 +8,20 @@ use super::Worker;
 use crate::spec::FileLock;
 use crate::sys;
 
+/// Sleeps between two tries, as programs have them that do not want to hang.
+const SLEEPS_US: [u64; 6] = [1_000, 2_000, 5_000, 10_000, 25_000, 50_000];
+
+fn try_again(file: &std::fs::File) -> io::Result<()> {
+    let longest = SLEEPS_US.last().copied();
+    for sleep in SLEEPS_US.into_iter().chain(std::iter::from_fn(|| longest)) {
+        if sys::try_lock(file)? {
+            break;
+        }
+        sys::sleep_us(sleep);
+    }
+    Ok(())
+}
+
 /// Take it, keep it, let go of it, rest; it is counted when it is taken. Each thread opens the file for itself: the locks of one
 /// open file are one lock.
 pub fn run(
@@ -21,6 +35,8 @@ pub fn run(
         FileLock::Flock if taken => sys::lock(&file),
         FileLock::Flock => sys::unlock(&file),
         FileLock::Record => sys::lock_range(&file, taken),
+        FileLock::Retried if taken => try_again(&file),
+        FileLock::Retried => sys::unlock(&file),
     };
     while w.goes_on() {
         lock(true)?;

@@ -10,6 +10,16 @@ use super::Worker;
 use crate::ledger::Fact;
 use crate::sys;
 
+/// Open it, close it, rest, and again.
+pub fn open(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
+    while w.goes_on() {
+        drop(File::open(file)?);
+        w.did_one();
+        sys::sleep_us(rest_us);
+    }
+    Ok(())
+}
+
 /// Open it, read it, rest, and again. Each read is noted with the moment of its end and how long it took.
 pub fn again(mut w: Worker<'_>, file: &Path, rest_us: u64) -> io::Result<()> {
     let mut byte = [0];

@@ -15,6 +15,7 @@ mod services;
 mod stage;
 #[cfg(test)]
 mod stand_ins;
+mod threads;
 
 use day::{Cell, Day};
 use whyslow_faults::Form;
@@ -53,6 +54,9 @@ days! {
     flock_held_asleep Day::Asleep(locks::How::Flock);
     record_lock_held_asleep Day::Asleep(locks::How::Record);
     flock_held_at_work Day::AtWork(locks::How::Flock);
+    record_lock_held_at_work Day::AtWork(locks::How::Record);
+    retried_flock_held_asleep Day::Asleep(locks::How::Retried);
+    retried_flock_held_at_work Day::AtWork(locks::How::Retried);
     record_lock_of_a_stopped_one Day::Stopped(locks::How::Record);
     flock_of_a_stopped_one Day::Stopped(locks::How::Flock);
     traced Day::Traced;
@@ -61,6 +65,11 @@ days! {
     service_of_one_thread Day::OneThread;
     service_that_sleeps Day::ServiceSleeps;
     service_behind_another Day::Upstream;
+    service_behind_relays Day::Relays;
+    service_whose_pool_sleeps Day::Pool;
+    service_whose_pool_is_stuck Day::PoolStuck;
+    service_with_an_interpreter Day::Interpreter;
+    opens_behind_a_guard Day::Guard;
     service_with_a_quota Day::ServiceThrottled;
     service_beside_a_crowd Day::ServiceCrowded;
     service_behind_a_disk Day::ServiceReads;
@@ -68,8 +77,8 @@ days! {
 }
 
 #[test]
-fn the_table_has_twenty_four_days() {
-    assert_eq!(DAYS.len(), 24);
+fn the_table_has_thirty_two_days() {
+    assert_eq!(DAYS.len(), 32);
     let names: std::collections::BTreeSet<String> = DAYS.iter().map(ToString::to_string).collect();
     assert_eq!(names.len(), DAYS.len(), "each has a name of its own");
 }

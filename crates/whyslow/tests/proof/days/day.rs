@@ -43,6 +43,16 @@ pub enum Day {
     ServiceSleeps,
     /// A service that asks one that sleeps.
     Upstream,
+    /// ... behind some more, and it may be stopped.
+    Relays,
+    /// A service whose threads all sleep over requests, with more clients than threads.
+    Pool,
+    /// A service whose threads all wait for what does not come: it answers nobody.
+    PoolStuck,
+    /// A service with a thread that keeps the interpreter's lock for its own work.
+    Interpreter,
+    /// A daemon that gives leave to open files, and sleeps over it.
+    Guard,
     /// A service whose cgroup has a quota.
     ServiceThrottled,
     /// A service of little weight beside a crowd.
@@ -75,6 +85,11 @@ impl fmt::Display for Day {
             Day::OneThread => ("one-thread", None),
             Day::ServiceSleeps => ("service-sleeps", None),
             Day::Upstream => ("upstream", None),
+            Day::Relays => ("relays", None),
+            Day::Pool => ("pool", None),
+            Day::PoolStuck => ("pool-stuck", None),
+            Day::Interpreter => ("interpreter", None),
+            Day::Guard => ("guard", None),
             Day::ServiceThrottled => ("service-throttled", None),
             Day::ServiceCrowded => ("service-crowded", None),
             Day::ServiceReads => ("service-reads", None),

@@ -107,7 +107,8 @@ impl Made {
     /// Who keeps the CPUs full, if anybody does.
     fn is_busy(&self, look: &Look) -> Result<(), Wrong> {
         let Some(group) = &self.busy else { return Ok(()) };
-        let busy = findings(look).iter().find(|finding| finding["kind"] == "busy").ok_or("nobody is busy")?;
+        let is_busy = |finding: &&Value| finding["kind"] == "busy" && finding["rule"] == "full-cpus";
+        let busy = findings(look).iter().find(is_busy).ok_or("nobody is busy")?;
         match is_one(&busy["victim"], std::slice::from_ref(group)) || is_one(&busy["victim"], &self.blame) {
             true => Ok(()),
             false => Err(Wrong::accused(format!("busy is {} and not {group}", busy["victim"]))),

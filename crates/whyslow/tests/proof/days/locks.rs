@@ -12,6 +12,8 @@ use crate::days::stage::{Ground, Stage, names};
 pub enum How {
     Flock,
     Record,
+    /// Nobody waits for it: it is tried again.
+    Retried,
 }
 
 impl How {
@@ -19,6 +21,7 @@ impl How {
         match self {
             How::Flock => FileLock::Flock,
             How::Record => FileLock::Record,
+            How::Retried => FileLock::Retried,
         }
     }
 }
@@ -29,10 +32,19 @@ const RULES: &[&str] = &["held-up", "lock-wait"];
 fn held(how: How, hold_us: u64, asleep: bool, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let groups = [ground.group()?, ground.group()?];
     let file = ground.file(4096)?;
-    let rest_us = ground.draw.between(100, 1_000);
+    let mut rests = [ground.draw.between(100, 1_000), ground.draw.between(500, 3_000)];
+    let hold_us = match how {
+        // A try that fails costs a sleep: nothing, if there are few; all of them find it held, if it is held for longer.
+        How::Retried if ground.is_fault() => hold_us.max(100_000),
+        How::Retried => {
+            rests = [2_000, 40_000];
+            hold_us
+        }
+        _ => hold_us,
+    };
     let how = how.lock();
-    let needs = Work::Lock { file: file.clone(), how, hold_us: 50, asleep: false, rest_us };
-    let keeps = Work::Lock { file, how, hold_us, asleep, rest_us: ground.draw.between(500, 3_000) };
+    let needs = Work::Lock { file: file.clone(), how, hold_us: 50, asleep: false, rest_us: rests[0] };
+    let keeps = Work::Lock { file, how, hold_us, asleep, rest_us: rests[1] };
     let (holder, victim) = (ground.process(&groups[1], 1, keeps)?, ground.process(&groups[0], 1, needs)?);
     let mut stage = ground.stage(victim, groups[0].clone(), RULES);
     stage.blame = names(&holder, &groups[1]);

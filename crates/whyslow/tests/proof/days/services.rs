@@ -128,6 +128,42 @@ pub fn upstream(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
+/// It asks another, and that the next; the last of them sleeps over each request, or is stopped.
+pub fn relays(ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let (many, sleep_us) = (ground.draw.between(2, 3), ground.draw.between(20, 200) * 1_000);
+    let (at, group, stops) = (ground.place(true), ground.group()?, ground.draw.one_in(3));
+    let work = Work::Answer { at: at.clone(), burst_us: 100, sleep_us, upstream: None };
+    let last = ground.process(&group, 1, work)?;
+    last.go();
+    let (mut behind, mut relays) = (at, Vec::new());
+    let rules = &["held-up", "request-queue"];
+    for _ in 1..many {
+        let (front, group) = (ground.place(true), ground.group()?);
+        let work = Work::Answer { at: front.clone(), burst_us: 100, sleep_us: 0, upstream: Some(behind) };
+        let relay = ground.process(&group, 1, work)?;
+        relay.go();
+        relay.ledger().word(Word::Mode).store(1, Ordering::Release);
+        relays.push(relay);
+        behind = front;
+    }
+    let work =
+        |at: &Place| Work::Answer { at: at.clone(), burst_us: 100, sleep_us: 0, upstream: Some(behind) };
+    let front = ground.place(true);
+    let Service { server, mut stage, .. } = service_at(front, ground, 1, rules, work)?;
+    server.ledger().word(Word::Mode).store(1, Ordering::Release);
+    relays.push(server);
+    stage.blame = names(&last, &group);
+    stage.said = format!("{many} relays before a sleep of {sleep_us} us, stopped: {stops}");
+    stage.keep.push(Box::new(relays));
+    let is_fault = ground.is_fault();
+    stage.begin = Box::new(move || {
+        last.signal_stop(is_fault && stops);
+        last.ledger().word(Word::Mode).store(u64::from(is_fault && !stops), Ordering::Release);
+        Ok(())
+    });
+    Ok(stage)
+}
+
 /// Its cgroup has a CPU quota.
 pub fn throttled(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let burst_us = ground.draw.between(500, 3_000);

@@ -14,7 +14,7 @@ use whyslow_faults::{Draw, Fence, Form, Ledger, Span, Truth, Victim, bars, clock
 
 use crate::days::day::{Cell, Day};
 use crate::days::judge::{self, Made};
-use crate::days::{cpu, disk, locks, memory, services};
+use crate::days::{cpu, disk, locks, memory, services, threads};
 
 /// What a day is made of.
 pub struct Stage {
@@ -114,6 +114,11 @@ fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
         Day::OneThread => services::one_thread(ground),
         Day::ServiceSleeps => services::sleeps(ground),
         Day::Upstream => services::upstream(ground),
+        Day::Relays => services::relays(ground),
+        Day::Pool => threads::pool(ground, 1),
+        Day::PoolStuck => threads::pool(ground, 2),
+        Day::Interpreter => threads::interpreter(ground),
+        Day::Guard => threads::guard(ground),
         Day::ServiceThrottled => services::throttled(ground),
         Day::ServiceCrowded => services::crowded(ground),
         Day::ServiceReads => services::reads(ground),

@@ -134,7 +134,7 @@ fn held_on_host(made: &Made, plan: &Plan, does: Meanwhile) -> Result<Verdict, Wr
     cause_of_wait(made, plan, does, window).map(|()| Verdict::Passed)
 }
 
-/// Who has a lock and does nothing is the cause, with what that costs; what it computes, in one tree of tasks, is its own matter.
+/// The process that has the lock is the cause, with what that costs; it is one of the same tree, and what it computes there may be its own matter.
 fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Result<(), Wrong> {
     let causes = made.document["findings"].as_array().into_iter().flatten();
     let mut causes = causes.filter(|finding| finding["kind"] == "cause" && finding["rule"] == "held-up");
@@ -144,13 +144,10 @@ fn cause_of_wait(made: &Made, plan: &Plan, does: Meanwhile, window: f64) -> Resu
         [who(hops.first()), who(hops.last())]
     };
     let its = causes.find(|finding| ends(finding)[0].as_ref() == Some(&plan.names[0]));
-    match (its, does) {
-        (None, Meanwhile::Computes) => Ok(()),
-        (Some(blame), Meanwhile::Computes) => {
-            Err(Wrong::accused(format!("its own program computes: {blame:#}")))
-        }
-        (None, _) => Err("no cause".into()),
-        (Some(cause), _) => {
+    match its {
+        None if does == Meanwhile::Computes => Ok(()),
+        None => Err("no cause".into()),
+        Some(cause) => {
             let lost = cause["lost_s"].as_f64().unwrap_or(0.0) / window;
             // Behind who is stopped it may be told that nobody let him go on.
             let hops = cause["chain"].as_array().map_or(&[][..], Vec::as_slice);
