@@ -109,9 +109,9 @@ pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unse
     Ok(())
 }
 
-/// Who sleeps for this part of the time has nothing to do ...
+/// A subject that sleeps for this part of the time has nothing to do ...
 const ASLEEP: f64 = 0.95;
-/// ... and who wants to go on, and cannot, for this part has a reason.
+/// ... and one that is ready or blocked for this part is kept by something.
 const HELD: f64 = 0.5;
 /// Stands for a rule.
 const UNEXPLAINED: &str = "focus";
@@ -224,7 +224,7 @@ impl Circle {
         self.threads.contains(&task.pid)
     }
 
-    /// Somebody waits for it.
+    /// A thread of its stands behind another task's wait.
     fn is_behind(&self, chain: &Chain) -> bool {
         chain.tasks.iter().skip(1).flatten().any(|(pid, _)| self.threads.contains(pid))
     }

@@ -166,5 +166,13 @@ mod tests {
         assert!(Cli::try_parse_from(["whyslow", "--pid", "1", "--unit", "x"]).is_err());
         assert!(Cli::try_parse_from(["whyslow", "--pid", "0"]).is_err());
         assert!(Cli::try_parse_from(["whyslow", "--pid", "x"]).is_err());
+        assert!(Cli::try_parse_from(["whyslow", "nginx", "--pid", "1"]).is_err());
+    }
+
+    #[test]
+    fn a_word_is_a_subject_unless_it_is_a_verb() {
+        let is_exam = |args: &[&str]| Cli::try_parse_from(args).unwrap().verb.is_none();
+        assert!(is_exam(&["whyslow", "nginx", "--for", "3s"]) && is_exam(&["whyslow", "4242"]));
+        assert!(!is_exam(&["whyslow", "chains"]));
     }
 }

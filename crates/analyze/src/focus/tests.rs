@@ -124,7 +124,7 @@ fn its_children_are_covered_and_are_who_pays_or_makes_others_pay() {
     let lost =
         |id: &str| Finding::cause("r", Subject::new(SubjectKind::Task, id, id), Duration::from_secs(1));
     assert!(told(lost("9")), "a child");
-    assert!(!told(lost("12")), "somebody else");
+    assert!(!told(lost("12")), "another process");
     assert!(told(Finding { paid_by: vec![9], ..lost("12") }), "one of several");
     assert!(told(lost("12").by(Culprit::new(SubjectKind::Task, "9", "t9"))), "it makes others pay");
     assert!(!told(lost("12").by(Culprit::new(SubjectKind::Task, "13", "t13"))));

@@ -103,7 +103,7 @@ pub(super) struct Graph<'r> {
     pub let_go: OnceCell<Table<(u32, u64), Vec<u64>>>,
     /// Words of user space that are locks; found when it is asked for.
     pub passed_on: OnceCell<Table<Word, Vec<Hand>>>,
-    /// Who wakes those who wait at a word; found when it is asked for.
+    /// Threads that wake the waiters at a word; found when it is asked for.
     pub wakers: OnceCell<Table<Word, (Option<usize>, usize)>>,
     /// Threads that are stuck, by process, as far as they were asked for.
     pub stuck: RefCell<Table<u32, Rc<[Stuck]>>>,

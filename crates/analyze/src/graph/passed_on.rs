@@ -1,5 +1,5 @@
-//! Words of user space that go from hand to hand: whoever is woken at one wakes the next who waits there. That is a lock (a semaphore of
-//! one, as Python's are), whatever its value says. A job is brought by somebody else, and a thread that rests has a word of its own.
+//! Futex words that go from hand to hand: the thread that is woken at one wakes the next waiter there. That is a lock (a semaphore of one,
+//! as Python's are), whatever its value says. A job queue's waiters are woken by another thread, and a parked thread has a word of its own.
 
 use whyslow_model::timeline::{Span, Waker};
 use whyslow_model::wait::{Reason, Thing};
@@ -15,7 +15,7 @@ use crate::wait_reasons::{Class, ended_by_timer};
 /// With fewer hands it may be chance.
 const ENOUGH: usize = 6;
 
-/// Somebody let it go, and woke the next.
+/// One thread let the word go, and woke the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Hand {
     at: u64,

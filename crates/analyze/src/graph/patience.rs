@@ -95,7 +95,7 @@ fn any(sorted: &[u64], from: u64, to: u64) -> bool {
 }
 
 impl Graph<'_> {
-    /// Who ended the longer wait of which this row is a part. A task that is killed in it has waited in vain, and not for its killer.
+    /// The task that ended the longer wait of which this row is a part. A task that is killed in it has waited in vain, and not for its killer.
     pub fn waited_for_at_last(&self, row: usize) -> Option<&Waker> {
         let end = self.end_of_looks(row).and_then(|row| self.spans.get(row))?;
         task_behind(end).filter(|waker| !self.dies_by(end, waker))

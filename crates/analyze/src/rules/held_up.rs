@@ -29,8 +29,8 @@ pub const RULE: Rule = Rule {
     what: "A task holds a lock of files or of programs while it sleeps, or while it works for itself; a service is stopped, frozen, \
            sleeps over a request, has other work to do first, or waits itself for what does not come. Tasks that wait for it use no CPU \
            and no disk, and no counter says whom they wait for.",
-    how: "The wait-for graph: who has the lock by the kernel's list of file locks, by the word of a futex or by how that goes from hand \
-          to hand, who is at the other end of a connection on which somebody was asked, and what that one did meanwhile. \
+    how: "The wait-for graph: the lock's holder by the kernel's list of file locks, by the word of a futex or by how that goes from hand \
+          to hand; the process at the other end of a connection on which it was asked; and what that one did meanwhile. \
           Counterfactual: had it gone on at once, the waiters would have, too. Time lost = the part of their waits that this chain \
           explains, less what their other sleeps absorb. A service that began to work when it was asked is told as busy; the work of \
           one's own children and waits for something to do are spending.",

@@ -176,6 +176,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_number_means_a_process_and_another_word_its_processes_that_must_be_here() {
+        assert_eq!(meant("4242"), Focus::Pid(4242));
+        let word = "no-such-word-here";
+        assert_eq!(meant(word), Focus::Name(word.to_owned()));
+        let missed = called(word).unwrap_err().to_string();
+        assert!(missed.starts_with("cannot find a process named no-such-word-here; "), "{missed}");
+        let first = fs::read_to_string("/proc/1/comm").unwrap();
+        assert!(called(first.trim_end()).unwrap().contains(&1), "{first}");
+    }
+
+    #[test]
     fn who_is_not_there_is_told_with_who_is() {
         let said = |on| format!("{:#}", Target::named(&on).unwrap_err());
         let user = said(Focus::User("no such user".into()));

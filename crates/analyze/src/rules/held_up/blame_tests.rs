@@ -14,10 +14,14 @@ const NAPS: u32 = 2;
 const POLLS: u32 = 3;
 const FIFO: u32 = 4;
 const RECEIVES: u32 = 5;
-const STACKS: [(u32, &[&str]); 5] = [
+const LOGS: u32 = 7;
+const SENDS: u32 = 8;
+const STACKS: [(u32, &[&str]); 7] = [
     (FUTEX, &["schedule", "futex_do_wait", "__futex_wait", "futex_wait", "do_futex", "__x64_sys_futex"]),
     (NAPS, &["schedule", "do_nanosleep", "hrtimer_nanosleep", "__x64_sys_nanosleep"]),
     (POLLS, &["schedule", "do_poll", "do_sys_poll", "__x64_sys_poll"]),
+    (LOGS, &["schedule_timeout", "unix_wait_for_peer", "unix_dgram_sendmsg", "__sys_sendto"]),
+    (SENDS, &["wait_woken", "sk_stream_wait_memory", "tcp_sendmsg_locked", "tcp_sendmsg", "__sys_sendto"]),
     (FIFO, &["wait_for_partner", "fifo_open", "do_dentry_open", "vfs_open", "path_openat"]),
     (
         RECEIVES,
@@ -283,6 +287,42 @@ fn a_service_that_waits_for_another_host_holds_up_its_client_for_as_long() {
     assert!(found(&rec)[0].title.contains("10.1.2.3:5432"), "{}", found(&rec)[0].title);
     assert_eq!(found(&behind("10.1.2.3:5432", 400)), Vec::new(), "it has come");
     assert_eq!(found(&behind("127.0.0.1:40001", 2000)), Vec::new(), "of this host: data that is held back");
+}
+
+/// The program 7 logs through a unix socket that is full; the daemon's reader 20 looks at its watch before it takes the line. Its writer 21, where there
+/// is one, cannot send to 9, which sleeps.
+fn logs(has_writer: bool) -> Recording {
+    let waker = Waker { pid: 20, tgid: 20, context: Context::Task, ..Waker::default() };
+    let sends = Span { waker: Some(waker), syscall: Some(44), ..row((7, 7), (0, 10, 810), LOGS) };
+    let timer = Waker { context: Context::Hardirq, ..Waker::default() };
+    let look = Span {
+        syscall: Some(202),
+        args: [1, 393, 0, 1],
+        waker: Some(timer),
+        ..row((20, 20), (0, 5, 809), FUTEX)
+    };
+    let end =
+        OtherEnd { processes: vec![9], asked: Asked::Unread, sent_before_ns: Some(1), ..OtherEnd::default() };
+    let target = Target { peer: Some("127.0.0.1:514".to_owned()), ..Target::default() };
+    let writes = Span {
+        open: true,
+        syscall: Some(44),
+        target: Some(target),
+        other_end: Some(Box::new(end)),
+        ..row((21, 20), (0, 0, 1000), SENDS)
+    };
+    let sleeps = Span { open: true, ..row((9, 9), (0, 0, 1000), NAPS) };
+    let mut rows =
+        vec![sends, row((7, 7), (810, 1000, 1000), 0), look, row((20, 20), (809, 1000, 1000), 0), sleeps];
+    rows.extend(has_writer.then_some(writes));
+    host(rows)
+}
+
+#[test]
+fn a_reader_that_looks_at_its_watch_waits_for_the_thread_of_its_process_that_is_stuck() {
+    let title = |has_writer: bool| found(&logs(has_writer)).remove(0).title;
+    assert!(title(true).ends_with("t9, which waits for its own sleep"), "{}", title(true));
+    assert!(title(false).ends_with("t20, which waits for its own timeout (futex)"), "{}", title(false));
 }
 
 #[test]
