@@ -156,6 +156,8 @@ pub enum Role {
     Answers,
     /// Its client.
     Asks,
+    /// The service, which has sent nothing: it read what its client had sent, and there was room again.
+    Takes,
 }
 
 /// The file or socket that a system call waited on.

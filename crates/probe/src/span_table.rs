@@ -271,12 +271,12 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
     }
 }
 
-/// Of whom a socket has woken: by the stack, or where none was taken by the time.
+/// Of whom a socket has woken: by the stack, or where none was taken by the time. Of a unix socket the call tells that it was sent to.
 fn sent_by(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Option<Delivery> {
     let sent = row.sent.as_ref()?;
     let by = match row.stack {
         Some(stack) => used.woken_by(stack, rows, kernel)?,
-        None => Some(By::Data).filter(|_| sent.at_once)?,
+        None => Some(By::Data).filter(|_| sent.at_once || sent.unix_role != peers_h::UNIX_NEITHER)?,
     };
     Some(delivery(sent, by))
 }
@@ -286,6 +286,7 @@ fn delivery(sent: &SentRow, by: By) -> Delivery {
     let role = match sent.unix_role {
         peers_h::UNIX_ANSWERS => Some(Role::Answers),
         peers_h::UNIX_ASKS => Some(Role::Asks),
+        peers_h::UNIX_TAKES => Some(Role::Takes),
         _ => None,
     };
     let ticks = u64::from(sent.sent_ticks).checked_sub(1).filter(|_| ready.is_some());

@@ -41,7 +41,7 @@ struct {
 #define AT_ONCE 50000
 
 /* Which end of a connection sends. */
-enum { UNIX_NEITHER, UNIX_ANSWERS, UNIX_ASKS };
+enum { UNIX_NEITHER, UNIX_ANSWERS, UNIX_ASKS, UNIX_TAKES };
 
 /* x86-64: sendto, sendmsg. */
 enum { CALL_SENDTO = 44, CALL_SENDMSG = 46 };
@@ -162,8 +162,15 @@ static __always_inline __s32 note_sender(struct sched_ends *ends, struct task_st
 	return call;
 }
 
+/* x86-64: read, readv, recvfrom, recvmsg, recvmmsg. */
+static __always_inline bool is_read(__u64 call)
+{
+	return call == 0 || call == 19 || call == 45 || call == 47 || call == 299;
+}
+
 /* The current task sends through a unix socket. A service's end has the name that it listens at, also of each connection (net/unix/af_unix.c,
- * unix_stream_connect); a client's has none.
+ * unix_stream_connect); a client's has none. A service that reads wakes its client, too (unix_write_space): it
+ * takes, and sends nothing.
  */
 static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u64 *takes_fd, bool *unread)
 {
@@ -179,6 +186,8 @@ static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u
 	others = peer && BPF_CORE_READ(peer, addr);
 	if (own == others)
 		return UNIX_NEITHER;
+	if (is_read(call))
+		return own ? UNIX_TAKES : UNIX_NEITHER;
 	*unread = BPF_CORE_READ((struct sock *)sk, sk_receive_queue.qlen) > 0;
 	return own ? UNIX_ANSWERS : UNIX_ASKS;
 }
@@ -187,12 +196,6 @@ static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u
  * sockets, and a request that wakes nobody for long leaves no row.
  */
 #define LOOKED_AT 16
-
-/* x86-64: read, readv, recvfrom, recvmsg, recvmmsg. */
-static __always_inline bool is_read(__u64 call)
-{
-	return call == 0 || call == 19 || call == 45 || call == 47 || call == 299;
-}
 
 /* x86-64: poll, ppoll. */
 enum { CALL_POLL = 7, CALL_PPOLL = 271 };

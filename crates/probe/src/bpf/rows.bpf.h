@@ -266,7 +266,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 			bool unread = false;
 
 			wake->unix_role = unix_role(t, takes_fd, &unread);
-			if (wake->unix_role == UNIX_ANSWERS) {
+			if (wake->unix_role == UNIX_ANSWERS || wake->unix_role == UNIX_TAKES) {
 				s->asks = LOOKED_AT;
 				if (unread) /* who has not read what was sent tells news: what lies there says that the last ones have come */
 					s->asked = 0;
