@@ -32,7 +32,10 @@ pub(crate) use files::retried;
 pub use futex::{futex_owner, joined_thread};
 pub(crate) use lock_names::{LockName, lock_name};
 pub(crate) use locks::{released_by, taken_by};
-pub(crate) use senders::{TICK, asks_each_time, is_answer, is_asked, is_request, round_trip, task_behind};
+pub(crate) use senders::{
+    READS, TICK, asks_each_time, comes_each_time, is_answer, is_asked, is_request, is_woken_for_nothing,
+    round_trip, socket, task_behind,
+};
 pub use stacks::Stacks;
 pub(crate) use wait::Wait;
 use whyslow_model::timeline::Span;

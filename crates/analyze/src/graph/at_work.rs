@@ -31,8 +31,11 @@ impl Graph<'_> {
         };
         let before = line.rows_before(begin).next().and_then(|row| self.spans.get(row));
         let since = before.map_or(0, |wait| wait.woken_ns);
+        // What a tick tells may have been asked a tick later: then it has rested until that, and went on with it.
+        let is_within = margin == AT_ONCE;
+        let until = begin.saturating_add(if is_within { 1 } else { margin });
         let (mut slept, mut is_on) = (false, false);
-        for (at, piece) in line.clip(since, begin.saturating_add(1)).enumerate() {
+        for (at, piece) in line.clip(since, until).enumerate() {
             is_on = matches!(piece.what, What::Mixed(_) | What::Ready(_));
             slept |= match piece.what {
                 What::Mixed(row) => self.spans.get(row).is_some_and(|span| span.mixed.sleep_ns > 0),
@@ -44,11 +47,11 @@ impl Graph<'_> {
             }
         }
         let is_told_off = before.and_then(task_behind).is_some_and(|waker| waker.tgid == span.tgid);
-        let (is_within, has_worked) = (margin == AT_ONCE, since.saturating_add(margin) <= begin);
+        let has_worked = since.saturating_add(margin) <= begin;
         // In a wait that has no row it may have been given something, unless it had just begun by itself: then it waited for its turn.
         let has_begun = is_within && before.is_some() && begin.saturating_sub(since) <= ASKED_BEFORE;
-        let runs =
-            || self.run_at(last.node.pid, begin).is_some_and(|from| from.saturating_add(margin) <= begin);
+        let is_long = |(from, to): (u64, u64)| from.saturating_add(margin) <= begin && to >= until;
+        let runs = || self.run_at(last.node.pid, begin).is_some_and(is_long);
         match slept {
             true => has_begun && !is_told_off || runs(),
             false => is_on && !is_told_off && (is_within || has_worked),

@@ -312,10 +312,10 @@ impl<'r> Graph<'r> {
         if self.spend_looks(count) { after.get(..count) } else { None }
     }
 
-    /// Since when a thread has had the CPU that it has at that time; runs below half a millisecond have no rows.
-    pub fn run_at(&self, pid: u32, at: u64) -> Option<u64> {
+    /// From when to when a thread had the CPU that it had at that time; runs below half a millisecond have no rows.
+    pub fn run_at(&self, pid: u32, at: u64) -> Option<(u64, u64)> {
         let mut runs = self.runs.keys().filter_map(|cpu| self.runs(*cpu, at, at.saturating_add(1))?.first());
-        runs.find(|run| run.pid == pid).map(|run| run.from)
+        runs.find(|run| run.pid == pid).map(|run| (run.from, run.to))
     }
 
     /// Look at so many runs, or sums of runs. False: too much was looked at.

@@ -114,9 +114,9 @@ impl<'r> Graph<'r> {
     /// `threads`: by process, as far as they were asked for.
     fn onward_by(&self, request: &'r Request, threads: &mut Table<u32, Option<u32>>) -> Onward<'r> {
         let end = &request.other_end;
-        let process = self.service(request.tgid, &end.processes);
         let sent = end.sent_before_ns.map(|before| self.sent_at(before));
         let begin = sent.map_or(0, |sent| u64::try_from(sent).unwrap_or(0));
+        let process = self.service(request.tgid, &end.processes, begin, end.queued);
         let asked = |process| {
             let mut clients = self.threads_of(request.tgid);
             clients.find_map(|client| self.asked_thread(client, process, begin))

@@ -124,8 +124,8 @@ impl Graph<'_> {
         let mut of_row = |row: usize| {
             let span = self.spans.get(row)?;
             let end = span.other_end.as_deref()?;
-            let process = self.service(span.tgid, &end.processes)?;
             let begin = self.longer_wait(row).map_or(span.at_ns, |(begin, _)| begin);
+            let process = self.service(span.tgid, &end.processes, begin, end.queued)?;
             let mut only = || *known.entry(process).or_insert_with(|| self.one_thread(process));
             let asked = self.asked_thread(span.pid, process, begin);
             let asked = asked.or_else(|| self.stuck_pool(process, begin));

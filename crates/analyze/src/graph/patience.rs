@@ -1,11 +1,16 @@
 //! Waits that look at their watch: a timed wait which its timer ended, and which began again at once for the same thing,
-//! is part of a longer one. Who ended that at last is who was waited for.
+//! is part of a longer one; so is one that ended for nothing. Who ended that at last is who was waited for.
+
+use std::collections::BTreeSet;
 
 use whyslow_model::timeline::{Span, Waker};
 
 use super::facts::Graph;
 use crate::hashing::Table;
-use crate::wait_reasons::{asks_each_time, ended_by_timer, is_answer, is_request, task_behind};
+use crate::wait_reasons::{
+    READS, asks_each_time, comes_each_time, ended_by_timer, is_answer, is_request, is_woken_for_nothing,
+    socket, task_behind,
+};
 
 /// futex(2) on x86-64.
 const FUTEX: u32 = 202;
@@ -28,8 +33,16 @@ pub(super) struct Wakes {
     asked: Table<u32, Vec<(u64, u32)>>,
     /// By who ended the wait, and of which process.
     of_process: Table<(u32, u32), Vec<u64>>,
-    /// Waits of a thread that a process has answered: before how many it was seen to have asked, and all.
-    answers: Table<(u32, u32), (u64, u64)>,
+    /// Waits of a thread that a process has answered.
+    answers: Table<(u32, u32), Answers>,
+}
+
+/// Answers: before how many it was seen that they were asked for, at which sockets they came, and all.
+#[derive(Debug, Default)]
+struct Answers {
+    asked: u64,
+    sockets: BTreeSet<u64>,
+    all: u64,
 }
 
 impl Wakes {
@@ -41,9 +54,10 @@ impl Wakes {
             wakes.of_process.entry((waker.pid, span.tgid)).or_default().push(span.woken_ns);
             if is_answer(span, waker) {
                 wakes.answered.entry(waker.pid).or_default().push(span.woken_ns);
-                let (asked, all) = wakes.answers.entry((span.pid, waker.tgid)).or_default();
-                *asked = asked.saturating_add(span.asked.into());
-                *all = all.saturating_add(1);
+                let answers = wakes.answers.entry((span.pid, waker.tgid)).or_default();
+                answers.asked = answers.asked.saturating_add(span.asked.into());
+                answers.sockets.extend(socket(span));
+                answers.all = answers.all.saturating_add(1);
             }
             if is_request(span, waker) {
                 wakes.asked.entry(waker.pid).or_default().push((span.woken_ns, span.pid));
@@ -63,8 +77,11 @@ impl Wakes {
 
     /// Whether a thread that process `tgid` answers has asked it for that, each time.
     pub fn asks_each_time(&self, pid: u32, tgid: u32) -> bool {
-        let (asked, all) = self.answers.get(&(pid, tgid)).copied().unwrap_or_default();
-        asks_each_time(asked, all)
+        let asks = |answers: &Answers| {
+            asks_each_time(answers.asked, answers.all)
+                || comes_each_time(answers.sockets.len() as u64, answers.all)
+        };
+        self.answers.get(&(pid, tgid)).is_some_and(asks)
     }
 
     /// Whether it answered somebody in `from..=to`.
@@ -111,28 +128,43 @@ impl Graph<'_> {
 
     /// When the first of the looks began of which this row is one.
     pub fn first_look(&self, span: &Span) -> u64 {
-        let mut later = span;
+        self.looks_before(span).last().unwrap_or(span).at_ns
+    }
+
+    /// Whether something that it had sent lay unread as one of the looks began.
+    pub fn had_asked(&self, span: &Span) -> bool {
+        span.asked || self.looks_before(span).any(|look| look.asked)
+    }
+
+    /// The looks before this one, the last first.
+    fn looks_before<'g>(&'g self, span: &'g Span) -> impl Iterator<Item = &'g Span> {
         let line = self.lines.get(&span.pid).filter(|_| looks_for(span).is_some());
         let before = line.into_iter().flat_map(|line| line.rows_before(span.at_ns)).take(LOOKS);
-        let before = before.filter_map(|row| self.spans.get(row));
-        for look in before.take_while(|look| ended_by_timer(look, &self.stacks)) {
+        let mut later = span;
+        before.filter_map(|row| self.spans.get(row)).take_while(move |look| {
             let has_acted = || self.wakes.any(span.pid, look.woken_ns, later.at_ns);
-            if looks_for(look) != looks_for(span) || pause(look.to_ns, later) > PAUSE || has_acted() {
-                break;
-            }
+            let is_one = self.has_found_nothing(look)
+                && looks_for(look) == looks_for(span)
+                && pause(look.to_ns, later) <= PAUSE
+                && !has_acted();
             later = look;
-        }
-        later.at_ns
+            is_one
+        })
+    }
+
+    fn has_found_nothing(&self, span: &Span) -> bool {
+        ended_by_timer(span, &self.stacks) || is_woken_for_nothing(span)
     }
 
     /// Of looks at a lock what they are for has told it already.
     fn is_timed_out(&self, span: &Span) -> bool {
-        !is_look(span) || ended_by_timer(span, &self.stacks)
+        !is_look(span) || self.has_found_nothing(span)
     }
 
     /// The row that ended a longer wait. A thread that has ended somebody's wait between two looks has done what it slept for.
     pub fn end_of_looks(&self, row: usize) -> Option<usize> {
-        self.next_look(row, |next| task_behind(next).is_some(), |_| false)
+        let ends = |next: &Span| task_behind(next).is_some() && !is_woken_for_nothing(next);
+        self.next_look(row, ends, |_| false)
     }
 
     /// Its end was not seen, and it lasted as long as the look before it, which its timer ended.
@@ -168,7 +200,11 @@ impl Graph<'_> {
         is_it: impl Fn(&Span) -> bool,
         passes: impl Fn(&Span) -> bool,
     ) -> Option<usize> {
-        let may_end = |span: &Span| self.is_timed_out(span) || passes(span) || self.is_like_the_last(span);
+        // A blocking read goes on only where it has found nothing.
+        let passes = |span: &Span| !is_read(span) && passes(span);
+        let may_end = |span: &Span| {
+            self.is_timed_out(span) || passes(span) || !is_read(span) && self.is_like_the_last(span)
+        };
         let can_look = |span: &&Span| looks_for(span).is_some() && may_end(span);
         let span = self.spans.get(row).filter(can_look)?;
         let (mut ended, mut ran) = (span.woken_ns, span.to_ns);
@@ -191,7 +227,7 @@ impl Graph<'_> {
             if is_it(next) {
                 return Some(row);
             }
-            if !(self.is_timed_out(next) || is_unseen(next) && is_as_long(next, span)) {
+            if !(self.is_timed_out(next) || !is_read(next) && is_unseen(next) && is_as_long(next, span)) {
                 return None;
             }
             (ended, ran) = (next.woken_ns, next.to_ns);
@@ -238,6 +274,10 @@ pub(super) fn is_look(span: &Span) -> bool {
     span.syscall != Some(FUTEX)
 }
 
+fn is_read(span: &Span) -> bool {
+    span.syscall.is_some_and(|call| READS.contains(&call))
+}
+
 /// For what, as far as arguments tell it: their timeouts may differ.
 fn looks_for(span: &Span) -> Option<(u32, u64)> {
     let call = span.syscall?;
@@ -246,6 +286,7 @@ fn looks_for(span: &Span) -> Option<(u32, u64)> {
         FUTEX => Some((call, first)).filter(|_| first != 0),
         _ if POLL.contains(&call) => Some((call, second)).filter(|_| second != 0),
         _ if BY_FIRST.contains(&call) => Some((call, first)).filter(|_| first != 0),
+        _ if READS.contains(&call) => Some((call, first)),
         _ => None,
     }
 }

@@ -56,7 +56,7 @@ impl Graph<'_> {
             let is_timed = delivery.is_some_and(|delivery| delivery.sent_before_ns.is_some());
             !is_timed && self.wakes.asks_each_time(span.pid, task.tgid)
         };
-        let is_seen = span.asked || self.wakes.any_of(span.pid, since, begin, task.tgid);
+        let is_seen = self.had_asked(span) || self.wakes.any_of(span.pid, since, begin, task.tgid);
         if is_seen || asks_each_time() {
             return Some((Asked::Seen, task));
         }

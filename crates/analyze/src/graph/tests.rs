@@ -18,3 +18,4 @@ mod resting;
 mod simulator;
 mod speed;
 mod truth;
+mod unix_sockets;

@@ -2,8 +2,10 @@
 
 use std::rc::Rc;
 
+use whyslow_model::timeline::State;
 use whyslow_model::wait::{Detail, Reason, Thing};
 
+use super::culprit::HALTED;
 use super::facts::{Graph, Kind};
 use super::other_ends::{ASKED_BEFORE, IDLE};
 use super::timeline::{What, mixed};
@@ -26,8 +28,8 @@ pub(super) struct Stuck {
 
 impl Graph<'_> {
     /// Which of several processes: a parent has what it made open, too, and what was made may have inherited what it does not use. Who waits may
-    /// be one of them.
-    pub fn service(&self, own: u32, processes: &[u32]) -> Option<u32> {
+    /// be one of them. `since`: when that wait began; `is_queued`: its connection is in the queue of a listening socket.
+    pub fn service(&self, own: u32, processes: &[u32], since: u64, is_queued: bool) -> Option<u32> {
         let is_seen = |process: &u32| self.threads_of(*process).any(|pid| self.lines.contains_key(&pid));
         let all: Vec<u32> =
             processes.iter().copied().filter(|process| *process != own && is_seen(process)).collect();
@@ -49,10 +51,30 @@ impl Graph<'_> {
             0 | 1 => only(all),
             _ => {
                 let working: Vec<u32> = all.iter().copied().filter(|process| is_at_work(*process)).collect();
-                let made = || all.iter().copied().filter(|process| !is_parent(*process)).collect();
-                only(if working.is_empty() { made() } else { working })
+                let made: Vec<u32> = all.iter().copied().filter(|process| !is_parent(*process)).collect();
+                let made_at_work = || made.iter().copied().find(|process| working.contains(process));
+                match working[..] {
+                    [] => only(made),
+                    [one] => Some(one),
+                    _ => made_at_work().filter(|_| self.are_stuck_alike(&working, since, is_queued)),
+                }
             }
         }
+    }
+
+    /// Each has waited since before that, for a thing that is the same for all: any of them stands for the others. In the queue of a socket that they
+    /// share, what sort of thing it is says enough.
+    fn are_stuck_alike(&self, processes: &[u32], since: u64, is_queued: bool) -> bool {
+        let mut on = processes.iter().map(|process| {
+            let thread = self.one_thread(*process)?;
+            let Some(What::Wait(row)) = self.last_of(thread) else { return None };
+            let span = self.spans.get(row).filter(|span| span.open && span.at_ns <= since)?;
+            let (kind, by) = (self.kind(row), self.kept_by(thread));
+            let is_one = by.is_some() || HALTED.contains(&kind.reason) || is_queued;
+            let is_usual = span.state == State::Io || kind.class == Class::Device;
+            (is_one && !is_usual).then_some((kind, by))
+        });
+        on.next().flatten().is_some_and(|first| on.all(|other| other == Some(first)))
     }
 
     /// The only thread, or one of those that are kept by one lock, or stopped, or the only one that is not in a pool that rests: of others nobody

@@ -50,6 +50,9 @@ pub(super) const ROWS: &[Row] = &[
         &["netlink_recvmsg", "packet_recvmsg", "vsock_connectible_wait_data", "vsock_stream_recvmsg"],
         socket_read,
     ),
+    row(&["netlink_attachskb", "netlink_unicast"], Thing::NetlinkReader, Class::Needed),
+    // kernel/audit.c: kauditd hands the records to their reader, and wakes who waits for room when it has handed on all.
+    row(&["audit_log_start"], Thing::AuditRoom, Class::Needed),
     by(&["tls_rx_rec_wait", "tls_sw_recvmsg", "mptcp_recvmsg", "smc_rx_wait"], socket_read),
     by(&["sk_stream_wait_memory", "tcp_sendmsg_locked", "sk_stream_wait_connect"], socket_write),
     by(&["sk_stream_wait_close", "tcp_close", "inet_wait_for_connect", "inet_stream_connect"], socket_write),

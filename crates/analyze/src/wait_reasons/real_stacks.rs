@@ -30,6 +30,8 @@ pub(super) const STACKS: &[Real] = &[
     ("accept on TCP", Sleep, Some(43), NO, "schedule_timeout inet_csk_accept inet_accept do_accept __sys_accept4 __x64_sys_accept", "accept", Handed),
     ("read UDP", Sleep, Some(0), NO, "schedule_timeout __skb_wait_for_more_packets __skb_recv_udp udp_recvmsg sock_recvmsg sock_read_iter vfs_read ksys_read", "socket", Handed),
     ("read netlink", Sleep, Some(0), NO, "schedule_timeout __skb_wait_for_more_packets __skb_recv_datagram skb_recv_datagram netlink_recvmsg sock_recvmsg sock_read_iter vfs_read ksys_read", "netlink", Handed),
+    ("a record of audit", Blocked, Some(252), NO, "schedule_timeout audit_log_start audit_log_exit __audit_syscall_exit syscall_exit_work", "netlink", Needed),
+    ("send to a full netlink socket", Sleep, None, NO, "schedule_timeout netlink_attachskb netlink_unicast kauditd_send_queue kauditd_thread kthread ret_from_fork", "netlink", Needed),
     ("epoll_wait", Sleep, Some(232), [3, 0, 1, FOREVER], "schedule_hrtimeout_range_clock do_epoll_wait __x64_sys_epoll_wait", "epoll", Handed),
     ("poll", Sleep, Some(7), [0x7f00, 1, FOREVER, 0], "schedule_hrtimeout_range_clock poll_schedule_timeout.constprop.0 do_sys_poll __x64_sys_poll", "poll", Handed),
     ("poll without files", Sleep, Some(7), [0, 0, 600_000, 0], "schedule_hrtimeout_range_clock poll_schedule_timeout.constprop.0 do_sys_poll __x64_sys_poll", "timer", Voluntary),

@@ -3,11 +3,14 @@
 //! A packet that stays on a host is delivered within the system call that sent it, mostly, and else in whoever was interrupted.
 //! The current task is the sender if the socket of its system call is the other end of the one that was waited for.
 
-use whyslow_model::timeline::{Context, Ends, Role, Span, Waker};
+use whyslow_model::timeline::{Context, Ends, Role, Span, Target, Waker};
 
 /// System calls that send from a socket which their first argument does not tell (x86-64): close, exit, splice, exit_group,
 /// io_uring_enter.
 const SEND_UNSEEN: [u32; 5] = [3, 60, 231, 275, 426];
+
+/// Those that read from a socket: read, readv, recvfrom, recvmsg, recvmmsg.
+pub(crate) const READS: [u32; 5] = [0, 19, 45, 47, 299];
 
 /// The kernel notes in ticks when a connection has sent: of 10 ms where they are longest (CONFIG_HZ=100).
 pub(crate) const TICK: u64 = 10_000_000;
@@ -83,6 +86,26 @@ pub(crate) fn asks_each_time(asked: u64, answers: u64) -> bool {
     asked >= 3 && asked.saturating_mul(3) >= answers
 }
 
+/// A task that waits at a unix socket for an answer is woken when the other end takes what it has sent, too, and sleeps again: both wait at one
+/// queue (unix_write_space, net/unix/af_unix.c).
+pub(crate) fn is_woken_for_nothing(span: &Span) -> bool {
+    let reads = span.syscall.is_some_and(|call| READS.contains(&call));
+    let is_unix = span.target.as_ref().is_some_and(|target| target.kind == "socket" && target.name == "unix");
+    let takes = |waker: &Waker| waker.delivery.as_ref().is_some_and(|sent| sent.role == Some(Role::Takes));
+    reads && is_unix && span.asked && task_behind(span).is_some_and(takes)
+}
+
+/// The socket that it reads from. A task that reads from one after the other comes with a connection for each question.
+pub(crate) fn socket(span: &Span) -> Option<u64> {
+    let is_socket = |target: &&Target| target.kind == "socket";
+    Some(span.target.as_ref().filter(is_socket)?.ino).filter(|ino| *ino != 0)
+}
+
+/// A client that gets nearly each answer at another socket comes with a connection for each question: subscriptions bring more than one message each.
+pub(crate) fn comes_each_time(sockets: u64, answers: u64) -> bool {
+    sockets >= 3 && sockets.saturating_mul(2) > answers
+}
+
 /// The wait of a service that has nothing to do: a request ended it.
 pub(crate) fn is_asked(span: &Span) -> bool {
     task_behind(span).is_some_and(|waker| is_request(span, waker))
@@ -131,7 +154,7 @@ fn is_of_one_host(ends: &Ends) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Delivery, Polled, Target};
+    use whyslow_model::timeline::{Delivery, Polled};
 
     use super::*;
 

@@ -72,6 +72,8 @@ things! {
     SocketData Socket "data from a socket",
     Connection Accept "a connection",
     NetlinkMessages Netlink "messages from the kernel (netlink)",
+    NetlinkReader Netlink "the reader of a full netlink socket",
+    AuditRoom Netlink "room in the queue of audit records",
     SystemVMessage MessageQueue "a System V message",
     PosixMessage MessageQueue "a POSIX message",
     MessageReader MessageQueue "the reader of a full message queue",

@@ -223,9 +223,12 @@ fn of_several_processes_the_parent_only_has_it_open_too() {
     two.rec.tables.tasks.as_mut().unwrap().last_mut().unwrap().ppid = SERVICE;
     at_end(&mut two, CLIENT, &[SERVICE, 42], Sent);
     assert_eq!(ways(&mut two, &[]), [["client", "service", "holder"]], "a child that only inherited it");
-    two.task(43, "stranger", 0, &[Waits(100, at_lock())]);
+    two.task(43, "stranger", 0, &[Waits(100, Wait { open: true, ..locked(8, HOLDER, HOLDER) })]);
     at_end(&mut two, CLIENT, &[SERVICE, 43], Sent);
     assert!(ways(&mut two, &[]).is_empty(), "which of both is not known");
+    two.task(44, "another", 0, &[Waits(100, at_lock())]);
+    at_end(&mut two, CLIENT, &[SERVICE, 44], Sent);
+    assert_eq!(ways(&mut two, &[]), [["client", "service", "holder"]], "both wait for one thing");
     at_end(&mut two, CLIENT, &[CLIENT, 99], Sent);
     assert!(ways(&mut two, &[]).is_empty(), "who is not seen");
 }

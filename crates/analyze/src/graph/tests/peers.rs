@@ -2,7 +2,7 @@
 
 use whyslow_model::Recording;
 use whyslow_model::table::{Stack, Task};
-use whyslow_model::timeline::{Context, Delivery, Ends, Role, Span, State, StateTimes, Target, Waker};
+use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, StateTimes, Waker};
 
 use super::host::{MS, adds_up};
 use crate::graph::chains::{self, HostChain};
@@ -13,13 +13,12 @@ use crate::wait_reasons;
 
 const POLL: u32 = 7;
 const EPOLL: u32 = 232;
-const NANOSLEEP: u32 = 35;
-const RECVFROM: u32 = 45;
+pub(super) const NANOSLEEP: u32 = 35;
 /// What a client's end has that a service's has not.
 const CLIENT: &str = "127.0.0.1:40000";
 
 /// A wait of `pid` from `at` to `to`, in ms, in a system call; ended by a timer.
-fn wait(pid: u32, at: u64, to: u64, call: u32) -> Span {
+pub(super) fn wait(pid: u32, at: u64, to: u64, call: u32) -> Span {
     Span {
         pid,
         tgid: pid,
@@ -60,7 +59,7 @@ fn sent(span: Span, sender: u32, from: &str, to: &str) -> Span {
     Span { waker: Some(waker), ..span }
 }
 
-fn runs(pid: u32, from: u64, to: u64) -> Span {
+pub(super) fn runs(pid: u32, from: u64, to: u64) -> Span {
     let mixed = StateTimes { running_ns: (to - from) * MS, ..StateTimes::default() };
     let at = to * MS;
     Span {
@@ -75,7 +74,7 @@ fn runs(pid: u32, from: u64, to: u64) -> Span {
     }
 }
 
-fn host(spans: Vec<Span>) -> Recording {
+pub(super) fn host(spans: Vec<Span>) -> Recording {
     let mut rec = Recording::default();
     rec.meta.window_ns = 100 * MS;
     let task = |pid| Task { pid, tgid: pid, comm: format!("t{pid}"), ..Task::default() };
@@ -258,38 +257,6 @@ fn who_woke_the_service_has_asked_it() {
     spans.retain(|span| span.pid != 2);
     spans.extend([woken, wait(2, 9, 59, NANOSLEEP), runs(2, 59, 70)]);
     assert_eq!(of_host(&rec), [(1, "its own sleep".to_owned())]);
-}
-
-/// At unix sockets the kernel notes no time: what tells is that a request lay unread as the client went to sleep, of most of them or of many.
-#[test]
-fn whose_request_lay_unread_has_asked() {
-    let told = |asked: &[bool]| {
-        let mut spans = vec![wait(1, 0, 1, NANOSLEEP)];
-        let length = 99 / asked.len() as u64;
-        for (asked, at) in asked.iter().zip((1..).step_by(length as usize)) {
-            let answer = Delivery { role: Some(Role::Answers), ..Delivery::default() };
-            let waker = Waker {
-                pid: 2,
-                tgid: 2,
-                comm: "t2".into(),
-                context: Context::Task,
-                delivery: Some(Box::new(answer)),
-                ..Waker::default()
-            };
-            let end = at + length - 1;
-            let target = Some(Target { kind: "socket".into(), name: "unix".into(), ..Target::default() });
-            let answered = wait(1, at, end, RECVFROM);
-            spans.push(Span { waker: Some(waker), target, asked: *asked, ..answered });
-            spans.extend([wait(2, at, end, NANOSLEEP), runs(2, end, end + 1)]);
-        }
-        let rec = host(spans);
-        let graph = Graph::of(&rec, wait_reasons::of).unwrap();
-        chains::of_host(&graph).iter().map(|one| one.chain.count).sum::<u64>()
-    };
-    assert_eq!(told(&[true]), 1);
-    assert_eq!(told(&[false; 3]), 0, "news, for all that is known");
-    assert_eq!(told(&[true, false, true]), 2);
-    assert_eq!(told(&[true, false, true, false, true]), 5, "it asks each time");
 }
 
 #[test]

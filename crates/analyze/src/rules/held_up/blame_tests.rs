@@ -82,6 +82,7 @@ fn host(spans: Vec<Span>) -> Recording {
     rec.tables.tasks = Some(tasks);
     rec.tables.spans = Some(spans);
     rec.tables.stacks = Some(STACKS.map(stack).to_vec());
+    rec.tables.cgroups = Some(Vec::new());
     rec
 }
 
@@ -210,6 +211,33 @@ fn short_work_that_was_begun_before_is_no_queue() {
     let mut rec = host(spans);
     rec.tables.runs = Some(vec![Run { cpu: 0, pid: 21, from_ns: 0, to_ns: 1000 * MS }]);
     assert_eq!(told(&rec), [(Kind::Busy, "21".to_owned(), None)]);
+}
+
+/// A client that asks again at once, and a service that computes for 60 ms over each answer, and rests for too short a time for a row. TCP tells the
+/// time of a request to a tick: it may have come 2 ms later than that.
+fn asks_again(runs: impl Iterator<Item = (u64, u64)>) -> Recording {
+    let (mut spans, mut at) = (vec![row((21, 20), (0, 1000, 1000), 0)], 0);
+    while at + 61 <= 1000 {
+        let mut asks = row((7, 7), (at, at, at + 60), POLLS);
+        (asks.syscall, asks.args, asks.waker) =
+            (Some(7), [3, 1, 1, 20], Some(answer_of(21, "t21", 62 * MS, true)));
+        spans.extend([asks, row((7, 7), (at + 60, at + 61, at + 61), 0)]);
+        at += 61;
+    }
+    spans[0].mixed.sleep_ns = MS;
+    let mut rec = host(spans);
+    let run = |(from, to): (u64, u64)| Run { cpu: 0, pid: 21, from_ns: from * MS, to_ns: to * MS };
+    rec.tables.runs = Some(runs.map(run).collect());
+    rec.tables.tasks.as_mut().unwrap().iter_mut().for_each(|task| task.sleep_ns += MS);
+    rec
+}
+
+#[test]
+fn who_begins_when_it_is_asked_had_no_other_work() {
+    let each = (0..17).map(|at| (at * 61, at * 61 + 60));
+    assert_eq!(told(&asks_again(each)), [(Kind::Busy, "21".to_owned(), None)]);
+    let other = told(&asks_again([(0, 1000)].into_iter()));
+    assert_eq!(other, [(Kind::Cause, "7".to_owned(), Some("21".to_owned()))], "it never rested");
 }
 
 /// A client that is not answered by 20; this process has threads that wait in these functions.
