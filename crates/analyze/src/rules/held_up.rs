@@ -154,7 +154,12 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let stuck = stuck::all(ev, tasks, &own).into_iter();
     let stuck = stuck.filter_map(|(cause, waits)| stuck::finding(ev, &homes, &cause, &waits));
     let busy = all.iter().filter(|found| !found.is_fault()).find_map(|found| busy(ev, tasks, found));
-    Ok(faults.chain(stuck).take(MOST).chain(busy).collect())
+    let told: Vec<Finding> = faults.chain(stuck).take(MOST).chain(busy).collect();
+    if told.is_empty() {
+        // Without groups it is not known who is a stranger to whom.
+        ev.cgroups()?;
+    }
+    Ok(told)
 }
 
 fn found(ev: &Evidence<'_>, homes: &Homes, own: &OwnWork<'_, '_>) -> Vec<Found> {

@@ -77,7 +77,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         }
         causes[at].add(&chain, &heads);
     }
-    let is_beside = |cause: &Cause| causes.iter().any(|other| cause.is_beside(other));
+    let is_beside = |cause: &Cause| {
+        causes.iter().any(|other| cause.is_beside(other)) || cause.is_beside_another(ev, &own)
+    };
     let found = causes.iter().filter(|cause| !is_beside(cause)).filter_map(|cause| finding(ev, tasks, cause));
     let mut found: Vec<Finding> = found.take(MOST).collect();
     if unclear.iter().any(|cause| finding(ev, tasks, cause).is_some()) {

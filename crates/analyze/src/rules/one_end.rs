@@ -11,6 +11,8 @@ use whyslow_model::{Subject, SubjectKind};
 use super::pace::paces;
 use crate::Evidence;
 use crate::cpu::spread;
+use crate::graph::HostChain;
+use crate::own_work::{OwnWork, Whose};
 
 /// What is wanted goes from hand to hand, and each of those who have waited for it lets the others wait a little: beside one
 /// who causes so many times as much that is no cause of its own.
@@ -45,6 +47,18 @@ impl Cause {
 
     pub fn is_beside(&self, other: &Cause) -> bool {
         self.time * BESIDE < other.time && self.wanted.is_subset(&other.wanted)
+    }
+
+    /// The same beside what the same victims waited for by another's doing, which another rule tells.
+    pub fn is_beside_another(&self, ev: &Evidence<'_>, own: &OwnWork<'_, '_>) -> bool {
+        let is_it = |reported: &HostChain<'_>| {
+            let chain = &reported.chain;
+            let wants = chain.hops.first().is_some_and(|head| self.wanted.contains(&head.detail));
+            let is_theirs = self.victims.iter().all(|pid| reported.heads.contains_key(pid));
+            wants && is_theirs && !self.is_same(chain) && self.time * BESIDE < chain.time
+        };
+        let mut all = ev.host_chains().iter().filter(|reported| is_it(reported));
+        self.wanted.len() == 1 && all.any(|reported| matches!(own.whose(reported), Whose::Others))
     }
 
     pub fn add(&mut self, chain: &Chain, heads: &[u32]) {

@@ -1,6 +1,8 @@
 //! Whether a task's own sleeps make up for its waits: one that keeps a pace sleeps less after a long wait, one that rests so long
 //! between two requests sleeps as ever.
 
+mod slope;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use whyslow_model::table::Wait;
@@ -10,7 +12,9 @@ use whyslow_model::wait::Reason;
 use crate::Evidence;
 use crate::graph::CHAIN_THRESHOLD;
 use crate::stacks::symbol;
-use crate::wait_reasons::{self, Class, TICK, asks_each_time, is_answer, task_behind};
+use crate::wait_reasons::{
+    self, Class, TICK, asks_each_time, comes_each_time, is_answer, is_woken_for_nothing, socket, task_behind,
+};
 
 /// With fewer sleeps of either sort there is no mean.
 const ENOUGH: u64 = 3;
@@ -28,10 +32,18 @@ struct Sleeps {
     other: (u64, f64),
     /// Long waits: how many, how long together.
     waits: (u64, f64),
+    /// How long they were together since the last sleep, and that with the sleep after it.
+    unrested: f64,
+    pairs: slope::Pairs,
+    /// The last one ended for nothing.
+    goes_on: bool,
     /// It waited long, and has not slept since.
     waited: bool,
     /// Its last wait was the refusal of a lock: the next one goes on with it.
     refused: bool,
+    /// Its last sleep, with the one before it if the window cut that.
+    nap: u64,
+    nap_was_cut: bool,
     /// The last wait for what is asked about that has a row; and the time since, with what it slept of that.
     last: f64,
     gap: (f64, f64),
@@ -46,6 +58,7 @@ struct Sleeps {
 
 impl Sleeps {
     fn waited(&mut self, ns: f64, goes_on: bool) {
+        self.unrested += ns;
         if goes_on && self.waited {
             self.waits.1 += ns;
             return;
@@ -77,8 +90,24 @@ impl Sleeps {
         self.last = ns as f64;
     }
 
+    /// `is_next`: it has not slept between the last one and this.
+    fn napped(&mut self, ns: u64, is_cut: bool, is_next: bool) {
+        self.nap = if self.nap_was_cut && is_next { self.nap.saturating_add(ns) } else { ns };
+        self.nap_was_cut = is_cut;
+    }
+
+    /// A sleep is told as a refusal from the second on, and the one just before that came after a refusal, too.
+    fn unseen_refusal(&mut self, is_refusal: bool) -> u64 {
+        let nap = std::mem::take(&mut self.nap);
+        self.nap_was_cut = false;
+        if is_refusal && !self.refused { nap } else { 0 }
+    }
+
     fn slept(&mut self, ns: f64) {
         self.rested |= ns > 0.0;
+        if ns > 0.0 && self.unrested > 0.0 {
+            self.pairs.note(std::mem::take(&mut self.unrested), ns);
+        }
         let sort = if self.waited { &mut self.after } else { &mut self.other };
         *sort = (sort.0 + 1, sort.1 + ns);
         self.waited = false;
@@ -91,7 +120,7 @@ impl Sleeps {
         match (mean(self.after), mean(self.other)) {
             (after, Some(other)) if other - after.unwrap_or(0.0) < MADE_UP * wait => true,
             (Some(_), Some(_)) => false,
-            _ => self.does_not_hurry(),
+            _ => self.pairs.is_flat(MADE_UP) || self.does_not_hurry(),
         }
     }
 
@@ -122,17 +151,27 @@ pub(super) struct Pace {
 }
 
 /// Answers, as far as they were asked for, and those of which that was not seen.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Answers {
+    sockets: BTreeSet<u64>,
     asked: (u64, u64),
     other_ns: u64,
     others: u64,
+    /// It had asked when its wait began, which then ended for nothing: the next one goes on with it.
+    goes_on: bool,
 }
 
 impl Answers {
+    fn ended_for_nothing(&mut self, ns: u64) {
+        self.asked.1 = self.asked.1.saturating_add(ns);
+        self.goes_on = true;
+    }
+
     fn note(&mut self, row: &Span, ns: u64) {
         let sent = task_behind(row).and_then(|waker| waker.delivery.as_ref()?.sent_before_ns);
-        if row.asked || sent.is_some_and(|before| before <= ns.saturating_add(TICK)) {
+        self.sockets.extend(socket(row));
+        let had_asked = row.asked || std::mem::take(&mut self.goes_on);
+        if had_asked || sent.is_some_and(|before| before <= ns.saturating_add(TICK)) {
             self.asked = (self.asked.0 + 1, self.asked.1.saturating_add(ns));
         } else {
             (self.others, self.other_ns) = (self.others + 1, self.other_ns.saturating_add(ns));
@@ -140,7 +179,8 @@ impl Answers {
     }
 
     fn asked_ns(&self) -> u64 {
-        let each_time = asks_each_time(self.asked.0, self.asked.0.saturating_add(self.others));
+        let all = self.asked.0.saturating_add(self.others);
+        let each_time = asks_each_time(self.asked.0, all) || comes_each_time(self.sockets.len() as u64, all);
         if each_time { self.asked.1.saturating_add(self.other_ns) } else { self.asked.1 }
     }
 }
@@ -180,12 +220,23 @@ pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> 
         let is_it = row.state == State::Sleep && kind.reason == reason;
         if is_it && (row.open || row.at_ns == 0) {
             *cut_ns = cut_ns.saturating_add(ns);
+        } else if is_it && is_woken_for_nothing(row) {
+            answers.ended_for_nothing(ns);
         } else if is_it && task_behind(row).is_some_and(|waker| is_answer(row, waker)) {
             answers.note(row, ns);
         }
-        let goes_on = row.refused && sleeps.refused;
+        let goes_on = row.refused && sleeps.refused || std::mem::take(&mut sleeps.goes_on);
+        sleeps.goes_on = is_woken_for_nothing(row);
+        let is_sleep = row.state == State::Sleep && kind.class == Class::Voluntary;
+        match is_sleep {
+            true => sleeps.napped(ns, row.at_ns == 0, row.mixed.sleep_ns == 0),
+            false => {
+                let is_next = row.refused && row.mixed.sleep_ns == 0;
+                *cut_ns = cut_ns.saturating_add(sleeps.unseen_refusal(is_next));
+            }
+        }
         sleeps.refused = row.refused;
-        if row.state == State::Sleep && kind.class == Class::Voluntary {
+        if is_sleep {
             sleeps.slept(ns as f64);
             sleeps.goes_on(ns, ns);
             continue;
@@ -210,90 +261,4 @@ pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Waits of so long each.
-    fn sleeps(rows: &[(bool, f64)], wait: f64) -> bool {
-        let mut all = Sleeps::default();
-        for (waited, slept) in rows {
-            if *waited {
-                all.waited(wait, false);
-            }
-            all.slept(*slept);
-        }
-        all.are_as_ever()
-    }
-
-    #[test]
-    fn who_sleeps_though_it_is_late_does_not_hurry() {
-        let after = |sleep_ns: u64, ns: u64, rests: bool| {
-            let mut all = Sleeps { rests, ..Sleeps::default() };
-            for _ in 0..5 {
-                // In pieces: a stretch is cut each 10 ms, and by each wait for a CPU.
-                (0..4).for_each(|_| all.goes_on(ns / 4, sleep_ns / 4));
-                all.waits_again(20_000_000, false);
-            }
-            all.are_as_ever()
-        };
-        assert!(after(1_800_000, 2_500_000, true), "sleeps too short for a row");
-        assert!(!after(1_800_000, 2_500_000, false), "short waits for others");
-        assert!(!after(200_000, 2_500_000, true), "it hurries");
-        assert!(!after(0, 0, true), "it has something to do at once");
-        assert!(!after(15_000_000, 20_000_000, true), "it may have made up for the wait by then");
-    }
-
-    #[test]
-    fn tries_for_one_lock_are_one_wait_and_short_sleeps_do_not_make_up_for_it() {
-        let after = |goes_on: bool| {
-            let mut all = Sleeps::default();
-            (0..4).for_each(|_| all.slept(30.0));
-            (0..20).for_each(|at| all.waited(100.0, goes_on && at > 0));
-            all.are_as_ever()
-        };
-        assert!(after(true), "a wait of 2 s, and sleeps of 30 ms");
-        assert!(!after(false), "twenty waits, and no sleep between two of them");
-    }
-
-    #[test]
-    fn who_was_not_seen_to_rest_has_no_rest() {
-        let waits = |rests: bool| {
-            let mut all = Sleeps { rests, ..Sleeps::default() };
-            (0..3).for_each(|_| all.waited(200.0, false));
-            all
-        };
-        assert!(waits(false).has_no_rest());
-        assert!(!waits(true).has_no_rest(), "its rests are too short for rows");
-        let mut rested = waits(false);
-        rested.slept(5.0);
-        assert!(!rested.has_no_rest() && !Sleeps::default().has_no_rest());
-    }
-
-    #[test]
-    fn what_it_was_not_seen_to_ask_for_may_be_news() {
-        let answered = |asked: u64, others: u64| {
-            let mut all = Answers::default();
-            (0..asked).for_each(|_| all.note(&Span { asked: true, ..Span::default() }, 10));
-            (0..others).for_each(|_| all.note(&Span::default(), 10));
-            all.asked_ns()
-        };
-        assert_eq!(answered(1, 0), 10);
-        assert_eq!(answered(1, 5), 10);
-        assert_eq!(answered(3, 6), 90, "one in three");
-        assert_eq!(answered(3, 7), 30);
-    }
-
-    #[test]
-    fn who_rests_as_ever_keeps_no_pace_and_who_sleeps_less_after_a_wait_does() {
-        let [rests, paced] = [5.0, 0.5].map(|after| [(false, 5.0), (true, after)].repeat(4));
-        assert!(sleeps(&rests, 20.0));
-        assert!(!sleeps(&paced, 5.0));
-        assert!(!sleeps(&rests[..4], 20.0), "too few to tell");
-        assert!(
-            !sleeps(&[(false, 1000.0), (true, 850.0)].repeat(4), 150.0),
-            "a wait that is short for its sleep"
-        );
-        let skips = [(false, 5.0), (true, 0.0), (true, 0.0), (true, 5.0)].repeat(3);
-        assert!(!sleeps(&skips, 5.0), "who has not slept between two waits has made up for the first");
-    }
-}
+mod tests;

@@ -58,6 +58,7 @@ fn host(wanted: u32, held: u64, meanwhile: u32) -> Recording {
         user: Vec::new(),
     };
     rec.tables.stacks = Some(WAITS.map(stack).to_vec());
+    rec.tables.cgroups = Some(Vec::new());
     rec
 }
 
@@ -130,6 +131,16 @@ fn cannot_tell_of_a_wait_in_d_state_where_all_stacks_are_lost() {
     let mut rec = stuck(&["schedule", "some_drivers_wait", "vfs_read"], 2000);
     rec.tables.stacks = None;
     assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "off-CPU stacks was not recorded");
+}
+
+#[test]
+fn cannot_tell_who_is_a_stranger_where_groups_are_lost() {
+    let mut rec = host(1, 30, 2);
+    rec.tables.cgroups = None;
+    assert_eq!(check(&Evidence::of(&rec)).unwrap_err().to_string(), "task list was not recorded");
+    let mut held = host(1, 400, 2);
+    held.tables.cgroups = None;
+    assert_eq!(found(&held).len(), 1, "what it has found it tells");
 }
 
 #[test]
