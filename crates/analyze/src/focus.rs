@@ -79,7 +79,9 @@ pub fn focus(rec: &Recording, doc: &mut Document, on: &Focus) -> Result<(), Unse
             format!("How {} spent its time cannot be said: {}.", circle.name, rec.why_untold(Probe::TaskList))
         }
     };
-    let (all, had_cause) = (doc.findings.len(), has(doc, Kind::Cause));
+    // A cause that costs the whole host may be this subject's loss, too; a kill elsewhere is no reason for it.
+    let had_cause = doc.findings.iter().any(|found| found.kind == Kind::Cause && found.lost.is_some());
+    let all = doc.findings.len();
     doc.findings.retain(|finding| circle.concerns(finding));
     let others = match all - doc.findings.len() {
         0 => String::new(),

@@ -171,7 +171,10 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         fold(ev, rule, &mut answers.findings);
     }
     only_with_reported(&mut answers.findings);
-    answers.findings.sort_by_key(|f| (f.kind, std::cmp::Reverse(f.lost), breadth(f)));
+    // Kills first, of which no time is told.
+    answers.findings.sort_by_key(|f| {
+        (f.kind, f.kind == Kind::Cause && f.lost.is_some(), std::cmp::Reverse(f.lost), breadth(f))
+    });
     answers
 }
 
@@ -221,6 +224,21 @@ fn breadth(finding: &Finding) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kills_stand_above_losses_of_time() {
+        use crate::evidence::fixture::Fixture;
+
+        let stat = |stolen: u64| format!("cpu  0 0 0 0 0 0 0 {stolen}\ncpu0 0 0 0 0 0 0 0 {stolen}\n");
+        let host = Fixture::window(std::time::Duration::from_secs(10))
+            .start("proc/vmstat", "oom_kill 3\n")
+            .end("proc/vmstat", "oom_kill 4\n")
+            .start("proc/stat", &stat(0))
+            .end("proc/stat", &stat(900));
+        let told = ask_all(&host.ev()).findings;
+        let causes = told.iter().filter(|found| found.kind == Kind::Cause);
+        assert_eq!(causes.map(|found| &*found.rule).collect::<Vec<_>>(), ["oom-kill", "steal"]);
+    }
 
     #[test]
     fn a_full_table_touches_the_answers_that_rest_on_it() {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::wrong::Wrong;
 
 /// Rules whose findings the harness asks for or forbids.
-pub const RULES: [&str; 21] = [
+pub const RULES: [&str; 22] = [
     "blkio-throttle",
     "cache-taken",
     "cpu-pinned",
@@ -25,6 +25,7 @@ pub const RULES: [&str; 21] = [
     "load-average",
     "lock-wait",
     "memory-limit",
+    KILLS,
     "request-queue",
     "slow-cpu",
     "slow-receiver",
@@ -34,8 +35,11 @@ pub const RULES: [&str; 21] = [
 ];
 
 /// Rules that tell of risks alone, and that a live test asks for.
-pub const RISKS: [&str; 6] =
-    ["idle-policy", "leftover-debugging", "monitoring-agent", "oom-kill", "pid-limit", "retransmits"];
+pub const RISKS: [&str; 5] =
+    ["idle-policy", "leftover-debugging", "monitoring-agent", "pid-limit", "retransmits"];
+
+/// Its causes tell of no time: processes are gone.
+pub const KILLS: &str = "oom-kill";
 
 /// What was asked, as far as the exit status depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,13 +174,14 @@ fn is_finding(finding: &Value) -> Result<(), String> {
     for name in ["chain", "check", "fixes"] {
         list(finding, name)?;
     }
-    if kind == "cause" { number(finding, "lost_s").map(drop) } else { Ok(()) }
+    let is_kill = finding["rule"] == KILLS && finding["lost_s"].is_null();
+    if kind == "cause" && !is_kill { number(finding, "lost_s").map(drop) } else { Ok(()) }
 }
 
-/// Causes by time lost, then risks, then what cannot be known.
+/// Causes by time lost, kills before them, then risks, then what cannot be known.
 fn is_ranked(document: &Value) -> Result<(), String> {
     let place = |finding: &Value| KINDS.iter().position(|kind| finding["kind"] == *kind).unwrap_or(0);
-    let lost = |finding: &Value| finding["lost_s"].as_f64().unwrap_or(0.0);
+    let lost = |finding: &Value| finding["lost_s"].as_f64().unwrap_or(f64::INFINITY);
     let wrong = |two: &&[Value]| {
         place(&two[0]) > place(&two[1])
             || (two[1]["kind"] == "cause" && two[0]["kind"] == "cause" && lost(&two[0]) < lost(&two[1]))

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::said::KILLS;
+
 /// What a report rules out, and the edges of chains and parts of wall time that show it all the same.
 const SHOWN_BY: &[(&str, &[&str])] = &[
     ("a CPU quota", &["quota", "cpu-quota"]),
@@ -207,7 +209,9 @@ fn of_finding(finding: &Value, wrong: &mut Vec<String>) {
     if finding["kind"] != "cause" {
         return;
     }
-    if number(&finding["lost_s"]).is_none_or(|lost| lost <= 0.0) {
+    // No time measures what is lost with a process that was killed.
+    let is_kill = finding["rule"] == KILLS && finding["lost_s"].is_null();
+    if !is_kill && number(&finding["lost_s"]).is_none_or(|lost| lost <= 0.0) {
         wrong.push(format!("a cause of no loss: {}", named()));
     }
     if number(&finding["share"]).is_some_and(|share| !(0.0..=1.0 + 1e-6).contains(&share)) {

@@ -126,6 +126,12 @@ impl Finding {
         Finding { lost: Some(lost), ..Finding::new(Kind::Cause, rule, victim) }
     }
 
+    /// Tasks of the victim are gone: no time measures what was lost with them, and nothing stands above it.
+    #[must_use]
+    pub fn killed(rule: &str, victim: Subject) -> Self {
+        Finding::new(Kind::Cause, rule, victim)
+    }
+
     /// Nobody's loss was measured.
     #[must_use]
     pub fn risk(rule: &str, subject: Subject) -> Self {

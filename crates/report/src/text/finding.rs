@@ -80,11 +80,11 @@ fn cpu_time(page: &mut Page, finding: &Finding) {
     }
 }
 
-/// "web.service lost 3.2 s, 23 % of its time: its quota ran out".
+/// "web.service lost 3.2 s, 23 % of its time: its quota ran out"; of kills "web.service: the kernel killed one of its processes".
 pub(super) fn headline(finding: &Finding) -> String {
-    let lost = finding.lost.map_or_else(|| "an unknown time".to_owned(), seconds);
+    let Some(lost) = finding.lost else { return risk_words(finding) };
     let share = finding.share.map(|s| format!(", {s} of its time")).unwrap_or_default();
-    format!("{} lost {lost}{share}: {}", subject(&finding.victim), finding.title)
+    format!("{} lost {}{share}: {}", subject(&finding.victim), seconds(lost), finding.title)
 }
 
 fn subject(s: &Subject) -> String {

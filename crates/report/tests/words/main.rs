@@ -88,10 +88,11 @@ fn colour_changes_no_word() {
 }
 
 #[test]
-fn a_cause_without_a_measured_loss_says_unknown_and_never_zero() {
+fn a_cause_without_a_loss_in_time_says_what_happened_and_never_zero() {
     let mut doc = sample::full();
     doc.findings[0].lost = None;
-    assert!(said(&doc, false).contains("web.service (shop-frontend) lost an unknown time"));
+    let page = said(&doc, false);
+    assert!(page.contains("web.service (shop-frontend): ") && !page.contains(" lost 0"), "{page}");
     assert!(json(&doc).contains("\"lost_s\": null"));
 }
 

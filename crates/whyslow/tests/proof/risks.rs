@@ -17,7 +17,7 @@ use whyslow_faults::expected::{Answer, Expected, Facts, Never, Proof, Section};
 use whyslow_faults::ledger::Fact;
 use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Outcome, Trouble};
-use whyslow_faults::said::{Sight, Verb};
+use whyslow_faults::said::{KILLS, Sight, Verb};
 use whyslow_faults::spec::{Network, Work};
 use whyslow_faults::{Draw, Fence, Victim, bars};
 
@@ -47,7 +47,7 @@ impl Made<'_> {
     fn expected(&self, says: &[String], sight: Sight) -> Expected {
         let rules = vec![self.rule.to_owned()];
         let answer = Answer {
-            section: Section::Risks,
+            section: if self.rule == KILLS { Section::Causes } else { Section::Risks },
             rank: usize::MAX,
             rules: rules.clone(),
             names: says.to_vec(),
@@ -57,6 +57,7 @@ impl Made<'_> {
         let proof = Proof::rises("the test's own counts", 1.0, 0.0, 1.0);
         let lost_s = self.cpu.map(|cpu| (cpu, cpu));
         let risks = if self.healthy { rules.clone() } else { Vec::new() };
+        let rules = if self.rule == KILLS { risks.clone() } else { rules };
         Expected {
             faults: vec![Facts { proof, lost_s, names: BTreeMap::new() }],
             seen: vec![sight],
@@ -151,7 +152,7 @@ impl Drop for Ends {
 }
 
 #[test]
-fn root_processes_that_the_kernel_kills_for_their_memory_are_a_risk() {
+fn root_processes_that_the_kernel_kills_for_their_memory_are_told() {
     pair("oom-kill", |draw, fence, label, healthy| {
         let (name, mib) = (format!("oom-{}", draw.word(6)), draw.between(12, 24));
         let group = fence.group(&draw.word(6))?;

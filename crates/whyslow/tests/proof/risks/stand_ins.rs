@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use whyslow_faults::rounds::Verdict;
-use whyslow_faults::said::{Sight, Verb};
+use whyslow_faults::said::{KILLS, Sight, Verb};
 use whyslow_faults::stand_in::{self, Subject, cause};
 use whyslow_faults::trial::{self, Trial};
 use whyslow_faults::wrong::Sort;
@@ -36,7 +36,7 @@ fn report(findings: Value) -> Value {
 
 fn risk((rule, subject, says, _): (&str, &str, &str, Option<f64>), cpu: Option<f64>) -> Value {
     let mut risk = cause(rule, &Subject::group(GROUP), 1.0);
-    risk["kind"] = json!("risk");
+    risk["kind"] = json!(if rule == KILLS { "cause" } else { "risk" });
     risk["title"] = json!(format!("{subject}: {says}"));
     risk["cpu_s"] = json!(cpu);
     risk["lost_s"] = Value::Null;
