@@ -5,6 +5,7 @@
 # make proof  what is statistical by nature: drawn cells, live and in guests, and docs/truth.md (WHYSLOW_ALL=1: all of them;
 #             SUITE=days: one suite; SUITE=smoke: new seeds for the gate's live cells)
 # make capture  recordings of scenarios for tests/replay, all or some (ARGS="--scenario cpu-quota --kernel 6.12")
+# make capture-days  the same of days of the proof (DAYS="file_system_frozen service_behind_relays")
 # make lab    every scenario, on real kernels in guests (ARGS="...": those of lab run)
 # make soak   each live scenario 20 times   make install [PREFIX=/usr/local] [DESTDIR=]
 
@@ -20,7 +21,7 @@ AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || command -v sudo)
 ARGS ?=
 
 .PHONY: all build setup run quick check lints borders unit functional smoke test land proof soak bench install uninstall clean
-.PHONY: lab lab-kernels lab-doctor lab-setup lab-build proof-setup capture
+.PHONY: lab lab-kernels lab-doctor lab-setup lab-build proof-setup capture capture-days
 
 all: build
 
@@ -107,6 +108,15 @@ capture: lab-build proof-setup
 		$(AS_ROOT) chown -R $$(id -u) target/captured && \
 		target/$(TARGET)/release/examples/neutral target/captured crates/whyslow/tests/replay && \
 		rm -r target/captured && exit $$status
+
+DAYS ?=
+capture-days: lab-build proof-setup
+	$(CARGO) build $(LOCKED) --workspace --example neutral
+	$(AS_ROOT) rm -rf target/captured
+	WHYSLOW_CAPTURE=$(CURDIR)/target/captured .ci/live live --target proof $(addprefix --name days::,$(DAYS)); status=$$?; \
+		$(AS_ROOT) chown -R $$(id -u) target/captured && \
+		target/$(TARGET)/release/examples/neutral target/captured crates/whyslow/tests/replay && \
+		$(AS_ROOT) rm -r target/captured && exit $$status
 
 # What the doctor's guests boot.
 lab-kernels: lab-build

@@ -1,5 +1,6 @@
 //! The test bed, in a guest or on the host: all parts are set healthy, the fault is put on, whyslow looks, it is lifted.
 
+pub mod audit;
 pub mod cases;
 pub mod cpu_fault;
 pub mod fault_module;

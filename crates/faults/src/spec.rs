@@ -108,6 +108,8 @@ pub enum Work {
     /// Answer requests by so many threads, which take them from a queue. `Word::Mode` 1: after a sleep of `sleep_us`. 2: each opens `fifo`, which nobody
     /// ever writes to, and so answers no more.
     Pool { at: Place, threads: u64, sleep_us: u64, fifo: PathBuf },
+    /// The same by so many processes, each of which takes one connection at a time.
+    Prefork { at: Place, processes: u64, sleep_us: u64, fifo: PathBuf },
     /// Answer requests while holding a lock that another thread needs for its own work, as those of an interpreter do. `Word::Mode` 1: that works
     /// for `hold_us` at a time, and rests.
     Interpreter { at: Place, hold_us: u64, rest_us: u64 },
@@ -117,6 +119,14 @@ pub enum Work {
     Fetch { at: Place, file: PathBuf, block: u64 },
     /// Ask, wait for the answer, and ask again.
     Ask { at: Place },
+    /// The same, over a connection for each question, with a rest after it.
+    Visit { at: Place, rest_us: u64 },
+    /// Read the kernel's audit records. `Word::Mode` 1: with a sleep after each.
+    ReadAudit { sleep_us: u64 },
+    /// Make a system call of which such a record is written, and rest.
+    Audited { rest_us: u64 },
+    /// Mount the file system in a file. `Word::Mode` 1: it is frozen.
+    Frozen { image: PathBuf, dir: PathBuf },
     /// Take a file's lock, keep it for `hold_us`, asleep or at work, let go of it, rest, and again.
     Lock { file: PathBuf, how: FileLock, hold_us: u64, asleep: bool, rest_us: u64 },
     /// Be the tracer of a process from `Word::Mode` 1 on, and look at each of its system calls.

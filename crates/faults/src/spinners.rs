@@ -30,4 +30,4 @@ pub use waits::Wait;
 
 pub(crate) use loops::run as run_loop;
 pub(crate) use pairs::{prepare, run};
-pub(crate) use server::{Client, Requests, answer, ask, fetch};
+pub(crate) use server::{Client, Listener, REQUEST, Requests, answer, ask, fetch, visit};

@@ -3,6 +3,7 @@
 mod cpu_clock;
 pub(crate) mod futex;
 pub(crate) mod kernel;
+pub(crate) mod netlink;
 pub(crate) mod polls;
 pub(crate) mod ring;
 pub(crate) mod userfault;
@@ -336,7 +337,7 @@ pub fn accept_within(listener: &OwnedFd, ms: i32) -> bool {
 }
 
 /// Close with a reset: no TIME_WAIT, so that a closed loop does not run out of ports.
-pub fn reset_on_close(socket: &OwnedFd) {
+pub fn reset_on_close(socket: &impl AsRawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     // SAFETY: the option outlives the call and has the size that is said.
     unsafe {
@@ -402,15 +403,30 @@ pub fn trace(pid: i32, mut each: impl FnMut() -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Mount a file system that is served through this descriptor, where nobody else sees it: in a mount namespace of our own.
-pub fn mount_fuse(dir: &Path, device: RawFd) -> io::Result<()> {
-    let dir = c_path(dir)?;
-    let options = CString::new(format!("fd={device},rootmode=40000,user_id=0,group_id=0"))?;
+/// Mounts of our own: what is mounted from now on nobody else sees.
+pub fn new_mounts() -> io::Result<()> {
     let none = std::ptr::null();
     // SAFETY: C strings that outlive the calls; the namespace that is changed is one of our own by then.
     unsafe {
         check(libc::unshare(libc::CLONE_NEWNS))?;
-        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+        check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast())).map(drop)
+    }
+}
+
+/// Freeze the file system of a folder, or thaw it: FIFREEZE and FITHAW (include/uapi/linux/fs.h).
+pub fn freeze(dir: &impl AsRawFd, frozen: bool) -> io::Result<()> {
+    let request: libc::Ioctl = if frozen { 0xc004_5877 } else { 0xc004_5878 };
+    // SAFETY: a descriptor and a number; the argument is not looked at.
+    check(unsafe { libc::ioctl(dir.as_raw_fd(), request, 0) }).map(drop)
+}
+
+/// Mount a file system that is served through this descriptor, where nobody else sees it: in a mount namespace of our own.
+pub fn mount_fuse(dir: &Path, device: RawFd) -> io::Result<()> {
+    let dir = c_path(dir)?;
+    let options = CString::new(format!("fd={device},rootmode=40000,user_id=0,group_id=0"))?;
+    new_mounts()?;
+    // SAFETY: C strings that outlive the call.
+    unsafe {
         let flags = libc::MS_NOSUID | libc::MS_NODEV;
         check(libc::mount(
             c"whyslow-test".as_ptr(),
@@ -467,6 +483,13 @@ pub fn give_leave(group: &OwnedFd, file: RawFd) -> io::Result<()> {
     // SAFETY: a struct of numbers that outlives the call.
     let wrote = unsafe { libc::write(group.as_raw_fd(), (&raw const response).cast(), size) };
     usize::try_from(wrote).map(drop).map_err(|_| io::Error::last_os_error())
+}
+
+/// One's own I/O priority (ioprio_get): a call that hardly anybody makes.
+pub fn own_io_priority() {
+    const WHO_PROCESS: libc::c_long = 1;
+    // SAFETY: numbers only.
+    unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, 0 as libc::c_long) };
 }
 
 /// How little a thread's weight among the others of its cgroup is: 0 as all, 19 the least.

@@ -1,15 +1,18 @@
 //! What a victim's threads do. Runs in the victim process, never in the harness.
 
+mod audit;
 mod cpu;
 pub(crate) mod disk;
 mod flood;
 mod forks;
+mod frozen;
 mod fuse;
 mod guard;
 mod herd;
 mod locks;
 mod memory;
 mod net;
+mod prefork;
 mod read;
 mod stream;
 mod threaded;
@@ -107,6 +110,13 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Pool { at, threads, sleep_us, fifo } => threaded::pool(worker, at, *threads, *sleep_us, fifo),
         Work::Interpreter { at, hold_us, rest_us } => threaded::interpreter(worker, at, [*hold_us, *rest_us]),
         Work::Guard { dir, sleep_us } => guard::run(worker, dir, *sleep_us),
+        Work::ReadAudit { sleep_us } => audit::read(worker, *sleep_us),
+        Work::Audited { rest_us } => audit::told_of(worker(), *rest_us),
+        Work::Frozen { image, dir } => frozen::run(worker, image, dir),
+        Work::Prefork { at, processes, sleep_us, fifo } => {
+            prefork::run(worker, at, *processes, *sleep_us, fifo)
+        }
+        Work::Visit { at, rest_us } => spinners::visit(worker(), at, *rest_us),
         Work::Fetch { at, file, block } => spinners::fetch(worker, at, file, *block),
         Work::Ask { at } => spinners::ask(worker(), at),
         Work::Lock { file, how, hold_us, asleep, rest_us } => {

@@ -12,7 +12,7 @@ use whyslow_faults::{Draw, Span, Victim, clock};
 use crate::plan::{LookSpec, Plan};
 
 use crate::testbed::{
-    TestBed, cases, held_lock, irqs_off, live_fault, loads, masks, memory_high, reclaim, saturated,
+    TestBed, audit, cases, held_lock, irqs_off, live_fault, loads, masks, memory_high, reclaim, saturated,
     scheduler, sleeping_work, slow_cpu, slow_file, urgent, wakeup_latency,
 };
 
@@ -173,6 +173,7 @@ macro_rules! parts {
 parts! {
     /// What can be wrong.
     FaultSpec {
+        Audit(audit::Spec),
         BusyWait(cases::busy_wait::Spec),
         Churn(cases::churn::Spec),
         CpuLatency(cases::cpu_latency::Spec),

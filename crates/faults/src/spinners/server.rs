@@ -13,7 +13,7 @@ use crate::spec::Place;
 use crate::sys::{self, polls};
 use crate::work::{Worker, disk};
 
-const REQUEST: [u8; 32] = [b'?'; 32];
+pub(crate) const REQUEST: [u8; 32] = [b'?'; 32];
 const LISTENER: u64 = u64::MAX;
 
 /// The server: `burst_us` of computing for each request, and a sleep and a question of its own if it is told so.
@@ -105,20 +105,20 @@ impl Requests {
     }
 }
 
-enum Listener {
+pub(crate) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }
 
 impl Listener {
-    fn at(place: &Place) -> io::Result<Self> {
+    pub fn at(place: &Place) -> io::Result<Self> {
         match place {
             Place::Path(path) => UnixListener::bind(path).map(Listener::Unix),
             Place::Port(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).map(Listener::Tcp),
         }
     }
 
-    fn accept(&self) -> io::Result<OwnedFd> {
+    pub fn accept(&self) -> io::Result<OwnedFd> {
         match self {
             Listener::Unix(listener) => Ok(listener.accept()?.0.into()),
             Listener::Tcp(listener) => {
@@ -140,6 +140,16 @@ pub fn ask(mut worker: Worker<'_>, at: &Place) -> io::Result<()> {
     Ok(())
 }
 
+/// A client that comes anew for each question.
+pub fn visit(mut worker: Worker<'_>, at: &Place, rest_us: u64) -> io::Result<()> {
+    while worker.goes_on() {
+        ask_once(connect(at)?.as_mut())?;
+        worker.did_one();
+        sys::sleep_us(rest_us);
+    }
+    Ok(())
+}
+
 trait Peer: io::Read + io::Write {}
 
 impl<P: io::Read + io::Write> Peer for P {}
@@ -150,6 +160,7 @@ fn connect(at: &Place) -> io::Result<Box<dyn Peer>> {
         Place::Port(port) => {
             let server = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
             server.set_nodelay(true)?;
+            sys::reset_on_close(&server);
             Box::new(server)
         }
     })

@@ -4,6 +4,7 @@
 //! headline (the first cause) must name victim and culprit, and the loss within a quarter; of a twin nobody may be accused.
 //! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/days`, or `WHYSLOW_KEPT`.
 
+mod capture;
 mod cpu;
 mod day;
 mod disk;
@@ -61,6 +62,7 @@ days! {
     flock_of_a_stopped_one Day::Stopped(locks::How::Flock);
     traced Day::Traced;
     file_system_of_a_daemon Day::Fuse;
+    file_system_frozen Day::Frozen;
     service_stopped Day::ServiceStopped;
     service_of_one_thread Day::OneThread;
     service_that_sleeps Day::ServiceSleeps;
@@ -68,6 +70,8 @@ days! {
     service_behind_relays Day::Relays;
     service_whose_pool_sleeps Day::Pool;
     service_whose_pool_is_stuck Day::PoolStuck;
+    service_whose_processes_sleep Day::Prefork(1);
+    service_whose_processes_are_stuck Day::Prefork(2);
     service_with_an_interpreter Day::Interpreter;
     opens_behind_a_guard Day::Guard;
     service_with_a_quota Day::ServiceThrottled;
@@ -77,8 +81,8 @@ days! {
 }
 
 #[test]
-fn the_table_has_thirty_two_days() {
-    assert_eq!(DAYS.len(), 32);
+fn the_table_has_thirty_five_days() {
+    assert_eq!(DAYS.len(), 35);
     let names: std::collections::BTreeSet<String> = DAYS.iter().map(ToString::to_string).collect();
     assert_eq!(names.len(), DAYS.len(), "each has a name of its own");
 }

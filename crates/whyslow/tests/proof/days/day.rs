@@ -49,6 +49,8 @@ pub enum Day {
     Pool,
     /// A service whose threads all wait for what does not come: it answers nobody.
     PoolStuck,
+    /// A service whose processes all sleep over requests (1), or wait for what does not come (2), with more clients than processes.
+    Prefork(u64),
     /// A service with a thread that keeps the interpreter's lock for its own work.
     Interpreter,
     /// A daemon that gives leave to open files, and sleeps over it.
@@ -61,6 +63,8 @@ pub enum Day {
     ServiceReads,
     /// Who reads a connection sleeps or computes between two messages.
     SlowReader,
+    /// A file system that is frozen.
+    Frozen,
     /// A daemon's file system, which sleeps over each read.
     Fuse,
 }
@@ -88,6 +92,9 @@ impl fmt::Display for Day {
             Day::Relays => ("relays", None),
             Day::Pool => ("pool", None),
             Day::PoolStuck => ("pool-stuck", None),
+            Day::Prefork(1) => ("prefork", None),
+            Day::Prefork(_) => ("prefork-stuck", None),
+            Day::Frozen => ("frozen", None),
             Day::Interpreter => ("interpreter", None),
             Day::Guard => ("guard", None),
             Day::ServiceThrottled => ("service-throttled", None),

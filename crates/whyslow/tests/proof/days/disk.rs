@@ -1,7 +1,14 @@
 //! Somebody keeps a disk busy.
 
 use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use whyslow_faults::Victim;
+use whyslow_faults::host;
+use whyslow_faults::ledger::Word;
 use whyslow_faults::programs::Programs;
 use whyslow_faults::spec::{Direct, Work};
 
@@ -50,5 +57,40 @@ pub fn fsync(ground: &mut Ground<'_>) -> io::Result<Stage> {
         kept.push(Programs::of_script(&group, &dir, count, &writes)?);
         Ok(())
     });
+    Ok(stage)
+}
+
+/// A file system that somebody freezes, as a snapshot or a backup does.
+pub fn frozen(ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let [own, group] = [ground.group()?, ground.group()?];
+    let [image, dir] = [ground.draw.word(8), ground.draw.word(7)].map(|name| ground.fence.dir().join(name));
+    host::make_file(&image, ground.draw.between(16, 48) << 20)?;
+    std::fs::create_dir(&dir)?;
+    let made = Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).status()?;
+    if !made.success() {
+        return Err(io::Error::other(format!("mkfs.ext4: {made}")));
+    }
+    let freezer = ground.process(&group, 1, Work::Frozen { image, dir: dir.clone() })?;
+    freezer.go();
+    let below = dir.strip_prefix("/").unwrap_or(&dir).join(ground.draw.word(5));
+    let file = Path::new("/proc").join(freezer.pid().to_string()).join("root").join(below);
+    let (threads, rest_us) = (ground.draw.between(1, 4), ground.draw.between(200, 2_000));
+    let work = Work::Sync { file, block: 4096, each: 1, most: 1 << 20, rest_us };
+    let victim = ground.process(&own, threads, work)?;
+    let mut stage = ground.stage(victim, own, &["held-up"]);
+    // Of the one that froze it the kernel keeps no trace.
+    stage.blame = vec!["a frozen file system".to_owned()];
+    stage.said = format!("{threads} that write to a file system that is frozen");
+    let (freezer, is_fault) = (Arc::new(freezer), ground.is_fault());
+    let freeze = |freezer: &Arc<Victim>, on: bool| {
+        let freezer = freezer.clone();
+        move || freezer.ledger().word(Word::Mode).store(on.into(), Ordering::Release)
+    };
+    let (begin, end) = (freeze(&freezer, is_fault), freeze(&freezer, false));
+    stage.begin = Box::new(move || {
+        begin();
+        Ok(())
+    });
+    stage.end = Box::new(end);
     Ok(stage)
 }

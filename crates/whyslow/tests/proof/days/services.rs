@@ -164,6 +164,30 @@ pub fn relays(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
+/// A service of several processes, each of which sleeps over a request (1), or waits for somebody to write to a pipe (2).
+pub fn prefork(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
+    let [own, group] = [ground.group()?, ground.group()?];
+    let processes = ground.draw.between(2, 5);
+    let clients = processes + ground.draw.between(1, 4);
+    let (sleep_us, rest_us) = (ground.draw.between(20, 150) * 1_000, ground.draw.between(500, 2_000));
+    // That a request of before the window was read is seen of TCP alone.
+    let (port, fifo) = (mode == 2 || ground.draw.one_in(2), ground.fence.dir().join(ground.draw.word(6)));
+    let at = ground.place(port);
+    host::make_fifo(&fifo)?;
+    let server = ground.process(&group, 1, Work::Prefork { at: at.clone(), processes, sleep_us, fifo })?;
+    server.go();
+    let victim = ground.process(&own, clients, Work::Visit { at, rest_us })?;
+    let mut stage = ground.stage(victim, own, &["held-up", "request-queue"]);
+    stage.blame = names(&server, &group);
+    stage.said = format!("{clients} clients of {processes} processes, a sleep of {sleep_us} us, mode {mode}");
+    let is_fault = ground.is_fault();
+    stage.begin = Box::new(move || {
+        server.ledger().word(Word::Mode).store(if is_fault { mode } else { 0 }, Ordering::Release);
+        Ok(())
+    });
+    Ok(stage)
+}
+
 /// Its cgroup has a CPU quota.
 pub fn throttled(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let burst_us = ground.draw.between(500, 3_000);

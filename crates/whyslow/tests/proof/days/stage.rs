@@ -12,6 +12,7 @@ use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::spec::{Place, Work};
 use whyslow_faults::{Draw, Fence, Form, Ledger, Span, Truth, Victim, bars, clock, host};
 
+use crate::days::capture::{self, Capture};
 use crate::days::day::{Cell, Day};
 use crate::days::judge::{self, Made};
 use crate::days::{cpu, disk, locks, memory, services, threads};
@@ -34,10 +35,18 @@ pub struct Stage {
     pub busy: Option<String>,
     /// Put on what goes wrong.
     pub begin: Box<dyn FnMut() -> io::Result<()>>,
+    /// Take off what would keep the victim from being ended.
+    pub end: Box<dyn FnMut()>,
     /// Others, that live as long.
     pub keep: Vec<Box<dyn Any>>,
     /// What was drawn.
     pub said: String,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        (self.end)();
+    }
 }
 
 /// Where a day is made.
@@ -85,6 +94,7 @@ impl Ground<'_> {
             rules,
             busy: None,
             begin: Box::new(|| Ok(())),
+            end: Box::new(|| ()),
             keep: Vec::new(),
             said: String::new(),
             victim,
@@ -117,6 +127,8 @@ fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
         Day::Relays => services::relays(ground),
         Day::Pool => threads::pool(ground, 1),
         Day::PoolStuck => threads::pool(ground, 2),
+        Day::Prefork(mode) => services::prefork(ground, mode),
+        Day::Frozen => disk::frozen(ground),
         Day::Interpreter => threads::interpreter(ground),
         Day::Guard => threads::guard(ground),
         Day::ServiceThrottled => services::throttled(ground),
@@ -153,7 +165,9 @@ fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
     std::thread::sleep(bars::SETTLE);
     let cpu = stage.group.cpu_used()?;
     let calm = Calm::watch(Some(fence.top()))?;
-    let look = crate::look("days", label, &["exam"])?;
+    let capture = Capture::of(cell)?;
+    let args = capture::arguments(capture.as_ref());
+    let look = crate::look("days", label, &args.iter().map(String::as_str).collect::<Vec<_>>())?;
     let disturbed = calm.crowded(Some(fence.top()), look.own_cpu(), CROWDED)?;
     let sight = look.sight(&stage.group, cpu)?;
     fence.check_time()?;
@@ -171,10 +185,12 @@ fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
         sight,
     };
     let verdict = judge::judge(&made, &look);
-    Ok(match disturbed {
+    let verdict = match disturbed {
         Some(why) => Verdict::Again(format!("{why}: {verdict:?}")),
         None => verdict,
-    })
+    };
+    capture.map_or(Ok(()), |capture| capture.end(&made, &verdict))?;
+    Ok(verdict)
 }
 
 fn truth(stage: &Stage, window: Span, without: Span) -> Truth {

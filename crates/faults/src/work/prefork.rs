@@ -1,0 +1,50 @@
+//! A service of several processes that share a socket, as those of PHP or gunicorn: each takes one connection at a time.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+
+use super::Worker;
+use crate::ledger::Word;
+use crate::spec::Place;
+use crate::spinners::{Listener, REQUEST};
+use crate::sys;
+
+/// What an answer costs of a CPU.
+const BURST_US: u64 = 100;
+
+/// A parent, and so many children. `Word::Mode` 1: a child sleeps over each request. 2: it opens `fifo`, which nobody ever writes to.
+pub fn run<'l>(
+    ready: impl FnOnce() -> Worker<'l>,
+    at: &Place,
+    processes: u64,
+    sleep_us: u64,
+    fifo: &Path,
+) -> io::Result<()> {
+    let listener = Listener::at(at)?;
+    let worker = ready();
+    for _ in 0..processes {
+        if sys::fork()? {
+            sys::die_with_parent()?;
+            loop {
+                let _ = serve(&worker, File::from(listener.accept()?), sleep_us, fifo);
+            }
+        }
+    }
+    while sys::kernel::wait_for_child() {}
+    Ok(())
+}
+
+/// Until its client goes: one that does so with a reset is no failure.
+fn serve(worker: &Worker<'_>, mut client: File, sleep_us: u64, fifo: &Path) -> io::Result<()> {
+    let mut request = REQUEST;
+    loop {
+        client.read_exact(&mut request)?;
+        match worker.word(Word::Mode) {
+            1 => sys::sleep_us(sleep_us),
+            2 => drop(File::open(fifo)),
+            _ => worker.compute(BURST_US),
+        }
+        client.write_all(&request)?;
+    }
+}
