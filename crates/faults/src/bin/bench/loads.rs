@@ -18,7 +18,7 @@ pub struct Load {
     work: fn(u64) -> io::Result<()>,
 }
 
-pub const LOADS: [Load; 7] = [
+pub const LOADS: [Load; 8] = [
     Load { name: "dd", words: "dd bs=1 (system calls)", size: 1_200_000, work: dd },
     Load {
         name: "pingpong",
@@ -28,9 +28,15 @@ pub const LOADS: [Load; 7] = [
     },
     Load {
         name: "requests",
-        words: "20,000 requests a second over loopback (TCP)",
+        words: "20,000 requests a second over loopback (TCP), each end on its own CPU",
         size: 40_000,
-        work: requests::requests,
+        work: requests::apart,
+    },
+    Load {
+        name: "requests-together",
+        words: "20,000 requests a second over loopback (TCP), both ends on one CPU",
+        size: 40_000,
+        work: requests::together,
     },
     Load { name: "messages", words: "fork, messages, exit", size: 200, work: messages },
     Load {
@@ -130,14 +136,27 @@ fn pingpong(turns: u64) -> io::Result<()> {
 
 /// Stay on the CPU we are on. Where that is refused, the load is another one, but still a load.
 fn pin_here() {
-    // SAFETY: an all-zero cpu_set_t is the empty set; sched_getcpu returns a CPU the set has room for, or -1.
+    // SAFETY: sched_getcpu returns a CPU, or -1.
+    pin_to(usize::try_from(unsafe { libc::sched_getcpu() }).ok());
+}
+
+fn pin_to(cpu: Option<usize>) {
+    let Some(cpu) = cpu else { return };
+    // SAFETY: an all-zero cpu_set_t is the empty set, and has room for the CPUs that the kernel tells of in one.
     unsafe {
-        let cpu = libc::sched_getcpu();
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if let Ok(cpu) = usize::try_from(cpu) {
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
-        }
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+/// CPUs that this process may run on.
+fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: an all-zero cpu_set_t is the empty set; the kernel writes no more than its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
+        (0..libc::CPU_SETSIZE as usize).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
     }
 }
 

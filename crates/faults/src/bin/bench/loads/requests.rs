@@ -5,17 +5,30 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{fork, reap};
+use super::{allowed_cpus, fork, pin_to, reap};
 
 /// So many one after the other, then a pause: 20,000 a second.
 const AT_ONCE: u64 = 20;
 const EVERY: Duration = Duration::from_millis(1);
 
-/// A client asks a service, which answers at once.
-pub fn requests(count: u64) -> io::Result<()> {
+/// A client asks a service, which answers at once; each has a CPU of its own, where there are two. Which CPU a task is woken on is
+/// the scheduler's choice, and not the same alone as beside a tool: left alone, this load takes three times the CPU time.
+pub fn apart(count: u64) -> io::Result<()> {
+    let cpus = allowed_cpus();
+    requests(count, cpus.first().copied(), cpus.last().copied())
+}
+
+/// The same with both on one CPU.
+pub fn together(count: u64) -> io::Result<()> {
+    let cpu = allowed_cpus().first().copied();
+    requests(count, cpu, cpu)
+}
+
+fn requests(count: u64, client: Option<usize>, server: Option<usize>) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     let service = fork(move || {
+        pin_to(server);
         let (mut from, _) = listener.accept()?;
         from.set_nodelay(true)?;
         let mut word = [0; 64];
@@ -25,6 +38,7 @@ pub fn requests(count: u64) -> io::Result<()> {
         }
         Ok(())
     })?;
+    pin_to(client);
     let mut to = TcpStream::connect(address)?;
     to.set_nodelay(true)?;
     let (begin, mut word) = (Instant::now(), [0; 64]);
