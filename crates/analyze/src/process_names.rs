@@ -113,6 +113,12 @@ impl<'r> ProcessNames<'r> {
     }
 }
 
+/// The whole command line of an interpreter that runs a script: two processes of one line are copies of each other.
+pub(crate) fn script_line(task: &Task) -> Option<&str> {
+    let line = task.cmdline.as_deref().filter(|_| !task.kthread)?;
+    own_name::runs_script(line).then_some(line)
+}
+
 /// What a process is called whose first thread this is, or the thread itself.
 pub(crate) fn of_row(task: &Task) -> String {
     own_name::of(task).filter(|_| task.pid == task.tgid).map_or_else(|| task.comm.clone(), |own| own.name)

@@ -16,11 +16,14 @@ use whyslow_model::{Subject, SubjectKind};
 use self::jobs::Jobs;
 use crate::Evidence;
 use crate::hashing::Table;
+use crate::process_names;
 
 /// Ancestors that are followed; the deepest trees of processes have some tens.
 const MAX_DEPTH: usize = 64;
 /// A process that has this part of what its tree used is what the tree is called by.
 const MOST_OF_IT: f64 = 0.9;
+/// A command that used less than this part of what its tree used is not what the tree is about.
+const LITTLE: f64 = 0.01;
 
 /// One of them.
 #[derive(Debug, Clone)]
@@ -78,6 +81,32 @@ impl TaskTree {
         let tasks = ev.tasks().unwrap_or_default();
         let all: Vec<&Task> = self.tasks.iter().filter_map(|at| tasks.get(*at)).collect();
         leading(&all, self.used_ns)
+    }
+
+    /// The command line of the script above the process that leads it.
+    fn script<'r>(&self, ev: &Evidence<'r>) -> Option<&'r str> {
+        let tasks = ev.tasks().unwrap_or_default();
+        let rows = self.tasks.iter().filter_map(|at| tasks.get(*at)).filter(|task| task.pid == task.tgid);
+        let rows: BTreeMap<u32, &Task> = rows.map(|task| (task.pid, task)).collect();
+        let up = |task: &&'r Task| rows.get(&task.ppid).copied();
+        let top = std::iter::successors(rows.get(&self.first(ev)?).copied(), up).take(MAX_DEPTH).last()?;
+        process_names::script_line(top)
+    }
+
+    /// Where those of its name are; `None`: it is alone.
+    fn place(&self) -> Option<String> {
+        match &self.key {
+            Key::Group(_) => None,
+            Key::Part(path, _) => Some(path.clone()),
+            Key::Session(_) | Key::Process(_) => Some("/".to_owned()),
+        }
+    }
+
+    /// Names of what used a CPU in it, but for what starts the others.
+    fn commands<'r>(&self, tasks: &'r [Task]) -> BTreeSet<&'r str> {
+        let rows = self.tasks.iter().filter_map(|at| tasks.get(*at));
+        let rows = rows.filter(|task| task.exec_ns as f64 >= LITTLE * self.used_ns as f64);
+        rows.map(|task| task.comm.as_str()).collect()
     }
 
     /// The kernel groups its tasks by session: their niceness counts among themselves alone.
@@ -166,6 +195,29 @@ pub struct TaskTrees {
     pub all: Vec<TaskTree>,
 }
 
+/// Trees of one script: those that have a command in common are copies. One script that is given different things to do is several: a
+/// judge's.
+#[derive(Debug, Default)]
+struct Copies<'r>(Vec<(BTreeSet<&'r str>, Option<String>)>);
+
+impl<'r> Copies<'r> {
+    fn add(&mut self, commands: BTreeSet<&'r str>) {
+        let (alike, mut apart): (Vec<_>, Vec<_>) =
+            self.0.drain(..).partition(|(known, _)| !known.is_disjoint(&commands));
+        let all = alike.into_iter().flat_map(|(known, _)| known).chain(commands).collect();
+        apart.push((all, None));
+        self.0 = apart;
+    }
+
+    /// The name of the first that was asked for; else its own.
+    fn name(&mut self, own: String, commands: &BTreeSet<&'r str>) -> String {
+        match self.0.iter_mut().find(|(known, _)| !known.is_disjoint(commands)) {
+            Some((_, name)) => name.get_or_insert(own).clone(),
+            None => own,
+        }
+    }
+}
+
 /// What tells trees apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
@@ -188,7 +240,8 @@ impl TaskTrees {
         Self::sorted(ev, false)
     }
 
-    /// ... with those of one name in one place as one: jobs of a kind, each in a session of its own.
+    /// ... with those of one name in one place as one: jobs of a kind, each in a session of its own. Copies of one script have the name of
+    /// the largest: which of its commands leads a copy depends on where the window finds it.
     #[must_use]
     pub fn by_name(ev: &Evidence<'_>) -> Self {
         let mut by_name: BTreeMap<(String, String, Option<u32>), TaskTree> = BTreeMap::new();
@@ -198,16 +251,21 @@ impl TaskTrees {
         let (mut all, mut trees) = (Vec::new(), ev.trees().all.clone());
         // The largest tells who they are.
         trees.sort_by_key(|tree| std::cmp::Reverse(tree.used_ns));
+        let script = |tree: &TaskTree| Some((tree.place()?, tree.script(ev)?, user(tree)));
+        let mut scripts: BTreeMap<(String, &str, Option<u32>), Copies<'_>> = BTreeMap::new();
+        for (tree, script) in trees.iter().filter_map(|tree| Some((tree, script(tree)?))) {
+            scripts.entry(script).or_default().add(tree.commands(tasks));
+        }
         for tree in trees {
-            let place = match &tree.key {
-                Key::Group(_) => {
-                    all.push(tree);
-                    continue;
-                }
-                Key::Part(path, _) => path.clone(),
-                Key::Session(_) | Key::Process(_) => "/".to_owned(),
+            let Some(place) = tree.place() else {
+                all.push(tree);
+                continue;
             };
-            match by_name.entry((place, tree.subject(ev).name, user(&tree))) {
+            let mut name = tree.subject(ev).name;
+            if let Some(copies) = script(&tree).and_then(|script| scripts.get_mut(&script)) {
+                name = copies.name(name, &tree.commands(tasks));
+            }
+            match by_name.entry((place, name, user(&tree))) {
                 Entry::Vacant(free) => {
                     free.insert(tree);
                 }
@@ -486,6 +544,39 @@ mod tests {
         let (dd, other) = if all[0].alike == 1 { (&all[0], &all[1]) } else { (&all[1], &all[0]) };
         assert_eq!((dd.alike, dd.keeps(), other.alike), (1, "keep", 0));
         assert!(dd.is_kin(other) && other.is_kin(dd) && !dd.is_kin(dd));
+    }
+
+    #[test]
+    fn copies_of_one_script_are_one_whichever_command_leads_them_and_shells_to_type_in_are_not() {
+        let group = Cgroup { id: 6, path: "/jobs".into(), ..Cgroup::default() };
+        let of = |pid: u32, ppid, session, comm: &str, exec_ns| Task {
+            session,
+            unified_cgroup: 6,
+            comm: comm.into(),
+            ..task(pid, ppid, exec_ns)
+        };
+        let shell = |pid: u32, line: &str| Task { cmdline: Some(line.into()), ..of(pid, 1, pid, "sh", 1) };
+        let count = |line: &str, last: &str| {
+            let tasks = vec![
+                shell(10, line),
+                of(11, 10, 10, "gzip", 900),
+                shell(20, line),
+                of(21, 20, 20, "gzip", 400),
+                of(22, 20, 20, "head", 300),
+                shell(30, line),
+                of(31, 30, 30, last, 800),
+            ];
+            let host = Fixture::second().with(|tables| {
+                tables.tasks = Some(tasks);
+                tables.cgroups = Some(vec![group.clone()]);
+            });
+            TaskTrees::by_name(&host.ev()).all.len()
+        };
+        let script = "sh\u{1f}-c\u{1f}while :; do head -c 9 f | gzip; done";
+        assert_eq!(count(script, "head"), 1);
+        assert_eq!(count(script, "python3"), 2, "one script, and another's work");
+        assert_eq!(count("sh", "head"), 3);
+        assert_eq!(count("sh\u{1f}-i", "head"), 3);
     }
 
     /// Who manages groups has made those below its own.

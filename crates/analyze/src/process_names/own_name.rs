@@ -14,9 +14,7 @@ const COMM: usize = 15;
 /// Where it has a name beside the kernel's.
 pub(super) fn of(task: &Task) -> Option<Called> {
     let line = task.cmdline.as_deref().filter(|_| !task.kthread)?;
-    // Recordings of before arguments were told apart have blanks between them.
-    let between = if line.contains(BETWEEN_ARGUMENTS) { BETWEEN_ARGUMENTS } else { ' ' };
-    let mut words = line.split(between).filter(|word| !word.is_empty());
+    let mut words = words(line);
     let first = words.next()?;
     if is_title(first) {
         return title(task, line);
@@ -28,6 +26,25 @@ pub(super) fn of(task: &Task) -> Option<Called> {
         None if !first.contains('/') && Interpreter::called(&task.comm).is_some() => title(task, line),
         None => None,
     }
+}
+
+/// Recordings of before arguments were told apart have blanks between them.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let between = if line.contains(BETWEEN_ARGUMENTS) { BETWEEN_ARGUMENTS } else { ' ' };
+    line.split(between).filter(|word| !word.is_empty())
+}
+
+/// Command lines are cut there (`titles.bpf.h`).
+const LINE: usize = 255;
+
+/// It is an interpreter's, and a script's: not a shell in which somebody types. What was cut or hidden may differ.
+pub(super) fn runs_script(line: &str) -> bool {
+    if line.len() >= LINE || line.contains("***") {
+        return false;
+    }
+    let mut words = words(line);
+    let interpreter = words.next().and_then(|first| Interpreter::called(base(first)));
+    interpreter.is_some_and(|interpreter| interpreter.script(words).is_some())
 }
 
 /// "postgres:", "[celeryd:"
