@@ -20,6 +20,7 @@ pub(crate) mod constants {
 pub mod blkio;
 pub mod calls;
 pub mod connect;
+mod crowd;
 pub mod dma_latency;
 pub mod exits;
 pub mod ipi;

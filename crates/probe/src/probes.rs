@@ -168,6 +168,9 @@ impl Probes<'_> {
         for (_, probe) in &mut self.running {
             more |= probe.poll(at);
         }
+        if self.running.iter_mut().any(|(_, probe)| probe.is_felt()) {
+            self.running.iter_mut().rev().for_each(|(_, probe)| probe.let_go());
+        }
         more
     }
 }

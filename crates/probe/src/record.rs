@@ -19,8 +19,8 @@ use crate::host;
 use crate::probes::{Probes, Slots};
 use crate::span_table::Window;
 
-/// How often the ring buffers are emptied.
-const BEAT: Duration = Duration::from_millis(100);
+/// How often the ring buffers are emptied, and it is asked whether a hook is felt: a burst of switches pays for two until then.
+const BEAT: Duration = Duration::from_millis(50);
 /// The hazardous rows get this long, at most, after the window.
 const HAZARD_DEADLINE: Duration = Duration::from_millis(250);
 /// Processes whose /proc files are read: the busiest.

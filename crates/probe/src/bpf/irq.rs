@@ -1,12 +1,15 @@
 //! How long do softirqs and interrupt handlers hold each CPU? The kernel half is `irq.bpf.c`.
 
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
+use super::crowd::{Crowd, Verdict};
 use super::{missing, text, types, value};
 use crate::probes::{Ending, Entry, LentMaps, LoadOrder, Probe, own};
 
@@ -36,11 +39,27 @@ pub const ENTRY: Entry = Entry {
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
+/// Softirqs a second of one CPU from which on each is too dear to be timed: two hooks, and one more where it receives packets, take 0.3 us,
+/// and a small request that softirqs carry takes some 15.
+pub const TOO_MANY: f64 = 20_000.0;
+
+/// Then they are timed again, until a beat later there are too many still.
+const AWAY: Duration = Duration::from_secs(2);
+
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Irq<'slot> {
     skel: skel::IrqSkel<'slot>,
     before: Vec<table::Cpu>,
+    crowd: Crowd,
+    let_go_at: Option<Instant>,
+    /// How long the hooks were away, so far.
+    away: Duration,
+    /// The kernel's own counts when the window began.
+    kernels: Counts,
 }
+
+/// By CPU and name.
+type Counts = HashMap<(u32, String), u64>;
 
 impl<'slot> Irq<'slot> {
     /// Load and attach.
@@ -51,7 +70,14 @@ impl<'slot> Irq<'slot> {
     fn load(slot: &'slot mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<Self> {
         let mut skel = types::builder::<skel::IrqSkelBuilder>().open(slot)?.load()?;
         skel.attach()?;
-        Ok(Self { skel, before: Vec::new() })
+        Ok(Self {
+            skel,
+            before: Vec::new(),
+            crowd: Crowd::new(TOO_MANY, 0.0),
+            let_go_at: None,
+            away: Duration::ZERO,
+            kernels: Counts::new(),
+        })
     }
 
     /// What the kernel half notes of softirqs, for the napi object to read.
@@ -65,7 +91,24 @@ impl<'slot> Irq<'slot> {
         for (row, before) in rows.iter_mut().zip(&self.before) {
             since(row, before);
         }
+        if !self.time_away().is_zero() {
+            let now = kernels_counts();
+            rows.iter_mut().for_each(|row| complete(row, &self.kernels, &now));
+        }
         Ok(rows)
+    }
+
+    fn time_away(&self) -> Duration {
+        self.away + self.let_go_at.map_or(Duration::ZERO, |then| then.elapsed())
+    }
+
+    /// The mean of what was timed is to be that of the whole window.
+    fn come_back(&mut self) {
+        self.away = self.time_away();
+        self.let_go_at = None;
+        self.crowd = Crowd::new(TOO_MANY, 0.0);
+        self.skel.links.softirq_began = self.skel.progs.softirq_began.attach().ok();
+        self.skel.links.softirq_ended = self.skel.progs.softirq_ended.attach().ok();
     }
 
     fn counted(&self) -> Result<Vec<table::Cpu>, Missing> {
@@ -95,12 +138,38 @@ impl<'slot> Irq<'slot> {
 impl Probe for Irq<'_> {
     fn begin(&mut self) -> Result<(), Missing> {
         self.before = self.counted()?;
+        self.kernels = kernels_counts();
         Ok(())
+    }
+
+    fn is_felt(&mut self) -> bool {
+        match self.let_go_at {
+            Some(then) if then.elapsed() < AWAY => return false,
+            Some(_) => self.come_back(),
+            None => {}
+        }
+        let soft = self.skel.maps.soft.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let Ok(Some(soft)) = soft else { return false };
+        let all = |bytes: &Vec<u8>| value::<irq_soft>(bytes).count.iter().sum();
+        self.crowd.judge(soft.iter().map(all).collect(), Instant::now()) == Some(Verdict::TooMany)
+    }
+
+    fn let_go(&mut self) {
+        self.skel.links.softirq_began = None;
+        self.skel.links.softirq_ended = None;
+        self.let_go_at = Some(Instant::now());
     }
 
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.lost(WHAT, self.lost());
         ending.tables.cpus = Some(self.rows()?);
+        let away = self.time_away();
+        if !away.is_zero() {
+            let ms = away.as_millis();
+            let reason =
+                format!("for {ms} ms a CPU had too many softirqs to time each: the kernel counted them");
+            ending.missing.push(Missing::skipped(WHAT, reason).into());
+        }
         Ok(())
     }
 
@@ -125,6 +194,36 @@ fn since(now: &mut table::Cpu, before: &table::Cpu) {
     }
     now.softirqs.retain(|line| line.2 > 0);
     now.hardirqs.retain(|line| line.3 > 0);
+}
+
+/// /proc/softirqs, as it is now.
+fn kernels_counts() -> Counts {
+    counts(&std::fs::read_to_string("/proc/softirqs").unwrap_or_default())
+}
+
+fn counts(text: &str) -> Counts {
+    let mut lines = text.lines();
+    let cpu = |word: &str| word.strip_prefix("CPU")?.parse::<u32>().ok();
+    let cpus: Vec<Option<u32>> = lines.next().unwrap_or_default().split_whitespace().map(cpu).collect();
+    let line = |line: &str| {
+        let (name, numbers) = line.split_once(':')?;
+        let numbers: Vec<Option<u64>> = numbers.split_whitespace().map(|n| n.parse().ok()).collect();
+        let counts = cpus.iter().zip(numbers);
+        let counts = counts.filter_map(|(cpu, count)| Some((((*cpu)?, name.trim().to_owned()), count?)));
+        Some(counts.collect::<Vec<_>>())
+    };
+    lines.filter_map(line).flatten().collect()
+}
+
+/// All that the kernel counted, each as long as those that were timed, in the mean.
+fn complete(row: &mut table::Cpu, before: &Counts, now: &Counts) {
+    for (name, ns, count) in &mut row.softirqs {
+        let key = (row.cpu, name.clone());
+        let (Some(before), Some(now)) = (before.get(&key), now.get(&key)) else { continue };
+        let all = now.saturating_sub(*before).max(*count);
+        let whole = u128::from(*ns) * u128::from(all) / u128::from(*count).max(1);
+        (*ns, *count) = (u64::try_from(whole).unwrap_or(u64::MAX), all);
+    }
 }
 
 fn row(cpu: usize, soft: &irq_soft) -> table::Cpu {
@@ -167,5 +266,65 @@ mod tests {
         let life = began.elapsed().as_nanos() as u64 + 1_000_000_000;
         assert!(rows.iter().flat_map(|r| &r.softirqs).all(|(_, ns, _)| *ns < life));
         assert_eq!(irq.lost(), 0);
+    }
+
+    const TEXT: &str =
+        "                    CPU0       CPU2\n      NET_RX:         10         20\n       HI:          1\n";
+
+    #[test]
+    fn the_kernels_counts_are_read_by_cpu_and_name_and_garbage_is_nothing() {
+        let of = |cpu: u32, name: &str| (cpu, name.to_owned());
+        let expected = [(of(0, "NET_RX"), 10), (of(2, "NET_RX"), 20), (of(0, "HI"), 1)];
+        assert_eq!(counts(TEXT), Counts::from(expected));
+        for text in
+            ["", "CPU0", "x\nNET_RX: 1", "CPU0\nNET_RX: x", "CPU0\n: :\nTIMER", "CPU99999999999\nHI: 1"]
+        {
+            assert!(counts(text).is_empty() || counts(text).keys().all(|(cpu, _)| *cpu == 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_timed_took_as_long_as_what_was() {
+        let row = || row(0, &irq_soft { ns: [7_000; 16], count: [10; 16], ..irq_soft::default() });
+        let at = |count| Counts::from([((0, "NET_RX".to_owned()), count)]);
+        let net = |row: &table::Cpu| row.softirqs.iter().find(|line| line.0 == "NET_RX").cloned().unwrap();
+        let mut more = row();
+        complete(&mut more, &at(100), &at(140));
+        assert_eq!(net(&more), ("NET_RX".to_owned(), 28_000, 40));
+        let mut fewer = row();
+        complete(&mut fewer, &at(100), &at(105));
+        assert_eq!(net(&fewer), net(&row()), "what was seen is not taken back");
+        let mut unknown = row();
+        complete(&mut unknown, &Counts::new(), &at(140));
+        assert_eq!(unknown, row());
+    }
+
+    /// Packets to a socket of ours, each of which is a run of the softirq.
+    #[test]
+    fn root_a_cpu_that_runs_softirqs_without_end_is_left_alone_and_its_runs_are_counted() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(socket.local_addr().unwrap()).unwrap();
+        let mut slot = MaybeUninit::uninit();
+        let mut irq = Irq::start(&mut slot).expect("root may trace interrupts");
+        irq.begin().unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let send = |packets: u32| (0..packets).filter(|_| socket.send(b"x").is_ok()).count() as u64;
+        let mut sent = 0;
+        while !irq.is_felt() {
+            assert!(Instant::now() < until, "{sent} packets were too few");
+            sent += send(2_000);
+        }
+        let timed = net_rx(&irq.counted().unwrap());
+        assert!(timed >= sent / 4, "{timed} runs for {sent} packets");
+        irq.let_go();
+        let begun = net_rx(&irq.counted().unwrap());
+        let more = send(20_000);
+        assert_eq!(net_rx(&irq.counted().unwrap()), begun, "nothing looks at them any more");
+        let all = net_rx(&irq.rows().unwrap());
+        assert!(all >= timed + more / 4, "{all} runs for {more} packets after {timed} for {sent}");
+    }
+
+    fn net_rx(rows: &[table::Cpu]) -> u64 {
+        rows.iter().flat_map(|row| &row.softirqs).filter(|line| line.0 == "NET_RX").map(|line| line.2).sum()
     }
 }

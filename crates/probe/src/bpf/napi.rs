@@ -158,9 +158,18 @@ impl Probe for Napi<'_> {
         false
     }
 
+    /// Without the hooks of the softirq nobody knows which run a poll is of.
+    fn let_go(&mut self) {
+        self.skel.links.polled = None;
+    }
+
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.keep(self.first_look.clone());
-        ending.tables.polls = ending.keep(self.rows());
+        let polls = match self.skel.links.polled {
+            Some(_) => self.rows(),
+            None => Err(Missing::skipped(WHAT, "a CPU had too many softirqs to look at each")),
+        };
+        ending.tables.polls = ending.keep(polls);
         ending.tables.sockets = ending.keep(self.sockets(ending.window));
         ending.lost(WHAT, self.lost());
         Ok(())

@@ -15,6 +15,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
 use super::constants::shared_h;
+use super::crowd::{Crowd, Verdict};
 use super::exits::Exits;
 use super::rows::Rows;
 use super::shared::{self, Shared};
@@ -210,7 +211,7 @@ impl<'slot> Sched<'slot> {
             ends: None,
             follows: false,
             seen: Raw::default(),
-            crowd: Crowd::default(),
+            crowd: Crowd::new(TOO_MANY, FEW_AGAIN),
         })
     }
 
@@ -343,7 +344,7 @@ impl<'slot> Sched<'slot> {
             return;
         };
         let counts: Vec<u64> = counts.iter().map(|bytes| value(bytes)).collect();
-        match self.crowd.judge(&counts, Instant::now()) {
+        match self.crowd.judge(counts, Instant::now()) {
             Some(Verdict::TooMany) => {
                 self.skel.links.waking = None;
                 self.skel.links.data_came = None;
@@ -415,53 +416,11 @@ impl<'slot> Sched<'slot> {
     }
 }
 
-/// Switches a second of one CPU from which on the waker's hook is let go. At 400,000 a second a switch and what is done
-/// between two is 2.5 us, of which each hook takes a fiftieth.
-const TOO_MANY: f64 = 400_000.0;
+/// Switches a second of one CPU from which on the waker's hook is let go. At 300,000 a second a switch and what is done
+/// between two is 3.3 us, of which the two hooks take 0.25 us: at 400,000 they would take more than a tenth.
+const TOO_MANY: f64 = 300_000.0;
 /// ... and below which it comes back.
-const FEW_AGAIN: f64 = 200_000.0;
-
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    TooMany,
-    FewAgain,
-}
-
-/// How many switches the busiest CPU has.
-#[derive(Default)]
-struct Crowd {
-    counts: Vec<u64>,
-    counted: Option<Instant>,
-    since: Option<Instant>,
-    sum: Duration,
-}
-
-impl Crowd {
-    /// From each CPU's switches so far: what changes now.
-    fn judge(&mut self, counts: &[u64], now: Instant) -> Option<Verdict> {
-        let elapsed = self.counted.map(|then| now.saturating_duration_since(then).as_secs_f64());
-        let before = std::mem::replace(&mut self.counts, counts.to_vec());
-        self.counted = Some(now);
-        let seconds = elapsed.filter(|seconds| *seconds > 0.01)?;
-        let most = counts.iter().zip(&before).map(|(now, then)| now.saturating_sub(*then)).max()?;
-        let rate = most as f64 / seconds;
-        if rate > TOO_MANY && self.since.is_none() {
-            self.since = Some(now);
-            return Some(Verdict::TooMany);
-        }
-        if rate < FEW_AGAIN && self.since.is_some() {
-            self.sum = self.time(now);
-            self.since = None;
-            return Some(Verdict::FewAgain);
-        }
-        None
-    }
-
-    /// How long there were too many, so far.
-    fn time(&self, now: Instant) -> Duration {
-        self.sum + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
-    }
-}
+const FEW_AGAIN: f64 = 150_000.0;
 
 /// Rows and stacks that a CPU may take in 100 ms, at 1 us and 15 us each.
 #[derive(Debug, Clone, Copy)]

@@ -462,17 +462,3 @@ fn a_thread_executes_where_its_home_is(anothers: bool) {
     let nap = rows.iter().map(|row| row.woken_ns - row.at_ns).max().unwrap_or(0);
     assert!(nap >= 145_000_000 && rows.iter().filter(|row| row.ended).count() == 2, "{rows:?}");
 }
-
-#[test]
-fn the_wakers_hook_goes_where_a_cpu_only_switches_and_comes_back() {
-    let mut crowd = Crowd::default();
-    let begin = Instant::now();
-    let at = |ms: u64| begin + Duration::from_millis(ms);
-    assert_eq!(crowd.judge(&[0, 0], at(0)), None);
-    assert_eq!(crowd.judge(&[1_000, 60_000], at(200)), None, "300,000 a second");
-    assert_eq!(crowd.judge(&[1_000, 160_000], at(400)), Some(Verdict::TooMany));
-    assert_eq!(crowd.judge(&[1_000, 220_000], at(600)), None, "between the bounds nothing changes");
-    assert_eq!(crowd.judge(&[2_000, 221_000], at(800)), Some(Verdict::FewAgain));
-    assert_eq!(crowd.time(at(5_000)), Duration::from_millis(400));
-    assert_eq!(crowd.judge(&[2_000], at(1_000)), None, "fewer CPUs than before");
-}

@@ -36,6 +36,14 @@ pub trait Probe: Send {
         false
     }
 
+    /// A CPU does now what this probe looks at so often that it is felt.
+    fn is_felt(&mut self) -> bool {
+        false
+    }
+
+    /// ... and so the hooks at that are let go for a while. Asked of the last that started first: it may read what others note.
+    fn let_go(&mut self) {}
+
     /// The window is over, and was so long. Said to all before anything is done that takes time.
     fn stop(&mut self, _window: Duration) -> Result<(), Missing> {
         Ok(())

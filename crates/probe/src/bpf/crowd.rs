@@ -1,0 +1,83 @@
+//! How often something happens on the busiest CPU: a hook that is felt there is let go.
+
+use std::time::{Duration, Instant};
+
+/// What is done about it now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    TooMany,
+    FewAgain,
+}
+
+/// A rate over less time says little.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// Times a second, on one CPU, from which on they are too many, and below which they are few again.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    too_many: f64,
+    few_again: f64,
+    counts: Vec<u64>,
+    counted: Option<Instant>,
+    since: Option<Instant>,
+    sum: Duration,
+}
+
+impl Crowd {
+    pub fn new(too_many: f64, few_again: f64) -> Self {
+        Crowd { too_many, few_again, counts: Vec::new(), counted: None, since: None, sum: Duration::ZERO }
+    }
+
+    /// From each CPU's count so far: what changes now.
+    pub fn judge(&mut self, counts: Vec<u64>, now: Instant) -> Option<Verdict> {
+        let elapsed = self.counted.map(|then| now.saturating_duration_since(then));
+        if elapsed.is_some_and(|elapsed| elapsed < SHORTEST) {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.counts, counts);
+        self.counted = Some(now);
+        let seconds = elapsed?.as_secs_f64();
+        let most = self.counts.iter().zip(&before).map(|(now, then)| now.saturating_sub(*then)).max()?;
+        let rate = most as f64 / seconds;
+        if rate > self.too_many && self.since.is_none() {
+            self.since = Some(now);
+            return Some(Verdict::TooMany);
+        }
+        if rate < self.few_again && self.since.is_some() {
+            self.sum = self.time(now);
+            self.since = None;
+            return Some(Verdict::FewAgain);
+        }
+        None
+    }
+
+    /// How long there were too many, so far.
+    pub fn time(&self, now: Instant) -> Duration {
+        self.sum + self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_goes_where_a_cpu_is_crowded_and_comes_back() {
+        let mut crowd = Crowd::new(300_000.0, 150_000.0);
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        assert_eq!(crowd.judge(vec![0, 0], at(0)), None);
+        assert_eq!(crowd.judge(vec![1_000, 50_000], at(200)), None, "250,000 a second");
+        assert_eq!(crowd.judge(vec![1_000, 120_000], at(400)), Some(Verdict::TooMany));
+        assert_eq!(crowd.judge(vec![1_000, 160_000], at(600)), None, "between the bounds nothing changes");
+        assert_eq!(crowd.judge(vec![2_000, 161_000], at(800)), Some(Verdict::FewAgain));
+        assert_eq!(crowd.time(at(5_000)), Duration::from_millis(400));
+        assert_eq!(crowd.judge(vec![2_000], at(1_000)), None, "fewer CPUs than before");
+        assert_eq!(crowd.judge(vec![9_000], at(1_005)), None, "too soon");
+        assert_eq!(
+            crowd.judge(vec![16_000], at(1_020)),
+            Some(Verdict::TooMany),
+            "since the last that was long enough"
+        );
+    }
+}
