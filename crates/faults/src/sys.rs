@@ -109,8 +109,13 @@ pub fn set_name(name: &str) {
 
 /// Fork. True in the child.
 pub fn fork() -> io::Result<bool> {
+    fork_child().map(|child| child.is_none())
+}
+
+/// The child, in its parent.
+pub fn fork_child() -> io::Result<Option<u32>> {
     // SAFETY: called before the victim has a second thread, so the child's copy of everything is whole.
-    check(unsafe { libc::fork() }).map(|pid| pid == 0)
+    check(unsafe { libc::fork() }).map(|pid| u32::try_from(pid).ok().filter(|pid| *pid != 0))
 }
 
 /// Die when the thread that started us does.

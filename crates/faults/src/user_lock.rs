@@ -30,6 +30,10 @@ pub enum Held {
     FlockRetried,
     /// fcntl(2) F_SETLK, of a part of the file; likewise.
     FcntlRetried,
+    /// flock(2), taken by a child of the holder that has ended since, as flock(1) does in a script.
+    FlockOfChild,
+    /// ... and tried again and again.
+    FlockOfChildRetried,
     /// A thread has not ended that is waited for (pthread_join(3)).
     Join,
 }

@@ -61,8 +61,16 @@ pub fn timelines(
     let rows = &seen.rows;
     let mut used = Used::default();
     let reported = rows.spans.iter().chain(&open);
-    let end = |row: &SpanRow| seen.other_ends.get(&row.span.other_end).map(other_end).map(Box::new);
-    let all = reported.map(|row| Span { other_end: end(row), ..span(row, rows, window, kernel, &mut used) });
+    let heirs = Heirs::of(&open, seen);
+    let end = |row: &SpanRow| {
+        let end = seen.other_ends.get(&row.span.other_end).filter(|_| !is_lock(&row.span));
+        end.map(other_end).map(Box::new)
+    };
+    let all = reported.map(|row| Span {
+        other_end: end(row),
+        holder: heirs.holder(&row.span),
+        ..span(row, rows, window, kernel, &mut used)
+    });
     let mut spans: Vec<Span> = all.collect();
     name_wakers(&mut spans);
     forget_strangers(&mut spans, numbers);
@@ -93,6 +101,32 @@ fn name_wakers(spans: &mut [Span]) {
         if let Some((tgid, comm)) = known.get(&waker.pid) {
             (waker.tgid, waker.comm) = (*tgid, comm.clone());
         }
+    }
+}
+
+/// What it waits at is an open file with a lock.
+fn is_lock(span: &sched_span) -> bool {
+    span.lock_file != 0 && span.waits_at == 0
+}
+
+/// Locks of open files (flock, OFD) whose taker has ended or closed the file: "exec 9>lock; flock 9" in a script. Those have it that have
+/// the file open, and of them the oldest had it first. By the open file.
+struct Heirs(HashMap<u64, u32>);
+
+impl Heirs {
+    fn of(open: &[SpanRow], seen: &Raw) -> Self {
+        let heir = |row: &SpanRow| {
+            let end = seen.other_ends.get(&row.span.other_end).filter(|_| is_lock(&row.span))?;
+            let processes = end.holders.get(..end.count as usize)?;
+            let is_gone = !processes.contains(&row.span.holder);
+            processes.first().filter(|_| is_gone).map(|oldest| (row.span.lock_file, *oldest))
+        };
+        Heirs(open.iter().filter_map(heir).collect())
+    }
+
+    fn holder(&self, span: &sched_span) -> u32 {
+        let heir = self.0.get(&span.lock_file).filter(|_| span.lock_file != 0);
+        heir.copied().unwrap_or(span.holder)
     }
 }
 

@@ -17,10 +17,8 @@ const LOOKS: u64 = 3;
 pub(super) fn live(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
     match held {
         Held::Mutex => mutex(plan, does),
-        Held::Flock | Held::Fcntl | Held::Ofd | Held::FlockRetried | Held::FcntlRetried => {
-            file(plan, held, does)
-        }
         Held::Join => join(plan, does),
+        _ => file(plan, held, does),
     }
 }
 
@@ -69,12 +67,27 @@ fn take(file: &File, held: Held) -> bool {
     let (fd, whole) = (file.as_raw_fd(), 0);
     match held {
         // SAFETY: the descriptor is open.
-        Held::Flock => unsafe { libc::flock(fd, libc::LOCK_EX) == 0 },
+        Held::Flock | Held::FlockOfChild => unsafe { libc::flock(fd, libc::LOCK_EX) == 0 },
         // SAFETY: as above.
-        Held::FlockRetried => unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) == 0 },
+        Held::FlockRetried | Held::FlockOfChildRetried => unsafe {
+            libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) == 0
+        },
         Held::Ofd => record(fd, libc::F_OFD_SETLKW, libc::F_WRLCK, whole),
         Held::FcntlRetried => record(fd, libc::F_SETLK, libc::F_WRLCK, 100),
         _ => record(fd, libc::F_SETLKW, libc::F_WRLCK, whole),
+    }
+}
+
+/// Whoever takes it: this process has it.
+fn take_here(file: &File, held: Held) -> io::Result<()> {
+    if !matches!(held, Held::FlockOfChild | Held::FlockOfChildRetried) {
+        take(file, held);
+        return Ok(());
+    }
+    match sys::fork_child()? {
+        None => sys::leave(i32::from(!take(file, held))),
+        Some(child) if sys::reap(child)?.0.success() => Ok(()),
+        Some(_) => Err(io::Error::other("the child has not got the lock")),
     }
 }
 
@@ -169,7 +182,7 @@ fn file(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
         sys::die_with_parent()?;
         sys::set_name(&plan.names[1]);
         let file = open(&path)?;
-        take(&file, held);
+        take_here(&file, held)?;
         std::fs::write(&ready, "")?;
         if does == Meanwhile::Stopped {
             // SAFETY: to ourselves; who goes on with us is the third process.
@@ -198,7 +211,7 @@ fn file(plan: &Plan, held: Held, does: Meanwhile) -> io::Result<()> {
     let file = open(&path)?;
     std::fs::write(plan.dir.join("begun"), "")?;
     let from = clock::now();
-    if matches!(held, Held::FlockRetried | Held::FcntlRetried) {
+    if matches!(held, Held::FlockRetried | Held::FcntlRetried | Held::FlockOfChildRetried) {
         retry(plan, &file, held);
     } else if plan.timed {
         for _ in 0..LOOKS {

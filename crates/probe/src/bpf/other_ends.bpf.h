@@ -26,11 +26,11 @@
 #define FMODE_READ 1
 #define FMODE_WRITE 2
 
-enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_LISTENER, OTHER_PIPE };
+enum other_kind { OTHER_INET, OTHER_UNIX, OTHER_LISTENER, OTHER_PIPE, OTHER_FILE };
 enum other_asked { ASKED_UNKNOWN, ASKED_NOT, ASKED_SENT, ASKED_UNREAD, ASKED_QUEUED };
 
 /* One end, as its holder has it; of a listening socket, its own address, zeros for any. A unix socket's address is compared, and never
- * told. Of a pipe its mode stands for a port.
+ * told. Of a pipe its mode stands for a port. Of a lock on a file: the open file through which it was taken, and `peer` is its inode.
  */
 struct other_key {
 	__u8 local[16];
@@ -54,7 +54,7 @@ struct other_end {
 	__u32 asker; /* of a request that was noted: the process, or SHARED */
 	__u32 connecting; /* it has asked for a connection */
 	__u32 sends; /* it waits until the other end takes what it sends, whichever of both is the service */
-	__u32 unused;
+	__u32 taker; /* of a lock on a file: `holders` are the oldest process that has it open, and this one if it has */
 	__u64 sent_us; /* by the clock of `first_tx_mstamp`; 0: not known */
 	__u64 listener; /* of a unix socket: the address that it shares with its listener; of UDP: IPPROTO_UDP; of a listener itself: its socket */
 };
@@ -85,6 +85,14 @@ static __always_inline struct other_end *fresh_end(void)
 		__builtin_memset(end, 0, sizeof(*end));
 	return end;
 }
+
+/* The same of the key of a file. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct other_key);
+} new_key SEC(".maps");
 
 /* How many are wanted, and how many could not be noted. */
 __u32 wanted;
@@ -299,6 +307,36 @@ __noinline __u32 want_pipe(__u64 at)
 	return known ? known->index : note_wanted(&key, end);
 }
 
+/* Open files with a lock are looked for. */
+__u32 files_wanted;
+
+static __always_inline struct other_key *file_key(struct file *file)
+{
+	__u32 zero = 0;
+	struct other_key *key = bpf_map_lookup_elem(&new_key, &zero);
+
+	if (!key)
+		return 0;
+	key->kind = OTHER_FILE;
+	key->object = (__u64)file;
+	*(__u64 *)key->peer = (__u64)BPF_CORE_READ(file, f_inode);
+	return key;
+}
+
+/* Who has a file open, and with it a lock that others wait for and `taker` took. */
+__noinline __u32 want_file(__u64 file, __u32 taker)
+{
+	struct other_end *end = fresh_end(), *known;
+	struct other_key *key = file_key((void *)file);
+
+	if (!end || !key)
+		return 0;
+	end->taker = taker;
+	files_wanted = 1;
+	known = bpf_map_lookup_elem(&other_ends, key);
+	return known ? known->index : note_wanted(key, end);
+}
+
 /* x86-64: write, writev, pwritev2, sendfile, sendto, sendmsg, sendmmsg. */
 static __always_inline bool is_send(__u64 call)
 {
@@ -310,9 +348,11 @@ static __always_inline void want(struct sched_span *span, struct task_struct *t,
 {
 	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
 
-	if (!followed && !looks && ns < LASTING)
+	if (!followed && !looks && !span->refused && ns < LASTING)
 		return;
-	if (span->waits_at)
+	if (span->lock_file && !span->waits_at)
+		span->other_end = want_file(span->lock_file, span->holder);
+	else if (span->waits_at)
 		span->other_end = want_end(span->waits_at, followed, is_send(span->syscall));
 	else if ((span->mode & 0170000) == 0010000)
 		span->other_end = want_pipe((__u64)file_of(t, span->args[0]));
@@ -458,6 +498,55 @@ static __always_inline void found_pipe(struct file *file, __u32 process)
 	found(&key, process, 0);
 }
 
+/* Through this file a lock is held now: its address may be another file's since it was wanted. */
+static __always_inline bool is_locked_through(struct file *file)
+{
+	struct file_lock_context *context = BPF_CORE_READ(file, f_inode, i_flctx);
+	struct file_lock_at at;
+	__u64 head, next;
+	int i;
+
+	if (!context)
+		return false;
+	file_lock_layout(&at);
+	head = (__u64)context + bpf_core_field_offset(context->flc_flock);
+	for (int kind = 0; kind < 2; kind++) {
+		next = next_of(head);
+		for (i = 0; i < REFUSED_HOLDERS && next && next != head; i++) {
+			if (open_file_of(next - at.list) == (__u64)file)
+				return true;
+			next = next_of(next);
+		}
+		head = (__u64)context + bpf_core_field_offset(context->flc_posix);
+	}
+	return false;
+}
+
+/* A build inherits it to all that it starts: of many the oldest counts. */
+__noinline int found_file(__u64 at, __u64 task)
+{
+	struct task_struct *t = (void *)task;
+	__u64 born = BPF_CORE_READ(t, group_leader, start_time);
+	__u32 process = BPF_CORE_READ(t, tgid);
+	struct file *file = (void *)at;
+	struct other_key *key = file_key(file);
+	struct other_end *end = key ? bpf_map_lookup_elem(&other_ends, key) : 0;
+
+	if (!end || end->walk != walks || !is_locked_through(file))
+		return 0;
+	if (!end->count || born < end->sent_us) {
+		end->holders[0] = process;
+		end->sent_us = born;
+		if (!end->count)
+			end->count = 1;
+	}
+	if (process == end->taker) {
+		end->holders[1] = process;
+		end->count = 2;
+	}
+	return 0;
+}
+
 SEC("iter/task_file")
 int find_ends(struct bpf_iter__task_file *ctx)
 {
@@ -468,6 +557,8 @@ int find_ends(struct bpf_iter__task_file *ctx)
 
 	if (!t || !file)
 		return 0;
+	if (files_wanted)
+		found_file(as_number(file), as_number(t));
 	socket = socket_of(file);
 	sk = socket ? BPF_CORE_READ(socket, sk) : 0;
 	if (sk)

@@ -66,7 +66,8 @@ impl Sched<'_> {
     /// Whose requests the next walk is to note, too: where somebody is followed, of those who have been asked. False: nobody's.
     fn note_asked(&self, known: &mut HashSet<u32>) -> bool {
         let holders = |end: other_end| end.holders.into_iter().take(end.count as usize);
-        let all = self.all_ends().into_iter().filter(|_| self.follows);
+        let is_asked = |key: &other_key| self.follows && key.kind != other_ends_h::OTHER_FILE;
+        let all = self.all_ends().into_iter().filter(|(key, _)| is_asked(key));
         let new = all.flat_map(|(_, end)| holders(end)).filter(|process| known.insert(*process));
         let map = &self.skel.maps.asked_processes;
         let note = |process: &u32| map.update(&process.to_ne_bytes(), &[0; 4], MapFlags::ANY).is_ok();

@@ -116,7 +116,7 @@ impl Drop for Holder {
 }
 
 /// Wait until a thread of ours sleeps in one of these system calls.
-fn await_call(thread: u32, calls: &[&str]) {
+pub(super) fn await_call(thread: u32, calls: &[&str]) {
     let file = format!("/proc/self/task/{thread}/syscall");
     let until = Instant::now() + Duration::from_secs(10);
     let is_in = || {

@@ -20,7 +20,8 @@
 /* include/uapi/asm-generic/fcntl.h */
 #define F_WRLCK 1
 #define F_UNLCK 2
-/* include/linux/filelock.h (fs.h before v6.3): a lock of an open file, whoever has it open. */
+/* include/linux/filelock.h (fs.h before v6.3): locks of an open file, whoever has it open. */
+#define FL_FLOCK 2
 #define FL_OFDLCK 1024
 
 /* x86-64 */
@@ -38,7 +39,7 @@ struct claim {
 	__s64 end;
 	__u32 pid;
 	__u32 type;
-	__u32 of_open_file;
+	__u32 of_open_file; /* FL_FLOCK, FL_OFDLCK or none of both */
 	__u32 unused;
 };
 
@@ -77,7 +78,7 @@ static __always_inline void read_claim(struct claim *c, __u64 lock)
 		c->end = BPF_CORE_READ(new, fl_end);
 		c->pid = BPF_CORE_READ(new, c.flc_pid);
 		c->type = BPF_CORE_READ(new, c.flc_type);
-		c->of_open_file = !!(BPF_CORE_READ(new, c.flc_flags) & FL_OFDLCK);
+		c->of_open_file = BPF_CORE_READ(new, c.flc_flags) & (FL_FLOCK | FL_OFDLCK);
 	} else {
 		struct file_lock___before_6_9 *old = (void *)lock;
 
@@ -87,7 +88,23 @@ static __always_inline void read_claim(struct claim *c, __u64 lock)
 		c->end = BPF_CORE_READ(old, fl_end);
 		c->pid = BPF_CORE_READ(old, fl_pid);
 		c->type = BPF_CORE_READ(old, fl_type);
-		c->of_open_file = !!(BPF_CORE_READ(old, fl_flags) & FL_OFDLCK);
+		c->of_open_file = BPF_CORE_READ(old, fl_flags) & (FL_FLOCK | FL_OFDLCK);
+	}
+}
+
+/* Through which open file it is held, whoever took it; 0: a process has it. */
+static __always_inline __u64 open_file_of(__u64 lock)
+{
+	const __u32 of_file = FL_FLOCK | FL_OFDLCK;
+
+	if (bpf_core_type_exists(struct file_lock_core)) {
+		struct file_lock *new = (void *)lock;
+
+		return BPF_CORE_READ(new, c.flc_flags) & of_file ? (__u64)BPF_CORE_READ(new, c.flc_file) : 0;
+	} else {
+		struct file_lock___before_6_9 *old = (void *)lock;
+
+		return BPF_CORE_READ(old, fl_flags) & of_file ? (__u64)BPF_CORE_READ(old, fl_file) : 0;
 	}
 }
 
@@ -101,11 +118,10 @@ static __always_inline bool conflicts(struct claim *wanted, struct claim *held, 
 	return wanted->owner != held->owner && wanted->end >= held->start && held->end >= wanted->start;
 }
 
-/* The process whose lock is in the way now; 0: none is, or not known. `flc_pid` is who took it: of a lock of an open file (OFD) that need
- * not be who has it. No lock of the kernel is taken: what changes under us makes no sense, or ends. A global function: it is
- * verified once.
+/* The address of the lock that is in the way now; 0: none is, or not known. No lock of the kernel is taken: what changes under us makes no
+ * sense, or ends. A global function: it is verified once.
  */
-__noinline __u32 refuser(__u32 pid)
+__noinline __u64 lock_that_refuses(__u32 pid)
 {
 	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
 	struct inode *inode = (void *)(r ? r->inode : 0);
@@ -128,7 +144,7 @@ __noinline __u32 refuser(__u32 pid)
 
 		read_claim(&held, next - at.list);
 		if (conflicts(&r->wanted, &held, r->is_flock))
-			return held.of_open_file ? 0 : held.pid;
+			return next - at.list;
 		next = next_of(next);
 	}
 	return 0;

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
-use super::other_ends_tests::Holder;
+use super::other_ends_tests::{Holder, await_call};
 use super::*;
 
 /// So long that no pause counts as one before the next attempt (`REFUSED_PAUSE`).
@@ -219,4 +219,50 @@ fn root_who_is_refused_a_lock_on_a_file_and_sleeps_waits_for_who_has_it() {
         judged += 1;
     }
     assert!(judged > 8, "only {judged} of 16 were seen");
+}
+
+/// A process and those that it has started.
+struct Group(std::process::Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // SAFETY: numbers only; the group was made for our child, which is not reaped before.
+        unsafe { libc::killpg(self.0.id() as i32, libc::SIGKILL) };
+        let _ = self.0.wait();
+    }
+}
+
+/// As a script does: flock(1) takes the lock on a file that the script has open, and ends.
+#[test]
+fn root_a_lock_whose_taker_has_ended_is_that_of_the_oldest_process_that_has_the_file_open() {
+    use std::io::Read as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locked");
+    let mut script = std::process::Command::new("sh");
+    script
+        .args(["-c", "exec 9> \"$0\"; flock 9; for i in $(seq 20); do sleep 20 & done; echo; exec sleep 20"])
+        .arg(&path);
+    let mut script = script.process_group(0).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    script.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    let (pid, script) = (script.id(), Group(script));
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
+    sched.begin().unwrap();
+    let (tells, told) = std::sync::mpsc::channel();
+    let waits = std::thread::spawn(move || {
+        let file = open(&path);
+        tells.send(me()).unwrap();
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
+    });
+    let waiter = told.recv().unwrap();
+    await_call(waiter, &["73"]);
+    std::thread::sleep(NAP);
+    let (mut seen, _) = sched.finish().unwrap();
+    drop(script);
+    waits.join().unwrap();
+    let rows = timeline_of_all(&mut seen);
+    let open: Vec<_> = rows.iter().filter(|row| row.pid == waiter && row.open).collect();
+    assert_eq!(open.iter().map(|row| row.holder).collect::<Vec<_>>(), [pid], "{open:?}");
+    assert!(open[0].other_end.is_none(), "it is no connection");
 }

@@ -61,6 +61,7 @@ struct sched_span {
 	__u32 connecting;
 	__u32 other_end; /* of an open row: which of `other_ends`; 0: none */
 	__u64 waits_at; /* the socket: compared, and never told */
+	__u64 lock_file; /* through which the lock on `file` was taken: the same */
 	__u64 open_ns; /* the closing walk's time */
 	__u64 unsampled;
 	__u64 peak;
@@ -324,6 +325,20 @@ static __always_inline struct file *file_of(struct task_struct *t, __u32 fd)
 	return file;
 }
 
+/* Who took a lock on a file. Where it is one of an open file (flock, OFD) whoever has that open has it, and the taker may be gone. */
+static __always_inline void note_holder(struct sched_span *span, __u64 lock, bool refused)
+{
+	struct claim held = {};
+
+	if (!lock)
+		return;
+	read_claim(&held, lock);
+	/* Of an OFD lock that refuses it is not known whether the taker has it still. */
+	span->holder = refused && held.of_open_file == FL_OFDLCK ? 0 : held.pid;
+	if (held.of_open_file)
+		span->lock_file = held.file;
+}
+
 /* In which system call is it, on which file? A task that is not current is not in user mode: its registers of the last
  * entry into the kernel are on its stack. Page faults and interrupts have orig_ax -1.
  */
@@ -352,7 +367,7 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	if (!inode)
 		return;
 	if (nr == NR_FLOCK || (nr == NR_FCNTL && (span->args[1] == F_SETLKW || span->args[1] == F_OFD_SETLKW)))
-		span->holder = file_lock_holder((__u64)inode, nr == NR_FLOCK, span->tgid);
+		note_holder(span, file_lock_in_the_way((__u64)inode, nr == NR_FLOCK, span->tgid), false);
 	span->mode = BPF_CORE_READ(inode, i_mode);
 	span->ino = BPF_CORE_READ(inode, i_ino);
 	span->dev = BPF_CORE_READ(inode, i_sb, s_dev);
@@ -419,15 +434,15 @@ static __always_inline void note_device(struct sched_span *span, struct task_str
 static __noinline int note_refusal(struct sched_span *span, __u32 pid)
 {
 	struct refusal *r = bpf_map_lookup_elem(&refusals, &pid);
-	__u32 holder;
+	__u64 lock;
 
 	if (!r || !span)
 		return 0;
-	holder = refuser(pid);
-	if (!holder)
+	lock = lock_that_refuses(pid);
+	if (!lock)
 		return 0;
 	span->refused = 1;
-	span->holder = holder;
+	note_holder(span, lock, true);
 	span->ino = r->ino;
 	span->dev = r->dev;
 	span->mode = r->mode;

@@ -893,6 +893,8 @@ int seed(struct bpf_iter__task *ctx)
 
 	if (!t || !t->pid)
 		return 0;
+	if (!(t->flags & PF_KTHREAD))
+		find_registers(t);
 	if (task_state(t) == TASK_RUNNING)
 		state = is_on_cpu(t) ? RUNNING : READY;
 	else

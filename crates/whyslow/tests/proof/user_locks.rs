@@ -28,7 +28,7 @@ enum Cell {
     FreeOnHost,
 }
 
-const CELLS: [Cell; 15] = [
+const CELLS: [Cell; 17] = [
     Cell::Hold(Held::Mutex),
     Cell::Hold(Held::Flock),
     Cell::Hold(Held::Fcntl),
@@ -43,6 +43,8 @@ const CELLS: [Cell; 15] = [
     Cell::HeldOnHost(Held::Flock),
     Cell::HeldOnHost(Held::FlockRetried),
     Cell::HeldOnHost(Held::FcntlRetried),
+    Cell::HeldOnHost(Held::FlockOfChild),
+    Cell::HeldOnHost(Held::FlockOfChildRetried),
     Cell::FreeOnHost,
 ];
 
@@ -105,6 +107,8 @@ cells! {
     root_on_a_whole_host_the_holder_of_a_flock_is_named Cell::HeldOnHost(Held::Flock);
     root_on_a_whole_host_the_holder_of_a_flock_that_is_tried_again_and_again_is_named Cell::HeldOnHost(Held::FlockRetried);
     root_on_a_whole_host_the_holder_of_a_record_lock_that_is_tried_again_and_again_is_named Cell::HeldOnHost(Held::FcntlRetried);
+    root_on_a_whole_host_the_holder_of_a_flock_that_its_child_took_is_named Cell::HeldOnHost(Held::FlockOfChild);
+    root_on_a_whole_host_the_holder_of_a_flock_that_its_child_took_and_is_tried_again_is_named Cell::HeldOnHost(Held::FlockOfChildRetried);
     root_on_a_whole_host_who_sleeps_after_a_lock_that_it_got_has_no_chain Cell::FreeOnHost;
     root_a_joined_thread_is_named Cell::Hold(Held::Join);
     root_a_cycle_of_mutexes_is_a_deadlock Cell::Cycle;

@@ -47,8 +47,8 @@ fn parts(value: &Value) -> &[Value] {
 fn holder(made: &Made, held: Held, does: Meanwhile) -> Result<Verdict, Wrong> {
     let reason = match held {
         Held::Mutex => "futex",
-        Held::Flock | Held::Fcntl | Held::Ofd | Held::FlockRetried | Held::FcntlRetried => "file-lock",
         Held::Join => "thread",
+        _ => "file-lock",
     };
     below(made, &[reason], |name| name == made.plan.names[1], does)
 }
