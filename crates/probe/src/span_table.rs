@@ -110,8 +110,8 @@ fn is_lock(span: &sched_span) -> bool {
 }
 
 /// Locks of open files (flock, OFD) whose taker has ended or closed the file: "exec 9>lock; flock 9" in a script. Those have it that have
-/// the file open, and of them the oldest had it first. By the open file.
-struct Heirs(HashMap<u64, u32>);
+/// the file open, and of them the oldest had it first. By the open file, whose address may have been another's before, its taker and its inode.
+struct Heirs(HashMap<(u64, u32, u32, u64), u32>);
 
 impl Heirs {
     fn of(open: &[SpanRow], seen: &Raw) -> Self {
@@ -119,13 +119,17 @@ impl Heirs {
             let end = seen.other_ends.get(&row.span.other_end).filter(|_| is_lock(&row.span))?;
             let processes = end.holders.get(..end.count as usize)?;
             let is_gone = !processes.contains(&row.span.holder);
-            processes.first().filter(|_| is_gone).map(|oldest| (row.span.lock_file, *oldest))
+            processes.first().filter(|_| is_gone).map(|oldest| (Self::key(&row.span), *oldest))
         };
         Heirs(open.iter().filter_map(heir).collect())
     }
 
+    fn key(span: &sched_span) -> (u64, u32, u32, u64) {
+        (span.lock_file, span.holder, span.dev, span.ino)
+    }
+
     fn holder(&self, span: &sched_span) -> u32 {
-        let heir = self.0.get(&span.lock_file).filter(|_| span.lock_file != 0);
+        let heir = self.0.get(&Self::key(span)).filter(|_| span.lock_file != 0);
         heir.copied().unwrap_or(span.holder)
     }
 }

@@ -78,7 +78,7 @@ fn take(file: &File, held: Held) -> bool {
     }
 }
 
-/// Whoever takes it: this process has it.
+/// This process has it afterwards, whichever process takes it.
 fn take_here(file: &File, held: Held) -> io::Result<()> {
     if !matches!(held, Held::FlockOfChild | Held::FlockOfChildRetried) {
         take(file, held);

@@ -142,11 +142,16 @@ impl Probe for Irq<'_> {
         Ok(())
     }
 
+    fn poll(&mut self, _at: Duration) -> bool {
+        if self.let_go_at.is_some_and(|then| then.elapsed() >= AWAY) {
+            self.come_back();
+        }
+        false
+    }
+
     fn is_felt(&mut self) -> bool {
-        match self.let_go_at {
-            Some(then) if then.elapsed() < AWAY => return false,
-            Some(_) => self.come_back(),
-            None => {}
+        if self.let_go_at.is_some() {
+            return false;
         }
         let soft = self.skel.maps.soft.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
         let Ok(Some(soft)) = soft else { return false };

@@ -140,8 +140,8 @@ static __always_inline bool keeps_waiting(__u64 lock, struct file_lock_at *at, _
 	return false;
 }
 
-/* The lock on a file that process `tgid` waits for, its address; 0: it does not wait any more, or nobody knows which. Whoever came later
- * waits behind those who came earlier, so that of a single holder it is enough that somebody waits. No lock of the kernel is taken: what
+/* The lock on a file that process `tgid` waits for, its address; 0: it does not wait any more, or it is not known which. Later waiters
+ * queue behind earlier ones, so that of a single holder it is enough that some process waits. No lock of the kernel is taken: what
  * changes under us makes no sense, or ends.
  */
 __noinline __u64 file_lock_in_the_way(__u64 inode, __u32 is_flock, __u32 tgid)

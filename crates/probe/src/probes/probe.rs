@@ -36,12 +36,13 @@ pub trait Probe: Send {
         false
     }
 
-    /// A CPU does now what this probe looks at so often that it is felt.
+    /// A CPU does what this probe looks at so often now that its hooks slow it.
     fn is_felt(&mut self) -> bool {
         false
     }
 
-    /// ... and so the hooks at that are let go for a while. Asked of the last that started first: it may read what others note.
+    /// Hooks of softirqs are let go: one of the probes says that they slow a CPU. The probe that started last is told first, since it may
+    /// read what others note.
     fn let_go(&mut self) {}
 
     /// The window is over, and was so long. Said to all before anything is done that takes time.
