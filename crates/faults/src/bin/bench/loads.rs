@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+mod parts;
 mod requests;
 mod threads;
 
@@ -15,44 +16,71 @@ pub struct Load {
     pub words: &'static str,
     /// What makes about half a second of CPU time.
     pub size: u64,
-    work: fn(u64) -> io::Result<()>,
+    work: Work,
+}
+
+/// What a load does so many times, and how its CPU seconds are counted.
+#[derive(Debug)]
+enum Work {
+    /// From its begin to its end, by the kernel's account of it and of its children that have ended.
+    Whole(fn(u64) -> io::Result<()>),
+    /// By its own account (`parts.rs`).
+    Parts(fn(u64) -> io::Result<f64>),
 }
 
 pub const LOADS: [Load; 8] = [
-    Load { name: "dd", words: "dd bs=1 (system calls)", size: 1_200_000, work: dd },
+    Load { name: "dd", words: "dd bs=1 (system calls)", size: 1_200_000, work: Work::Whole(dd) },
     Load {
         name: "pingpong",
         words: "pipe ping-pong, two processes on one CPU",
         size: 120_000,
-        work: pingpong,
+        work: Work::Parts(pingpong),
     },
     Load {
         name: "requests",
         words: "20,000 requests a second over loopback (TCP), each end on its own CPU",
         size: 40_000,
-        work: requests::apart,
+        work: Work::Parts(requests::apart),
     },
     Load {
         name: "requests-together",
         words: "20,000 requests a second over loopback (TCP), both ends on one CPU",
         size: 40_000,
-        work: requests::together,
+        work: Work::Parts(requests::together),
     },
-    Load { name: "messages", words: "fork, messages, exit", size: 200, work: messages },
+    Load { name: "messages", words: "fork, messages, exit", size: 200, work: Work::Whole(messages) },
     Load {
         name: "threads",
         words: "messages between threads that live on",
         size: 20_000,
-        work: threads::messages,
+        work: Work::Whole(threads::messages),
     },
-    Load { name: "futex", words: "threads on one futex mutex", size: 25_000, work: threads::mutex },
+    Load {
+        name: "futex",
+        words: "threads on one futex mutex",
+        size: 25_000,
+        work: Work::Whole(threads::mutex),
+    },
     Load {
         name: "mmap",
         words: "page faults against mmap and munmap, one process",
         size: 8_000,
-        work: threads::mappings,
+        work: Work::Whole(threads::mappings),
     },
 ];
+
+impl Work {
+    /// CPU seconds.
+    fn run(&self, times: u64) -> io::Result<f64> {
+        match self {
+            Work::Whole(work) => {
+                work(times)?;
+                Ok(cpu_of(libc::RUSAGE_SELF) + cpu_of(libc::RUSAGE_CHILDREN))
+            }
+            Work::Parts(work) => work(times),
+        }
+    }
+}
 
 /// The line in which a load tells what it took.
 const TOLD: &str = "cpu seconds: ";
@@ -60,8 +88,7 @@ const TOLD: &str = "cpu seconds: ";
 /// Be the load `name`, and tell what it took: under a tool that starts it, nobody else can tell its time from the tool's.
 pub fn be(name: &str, size: u64) -> io::Result<()> {
     let load = LOADS.iter().find(|load| load.name == name);
-    (load.ok_or_else(|| io::Error::other(format!("there is no load {name}")))?.work)(size)?;
-    let own = cpu_of(libc::RUSAGE_SELF) + cpu_of(libc::RUSAGE_CHILDREN);
+    let own = load.ok_or_else(|| io::Error::other(format!("there is no load {name}")))?.work.run(size)?;
     writeln!(io::stdout(), "{TOLD}{own:.6}")
 }
 
@@ -114,7 +141,7 @@ fn reap(pid: libc::pid_t) -> io::Result<()> {
 }
 
 /// One byte to and fro between two processes on one CPU: each turn is two switches.
-fn pingpong(turns: u64) -> io::Result<()> {
+fn pingpong(turns: u64) -> io::Result<f64> {
     pin_here();
     let (mut here_in, mut there_out) = io::pipe()?;
     let (mut there_in, mut here_out) = io::pipe()?;
@@ -127,11 +154,12 @@ fn pingpong(turns: u64) -> io::Result<()> {
         Ok(())
     })?;
     let mut ball = [0];
-    for _ in 0..turns {
+    let took = parts::of(turns, echo, |_| {
         here_out.write_all(&ball)?;
-        here_in.read_exact(&mut ball)?;
-    }
-    reap(echo)
+        here_in.read_exact(&mut ball)
+    })?;
+    reap(echo)?;
+    Ok(took)
 }
 
 /// Stay on the CPU we are on. Where that is refused, the load is another one, but still a load.
@@ -183,7 +211,7 @@ mod tests {
     #[test]
     fn every_load_runs_to_its_end() {
         for load in &LOADS {
-            (load.work)(3).unwrap_or_else(|err| panic!("{}: {err}", load.name));
+            load.work.run(3).unwrap_or_else(|err| panic!("{}: {err}", load.name));
         }
     }
 

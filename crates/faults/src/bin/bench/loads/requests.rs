@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{allowed_cpus, fork, pin_to, reap};
+use super::{allowed_cpus, fork, parts, pin_to, reap};
 
 /// So many one after the other, then a pause: 20,000 a second.
 const AT_ONCE: u64 = 20;
@@ -13,18 +13,18 @@ const EVERY: Duration = Duration::from_millis(1);
 
 /// A client asks a service, which answers at once; each has a CPU of its own, where there are two. Which CPU a task is woken on is
 /// the scheduler's choice, and not the same alone as beside a tool: left alone, this load takes three times the CPU time.
-pub fn apart(count: u64) -> io::Result<()> {
+pub fn apart(count: u64) -> io::Result<f64> {
     let cpus = allowed_cpus();
     requests(count, cpus.first().copied(), cpus.last().copied())
 }
 
 /// The same with both on one CPU.
-pub fn together(count: u64) -> io::Result<()> {
+pub fn together(count: u64) -> io::Result<f64> {
     let cpu = allowed_cpus().first().copied();
     requests(count, cpu, cpu)
 }
 
-fn requests(count: u64, client: Option<usize>, server: Option<usize>) -> io::Result<()> {
+fn requests(count: u64, client: Option<usize>, server: Option<usize>) -> io::Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     let service = fork(move || {
@@ -42,13 +42,14 @@ fn requests(count: u64, client: Option<usize>, server: Option<usize>) -> io::Res
     let mut to = TcpStream::connect(address)?;
     to.set_nodelay(true)?;
     let (begin, mut word) = (Instant::now(), [0; 64]);
-    for request in 0..count {
+    let took = parts::of(count, service, |request| {
         if request % AT_ONCE == 0 {
             let due = begin + EVERY * u32::try_from(request / AT_ONCE).unwrap_or(u32::MAX);
             sleep(due.saturating_duration_since(Instant::now()));
         }
         to.write_all(&word)?;
-        to.read_exact(&mut word)?;
-    }
-    reap(service)
+        to.read_exact(&mut word)
+    })?;
+    reap(service)?;
+    Ok(took)
 }
