@@ -309,12 +309,12 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
     }
 }
 
-/// Of whom a socket has woken: by the stack, or where none was taken by the time. Of a unix socket the call tells that it was sent to.
+/// Of whom a socket has woken: by the stack, or where none was taken by the socket. Of a unix socket the call tells that it was sent to.
 fn sent_by(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Option<Delivery> {
     let sent = row.sent.as_ref()?;
     let by = match row.stack {
         Some(stack) => used.woken_by(stack, rows, kernel)?,
-        None => Some(By::Data).filter(|_| sent.at_once || sent.unix_role != peers_h::UNIX_NEITHER)?,
+        None => Some(By::Data).filter(|_| sent.by_data || sent.unix_role != peers_h::UNIX_NEITHER)?,
     };
     Some(delivery(sent, by))
 }

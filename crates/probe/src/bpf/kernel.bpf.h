@@ -644,7 +644,10 @@ typedef struct {
 	int counter;
 } atomic_t;
 
+struct spinlock {}; /* its first word is not 0: held (include/asm-generic/qspinlock_types.h) */
+
 struct wait_queue_head {
+	struct spinlock lock;
 	struct list_head head;
 };
 
@@ -1016,6 +1019,11 @@ struct rw_semaphore {
 
 struct rt_mutex_base {
 	struct task_struct *owner;
+};
+
+/* With PREEMPT_RT (include/linux/spinlock_types.h). */
+struct spinlock___rt {
+	struct rt_mutex_base lock;
 };
 
 /* PREEMPT_RT only */

@@ -24,10 +24,9 @@ struct sched_ends {
 	__u32 netns;
 };
 
-/* The socket of this CPU at which data came last, and when. */
+/* The socket of this CPU at which data came last. */
 struct data_ready {
 	__u64 sk;
-	__u64 at;
 };
 
 struct {
@@ -36,9 +35,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct data_ready);
 } ready_socket SEC(".maps");
-
-/* From there to the wake-up it is a list of waiters. Who is woken later is woken by something else; a stack says more. */
-#define AT_ONCE 50000
 
 /* Which end of a connection sends. */
 enum { UNIX_NEITHER, UNIX_ANSWERS, UNIX_ASKS, UNIX_TAKES };
@@ -86,6 +82,26 @@ static __always_inline void note_ends(struct sched_ends *ends, const struct sock
 	} else {
 		ends->serves = !ends->peer_port;
 	}
+}
+
+/* Data that came there wake its waiters now: whoever walks their list holds its lock (kernel/sched/wait.c, __wake_up_common_lock). Who is
+ * woken by room for what he sends is so, too: then nothing lies unread. With PREEMPT_RT the lock is a mutex with an owner.
+ */
+static __always_inline bool wakes_by_data(const struct sock *sk)
+{
+	struct socket_wq *queue = BPF_CORE_READ(sk, sk_wq);
+	struct spinlock___rt *rt = (void *)&queue->wait.lock;
+	__u32 lock = 0;
+
+	if (bpf_core_field_exists(rt->lock))
+		lock = BPF_CORE_READ(rt, lock.owner) != 0;
+	else
+		bpf_probe_read_kernel(&lock, sizeof(lock), &queue->wait.lock);
+	if (!lock)
+		return false;
+	if (BPF_CORE_READ(sk, sk_protocol) == IPPROTO_TCP)
+		return has_unread_data(sk);
+	return BPF_CORE_READ(sk, sk_receive_queue.qlen) > 0;
 }
 
 /* Ticks since a connection sent something itself (net/ipv4/tcp_output.c, tcp_event_data_sent), and one; 0: it is none. */

@@ -94,7 +94,7 @@ struct sched_wake {
 	__s32 call; /* that call; -1: none */
 	__u32 sent_ticks; /* since its own end sent something, and one; 0: not known */
 	__u32 unix_role;
-	__u32 at_once; /* data had just come, as far as time tells */
+	__u32 by_data; /* data that came at a socket wake its waiters */
 	__u64 frames[WAKER_FRAMES];
 };
 
@@ -222,7 +222,7 @@ static __always_inline void note_delivery(struct sched_wake *wake, struct task_s
 	if (ready && ready->sk) {
 		note_ends(&wake->ready, (struct sock *)ready->sk);
 		wake->sent_ticks = ticks_since_sent((struct sock *)ready->sk);
-		wake->at_once = bpf_ktime_get_ns() - ready->at < AT_ONCE;
+		wake->by_data = wakes_by_data((struct sock *)ready->sk);
 	}
 	wake->call = note_sender(&wake->sends, t, takes_fd);
 }
@@ -254,7 +254,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 	wake->context = s->context;
 	wake->work = 0;
 	wake->call = -1;
-	wake->sent_ticks = wake->unix_role = wake->at_once = 0;
+	wake->sent_ticks = wake->unix_role = wake->by_data = 0;
 	__builtin_memset(&wake->ready, 0, sizeof(wake->ready));
 	__builtin_memset(&wake->sends, 0, sizeof(wake->sends));
 	bpf_get_current_comm(wake->comm, sizeof(wake->comm));

@@ -66,8 +66,8 @@ pub struct SentRow {
     pub sent_ticks: u32,
     /// Which end of a unix socket sent (`peers.bpf.h`).
     pub unix_role: u32,
-    /// Data had just come, as far as time tells.
-    pub at_once: bool,
+    /// Data that came at a socket wake its waiters.
+    pub by_data: bool,
 }
 
 /// All that was reported.
@@ -117,10 +117,10 @@ impl Rows {
     fn note_wake(&mut self, wake: &sched_wake) {
         let stack = self.stack_of(wake.depth, &wake.frames);
         let &sched_wake { waker, waker_tgid: tgid, context, work, comm, .. } = wake;
-        let &sched_wake { ready, sends, call, sent_ticks, unix_role, at_once, .. } = wake;
-        let at_once = at_once != 0;
+        let &sched_wake { ready, sends, call, sent_ticks, unix_role, by_data, .. } = wake;
+        let by_data = by_data != 0;
         let is_sent = ready.family != 0 || sends.family != 0 || unix_role != 0;
-        let sent = is_sent.then(|| Box::new(SentRow { ready, sends, call, sent_ticks, unix_role, at_once }));
+        let sent = is_sent.then(|| Box::new(SentRow { ready, sends, call, sent_ticks, unix_role, by_data }));
         if self.wakes.len() >= 2 * MOST {
             self.forget_wakes();
         }

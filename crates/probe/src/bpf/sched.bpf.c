@@ -428,10 +428,8 @@ int BPF_PROG(data_came, const struct sock *sk)
 	__u32 zero = 0;
 	struct data_ready *ready = bpf_map_lookup_elem(&ready_socket, &zero);
 
-	if (ready) {
+	if (ready)
 		ready->sk = (__u64)sk;
-		ready->at = bpf_ktime_get_ns();
-	}
 	return 0;
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "asked_tests.rs"]
 mod asked_tests;
+#[path = "delivered_tests.rs"]
+mod delivered_tests;
 #[path = "other_ends_tests.rs"]
 mod other_ends_tests;
 #[path = "refused_tests.rs"]
