@@ -8,7 +8,7 @@ use whyslow_model::table::Task;
 use whyslow_model::wait::{Detail, Reason};
 use whyslow_model::{Subject, SubjectKind};
 
-use super::pace::paces;
+use super::pace::{Short, paces};
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::graph::HostChain;
@@ -99,7 +99,12 @@ pub(super) fn lost(
             waits.get(&task.pid).map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let pace = paces.get(&task.pid).copied().unwrap_or_default();
         let rested = task.sleep_ns.saturating_sub(waited.max(pace.answered_ns)).saturating_sub(pace.cut_ns);
-        let is_all_waits = pace.has_no_rest && rested as f64 <= UNSEEN * waited as f64;
+        let is_little = |ns: u64| ns as f64 <= UNSEEN * waited as f64;
+        let are_answers = |short: Short| {
+            is_little(rested.saturating_sub(short.ns))
+                && is_little(task.sleep_ns.saturating_sub(short.alike_ns))
+        };
+        let is_all_waits = pace.has_no_rest && (is_little(rested) || pace.short.is_some_and(are_answers));
         // Its cycles take these waits for rests: without them what is known is how long it slept.
         Task {
             sleep_ns: if pace.is_none || is_all_waits { 0 } else { rested },

@@ -5,15 +5,15 @@ mod slope;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use whyslow_model::table::Wait;
-use whyslow_model::timeline::{Span, State};
+use whyslow_model::timeline::{Span, Stack, State};
 use whyslow_model::wait::Reason;
 
 use crate::Evidence;
 use crate::graph::CHAIN_THRESHOLD;
 use crate::stacks::symbol;
 use crate::wait_reasons::{
-    self, Class, TICK, asks_each_time, comes_each_time, is_answer, is_woken_for_nothing, socket, task_behind,
+    self, Class, Stacks, TICK, asks_each_time, comes_each_time, is_answer, is_woken_for_nothing, socket,
+    task_behind,
 };
 
 /// With fewer sleeps of either sort there is no mean.
@@ -148,6 +148,16 @@ pub(super) struct Pace {
     pub unhurried: bool,
     /// It was not seen to rest: what it slept beside waits that have rows is waits that are too short for one.
     pub has_no_rest: bool,
+    /// Of a client that asks before each of its waits for answers that have rows: how long it slept in waits that are too short for one, if
+    /// stacks tell of all but so much of its sleeps that they are such waits.
+    pub short: Option<Short>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Short {
+    pub ns: u64,
+    /// Sleeps for what is asked about, by their stacks.
+    pub alike_ns: u64,
 }
 
 /// Answers, as far as they were asked for, and those of which that was not seen.
@@ -178,6 +188,10 @@ impl Answers {
         }
     }
 
+    fn all_were_asked(&self) -> bool {
+        self.asked.0 > 0 && self.others == 0
+    }
+
     fn asked_ns(&self) -> u64 {
         let all = self.asked.0.saturating_add(self.others);
         let each_time = asks_each_time(self.asked.0, all) || comes_each_time(self.sockets.len() as u64, all);
@@ -189,16 +203,29 @@ impl Answers {
 /// them: those that are seen so are few.
 const RESTS: f64 = 0.001;
 
-fn who_rests(ev: &Evidence<'_>) -> BTreeSet<u32> {
+/// What a thread's sleeps were by their stacks, which stand for those that are too short for rows, too.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stacked {
+    /// Of its own accord.
+    naps_ns: u64,
+    /// For what is asked about.
+    alike_ns: u64,
+}
+
+fn stacked(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> BTreeMap<u32, Stacked> {
     const NAPS: [&str; 2] = ["do_nanosleep", "hrtimer_nanosleep"];
-    let mut all: BTreeMap<u32, u64> = BTreeMap::new();
-    let is_nap = |wait: &&Wait| wait.kernel.iter().any(|frame| NAPS.contains(&symbol(frame)));
-    for wait in ev.waits().unwrap_or_default().iter().filter(is_nap) {
-        let ns = all.entry(wait.pid).or_default();
-        *ns = ns.saturating_add(wait.ns);
+    let mut all: BTreeMap<u32, Stacked> = BTreeMap::new();
+    for wait in ev.waits().unwrap_or_default().iter().filter(|wait| pids.contains(&wait.pid)) {
+        let stack = [Stack { id: 0, kernel: wait.kernel.clone(), user: Vec::new() }];
+        let row = Span { stack: Some(0), state: State::Sleep, ..Span::default() };
+        let sum = all.entry(wait.pid).or_default();
+        if wait.kernel.iter().any(|frame| NAPS.contains(&symbol(frame))) {
+            sum.naps_ns = sum.naps_ns.saturating_add(wait.ns);
+        } else if wait.state == "sleep" && wait_reasons::of(&row, &Stacks::of(&stack)).reason == reason {
+            sum.alike_ns = sum.alike_ns.saturating_add(wait.ns);
+        }
     }
-    let least = RESTS * ev.window().as_nanos() as f64;
-    all.into_iter().filter(|(_, ns)| *ns as f64 >= least).map(|(pid, _)| pid).collect()
+    all
 }
 
 /// Of these tasks, how they sleep between waits for such a reason.
@@ -208,8 +235,11 @@ pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> 
     rows.retain(|row| pids.contains(&row.pid));
     rows.sort_by_key(|row| (row.pid, row.at_ns));
     let mut all: BTreeMap<u32, (Sleeps, Answers, u64)> = BTreeMap::new();
+    let mut short: BTreeMap<u32, u64> = BTreeMap::new();
     for row in rows {
         let (sleeps, answers, cut_ns) = all.entry(row.pid).or_default();
+        let short = short.entry(row.pid).or_default();
+        *short = short.saturating_add(row.mixed.sleep_ns);
         sleeps.goes_on(row.at_ns.saturating_sub(row.from_ns), row.mixed.sleep_ns);
         let ns = row.woken_ns.saturating_sub(row.at_ns);
         if ns == 0 {
@@ -250,12 +280,17 @@ pub(super) fn paces(ev: &Evidence<'_>, pids: &BTreeSet<u32>, reason: Reason) -> 
             sleeps.waited(ns as f64, goes_on);
         }
     }
-    let rest = who_rests(ev);
+    let stacked = stacked(ev, pids, reason);
+    let least = RESTS * ev.window().as_nanos() as f64;
     let pace = |(pid, (sleeps, answers, cut_ns)): (u32, (Sleeps, Answers, u64))| {
-        let sleeps = Sleeps { rests: rest.contains(&pid), ..sleeps };
+        let Stacked { naps_ns, alike_ns } = stacked.get(&pid).copied().unwrap_or_default();
+        let sleeps = Sleeps { rests: naps_ns > 0 && naps_ns as f64 >= least, ..sleeps };
         let (is_none, unhurried) = (sleeps.are_as_ever(), sleeps.does_not_hurry());
         let has_no_rest = sleeps.has_no_rest();
-        (pid, Pace { is_none, unhurried, has_no_rest, cut_ns, answered_ns: answers.asked_ns() })
+        let answered_ns = answers.asked_ns();
+        let ns = short.get(&pid).copied().unwrap_or_default();
+        let short = (reason == Reason::Socket && answers.all_were_asked()).then_some(Short { ns, alike_ns });
+        (pid, Pace { is_none, unhurried, has_no_rest, cut_ns, answered_ns, short })
     };
     all.into_iter().map(pace).collect()
 }

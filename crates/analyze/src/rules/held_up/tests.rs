@@ -1,3 +1,4 @@
+use whyslow_model::table::Wait;
 use whyslow_model::timeline::{Context, Span, Stack, State, StateTimes, Waker};
 use whyslow_model::{Kind, Meta, Recording};
 
@@ -6,12 +7,13 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 /// Functions of the kernel in which the two sleep.
-const WAITS: [(u32, &[&str]); 5] = [
+const WAITS: [(u32, &[&str]); 6] = [
     (1, &["schedule", "locks_lock_inode_wait", "__do_sys_flock"]),
     (2, &["schedule", "do_nanosleep", "hrtimer_nanosleep", "__x64_sys_nanosleep"]),
     (3, &["schedule", "do_signal_stop", "get_signal"]),
     (4, &["schedule", "pipe_read", "vfs_read", "__x64_sys_read"]),
     (5, &["schedule", "ptrace_stop", "ptrace_do_notify", "get_signal"]),
+    (6, &["schedule_timeout", "wait_woken", "sk_wait_data", "tcp_recvmsg", "sock_read_iter", "vfs_read"]),
 ];
 
 /// On a CPU until `at` ms, then asleep until `woken`.
@@ -198,4 +200,29 @@ fn a_service_that_sleeps_keeps_waiting_whom_it_has_accepted_also_in_its_own_tree
     assert_eq!(waits(true, 77), ["7"]);
     assert!(waits(false, 77).is_empty(), "an end of a pair");
     assert!(waits(true, 9).is_empty(), "it has started its client");
+}
+
+/// Between long waits a client asks so often that its other waits have no rows: what their stacks say of them counts.
+#[test]
+fn short_waits_for_answers_are_no_rests_that_absorb_the_long_ones() {
+    let (_, reads) = WAITS[5];
+    let lost = |kernel: &[&str], [short, stacked]: [u64; 2], has_asked: bool| {
+        let mut rec = host(6, 500, 2);
+        let asked = &mut rec.tables.spans.as_mut().unwrap()[0];
+        asked.syscall = Some(0);
+        asked.waker = Some(answer_of(9, "batch", if has_asked { 500 * MS } else { 700 * MS }, true));
+        rec.tables.spans.as_mut().unwrap()[2].mixed.sleep_ns = short * MS;
+        let client = &mut rec.tables.tasks.as_mut().unwrap()[0];
+        (client.sleep_ns, client.exec_ns) = (900 * MS, 100 * MS);
+        let kernel = kernel.iter().map(|frame| (*frame).to_owned()).collect();
+        let wait = Wait { pid: 7, state: "sleep".into(), ns: stacked * MS, kernel, ..Wait::default() };
+        rec.tables.waits = Some(vec![wait]);
+        found(&rec).iter().filter_map(|finding| finding.lost).map(|lost| lost.as_millis()).collect::<Vec<_>>()
+    };
+    assert!(matches!(lost(reads, [400, 890], true)[..], [490..=500]), "{:?}", lost(reads, [400, 890], true));
+    assert!(lost(reads, [0, 890], true).is_empty(), "waits that have rows: of news, for all that is known");
+    assert!(lost(reads, [400, 700], true).is_empty(), "of the rest nothing is known");
+    assert!(lost(reads, [400, 890], false).is_empty(), "it waits for news");
+    let naps = ["do_nanosleep", "hrtimer_nanosleep", "__x64_sys_nanosleep"];
+    assert!(lost(&naps, [400, 890], true).is_empty());
 }
