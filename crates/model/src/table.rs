@@ -261,6 +261,9 @@ pub struct Memory {
     /// The process that had most of those go at a limit, or that dropped most: the last one of its session.
     #[serde(skip_serializing_if = "is_default")]
     pub taken_by: u32,
+    /// Its session.
+    #[serde(skip_serializing_if = "is_default")]
+    pub taker_session: u32,
     /// Whether it dropped them.
     #[serde(skip_serializing_if = "is_default")]
     pub taker_drops: bool,
@@ -296,13 +299,14 @@ pub struct Disk {
     /// Time from queueing the bio until handing it to the device, summed.
     #[serde(skip_serializing_if = "is_default")]
     pub queue_ns: u64,
-    /// Requests of up to 64 KiB that met no other at the device, and did not wait to be handed to it: how fast it is when nobody else asks.
+    /// Requests of up to 64 KiB that found no other at the device, did not wait to be handed to it, and were done before another came.
     #[serde(skip_serializing_if = "is_default")]
     pub alone: u64,
     /// Bytes of those.
     #[serde(skip_serializing_if = "is_default")]
     pub alone_bytes: u64,
-    /// Time of those at the device, summed.
+    /// Time that requests which found no other were at the device, summed, until they were done or another came: divided by `alone` it tells how
+    /// fast the device is when nobody else asks.
     #[serde(skip_serializing_if = "is_default")]
     pub alone_ns: u64,
     /// Bios held back by a throttle before they were queued.

@@ -183,7 +183,10 @@ impl Numbers {
         }
         runs.iter_mut().flatten().for_each(|run| run.pid = self.shown(run.pid));
         waits.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
-        memory.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        for row in memory.iter_mut().flatten() {
+            self.show([&mut row.pid, &mut row.tgid]);
+            row.taken_by = self.shown(row.taken_by);
+        }
         connects.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         listeners.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
         holds.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
@@ -198,6 +201,7 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
+    use whyslow_model::table;
     use whyslow_model::timeline::{LockWait, Span, Waker};
 
     use super::*;
@@ -229,6 +233,16 @@ mod tests {
         let (waker, lock) = (span.waker.clone().unwrap(), span.lock.clone().unwrap());
         assert_eq!((span.pid, span.tgid, waker.pid, waker.tgid), (7, 1, 10_000_007, 1));
         assert_eq!((lock.owner, lock.owner_again), (1, 0));
+    }
+
+    #[test]
+    fn who_took_page_cache_is_translated_and_a_session_keeps_its_number() {
+        let row =
+            table::Memory { pid: 5001, taken_by: 5000, taker_session: 5000, ..table::Memory::default() };
+        let mut tables = Tables { memory: Some(vec![row]), ..Tables::default() };
+        numbers().show_in_tables(&mut tables);
+        let row = &tables.memory.unwrap()[0];
+        assert_eq!((row.pid, row.taken_by, row.taker_session), (7, 1, 5000));
     }
 
     #[test]

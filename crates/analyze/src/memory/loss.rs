@@ -68,8 +68,13 @@ impl Limited<'_> {
 
 /// Pages that went and came back, in whatever way.
 pub fn came_back(work: &Memory) -> u64 {
-    let taken = [work.pages_taken_at_limit, work.pages_taken_by_reclaim, work.pages_dropped];
-    taken.into_iter().fold(work.pages_refaulted, u64::saturating_add)
+    refaulted(work).saturating_add(work.pages_dropped)
+}
+
+/// Pages that reclaim had evicted and that came back, whoever's reclaim it was.
+pub fn refaulted(work: &Memory) -> u64 {
+    let taken = work.pages_taken_at_limit.saturating_add(work.pages_taken_by_reclaim);
+    work.pages_refaulted.saturating_add(taken)
 }
 
 /// The part that so many pages are of those that were read: at least, and likely.
@@ -130,16 +135,18 @@ pub fn limits<'r>(ev: &Evidence<'r>) -> Result<Vec<Limited<'r>>, Missing> {
     Ok(found)
 }
 
-/// The probe knows a refault only if it saw the eviction, too, within the window. The kernel remembers evictions from
-/// before (shadow entries, mm/workingset.c) and counts refaults for the host: this limit has its part of them.
 fn count_refaults(ev: &Evidence<'_>, seen_everywhere: u64, work: &mut Memory) {
-    if let Ok(all) = ev.vmstat_delta("workingset_refault_file")
-        && work.pages_refaulted > 0
-    {
-        let part = all as f64 * work.pages_refaulted as f64 / seen_everywhere.max(1) as f64;
-        work.pages_refaulted = work.pages_refaulted.max(part as u64).min(work.pages_added);
+    if let Some(all) = with_those_before(ev, seen_everywhere, work.pages_refaulted) {
+        work.pages_refaulted = work.pages_refaulted.max(all).min(work.pages_added);
         work.pages_unknown = 0;
     }
+}
+
+/// The probe knows a refault only if it saw the eviction, too, within the window. The kernel remembers evictions from
+/// before (shadow entries, mm/workingset.c) and counts refaults for the host: the part that `seen` is of those `seen_everywhere`.
+pub fn with_those_before(ev: &Evidence<'_>, seen_everywhere: u64, seen: u64) -> Option<u64> {
+    let all = ev.vmstat_delta("workingset_refault_file").ok().filter(|_| seen > 0)?;
+    Some((all as f64 * seen as f64 / seen_everywhere.max(1) as f64) as u64)
 }
 
 /// The nearest cgroup with a limit that was met; else the nearest that is about at its memory.high; else the nearest with a

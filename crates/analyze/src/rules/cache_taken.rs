@@ -15,7 +15,9 @@ use super::homes::Homes;
 use super::{Fold, Rule};
 use crate::Evidence;
 use crate::cpu::spread;
-use crate::memory::loss::{Limited, Miss, Seen, came_back, misses, share_of_reads, sum};
+use crate::memory::loss::{
+    Limited, Miss, Seen, came_back, misses, refaulted, share_of_reads, sum, with_those_before,
+};
 use crate::names;
 use crate::task_trees::TaskTree;
 
@@ -31,8 +33,8 @@ pub const RULE: Rule = Rule {
           twice; of the loss its part. Counterfactual: the pages had stayed; then reclaim, the I/O wait for pages of files and the CPU \
           time of filling the page cache would be gone for that share of the pages. Time lost = that time, less what the tasks' \
           sleeps absorb. Reported from 5 % of their time and 1 % of the window.",
-    limits: "Pages that went before the window are of unknown history; so are those that a file system throws out because their file has \
-             changed elsewhere. Memory that is no page cache (a program that grows) takes the cache of others, too: where that of the host \
+    limits: "Pages that went before the window are of unknown history, but where the kernel's own count says that most that came back were seen \
+             to go; so are those that a file system throws out because their file has changed elsewhere. Memory that is no page cache (a program that grows) takes the cache of others, too: where that of the host \
              grew by half as much, or it is not known, nobody is accused; below a limit it is not asked. What several processes read \
              for each other in sessions of their own (backends of a database) counts for the first time only. Who reads the same large \
              file over and over uses it again: of him and of others it is the memory that is too small. On btrfs snapshots of a file \
@@ -104,6 +106,10 @@ struct Cache<'r> {
     /// The same, as one.
     work: BTreeMap<usize, Memory>,
     tasks: BTreeMap<usize, Vec<&'r Task>>,
+    /// Of each session the tree that its tasks are of; `None`: of several.
+    sessions: BTreeMap<u32, Option<usize>>,
+    /// Pages that reclaim had evicted and that came back, on the whole host.
+    refaulted: u64,
     /// Pages by which the memory of programs grew; `None`: not known.
     grown: Option<u64>,
 }
@@ -136,6 +142,7 @@ impl<'r> Cache<'r> {
         let mut tasks: BTreeMap<usize, Vec<&Task>> = BTreeMap::new();
         // Of who has ended there may be no row: his cgroup tells whose he was, if there is one tree alone in it.
         let mut groups: BTreeMap<u64, Option<usize>> = BTreeMap::new();
+        let mut sessions: BTreeMap<u32, Option<usize>> = BTreeMap::new();
         let mut others: BTreeSet<u32> = BTreeSet::new();
         for task in all {
             let tree = homes.place(task.pid).filter(|_| !task.kthread);
@@ -146,6 +153,8 @@ impl<'r> Cache<'r> {
             tasks.entry(tree).or_default().push(task);
             let of_group = groups.entry(task.memory_cgroup).or_insert(Some(tree));
             *of_group = of_group.filter(|known| *known == tree);
+            let of_session = sessions.entry(task.session).or_insert(Some(tree));
+            *of_session = of_session.filter(|known| *known == tree);
         }
         let mut by_tree: BTreeMap<usize, Vec<&Memory>> = BTreeMap::new();
         let is_others = |row: &&Memory| {
@@ -158,7 +167,11 @@ impl<'r> Cache<'r> {
             }
         }
         let work = by_tree.iter().map(|(tree, rows)| (*tree, sum(rows))).collect();
-        Cache { homes, by_tree, tasks, work, grown: ev.vmstat_delta("nr_anon_pages").ok() }
+        // 0: not known.
+        sessions.remove(&0);
+        let refaulted = rows.iter().map(refaulted).fold(0, u64::saturating_add);
+        let grown = ev.vmstat_delta("nr_anon_pages").ok();
+        Cache { homes, by_tree, tasks, work, sessions, refaulted, grown }
     }
 
     /// The trees below each limit.
@@ -192,7 +205,9 @@ impl<'r> Cache<'r> {
         let rows = self.by_tree.get(&tree)?.iter().filter(|row| row.taker_drops);
         let mut droppers: BTreeMap<usize, u64> = BTreeMap::new();
         for row in rows {
-            let Some(by) = self.homes.place(row.taken_by) else { continue };
+            let taker = self.homes.place(row.taken_by);
+            // The last one of many that live for milliseconds may have been born after the scheduler's window.
+            let Some(by) = taker.or_else(|| *self.sessions.get(&row.taker_session)?) else { continue };
             let pages = droppers.entry(by).or_default();
             *pages = pages.saturating_add(row.taken_at_least);
         }
@@ -249,6 +264,13 @@ impl<'r> Cache<'r> {
         (part >= MOST_OF_ALL && is_stream && once >= again && !self.is_kin(tree, *by)).then_some((*by, part))
     }
 
+    /// The pages that came back, with those that went before the window, by the kernel's count: if that says that most were seen to go. Of
+    /// others nobody knows for whom they went.
+    fn with_those_before(&self, ev: &Evidence<'_>, taken: &Taken<'_, '_>) -> Option<u64> {
+        let all = with_those_before(ev, self.refaulted, taken.again).filter(|_| taken.way == Way::Evicted)?;
+        (all <= taken.again.saturating_mul(2)).then(|| all.max(taken.again).min(taken.work.pages_added))
+    }
+
     /// Bytes that a tree put into the page cache.
     fn put(&self, tree: usize, page: u64) -> Bytes {
         Bytes(self.work.get(&tree).map_or(0, |work| work.pages_added).saturating_mul(page))
@@ -259,6 +281,7 @@ fn finding(ev: &Evidence<'_>, cache: &Cache<'_>, seen: &Seen<'_>, taken: &Taken<
     let tasks = cache.tasks.get(&taken.tree)?;
     let rows = cache.by_tree.get(&taken.tree)?;
     let pids = rows.iter().map(|row| row.pid).chain(tasks.iter().map(|task| task.pid)).collect();
+    let again = cache.with_those_before(ev, taken);
     let (mut refill, _) = misses(seen, &pids, tasks, &taken.work);
     refill.reclaim = match (taken.way, taken.limit) {
         // Who drops pages makes room.
@@ -267,6 +290,8 @@ fn finding(ev: &Evidence<'_>, cache: &Cache<'_>, seen: &Seen<'_>, taken: &Taken<
         (Way::Evicted, None) => taken.work.direct_reclaim_ns as f64,
     };
     let (least, likely) = share_of_reads(&taken.work, taken.again);
+    let likely = again.map_or(likely, |all| all as f64 / taken.work.pages_added.max(1) as f64).max(least);
+    let again = again.unwrap_or(taken.again);
     let loss = spread::lost(
         tasks,
         |task| task.exec_ns.saturating_add(task.io_ns),
@@ -278,19 +303,16 @@ fn finding(ev: &Evidence<'_>, cache: &Cache<'_>, seen: &Seen<'_>, taken: &Taken<
     let low = loss.low.mul_f64((least / likely.max(least).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0));
     let (victim, by) = (cache.tree(taken.tree)?.subject(ev), cache.tree(taken.by)?);
     let page = ev.recording().meta.page_size.max(1);
-    let again = Bytes(taken.again.saturating_mul(page));
+    let bytes = Bytes(again.saturating_mul(page));
     let (name, culprit) = (by.called(ev), by.subject(ev));
     let who = names::tasks_of(tasks.len() as u64, &victim.name);
     let found = Finding::cause(RULE.id, victim, loss.likely)
-        .titled(title(ev, cache, taken, &name, again))
+        .titled(title(ev, cache, taken, &name, bytes))
         .share_of(loss.lived)
         .between(low, loss.high)
         .by(Culprit::new(culprit.kind, culprit.id, culprit.name));
     let overlaps = ["memory-limit", "disk-queue", "blkio-throttle"].map(str::to_owned).to_vec();
-    Some(Finding {
-        overlaps,
-        ..advised(told(found, &refill, likely, &who, again, taken.again), taken.way, &name)
-    })
+    Some(Finding { overlaps, ..advised(told(found, &refill, likely, &who, bytes, again), taken.way, &name) })
 }
 
 fn title(ev: &Evidence<'_>, cache: &Cache<'_>, taken: &Taken<'_, '_>, name: &str, again: Bytes) -> String {

@@ -122,6 +122,33 @@ fn own_refaults_below_a_limit_are_the_fault_of_who_streams_below_it() {
     assert_eq!(found(&rec), Vec::new(), "both use again what they read: the limit is too small");
 }
 
+/// The kernel knows of pages that went before the window, the probe does not.
+#[test]
+fn pages_that_went_before_the_window_count_by_the_kernels_own_account() {
+    let mut rec = below_one_limit(host(Went::AtLimit(0)));
+    rows(&mut rec)[0].pages_refaulted = 50_000;
+    let lost = |rec: &Recording| found(rec)[0].lost.unwrap().as_secs_f64();
+    let seen = lost(&rec);
+    let by_the_kernel = |refaults: u64| {
+        let mut rec = rec.clone();
+        for (snapshot, refaults) in rec.snapshots.iter_mut().zip([7_000, 7_000 + refaults]) {
+            snapshot.bytes.extend(format!("workingset_refault_file {refaults}\n").into_bytes());
+        }
+        rec
+    };
+    let all = by_the_kernel(100_000);
+    let ratio = lost(&all) / seen;
+    assert!((1.9..=2.1).contains(&ratio), "{ratio} times {seen}");
+    let range = found(&all)[0].lost_range.unwrap();
+    assert!(range.0.as_secs_f64() < 1.1 * seen, "{range:?}: at least what was seen");
+    let mut unknown = by_the_kernel(70_000);
+    rows(&mut unknown)[0].pages_unknown = 40_000;
+    let ratio = lost(&unknown) / seen;
+    assert!((1.3..=1.5).contains(&ratio), "{ratio} times {seen}: the kernel knows the unknown");
+    let ratio = lost(&by_the_kernel(300_000)) / seen;
+    assert!((0.9..=1.1).contains(&ratio), "{ratio} times {seen}: most were not seen to go");
+}
+
 /// What another cgroup evicts at a limit that it does not share, it evicts for its own sake.
 #[test]
 fn at_a_limit_that_is_not_shared_nobody_is_accused() {
@@ -179,6 +206,18 @@ fn who_drops_what_he_reads_himself_takes_it_from_nobody() {
     rows(&mut rec)[0].taken_by = 9;
     rows(&mut rec)[0].taken_at_least = 2_000;
     assert_eq!(found(&rec), Vec::new(), "most of it went otherwise, for all that is known");
+}
+
+/// A script drops by one short process after the other; the last was born when the tasks had been counted.
+#[test]
+fn a_dropper_that_is_not_known_is_told_by_its_session() {
+    let mut rec = host(Went::Dropped(100_000));
+    (rows(&mut rec)[0].taken_by, rows(&mut rec)[0].taker_session) = (999, 9);
+    assert_eq!(found(&rec), Vec::new(), "no task is known to be of that session");
+    rec.tables.tasks.as_mut().unwrap()[1].session = 9;
+    assert_eq!(found(&rec)[0].culprit.as_ref().unwrap().id, "9");
+    rec.tables.tasks.as_mut().unwrap()[0].session = 9;
+    assert_eq!(found(&rec), Vec::new(), "two trees are of that session");
 }
 
 /// What whyslow and kernel threads read is nobody's else.

@@ -187,6 +187,7 @@ fn named((pid, tgid, cgroup): Key, row: &memory_row, jiffy_ns: u64) -> table::Me
         pages_taken_by_reclaim: row.taken_by_reclaim,
         pages_dropped: row.dropped,
         taken_by: row.taker,
+        taker_session: row.taker_session,
         taker_drops: row.votes > 0 && row.taker_how == DROPPED,
         taken_at_least: row.votes.saturating_mul(STRIDE.into()),
         swapped_in: row.swapped_in,
@@ -241,7 +242,7 @@ mod tests {
             sum.pages_dropped += row.pages_dropped;
             sum.taken_at_least += row.taken_at_least;
             if row.taker_drops {
-                sum.taken_by = row.taken_by;
+                (sum.taken_by, sum.taker_session) = (row.taken_by, row.taker_session);
             }
             sum.swapped_in += row.swapped_in;
             sum
@@ -327,6 +328,7 @@ mod tests {
         let twice = 2 * 16 * PAGES_A_MIB;
         assert!(seen.pages_dropped > twice * 8 / 10 && seen.pages_dropped < twice * 12 / 10, "{seen:?}");
         assert!(seen.taken_by != 0 && seen.taken_by != std::process::id(), "{seen:?}");
+        assert_eq!(seen.taker_session, seen.taken_by, "each has a session of its own");
         assert!(seen.taken_at_least >= seen.pages_dropped / 2, "{seen:?}");
         assert_eq!((seen.pages_refaulted, probe.lost()), (0, 0));
     }
