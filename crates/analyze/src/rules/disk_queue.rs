@@ -18,14 +18,14 @@ use super::homes::Homes;
 use crate::Evidence;
 use crate::task_trees::TaskTree;
 use queue::{Asker, Load, Queue, queues, whole};
-use waiting::{Waiting, Whose, waiting};
+use waiting::{Waiting, Whose, add_short, waiting};
 
 pub const RULE: Rule = Rule {
     id: "disk-queue",
     question: "Does somebody wait for a disk behind what others asked of it?",
     what: "A disk does so much at a time. Whoever asks it for much at once (a backup, a large file on its way out, a scan) fills its \
            queue, and a small read or fsync of somebody else stands at the end of it.",
-    how: "Waits that end at a disk, of tasks that are no kernel threads, and for each disk whose requests were there and for how long: \
+    how: "Waits that end at a disk, of tasks that are no kernel threads (short ones as far as the task had requests there), and for each disk whose requests were there and for how long: \
           of processes, by tree of tasks; what kernel threads write out is those trees' that wrote to files meanwhile. What a wait \
           would have been: as long as small requests of its cgroup took that met no other at that disk; where there were none, as \
           long as a slow disk of its kind takes for so much, if somebody else has twice the waiter's requests there at once or asks for \
@@ -66,12 +66,13 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.spans()?;
     let tasks = ev.tasks()?;
     let homes = Homes::by_name(ev, tasks);
-    let all = waiting(ev, tasks, &homes);
+    let mut all = waiting(ev, tasks, &homes);
     let files = match ev.recording().tables.io_files.as_deref() {
         None if all.is_empty() => return Ok(Vec::new()),
         files => files.ok_or_else(|| Missing::NotRecorded { what: "block I/O by process".into() })?,
     };
     let queues = queues(rows, files, tasks, &homes);
+    add_short(ev, &mut all, &queues);
     let (mut found, mut told): (Vec<Finding>, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());
     for (whose, waiting) in &all {
         let queue = queues.get(whose.dev.as_str());

@@ -45,8 +45,10 @@ struct blkio_row {
 	__u64 held;
 	__u64 held_ns;
 	__u64 held_worst_ns;
-	__u64 alone; /* requests of up to SMALL bytes that met no other at the device, and did not wait to be handed to it */
+	/* Requests of up to SMALL bytes that found no other at the device, did not wait to be handed to it, and were done before another came. */
+	__u64 alone;
 	__u64 alone_bytes;
+	/* How long such ones were there, until they were done or another came: where more come sooner only short ones are left alone. */
 	__u64 alone_ns;
 };
 
@@ -57,7 +59,7 @@ struct blkio_flight {
 	__u64 bytes;
 	__u64 queue_ns; /* before it was issued */
 	__u32 ahead;	/* others that were at the device then */
-	__u32 unused;
+	__u32 number;	/* of those that were issued there */
 	__u32 tgid; /* who queued it; 0: not known */
 	__u32 file; /* id of what it is about; 0: not known */
 	char comm[16];
@@ -84,12 +86,18 @@ struct {
 	__type(value, struct blkio_flight);
 } flights SEC(".maps");
 
-/* Requests at a device, by its number. */
+struct blkio_load {
+	__u32 now;    /* requests that are there */
+	__u32 issued; /* since we look */
+	__u64 joined; /* when another came to the one that had found none; 0: none has */
+};
+
+/* By the number of a device. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_LOADS);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct blkio_load);
 } loads SEC(".maps");
 
 /* When the tasks of a cgroup were last looked through. */
@@ -349,10 +357,10 @@ static void note_flight(struct blkio_flight *flight, struct request *rq)
 	__builtin_memcpy(flight->comm, note->comm, sizeof(flight->comm));
 }
 
-/* Two CPUs at once may meet one number: a request more or less is an error of a moment. */
-static __u32 *load_of(__u32 dev)
+/* Two CPUs at once may meet one number, or give it: a request more or less is an error of a moment. */
+static struct blkio_load *load_of(__u32 dev)
 {
-	__u32 none = 0, *load = bpf_map_lookup_elem(&loads, &dev);
+	struct blkio_load none = {}, *load = bpf_map_lookup_elem(&loads, &dev);
 
 	if (!load) {
 		bpf_map_update_elem(&loads, &dev, &none, BPF_NOEXIST);
@@ -375,7 +383,7 @@ int BPF_PROG(issued, struct request *rq)
 	__u64 at = (__u64)rq, queued = BPF_CORE_READ(rq, start_time_ns);
 	bool is_again = bpf_map_lookup_elem(&flights, &at); /* the device had no room for it */
 	struct blkio_row *row;
-	__u32 *load;
+	struct blkio_load *load;
 
 	flight.key.dev = number_of(BPF_CORE_READ(rq, q, disk));
 	flight.key.op = BPF_CORE_READ(rq, cmd_flags) & 0xff;
@@ -391,17 +399,39 @@ int BPF_PROG(issued, struct request *rq)
 	if (queued && queued < flight.issued && !flushes_first(rq))
 		flight.queue_ns = flight.issued - queued;
 	/* Ends that were missed leave it too high, and two CPUs at once may take it below 0. */
-	if (load && *load > MAX_FLIGHTS)
-		*load = 0;
-	if (load)
-		flight.ahead = is_again && *load ? *load - 1 : *load;
+	if (load && load->now > MAX_FLIGHTS)
+		load->now = 0;
+	if (load) {
+		flight.ahead = is_again && load->now ? load->now - 1 : load->now;
+		flight.number = load->issued + 1; /* of two at once none is alone */
+		__sync_fetch_and_add(&load->issued, 1);
+		if (!flight.ahead)
+			load->joined = 0;
+		else if (!load->joined)
+			load->joined = flight.issued;
+	}
 	if (row && flight.queue_ns)
 		__sync_fetch_and_add(&row->queue_ns, flight.queue_ns);
 	if (bpf_map_update_elem(&flights, &at, &flight, BPF_ANY))
 		__sync_fetch_and_add(&lost, 1);
 	else if (load && !is_again)
-		__sync_fetch_and_add(load, 1);
+		__sync_fetch_and_add(&load->now, 1);
 	return 0;
+}
+
+/* What a request alone takes is the time that such ones were there, by the number of those that were done meanwhile. The mean of the latter
+ * would be too little: long ones are seldom left alone. Exact for times without memory, more for equal ones, less for some short and some long.
+ */
+static void add_alone(struct blkio_row *row, struct blkio_load *load, struct blkio_flight *flight, __u64 now)
+{
+	if (load->issued != flight->number) {
+		if (load->joined)
+			__sync_fetch_and_add(&row->alone_ns, elapsed(flight->issued, load->joined));
+		return;
+	}
+	__sync_fetch_and_add(&row->alone, 1);
+	__sync_fetch_and_add(&row->alone_bytes, flight->bytes);
+	__sync_fetch_and_add(&row->alone_ns, elapsed(flight->issued, now));
 }
 
 SEC("tp_btf/block_rq_complete")
@@ -411,25 +441,22 @@ int BPF_PROG(completed, struct request *rq, int error, unsigned int bytes)
 	struct blkio_flight *flight = bpf_map_lookup_elem(&flights, &at);
 	struct file_io_key file_key = {};
 	struct file_io done = {};
+	struct blkio_load *load;
 	struct blkio_row *row;
-	__u32 *load;
 
 	if (!flight || bytes < BPF_CORE_READ(rq, __data_len))
 		return 0; /* issued before we attached, or only in part done */
 	load = load_of(flight->key.dev);
-	if (load && *load)
-		__sync_fetch_and_sub(load, 1);
+	if (load && load->now)
+		__sync_fetch_and_sub(&load->now, 1);
 	row = row_of(&flight->key);
 	if (row) {
 		__sync_fetch_and_add(&row->requests, 1);
 		__sync_fetch_and_add(&row->bytes, flight->bytes);
 		add(&row->device_ns, &row->device_worst_ns, elapsed(flight->issued, now));
 	}
-	if (row && !flight->ahead && flight->queue_ns < AT_ONCE && flight->bytes <= SMALL) {
-		__sync_fetch_and_add(&row->alone, 1);
-		__sync_fetch_and_add(&row->alone_bytes, flight->bytes);
-		__sync_fetch_and_add(&row->alone_ns, elapsed(flight->issued, now));
-	}
+	if (row && load && !flight->ahead && flight->queue_ns < AT_ONCE && flight->bytes <= SMALL)
+		add_alone(row, load, flight, now);
 	file_key.dev = flight->key.dev;
 	file_key.op = flight->key.op;
 	file_key.tgid = flight->tgid;

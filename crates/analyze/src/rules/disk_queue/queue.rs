@@ -61,7 +61,7 @@ pub(super) struct Queue<'r> {
     pub most: BTreeMap<Asker, (u64, &'r str)>,
     pub all: [Load; 3],
     /// Requests that met no other, by cgroup.
-    pub alone: BTreeMap<u64, [Load; 3]>,
+    alone: BTreeMap<u64, [Load; 3]>,
 }
 
 /// Place of a direction. A flush or a discard tells nothing of how long a write takes.

@@ -91,6 +91,35 @@ fn fires_when_others_fill_the_queue_and_a_request_alone_is_fast() {
     assert!(found[0].title.contains("1 ms where no other was there"), "{}", found[0].title);
 }
 
+/// Most of its waits are too short for rows of their own, or a part is.
+#[test]
+fn short_waits_are_for_the_disk_if_the_long_ones_are() {
+    let lost = |long: u64, short: u64| {
+        let mut rec = Host { each: 90, alone: Some(18), ..SLOWED }.rec();
+        let span = &mut rec.tables.spans.as_mut().unwrap()[0];
+        span.at_ns = span.woken_ns - long * MS;
+        span.mixed = StateTimes { io_ns: short * MS, ..StateTimes::default() };
+        let found = check(&Evidence::of(&rec)).unwrap();
+        found.first().and_then(|finding| finding.lost).unwrap_or_default().as_millis()
+    };
+    let (long, both, mostly) = (lost(500, 0), lost(500, 400), lost(200, 700));
+    assert!((both * 5).abs_diff(long * 9) <= both / 2, "{both} of both, {long} of the long ones");
+    assert!(mostly * 2 <= long, "{mostly}: what most of them waited for is not known");
+}
+
+/// Its requests were at this disk for 50 ms: it was another one's that it waited for.
+#[test]
+fn short_waits_are_not_for_a_disk_that_was_asked_for_less() {
+    let lost = |short: u64| {
+        let mut rec = SLOWED.rec();
+        let span = &mut rec.tables.spans.as_mut().unwrap()[0];
+        (span.at_ns, span.mixed) =
+            (span.woken_ns - 500 * MS, StateTimes { io_ns: short * MS, ..StateTimes::default() });
+        check(&Evidence::of(&rec)).unwrap()[0].lost.unwrap()
+    };
+    assert_eq!(lost(400), lost(0));
+}
+
 /// 30 requests of its own at once, on the average, and 70 of the backup, 63 of them while it waited: of each 92 that one met 29 were its own.
 #[test]
 fn own_requests_beside_the_one_that_waits_are_nobody_elses() {

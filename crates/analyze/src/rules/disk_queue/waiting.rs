@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use whyslow_model::chain::Chain;
 use whyslow_model::table::Task;
+use whyslow_model::timeline::State;
 use whyslow_model::wait::{Reason, TaskState, Who};
 use whyslow_model::{Hop, SubjectKind};
 
 use super::super::homes::Homes;
 use super::super::one_end::{Waits, lost, lost_at_disk};
+use super::queue::{Asker, Queue, whole};
 use crate::Evidence;
 use crate::cpu::spread;
 use crate::names;
@@ -28,6 +30,8 @@ pub(super) struct Whose {
 #[derive(Default)]
 pub(super) struct Waiting {
     pub waits: Waits,
+    /// ... and those that are too short to be told one by one.
+    short: Waits,
     /// Who asked the disk.
     pub askers: BTreeSet<u32>,
     /// The longest of the chains, where it asks somebody who asks the disk.
@@ -37,7 +41,7 @@ pub(super) struct Waiting {
 impl Waiting {
     /// How long it was, of all.
     pub fn whole(&self) -> Duration {
-        self.waits.values().sum()
+        self.waits.values().chain(self.short.values()).sum()
     }
 
     /// A part of it, less what the sleeps of the victims absorb.
@@ -46,8 +50,12 @@ impl Waiting {
         if let Some(asked) = asked {
             return lost(ev, victims, asked.reason, &self.waits, part);
         }
-        let added: Waits = self.waits.iter().map(|(pid, time)| (*pid, time.mul_f64(part))).collect();
-        lost_at_disk(victims, &added)
+        let added = |short: &Waits| -> Waits {
+            let short = |pid| short.get(pid).copied().unwrap_or_default();
+            self.waits.iter().map(|(pid, time)| (*pid, (*time + short(pid)).mul_f64(part))).collect()
+        };
+        let low = lost_at_disk(victims, &added(&Waits::new())).low;
+        spread::Loss { low, ..lost_at_disk(victims, &added(&self.short)) }
     }
 
     /// The way down to the disk, behind requests of somebody.
@@ -123,4 +131,34 @@ pub(super) fn waiting(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes) -> BTree
         }
     }
     all
+}
+
+/// Waits for I/O that are too short for rows of their own (`Span::mixed`) are for the disks that the long ones are for, if these are the larger
+/// part, and as far as requests of the same tree were there for so long.
+pub(super) fn add_short(
+    ev: &Evidence<'_>,
+    all: &mut BTreeMap<Whose, Waiting>,
+    queues: &BTreeMap<&str, Queue<'_>>,
+) {
+    let mut waited: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for span in ev.spans().into_iter().flatten() {
+        let (long, short) = waited.entry(span.pid).or_default();
+        *short = short.saturating_add(span.mixed.io_ns);
+        if span.state == State::Io {
+            *long = long.saturating_add(span.woken_ns.saturating_sub(span.at_ns));
+        }
+    }
+    for (whose, waiting) in all.iter_mut().filter(|(whose, _)| whose.victim == whose.asker) {
+        let Some(queue) = queues.get(whose.dev.as_str()) else { continue };
+        let part = |(pid, time): (&u32, &Duration)| {
+            let (long, short) = waited.get(pid).filter(|(long, short)| short <= long && *long > 0)?;
+            let there = (time.as_nanos() as f64 / *long as f64).min(1.0);
+            Some((*pid, Duration::from_nanos(*short).mul_f64(there)))
+        };
+        let short: Waits = waiting.waits.iter().filter_map(part).collect();
+        let asked = Duration::from_nanos(whole(&queue.of(&Asker::Tree(whose.asker))).ns as u64);
+        let (room, sum) = (asked.saturating_sub(waiting.whole()), short.values().sum::<Duration>());
+        let fits = (room.as_secs_f64() / sum.as_secs_f64().max(f64::MIN_POSITIVE)).min(1.0);
+        waiting.short = short.into_iter().map(|(pid, time)| (pid, time.mul_f64(fits))).collect();
+    }
 }

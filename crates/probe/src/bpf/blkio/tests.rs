@@ -102,3 +102,24 @@ fn root_a_reader_without_a_limit_is_not_held() {
     assert!(seen.bytes >= 2 << 20, "{seen:?}");
     assert!(seen.device_ns > 0 && Duration::from_nanos(seen.device_worst_ns) < took, "{seen:?} in {took:?}");
 }
+
+/// One reader meets nobody; of several at once most requests find another there, or are joined by one.
+#[test]
+fn root_a_request_that_others_join_is_not_alone() {
+    let Some(group) = Group::new("blkio") else { return };
+    let dir = scratch();
+    let (file, _) = file_on_disk(dir.path(), 2);
+    let (mut slot, mut sched) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let sched = running(&mut sched);
+    let probe = Blkio::start(&mut slot, &Kallsyms::read(), Some(sched.shared())).unwrap();
+    let read = |script: &str| {
+        assert!(group.run(script, &[&file]).0.wait().unwrap().success());
+        of_group(probe.rows().unwrap(), &group, "read")
+    };
+    let one = read("exec dd if=\"$1\" of=/dev/null bs=4K iflag=direct count=500");
+    assert!(one.requests >= 400 && one.alone * 2 > one.requests, "{one:?}");
+    let all =
+        read("for i in 1 2 3 4; do dd if=\"$1\" of=/dev/null bs=4K iflag=direct count=500 & done; wait");
+    let (requests, alone) = (all.requests - one.requests, all.alone - one.alone);
+    assert!(requests >= 1600 && alone * 4 < requests, "{alone} of {requests} alone");
+}
