@@ -80,6 +80,8 @@ const CALM: f64 = 0.02;
 /// Watches whether anybody but the test uses the host.
 pub struct Calm {
     began: u64,
+    /// Of all, and of others than the test.
+    used: Duration,
     busy: Duration,
     stolen: Duration,
     stalled: Duration,
@@ -89,7 +91,8 @@ impl Calm {
     /// Begin to watch.
     pub fn watch(test: Option<&Group>) -> io::Result<Self> {
         let stolen = ticks(&[STEAL])?;
-        Ok(Calm { began: clock::now(), busy: busy_but_for(test)?, stolen, stalled: stalled() })
+        let (used, busy) = (busy_but_for(None)?, busy_but_for(test)?);
+        Ok(Calm { began: clock::now(), used, busy, stolen, stalled: stalled() })
     }
 
     /// What disturbed the host since; `None`: nothing did. `ours`: CPU time of whyslow itself.
@@ -125,8 +128,8 @@ impl Calm {
     /// CPUs' worth of time that nobody used since.
     pub fn left_over(&self) -> io::Result<f64> {
         let wall = Duration::from_nanos(clock::now() - self.began).as_secs_f64().max(1e-9);
-        let busy = busy_but_for(None)?.saturating_sub(self.busy).as_secs_f64();
-        Ok((cpus().len() as f64 - busy / wall).max(0.0))
+        let used = busy_but_for(None)?.saturating_sub(self.used).as_secs_f64();
+        Ok((cpus().len() as f64 - used / wall).max(0.0))
     }
 }
 

@@ -49,8 +49,8 @@ pub enum Work {
     Spin { burst_us: u64, rest_us: u64 },
     /// Compute for `burst_us` at each tick of a clock that all threads share. A tick that is missed is not made up.
     Paced { burst_us: u64, every_us: u64 },
-    /// Read a file again and again through the page cache.
-    Reread { file: PathBuf, block: u64, random: bool },
+    /// Read a file again and again through the page cache, with `burst_us` of CPU for each block.
+    Reread { file: PathBuf, block: u64, random: bool, burst_us: u64 },
     /// Read the next block of a file at each tick; what was read is never read again.
     Stream { file: PathBuf, block: u64, every_us: u64 },
     /// Read or write a file, past the page cache.

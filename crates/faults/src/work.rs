@@ -65,7 +65,9 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
     let result = match &spec.work {
         Work::Spin { burst_us, rest_us } => cpu::spin(worker(), *burst_us, *rest_us),
         Work::Paced { burst_us, every_us } => cpu::paced(worker(), *burst_us, *every_us),
-        Work::Reread { file, block, random } => disk::reread(worker(), file, *block, *random),
+        Work::Reread { file, block, random, burst_us } => {
+            disk::reread(worker(), file, *block, *random, *burst_us)
+        }
         Work::Stream { file, block, every_us } => disk::stream(worker(), file, *block, *every_us),
         Work::Direct { file, block, how } => disk::direct(worker(), file, *block, *how),
         Work::Sync { file, block, each, most, rest_us } => {

@@ -88,7 +88,7 @@ impl Part for Wanting {
         let cold = host::available_memory()?.saturating_sub(self.spec.left_mib << 20);
         let keep = Work::Hoard { hot: 4096, cold, more: 0, burst_us: 0, every_us: LOOK_US };
         self.eaters.push((self.eat)(keep, 1)?);
-        let read = Work::Reread { file: self.file.clone(), block: BLOCK, random: false };
+        let read = Work::Reread { file: self.file.clone(), block: BLOCK, random: false, burst_us: 0 };
         self.eaters.push((self.eat)(read, 1)?);
         Ok(())
     }

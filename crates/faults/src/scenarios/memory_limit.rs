@@ -37,7 +37,7 @@ pub fn set(testbed: &TestBed<'_>, form: Form, draw: &mut Draw) -> io::Result<Sce
         Form::Fault | Form::Twin => {
             let random = draw.one_in(2);
             let block = if random { draw.between(1, 4) << 14 } else { draw.between(1, 4) << 16 };
-            (draw.between(1, 2), Work::Reread { file: file.clone(), block, random })
+            (draw.between(1, 2), Work::Reread { file: file.clone(), block, random, burst_us: 0 })
         }
     };
     let tree = Tree::draw(testbed, form, draw)?;

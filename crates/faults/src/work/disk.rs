@@ -46,7 +46,7 @@ fn read_all(file: &File) -> io::Result<()> {
     }
 }
 
-pub fn reread(mut w: Worker<'_>, path: &Path, block: u64, random: bool) -> io::Result<()> {
+pub fn reread(mut w: Worker<'_>, path: &Path, block: u64, random: bool, burst_us: u64) -> io::Result<()> {
     let file = File::open(path)?;
     let blocks = file.metadata()?.len() / block;
     let mut buffer = vec![0; block as usize];
@@ -57,6 +57,7 @@ pub fn reread(mut w: Worker<'_>, path: &Path, block: u64, random: bool) -> io::R
         w.warm_if_asked(|| read_all(&File::open(path)?))?;
         let at = next(&mut w, blocks, random);
         file.read_exact_at(&mut buffer, at * block)?;
+        w.compute(burst_us);
         w.tally.did_one();
     }
     Ok(())

@@ -67,7 +67,8 @@ pub fn programs(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
     let [own, others] = [ground.group()?, ground.group()?];
     let work = match day {
         Day::ShortLived => Work::Fork { burst_us },
-        _ => Work::Spin { burst_us, rest_us: burst_us / 10 },
+        // A thread that rests beside a crowd waits for a slice of it each time, however light it is.
+        _ => Work::Spin { burst_us, rest_us: if ground.is_fault() { burst_us / 10 } else { 0 } },
     };
     // Of a twin the programs have a CPU for themselves, nearly.
     let threads = if ground.is_fault() { cpus.max(2) } else { 1 };

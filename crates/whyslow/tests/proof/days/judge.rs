@@ -50,9 +50,14 @@ impl Made {
             let [victim, culprit] =
                 ["victim", "culprit"].map(|party| finding[party]["id"].as_str().unwrap_or_default());
             let is_aside = |id: &str| self.aside.iter().any(|group| group == id);
+            // Of several that fill the CPUs one is the culprit, and the title names all; the day's own victim may not be among those that pay.
+            let title = finding["title"].as_str().unwrap_or_default();
+            let fills_too = || self.aside.iter().any(|group| title.contains(group.as_str()));
+            let is_bystanders = || finding["rule"] == "full-cpus" && !is_one(&finding["victim"], &self.whose);
             finding["rule"] == NOT_OURS
                 || is_aside(victim)
                 || is_aside(culprit)
+                || (is_bystanders() && fills_too())
                 || !self.is_ours(&finding["victim"])
         };
         let causes = findings(look).iter().filter(|finding| finding["kind"] == "cause");

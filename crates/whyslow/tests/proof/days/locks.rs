@@ -100,7 +100,7 @@ pub fn stopped(how: How, ground: &mut Ground<'_>) -> io::Result<Stage> {
 pub fn traced(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let groups = [ground.group()?, ground.group()?];
     let file = ground.file(4096)?;
-    let work = Work::Reread { file, block: 512, random: false };
+    let work = Work::Reread { file, block: 512, random: false, burst_us: 0 };
     let victim = ground.process(&groups[0], 1, work)?;
     let tracer = ground.process(&groups[1], 1, Work::Trace { pid: victim.pid() })?;
     let mut stage = ground.stage(victim, groups[0].clone(), &["traced", "held-up"]);

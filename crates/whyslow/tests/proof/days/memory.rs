@@ -7,33 +7,36 @@ use whyslow_faults::spec::Work;
 
 use crate::days::stage::{Ground, Stage};
 
-/// Two groups below one with a limit: one reads a file again and again that fits, the other streams one that does not, or
-/// one that fits beside it.
+/// Two programs in a group with a limit: one reads a file again and again that fits, the other streams one that does not, or one that fits
+/// beside it.
 pub fn evicted(ground: &mut Ground<'_>) -> io::Result<Stage> {
-    // Of a small group half of the pages are kept however much streams by (mm/vmscan.c, inactive_is_low).
+    // Half of the pages are kept however much streams by, and nearly all of a small group of its own (mm/vmscan.c, inactive_is_low,
+    // get_scan_count).
     const LIMIT: u64 = 128 << 20;
-    let parent = ground.draw.word(6);
-    let above = ground.fence.group(&parent)?;
-    let own = ground.fence.group(&format!("{parent}/{}", ground.draw.word(7)))?;
-    let other = ground.fence.group(&format!("{parent}/{}", ground.draw.word(7)))?;
+    let own = ground.group()?;
+    let other = own.clone();
     let size = ground.draw.between(92, 104) << 20;
     let (small, large) = (ground.file(size)?, ground.fence.dir().join(ground.draw.word(8)));
     // Holes: read as fast as memory is, and more than is read in the time of the test.
     std::fs::File::create(&large)?.set_len(1 << 40)?;
-    // What is there is read so fast that little of it is lost where much of it is there.
-    let block = 4096;
-    above.set_memory_limit(Some(LIMIT))?;
-    let mut victim = ground.process(&own, 1, Work::Reread { file: small, block, random: true })?;
+    let (block, burst_us) = (4096, ground.draw.between(2, 6));
+    own.set_memory_limit(Some(LIMIT))?;
+    let mut victim = ground.process(&own, 1, Work::Reread { file: small, block, random: true, burst_us })?;
     victim.go();
     victim.warm()?;
-    let mut stage = ground.stage(victim, own, &["cache-taken", "memory-limit", "full-cpus"]);
+    let mut stage = ground.stage(victim, own, &["cache-taken", "memory-limit"]);
+    // The group is the other's, too.
+    stage.whose.retain(|name| name != stage.group.path());
     // The twin reads what fits beside it.
     let reads = match ground.is_fault() {
-        true => format!("dd if={} of=/dev/null bs=1M", large.display()),
-        false => format!("while sleep 0.3; do dd if={} of=/dev/null bs=1M count=8; done", large.display()),
+        true => format!(
+            "i=0; while sleep 0.05; do dd if={} of=/dev/null bs=1M count=32 skip=$i; i=$((i + 32)); done",
+            large.display()
+        ),
+        false => format!("while sleep 0.2; do dd if={} of=/dev/null bs=1M count=8; done", large.display()),
     };
-    stage.said = format!("{reads}, reads of {block} bytes");
-    stage.blame = vec![other.path().to_owned()];
+    stage.said = format!("{reads}, reads of {block} bytes and {burst_us} us of CPU for each");
+    stage.blame = vec!["sh -c".to_owned()];
     let dir = ground.fence.dir().to_owned();
     let mut kept = Vec::new();
     stage.begin = Box::new(move || {
@@ -50,7 +53,7 @@ pub fn dropped(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let (file, block) = (ground.file(size)?, ground.draw.between(1, 4) << 14);
     let twin = ground.file(size)?;
     let forgotten = if ground.is_fault() { file.clone() } else { twin };
-    let mut victim = ground.process(&own, 1, Work::Reread { file, block, random: true })?;
+    let mut victim = ground.process(&own, 1, Work::Reread { file, block, random: true, burst_us: 0 })?;
     victim.go();
     victim.warm()?;
     let mut stage = ground.stage(victim, own, &["cache-taken"]);

@@ -287,7 +287,7 @@ pub fn file_system(ground: &mut Ground<'_>) -> io::Result<Stage> {
     daemon.go();
     let below = dir.strip_prefix("/").unwrap_or(&dir).join(ground.draw.word(5));
     let file = std::path::Path::new("/proc").join(daemon.pid().to_string()).join("root").join(below);
-    let victim = ground.process(&own, 1, Work::Reread { file, block: 16, random: false })?;
+    let victim = ground.process(&own, 1, Work::Reread { file, block: 16, random: false, burst_us: 0 })?;
     let mut stage = ground.stage(victim, own, &["held-up"]);
     stage.blame = names(&daemon, &group);
     stage.said = format!("a sleep of {sleep_us} us over each read");

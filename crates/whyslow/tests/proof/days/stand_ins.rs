@@ -103,6 +103,24 @@ fn only_who_stands_aside_may_have_lost_more() {
     assert!(matches!(verdict(Form::Fault, more("/fence/mob")), Verdict::Wrong(_)));
 }
 
+/// A third party may lose CPU time to a crowd that is there to make the host busy; the day's victim may not.
+#[test]
+fn a_crowd_that_stands_aside_may_cost_bystanders_alone() {
+    let lost = |victim: &'static str, title: &'static str| {
+        move |document: &mut Value| {
+            let mut other = cause("full-cpus", &Subject::group(victim), 0.2);
+            (other["culprit"], other["title"]) =
+                (json!({"kind": "cgroup", "id": GROUP, "name": GROUP}), json!(title));
+            document["findings"].as_array_mut().unwrap().insert(0, other);
+        }
+    };
+    let with_it = "/fence/web and /fence/aside keep both CPUs full";
+    assert_eq!(verdict(Form::Twin, lost("/fence/script", with_it)), Verdict::Passed);
+    for wrong in [lost(GROUP, with_it), lost("/fence/script", "/fence/web keeps both CPUs full")] {
+        assert!(matches!(verdict(Form::Twin, wrong), Verdict::Wrong(_)));
+    }
+}
+
 #[test]
 fn of_a_twin_the_wrong_one_may_not_be_busy() {
     let group = json!({"kind": "cgroup", "id": GROUP, "name": GROUP});
