@@ -309,7 +309,8 @@ fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) 
     }
 }
 
-/// Of whom a socket has woken: by the stack, or where none was taken by the socket. Of a unix socket the call tells that it was sent to.
+/// What a socket delivered to the woken task: by the waker's stack, or, where none was taken, by the socket. A unix socket's call tells that
+/// something was sent to it.
 fn sent_by(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Option<Delivery> {
     let sent = row.sent.as_ref()?;
     let by = match row.stack {

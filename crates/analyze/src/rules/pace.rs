@@ -148,8 +148,8 @@ pub(super) struct Pace {
     pub unhurried: bool,
     /// It was not seen to rest: what it slept beside waits that have rows is waits that are too short for one.
     pub has_no_rest: bool,
-    /// Of a client that asks before each of its waits for answers that have rows: how long it slept in waits that are too short for one, if
-    /// stacks tell of all but so much of its sleeps that they are such waits.
+    /// Of a client that asks before each of its waits for answers that have rows: how long it slept in waits that are too short for one, by
+    /// stacks of its sleeps, and of how many sleeps those tell. How much may be left over is the caller's bound (`one_end.rs`, `UNSEEN`).
     pub short: Option<Short>,
 }
 

@@ -64,7 +64,7 @@ fn root_data_that_end_a_wait_are_told_without_a_stack() {
     assert!(ends.is_some() && told + 2 >= ROUNDS && seen.iter().flatten().count() == told, "{seen:?}");
 }
 
-/// Who waits for room is woken from the same list under the same lock.
+/// A sender that waits for room is woken from the same list under the same lock.
 #[test]
 fn root_room_that_ends_a_wait_is_no_data() {
     let seen = woken(libc::SYS_sendto, |mut one, mut other| {

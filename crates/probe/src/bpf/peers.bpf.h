@@ -84,8 +84,8 @@ static __always_inline void note_ends(struct sched_ends *ends, const struct sock
 	}
 }
 
-/* Data that came there wake its waiters now: whoever walks their list holds its lock (kernel/sched/wait.c, __wake_up_common_lock). Who is
- * woken by room for what he sends is so, too: then nothing lies unread. With PREEMPT_RT the lock is a mutex with an owner.
+/* Data that came there wake its waiters now: whoever walks their list holds its lock (kernel/sched/wait.c, __wake_up_common_lock). A
+ * sender that is woken by room for its data is woken so, too: then nothing lies unread. With PREEMPT_RT the lock is a mutex with an owner.
  */
 static __always_inline bool wakes_by_data(const struct sock *sk)
 {
