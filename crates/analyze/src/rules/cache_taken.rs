@@ -261,7 +261,10 @@ impl<'r> Cache<'r> {
         let once = work.pages_added.saturating_sub(came_back(work));
         let part = once as f64 / sum.max(1) as f64;
         let is_stream = (came_back(work) as f64) < USED_AGAIN * work.pages_added as f64;
-        (part >= MOST_OF_ALL && is_stream && once >= again && !self.is_kin(tree, *by)).then_some((*by, part))
+        let is_most = part >= MOST_OF_ALL && is_stream && once >= again;
+        // What the victim put there again it needed because of that.
+        let caused = (once as f64 / sum.saturating_sub(again).max(1) as f64).min(1.0);
+        (is_most && !self.is_kin(tree, *by)).then_some((*by, caused))
     }
 
     /// The pages that came back, with those that went before the window, by the kernel's count: if that says that most were seen to go. Of

@@ -122,6 +122,14 @@ fn own_refaults_below_a_limit_are_the_fault_of_who_streams_below_it() {
     assert_eq!(found(&rec), Vec::new(), "both use again what they read: the limit is too small");
 }
 
+#[test]
+fn what_is_read_again_is_no_need_of_the_victims_own() {
+    let mut rec = below_one_limit(host(Went::AtLimit(0)));
+    rows(&mut rec)[0].pages_refaulted = 100_000;
+    let lost = found(&rec)[0].lost.unwrap().as_millis();
+    assert!((1400..=1500).contains(&lost), "{lost}");
+}
+
 /// The kernel knows of pages that went before the window, the probe does not.
 #[test]
 fn pages_that_went_before_the_window_count_by_the_kernels_own_account() {
