@@ -43,6 +43,8 @@ pub mod shared;
 #[cfg(test)]
 mod spin_tests;
 pub mod tasks;
+#[cfg(test)]
+mod tested_c;
 mod thinned;
 pub mod titles;
 pub(crate) mod types;

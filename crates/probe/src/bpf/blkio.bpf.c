@@ -10,6 +10,7 @@
  * since when a sleeper sleeps is read from the slots of the sched object. That is paid by the throttle's worker, and
  * only while it lets bios go.
  */
+#include "alone.bpf.h"
 #include "block_files.bpf.h"
 
 #define MAX_ROWS 4096
@@ -85,12 +86,6 @@ struct {
 	__type(key, __u64);
 	__type(value, struct blkio_flight);
 } flights SEC(".maps");
-
-struct blkio_load {
-	__u32 now;    /* requests that are there */
-	__u32 issued; /* since we look */
-	__u64 joined; /* when another came to the one that had found none; 0: none has */
-};
 
 /* By the number of a device. */
 struct {
@@ -403,12 +398,7 @@ int BPF_PROG(issued, struct request *rq)
 		load->now = 0;
 	if (load) {
 		flight.ahead = is_again && load->now ? load->now - 1 : load->now;
-		flight.number = load->issued + 1; /* of two at once none is alone */
-		__sync_fetch_and_add(&load->issued, 1);
-		if (!flight.ahead)
-			load->joined = 0;
-		else if (!load->joined)
-			load->joined = flight.issued;
+		flight.number = comes(load, flight.ahead, flight.issued);
 	}
 	if (row && flight.queue_ns)
 		__sync_fetch_and_add(&row->queue_ns, flight.queue_ns);
@@ -419,19 +409,13 @@ int BPF_PROG(issued, struct request *rq)
 	return 0;
 }
 
-/* What a request alone takes is the time that such ones were there, by the number of those that were done meanwhile. The mean of the latter
- * would be too little: long ones are seldom left alone. Exact for times without memory, more for equal ones, less for some short and some long.
- */
 static void add_alone(struct blkio_row *row, struct blkio_load *load, struct blkio_flight *flight, __u64 now)
 {
-	if (load->issued != flight->number) {
-		if (load->joined)
-			__sync_fetch_and_add(&row->alone_ns, elapsed(flight->issued, load->joined));
+	__sync_fetch_and_add(&row->alone_ns, elapsed(flight->issued, alone_until(load, flight->number, now)));
+	if (load->issued != flight->number)
 		return;
-	}
 	__sync_fetch_and_add(&row->alone, 1);
 	__sync_fetch_and_add(&row->alone_bytes, flight->bytes);
-	__sync_fetch_and_add(&row->alone_ns, elapsed(flight->issued, now));
 }
 
 SEC("tp_btf/block_rq_complete")

@@ -16,6 +16,8 @@ use crate::host;
 use crate::kallsyms::Kallsyms;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
+#[cfg(test)]
+mod alone_tests;
 mod files;
 #[cfg(test)]
 mod files_tests;

@@ -1,14 +1,15 @@
-use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::bpf::irq::Irq;
+use crate::bpf::tested_c::Program;
 
 #[test]
 fn the_time_limit_is_in_whole_ticks_and_rounded_up() {
@@ -76,43 +77,9 @@ fn simulate(runs: &[Run], budget: u64, limit: u64, lines: &mut String) -> [u64; 
     sums
 }
 
-/// The built harness: a file without a name, which is gone with us, however we end.
-fn harness() -> String {
-    static BUILT: std::sync::OnceLock<std::fs::File> = std::sync::OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let to = std::env::temp_dir().join(format!("whyslow-test-{}-split", std::process::id()));
-        let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang-19".into());
-        let mut compiler = Command::new(clang)
-            .args([
-                "-x",
-                "c",
-                "-O1",
-                "-Wall",
-                "-Werror",
-                "-I",
-                concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf"),
-                "-",
-                "-o",
-            ])
-            .arg(&to)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        compiler.stdin.take().unwrap().write_all(HARNESS.as_bytes()).unwrap();
-        let ended = compiler.wait();
-        let built = std::fs::File::open(&to);
-        let _ = std::fs::remove_file(&to); // there is none if the compiler failed, which is reported next
-        assert!(ended.unwrap().success());
-        built.unwrap()
-    });
-    format!("/proc/self/fd/{}", built.as_raw_fd())
-}
-
 fn run_c(budget: u64, limit: u64, lines: &str) -> Vec<u64> {
-    let mut program = Command::new(harness()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    write!(program.stdin.take().unwrap(), "{budget} {limit}\n{lines}").unwrap();
-    let reported = program.wait_with_output().unwrap();
-    String::from_utf8(reported.stdout).unwrap().split_whitespace().map(|n| n.parse().unwrap()).collect()
+    static BUILT: OnceLock<Program> = OnceLock::new();
+    BUILT.get_or_init(|| Program::of("split", HARNESS)).run(&format!("{budget} {limit}\n{lines}"))
 }
 
 fn any_run() -> impl Strategy<Value = Run> {
