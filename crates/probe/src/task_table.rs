@@ -1,6 +1,7 @@
 //! From snapshots and traces to the tables of tasks and cgroups.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use whyslow_model::{Missing, table};
@@ -14,6 +15,7 @@ use crate::bpf::titles::Titles;
 
 /// include/linux/sched.h
 const PF_KTHREAD: u32 = 0x0020_0000;
+const PF_EXITING: u32 = 4;
 /// 64-bit kernels count weights and shares 1024-fold (SCHED_FIXEDPOINT_SHIFT, v4.7, 2159197d6677).
 const WEIGHT_SCALE: u64 = 1024;
 
@@ -31,10 +33,18 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
     let gone: HashMap<(u32, u64), u64> = seen.exits.late().iter().map(|end| (end.key, end.exec_ns)).collect();
     // Who ended between this walk and the probe's is reported by his end. A thread that executed has its leader's number and
     // begin (fs/exec.c, de_thread), but not what that one had used when it ended.
-    let has_ended = |now: &tasks_one| {
-        let end = gone.get(&(now.pid, now.start_ns));
-        !slots.contains_key(&now.pid) && end.is_some_and(|exec_ns| *exec_ns >= now.exec_ns)
+    let ended_late =
+        |now: &tasks_one| gone.get(&(now.pid, now.start_ns)).is_some_and(|exec_ns| *exec_ns >= now.exec_ns);
+    // Its parent has not waited for it: it is listed until that does. Some of those born in the window are reported with others.
+    let reported = LazyCell::new(|| {
+        seen.exits.single().iter().map(|exit| (exit.pid, exit.start_ns)).collect::<HashSet<_>>()
+    });
+    let is_zombie = |now: &tasks_one| {
+        let key = (now.pid, now.start_ns);
+        let is_with_others = || !before.contains_key(&key) && seen.exits.has_folded();
+        now.flags & PF_EXITING != 0 && (reported.contains(&key) || is_with_others())
     };
+    let has_ended = |now: &tasks_one| !slots.contains_key(&now.pid) && (ended_late(now) || is_zombie(now));
     let live = end.tasks.iter().filter(|t| t.pid != 0 && !has_ended(t)).map(|now| {
         let then = before.get(&(now.pid, now.start_ns)).copied();
         let slot = slots.get(&now.pid);
@@ -50,7 +60,14 @@ pub fn tasks(start: &Snapshot, end: &Snapshot, seen: &sched::Raw, window_ns: u64
         row
     });
     let mut rows: Vec<table::Task> = live.collect();
-    rows.extend(ended(&before, &seen.exits, &seen.titles, possible));
+    // Its end does not tell whose it was; the walk met it all the same.
+    let zombies = end.tasks.iter().filter(|now| is_zombie(now));
+    let users: HashMap<(u32, u64), u32> = zombies.map(|now| ((now.pid, now.start_ns), now.uid)).collect();
+    let with_user = |row: table::Task| {
+        let uid = row.uid.or_else(|| users.get(&(row.pid, row.begun_ns)).copied());
+        table::Task { uid, ..row }
+    };
+    rows.extend(ended(&before, &seen.exits, &seen.titles, possible).into_iter().map(with_user));
     rows
 }
 
@@ -527,6 +544,35 @@ mod tests {
             used,
             12 * (crate::bpf::exits::MOST as u64 + 2),
             "7 is in the sum of many, and nowhere else"
+        );
+    }
+
+    #[test]
+    fn who_ended_and_was_not_waited_for_is_reported_once() {
+        let one = |pid, flags| tasks_one { pid, flags, uid: 3, exec_ns: 10, ..tasks_one::default() };
+        // 5 ends as the window does, 6 was a zombie before it; 7 is older than the window, 8 was born in it, 9 is older and had no place.
+        let tasks_then = vec![one(6, PF_EXITING), one(7, 0), one(9, 0)];
+        let tasks_now = [5, 6, 7, 8, 9].map(|pid| one(pid, PF_EXITING)).to_vec();
+        let [start, end] = [tasks_then, tasks_now].map(|tasks| Snapshot { tasks, ..Snapshot::default() });
+        let mut seen = sched::Raw::default();
+        let of = |seen: &sched::Raw| {
+            let rows = tasks(&start, &end, seen, 100);
+            let mut rows: Vec<_> = rows.iter().map(|row| (row.pid, row.ended)).collect();
+            rows.sort_unstable();
+            rows
+        };
+        assert_eq!(of(&seen), [5, 6, 7, 8, 9].map(|pid| (pid, false)), "nobody reports ends");
+        for (pid, creator, task) in [(7, 0, 1), (8, 1, 1), (9, 1, 0)] {
+            let mut exit = sched_exit { pid, exec_ns: 12, ..sched_exit::default() };
+            (exit.slot.creator, exit.slot.task) = (creator, task);
+            seen.exits.note(exit);
+        }
+        assert_eq!(of(&seen), [(5, false), (6, false), (7, true), (8, true), (9, true)]);
+        let rows = tasks(&start, &end, &seen, 100);
+        assert_eq!(
+            rows.iter().find(|row| row.pid == 8).and_then(|row| row.uid),
+            Some(3),
+            "the walk tells whose it was"
         );
     }
 

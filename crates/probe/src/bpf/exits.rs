@@ -129,6 +129,11 @@ impl Exits {
         self.late.as_deref().unwrap_or_default()
     }
 
+    /// Whether some are reported together.
+    pub fn has_folded(&self) -> bool {
+        !self.folded.is_empty()
+    }
+
     /// One more.
     pub fn note(&mut self, exit: sched_exit) {
         if let Some(late) = &mut self.late {
