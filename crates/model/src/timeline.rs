@@ -140,7 +140,8 @@ pub struct Delivery {
     /// That system call, by number (x86-64).
     #[serde(skip_serializing_if = "is_default")]
     pub syscall: Option<u32>,
-    /// So long before that the socket at which data came had sent something itself, to a tick of the kernel (TCP).
+    /// So long before that the socket at which data came had sent something itself, to a tick of the kernel (TCP). Of a unix socket: its process had
+    /// woken the thread that answers, by connecting or sending, and that one has answered no other client since (Linux 6.3 and newer).
     #[serde(skip_serializing_if = "is_default")]
     pub sent_before_ns: Option<u64>,
     /// Of a unix socket: which end sent.
@@ -394,7 +395,7 @@ pub struct Span {
     #[serde(skip_serializing_if = "is_default")]
     pub refused: bool,
     /// As it went to sleep the service at the other end of its unix socket had not read yet what it had sent. Not known of each such wait: a
-    /// thread's are looked at after one of them was long.
+    /// thread's first sleeps are looked at, and those after a long wait for an answer.
     #[serde(skip_serializing_if = "is_default")]
     pub asked: bool,
     /// While it was runnable, its cgroup's CPU quota had run out for this long.

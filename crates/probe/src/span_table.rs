@@ -61,10 +61,10 @@ pub fn timelines(
     let rows = &seen.rows;
     let mut used = Used::default();
     let reported = rows.spans.iter().chain(&open);
-    let heirs = Heirs::of(&open, seen);
+    let (heirs, askers) = (Heirs::of(&open, seen), askers(seen));
     let end = |row: &SpanRow| {
         let end = seen.other_ends.get(&row.span.other_end).filter(|_| !is_lock(&row.span));
-        end.map(other_end).map(Box::new)
+        end.map(|found| Box::new(other_end(found, row.span.tgid, &askers)))
     };
     let all = reported.map(|row| Span {
         other_end: end(row),
@@ -256,8 +256,11 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
 /// What processes asked for, and nobody had answered as the window ended. Of what was asked just now nobody has had time to.
 pub fn requests(seen: &Raw) -> Vec<Request> {
     let is_lasting = |end: &OtherEnd| end.sent_before_ns.is_none_or(|before| before >= SOON);
+    let askers = askers(seen);
     let request = |(to, found): &(sched_ends, sched::other_end)| {
-        let end = Some(other_end(found)).filter(is_lasting).filter(|end| end.asked != Asked::No)?;
+        let end = Some(other_end(found, found.asker, &askers))
+            .filter(is_lasting)
+            .filter(|end| end.asked != Asked::No)?;
         let (peer, connecting) = (ends(to).map(|ends| ends.peer), found.connecting != 0);
         Some(Request { tgid: found.asker, peer, connecting, other_end: end })
     };
@@ -272,8 +275,41 @@ pub fn requests(seen: &Raw) -> Vec<Request> {
     all
 }
 
-/// Of more holders than are told none is.
-fn other_end(found: &sched::other_end) -> OtherEnd {
+/// So long ago, by a clock of ticks, of which one more was told; 0: that is not known.
+fn before(ticks: u32) -> Option<u64> {
+    let ticks = u64::from(ticks).checked_sub(1);
+    ticks.map(|ticks| ticks.saturating_mul(crate::host::tick_ns()))
+}
+
+/// How long ago, in ticks as above, a process woke a thread of another with what it sent, which has answered nobody since: by both.
+type Askers = HashMap<(u32, u32), u32>;
+
+/// A thread that sleeps may have passed on to others of its process what it was asked for.
+fn askers(seen: &Raw) -> Askers {
+    /// What seems to be older was sent after the window: ticks are counted in 32 bits.
+    const LONGEST: u32 = 1 << 30;
+    let mut threads: HashMap<u32, u32> = HashMap::new();
+    for live in &seen.live {
+        *threads.entry(live.row.span.tgid).or_default() += 1;
+    }
+    let is_at_it = |live: &&sched::sched_live| {
+        let process = live.row.span.tgid;
+        live.slot.state as usize != sched::ASLEEP || threads.get(&process) == Some(&1)
+    };
+    let has_sent = |live: &&sched::sched_live| {
+        let ticks = live.slot.asked_tick;
+        live.slot.asked_by != 0 && live.slot.connected == 0 && (1..=LONGEST).contains(&ticks)
+    };
+    let mut askers = Askers::new();
+    for live in seen.live.iter().filter(has_sent).filter(is_at_it) {
+        let ticks = askers.entry((live.slot.asked_by, live.row.span.tgid)).or_insert(u32::MAX);
+        *ticks = live.slot.asked_tick.min(*ticks);
+    }
+    askers
+}
+
+/// Of more holders than are told none is. Through a unix socket process `client` has asked one of them that it woke.
+fn other_end(found: &sched::other_end, client: u32, askers: &Askers) -> OtherEnd {
     let mut processes = found.holders.get(..found.count as usize).unwrap_or_default().to_vec();
     processes.sort_unstable();
     processes.dedup();
@@ -283,10 +319,16 @@ fn other_end(found: &sched::other_end) -> OtherEnd {
         other_ends_h::ASKED_UNREAD | other_ends_h::ASKED_QUEUED => Asked::Unread,
         _ => Asked::Unknown,
     };
-    // It sent so long before it was asked about, by a clock of ticks.
-    let sent_before_ns =
-        u64::from(found.sent).checked_sub(1).map(|ticks| ticks.saturating_mul(crate::host::tick_ns()));
-    OtherEnd { processes, asked, sent_before_ns, queued: found.asked == other_ends_h::ASKED_QUEUED }
+    let sent_before_ns = before(found.sent);
+    let end =
+        OtherEnd { processes, asked, sent_before_ns, queued: found.asked == other_ends_h::ASKED_QUEUED };
+    let woken = end.processes.iter().filter_map(|process| askers.get(&(client, *process))).min();
+    match woken {
+        Some(ticks) if asked == Asked::Unknown && sent_before_ns.is_none() => {
+            OtherEnd { asked: Asked::Sent, sent_before_ns: before(*ticks), ..end }
+        }
+        _ => end,
+    }
 }
 
 fn waker(row: &WakeRow, rows: &Rows, kernel: &mut KernelNames, used: &mut Used) -> Waker {
@@ -328,9 +370,9 @@ fn delivery(sent: &SentRow, by: By) -> Delivery {
         peers_h::UNIX_TAKES => Some(Role::Takes),
         _ => None,
     };
-    let ticks = u64::from(sent.sent_ticks).checked_sub(1).filter(|_| ready.is_some());
+    let is_told = ready.is_some() || role == Some(Role::Answers);
     Delivery {
-        sent_before_ns: ticks.map(|ticks| ticks.saturating_mul(crate::host::tick_ns())),
+        sent_before_ns: before(sent.sent_ticks).filter(|_| is_told),
         ready,
         sends: ends(&sent.sends),
         syscall: u32::try_from(sent.call).ok(),

@@ -206,8 +206,8 @@ static __always_inline bool want_unix(struct other_key *key, struct other_end *e
 	const __u32 dgram = 2; /* SOCK_DGRAM: all send to one socket of the service's */
 	struct unix_sock *peer = (void *)BPF_CORE_READ(sk, peer);
 
-	/* A client's end has no name, and a service's has. */
-	if (!peer || BPF_CORE_READ((struct sock *)sk, sk_type) == dgram)
+	/* A client's end has no name, and a service's has. Who cannot send waits for whoever reads there, be it a datagram. */
+	if (!peer || (!end->sends && BPF_CORE_READ((struct sock *)sk, sk_type) == dgram))
 		return false;
 	if (!end->sends && (BPF_CORE_READ(sk, addr) || !BPF_CORE_READ(peer, addr)))
 		return false;
@@ -335,12 +335,6 @@ __noinline __u32 want_file(__u64 file, __u32 taker)
 	files_wanted = 1;
 	known = bpf_map_lookup_elem(&other_ends, key);
 	return known ? known->index : note_wanted(key, end);
-}
-
-/* x86-64: write, writev, pwritev2, sendfile, sendto, sendmsg, sendmmsg. */
-static __always_inline bool is_send(__u64 call)
-{
-	return call == 1 || call == 20 || call == 328 || call == 40 || call == 44 || call == 46 || call == 307;
 }
 
 /* What a row waits at, so far for `ns`. Of looks at many the last may be short. */

@@ -115,9 +115,9 @@ impl Drop for Holder {
     }
 }
 
-/// Wait until a thread of ours sleeps in one of these system calls.
+/// Wait until a thread sleeps in one of these system calls.
 pub(super) fn await_call(thread: u32, calls: &[&str]) {
-    let file = format!("/proc/self/task/{thread}/syscall");
+    let file = format!("/proc/{thread}/syscall");
     let until = Instant::now() + Duration::from_secs(10);
     let is_in = || {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
@@ -239,6 +239,36 @@ fn root_who_has_the_other_end_of_a_wait_that_lasts_is_found() {
         thread.join().unwrap();
         drop(client);
     }
+}
+
+#[test]
+fn root_who_reads_the_datagrams_of_who_cannot_send_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = std::os::unix::net::UnixDatagram::bind(folder.path().join("log")).unwrap();
+    let client = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    client.connect(folder.path().join("log")).unwrap();
+    client.set_nonblocking(true).unwrap();
+    while client.send(&[0]).is_ok() {}
+    client.set_nonblocking(false).unwrap();
+    let server = std::process::Stdio::from(std::os::fd::OwnedFd::from(server));
+    let holder = Holder(std::process::Command::new("sleep").arg("1000").stdin(server).spawn().unwrap());
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        tell.send(me()).unwrap();
+        client.send(&[0]).unwrap_err() // its reader ends
+    });
+    let pid = told.recv().unwrap();
+    await_call(pid, &["1", "44"]);
+    let mut slot = MaybeUninit::uninit();
+    let mut sched = Sched::load(&mut slot, layout(), Budget::of(2, false)).unwrap();
+    sched.begin().unwrap();
+    std::thread::sleep(Duration::from_millis(30)); // shorter waits of strangers are not asked about
+    let (mut seen, _) = sched.finish().unwrap();
+    let row = timeline_of(pid, &mut seen).pop().expect("it has a row");
+    let end = row.other_end.as_deref().unwrap_or_else(|| panic!("{row:?}"));
+    assert_eq!((end.asked, &end.processes[..]), (Asked::Unread, &[holder.0.id()][..]), "{row:?}");
+    drop(holder);
+    thread.join().unwrap();
 }
 
 /// Both ends, of which a thread of ours waits at the first.

@@ -84,7 +84,7 @@ static __always_inline void note_ends(struct sched_ends *ends, const struct sock
 	}
 }
 
-/* Data that came there wake its waiters now: whoever walks their list holds its lock (kernel/sched/wait.c, __wake_up_common_lock). A
+/* Whether data that came at a socket wake its waiters now: whoever walks their list holds its lock (kernel/sched/wait.c, __wake_up_common_lock). A
  * sender that is woken by room for its data is woken so, too: then nothing lies unread. With PREEMPT_RT the lock is a mutex with an owner.
  */
 static __always_inline bool wakes_by_data(const struct sock *sk)
@@ -184,6 +184,22 @@ static __always_inline bool is_read(__u64 call)
 	return call == 0 || call == 19 || call == 45 || call == 47 || call == 299;
 }
 
+/* x86-64: write, writev, pwritev2, sendfile, sendto, sendmsg, sendmmsg. */
+static __always_inline bool is_send(__u64 call)
+{
+	return call == 1 || call == 20 || call == 328 || call == 40 || call == 44 || call == 46 || call == 307;
+}
+
+enum { CALL_CONNECT = 42 };
+
+/* A client's end has no name, and its other end that of the service. */
+static __always_inline bool is_unix_client(const struct unix_sock *sk)
+{
+	const struct unix_sock *peer = (void *)BPF_CORE_READ(sk, peer);
+
+	return !BPF_CORE_READ(sk, addr) && peer && BPF_CORE_READ(peer, addr);
+}
+
 /* The current task sends through a unix socket. A service's end has the name that it listens at, also of each connection (net/unix/af_unix.c,
  * unix_stream_connect); a client's has none. A service that reads wakes its client, too (unix_write_space): it
  * takes, and sends nothing.
@@ -208,8 +224,8 @@ static __always_inline __u32 unix_role(struct task_struct *t, const volatile __u
 	return own ? UNIX_ANSWERS : UNIX_ASKS;
 }
 
-/* After a long wait for an answer through a unix socket so many sleeps of the thread are looked at. The kernel notes no time at these
- * sockets, and a request that wakes nobody for long leaves no row.
+/* So many sleeps of a thread are looked at from its first on, and from each long wait for an answer through a unix socket on. The kernel notes
+ * no time at these sockets, and a request that wakes nobody for long leaves no row.
  */
 #define LOOKED_AT 16
 
@@ -224,32 +240,56 @@ struct one_polled {
 };
 #define POLLED_IN 0x41 /* POLLIN, POLLRDNORM */
 
-/* The current task goes to sleep, and the service has not read what it sent through the unix socket that it reads from, or looks at
- * alone. Of datagrams all senders have one queue.
+/* Sockets of one poll(2) that are looked at: programs look at one, or at one and at what wakes them. */
+#define POLLED 4
+
+enum { UNREAD_NO, UNREAD_YES, UNREAD_OTHER };
+
+/* Whether what a client sent through this socket of the current task's lies unread; or another socket, through which answers come, too.
+ * The ends of a pair have no names: a program wakes itself through them. Of datagrams all senders have one queue.
+ */
+static __always_inline __u32 unread_at(struct task_struct *t, __u32 fd)
+{
+	const __u32 dgram = 2; /* SOCK_DGRAM */
+	struct unix_sock *sk = (void *)socket_at(t, fd), *peer;
+
+	if (!sk)
+		return UNREAD_NO;
+	if (BPF_CORE_READ((struct sock *)sk, __sk_common.skc_family) != AF_UNIX)
+		return UNREAD_OTHER;
+	peer = (void *)BPF_CORE_READ(sk, peer);
+	if (!is_unix_client(sk))
+		return BPF_CORE_READ(sk, addr) ? UNREAD_OTHER : UNREAD_NO;
+	if (BPF_CORE_READ((struct sock *)sk, sk_type) == dgram || !BPF_CORE_READ((struct sock *)peer, sk_receive_queue.qlen))
+		return UNREAD_OTHER;
+	return UNREAD_YES;
+}
+
+/* The current task goes to sleep, and a service has not read what it sent through the unix socket that it reads from, or that is the only
+ * one of the few descriptors that it looks at through which an answer may come.
  */
 static __noinline int lies_unread(struct task_struct *t)
 {
-	const __u32 dgram = 2; /* SOCK_DGRAM */
 	struct pt_regs *regs = registers_of(t);
-	__u64 nr = BPF_CORE_READ(regs, orig_ax);
-	struct one_polled one = { .fd = BPF_CORE_READ(regs, di), .events = POLLED_IN };
-	struct unix_sock *sk, *peer;
+	__u64 nr = BPF_CORE_READ(regs, orig_ax), at = BPF_CORE_READ(regs, di);
+	struct one_polled one;
+	__u32 i, at_one, unread = 0;
 
 	if (t->flags & PF_KTHREAD)
 		return 0;
-	if (nr == CALL_POLL || nr == CALL_PPOLL) {
-		if (BPF_CORE_READ(regs, si) != 1 || bpf_probe_read_user(&one, sizeof(one), (void *)BPF_CORE_READ(regs, di)))
+	if (is_read(nr))
+		return unread_at(t, at) == UNREAD_YES;
+	if ((nr != CALL_POLL && nr != CALL_PPOLL) || BPF_CORE_READ(regs, si) > POLLED)
+		return 0;
+	for (i = 0; i < POLLED; i++) {
+		if (i >= BPF_CORE_READ(regs, si))
+			break;
+		if (bpf_probe_read_user(&one, sizeof(one), (void *)(at + i * sizeof(one))))
 			return 0;
-	} else if (!is_read(nr)) {
-		return 0;
+		at_one = one.events & POLLED_IN ? unread_at(t, one.fd) : UNREAD_NO;
+		if (at_one == UNREAD_OTHER || (at_one == UNREAD_YES && unread))
+			return 0;
+		unread |= at_one;
 	}
-	if (!(one.events & POLLED_IN))
-		return 0;
-	sk = (void *)socket_at(t, one.fd);
-	if (!sk || BPF_CORE_READ((struct sock *)sk, __sk_common.skc_family) != AF_UNIX)
-		return 0;
-	peer = (void *)BPF_CORE_READ(sk, peer);
-	if (!peer || BPF_CORE_READ((struct sock *)sk, sk_type) == dgram || BPF_CORE_READ(sk, addr) || !BPF_CORE_READ(peer, addr))
-		return 0;
-	return BPF_CORE_READ((struct sock *)peer, sk_receive_queue.qlen) > 0;
+	return unread;
 }

@@ -92,7 +92,7 @@ struct sched_wake {
 	struct sched_ends ready; /* where data came, of one that a softirq woke */
 	struct sched_ends sends; /* where the current task is at work in its system call */
 	__s32 call; /* that call; -1: none */
-	__u32 sent_ticks; /* since its own end sent something, and one; 0: not known */
+	__u32 sent_ticks; /* since its own end sent something, of a unix socket since that woke who answers, and one; 0: not known */
 	__u32 unix_role;
 	__u32 by_data; /* data that came at a socket wake its waiters */
 	__u64 frames[WAKER_FRAMES];
@@ -227,10 +227,20 @@ static __always_inline void note_delivery(struct sched_wake *wake, struct task_s
 	wake->call = note_sender(&wake->sends, t, takes_fd);
 }
 
-/* Who wakes `t`, told at once, in the waker's own context, with a stack if no more than `most` were taken. 0: there was no
+/* Ticks since a process woke the service `t` with what it asks, and one, if the service sends something to a client for the first time since; 0:
+ * that is not so.
+ */
+static __always_inline __u32 ticks_since_asked(__u32 tgid, struct task_struct *t)
+{
+	struct sched_slot *service = slot_of(t);
+
+	return service && service->answers == tgid ? (__u32)bpf_jiffies64() - service->answers_tick + 1 : 0;
+}
+
+/* Who wakes a task of process `tgid`, told at once, in the waker's own context, with a stack if no more than `most` were taken. 0: there was no
  * room. Not inlined: it is the rare way.
  */
-static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, __u64 most)
+static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, bool long_one, __u64 most)
 {
 	__u64 current = bpf_get_current_pid_tgid();
 	struct sched_rate *rate = rate_at(now);
@@ -271,6 +281,8 @@ static __noinline int tell_wake(struct sched_slot *s, __u64 now, bool long_one, 
 				s->asks = LOOKED_AT;
 				if (unread) /* who has not read what was sent tells news: what lies there says that the last ones have come */
 					s->asked = 0;
+				else if (tells_ready && wake->unix_role == UNIX_ANSWERS)
+					wake->sent_ticks = ticks_since_asked(tgid, t);
 			}
 		} else if (wake->context == WAKE_SOFTIRQ) {
 			note_delivery(wake, t);

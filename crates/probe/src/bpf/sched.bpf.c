@@ -298,6 +298,7 @@ static __always_inline void move_in(struct sched_slot *s, struct task_struct *t,
 		reset(s, i);
 	if (is_sleep(state))
 		fall_asleep(s);
+	s->asks = LOOKED_AT;
 	if (born) /* whoever makes a task lets it run first */
 		s->creator = (__u32)bpf_get_current_pid_tgid();
 	s->pid = t->pid;
@@ -376,6 +377,22 @@ int BPF_PROG(born, struct task_struct *t)
 	return 0;
 }
 
+/* The current task wakes one of process `tgid`: by what it sends? What threads of one process send each other are no requests. */
+static __always_inline void note_asker(struct sched_slot *s, __u32 tgid)
+{
+	__u32 by = bpf_get_current_pid_tgid() >> 32;
+	__u64 call;
+
+	if (by == tgid || !has_helper(get_current_task_btf))
+		return;
+	call = call_of(bpf_get_current_task_btf());
+	if (!is_send(call) && call != CALL_CONNECT)
+		return;
+	s->connected = call == CALL_CONNECT;
+	s->asked_by = by;
+	s->asked_tick = bpf_jiffies64();
+}
+
 /* Only who, and for long waits more: when it is ready is the kernel's to say, when it gets a CPU. The run queue's clock
  * of a waker that is a task may be a tick old: then a wait of a few ms passes for a short one, and its waker is reported
  * without name and stack. That of an idle CPU stands still.
@@ -384,7 +401,7 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(waking, struct task_struct *t)
 {
 	struct sched_slot *s = slot_of(t);
-	__u64 now, ns, clock;
+	__u64 now, ns, clock, most;
 	bool with_stack;
 	int serves = 0;
 	struct rq *rq;
@@ -409,13 +426,32 @@ int BPF_PROG(waking, struct task_struct *t)
 			serves = BPF_CORE_READ(current, softirq_disable_cnt);
 	}
 	s->context = context_of(rq, serves);
+	if (tells_ready && s->context == WAKE_TASK)
+		note_asker(s, t->tgid);
 	now = s->limit < MSEC || !s->waker ? bpf_ktime_get_ns() - skew : clock;
 	ns = elapsed(s->since, now);
 	if (ns < s->wake_from)
 		return 0;
 	/* What an interrupt is about only its stack tells. */
 	with_stack = will_be_due(s, ns) || (ns >= s->limit && s->context != WAKE_TASK);
-	s->reported = tell_wake(s, now, ns >= s->limit, with_stack ? stacks_for(t, s->state) : 0) ? WAKE_REPORTED : WAKE_SEEN;
+	most = with_stack ? stacks_for(t, s->state) : 0;
+	s->reported = tell_wake(s, t->tgid, now, ns >= s->limit, most) ? WAKE_REPORTED : WAKE_SEEN;
+	return 0;
+}
+
+/* The current task answers a client of a unix socket: data came there while it was current, since no softirq brings them. */
+static __noinline int note_answer(void)
+{
+	struct sched_slot *s;
+
+	if (!has_helper(get_current_task_btf))
+		return 0;
+	s = slot_of(bpf_get_current_task_btf());
+	if (!s)
+		return 0;
+	s->answers = s->asked_by;
+	s->answers_tick = s->asked_tick;
+	s->asked_by = 0;
 	return 0;
 }
 
@@ -430,6 +466,8 @@ int BPF_PROG(data_came, const struct sock *sk)
 
 	if (ready)
 		ready->sk = (__u64)sk;
+	if (sk->__sk_common.skc_family == AF_UNIX && is_unix_client((const struct unix_sock *)sk))
+		note_answer();
 	return 0;
 }
 
@@ -921,6 +959,7 @@ int finish(struct bpf_iter__task *ctx)
 		return 0;
 	out->slot = *s;
 	s = &out->slot;
+	s->asked_tick = (__u32)ended_at - s->asked_tick + 1; /* as of `sent_ticks` */
 	if (is_sleep(s->state) && task_state(t) == TASK_RUNNING && t->sched_info.last_queued)
 		awake(s, ready_since(t, s, now)); /* it has been woken, and waits for a CPU */
 	state = bounded(s->state);

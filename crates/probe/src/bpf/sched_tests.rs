@@ -1,5 +1,7 @@
 //! The probe on threads of our own.
 
+#[path = "asked_of_tests.rs"]
+mod asked_of_tests;
 #[path = "asked_tests.rs"]
 mod asked_tests;
 #[path = "delivered_tests.rs"]

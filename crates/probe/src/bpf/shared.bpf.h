@@ -49,9 +49,12 @@ struct sched_slot {
 	__u64 limit;      /* waits from here on are reported one by one */
 	__u64 wake_from;  /* a sleep that lasts so long has its waker reported; ~0: none has */
 	__u32 waker;      /* who woke it, or whom an interrupt that did interrupted */
-	__u32 context;    /* enum wake_context */
-	__u32 reported;   /* enum wake_told */
-	__u32 slept;      /* what it was; NONE: it did not sleep since it had a CPU */
+	__u8 context;     /* enum wake_context */
+	__u8 reported;    /* enum wake_told */
+	__u8 slept;       /* what it was; NONE: it did not sleep since it had a CPU */
+	__u8 connected;   /* `asked_by` has connected, and sent nothing */
+	__u32 asked_by;   /* the process that woke it last by sending or connecting; 0: none since it sent something to a client (peers.bpf.h) */
+	__u32 asked_tick; /* jiffies then */
 	/* What is above is all that a waker, often on another CPU, reads and writes: a cache line, or two. */
 	__u64 at;         /* the last sleep began */
 	__u64 delay;      /* the kernel's sum of time in run queues, when it began */
@@ -69,8 +72,10 @@ struct sched_slot {
 	__u32 holder;     /* of the lock of its program that it sleeps for (user_lock.bpf.h), or whatever is in that place */
 	__u32 sampled;    /* stacks of its sleeps, as far as that is counted (sched.bpf.c, reset) */
 	__u32 refused;    /* a lock on a file: enum refused_state (refused.bpf.h) */
-	__u32 asks;       /* so many sleeps more it is looked at whether it has asked a service (peers.bpf.h, lies_unread) */
+	__u32 asks;       /* at so many sleeps more it is looked whether it has asked a service (peers.bpf.h, lies_unread) */
 	__u32 asked;
+	__u32 answers;    /* what `asked_by` was before it sent something to a client last */
+	__u32 answers_tick;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
 	__u64 unsampled[STATES]; /* waited since the last stack */

@@ -49,6 +49,16 @@ static __always_inline void find_registers(struct task_struct *t)
 		registers_at = registers - stack;
 }
 
+/* The number of the system call that the current task is in; ~0: none. A call of a helper takes longer than all else here. */
+static __always_inline __u64 call_of(struct task_struct *t)
+{
+	if (t->flags & PF_KTHREAD)
+		return ~0ULL;
+	if (bpf_ksym_exists(bpf_rdonly_cast) && registers_at)
+		return as(struct pt_regs, (void *)t->stack + registers_at)->orig_ax;
+	return BPF_CORE_READ(registers_of(t), orig_ax);
+}
+
 /* The current task goes to sleep: if it does so for a mutex, the owner by its word, as the program's own pid namespace
  * counts. Not a mutex's word: whatever lies there.
  */
