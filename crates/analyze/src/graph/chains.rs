@@ -60,6 +60,8 @@ pub(crate) struct HostChain<'r> {
     pub at_work: f64,
     /// All tasks that it is the wait of, and the time of each: what a chain names are the first of them.
     pub heads: BTreeMap<u32, Duration>,
+    /// The process that answered the wait at the head over a connection that it had accepted, or that owes it: an answer, or to read what cannot be sent.
+    pub service: Option<u32>,
 }
 
 /// Chains of the whole host, whoever is watched.
@@ -70,7 +72,8 @@ pub(super) fn of_host<'r>(graph: &Graph<'r>) -> Vec<HostChain<'r>> {
         let heads = fold.heads.iter().map(|(pid, ns)| (*pid, Duration::from_nanos(*ns))).collect();
         let at_work = fold.at_work as f64 / fold.time.max(1) as f64;
         let chain = fold.chain(graph, &keys);
-        Some(HostChain { chain, head: graph.spans.get(row)?, class, leaf, at_work, heads })
+        let service = graph.service_of(row);
+        Some(HostChain { chain, head: graph.spans.get(row)?, class, leaf, at_work, heads, service })
     };
     folded(graph, None).into_iter().filter_map(reported).collect()
 }

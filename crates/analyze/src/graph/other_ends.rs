@@ -113,6 +113,12 @@ impl Graph<'_> {
         (end.asked != Asked::No).then_some(lasting)
     }
 
+    /// The process that owes the other end of a socket something: an answer, or to read what cannot be sent. What a pipe joins was started as one.
+    pub fn asked_at_other_end(&self, row: usize) -> Option<u32> {
+        let is_pipe = self.spans.get(row)?.target.as_ref().is_some_and(|target| target.kind == "pipe");
+        self.other_end(row).filter(|end| end.has_asked() && !is_pipe).map(|end| end.process)
+    }
+
     fn other_end(&self, row: usize) -> Option<&OtherEnd> {
         let lasting = self.lasting_look(row)?;
         self.other_ends.get_or_init(|| self.all_other_ends()).get(&lasting)

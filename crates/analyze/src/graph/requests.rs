@@ -1,7 +1,7 @@
 //! Requests: a client that has asked a service, and waits for its answer. On a whole host these waits are losses; to wait until somebody
 //! has something to tell (a service for requests, a subscriber for messages) is how programs are built.
 
-use whyslow_model::timeline::{Delivery, Span, Waker};
+use whyslow_model::timeline::{Delivery, Role, Span, Waker};
 use whyslow_model::wait::{Detail, Reason, Thing};
 
 use super::culprit::Step;
@@ -36,6 +36,12 @@ impl Graph<'_> {
         }
     }
 
+    /// The service whose client a waiter is: the process that answered it, or that it has asked through a connection.
+    pub fn service_of(&self, row: usize) -> Option<u32> {
+        let answered = self.answered_by(row).map(|(_, task)| task.tgid);
+        answered.or_else(|| self.asked_at_other_end(row))
+    }
+
     fn answered_by(&self, row: usize) -> Option<(&Span, &Waker)> {
         let span = self.spans.get(row)?;
         let end = self.end_of_looks(row).and_then(|row| self.spans.get(row)).unwrap_or(span);
@@ -43,7 +49,7 @@ impl Graph<'_> {
         Some((end, task))
     }
 
-    /// How it is known that it was asked for since the thread's last wait; where nobody says when something was sent (UDP, unix sockets,
+    /// How it is known that it was asked for since the thread's last wait; where nobody says when something was sent (UDP, most of unix sockets,
     /// before Linux 6.3), in the window.
     fn asked(&self, row: usize) -> Option<(Asked, &Waker)> {
         let span = self.spans.get(row)?;
@@ -69,8 +75,9 @@ impl Graph<'_> {
         };
         // Who tells news of its own accord has no need to read what says that the last ones have come.
         let answers = |delivery: &Delivery| {
-            let sends = delivery.sends.as_ref().filter(|sends| sends.serves && !sends.unread);
-            delivery.sent_before_ns.is_some() && sends.is_some()
+            let has_read = delivery.sends.as_ref().is_some_and(|sends| sends.serves && !sends.unread);
+            // Through a unix socket it is told of who has read it all.
+            delivery.sent_before_ns.is_some() && (has_read || delivery.role == Some(Role::Answers))
         };
         let how = if delivery.is_some_and(answers) { Asked::Seen } else { Asked::Maybe };
         is_asked.then_some((how, task))

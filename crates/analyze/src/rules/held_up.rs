@@ -34,9 +34,9 @@ pub const RULE: Rule = Rule {
           Counterfactual: had it gone on at once, the waiters would have, too. Time lost = the part of their waits that this chain \
           explains, less what their other sleeps absorb. A service that began to work when it was asked is told as busy; the work of \
           one's own children and waits for something to do are spending.",
-    limits: "Whether a service that sleeps has been asked is known for sockets and pipes by what was sent, for unix sockets where \
-             requests lay unread as their client went to sleep; of shared memory, and of a lone client of a unix socket whose requests \
-             are read at once, nothing is known. A lock that a program makes of nothing but memory is seen where its word holds the \
+    limits: "Whether a service that sleeps has been asked is known for sockets and pipes by what was sent. For unix sockets it is known where \
+             the request lay unread as the client went to sleep, or woke the thread that answers (Linux 6.3 and newer). A subscriber that \
+             acknowledges each message looks like a client that asks for the next. Of shared memory nothing is known. A lock that a program makes of nothing but memory is seen where its word holds the \
              owner's id, or where threads pass it on seven times in the window. What threads of one process compute with a lock of theirs is \
              their own matter unless somebody else waits for them; so is a lock on a file by which copies of one program take turns. \
              That a service sleeps or works is a loss of another tree of tasks (cgroup, session, process of the system); of a client that came to \

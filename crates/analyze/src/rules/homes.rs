@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use whyslow_model::table::Task;
-use whyslow_model::timeline::Span;
 use whyslow_model::{Subject, SubjectKind};
 
 use crate::Evidence;
 use crate::hashing::Table;
 use crate::task_trees::{TaskTree, TaskTrees};
-use crate::wait_reasons::{is_answer, task_behind};
 
 /// Of one recording.
 pub(super) struct Homes {
@@ -52,13 +50,10 @@ impl Homes {
         Homes { trees, by_pid, processes, started }
     }
 
-    /// Whether the thread `service` has answered the wait, over a connection that it had accepted, and is another party than the client, though one
-    /// shell has started both in one tree: neither descends from the other, and they are not of one name and parent, as the ranks of one
-    /// job are.
-    pub fn is_client(&self, wait: &Span, client: u32, service: u32) -> bool {
-        let Some(process) = self.processes.get(&service) else { return false };
-        let answers = task_behind(wait).is_some_and(|waker| waker.tgid == *process && is_answer(wait, waker));
-        answers && self.place(client) == self.place(service) && self.are_strangers(client, service)
+    /// Whether a client of the process `service` is another party than that, and than thread `end` at the end of the chain, though one shell may
+    /// have started them all: neither descends from the other, and they are not of one name and parent, as the ranks of one job are.
+    pub fn is_client(&self, service: Option<u32>, client: u32, end: u32) -> bool {
+        service.is_some_and(|service| [service, end].iter().all(|other| self.are_strangers(client, *other)))
     }
 
     /// Neither process descends from the other, and they are not of one name and parent.

@@ -376,6 +376,7 @@ mod tests {
                 leaf: Some(Class::Unknown),
                 at_work: 0.0,
                 heads: BTreeMap::new(),
+                service: None,
             }
             .blames_for_kernel_wait()
         };

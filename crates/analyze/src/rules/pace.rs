@@ -180,7 +180,7 @@ impl Answers {
     fn note(&mut self, row: &Span, ns: u64) {
         let sent = task_behind(row).and_then(|waker| waker.delivery.as_ref()?.sent_before_ns);
         self.sockets.extend(socket(row));
-        let had_asked = row.asked || std::mem::take(&mut self.goes_on);
+        let had_asked = std::mem::take(&mut self.goes_on) || row.asked;
         if had_asked || sent.is_some_and(|before| before <= ns.saturating_add(TICK)) {
             self.asked = (self.asked.0 + 1, self.asked.1.saturating_add(ns));
         } else {

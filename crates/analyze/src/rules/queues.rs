@@ -55,7 +55,7 @@ pub(super) fn all(ev: &Evidence<'_>, homes: &Homes) -> BTreeMap<u32, Queue> {
         queue.worst = queue.worst.max(head.worst.unwrap_or_default());
         for (pid, time) in &reported.heads {
             queue.waits.entry(*pid).and_modify(|sum| *sum += *time).or_insert(*time);
-            queue.clients.extend(homes.is_client(reported.head, *pid, server).then_some(*pid));
+            queue.clients.extend(homes.is_client(reported.service, *pid, server).then_some(*pid));
         }
     }
     queues

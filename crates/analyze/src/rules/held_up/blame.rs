@@ -78,7 +78,7 @@ fn why(
     let chain = &reported.chain;
     let are =
         |is: &dyn Fn(u32) -> bool| !reported.heads.is_empty() && reported.heads.keys().all(|head| is(*head));
-    let is_anothers = || are(&|head| homes.differ(head, pid) || homes.is_client(reported.head, head, pid));
+    let is_anothers = || are(&|head| homes.differ(head, pid) || homes.is_client(reported.service, head, pid));
     let is_task = chain.leaf.kind == SubjectKind::Task && chain.leaf.id != UNKNOWN;
     let is_stuck = chain.hops.last().is_some_and(|last| last.reason == Reason::Open && last.who.is_nobody());
     match reported.leaf {

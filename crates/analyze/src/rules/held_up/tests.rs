@@ -1,5 +1,5 @@
 use whyslow_model::table::Wait;
-use whyslow_model::timeline::{Context, Span, Stack, State, StateTimes, Waker};
+use whyslow_model::timeline::{Context, Delivery, Role, Span, Stack, State, StateTimes, Waker};
 use whyslow_model::{Kind, Meta, Recording};
 
 use super::super::answer_fixture::answer_of;
@@ -182,7 +182,7 @@ fn without_waits_it_cannot_tell() {
 /// A client of a service that sleeps over each of its requests, both started by one shell: told where the service has accepted the connection.
 #[test]
 fn a_service_that_sleeps_keeps_waiting_whom_it_has_accepted_also_in_its_own_tree() {
-    let waits = |serves: bool, parent: u32| {
+    let waits = |serves: bool, parent: u32, session: u32| {
         let mut rec = host(4, 600, 2);
         let asked = &mut rec.tables.spans.as_mut().unwrap()[0];
         (asked.stack, asked.syscall, asked.args) = (None, Some(7), [3, 1, 1, 20]);
@@ -195,11 +195,60 @@ fn a_service_that_sleeps_keeps_waiting_whom_it_has_accepted_also_in_its_own_tree
             (task.unified_cgroup, task.session, task.ppid) = (5, 77, if task.pid == 77 { 1 } else { 77 });
         }
         tasks[0].ppid = parent;
+        tasks[1].session = session;
+        found(&rec).into_iter().map(|finding| finding.victim.id).collect::<Vec<_>>()
+    };
+    assert_eq!(waits(true, 77, 77), ["7"]);
+    assert_eq!(waits(true, 77, 9), ["7"], "the shell has given the service a session, and not its client");
+    assert!(waits(false, 77, 77).is_empty(), "an end of a pair");
+    assert!(waits(true, 9, 77).is_empty(), "it has started its client");
+}
+
+/// Through a unix socket: of the thread that answered it is known when it was woken with the request.
+#[test]
+fn a_service_that_a_request_through_a_unix_socket_has_woken_was_asked() {
+    let told = |before_ns: Option<u64>| {
+        let mut rec = host(4, 600, 2);
+        let asked = &mut rec.tables.spans.as_mut().unwrap()[0];
+        (asked.stack, asked.syscall, asked.args) = (None, Some(7), [3, 1, 1, 20]);
+        let role = Some(Role::Answers);
+        let delivery = Delivery { role, sent_before_ns: before_ns, ..Delivery::default() };
+        let waker = asked.waker.as_mut().unwrap();
+        (waker.tgid, waker.delivery) = (9, Some(Box::new(delivery)));
+        found(&rec).len()
+    };
+    assert_eq!(told(Some(600 * MS)), 1);
+    assert_eq!(told(Some(580 * MS)), 0, "while the client slept: by another thread of it");
+    assert_eq!(told(None), 0, "it may be news");
+}
+
+/// Client, relay and service, all started by one shell, in one session.
+#[test]
+fn a_service_behind_a_relay_keeps_waiting_whom_that_one_has_accepted_also_in_its_own_tree() {
+    let waits = |accepted: bool, parent: u32| {
+        let mut rec = host(4, 600, 2);
+        let spans = rec.tables.spans.as_mut().unwrap();
+        let polls = |mut span: Span, waker: Waker| {
+            (span.stack, span.syscall, span.args) = (None, Some(7), [3, 1, 1, 20]);
+            Span { waker: Some(waker), ..span }
+        };
+        spans[0] = polls(spans[0].clone(), answer_of(8, "relay", 600 * MS, accepted));
+        spans.push(polls(row(8, "relay", (0, 10, 610), None), answer_of(9, "batch", 600 * MS, accepted)));
+        let tasks = rec.tables.tasks.as_mut().unwrap();
+        tasks.push(Task { pid: 8, tgid: 8, comm: "relay".into(), ..tasks[0].clone() });
+        tasks.push(Task { pid: 77, tgid: 77, comm: "bash".into(), ppid: 1, ..Task::default() });
+        let group = whyslow_model::table::Cgroup { id: 5, path: "/jobs".into(), ..Default::default() };
+        rec.tables.cgroups = Some(vec![group]);
+        for task in tasks.iter_mut() {
+            (task.unified_cgroup, task.session) = (5, 77);
+            task.ppid = if task.pid == 77 { 1 } else { 77 };
+        }
+        tasks[1].ppid = parent;
         found(&rec).into_iter().map(|finding| finding.victim.id).collect::<Vec<_>>()
     };
     assert_eq!(waits(true, 77), ["7"]);
-    assert!(waits(false, 77).is_empty(), "an end of a pair");
-    assert!(waits(true, 9).is_empty(), "it has started its client");
+    assert!(waits(false, 77).is_empty(), "ends of pairs");
+    assert!(waits(true, 7).is_empty(), "the client has started the service at the end");
 }
 
 /// Between long waits a client asks so often that its other waits have no rows: what their stacks say of them counts.

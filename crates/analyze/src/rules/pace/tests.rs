@@ -93,6 +93,11 @@ fn a_wait_that_goes_on_is_part_of_the_answer() {
     all.note(&Span::default(), 20);
     all.note(&Span::default(), 5);
     assert_eq!(all.asked_ns(), 30, "the third was not asked for, for all that is known");
+    let mut all = Answers::default();
+    all.ended_for_nothing(10);
+    all.note(&Span { asked: true, ..Span::default() }, 20);
+    all.note(&Span::default(), 5);
+    assert_eq!(all.asked_ns(), 30, "nor where the second was seen to be");
 }
 
 #[test]
