@@ -83,6 +83,13 @@ impl TaskTree {
         leading(&all, self.used_ns)
     }
 
+    /// The first thread of that process.
+    fn leader<'r>(&self, ev: &Evidence<'r>) -> Option<&'r Task> {
+        let first = self.first(ev)?;
+        let tasks = ev.tasks().unwrap_or_default();
+        self.tasks.iter().filter_map(|at| tasks.get(*at)).find(|task| task.pid == first)
+    }
+
     /// The command line of the script above the process that leads it.
     fn script<'r>(&self, ev: &Evidence<'r>) -> Option<&'r str> {
         let tasks = ev.tasks().unwrap_or_default();
@@ -241,7 +248,8 @@ impl TaskTrees {
     }
 
     /// ... with those of one name in one place as one: jobs of a kind, each in a session of its own. Copies of one script have the name of
-    /// the largest: which of its commands leads a copy depends on where the window finds it.
+    /// the largest: which of its commands leads a copy depends on where the window finds it. Words are known of who ran in the window: a tree
+    /// whose leader's are not is one of those whose leader has that name in the kernel, if those have one name.
     #[must_use]
     pub fn by_name(ev: &Evidence<'_>) -> Self {
         let mut by_name: BTreeMap<(String, String, Option<u32>), TaskTree> = BTreeMap::new();
@@ -256,15 +264,28 @@ impl TaskTrees {
         for (tree, script) in trees.iter().filter_map(|tree| Some((tree, script(tree)?))) {
             scripts.entry(script).or_default().add(tree.commands(tasks));
         }
+        let kind =
+            |tree: &TaskTree| tree.leader(ev).map(|task| (tree.place(), task.comm.as_str(), user(tree)));
+        let mut told: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+        let mut named = Vec::new();
         for tree in trees {
+            let own = tree.subject(ev).name;
+            let name = match script(&tree).and_then(|script| scripts.get_mut(&script)) {
+                Some(copies) => Some(copies.name(own, &tree.commands(tasks))),
+                None => tree.leader(ev).is_some_and(|task| task.cmdline.is_some()).then_some(own),
+            };
+            if let Some((kind, name)) = kind(&tree).zip(name.clone()) {
+                told.entry(kind).or_default().insert(name);
+            }
+            named.push((tree, name));
+        }
+        for (tree, name) in named {
             let Some(place) = tree.place() else {
                 all.push(tree);
                 continue;
             };
-            let mut name = tree.subject(ev).name;
-            if let Some(copies) = script(&tree).and_then(|script| scripts.get_mut(&script)) {
-                name = copies.name(name, &tree.commands(tasks));
-            }
+            let of_kind = || told.get(&kind(&tree)?).filter(|names| names.len() == 1)?.first().cloned();
+            let name = name.or_else(of_kind).unwrap_or_else(|| tree.subject(ev).name);
             match by_name.entry((place, name, user(&tree))) {
                 Entry::Vacant(free) => {
                     free.insert(tree);
@@ -577,6 +598,32 @@ mod tests {
         assert_eq!(count(script, "python3"), 2, "one script, and another's work");
         assert_eq!(count("sh", "head"), 3);
         assert_eq!(count("sh\u{1f}-i", "head"), 3);
+    }
+
+    /// Shells that ran in the window have words, and their copies that waited have none.
+    #[test]
+    fn a_copy_whose_words_are_not_known_is_one_by_its_name_in_the_kernel() {
+        let group = Cgroup { id: 6, path: "/jobs".into(), ..Cgroup::default() };
+        let count = |words: [Option<&str>; 3]| {
+            let shell = |(pid, words): (u32, Option<&str>)| Task {
+                session: pid,
+                unified_cgroup: 6,
+                comm: "sh".into(),
+                cmdline: words.map(|words| format!("sh\u{1f}{words}")),
+                ..task(pid, 1, 500)
+            };
+            let host = Fixture::second().with(|tables| {
+                tables.tasks = Some([10, 20, 30].into_iter().zip(words).map(shell).collect());
+                tables.cgroups = Some(vec![group.clone()]);
+            });
+            TaskTrees::by_name(&host.ev()).all.len()
+        };
+        let script = "-c\u{1f}while :; do head -c 9 f | gzip; done";
+        assert_eq!(count([Some(script); 3]), 1);
+        assert_eq!(count([Some(script), None, Some(script)]), 1);
+        assert_eq!(count([Some(script), None, None]), 1);
+        let of_two = count([Some("/srv/backup.sh"), None, Some("/srv/check.sh")]);
+        assert_eq!(of_two, 3, "of which it is a copy is not known");
     }
 
     /// Who manages groups has made those below its own.
