@@ -34,8 +34,9 @@ pub const RULE: Rule = Rule {
           time of filling the page cache would be gone for that share of the pages. Time lost = that time, less what the tasks' \
           sleeps absorb. Reported from 5 % of their time and 1 % of the window.",
     limits: "Pages that went before the window are of unknown history, but where the kernel's own count says that most that came back were seen \
-             to go; so are those that a file system throws out because their file has changed elsewhere. Memory that is no page cache (a program that grows) takes the cache of others, too: where that of the host \
-             grew by half as much, or it is not known, nobody is accused; below a limit it is not asked. What several processes read \
+             to go; so are those that a file system throws out because their file has changed elsewhere. Memory that is no page cache (a \
+             program that grows) takes the cache of others, too. Where that of the host grew by half as much, or its growth is not \
+             known, nobody is accused; below a limit it is not asked. What several processes read \
              for each other in sessions of their own (backends of a database) counts for the first time only. Who reads the same large \
              file over and over uses it again: of him and of others it is the memory that is too small. On btrfs snapshots of a file \
              count as one.",
@@ -326,9 +327,7 @@ fn title(ev: &Evidence<'_>, cache: &Cache<'_>, taken: &Taken<'_, '_>, name: &str
     let where_ = taken.limit.map_or_else(String::new, |limit| {
         format!(" below the memory limit of {} that both share", Bytes(limit.limit))
     });
-    format!(
-        "{name} put {put} into the page cache{where_}, and {again} that were evicted for it were read again"
-    )
+    format!("{name} put {put} into the page cache{where_}, and {again} that were evicted were read again")
 }
 
 /// Where the time went.

@@ -25,9 +25,9 @@ pub const RULE: Rule = Rule {
     question: "Does somebody wait for a disk behind what others asked of it?",
     what: "A disk does so much at a time. Whoever asks it for much at once (a backup, a large file on its way out, a scan) fills its \
            queue, and a small read or fsync of somebody else stands at the end of it.",
-    how: "Waits that end at a disk, of tasks that are no kernel threads (short ones as far as the task had requests there), and for each disk whose requests were there and for how long: \
-          of processes, by tree of tasks; what kernel threads write out is those trees' that wrote to files meanwhile. What a wait \
-          would have been: as long as small requests of its cgroup took that met no other at that disk; where there were none, as \
+    how: "Waits that end at a disk, of tasks that are no kernel threads; waits below a millisecond count as far as the task had requests \
+          there. For each disk: whose requests were there, by tree of tasks, and for how long; what kernel threads write out is \
+          those trees' that wrote to files meanwhile. What a wait would have been: as long as small requests of its cgroup took that met no other at that disk; where there were none, as \
           long as a slow disk of its kind takes for so much, if somebody else has twice the waiter's requests there at once or asks for \
           pieces of twice their size, else as long as they took; and no time before they were handed to the disk. Time lost = what \
           others' requests added, less what the waiters' sleeps absorb. Reported where others had more than half of the queue, one of them a quarter, and the waiter \

@@ -67,7 +67,7 @@ pub const ENTRY: Entry = Entry {
 pub enum Pace {
     /// A host that is only looked at.
     Calm,
-    /// Somebody asks where this command's time goes: a run of 100 ms has fifty samples, at 15 to 20 us each.
+    /// A command whose time is asked for: a run of 100 ms has fifty samples, at 15 to 20 us each.
     Close,
 }
 
