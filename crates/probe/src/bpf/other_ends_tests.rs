@@ -115,15 +115,14 @@ impl Drop for Holder {
     }
 }
 
-/// Wait until a thread sleeps in one of these system calls.
+/// Wait until a thread sleeps in one of these system calls. One that is woken from another CPU has not begun to run there, for which
+/// `syscall` takes it to sleep (TASK_WAKING, kernel/sched/core.c), and whoever wakes it then wakes nobody.
 pub(super) fn await_call(thread: u32, calls: &[&str]) {
-    let file = format!("/proc/{thread}/syscall");
+    let file = |name: &str| std::fs::read_to_string(format!("/proc/{thread}/{name}")).unwrap_or_default();
     let until = Instant::now() + Duration::from_secs(10);
-    let is_in = || {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        calls.contains(&text.split(' ').next().unwrap_or_default())
-    };
-    while !is_in() {
+    let is_in = || calls.contains(&file("syscall").split(' ').next().unwrap_or_default());
+    let is_asleep = || file("stat").rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
+    while !is_in() || !is_asleep() {
         assert!(Instant::now() < until, "it does not wait");
         std::thread::yield_now();
     }
