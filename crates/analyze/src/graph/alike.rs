@@ -5,10 +5,10 @@
 //! ended it. And nobody ended the one that the window ended in. The code of a sleep is not seen in a sleeper's stack: that
 //! it was one, only its end says (`wait_reasons/time.rs`). The waits before and after speak for such a one, where they agree.
 
-use whyslow_model::timeline::{Context, Span};
+use whyslow_model::timeline::{Context, Span, Waker};
 
 use super::facts::{Graph, Kind};
-use crate::wait_reasons::Class;
+use crate::wait_reasons::{Class, task_behind};
 
 /// So many waits of the thread are looked at on either side: with a stack in each slice of 100 ms, those of two seconds that
 /// last 30 ms. What is bounded is the work where a thread has thousands without a stack.
@@ -69,15 +69,20 @@ fn are_alike(one: &Span, other: &Span) -> bool {
     end && one.target == other.target && (one.syscall, &one.work) == (other.syscall, &other.work)
 }
 
-/// All is seen of its end that a judge asks for: which task, or from where in an interrupt.
+/// All is seen of its end that a judge asks for: which task, or from where in an interrupt. Of data that another task of this host has
+/// sent the probe takes no stack.
 fn end_is_seen(span: &Span) -> bool {
-    let seen = |context, stack: Option<u32>| context == Context::Task || stack.is_some();
-    span.stack.is_some() && span.waker.as_ref().is_some_and(|waker| seen(waker.context, waker.stack))
+    let is_seen = task_behind(span).is_some() || span.waker.as_ref().is_some_and(is_told);
+    span.stack.is_some() && is_seen
+}
+
+fn is_told(waker: &Waker) -> bool {
+    waker.context == Context::Task || waker.stack.is_some()
 }
 
 #[cfg(test)]
 mod tests {
-    use whyslow_model::timeline::{Target, Waker};
+    use whyslow_model::timeline::Target;
 
     use super::*;
 

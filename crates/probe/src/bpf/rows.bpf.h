@@ -213,8 +213,15 @@ static __always_inline __u64 stacks_for(struct task_struct *t, __u32 state)
 	return t->flags & PF_KTHREAD ? max_stacks / 2 : max_stacks * 4 / 5;
 }
 
-/* A softirq wakes: from which socket to which it brought something. */
-static __always_inline void note_delivery(struct sched_wake *wake, struct task_struct *t)
+/* The two are the ends of one connection within this host. */
+static __always_inline bool are_ends(const struct sched_ends *one, const struct sched_ends *other)
+{
+	return one->family && one->netns == other->netns && one->local_port == other->peer_port &&
+	       one->peer_port == other->local_port && one->protocol == other->protocol;
+}
+
+/* A softirq wakes: from which socket to which it brought something. True: the current task has sent it, and its stack would say no more. */
+static __always_inline bool note_delivery(struct sched_wake *wake, struct task_struct *t)
 {
 	__u32 zero = 0;
 	struct data_ready *ready = bpf_map_lookup_elem(&ready_socket, &zero);
@@ -225,6 +232,7 @@ static __always_inline void note_delivery(struct sched_wake *wake, struct task_s
 		wake->by_data = wakes_by_data((struct sock *)ready->sk);
 	}
 	wake->call = note_sender(&wake->sends, t, takes_fd);
+	return wake->by_data && are_ends(&wake->sends, &wake->ready);
 }
 
 /* Ticks since a process woke the service `t` with what it asks, and one, if the service sends something to a client for the first time since; 0:
@@ -245,6 +253,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, boo
 	__u64 current = bpf_get_current_pid_tgid();
 	struct sched_rate *rate = rate_at(now);
 	struct sched_wake *wake;
+	bool is_told = false;
 
 	if (!rate || rate->rows >= max_rows)
 		return 0;
@@ -285,9 +294,9 @@ static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, boo
 					wake->sent_ticks = ticks_since_asked(tgid, t);
 			}
 		} else if (wake->context == WAKE_SOFTIRQ) {
-			note_delivery(wake, t);
+			is_told = note_delivery(wake, t);
 		}
-		if (rate->stacks < most) {
+		if (rate->stacks < most && !is_told) {
 			rate->stacks++;
 			wake->depth = bpf_get_task_stack(t, wake->frames, sizeof(wake->frames), 0);
 		}

@@ -18,7 +18,9 @@
 /* Of a task that sleeps a stack is taken each time it has slept so much, and of each sleep that long. */
 #define ASLEEP_STACK (5 * MSEC)
 /* After so many of one task they become fewer. */
-#define MANY_STACKS 32
+#define MANY_STACKS 16
+/* ... each time by half, and so often. */
+#define HALVINGS 4
 
 /* What the kernel counted for a task that ended in the window. */
 struct sched_exit {
@@ -163,7 +165,7 @@ static __always_inline void accumulate(struct sched_slot *s, __u32 state, __u64 
 }
 
 /* A random part of the threshold: fixed steps would fall in step with waits that alternate. Who sleeps all the time, as most do, has
- * many stacks soon, and the next say little more: his threshold grows, up to fourfold. Long sleeps, which all have one, do not count.
+ * many stacks soon, and the next say little more: his threshold grows, up to sixteenfold. Long sleeps, which all have one, do not count.
  */
 static __always_inline __u64 step(struct sched_slot *s, __u32 state)
 {
@@ -175,7 +177,7 @@ static __always_inline __u64 step(struct sched_slot *s, __u32 state)
 /* A stack was taken: when the next is due. */
 static __always_inline void reset(struct sched_slot *s, __u32 state)
 {
-	if (state == ASLEEP && s->peak[state] < ASLEEP_STACK && s->sampled < 2 * MANY_STACKS)
+	if (state == ASLEEP && s->peak[state] < ASLEEP_STACK && s->sampled < HALVINGS * MANY_STACKS)
 		s->sampled++;
 	s->unsampled[state] = 0;
 	s->peak[state] = 0;
