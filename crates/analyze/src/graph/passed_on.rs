@@ -105,7 +105,6 @@ impl Graph<'_> {
         self.passed_on.get_or_init(|| self.words_passed_on())
     }
 
-    /// At most of the wake-ups there the last who was woken wakes the next.
     fn words_passed_on(&self) -> Table<Word, Vec<Hand>> {
         let mut all: Table<Word, Vec<Hand>> = Table::default();
         for span in self.spans.iter().filter(|span| self.was_let_go(span)) {
@@ -116,11 +115,75 @@ impl Graph<'_> {
         }
         all.retain(|_, hands| {
             hands.sort_unstable();
-            let on = hands.windows(2).filter(|two| matches!(two, [one, next] if one.to == next.by)).count();
-            let woken: Set<u32> = hands.iter().map(|hand| hand.to).collect();
-            // Of two that wake each other in turn each may wait for what the other makes.
-            hands.len() > ENOUGH && on * 2 > hands.len() && woken.len() > 2
+            is_lock(hands)
         });
         all
+    }
+}
+
+/// Most of those who begin to wake others were woken last, and hardly one has never waited there. Who has it may take it again before the one that it
+/// has woken runs (a lock is seldom fair), and wakes the next time, too.
+fn is_lock(hands: &[Hand]) -> bool {
+    let woken: Set<u32> = hands.iter().map(|hand| hand.to).collect();
+    let (mut changes, mut on, mut strangers) = (0, 0, 0);
+    for two in hands.windows(2) {
+        let [last, next] = two else { continue };
+        if last.by != next.by {
+            changes += 1;
+            on += usize::from(last.to == next.by);
+            strangers += usize::from(!woken.contains(&next.by));
+        }
+    }
+    // Of two that wake each other in turn each may wait for what the other makes.
+    hands.len() > ENOUGH && on >= USUAL && on * 2 > changes && strangers * 4 <= changes && woken.len() > 2
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A lock of `threads`, of which each has it for `again` turns at once: it wakes the first in line each time, who finds it taken again.
+    fn lock(threads: u32, again: usize, turns: usize) -> Vec<Hand> {
+        let mut line: VecDeque<u32> = (2..=threads).collect();
+        let (mut by, mut hands) = (1, Vec::new());
+        for turn in 0..turns {
+            let to = line.pop_front().unwrap();
+            hands.push(Hand { at: turn as u64, to, by });
+            let is_let_go = (turn + 1) % again == 0;
+            line.push_back(if is_let_go { by } else { to });
+            by = if is_let_go { to } else { by };
+        }
+        hands
+    }
+
+    /// `by` brings work to so many, and each `own` times one that was woken brings some, too.
+    fn queue(workers: u32, own: usize, turns: usize) -> Vec<Hand> {
+        let worker = |turn: usize| 2 + turn as u32 % workers;
+        let by = |turn: usize| if turn % own == own - 1 { worker(turn - 1) } else { 1 };
+        (0..turns).map(|turn| Hand { at: turn as u64, to: worker(turn), by: by(turn) }).collect()
+    }
+
+    #[test]
+    fn a_lock_goes_from_hand_to_hand_also_where_who_has_it_takes_it_again() {
+        for again in [1, 2, 7, 30] {
+            assert!(is_lock(&lock(6, again, 200)), "{again}");
+        }
+        assert!(!is_lock(&lock(6, 300, 200)), "nobody else has had it: it may be a queue");
+        assert!(!is_lock(&lock(2, 1, 200)), "two in turn");
+    }
+
+    #[test]
+    fn a_queue_does_not_whoever_fills_it() {
+        for own in [2, 3, 10, usize::MAX] {
+            for turns in [8, 9, 200, 201] {
+                assert!(!is_lock(&queue(5, own, turns)), "{own} {turns}");
+            }
+        }
+        // Two that bring work in turn.
+        let two: Vec<Hand> =
+            (0..100).map(|at| Hand { at, to: 3 + at as u32 % 5, by: 1 + at as u32 % 2 }).collect();
+        assert!(!is_lock(&two));
     }
 }
