@@ -70,6 +70,8 @@ tables! {
     disk: Disk, BlockIo;
     /// What tasks did, in order.
     spans: Span, OffCpuStacks;
+    /// Calls that failed for want of something.
+    failed_calls: FailedCall, FailedCalls;
     /// Processes that want wake-ups to be quick.
     latency_holders: LatencyHolder, LatencyHolders;
     /// What the receive softirq did on each CPU.
@@ -143,6 +145,11 @@ impl<'r> Evidence<'r> {
             Some(note) => Err(note.missing.clone()),
             None => Ok(()),
         }
+    }
+
+    /// What fills a table did not look all the time, or at all.
+    pub fn lacks_a_part(&self, probe: Probe) -> bool {
+        self.rec.missing.iter().any(|note| note.missing.what() == probe.word())
     }
 
     /// A file as it was at the end of the window.

@@ -12,6 +12,7 @@ mod dirty_throttling;
 mod disk_latency;
 mod disk_queue;
 mod dying_cgroups;
+mod failed_calls;
 mod file_handles;
 mod full_cpus;
 mod full_thread;
@@ -44,6 +45,8 @@ mod steal;
 mod swap_in;
 mod traced;
 mod wakeup_latency;
+
+use std::cmp::Reverse;
 
 use whyslow_model::wait::{Detail, Reason};
 use whyslow_model::{Check, Finding, Kind, Missing, RuledOut, SubjectKind};
@@ -113,6 +116,7 @@ pub const ALL: &[Rule] = &[
     dirty_throttling::RULE,
     disk_latency::RULE,
     disk_queue::RULE,
+    failed_calls::RULE,
     file_handles::RULE,
     full_cpus::RULE,
     full_thread::RULE,
@@ -171,9 +175,10 @@ pub fn ask_all(ev: &Evidence<'_>) -> Answers {
         fold(ev, rule, &mut answers.findings);
     }
     only_with_reported(&mut answers.findings);
-    // Kills first, of which no time is told.
+    // Kills first, then calls that failed: of neither a time is told.
     answers.findings.sort_by_key(|f| {
-        (f.kind, f.kind == Kind::Cause && f.lost.is_some(), std::cmp::Reverse(f.lost), breadth(f))
+        let rank = (f.kind == Kind::Cause).then_some((f.lost.is_some(), f.failed_calls > 0));
+        (f.kind, rank, Reverse(f.lost), Reverse(f.failed_calls), breadth(f))
     });
     answers
 }

@@ -41,6 +41,12 @@ pub const RISKS: [&str; 5] =
 /// Its causes tell of no time: processes are gone.
 pub const KILLS: &str = "oom-kill";
 
+/// A cause that tells of no time: processes are gone, or calls have failed.
+pub fn has_no_time(cause: &Value) -> bool {
+    let failed = cause["failed_calls"].as_u64().is_some_and(|calls| calls > 0);
+    cause["lost_s"].is_null() && (cause["rule"] == KILLS || failed)
+}
+
 /// What was asked, as far as the exit status depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
@@ -174,8 +180,7 @@ fn is_finding(finding: &Value) -> Result<(), String> {
     for name in ["chain", "check", "fixes"] {
         list(finding, name)?;
     }
-    let is_kill = finding["rule"] == KILLS && finding["lost_s"].is_null();
-    if kind == "cause" && !is_kill { number(finding, "lost_s").map(drop) } else { Ok(()) }
+    if kind == "cause" && !has_no_time(finding) { number(finding, "lost_s").map(drop) } else { Ok(()) }
 }
 
 /// Causes by time lost, kills before them, then risks, then what cannot be known.

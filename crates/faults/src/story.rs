@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::said::KILLS;
+use crate::said;
 
 /// What a report rules out, and the edges of chains and parts of wall time that show it all the same.
 const SHOWN_BY: &[(&str, &[&str])] = &[
@@ -209,9 +209,7 @@ fn of_finding(finding: &Value, wrong: &mut Vec<String>) {
     if finding["kind"] != "cause" {
         return;
     }
-    // No time measures what is lost with a process that was killed.
-    let is_kill = finding["rule"] == KILLS && finding["lost_s"].is_null();
-    if !is_kill && number(&finding["lost_s"]).is_none_or(|lost| lost <= 0.0) {
+    if !said::has_no_time(finding) && number(&finding["lost_s"]).is_none_or(|lost| lost <= 0.0) {
         wrong.push(format!("a cause of no loss: {}", named()));
     }
     if number(&finding["share"]).is_some_and(|share| !(0.0..=1.0 + 1e-6).contains(&share)) {

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::Share;
 use crate::shell::Command;
+use crate::timeline::is_default;
 
 mod hop;
 mod subject;
@@ -73,6 +74,9 @@ pub struct Finding {
     /// The victims' time x (1 - work done / work without the cause), in task-seconds. `None`: not measured.
     #[serde(rename = "lost_s", serialize_with = "in_seconds_or_null")]
     pub lost: Option<Duration>,
+    /// The victims' calls that failed, where that is what they lost.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failed_calls: u64,
     /// Bounds of `lost`, where it is not one number.
     #[serde(
         rename = "lost_range_s",
@@ -132,6 +136,12 @@ impl Finding {
         Finding::new(Kind::Cause, rule, victim)
     }
 
+    /// Calls of the victim failed: no time measures what was lost with them.
+    #[must_use]
+    pub fn failed(rule: &str, victim: Subject, failed_calls: u64) -> Self {
+        Finding { failed_calls, ..Finding::new(Kind::Cause, rule, victim) }
+    }
+
     /// Nobody's loss was measured.
     #[must_use]
     pub fn risk(rule: &str, subject: Subject) -> Self {
@@ -156,6 +166,7 @@ impl Finding {
             title: String::new(),
             victim,
             lost: None,
+            failed_calls: 0,
             lost_range: None,
             raw_wait: None,
             cpu: None,

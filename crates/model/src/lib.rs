@@ -6,6 +6,7 @@ pub mod cgroup_path;
 pub mod chain;
 mod cpu_list;
 mod document;
+mod failed;
 mod finding;
 mod group;
 mod io_file;

@@ -15,6 +15,8 @@ words! {
         CpuSpeed "CPU speed",
         /// Calls of other CPUs that came late.
         CrossCalls "cross-CPU calls",
+        /// System calls that failed for want of something.
+        FailedCalls "calls that failed",
         /// Time of each CPU in interrupt handlers.
         InterruptTime "interrupt time",
         /// Contention of kernel locks, and who held them.

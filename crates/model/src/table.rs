@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::timeline::is_default;
 
+pub use crate::failed::FailedCall;
 pub use crate::group::{Group, User};
 pub use crate::io_file::{IoFile, IoOf};
 pub use crate::latency::{CrossCall, Gap, IrqLatency, LateTimer};
@@ -62,6 +63,8 @@ pub struct Tables {
     pub slow_calls: Option<Vec<SlowCall>>,
     /// One row a work function.
     pub works: Option<Vec<Work>>,
+    /// One row a (process, system call, error, file system): calls that failed for want of something.
+    pub failed_calls: Option<Vec<FailedCall>>,
     /// One row a process that wants wake-ups to be quick.
     pub latency_holders: Option<Vec<LatencyHolder>>,
     /// One row a CPU that polled network devices.

@@ -23,6 +23,7 @@ pub mod connect;
 mod crowd;
 pub mod dma_latency;
 pub mod exits;
+pub mod failed;
 pub mod ipi;
 pub mod irq;
 pub mod irq_latency;

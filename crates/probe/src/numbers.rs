@@ -151,6 +151,7 @@ impl Numbers {
             calls: _,      // as samples
             slow_calls: _, // as samples
             works: _,
+            failed_calls,
             latency_holders,
             requests,
             polls: _,
@@ -190,6 +191,7 @@ impl Numbers {
         connects.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         listeners.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
         holds.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        failed_calls.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         latency_holders.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         sockets.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
         cross_calls.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));

@@ -64,6 +64,7 @@ fn noted(rec: &Recording, probe: Probe) -> Option<u64> {
         | Probe::Code
         | Probe::CpuSpeed
         | Probe::CrossCalls
+        | Probe::FailedCalls
         | Probe::LatencyHolders
         | Probe::ListeningSockets
         | Probe::ReceiveQueues

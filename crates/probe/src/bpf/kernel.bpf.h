@@ -420,6 +420,7 @@ struct super_block {
 	unsigned long s_flags;
 	unsigned long s_magic;
 	struct file_system_type *s_type;
+	char s_id[32];
 };
 
 struct inode {
@@ -921,6 +922,17 @@ static __always_inline struct file *file_at(struct task_struct *t, __u32 fd)
 	if (bpf_ksym_exists(bpf_rdonly_cast))
 		return (void *)as(struct list_head, at)->next; /* as good as any struct that begins with a pointer */
 	bpf_probe_read_kernel(&file, sizeof(file), (void *)at);
+	return file;
+}
+
+/* The same of any task, by reads with checks. */
+static __always_inline struct file *file_of_task(struct task_struct *t, __u32 fd)
+{
+	struct fdtable *table = BPF_CORE_READ(t, files, fdt);
+	struct file *file = 0;
+
+	if (table && fd < BPF_CORE_READ(table, max_fds))
+		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
 	return file;
 }
 

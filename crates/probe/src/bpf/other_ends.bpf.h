@@ -349,7 +349,7 @@ static __always_inline void want(struct sched_span *span, struct task_struct *t,
 	else if (span->waits_at)
 		span->other_end = want_end(span->waits_at, followed, is_send(span->syscall));
 	else if ((span->mode & 0170000) == 0010000)
-		span->other_end = want_pipe((__u64)file_of(t, span->args[0]));
+		span->other_end = want_pipe((__u64)file_of_task(t, span->args[0]));
 }
 
 /* Both have sent in one tick, and are on one host: who did so last is told by another clock. */

@@ -335,17 +335,6 @@ static __always_inline void note_peer(struct sched_span *span, struct sock *sk)
 		bpf_probe_read_kernel(span->address, 16, &sk->__sk_common.skc_v6_daddr);
 }
 
-/* What a task that is not current has open as `fd`; 0: nothing. */
-static __always_inline struct file *file_of(struct task_struct *t, __u32 fd)
-{
-	struct fdtable *table = BPF_CORE_READ(t, files, fdt);
-	struct file *file = 0;
-
-	if (table && fd < BPF_CORE_READ(table, max_fds))
-		bpf_probe_read_kernel(&file, sizeof(file), BPF_CORE_READ(table, fd) + fd);
-	return file;
-}
-
 /* Who took a lock on a file. Where it is one of an open file (flock, OFD) whoever has that open has it, and the taker may be gone. */
 static __always_inline void note_holder(struct sched_span *span, __u64 lock, bool refused)
 {
@@ -383,7 +372,7 @@ static __always_inline void note_call(struct sched_span *span, struct task_struc
 	span->args[3] = BPF_CORE_READ(regs, r10);
 	if (!(takes_fd[nr / 64 & 7] >> (nr & 63) & 1))
 		return;
-	file = file_of(t, span->args[0]);
+	file = file_of_task(t, span->args[0]);
 	inode = file ? BPF_CORE_READ(file, f_inode) : 0;
 	if (!inode)
 		return;
@@ -412,7 +401,7 @@ static __always_inline void note_polled(struct sched_span *span, struct task_str
 	if (!s || !(is_poll(call) || is_epoll(call)))
 		return;
 	s->task = (__u64)t;
-	s->set = is_epoll(call) ? file_of(t, span->args[0]) : 0;
+	s->set = is_epoll(call) ? file_of_task(t, span->args[0]) : 0;
 	if (is_epoll(call) && !s->set)
 		return;
 	sk = (void *)polled_socket(which);

@@ -3,7 +3,7 @@
 
 use super::probe::Entry;
 use crate::bpf::{
-    blkio, calls, connect, dma_latency, ipi, irq, irq_latency, locks, memory, napi, oncpu, work,
+    blkio, calls, connect, dma_latency, failed, ipi, irq, irq_latency, locks, memory, napi, oncpu, work,
 };
 
 /// In the order in which they start, and in which they tell.
@@ -20,6 +20,7 @@ pub const ALL: &[Entry] = &[
     blkio::ENTRY,
     memory::ENTRY,
     connect::ENTRY,
+    failed::ENTRY,
     dma_latency::ENTRY,
 ];
 

@@ -166,7 +166,10 @@ pub fn full() -> Document {
     doc.boot_id = Some("5b3c".into());
     doc.findings = vec![
         quota(),
-        Finding::cause("cpu-pinned", evil, s(3.0)).titled("16 tasks share CPU 1 while CPU 0 is idle"),
+        Finding {
+            failed_calls: 12,
+            ..Finding::cause("cpu-pinned", evil, s(3.0)).titled("16 tasks share CPU 1 while CPU 0 is idle")
+        },
         Finding::risk("clocksource", Subject::host())
             .titled("the clock is hpet: each reading costs 1 us")
             .check("which clock", "cat /sys/devices/system/clocksource/clocksource0/current_clocksource"),

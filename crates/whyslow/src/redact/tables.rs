@@ -29,6 +29,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
         calls,
         slow_calls,
         works: _,
+        failed_calls,
         latency_holders,
         polls: _,
         sockets,
@@ -66,6 +67,10 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     }
     for row in connects.iter_mut().flatten() {
         (row.comm, row.peer) = (words.comm(&row.comm), words.peer(&row.peer));
+    }
+    for row in failed_calls.iter_mut().flatten() {
+        (row.comm, row.peer) = (words.comm(&row.comm), words.peer(&row.peer));
+        (row.file, row.device) = (words.path(&row.file), words.path(&row.device));
     }
     for row in listeners.iter_mut().flatten() {
         (row.comm, row.local) = (words.comm(&row.comm), words.peer(&row.local));

@@ -55,6 +55,7 @@ tables! {
     stacks Later,
     locks Later,
     works Later,
+    failed_calls First,
     latency_holders First,
     spins Later,
     calls Later,

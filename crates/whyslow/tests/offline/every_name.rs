@@ -28,6 +28,7 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         calls,
         slow_calls,
         works: _,
+        failed_calls,
         latency_holders,
         polls: _,
         sockets,
@@ -81,6 +82,10 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         .for_each(|Hold { lock: _, at_ns: _, pid: _, tgid: _, comm, seen: _, reader: _ }| rows.one(comm));
     calls.iter_mut().flatten().for_each(|row| rows.call(row));
     slow_calls.iter_mut().flatten().for_each(|row| rows.slow_call(row));
+    failed_calls.iter_mut().flatten().for_each(|row| {
+        let names = [&mut row.comm, &mut row.peer, &mut row.file, &mut row.device];
+        names.into_iter().for_each(|name| rows.one(name));
+    });
     latency_holders.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     cross_calls.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
     late_timers.iter_mut().flatten().for_each(|row| rows.one(&mut row.comm));
@@ -220,6 +225,7 @@ pub fn a_row_of_each() -> Tables {
         calls: Some(vec![Call::default()]),
         slow_calls: Some(vec![SlowCall::default()]),
         works: Some(vec![Work::default()]),
+        failed_calls: Some(vec![FailedCall::default()]),
         latency_holders: Some(vec![LatencyHolder::default()]),
         polls: Some(vec![Poll::default()]),
         sockets: Some(vec![Socket::default()]),

@@ -11,6 +11,7 @@ use whyslow_faults::rounds::Trouble;
 mod advice;
 mod agents;
 mod days;
+mod failures;
 mod names;
 mod own_work;
 mod risks;

@@ -14,7 +14,7 @@ const fn program(name: &'static str, package: &'static str, only_reads: fn(&[Str
     Program { name, package, only_reads }
 }
 
-const PROGRAMS: [Program; 36] = [
+const PROGRAMS: [Program; 37] = [
     program("awk", "mawk", |args| {
         !args
             .iter()
@@ -27,6 +27,7 @@ const PROGRAMS: [Program; 36] = [
     program("dmesg", "util-linux", |args| args.is_empty()),
     program("done", "bash", |_| true),
     program("echo", "bash", |_| true),
+    program("df", "coreutils", |_| true),
     program("exec", "bash", |_| false),
     program("find", "findutils", |args| {
         !has(

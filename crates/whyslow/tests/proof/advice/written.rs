@@ -7,7 +7,14 @@ use std::path::{Path, PathBuf};
 use crate::advice::given::{self, Given};
 
 /// Checks that no case gives, by their rules, as a host would get them.
-const CHECKS: [(&str, &str); 14] = [
+const CHECKS: [(&str, &str); 21] = [
+    ("failed-calls", "cat /proc/sys/fs/inotify/max_user_watches"),
+    ("failed-calls", "cat /proc/sys/fs/inotify/max_user_instances"),
+    ("failed-calls", "cat /proc/sys/net/ipv4/ip_local_port_range"),
+    ("failed-calls", "grep 'open files' /proc/7/limits"),
+    ("failed-calls", "grep TCP: /proc/net/sockstat"),
+    ("failed-calls", "grep processes /proc/7/limits"),
+    ("failed-calls", "ls -l /proc/7/fd"),
     ("idle-policy", "fuser -v /dev/cpu_dma_latency"),
     ("wakeup-latency", "rtla hwnoise -c 0 -d 10s"),
     ("leftover-debugging", "bpftool prog show id 7"),

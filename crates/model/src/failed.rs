@@ -1,0 +1,31 @@
+//! Calls that failed for want of something: a row of the table `failed_calls`.
+
+use serde::{Deserialize, Serialize};
+
+/// System calls of one process that failed alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailedCall {
+    /// The process ...
+    pub tgid: u32,
+    /// ... the thread whose call was the first ...
+    pub pid: u32,
+    /// ... and its name.
+    pub comm: String,
+    /// Number of the system call (x86-64).
+    pub syscall: u32,
+    /// `errno`: 28 is ENOSPC.
+    pub error: u32,
+    /// How many.
+    pub count: u64,
+    /// Device of the file system (major:minor), of a call on an open file or folder; "": not known.
+    pub dev: String,
+    /// The kind of that file system: "ext4".
+    pub file_system: String,
+    /// What the file system calls its device: "vda1"; some have none, and say what they are: "tmpfs".
+    pub device: String,
+    /// The first one's file: the last part of its path, if it was open, else the path as it was given; "": none.
+    pub file: String,
+    /// Where the first one was to connect to; "": nowhere.
+    pub peer: String,
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Which calls failed for want of something: room on a file system, a descriptor, a port, a task?
+ *
+ * Each system call of the host passes here at its end, and nearly all leave at
+ * once: what is dear is that the kernel takes its slow way out of each call
+ * while anybody looks (kernel/entry/common.c, SYSCALL_WORK_SYSCALL_TRACEPOINT).
+ * So calls are counted, and user space looks away where they are many.
+ *
+ * A call's arguments are still in the registers when it ends.
+ */
+#include "kernel.bpf.h"
+
+#define MAX_FAILED 1024
+
+struct failed_key {
+	__u32 tgid;
+	__u32 call;
+	__u32 error;
+	__u32 dev; /* of the file system, of a call on an open file; 0: not known */
+};
+
+struct failed_calls {
+	__u64 count;
+	__u64 first_ns;
+	__u64 last_ns;
+	__u32 pid;
+	__u32 family; /* of where it was to connect to; 0: nowhere */
+	__u8 address[16];
+	__u32 port;
+	__u32 mode; /* of the open file */
+	char comm[16];
+	char type[16];   /* of the file system */
+	char device[32]; /* as the file system calls it: "vda1", "tmpfs" */
+	char file[96];   /* the last part of an open file's path, or the path that was given */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_FAILED);
+	__type(key, struct failed_key);
+	__type(value, struct failed_calls);
+} failures SEC(".maps");
+
+/* Calls that ended, failed or not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} ended_calls SEC(".maps");
+
+/* Our own process reads many small files at once: it is no host that makes many calls. In a pid namespace it is counted as any other. */
+const volatile __u32 own_tgid = 0;
+/* Failures that had no room. */
+__u64 lost;
+
+/* What a call has as its first or second argument. */
+enum { NOTHING, OPEN_FILE, PATH, PATH_IN_FOLDER, ADDRESS };
+
+/* x86-64 (arch/x86/entry/syscalls/syscall_64.tbl): those that may want room, a descriptor, a port or a task. */
+static __always_inline __u32 argument_of(__u64 call)
+{
+	switch (call) {
+	case 1: case 18: case 20: case 40: case 74: case 75: case 77: case 285: case 296: case 328: /* write ... fallocate */
+		return OPEN_FILE;
+	case 2: case 76: case 83: case 85: case 133: /* open, truncate, mkdir, creat, mknod */
+		return PATH;
+	case 82: case 86: case 88: case 254: case 257: case 258: case 259: case 437: /* rename ... inotify_add_watch, openat ... openat2 */
+		return PATH_IN_FOLDER;
+	case 42: /* connect */
+		return ADDRESS;
+	}
+	return NOTHING;
+}
+
+/* fork, vfork, clone, clone3 say EAGAIN where a limit on tasks is met; others, when there is nothing to do. */
+static __always_inline bool makes_task(__u64 call)
+{
+	return call == 56 || call == 57 || call == 58 || call == 435;
+}
+
+/* include/uapi/asm-generic/errno.h */
+static __always_inline bool is_want(__u64 call, __u32 error)
+{
+	switch (error) {
+	case 23: case 24: case 28: case 122: /* ENFILE, EMFILE, ENOSPC, EDQUOT */
+		return true;
+	case 99: /* EADDRNOTAVAIL */
+		return call == 42;
+	case EAGAIN:
+		return makes_task(call);
+	}
+	return false;
+}
+
+static __always_inline void note_file(struct failed_calls *f, struct file *file)
+{
+	struct super_block *sb = BPF_CORE_READ(file, f_inode, i_sb);
+	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
+
+	f->mode = BPF_CORE_READ(file, f_inode, i_mode);
+	bpf_probe_read_kernel_str(f->type, sizeof(f->type), BPF_CORE_READ(sb, s_type, name));
+	bpf_probe_read_kernel_str(f->device, sizeof(f->device), sb->s_id);
+	bpf_probe_read_kernel_str(f->file, sizeof(f->file), BPF_CORE_READ(dentry, d_name.name));
+}
+
+/* Of AF_INET and AF_INET6: family, port, address (include/uapi/linux/in.h, in6.h). */
+static __always_inline void note_address(struct failed_calls *f, void *at)
+{
+	__u16 name[4] = {};
+
+	if (bpf_probe_read_user(name, sizeof(name), at) || (name[0] != AF_INET && name[0] != AF_INET6))
+		return;
+	f->family = name[0];
+	f->port = __builtin_bswap16(name[1]);
+	if (name[0] == AF_INET6) {
+		bpf_probe_read_user(f->address, 16, at + sizeof(name));
+		return;
+	}
+	f->address[10] = f->address[11] = 0xff;
+	__builtin_memcpy(f->address + 12, name + 2, 4);
+}
+
+static __noinline int note_failure(struct pt_regs *regs, __u32 error)
+{
+	static const struct failed_calls none;
+	struct task_struct *t = current_task();
+	__u64 call = BPF_CORE_READ(regs, orig_ax), first = BPF_CORE_READ(regs, di);
+	__u32 what = argument_of(call);
+	struct failed_key key = { .call = call, .error = error };
+	struct file *file = what == OPEN_FILE ? file_of_task(t, first) : 0;
+	struct failed_calls *f;
+
+	key.tgid = bpf_get_current_pid_tgid() >> 32;
+	if (file)
+		key.dev = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+	f = bpf_map_lookup_elem(&failures, &key);
+	if (!f) {
+		bpf_map_update_elem(&failures, &key, &none, BPF_NOEXIST);
+		f = bpf_map_lookup_elem(&failures, &key);
+		if (!f) {
+			__sync_fetch_and_add(&lost, 1);
+			return 0;
+		}
+		f->first_ns = bpf_ktime_get_ns();
+		f->pid = bpf_get_current_pid_tgid();
+		bpf_get_current_comm(f->comm, sizeof(f->comm));
+		if (file)
+			note_file(f, file);
+		else if (what == PATH)
+			bpf_probe_read_user_str(f->file, sizeof(f->file), (void *)first);
+		else if (what == PATH_IN_FOLDER)
+			bpf_probe_read_user_str(f->file, sizeof(f->file), (void *)BPF_CORE_READ(regs, si));
+		else if (what == ADDRESS)
+			note_address(f, (void *)BPF_CORE_READ(regs, si));
+	}
+	f->last_ns = bpf_ktime_get_ns();
+	__sync_fetch_and_add(&f->count, 1);
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(returned, struct pt_regs *regs, long ret)
+{
+	__u32 zero = 0;
+	__u64 *count;
+
+	if (bpf_get_current_pid_tgid() >> 32 == own_tgid)
+		return 0;
+	count = bpf_map_lookup_elem(&ended_calls, &zero);
+	if (count)
+		++*count;
+	if (ret >= 0 || ret < -4095 || !is_want(BPF_CORE_READ(regs, orig_ax), -ret))
+		return 0;
+	/* A program of 32 bits has other numbers of calls (__USER_CS is 0x33). */
+	if ((BPF_CORE_READ(regs, cs) & 0xff) != 0x33)
+		return 0;
+	return note_failure(regs, -ret);
+}

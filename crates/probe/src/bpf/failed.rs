@@ -1,0 +1,183 @@
+//! Which calls failed for want of something: room, a descriptor, a port, a task? The kernel half is `failed.bpf.c`.
+
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
+use whyslow_model::{Missing, table};
+
+use super::connect::socket_address;
+use super::crowd::{Crowd, Verdict};
+use super::{missing, room, text, types, value};
+use crate::probes::{Ending, Entry, LoadOrder, Probe};
+
+skeleton!("failed");
+use skel::types::{failed_calls, failed_key};
+
+// SAFETY: generated from the C struct; integers only.
+unsafe impl plain::Plain for failed_key {}
+// SAFETY: as above, and bytes; without padding.
+unsafe impl plain::Plain for failed_calls {}
+
+/// The name of this probe in reports.
+pub const WHAT: &str = whyslow_model::Probe::FailedCalls.word();
+
+/// Its line in the registry.
+pub const ENTRY: Entry = Entry {
+    capability: "BPF: calls that failed",
+    lost: "whose calls fail for want of room, descriptors, ports or tasks",
+    load: LoadOrder::BesideScheduler,
+    follows: false,
+    shed: &[WHAT],
+    of_waits: false,
+    // A command that is followed has its calls counted with their errors, and pays for each hook.
+    start: |slot, start| match start.follow {
+        Some(_) => Ok(None),
+        None => Ok(Some(Box::new(Failed::load(slot, std::process::id())?))),
+    },
+};
+
+/// Calls a second of one CPU from which on they are too many: the hook and the kernel's slow way to it take 0.1 us of each, here 0.6 % of
+/// a CPU.
+const TOO_MANY: f64 = 60_000.0;
+/// Then they are looked at again, until a beat later there are too many still.
+const AWAY: Duration = Duration::from_secs(2);
+/// The kernel marks each thread when the first comes to look, and when the last goes (kernel/tracepoint.c, syscall_regfunc): 0.1 us each. Where
+/// there are more than these it is done once.
+const MANY_THREADS: u64 = 10_000;
+
+/// The running probe. Dropping it detaches it from the kernel.
+pub struct Failed<'slot> {
+    skel: skel::FailedSkel<'slot>,
+    crowd: Crowd,
+    let_go_at: Option<Instant>,
+    /// How long nobody looked, so far.
+    away: Duration,
+}
+
+impl<'slot> Failed<'slot> {
+    /// Load it: it looks from the begin of the window on, and not at `own`.
+    pub fn load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> Result<Self, Missing> {
+        Self::try_load(slot, own).map_err(|err| missing(WHAT, &err))
+    }
+
+    fn try_load(slot: &'slot mut MaybeUninit<OpenObject>, own: u32) -> libbpf_rs::Result<Self> {
+        let mut open = types::builder::<skel::FailedSkelBuilder>().open(slot)?;
+        room::fit(open.open_object_mut())?;
+        if let Some(rodata) = open.maps.rodata_data.as_mut() {
+            rodata.own_tgid = own;
+        }
+        let skel = open.load()?;
+        Ok(Self { skel, crowd: Crowd::new(TOO_MANY, 0.0), let_go_at: None, away: Duration::ZERO })
+    }
+
+    fn look(&mut self) -> Result<(), Missing> {
+        let attached = self.skel.progs.returned.attach();
+        self.skel.links.returned = Some(attached.map_err(|err| missing(WHAT, &err))?);
+        Ok(())
+    }
+
+    /// Calls that ended on each CPU.
+    fn counts(&self) -> Option<Vec<u64>> {
+        let map = &self.skel.maps.ended_calls;
+        let counts = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+        Some(counts.iter().map(|bytes| value(bytes)).collect())
+    }
+
+    fn time_away(&self) -> Duration {
+        self.away + self.let_go_at.map_or(Duration::ZERO, |then| then.elapsed())
+    }
+
+    /// Those that failed, most often first.
+    fn rows(&self) -> Vec<table::FailedCall> {
+        let map = &self.skel.maps.failures;
+        let found =
+            map.keys().filter_map(|key| Some((value(&key), value(&map.lookup(&key, MapFlags::ANY).ok()??))));
+        let mut rows: Vec<_> = found.map(|(key, calls)| row(&key, &calls)).collect();
+        rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.tgid, row.syscall));
+        rows
+    }
+}
+
+impl Probe for Failed<'_> {
+    fn begin(&mut self) -> Result<(), Missing> {
+        self.look()
+    }
+
+    fn poll(&mut self, _at: Duration) -> bool {
+        match self.let_go_at {
+            Some(then) if then.elapsed() >= AWAY && !has_many_threads() => {
+                self.away = self.time_away();
+                self.let_go_at = None;
+                self.crowd = Crowd::new(TOO_MANY, 0.0);
+                // Refused: then nobody looks, and the end says for how long.
+                if self.look().is_err() {
+                    self.let_go_at = Some(Instant::now());
+                }
+            }
+            Some(_) => {}
+            None => {
+                let counts = self.counts();
+                if counts.and_then(|counts| self.crowd.judge(counts, Instant::now()))
+                    == Some(Verdict::TooMany)
+                {
+                    self.skel.links.returned = None;
+                    self.let_go_at = Some(Instant::now());
+                }
+            }
+        }
+        false
+    }
+
+    fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
+        self.skel.links.returned = None;
+        ending.tables.failed_calls = Some(self.rows());
+        ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost));
+        let away = self.time_away();
+        if !away.is_zero() {
+            let ms = away.as_millis();
+            let reason = format!("for {ms} ms a CPU had too many system calls to look at each");
+            ending.missing.push(Missing::skipped(WHAT, reason).into());
+        }
+        Ok(())
+    }
+}
+
+/// By /proc/loadavg: "0.12 0.08 0.05 1/345 6789".
+fn has_many_threads() -> bool {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    threads(&text).is_none_or(|threads| threads > MANY_THREADS)
+}
+
+fn threads(loadavg: &str) -> Option<u64> {
+    loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+fn row(key: &failed_key, calls: &failed_calls) -> table::FailedCall {
+    const MINOR_BITS: u32 = 20;
+    let device = |dev: u32| format!("{}:{}", dev >> MINOR_BITS, dev & ((1 << MINOR_BITS) - 1));
+    const REGULAR_OR_FOLDER: [u32; 2] = [0o100_000, 0o040_000];
+    let is_file = REGULAR_OR_FOLDER.contains(&(calls.mode & 0o170_000));
+    table::FailedCall {
+        tgid: key.tgid,
+        pid: calls.pid,
+        comm: text(&calls.comm),
+        syscall: key.call,
+        error: key.error,
+        count: calls.count,
+        dev: if key.dev == 0 || !is_file { String::new() } else { device(key.dev) },
+        file_system: text(&calls.r#type),
+        device: text(&calls.device),
+        file: text(&calls.file),
+        peer: if calls.family == 0 {
+            String::new()
+        } else {
+            socket_address(calls.address, calls.port).to_string()
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "failed_tests.rs"]
+mod tests;

@@ -1,0 +1,185 @@
+//! Calls that fail for want of something on the live kernel: room, inodes, open files, ports; each with a twin that has enough.
+//!
+//! Who, how often, where is drawn; how often it failed the victim has written down itself. The headline names it, and the count.
+//! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/failures`.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Trouble, Verdict};
+use whyslow_faults::said::{self, Verb};
+use whyslow_faults::{Draw, Fence, Wrong, bars};
+
+const WANTS: &str = include_str!("failures/wants.pl");
+const RULE: &str = "failed-calls";
+/// It fails so often, at least, while whyslow looks.
+const LEAST: u64 = 10;
+
+/// A small file system, in a folder of the fence's.
+struct Small(PathBuf);
+
+impl Small {
+    fn new(fence: &Fence, options: &str) -> Result<Self, Trouble> {
+        let at = fence.dir().join("small");
+        std::fs::create_dir(&at)?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "whyslow-test"]).arg(&at);
+        match mount.status()?.success() {
+            true => Ok(Small(at)),
+            false => Err(std::io::Error::other("a small file system cannot be mounted").into()),
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// A process that is in want.
+struct Wanting {
+    child: Child,
+    /// A byte each time that a call of its failed.
+    log: PathBuf,
+    name: String,
+}
+
+impl Wanting {
+    fn start(
+        draw: &mut Draw,
+        fence: &Fence,
+        want: &Want,
+        place: &Path,
+        begin: &str,
+    ) -> Result<Self, Trouble> {
+        let (log, name) = (fence.dir().join("failed"), draw.word(7));
+        let rest = draw.between(5, 60).to_string();
+        println!("{}: {name}, a rest of {rest} ms", want.what);
+        let mut command = Command::new("unshare");
+        command.args(want.alone.then_some("--net"));
+        command.args(["--", "sh", "-ec", &format!("{begin}\nexec perl -e \"$@\""), "sh", WANTS]);
+        command.arg(&log).args([want.what, &rest]).arg(place).arg(&name).stdin(Stdio::null());
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        Ok(Wanting { child: command.spawn()?, log, name })
+    }
+
+    fn failed(&self) -> u64 {
+        std::fs::metadata(&self.log).map_or(0, |log| log.len())
+    }
+}
+
+impl Drop for Wanting {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The first cause is this one's, and says how often its calls failed; or nobody's calls did.
+fn judge(look: &Look, wanting: &Wanting, failed: Option<f64>) -> Result<(), Wrong> {
+    let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
+    let pid = wanting.child.id().to_string();
+    let is_its = |found: &&Value| found["rule"] == RULE || found["victim"]["id"] == pid.as_str();
+    match (failed, causes.clone().next(), causes.clone().find(is_its)) {
+        (None, _, None) => Ok(()),
+        (None, _, Some(found)) => Err(Wrong::accused(format!("nothing failed, and: {}", found["title"]))),
+        (Some(_), first, _) if first.is_none_or(|first| first["rule"] != RULE) => {
+            Err(Wrong::missed(format!("the first cause is {first:?}")))
+        }
+        (Some(_), Some(first), _) if first["victim"]["id"] != pid.as_str() => {
+            Err(Wrong::accused(format!("not {} ({pid}): {first}", wanting.name)))
+        }
+        (Some(failed), Some(first), _) => {
+            let told = first["failed_calls"].as_f64().unwrap_or_default();
+            match (told - failed).abs() <= bars::EXACT * failed {
+                true => Ok(()),
+                false => Err(Wrong::inexact(format!("{told} calls failed, by its own account {failed:.0}"))),
+            }
+        }
+        (Some(_), None, _) => Err(Wrong::missed("no cause")),
+    }
+}
+
+/// What is wanted, where; with too little of it, and with enough.
+#[derive(Default)]
+struct Want {
+    what: &'static str,
+    place: &'static str,
+    /// Options of the small file system.
+    mount: [&'static str; 2],
+    /// What a shell does first.
+    begin: [&'static str; 2],
+    /// In a network namespace of its own.
+    alone: bool,
+}
+
+impl Want {
+    fn cell(&self, is_fault: bool) {
+        let [mount, begin] = [self.mount, self.begin].map(|of| of[usize::from(!is_fault)]);
+        let name = format!("want-{}{}", self.what, if is_fault { "" } else { "-twin" });
+        rounds::run_judged(&name, &crate::kept_in("failures"), |draw, label| {
+            let fence = Fence::enter()?;
+            let small = Small::new(&fence, mount)?;
+            let wanting = Wanting::start(draw, &fence, self, &small.0.join(self.place), begin)?;
+            let until = Instant::now() + Duration::from_secs(10);
+            while is_fault && wanting.failed() == 0 && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let (began, before) = (Instant::now(), wanting.failed());
+            let look = crate::look("failures", label, &["exam"])?;
+            let (failed, took) = (wanting.failed() - before, began.elapsed());
+            look.is_sound(Verb::Exam)?;
+            fence.check_time()?;
+            if is_fault == (failed < LEAST) {
+                return Ok(Verdict::Again(format!("{failed} calls failed")));
+            }
+            let in_window = failed as f64 * look.window.length().as_secs_f64() / took.as_secs_f64();
+            let judged = judge(&look, &wanting, is_fault.then_some(in_window));
+            Ok(judged.map_or_else(Verdict::Wrong, |()| Verdict::Passed))
+        });
+    }
+
+    /// A fault, and its twin.
+    fn pair(&self) {
+        self.cell(true);
+        self.cell(false);
+    }
+}
+
+const AMPLE: &str = "size=200m";
+
+#[test]
+fn root_a_full_file_system_is_the_headline() {
+    Want { what: "room", place: "spool", mount: ["size=128k", AMPLE], ..Want::default() }.pair();
+}
+
+#[test]
+fn root_a_file_system_without_inodes_is_the_headline() {
+    Want { what: "inodes", place: "new", mount: ["size=4m,nr_inodes=16", AMPLE], ..Want::default() }.pair();
+}
+
+#[test]
+fn root_a_process_that_may_open_no_more_files_is_the_headline() {
+    let begin = ["ulimit -n 40", "ulimit -n 4000"];
+    Want { what: "files", place: "-", mount: [AMPLE; 2], begin, ..Want::default() }.pair();
+}
+
+#[test]
+fn root_local_ports_that_are_used_up_are_the_headline() {
+    let begin = [
+        "ip link set lo up; echo 20000 20019 > /proc/sys/net/ipv4/ip_local_port_range",
+        "ip link set lo up; echo 20000 29999 > /proc/sys/net/ipv4/ip_local_port_range",
+    ];
+    Want { what: "ports", place: "-", mount: [AMPLE; 2], begin, alone: true }.pair();
+}
