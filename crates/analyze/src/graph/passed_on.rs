@@ -21,8 +21,12 @@ pub(super) struct Hand {
     at: u64,
     to: u32,
     by: u32,
+    /// The wait that ended so had begun then.
+    since: u64,
 }
 
+/// Those in line that are looked at.
+const MOST_IN_LINE: usize = 64;
 /// Seen less often it is no custom.
 const USUAL: usize = 3;
 
@@ -110,7 +114,12 @@ impl Graph<'_> {
         for span in self.spans.iter().filter(|span| self.was_let_go(span)) {
             let waker = span.waker.as_ref().filter(|waker| waker.tgid == span.tgid);
             if let Some((word, waker)) = word(span).zip(waker) {
-                all.entry(word).or_default().push(Hand { at: span.woken_ns, to: span.pid, by: waker.pid });
+                all.entry(word).or_default().push(Hand {
+                    at: span.woken_ns,
+                    to: span.pid,
+                    by: waker.pid,
+                    since: span.at_ns,
+                });
             }
         }
         all.retain(|_, hands| {
@@ -122,20 +131,31 @@ impl Graph<'_> {
 }
 
 /// Most of those who begin to wake others were woken last, and hardly one has never waited there. Who has it may take it again before the one that it
-/// has woken runs (a lock is seldom fair), and wakes the next time, too.
+/// has woken runs (a lock is seldom fair), and wakes the next time, too: the one that it has woken is back in line by then. Who tells many at once
+/// that there is work does not wait for that, and so it is where all wait for the last of them.
 fn is_lock(hands: &[Hand]) -> bool {
     let woken: Set<u32> = hands.iter().map(|hand| hand.to).collect();
-    let (mut changes, mut on, mut strangers) = (0, 0, 0);
-    for two in hands.windows(2) {
+    let (mut changes, mut on, mut strangers, mut again, mut back) = (0, 0, 0, 0, 0);
+    for (at, two) in hands.windows(2).enumerate() {
         let [last, next] = two else { continue };
-        if last.by != next.by {
+        if last.by == next.by {
+            again += 1;
+            back += usize::from(is_back(hands.get(at + 1..).unwrap_or_default(), last, next.at));
+        } else {
             changes += 1;
             on += usize::from(last.to == next.by);
             strangers += usize::from(!woken.contains(&next.by));
         }
     }
     // Of two that wake each other in turn each may wait for what the other makes.
-    hands.len() > ENOUGH && on >= USUAL && on * 2 > changes && strangers * 4 <= changes && woken.len() > 2
+    let is_handed = on >= USUAL && on * 2 > changes && strangers * 4 <= changes && woken.len() > 2;
+    hands.len() > ENOUGH && is_handed && back * 2 >= again
+}
+
+/// The one that was woken by `last` waits there again before `next`: a later wake-up ends that wait.
+fn is_back(later: &[Hand], last: &Hand, next: u64) -> bool {
+    let again = later.iter().take(MOST_IN_LINE).find(|hand| hand.to == last.to);
+    again.is_some_and(|hand| hand.since <= next)
 }
 
 #[cfg(test)]
@@ -147,12 +167,14 @@ mod tests {
     /// A lock of `threads`, of which each has it for `again` turns at once: it wakes the first in line each time, who finds it taken again.
     fn lock(threads: u32, again: usize, turns: usize) -> Vec<Hand> {
         let mut line: VecDeque<u32> = (2..=threads).collect();
-        let (mut by, mut hands) = (1, Vec::new());
+        let (mut by, mut hands, mut since) = (1, Vec::new(), Table::<u32, u64>::default());
         for turn in 0..turns {
-            let to = line.pop_front().unwrap();
-            hands.push(Hand { at: turn as u64, to, by });
+            let (to, at) = (line.pop_front().unwrap(), 10 * turn as u64);
+            hands.push(Hand { at, to, by, since: since.get(&to).copied().unwrap_or(0) });
             let is_let_go = (turn + 1) % again == 0;
-            line.push_back(if is_let_go { by } else { to });
+            let waits = if is_let_go { by } else { to };
+            since.insert(waits, at + 1);
+            line.push_back(waits);
             by = if is_let_go { to } else { by };
         }
         hands
@@ -162,7 +184,14 @@ mod tests {
     fn queue(workers: u32, own: usize, turns: usize) -> Vec<Hand> {
         let worker = |turn: usize| 2 + turn as u32 % workers;
         let by = |turn: usize| if turn % own == own - 1 { worker(turn - 1) } else { 1 };
-        (0..turns).map(|turn| Hand { at: turn as u64, to: worker(turn), by: by(turn) }).collect()
+        (0..turns)
+            .map(|turn| Hand {
+                at: 10 * turn as u64,
+                to: worker(turn),
+                by: by(turn),
+                since: (10 * turn as u64).saturating_sub(1),
+            })
+            .collect()
     }
 
     #[test]
@@ -182,8 +211,26 @@ mod tests {
             }
         }
         // Two that bring work in turn.
-        let two: Vec<Hand> =
-            (0..100).map(|at| Hand { at, to: 3 + at as u32 % 5, by: 1 + at as u32 % 2 }).collect();
+        let two =
+            |at: u64| Hand { at, to: 3 + at as u32 % 5, by: 1 + at as u32 % 2, since: at.saturating_sub(1) };
+        let two: Vec<Hand> = (0..100).map(two).collect();
         assert!(!is_lock(&two));
+    }
+
+    /// One wakes all the others at once, each works, and the last of them, which is drawn, wakes the first; or the last that comes wakes all.
+    #[test]
+    fn work_that_is_shared_out_is_no_lock() {
+        let last = |turn: u64| 2 + (turn * 7 / 3 % 4) as u32;
+        let mut forks = Vec::new();
+        let mut barriers = Vec::new();
+        for turn in 0..60_u64 {
+            let (at, since) = (turn * 1000, (turn * 1000).saturating_sub(400));
+            forks.extend((2..6).map(|to| Hand { at: at + u64::from(to), to, by: 1, since }));
+            forks.push(Hand { at: at + 500, to: 1, by: last(turn), since: at + 10 });
+            let others = (2..6).filter(|to| *to != last(turn));
+            barriers.extend(others.map(|to| Hand { at: at + u64::from(to), to, by: last(turn), since }));
+        }
+        assert!(!is_lock(&forks));
+        assert!(!is_lock(&barriers));
     }
 }

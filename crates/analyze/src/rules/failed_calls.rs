@@ -23,9 +23,9 @@ pub const RULE: Rule = Rule {
            to write.",
     how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE, connect(2) with EADDRNOTAVAIL, and fork(2) and clone(2) with EAGAIN, by \
           process, call and file system. One that failed is a cause: no time measures what was lost with it.",
-    limits: "Where a CPU makes more than 60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Calls of 32-bit \
+    limits: "Where a CPU makes more than 60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Where there are more than 10,000 threads it does not look. `run` and `attach` do not look. Calls of 32-bit \
              programs are not seen; nor is what io_uring does. Of a call with a path it is not known on which file system that is: it is told by its \
-             folder. Which of two limits on tasks was met is not known. Connections of IPv6 that find no address say the same as those that find no \
+             folder. Which of the limits on tasks was met is not known; nor whose of several users or containers, where their calls are in want of the same. Connections of IPv6 that find no address say the same as those that find no \
              port, and are left out. A program that asks for open files until it gets no more, on purpose, is taken for one in need.",
     sources: "write(2), open(2), connect(2), fork(2), inotify_add_watch(2); include/uapi/asm-generic/errno.h.",
     can_be_cause: true,
@@ -35,6 +35,8 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
+/// Who asks for open files, ports or tasks less often than this may find out in this way how many there are, or have bound a port that is taken.
+const RECURS: u64 = 3;
 /// Findings that are reported: the wants of most calls.
 const MOST_REPORTED: usize = 8;
 
@@ -46,6 +48,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
             wants.entry(want).or_default().push(row);
         }
     }
+    wants.retain(|want, calls| !want.may_be_probed() || count(calls) >= RECURS);
     let tasks = ev.tasks().unwrap_or_default();
     let homes = Homes::of(ev, tasks);
     let mut found: Vec<Finding> =
@@ -55,8 +58,12 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
+fn count(calls: &[&FailedCall]) -> u64 {
+    calls.iter().map(|row| row.count).fold(0, u64::saturating_add)
+}
+
 fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls: &[&FailedCall]) -> Finding {
-    let count = calls.iter().map(|row| row.count).fold(0, u64::saturating_add);
+    let count = count(calls);
     let victims: Vec<&Task> = tasks
         .iter()
         .filter(|task| task.pid == task.tgid && calls.iter().any(|row| row.tgid == task.tgid))
@@ -68,9 +75,11 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls:
         }
         _ => homes.payer(ev, &victims, None),
     };
+    // Where it was looked at in part there may be more.
+    let at_least = if ev.lacks_a_part(Probe::FailedCalls) { "at least " } else { "" };
     let failed = match count {
-        1 => "one of its calls failed".to_owned(),
-        _ => format!("{count} of its calls failed"),
+        1 => format!("{at_least}one of its calls failed"),
+        _ => format!("{at_least}{count} of its calls failed"),
     };
     let row = first.cloned().unwrap_or_default();
     let found = Finding::failed(RULE.id, victim, count);
@@ -148,14 +157,14 @@ fn of_room(found: Finding, failed: &str, row: &FailedCall, place: &str, quota: b
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
-    ev.failed_calls()?;
-    // A part of the window was not looked at.
-    if ev.lacks_a_part(Probe::FailedCalls) {
+    // A part of the window was not looked at, or a call failed of which it is not known what it was in want of.
+    let is_one_left = ev.failed_calls()?.iter().any(|row| !ev.is_own(row.pid, row.tgid));
+    if is_one_left || ev.lacks_a_part(Probe::FailedCalls) {
         return Ok(None);
     }
     Ok(Some(RuledOut {
         what: "a full disk or table".into(),
-        evidence: "no call failed for want of room, open files, ports or tasks".into(),
+        evidence: "no write, open, connection or fork failed for want of room, files, ports or tasks".into(),
     }))
 }
 

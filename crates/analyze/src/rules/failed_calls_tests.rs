@@ -65,9 +65,9 @@ fn each_want_has_its_words() {
     assert_eq!(quota, "2 of its calls failed: its disk quota is used up on vda1 (ext4), for big.log");
     assert!(said(row(254, 28, 1)).contains("inotify"));
     assert!(said(row(294, 24, 1)).contains("inotify instances"));
-    assert!(said(row(OPENAT, 24, 1)).contains("as many open files as it may"));
+    assert!(said(row(OPENAT, 24, 3)).contains("as many open files as it may"));
     assert!(said(row(OPENAT, 23, 1)).contains("this host has as many open files"));
-    assert!(said(row(56, 11, 1)).contains("tasks"));
+    assert!(said(row(56, 11, 3)).contains("tasks"));
     let connects = FailedCall { peer: "10.0.0.1:80".into(), ..row(CONNECT, 99, 5) };
     assert!(said(connects).contains("all local ports for connections to 10.0.0.1:80"));
 }
@@ -80,7 +80,25 @@ fn is_quiet_where_a_call_may_fail_so_though_nothing_is_used_up() {
     none(FailedCall { dev: String::new(), ..on_disk(row(WRITE, 28, 80)) });
     none(FailedCall { peer: "[::1]:80".into(), ..row(CONNECT, 99, 5) });
     none(row(OPENAT, 28, 1));
+    none(FailedCall { file: "/sys/fs/cgroup/new".into(), ..row(83, 28, 9) });
+    // A linker that finds out how many files it may open.
+    none(row(OPENAT, 24, 2));
     assert_eq!(titles(vec![]), [""; 0]);
+}
+
+#[test]
+fn what_was_looked_at_in_part_is_the_least() {
+    let away = Missing::skipped(Probe::FailedCalls.word(), "for 900 ms a CPU had too many system calls");
+    let found = check(&host(vec![on_disk(row(WRITE, 28, 80))]).missing(away).ev()).unwrap();
+    assert!(found[0].title.starts_with("at least 80 of its calls failed"), "{}", found[0].title);
+}
+
+#[test]
+fn a_path_below_a_folder_that_is_not_named_is_told_without_it() {
+    let path = FailedCall { file: "src/main.c".into(), ..row(OPENAT, 28, 2) };
+    let want =
+        "2 of its calls failed: no room or no inode is left on the file system of its folder, for main.c";
+    assert_eq!(titles(vec![path]), [want]);
 }
 
 #[test]
@@ -93,6 +111,8 @@ fn our_own_are_left_out() {
 #[test]
 fn rules_out_only_what_was_looked_at_all_the_time() {
     assert!(rules_out(&host(vec![]).ev()).unwrap().is_some());
+    let unknown = row(OPENAT, 28, 1);
+    assert_eq!(rules_out(&host(vec![unknown]).ev()).unwrap(), None);
     let away = Missing::skipped(Probe::FailedCalls.word(), "for 900 ms a CPU had too many system calls");
     assert_eq!(rules_out(&host(vec![]).missing(away).ev()).unwrap(), None);
 }

@@ -44,7 +44,7 @@ const TOO_MANY: f64 = 60_000.0;
 /// Then they are looked at again, until a beat later there are too many still.
 const AWAY: Duration = Duration::from_secs(2);
 /// The kernel marks each thread when the first comes to look, and when the last goes (kernel/tracepoint.c, syscall_regfunc): 0.1 us each. Where
-/// there are more than these it is done once.
+/// there are more than these it is not done.
 const MANY_THREADS: u64 = 10_000;
 
 /// The running probe. Dropping it detaches it from the kernel.
@@ -102,6 +102,10 @@ impl<'slot> Failed<'slot> {
 
 impl Probe for Failed<'_> {
     fn begin(&mut self) -> Result<(), Missing> {
+        if has_many_threads() {
+            let reason = format!("for it the kernel would mark each of more than {MANY_THREADS} threads");
+            return Err(Missing::skipped(WHAT, reason));
+        }
         self.look()
     }
 
@@ -131,7 +135,6 @@ impl Probe for Failed<'_> {
     }
 
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
-        self.skel.links.returned = None;
         ending.tables.failed_calls = Some(self.rows());
         ending.lost(WHAT, self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost));
         let away = self.time_away();

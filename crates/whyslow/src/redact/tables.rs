@@ -70,7 +70,12 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     }
     for row in failed_calls.iter_mut().flatten() {
         (row.comm, row.peer) = (words.comm(&row.comm), words.peer(&row.peer));
-        (row.file, row.device) = (words.path(&row.file), words.path(&row.device));
+        // Whether a path begins at the root, and whether a file system has a device, is asked of it.
+        let root = if row.file.starts_with('/') { "/" } else { "" };
+        row.file = format!("{root}{}", words.path(&row.file));
+        if row.device != row.file_system {
+            row.device = words.path(&row.device);
+        }
     }
     for row in listeners.iter_mut().flatten() {
         (row.comm, row.local) = (words.comm(&row.comm), words.peer(&row.local));

@@ -141,7 +141,7 @@ impl Want {
             let (failed, took) = (wanting.failed() - before, began.elapsed());
             look.is_sound(Verb::Exam)?;
             fence.check_time()?;
-            if is_fault == (failed < LEAST) {
+            if failed < LEAST && is_fault || failed > 0 && !is_fault {
                 return Ok(Verdict::Again(format!("{failed} calls failed")));
             }
             let in_window = failed as f64 * look.window.length().as_secs_f64() / took.as_secs_f64();

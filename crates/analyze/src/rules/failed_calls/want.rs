@@ -38,6 +38,11 @@ pub(super) enum Want {
 }
 
 impl Want {
+    /// A healthy program may meet such a limit once, on purpose or by its own choice of a port, and go on.
+    pub fn may_be_probed(&self) -> bool {
+        matches!(self, Want::Descriptors(_) | Want::Ports(_) | Want::Tasks)
+    }
+
     /// `None`: a call may fail so where nothing is used up.
     pub fn of(row: &FailedCall) -> Option<Self> {
         match row.error {
@@ -62,7 +67,21 @@ fn place(row: &FailedCall) -> Option<String> {
         return (!OF_THE_KERNEL.contains(&row.file_system.as_str())).then(|| row.dev.clone());
     }
     // An open file that is none: /dev/full.
-    let is_path = row.file_system.is_empty() && row.file.starts_with('/');
-    let folder = row.file.rsplit_once('/').filter(|_| is_path)?.0;
-    Some(if folder.is_empty() { "/".to_owned() } else { folder.to_owned() })
+    if !row.file_system.is_empty() || row.file.is_empty() {
+        return None;
+    }
+    let folder = row.file.rsplit_once('/').map_or("", |(folder, _)| folder);
+    match row.file.starts_with('/') {
+        // There a call means something else: a group, a terminal.
+        true if ["/proc", "/sys", "/dev"]
+            .iter()
+            .any(|of| folder == *of || folder.starts_with(&format!("{of}/"))) =>
+        {
+            None
+        }
+        true if folder.is_empty() => Some("/".to_owned()),
+        true => Some(folder.to_owned()),
+        // Below a folder that the call does not name.
+        false => Some("its folder".to_owned()),
+    }
 }
