@@ -130,9 +130,9 @@ impl Graph<'_> {
     }
 }
 
-/// Most of those who begin to wake others were woken last, and hardly one has never waited there. Who has it may take it again before the one that it
-/// has woken runs (a lock is seldom fair), and wakes the next time, too: the one that it has woken is back in line by then. Who tells many at once
-/// that there is work does not wait for that, and so it is where all wait for the last of them.
+/// Threads that begin to wake others were mostly woken last themselves, and hardly one of them has never waited there. A holder may take the lock again
+/// before the woken thread runs (a lock is seldom fair), and wakes the next one, too: the woken thread is back in line by then. A thread that
+/// shares out work to many at once does not wait for that, nor does the last one at a barrier.
 fn is_lock(hands: &[Hand]) -> bool {
     let woken: Set<u32> = hands.iter().map(|hand| hand.to).collect();
     let (mut changes, mut on, mut strangers, mut again, mut back) = (0, 0, 0, 0, 0);

@@ -22,11 +22,13 @@ pub const RULE: Rule = Rule {
            all local ports for connections to one place are taken. A program gets an error then, and tries again, gives up or loses what it had \
            to write.",
     how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE, connect(2) with EADDRNOTAVAIL, and fork(2) and clone(2) with EAGAIN, by \
-          process, call and file system. One that failed is a cause: no time measures what was lost with it.",
+          process, call and file system. One that failed is a cause, of those that want open files of a process, ports or tasks three: no time \
+          measures what was lost with them.",
     limits: "Where a CPU makes more than 60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Where there are more than 10,000 threads it does not look. `run` and `attach` do not look. Calls of 32-bit \
              programs are not seen; nor is what io_uring does. Of a call with a path it is not known on which file system that is: it is told by its \
              folder. Which of the limits on tasks was met is not known; nor whose of several users or containers, where their calls are in want of the same. Connections of IPv6 that find no address say the same as those that find no \
-             port, and are left out. A program that asks for open files until it gets no more, on purpose, is taken for one in need.",
+             port, and are left out. A program that asks for open files until it gets no more, on purpose and three times, is taken for one in need; so is one that connects from \
+             a port of its own choice that is taken.",
     sources: "write(2), open(2), connect(2), fork(2), inotify_add_watch(2); include/uapi/asm-generic/errno.h.",
     can_be_cause: true,
     check,
@@ -35,7 +37,7 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Who asks for open files, ports or tasks less often than this may find out in this way how many there are, or have bound a port that is taken.
+/// A program that is refused open files, ports or tasks less often may find out in this way how many there are.
 const RECURS: u64 = 3;
 /// Findings that are reported: the wants of most calls.
 const MOST_REPORTED: usize = 8;

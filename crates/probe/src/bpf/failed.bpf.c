@@ -49,7 +49,9 @@ struct {
 	__type(value, __u64);
 } ended_calls SEC(".maps");
 
-/* Our own process reads many small files at once: it is no host that makes many calls. In a pid namespace it is counted as any other. */
+/* Our own process reads many small files at once: it is no host that makes many calls. From within a pid namespace
+ * this is the number of another process on the host, which is left out, too.
+ */
 const volatile __u32 own_tgid = 0;
 /* Failures that had no room. */
 __u64 lost;

@@ -26,7 +26,7 @@ pub const WHAT: &str = whyslow_model::Probe::FailedCalls.word();
 /// Its line in the registry.
 pub const ENTRY: Entry = Entry {
     capability: "BPF: calls that failed",
-    lost: "whose calls fail for want of room, descriptors, ports or tasks",
+    lost: "calls that fail for want of room, descriptors, ports or tasks",
     load: LoadOrder::BesideScheduler,
     follows: false,
     shed: &[WHAT],
