@@ -5,12 +5,12 @@
 //! scheduler of `cpu/fair.rs`. Nobody else lost noticeably: the host is busy, which is no fault. Not this rule: quotas,
 //! masks and spinning, which have rules of their own.
 
+mod niceness;
 mod siblings;
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use whyslow_model::table::Task;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, Subject, command, seconds};
 
@@ -36,7 +36,7 @@ pub const RULE: Rule = Rule {
              many take from each other of whom none has that much. What tasks of one tree take from each other is its own, but of a process \
              that works often and briefly beside two equal ones or more that fill the CPUs, which one parent has started and which do not \
              wake it, nor it them. \
-             Who is nicer by 10 or more, or SCHED_IDLE, has chosen to wait. A victim that is seldom ready is told by its waits alone. With a sched_ext scheduler it cannot tell.",
+             Who has nice 10 or more, or SCHED_IDLE, has chosen to wait, unless others that have not wait for it. A victim that is seldom ready is told by its waits alone. With a sched_ext scheduler it cannot tell.",
     sources: "kernel/sched/fair.c (weights, task groups); sched(7), cgroups(7).",
     can_be_cause: true,
     check,
@@ -61,12 +61,8 @@ const OF_THE_WINDOW: f64 = 0.01;
 const MOST_TREES: usize = 64;
 /// Victims that are reported.
 const MOST_REPORTED: usize = 8;
-/// The weight of nice 10 (kernel/sched/core.c, sched_prio_to_weight).
-const NICE_10: u64 = 110;
 /// Who fills the CPUs alone has this part of what was used.
 const ALONE: f64 = 0.75;
-/// A weight that is smaller than this part of the other's is why it loses.
-const LIGHT: f64 = 0.5;
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let fair = ev.world_of_losses()?;
@@ -75,8 +71,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         return Ok(vec![busy(ev, &full, None)]);
     }
     let apart = full.apart(ev);
-    let mut by_siblings = apart.as_ref().map(|apart| causes(ev, apart, apart.lost())).unwrap_or_default();
-    let lost = full.lost();
+    let mut by_siblings = apart.as_ref().map(|apart| causes(ev, apart, apart.lost(ev))).unwrap_or_default();
+    let lost = full.lost(ev);
     let most = lost.iter().map(|(_, loss)| share(loss)).fold(0.0, f64::max);
     // Of who did little a little may be half.
     let longest = lost.iter().map(|(_, loss)| loss.felt).max().unwrap_or_default();
@@ -179,11 +175,11 @@ impl<'t> Full<'t> {
     }
 
     /// What each of the others lost.
-    fn lost(&self) -> Vec<(&TaskTree, Loss)> {
+    fn lost(&self, ev: &Evidence<'_>) -> Vec<(&TaskTree, Loss)> {
         let others = self.others();
         let parties: Vec<_> = others.iter().map(|tree| &tree.tasks).collect();
         let mut lost: Vec<_> = others.iter().copied().zip(self.fair.losses(&parties, &self.lift())).collect();
-        lost.retain(|(tree, _)| !yields(self.fair.tasks(), tree));
+        lost.retain(|(tree, _)| !niceness::yields(ev, self.fair.tasks(), tree));
         lost
     }
 
@@ -276,15 +272,6 @@ fn is_victim(ev: &Evidence<'_>, loss: &Loss) -> bool {
     share(loss) > OF_ITS_TIME && loss.low.as_secs_f64() > OF_THE_WINDOW * ev.window().as_secs_f64()
 }
 
-/// Most of what it waited was of tasks that were told to leave CPUs to others: nice 10 or more, SCHED_IDLE. It is a price chosen on purpose.
-fn yields(tasks: &[Task], tree: &TaskTree) -> bool {
-    let ready = |of: &dyn Fn(&Task) -> bool| {
-        let all = tree.tasks.iter().filter_map(|at| tasks.get(*at)).filter(|task| of(task));
-        all.map(|task| task.runnable_ns).fold(0, u64::saturating_add) as f64
-    };
-    ready(&|task| !task.is_real_time() && task.weight <= NICE_10) > 0.5 * ready(&|_| true)
-}
-
 /// `most`: what another lost, at most; `None`: not asked.
 fn busy(ev: &Evidence<'_>, full: &Full<'_>, most: Option<&str>) -> Finding {
     let names = full.names(ev);
@@ -312,7 +299,7 @@ fn busy(ev: &Evidence<'_>, full: &Full<'_>, most: Option<&str>) -> Finding {
 fn cause(ev: &Evidence<'_>, full: &Full<'_>, tree: &TaskTree, loss: &Loss) -> Finding {
     let Some(filler) = full.fillers().next() else { return Finding::busy(RULE.id, Subject::host()) };
     let (victim, by) = (tree.subject(ev), filler.subject(ev));
-    let why = by_weight(full.fair.tasks(), (tree, &victim.name), (filler, &by.name));
+    let why = niceness::why(full.fair.tasks(), (tree, &victim.name), (filler, &by.name));
     let why = why.map_or_else(String::new, |why| format!(": {why}"));
     let who = names::tasks_of(loss.tasks, &victim.name);
     let behind = format!("a CPU, which {} had", by.name);
@@ -335,31 +322,6 @@ fn cause(ev: &Evidence<'_>, full: &Full<'_>, tree: &TaskTree, loss: &Loss) -> Fi
          group; undo: the value as it was)",
         filler.subject(ev).name
     ))
-}
-
-/// Why one gets less than the other, if the scheduler was told so.
-fn by_weight(
-    tasks: &[Task],
-    (victim, its_name): (&TaskTree, &str),
-    (filler, name): (&TaskTree, &str),
-) -> Option<String> {
-    let all = |tree: &TaskTree| tree.tasks.iter().filter_map(|at| tasks.get(*at)).collect::<Vec<&Task>>();
-    let (its, others) = (all(victim), all(filler));
-    let urgent = others.iter().filter(|task| task.is_real_time()).map(|task| task.exec_ns);
-    let urgent = urgent.fold(0, u64::saturating_add) as f64;
-    if urgent > 0.5 * filler.used_ns as f64 && !its.iter().any(|task| task.is_real_time()) {
-        return Some(format!("{name} has real-time priority"));
-    }
-    if let (Some((own, above)), Some((other, beside))) = (victim.weight, filler.weight)
-        && above == beside
-        && (own as f64) < LIGHT * other as f64
-    {
-        return Some(format!("the weight of {its_name} is {own} of {}", own.saturating_add(other)));
-    }
-    let mean =
-        |all: &[&Task]| all.iter().map(|task| task.weight as f64).sum::<f64>() / all.len().max(1) as f64;
-    let is_one_group = victim.group == filler.group && !victim.is_session() && !filler.is_session();
-    (is_one_group && mean(&its) < LIGHT * mean(&others)).then(|| format!("{its_name} is nicer"))
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -1,4 +1,4 @@
-use whyslow_model::table::{Cgroup, CgroupCpu, Tables};
+use whyslow_model::table::{Cgroup, CgroupCpu, Tables, Task};
 use whyslow_model::{Kind, Meta, Recording};
 
 use super::*;
@@ -265,4 +265,44 @@ fn who_has_started_the_crowd_stays_its_kin() {
     tasks.iter_mut().for_each(|task| task.session = if task.pid == 2 { 2 } else { 3 });
     let found = told(tasks, "/job", Vec::new());
     assert_eq!((found.len(), found[0].kind), (1, Kind::Busy), "{found:?}");
+}
+
+/// Another waits for a file lock of the nice one, which is ready for a CPU all the time.
+#[test]
+fn who_yields_is_a_victim_where_others_that_do_not_wait_for_it() {
+    use whyslow_model::timeline::{Context, Span, Stack, State, StateTimes, Waker};
+    let nice = Task { weight: 15, comm: "maps".into(), ..busy_task(99, 6, 8_000_000) };
+    let client = |weight| Task {
+        weight,
+        exec_ns: 1_000_000,
+        runnable_ns: 0,
+        sleep_ns: 990_000_000,
+        sleep_count: 1,
+        ..busy_task(70, 7, 0)
+    };
+    let row = |pid: u32, (at_ns, woken_ns): (u64, u64), state| Span {
+        pid,
+        tgid: pid,
+        at_ns,
+        woken_ns,
+        to_ns: SECOND,
+        state,
+        mixed: StateTimes { running_ns: at_ns, ..StateTimes::default() },
+        ..Span::default()
+    };
+    let lock = ["schedule", "locks_lock_inode_wait", "__do_sys_flock"].map(str::to_owned);
+    let told = |weight: u64| {
+        let tasks = compilers().into_iter().chain([nice.clone(), client(weight)]);
+        let groups = [group(5, "/build", 1024), group(6, "/maps", 2), group(7, "/shop", 1024)];
+        let mut rec = host(tasks.collect(), groups.to_vec());
+        let waker = Some(Waker { pid: 99, tgid: 99, context: Context::Task, ..Waker::default() });
+        let waits = Span { waker, stack: Some(1), ..row(70, (1_000_000, 991_000_000), State::Sleep) };
+        rec.tables.spans = Some(vec![waits, row(99, (500_000, 500_000), State::Runnable)]);
+        rec.tables.stacks = Some(vec![Stack { id: 1, kernel: lock.to_vec(), user: Vec::new() }]);
+        check(&Evidence::of(&rec)).unwrap()
+    };
+    let found = told(1024);
+    assert_eq!((found.len(), found[0].kind), (1, Kind::Cause), "{found:?}");
+    assert_eq!(found[0].victim.id, "/maps");
+    assert_eq!(told(15)[0].kind, Kind::Busy, "all that wait for it yield, too");
 }
