@@ -12,6 +12,7 @@ mod dirty_throttling;
 mod disk_latency;
 mod disk_queue;
 mod dying_cgroups;
+mod extra_work;
 mod failed_calls;
 mod file_handles;
 mod full_cpus;
@@ -116,6 +117,7 @@ pub const ALL: &[Rule] = &[
     dirty_throttling::RULE,
     disk_latency::RULE,
     disk_queue::RULE,
+    extra_work::RULE,
     failed_calls::RULE,
     file_handles::RULE,
     full_cpus::RULE,

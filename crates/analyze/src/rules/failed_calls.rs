@@ -102,7 +102,7 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls:
             .titled(format!("{failed}: it has as many open files as it may (RLIMIT_NOFILE)"))
             .by(Culprit::new(SubjectKind::Limit, format!("/proc/{pid}/limits"), "its limit on open files"))
             .check("how many it may have", command!("grep 'open files' /proc/{}/limits", pid))
-            .check("what it has open", command!("ls -l /proc/{}/fd", pid))
+            .check("what it has open", command!("ls -l /proc/{}/fd 2>/dev/null | sort -k 11", pid))
             .advice("find out what it leaves open, or raise its limit (LimitNOFILE=, ulimit -n; undo: the value as it was)"),
         Want::Files => found
             .titled(format!("{failed}: this host has as many open files as it may"))

@@ -115,7 +115,7 @@ impl Homes {
 }
 
 /// Processes of one name, each started on its own, by the first of them.
-fn of_one_name(ev: &Evidence<'_>, victims: &[&Task]) -> Option<Subject> {
+pub(super) fn of_one_name(ev: &Evidence<'_>, victims: &[&Task]) -> Option<Subject> {
     let name = |task: &Task| ev.process_name(task.tgid, &task.comm);
     let (first, others) = victims.split_first()?;
     let own = name(first);

@@ -3,9 +3,8 @@
 //! Who, how often, where is drawn; how often it failed the victim has written down itself. The headline names it, and the count.
 //! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/failures`.
 
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -13,6 +12,8 @@ use whyslow_faults::look::Look;
 use whyslow_faults::rounds::{self, Trouble, Verdict};
 use whyslow_faults::said::{self, Verb};
 use whyslow_faults::{Draw, Fence, Wrong, bars};
+
+use crate::script::Script;
 
 const WANTS: &str = include_str!("failures/wants.pl");
 const RULE: &str = "failed-calls";
@@ -41,55 +42,23 @@ impl Drop for Small {
     }
 }
 
-/// A process that is in want.
-struct Wanting {
-    child: Child,
-    /// A byte each time that a call of its failed.
-    log: PathBuf,
-    name: String,
+/// A process that is in want; its log has a byte each time that a call of its failed.
+fn start(draw: &mut Draw, fence: &Fence, want: &Want, place: &Path, begin: &str) -> Result<Script, Trouble> {
+    let rest = draw.between(5, 60).to_string();
+    println!("{}: a rest of {rest} ms", want.what);
+    let args = [want.what.as_ref(), rest.as_ref(), place.as_os_str()];
+    let unshared: &[&str] = if want.alone { &["--net"] } else { &[] };
+    Script::start(draw, fence, (WANTS, unshared, begin), &args)
 }
 
-impl Wanting {
-    fn start(
-        draw: &mut Draw,
-        fence: &Fence,
-        want: &Want,
-        place: &Path,
-        begin: &str,
-    ) -> Result<Self, Trouble> {
-        let (log, name) = (fence.dir().join("failed"), draw.word(7));
-        let rest = draw.between(5, 60).to_string();
-        println!("{}: {name}, a rest of {rest} ms", want.what);
-        let mut command = Command::new("unshare");
-        command.args(want.alone.then_some("--net"));
-        command.args(["--", "sh", "-ec", &format!("{begin}\nexec perl -e \"$@\""), "sh", WANTS]);
-        command.arg(&log).args([want.what, &rest]).arg(place).arg(&name).stdin(Stdio::null());
-        // SAFETY: one system call between fork and exec.
-        unsafe {
-            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        }
-        Ok(Wanting { child: command.spawn()?, log, name })
-    }
-
-    fn failed(&self) -> u64 {
-        std::fs::metadata(&self.log).map_or(0, |log| log.len())
-    }
-}
-
-impl Drop for Wanting {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn failed(wanting: &Script) -> u64 {
+    std::fs::metadata(&wanting.log).map_or(0, |log| log.len())
 }
 
 /// The first cause is this one's, and says how often its calls failed; or nobody's calls did.
-fn judge(look: &Look, wanting: &Wanting, failed: Option<f64>) -> Result<(), Wrong> {
+fn judge(look: &Look, wanting: &Script, failed: Option<f64>) -> Result<(), Wrong> {
     let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
-    let pid = wanting.child.id().to_string();
+    let pid = wanting.pid().to_string();
     let is_its = |found: &&Value| found["rule"] == RULE || found["victim"]["id"] == pid.as_str();
     match (failed, causes.clone().next(), causes.clone().find(is_its)) {
         (None, _, None) => Ok(()),
@@ -131,14 +100,14 @@ impl Want {
         rounds::run_judged(&name, &crate::kept_in("failures"), |draw, label| {
             let fence = Fence::enter()?;
             let small = Small::new(&fence, mount)?;
-            let wanting = Wanting::start(draw, &fence, self, &small.0.join(self.place), begin)?;
+            let wanting = start(draw, &fence, self, &small.0.join(self.place), begin)?;
             let until = Instant::now() + Duration::from_secs(10);
-            while is_fault && wanting.failed() == 0 && Instant::now() < until {
+            while is_fault && failed(&wanting) == 0 && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            let (began, before) = (Instant::now(), wanting.failed());
+            let (began, before) = (Instant::now(), failed(&wanting));
             let look = crate::look("failures", label, &["exam"])?;
-            let (failed, took) = (wanting.failed() - before, began.elapsed());
+            let (failed, took) = (failed(&wanting) - before, began.elapsed());
             look.is_sound(Verb::Exam)?;
             fence.check_time()?;
             if failed < LEAST && is_fault || failed > 0 && !is_fault {

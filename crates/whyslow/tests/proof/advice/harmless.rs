@@ -14,7 +14,8 @@ const fn program(name: &'static str, package: &'static str, only_reads: fn(&[Str
     Program { name, package, only_reads }
 }
 
-const PROGRAMS: [Program; 37] = [
+const PROGRAMS: [Program; 41] = [
+    program("auditctl", "auditd", |args| args == ["-l"]),
     program("awk", "mawk", |args| {
         !args
             .iter()
@@ -41,9 +42,12 @@ const PROGRAMS: [Program; 37] = [
     program("grep", "grep", |_| true),
     program("head", "coreutils", |_| true),
     program("iostat", "sysstat", |_| true),
+    program("ip6tables-legacy-save", "iptables", |args| args == ["-c"]),
+    program("iptables-legacy-save", "iptables", |args| args == ["-c"]),
     program("ls", "coreutils", |_| true),
     program("lsblk", "util-linux", |_| true),
     program("mpstat", "sysstat", |_| true),
+    program("nft", "nftables", |args| args.first().is_some_and(|verb| verb == "list")),
     // Without -s it keeps a history, in a file of whoever calls it.
     program("nstat", "iproute2", |args| {
         args.first().is_some_and(|arg| arg.starts_with('-') && arg.contains('s'))

@@ -64,6 +64,13 @@ const ROWS: &[Row] = &[
     row("disk-latency", "iostat", &["r_await", "w_await"]),
     row("disk-queue", "iostat", &["r_await", "aqu-sz"]),
     row("disk-queue", "pidstat", &["kB_rd/s"]),
+    row("extra-work", "auditctl -l", &["\n"]),
+    row("extra-work", "cat /proc/", &[" - proc "]),
+    row("extra-work", "grep Seccomp", &["Seccomp:"]),
+    // Of what no rule was ever made nothing is told.
+    row("extra-work", "ip", NOTHING),
+    row("extra-work", "nft", NOTHING),
+    row("extra-work", "nsenter", NOTHING),
     row("failed-calls", "cat /proc/sys/fs/inotify", &["\n"]),
     row("failed-calls", "cat /proc/sys/net/ipv4", &["\t"]),
     row("failed-calls", "df -l", &["Avail", "IFree"]),

@@ -7,14 +7,24 @@ use std::path::{Path, PathBuf};
 use crate::advice::given::{self, Given};
 
 /// Checks that no case gives, by their rules, as a host would get them.
-const CHECKS: [(&str, &str); 21] = [
+const CHECKS: [(&str, &str); 31] = [
+    ("extra-work", "auditctl -l"),
+    ("extra-work", "cat /proc/7/mountinfo"),
+    ("extra-work", "grep Seccomp /proc/7/status"),
+    ("extra-work", "ip6tables-legacy-save -c"),
+    ("extra-work", "iptables-legacy-save -c"),
+    ("extra-work", "nft list ruleset"),
+    ("extra-work", "nsenter -n -t 7 ip6tables-legacy-save -c"),
+    ("extra-work", "nsenter -n -t 7 iptables-legacy-save -c"),
+    ("extra-work", "nsenter -n -t 7 nft list ruleset"),
+    ("extra-work", "nsenter -n -t 7 ss -s"),
     ("failed-calls", "cat /proc/sys/fs/inotify/max_user_watches"),
     ("failed-calls", "cat /proc/sys/fs/inotify/max_user_instances"),
     ("failed-calls", "cat /proc/sys/net/ipv4/ip_local_port_range"),
     ("failed-calls", "grep 'open files' /proc/7/limits"),
     ("failed-calls", "grep TCP: /proc/net/sockstat"),
     ("failed-calls", "grep processes /proc/7/limits"),
-    ("failed-calls", "ls -l /proc/7/fd"),
+    ("failed-calls", "ls -l /proc/7/fd 2>/dev/null | sort -k 11"),
     ("idle-policy", "fuser -v /dev/cpu_dma_latency"),
     ("wakeup-latency", "rtla hwnoise -c 0 -d 10s"),
     ("leftover-debugging", "bpftool prog show id 7"),

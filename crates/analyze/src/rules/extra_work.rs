@@ -1,0 +1,241 @@
+//! The kernel does work on top of a call that grows with what somebody has configured: filter rules, layers, audit rules.
+//!
+//! Signal: stacks of CPU time and of waits with a function in them that stands for one sort of such work. Lost: that time, less what
+//! the task's sleeps absorb. Not this rule: reading statistics files (`monitoring-agent`), a tracer (`traced`), locks.
+
+mod rests;
+mod works;
+
+use std::collections::BTreeMap;
+use std::iter::Sum;
+use std::time::Duration;
+
+use whyslow_model::table::Task;
+use whyslow_model::wait::{Reason, TaskState};
+use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, seconds};
+
+use self::works::{WORKS, Work};
+use super::Rule;
+use super::homes::of_one_name;
+use crate::Evidence;
+use crate::cpu::spread;
+use crate::names;
+use crate::stacks::symbol;
+
+pub const RULE: Rule = Rule {
+    id: "extra-work",
+    question: "Does the kernel do work on top of system calls that grows with what is configured?",
+    what: "Each packet runs down the rules of a packet filter until one matches; each call runs through audit rules and seccomp \
+           filters; the first write to a file of a container's image copies the whole file; a connection is given a free local port by a search. \
+           With ten rules nobody feels it. With tens of thousands a call takes a hundred times as long, and the time \
+           stands in no account but as system time or softirqs.",
+    how: "On-CPU samples, of interrupts on a task's CPU time, too, and waits, whose kernel stack goes through a function that \
+          stands for such work, summed by process. Counterfactual: no such work; time lost = that time, less what the task's other sleeps absorb. \
+          Reported from 15 % of its time on: a short list takes some per cent, too.",
+    limits: "How many rules there are is not counted: the check shows it. Work on packets that pass through this host, which no process \
+             asked for, is in the account of the CPUs alone; of packets that a CPU takes in the time is told as that of the task that runs there. A \
+             service that sleeps for longer than the work takes may have had that time to spare: nothing is told. Samples are 5 ms apart. A client that waits for a service that is slowed \
+             so is in the chains.",
+    sources: "net/ipv4/netfilter/ip_tables.c (ipt_do_table), net/netfilter/nf_tables_core.c (nft_do_chain), \
+              fs/overlayfs/copy_up.c, kernel/auditsc.c, kernel/seccomp.c, net/ipv4/inet_hashtables.c (__inet_hash_connect).",
+    can_be_cause: true,
+    check,
+    rules_out: Some(rules_out),
+    folds: None,
+    shows: super::NOTHING,
+};
+
+/// Processes that are told for one sort of work.
+const MOST: usize = 3;
+/// More than this part of the window and nothing is ruled out.
+const LITTLE: f64 = 0.01;
+/// Of its own time a task lost more than this part: a little of many is a little.
+const FELT: f64 = 0.15;
+
+/// Another matter that begins below such work: an interrupt, packets that came meanwhile, a lock, what a seccomp filter asks for.
+#[rustfmt::skip] // a list of words
+const OTHERS: &[&str] = &[
+    "handle_softirqs", "__do_softirq", "do_softirq", "common_interrupt", "sysvec_apic_timer_interrupt", "asm_common_interrupt",
+    "asm_sysvec_apic_timer_interrupt", "asm_sysvec_call_function", "asm_sysvec_call_function_single", "asm_sysvec_reschedule_ipi",
+    "mutex_lock", "__mutex_lock", "__mutex_lock_slowpath", "mutex_lock_interruptible", "__mutex_lock_interruptible_slowpath",
+    "rwsem_down_read_slowpath", "rwsem_down_write_slowpath", "down_read", "down_write", "down_write_nested",
+    "ptrace_event", "ptrace_stop", "ptrace_notify", "seccomp_do_user_notification", "force_sig_seccomp", "force_sig_info_to_task",
+];
+
+/// What one sort of work cost a thread.
+#[derive(Default, Clone, Copy)]
+struct Time {
+    on_cpu: Duration,
+    waited: Duration,
+}
+
+impl Time {
+    fn all(self) -> Duration {
+        self.on_cpu.saturating_add(self.waited)
+    }
+
+    /// "5.4 s of its CPU time and 1.2 s of waits".
+    fn words(self) -> String {
+        let on_cpu = format!("{} of its CPU time", seconds(self.on_cpu));
+        let waited = format!("{} of waits", seconds(self.waited));
+        match (self.on_cpu.is_zero(), self.waited < self.on_cpu / 20) {
+            (false, true) => on_cpu,
+            (false, false) => format!("{on_cpu} and {waited}"),
+            (true, _) => waited,
+        }
+    }
+}
+
+impl Sum for Time {
+    fn sum<I: Iterator<Item = Time>>(all: I) -> Time {
+        let add = |sum: Time, one: Time| Time {
+            on_cpu: sum.on_cpu.saturating_add(one.on_cpu),
+            waited: sum.waited.saturating_add(one.waited),
+        };
+        all.fold(Time::default(), add)
+    }
+}
+
+/// ... the threads of one name.
+#[derive(Default)]
+struct Cost {
+    by_thread: BTreeMap<u32, Time>,
+    /// The functions that were met, and their time.
+    functions: BTreeMap<&'static str, Duration>,
+}
+
+impl Cost {
+    fn add(&mut self, pid: u32, function: &'static str, time: Time) {
+        let sum = self.by_thread.entry(pid).or_default();
+        *sum = [*sum, time].into_iter().sum();
+        let sum = self.functions.entry(function).or_default();
+        *sum = sum.saturating_add(time.all());
+    }
+
+    fn of(&self, pid: u32) -> Time {
+        self.by_thread.get(&pid).copied().unwrap_or_default()
+    }
+
+    fn function(&self) -> &'static str {
+        self.functions.iter().max_by_key(|(_, time)| **time).map_or("", |(function, _)| function)
+    }
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    ev.tasks()?;
+    let costs = costs(ev)?;
+    let is_told = |pid: u32| ev.task(pid).is_some();
+    let by_thread = costs.values().flat_map(|cost| &cost.by_thread);
+    let untold: Duration = by_thread.filter(|(pid, _)| !is_told(**pid)).map(|(_, time)| time.all()).sum();
+    let mut found = Vec::new();
+    for work in WORKS {
+        let of_work = costs.iter().filter(|((of, _), _)| *of == work.what).map(|(_, cost)| cost);
+        let told = of_work.filter_map(|cost| finding(ev, work, cost));
+        let mut told: Vec<Finding> = told.collect();
+        told.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
+        found.extend(told.into_iter().take(MOST));
+    }
+    if found.is_empty() && is_more(ev, untold) {
+        return Err(Missing::unclear("whose calls took the time", "more tasks came and went than are told"));
+    }
+    Ok(found)
+}
+
+/// It is more than a little.
+fn is_more(ev: &Evidence<'_>, time: Duration) -> bool {
+    time.as_secs_f64() > LITTLE * ev.window().as_secs_f64()
+}
+
+/// The work that a stack goes through, and the function that tells it: innermost first.
+fn work_of(kernel: &[String]) -> Option<(&'static Work, &'static str)> {
+    let told = |frame: &String| {
+        let name = symbol(frame);
+        let is_it = |work: &&'static Work| work.functions.contains(&name);
+        let work = WORKS.iter().find(is_it)?;
+        Some((work, *work.functions.iter().find(|function| **function == name)?))
+    };
+    kernel.iter().take_while(|frame| !OTHERS.contains(&symbol(frame))).find_map(told)
+}
+
+/// By the sort of work and the name of the process.
+fn costs(ev: &Evidence<'_>) -> Result<BTreeMap<(&'static str, String), Cost>, Missing> {
+    let mut all: BTreeMap<(&'static str, String), Cost> = BTreeMap::new();
+    let name = |tgid: u32, comm: &str| match ev.broods().of_child(tgid) {
+        Some(brood) => brood.together(),
+        None => ev.process_name(tgid, comm),
+    };
+    for sample in ev.samples()?.iter().filter(|one| one.tgid != 0 && !ev.is_own(one.pid, one.tgid)) {
+        let Some((work, function)) = work_of(&sample.kernel) else { continue };
+        let cost = all.entry((work.what, name(sample.tgid, &sample.comm))).or_default();
+        let on_cpu = Duration::from_nanos(sample.ns);
+        cost.add(sample.pid, function, Time { on_cpu, ..Time::default() });
+    }
+    for wait in ev.waits()?.iter().filter(|one| one.tgid != 0 && !ev.is_own(one.pid, one.tgid)) {
+        let Some((work, function)) = work_of(&wait.kernel).filter(|(work, _)| work.does_io) else { continue };
+        let cost = all.entry((work.what, name(wait.tgid, &wait.comm))).or_default();
+        let waited = Duration::from_nanos(wait.ns);
+        cost.add(wait.pid, function, Time { waited, ..Time::default() });
+    }
+    Ok(all)
+}
+
+/// A process, several of one name, or those that one parent starts by the dozen.
+fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
+    let Some(first) = victims.first() else { return Subject::host() };
+    let of = |pid: u32, name: String| Subject::new(SubjectKind::Task, pid.to_string(), name);
+    if let Some(brood) = ev.broods().of_child(first.tgid) {
+        return of(brood.tgid, brood.together());
+    }
+    if victims.iter().all(|task| task.tgid == first.tgid) {
+        return of(first.tgid, ev.process_name(first.tgid, &first.comm));
+    }
+    of_one_name(ev, victims).unwrap_or_else(Subject::host)
+}
+
+fn finding(ev: &Evidence<'_>, work: &Work, cost: &Cost) -> Option<Finding> {
+    let victims: Vec<&Task> = cost.by_thread.keys().filter_map(|pid| ev.task(*pid)).collect();
+    let mut victims: Vec<&Task> = victims.into_iter().filter(|task| !task.kthread).collect();
+    let of = |task: &Task| cost.of(task.pid).all();
+    victims.retain(|task| of(task).as_nanos() as f64 > FELT * task.lived_ns as f64);
+    victims.sort_by_key(|task| std::cmp::Reverse(of(task)));
+    let weight = |task: &Task| u64::try_from(of(task).as_nanos()).unwrap_or(u64::MAX);
+    let time: Time = victims.iter().map(|task| cost.of(task.pid)).sum();
+    let rested = rests::of(ev, &victims);
+    let loss = spread::lost(&rested.iter().collect::<Vec<_>>(), weight, time.all().as_nanos() as f64);
+    if !loss.is_felt(ev.window()) {
+        return None;
+    }
+    let victim = victim(ev, &victims);
+    let who = names::tasks_of(victims.len() as u64, &victim.name);
+    let function = cost.function();
+    let pid = victim.id.parse().ok().or_else(|| Some(victims.first()?.tgid))?;
+    let behind = format!("{function} (kernel), {}", work.what);
+    let culprit = Culprit::new(SubjectKind::Kernel, function, work.what);
+    let finding = Finding::cause(RULE.id, victim, loss.likely)
+        .titled(format!("{} took {} ({function})", work.what, time.words()))
+        .share_of(loss.lived)
+        .between(loss.low, loss.high)
+        .raw_wait(time.all())
+        .by(Culprit { function: Some(function.to_owned()), ..culprit })
+        .hop(Hop::new(Reason::Running, who, behind, TaskState::Running, loss.likely))
+        .advice(work.advice);
+    let checked =
+        (work.checks)(pid).into_iter().fold(finding, |finding, (text, line)| finding.check(text, line));
+    Some(Finding { overlaps: ["disk-queue", "traced"].map(str::to_owned).to_vec(), ..checked })
+}
+
+fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
+    let all: Duration =
+        costs(ev)?.values().flat_map(|cost| cost.by_thread.values()).map(|time| time.all()).sum();
+    // What a CPU does for packets while no task runs there no sample shows.
+    if is_more(ev, all) || is_more(ev, ev.cpu_time()?.softirq) {
+        return Ok(None);
+    }
+    Ok(Some(RuledOut {
+        what: "work on top of calls".to_owned(),
+        evidence: format!("packet filters, audit, seccomp and copies of overlays took {}", seconds(all)),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! What of a task's sleeps may have been time to spare.
+
+use std::collections::BTreeMap;
+
+use whyslow_model::table::Task;
+use whyslow_model::timeline::{Span, Stack, State};
+
+use crate::Evidence;
+use crate::wait_reasons::{self, Class, Stacks};
+
+/// The tasks, without those sleeps that were for somebody, by the stacks that stand for them: a child's end, a lock. Whether the others make up for
+/// something their cycles tell no more then.
+pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
+    let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
+    let is_asked = |pid: u32| tasks.iter().any(|task| task.pid == pid);
+    let sleeps = ev.waits().unwrap_or_default().iter().filter(|wait| wait.state == "sleep");
+    for wait in sleeps.filter(|wait| is_asked(wait.pid)) {
+        let stack = [Stack { id: 0, kernel: wait.kernel.clone(), user: Vec::new() }];
+        let row = Span { stack: Some(0), state: State::Sleep, ..Span::default() };
+        let class = wait_reasons::of(&row, &Stacks::of(&stack)).class;
+        if matches!(class, Class::Needed | Class::Held | Class::Device | Class::Limit) {
+            let sum = needed.entry(wait.pid).or_default();
+            *sum = sum.saturating_add(wait.ns);
+        }
+    }
+    let without = |task: &&Task| {
+        let needed = needed.get(&task.pid).copied().unwrap_or_default();
+        let cycles = if needed > 0 { 0 } else { task.cycles };
+        Task { sleep_ns: task.sleep_ns.saturating_sub(needed), cycles, ..(**task).clone() }
+    };
+    tasks.iter().map(without).collect()
+}

@@ -1,0 +1,97 @@
+//! Sorts of work that the kernel does on top of a call, by the functions that stand for them.
+
+use whyslow_model::command;
+use whyslow_model::shell::Command;
+
+/// One of them.
+pub(super) struct Work {
+    /// What takes the time.
+    pub what: &'static str,
+    /// Where a stack is inside one of these, this is what it does.
+    pub functions: &'static [&'static str],
+    /// Waits inside are for its own I/O. Others are for somebody, whom chains tell: a full audit queue waits for its reader.
+    pub does_io: bool,
+    /// What it grows with, of a process.
+    pub checks: fn(u32) -> Vec<(&'static str, Command)>,
+    pub advice: &'static str,
+}
+
+/// Packets of a container go through the rules of its network namespace, and of the host's.
+const OF_HOST: &str = "those of the host";
+const SHORTEN: &str = "let packets of known connections pass before all other rules, and match lists of addresses with one set \
+                       instead of one rule for each; undo: the rules as they were";
+
+#[rustfmt::skip] // rows of a table
+pub(super) const WORKS: &[Work] = &[
+    Work {
+        what: "rules of the packet filter (iptables)",
+        functions: &["ipt_do_table"],
+        does_io: false,
+        checks: |pid| vec![
+            ("its rules, with how many packets each has met", command!("nsenter -n -t {} iptables-legacy-save -c", pid)),
+            (OF_HOST, "iptables-legacy-save -c".into()),
+        ],
+        advice: SHORTEN,
+    },
+    Work {
+        what: "rules of the packet filter (ip6tables)",
+        functions: &["ip6t_do_table"],
+        does_io: false,
+        checks: |pid| vec![
+            ("its rules, with how many packets each has met", command!("nsenter -n -t {} ip6tables-legacy-save -c", pid)),
+            (OF_HOST, "ip6tables-legacy-save -c".into()),
+        ],
+        advice: SHORTEN,
+    },
+    Work {
+        what: "rules of the packet filter (nftables)",
+        functions: &["nft_do_chain"],
+        does_io: false,
+        checks: |pid| vec![
+            ("its rules", command!("nsenter -n -t {} nft list ruleset", pid)),
+            (OF_HOST, "nft list ruleset".into()),
+        ],
+        advice: SHORTEN,
+    },
+    Work {
+        what: "copying files up into the overlay's upper layer",
+        functions: &["ovl_copy_up_flags", "ovl_copy_up_one", "ovl_copy_up_file", "ovl_copy_up_data", "ovl_copy_up_meta_inode_data"],
+        does_io: true,
+        checks: |pid| vec![("its overlays and their layers", command!("cat /proc/{}/mountinfo", pid))],
+        advice: "keep files that are written to, or change their owner, out of the image: on a volume, or with the right owner in the image; metacopy=on copies no data for a changed owner",
+    },
+    Work {
+        what: "auditing of system calls",
+        // kernel/auditsc.c.
+        functions: &[
+            "__audit_syscall_entry", "__audit_syscall_exit", "audit_filter_syscall", "audit_filter_inodes", "audit_log_exit",
+            "__audit_inode", "__audit_inode_child", "__audit_getname", "audit_reset_context",
+        ],
+        does_io: false,
+        checks: |_| vec![("audit rules", "auditctl -l".into())],
+        advice: "audit fewer calls, or exclude the busiest programs with a rule that never logs, before the other rules; undo: the rules as they were",
+    },
+    Work {
+        what: "its seccomp filters",
+        functions: &["__seccomp_filter", "seccomp_run_filters"],
+        does_io: false,
+        checks: |pid| vec![("whether it has filters, and from Linux 5.9 on how many", command!("grep Seccomp /proc/{}/status", pid))],
+        advice: "give it a shorter filter, which allows the calls that it makes most often first; each filter of its parents runs, too",
+    },
+    Work {
+        what: "the search for a free local port",
+        // net/ipv4/inet_hashtables.c, net/ipv4/inet_connection_sock.c.
+        functions: &["__inet_hash_connect", "__inet6_check_established", "__inet_check_established", "inet_csk_find_open_port"],
+        does_io: false,
+        checks: |pid| vec![("how many of its ports are in use", command!("nsenter -n -t {} ss -s", pid))],
+        advice: "let it keep its connections and use them again, or widen net.ipv4.ip_local_port_range in its network namespace (undo: the value as it was)",
+    },
+    Work {
+        what: "copying the table of mounts",
+        // fs/namespace.c, fs/pnode.c: a new mount namespace, a mount that is shared.
+        functions: &["copy_tree", "propagate_mnt"],
+        does_io: false,
+        checks: |pid| vec![("how many mounts there are", command!("cat /proc/{}/mountinfo", pid))],
+        advice: "unmount what nobody needs, and keep such mounts private",
+    },
+];

@@ -1,0 +1,158 @@
+//! Work that the kernel does on top of a call, on the live kernel: rules of a packet filter, a long seccomp filter, copies of an
+//! overlay; and small writes that wait for acknowledgements. Each has a twin with a little of it: ten rules, a short filter, a file
+//! that was copied before, a connection that sends at once.
+//!
+//! What a call takes without it the victim has measured itself, and how long its calls take then. `WHYSLOW_SEED` repeats a run. What
+//! whyslow said is kept under `target/*/tmp/extra_work`.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use whyslow_faults::look::Look;
+use whyslow_faults::rounds::{self, Trouble, Verdict};
+use whyslow_faults::said::{self, Verb};
+use whyslow_faults::{Draw, Fence, Wrong, bars};
+
+use crate::script::Script;
+
+const WORKS: &str = include_str!("extra_work/works.pl");
+
+/// Calls, and the seconds that they took.
+#[derive(Clone, Copy, Default)]
+struct Calls {
+    count: f64,
+    seconds: f64,
+}
+
+/// Those without the work, and the sums of the others so far.
+fn calls(log: &Path) -> Option<[Calls; 2]> {
+    let text = std::fs::read_to_string(log).ok()?;
+    // The last line may not be whole.
+    let lines = text.rsplit_once('\n')?.0.lines();
+    let mut all = lines.filter_map(|line| {
+        let (count, seconds) = line.split_once(' ')?;
+        Some(Calls { count: count.parse().ok()?, seconds: seconds.parse().ok()? })
+    });
+    let without = all.next()?;
+    Some([without, all.next_back()?])
+}
+
+/// Rules, comparisons of a filter or MiB that a twin has: every host has some.
+const LITTLE: u64 = 10;
+
+/// What is in the way of which call, and how much of it.
+struct Work {
+    what: &'static str,
+    rule: &'static str,
+    /// What is to blame: of what a stack shows.
+    culprit: &'static str,
+    size: (u64, u64),
+    unshared: &'static [&'static str],
+    begin: &'static str,
+}
+
+impl Work {
+    fn cell(&self, is_fault: bool) {
+        let name = format!("work-{}{}", self.what, if is_fault { "" } else { "-twin" });
+        rounds::run_judged(&name, &crate::kept_in("extra_work"), |draw, label| {
+            let fence = Fence::enter()?;
+            let script = self.start(draw, &fence, is_fault)?;
+            let until = Instant::now() + Duration::from_secs(20);
+            let before = loop {
+                match calls(&script.log) {
+                    Some(calls) => break calls,
+                    None if Instant::now() > until => {
+                        return Ok(Verdict::Again("it made no call".to_owned()));
+                    }
+                    None => std::thread::sleep(Duration::from_millis(20)),
+                }
+            };
+            let began = Instant::now();
+            let look = crate::look("extra_work", label, &["exam"])?;
+            let took = began.elapsed().as_secs_f64();
+            let after = calls(&script.log).unwrap_or_default();
+            look.is_sound(Verb::Exam)?;
+            fence.check_time()?;
+            let without = before[0].seconds / before[0].count.max(1.0);
+            let (made, spent) = (after[1].count - before[1].count, after[1].seconds - before[1].seconds);
+            let window = look.window.length().as_secs_f64();
+            let lost = (spent - without * made) / took * window;
+            println!(
+                "{made} calls in {took:.2} s, {spent:.2} s in them, {without:.9} s each without; lost {lost:.2} s"
+            );
+            if is_fault && lost < bars::A_FAULT * window {
+                return Ok(Verdict::Again(format!("{lost:.2} s lost")));
+            }
+            let judged = judge(&look, &script, self, is_fault.then_some(lost));
+            Ok(judged.map_or_else(Verdict::Wrong, |()| Verdict::Passed))
+        });
+    }
+
+    fn start(&self, draw: &mut Draw, fence: &Fence, is_fault: bool) -> Result<Script, Trouble> {
+        let size = if is_fault { draw.between(self.size.0, self.size.1) } else { LITTLE };
+        let place = fence.dir().join("work");
+        std::fs::create_dir(&place)?;
+        let begin = self.begin.replace("PLACE", &place.to_string_lossy());
+        let args = [self.what.to_owned(), size.to_string(), place.to_string_lossy().into_owned()];
+        Script::start(draw, fence, (WORKS, self.unshared, &begin), &args.each_ref().map(AsRef::as_ref))
+    }
+
+    /// A fault, and its twin.
+    fn pair(&self) {
+        self.cell(true);
+        self.cell(false);
+    }
+}
+
+/// The first cause is this work's, of this process, and says what it lost; or there is none of it.
+fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result<(), Wrong> {
+    let Work { rule, culprit, .. } = work;
+    said::could_tell(&look.document, &[rule])?;
+    let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
+    let pid = script.pid().to_string();
+    let is_its = |found: &&Value| found["rule"] == *rule || found["victim"]["id"] == pid.as_str();
+    let Some(lost) = lost else {
+        return match causes.clone().find(is_its) {
+            Some(found) => Err(Wrong::accused(format!("nothing was on top, and: {}", found["title"]))),
+            None => Ok(()),
+        };
+    };
+    let Some(first) = causes.clone().next().filter(|found| found["rule"] == *rule) else {
+        return Err(Wrong::missed(format!("the first cause is {:?}", causes.clone().next())));
+    };
+    if first["victim"]["id"] != pid.as_str() || first["culprit"]["id"] != *culprit {
+        return Err(Wrong::accused(format!("not {} ({pid}) and {culprit}: {first}", script.name)));
+    }
+    let told = first["lost_s"].as_f64().unwrap_or_default();
+    match (told - lost).abs() <= bars::EXACT * lost {
+        true => Ok(()),
+        false => Err(Wrong::inexact(format!("{told:.2} s, by its own clock {lost:.2} s"))),
+    }
+}
+
+#[test]
+fn root_rules_of_a_packet_filter_are_the_headline() {
+    let (culprit, begin) = ("ipt_do_table", "ip link set lo up");
+    Work { what: "rules", culprit, size: (2_000, 9_000), unshared: &["--net"], begin, ..EXTRA }.pair();
+}
+
+#[test]
+fn root_a_long_seccomp_filter_is_the_headline() {
+    Work { what: "seccomp", culprit: "__seccomp_filter", size: (1_500, 4_000), ..EXTRA }.pair();
+}
+
+#[test]
+fn root_copies_of_an_overlay_are_the_headline() {
+    let (culprit, begin) = ("ovl_copy_up_file", "mount -t tmpfs -o size=200m whyslow-test PLACE");
+    Work { what: "layers", culprit, size: (16, 64), unshared: &["--mount"], begin, ..EXTRA }.pair();
+}
+
+/// A question in two small writes, answered in two.
+#[test]
+fn root_small_writes_that_wait_for_acknowledgements_are_the_headline() {
+    Work { what: "writes", rule: "nagle", culprit: "nagle", size: (11, 40), ..EXTRA }.pair();
+}
+
+const EXTRA: Work =
+    Work { what: "", rule: "extra-work", culprit: "", size: (0, 0), unshared: &[], begin: "" };

@@ -1,0 +1,116 @@
+# Makes one call again and again, and writes down how long all of them took: FILE WHAT SIZE PLACE NAME
+# The log has lines "calls seconds"; the first is of calls without the extra work, the others are sums since then. Size 10 is a little of it.
+use strict;
+use Time::HiRes qw(time sleep);
+use Socket;
+my ($log, $what, $size, $place, $name) = @ARGV;
+$0 = $name;
+open(my $out, ">>", $log) or die;
+select((select($out), $| = 1)[0]);
+my ($udp, $n, $to) = (undef, 0);
+if ($what eq "rules") {
+	socket($udp, PF_INET, SOCK_DGRAM, 0) or die;
+	bind($udp, sockaddr_in(7777, inet_aton("127.0.0.1"))) or die "$!";
+	$to = sockaddr_in(7777, inet_aton("127.0.0.1"));
+}
+my %sets_up = (
+	# The last rule's number is no address of a packet's.
+	rules => sub {
+		open(my $rules, "|-", "iptables-legacy-restore") or die;
+		print $rules "*filter\n", (map { "-A INPUT -s 10.@{[$_ >> 16]}.@{[$_ >> 8 & 255]}.@{[$_ & 255]} -j DROP\n" } 1 .. $size), "COMMIT\n";
+		close($rules) or die "iptables-legacy-restore: $?";
+	},
+	# Loads an argument first, so that the kernel cannot know the answer by the call's number alone; then compares it with numbers.
+	seccomp => sub {
+		my $filter = pack("SCCL", 0x20, 0, 0, 16);
+		$filter .= pack("SCCL", 0x15, 0, 0, 0x10000000 + $_) for 1 .. $size;
+		$filter .= pack("SCCL", 0x06, 0, 0, 0x7fff0000);
+		my $program = pack("Sx6P", $size + 2, $filter);
+		syscall(157, 38, 1, 0, 0, 0) == 0 or die "no new privileges: $!";
+		syscall(157, 22, 2, $program) == 0 or die "seccomp: $!";
+	},
+	layers => sub {
+		mkdir "$place/$_" for qw(lower upper work merged);
+		open(my $file, ">", "$place/lower/file") or die;
+		print $file "x" x 1048576 for 1 .. $size;
+	},
+);
+# A service that answers a question of two lines with two lines, each a write of its own.
+my ($service, $child);
+if ($what eq "writes") {
+	socketpair_of_tcp($service, $child);
+	my $pid = fork();
+	if (!$pid) {
+		close($service);
+		$0 = "$name-service";
+		my ($got, $all) = ("", "");
+		while (sysread($child, $got, 4096)) {
+			$all .= $got;
+			while ($all =~ s/^[^\n]*\n[^\n]*\n//) { syswrite($child, "answer\n"); syswrite($child, "end\n") }
+		}
+		exit;
+	}
+}
+sub socketpair_of_tcp {
+	socket(my $listener, PF_INET, SOCK_STREAM, 0) or die;
+	bind($listener, sockaddr_in(0, inet_aton("127.0.0.1"))) or die "$!";
+	listen($listener, 1) or die;
+	socket($_[0], PF_INET, SOCK_STREAM, 0) or die;
+	connect($_[0], getsockname($listener)) or die "$!";
+	accept($_[1], $listener) or die "$!";
+	at_once(1, @_);
+}
+# TCP_NODELAY
+sub at_once { my $is = shift; setsockopt($_, 6, 1, $is) or die for @_ }
+sub ask {
+	syswrite($service, "question\n");
+	syswrite($service, "end\n");
+	my ($got, $all) = ("", "");
+	while ($all !~ /\n.*\n/s) { sysread($service, $got, 4096) or die; $all .= $got }
+}
+my %calls = (
+	writes => \&ask,
+	rules => sub { send($udp, "x", 0, $to) or die "$!"; recv($udp, my $got, 9, 0) },
+	seccomp => sub { syscall(110) },
+	layers => sub { chown($n++ % 100, 0, "$place/merged/file") or die "$!" },
+);
+my ($set_up, $call) = ($sets_up{$what}, $calls{$what});
+my $is_fault = $size > 10;
+sub lay {
+	system("mount", "-t", "overlay", "overlay", "-o", "lowerdir=$place/lower,upperdir=$place/upper,workdir=$place/work,metacopy=off", "$place/merged") == 0 or die;
+}
+sub laid {
+	my $run = shift;
+	lay();
+	my $took = &$run();
+	system("umount", "$place/merged") == 0 or die;
+	unlink "$place/upper/file";
+	$took
+}
+# Calls of one round, and how long they took.
+my $round = $what eq "layers" || $what eq "writes" ? 1 : 200;
+my $timed = sub { my $from = time; &$call() for 1 .. $round; time - $from };
+my $rounds = 0;
+sub write_down { my ($calls, $seconds) = @_; syswrite($out, sprintf("%d %.9f\n", $calls, $seconds)) }
+if ($what eq "layers") {
+	mkdir "$place/merged";
+	open(my $file, ">", "$place/merged/file") or die;
+	write_down(100, do { my $took = 0; $took += &$timed() for 1 .. 100; $took });
+	unlink "$place/merged/file";
+	&$set_up();
+	my $once = $timed;
+	$timed = sub { laid($once) } if $is_fault;
+	# Once copied, it is copied no more.
+	if (!$is_fault) { lay(); &$once() }
+} else {
+	&$timed() for 1 .. 20;
+	write_down(100 * $round, do { my $took = 0; $took += &$timed() for 1 .. 100; $took });
+	&$set_up() if $set_up;
+	at_once(0, $service, $child) if $what eq "writes" && $is_fault;
+}
+my ($all, $calls, $last) = (0, 0, time);
+while (1) {
+	$all += &$timed();
+	$calls += $round;
+	if (time - $last > 0.02) { write_down($calls, $all); $last = time }
+}
