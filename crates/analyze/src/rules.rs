@@ -30,6 +30,7 @@ mod lock_wait;
 mod memory_fixture;
 mod memory_limit;
 mod monitoring_agent;
+mod nagle;
 mod one_end;
 mod oom_kill;
 mod pace;
@@ -133,6 +134,7 @@ pub const ALL: &[Rule] = &[
     lock_wait::RULE,
     memory_limit::RULE,
     monitoring_agent::RULE,
+    nagle::RULE,
     oom_kill::RULE,
     pid_limit::RULE,
     reclaim::RULE,

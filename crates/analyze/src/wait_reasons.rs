@@ -8,6 +8,7 @@ mod files;
 mod files_table;
 pub use files_table::FILE_LOCKS;
 mod futex;
+mod held_back;
 mod idle;
 mod io_files;
 mod kernel;
@@ -30,6 +31,7 @@ mod tests;
 
 pub(crate) use files::retried;
 pub use futex::{futex_owner, joined_thread};
+pub(crate) use held_back::held_back;
 pub(crate) use lock_names::{LockName, lock_name};
 pub(crate) use locks::{released_by, taken_by};
 pub(crate) use senders::{
@@ -91,7 +93,7 @@ impl WaitKind {
 pub fn of(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     let wait = Wait::of(span, stacks);
     let kind = ASKED.iter().find_map(|ask| ask(&wait)).unwrap_or_else(|| unknown(&wait));
-    retried(span, kind)
+    held_back::ask(span, retried(span, kind))
 }
 
 /// A timer ended this wait.

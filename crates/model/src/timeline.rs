@@ -398,6 +398,10 @@ pub struct Span {
     /// thread's first sleeps are looked at, and those after a long wait for an answer.
     #[serde(skip_serializing_if = "is_default")]
     pub asked: bool,
+    /// As it went to sleep what it had written to the connection of TCP whose data woke it was held back: it was little, and some little was
+    /// sent and not acknowledged; before it woke it was sent, and acknowledged. Looked for in the sleeps after a long one that data of that connection ended (Linux 6.3 and newer).
+    #[serde(skip_serializing_if = "is_default")]
+    pub held_back: bool,
     /// While it was runnable, its cgroup's CPU quota had run out for this long.
     #[serde(skip_serializing_if = "is_default")]
     pub throttled_ns: u64,

@@ -248,6 +248,7 @@ fn span(row: &SpanRow, rows: &Rows, window: Window, kernel: &mut KernelNames, us
         holder: reported.holder,
         refused: reported.refused != 0,
         asked: reported.asked != 0,
+        held_back: reported.held != 0,
         throttled_ns: if reported.throttled == 0 { 0 } else { end.saturating_sub(woken) },
         other_end: None,
     }

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 
 use whyslow_model::table::Span;
 
@@ -11,8 +12,8 @@ const ROUNDS: usize = 6;
 /// A wait of this length is told one by one.
 const LATE: Duration = Duration::from_millis(3);
 
-/// Of each long wait in this call: the ends of the socket at which data ended it, if any did.
-fn woken(call: libc::c_long, work: impl FnOnce(TcpStream, TcpStream) -> u32) -> Vec<Option<[String; 2]>> {
+/// Rows of the thread that `work` says, which is given the two ends of a connection.
+fn rows_of(work: impl FnOnce(TcpStream, TcpStream) -> u32) -> Vec<Span> {
     let mut slot = MaybeUninit::uninit();
     let mut sched = Sched::load(&mut slot, layout(), Budget { rows: 1_000, stacks: 0 }).unwrap();
     if let Some(bss) = sched.skel.maps.bss_data.as_mut() {
@@ -23,7 +24,12 @@ fn woken(call: libc::c_long, work: impl FnOnce(TcpStream, TcpStream) -> u32) -> 
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let pid = work(one, listener.accept().unwrap().0);
     let (mut seen, _) = sched.finish().unwrap();
-    let mut rows = timeline_of(pid, &mut seen);
+    timeline_of(pid, &mut seen)
+}
+
+/// Of each long wait in this call: the ends of the socket at which data ended it, if any did.
+fn woken(call: libc::c_long, work: impl FnOnce(TcpStream, TcpStream) -> u32) -> Vec<Option<[String; 2]>> {
+    let mut rows = rows_of(work);
     rows.retain(|row| row.syscall == u32::try_from(call).ok() && row.waker.is_some());
     let ends = |row: &Span| {
         let waker = row.waker.as_ref()?;
@@ -86,4 +92,65 @@ fn root_room_that_ends_a_wait_is_no_data() {
         })
     });
     assert!(seen.len() >= ROUNDS && seen.iter().all(Option::is_none), "{seen:?}");
+}
+
+/// Each question is two small writes. With Nagle's algorithm the second waits until the first is acknowledged, which the other end delays.
+#[test]
+fn root_what_was_held_back_as_it_went_to_sleep_is_told() {
+    if !layout().tells_ready {
+        println!("not run: this kernel does not tell at which socket data came");
+        return;
+    }
+    #[derive(Clone, Copy, PartialEq)]
+    enum Sends {
+        WithNagle,
+        AtOnce,
+        Corked,
+    }
+    let held = |sends: Sends| {
+        let rows = rows_of(|mut one, mut other| {
+            one.set_nodelay(sends == Sends::AtOnce).unwrap();
+            other.set_nodelay(true).unwrap();
+            let cork: libc::c_int = (sends == Sends::Corked).into();
+            // SAFETY: the socket is open, and the value lives as long as the call.
+            let set = unsafe {
+                libc::setsockopt(
+                    one.as_raw_fd(),
+                    libc::IPPROTO_TCP,
+                    libc::TCP_CORK,
+                    (&raw const cork).cast(),
+                    4,
+                )
+            };
+            assert_eq!(set, 0);
+            std::thread::scope(|scope| {
+                let asker = scope.spawn(move || {
+                    for _ in 0..2 * ROUNDS {
+                        one.write_all(&[1]).unwrap();
+                        one.write_all(&[2]).unwrap();
+                        one.read_exact(&mut [0]).unwrap();
+                    }
+                    me()
+                });
+                let mut question = [0; 2];
+                while other.read_exact(&mut question).is_ok() {
+                    if sends == Sends::AtOnce {
+                        std::thread::sleep(LATE);
+                    }
+                    other.write_all(&[3]).unwrap();
+                }
+                asker.join().unwrap()
+            })
+        });
+        let reads = rows.iter().filter(|row| row.syscall == u32::try_from(libc::SYS_recvfrom).ok());
+        reads.filter(|row| row.waker.is_some()).map(|row| row.held_back).collect::<Vec<_>>()
+    };
+    // The first is not looked at; and a kernel acknowledges at once while a connection is new (net/ipv4/tcp_input.c, tcp_enter_quickack_mode).
+    let seen = held(Sends::WithNagle);
+    let told = seen.iter().filter(|held| **held).count();
+    assert!(told + 2 >= seen.len() && told >= 3, "{seen:?}");
+    for sends in [Sends::AtOnce, Sends::Corked] {
+        let seen = held(sends);
+        assert!(seen.len() >= ROUNDS && seen.iter().all(|held| !held), "{seen:?}");
+    }
 }

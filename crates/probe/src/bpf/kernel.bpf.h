@@ -766,6 +766,12 @@ struct tcp_sock {
 	__u32 copied_seq;
 	__u32 lsndtime;
 	__u32 srtt_us;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 snd_sml; /* the end of the small packet that was sent last */
+	__u32 write_seq; /* the end of what was written */
+	__u32 mss_cache;
+	__u8 nonagle : 4;
 	__u32 total_retrans; /* SYNs, too; not reset by an answer, as icsk_retransmits is */
 	__u64 first_tx_mstamp; /* us: when that was sent which was acknowledged last, or is on its way (net/ipv4/tcp_rate.c; v4.9) */
 };

@@ -112,6 +112,46 @@ static __always_inline __u32 ticks_since_sent(const struct sock *sk)
 	return (__u32)bpf_jiffies64() - BPF_CORE_READ((const struct tcp_sock *)sk, lsndtime) + 1;
 }
 
+static __always_inline __u32 ports_of(const struct sock *sk)
+{
+	return (__u32)BPF_CORE_READ(sk, __sk_common.skc_num) << 16 | BPF_CORE_READ(sk, __sk_common.skc_dport);
+}
+
+/* Sleeps after a long one that data of a connection ended in which it is looked whether something is held back there: a program that asks and
+ * is answered in two parts has two long sleeps and a short one.
+ */
+#define HELD_LOOKS 8
+
+/* What was written to this connection waits for an acknowledgement, since it is little and some little is on its way: Nagle's
+ * algorithm (net/ipv4/tcp_output.c, tcp_nagle_check). The socket may be gone: another in its place has other ports.
+ */
+static __noinline int is_held_back(__u64 socket, __u32 ports)
+{
+	const struct sock *sk = (void *)socket;
+	const struct tcp_sock *tcp = (void *)socket;
+	__u32 sent = BPF_CORE_READ(tcp, snd_nxt), unsent = BPF_CORE_READ(tcp, write_seq) - sent;
+	__u32 acknowledged = BPF_CORE_READ(tcp, snd_una), small = BPF_CORE_READ(tcp, snd_sml);
+
+	if (!unsent || unsent >= BPF_CORE_READ(tcp, mss_cache) || BPF_CORE_READ_BITFIELD_PROBED(tcp, nonagle))
+		return 0;
+	return ports_of(sk) == ports && (__s32)(small - acknowledged) > 0 && (__s32)(small - sent) <= 0;
+}
+
+static __always_inline __u32 segments_of(__u64 socket)
+{
+	return BPF_CORE_READ((const struct tcp_sock *)socket, data_segs_out);
+}
+
+/* Data have come, and what was held back as the reader went to sleep, after so many segments, was sent in one, and acknowledged. Data that bring
+ * the acknowledgement themselves let it go as they come (net/ipv4/tcp_input.c, tcp_rcv_established): nobody waited for that.
+ */
+static __always_inline bool was_let_go(__u64 socket, __u32 segments)
+{
+	const struct tcp_sock *tcp = (void *)socket;
+
+	return segments_of(socket) == segments + 1 && BPF_CORE_READ(tcp, snd_una) == BPF_CORE_READ(tcp, snd_nxt);
+}
+
 /* A message's own destination, of sockets that are connected to nobody. */
 static __always_inline void note_destination(struct sched_ends *ends, struct pt_regs *regs, __u32 call)
 {

@@ -69,6 +69,7 @@ struct sched_span {
 	__u32 holder; /* of the lock of user space that it waited for; 0: not known */
 	__u16 refused; /* that lock is one on `file`, for which it tried before it went to sleep, and which is held still */
 	__u16 asked; /* as it went to sleep a service had not read yet what it had sent through a unix socket */
+	__u32 held; /* as it went to sleep what it had written to the connection whose data woke it was held back */
 	__u32 io_file; /* id of what it had queued I/O about last, just before */
 	char comm[16];
 	char file[32];
@@ -221,7 +222,7 @@ static __always_inline bool are_ends(const struct sched_ends *one, const struct 
 }
 
 /* A softirq wakes: from which socket to which it brought something. True: the current task has sent it, and its stack would say no more. */
-static __always_inline bool note_delivery(struct sched_wake *wake, struct task_struct *t)
+static __always_inline bool note_delivery(struct sched_wake *wake, struct sched_slot *s, struct task_struct *t)
 {
 	__u32 zero = 0;
 	struct data_ready *ready = bpf_map_lookup_elem(&ready_socket, &zero);
@@ -230,6 +231,13 @@ static __always_inline bool note_delivery(struct sched_wake *wake, struct task_s
 		note_ends(&wake->ready, (struct sock *)ready->sk);
 		wake->sent_ticks = ticks_since_sent((struct sock *)ready->sk);
 		wake->by_data = wakes_by_data((struct sock *)ready->sk);
+		if (s->held && (s->came_at != ready->sk || !wake->by_data || !was_let_go(ready->sk, s->segments)))
+			s->held = 0;
+		if (wake->by_data && wake->ready.protocol == IPPROTO_TCP) {
+			s->came_at = ready->sk;
+			s->ports = ports_of((struct sock *)ready->sk);
+			s->looks = HELD_LOOKS;
+		}
 	}
 	wake->call = note_sender(&wake->sends, t, takes_fd);
 	return wake->by_data && are_ends(&wake->sends, &wake->ready);
@@ -294,7 +302,7 @@ static __noinline int tell_wake(struct sched_slot *s, __u32 tgid, __u64 now, boo
 					wake->sent_ticks = ticks_since_asked(tgid, t);
 			}
 		} else if (wake->context == WAKE_SOFTIRQ) {
-			is_told = note_delivery(wake, t);
+			is_told = note_delivery(wake, s, t);
 		}
 		if (rate->stacks < most && !is_told) {
 			rate->stacks++;
@@ -519,6 +527,7 @@ static __always_inline void fill_span(struct sched_span *span, struct task_struc
 		note_device(span, t, s->pid);
 	span->holder = s->holder;
 	span->asked = s->asked;
+	span->held = s->held;
 	note_wait(span, s->task, as_number(registers_of(t)),
 		  (s->refused == REFUSED_NAPS && state == ASLEEP ? ASK_REFUSED : 0) |
 		  (!woken || s->context == WAKE_HARDIRQ || (s->context == WAKE_SOFTIRQ && !tells_ready) ? ASK_POLLED : 0));

@@ -794,6 +794,13 @@ static __always_inline void leave(struct task_struct *t, bool preempted, __u64 n
 			s->asks--;
 			s->asked = s->state == ASLEEP && lies_unread(t);
 		}
+		s->held = 0;
+		if (s->looks) {
+			s->looks--;
+			s->held = s->state == ASLEEP && is_held_back(s->came_at, s->ports);
+			if (s->held)
+				s->segments = segments_of(s->came_at);
+		}
 		fall_asleep(s);
 	}
 	s->since = now;

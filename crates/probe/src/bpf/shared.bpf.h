@@ -76,6 +76,12 @@ struct sched_slot {
 	__u32 asked;
 	__u32 answers;    /* what `asked_by` was before it sent something to a client last */
 	__u32 answers_tick;
+	__u64 came_at;    /* the connection of TCP whose data ended a long wait last, and its ports: looked at in so many sleeps more */
+	__u32 ports;
+	__u16 looks;
+	__u16 held;       /* as it went to sleep what it had written there was held back (peers.bpf.h, is_held_back) */
+	__u32 segments;   /* ... and so many segments with data had been sent */
+	__u32 unused;
 	__u64 unknown_ns;
 	struct sched_sum sum[STATES];
 	__u64 unsampled[STATES]; /* waited since the last stack */

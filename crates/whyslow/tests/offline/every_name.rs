@@ -148,7 +148,7 @@ impl Names<'_> {
         let Span {
             pid: _, tgid: _, comm, from_ns: _, at_ns: _, woken_ns: _, to_ns: _, mixed: _, state: _, open: _, ended: _, cpu: _,
             waker, stack: _, sampled_wait_ns: _, work: _, syscall: _, args: _, target, polled, device: _, io_file: _, lock: _,
-            holder: _, refused: _, asked: _, throttled_ns: _, other_end: _,
+            holder: _, refused: _, asked: _, held_back: _, throttled_ns: _, other_end: _,
         } = row;
         self.one(comm);
         if let Some(Waker { pid: _, tgid: _, comm, context: _, work: _, stack: _, delivery }) = waker {

@@ -51,6 +51,7 @@ const ROWS: &[Row] = &[
     row("pid-limit", "ps -e", &["NLWP"]),
     with(row("slow-cpu", "grep .", &["\n"]), "/sys/devices/system/cpu/cpufreq/policy0"),
     row("traced", "grep TracerPid", &["TracerPid:"]),
+    row("nagle", "nsenter", &["users:"]),
     row("slow-receiver", "nsenter", &["skmem:", "users:"]),
     row("cache-taken", "grep drop_pagecache", &["drop_pagecache "]),
     row("cache-taken", "grep workingset_refault_file", &["workingset_refault_file "]),

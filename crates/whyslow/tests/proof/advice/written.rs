@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::advice::given::{self, Given};
 
 /// Checks that no case gives, by their rules, as a host would get them.
-const CHECKS: [(&str, &str); 31] = [
+const CHECKS: [(&str, &str); 32] = [
     ("extra-work", "auditctl -l"),
     ("extra-work", "cat /proc/7/mountinfo"),
     ("extra-work", "grep Seccomp /proc/7/status"),
@@ -38,6 +38,7 @@ const CHECKS: [(&str, &str); 31] = [
     ("pid-limit", "cat /proc/loadavg /proc/sys/kernel/pid_max"),
     ("pid-limit", "ps -e -o nlwp,pid,comm --sort=-nlwp | head"),
     ("slow-cpu", "grep . /sys/devices/system/cpu/cpufreq/policy0/scaling_governor"),
+    ("nagle", "nsenter -n -t 7 ss -tinp"),
     ("slow-receiver", "nsenter -n -t 7 ss -tuinmp"),
 ];
 
