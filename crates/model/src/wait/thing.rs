@@ -71,7 +71,7 @@ things! {
     UnixListener UnixSocket "the listener to accept",
     SocketData Socket "data from a socket",
     Connection Accept "a connection",
-    Acknowledgement Socket "an acknowledgement, before what it wrote is sent (Nagle)",
+    Acknowledgement Socket "an acknowledgement, before a small write is sent (Nagle)",
     NetlinkMessages Netlink "messages from the kernel (netlink)",
     NetlinkReader Netlink "the reader of a full netlink socket",
     AuditRoom Netlink "room in the queue of audit records",
