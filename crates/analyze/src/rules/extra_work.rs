@@ -136,7 +136,10 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         found.extend(told.into_iter().take(MOST));
     }
     if found.is_empty() && is_more(ev, untold) {
-        return Err(Missing::unclear("whose calls took the time", "more tasks came and went than are told"));
+        return Err(Missing::unclear(
+            "processes whose calls took the time",
+            "more tasks came and went than are told",
+        ));
     }
     Ok(found)
 }

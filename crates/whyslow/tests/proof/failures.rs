@@ -57,6 +57,7 @@ fn failed(wanting: &Script) -> u64 {
 
 /// The first cause is this one's, and says how often its calls failed; or nobody's calls did.
 fn judge(look: &Look, wanting: &Script, failed: Option<f64>) -> Result<(), Wrong> {
+    said::could_tell(&look.document, &[RULE])?;
     let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
     let pid = wanting.pid().to_string();
     let is_its = |found: &&Value| found["rule"] == RULE || found["victim"]["id"] == pid.as_str();

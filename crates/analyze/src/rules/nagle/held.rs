@@ -17,7 +17,7 @@ type Way<'r> = (&'r str, &'r str, u32);
 struct Stretch {
     from: u64,
     to: u64,
-    /// Whose it was.
+    /// The thread that had written it.
     by: u32,
 }
 
@@ -38,13 +38,13 @@ pub(super) struct Held<'r> {
     threads: BTreeMap<u32, Thread>,
 }
 
-/// Somebody waited for what was held back.
+/// A thread's waits for what was held back.
 pub(super) struct Late {
     pub pid: u32,
     pub time: Duration,
     pub times: u64,
     pub worst: Duration,
-    /// Whose it was.
+    /// The thread that had written it.
     pub by: u32,
 }
 
