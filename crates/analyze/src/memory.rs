@@ -3,3 +3,4 @@
 pub(crate) mod limit;
 pub(crate) mod loss;
 pub(crate) mod stacks;
+pub(crate) mod uses;

@@ -15,6 +15,7 @@ mod devices;
 mod hazardous;
 mod ipis;
 mod kmsg;
+mod limited;
 #[cfg(test)]
 mod live_tests;
 mod name;

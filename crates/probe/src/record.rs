@@ -126,6 +126,7 @@ pub fn record(plan: &Plan, stop: &AtomicBool, observer: &mut dyn Observer) -> Re
         &mut seen.missing,
     );
     groups::note(&plan.root, &mut tables, &mut seen.missing);
+    files.note_limited(tables.cgroups.as_deref().unwrap_or_default());
     observer.step(c"reading files that may block");
     files.read_hazardous(window, HAZARD_DEADLINE, &mut seen);
     drop(probes);

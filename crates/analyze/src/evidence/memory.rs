@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use whyslow_model::table::Cgroup;
 use whyslow_model::{Bytes, Missing};
 
 use super::Evidence;
+use crate::memory::uses::Uses;
 use crate::parse::pressure::Pressure;
 use crate::parse::zoneinfo::Zone;
 use crate::parse::{flat, keyed, pressure, zoneinfo};
@@ -34,6 +36,17 @@ impl Evidence<'_> {
             needs: "a newer kernel".into(),
         };
         all.get(name).copied().map(Bytes).ok_or_else(absent)
+    }
+
+    /// What fills a cgroup's memory at the end of the window; of those whose limit was met.
+    pub fn memory_uses(&self, group: &Cgroup) -> Result<Uses, Missing> {
+        let files = group.files.as_deref().unwrap_or_default().trim_start_matches('/');
+        let file = format!("{files}/memory.stat");
+        let stat = self.file(&file, flat::parse)?;
+        let usage = group.memory.as_ref().map_or(0, |memory| memory.usage);
+        let absent =
+            || Missing::NotInKernel { what: format!("memory by use in {file}"), needs: "Linux 4.6".into() };
+        Uses::of(&stat, usage).ok_or_else(absent)
     }
 
     /// Watermarks and free pages of all zones at the end of the window.

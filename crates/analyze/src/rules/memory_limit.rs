@@ -13,7 +13,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, RuledOut, Share
 use super::Rule;
 use crate::Evidence;
 use crate::cpu::spread::{self, Loss};
-use crate::memory::limit::{RAISED, file_of, files, with_others};
+use crate::memory::limit::{RAISED, file_of, files, with_others, with_what_fills_it};
 use crate::memory::loss::{Limited, counter};
 use crate::names;
 use crate::shell::quoted;
@@ -134,15 +134,17 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
     let again = Bytes(l.work.pages_refaulted.saturating_mul(page));
     let low = loss.low.mul_f64(floor.clamp(0.0, 1.0));
     let limit = Bytes(l.limit);
+    let uses = ev.memory_uses(l.cgroup).ok();
+    let filled = uses.map(|uses| uses.notable()).unwrap_or_default();
     let noticed = low.as_secs_f64() > WORTH_IT * ev.window().as_secs_f64();
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
-            .titled(format!("it refaulted {again} that its memory limit of {limit} had evicted"))
+            .titled(format!("it refaulted {again} that its memory limit of {limit}{filled} had evicted"))
             .share_of(loss.lived)
             .between(low, loss.high)
     } else {
         Finding::risk(RULE.id, victim.clone()).titled(format!(
-            "it refaulted {again} that its memory limit of {limit} had evicted; its tasks sleep enough to absorb it"
+            "it refaulted {again} that its memory limit of {limit}{filled} had evicted; its tasks sleep enough to absorb it"
         ))
     };
     let Miss { cpu, ready, io, reclaim } = Miss::of(l);
@@ -184,16 +186,16 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
         .check(
             format!("{} rises", counter(l.cgroup, "workingset_refault_file")),
             command!("grep refault {}", format!("{files}/memory.stat")),
-        )
-        .fix(
-            format!(
-                "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
-                l.limit,
-                quoted(&file)
-            ),
-            command!("echo {} > {}", l.limit.saturating_mul(RAISED), file),
         );
-    f = with_others(f, ev, l);
+    f = with_what_fills_it(f, uses, &files, &l.tasks, |f| {
+        let what = format!(
+            "raise the limit to what it uses, or make it use less (undo: echo {} > {})",
+            l.limit,
+            quoted(&file)
+        );
+        let f = f.fix(what, command!("echo {} > {}", l.limit.saturating_mul(RAISED), file));
+        with_others(f, ev, l)
+    });
     f.cpu = noticed.then_some(cpu);
     f.overlaps = vec!["blkio-throttle".into()];
     f
@@ -248,6 +250,32 @@ mod tests {
         let culprit = found[0].culprit.clone().unwrap();
         assert_eq!(culprit.file.as_deref(), Some("/sys/fs/cgroup/memory/web/memory.limit_in_bytes"));
         assert_eq!(found[0].check[0].text, "total_workingset_refault_file rises");
+    }
+
+    #[test]
+    fn what_fills_the_limit_is_told_before_it_is_raised() {
+        let host = || Host::new("/web").refaults(90_000, 100_000, 10_000).filled(800 * MS, 700 * MS);
+        let with = |stat: &str| {
+            let mut rec = host().recording();
+            let name = "sys/fs/cgroup/memory/web/memory.stat".to_owned();
+            let (at, bytes) = (Duration::from_secs(3), stat.as_bytes().to_vec());
+            rec.snapshots.push(whyslow_model::FileSnapshot { at, name, bytes });
+            check(&Evidence::of(&rec)).unwrap().remove(0)
+        };
+        let found = with("total_cache 50331648\ntotal_rss 16777216\ntotal_shmem 41943040\n");
+        let said = "it refaulted 352 MiB that its memory limit of 64 MiB (40 MiB are files in tmpfs or shared memory, 16 MiB are heap) had evicted";
+        assert_eq!(found.title, said);
+        assert!(found.fixes[0].text.starts_with("remove what lies in tmpfs"), "{:?}", found.fixes);
+        assert_eq!(found.fixes.len(), 1, "more of it would fill, too: {:?}", found.fixes);
+        let found = with("total_cache 60331648\ntotal_rss 1677721\ntotal_shmem 0\n");
+        assert!(
+            found.title.contains("limit of 64 MiB had evicted"),
+            "page cache is what it is for: {}",
+            found.title
+        );
+        assert!(found.fixes[0].text.starts_with("raise the limit"), "{:?}", found.fixes);
+        let torn = with("total_cache 60331648\ntotal_r");
+        assert_eq!(torn.title, check(&Evidence::of(&host().recording())).unwrap()[0].title);
     }
 
     #[test]

@@ -9,6 +9,9 @@ use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 use crate::hashing::Table;
+use crate::memory::limit::SHARED_ADVICE;
+use crate::memory::uses::Uses;
+use crate::parse::flat::Flat;
 use crate::shell;
 
 pub const RULE: Rule = Rule {
@@ -37,6 +40,8 @@ struct Kill {
     cgroup: Option<String>,
     /// Whose limit was reached; `None`: the host's memory was out.
     limit_of: Option<String>,
+    /// What filled that limit then.
+    uses: Option<Uses>,
 }
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
@@ -91,7 +96,7 @@ fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Findin
         last.map_or_else(String::new, |kill| format!(", the last {} (pid {})", who(ev, kill), kill.pid));
     let met = last.and_then(|kill| kill.limit_of.as_deref());
     let why = match (last, met) {
-        (_, Some(path)) => reached(ev, path),
+        (_, Some(path)) => format!("{}{}", reached(ev, path), filled(last)),
         (Some(_), None) => "the host's memory ran out".to_owned(),
         (None, None) => "memory ran out".to_owned(),
     };
@@ -99,7 +104,7 @@ fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Findin
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "of its processes")))
         .check("who was killed, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
     match met {
-        Some(path) => lifted(ev, f, path),
+        Some(path) => lifted(ev, f, path, last),
         None => f.advice(HOST_ADVICE),
     }
 }
@@ -118,8 +123,13 @@ fn reached(ev: &Evidence<'_>, path: &str) -> String {
     )
 }
 
+/// What filled the limit at that kill.
+fn filled(kill: Option<&Kill>) -> String {
+    kill.and_then(|kill| kill.uses).map(|uses| uses.notable()).unwrap_or_default()
+}
+
 /// By a limit, with what lifts it.
-fn lifted(ev: &Evidence<'_>, f: Finding, path: &str) -> Finding {
+fn lifted(ev: &Evidence<'_>, f: Finding, path: &str, kill: Option<&Kill>) -> Finding {
     let known = limited(ev, path).and_then(|(group, limit)| Some((group, limit, group.files.as_ref()?)));
     let Some((group, limit, files)) = known else {
         let name = format!("memory limit of {}", ev.names().subject(path).name);
@@ -128,11 +138,16 @@ fn lifted(ev: &Evidence<'_>, f: Finding, path: &str) -> Finding {
     let file =
         format!("{files}/{}", if group.id >> 56 != 0 { "memory.limit_in_bytes" } else { "memory.max" });
     let quoted = shell::quoted(&file);
-    f.by(Culprit::new(SubjectKind::Limit, &file, format!("memory limit of {}", Bytes(limit))).at_file(&file))
-        .fix(
-            format!("give it twice as much, or less to do (undo: echo {limit} > {quoted})"),
-            command!("echo {} > {}", limit.saturating_mul(RAISED), file),
-        )
+    let f = f
+        .by(Culprit::new(SubjectKind::Limit, &file, format!("memory limit of {}", Bytes(limit)))
+            .at_file(&file));
+    if kill.and_then(|kill| kill.uses).is_some_and(|uses| uses.is_shared()) {
+        return f.advice(SHARED_ADVICE);
+    }
+    f.fix(
+        format!("give it twice as much, or less to do (undo: echo {limit} > {quoted})"),
+        command!("echo {} > {}", limit.saturating_mul(RAISED), file),
+    )
 }
 
 /// The kernel names its first thread.
@@ -167,12 +182,13 @@ fn of_log(ev: &Evidence<'_>, n: u64, kills: &[Kill]) -> Finding {
         .map_or_else(Subject::host, |path| ev.names().subject(path));
     let who = last.map_or_else(String::new, |kill| named(ev, n, kill));
     let limit_of = last.and_then(|kill| kill.limit_of.as_deref());
-    let why = limit_of.map_or_else(|| "memory ran out".to_owned(), |path| reached(ev, path));
+    let why = limit_of
+        .map_or_else(|| "memory ran out".to_owned(), |path| format!("{}{}", reached(ev, path), filled(last)));
     let f = Finding::killed(RULE.id, victim)
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "processes")))
         .check("who was killed, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
     match limit_of {
-        Some(path) => lifted(ev, f, path),
+        Some(path) => lifted(ev, f, path, last),
         None => f.advice(HOST_ADVICE),
     }
 }
@@ -180,16 +196,49 @@ fn of_log(ev: &Evidence<'_>, n: u64, kills: &[Kill]) -> Finding {
 /// The kills of a log, oldest first.
 fn kills<'t>(log: impl Iterator<Item = &'t str>) -> Vec<Kill> {
     let (mut kills, mut task_cgroup, mut limit_of) = (Vec::new(), None, None);
+    let mut stats = Stats::default();
     for text in log {
+        stats.read(text);
         if let Some(facts) = text.strip_prefix("oom-kill:") {
             // v5.0, ef8444ea01d7 ("mm, oom: reorganize the oom report in dump_header")
             let fact = |name: &str| facts.split(',').find_map(|f| f.strip_prefix(name)).map(unescaped);
             (task_cgroup, limit_of) = (fact("task_memcg="), fact("oom_memcg="));
         } else if let Some((pid, comm)) = killed(text) {
-            kills.push(Kill { pid, comm, cgroup: task_cgroup.take(), limit_of: limit_of.take() });
+            let uses = std::mem::take(&mut stats).uses();
+            kills.push(Kill { pid, comm, cgroup: task_cgroup.take(), limit_of: limit_of.take(), uses });
         }
     }
     kills
+}
+
+/// What the log tells of a limit before the kill: "memory: usage 81920kB, limit 81920kB, failcnt 22", then memory.stat, a line a record
+/// (mm/memcontrol.c, mem_cgroup_print_oom_meminfo).
+#[derive(Debug, Default)]
+struct Stats {
+    usage: u64,
+    reading: bool,
+    stat: Flat,
+}
+
+impl Stats {
+    fn read(&mut self, text: &str) {
+        if let Some(usage) = text.strip_prefix("memory: usage ") {
+            let kib = usage.split_once("kB").and_then(|(kib, _)| kib.parse::<u64>().ok());
+            *self = Stats { usage: kib.unwrap_or(0).saturating_mul(1024), ..Stats::default() };
+        } else if text.starts_with("Memory cgroup stats for ") {
+            self.reading = true;
+        } else if self.reading {
+            let line = text.split_once(' ').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+            match line {
+                Some((name, value)) => drop(self.stat.insert(name.to_owned(), value)),
+                None => self.reading = false,
+            }
+        }
+    }
+
+    fn uses(self) -> Option<Uses> {
+        Uses::of(&self.stat, self.usage)
+    }
 }
 
 /// The log writes what cannot be printed, and a backslash, as `\x1b` (kernel/printk/printk.c, msg_add_ext_text).

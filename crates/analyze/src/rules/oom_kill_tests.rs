@@ -29,6 +29,37 @@ fn fires_and_the_log_names_the_victim_of_the_window() {
     assert_eq!(found[0].title, "the kernel killed a process, java (pid 1234): /web reached its memory limit");
 }
 
+/// The kernel prints what fills the limit before it kills (Linux 6.18, shortened).
+#[test]
+fn what_filled_the_limit_is_told_of_the_kill_that_it_belongs_to() {
+    let stats = |shmem: u32| {
+        format!(
+            "6,1,1,-;memory: usage 524288kB, limit 524288kB, failcnt 22\n6,1,1,-;Memory cgroup stats for /web:\n\
+             6,1,1,-;cache {shmem}\n6,1,1,-;total_cache {shmem}\n6,1,1,-;total_rss 94842880\n6,1,1,-;total_shmem {shmem}\n\
+             6,1,1,-;Tasks state (memory values in pages):\n6,1,1,-;total_rss 9\n"
+        )
+    };
+    let titles = |log: &str| {
+        let host = host(1)
+            .end("dev/kmsg", log)
+            .with(|t| t.cgroups = Some(vec![group(1, 0, "/web", 0), group(2, 1, "/web/app", 1)]));
+        let found = check(&host.ev()).unwrap().remove(0);
+        (found.title, found.fixes.into_iter().map(|fix| fix.text).collect::<Vec<_>>())
+    };
+    let (title, fixes) = titles(&format!("{}{LOG}", stats(7)));
+    assert!(title.ends_with("reached its memory limit of 512 MiB"), "an older kill's: {title}");
+    let (before, last) = LOG.split_at(LOG.find("6,3,3").unwrap());
+    assert!(fixes[0].starts_with("give it twice as much"), "{fixes:?}");
+    let (title, fixes) = titles(&format!("{before}{}{last}", stats(400 << 20)));
+    assert!(
+        title.ends_with("reached its memory limit of 512 MiB (400 MiB are files in tmpfs or shared memory)"),
+        "{title}"
+    );
+    assert_eq!(fixes, [SHARED_ADVICE]);
+    let torn = format!("{before}{}{last}", stats(400 << 20)).replace("total_cache", "total_cac");
+    assert!(titles(&torn).0.ends_with("reached its memory limit of 512 MiB"));
+}
+
 #[test]
 fn the_cgroup_that_had_the_kill_is_the_victim_not_its_parent() {
     let groups = vec![group(1, 0, "/web", 2), group(2, 1, "/web/app", 2), group(3, 0, "/calm", 0)];
@@ -109,6 +140,9 @@ fn logs_of_older_kernels_and_odd_names_are_read() {
         "Killed process 12 (a (b) c) total-vm:1kB",
     ];
     let found = kills(old.into_iter());
-    assert_eq!(found, [Kill { pid: "12".into(), comm: "a (b) c".into(), cgroup: None, limit_of: None }]);
+    assert_eq!(
+        found,
+        [Kill { pid: "12".into(), comm: "a (b) c".into(), cgroup: None, limit_of: None, uses: None }]
+    );
     assert_eq!(kills(["Killed process 12", "Killed process 1 (", "oom-kill:"].into_iter()), []);
 }

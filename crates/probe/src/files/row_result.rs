@@ -97,9 +97,10 @@ fn is_absent(err: &io::Error) -> bool {
     err.raw_os_error().is_some_and(|errno| absent.contains(&errno))
 }
 
-/// Rows whose devices a host need not have: nobody asked for processes, or the other cgroup version is in use.
+/// Rows whose devices a host need not have: nobody asked for processes, no limit was met, or the other cgroup version is in use.
 fn may_be_none(row: &Row) -> bool {
-    ["{pid}", "{v1:", "{v2"].iter().any(|kind| row.pattern.contains(kind)) || row.read == super::Rate::Never
+    ["{pid}", "{limited}", "{v1:", "{v2"].iter().any(|kind| row.pattern.contains(kind))
+        || row.read == super::Rate::Never
 }
 
 #[cfg(test)]

@@ -204,9 +204,8 @@ pub const ROWS: &[Row] = &[
         reading").hazard(&[SendsIpisBefore518]).cap(HUGE),
     Row::new("v2-cpu-stat", "{v2:top}/cpu.stat", "CPU time and throttling").hazard(&[FlushesRstat]).cap(PAGE).needs(V2),
     Row::new("v2-io-stat", "{v2:top}/io.stat", "I/O per disk").hazard(&[FlushesRstat]).needs(V2),
-    Row::new("v2-memory-stat", "{v2:top}/{memory.stat,memory.numa_stat}", "memory by use").hazard(&[FlushesRstat]).needs(V2),
-    Row::new("v1-memory-stat", "{v1:memory:top}/{memory.stat,memory.numa_stat}", "memory by use; before 5.13 a walk over \
-        all groups").hazard(&[FlushesRstat]).needs(V1),
+    Row::new("memory-stat", "{limited}/memory.stat", "memory by use, where a limit was met or is near; v1 before 5.13: a \
+        walk over the groups below").hazard(&[FlushesRstat]),
 
     // Never: each read interrupts the CPU concerned and spins until it answers (acpi-cpufreq drv_read; rdmsr_on_cpu).
     Row::new("hardware-freq", "sys/devices/system/cpu/cpufreq/policy*/cpuinfo_cur_freq", "frequency from the hardware")

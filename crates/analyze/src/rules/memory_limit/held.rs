@@ -15,7 +15,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, SubjectKind, command}
 
 use super::{RULE, WORTH_IT};
 use crate::hashing::Table;
-use crate::memory::limit::{RAISED, file_of, files, with_others_by};
+use crate::memory::limit::{RAISED, file_of, files, with_others_by, with_what_fills_it};
 use crate::memory::loss::{Limited, Miss, is_v1, limit_of};
 use crate::memory::stacks::LIMIT_RECLAIM;
 use crate::{Evidence, cpu::spread, names, wait_reasons};
@@ -127,10 +127,10 @@ fn finding(
     let least = ev.window().mul_f64(WORTH_IT);
     let high = high_of(group).filter(|_| loss.high > least)?;
     let (limit, victim) = (Bytes(high), ev.names().cgroup(group));
-    let what = match used(group) > high {
-        true => format!("its tasks were made to sleep: it is above its memory.high of {limit}"),
-        false => format!("its tasks were made to sleep: it was above its memory.high of {limit}"),
-    };
+    let uses = ev.memory_uses(group).ok();
+    let filled = uses.map(|uses| uses.notable()).unwrap_or_default();
+    let is = if used(group) > high { "is" } else { "was" };
+    let what = format!("its tasks were made to sleep: it {is} above its memory.high of {limit}{filled}");
     let found = match loss.low > least {
         true => Finding::cause(RULE.id, victim.clone(), loss.likely)
             .titled(what)
@@ -156,7 +156,8 @@ fn finding(
         .by(Culprit::new(SubjectKind::Limit, file.clone(), format!("memory limit of {limit}")).at_file(file))
         .hop(hop)
         .check("high rises", command!("cat {}", format!("{}/memory.events", files(group))));
-    Some(with_fixes(found, ev, group, high, tasks))
+    let raised = |found| with_fixes(found, ev, group, high, tasks);
+    Some(with_what_fills_it(found, uses, &files(group), tasks, raised))
 }
 
 /// A limit above what the group uses. Its memory.max has to stay above that: there the kernel kills.

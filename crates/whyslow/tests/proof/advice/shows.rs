@@ -16,7 +16,12 @@ pub struct Shown {
 
 /// The checks of a finding about this fault show it.
 pub fn shows(kind: Kind, finding: &Value, all: &[Shown]) -> Result<(), String> {
-    let [shown] = all else { return Err(format!("{} checks", all.len())) };
+    let shown = match (kind, all) {
+        (Kind::MemoryLimit, [shown, filled]) if is_filled(&filled.after) => shown,
+        (Kind::MemoryLimit, _) => return Err(format!("what fills it is not shown: {all:?}")),
+        (_, [shown]) => shown,
+        _ => return Err(format!("{} checks", all.len())),
+    };
     match kind {
         Kind::CpuQuota => rises(shown, "nr_throttled"),
         Kind::MemoryLimit => rises(shown, named(finding)),
@@ -25,6 +30,11 @@ pub fn shows(kind: Kind, finding: &Value, all: &[Shown]) -> Result<(), String> {
         Kind::BlkioThrottle => is_its_limit(finding, shown),
         Kind::ListenOverflow => is_full(finding, shown),
     }
+}
+
+/// Page cache by its name on either version of cgroups.
+fn is_filled(text: &str) -> bool {
+    ["total_cache ", "file "].iter().any(|name| count(text, name) > Some(0))
 }
 
 /// The counter that a check says will rise: its first word.
@@ -99,8 +109,23 @@ mod tests {
 
     use super::*;
 
-    fn shown(before: &str, after: &str) -> Vec<Shown> {
-        vec![Shown { line: String::new(), before: before.to_owned(), after: after.to_owned() }]
+    fn shown(kind: Kind, before: &str, after: &str) -> Vec<Shown> {
+        let one = |before: &str, after: &str| Shown {
+            line: String::new(),
+            before: before.to_owned(),
+            after: after.to_owned(),
+        };
+        let filled = (kind == Kind::MemoryLimit).then(|| one("", "anon 1\nfile 4096\n"));
+        [one(before, after)].into_iter().chain(filled).collect()
+    }
+
+    #[test]
+    fn a_limit_of_which_it_is_not_shown_what_fills_it_is_not_shown() {
+        let kind = Kind::MemoryLimit;
+        let mut all = shown(kind, "workingset_refault_file 1", "workingset_refault_file 9");
+        assert_eq!(shows(kind, &reported(kind), &all), Ok(()));
+        all[1].after = "anon 1\nfile 0\n".to_owned();
+        assert!(shows(kind, &reported(kind), &all).is_err());
     }
 
     fn reported(kind: Kind) -> Value {
@@ -132,11 +157,11 @@ mod tests {
             (Kind::ListenOverflow, listen(3, 1), listen(4, 2)),
         ];
         for (kind, before, after) in cases {
-            assert_eq!(shows(kind, &reported(kind), &shown(&before, &after)), Ok(()), "{kind:?}");
-            assert!(shows(kind, &reported(kind), &shown("", "")).is_err(), "{kind:?}");
+            assert_eq!(shows(kind, &reported(kind), &shown(kind, &before, &after)), Ok(()), "{kind:?}");
+            assert!(shows(kind, &reported(kind), &shown(kind, "", "")).is_err(), "{kind:?}");
             assert!(shows(kind, &reported(kind), &[]).is_err(), "{kind:?}");
             assert!(
-                shows(kind, &reported(kind), &shown(&after, &before)).is_err()
+                shows(kind, &reported(kind), &shown(kind, &after, &before)).is_err()
                     || kind == Kind::ListenOverflow
             );
         }
@@ -148,7 +173,7 @@ mod tests {
             (Kind::ListenOverflow, listen(17, 0)),
         ];
         for (kind, after) in other {
-            assert!(shows(kind, &reported(kind), &shown(&after, &after)).is_err(), "{kind:?}: {after}");
+            assert!(shows(kind, &reported(kind), &shown(kind, &after, &after)).is_err(), "{kind:?}: {after}");
         }
     }
 }
