@@ -39,6 +39,8 @@ mod queues;
 mod reclaim;
 mod request_queue;
 mod retransmits;
+mod send_queue;
+mod service_away;
 mod slow_cpu;
 mod slow_receiver;
 mod softnet_drops;
@@ -140,6 +142,8 @@ pub const ALL: &[Rule] = &[
     reclaim::RULE,
     request_queue::RULE,
     retransmits::RULE,
+    send_queue::RULE,
+    service_away::RULE,
     slow_cpu::RULE,
     slow_receiver::RULE,
     softnet_drops::RULE,

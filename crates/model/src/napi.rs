@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::timeline::is_default;
+
 /// Polls of a CPU over the window. A run is one softirq NET_RX: several polls of network devices, until none has packets or
 /// a limit is met (`time_squeeze` of softnet_stat counts both limits).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +38,7 @@ pub struct Poll {
     pub limit_ns: u64,
 }
 
-/// A socket whose receive queue was seen full, that dropped packets, or that had to wait for its peer to read.
+/// A socket whose receive queue was seen full, that dropped packets, or that had to wait: for its peer to read, or for the queue of its device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Socket {
@@ -66,4 +68,13 @@ pub struct Socket {
     pub drops: u64,
     /// Time of the window in which it had data to send and its peer's window had no room.
     pub held_ns: u64,
+    /// Looks at which packets of its own were in the queue of the device that it sends through.
+    #[serde(skip_serializing_if = "is_default")]
+    pub queued: u64,
+    /// That device: "eth0".
+    #[serde(skip_serializing_if = "is_default")]
+    pub device: String,
+    /// What sort of queue it has: "tbf".
+    #[serde(skip_serializing_if = "is_default")]
+    pub qdisc: String,
 }

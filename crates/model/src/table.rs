@@ -363,6 +363,36 @@ pub struct Connect {
     pub watched_ns: u64,
     /// `watched_ns`, with each moment weighed by the share of the task's connects that were being retried.
     pub watched_share_ns: u64,
+    /// ... that were refused (ECONNREFUSED): nobody listened there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub refused: u64,
+    /// Sleeps of at most 2 s between a refusal and the task's next attempt at that port: it did nothing else meanwhile.
+    #[serde(skip_serializing_if = "is_default")]
+    pub naps: u64,
+    /// Their time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub slept_ns: u64,
+    /// Who listened there in the window, of connections that were refused; `None`: nobody on this host was seen to.
+    #[serde(skip_serializing_if = "is_default")]
+    pub server: Option<Server>,
+}
+
+/// Who listened at an address where connections were refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Server {
+    /// Process that did last.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Times it ceased to in the window.
+    pub closed: u64,
+    /// ... because the process ended.
+    pub ended: u64,
+    /// The last such process's status, as of wait(2): a signal, or 256 times what it gave exit(2).
+    pub status: u32,
+    /// Time of the window in which nobody listened there, as far as that was seen.
+    pub absent_ns: u64,
 }
 
 /// A listening socket whose accept queue was found full.

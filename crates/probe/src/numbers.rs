@@ -188,7 +188,10 @@ impl Numbers {
             self.show([&mut row.pid, &mut row.tgid]);
             row.taken_by = self.shown(row.taken_by);
         }
-        connects.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
+        for row in connects.iter_mut().flatten() {
+            self.show([&mut row.pid, &mut row.tgid]);
+            row.server.iter_mut().for_each(|server| server.tgid = self.shown(server.tgid));
+        }
         listeners.iter_mut().flatten().for_each(|row| row.tgid = self.shown(row.tgid));
         holds.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));
         failed_calls.iter_mut().flatten().for_each(|row| self.show([&mut row.pid, &mut row.tgid]));

@@ -13,6 +13,7 @@
  * file tables of all tasks, so it sees every network namespace and the owner.
  */
 #include "kernel.bpf.h"
+#include "away.bpf.h"
 
 #define MAX_PEERS 8192
 #define MAX_PENDING 16384
@@ -23,20 +24,15 @@
 /* How a client waits. */
 enum { SLEEPS = 1, WATCHES = 2 };
 
-struct connect_key {
-	__u8 addr[16]; /* IPv4 mapped into IPv6 */
-	__u32 pid;
-	__u32 tgid;
-	__u32 netns;
-	__u32 port;
-};
-
 struct connect_sums {
 	__u64 count;
 	__u64 done;
 	__u64 prompt;
 	__u64 prompt_ns;
 	__u64 worst_ns;
+	__u64 refused;
+	__u64 naps; /* between a refusal and the next attempt */
+	__u64 slept_ns;
 	char comm[16];
 };
 
@@ -154,6 +150,21 @@ static void note(__u64 sk, struct connect_pending *p)
 	__sync_fetch_and_add(&sums->count, 1);
 }
 
+static void slept_in_vain(const struct connect_key *key)
+{
+	struct connect_key before = {};
+	__u64 ns = slept_since_refusal(key, &before);
+	struct connect_sums *sums;
+
+	if (!ns)
+		return;
+	sums = bpf_map_lookup_elem(&peers, &before);
+	if (!sums)
+		return;
+	__sync_fetch_and_add(&sums->naps, 1);
+	__sync_fetch_and_add(&sums->slept_ns, ns);
+}
+
 static void opened(const struct sock *sk)
 {
 	struct task_struct *t = current_task();
@@ -166,6 +177,7 @@ static void opened(const struct sock *sk)
 	p.switches = of_current(t, nvcsw);
 	bpf_get_current_comm(p.comm, sizeof(p.comm));
 	name_peer(&p.key, sk);
+	slept_in_vain(&p.key);
 	note((__u64)sk, &p);
 }
 
@@ -243,6 +255,12 @@ static void ended(const struct sock *sk, bool done)
 	sums = bpf_map_lookup_elem(&peers, &p->key);
 	if (retransmitted(sk) > p->retries)
 		look(sk, p, p->end_ns);
+	/* The kernel says why before it closes the socket (net/ipv4/tcp_input.c, tcp_reset). */
+	if (!done && BPF_CORE_READ(sk, sk_err) == ECONNREFUSED) {
+		if (sums)
+			__sync_fetch_and_add(&sums->refused, 1);
+		note_refusal(&p->key, p->task);
+	}
 	if (sums) {
 		if (done)
 			__sync_fetch_and_add(&sums->done, 1);
@@ -283,6 +301,17 @@ static void closed(const struct sock *sk)
 	bpf_map_delete_elem(&fresh, &at);
 }
 
+static void door(const struct sock *sk, bool opens)
+{
+	const struct sock_common *c = &sk->__sk_common;
+	struct door_key key = {};
+
+	address(key.addr, BPF_CORE_READ(c, skc_family), &c->skc_rcv_saddr, &c->skc_v6_rcv_saddr);
+	key.netns = BPF_CORE_READ(c, skc_net.net, ns.inum);
+	key.port = BPF_CORE_READ(c, skc_num);
+	note_door(&key, opens);
+}
+
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(moved, const struct sock *sk, int from, int to)
 {
@@ -294,6 +323,8 @@ int BPF_PROG(moved, const struct sock *sk, int from, int to)
 		ended(sk, to == TCP_ESTABLISHED || to == TCP_SYN_RECV);
 	else if (from == TCP_ESTABLISHED)
 		closed(sk);
+	else if (to == TCP_LISTEN || (from == TCP_LISTEN && to == TCP_CLOSE)) /* a connection that is taken begins as a copy */
+		door(sk, to == TCP_LISTEN);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 //! Who opened TCP connections, and whose SYN had to be retransmitted? The kernel half is `connect.bpf.c`.
 
+mod servers;
 mod waiting;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, OpenObject};
 use whyslow_model::{Missing, table};
 
+use self::servers::Servers;
 use self::waiting::share_out;
 use super::{consume, missing, room, types, value, walk_within};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
@@ -19,7 +21,7 @@ use crate::{host, listeners};
 
 skeleton!("connect");
 pub use skel::types::connect_listener;
-use skel::types::{connect_key, connect_pending, connect_sums};
+use skel::types::{connect_door, connect_key, connect_pending, connect_sums, door_key};
 
 // SAFETY: generated from the C structs; integers and bytes only, without padding.
 unsafe impl plain::Plain for connect_key {}
@@ -29,6 +31,10 @@ unsafe impl plain::Plain for connect_pending {}
 unsafe impl plain::Plain for connect_sums {}
 // SAFETY: as above.
 unsafe impl plain::Plain for connect_listener {}
+// SAFETY: as above.
+unsafe impl plain::Plain for door_key {}
+// SAFETY: as above.
+unsafe impl plain::Plain for connect_door {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::TcpConnects.word();
@@ -111,6 +117,13 @@ impl<'slot> Connect<'slot> {
         }
         retried.extend(first.into_iter().filter(|p| waits_like_before(&rows, p)));
         share_out(&mut rows, &retried);
+        if rows.values().any(|row| row.refused > 0) {
+            let servers =
+                Servers::of(self.doors(), self.listened().unwrap_or_default(), (self.since_ns, now));
+            for (key, row) in rows.iter_mut().filter(|(_, row)| row.refused > 0) {
+                row.server = servers.at(key.netns, key.peer);
+            }
+        }
         Ok(rows.into_values().collect())
     }
 
@@ -136,11 +149,21 @@ impl<'slot> Connect<'slot> {
                 prompt: sums.prompt,
                 prompt_ns: sums.prompt_ns,
                 worst_ns: sums.worst_ns,
+                refused: sums.refused,
+                naps: sums.naps,
+                slept_ns: sums.slept_ns,
                 ..key.row(&sums.comm)
             };
             rows.insert(key, row);
         }
         rows
+    }
+
+    /// Where somebody began or ceased to listen.
+    fn doors(&self) -> Vec<(door_key, connect_door)> {
+        let map = &self.skel.maps.doors;
+        let found = map.keys().filter_map(|key| Some((key.clone(), map.lookup(&key, MapFlags::ANY).ok()??)));
+        found.map(|(key, door)| (value(&key), value(&door))).collect()
     }
 
     /// Open sockets whose SYN or first data are not answered.

@@ -439,6 +439,59 @@ fn root_a_client_whose_third_ack_was_dropped_waits_for_its_first_answer() {
     });
 }
 
+/// Connects to a port where nobody listens, `times` with a rest after each, while `elsewhere` is asked in between, too.
+fn refused(at: SocketAddr, times: u32, elsewhere: Option<SocketAddr>) {
+    for _ in 0..times {
+        assert_eq!(TcpStream::connect(at).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+        if let Some(other) = elsewhere {
+            TcpStream::connect(other).unwrap();
+        }
+        thread::sleep(Duration::from_millis(40));
+    }
+}
+
+#[test]
+fn root_what_a_refused_client_sleeps_and_who_listened_is_known() {
+    in_own_netns(|| {
+        let mut slot = MaybeUninit::uninit();
+        let began = Instant::now();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        drop(TcpStream::connect(at).unwrap());
+        drop(listener);
+        refused(at, 3, None);
+        let listener = TcpListener::bind(at).unwrap();
+        drop(TcpStream::connect(at).unwrap());
+        let row = row_of(&mut connect, tid());
+        assert_eq!((row.count, row.done, row.refused, row.naps), (5, 2, 3, 3), "{row:?}");
+        let slept = Duration::from_nanos(row.slept_ns);
+        let rests = Duration::from_millis(120);
+        assert!(slept >= rests && slept <= began.elapsed(), "{slept:?}");
+        let server = row.server.unwrap();
+        assert_eq!((server.tgid, server.closed, server.ended), (std::process::id(), 1, 0));
+        let absent = Duration::from_nanos(server.absent_ns);
+        assert!(absent >= rests && absent <= began.elapsed(), "{absent:?}");
+        drop(listener);
+    });
+}
+
+#[test]
+fn root_who_is_refused_and_asks_elsewhere_has_not_slept_for_it() {
+    in_own_netns(|| {
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        let [gone, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let (at, elsewhere) = (gone.local_addr().unwrap(), other.local_addr().unwrap());
+        drop(gone);
+        refused(at, 3, Some(elsewhere));
+        let rows = connect.rows().unwrap();
+        let row = rows.iter().find(|row| row.pid == tid() && row.refused > 0).unwrap();
+        assert_eq!((row.peer.as_str(), row.refused, row.naps), (at.to_string().as_str(), 3, 0), "{row:?}");
+        assert!(rows.iter().all(|row| row.slept_ns == 0), "{rows:?}");
+    });
+}
+
 fn pending(pid: u32, port: u32, from: u64, until: u64, how: u32) -> connect_pending {
     let key = connect_key { pid, tgid: pid, port, netns: 1, ..Default::default() };
     connect_pending {

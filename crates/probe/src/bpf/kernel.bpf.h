@@ -238,6 +238,7 @@ enum req_flag_bits {
 
 struct signal_struct {
 	struct pid *pids[SESSION + 1];
+	int group_exit_code;
 };
 
 /* CONFIG_TASK_IO_ACCOUNTING */
@@ -271,6 +272,7 @@ struct task_struct {
 	unsigned int in_iowait : 1;
 	int nr_cpus_allowed;
 	int on_cpu;
+	int exit_code;
 	int softirq_disable_cnt; /* with PREEMPT_RT only */
 	const struct cpumask *cpus_ptr;
 	struct sched_entity se;
@@ -738,6 +740,7 @@ struct sock {
 	atomic_t sk_drops;
 	struct socket_wq *sk_wq;
 	__u16 sk_type; /* as sk_protocol */
+	int sk_err;
 	__u16 sk_protocol; /* a bit field before v5.6, bf9765145b85: not claimed */
 	__u8 sk_shutdown;
 	struct socket *sk_socket; /* of a connection that was not accepted yet: none */
@@ -1216,6 +1219,33 @@ struct sock___drop_counters {
 	struct numa_drop_counters *sk_drop_counters;
 };
 
+struct Qdisc_ops {
+	char id[16];
+};
+
+struct Qdisc {
+	const struct Qdisc_ops *ops;
+	struct {
+		__u32 qlen;
+	} q;
+};
+
+struct net_device {
+	char name[16];
+	struct Qdisc *qdisc;
+};
+
+struct dst_entry {
+	struct net_device *dev;
+};
+
+struct sock___send {
+	struct {
+		atomic_t refs;
+	} sk_wmem_alloc; /* v4.13, 14afee4b6092: a refcount_t */
+	struct dst_entry *sk_dst_cache;
+};
+
 struct tcp_sock___queue {
 	__u32 rcv_wnd;
 	__u32 chrono_start;   /* v4.10, 05b055e89121 ("tcp: instrument tcp sender limits chronographs") */
@@ -1257,6 +1287,20 @@ static __always_inline __u32 packets_dropped(const struct sock *sk)
 	if (split)
 		return BPF_CORE_READ(split, drops0.counter) + BPF_CORE_READ(split, drops1.counter);
 	return BPF_CORE_READ(sk, sk_drops.counter);
+}
+
+/* The queue of the network device through which a socket sends, if packets are in it and some of them may be the socket's: one reference is
+ * the socket's own, each byte that no device has taken yet another (net/core/sock.c, sk_free).
+ */
+static __always_inline struct net_device *device_that_queues(const struct sock *sk)
+{
+	struct sock___send *send = (void *)sk;
+	struct net_device *dev;
+
+	if (BPF_CORE_READ(send, sk_wmem_alloc.refs.counter) <= 1)
+		return 0;
+	dev = BPF_CORE_READ(send, sk_dst_cache, dev);
+	return dev && BPF_CORE_READ(dev, qdisc, q.qlen) ? dev : 0;
 }
 
 /* How far its peer may send. */

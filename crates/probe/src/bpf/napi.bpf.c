@@ -34,7 +34,11 @@ struct napi_socket {
 	__u32 window;
 	__u32 drops;
 	__u32 held;
+	__u32 queued; /* packets in the queue of its device; 0: none of its own */
+	__u32 unused;
 	char comm[16];
+	char device[16];
+	char qdisc[16]; /* what sort of queue */
 };
 
 /* For the skeleton: the iterator's record. */
@@ -94,7 +98,20 @@ static void tell(struct seq_file *seq, struct task_struct *t, const struct sock 
 	bpf_seq_write(seq, s, sizeof(*s));
 }
 
-/* Sockets of which there is something to tell: a queue that is half full, packets dropped, a sender held up. */
+static void note_queue(struct napi_socket *s, const struct sock *sk)
+{
+	struct net_device *dev = device_that_queues(sk);
+
+	if (!dev)
+		return;
+	s->queued = BPF_CORE_READ(dev, qdisc, q.qlen);
+	bpf_probe_read_kernel_str(s->device, sizeof(s->device), dev->name);
+	bpf_probe_read_kernel_str(s->qdisc, sizeof(s->qdisc), BPF_CORE_READ(dev, qdisc, ops, id));
+}
+
+/* Sockets of which there is something to tell: a queue that is half full, packets dropped, a sender held up, by its peer or by the queue of its
+ * own device.
+ */
 SEC("iter/task_file")
 int queues(struct bpf_iter__task_file *ctx)
 {
@@ -127,11 +144,12 @@ int queues(struct bpf_iter__task_file *ctx)
 			return 0;
 		s.window = window_open(sk);
 		s.held = held_ticks(sk, bpf_jiffies64());
+		note_queue(&s, sk);
 	}
 	s.used = queue_used(sk);
 	s.room = queue_room(sk);
 	s.drops = packets_dropped(sk);
-	if (s.drops || s.held || (s.used && s.used >= s.room / 2) || (s.used && s.tcp && !s.window))
+	if (s.drops || s.held || s.queued || (s.used && s.used >= s.room / 2) || (s.used && s.tcp && !s.window))
 		tell(ctx->meta->seq, t, sk, &s);
 	return 0;
 }

@@ -67,6 +67,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     }
     for row in connects.iter_mut().flatten() {
         (row.comm, row.peer) = (words.comm(&row.comm), words.peer(&row.peer));
+        row.server.iter_mut().for_each(|server| server.comm = words.comm(&server.comm));
     }
     for row in failed_calls.iter_mut().flatten() {
         (row.comm, row.peer) = (words.comm(&row.comm), words.peer(&row.peer));
@@ -83,6 +84,7 @@ pub fn redact(tables: &mut Tables, words: &mut Words) {
     for row in sockets.iter_mut().flatten() {
         row.comm = words.comm(&row.comm);
         (row.local, row.peer) = (words.peer(&row.local), words.peer(&row.peer));
+        row.device = words.path(&row.device);
     }
     groups.iter_mut().flatten().for_each(|row| redact_owner(row, words));
     users.iter_mut().flatten().for_each(|user| user.name = words.owner("user", &user.name));

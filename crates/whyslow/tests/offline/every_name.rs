@@ -59,16 +59,17 @@ pub fn each(tables: &mut Tables, fills: bool, see: &mut dyn FnMut(&mut String)) 
         .iter_mut()
         .flatten()
         .for_each(|row| [&mut row.comm, &mut row.path].into_iter().for_each(|name| rows.one(name)));
-    connects
-        .iter_mut()
-        .flatten()
-        .for_each(|row| [&mut row.comm, &mut row.peer].into_iter().for_each(|name| rows.one(name)));
+    connects.iter_mut().flatten().for_each(|row| {
+        [&mut row.comm, &mut row.peer].into_iter().for_each(|name| rows.one(name));
+        row.server.iter_mut().for_each(|server| rows.one(&mut server.comm));
+    });
     listeners
         .iter_mut()
         .flatten()
         .for_each(|row| [&mut row.comm, &mut row.local].into_iter().for_each(|name| rows.one(name)));
     sockets.iter_mut().flatten().for_each(|row| {
-        [&mut row.comm, &mut row.local, &mut row.peer].into_iter().for_each(|name| rows.one(name))
+        let names = [&mut row.comm, &mut row.local, &mut row.peer, &mut row.device];
+        names.into_iter().for_each(|name| rows.one(name));
     });
     programs.iter_mut().flatten().for_each(|row| rows.one(&mut row.name));
     spans.iter_mut().flatten().for_each(|row| rows.span(row));
@@ -213,7 +214,7 @@ pub fn a_row_of_each() -> Tables {
         memory: Some(vec![Memory::default()]),
         disk: Some(vec![Disk::default()]),
         io_files: Some(vec![IoFile::default()]),
-        connects: Some(vec![Connect::default()]),
+        connects: Some(vec![Connect { server: Some(Server::default()), ..Connect::default() }]),
         listeners: Some(vec![Listener::default()]),
         programs: Some(vec![Program::default()]),
         spans: Some(["file", "dir", "pipe", "anon", "chr", "blk", ""].map(span).into()),

@@ -8,7 +8,7 @@ use whyslow_analyze::{examine, stacks::flame};
 use whyslow_faults::draw::Draw;
 use whyslow_model::Recording;
 use whyslow_model::table::{
-    Cgroup, Connect, Group, Listener, Program, Request, SlowCall, Socket, Tables, Task, User,
+    Cgroup, Connect, Group, Listener, Program, Request, Server, SlowCall, Socket, Tables, Task, User,
 };
 use whyslow_report::safe::is_unsafe;
 use whyslow_report::{Style, json, text};
@@ -95,12 +95,17 @@ fn told(tables: &mut Tables) {
         done: 50,
         retried: 40,
         retried_ns: 40 * second,
+        refused: 20,
+        naps: 19,
+        slept_ns: second,
+        server: Some(Server { tgid, closed: 1, ended: 1, ..Server::default() }),
         ..Connect::default()
     };
     tables.connects = Some(vec![Connect { worst_ns: second, blocked_ns: second, ..connect }]);
     let socket =
         Socket { tgid, tcp: true, looks: 50, full: 50, closed: 50, held_ns: 2 * second, ..Socket::default() };
-    tables.sockets = Some(vec![Socket { used_bytes: 1 << 20, room_bytes: 1 << 20, ..socket }]);
+    let queued = Socket { queued: 50, qdisc: "tbf".into(), ..socket.clone() };
+    tables.sockets = Some(vec![Socket { used_bytes: 1 << 20, room_bytes: 1 << 20, ..socket }, queued]);
     let program = Program { run_ns: 2 * second, runs: 1000, kind: "xdp".into(), ..Program::default() };
     tables.programs = Some(vec![program]);
     tables.requests = Some(vec![Request { tgid, ..Request::default() }]);

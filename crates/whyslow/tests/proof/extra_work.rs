@@ -1,6 +1,7 @@
 //! Work that the kernel does on top of a call, on the live kernel: rules of a packet filter, a long seccomp filter, copies of an
-//! overlay; and small writes that wait for acknowledgements. Each has a twin with a little of it: ten rules, a short filter, a file
-//! that was copied before, a connection that sends at once.
+//! overlay; and what holds a call back on an idle host: small writes that wait for acknowledgements, a shaper, a service that is away.
+//! Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, a connection that sends at once, a
+//! shaper as fast as its device, a service that stays.
 //!
 //! What a call takes without it the victim has measured itself, and how long its calls take then. `WHYSLOW_SEED` repeats a run. What
 //! whyslow said is kept under `target/*/tmp/extra_work`.
@@ -45,7 +46,7 @@ const LITTLE: u64 = 10;
 struct Work {
     what: &'static str,
     rule: &'static str,
-    /// What is to blame: of what a stack shows.
+    /// What is to blame: of what a stack shows; "service": the process that serves it.
     culprit: &'static str,
     size: (u64, u64),
     unshared: &'static [&'static str],
@@ -121,7 +122,11 @@ fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result
     let Some(first) = causes.clone().next().filter(|found| found["rule"] == *rule) else {
         return Err(Wrong::missed(format!("the first cause is {:?}", causes.clone().next())));
     };
-    if first["victim"]["id"] != pid.as_str() || first["culprit"]["id"] != *culprit {
+    let is_culprit = match *culprit {
+        "service" => first["culprit"]["name"] == format!("{}-service", script.name),
+        id => first["culprit"]["id"] == id,
+    };
+    if first["victim"]["id"] != pid.as_str() || !is_culprit {
         return Err(Wrong::accused(format!("not {} ({pid}) and {culprit}: {first}", script.name)));
     }
     let told = first["lost_s"].as_f64().unwrap_or_default();
@@ -152,6 +157,21 @@ fn root_copies_of_an_overlay_are_the_headline() {
 #[test]
 fn root_small_writes_that_wait_for_acknowledgements_are_the_headline() {
     Work { what: "writes", rule: "nagle", culprit: "nagle", size: (11, 40), ..EXTRA }.pair();
+}
+
+/// An answer of some tens of KiB, through 2 Mbit/s.
+#[test]
+fn root_packets_that_a_shaper_holds_are_the_headline() {
+    let (culprit, begin) = ("lo", "ip link set lo up");
+    let work = Work { what: "shaper", rule: "send-queue", culprit, ..EXTRA };
+    Work { size: (30, 90), unshared: &["--net"], begin, ..work }.pair();
+}
+
+/// It ends after 0.4 s, again and again, and is started again after a while.
+#[test]
+fn root_a_service_that_is_away_is_the_headline() {
+    let work = Work { what: "away", rule: "service-away", culprit: "service", ..EXTRA };
+    Work { size: (300, 900), unshared: &["--net"], begin: "ip link set lo up", ..work }.pair();
 }
 
 const EXTRA: Work =

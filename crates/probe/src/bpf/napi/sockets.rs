@@ -33,6 +33,7 @@ struct Followed {
     looks: u64,
     full: u64,
     closed: u64,
+    queued: u64,
     worst: u32,
 }
 
@@ -82,9 +83,13 @@ impl Queues {
                 looks: 0,
                 full: 0,
                 closed: 0,
+                queued: 0,
                 worst: 0,
             });
-            known.last = s;
+            let queue =
+                if s.queued > 0 { (s.device, s.qdisc) } else { (known.last.device, known.last.qdisc) };
+            known.last = napi_socket { device: queue.0, qdisc: queue.1, ..s };
+            known.queued += u64::from(s.queued > 0);
             known.looks += 1;
             known.full += u64::from(is_full(&s));
             known.closed += u64::from(s.tcp != 0 && s.used > 0 && s.window == 0);
@@ -119,12 +124,15 @@ impl Queues {
             room_bytes: s.last.room.into(),
             drops: s.last.drops.wrapping_sub(s.first.drops).into(),
             held_ns: u64::from(held).saturating_mul(tick_ns).min(most),
+            queued: s.queued,
+            device: name(&s.last.device),
+            qdisc: name(&s.last.qdisc),
         }
     }
 }
 
 fn tells(row: &table::Socket) -> bool {
-    row.full > 0 || row.closed > 0 || row.drops > 0 || row.held_ns > 0
+    row.full > 0 || row.closed > 0 || row.drops > 0 || row.held_ns > 0 || row.queued > 0
 }
 
 /// With half its memory used a TCP socket offers no more room (tcp_adv_win_scale of 1), or is about to.
@@ -171,6 +179,20 @@ mod tests {
         let open = napi_socket { window: 500, ..socket(1, 7, 499, 0, 0) };
         let rows = reported(&[&[socket(1, 7, 700, 0, 0)], &[open], &[socket(1, 7, 500, 0, 0)]]);
         assert_eq!((rows[0].full, rows[0].closed, rows[0].looks, rows[0].used_bytes), (2, 2, 3, 700));
+    }
+
+    #[test]
+    fn the_queue_of_a_device_that_holds_its_packets_is_named_by_the_last_look_that_met_it() {
+        let named = |text: &str| {
+            let mut name = [0; 16];
+            name.iter_mut().zip(text.bytes()).for_each(|(to, byte)| *to = byte.cast_signed());
+            name
+        };
+        let queued =
+            napi_socket { queued: 3, device: named("eth0"), qdisc: named("tbf"), ..socket(1, 7, 0, 0, 0) };
+        let rows = reported(&[&[], &[queued], &[queued], &[socket(1, 7, 0, 1, 0)]]);
+        let row = &rows[0];
+        assert_eq!((row.queued, row.looks, row.device.as_str(), row.qdisc.as_str()), (2, 4, "eth0", "tbf"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ const fn program(name: &'static str, package: &'static str, only_reads: fn(&[Str
     Program { name, package, only_reads }
 }
 
-const PROGRAMS: [Program; 41] = [
+const PROGRAMS: [Program; 42] = [
     program("auditctl", "auditd", |args| args == ["-l"]),
     program("awk", "mawk", |args| {
         !args
@@ -62,6 +62,7 @@ const PROGRAMS: [Program; 41] = [
     program("pidstat", "sysstat", |args| !has(args, &["-e"])),
     program("printf", "bash", |_| true),
     program("ps", "procps", |_| true),
+    program("tc", "iproute2", |args| args.windows(2).any(|two| two == ["qdisc", "show"])),
     // A trace is written to a file.
     program("rtla", "rtla", |args| {
         !args.iter().any(|arg| arg.starts_with("-t") || arg.starts_with("--trace"))

@@ -3,6 +3,7 @@
 use strict;
 use Time::HiRes qw(time sleep);
 use Socket;
+use POSIX ();
 my ($log, $what, $size, $place, $name) = @ARGV;
 $0 = $name;
 open(my $out, ">>", $log) or die;
@@ -29,6 +30,12 @@ my %sets_up = (
 		syscall(157, 38, 1, 0, 0, 0) == 0 or die "no new privileges: $!";
 		syscall(157, 22, 2, $program) == 0 or die "seccomp: $!";
 	},
+	# 2 Mbit/s; a twin's is as fast as loopback.
+	shaper => sub {
+		my $rate = $size > 10 ? "2mbit" : "8gbit";
+		system("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", $rate, "burst", "64kb", "latency", "1s") == 0 or die;
+	},
+	away => sub { if ($size > 10) { open(my $go, ">", "$place/go") or die } },
 	layers => sub {
 		mkdir "$place/$_" for qw(lower upper work merged);
 		open(my $file, ">", "$place/lower/file") or die;
@@ -51,6 +58,62 @@ if ($what eq "writes") {
 		exit;
 	}
 }
+# A service that answers a line with as many KiB as it asks for.
+if ($what eq "shaper") {
+	socketpair_of_tcp($service, $child);
+	my $pid = fork();
+	if (!$pid) {
+		close($service);
+		$0 = "$name-service";
+		while (sysread($child, my $got, 4096)) { syswrite($child, "x" x (1024 * $got)) }
+		exit;
+	}
+	close($child);
+}
+# A service that, once it is told to, goes after a while and is started again after $size ms.
+my $port;
+if ($what eq "away") {
+	socket(my $listener, PF_INET, SOCK_STREAM, 0) or die;
+	bind($listener, sockaddr_in(0, inet_aton("127.0.0.1"))) or die "$!";
+	($port) = sockaddr_in(getsockname($listener));
+	close($listener);
+	my $keeper = fork();
+	ends_with_its_parent() if !$keeper;
+	while (!$keeper) {
+		my $server = fork();
+		serve() if !$server;
+		waitpid($server, 0);
+		sleep($size / 1000);
+	}
+}
+# prctl(PR_SET_PDEATHSIG, SIGKILL)
+sub ends_with_its_parent { syscall(157, 1, 9, 0, 0, 0) == 0 or die "$!" }
+sub serve {
+	ends_with_its_parent();
+	$0 = "$name-service";
+	socket(my $listener, PF_INET, SOCK_STREAM, 0) or die;
+	setsockopt($listener, SOL_SOCKET, SO_REUSEADDR, 1) or die;
+	bind($listener, sockaddr_in($port, inet_aton("127.0.0.1"))) or die "$!";
+	listen($listener, 16) or die;
+	my $until;
+	while (!defined $until || time < $until) {
+		$until = time + 0.4 if !defined $until && -e "$place/go";
+		my $ready = "";
+		vec($ready, fileno($listener), 1) = 1;
+		next if !select($ready, undef, undef, 0.01);
+		accept(my $client, $listener) or die;
+		syswrite($client, "answer\n");
+	}
+	POSIX::_exit(3);
+}
+sub ask_until_answered {
+	while (1) {
+		socket(my $to_it, PF_INET, SOCK_STREAM, 0) or die;
+		return if connect($to_it, sockaddr_in($port, inet_aton("127.0.0.1"))) && sysread($to_it, my $got, 9);
+		sleep(0.04);
+	}
+}
+sub ask_for { my $left = 1024 * $_[0]; syswrite($service, "$_[0]\n"); while ($left > 0) { $left -= sysread($service, my $got, 1 << 20) || die } }
 sub socketpair_of_tcp {
 	socket(my $listener, PF_INET, SOCK_STREAM, 0) or die;
 	bind($listener, sockaddr_in(0, inet_aton("127.0.0.1"))) or die "$!";
@@ -70,6 +133,8 @@ sub ask {
 }
 my %calls = (
 	writes => \&ask,
+	shaper => sub { ask_for($size) },
+	away => \&ask_until_answered,
 	rules => sub { send($udp, "x", 0, $to) or die "$!"; recv($udp, my $got, 9, 0) },
 	seccomp => sub { syscall(110) },
 	layers => sub { chown($n++ % 100, 0, "$place/merged/file") or die "$!" },
@@ -88,7 +153,7 @@ sub laid {
 	$took
 }
 # Calls of one round, and how long they took.
-my $round = $what eq "layers" || $what eq "writes" ? 1 : 200;
+my $round = $what eq "rules" || $what eq "seccomp" ? 200 : 1;
 my $timed = sub { my $from = time; &$call() for 1 .. $round; time - $from };
 my $rounds = 0;
 sub write_down { my ($calls, $seconds) = @_; syswrite($out, sprintf("%d %.9f\n", $calls, $seconds)) }

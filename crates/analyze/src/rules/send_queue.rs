@@ -1,0 +1,179 @@
+//! Packets wait in the queue of a network device that is set to send no faster: a shaper.
+//!
+//! Signal: looks at sockets whose packets were in such a queue, and who waited meanwhile: for data that came from there, on this host, or for room
+//! to write. Lost: those waits, for the part of the window in which packets were queued. Not this rule: a queue that is as fast as its device.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use whyslow_model::table::{Socket, Task};
+use whyslow_model::timeline::{Ends, Span, Stack};
+use whyslow_model::wait::{Reason, TaskState};
+use whyslow_model::{Culprit, Finding, Hop, Missing, SubjectKind, command};
+
+use super::Rule;
+use super::homes::Homes;
+use super::one_end::Waits;
+use crate::cpu::spread::Loss;
+use crate::hashing::Set;
+use crate::stacks::symbol;
+use crate::{Evidence, names};
+
+pub const RULE: Rule = Rule {
+    id: "send-queue",
+    question: "Do packets wait in the queue of a device that is told to send slowly?",
+    what: "A queueing discipline of a network device (tc: tbf, htb, hfsc, netem) lets packets go at a rate that somebody has set, or holds them for \
+           a time. What is sent faster waits there, on an idle network, and so does whoever waits for it.",
+    how: "At some looks at all TCP sockets: bytes of the socket that its device has not taken, and packets in that device's queue. Followed to the \
+          threads of this host that wait for data of that connection, and to those that wait for room to write. Counterfactual: no such rate. \
+          Time lost = the part of these waits that the part of the looks with a queue explains; at least what the waiters' other sleeps cannot \
+          have made up for.",
+    limits: "From a quarter of the looks on. A client on another host is not seen; then who sends is told only where it waits itself. Needs Linux \
+             6.3 to know the connection of an event loop's wait. Queues below a device with several (mq), of pacing (fq), and in the network, are \
+             not seen, nor policers, which drop.",
+    sources: "tc(8), tc-tbf(8), tc-htb(8), tc-netem(8); net/sched/sch_tbf.c, net/core/sock.c (sk_wmem_alloc), net/ipv4/tcp_output.c (tcp_tsq_handler).",
+    can_be_cause: true,
+    check,
+    rules_out: None,
+    folds: None,
+    shows: super::NOTHING,
+};
+
+/// Queueing disciplines with a rate, or a delay, of their own (net/sched/sch_*.c).
+const SHAPERS: [&str; 5] = ["tbf", "htb", "hfsc", "netem", "cake"];
+/// Fewer looks than this part of all may have met a burst.
+const LEAST_LOOKS: f64 = 0.25;
+
+/// A device that holds packets of sockets back.
+struct Queue<'r> {
+    sockets: Vec<&'r Socket>,
+}
+
+fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
+    let mut queues: BTreeMap<(u32, &str), Queue<'_>> = BTreeMap::new();
+    for socket in ev.sockets()?.iter().filter(|socket| is_shaped(socket)) {
+        let queue =
+            queues.entry((socket.netns, &socket.device)).or_insert_with(|| Queue { sockets: Vec::new() });
+        queue.sockets.push(socket);
+    }
+    if queues.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (spans, tasks) = (ev.spans()?, ev.tasks()?);
+    let homes = Homes::of(ev, tasks);
+    Ok(queues.values().filter_map(|queue| finding(ev, &homes, tasks, spans, queue)).collect())
+}
+
+fn is_shaped(socket: &Socket) -> bool {
+    let part = socket.queued as f64 / socket.looks.max(1) as f64;
+    part >= LEAST_LOOKS && SHAPERS.contains(&socket.qdisc.as_str())
+}
+
+/// `None`: nobody on this host was late for it.
+fn finding(
+    ev: &Evidence<'_>,
+    homes: &Homes,
+    tasks: &[Task],
+    spans: &[Span],
+    queue: &Queue<'_>,
+) -> Option<Finding> {
+    let mut waits = waits_behind(ev, spans, queue);
+    waits.retain(|pid, _| !ev.is_own(*pid, *pid));
+    let most = queue.sockets.iter().max_by_key(|socket| socket.queued)?;
+    let window = ev.window();
+    // Looks are few: they say for how much of the window there was a queue, not in which wait.
+    let queued = window.as_secs_f64() * most.queued as f64 / most.looks.max(1) as f64;
+    let longest = waits.values().max().map_or(0.0, Duration::as_secs_f64);
+    let part = (queued / longest.max(f64::MIN_POSITIVE)).min(1.0);
+    let mut victims: Vec<&Task> = tasks.iter().filter(|task| waits.contains_key(&task.pid)).collect();
+    victims.sort_by_key(|task| std::cmp::Reverse(waits.get(&task.pid)));
+    let loss = lost(&victims, &waits, part);
+    if victims.is_empty() || !loss.is_felt(window) {
+        return None;
+    }
+    let victim = homes.payer(ev, &victims, None);
+    let who = names::tasks_of(victims.len() as u64, &victim.name);
+    let sender = ev.process_name(most.tgid, &most.comm);
+    let (device, qdisc) = (&most.device, &most.qdisc);
+    let hop = Hop::new(
+        Reason::Socket,
+        who,
+        format!("packets of {sender} in the queue of {device}"),
+        TaskState::Sleeping,
+        loss.likely,
+    );
+    let finding = Finding::cause(RULE.id, victim, loss.likely)
+        .titled(format!(
+            "packets that {sender} sends wait in the queue of {device}, which is set to send slowly ({qdisc}; at {} of {} looks)",
+            most.queued, most.looks
+        ))
+        .share_of(loss.lived)
+        .between(loss.low, loss.high)
+        .raw_wait(waits.values().sum())
+        .by(Culprit::new(SubjectKind::Device, device.clone(), format!("the queue of {device} ({qdisc})")))
+        .hop(hop)
+        .check(
+            "its rate, and what waits there (backlog, overlimits)",
+            command!("nsenter -n -t {} tc -s qdisc show dev {}", most.tgid, device),
+        )
+        .advice(format!(
+            "raise the rate of {device}, or take it away where it is a leftover (tc qdisc, in the network namespace of {sender}; undo: set it again as the check shows it)"
+        ));
+    Some(Finding { paid_by: waits.keys().copied().collect(), ..finding })
+}
+
+/// A part of what they waited. An answer comes in pieces, each of which ends a wait: none of them alone tells how its reader sleeps after
+/// long ones, so that what sleeps may have made up for is a bound.
+fn lost(victims: &[&Task], waits: &Waits, part: f64) -> Loss {
+    let mut loss = Loss::default();
+    for task in victims {
+        let waited = waits.get(&task.pid).copied().unwrap_or_default();
+        let lived = Duration::from_nanos(task.lived_ns);
+        let ns = waited.mul_f64(part).min(lived);
+        let rested = Duration::from_nanos(task.sleep_ns).saturating_sub(waited);
+        loss.likely += ns;
+        loss.high += ns;
+        loss.low += ns.saturating_sub(rested);
+        loss.lived += lived;
+        loss.tasks = loss.tasks.saturating_add(1);
+    }
+    loss
+}
+
+/// Who waited for data that came from such a socket, and who for room to write to one.
+fn waits_behind(ev: &Evidence<'_>, spans: &[Span], queue: &Queue<'_>) -> Waits {
+    let mut waits = Waits::new();
+    let mut add = |pid: u32, ns: u64| {
+        let sum = waits.entry(pid).or_default();
+        *sum = sum.saturating_add(Duration::from_nanos(ns));
+    };
+    let stacks = ev.recording().tables.stacks.as_deref().unwrap_or_default();
+    let is_for_room = |stack: &&Stack| stack.kernel.iter().any(|frame| symbol(frame) == FOR_ROOM);
+    let room: Set<u32> = stacks.iter().filter(is_for_room).map(|stack| stack.id).collect();
+    let for_room = |span: &Span| span.stack.is_some_and(|id| room.contains(&id));
+    for span in spans {
+        // Of several processes that have the socket open the oldest is told: it may be the client's own.
+        let is_late = queue
+            .sockets
+            .iter()
+            .any(|socket| is_for_data_of(span, socket) || (socket.tgid == span.tgid && for_room(span)));
+        if is_late {
+            add(span.pid, span.woken_ns.saturating_sub(span.at_ns));
+        }
+    }
+    waits
+}
+
+const FOR_ROOM: &str = "sk_stream_wait_memory";
+
+/// Its data ended the wait of a client: a service that waits for what others send has nothing else to do.
+fn is_for_data_of(span: &Span, sender: &Socket) -> bool {
+    let ready = span.waker.as_ref().and_then(|waker| waker.delivery.as_ref()?.ready.as_ref());
+    ready.is_some_and(|Ends { local, peer, serves, .. }| {
+        !serves && *local == sender.peer && *peer == sender.local
+    })
+}
+
+#[cfg(test)]
+#[path = "send_queue_tests.rs"]
+mod tests;
