@@ -24,7 +24,8 @@ pub struct FailedCall {
     pub file_system: String,
     /// What the file system calls its device: "vda1"; some have none, and say what they are: "tmpfs".
     pub device: String,
-    /// The first one's file: the last part of its path, if it was open, else the path as it was given; "": none.
+    /// The first one's file: the last part of its path, if it was open, else the path as it was given, a unix socket's too ("@name": one without a
+    /// place); "": none.
     pub file: String,
     /// Where the first one was to connect to; "": nowhere.
     pub peer: String,

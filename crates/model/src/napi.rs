@@ -68,7 +68,7 @@ pub struct Socket {
     pub drops: u64,
     /// Time of the window in which it had data to send and its peer's window had no room.
     pub held_ns: u64,
-    /// Looks at which packets of its own were in the queue of the device that it sends through.
+    /// Looks at which packets were in the queue of the device that it sends through, some of them its own, if that queue has a rate or a delay (tc).
     #[serde(skip_serializing_if = "is_default")]
     pub queued: u64,
     /// That device: "eth0".

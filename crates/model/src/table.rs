@@ -366,13 +366,23 @@ pub struct Connect {
     /// ... that were refused (ECONNREFUSED): nobody listened there.
     #[serde(skip_serializing_if = "is_default")]
     pub refused: u64,
-    /// Sleeps of at most 2 s between a refusal and the task's next attempt at that port: it did nothing else meanwhile.
+    /// Sleeps of at most 2 s between a refusal and the task's next attempt there, if it slept once or twice: for that, or until it had something
+    /// to ask.
     #[serde(skip_serializing_if = "is_default")]
     pub naps: u64,
     /// Their time.
     #[serde(skip_serializing_if = "is_default")]
     pub slept_ns: u64,
-    /// Who listened there in the window, of connections that were refused; `None`: nobody on this host was seen to.
+    /// The same between a connection that was made and the next attempt there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rests: u64,
+    /// Their time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rested_ns: u64,
+    /// The peer's address is one of the task's own network namespace: who is asked there is on this host. Of those that were refused.
+    #[serde(skip_serializing_if = "is_default")]
+    pub own: bool,
+    /// Who listened there in the window, in that network namespace, of connections that were refused; `None`: nobody was seen to.
     #[serde(skip_serializing_if = "is_default")]
     pub server: Option<Server>,
 }
@@ -381,11 +391,11 @@ pub struct Connect {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
-    /// Process that did last.
+    /// Process that began to last; of several that were there before the window, one of them.
     pub tgid: u32,
     /// Its name.
     pub comm: String,
-    /// Times it ceased to in the window.
+    /// Times in the window that no socket was left that listened.
     pub closed: u64,
     /// ... because the process ended.
     pub ended: u64,

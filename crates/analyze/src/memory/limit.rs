@@ -25,7 +25,8 @@ pub(crate) fn files(group: &Cgroup) -> String {
     group.files.clone().unwrap_or_else(|| format!("<memory cgroup>{}", group.path))
 }
 
-/// `found`, with what fills the limit. Where that is what no process's end gives back, to raise the limit is no fix: `raised` says how.
+/// `found`, with what fills the limit. Where that is to a good part what no process's end gives back, a higher limit may fill with the same:
+/// `raised` says how, as a fix or as advice.
 pub(crate) fn with_what_fills_it(
     found: Finding,
     uses: Option<Uses>,
@@ -43,13 +44,26 @@ pub(crate) fn with_what_fills_it(
     );
     let first = tasks.iter().map(|task| task.tgid).min();
     match first.filter(|_| uses.is_shared()) {
-        Some(pid) => found
-            .check("the tmpfs that its processes see", command!("grep -w tmpfs /proc/{}/mounts", pid))
-            .advice(SHARED_ADVICE),
+        Some(pid) => as_advice(raised(
+            found
+                .check("the tmpfs that its processes see", command!("grep -w tmpfs /proc/{}/mounts", pid))
+                .advice(SHARED_ADVICE),
+        )),
         None => raised(found),
     }
 }
 
-/// What is left of files in tmpfs, of shared memory and of memfd counts for the group that wrote it.
-pub(crate) const SHARED_ADVICE: &str = "remove what lies in tmpfs or shared memory: it counts until it is removed, also when its \
-                                        processes have ended; a higher limit only if all of it is wanted";
+/// The commands of its fixes in their words: none of them is the first thing to do.
+pub(crate) fn as_advice(mut found: Finding) -> Finding {
+    for fix in &mut found.fixes {
+        if let Some(command) = fix.command.take() {
+            fix.text = format!("{}: {}", fix.text, &*command);
+        }
+    }
+    found
+}
+
+/// Files in a tmpfs and System V segments count for the group that wrote them until they are removed; anonymous mappings that processes share,
+/// and memfd, end with them.
+pub(crate) const SHARED_ADVICE: &str = "remove what is left in tmpfs: it counts until it is removed, also when its writers have ended; \
+                                        what a database shares among its processes is wanted: then the limit is too small";

@@ -1,7 +1,7 @@
 //! What fills a memory limit: heap, tmpfs and shared memory, page cache, the kernel's own.
 //!
-//! Page cache goes when room is wanted; the others stay, and of these only the heap goes with its processes: what lies in a tmpfs
-//! stays until somebody removes it.
+//! Page cache goes when room is wanted; the others stay. Heap, and memory that processes share without a file, go with their processes: what
+//! lies in a tmpfs stays until somebody removes it. Both are "shmem" to the kernel.
 
 use std::fmt;
 
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((uses.cache, uses.kernel), (71_483_392, 1_445_888));
         assert!(uses.is_shared());
         assert_eq!(uses.notable(), " (240 MiB are files in tmpfs or shared memory)");
-        let all = "heap 90 MiB, tmpfs and shared memory 240 MiB, page cache 68 MiB, kernel 1 MiB";
+        let all = "heap 90 MiB, tmpfs and shared memory 240 MiB, page cache 68 MiB, kernel 1.4 MiB";
         assert_eq!(uses.to_string(), all);
     }
 

@@ -19,10 +19,10 @@ pub const RULE: Rule = Rule {
     id: "failed-calls",
     question: "Do calls fail because something is used up?",
     what: "A file system is full, or has no inode left; a process, a user or the host has as many open files, watched files or tasks as it may; \
-           all local ports for connections to one place are taken. A program gets an error then, and tries again, gives up or loses what it had \
+           all local ports for connections to one place are taken; the listen queue of a unix socket is full, or nobody listens there. A program gets an error then, and tries again, gives up or loses what it had \
            to write.",
-    how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE, connect(2) with EADDRNOTAVAIL, and fork(2) and clone(2) with EAGAIN, by \
-          process, call and file system. One that failed is a cause, of those that want open files of a process, ports or tasks three: no time \
+    how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE, connect(2) with EADDRNOTAVAIL, or of unix sockets EAGAIN and ECONNREFUSED, and fork(2) and clone(2) with EAGAIN, by \
+          process, call and file system. One that failed is a cause, of those that want open files of a process, ports, tasks or a service three: no time \
           measures what was lost with them.",
     limits: "Where a CPU makes more than 60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Where there are more than 10,000 threads it does not look. `run` and `attach` do not look. Calls of 32-bit \
              programs are not seen; nor is what io_uring does. Of a call with a path it is not known on which file system that is: it is told by its \
@@ -39,6 +39,7 @@ pub const RULE: Rule = Rule {
 
 /// A program that is refused open files, ports or tasks less often may find out in this way how many there are.
 const RECURS: u64 = 3;
+const UNIX_SOCKETS: &str = "ss -lxnp";
 /// Findings that are reported: the wants of most calls.
 const MOST_REPORTED: usize = 8;
 
@@ -118,6 +119,16 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls:
                 "let it keep its connections and use them again, or widen net.ipv4.ip_local_port_range in its network namespace (undo: the \
                  value as it was)",
             ),
+        Want::Accepted(socket) => found
+            .titled(format!("{failed}: the listen queue of {socket} is full"))
+            .by(Culprit::new(SubjectKind::Socket, socket, socket))
+            .check("queued connections (Recv-Q), of how many (Send-Q)", UNIX_SOCKETS)
+            .advice("let its service accept faster (more workers), or raise its backlog and net.core.somaxconn (undo: the values as they were)"),
+        Want::Listener(socket) => found
+            .titled(format!("{failed}: no process listens at {socket}"))
+            .by(Culprit::new(SubjectKind::Socket, socket, socket))
+            .check("who listens where", UNIX_SOCKETS)
+            .advice("start its service, or find out from its log why it ended"),
         Want::Tasks => found
             .titled(format!("{failed}: there are as many tasks as it may have (fork)"))
             .by(Culprit::new(SubjectKind::Limit, "tasks", "a limit on tasks"))

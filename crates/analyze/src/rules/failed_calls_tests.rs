@@ -68,6 +68,9 @@ fn each_want_has_its_words() {
     assert!(said(row(OPENAT, 24, 3)).contains("as many open files as it may"));
     assert!(said(row(OPENAT, 23, 1)).contains("this host has as many open files"));
     assert!(said(row(56, 11, 3)).contains("tasks"));
+    let unix = |error, count| FailedCall { file: "/run/fpm.sock".into(), ..row(CONNECT, error, count) };
+    assert_eq!(said(unix(11, 3)), "3 of its calls failed: the listen queue of /run/fpm.sock is full");
+    assert_eq!(said(unix(111, 3)), "3 of its calls failed: no process listens at /run/fpm.sock");
     let connects = FailedCall { peer: "10.0.0.1:80".into(), ..row(CONNECT, 99, 5) };
     assert!(said(connects).contains("all local ports for connections to 10.0.0.1:80"));
 }
@@ -76,6 +79,9 @@ fn each_want_has_its_words() {
 fn is_quiet_where_a_call_may_fail_so_though_nothing_is_used_up() {
     let none = |row| assert_eq!(titles(vec![row]), [""; 0]);
     none(FailedCall { file_system: "cgroup2".into(), ..on_disk(row(WRITE, 28, 80)) });
+    // A look whether somebody is there; a connection of which it is not known where to.
+    none(FailedCall { file: "/run/nscd/socket".into(), ..row(CONNECT, 111, 2) });
+    none(row(CONNECT, 11, 9));
     // /dev/full.
     none(FailedCall { dev: String::new(), ..on_disk(row(WRITE, 28, 80)) });
     none(FailedCall { peer: "[::1]:80".into(), ..row(CONNECT, 99, 5) });

@@ -265,8 +265,13 @@ mod tests {
         let found = with("total_cache 50331648\ntotal_rss 16777216\ntotal_shmem 41943040\n");
         let said = "it refaulted 352 MiB that its memory limit of 64 MiB (40 MiB are files in tmpfs or shared memory, 16 MiB are heap) had evicted";
         assert_eq!(found.title, said);
-        assert!(found.fixes[0].text.starts_with("remove what lies in tmpfs"), "{:?}", found.fixes);
-        assert_eq!(found.fixes.len(), 1, "more of it would fill, too: {:?}", found.fixes);
+        assert!(found.fixes[0].text.starts_with("remove what is left in tmpfs"), "{:?}", found.fixes);
+        assert!(
+            found.fixes[1].text.contains("memory.limit_in_bytes): echo 134217728 >"),
+            "{:?}",
+            found.fixes
+        );
+        assert!(found.fixes.iter().all(|fix| fix.command.is_none()), "{:?}", found.fixes);
         let found = with("total_cache 60331648\ntotal_rss 1677721\ntotal_shmem 0\n");
         assert!(
             found.title.contains("limit of 64 MiB had evicted"),

@@ -9,7 +9,7 @@ use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Subject, Subject
 use super::Rule;
 use crate::Evidence;
 use crate::hashing::Table;
-use crate::memory::limit::SHARED_ADVICE;
+use crate::memory::limit::{SHARED_ADVICE, as_advice};
 use crate::memory::uses::Uses;
 use crate::parse::flat::Flat;
 use crate::shell;
@@ -141,13 +141,16 @@ fn lifted(ev: &Evidence<'_>, f: Finding, path: &str, kill: Option<&Kill>) -> Fin
     let f = f
         .by(Culprit::new(SubjectKind::Limit, &file, format!("memory limit of {}", Bytes(limit)))
             .at_file(&file));
-    if kill.and_then(|kill| kill.uses).is_some_and(|uses| uses.is_shared()) {
-        return f.advice(SHARED_ADVICE);
+    let raised = |f: Finding| {
+        f.fix(
+            format!("give it twice as much, or less to do (undo: echo {limit} > {quoted})"),
+            command!("echo {} > {}", limit.saturating_mul(RAISED), file),
+        )
+    };
+    match kill.and_then(|kill| kill.uses).is_some_and(|uses| uses.is_shared()) {
+        true => as_advice(raised(f.advice(SHARED_ADVICE))),
+        false => raised(f),
     }
-    f.fix(
-        format!("give it twice as much, or less to do (undo: echo {limit} > {quoted})"),
-        command!("echo {} > {}", limit.saturating_mul(RAISED), file),
-    )
 }
 
 /// The kernel names its first thread.
@@ -198,7 +201,7 @@ fn kills<'t>(log: impl Iterator<Item = &'t str>) -> Vec<Kill> {
     let (mut kills, mut task_cgroup, mut limit_of) = (Vec::new(), None, None);
     let mut stats = Stats::default();
     for text in log {
-        stats.read(text);
+        text.split(NEW_LINE).for_each(|line| stats.read(line));
         if let Some(facts) = text.strip_prefix("oom-kill:") {
             // v5.0, ef8444ea01d7 ("mm, oom: reorganize the oom report in dump_header")
             let fact = |name: &str| facts.split(',').find_map(|f| f.strip_prefix(name)).map(unescaped);
@@ -211,14 +214,17 @@ fn kills<'t>(log: impl Iterator<Item = &'t str>) -> Vec<Kill> {
     kills
 }
 
-/// What the log tells of a limit before the kill: "memory: usage 81920kB, limit 81920kB, failcnt 22", then memory.stat, a line a record
-/// (mm/memcontrol.c, mem_cgroup_print_oom_meminfo).
+/// What the log tells of a limit before the kill: "memory: usage 81920kB, limit 81920kB, failcnt 22", then memory.stat, a line a record; up to
+/// v6.4 all of it in one record, which is cut at its end (mm/memcontrol.c, mem_cgroup_print_oom_meminfo).
 #[derive(Debug, Default)]
 struct Stats {
     usage: u64,
     reading: bool,
     stat: Flat,
 }
+
+/// As the log writes it.
+const NEW_LINE: &str = "\\x0a";
 
 impl Stats {
     fn read(&mut self, text: &str) {

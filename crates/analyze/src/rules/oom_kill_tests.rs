@@ -55,7 +55,13 @@ fn what_filled_the_limit_is_told_of_the_kill_that_it_belongs_to() {
         title.ends_with("reached its memory limit of 512 MiB (400 MiB are files in tmpfs or shared memory)"),
         "{title}"
     );
-    assert_eq!(fixes, [SHARED_ADVICE]);
+    assert_eq!(fixes[0], SHARED_ADVICE);
+    assert!(fixes[1].ends_with(": echo 1073741824 > /sys/fs/cgroup/web/memory.max"), "{fixes:?}");
+    // Linux 6.1: one record, cut.
+    let old = "6,1,1,-;memory: usage 524288kB, limit 524288kB, failcnt 22\n6,1,1,-;Memory cgroup stats for /web:\n\
+               6,1,1,-;anon 94842880\\x0afile 419430400\\x0akernel_stack 16384\\x0apagetables 8192\\x0apercpu 0\\x0asock 0\\x0ashmem 419430400\\x0afile_map\n";
+    let (title, _) = titles(&format!("{before}{old}{last}"));
+    assert!(title.ends_with("(400 MiB are files in tmpfs or shared memory)"), "{title}");
     let torn = format!("{before}{}{last}", stats(400 << 20)).replace("total_cache", "total_cac");
     assert!(titles(&torn).0.ends_with("reached its memory limit of 512 MiB"));
 }

@@ -1,7 +1,7 @@
-//! Packets wait in the queue of a network device that is set to send no faster: a shaper.
+//! Packets wait in the queue of a network device that has a rate or a delay of its own: a shaper.
 //!
 //! Signal: looks at sockets whose packets were in such a queue, and who waited meanwhile: for data that came from there, on this host, or for room
-//! to write. Lost: those waits, for the part of the window in which packets were queued. Not this rule: a queue that is as fast as its device.
+//! to write. Lost: those waits, for the part of the window in which packets were queued. Not this rule: queues that nobody has set a rate for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,16 +21,18 @@ use crate::{Evidence, names};
 
 pub const RULE: Rule = Rule {
     id: "send-queue",
-    question: "Do packets wait in the queue of a device that is told to send slowly?",
+    question: "Do packets wait in the queue of a device that has a rate of its own?",
     what: "A queueing discipline of a network device (tc: tbf, htb, hfsc, netem) lets packets go at a rate that somebody has set, or holds them for \
            a time. What is sent faster waits there, on an idle network, and so does whoever waits for it.",
     how: "At some looks at all TCP sockets: bytes of the socket that its device has not taken, and packets in that device's queue. Followed to the \
           threads of this host that wait for data of that connection, and to those that wait for room to write. Counterfactual: no such rate. \
           Time lost = the part of these waits that the part of the looks with a queue explains; at least what the waiters' other sleeps cannot \
           have made up for.",
-    limits: "From a quarter of the looks on. A client on another host is not seen; then who sends is told only where it waits itself. Needs Linux \
-             6.3 to know the connection of an event loop's wait. Queues below a device with several (mq), of pacing (fq), and in the network, are \
-             not seen, nor policers, which drop.",
+    limits: "From five looks, and a quarter of them with a queue, on. A client on another host is not seen; then who sends is told only where it \
+             waits itself. Needs Linux 6.3 to know the connection of a client's wait. Not seen: a shaper behind the device that the socket sends \
+             through (of the host's end of a container's device, below a bridge, a bond or a VLAN), queues below one with several (mq), pacing (fq), \
+             policers, which drop, and sockets that their process has closed. Of a queue with classes (htb, hfsc) it is not known in which of them \
+             the packets are, nor whether its rate is the line's. Whether the rate is wanted (a backup's) only its owner knows.",
     sources: "tc(8), tc-tbf(8), tc-htb(8), tc-netem(8); net/sched/sch_tbf.c, net/core/sock.c (sk_wmem_alloc), net/ipv4/tcp_output.c (tcp_tsq_handler).",
     can_be_cause: true,
     check,
@@ -39,10 +41,12 @@ pub const RULE: Rule = Rule {
     shows: super::NOTHING,
 };
 
-/// Queueing disciplines with a rate, or a delay, of their own (net/sched/sch_*.c).
-const SHAPERS: [&str; 5] = ["tbf", "htb", "hfsc", "netem", "cake"];
-/// Fewer looks than this part of all may have met a burst.
-const LEAST_LOOKS: f64 = 0.25;
+/// Queueing disciplines with a rate, or a delay, of their own (net/sched/sch_*.c); the probe has others left out, too.
+const SHAPERS: [&str; 4] = ["tbf", "htb", "hfsc", "netem"];
+/// Fewer looks than this part of all, or fewer at all, may have met a burst.
+const LEAST_PART: f64 = 0.25;
+const LEAST_QUEUED: u64 = 3;
+const LEAST_LOOKS: u64 = 5;
 
 /// A device that holds packets of sockets back.
 struct Queue<'r> {
@@ -66,7 +70,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 
 fn is_shaped(socket: &Socket) -> bool {
     let part = socket.queued as f64 / socket.looks.max(1) as f64;
-    part >= LEAST_LOOKS && SHAPERS.contains(&socket.qdisc.as_str())
+    let is_lasting = part >= LEAST_PART && socket.queued >= LEAST_QUEUED && socket.looks >= LEAST_LOOKS;
+    is_lasting && SHAPERS.contains(&socket.qdisc.as_str())
 }
 
 /// `None`: nobody on this host was late for it.
@@ -104,7 +109,7 @@ fn finding(
     );
     let finding = Finding::cause(RULE.id, victim, loss.likely)
         .titled(format!(
-            "packets that {sender} sends wait in the queue of {device}, which is set to send slowly ({qdisc}; at {} of {} looks)",
+            "packets that {sender} sends wait in the queue of {device}, which has a rate or a delay of its own ({qdisc}; at {} of {} looks)",
             most.queued, most.looks
         ))
         .share_of(loss.lived)
@@ -116,8 +121,9 @@ fn finding(
             "its rate, and what waits there (backlog, overlimits)",
             command!("nsenter -n -t {} tc -s qdisc show dev {}", most.tgid, device),
         )
+        .check("its classes' rates, if it has such", command!("nsenter -n -t {} tc -s class show dev {}", most.tgid, device))
         .advice(format!(
-            "raise the rate of {device}, or take it away where it is a leftover (tc qdisc, in the network namespace of {sender}; undo: set it again as the check shows it)"
+            "if it is not wanted so: raise the rate of {device}, or take it away (tc qdisc, in the network namespace of {sender}; undo: set it again as the check shows it)"
         ));
     Some(Finding { paid_by: waits.keys().copied().collect(), ..finding })
 }

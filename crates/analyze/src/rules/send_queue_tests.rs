@@ -70,7 +70,7 @@ fn fires_where_a_client_waits_for_what_a_shaper_holds() {
     assert_eq!(found[0].lost, Some(Duration::from_millis(720)));
     let (low, high) = found[0].lost_range.unwrap();
     assert_eq!((low.as_millis(), high.as_millis()), (690, 720), "it rests for 30 ms");
-    let said = "packets that images sends wait in the queue of veth0, which is set to send slowly (tbf; at 8 of 10 looks)";
+    let said = "packets that images sends wait in the queue of veth0, which has a rate or a delay of its own (tbf; at 8 of 10 looks)";
     assert_eq!(found[0].title, said);
     assert_eq!(found[0].culprit.as_ref().map(|culprit| culprit.id.as_str()), Some("veth0"));
 }
@@ -117,6 +117,8 @@ fn is_quiet_for_other_queues_other_connections_and_bursts() {
     for (socket, spans) in [
         (service(8, "fq_codel"), late()),
         (service(2, "tbf"), late()),
+        (Socket { looks: 4, ..service(4, "tbf") }, late()),
+        (service(8, "cake"), late()),
         (service(8, "tbf"), waits("10.0.0.1:40001")),
         (service(8, "tbf"), Vec::new()),
     ] {

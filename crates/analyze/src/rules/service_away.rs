@@ -1,17 +1,20 @@
 //! Connections are refused: the service that they are for is away, and its clients sleep until they try again.
 //!
 //! Signal: connections that ended with ECONNREFUSED, the client's only sleep between that and its next attempt, and who began or ceased to listen
-//! there. Lost: those sleeps. Not this rule: a client that has another address to go to, and does so at once; a listen queue that is full.
+//! there. Lost: those sleeps, if it rests less there else. Not this rule: a client that has another address to go to, and does so at once; one that
+//! waits for its own clients meanwhile; a listen queue that is full.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::table::{Connect, Server, Task};
+use whyslow_model::timeline::Span;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds};
 
 use super::Rule;
 use super::homes::Homes;
+use crate::hashing::Table;
 use crate::{Evidence, names};
 
 pub const RULE: Rule = Rule {
@@ -19,13 +22,16 @@ pub const RULE: Rule = Rule {
     question: "Are connections refused because a service is away?",
     what: "A service has ended, is being started again, or does not listen yet. Whoever connects to it is refused at once, sleeps and tries again, \
            until it is back; or gives its own clients an error.",
-    how: "TCP connections that were refused; the one sleep that a thread had from there to its next attempt at the same port; sockets that began or \
-          ceased to listen in the window, with their process and how it ended. Time lost = those sleeps, from 5 % of a thread's time on. Connections \
-          that were refused while their service was seen to go or to come are failed calls, from three on: no time measures what is lost with them.",
-    limits: "TCP alone: a unix socket's clients are not seen. Not seen: sleeps of more than 2 s, and of event loops that had other things to do \
-             meanwhile; of Go, whose threads are not its goroutines; a client that is a new process for each attempt; the sleep that is not over \
-             when the window ends. A service on another host is known by its address alone; a process that has several sockets at one address, as \
-             if it had one.",
+    how: "TCP connections that were refused; the one sleep that a thread had from there to its next attempt at that address, where it sleeps in \
+          nanosleep(2), and twice as long as it rests there after connections that were made; sockets that began or ceased to listen in the window, with their \
+          process and how it ended. Time lost = those sleeps, from 5 % of a thread's time on. Connections that were refused while their service was \
+          seen to go or to come are failed calls, from three on; else from ten on, of processes that reach that port nowhere else: no time measures \
+          what is lost with them.",
+    limits: "TCP alone; of a unix socket see failed-calls. What an event loop (Node, nginx) sleeps until it tries again is not told from what it \
+             sleeps until it has something to ask: its connections are failed calls. Not seen: sleeps of more than 2 s; of Go, whose threads are not \
+             its goroutines; a client that is a new process for each attempt; the sleep that is not over when the window ends. A prober that never \
+             gets through in the window looks like a client that is stuck. A service in another network namespace or on another host is known by its \
+             address alone; a packet filter may refuse in its place.",
     sources: "net/ipv4/tcp_input.c (tcp_reset), net/ipv4/inet_connection_sock.c (inet_csk_listen_start); connect(2), wait(2).",
     can_be_cause: true,
     check,
@@ -38,8 +44,14 @@ pub const RULE: Rule = Rule {
 const LEAST_LOST: Duration = Duration::from_millis(100);
 /// Less than this share of a thread's time is not worth a line.
 const WORTH_IT: f64 = 0.05;
-/// Fewer that were refused may be a look whether somebody is there.
+/// Sleeps that are so many times as long as usual rests are others.
+const LONGER: u64 = 2;
+/// Of fewer rests there is no mean.
+const ENOUGH: u64 = 3;
+/// Fewer that were refused may be a look whether somebody is there, ...
 const RECURS: u64 = 3;
+/// ... and fewer than these, where nobody was seen to go or to come.
+const OFTEN: u64 = 10;
 /// Fewer connections rule nothing out.
 const LEAST_CONNECTS: u64 = 10;
 /// Findings that are reported.
@@ -48,80 +60,137 @@ const MOST_REPORTED: usize = 8;
 /// A place in a network namespace.
 type Place<'r> = (u32, &'r str);
 
+/// Who was refused there, and what it cost them.
+struct Refused<'r> {
+    rows: Vec<&'r Connect>,
+    lost: Vec<(&'r Connect, Duration)>,
+}
+
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
-    let (rows, tasks) = (ev.connects()?, ev.tasks()?);
+    let (all, tasks) = (ev.connects()?, ev.tasks()?);
     let mut places: BTreeMap<Place<'_>, Vec<&Connect>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.refused > 0 && !ev.is_own(row.pid, row.tgid)) {
+    for row in all.iter().filter(|row| row.refused > 0 && !ev.is_own(row.pid, row.tgid)) {
         places.entry((row.netns, &row.peer)).or_default().push(row);
     }
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let naps = naps(ev.spans()?);
     let homes = Homes::of(ev, tasks);
-    let mut found: Vec<Finding> =
-        places.values().filter_map(|rows| finding(ev, &homes, tasks, rows)).collect();
+    let refused = places.into_values().map(|rows| Refused::of(ev, rows, &naps));
+    let mut found: Vec<Finding> = refused
+        .filter(|one| one.is_cause() || one.is_failing(all))
+        .map(|one| finding(ev, &homes, tasks, &one))
+        .collect();
     found.sort_by_key(|one| std::cmp::Reverse((one.lost, one.failed_calls)));
     found.truncate(MOST_REPORTED);
     Ok(found)
 }
 
-/// `None`: it cost nobody anything that is known.
-fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], rows: &[&Connect]) -> Option<Finding> {
-    let first = rows.iter().max_by_key(|row| (row.slept_ns, row.refused))?;
-    let refused = rows.iter().map(|row| row.refused).fold(0, u64::saturating_add);
-    let server = rows.iter().find_map(|row| row.server.as_ref());
-    let late = |row: &&&Connect| is_late(ev, row);
-    let sleepers: Vec<&&Connect> = rows.iter().filter(late).collect();
-    let lost = sleepers.iter().map(|row| Duration::from_nanos(row.slept_ns)).sum::<Duration>();
-    let is_cause = lost >= LEAST_LOST;
-    let is_failing =
-        refused >= RECURS && server.is_some_and(|server| server.closed > 0 || server.absent_ns > 0);
-    if !is_cause && !is_failing {
-        return None;
+/// How long each thread slept of its own accord (x86-64: nanosleep, clock_nanosleep).
+fn naps(spans: &[Span]) -> Table<u32, Duration> {
+    const NAPS: [u32; 2] = [35, 230];
+    let mut all: Table<u32, Duration> = Table::default();
+    for span in spans.iter().filter(|span| span.syscall.is_some_and(|call| NAPS.contains(&call))) {
+        let sum = all.entry(span.pid).or_default();
+        *sum = sum.saturating_add(Duration::from_nanos(span.woken_ns.saturating_sub(span.at_ns)));
     }
-    let paid = |task: &&Task| match is_cause {
-        true => sleepers.iter().any(|row| row.pid == task.pid),
-        false => task.pid == task.tgid && rows.iter().any(|row| row.tgid == task.tgid),
-    };
-    let victims: Vec<&Task> = tasks.iter().filter(paid).collect();
+    all
+}
+
+impl<'r> Refused<'r> {
+    fn of(ev: &Evidence<'_>, rows: Vec<&'r Connect>, naps: &Table<u32, Duration>) -> Self {
+        let lost = |row: &&'r Connect| {
+            let napped = naps.get(&row.pid).copied().unwrap_or_default();
+            let lost = slept_for_it(row).min(napped).min(lived(ev, row));
+            (lost > lived(ev, row).mul_f64(WORTH_IT)).then_some((*row, lost))
+        };
+        Refused { lost: rows.iter().filter_map(lost).collect(), rows }
+    }
+
+    fn time(&self) -> Duration {
+        self.lost.iter().map(|(_, lost)| *lost).fold(Duration::ZERO, Duration::saturating_add)
+    }
+
+    fn count(&self) -> u64 {
+        self.rows.iter().map(|row| row.refused).fold(0, u64::saturating_add)
+    }
+
+    fn server(&self) -> Option<&'r Server> {
+        self.rows.iter().find_map(|row| row.server.as_ref())
+    }
+
+    fn is_cause(&self) -> bool {
+        self.time() >= LEAST_LOST
+    }
+
+    fn is_failing(&self, all: &[Connect]) -> bool {
+        match self.server() {
+            Some(server) if server.closed > 0 || server.absent_ns > 0 => self.count() >= RECURS,
+            // A client may know another address of the name that it asks for.
+            _ => self.count() >= OFTEN && !self.rows.iter().any(|row| has_another_address(all, row)),
+        }
+    }
+
+    /// The threads that lost time; else the processes.
+    fn is_victim(&self, task: &Task) -> bool {
+        match self.is_cause() {
+            true => self.lost.iter().any(|(row, _)| row.pid == task.pid),
+            false => task.pid == task.tgid && self.rows.iter().any(|row| row.tgid == task.tgid),
+        }
+    }
+}
+
+/// What a thread slept before it tried again, if that was no rhythm of its own: who looks in every second whether somebody is there sleeps as
+/// long where somebody is, and has lost nothing.
+fn slept_for_it(row: &Connect) -> Duration {
+    let usual = if row.rests >= ENOUGH { row.rested_ns / row.rests } else { 0 };
+    let nap = row.slept_ns / row.naps.max(1);
+    Duration::from_nanos(if nap >= usual.saturating_mul(LONGER) { row.slept_ns } else { 0 })
+}
+
+fn lived(ev: &Evidence<'_>, row: &Connect) -> Duration {
+    ev.task(row.pid).map_or(ev.window(), |task| Duration::from_nanos(task.lived_ns)).min(ev.window())
+}
+
+/// Whether its process is connected to that port elsewhere.
+fn has_another_address(all: &[Connect], row: &Connect) -> bool {
+    let port = |row: &Connect| row.peer.rsplit_once(':').map(|(_, port)| port.to_owned());
+    all.iter().any(|other| other.tgid == row.tgid && other.done > 0 && port(other) == port(row))
+}
+
+fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], refused: &Refused<'_>) -> Finding {
+    let (lost, count, server) = (refused.time(), refused.count(), refused.server());
+    let first = refused.rows.iter().max_by_key(|row| (row.slept_ns, row.refused));
+    let first = first.map_or_else(Connect::default, |row| (*row).clone());
+    let victims: Vec<&Task> = tasks.iter().filter(|task| refused.is_victim(task)).collect();
     let victim = match &victims[..] {
         [] => {
             Subject::new(SubjectKind::Task, first.tgid.to_string(), ev.process_name(first.tgid, &first.comm))
         }
         _ => homes.payer(ev, &victims, None),
     };
-    let why = server.map_or_else(|| nobody(&first.peer), |server| absent(ev, server));
-    let often = times(refused);
-    let found = if is_cause {
-        let lived = victims.iter().map(|task| Duration::from_nanos(task.lived_ns)).sum();
-        let naps = sleepers.iter().map(|row| row.naps).fold(0, u64::saturating_add);
-        let who = names::tasks_of(victims.len() as u64, &victim.name);
-        let hop = Hop::new(
-            Reason::Connect,
-            who,
-            format!("{} to take connections, between {naps} attempts", first.peer),
-            TaskState::Sleeping,
-            lost,
-        );
+    let found = if refused.is_cause() {
+        let lived = refused.lost.iter().map(|(row, _)| lived(ev, row));
+        let naps = refused.lost.iter().map(|(row, _)| row.naps).fold(0, u64::saturating_add);
+        let who = names::tasks_of(refused.lost.len() as u64, &victim.name);
+        let what = format!("{} to take connections, in {naps} sleeps", first.peer);
+        let hop = Hop::new(Reason::Connect, who, what, TaskState::Sleeping, lost);
+        let lived = lived.fold(Duration::ZERO, Duration::saturating_add);
         Finding::cause(RULE.id, victim, lost).share_of(lived).raw_wait(lost).hop(hop)
     } else {
-        Finding::failed(RULE.id, victim, refused)
+        Finding::failed(RULE.id, victim, count)
     };
-    let found = found.titled(format!("connections to {} were refused {often}{why}", first.peer));
-    let found = found.by(culprit(ev, &first.peer, server));
-    let found = Finding { paid_by: sleepers.iter().map(|row| row.pid).collect(), ..found };
-    Some(with_advice(found, first, server))
-}
-
-/// Whether a thread lost a part of its time that is worth a line.
-fn is_late(ev: &Evidence<'_>, row: &Connect) -> bool {
-    let lived = ev.task(row.pid).map_or(ev.window(), |task| Duration::from_nanos(task.lived_ns));
-    row.slept_ns > 0 && row.slept_ns as f64 >= WORTH_IT * lived.as_nanos() as f64
-}
-
-/// Nobody was seen to listen: on another host nobody could be.
-fn nobody(peer: &str) -> String {
-    match peer.starts_with("127.") || peer.starts_with("[::1]") {
-        true => ": no process listens there".to_owned(),
-        false => String::new(),
-    }
+    let why = match server {
+        Some(server) => absent(ev, server),
+        None if first.own => ": no process listens there".to_owned(),
+        None => String::new(),
+    };
+    let found = found
+        .titled(format!("connections to {} were refused {}{why}", first.peer, times(count)))
+        .by(culprit(ev, &first.peer, server));
+    let found = Finding { paid_by: refused.lost.iter().map(|(row, _)| row.pid).collect(), ..found };
+    with_advice(found, &first, server)
 }
 
 /// ": pricing, which listens there, ended 3 times (status 1) and was away for 4.5 s".
@@ -172,18 +241,26 @@ fn culprit(ev: &Evidence<'_>, peer: &str, server: Option<&Server>) -> Culprit {
 
 fn with_advice(found: Finding, first: &Connect, server: Option<&Server>) -> Finding {
     let port = first.peer.rsplit_once(':').map_or("", |(_, port)| port);
-    let found = found.check(
-        "who listens there now",
-        command!("nsenter -n -t {} ss -ltnp {}", first.tgid, format!("sport = :{port}")),
-    );
+    let found = match first.own {
+        true => found.check(
+            "who listens there now",
+            command!("nsenter -n -t {} ss -ltnp {}", first.tgid, format!("sport = :{port}")),
+        ),
+        false => found,
+    };
     match server {
         Some(server) if server.ended > 0 && server.status & 0x7f != 0 => found
             .check("whether the kernel killed it", "dmesg | grep -iE 'killed process|segfault|general protection'")
             .advice("find out who or what killed it; let its clients try again sooner, or elsewhere"),
-        Some(server) if server.closed > 0 => {
-            found.advice("find out from its log why it went; start it again sooner, or keep its socket open meanwhile (systemd.socket)")
+        Some(server) if server.closed > 0 => found.advice(
+            "find out from its log why it went; start it again sooner, or keep its socket open meanwhile (systemd.socket)",
+        ),
+        Some(server) if server.absent_ns == 0 => {
+            found.advice("look for a packet filter that refuses in its place (REJECT), and whether the address is right")
         }
-        _ => found.advice("start the service before its clients, or let these wait for it; look whether address and port are right"),
+        _ => found.advice(
+            "start the service before its clients, or let these wait for it; look whether address and port are right",
+        ),
     }
 }
 

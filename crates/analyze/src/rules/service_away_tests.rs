@@ -1,5 +1,7 @@
 use whyslow_model::Kind;
 
+use whyslow_model::timeline::State;
+
 use super::*;
 use crate::evidence::fixture::Fixture;
 
@@ -22,6 +24,7 @@ fn refused(slept_ms: u64, server: Option<Server>) -> Connect {
         refused: 20,
         naps: 19,
         slept_ns: slept_ms * MS,
+        own: true,
         server,
         ..Connect::default()
     }
@@ -31,9 +34,28 @@ fn pricing() -> Server {
     Server { tgid: 9, comm: "pricing".into(), closed: 3, ended: 3, status: 256, absent_ns: 600 * MS }
 }
 
+/// A sleep of its own accord, or in epoll_wait(2).
+fn sleep(call: u32, ms: u64) -> Span {
+    let ns = ms * MS;
+    Span {
+        pid: 7,
+        tgid: 7,
+        comm: "basket".into(),
+        woken_ns: ns,
+        to_ns: ns,
+        state: State::Sleep,
+        syscall: Some(call),
+        ..Span::default()
+    }
+}
+
+const NANOSLEEP: u32 = 230;
+const EPOLL_WAIT: u32 = 232;
+
 fn host(rows: Vec<Connect>) -> Fixture {
     Fixture::second().with(|t| {
         t.connects = Some(rows);
+        t.spans = Some(vec![sleep(NANOSLEEP, 800)]);
         t.tasks = Some(vec![client(7, "basket")]);
     })
 }
@@ -59,8 +81,9 @@ fn fires_where_a_client_sleeps_until_its_service_is_back() {
 fn the_service_that_nobody_has_started_is_told_by_its_address() {
     let found = only(vec![refused(500, None)]);
     assert_eq!(found.title, "connections to 127.0.0.1:8080 were refused 20 times: no process listens there");
-    let far = Connect { peer: "10.9.8.7:80".into(), ..refused(500, None) };
-    assert_eq!(only(vec![far]).title, "connections to 10.9.8.7:80 were refused 20 times");
+    let far = only(vec![Connect { peer: "10.9.8.7:80".into(), own: false, ..refused(500, None) }]);
+    assert_eq!(far.title, "connections to 10.9.8.7:80 were refused 20 times");
+    assert_eq!(far.check, [], "nobody on this host is asked");
 }
 
 #[test]
@@ -82,22 +105,59 @@ fn how_the_service_went_or_came_is_told() {
     assert_eq!(said(there), ", though pricing listens there");
 }
 
-/// A proxy answers with an error at once: nobody sleeps.
+/// A proxy that answers with an error sleeps until its next client comes.
 #[test]
-fn who_does_not_sleep_has_calls_that_failed_if_the_service_went_away() {
-    let proxy = Connect { naps: 0, ..refused(0, Some(pricing())) };
-    let found = only(vec![proxy.clone()]);
-    assert_eq!((found.kind, found.lost, found.failed_calls), (Kind::Cause, None, 20));
-    let twice = Connect { refused: 2, ..proxy.clone() };
-    assert_eq!(check(&host(vec![twice]).ev()), Ok(vec![]));
-    // The other address of a name: who asks there goes on to the next.
-    let six = Connect { peer: "[::1]:8080".into(), server: None, ..proxy };
-    assert_eq!(check(&host(vec![six]).ev()), Ok(vec![]));
+fn who_does_not_sleep_for_it_has_calls_that_failed() {
+    let failed = |row: Connect| {
+        let mut host = host(vec![row]);
+        host.0.tables.spans = Some(vec![sleep(EPOLL_WAIT, 800)]);
+        let found = check(&host.ev()).unwrap();
+        assert!(found.iter().all(|one| one.kind == Kind::Cause && one.lost.is_none()), "{found:?}");
+        found.into_iter().map(|one| one.failed_calls).collect::<Vec<_>>()
+    };
+    let gone = |count| Connect { refused: count, ..refused(500, Some(pricing())) };
+    let unseen = |count| Connect { refused: count, done: 0, ..refused(500, None) };
+    assert_eq!([failed(gone(3)), failed(gone(2))], [vec![3], vec![]]);
+    assert_eq!(
+        [failed(unseen(10)), failed(unseen(9))],
+        [vec![10], vec![]],
+        "a look whether somebody is there"
+    );
+}
+
+/// The other address of a name: who asks there goes on to the next.
+#[test]
+fn who_gets_through_at_another_address_has_lost_nothing() {
+    let six = Connect { peer: "[::1]:8080".into(), naps: 0, ..refused(0, None) };
+    let four = Connect { refused: 0, naps: 0, done: 20, ..refused(0, None) };
+    assert_eq!(check(&host(vec![six, four]).ev()), Ok(vec![]));
+}
+
+/// It looks in 20 times a second whether somebody is there.
+#[test]
+fn who_rests_as_long_where_it_is_not_refused_has_lost_nothing() {
+    let prober = |rests| Connect { rests, rested_ns: rests * 14 * MS, ..refused(500, None) };
+    assert_eq!(only(vec![prober(2)]).lost, Some(Duration::from_millis(500)), "two are no mean");
+    let found = check(&host(vec![prober(3)]).ev()).unwrap();
+    assert!(found.iter().all(|one| one.lost.is_none()), "{found:?}");
+    let hurried = Connect { rests: 3, rested_ns: 3 * 13 * MS, ..refused(500, None) };
+    assert_eq!(only(vec![hurried]).lost, Some(Duration::from_millis(500)), "26 ms each");
+}
+
+#[test]
+fn nobody_loses_more_than_it_slept_or_lived() {
+    let long = refused(5000, Some(pricing()));
+    assert_eq!(only(vec![long.clone()]).lost, Some(Duration::from_millis(800)));
+    let mut host = host(vec![long]);
+    host.0.tables.spans = Some(vec![sleep(NANOSLEEP, 9000)]);
+    let found = check(&host.ev()).unwrap();
+    assert_eq!((found[0].lost, found[0].share.unwrap().ratio()), (Some(Duration::from_secs(1)), 1.0));
 }
 
 #[test]
 fn is_quiet_where_it_cost_little_or_nothing_was_refused() {
-    assert_eq!(check(&host(vec![refused(40, None)]).ev()), Ok(vec![]));
+    let little = Connect { refused: 9, ..refused(40, None) };
+    assert_eq!(check(&host(vec![little]).ev()), Ok(vec![]));
     let taken = Connect { refused: 0, naps: 0, ..refused(0, None) };
     let host_of = |rows| host(rows);
     assert_eq!(check(&host_of(vec![taken.clone()]).ev()), Ok(vec![]));
@@ -111,6 +171,9 @@ fn says_so_when_it_cannot_tell() {
     let mut host = host(Vec::new());
     host.0.tables.connects = None;
     assert_eq!(check(&host.ev()).unwrap_err().to_string(), "TCP connects was not recorded");
+    host.0.tables.connects = Some(vec![refused(500, None)]);
+    host.0.tables.spans = None;
+    assert!(check(&host.ev()).is_err());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* A service that is away: whose connections are refused, how long they sleep before they try again, and who listened there.
  *
- * A refusal comes in a softirq, mostly on top of the client itself. What the client does until it asks for the same port again is known
- * from its own counters: if it slept once, that sleep was for the service. Who asks elsewhere meanwhile has another address to go to.
+ * A refusal comes in a softirq, mostly on top of the client itself. What the client does until it asks for the same address again is known
+ * from its own counters: if it slept once, that may have been for the service; user space asks what sort of sleep the thread's are, and how
+ * long it rests where it was not refused. Who goes on to another address of the same port without a sleep is in one round of attempts.
  */
 #pragma once
 
@@ -14,8 +15,9 @@
 #define LONGEST_NAP 2000000000ULL
 /* An event loop is woken by the refusal itself, and sleeps once more until its timer. */
 #define MOST_NAPS 2
-#define MAX_REFUSED 4096
-#define MAX_DOORS 1024
+#define MAX_REFUSED 8192
+#define MAX_DOORS 4096
+#define MAX_LISTENING 8192
 
 struct connect_key {
 	__u8 addr[16]; /* IPv4 mapped into IPv6 */
@@ -25,22 +27,24 @@ struct connect_key {
 	__u32 port;
 };
 
-/* What a thread had done when its last connection was refused. */
-struct refused_at {
-	struct connect_key key;
+/* What a thread had done when its last connection was refused, or made. */
+struct last_attempt {
+	struct connect_key key; /* the first one of its round that was refused */
 	__u64 ns;
 	__u64 switches;
 	__u64 ran;
 	__u64 delay;
+	__u32 refused;
+	__u32 unused;
 };
 
-/* By thread. Whose refusal is the oldest makes room. */
+/* By thread. The attempt that is the oldest makes room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_REFUSED);
 	__type(key, __u32);
-	__type(value, struct refused_at);
-} refused SEC(".maps");
+	__type(value, struct last_attempt);
+} attempts SEC(".maps");
 
 struct door_key {
 	__u8 addr[16];
@@ -48,94 +52,145 @@ struct door_key {
 	__u32 port;
 };
 
-/* Where somebody began, or ceased, to listen in the window. */
+/* Where somebody listens, or did in the window. */
 struct connect_door {
-	__u64 opened_ns; /* the first thing that was seen: somebody began to listen; 0: somebody ceased to */
+	__u64 opened_ns; /* the first to listen came after us; 0: was there before */
 	__u64 closed_ns; /* 0: somebody listens */
 	__u64 absent_ns;
-	__u32 closed; /* times */
+	__u32 open;   /* sockets */
+	__u32 closed; /* times that none was left */
 	__u32 ended;  /* of them: because the process ended */
 	__u32 status; /* its status, as of wait(2) */
-	__u32 tgid;
+	__u32 tgid;   /* who began to listen last */
+	__u32 v6only;
 	char comm[16];
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_DOORS);
 	__type(key, struct door_key);
 	__type(value, struct connect_door);
 } doors SEC(".maps");
 
-static __always_inline void read_counters(struct refused_at *r, struct task_struct *t)
+/* By address of a listening socket: its door. When it is closed its port may be no more in it (net/ipv4/inet_hashtables.c,
+ * __inet_put_port).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_LISTENING);
+	__type(key, __u64);
+	__type(value, struct door_key);
+} listening SEC(".maps");
+
+/* Set when the window begins: what was before does not count. */
+__u64 began;
+/* Sockets that listen and had no room. */
+__u64 doors_lost;
+
+static __always_inline void read_counters(struct last_attempt *a, struct task_struct *t)
 {
-	r->ns = bpf_ktime_get_ns();
-	r->switches = BPF_CORE_READ(t, nvcsw);
-	r->ran = BPF_CORE_READ(t, se.sum_exec_runtime);
-	r->delay = BPF_CORE_READ(t, sched_info.run_delay);
+	a->ns = bpf_ktime_get_ns();
+	a->switches = BPF_CORE_READ(t, nvcsw);
+	a->ran = BPF_CORE_READ(t, se.sum_exec_runtime);
+	a->delay = BPF_CORE_READ(t, sched_info.run_delay);
 }
 
-/* `task` is only compared, and read with checks: it may be gone. */
-static __noinline int note_refusal(const struct connect_key *key, __u64 task)
+/* An attempt of the thread has ended. `task` is only compared, and read with checks: it may be gone. */
+static __noinline int note_attempt(const struct connect_key *key, __u64 task, __u32 is_refused)
 {
 	struct task_struct *t = (void *)task;
-	struct refused_at r = {};
+	struct last_attempt a = {}, *before;
 
 	if (!key || !t || BPF_CORE_READ(t, pid) != key->pid)
 		return 0;
-	__builtin_memcpy(&r.key, key, sizeof(r.key));
-	read_counters(&r, t);
-	bpf_map_update_elem(&refused, &r.key.pid, &r, BPF_ANY);
+	__builtin_memcpy(&a.key, key, sizeof(a.key));
+	read_counters(&a, t);
+	a.refused = is_refused;
+	before = bpf_map_lookup_elem(&attempts, &a.key.pid);
+	if (before && before->refused && is_refused && before->switches == a.switches && before->key.port == a.key.port)
+		__builtin_memcpy(&a.key, &before->key, sizeof(a.key));
+	bpf_map_update_elem(&attempts, &a.key.pid, &a, BPF_ANY);
 	return 0;
 }
 
-/* The current thread asks for `key`: how long had it slept since it was refused at that port? `before`: where. */
-static __always_inline __u64 slept_since_refusal(const struct connect_key *key, struct connect_key *before)
+static __always_inline bool is_same_place(const struct connect_key *a, const struct connect_key *b)
 {
-	__u32 pid = key->pid;
-	struct refused_at *r = bpf_map_lookup_elem(&refused, &pid), now = {};
-	__u64 gap, switches, busy;
-
-	if (!r)
-		return 0;
-	read_counters(&now, current_task());
-	*before = r->key;
-	gap = elapsed(r->ns, now.ns);
-	switches = now.switches - r->switches;
-	busy = elapsed(r->ran, now.ran) + elapsed(r->delay, now.delay);
-	if (r->key.port != key->port || r->key.netns != key->netns || gap > LONGEST_NAP || !switches ||
-	    switches > MOST_NAPS)
-		gap = 0;
-	bpf_map_delete_elem(&refused, &pid);
-	return elapsed(busy, gap);
+	return a->port == b->port && a->netns == b->netns && !__builtin_memcmp(a->addr, b->addr, sizeof(a->addr));
 }
 
-/* A socket begins to listen, or ceases to, in the context of its process. */
-static __noinline int note_door(const struct door_key *key, __u32 opens)
+/* The current thread asks for `key` again: how long has it slept since its last attempt? 0: not once or twice, or it did something else. */
+static __always_inline __u64 slept_since(const struct connect_key *key, struct last_attempt *a)
 {
-	struct task_struct *t = current_task();
-	struct connect_door none = {}, *d;
+	struct last_attempt now = {};
+	__u64 gap, switches;
+
+	read_counters(&now, current_task());
+	switches = now.switches - a->switches;
+	gap = elapsed(a->ns > began ? a->ns : began, now.ns);
+	if (!began || !switches || switches > MOST_NAPS || gap > LONGEST_NAP || !is_same_place(key, &a->key))
+		return 0;
+	return elapsed(elapsed(a->ran, now.ran) + elapsed(a->delay, now.delay), gap);
+}
+
+static __always_inline struct connect_door *door_at(const struct door_key *key, bool is_new)
+{
+	struct connect_door none = {}, *d = bpf_map_lookup_elem(&doors, key);
+
+	if (d)
+		return d;
+	none.opened_ns = is_new ? bpf_ktime_get_ns() : 0;
+	bpf_map_update_elem(&doors, key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&doors, key);
+}
+
+/* A socket listens, of process `tgid`. Known ones are met again by each walk. */
+static __noinline int note_listening(__u64 sk, const struct door_key *key, struct task_struct *t, __u32 is_new)
+{
+	struct connect_door *d;
 	__u64 now = bpf_ktime_get_ns();
 
-	if (!key)
+	if (!key || !t)
 		return 0;
-	d = bpf_map_lookup_elem(&doors, key);
+	if (bpf_map_update_elem(&listening, &sk, key, BPF_NOEXIST)) {
+		if (!bpf_map_lookup_elem(&listening, &sk))
+			__sync_fetch_and_add(&doors_lost, 1);
+		return 0;
+	}
+	d = door_at(key, is_new);
 	if (!d) {
-		none.opened_ns = opens ? now : 0;
-		bpf_map_update_elem(&doors, key, &none, BPF_NOEXIST);
-		d = bpf_map_lookup_elem(&doors, key);
-	}
-	if (!d)
-		return 0;
-	d->tgid = of_current(t, tgid);
-	bpf_get_current_comm(d->comm, sizeof(d->comm));
-	if (opens) {
-		if (d->closed_ns)
-			d->absent_ns += elapsed(d->closed_ns, now);
-		d->closed_ns = 0;
+		__sync_fetch_and_add(&doors_lost, 1);
 		return 0;
 	}
-	d->closed_ns = now;
+	if (d->closed_ns && began)
+		d->absent_ns += elapsed(d->closed_ns > began ? d->closed_ns : began, now);
+	d->closed_ns = 0;
+	__sync_fetch_and_add(&d->open, 1);
+	d->tgid = BPF_CORE_READ(t, tgid);
+	bpf_probe_read_kernel(d->comm, sizeof(d->comm), t->comm);
+	return 0;
+}
+
+/* ... or is closed, mostly in the context of the last process that had it. */
+static __noinline int note_closed(__u64 sk)
+{
+	struct door_key *at = bpf_map_lookup_elem(&listening, &sk), key;
+	struct task_struct *t = current_task();
+	struct connect_door *d;
+
+	if (!at)
+		return 0;
+	key = *at;
+	bpf_map_delete_elem(&listening, &sk);
+	d = bpf_map_lookup_elem(&doors, &key);
+	if (!d || !d->open)
+		return 0;
+	__sync_fetch_and_add(&d->open, -1);
+	if (d->open)
+		return 0;
+	d->closed_ns = bpf_ktime_get_ns();
+	if (!began)
+		return 0;
 	d->closed++;
 	if (BPF_CORE_READ(t, flags) & PF_EXITING) {
 		/* Of a signal only the group's code tells, and of a thread that ends by itself only its own. */

@@ -33,6 +33,9 @@ struct connect_sums {
 	__u64 refused;
 	__u64 naps; /* between a refusal and the next attempt */
 	__u64 slept_ns;
+	__u64 rests; /* between a connection that was made and the next attempt */
+	__u64 rested_ns;
+	__u64 own; /* the peer's address is one of its own network namespace */
 	char comm[16];
 };
 
@@ -150,19 +153,24 @@ static void note(__u64 sk, struct connect_pending *p)
 	__sync_fetch_and_add(&sums->count, 1);
 }
 
-static void slept_in_vain(const struct connect_key *key)
+static void slept(const struct connect_key *key)
 {
-	struct connect_key before = {};
-	__u64 ns = slept_since_refusal(key, &before);
+	__u32 pid = key->pid;
+	struct last_attempt *a = bpf_map_lookup_elem(&attempts, &pid);
 	struct connect_sums *sums;
+	__u64 ns;
 
-	if (!ns)
+	if (!a)
 		return;
-	sums = bpf_map_lookup_elem(&peers, &before);
-	if (!sums)
-		return;
-	__sync_fetch_and_add(&sums->naps, 1);
-	__sync_fetch_and_add(&sums->slept_ns, ns);
+	ns = slept_since(key, a);
+	sums = ns ? bpf_map_lookup_elem(&peers, &a->key) : 0;
+	if (sums && a->refused) {
+		__sync_fetch_and_add(&sums->naps, 1);
+		__sync_fetch_and_add(&sums->slept_ns, ns);
+	} else if (sums) {
+		__sync_fetch_and_add(&sums->rests, 1);
+		__sync_fetch_and_add(&sums->rested_ns, ns);
+	}
 }
 
 static void opened(const struct sock *sk)
@@ -177,7 +185,7 @@ static void opened(const struct sock *sk)
 	p.switches = of_current(t, nvcsw);
 	bpf_get_current_comm(p.comm, sizeof(p.comm));
 	name_peer(&p.key, sk);
-	slept_in_vain(&p.key);
+	slept(&p.key);
 	note((__u64)sk, &p);
 }
 
@@ -241,6 +249,18 @@ static void look(const struct sock *sk, struct connect_pending *p, __u64 now)
 		p->wakes = BPF_CORE_READ(t, nvcsw) - p->switches;
 }
 
+/* Whoever connects to an address of its own network namespace does so from that address, or from loopback. */
+static bool is_to_itself(const struct sock *sk)
+{
+	const struct sock_common *c = &sk->__sk_common;
+	__u32 family = BPF_CORE_READ(c, skc_family);
+	__u64 from[2] = {}, to[2] = {};
+
+	address((__u8 *)from, family, &c->skc_rcv_saddr, &c->skc_v6_rcv_saddr);
+	address((__u8 *)to, family, &c->skc_daddr, &c->skc_v6_daddr);
+	return (from[0] == to[0] && from[1] == to[1]) || (family == AF_INET && ((__u8 *)to)[12] == 127);
+}
+
 static void ended(const struct sock *sk, bool done)
 {
 	__u64 at = (__u64)sk, ns;
@@ -257,9 +277,13 @@ static void ended(const struct sock *sk, bool done)
 		look(sk, p, p->end_ns);
 	/* The kernel says why before it closes the socket (net/ipv4/tcp_input.c, tcp_reset). */
 	if (!done && BPF_CORE_READ(sk, sk_err) == ECONNREFUSED) {
-		if (sums)
+		if (sums && began) {
 			__sync_fetch_and_add(&sums->refused, 1);
-		note_refusal(&p->key, p->task);
+			sums->own = is_to_itself(sk);
+		}
+		note_attempt(&p->key, p->task, 1);
+	} else if (done) {
+		note_attempt(&p->key, p->task, 0);
 	}
 	if (sums) {
 		if (done)
@@ -301,15 +325,19 @@ static void closed(const struct sock *sk)
 	bpf_map_delete_elem(&fresh, &at);
 }
 
-static void door(const struct sock *sk, bool opens)
+static void listens(struct task_struct *t, const struct sock *sk, bool is_new)
 {
 	const struct sock_common *c = &sk->__sk_common;
+	struct connect_door *d;
 	struct door_key key = {};
 
 	address(key.addr, BPF_CORE_READ(c, skc_family), &c->skc_rcv_saddr, &c->skc_v6_rcv_saddr);
 	key.netns = BPF_CORE_READ(c, skc_net.net, ns.inum);
 	key.port = BPF_CORE_READ(c, skc_num);
-	note_door(&key, opens);
+	note_listening((__u64)sk, &key, t, is_new);
+	d = bpf_map_lookup_elem(&doors, &key);
+	if (d)
+		d->v6only = BPF_CORE_READ_BITFIELD_PROBED(c, skc_ipv6only);
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -323,8 +351,10 @@ int BPF_PROG(moved, const struct sock *sk, int from, int to)
 		ended(sk, to == TCP_ESTABLISHED || to == TCP_SYN_RECV);
 	else if (from == TCP_ESTABLISHED)
 		closed(sk);
-	else if (to == TCP_LISTEN || (from == TCP_LISTEN && to == TCP_CLOSE)) /* a connection that is taken begins as a copy */
-		door(sk, to == TCP_LISTEN);
+	else if (to == TCP_LISTEN)
+		listens(current_task(), sk, true);
+	else if (from == TCP_LISTEN && to == TCP_CLOSE) /* a connection that is taken begins as a copy */
+		note_closed((__u64)sk);
 	return 0;
 }
 
@@ -407,8 +437,11 @@ int walk(struct bpf_iter__task_file *ctx)
 	if (!sk || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
 		return 0;
 	state = BPF_CORE_READ(sk, __sk_common.skc_state);
-	if (state == TCP_LISTEN)
+	if (state == TCP_LISTEN) {
+		if (seed)
+			listens(t, sk, false);
 		found_listening(ctx->meta->seq, t, sk);
+	}
 	if (state == TCP_SYN_SENT)
 		found_connecting(t, sk);
 	return 0;

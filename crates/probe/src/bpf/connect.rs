@@ -58,6 +58,8 @@ pub struct Connect<'slot> {
     skel: skel::ConnectSkel<'slot>,
     walk: Link,
     since_ns: u64,
+    /// Since then refusals count.
+    began_ns: u64,
     retried: Vec<connect_pending>,
     listeners: Result<Vec<connect_listener>, Missing>,
 }
@@ -81,7 +83,7 @@ impl<'slot> Connect<'slot> {
         skel.links.moved = Some(skel.progs.moved.attach()?);
         skel.links.sent_again = Some(skel.progs.sent_again.attach()?);
         let listeners = Err(Missing::not_recorded(listeners::WHAT));
-        Ok(Self { skel, walk, since_ns: host::monotonic_ns(), retried: Vec::new(), listeners })
+        Ok(Self { skel, walk, since_ns: host::monotonic_ns(), began_ns: 0, retried: Vec::new(), listeners })
     }
 
     fn seed(&mut self, on: bool) {
@@ -118,10 +120,9 @@ impl<'slot> Connect<'slot> {
         retried.extend(first.into_iter().filter(|p| waits_like_before(&rows, p)));
         share_out(&mut rows, &retried);
         if rows.values().any(|row| row.refused > 0) {
-            let servers =
-                Servers::of(self.doors(), self.listened().unwrap_or_default(), (self.since_ns, now));
+            let servers = Servers::of(self.doors(), (self.began_ns, now));
             for (key, row) in rows.iter_mut().filter(|(_, row)| row.refused > 0) {
-                row.server = servers.at(key.netns, key.peer);
+                row.server = servers.at(key.netns, key.peer, row.own);
             }
         }
         Ok(rows.into_values().collect())
@@ -152,6 +153,9 @@ impl<'slot> Connect<'slot> {
                 refused: sums.refused,
                 naps: sums.naps,
                 slept_ns: sums.slept_ns,
+                rests: sums.rests,
+                rested_ns: sums.rested_ns,
+                own: sums.own != 0,
                 ..key.row(&sums.comm)
             };
             rows.insert(key, row);
@@ -190,11 +194,19 @@ impl<'slot> Connect<'slot> {
         let ours = self.programs();
         let progs = ProgInfoIter::default().filter(|p| ours.contains(&p.id));
         let skipped: u64 = progs.map(|p| p.recursion_misses).sum();
-        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost) + skipped
+        self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.lost + bss.doors_lost) + skipped
     }
 }
 
 impl Probe for Connect<'_> {
+    fn begin(&mut self) -> Result<(), Missing> {
+        self.began_ns = host::monotonic_ns();
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.began = self.began_ns;
+        }
+        Ok(())
+    }
+
     fn finish(&mut self, ending: &mut Ending<'_>) -> Result<(), Missing> {
         ending.tables.listeners = ending.keep(listeners::full(self));
         ending.tables.connects = ending.keep(self.rows());

@@ -456,6 +456,7 @@ fn root_what_a_refused_client_sleeps_and_who_listened_is_known() {
         let mut slot = MaybeUninit::uninit();
         let began = Instant::now();
         let mut connect = Connect::start(&mut slot).unwrap();
+        connect.begin().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         drop(TcpStream::connect(at).unwrap());
@@ -467,7 +468,8 @@ fn root_what_a_refused_client_sleeps_and_who_listened_is_known() {
         assert_eq!((row.count, row.done, row.refused, row.naps), (5, 2, 3, 3), "{row:?}");
         let slept = Duration::from_nanos(row.slept_ns);
         let rests = Duration::from_millis(120);
-        assert!(slept >= rests && slept <= began.elapsed(), "{slept:?}");
+        // CPU time before the refusal, up to a tick, counts as time after it.
+        assert!(slept >= rests.mul_f64(0.8) && slept <= began.elapsed(), "{slept:?}");
         let server = row.server.unwrap();
         assert_eq!((server.tgid, server.closed, server.ended), (std::process::id(), 1, 0));
         let absent = Duration::from_nanos(server.absent_ns);
@@ -481,6 +483,7 @@ fn root_who_is_refused_and_asks_elsewhere_has_not_slept_for_it() {
     in_own_netns(|| {
         let mut slot = MaybeUninit::uninit();
         let mut connect = Connect::start(&mut slot).unwrap();
+        connect.begin().unwrap();
         let [gone, other] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let (at, elsewhere) = (gone.local_addr().unwrap(), other.local_addr().unwrap());
         drop(gone);
@@ -489,6 +492,47 @@ fn root_who_is_refused_and_asks_elsewhere_has_not_slept_for_it() {
         let row = rows.iter().find(|row| row.pid == tid() && row.refused > 0).unwrap();
         assert_eq!((row.peer.as_str(), row.refused, row.naps), (at.to_string().as_str(), 3, 0), "{row:?}");
         assert!(rows.iter().all(|row| row.slept_ns == 0), "{rows:?}");
+    });
+}
+
+/// Each round of attempts asks all addresses of a name.
+#[test]
+fn root_a_sleep_after_a_round_of_addresses_is_for_the_first_of_them() {
+    in_own_netns(|| {
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        connect.begin().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let round = ["127.0.0.2", "127.0.0.1"].map(|ip| SocketAddr::new(ip.parse().unwrap(), port));
+        for _ in 0..3 {
+            round.iter().for_each(|at| assert!(TcpStream::connect(at).is_err()));
+            thread::sleep(Duration::from_millis(40));
+        }
+        let rows = connect.rows().unwrap();
+        let naps = |at: SocketAddr| rows.iter().find(|row| row.peer == at.to_string()).unwrap().naps;
+        assert_eq!(round.map(naps), [2, 0], "{rows:?}");
+    });
+}
+
+#[test]
+fn root_a_listening_socket_is_counted_once() {
+    in_own_netns(|| {
+        let mut slot = MaybeUninit::uninit();
+        let mut connect = Connect::start(&mut slot).unwrap();
+        connect.begin().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let doors = |connect: &Connect<'_>| {
+            let all = connect.doors();
+            let (_, door) = all.iter().find(|(key, _)| key.port == u32::from(at.port())).unwrap();
+            (door.open, door.closed)
+        };
+        assert_eq!(doors(&connect), (1, 0));
+        connect.seed(true);
+        connect.listening().unwrap();
+        assert_eq!(doors(&connect), (1, 0), "a walk meets it once more");
+        drop(listener);
+        assert_eq!(doors(&connect), (0, 1));
     });
 }
 

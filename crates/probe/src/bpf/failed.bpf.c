@@ -90,9 +90,24 @@ static __always_inline bool is_want(__u64 call, __u32 error)
 	case 99: /* EADDRNOTAVAIL */
 		return call == 42;
 	case EAGAIN:
-		return makes_task(call);
+		return makes_task(call) || call == 42;
+	case 111: /* ECONNREFUSED */
+		return call == 42;
 	}
 	return false;
+}
+
+/* TCP tells of its own refusals (away.bpf.h). A unix socket says EAGAIN where the listen queue is full (net/unix/af_unix.c,
+ * unix_stream_connect), and is refused where the process that made its file is gone.
+ */
+static __always_inline bool is_its_want(__u64 call, __u32 error, void *address)
+{
+	__u16 family = 0;
+
+	if (call != 42)
+		return true;
+	bpf_probe_read_user(&family, sizeof(family), address);
+	return error == 99 ? family == AF_INET || family == AF_INET6 : family == AF_UNIX;
 }
 
 static __always_inline void note_file(struct failed_calls *f, struct file *file)
@@ -106,11 +121,24 @@ static __always_inline void note_file(struct failed_calls *f, struct file *file)
 	bpf_probe_read_kernel_str(f->file, sizeof(f->file), BPF_CORE_READ(dentry, d_name.name));
 }
 
-/* Of AF_INET and AF_INET6: family, port, address (include/uapi/linux/in.h, in6.h). */
-static __always_inline void note_address(struct failed_calls *f, void *at)
+/* Of AF_UNIX a path, or a name without a place, which begins with a zero. Of AF_INET and AF_INET6: family, port, address
+ * (include/uapi/linux/un.h, in.h, in6.h).
+ */
+static __always_inline void note_address(struct failed_calls *f, void *at, __u32 len)
 {
 	__u16 name[4] = {};
 
+	if (!bpf_probe_read_user(name, sizeof(name[0]), at) && name[0] == AF_UNIX) {
+		if (len <= sizeof(name[0]))
+			return;
+		len -= sizeof(name[0]);
+		if (len > sizeof(f->file) - 1)
+			len = sizeof(f->file) - 1;
+		bpf_probe_read_user(f->file, len, at + sizeof(name[0]));
+		if (!f->file[0])
+			f->file[0] = '@';
+		return;
+	}
 	if (bpf_probe_read_user(name, sizeof(name), at) || (name[0] != AF_INET && name[0] != AF_INET6))
 		return;
 	f->family = name[0];
@@ -133,6 +161,8 @@ static __noinline int note_failure(struct pt_regs *regs, __u32 error)
 	struct file *file = what == OPEN_FILE ? file_of_task(t, first) : 0;
 	struct failed_calls *f;
 
+	if (!is_its_want(call, error, (void *)BPF_CORE_READ(regs, si)))
+		return 0;
 	key.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (file)
 		key.dev = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
@@ -154,7 +184,7 @@ static __noinline int note_failure(struct pt_regs *regs, __u32 error)
 		else if (what == PATH_IN_FOLDER)
 			bpf_probe_read_user_str(f->file, sizeof(f->file), (void *)BPF_CORE_READ(regs, si));
 		else if (what == ADDRESS)
-			note_address(f, (void *)BPF_CORE_READ(regs, si));
+			note_address(f, (void *)BPF_CORE_READ(regs, si), BPF_CORE_READ(regs, dx));
 	}
 	f->last_ns = bpf_ktime_get_ns();
 	__sync_fetch_and_add(&f->count, 1);

@@ -1,6 +1,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::process::Command;
 
 use super::*;
@@ -53,6 +54,73 @@ fn root_writes_to_a_full_file_system_are_reported_with_it() {
     assert_eq!((row.error, row.syscall, row.count), (libc::ENOSPC as u32, libc::SYS_write as u32, refused));
     assert_eq!((&*row.file_system, &*row.device, &*row.file), ("tmpfs", "tmpfs", "big.log"));
     assert!(row.dev.starts_with("0:"), "{row:?}");
+}
+
+/// Not asked again and again: at once refused, or told that the queue is full.
+fn connect_at_once(to: &UnixAddr) -> std::io::Result<UnixStream> {
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+    // SAFETY: no pointers.
+    let fd = unsafe {
+        libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0)
+    };
+    assert!(fd >= 0);
+    // SAFETY: nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let path = to.as_pathname().unwrap().as_os_str().as_encoded_bytes();
+    // SAFETY: all zeros are an address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    address.sun_path.iter_mut().zip(path).for_each(|(to, byte)| *to = byte.cast_signed());
+    let len = size_of::<libc::sockaddr_un>() as u32;
+    // SAFETY: the address is as long as is said.
+    match unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) } {
+        0 => Ok(UnixStream::from(socket)),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[test]
+fn root_a_unix_socket_whose_queue_is_full_or_where_nobody_listens_is_reported_by_its_name() {
+    use std::os::fd::AsRawFd as _;
+    use std::os::linux::net::SocketAddrExt as _;
+    let path = std::env::temp_dir().join(format!("whyslow-test-{}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    // SAFETY: its own descriptor.
+    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    let at = listener.local_addr().unwrap();
+    let mut taken = Vec::new();
+    let full = failed(|| {
+        for _ in 0..5 {
+            taken.extend(connect_at_once(&at));
+        }
+    });
+    let [row] = &full[..] else { panic!("{full:?}") };
+    assert_eq!(
+        (row.error, row.syscall, row.count),
+        (libc::EAGAIN as u32, libc::SYS_connect as u32, 5 - taken.len() as u64)
+    );
+    assert_eq!(row.file, path.to_string_lossy());
+    drop(listener);
+    let nameless = UnixAddr::from_abstract_name("whyslow-test-nobody").unwrap();
+    let gone = failed(|| {
+        assert!(UnixStream::connect(&path).is_err());
+    });
+    let without_place = failed(|| {
+        assert!(UnixStream::connect_addr(&nameless).is_err());
+    });
+    fs::remove_file(&path).unwrap();
+    for (rows, name) in [(gone, &*path.to_string_lossy()), (without_place, "@whyslow-test-nobody")] {
+        let [row] = &rows[..] else { panic!("{rows:?}") };
+        assert_eq!((row.error, row.count, row.file.as_str()), (libc::ECONNREFUSED as u32, 1, name));
+    }
+}
+
+/// TCP has a table of its own for them.
+#[test]
+fn root_a_refusal_of_tcp_is_no_row() {
+    let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rows = failed(|| assert!(std::net::TcpStream::connect(at).is_err()));
+    assert_eq!(rows, []);
 }
 
 #[test]

@@ -725,6 +725,7 @@ struct sock_common {
 	__u16 skc_num;
 	__u16 skc_family;
 	volatile __u8 skc_state;
+	__u8 skc_ipv6only : 1;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;

@@ -98,15 +98,26 @@ static void tell(struct seq_file *seq, struct task_struct *t, const struct sock 
 	bpf_seq_write(seq, s, sizeof(*s));
 }
 
+/* A queue with a rate or a delay of its own (net/sched/sch_tbf.c, sch_htb.c, sch_hfsc.c, sch_netem.c). All others are filled by whoever sends
+ * much.
+ */
+static bool is_shaper(const char *id)
+{
+	return !__builtin_memcmp(id, "tbf", 4) || !__builtin_memcmp(id, "htb", 4) || !__builtin_memcmp(id, "hfsc", 5) ||
+	       !__builtin_memcmp(id, "netem", 6);
+}
+
 static void note_queue(struct napi_socket *s, const struct sock *sk)
 {
 	struct net_device *dev = device_that_queues(sk);
 
 	if (!dev)
 		return;
+	bpf_probe_read_kernel_str(s->qdisc, sizeof(s->qdisc), BPF_CORE_READ(dev, qdisc, ops, id));
+	if (!is_shaper(s->qdisc))
+		return;
 	s->queued = BPF_CORE_READ(dev, qdisc, q.qlen);
 	bpf_probe_read_kernel_str(s->device, sizeof(s->device), dev->name);
-	bpf_probe_read_kernel_str(s->qdisc, sizeof(s->qdisc), BPF_CORE_READ(dev, qdisc, ops, id));
 }
 
 /* Sockets of which there is something to tell: a queue that is half full, packets dropped, a sender held up, by its peer or by the queue of its

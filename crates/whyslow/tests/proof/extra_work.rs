@@ -159,10 +159,10 @@ fn root_small_writes_that_wait_for_acknowledgements_are_the_headline() {
     Work { what: "writes", rule: "nagle", culprit: "nagle", size: (11, 40), ..EXTRA }.pair();
 }
 
-/// An answer of some tens of KiB, through 2 Mbit/s.
+/// An answer of some tens of KiB, through 2 Mbit/s. What is larger than a bucket of tokens is dropped: packets are those of a network.
 #[test]
 fn root_packets_that_a_shaper_holds_are_the_headline() {
-    let (culprit, begin) = ("lo", "ip link set lo up");
+    let (culprit, begin) = ("lo", "ip link set lo mtu 1500 up");
     let work = Work { what: "shaper", rule: "send-queue", culprit, ..EXTRA };
     Work { size: (30, 90), unshared: &["--net"], begin, ..work }.pair();
 }

@@ -5,6 +5,7 @@ use whyslow_model::table::FailedCall;
 /// x86-64 (arch/x86/entry/syscalls/syscall_64.tbl): inotify_init, inotify_add_watch, inotify_init1.
 const INOTIFY_INIT: [u32; 2] = [253, 294];
 const INOTIFY_ADD_WATCH: u32 = 254;
+const CONNECT: u32 = 42;
 
 /// include/uapi/asm-generic/errno-base.h, errno.h
 const EAGAIN: u32 = 11;
@@ -12,6 +13,7 @@ const ENFILE: u32 = 23;
 const EMFILE: u32 = 24;
 const ENOSPC: u32 = 28;
 const EADDRNOTAVAIL: u32 = 99;
+const ECONNREFUSED: u32 = 111;
 const EDQUOT: u32 = 122;
 
 /// Their files are the kernel's own: what they have no room for is in no file system (a cpuset without CPUs says ENOSPC).
@@ -35,12 +37,16 @@ pub(super) enum Want {
     Ports(String),
     /// Tasks.
     Tasks,
+    /// A place in the listen queue of a unix socket.
+    Accepted(String),
+    /// Who listens at a unix socket.
+    Listener(String),
 }
 
 impl Want {
     /// A healthy program may meet such a limit once, on purpose or by its own choice of a port, and go on.
     pub fn may_be_probed(&self) -> bool {
-        matches!(self, Want::Descriptors(_) | Want::Ports(_) | Want::Tasks)
+        !matches!(self, Want::Room { .. } | Want::Watches | Want::WatchQueues | Want::Files)
     }
 
     /// `None`: a call may fail so where nothing is used up.
@@ -55,6 +61,9 @@ impl Want {
             EADDRNOTAVAIL if !row.peer.is_empty() && !row.peer.starts_with('[') => {
                 Some(Want::Ports(row.peer.clone()))
             }
+            EAGAIN | ECONNREFUSED if row.syscall == CONNECT && row.file.is_empty() => None,
+            EAGAIN if row.syscall == CONNECT => Some(Want::Accepted(row.file.clone())),
+            ECONNREFUSED if row.syscall == CONNECT => Some(Want::Listener(row.file.clone())),
             EAGAIN => Some(Want::Tasks),
             _ => None,
         }

@@ -83,6 +83,7 @@ const ROWS: &[Row] = &[
     row("failed-calls", "grep TCP:", &["tw "]),
     row("failed-calls", "grep processes", &["Max processes"]),
     row("failed-calls", "ls -l /proc/", &["-> "]),
+    row("failed-calls", "ss -lxnp", &["Recv-Q"]),
     row("file-handles", "cat /proc/sys/fs/file-nr", &["\t"]),
     row("file-handles", "for p in", &["{me}"]),
     row("full-cpus", "top -b", &["{busy}"]),

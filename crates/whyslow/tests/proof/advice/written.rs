@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::advice::given::{self, Given};
 
 /// Checks that no case gives, by their rules, as a host would get them.
-const CHECKS: [(&str, &str); 32] = [
+const CHECKS: [(&str, &str); 33] = [
     ("extra-work", "auditctl -l"),
     ("extra-work", "cat /proc/7/mountinfo"),
     ("extra-work", "grep Seccomp /proc/7/status"),
@@ -25,6 +25,7 @@ const CHECKS: [(&str, &str); 32] = [
     ("failed-calls", "grep TCP: /proc/net/sockstat"),
     ("failed-calls", "grep processes /proc/7/limits"),
     ("failed-calls", "ls -l /proc/7/fd 2>/dev/null | sort -k 11"),
+    ("failed-calls", "ss -lxnp"),
     ("idle-policy", "fuser -v /dev/cpu_dma_latency"),
     ("wakeup-latency", "rtla hwnoise -c 0 -d 10s"),
     ("leftover-debugging", "bpftool prog show id 7"),
