@@ -78,8 +78,17 @@ impl Capture {
                 .rules
                 .last()
                 .filter(|_| is_fault)
-                .map(|rule| Without { table: "spans".to_owned(), rule: (*rule).to_owned() }),
+                .map(|rule| Without { table: table_of(rule).to_owned(), rule: (*rule).to_owned() }),
         }
+    }
+}
+
+/// What a rule cannot do without.
+fn table_of(rule: &str) -> &'static str {
+    match rule {
+        "cache-taken" => "memory",
+        "full-cpus" => "tasks",
+        _ => "spans",
     }
 }
 
