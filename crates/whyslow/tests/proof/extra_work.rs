@@ -167,11 +167,11 @@ fn root_packets_that_a_shaper_holds_are_the_headline() {
     Work { size: (30, 90), unshared: &["--net"], begin, ..work }.pair();
 }
 
-/// It ends after 0.4 s, again and again, and is started again after a while.
+/// It ends after 0.15 s, again and again, and is started again after a while.
 #[test]
 fn root_a_service_that_is_away_is_the_headline() {
     let work = Work { what: "away", rule: "service-away", culprit: "service", ..EXTRA };
-    Work { size: (300, 900), unshared: &["--net"], begin: "ip link set lo up", ..work }.pair();
+    Work { size: (100, 250), unshared: &["--net"], begin: "ip link set lo up", ..work }.pair();
 }
 
 const EXTRA: Work =

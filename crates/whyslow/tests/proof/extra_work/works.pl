@@ -97,7 +97,7 @@ sub serve {
 	listen($listener, 16) or die;
 	my $until;
 	while (!defined $until || time < $until) {
-		$until = time + 0.4 if !defined $until && -e "$place/go";
+		$until = time + 0.15 if !defined $until && -e "$place/go";
 		my $ready = "";
 		vec($ready, fileno($listener), 1) = 1;
 		next if !select($ready, undef, undef, 0.01);
@@ -106,7 +106,9 @@ sub serve {
 	}
 	POSIX::_exit(3);
 }
+# Not so often that it meets its own connections that have just ended: the kernel sends the SYN again then.
 sub ask_until_answered {
+	sleep(0.002);
 	while (1) {
 		socket(my $to_it, PF_INET, SOCK_STREAM, 0) or die;
 		return if connect($to_it, sockaddr_in($port, inet_aton("127.0.0.1"))) && sysread($to_it, my $got, 9);
