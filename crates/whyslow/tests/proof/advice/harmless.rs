@@ -62,7 +62,9 @@ const PROGRAMS: [Program; 42] = [
     program("pidstat", "sysstat", |args| !has(args, &["-e"])),
     program("printf", "bash", |_| true),
     program("ps", "procps", |_| true),
-    program("tc", "iproute2", |args| args.windows(2).any(|two| two == ["qdisc", "show"])),
+    program("tc", "iproute2", |args| {
+        args.windows(2).any(|two| two == ["qdisc", "show"] || two == ["class", "show"])
+    }),
     // A trace is written to a file.
     program("rtla", "rtla", |args| {
         !args.iter().any(|arg| arg.starts_with("-t") || arg.starts_with("--trace"))
@@ -190,6 +192,7 @@ fn what_reads_is_distinguished_from_what_changes() {
         "cat $(rm x)",
         "timeout 5 rm x",
         "nsenter -t 7 -m rm x",
+        "nsenter -n -t 7 tc qdisc del dev eth0 root",
         "perf record -a",
         "cat a; reboot",
         "sort -o x y",
