@@ -17,7 +17,7 @@ const NOTABLE: u64 = 4;
 pub struct Uses {
     /// Anonymous pages: heap and stacks.
     pub heap: u64,
-    /// Files in tmpfs, POSIX and System V shared memory, memfd.
+    /// Files in tmpfs, and memory that processes share: POSIX, System V, anonymous mappings, memfd.
     pub shared: u64,
     /// Pages of files, which can be read again.
     pub cache: u64,

@@ -19,7 +19,7 @@ pub const RULE: Rule = Rule {
     id: "failed-calls",
     question: "Do calls fail because something is used up?",
     what: "A file system is full, or has no inode left; a process, a user or the host has as many open files, watched files or tasks as it may; \
-           all local ports for connections to one place are taken; the listen queue of a unix socket is full, or nobody listens there. A program gets an error then, and tries again, gives up or loses what it had \
+           all local ports for connections to one place are taken; the listen queue of a unix socket is full, or no process listens there. A program gets an error then, and tries again, gives up or loses what it had \
            to write.",
     how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE, connect(2) with EADDRNOTAVAIL, or of unix sockets EAGAIN and ECONNREFUSED, and fork(2) and clone(2) with EAGAIN, by \
           process, call and file system. One that failed is a cause, of those that want open files of a process, ports, tasks or a service three: no time \
@@ -127,7 +127,7 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls:
         Want::Listener(socket) => found
             .titled(format!("{failed}: no process listens at {socket}"))
             .by(Culprit::new(SubjectKind::Socket, socket, socket))
-            .check("who listens where", UNIX_SOCKETS)
+            .check("sockets that listen, with their processes", UNIX_SOCKETS)
             .advice("start its service, or find out from its log why it ended"),
         Want::Tasks => found
             .titled(format!("{failed}: there are as many tasks as it may have (fork)"))

@@ -74,7 +74,7 @@ fn is_shaped(socket: &Socket) -> bool {
     is_lasting && SHAPERS.contains(&socket.qdisc.as_str())
 }
 
-/// `None`: nobody on this host was late for it.
+/// `None`: no task of this host was late for it.
 fn finding(
     ev: &Evidence<'_>,
     homes: &Homes,
@@ -146,7 +146,7 @@ fn lost(victims: &[&Task], waits: &Waits, part: f64) -> Loss {
     loss
 }
 
-/// Who waited for data that came from such a socket, and who for room to write to one.
+/// Waits for data that came from such a socket, and for room to write to one.
 fn waits_behind(ev: &Evidence<'_>, spans: &[Span], queue: &Queue<'_>) -> Waits {
     let mut waits = Waits::new();
     let mut add = |pid: u32, ns: u64| {

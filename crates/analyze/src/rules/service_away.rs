@@ -20,7 +20,7 @@ use crate::{Evidence, names};
 pub const RULE: Rule = Rule {
     id: "service-away",
     question: "Are connections refused because a service is away?",
-    what: "A service has ended, is being started again, or does not listen yet. Whoever connects to it is refused at once, sleeps and tries again, \
+    what: "A service has ended, is being started again, or does not listen yet. A client that connects is refused at once, sleeps and tries again, \
            until it is back; or gives its own clients an error.",
     how: "TCP connections that were refused; the one sleep that a thread had from there to its next attempt at that address, where it sleeps in \
           nanosleep(2), and twice as long as it rests there after connections that were made; sockets that began or ceased to listen in the window, with their \
@@ -60,7 +60,7 @@ const MOST_REPORTED: usize = 8;
 /// A place in a network namespace.
 type Place<'r> = (u32, &'r str);
 
-/// Who was refused there, and what it cost them.
+/// Clients that were refused there, and what it cost them.
 struct Refused<'r> {
     rows: Vec<&'r Connect>,
     lost: Vec<(&'r Connect, Duration)>,
@@ -141,8 +141,8 @@ impl<'r> Refused<'r> {
     }
 }
 
-/// What a thread slept before it tried again, if that was no rhythm of its own: who looks in every second whether somebody is there sleeps as
-/// long where somebody is, and has lost nothing.
+/// Sleeps of a thread before it tried again, if they were no rhythm of its own: a prober that looks in every second sleeps as long where it gets
+/// through, and has lost nothing.
 fn slept_for_it(row: &Connect) -> Duration {
     let usual = if row.rests >= ENOUGH { row.rested_ns / row.rests } else { 0 };
     let nap = row.slept_ns / row.naps.max(1);
@@ -199,6 +199,10 @@ fn absent(ev: &Evidence<'_>, server: &Server) -> String {
     let away = seconds(Duration::from_nanos(server.absent_ns));
     match (server.ended, server.closed, server.absent_ns) {
         (0, 0, 0) => format!(", though {name} listens there"),
+        // It went while the probes were loaded.
+        (0, 0, _) if Duration::from_nanos(server.absent_ns) >= ev.window() => {
+            format!(": {name}, which listened there, was gone when the window began")
+        }
         (0, 0, _) => format!(": {name} has listened there only since {away} of the window were over"),
         (0, closed, _) => {
             format!(
@@ -243,7 +247,7 @@ fn with_advice(found: Finding, first: &Connect, server: Option<&Server>) -> Find
     let port = first.peer.rsplit_once(':').map_or("", |(_, port)| port);
     let found = match first.own {
         true => found.check(
-            "who listens there now",
+            "the socket that listens there now, with its process",
             command!("nsenter -n -t {} ss -ltnp {}", first.tgid, format!("sport = :{port}")),
         ),
         false => found,

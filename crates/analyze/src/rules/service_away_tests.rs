@@ -83,7 +83,7 @@ fn the_service_that_nobody_has_started_is_told_by_its_address() {
     assert_eq!(found.title, "connections to 127.0.0.1:8080 were refused 20 times: no process listens there");
     let far = only(vec![Connect { peer: "10.9.8.7:80".into(), own: false, ..refused(500, None) }]);
     assert_eq!(far.title, "connections to 10.9.8.7:80 were refused 20 times");
-    assert_eq!(far.check, [], "nobody on this host is asked");
+    assert_eq!(far.check, [], "no process of this host is asked");
 }
 
 #[test]
@@ -101,6 +101,8 @@ fn how_the_service_went_or_came_is_told() {
     );
     let begun = Server { ended: 0, closed: 0, ..pricing() };
     assert_eq!(said(begun), ": pricing has listened there only since 600 ms of the window were over");
+    let gone = Server { ended: 0, closed: 0, absent_ns: 1000 * MS, ..pricing() };
+    assert_eq!(said(gone), ": pricing, which listened there, was gone when the window began");
     let there = Server { ended: 0, closed: 0, absent_ns: 0, ..pricing() };
     assert_eq!(said(there), ", though pricing listens there");
 }

@@ -39,7 +39,7 @@ pub(super) enum Want {
     Tasks,
     /// A place in the listen queue of a unix socket.
     Accepted(String),
-    /// Who listens at a unix socket.
+    /// A process that listens at a unix socket.
     Listener(String),
 }
 
