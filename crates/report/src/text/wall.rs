@@ -18,6 +18,8 @@ const SUBJECT: usize = 44;
 const NAMED: usize = 3;
 /// Parts smaller than this share of the wall time are folded without -v, and not named in the answer.
 const SMALL: f64 = 0.01;
+/// A larger share that is our own doing is told on its own: what was watched is faster when nobody looks.
+const SLOWED: f64 = 0.1;
 /// Columns of the numbers before a part's words.
 const NUMBERS: usize = 35;
 /// Small parts have rows of their own where together they were the largest, as long as there are no more than a reader looks
@@ -36,19 +38,37 @@ pub(super) fn answer(wall: &WallAccount) -> String {
     let share = |time: Duration| Share::of(time.as_secs_f64(), wall.wall.as_secs_f64());
     let (rests, others): (Vec<_>, Vec<_>) = wall.parts.iter().partition(|part| is_rest(part));
     let is_idle = share(others.iter().map(|part| part.time).sum()).ratio() < SMALL;
+    let own = share(own_tracing(&wall.parts, 0));
+    let is_slowed = own.ratio() >= SLOWED;
     let leaves = leaves_of(if is_idle { rests } else { others });
+    let is_told = |what: &str| !is_slowed || !what.ends_with(Thing::OwnTracing.words());
     let named: Vec<_> = leaves
         .iter()
+        .filter(|(what, _)| is_told(what))
         .take(NAMED)
         .enumerate()
         .filter(|(at, (_, time))| *at == 0 || share(*time).ratio() >= SMALL)
         .map(|(_, (what, time))| format!("{} {what}", share(*time)))
         .collect();
     let took = format!("{of} {verb} {}", seconds(wall.wall));
+    let slowed = match is_slowed {
+        true => format!(" Looking slowed it: {own} of that was whyslow's own tracing."),
+        false => String::new(),
+    };
     if named.is_empty() {
-        return format!("{took}; where it went is not known.");
+        return format!("{took}; where it went is not known.{slowed}");
     }
-    format!("{took}: {}.", named.join(", "))
+    format!("{took}: {}.{slowed}", named.join(", "))
+}
+
+/// What our own programs took of these.
+fn own_tracing(parts: &[Part], depth: usize) -> Duration {
+    let of = |part: &Part| match part.detail {
+        Detail::Thing(Thing::OwnTracing) => part.time,
+        _ if depth < END => own_tracing(&part.parts, depth + 1),
+        _ => Duration::ZERO,
+    };
+    parts.iter().map(of).fold(Duration::ZERO, Duration::saturating_add)
 }
 
 /// A thread that has nothing to do: no answer, as long as there is another.

@@ -213,3 +213,27 @@ fn a_wait_whose_end_was_not_seen_is_named_by_what_it_was_for() {
     let page = text(&Document { wall: Some(wall), ..sample::empty() }, &SHORT);
     assert!(page.contains("touch x took 12.3 s: 100 % touch: waiting for percpu rwsem s_writers."), "{page}");
 }
+
+/// What we did is told apart from what it did, where it is much.
+#[test]
+fn a_command_that_looking_slowed_is_told_so_on_top() {
+    let page = |own: f64| {
+        let parts = vec![
+            waits::part("running", Thing::OwnTracing, own, vec![]),
+            waits::part("running", "user code", 12.3 - own, vec![]),
+        ];
+        let running = waits::part("running", "", 12.3, parts);
+        let wall = WallAccount {
+            of: "dd".into(),
+            parts: vec![running],
+            wall: sample::s(12.3),
+            ..WallAccount::default()
+        };
+        text(&Document { wall: Some(wall), ..sample::empty() }, &SHORT).replace('\n', " ")
+    };
+    let slowed = page(6.15);
+    let told = "dd took 12.3 s: 50 % user code. Looking slowed it: 50 % of that was whyslow's own tracing.";
+    assert!(slowed.contains(told), "{slowed}");
+    let hardly = page(1.0);
+    assert!(hardly.contains("dd took 12.3 s: 92 % user code, 8 % whyslow's own tracing."), "{hardly}");
+}
