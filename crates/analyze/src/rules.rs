@@ -44,10 +44,12 @@ mod service_away;
 mod slow_cpu;
 mod slow_receiver;
 mod softnet_drops;
+mod spent;
 mod spin;
 mod steal;
 mod swap_in;
 mod traced;
+mod vain_calls;
 mod wakeup_latency;
 
 use std::cmp::Reverse;
@@ -122,6 +124,7 @@ pub const ALL: &[Rule] = &[
     disk_queue::RULE,
     extra_work::RULE,
     failed_calls::RULE,
+    vain_calls::RULE,
     file_handles::RULE,
     full_cpus::RULE,
     full_thread::RULE,

@@ -1,4 +1,4 @@
-//! Calls that failed for want of something: a row of the table `failed_calls`.
+//! Calls that failed for want of something, or one after the other: a row of the table `failed_calls`.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,11 @@ pub struct FailedCall {
     pub error: u32,
     /// How many.
     pub count: u64,
+    /// Of those that were in want of nothing, and failed one after the other, 64 times or more: how long that took. 0: they were in want of
+    /// something, and each was counted.
+    pub streak_ns: u64,
+    /// Calls of their CPUs, whoever's, that ended between such streaks of one thread.
+    pub others: u64,
     /// Device of the file system (major:minor), of a call on an open file or folder; "": not known.
     pub dev: String,
     /// The kind of that file system: "ext4".

@@ -3,23 +3,17 @@
 //! Signal: stacks of CPU time and of waits with a function in them that stands for one sort of such work. Lost: that time, less what
 //! the task's sleeps absorb. Not this rule: reading statistics files (`monitoring-agent`), a tracer (`traced`), locks.
 
-mod rests;
 mod works;
 
 use std::collections::BTreeMap;
-use std::iter::Sum;
 use std::time::Duration;
 
-use whyslow_model::table::Task;
-use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, seconds};
+use whyslow_model::{Culprit, Finding, Missing, RuledOut, SubjectKind, seconds};
 
 use self::works::{WORKS, Work};
 use super::Rule;
-use super::homes::of_one_name;
+use super::spent::{self, Spent, Time};
 use crate::Evidence;
-use crate::cpu::spread;
-use crate::names;
 use crate::stacks::symbol;
 
 pub const RULE: Rule = Rule {
@@ -49,9 +43,6 @@ pub const RULE: Rule = Rule {
 const MOST: usize = 3;
 /// More than this part of the window and nothing is ruled out.
 const LITTLE: f64 = 0.01;
-/// Of its own time a task lost more than this part: a little of many is a little.
-const FELT: f64 = 0.15;
-
 /// Another matter that begins below such work: an interrupt, packets that came meanwhile, a lock, what a seccomp filter asks for.
 #[rustfmt::skip] // a list of words
 const OTHERS: &[&str] = &[
@@ -61,65 +52,6 @@ const OTHERS: &[&str] = &[
     "rwsem_down_read_slowpath", "rwsem_down_write_slowpath", "down_read", "down_write", "down_write_nested",
     "ptrace_event", "ptrace_stop", "ptrace_notify", "seccomp_do_user_notification", "force_sig_seccomp", "force_sig_info_to_task",
 ];
-
-/// What one sort of work cost a thread.
-#[derive(Default, Clone, Copy)]
-struct Time {
-    on_cpu: Duration,
-    waited: Duration,
-}
-
-impl Time {
-    fn all(self) -> Duration {
-        self.on_cpu.saturating_add(self.waited)
-    }
-
-    /// "5.4 s of its CPU time and 1.2 s of waits".
-    fn words(self) -> String {
-        let on_cpu = format!("{} of its CPU time", seconds(self.on_cpu));
-        let waited = format!("{} of waits", seconds(self.waited));
-        match (self.on_cpu.is_zero(), self.waited < self.on_cpu / 20) {
-            (false, true) => on_cpu,
-            (false, false) => format!("{on_cpu} and {waited}"),
-            (true, _) => waited,
-        }
-    }
-}
-
-impl Sum for Time {
-    fn sum<I: Iterator<Item = Time>>(all: I) -> Time {
-        let add = |sum: Time, one: Time| Time {
-            on_cpu: sum.on_cpu.saturating_add(one.on_cpu),
-            waited: sum.waited.saturating_add(one.waited),
-        };
-        all.fold(Time::default(), add)
-    }
-}
-
-/// ... the threads of one name.
-#[derive(Default)]
-struct Cost {
-    by_thread: BTreeMap<u32, Time>,
-    /// The functions that were met, and their time.
-    functions: BTreeMap<&'static str, Duration>,
-}
-
-impl Cost {
-    fn add(&mut self, pid: u32, function: &'static str, time: Time) {
-        let sum = self.by_thread.entry(pid).or_default();
-        *sum = [*sum, time].into_iter().sum();
-        let sum = self.functions.entry(function).or_default();
-        *sum = sum.saturating_add(time.all());
-    }
-
-    fn of(&self, pid: u32) -> Time {
-        self.by_thread.get(&pid).copied().unwrap_or_default()
-    }
-
-    fn function(&self) -> &'static str {
-        self.functions.iter().max_by_key(|(_, time)| **time).map_or("", |(function, _)| function)
-    }
-}
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.tasks()?;
@@ -161,67 +93,33 @@ fn work_of(kernel: &[String]) -> Option<(&'static Work, &'static str)> {
 }
 
 /// By the sort of work and the name of the process.
-fn costs(ev: &Evidence<'_>) -> Result<BTreeMap<(&'static str, String), Cost>, Missing> {
-    let mut all: BTreeMap<(&'static str, String), Cost> = BTreeMap::new();
-    let name = |tgid: u32, comm: &str| match ev.broods().of_child(tgid) {
-        Some(brood) => brood.together(),
-        None => ev.process_name(tgid, comm),
-    };
+fn costs(ev: &Evidence<'_>) -> Result<BTreeMap<(&'static str, String), Spent>, Missing> {
+    let mut all: BTreeMap<(&'static str, String), Spent> = BTreeMap::new();
     for sample in ev.samples()?.iter().filter(|one| one.tgid != 0 && !ev.is_own(one.pid, one.tgid)) {
         let Some((work, function)) = work_of(&sample.kernel) else { continue };
-        let cost = all.entry((work.what, name(sample.tgid, &sample.comm))).or_default();
+        let cost = all.entry((work.what, spent::name(ev, sample.tgid, &sample.comm))).or_default();
         let on_cpu = Duration::from_nanos(sample.ns);
         cost.add(sample.pid, function, Time { on_cpu, ..Time::default() });
     }
     for wait in ev.waits()?.iter().filter(|one| one.tgid != 0 && !ev.is_own(one.pid, one.tgid)) {
         let Some((work, function)) = work_of(&wait.kernel).filter(|(work, _)| work.does_io) else { continue };
-        let cost = all.entry((work.what, name(wait.tgid, &wait.comm))).or_default();
+        let cost = all.entry((work.what, spent::name(ev, wait.tgid, &wait.comm))).or_default();
         let waited = Duration::from_nanos(wait.ns);
         cost.add(wait.pid, function, Time { waited, ..Time::default() });
     }
     Ok(all)
 }
 
-/// A process, several of one name, or those that one parent starts by the dozen.
-fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
-    let Some(first) = victims.first() else { return Subject::host() };
-    let of = |pid: u32, name: String| Subject::new(SubjectKind::Task, pid.to_string(), name);
-    if let Some(brood) = ev.broods().of_child(first.tgid) {
-        return of(brood.tgid, brood.together());
-    }
-    if victims.iter().all(|task| task.tgid == first.tgid) {
-        return of(first.tgid, ev.process_name(first.tgid, &first.comm));
-    }
-    of_one_name(ev, victims).unwrap_or_else(Subject::host)
-}
-
-fn finding(ev: &Evidence<'_>, work: &Work, cost: &Cost) -> Option<Finding> {
-    let victims: Vec<&Task> = cost.by_thread.keys().filter_map(|pid| ev.task(*pid)).collect();
-    let mut victims: Vec<&Task> = victims.into_iter().filter(|task| !task.kthread).collect();
-    let of = |task: &Task| cost.of(task.pid).all();
-    victims.retain(|task| of(task).as_nanos() as f64 > FELT * task.lived_ns as f64);
-    victims.sort_by_key(|task| std::cmp::Reverse(of(task)));
-    let weight = |task: &Task| u64::try_from(of(task).as_nanos()).unwrap_or(u64::MAX);
-    let time: Time = victims.iter().map(|task| cost.of(task.pid)).sum();
-    let rested = rests::of(ev, &victims);
-    let loss = spread::lost(&rested.iter().collect::<Vec<_>>(), weight, time.all().as_nanos() as f64);
-    if !loss.is_felt(ev.window()) {
-        return None;
-    }
-    let victim = victim(ev, &victims);
-    let who = names::tasks_of(victims.len() as u64, &victim.name);
+fn finding(ev: &Evidence<'_>, work: &Work, cost: &Spent) -> Option<Finding> {
+    let felt = cost.felt(ev)?;
     let function = cost.function();
-    let pid = victim.id.parse().ok().or_else(|| Some(victims.first()?.tgid))?;
+    let title = format!("{} took {} ({function})", work.what, felt.time.words());
     let behind = format!("{function} (kernel), {}", work.what);
     let culprit = Culprit::new(SubjectKind::Kernel, function, work.what);
-    let finding = Finding::cause(RULE.id, victim, loss.likely)
-        .titled(format!("{} took {} ({function})", work.what, time.words()))
-        .share_of(loss.lived)
-        .between(loss.low, loss.high)
-        .raw_wait(time.all())
-        .by(Culprit { function: Some(function.to_owned()), ..culprit })
-        .hop(Hop::new(Reason::Running, who, behind, TaskState::Running, loss.likely))
-        .advice(work.advice);
+    let culprit = Culprit { function: Some(function.to_owned()), ..culprit };
+    let pid = felt.pid;
+    let finding = felt.cause(RULE.id).titled(title).by(culprit).advice(work.advice);
+    let finding = finding.hop(felt.hop(behind));
     let checked =
         (work.checks)(pid).into_iter().fold(finding, |finding, (text, line)| finding.check(text, line));
     Some(Finding { overlaps: ["disk-queue", "traced"].map(str::to_owned).to_vec(), ..checked })

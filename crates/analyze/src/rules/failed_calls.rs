@@ -171,7 +171,8 @@ fn of_room(found: Finding, failed: &str, row: &FailedCall, place: &str, quota: b
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {
     // A part of the window was not looked at, or a call failed of which it is not known what it was in want of.
-    let is_one_left = ev.failed_calls()?.iter().any(|row| !ev.is_own(row.pid, row.tgid));
+    let is_one_left =
+        ev.failed_calls()?.iter().any(|row| row.streak_ns == 0 && !ev.is_own(row.pid, row.tgid));
     if is_one_left || ev.lacks_a_part(Probe::FailedCalls) {
         return Ok(None);
     }

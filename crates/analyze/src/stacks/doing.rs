@@ -137,6 +137,28 @@ pub(crate) fn function_at_work<'f>(frames: &[&'f str]) -> Option<&'f str> {
     kernel::at_work(frames).map(|(function, _)| function).filter(|function| !kernel::is_anybodys(function))
 }
 
+/// Where a sample of a thread was, as to its system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InCall<'s> {
+    /// In this one.
+    Of(&'s str),
+    /// In its program, or on the way into a call or out of one: which one the kernel's frames do not say.
+    Untold,
+    /// In an interrupt, a fault, or in a thread of the kernel.
+    Other,
+}
+
+pub(crate) fn in_call(sample: &Sample) -> InCall<'_> {
+    let mut frames = sample.kernel.iter().map(|frame| symbol(frame)).filter(|frame| !frame.is_empty());
+    if let Some(call) = frames.clone().find_map(kernel::call) {
+        return InCall::Of(call);
+    }
+    match frames.all(kernel::is_entry_of_calls) {
+        true => InCall::Untold,
+        false => InCall::Other,
+    }
+}
+
 /// Whether it spins until other CPUs have answered.
 #[must_use]
 pub(crate) fn asks_cpus(sample: &Sample) -> bool {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Which calls failed for want of something: room on a file system, a descriptor, a port, a task?
+/* Which calls failed for want of something: room on a file system, a descriptor, a port, a task? And who does nothing but fail?
  *
  * Each system call of the host passes here at its end, and nearly all leave at
  * once: what is dear is that the kernel takes its slow way out of each call
@@ -11,6 +11,8 @@
 #include "kernel.bpf.h"
 
 #define MAX_FAILED 1024
+/* Of calls that failed one after the other each so many are counted together: who looks for a file in some folders is no such one. */
+#define STREAK 64
 
 struct failed_key {
 	__u32 tgid;
@@ -21,8 +23,8 @@ struct failed_key {
 
 struct failed_calls {
 	__u64 count;
-	__u64 first_ns;
-	__u64 last_ns;
+	__u64 streak_ns; /* of those that failed one after the other: how long that took */
+	__u64 others;    /* calls of the CPU between streaks of one thread */
 	__u32 pid;
 	__u32 family; /* of where it was to connect to; 0: nowhere */
 	__u8 address[16];
@@ -48,6 +50,24 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } ended_calls SEC(".maps");
+
+/* Calls of this CPU that failed alike, and no other ended between them. */
+struct streak {
+	__u64 ended; /* which of the CPU's calls was the last of them */
+	__u64 since_ns;
+	__u64 others; /* that ended since the thread's last streak */
+	__u32 pid;
+	__u32 call;
+	__u32 error;
+	__u32 count;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct streak);
+} streaks SEC(".maps");
 
 /* Our own process reads many small files at once: it is no host that makes many calls. From within a pid namespace
  * this is the number of another process on the host, which is left out, too.
@@ -151,9 +171,26 @@ static __always_inline void note_address(struct failed_calls *f, void *at, __u32
 	__builtin_memcpy(f->address + 12, name + 2, 4);
 }
 
-static __noinline int note_failure(struct pt_regs *regs, __u32 error)
+static __always_inline struct failed_calls *row_of(const struct failed_key *key)
 {
 	static const struct failed_calls none;
+	struct failed_calls *f = bpf_map_lookup_elem(&failures, key);
+
+	if (f)
+		return f;
+	bpf_map_update_elem(&failures, key, &none, BPF_NOEXIST);
+	f = bpf_map_lookup_elem(&failures, key);
+	if (!f) {
+		__sync_fetch_and_add(&lost, 1);
+		return 0;
+	}
+	f->pid = bpf_get_current_pid_tgid();
+	bpf_get_current_comm(f->comm, sizeof(f->comm));
+	return f;
+}
+
+static __noinline int note_failure(struct pt_regs *regs, __u32 error)
+{
 	struct task_struct *t = current_task();
 	__u64 call = BPF_CORE_READ(regs, orig_ax), first = BPF_CORE_READ(regs, di);
 	__u32 what = argument_of(call);
@@ -166,17 +203,10 @@ static __noinline int note_failure(struct pt_regs *regs, __u32 error)
 	key.tgid = bpf_get_current_pid_tgid() >> 32;
 	if (file)
 		key.dev = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
-	f = bpf_map_lookup_elem(&failures, &key);
-	if (!f) {
-		bpf_map_update_elem(&failures, &key, &none, BPF_NOEXIST);
-		f = bpf_map_lookup_elem(&failures, &key);
-		if (!f) {
-			__sync_fetch_and_add(&lost, 1);
-			return 0;
-		}
-		f->first_ns = bpf_ktime_get_ns();
-		f->pid = bpf_get_current_pid_tgid();
-		bpf_get_current_comm(f->comm, sizeof(f->comm));
+	f = row_of(&key);
+	if (!f)
+		return 0;
+	if (!f->count) {
 		if (file)
 			note_file(f, file);
 		else if (what == PATH)
@@ -186,8 +216,52 @@ static __noinline int note_failure(struct pt_regs *regs, __u32 error)
 		else if (what == ADDRESS)
 			note_address(f, (void *)BPF_CORE_READ(regs, si), BPF_CORE_READ(regs, dx));
 	}
-	f->last_ns = bpf_ktime_get_ns();
 	__sync_fetch_and_add(&f->count, 1);
+	return 0;
+}
+
+/* "Nothing to do yet" is no failure (EINTR, EAGAIN, EINPROGRESS, ETIMEDOUT; from 512 on what user space never sees). */
+static __always_inline bool is_in_vain(__u32 error)
+{
+	return error != 4 && error != EAGAIN && error != 115 && error != 110 && error < 512;
+}
+
+/* `ended`: which of the CPU's calls it was. */
+static __noinline int note_streak(__u64 call, __u32 error, __u64 ended)
+{
+	struct failed_key key = { .call = call, .error = error };
+	__u32 zero = 0, pid = bpf_get_current_pid_tgid();
+	struct streak *s = bpf_map_lookup_elem(&streaks, &zero);
+	struct failed_calls *f;
+	__u64 now;
+
+	if (!s)
+		return 0;
+	if (s->pid != pid || s->call != key.call || s->error != error)
+		s->count = s->others = 0;
+	if (s->count && s->ended + 1 != ended) {
+		s->others += ended - s->ended - 1 + s->count;
+		s->count = 0;
+	}
+	s->ended = ended;
+	if (s->count++ && s->count <= STREAK)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (s->count > STREAK) {
+		key.tgid = bpf_get_current_pid_tgid() >> 32;
+		f = row_of(&key);
+		if (f) {
+			__sync_fetch_and_add(&f->count, STREAK);
+			__sync_fetch_and_add(&f->streak_ns, elapsed(s->since_ns, now));
+			__sync_fetch_and_add(&f->others, s->others);
+		}
+		s->others = 0;
+		s->count = 1;
+	}
+	s->pid = pid;
+	s->call = key.call;
+	s->error = error;
+	s->since_ns = now;
 	return 0;
 }
 
@@ -195,17 +269,19 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(returned, struct pt_regs *regs, long ret)
 {
 	__u32 zero = 0;
-	__u64 *count;
+	__u64 *count, call;
 
 	if (bpf_get_current_pid_tgid() >> 32 == own_tgid)
 		return 0;
 	count = bpf_map_lookup_elem(&ended_calls, &zero);
-	if (count)
-		++*count;
-	if (ret >= 0 || ret < -4095 || !is_want(BPF_CORE_READ(regs, orig_ax), -ret))
+	if (!count)
 		return 0;
+	++*count;
 	/* A program of 32 bits has other numbers of calls (__USER_CS is 0x33). */
-	if ((BPF_CORE_READ(regs, cs) & 0xff) != 0x33)
+	if (ret >= 0 || ret < -4095 || (BPF_CORE_READ(regs, cs) & 0xff) != 0x33)
 		return 0;
-	return note_failure(regs, -ret);
+	call = BPF_CORE_READ(regs, orig_ax);
+	if (is_want(call, -ret))
+		return note_failure(regs, -ret);
+	return is_in_vain(-ret) ? note_streak(call, -ret, *count) : 0;
 }

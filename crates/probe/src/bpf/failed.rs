@@ -1,4 +1,4 @@
-//! Which calls failed for want of something: room, a descriptor, a port, a task? The kernel half is `failed.bpf.c`.
+//! Which calls failed for want of something: room, a descriptor, a port, a task? And who does nothing but fail? The kernel half is `failed.bpf.c`.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -169,6 +169,8 @@ fn row(key: &failed_key, calls: &failed_calls) -> table::FailedCall {
         syscall: key.call,
         error: key.error,
         count: calls.count,
+        streak_ns: calls.streak_ns,
+        others: calls.others,
         dev: if key.dev == 0 || !is_file { String::new() } else { device(key.dev) },
         file_system: text(&calls.r#type),
         device: text(&calls.device),

@@ -56,6 +56,43 @@ fn root_writes_to_a_full_file_system_are_reported_with_it() {
     assert!(row.dev.starts_with("0:"), "{row:?}");
 }
 
+/// 64 together are counted together; a call between them begins a new streak, and a few are nothing.
+#[test]
+fn root_calls_that_fail_one_after_the_other_are_reported_together() {
+    let close = |times: u64| {
+        // SAFETY: no such descriptor.
+        let closed = (0..times).filter(|_| unsafe { libc::close(1_000_000) } == 0);
+        assert_eq!(closed.count(), 0);
+    };
+    let rows = failed(|| close(1_000));
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.error, row.syscall), (libc::EBADF as u32, libc::SYS_close as u32));
+    // Another task may break a streak or two.
+    assert!((700..1_000).contains(&row.count) && row.count.is_multiple_of(64), "{row:?}");
+    assert!(row.streak_ns > 10 * row.count && row.others < 700, "{row:?}");
+    let broken = failed(|| {
+        for _ in 0..200 {
+            close(20);
+            // SAFETY: no arguments.
+            unsafe { libc::getppid() };
+        }
+    });
+    assert_eq!(broken, []);
+}
+
+#[test]
+fn root_what_is_not_ready_yet_has_not_failed() {
+    let (socket, _other) = UnixStream::pair().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let rows = failed(|| {
+        for _ in 0..1_000 {
+            let read = std::io::Read::read(&mut &socket, &mut [0; 8]);
+            assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        }
+    });
+    assert_eq!(rows, []);
+}
+
 /// Not asked again and again: at once refused, or told that the queue is full.
 fn connect_at_once(to: &UnixAddr) -> std::io::Result<UnixStream> {
     use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};

@@ -1,6 +1,6 @@
 //! Work that the kernel does on top of a call, on the live kernel: rules of a packet filter, a long seccomp filter, copies of an
-//! overlay; and what holds a call back on an idle host: small writes that wait for acknowledgements, a shaper, a service that is away.
-//! Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, a connection that sends at once, a
+//! overlay; calls that fail; and what holds a call back on an idle host: small writes that wait for acknowledgements, a shaper, a service that is away.
+//! Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, ten calls that fail beside a hundred that do not, a connection that sends at once, a
 //! shaper as fast as its device, a service that stays.
 //!
 //! What a call takes without it the victim has measured itself, and how long its calls take then. `WHYSLOW_SEED` repeats a run. What
@@ -151,6 +151,12 @@ fn root_a_long_seccomp_filter_is_the_headline() {
 fn root_copies_of_an_overlay_are_the_headline() {
     let (culprit, begin) = ("ovl_copy_up_file", "mount -t tmpfs -o size=200m whyslow-test PLACE");
     Work { what: "layers", culprit, size: (16, 64), unshared: &["--mount"], begin, ..EXTRA }.pair();
+}
+
+/// Most often it is close(2), of what is not open; here chmod(2), of what is not there.
+#[test]
+fn root_calls_that_fail_one_after_the_other_are_the_headline() {
+    Work { what: "vain", rule: "vain-calls", culprit: "chmod", size: (2_000, 20_000), ..EXTRA }.pair();
 }
 
 /// A question in two small writes, answered in two.

@@ -1,4 +1,4 @@
-use whyslow_model::table::{Sample, Tables, Wait};
+use whyslow_model::table::{Sample, Tables, Task, Wait};
 use whyslow_model::{Kind, Meta, Recording};
 
 use super::*;

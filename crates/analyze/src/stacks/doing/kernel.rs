@@ -93,10 +93,28 @@ fn is_generic(function: &str) -> bool {
     GENERIC.contains(&function) || GENERIC_PREFIXES.iter().any(|prefix| function.starts_with(prefix))
 }
 
+/// Code between a program and its system call (arch/x86/entry, kernel/entry/common.c).
+pub(super) fn is_entry_of_calls(function: &str) -> bool {
+    ["do_syscall_64", "x64_sys_call", "syscall_", "entry_SYSCALL_64", "__audit_syscall_", "exit_to_user_mode"]
+        .iter()
+        .any(|begin| function.starts_with(begin))
+}
+
+/// Where the kernel enters a system call, ...
+const ENTRIES: [&str; 4] = ["__x64_sys_", "__se_sys_", "__do_sys_", "__ia32_sys_"];
+/// ... and what several of them do.
+const SHARED: [&str; 1] = ["ksys_"];
+
 /// `__x64_sys_mkdir` is `mkdir`.
 pub(super) fn plain(function: &str) -> &str {
-    ["__x64_sys_", "__se_sys_", "__do_sys_", "__ia32_sys_", "ksys_"]
-        .iter()
-        .find_map(|prefix| function.strip_prefix(prefix))
-        .unwrap_or(function)
+    without(&SHARED, function).or_else(|| call(function)).unwrap_or(function)
+}
+
+/// The system call that a function is.
+pub(super) fn call(function: &str) -> Option<&str> {
+    without(&ENTRIES, function)
+}
+
+fn without<'f>(prefixes: &[&str], function: &'f str) -> Option<&'f str> {
+    prefixes.iter().find_map(|prefix| function.strip_prefix(prefix))
 }

@@ -121,6 +121,8 @@ const ROWS: &[Row] = &[
     row("softnet-drops", "cat /proc/net/softnet_stat", &["00000000 "]),
     row("spin", "perf record", &["{busy}"]),
     row("spin", "top -H", &["{busy}"]),
+    row("vain-calls", "grep 'open files'", &["Max open files"]),
+    row("vain-calls", "top -H", &["{busy}"]),
     row("steal", "vmstat", &[" st"]),
     row("dying-cgroups", "cat /sys/fs/cgroup/cgroup.stat", &["memory\t"]),
     row("dying-cgroups", "grep -e Percpu", &["Percpu:", "SUnreclaim:"]),

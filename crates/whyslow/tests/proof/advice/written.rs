@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::advice::given::{self, Given};
 
 /// Checks that no case gives, by their rules, as a host would get them.
-const CHECKS: [(&str, &str); 33] = [
+const CHECKS: [(&str, &str); 34] = [
     ("extra-work", "auditctl -l"),
     ("extra-work", "cat /proc/7/mountinfo"),
     ("extra-work", "grep Seccomp /proc/7/status"),
@@ -27,6 +27,7 @@ const CHECKS: [(&str, &str); 33] = [
     ("failed-calls", "ls -l /proc/7/fd 2>/dev/null | sort -k 11"),
     ("failed-calls", "ss -lxnp"),
     ("idle-policy", "fuser -v /dev/cpu_dma_latency"),
+    ("vain-calls", "top -H -b -n 1 -p 7"),
     ("wakeup-latency", "rtla hwnoise -c 0 -d 10s"),
     ("leftover-debugging", "bpftool prog show id 7"),
     ("leftover-debugging", "cat /proc/sys/kernel/lock_stat"),

@@ -14,7 +14,14 @@ if ($what eq "rules") {
 	bind($udp, sockaddr_in(7777, inet_aton("127.0.0.1"))) or die "$!";
 	$to = sockaddr_in(7777, inet_aton("127.0.0.1"));
 }
+# None of them is there; of a twin a few are not.
+my (@missing, @there) = ("$place/missing-0");
 my %sets_up = (
+	vain => sub {
+		@missing = map { "$place/missing-$_" } 1 .. $size;
+		return if $size > 10;
+		for (1 .. 100) { push @there, "$place/there-$_"; open(my $file, ">", $there[-1]) or die }
+	},
 	# The last rule's number is no address of a packet's.
 	rules => sub {
 		open(my $rules, "|-", "iptables-legacy-restore") or die;
@@ -139,6 +146,7 @@ my %calls = (
 	away => \&ask_until_answered,
 	rules => sub { send($udp, "x", 0, $to) or die "$!"; recv($udp, my $got, 9, 0) },
 	seccomp => sub { syscall(110) },
+	vain => sub { chmod(0600, @missing, @there) },
 	layers => sub { chown($n++ % 100, 0, "$place/merged/file") or die "$!" },
 );
 my ($set_up, $call) = ($sets_up{$what}, $calls{$what});
