@@ -119,6 +119,11 @@ pub(crate) fn script_line(task: &Task) -> Option<&str> {
     own_name::runs_script(line).then_some(line)
 }
 
+/// Whether a program of this name is a shell.
+pub(crate) fn is_shell(comm: &str) -> bool {
+    interpreters::Interpreter::called(comm).is_some_and(interpreters::Interpreter::is_shell)
+}
+
 /// What a process is called whose first thread this is, or the thread itself.
 pub(crate) fn of_row(task: &Task) -> String {
     own_name::of(task).filter(|_| task.pid == task.tgid).map_or_else(|| task.comm.clone(), |own| own.name)

@@ -116,6 +116,12 @@ impl TaskTree {
         rows.map(|task| task.comm.as_str()).collect()
     }
 
+    /// It asked for nothing in the window.
+    fn is_asleep(&self, tasks: &[Task]) -> bool {
+        let mut rows = self.tasks.iter().filter_map(|at| tasks.get(*at));
+        self.wanted_ns() == 0 && rows.all(|task| task.io_ns == 0 && task.blocked_ns == 0)
+    }
+
     /// The kernel groups its tasks by session: their niceness counts among themselves alone.
     #[must_use]
     pub fn is_session(&self) -> bool {
@@ -285,7 +291,10 @@ impl TaskTrees {
                 continue;
             };
             let of_kind = || told.get(&kind(&tree)?).filter(|names| names.len() == 1)?.first().cloned();
-            let name = name.or_else(of_kind).unwrap_or_else(|| tree.subject(ev).name);
+            // Who slept through the window may be any program of that name: the shell that somebody has open.
+            let name = name
+                .or_else(|| of_kind().filter(|_| !tree.is_asleep(tasks)))
+                .unwrap_or_else(|| tree.subject(ev).name);
             match by_name.entry((place, name, user(&tree))) {
                 Entry::Vacant(free) => {
                     free.insert(tree);
@@ -540,6 +549,37 @@ mod tests {
         assert_eq!(firsts, BTreeSet::from(expected), "{told:?}");
     }
 
+    /// A script that starts two others with setsid(1): who waits for a disk behind the other is another's victim.
+    #[test]
+    fn scripts_that_a_script_starts_in_sessions_of_their_own_are_trees_of_their_own() {
+        let group = || vec![Cgroup { id: 5, path: "/a".into(), ..Cgroup::default() }];
+        let of = |pid: u32, ppid, comm: &str, line: &str| Task {
+            session: pid,
+            cpu_cgroup: 5,
+            comm: comm.into(),
+            cmdline: Some(line.into()),
+            ..task(pid, ppid, 5)
+        };
+        let count = |comm: &str, lines: [&str; 3]| {
+            let [top, one, other] = lines;
+            let tasks = vec![of(10, 1, comm, top), of(20, 10, comm, one), of(30, 10, comm, other)];
+            let host = Fixture::second().with(|tables| {
+                tables.tasks = Some(tasks);
+                tables.cgroups = Some(group());
+            });
+            let all = TaskTrees::by_name(&host.ev()).all;
+            let at = |place: usize| all.iter().find(|tree| tree.tasks.contains(&place)).unwrap();
+            (all.len(), at(1).is_kin(at(2)))
+        };
+        let scripts = |program: &str| ["run", "a", "b"].map(|name| format!("{program}\u{1f}/srv/{name}"));
+        let shells = scripts("bash");
+        assert_eq!(count("bash", shells.each_ref().map(String::as_str)), (3, false));
+        let pythons = scripts("python3");
+        assert_eq!(count("python3", pythons.each_ref().map(String::as_str)), (3, false));
+        assert_eq!(count("python3", ["python3\u{1f}/srv/pool"; 3]), (1, false), "one that forks");
+        assert_eq!(count("postgres", ["postgres: writer", "postgres: main", "postgres: a b"]), (1, false));
+    }
+
     #[test]
     fn what_nobody_in_a_service_has_started_is_a_part_of_it_and_jobs_of_one_name_are_one() {
         let group = |id: u64, path: &str| Cgroup { id, path: path.into(), ..Cgroup::default() };
@@ -624,6 +664,32 @@ mod tests {
         assert_eq!(count([Some(script), None, None]), 1);
         let of_two = count([Some("/srv/backup.sh"), None, Some("/srv/check.sh")]);
         assert_eq!(of_two, 3, "of which it is a copy is not known");
+    }
+
+    /// The shell at a terminal has started both, and sleeps: it is no copy of the one that is a script of a shell, too.
+    #[test]
+    fn a_shell_that_sleeps_is_no_copy_of_a_script_that_it_has_started() {
+        let of = |pid: u32, ppid, comm: &str, exec_ns, line: Option<&str>| Task {
+            session: pid,
+            unified_cgroup: 6,
+            comm: comm.into(),
+            cmdline: line.map(str::to_owned),
+            ..task(pid, ppid, exec_ns)
+        };
+        let writes = "bash\u{1f}-c\u{1f}while :; do dd; done";
+        let host = Fixture::second().with(|tables| {
+            let tasks = [
+                of(10, 1, "bash", 0, None),
+                of(20, 10, "bash", 500, Some(writes)),
+                of(30, 10, "db", 9, None),
+            ];
+            tables.tasks = Some(tasks.to_vec());
+            tables.cgroups = Some(vec![Cgroup { id: 6, path: "/jobs".into(), ..Cgroup::default() }]);
+        });
+        let all = TaskTrees::by_name(&host.ev()).all;
+        let at = |place: usize| all.iter().find(|tree| tree.tasks.contains(&place)).unwrap();
+        assert_eq!(all.len(), 3);
+        assert!(!at(1).is_kin(at(2)) && at(0).is_kin(at(2)));
     }
 
     /// Who manages groups has made those below its own.

@@ -133,6 +133,11 @@ impl Interpreter {
         ALL.iter().find(|one| one.names.contains(&plain))
     }
 
+    /// It reads commands from its input.
+    pub fn is_shell(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
     /// What these arguments have it run; `None`: what it is told by hand, or nobody knows.
     pub fn script<'l>(&self, mut words: impl Iterator<Item = &'l str>) -> Option<Script<'l>> {
         let mut reads = false;

@@ -9,6 +9,7 @@ use whyslow_model::table::Task;
 
 use super::{MAX_DEPTH, process_of};
 use crate::hashing::Table;
+use crate::process_names;
 
 /// A group of which more than this part cannot be told apart is one.
 const UNPLACED: f64 = 0.05;
@@ -110,12 +111,12 @@ impl<'t> Processes<'t> {
         up.take(MAX_DEPTH).skip(1).map(|(task, _)| task.tgid)
     }
 
-    /// A program that gives each of its processes a session (PostgreSQL) is one for all that: who has its parent's name is of its
+    /// A program that gives each of its processes a session (PostgreSQL) is one for all that: who is its parent's program is of its
     /// session. `None`: it has ended, and nobody knows whose it was.
     fn job_of(&self, process: u32) -> Option<(&Rc<str>, u32)> {
         let mut at = self.0.get(&process)?;
         let is_one = |parent: &Task, task: &Task| {
-            task.session == 0 || parent.session == task.session || parent.comm == task.comm
+            task.session == 0 || parent.session == task.session || are_one_program(parent, task)
         };
         let mut parent = self.parent(at);
         for _ in 0..MAX_DEPTH {
@@ -131,6 +132,13 @@ impl<'t> Processes<'t> {
         };
         Some((&at.1, session))
     }
+}
+
+/// A shell gives no process a session of itself: setsid(1) has started another script. Two scripts of one interpreter are two programs.
+fn are_one_program(parent: &Task, task: &Task) -> bool {
+    let [ours, theirs] = [parent, task].map(process_names::script_line);
+    let differ = ours.zip(theirs).is_some_and(|(ours, theirs)| ours != theirs);
+    parent.comm == task.comm && !process_names::is_shell(&task.comm) && !differ
 }
 
 /// A service or a container: what nobody in it has started is a part of it, whatever its name and session (the processes of one
