@@ -48,10 +48,13 @@ days! {
     nice_beside_a_crowd Day::Nice;
     beside_programs Day::Programs;
     short_lived_beside_programs Day::ShortLived;
+    quota_beside_a_crowd Day::Quota;
     small_reads_behind_large Day::Reads;
     fsync_behind_writes Day::Fsync;
     cache_taken_by_a_neighbour Day::Evicted;
     cache_dropped Day::Dropped;
+    cache_beside_a_heap Day::Heap;
+    cache_beside_a_tmpfs Day::Tmpfs;
     flock_held_asleep Day::Asleep(locks::How::Flock);
     record_lock_held_asleep Day::Asleep(locks::How::Record);
     flock_held_at_work Day::AtWork(locks::How::Flock);
@@ -81,8 +84,8 @@ days! {
 }
 
 #[test]
-fn the_table_has_thirty_five_days() {
-    assert_eq!(DAYS.len(), 35);
+fn the_table_has_thirty_eight_days() {
+    assert_eq!(DAYS.len(), 38);
     let names: std::collections::BTreeSet<String> = DAYS.iter().map(ToString::to_string).collect();
     assert_eq!(names.len(), DAYS.len(), "each has a name of its own");
 }

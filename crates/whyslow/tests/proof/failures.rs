@@ -3,8 +3,7 @@
 //! Who, how often, where is drawn; how often it failed the victim has written down itself. The headline names it, and the count.
 //! `WHYSLOW_SEED` repeats a run. What whyslow said is kept under `target/*/tmp/failures`.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,33 +13,14 @@ use whyslow_faults::said::{self, Verb};
 use whyslow_faults::{Draw, Fence, Wrong, bars};
 
 use crate::script::Script;
+use crate::small::Small;
+
+mod kills;
 
 const WANTS: &str = include_str!("failures/wants.pl");
 const RULE: &str = "failed-calls";
 /// It fails so often, at least, while whyslow looks.
 const LEAST: u64 = 10;
-
-/// A small file system, in a folder of the fence's.
-struct Small(PathBuf);
-
-impl Small {
-    fn new(fence: &Fence, options: &str) -> Result<Self, Trouble> {
-        let at = fence.dir().join("small");
-        std::fs::create_dir(&at)?;
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "whyslow-test"]).arg(&at);
-        match mount.status()?.success() {
-            true => Ok(Small(at)),
-            false => Err(std::io::Error::other("a small file system cannot be mounted").into()),
-        }
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 /// A process that is in want; its log has a byte each time that a call of its failed.
 fn start(draw: &mut Draw, fence: &Fence, want: &Want, place: &Path, begin: &str) -> Result<Script, Trouble> {

@@ -18,6 +18,7 @@ mod own_work;
 mod risks;
 mod script;
 mod services;
+mod small;
 mod spin;
 mod user_locks;
 

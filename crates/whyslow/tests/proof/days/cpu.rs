@@ -1,6 +1,7 @@
 //! Somebody keeps the CPUs full.
 
 use std::io;
+use std::time::Duration;
 
 use whyslow_faults::honest::Crowd;
 use whyslow_faults::host;
@@ -56,6 +57,28 @@ pub fn crowd(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
         mob.all().go();
         Ok(())
     });
+    Ok(stage)
+}
+
+/// Two threads whose cgroup has a quota, or an ample one, beside a crowd of little weight that takes what is left.
+pub fn quota(ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let cpus = host::cpus().len();
+    let (period, percent) =
+        (Duration::from_millis(ground.draw.between(20, 100)), ground.draw.between(20, 60) as u32);
+    let group = ground.group()?;
+    let mob = Crowd::waiting(ground.fence, cpus, ground.draw)?;
+    mob.group().set_lighter(200)?;
+    mob.all().go();
+    let threads = ground.draw.between(1, cpus.clamp(2, 4) as u64 - 1);
+    let victim = ground.process(&group, threads, Work::Spin { burst_us: 200, rest_us: 0 })?;
+    let mut stage = ground.stage(victim, group, &["cpu-quota"]);
+    let quota = if ground.is_fault() { period * percent / 100 } else { period * 2 * threads as u32 };
+    stage.said = format!("{threads} threads, {quota:?} of {period:?}, beside {cpus} of little weight");
+    stage.blame = vec![stage.group.path().to_owned()];
+    stage.busy = Some(mob.group().path().to_owned());
+    stage.keep.push(Box::new(mob));
+    let group = stage.group.clone();
+    stage.begin = Box::new(move || group.set_quota(Some((quota, period))));
     Ok(stage)
 }
 

@@ -19,6 +19,8 @@ pub enum Day {
     Programs,
     /// The same, beside processes that live for milliseconds.
     ShortLived,
+    /// A quota, beside a crowd of little weight that leaves no CPU idle.
+    Quota,
     /// Small reads behind large ones.
     Reads,
     /// An fsync behind what others write.
@@ -27,6 +29,10 @@ pub enum Day {
     Evicted,
     /// Somebody drops all caches again and again.
     Dropped,
+    /// What fills the memory limit of a cache is somebody's heap ...
+    Heap,
+    /// ... or what somebody has left in a tmpfs.
+    Tmpfs,
     /// The holder of a file's lock sleeps.
     Asleep(How),
     /// It computes.
@@ -80,6 +86,9 @@ impl fmt::Display for Day {
             Day::Nice => ("nice", None),
             Day::Programs => ("programs", None),
             Day::ShortLived => ("short-lived", None),
+            Day::Quota => ("quota", None),
+            Day::Heap => ("heap", None),
+            Day::Tmpfs => ("tmpfs", None),
             Day::Reads => ("reads", None),
             Day::Fsync => ("fsync", None),
             Day::Evicted => ("evicted", None),

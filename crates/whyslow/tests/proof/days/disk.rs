@@ -45,8 +45,11 @@ pub fn fsync(ground: &mut Ground<'_>) -> io::Result<Stage> {
     let victim = ground.process(&groups[0], 1, work)?;
     let mut stage = ground.stage(victim, groups[0].clone(), &["disk-queue"]);
     let (count, bytes) = (ground.draw.between(2, 4), ground.draw.between(48, 96));
+    // Past the page cache; through it, with a flush of its own; or without one: the file system writes what a file had when it was cut off, and a
+    // commit of the journal waits for data that are new.
+    let how = ground.draw.pick(&["oflag=direct", "conv=fsync", ""]);
     let writes = match ground.is_fault() {
-        true => format!("while :; do dd if=/dev/zero of=$$.out bs=1M count={bytes} oflag=direct; done"),
+        true => format!("while :; do dd if=/dev/zero of=$$.out bs=1M count={bytes} {how}; done"),
         false => "while sleep 0.2; do dd if=/dev/zero of=$$.out bs=4k count=1 oflag=direct; done".to_owned(),
     };
     stage.said = format!("{count} x {writes}");

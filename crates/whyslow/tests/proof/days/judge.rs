@@ -25,6 +25,8 @@ pub struct Made {
     /// ... and for the culprit.
     pub blame: Vec<String>,
     pub rules: &'static [&'static str],
+    /// What the title says, too.
+    pub says: &'static str,
     /// Who keeps the CPUs full.
     pub busy: Option<String>,
     /// Groups that are there to make the host busy: what they lose, and what is lost to them, is another matter.
@@ -98,6 +100,9 @@ impl Made {
         }
         if !self.rules.iter().any(|rule| first["rule"] == *rule) {
             return Err(Wrong::inexact(format!("by {} and not by {:?}", first["rule"], self.rules)));
+        }
+        if !first["title"].as_str().unwrap_or_default().contains(self.says) {
+            return Err(Wrong::inexact(format!("not a word of {:?}: {}", self.says, first["title"])));
         }
         let (told, truth) = (lost(first), self.truth.lost_s());
         if (told - truth).abs() > bars::EXACT * truth {

@@ -6,6 +6,7 @@ use whyslow_faults::programs::Programs;
 use whyslow_faults::spec::Work;
 
 use crate::days::stage::{Ground, Stage};
+use crate::small::Small;
 
 /// Two programs in a group with a limit: one reads a file again and again that fits, the other streams one that does not, or one that fits
 /// beside it.
@@ -43,6 +44,55 @@ pub fn evicted(ground: &mut Ground<'_>) -> io::Result<Stage> {
         kept.push(Programs::of_script(&other, &dir, 1, &reads)?);
         Ok(())
     });
+    Ok(stage)
+}
+
+/// A program reads a file again and again that fits into its group's limit, until something else fills that: it stays.
+fn beside(
+    ground: &mut Ground<'_>,
+    says: &'static str,
+    fill: impl FnOnce(u64) -> String,
+) -> io::Result<Stage> {
+    const LIMIT: u64 = 128 << 20;
+    let group = ground.group()?;
+    let size = ground.draw.between(64, 72) << 20;
+    let file = ground.file(size)?;
+    let block = ground.draw.between(1, 4) << 14;
+    let bytes = if ground.is_fault() { ground.draw.between(94, 104) } else { 8 } << 20;
+    group.set_memory_limit(Some(LIMIT))?;
+    let mut victim = ground.process(&group, 1, Work::Reread { file, block, random: true, burst_us: 0 })?;
+    victim.go();
+    victim.warm()?;
+    let other = group.clone();
+    let mut stage = ground.stage(victim, group, &["memory-limit"]);
+    let script = fill(bytes);
+    (stage.said, stage.says) = (script.clone(), says);
+    stage.blame = vec![stage.group.path().to_owned()];
+    let (dir, mut kept) = (ground.fence.dir().to_owned(), Vec::new());
+    stage.begin = Box::new(move || {
+        kept.push(Programs::of_script(&other, &dir, 1, &script)?);
+        Ok(())
+    });
+    Ok(stage)
+}
+
+/// Memory of a process that has nothing to do with it now.
+pub fn heap(ground: &mut Ground<'_>) -> io::Result<Stage> {
+    beside(ground, "heap", |bytes| {
+        format!(
+            "exec perl -e 'open(my $zeros, \"<\", \"/dev/zero\"); sysread($zeros, my $all, {bytes}); sleep 60'"
+        )
+    })
+}
+
+/// A file in a tmpfs, whose writer has ended.
+pub fn tmpfs(ground: &mut Ground<'_>) -> io::Result<Stage> {
+    let small = Small::new(ground.fence, "size=200m")?;
+    let file = small.0.join(ground.draw.word(6));
+    let mut stage = beside(ground, "files in tmpfs", |bytes| {
+        format!("dd if=/dev/zero of={} bs=1M count={}; exec sleep 60", file.display(), bytes >> 20)
+    })?;
+    stage.keep.push(Box::new(small));
     Ok(stage)
 }
 

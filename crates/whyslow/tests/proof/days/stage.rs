@@ -31,6 +31,8 @@ pub struct Stage {
     pub blame: Vec<String>,
     /// Rules that may tell it.
     pub rules: &'static [&'static str],
+    /// What the title says, too.
+    pub says: &'static str,
     /// Who keeps the CPUs full.
     pub busy: Option<String>,
     /// Put on what goes wrong.
@@ -92,6 +94,7 @@ impl Ground<'_> {
             whose: names(&victim, &group),
             blame: Vec::new(),
             rules,
+            says: "",
             busy: None,
             begin: Box::new(|| Ok(())),
             end: Box::new(|| ()),
@@ -112,6 +115,9 @@ fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
     match day {
         Day::Weight | Day::Number | Day::Nice => cpu::crowd(day, ground),
         Day::Programs | Day::ShortLived => cpu::programs(day, ground),
+        Day::Quota => cpu::quota(ground),
+        Day::Heap => memory::heap(ground),
+        Day::Tmpfs => memory::tmpfs(ground),
         Day::Reads => disk::reads(ground),
         Day::Fsync => disk::fsync(ground),
         Day::Evicted => memory::evicted(ground),
@@ -143,7 +149,13 @@ fn set(day: Day, ground: &mut Ground<'_>) -> io::Result<Stage> {
 fn busy_host(fence: &Fence, day: Day, draw: &mut Draw) -> io::Result<Option<Crowd>> {
     let is_of_cpus = matches!(
         day,
-        Day::Weight | Day::Number | Day::Nice | Day::Programs | Day::ShortLived | Day::ServiceCrowded
+        Day::Weight
+            | Day::Number
+            | Day::Nice
+            | Day::Programs
+            | Day::ShortLived
+            | Day::Quota
+            | Day::ServiceCrowded
     );
     if is_of_cpus || !draw.one_in(3) {
         return Ok(None);
@@ -178,6 +190,7 @@ fn once(cell: Cell, draw: &mut Draw, label: &str) -> Result<Verdict, Trouble> {
         whose: stage.whose.clone(),
         blame: stage.blame.clone(),
         rules: stage.rules,
+        says: stage.says,
         busy: stage.busy.clone(),
         aside,
         top: fence.top().path().to_owned(),

@@ -26,6 +26,7 @@ fn made(cell: Cell, busy: bool) -> Made {
         whose: vec![GROUP.to_owned()],
         blame: vec![MOB.to_owned()],
         rules: RULES,
+        says: "lost 1.",
         busy: busy.then(|| MOB.to_owned()),
         aside: vec!["/fence/aside".to_owned()],
         top: "/fence".to_owned(),
@@ -69,11 +70,12 @@ fn verdict(form: Form, change: impl FnOnce(&mut Value)) -> Verdict {
 }
 
 #[test]
-fn another_victim_culprit_rule_or_loss_is_wrong() {
-    let changes: [fn(&mut Value); 4] = [
+fn another_victim_culprit_rule_word_or_loss_is_wrong() {
+    let changes: [fn(&mut Value); 5] = [
         |cause| cause["victim"] = json!({"kind": "cgroup", "id": "/else", "name": "/else"}),
         |cause| cause["culprit"] = json!({"kind": "cgroup", "id": "/else", "name": "/else"}),
         |cause| cause["rule"] = json!("cpu-quota"),
+        |cause| cause["title"] = json!("it had to wait"),
         |cause| cause["lost_s"] = json!(1.2),
     ];
     for change in changes {
