@@ -16,6 +16,7 @@ mod extra_work;
 mod failed_calls;
 mod file_handles;
 mod full_cpus;
+mod full_listeners;
 mod full_thread;
 mod held_up;
 mod homes;
@@ -39,6 +40,7 @@ mod queues;
 mod reclaim;
 mod request_queue;
 mod retransmits;
+mod retried;
 mod send_queue;
 mod service_away;
 mod slow_cpu;
@@ -49,6 +51,8 @@ mod spin;
 mod steal;
 mod swap_in;
 mod traced;
+mod tracked;
+mod unanswered_connects;
 mod vain_calls;
 mod wakeup_latency;
 
@@ -135,6 +139,7 @@ pub const ALL: &[Rule] = &[
     wakeup_latency::RULE,
     leftover_debugging::RULE,
     listen_overflow::RULE,
+    unanswered_connects::RULE,
     load_average::RULE,
     lock_wait::RULE,
     memory_limit::RULE,

@@ -357,6 +357,9 @@ pub struct Connect {
     pub unanswered_ns: u64,
     /// Of the retried and unanswered: nobody waited for them (fired and forgotten).
     pub abandoned: u64,
+    /// ... no thread slept on them: an event loop (epoll) or another thread watched.
+    #[serde(skip_serializing_if = "is_default")]
+    pub watched: u64,
     /// Time in which the task did nothing but wait for retried or unanswered connects: overlapping ones count once.
     pub blocked_ns: u64,
     /// Other time in which it watched such connects (epoll) and went on with something else: overlapping ones count once.

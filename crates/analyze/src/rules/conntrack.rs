@@ -2,11 +2,12 @@
 //!
 //! Signal: `nf_conntrack_count` against `nf_conntrack_max`; `drop` and `insert_failed` of `net/stat/nf_conntrack`
 //! (per CPU, hex), differences over the window. A full table drops the first packet of each new connection.
-//! Lost: not measured: who sent the dropped packet is not in the counters. A risk.
+//! Lost: not measured: who sent the dropped packet is not in the counters. A risk. Connects that it dropped: `unanswered-connects`.
 
 use whyslow_model::{FileSnapshot, Finding, Missing, Share, Subject, SubjectKind};
 
 use super::Rule;
+use super::tracked::{column, with_advice};
 use crate::Evidence;
 
 pub const RULE: Rule = Rule {
@@ -75,27 +76,7 @@ fn dropping(
 }
 
 fn risk(netns: &str) -> Finding {
-    Finding::risk(RULE.id, Subject::new(SubjectKind::Limit, netns, "conntrack table"))
-        .check(
-            "count against max, and the columns drop and insert_failed",
-            "sysctl net.netfilter.nf_conntrack_count net.netfilter.nf_conntrack_max; cat /proc/net/stat/nf_conntrack",
-        )
-        .fix(
-            "raise the limit (about 320 bytes an entry); undo with the old value",
-            "sysctl net.netfilter.nf_conntrack_max; sysctl -w net.netfilter.nf_conntrack_max=524288",
-        )
-        .advice("or track less: shorter timeouts, NOTRACK for traffic that needs no state")
-}
-
-/// Sum over the CPUs of one column of net/stat/nf_conntrack: a line of names, then a line of hex a CPU.
-fn column(snapshot: &FileSnapshot, name: &str) -> Result<u64, Missing> {
-    let text = String::from_utf8_lossy(&snapshot.bytes);
-    let mut lines = text.lines();
-    let at = lines.next().unwrap_or_default().split_ascii_whitespace().position(|n| n == name);
-    let value = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(at?)?, 16).ok();
-    let values: Option<Vec<u64>> = lines.map(value).collect();
-    let values = values.ok_or_else(|| Missing::broken(snapshot.name.clone(), format!("no column {name}")))?;
-    Ok(values.into_iter().fold(0, u64::saturating_add))
+    with_advice(Finding::risk(RULE.id, Subject::new(SubjectKind::Limit, netns, "conntrack table")))
 }
 
 #[cfg(test)]

@@ -5,23 +5,20 @@
 //! Lost: for each client task, the time it did nothing but wait for such connects, less a prompt connect each, at
 //! most the time it lived and neither ran nor was ready to. Overlapping connects of one task count once. Counterfactual: with room in
 //! the queue, a connect takes as long as the prompt ones to the same port.
-//! Not this rule: a SYN that a firewall or a bad network swallowed (no drop at the listener); counters that rose
+//! Not this rule: a SYN that a firewall or a bad network swallowed (`unanswered-connects`: no drop at the listener); counters that rose
 //! while nobody here waited (a risk).
-
-mod clients;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::wait::{Reason, TaskState};
-use whyslow_model::{
-    Culprit, Finding, Hop, Missing, RuledOut, Subject, SubjectKind, command, seconds, table,
-};
+use whyslow_model::{Finding, Hop, Missing, RuledOut, Subject, SubjectKind, seconds, table};
 
-use self::clients::{Connects, Paid};
 use super::Rule;
+use super::full_listeners::{culprit, full, server, with_advice};
+use super::retried::{Connects, Paid};
 use crate::hashing::{Set, Table};
-use crate::{Evidence, Netns, wait_reasons};
+use crate::{Evidence, wait_reasons};
 
 pub const RULE: Rule = Rule {
     id: "listen-overflow",
@@ -33,7 +30,7 @@ pub const RULE: Rule = Rule {
           count once; connects that nobody waits for do not count. For an event loop that did other things meanwhile, \
           a range.",
     limits: "Clients on other hosts, and clients in another network namespace than the listener, are not seen: then \
-             it is a risk. How long data went unanswered is known to one retry. A drop of the listener for another \
+             it is a risk, or `unanswered-connects`. How long data went unanswered is known to one retry. A drop of the listener for another \
              reason (no memory) looks alike where the namespace's ListenOverflows was not recorded. A listener that \
              closed within the window is not seen. Connects of io_uring and MPTCP may be missed.",
     sources: "net/ipv4/tcp_input.c (tcp_conn_request), tcp_ipv4.c (tcp_v4_syn_recv_sock), include/net/sock.h \
@@ -58,19 +55,10 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         Err(missing) if !waiting.is_empty() => return Err(missing),
         listeners => listeners.unwrap_or_default(),
     };
-    let nets = ev.netns().unwrap_or_default();
-    let nets: Table<&str, &Netns> = nets.iter().rev().map(|net| (net.inode.as_str(), net)).collect();
     let mut connects = Connects::of(connects);
-    let full: Vec<_> = listeners.iter().filter(|listener| overflowed(&nets, listener)).collect();
+    let full = full(ev, listeners);
     let kept = kept_from_running(ev, &full);
     Ok(full.into_iter().map(|one| finding(ev, one, &connects.paid(ev, one), kept.get(&one.tgid))).collect())
-}
-
-/// A drop is an overflow unless the namespace's own counter says that there was none.
-fn overflowed(nets: &Table<&str, &Netns>, l: &table::Listener) -> bool {
-    let of_it = nets.get(l.netns.to_string().as_str());
-    let none = of_it.and_then(|net| net.rise("TcpExt", "ListenOverflows")) == Some(0);
-    l.queue > l.limit || (l.overflows > 0 && !none)
 }
 
 fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Kept>) -> Finding {
@@ -185,34 +173,6 @@ fn kept_from_running(ev: &Evidence<'_>, full: &[&table::Listener]) -> Table<u32,
         }
     }
     longest
-}
-
-fn with_advice(found: Finding, l: &table::Listener) -> Finding {
-    let port = l.local.rsplit_once(':').map_or("", |(_, port)| port);
-    let port = format!("sport = :{port}");
-    let look = match l.tgid {
-        0 => command!("ss -ltnmp {}", port),
-        tgid => command!("nsenter -n -t {} ss -ltnmp {}", tgid, port),
-    };
-    found
-        .check("Recv-Q (queued) against Send-Q (limit), and drops (d...)", look)
-        .advice("accept faster: more accepting threads or processes, or no slow work between two accepts")
-        .advice(format!(
-            "raise the backlog in listen() (now {}): the smaller of it and net.core.somaxconn counts; takes effect when \
-             the server listens anew; undo by setting the old value",
-            l.limit
-        ))
-}
-
-fn server(l: &table::Listener) -> String {
-    if l.comm.is_empty() { l.local.clone() } else { format!("{} ({})", l.comm, l.local) }
-}
-
-fn culprit(l: &table::Listener) -> Culprit {
-    match l.tgid {
-        0 => Culprit::new(SubjectKind::Socket, l.local.clone(), l.local.clone()),
-        tgid => Culprit::new(SubjectKind::Task, tgid.to_string(), l.comm.clone()).at_file(l.local.clone()),
-    }
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -283,6 +283,7 @@ fn note_retried(rows: &mut BTreeMap<Key, table::Connect>, p: &connect_pending) {
     }
     row.worst_ns = row.worst_ns.max(ns);
     row.abandoned += u64::from(p.how == 0);
+    row.watched += u64::from(p.how == waiting::WATCHES);
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Work that the kernel does on top of a call, on the live kernel: rules of a packet filter, a long seccomp filter, copies of an
-//! overlay; calls that fail; and what holds a call back on an idle host: small writes that wait for acknowledgements, a shaper, a service that is away.
-//! Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, ten calls that fail beside a hundred that do not, a connection that sends at once, a
-//! shaper as fast as its device, a service that stays.
+//! overlay; calls that fail; and what holds a call back on an idle host: small writes that wait for acknowledgements, a shaper, a service
+//! that is away, SYNs that are dropped. Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, ten
+//! calls that fail beside a hundred that do not, a connection that sends at once, a shaper as fast as its device, a service that stays.
 //!
 //! What a call takes without it the victim has measured itself, and how long its calls take then. `WHYSLOW_SEED` repeats a run. What
 //! whyslow said is kept under `target/*/tmp/extra_work`.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -51,6 +53,8 @@ struct Work {
     size: (u64, u64),
     unshared: &'static [&'static str],
     begin: &'static str,
+    /// The size is that of the table of tracked connections.
+    is_table: bool,
 }
 
 impl Work {
@@ -58,7 +62,9 @@ impl Work {
         let name = format!("work-{}{}", self.what, if is_fault { "" } else { "-twin" });
         rounds::run_judged(&name, &crate::kept_in("extra_work"), |draw, label| {
             let fence = Fence::enter()?;
-            let script = self.start(draw, &fence, is_fault)?;
+            let size = if is_fault { draw.between(self.size.0, self.size.1) } else { LITTLE };
+            let _table = (self.is_table && is_fault).then(|| Table::of(size)).transpose()?;
+            let script = self.start(draw, &fence, size)?;
             let until = Instant::now() + Duration::from_secs(20);
             let before = loop {
                 match calls(&script.log) {
@@ -90,8 +96,7 @@ impl Work {
         });
     }
 
-    fn start(&self, draw: &mut Draw, fence: &Fence, is_fault: bool) -> Result<Script, Trouble> {
-        let size = if is_fault { draw.between(self.size.0, self.size.1) } else { LITTLE };
+    fn start(&self, draw: &mut Draw, fence: &Fence, size: u64) -> Result<Script, Trouble> {
         let place = fence.dir().join("work");
         std::fs::create_dir(&place)?;
         let begin = self.begin.replace("PLACE", &place.to_string_lossy());
@@ -123,6 +128,7 @@ fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result
         return Err(Wrong::missed(format!("the first cause is {:?}", causes.clone().next())));
     };
     let is_culprit = match *culprit {
+        "conntrack" => first["culprit"]["name"] == "conntrack table",
         "service" => first["culprit"]["name"] == format!("{}-service", script.name),
         id => first["culprit"]["id"] == id,
     };
@@ -180,5 +186,55 @@ fn root_a_service_that_is_away_is_the_headline() {
     Work { size: (100, 250), unshared: &["--net"], begin: "ip link set lo up", ..work }.pair();
 }
 
-const EXTRA: Work =
-    Work { what: "", rule: "extra-work", culprit: "", size: (0, 0), unshared: &[], begin: "" };
+/// The table of tracked connections is the network namespace's; how large it may be is the host's, which tracks none. A process of its own puts
+/// that back when this one ends, however it does.
+struct Table(Child);
+
+const TABLE: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+
+impl Table {
+    fn of(entries: u64) -> std::io::Result<Self> {
+        let before = std::fs::read_to_string(TABLE)?;
+        let tracked = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")?;
+        if tracked.trim() != "0" {
+            return Err(std::io::Error::other(format!("this host tracks {} connections", tracked.trim())));
+        }
+        let puts_back = format!("cat > /dev/null; echo {} > {TABLE}", before.trim());
+        let keeper =
+            Command::new("sh").args(["-c", &puts_back]).stdin(Stdio::piped()).process_group(0).spawn()?;
+        let table = Table(keeper);
+        std::fs::write(TABLE, entries.to_string())?;
+        Ok(table)
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Its connections are tracked since there is a rule that asks for them.
+#[test]
+fn root_a_full_table_of_tracked_connections_is_the_headline() {
+    let begin = "ip link set lo up; iptables-legacy -A INPUT -m conntrack --ctstate INVALID -j DROP";
+    let work = Work { what: "tracked", rule: "unanswered-connects", culprit: "conntrack", ..EXTRA };
+    Work { size: (300, 900), unshared: &["--net"], begin, is_table: true, ..work }.pair();
+}
+
+#[test]
+fn root_a_filter_that_drops_what_asks_for_a_connection_is_the_headline() {
+    let work = Work { what: "dropped", rule: "unanswered-connects", culprit: "127.0.0.1:7780", ..EXTRA };
+    Work { size: (11, 12), unshared: &["--net"], begin: "ip link set lo up", ..work }.pair();
+}
+
+const EXTRA: Work = Work {
+    what: "",
+    rule: "extra-work",
+    culprit: "",
+    size: (0, 0),
+    unshared: &[],
+    begin: "",
+    is_table: false,
+};

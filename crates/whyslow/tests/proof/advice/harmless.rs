@@ -14,7 +14,7 @@ const fn program(name: &'static str, package: &'static str, only_reads: fn(&[Str
     Program { name, package, only_reads }
 }
 
-const PROGRAMS: [Program; 42] = [
+const PROGRAMS: [Program; 43] = [
     program("auditctl", "auditd", |args| args == ["-l"]),
     program("awk", "mawk", |args| {
         !args
@@ -41,6 +41,9 @@ const PROGRAMS: [Program; 42] = [
     }),
     program("grep", "grep", |_| true),
     program("head", "coreutils", |_| true),
+    program("ip", "iproute2", |args| {
+        args.first().is_some_and(|a| a == "route") && args.get(1).is_some_and(|a| a == "get")
+    }),
     program("iostat", "sysstat", |_| true),
     program("ip6tables-legacy-save", "iptables", |args| args == ["-c"]),
     program("iptables-legacy-save", "iptables", |args| args == ["-c"]),

@@ -121,6 +121,11 @@ const ROWS: &[Row] = &[
     row("softnet-drops", "cat /proc/net/softnet_stat", &["00000000 "]),
     row("spin", "perf record", &["{busy}"]),
     row("spin", "top -H", &["{busy}"]),
+    row("unanswered-connects", "nsenter", NOTHING),
+    with(
+        row("unanswered-connects", "sysctl", &["nf_conntrack_count", "nf_conntrack_max", "insert_failed"]),
+        "/proc/net/stat/nf_conntrack",
+    ),
     row("vain-calls", "grep 'open files'", &["Max open files"]),
     row("vain-calls", "top -H", &["{busy}"]),
     row("steal", "vmstat", &[" st"]),

@@ -14,6 +14,7 @@ if ($what eq "rules") {
 	bind($udp, sockaddr_in(7777, inet_aton("127.0.0.1"))) or die "$!";
 	$to = sockaddr_in(7777, inet_aton("127.0.0.1"));
 }
+my @held;
 # None of them is there; of a twin a few are not.
 my (@missing, @there) = ("$place/missing-0");
 my %sets_up = (
@@ -42,6 +43,9 @@ my %sets_up = (
 		my $rate = $size > 10 ? "2mbit" : "8gbit";
 		system("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", $rate, "burst", "64kb", "latency", "1s") == 0 or die;
 	},
+	# As many as the table holds.
+	tracked => sub { for (1 .. $size * 2) { push @held, connected(0.3) || last } },
+	dropped => sub { system("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "7780", "-j", "DROP") == 0 or die if $size > 10 },
 	away => sub { if ($size > 10) { open(my $go, ">", "$place/go") or die } },
 	layers => sub {
 		mkdir "$place/$_" for qw(lower upper work merged);
@@ -140,7 +144,38 @@ sub ask {
 	my ($got, $all) = ("", "");
 	while ($all !~ /\n.*\n/s) { sysread($service, $got, 4096) or die; $all .= $got }
 }
+# A service that keeps each connection until its client closes it, at a port that is known: what is dropped are SYNs to it.
+my $at = sockaddr_in(7780, inet_aton("127.0.0.1"));
+if ($what eq "tracked" || $what eq "dropped") {
+	socket(my $listener, PF_INET, SOCK_STREAM, 0) or die;
+	bind($listener, $at) or die "$!";
+	listen($listener, 4000) or die;
+	if (!fork()) {
+		ends_with_its_parent();
+		$0 = "$name-service";
+		my @all;
+		while (accept(my $one, $listener)) { syswrite($one, "answer\n"); push @all, $one; shift @all if @all > 3000 }
+		exit;
+	}
+}
+# ... and its client, which gives up after a while, and says meanwhile how long it has waited.
+my $so_far = sub {};
+sub connected {
+	my ($most) = @_;
+	my ($from, $ready) = (time, "");
+	socket(my $to_it, PF_INET, SOCK_STREAM, 0) or die;
+	fcntl($to_it, 4, 04000) or die "$!"; # F_SETFL, O_NONBLOCK
+	vec($ready, fileno($to_it), 1) = 1;
+	connect($to_it, $at);
+	until (select(undef, my $is = $ready, undef, 0.1)) {
+		&$so_far(time - $from);
+		return if time - $from > $most;
+	}
+	$to_it
+}
 my %calls = (
+	tracked => sub { connected(2.5) },
+	dropped => sub { connected(2.5) },
 	writes => \&ask,
 	shaper => sub { ask_for($size) },
 	away => \&ask_until_answered,
@@ -184,6 +219,7 @@ if ($what eq "layers") {
 	at_once(0, $service, $child) if $what eq "writes" && $is_fault;
 }
 my ($all, $calls, $last) = (0, 0, time);
+$so_far = sub { write_down($calls, $all + $_[0]) };
 while (1) {
 	$all += &$timed();
 	$calls += $round;

@@ -1,4 +1,4 @@
-//! Whose connects went to a full listener, and what they lost by it.
+//! Connects whose SYN or first data had to be retransmitted, and what their clients lost by it.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use whyslow_model::{Subject, SubjectKind, table};
 use crate::Evidence;
 use crate::hashing::Table;
 
-/// What the clients of one listener lost.
+/// What clients lost.
 pub(super) struct Paid {
     /// Who paid: the client process that lost most speaks for all.
     pub clients: Subject,
@@ -67,7 +67,8 @@ impl<'r> Connects<'r> {
         paid
     }
 
-    fn reaching(&self, l: &table::Listener) -> Vec<&'r table::Connect> {
+    /// Those that went to this listener.
+    pub fn reaching(&self, l: &table::Listener) -> Vec<&'r table::Connect> {
         let Some((at, port)) = l.local.rsplit_once(':') else { return Vec::new() };
         let Some(port) = self.ports.get(&(l.netns, port)) else { return Vec::new() };
         let any = |four: bool| port.all.iter().filter(move |(to, _)| !(four && to.starts_with('[')));
@@ -83,7 +84,8 @@ fn awaited(c: &table::Connect) -> u64 {
     c.retried.saturating_add(c.unanswered).saturating_sub(c.abandoned)
 }
 
-fn paid(ev: &Evidence<'_>, to_it: Vec<&table::Connect>) -> Paid {
+/// What was lost with these.
+pub(super) fn paid(ev: &Evidence<'_>, to_it: Vec<&table::Connect>) -> Paid {
     let sum = |of: fn(&table::Connect) -> u64| to_it.iter().map(|c| of(c)).fold(0, u64::saturating_add);
     let usual = sum(|c| c.prompt_ns).checked_div(sum(|c| c.prompt)).unwrap_or(0);
     let paying: Vec<&table::Connect> = to_it.into_iter().filter(|c| awaited(c) > 0).collect();
