@@ -21,8 +21,10 @@ pub struct FailedCall {
     /// Of those that were in want of nothing, and failed one after the other, 64 times or more: how long that took. 0: they were in want of
     /// something, and each was counted.
     pub streak_ns: u64,
-    /// Calls of their CPUs, whoever's, that ended between such streaks of one thread.
-    pub others: u64,
+    /// ... the calls are of children of the process, which live for less than a second.
+    pub of_children: bool,
+    /// ... time of the window in which nobody looked.
+    pub away_ns: u64,
     /// Device of the file system (major:minor), of a call on an open file or folder; "": not known.
     pub dev: String,
     /// The kind of that file system: "ext4".

@@ -144,5 +144,10 @@ fn victim(ev: &Evidence<'_>, victims: &[&Task]) -> Subject {
     if victims.iter().all(|task| task.tgid == first.tgid) {
         return of(first.tgid, ev.process_name(first.tgid, &first.comm));
     }
+    // Before a child has started its own program it is called as its parent is.
+    if first.born && victims.iter().all(|task| task.born && task.ppid == first.ppid) {
+        let parent = ev.task(first.ppid).map_or("", |task| task.comm.as_str());
+        return of(first.ppid, format!("children of {}", ev.process_name(first.ppid, parent)));
+    }
     of_one_name(ev, victims).unwrap_or_else(Subject::host)
 }

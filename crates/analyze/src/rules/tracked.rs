@@ -4,14 +4,36 @@ use whyslow_model::{FileSnapshot, Finding, Missing};
 
 use crate::Evidence;
 
-/// Packets that each network namespace dropped since its table was full.
-pub(super) fn drops(ev: &Evidence<'_>) -> Vec<(String, u64)> {
+/// The table of a network namespace that dropped packets.
+pub(super) struct Dropping {
+    pub netns: String,
+    pub packets: u64,
+    /// "500 of 500", if it is full, or was a moment ago: packets are dropped for other reasons, too.
+    pub full: Option<String>,
+}
+
+/// It is full with so many of its entries: some end while the counters are read.
+const FULL: f64 = 0.95;
+
+pub(super) fn dropping(ev: &Evidence<'_>) -> Vec<Dropping> {
+    let most =
+        ev.line("proc/sys/net/netfilter/nf_conntrack_max").ok().and_then(|text| text.parse::<u64>().ok());
     let stats = ev.in_netns("net/stat/nf_conntrack").into_iter();
-    let rise = |first, last| Some(column(last, "drop").ok()?.saturating_sub(column(first, "drop").ok()?));
-    stats
-        .filter_map(|(inode, first, last)| Some((inode, rise(first, last)?)))
-        .filter(|(_, drops)| *drops > 0)
-        .collect()
+    let of = |(netns, first, last): (String, &FileSnapshot, &FileSnapshot)| {
+        let packets = column(last, "drop").ok()?.saturating_sub(column(first, "drop").ok()?);
+        let entries = first_of(last, "entries");
+        let full = entries.zip(most).filter(|(entries, most)| *entries as f64 >= FULL * *most as f64);
+        Some(Dropping { netns, packets, full: full.map(|(entries, most)| format!("{entries} of {most}")) })
+    };
+    stats.filter_map(of).filter(|one| one.packets > 0).collect()
+}
+
+/// Of the first CPU: each line has the number of all entries.
+fn first_of(snapshot: &FileSnapshot, name: &str) -> Option<u64> {
+    let text = String::from_utf8_lossy(&snapshot.bytes);
+    let mut lines = text.lines();
+    let at = lines.next()?.split_ascii_whitespace().position(|n| n == name)?;
+    u64::from_str_radix(lines.next()?.split_ascii_whitespace().nth(at)?, 16).ok()
 }
 
 /// Sum over the CPUs of one column of net/stat/nf_conntrack: a line of names, then a line of hex a CPU.

@@ -13,7 +13,7 @@ use whyslow_model::{Culprit, Finding, Hop, Missing, SubjectKind, command, table}
 use super::Rule;
 use super::full_listeners;
 use super::retried::{Connects, Paid, paid};
-use super::tracked;
+use super::tracked::{self, Dropping};
 use crate::Evidence;
 use crate::hashing::Set;
 
@@ -22,13 +22,13 @@ pub const RULE: Rule = Rule {
     question: "Did clients wait for connections that nobody answered?",
     what: "A SYN that gets no answer is retransmitted after 1 s, then after 2, 4 and more, for two minutes. The host is down, a packet filter drops \
            it without a word (a firewall, a security group), the table of tracked connections is full, or the network loses it.",
-    how: "TCP connects whose SYN was retransmitted while their client waited, to no listener of the same network namespace whose queue was full; one of another namespace is named, at the same port and as often full. \
+    how: "TCP connects whose SYN was retransmitted while their client waited, to no listener of the same network namespace whose queue was full. \
           Lost: the client tasks' time in those connects beyond a prompt one; overlapping connects of a task count once; connects that nobody waits for do not \
-          count. Reported from 5 % of their time and 1 % of the window on. The table of tracked connections is to blame if it dropped as many packets as \
-          there were such connects, in the client's network namespace or in another one of this host.",
+          count. Reported from 5 % of their time and 1 % of the window on. The table of tracked connections of the client's network namespace is to blame if it \
+          is full (95 %) and dropped as many packets as there were such connects; a listener of another namespace, if it is at that very address, and its queue was full.",
     limits: "Which packets the table dropped its counters do not tell. Whether a filter dropped a SYN or the network did is not seen; nor a \
-             filter or a full listen queue on another host. Of a prober that asks a dead host on purpose this is told, too. Whom an event loop \
-             (epoll) connects for is not known: without a table or queue to blame it is a risk.",
+             filter or a full listen queue on another host; tables and listeners that may be on the way (the host's, for a container) are named in the advice. Of a prober that \
+             asks a dead host on purpose this is told, too. Whom an event loop (epoll) connects for is not known: without a table or queue to blame it is a risk.",
     sources: "net/ipv4/tcp_timer.c (tcp_retransmit_timer), net/netfilter/nf_conntrack_core.c (__nf_conntrack_alloc); tcp(7), tcp_syn_retries.",
     can_be_cause: true,
     check,
@@ -50,7 +50,8 @@ type Place<'r> = (u32, &'r str);
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let all = ev.connects()?;
     let mut places: BTreeMap<Place<'_>, Vec<&table::Connect>> = BTreeMap::new();
-    for row in all.iter().filter(|row| row.retried > 0 && !ev.is_own(row.pid, row.tgid)) {
+    let is_it = |row: &&table::Connect| waited_for_its_syn(row) && !ev.is_own(row.pid, row.tgid);
+    for row in all.iter().filter(is_it) {
         places.entry((row.netns, &row.peer)).or_default().push(row);
     }
     if places.is_empty() {
@@ -64,76 +65,130 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         .map(|row| (row.netns, row.peer.as_str()))
         .collect();
     places.retain(|place, _| !to_full.contains(place));
-    let drops = tracked::drops(ev);
-    let found = places.into_iter().filter_map(|(place, rows)| finding(ev, place, rows, &drops, &full));
-    let mut found: Vec<Finding> = found.collect();
+    let mut found = Vec::new();
+    let tables = tracked::dropping(ev);
+    for table in &tables {
+        found.extend(of_table(ev, table, &mut places));
+    }
+    found.extend(places.iter().filter_map(|(place, rows)| of_place(ev, *place, rows, &tables, &full)));
     found.sort_by_key(|one| std::cmp::Reverse(one.lost));
     found.truncate(MOST_REPORTED);
     Ok(found)
 }
 
-/// A listener of another network namespace at that port whose queue was full so often.
-fn elsewhere<'r>(peer: &str, paid: &Paid, full: &[&'r table::Listener]) -> Option<&'r table::Listener> {
-    let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
-    full.iter().find(|one| port(&one.local) == port(peer) && one.overflows >= paid.retried).copied()
+/// Not: data that were retransmitted of connections that were made; connects that nobody waits for.
+fn waited_for_its_syn(row: &table::Connect) -> bool {
+    row.retried > row.abandoned && row.retried_ns >= row.unanswered_ns
 }
 
-/// Whose table dropped so many: the client's own first.
-fn dropped(netns: u32, paid: &Paid, drops: &[(String, u64)]) -> Option<(String, u64)> {
-    let own = netns.to_string();
-    let (first, others): (Vec<_>, Vec<_>) = drops.iter().partition(|(inode, _)| *inode == own);
-    first.into_iter().chain(others).find(|(_, drops)| *drops >= paid.retried).cloned()
-}
-
-fn finding(
+/// What a full table dropped, of all places of its network namespace that got no answer: each was dropped once at least.
+fn of_table(
     ev: &Evidence<'_>,
-    (netns, peer): Place<'_>,
-    rows: Vec<&table::Connect>,
-    drops: &[(String, u64)],
-    full: &[&table::Listener],
+    table: &Dropping,
+    places: &mut BTreeMap<Place<'_>, Vec<&table::Connect>>,
 ) -> Option<Finding> {
-    let (tried, made) = (sum(&rows, |row| row.count), sum(&rows, |row| row.done));
-    let (client, watched) = (rows.first()?.tgid, sum(&rows, |row| row.watched));
+    let full = table.full.as_ref()?;
+    let is_its = |place: &Place<'_>| place.0.to_string() == table.netns;
+    let rows: Vec<&table::Connect> =
+        places.iter().filter(|(place, _)| is_its(place)).flat_map(|(_, rows)| rows).copied().collect();
+    let first = *rows.iter().max_by_key(|row| row.retried_ns)?;
+    let peers: Set<&str> = rows.iter().map(|row| row.peer.as_str()).collect();
+    let tried = sum(&rows, |row| row.count);
     let paid = paid(ev, rows);
-    let lost = paid.blocked + paid.watched_share;
-    let is_felt = |of: Duration, part: f64| lost.as_secs_f64() > part * of.as_secs_f64();
-    if !is_felt(paid.wall, OF_THEIR_TIME) || !is_felt(ev.window(), OF_THE_WINDOW) {
+    if table.packets < paid.retried || !is_felt(ev, &paid) {
         return None;
     }
-    let again = format!("{} of {tried} connects to {peer} had to be tried again", paid.retried);
-    Some(match (dropped(netns, &paid, drops), elsewhere(peer, &paid, full)) {
-        (_, Some(listener)) => {
-            let name = ev.process_name(listener.tgid, &listener.comm);
-            let of = format!("{name} ({}, in another network namespace)", listener.local);
-            let found = cause(&paid, peer).titled(format!("{again}: the listen queue of {of} was full"));
-            full_listeners::with_advice(found.by(full_listeners::culprit(listener)), listener)
+    places.retain(|place, _| !is_its(place));
+    let to = match peers.len() {
+        1 => first.peer.clone(),
+        more => format!("{} and {} more addresses", first.peer, more - 1),
+    };
+    let dropped = packets(table.packets);
+    let title = format!(
+        "{} of {tried} connects to {to} had to be tried again: the table of tracked connections is full ({full}), and dropped {dropped}",
+        paid.retried
+    );
+    let culprit = Culprit::new(SubjectKind::Limit, &table.netns, "conntrack table");
+    Some(tracked::with_advice(cause(&paid, &to).titled(title).by(culprit)))
+}
+
+fn packets(n: u64) -> String {
+    if n == 1 { "a packet".to_owned() } else { format!("{n} packets") }
+}
+
+fn is_felt(ev: &Evidence<'_>, paid: &Paid) -> bool {
+    let lost = paid.blocked + paid.watched_share;
+    let is_felt = |of: Duration, part: f64| lost.as_secs_f64() > part * of.as_secs_f64();
+    is_felt(paid.wall, OF_THEIR_TIME) && is_felt(ev.window(), OF_THE_WINDOW)
+}
+
+/// A full listener of another network namespace at that very address; else one at that port.
+fn elsewhere<'r>(
+    netns: u32,
+    peer: &str,
+    full: &[&'r table::Listener],
+) -> (Option<&'r table::Listener>, Option<&'r table::Listener>) {
+    let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
+    let others = || full.iter().filter(|one| one.netns != netns);
+    let at = others().find(|one| one.local == peer).copied();
+    (at, others().find(|one| port(&one.local) == port(peer)).copied())
+}
+
+/// Whom nobody answered at one place.
+fn of_place(
+    ev: &Evidence<'_>,
+    (netns, peer): Place<'_>,
+    rows: &[&table::Connect],
+    tables: &[Dropping],
+    full: &[&table::Listener],
+) -> Option<Finding> {
+    let (tried, made) = (sum(rows, |row| row.count), sum(rows, |row| row.done));
+    let title = |paid: &Paid| format!("{} of {tried} connects to {peer} had to be tried again", paid.retried);
+    let name = |one: &table::Listener| format!("{} ({})", ev.process_name(one.tgid, &one.comm), one.local);
+    let (at, at_port) = elsewhere(netns, peer, full);
+    if let Some(listener) = at {
+        let paid = paid(ev, rows.to_vec());
+        let of = format!("{}, in another network namespace,", name(listener));
+        let found = cause(&paid, peer).titled(format!("{}: the listen queue of {of} was full", title(&paid)));
+        let found = full_listeners::with_advice(found.by(full_listeners::culprit(listener)), listener);
+        return is_felt(ev, &paid).then_some(found);
+    }
+    // An event loop may have nothing else to do, and try on behalf of nobody.
+    let sleepers: Vec<&table::Connect> =
+        rows.iter().filter(|row| row.watched < row.retried).copied().collect();
+    let slept = paid(ev, sleepers);
+    let answers = if made == 0 { "no answer came" } else { "answers were late" };
+    let found = match is_felt(ev, &slept) {
+        true => cause(&slept, peer).titled(format!("{}: {answers}", title(&slept))),
+        false => {
+            let all = paid(ev, rows.to_vec());
+            let risk = Finding::risk(RULE.id, all.clients.clone());
+            let told = risk
+                .titled(format!("{}, and hardly any of its threads slept on them: {answers}", title(&all)));
+            is_felt(ev, &all).then_some(told)?
         }
-        (Some((inode, drops)), None) => {
-            let packets = if drops == 1 { "a packet".to_owned() } else { format!("{drops} packets") };
-            let title = format!("{again}: the table of tracked connections is full, and dropped {packets}");
-            let culprit = Culprit::new(SubjectKind::Limit, inode, "conntrack table");
-            tracked::with_advice(cause(&paid, peer).titled(title).by(culprit))
-        }
-        (None, None) => {
-            let answers = if made == 0 { "no answer came" } else { "answers were late" };
-            // An event loop may have nothing else to do, and try on behalf of nobody.
-            let found = match paid.retried > watched {
-                true => cause(&paid, peer).titled(format!("{again}: {answers}")),
-                false => {
-                    let title = format!("{again}, and none of its threads slept on them: {answers}");
-                    Finding::risk(RULE.id, paid.clients.clone()).titled(title)
-                }
-            };
-            found
-                .by(Culprit::new(SubjectKind::Socket, peer, peer))
-                .check("what it waits for", command!("nsenter -n -t {} ss -tnpo state syn-sent", client))
-                .check(
-                    "which way its packets go",
-                    command!("nsenter -n -t {} ip route get {}", client, host(peer)),
-                )
-                .advice(ADVICE)
-        }
-    })
+    };
+    let client = rows.first()?.tgid;
+    let found = found
+        .by(Culprit::new(SubjectKind::Socket, peer, peer))
+        .check("what it waits for", command!("nsenter -n -t {} ss -tnpo state syn-sent", client))
+        .check("which way its packets go", command!("nsenter -n -t {} ip route get {}", client, host(peer)));
+    // What may be it, and is not known to be.
+    let found = match at_port {
+        Some(listener) => found.advice(format!(
+            "if that is where they go: the listen queue of {} in another network namespace was full",
+            name(listener)
+        )),
+        None => found,
+    };
+    let found = match tables.iter().map(|table| table.packets).sum::<u64>() {
+        0 => found,
+        n => found.advice(format!(
+            "if they go that way: tables of tracked connections of this host dropped {}",
+            packets(n)
+        )),
+    };
+    Some(found.advice(ADVICE))
 }
 
 const ADVICE: &str = "look whether that host is up, and whether a packet filter drops its packets on the way there or back (a firewall, a \

@@ -12,7 +12,7 @@ use whyslow_model::table::{FailedCall, Sample};
 use whyslow_model::{Culprit, Finding, Missing, Probe, SubjectKind, command};
 
 use super::Rule;
-use super::spent::{self, Spent, Time};
+use super::spent::{Spent, Time};
 use crate::Evidence;
 use crate::stacks::doing::{InCall, in_call};
 use crate::stacks::syscalls::syscall_name;
@@ -22,14 +22,14 @@ pub const RULE: Rule = Rule {
     question: "Do processes spend their time on calls that fail?",
     what: "A program closes each descriptor up to its limit on open files before it starts another, a million of which are not open; looks for a file \
            in each of thousands of folders; asks a dead socket or process again and again. Each call is cheap, and none does anything.",
-    how: "System calls that failed alike 64 times or more, one after the other; samples of the CPU time in that call, and of the function of the \
-          program that calls nothing else. Counterfactual: no such call; time lost = that CPU time, less what the task's sleeps absorb. Reported from \
-          15 % of its time on.",
-    limits: "Answers that say that there is nothing to do yet (EAGAIN, EINTR, EINPROGRESS, ETIMEDOUT) are no failures. Where a CPU makes more than \
-             60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Streaks that another task or another \
-             call breaks each 64 times are not seen; nor calls of 32-bit programs, nor what io_uring does. Some programs have to try: a build that \
-             asks for thousands of files that are not there yet. Of a program that makes all its calls in one function the CPU time outside the kernel is not told. \
-             `run` and `attach` tell it as system calls.",
+    how: "System calls that failed alike 64 times or more, one after the other and within 50 us, for a reason that stays; samples of the CPU time in \
+          that call, and of the function of the program that calls nothing else. Counterfactual: no such call; time lost = that CPU time, at most what passed \
+          between the first and the last of those that failed, less what the task's sleeps absorb. Reported from 15 % of its time on.",
+    limits: "Answers that say that there is nothing to do yet, or that something is taken, are no failures. Where a CPU makes more than \
+             60,000 calls a second it looks at a twentieth of the time: then there are more than it says, and what they took is not known but from the \
+             samples. Streaks that another task or another call breaks each 64 times are not seen; nor calls that take longer, those of 32-bit programs, \
+             nor what io_uring does. Some programs have to try: a build that asks for thousands of files that are not there yet. Of a program that makes all its \
+             calls in one function the CPU time outside the kernel is not told. Children of a process that live for less than a second are told together. `run` and `attach` tell it as system calls.",
     sources: "include/uapi/asm-generic/errno-base.h; close(2), close_range(2).",
     can_be_cause: true,
     check,
@@ -41,63 +41,46 @@ pub const RULE: Rule = Rule {
 /// Findings that are reported.
 const MOST_REPORTED: usize = 4;
 
-/// Calls of one sort that processes of one name made in vain.
-#[derive(Default)]
-struct Vain<'r> {
-    rows: Vec<&'r FailedCall>,
-}
-
-impl Vain<'_> {
-    fn count(&self) -> u64 {
-        self.rows.iter().map(|row| row.count).fold(0, u64::saturating_add)
-    }
-
-    /// Which part of their calls it was, at least: others of their CPUs are counted as theirs.
-    fn part(&self) -> f64 {
-        let others = self.rows.iter().map(|row| row.others).fold(0, u64::saturating_add);
-        self.count() as f64 / self.count().saturating_add(others).max(1) as f64
-    }
-
-    /// The error of most of them.
-    fn error(&self) -> u32 {
-        let mut by_error: BTreeMap<u32, u64> = BTreeMap::new();
-        for row in &self.rows {
-            let sum = by_error.entry(row.error).or_default();
-            *sum = sum.saturating_add(row.count);
-        }
-        by_error.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(error, _)| error)
-    }
-}
+/// Calls of one sort that failed: of a process, or of its children that live for a moment.
+type Key = (u32, bool, u32);
 
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.tasks()?;
-    let mut vain: BTreeMap<(String, u32), Vain<'_>> = BTreeMap::new();
+    let mut vain: BTreeMap<Key, Vec<&FailedCall>> = BTreeMap::new();
     let rows = ev.failed_calls()?.iter();
     for row in rows.filter(|row| row.streak_ns > 0 && !ev.is_own(row.pid, row.tgid)) {
-        vain.entry((spent::name(ev, row.tgid, &row.comm), row.syscall)).or_default().rows.push(row);
+        vain.entry((row.tgid, row.of_children, row.syscall)).or_default().push(row);
     }
     if vain.is_empty() {
         return Ok(Vec::new());
     }
-    let mut by_name: BTreeMap<String, Vec<&Sample>> = BTreeMap::new();
+    let mut by_process: BTreeMap<(u32, bool), Vec<&Sample>> = BTreeMap::new();
     for sample in ev.samples()?.iter().filter(|one| one.tgid != 0 && !ev.is_own(one.pid, one.tgid)) {
-        by_name.entry(spent::name(ev, sample.tgid, &sample.comm)).or_default().push(sample);
+        by_process.entry((sample.tgid, false)).or_default().push(sample);
+        if let Some(child) = ev.task(sample.tgid).filter(|task| task.born) {
+            by_process.entry((child.ppid, true)).or_default().push(sample);
+        }
     }
-    let samples = |name: &String| by_name.get(name).map_or(&[][..], Vec::as_slice);
-    let found = vain.iter().filter_map(|((name, call), vain)| finding(ev, *call, vain, samples(name)));
+    let samples = |tgid, children| by_process.get(&(tgid, children)).map_or(&[][..], Vec::as_slice);
+    let found = vain
+        .iter()
+        .filter_map(|((tgid, children, call), rows)| finding(ev, *call, rows, samples(*tgid, *children)));
     let mut found: Vec<Finding> = found.collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
     found.truncate(MOST_REPORTED);
     Ok(found)
 }
 
-/// stat(2) is `newstat` in the kernel.
+/// stat(2) is `newstat` in the kernel, umount2(2) `umount`, sendfile(2) `sendfile64`.
 fn is_call(kernel: &str, call: &str) -> bool {
-    kernel.trim_start_matches("new") == call.trim_start_matches("new")
+    let plain =
+        |name: &str| name.trim_start_matches("new").trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+    plain(kernel) == plain(call)
 }
 
-/// CPU time in a call, and in the functions of the program that make this call and no other.
-fn spent_in(call: &str, part: f64, samples: &[&Sample]) -> Spent {
+/// CPU time in a call, and in the functions of the program that make this call and no other: no more of it than `most`, which was spent between the
+/// first and the last of the calls that failed.
+fn spent_in(call: &str, most: Duration, samples: &[&Sample]) -> Spent {
     let mut makes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for sample in samples {
         if let (InCall::Of(call), Some(function)) = (in_call(sample), sample.user.first()) {
@@ -106,25 +89,50 @@ fn spent_in(call: &str, part: f64, samples: &[&Sample]) -> Spent {
     }
     let makes_only_it =
         |function: &str| makes.get(function).is_some_and(|calls| calls.iter().all(|one| is_call(one, call)));
+    let is_in_it = |sample: &&&Sample| match in_call(sample) {
+        InCall::Of(one) => is_call(one, call),
+        InCall::Untold => sample.user.first().is_some_and(|function| makes_only_it(function)),
+        InCall::Other => false,
+    };
+    let all: Duration = samples.iter().filter(is_in_it).map(|sample| Duration::from_nanos(sample.ns)).sum();
+    let part = (most.as_secs_f64() / all.as_secs_f64().max(1e-9)).min(1.0);
     let mut spent = Spent::default();
-    for sample in samples {
-        let is_in_it = match in_call(sample) {
-            InCall::Of(one) => is_call(one, call),
-            InCall::Untold => sample.user.first().is_some_and(|function| makes_only_it(function)),
-            InCall::Other => false,
-        };
-        if is_in_it {
-            let on_cpu = Duration::from_nanos(sample.ns).mul_f64(part);
-            spent.add(sample.pid, "", Time { on_cpu, ..Time::default() });
-        }
+    for sample in samples.iter().filter(is_in_it) {
+        let on_cpu = Duration::from_nanos(sample.ns).mul_f64(part);
+        spent.add(sample.pid, "", Time { on_cpu, ..Time::default() });
     }
     spent
 }
 
-fn finding(ev: &Evidence<'_>, call: u32, vain: &Vain<'_>, samples: &[&Sample]) -> Option<Finding> {
+/// How long the calls took that failed, if it was like that while nobody looked.
+fn at_most(ev: &Evidence<'_>, rows: &[&FailedCall]) -> Duration {
+    let seen = rows.iter().map(|row| row.streak_ns).fold(0, u64::saturating_add);
+    let away = rows.iter().map(|row| row.away_ns).max().unwrap_or(0);
+    let window = ev.window();
+    let looked = window.saturating_sub(Duration::from_nanos(away)).max(Duration::from_millis(1));
+    Duration::from_nanos(seen)
+        .mul_f64(window.as_secs_f64() / looked.as_secs_f64())
+        .min(window.saturating_mul(MOST_CPUS))
+}
+
+/// Nobody's threads are at work on more CPUs: numbers of a broken recording are.
+const MOST_CPUS: u32 = 65_536;
+
+/// The error of most of them.
+fn most_common(rows: &[&FailedCall]) -> u32 {
+    let mut by_error: BTreeMap<u32, u64> = BTreeMap::new();
+    for row in rows {
+        let sum = by_error.entry(row.error).or_default();
+        *sum = sum.saturating_add(row.count);
+    }
+    by_error.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(error, _)| error)
+}
+
+fn finding(ev: &Evidence<'_>, call: u32, rows: &[&FailedCall], samples: &[&Sample]) -> Option<Finding> {
     let name = syscall_name(call);
-    let felt = spent_in(&name, vain.part(), samples).felt(ev)?;
-    let (count, error) = (vain.count(), vain.error());
+    let felt = spent_in(&name, at_most(ev, rows), samples).felt(ev)?;
+    let count = rows.iter().map(|row| row.count).fold(0, u64::saturating_add);
+    let error = most_common(rows);
     let at_least = if ev.lacks_a_part(Probe::FailedCalls) { "at least " } else { "" };
     let answer = answer(&name, error);
     let what = format!("calls of {name} that fail ({answer})");
@@ -135,7 +143,8 @@ fn finding(ev: &Evidence<'_>, call: u32, vain: &Vain<'_>, samples: &[&Sample]) -
     let (text, line) = check_of(ev, &name, error, felt.pid);
     let finding =
         felt.cause(RULE.id).titled(title).by(Culprit::new(SubjectKind::Kernel, name.as_ref(), &what));
-    Some(finding.check(text, line).advice(advice(&name, error)).hop(felt.hop(what)))
+    let finding = finding.check(text, line).advice(advice(&name, error)).hop(felt.hop(what));
+    Some(Finding { overlaps: ["extra-work", "spin"].map(str::to_owned).to_vec(), ..finding })
 }
 
 const EBADF: u32 = 9;
@@ -155,13 +164,12 @@ fn answer(call: &str, error: u32) -> String {
         10 => "ECHILD: it has no child",
         13 => "EACCES",
         14 => "EFAULT",
-        17 => "EEXIST",
         20 => "ENOTDIR",
+        88 => "ENOTSOCK",
         22 => "EINVAL",
         25 => "ENOTTY",
         32 => "EPIPE: the other end is closed",
         38 => "ENOSYS",
-        104 => "ECONNRESET",
         107 => "ENOTCONN",
         _ => return format!("error {error}"),
     };

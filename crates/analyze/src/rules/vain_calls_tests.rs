@@ -16,7 +16,7 @@ fn row(syscall: u32, error: u32, count: u64) -> FailedCall {
         syscall,
         error,
         count,
-        streak_ns: MS,
+        streak_ns: 1000 * MS,
         ..FailedCall::default()
     }
 }
@@ -105,16 +105,72 @@ fn the_kernel_calls_stat_by_another_name() {
     assert_eq!(lost(vec![row(STAT, 2, 9000)], in_stat), Some(1000));
 }
 
+/// A program that has failed 64 times, and has made such calls with success ever since.
 #[test]
-fn calls_that_came_between_take_their_part() {
-    let others = FailedCall { others: 9000, ..row(CLOSE, EBADF, 9000) };
-    assert_eq!(lost(vec![others], closing(800)), Some(400));
+fn no_more_is_lost_than_passed_between_those_that_failed() {
+    let of = |streak_ns, away_ns| FailedCall { streak_ns, away_ns, ..row(CLOSE, EBADF, 64) };
+    assert_eq!(lost(vec![of(13_000, 0)], closing(1000)), None);
+    assert_eq!(lost(vec![of(400 * MS, 0)], closing(1000)), Some(400));
+    assert_eq!(
+        lost(vec![of(200 * MS, 500 * MS)], closing(1000)),
+        Some(400),
+        "half of the time nobody looked"
+    );
+    assert_eq!(lost(vec![of(200 * MS, 1000 * MS)], closing(1000)), Some(1000));
+}
+
+/// Another process of that name, which fails at nothing.
+#[test]
+fn who_has_not_failed_is_no_victim_whatever_it_is_called() {
+    let other = |of: Sample| Sample { pid: 8, tgid: 8, ..of };
+    let both: Vec<Sample> = closing(600).into_iter().chain(closing(1000).into_iter().map(other)).collect();
+    let mut host = host(vec![row(CLOSE, EBADF, 300_000)], both);
+    let tasks = host.0.tables.tasks.as_mut().unwrap();
+    tasks.push(Task { pid: 8, tgid: 8, ..tasks[0].clone() });
+    let found = found(&host);
+    assert_eq!(
+        (found.len(), found[0].victim.id.as_str(), found[0].lost),
+        (1, "7", Some(Duration::from_millis(600)))
+    );
+}
+
+/// Each lives for 100 ms; most were not looked at.
+#[test]
+fn children_that_live_for_a_moment_are_told_together() {
+    let child = |sample: Sample, pid: u32| Sample { pid, tgid: pid, ns: sample.ns / 10, ..sample };
+    let samples = (20..26).flat_map(|pid| closing(800).into_iter().map(move |one| child(one, pid)));
+    let of_children =
+        FailedCall { of_children: true, streak_ns: 40 * MS, away_ns: 950 * MS, ..row(CLOSE, EBADF, 9000) };
+    let mut host = host(vec![of_children], samples.collect());
+    let tasks = host.0.tables.tasks.as_mut().unwrap();
+    let parent = Task { exec_ns: MS, sleep_ns: 999 * MS, ..tasks[0].clone() };
+    let born = (20..26).map(|pid| Task {
+        pid,
+        tgid: pid,
+        ppid: 7,
+        born: true,
+        ended: true,
+        lived_ns: 100 * MS,
+        exec_ns: 100 * MS,
+        sleep_ns: 0,
+        ..parent.clone()
+    });
+    *tasks = std::iter::once(parent.clone()).chain(born).collect();
+    // Some have started their program already.
+    tasks[2].comm = "true".into();
+    let found = found(&host);
+    assert_eq!((found.len(), found[0].lost), (1, Some(Duration::from_millis(480))), "{found:?}");
+    let victim = &found[0].victim;
+    assert!(victim.id == "7" && victim.name.starts_with("children of deployer"), "{victim:?}");
+    assert_eq!(found[0].check[0].command.as_deref(), Some("grep 'open files' /proc/7/limits"));
 }
 
 #[test]
 fn is_quiet_where_they_take_little_or_are_counted_for_another_reason() {
     assert_eq!(lost(vec![row(CLOSE, EBADF, 9000)], closing(100)), None);
     assert_eq!(lost(Vec::new(), closing(1000)), None);
+    let read = vec![sample(&["vfs_read", "ksys_read", "do_syscall_64"], "read", 1000)];
+    assert_eq!(lost(vec![row(0, EBADF, 9000)], read), Some(1000), "its entry is in no stack");
     let in_want = FailedCall { streak_ns: 0, ..row(1, 28, 9000) };
     assert_eq!(
         lost(vec![in_want], vec![sample(&["ext4_file_write_iter", "__x64_sys_write"], "write", 1000)]),

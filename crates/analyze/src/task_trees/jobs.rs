@@ -136,7 +136,8 @@ impl<'t> Processes<'t> {
 
 /// A shell gives no process a session of itself: setsid(1) has started another script. Two scripts of one interpreter are two programs.
 fn are_one_program(parent: &Task, task: &Task) -> bool {
-    let [ours, theirs] = [parent, task].map(process_names::script_line);
+    let [ours, theirs] =
+        [parent, task].map(|one| process_names::script_line(one).map(|_| process_names::of_row(one)));
     let differ = ours.zip(theirs).is_some_and(|(ours, theirs)| ours != theirs);
     parent.comm == task.comm && !process_names::is_shell(&task.comm) && !differ
 }

@@ -218,7 +218,7 @@ fn blocking_clients_pay_one_retry(ip: &'static str) {
             assert_eq!(row.abandoned, row.unanswered, "{row:?}");
             let took = took.as_nanos() as u64;
             assert!(row.blocked_ns >= FIRST_RETRY_NS && row.blocked_ns <= took, "took {took}: {row:?}");
-            assert_eq!(row.watched_ns, 0);
+            assert_eq!((row.watched, row.watched_ns), (0, 0));
         }
         let filler = row_of(&mut connect, tid());
         assert_eq!((filler.done, filler.prompt, filler.retried), (full.fill.len() as u64, filler.done, 0));
@@ -288,7 +288,7 @@ fn root_a_client_in_epoll_is_blocked_by_its_only_connect() {
             return false;
         }
         let row = row_of(&mut connect, pid);
-        assert_eq!((row.done, row.retried, row.abandoned), (1, 1, 0), "{row:?}");
+        assert_eq!((row.done, row.retried, row.abandoned, row.watched), (1, 1, 0, 1), "{row:?}");
         assert!(
             row.blocked_ns >= FIRST_RETRY_NS && row.blocked_ns <= took.as_nanos() as u64,
             "{took:?}: {row:?}"

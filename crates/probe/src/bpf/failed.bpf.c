@@ -13,6 +13,10 @@
 #define MAX_FAILED 1024
 /* Of calls that failed one after the other each so many are counted together: who looks for a file in some folders is no such one. */
 #define STREAK 64
+/* Who does something else for longer between two of them does not do nothing but fail; nor is a call that takes so long a cheap one. */
+#define STREAK_GAP_NS 50000
+/* A process that lives for a shorter time is one of its parent's. */
+#define SHORT_LIFE_NS 1000000000ULL
 
 struct failed_key {
 	__u32 tgid;
@@ -23,8 +27,6 @@ struct failed_key {
 
 struct failed_calls {
 	__u64 count;
-	__u64 streak_ns; /* of those that failed one after the other: how long that took */
-	__u64 others;    /* calls of the CPU between streaks of one thread */
 	__u32 pid;
 	__u32 family; /* of where it was to connect to; 0: nowhere */
 	__u8 address[16];
@@ -55,7 +57,7 @@ struct {
 struct streak {
 	__u64 ended; /* which of the CPU's calls was the last of them */
 	__u64 since_ns;
-	__u64 others; /* that ended since the thread's last streak */
+	__u64 last_ns;
 	__u32 pid;
 	__u32 call;
 	__u32 error;
@@ -68,6 +70,29 @@ struct {
 	__type(key, __u32);
 	__type(value, struct streak);
 } streaks SEC(".maps");
+
+struct vain_key {
+	__u32 tgid;
+	__u32 call;
+	__u32 error;
+	__u32 of_children; /* of the process, that live for a short time */
+};
+
+struct vain_calls {
+	__u64 count;
+	__u64 ns;
+	__u32 pid;
+	__u32 unused;
+	char comm[16];
+};
+
+/* A map of its own: a thousand commands that fail so leave the others their room. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_FAILED);
+	__type(key, struct vain_key);
+	__type(value, struct vain_calls);
+} vain SEC(".maps");
 
 /* Our own process reads many small files at once: it is no host that makes many calls. From within a pid namespace
  * this is the number of another process on the host, which is left out, too.
@@ -220,46 +245,68 @@ static __noinline int note_failure(struct pt_regs *regs, __u32 error)
 	return 0;
 }
 
-/* "Nothing to do yet" is no failure (EINTR, EAGAIN, EINPROGRESS, ETIMEDOUT; from 512 on what user space never sees). */
+/* What will fail again as long as the program asks for the same: it is not allowed, not there, not open or makes no sense. Not: there is nothing to
+ * do yet, it is taken, it is too much.
+ */
 static __always_inline bool is_in_vain(__u32 error)
 {
-	return error != 4 && error != EAGAIN && error != 115 && error != 110 && error < 512;
+	switch (error) {
+	case 1: case 2: case 3: case 9: case 10: /* EPERM, ENOENT, ESRCH, EBADF, ECHILD */
+	case 13: case 14: case 20: case 22: case 25: /* EACCES, EFAULT, ENOTDIR, EINVAL, ENOTTY */
+	case 32: case 38: case 88: case 107: /* EPIPE, ENOSYS, ENOTSOCK, ENOTCONN */
+		return true;
+	}
+	return false;
+}
+
+static __always_inline void note_vain(struct streak *s, __u64 now)
+{
+	static const struct vain_calls none;
+	struct task_struct *t = current_task();
+	struct vain_key key = { .call = s->call, .error = s->error };
+	struct vain_calls *v;
+
+	key.tgid = bpf_get_current_pid_tgid() >> 32;
+	key.of_children = elapsed(BPF_CORE_READ(t, group_leader, start_time), now) < SHORT_LIFE_NS;
+	if (key.of_children)
+		key.tgid = BPF_CORE_READ(t, real_parent, tgid);
+	v = bpf_map_lookup_elem(&vain, &key);
+	if (!v) {
+		bpf_map_update_elem(&vain, &key, &none, BPF_NOEXIST);
+		v = bpf_map_lookup_elem(&vain, &key);
+		if (!v) {
+			__sync_fetch_and_add(&lost, 1);
+			return;
+		}
+		v->pid = bpf_get_current_pid_tgid();
+		bpf_get_current_comm(v->comm, sizeof(v->comm));
+	}
+	__sync_fetch_and_add(&v->count, STREAK);
+	__sync_fetch_and_add(&v->ns, elapsed(s->since_ns, now));
 }
 
 /* `ended`: which of the CPU's calls it was. */
 static __noinline int note_streak(__u64 call, __u32 error, __u64 ended)
 {
-	struct failed_key key = { .call = call, .error = error };
 	__u32 zero = 0, pid = bpf_get_current_pid_tgid();
 	struct streak *s = bpf_map_lookup_elem(&streaks, &zero);
-	struct failed_calls *f;
-	__u64 now;
+	__u64 now = bpf_ktime_get_ns();
 
 	if (!s)
 		return 0;
-	if (s->pid != pid || s->call != key.call || s->error != error)
-		s->count = s->others = 0;
-	if (s->count && s->ended + 1 != ended) {
-		s->others += ended - s->ended - 1 + s->count;
+	if (s->pid != pid || s->call != call || s->error != error || s->ended + 1 != ended ||
+	    elapsed(s->last_ns, now) > STREAK_GAP_NS)
 		s->count = 0;
-	}
 	s->ended = ended;
-	if (s->count++ && s->count <= STREAK)
-		return 0;
-	now = bpf_ktime_get_ns();
-	if (s->count > STREAK) {
-		key.tgid = bpf_get_current_pid_tgid() >> 32;
-		f = row_of(&key);
-		if (f) {
-			__sync_fetch_and_add(&f->count, STREAK);
-			__sync_fetch_and_add(&f->streak_ns, elapsed(s->since_ns, now));
-			__sync_fetch_and_add(&f->others, s->others);
-		}
-		s->others = 0;
+	s->last_ns = now;
+	if (s->count++ == STREAK) {
+		note_vain(s, now);
 		s->count = 1;
 	}
+	if (s->count > 1)
+		return 0;
 	s->pid = pid;
-	s->call = key.call;
+	s->call = call;
 	s->error = error;
 	s->since_ns = now;
 	return 0;

@@ -13,12 +13,16 @@ use super::{missing, room, text, types, value};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("failed");
-use skel::types::{failed_calls, failed_key};
+use skel::types::{failed_calls, failed_key, vain_calls, vain_key};
 
 // SAFETY: generated from the C struct; integers only.
 unsafe impl plain::Plain for failed_key {}
 // SAFETY: as above, and bytes; without padding.
 unsafe impl plain::Plain for failed_calls {}
+// SAFETY: as the key above.
+unsafe impl plain::Plain for vain_key {}
+// SAFETY: as above, and bytes; without padding.
+unsafe impl plain::Plain for vain_calls {}
 
 /// The name of this probe in reports.
 pub const WHAT: &str = whyslow_model::Probe::FailedCalls.word();
@@ -85,6 +89,21 @@ impl<'slot> Failed<'slot> {
         Some(counts.iter().map(|bytes| value(bytes)).collect())
     }
 
+    fn row_in_vain(&self, key: &vain_key, calls: &vain_calls) -> table::FailedCall {
+        table::FailedCall {
+            tgid: key.tgid,
+            pid: calls.pid,
+            comm: text(&calls.comm),
+            syscall: key.call,
+            error: key.error,
+            count: calls.count,
+            streak_ns: calls.ns,
+            of_children: key.of_children != 0,
+            away_ns: u64::try_from(self.time_away().as_nanos()).unwrap_or(u64::MAX),
+            ..table::FailedCall::default()
+        }
+    }
+
     fn time_away(&self) -> Duration {
         self.away + self.let_go_at.map_or(Duration::ZERO, |then| then.elapsed())
     }
@@ -94,7 +113,11 @@ impl<'slot> Failed<'slot> {
         let map = &self.skel.maps.failures;
         let found =
             map.keys().filter_map(|key| Some((value(&key), value(&map.lookup(&key, MapFlags::ANY).ok()??))));
-        let mut rows: Vec<_> = found.map(|(key, calls)| row(&key, &calls)).collect();
+        let map = &self.skel.maps.vain;
+        let in_vain =
+            map.keys().filter_map(|key| Some((value(&key), value(&map.lookup(&key, MapFlags::ANY).ok()??))));
+        let in_vain = in_vain.map(|(key, calls)| self.row_in_vain(&key, &calls));
+        let mut rows: Vec<_> = found.map(|(key, calls)| row(&key, &calls)).chain(in_vain).collect();
         rows.sort_by_key(|row| (std::cmp::Reverse(row.count), row.tgid, row.syscall));
         rows
     }
@@ -169,8 +192,6 @@ fn row(key: &failed_key, calls: &failed_calls) -> table::FailedCall {
         syscall: key.call,
         error: key.error,
         count: calls.count,
-        streak_ns: calls.streak_ns,
-        others: calls.others,
         dev: if key.dev == 0 || !is_file { String::new() } else { device(key.dev) },
         file_system: text(&calls.r#type),
         device: text(&calls.device),
@@ -180,6 +201,7 @@ fn row(key: &failed_key, calls: &failed_calls) -> table::FailedCall {
         } else {
             socket_address(calls.address, calls.port).to_string()
         },
+        ..table::FailedCall::default()
     }
 }
 

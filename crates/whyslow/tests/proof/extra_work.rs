@@ -1,7 +1,7 @@
 //! Work that the kernel does on top of a call, on the live kernel: rules of a packet filter, a long seccomp filter, copies of an
 //! overlay; calls that fail; and what holds a call back on an idle host: small writes that wait for acknowledgements, a shaper, a service
-//! that is away, SYNs that are dropped. Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, ten
-//! calls that fail beside a hundred that do not, a connection that sends at once, a shaper as fast as its device, a service that stays.
+//! that is away, SYNs that are dropped. Each has a twin with a little of it: ten rules, a short filter, a file that was copied before, a
+//! hundred calls that fail beside thousands that do not, a connection that sends at once, a shaper as fast as its device, a service that stays.
 //!
 //! What a call takes without it the victim has measured itself, and how long its calls take then. `WHYSLOW_SEED` repeats a run. What
 //! whyslow said is kept under `target/*/tmp/extra_work`.
@@ -111,6 +111,12 @@ impl Work {
     }
 }
 
+/// "net:[4026531840]" without its frame.
+fn netns_of(pid: u32) -> Option<String> {
+    let link = std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()?;
+    Some(link.to_str()?.trim_start_matches("net:[").trim_end_matches(']').to_owned())
+}
+
 /// The first cause is this work's, of this process, and says what it lost; or there is none of it.
 fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result<(), Wrong> {
     let Work { rule, culprit, .. } = work;
@@ -128,7 +134,7 @@ fn judge(look: &Look, script: &Script, work: &Work, lost: Option<f64>) -> Result
         return Err(Wrong::missed(format!("the first cause is {:?}", causes.clone().next())));
     };
     let is_culprit = match *culprit {
-        "conntrack" => first["culprit"]["name"] == "conntrack table",
+        "conntrack" => netns_of(script.pid()).is_some_and(|inode| first["culprit"]["id"] == inode.as_str()),
         "service" => first["culprit"]["name"] == format!("{}-service", script.name),
         id => first["culprit"]["id"] == id,
     };

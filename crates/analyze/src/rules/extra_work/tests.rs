@@ -52,7 +52,7 @@ fn found(rec: &Recording) -> Vec<Finding> {
 
 #[test]
 fn fires_for_each_sort_of_work_and_says_what_and_how_long() {
-    const SHOWN: [(&str, &str); 10] = [
+    const SHOWN: [(&str, &str); 13] = [
         ("ipt_do_table", "rules of the packet filter (iptables)"),
         ("ip6t_do_table", "rules of the packet filter (ip6tables)"),
         ("nft_do_chain", "rules of the packet filter (nftables)"),
@@ -63,6 +63,9 @@ fn fires_for_each_sort_of_work_and_says_what_and_how_long() {
         ("seccomp_run_filters", "its seccomp filters"),
         ("__inet_hash_connect", "the search for a free local port"),
         ("copy_tree", "copying the table of mounts"),
+        ("show_mountinfo", "reading the table of mounts"),
+        ("dup_fd", "copying its table of open files for a child"),
+        ("fib4_rule_match", "rules of policy routing"),
     ];
     for (function, what) in SHOWN {
         let found = found(&host(&format!("{function}.isra.0+0x12/0x40"), 600));

@@ -16,6 +16,7 @@ pub(super) struct Work {
     pub advice: &'static str,
 }
 
+const MOUNTS: &str = "how many mounts there are";
 /// Packets of a container go through the rules of its network namespace, and of the host's.
 const OF_HOST: &str = "those of the host";
 const SHORTEN: &str = "let packets of known connections pass before all other rules, and match lists of addresses with one set \
@@ -87,11 +88,35 @@ pub(super) const WORKS: &[Work] = &[
         advice: "let it keep its connections and use them again, or widen net.ipv4.ip_local_port_range in its network namespace (undo: the value as it was)",
     },
     Work {
+        what: "reading the table of mounts",
+        // fs/proc_namespace.c.
+        functions: &["show_mountinfo", "show_vfsmnt"],
+        does_io: false,
+        checks: |pid| vec![(MOUNTS, command!("grep -c ' - ' /proc/{}/mountinfo", pid))],
+        advice: "unmount what nobody needs; let it read the table when that has changed (poll(2) tells), or ask for one mount alone (statmount(2))",
+    },
+    Work {
         what: "copying the table of mounts",
         // fs/namespace.c, fs/pnode.c: a new mount namespace, a mount that is shared.
         functions: &["copy_tree", "propagate_mnt"],
         does_io: false,
-        checks: |pid| vec![("how many mounts there are", command!("cat /proc/{}/mountinfo", pid))],
+        checks: |pid| vec![(MOUNTS, command!("grep -c ' - ' /proc/{}/mountinfo", pid))],
         advice: "unmount what nobody needs, and keep such mounts private",
+    },
+    Work {
+        what: "copying its table of open files for a child",
+        // fs/file.c: fork(2).
+        functions: &["dup_fd"],
+        does_io: false,
+        checks: |pid| vec![("for how many open files its table has room", command!("grep FDSize /proc/{}/status", pid))],
+        advice: "let it start programs with posix_spawn(3) or vfork(2) (CLONE_FILES), or by a small process that it has started before it opened so many files",
+    },
+    Work {
+        what: "rules of policy routing",
+        // net/core/fib_rules.c: one after the other, for each packet or connection.
+        functions: &["fib_rules_lookup", "fib4_rule_match", "fib6_rule_match"],
+        does_io: false,
+        checks: |pid| vec![("its rules", command!("nsenter -n -t {} ip rule show", pid))],
+        advice: "remove what is not needed, put the rules that most packets meet first, or use one rule with a mark (fwmark) for many addresses; undo: the rules as they were",
     },
 ];

@@ -100,21 +100,15 @@ pub(super) fn is_entry_of_calls(function: &str) -> bool {
         .any(|begin| function.starts_with(begin))
 }
 
-/// Where the kernel enters a system call, ...
-const ENTRIES: [&str; 4] = ["__x64_sys_", "__se_sys_", "__do_sys_", "__ia32_sys_"];
-/// ... and what several of them do.
-const SHARED: [&str; 1] = ["ksys_"];
+/// Where the kernel enters a system call: read(2) goes on in `ksys_read`, and returns from there.
+const ENTRIES: [&str; 5] = ["__x64_sys_", "__se_sys_", "__do_sys_", "__ia32_sys_", "ksys_"];
 
 /// `__x64_sys_mkdir` is `mkdir`.
 pub(super) fn plain(function: &str) -> &str {
-    without(&SHARED, function).or_else(|| call(function)).unwrap_or(function)
+    call(function).unwrap_or(function)
 }
 
 /// The system call that a function is.
 pub(super) fn call(function: &str) -> Option<&str> {
-    without(&ENTRIES, function)
-}
-
-fn without<'f>(prefixes: &[&str], function: &'f str) -> Option<&'f str> {
-    prefixes.iter().find_map(|prefix| function.strip_prefix(prefix))
+    ENTRIES.iter().find_map(|prefix| function.strip_prefix(prefix))
 }

@@ -42,7 +42,7 @@ const PROGRAMS: [Program; 43] = [
     program("grep", "grep", |_| true),
     program("head", "coreutils", |_| true),
     program("ip", "iproute2", |args| {
-        args.first().is_some_and(|a| a == "route") && args.get(1).is_some_and(|a| a == "get")
+        args.windows(2).next().is_some_and(|two| two == ["route", "get"] || two == ["rule", "show"])
     }),
     program("iostat", "sysstat", |_| true),
     program("ip6tables-legacy-save", "iptables", |args| args == ["-c"]),

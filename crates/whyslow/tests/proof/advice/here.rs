@@ -71,6 +71,8 @@ const ROWS: &[Row] = &[
     row("disk-queue", "pidstat", &["kB_rd/s"]),
     row("extra-work", "auditctl -l", &["\n"]),
     row("extra-work", "cat /proc/", &[" - proc "]),
+    row("extra-work", "grep -c ' - '", &["\n"]),
+    row("extra-work", "grep FDSize", &["FDSize:"]),
     row("extra-work", "grep Seccomp", &["Seccomp:"]),
     // Of what no rule was ever made nothing is told.
     row("extra-work", "ip", NOTHING),

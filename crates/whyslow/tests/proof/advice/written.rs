@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::advice::given::{self, Given};
 
 /// Checks that no case gives, by their rules, as a host would get them.
-const CHECKS: [(&str, &str); 34] = [
+const CHECKS: [(&str, &str); 37] = [
     ("extra-work", "auditctl -l"),
     ("extra-work", "cat /proc/7/mountinfo"),
+    ("extra-work", "grep -c ' - ' /proc/7/mountinfo"),
+    ("extra-work", "grep FDSize /proc/7/status"),
     ("extra-work", "grep Seccomp /proc/7/status"),
     ("extra-work", "ip6tables-legacy-save -c"),
     ("extra-work", "iptables-legacy-save -c"),
@@ -17,6 +19,7 @@ const CHECKS: [(&str, &str); 34] = [
     ("extra-work", "nsenter -n -t 7 ip6tables-legacy-save -c"),
     ("extra-work", "nsenter -n -t 7 iptables-legacy-save -c"),
     ("extra-work", "nsenter -n -t 7 nft list ruleset"),
+    ("extra-work", "nsenter -n -t 7 ip rule show"),
     ("extra-work", "nsenter -n -t 7 ss -s"),
     ("failed-calls", "cat /proc/sys/fs/inotify/max_user_watches"),
     ("failed-calls", "cat /proc/sys/fs/inotify/max_user_instances"),

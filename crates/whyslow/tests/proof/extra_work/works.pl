@@ -19,9 +19,9 @@ my @held;
 my (@missing, @there) = ("$place/missing-0");
 my %sets_up = (
 	vain => sub {
-		@missing = map { "$place/missing-$_" } 1 .. $size;
+		@missing = map { "$place/missing-$_" } 1 .. ($size > 10 ? $size : 100);
 		return if $size > 10;
-		for (1 .. 100) { push @there, "$place/there-$_"; open(my $file, ">", $there[-1]) or die }
+		for (1 .. 4000) { push @there, "$place/there-$_"; open(my $file, ">", $there[-1]) or die }
 	},
 	# The last rule's number is no address of a packet's.
 	rules => sub {
