@@ -149,8 +149,9 @@ impl Probe for Failed<'_> {
                 if counts.and_then(|counts| self.crowd.judge(counts, Instant::now()))
                     == Some(Verdict::TooMany)
                 {
-                    self.skel.links.returned = None;
+                    // The kernel waits for who is at the hook: what it saw before was seen.
                     self.let_go_at = Some(Instant::now());
+                    self.skel.links.returned = None;
                 }
             }
         }
