@@ -15,7 +15,7 @@
 #define STREAK 64
 /* Who does something else for longer between two of them does not do nothing but fail; nor is a call that takes so long a cheap one. */
 #define STREAK_GAP_NS 50000
-/* A process that lives for a shorter time is one of its parent's. */
+/* A process that was born in the window, and for a shorter time, is one of its parent's. */
 #define SHORT_LIFE_NS 1000000000ULL
 
 struct failed_key {
@@ -98,6 +98,8 @@ struct {
  * this is the number of another process on the host, which is left out, too.
  */
 const volatile __u32 own_tgid = 0;
+/* When the window begins. */
+__u64 began;
 /* Failures that had no room. */
 __u64 lost;
 
@@ -265,9 +267,10 @@ static __always_inline void note_vain(struct streak *s, __u64 now)
 	struct task_struct *t = current_task();
 	struct vain_key key = { .call = s->call, .error = s->error };
 	struct vain_calls *v;
+	__u64 born = BPF_CORE_READ(t, group_leader, start_time);
 
 	key.tgid = bpf_get_current_pid_tgid() >> 32;
-	key.of_children = elapsed(BPF_CORE_READ(t, group_leader, start_time), now) < SHORT_LIFE_NS;
+	key.of_children = born > began && elapsed(born, now) < SHORT_LIFE_NS;
 	if (key.of_children)
 		key.tgid = BPF_CORE_READ(t, real_parent, tgid);
 	v = bpf_map_lookup_elem(&vain, &key);

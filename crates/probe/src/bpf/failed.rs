@@ -10,6 +10,7 @@ use whyslow_model::{Missing, table};
 use super::connect::socket_address;
 use super::crowd::{Crowd, Verdict};
 use super::{missing, room, text, types, value};
+use crate::host;
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 
 skeleton!("failed");
@@ -128,6 +129,9 @@ impl Probe for Failed<'_> {
         if has_many_threads() {
             let reason = format!("for it the kernel would mark each of more than {MANY_THREADS} threads");
             return Err(Missing::skipped(WHAT, reason));
+        }
+        if let Some(bss) = self.skel.maps.bss_data.as_mut() {
+            bss.began = host::monotonic_ns();
         }
         self.look()
     }

@@ -87,6 +87,24 @@ fn root_calls_that_fail_one_after_the_other_are_reported_together() {
     assert_eq!(slow, [], "it does something else between them");
 }
 
+/// One that lives for a moment, and was there when the window began: it is told by its own number. One that is born later by its parent's.
+#[test]
+fn root_calls_of_children_are_told_with_their_parent_if_they_are_born_in_the_window() {
+    let script = "read go; exec perl -e 'chmod(0, map { \"/nowhere/$_\" } 1 .. 900)'";
+    let mut child =
+        Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut slot = MaybeUninit::uninit();
+    let mut probe = Failed::load(&mut slot, 0).expect("root may look");
+    probe.begin().unwrap();
+    drop(child.stdin.take());
+    let born = Command::new("sh").args(["-c", script]).stdin(std::process::Stdio::null()).status();
+    assert!(child.wait().unwrap().success() && born.unwrap().success());
+    let rows = probe.rows();
+    let of = |tgid: u32| rows.iter().find(|row| row.tgid == tgid && row.syscall == libc::SYS_chmod as u32);
+    assert!(of(child.id()).is_some_and(|row| !row.of_children && row.count > 500), "{rows:?}");
+    assert!(of(std::process::id()).is_some_and(|row| row.of_children && row.count > 500), "{rows:?}");
+}
+
 #[test]
 fn root_what_is_not_ready_yet_has_not_failed() {
     let (socket, _other) = UnixStream::pair().unwrap();
