@@ -2,7 +2,7 @@
 //!
 //! Signal: `nf_conntrack_count` against `nf_conntrack_max`; `drop` and `insert_failed` of `net/stat/nf_conntrack`
 //! (per CPU, hex), differences over the window. A full table drops the first packet of each new connection.
-//! Lost: not measured: who sent the dropped packet is not in the counters. A risk. Connects that it dropped: `unanswered-connects`.
+//! Lost: not measured: the counters do not tell the sender of a dropped packet. A risk. Connects that it dropped: `unanswered-connects`.
 
 use whyslow_model::{FileSnapshot, Finding, Missing, Share, Subject, SubjectKind};
 

@@ -76,7 +76,7 @@ impl Spent {
         self.functions.iter().max_by_key(|(_, time)| **time).map_or("", |(function, _)| function)
     }
 
-    /// What it cost whom; `None`: nobody felt it.
+    /// The victims and their cost; `None`: no task felt it.
     pub fn felt(&self, ev: &Evidence<'_>) -> Option<Felt> {
         let victims: Vec<&Task> = self.by_thread.keys().filter_map(|pid| ev.task(*pid)).collect();
         let mut victims: Vec<&Task> = victims.into_iter().filter(|task| !task.kthread).collect();

@@ -28,7 +28,7 @@ pub const RULE: Rule = Rule {
           is full (95 %) and dropped as many packets as there were such connects; a listener of another namespace, if it is at that very address, and its queue was full.",
     limits: "Which packets the table dropped its counters do not tell. Whether a filter dropped a SYN or the network did is not seen; nor a \
              filter or a full listen queue on another host; tables and listeners that may be on the way (the host's, for a container) are named in the advice. Of a prober that \
-             asks a dead host on purpose this is told, too. Whom an event loop (epoll) connects for is not known: without a table or queue to blame it is a risk.",
+             asks a dead host on purpose this is told, too. An event loop (epoll) does not tell for what it connects: without a table or queue to blame it is a risk.",
     sources: "net/ipv4/tcp_timer.c (tcp_retransmit_timer), net/netfilter/nf_conntrack_core.c (__nf_conntrack_alloc); tcp(7), tcp_syn_retries.",
     can_be_cause: true,
     check,
@@ -134,7 +134,7 @@ fn elsewhere<'r>(
     (at, others().find(|one| port(&one.local) == port(peer)).copied())
 }
 
-/// Whom nobody answered at one place.
+/// Clients that got no answer at one place.
 fn of_place(
     ev: &Evidence<'_>,
     (netns, peer): Place<'_>,

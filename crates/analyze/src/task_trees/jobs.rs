@@ -111,7 +111,7 @@ impl<'t> Processes<'t> {
         up.take(MAX_DEPTH).skip(1).map(|(task, _)| task.tgid)
     }
 
-    /// A program that gives each of its processes a session (PostgreSQL) is one for all that: who is its parent's program is of its
+    /// A program that gives each of its processes a session (PostgreSQL) is one for all that: a child with its parent's program is of its
     /// session. `None`: it has ended, and nobody knows whose it was.
     fn job_of(&self, process: u32) -> Option<(&Rc<str>, u32)> {
         let mut at = self.0.get(&process)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Which calls failed for want of something: room on a file system, a descriptor, a port, a task? And who does nothing but fail?
+/* Which calls failed for want of something: room on a file system, a descriptor, a port, a task? Which processes do nothing but fail?
  *
  * Each system call of the host passes here at its end, and nearly all leave at
  * once: what is dear is that the kernel takes its slow way out of each call
@@ -11,9 +11,9 @@
 #include "kernel.bpf.h"
 
 #define MAX_FAILED 1024
-/* Of calls that failed one after the other each so many are counted together: who looks for a file in some folders is no such one. */
+/* Of calls that failed one after the other each so many are counted together: a search for a file in some folders is no such one. */
 #define STREAK 64
-/* Who does something else for longer between two of them does not do nothing but fail; nor is a call that takes so long a cheap one. */
+/* A task that does something else for longer between two of them does more than fail; nor is a call that takes so long a cheap one. */
 #define STREAK_GAP_NS 50000
 /* A process that was born in the window, and for a shorter time, is one of its parent's. */
 #define SHORT_LIFE_NS 1000000000ULL

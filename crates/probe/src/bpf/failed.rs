@@ -1,4 +1,4 @@
-//! Which calls failed for want of something: room, a descriptor, a port, a task? And who does nothing but fail? The kernel half is `failed.bpf.c`.
+//! Which calls failed for want of something: room, a descriptor, a port, a task? Which processes do nothing but fail? The kernel half is `failed.bpf.c`.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
