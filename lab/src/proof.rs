@@ -7,6 +7,7 @@
 mod item;
 mod kept;
 mod page;
+mod resources;
 mod score;
 
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ pub struct Asked {
     /// The same of binaries that are optimised as they ship: for what looking may cost.
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// Only this suite: a module of the proof, lock_chains, live, lab, costs.
+    /// Only this suite: a module of the proof, resources, lock_chains, live, lab, costs.
     #[arg(long, value_name = "SUITE")]
     suite: Option<String>,
     /// All that could be drawn.

@@ -10,6 +10,7 @@ use whyslow_faults::proven::{self, Ended, Row};
 
 use super::Asked;
 use super::kept::Made;
+use super::resources;
 use crate::live::binary::{self, Binary, Ran};
 use crate::live::{ALONE, COSTS};
 use crate::rounds::{self, Runner};
@@ -135,15 +136,32 @@ impl Bench {
         self.asked.suite.as_ref().is_none_or(|wanted| wanted == suite)
     }
 
+    /// Whether the suite is asked for that takes its cells from others.
+    fn of_resources(&self) -> bool {
+        self.asked.suite.as_deref() == Some(resources::SUITE)
+    }
+
+    /// What a scenario counts in; `None`: it is not asked for.
+    fn counts_in(&self, scenario: &Scenario) -> Option<&'static str> {
+        match self.of_resources() {
+            true => resources::has_scenario(&scenario.name).then_some(resources::SUITE),
+            false => Some(suite_of(scenario)).filter(|suite| self.wants(suite)),
+        }
+    }
+
     /// All that is asked for and drawn.
     pub fn items(&self) -> Result<Vec<Item>, Trouble> {
         let mut tests = Vec::new();
         for binary in Binary::all(&self.asked.binaries)?.iter().filter(|binary| is_drawn(binary)) {
             self.add_tests(binary, &ALONE, &mut tests)?;
         }
+        if self.of_resources() {
+            resources::check(tests.iter().filter_map(|test| test.key.split(' ').next_back()))?;
+        }
         let mut items = self.some_of_each(tests);
-        let scenarios = self.scenarios().into_iter().filter(|(scenario, _)| self.wants(suite_of(scenario)));
-        items.extend(scenarios.map(|(scenario, kernel)| self.scenario(scenario, kernel)));
+        let scenarios = self.scenarios().into_iter();
+        let scenarios = scenarios.filter_map(|(one, kernel)| Some((one, kernel, self.counts_in(one)?)));
+        items.extend(scenarios.map(|(one, kernel, suite)| self.scenario(one, kernel, suite)));
         if self.wants(LOCK_CHAINS) {
             items.extend(self.chains()?);
         }
@@ -164,6 +182,7 @@ impl Bench {
             let suite = match binary.target.as_str() {
                 _ if is_cost => OF_COSTS,
                 LOCK_CHAINS => LOCK_CHAINS,
+                _ if self.of_resources() && resources::has_test(&name) => resources::SUITE,
                 _ => module,
             };
             if self.wants(suite) {
@@ -184,7 +203,7 @@ impl Bench {
         for test in tests {
             suites.entry(test.suite.clone()).or_default().push(test);
         }
-        let most = if self.asked.all { usize::MAX } else { OF_SUITE };
+        let most = if self.asked.all || self.of_resources() { usize::MAX } else { OF_SUITE };
         let some = |(suite, tests): (String, Vec<Item>)| {
             let mut tests = in_turn(tests, &mut self.draw.branch(&suite));
             tests.truncate(most);
@@ -193,11 +212,11 @@ impl Bench {
         suites.into_iter().flat_map(some).collect()
     }
 
-    fn scenario(&self, scenario: &Scenario, kernel: &str) -> Item {
+    fn scenario(&self, scenario: &Scenario, kernel: &str, suite: &str) -> Item {
         let on = if kernel == rounds::HOST { self.host.clone() } else { kernel.to_owned() };
         let (key, kernel) = (format!("{LAB} {} {kernel}", scenario.name), kernel.to_owned());
         let how = How::Scenario { scenario: Box::new(scenario.clone()), kernel };
-        Item { key, suite: suite_of(scenario).to_owned(), kernel: on, how }
+        Item { key, suite: suite.to_owned(), kernel: on, how }
     }
 
     /// All that are made for this host; of the others some of each sort, each on one of its kernels. Or all on all.
