@@ -231,6 +231,16 @@ fn touched(rule: &Rule, mut found: Vec<Finding>, in_part: Option<Missing>) -> Ve
     found
 }
 
+/// The first `most` of a rule's findings; the last of them says how many more there are.
+fn first_few(found: &mut Vec<Finding>, most: usize) {
+    let more = found.len().saturating_sub(most);
+    found.truncate(most);
+    if let Some(last) = found.last_mut().filter(|_| more > 0) {
+        last.check
+            .push(Check { text: format!("{more} more findings of this rule are not listed"), command: None });
+    }
+}
+
 /// Of risks those about one thread or CPU come first, those about the host last: averages hide what is full.
 fn breadth(finding: &Finding) -> u8 {
     match finding.victim.kind {
@@ -245,6 +255,19 @@ fn breadth(finding: &Finding) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_listed_is_counted() {
+        let found = |n: usize| {
+            vec![Finding::risk("spin", whyslow_model::Subject::new(SubjectKind::Host, "host", "host")); n]
+        };
+        let (mut few, mut many) = (found(4), found(7));
+        first_few(&mut few, 4);
+        first_few(&mut many, 4);
+        assert_eq!((few.len(), few[3].check.len(), many.len()), (4, 0, 4));
+        assert_eq!(many[3].check[0].text, "3 more findings of this rule are not listed");
+        assert_eq!(many[2].check.len(), 0);
+    }
 
     #[test]
     fn kills_stand_above_losses_of_time() {

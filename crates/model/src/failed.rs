@@ -18,6 +18,8 @@ pub struct FailedCall {
     pub error: u32,
     /// How many.
     pub count: u64,
+    /// How long its threads slept for a set time between two of them that were in want of something, where they did nothing else.
+    pub slept_ns: u64,
     /// Of those that were in want of nothing, and failed one after the other, 64 times or more: how long that took. 0: they were in want of
     /// something, and each was counted.
     pub streak_ns: u64,

@@ -69,7 +69,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let taken = cache.work.keys().filter_map(|tree| cache.taken(*tree, &limits));
     let mut found: Vec<Finding> = taken.filter_map(|taken| finding(ev, &cache, &seen, &taken)).collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
-    found.truncate(MOST);
+    super::first_few(&mut found, MOST);
     Ok(found)
 }
 

@@ -81,7 +81,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         found.extend(one);
     }
     found.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
-    found.truncate(MOST);
+    super::first_few(&mut found, MOST);
     let others = queues.values().filter(|queue| !told.contains(queue.dev));
     found.extend(others.filter_map(|queue| busy(ev, &homes, queue)));
     Ok(found)

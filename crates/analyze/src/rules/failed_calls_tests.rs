@@ -46,6 +46,18 @@ fn fires_where_a_file_system_is_full() {
 }
 
 #[test]
+fn the_sleep_before_a_retry_is_told_with_what_is_used_up() {
+    let slept = |slept_ns, count| FailedCall { slept_ns, ..on_disk(row(WRITE, 28, count)) };
+    let want = "80 of its calls failed, and it slept 4.2 s before it tried again: no room is left on vda1 (ext4), for big.log";
+    assert_eq!(titles(vec![slept(4_200_000_000, 80)]), [want]);
+    let other = FailedCall { tgid: 9, pid: 9, ..slept(2_100_000_000, 40) };
+    assert_eq!(titles(vec![slept(2_100_000_000, 40), other]), [want], "threads of two processes");
+    let moment = titles(vec![slept(90_000_000, 80)]).pop().unwrap();
+    assert!(!moment.contains("slept"), "{moment}");
+    titles(vec![slept(u64::MAX, 80), slept(u64::MAX, 80)]);
+}
+
+#[test]
 fn calls_for_one_thing_are_one_finding() {
     let rows = vec![on_disk(row(WRITE, 28, 80)), FailedCall { tgid: 9, pid: 9, ..on_disk(row(18, 28, 3)) }];
     let found = check(&host(rows).ev()).unwrap();

@@ -82,7 +82,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     };
     by_siblings.extend(causes(ev, &full, lost));
     by_siblings.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
-    by_siblings.truncate(MOST_REPORTED);
+    super::first_few(&mut by_siblings, MOST_REPORTED);
     Ok(if by_siblings.is_empty() { vec![busy(ev, &full, Some(&most))] } else { by_siblings })
 }
 

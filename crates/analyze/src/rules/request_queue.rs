@@ -40,7 +40,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let mut found: Vec<Finding> =
         queues.iter().filter_map(|(pid, queue)| finding(ev, &homes, *pid, queue)).collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
-    found.truncate(MOST);
+    super::first_few(&mut found, MOST);
     Ok(found)
 }
 

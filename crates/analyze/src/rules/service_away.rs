@@ -83,7 +83,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         .map(|one| finding(ev, &homes, tasks, &one))
         .collect();
     found.sort_by_key(|one| std::cmp::Reverse((one.lost, one.failed_calls)));
-    found.truncate(MOST_REPORTED);
+    super::first_few(&mut found, MOST_REPORTED);
     Ok(found)
 }
 

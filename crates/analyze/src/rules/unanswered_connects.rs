@@ -72,7 +72,7 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     }
     found.extend(places.iter().filter_map(|(place, rows)| of_place(ev, *place, rows, &tables, &full)));
     found.sort_by_key(|one| std::cmp::Reverse(one.lost));
-    found.truncate(MOST_REPORTED);
+    super::first_few(&mut found, MOST_REPORTED);
     Ok(found)
 }
 

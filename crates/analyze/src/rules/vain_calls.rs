@@ -11,8 +11,8 @@ use whyslow_model::shell::Command;
 use whyslow_model::table::{FailedCall, Sample};
 use whyslow_model::{Culprit, Finding, Missing, Probe, SubjectKind, command};
 
-use super::Rule;
 use super::spent::{Spent, Time};
+use super::{Fold, Rule};
 use crate::Evidence;
 use crate::stacks::doing::{InCall, in_call};
 use crate::stacks::syscalls::syscall_name;
@@ -34,9 +34,12 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: None,
-    folds: None,
+    folds: Some(Fold { of: &[EXTRA_WORK], fold }),
     shows: super::NOTHING,
 };
+
+/// Tells the work inside the calls: rules of a packet filter that refuse each packet.
+const EXTRA_WORK: &str = "extra-work";
 
 /// Findings that are reported.
 const MOST_REPORTED: usize = 4;
@@ -67,8 +70,20 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         .filter_map(|((tgid, children, call), rows)| finding(ev, *call, rows, samples(*tgid, *children)));
     let mut found: Vec<Finding> = found.collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
-    found.truncate(MOST_REPORTED);
+    super::first_few(&mut found, MOST_REPORTED);
     Ok(found)
+}
+
+/// Where most of the time in such calls is work that another rule names, that is the cause: its advice ends the failures, too.
+fn fold(_: &Evidence<'_>, findings: &mut Vec<Finding>) {
+    let works = findings.iter().filter(|found| found.rule == EXTRA_WORK);
+    let works: Vec<(String, Duration)> =
+        works.filter_map(|found| Some((found.victim.id.clone(), found.lost?))).collect();
+    findings.retain(|found| {
+        let lost = found.lost.unwrap_or_default();
+        let is_most = |(victim, work): &(String, Duration)| *victim == found.victim.id && *work >= lost / 2;
+        found.rule != RULE.id || !works.iter().any(is_most)
+    });
 }
 
 /// stat(2) is `newstat` in the kernel, umount2(2) `umount`, sendfile(2) `sendfile64`.

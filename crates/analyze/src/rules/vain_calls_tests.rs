@@ -203,3 +203,20 @@ fn cannot_tell_without_the_calls_or_the_samples() {
     without.0.tables.failed_calls = None;
     assert!(check(&without.ev()).is_err());
 }
+
+#[test]
+fn what_the_work_inside_the_calls_explains_is_told_with_that_alone() {
+    use whyslow_model::{Subject, SubjectKind};
+    let of = |rule: &str, pid: &str, ms| {
+        Finding::cause(rule, Subject::new(SubjectKind::Task, pid, "sender"), Duration::from_millis(ms))
+    };
+    let left = |work: Finding| {
+        let mut all = vec![of(RULE.id, "7", 600), work];
+        fold(&host(vec![], vec![]).ev(), &mut all);
+        all.iter().filter(|one| one.rule == RULE.id).count()
+    };
+    assert_eq!(left(of(EXTRA_WORK, "7", 400)), 0);
+    assert_eq!(left(of(EXTRA_WORK, "7", 200)), 1, "most of the time is the calls' own");
+    assert_eq!(left(of(EXTRA_WORK, "9", 400)), 1, "another's");
+    assert_eq!(left(of("spin", "7", 400)), 1);
+}

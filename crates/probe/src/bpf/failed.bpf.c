@@ -27,6 +27,7 @@ struct failed_key {
 
 struct failed_calls {
 	__u64 count;
+	__u64 slept_ns; /* between two of them */
 	__u32 pid;
 	__u32 family; /* of where it was to connect to; 0: nowhere */
 	__u8 address[16];
@@ -100,6 +101,9 @@ struct {
 const volatile __u32 own_tgid = 0;
 /* When the window begins. */
 __u64 began;
+
+#include "retries.bpf.h"
+
 /* Failures that had no room. */
 __u64 lost;
 
@@ -244,6 +248,7 @@ static __noinline int note_failure(struct pt_regs *regs, __u32 error)
 			note_address(f, (void *)BPF_CORE_READ(regs, si), BPF_CORE_READ(regs, dx));
 	}
 	__sync_fetch_and_add(&f->count, 1);
+	__sync_fetch_and_add(&f->slept_ns, slept_before(&key, began));
 	return 0;
 }
 
@@ -327,10 +332,14 @@ int BPF_PROG(returned, struct pt_regs *regs, long ret)
 	if (!count)
 		return 0;
 	++*count;
-	/* A program of 32 bits has other numbers of calls (__USER_CS is 0x33). */
-	if (ret >= 0 || ret < -4095 || (BPF_CORE_READ(regs, cs) & 0xff) != 0x33)
+	if (ret > 0 || ret < -4095 || (!ret && !any_failed))
 		return 0;
-	call = BPF_CORE_READ(regs, orig_ax);
+	/* A program of 32 bits has other numbers of calls (__USER_CS is 0x33). */
+	if ((regs->cs & 0xff) != 0x33)
+		return 0;
+	call = regs->orig_ax;
+	if (!ret)
+		return only_sleeps(call, regs) ? note_nap() : 0;
 	if (is_want(call, -ret))
 		return note_failure(regs, -ret);
 	return is_in_vain(-ret) ? note_streak(call, -ret, *count) : 0;

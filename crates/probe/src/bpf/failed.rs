@@ -197,6 +197,7 @@ fn row(key: &failed_key, calls: &failed_calls) -> table::FailedCall {
         syscall: key.call,
         error: key.error,
         count: calls.count,
+        slept_ns: calls.slept_ns,
         dev: if key.dev == 0 || !is_file { String::new() } else { device(key.dev) },
         file_system: text(&calls.r#type),
         device: text(&calls.device),

@@ -56,6 +56,47 @@ fn root_writes_to_a_full_file_system_are_reported_with_it() {
     assert!(row.dev.starts_with("0:"), "{row:?}");
 }
 
+/// What a thread slept between writes to a file system that is full, by what it does there, each 20 times.
+fn slept_between(does: impl Fn()) -> Duration {
+    let small = Small::new();
+    let mut file = File::create(small.0.join("big.log")).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    let rows = failed(|| {
+        for _ in 0..21 {
+            assert!(file.write_all(&[1; 4096]).is_err());
+            does();
+        }
+    });
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    Duration::from_nanos(row.slept_ns)
+}
+
+#[test]
+fn root_sleeps_between_calls_that_failed_are_told_if_nothing_else_was_waited_for() {
+    const NAP: Duration = Duration::from_millis(5);
+    let nap = || std::thread::sleep(NAP);
+    // SAFETY: nothing is watched.
+    let poll = || assert_eq!(unsafe { libc::poll(std::ptr::null_mut(), 0, 5) }, 0);
+    // A CPU that others have, too, may be late, or take a sleep for two.
+    let is_all = |slept: Duration| slept >= 15 * NAP && slept < 100 * NAP;
+    let (napped, polled) = (slept_between(nap), slept_between(poll));
+    assert!(is_all(napped) && is_all(polled), "{napped:?}, {polled:?}");
+    let (quiet, _other) = UnixStream::pair().unwrap();
+    quiet.set_read_timeout(Some(NAP)).unwrap();
+    let waits = || assert!(std::io::Read::read(&mut &quiet, &mut [0]).is_err());
+    assert_eq!(slept_between(waits), Duration::ZERO, "it waits for data");
+    let twice = || {
+        nap();
+        nap();
+    };
+    assert_eq!(slept_between(twice), Duration::ZERO, "its own pace");
+    let works = || {
+        let until = Instant::now() + NAP;
+        while Instant::now() < until {}
+    };
+    assert_eq!(slept_between(works), Duration::ZERO);
+}
+
 /// 64 together are counted together; a call between them begins a new streak, and a few are nothing.
 #[test]
 fn root_calls_that_fail_one_after_the_other_are_reported_together() {

@@ -23,20 +23,39 @@ const RULE: &str = "failed-calls";
 const LEAST: u64 = 10;
 
 /// A process that is in want; its log has a byte each time that a call of its failed.
-fn start(draw: &mut Draw, fence: &Fence, want: &Want, place: &Path, begin: &str) -> Result<Script, Trouble> {
-    let rest = draw.between(5, 60).to_string();
-    println!("{}: a rest of {rest} ms", want.what);
-    let args = [want.what.as_ref(), rest.as_ref(), place.as_os_str()];
+fn start(
+    draw: &mut Draw,
+    fence: &Fence,
+    want: &Want,
+    place: &Path,
+    begin: &str,
+) -> Result<(Script, Duration), Trouble> {
+    let rest = Duration::from_millis(draw.between(5, 60));
+    println!("{}: a rest of {rest:?}", want.what);
+    let ms = rest.as_millis().to_string();
+    let args = [want.what.as_ref(), ms.as_ref(), place.as_os_str()];
     let unshared: &[&str] = if want.alone { &["--net"] } else { &[] };
-    Script::start(draw, fence, (WANTS, unshared, begin), &args)
+    Ok((Script::start(draw, fence, (WANTS, unshared, begin), &args)?, rest))
 }
 
 fn failed(wanting: &Script) -> u64 {
     std::fs::metadata(&wanting.log).map_or(0, |log| log.len())
 }
 
-/// The first cause is this one's, and says how often its calls failed; or nobody's calls did.
-fn judge(look: &Look, wanting: &Script, failed: Option<f64>) -> Result<(), Wrong> {
+/// "and it slept 4.2 s before it tried again": in seconds.
+fn slept(title: &str) -> Option<f64> {
+    let (_, rest) = title.split_once("it slept ")?;
+    let mut words = rest.split(' ');
+    let time: f64 = words.next()?.parse().ok()?;
+    match words.next()? {
+        "s" => Some(time),
+        "ms" => Some(time / 1_000.0),
+        _ => None,
+    }
+}
+
+/// The first cause is this one's, and says how often its calls failed and what it slept between them, `rest` s each time; or nobody's did.
+fn judge(look: &Look, wanting: &Script, rest: f64, failed: Option<f64>) -> Result<(), Wrong> {
     said::could_tell(&look.document, &[RULE])?;
     let causes = said::list(&look.document, "findings")?.iter().filter(|found| found["kind"] == "cause");
     let pid = wanting.pid().to_string();
@@ -52,9 +71,14 @@ fn judge(look: &Look, wanting: &Script, failed: Option<f64>) -> Result<(), Wrong
         }
         (Some(failed), Some(first), _) => {
             let told = first["failed_calls"].as_f64().unwrap_or_default();
+            let title = first["title"].as_str().unwrap_or_default();
+            let (slept, rested) = (slept(title).unwrap_or_default(), failed * rest);
             match (told - failed).abs() <= bars::EXACT * failed {
-                true => Ok(()),
                 false => Err(Wrong::inexact(format!("{told} calls failed, by its own account {failed:.0}"))),
+                true if (slept - rested).abs() > bars::EXACT * rested => {
+                    Err(Wrong::inexact(format!("it rested {rested:.2} s, and: {title}")))
+                }
+                true => Ok(()),
             }
         }
         (Some(_), None, _) => Err(Wrong::missed("no cause")),
@@ -81,7 +105,7 @@ impl Want {
         rounds::run_judged(&name, &crate::kept_in("failures"), |draw, label| {
             let fence = Fence::enter()?;
             let small = Small::new(&fence, mount)?;
-            let wanting = start(draw, &fence, self, &small.0.join(self.place), begin)?;
+            let (wanting, rest) = start(draw, &fence, self, &small.0.join(self.place), begin)?;
             let until = Instant::now() + Duration::from_secs(10);
             while is_fault && failed(&wanting) == 0 && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(20));
@@ -95,7 +119,7 @@ impl Want {
                 return Ok(Verdict::Again(format!("{failed} calls failed")));
             }
             let in_window = failed as f64 * look.window.length().as_secs_f64() / took.as_secs_f64();
-            let judged = judge(&look, &wanting, is_fault.then_some(in_window));
+            let judged = judge(&look, &wanting, rest.as_secs_f64(), is_fault.then_some(in_window));
             Ok(judged.map_or_else(Verdict::Wrong, |()| Verdict::Passed))
         });
     }
