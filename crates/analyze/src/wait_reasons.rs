@@ -35,8 +35,8 @@ pub(crate) use held_back::held_back;
 pub(crate) use lock_names::{LockName, lock_name};
 pub(crate) use locks::{released_by, taken_by};
 pub(crate) use senders::{
-    READS, TICK, asks_each_time, comes_each_time, is_answer, is_asked, is_request, is_woken_for_nothing,
-    round_trip, socket, task_behind,
+    READS, TICK, asks_each_time, comes_each_time, is_answer, is_asked, is_request, is_until_answer,
+    is_woken_for_nothing, round_trip, socket, task_behind,
 };
 pub use stacks::Stacks;
 pub(crate) use wait::Wait;

@@ -3,7 +3,7 @@
 //! A packet that stays on a host is delivered within the system call that sent it, mostly, and else in whoever was interrupted.
 //! The current task is the sender if the socket of its system call is the other end of the one that was waited for.
 
-use whyslow_model::timeline::{Context, Ends, Role, Span, Target, Waker};
+use whyslow_model::timeline::{Context, Delivery, Ends, Role, Span, Target, Waker};
 
 /// System calls that send from a socket which their first argument does not tell (x86-64): close, exit, splice, exit_group,
 /// io_uring_enter.
@@ -117,10 +117,23 @@ pub(crate) fn round_trip(span: &Span) -> Option<u64> {
     let waker = span.waker.as_ref().filter(|waker| waker.context == Context::Softirq)?;
     let delivery =
         waker.delivery.as_ref().filter(|_| task_behind(span).is_none() && is_answer(span, waker))?;
-    let waited = span.woken_ns.saturating_sub(span.at_ns);
     let ready = delivery.ready.as_ref().filter(|ready| !is_of_one_host(ready))?;
-    let is_asked = delivery.sent_before_ns.is_some_and(|before| before <= waited.saturating_add(TICK));
-    ready.round_trip_ns.filter(|_| is_asked)
+    ready.round_trip_ns.filter(|_| is_sent_as_it_begins(span, delivery))
+}
+
+/// The connection had sent as the wait began, to a tick, and not long before.
+fn is_sent_as_it_begins(span: &Span, delivery: &Delivery) -> bool {
+    let waited = span.woken_ns.saturating_sub(span.at_ns);
+    delivery.sent_before_ns.is_some_and(|before| before <= waited.saturating_add(TICK))
+}
+
+/// It has asked, does nothing else until the answer is there, and got it. Of a loop (epoll) it is not known what else it waits for.
+pub(crate) fn is_until_answer(span: &Span) -> bool {
+    const EPOLL: [u32; 3] = [232, 281, 441];
+    let one = span.waker.as_ref().filter(|waker| is_answer(span, waker));
+    let delivery = one.and_then(|waker| waker.delivery.as_ref());
+    !span.syscall.is_some_and(|call| EPOLL.contains(&call))
+        && delivery.is_some_and(|delivery| is_sent_as_it_begins(span, delivery))
 }
 
 /// Each is the other end of the other, as far as they are set, and one is for certain.

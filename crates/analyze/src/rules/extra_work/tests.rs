@@ -158,6 +158,42 @@ fn of_one_that_sleeps_more_than_that_nothing_is_lost_for_sure() {
     assert_eq!(found(&rec)[0].kind, Kind::Cause, "to wait for a child's end is no rest");
 }
 
+/// A client of a cache: it asks, waits for each answer and asks again. A service that waits for its next request looks the same but for its end.
+#[test]
+fn a_sleep_until_an_answer_is_no_rest_and_one_until_a_request_may_be() {
+    use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, Waker};
+    let with = |serves: bool, sent_before_ns: u64, syscall: u32| {
+        let mut rec = host("ipt_do_table", 600);
+        let task = &mut rec.tables.tasks.as_mut().unwrap()[0];
+        (task.exec_ns, task.sleep_ns) = (650 * MS, 350 * MS);
+        let ends =
+            Ends { local: "10.0.0.1:5000".into(), peer: "10.0.0.2:6379".into(), serves, ..Ends::default() };
+        let delivery =
+            Delivery { ready: Some(ends), sent_before_ns: Some(sent_before_ns), ..Delivery::default() };
+        let waker =
+            Waker { context: Context::Softirq, delivery: Some(Box::new(delivery)), ..Waker::default() };
+        let row = |at: u64| Span {
+            pid: 7,
+            tgid: 7,
+            at_ns: at * MS,
+            woken_ns: (at + 1) * MS,
+            sampled_wait_ns: 35 * MS,
+            state: State::Sleep,
+            waker: Some(waker.clone()),
+            syscall: Some(syscall),
+            ..Span::default()
+        };
+        rec.tables.spans = Some((0..10).map(|at| row(at * 100)).collect());
+        found(&rec).len()
+    };
+    const RECVFROM: u32 = 45;
+    const EPOLL_WAIT: u32 = 232;
+    assert_eq!(with(false, MS, RECVFROM), 1);
+    assert_eq!(with(true, MS, RECVFROM), 0, "a service until its next request");
+    assert_eq!(with(false, 300 * MS, RECVFROM), 0, "it did something else since it asked");
+    assert_eq!(with(false, MS, EPOLL_WAIT), 0, "of a loop it is not known");
+}
+
 #[test]
 fn without_samples_or_waits_it_cannot_tell() {
     let mut rec = host("ipt_do_table", 600);

@@ -8,7 +8,8 @@ use whyslow_model::timeline::{Span, Stack, State};
 use crate::Evidence;
 use crate::wait_reasons::{self, Class, Stacks};
 
-/// The tasks, without those sleeps that were for somebody, by the stacks that stand for them: a child's end, a lock. Whether the others make up for
+/// The tasks, without those sleeps that were for somebody, by the stacks that stand for them: a child's end, a lock; by the rows that stand for
+/// them: the answer to what a thread has asked. Whether the others make up for
 /// something their cycles tell no more then.
 pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
@@ -21,6 +22,13 @@ pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
         if matches!(class, Class::Needed | Class::Held | Class::Device | Class::Limit) {
             let sum = needed.entry(wait.pid).or_default();
             *sum = sum.saturating_add(wait.ns);
+        }
+    }
+    for span in ev.spans().unwrap_or_default().iter().filter(|span| is_asked(span.pid)) {
+        if span.state == State::Sleep && wait_reasons::is_until_answer(span) {
+            let own = span.woken_ns.saturating_sub(span.at_ns);
+            let sum = needed.entry(span.pid).or_default();
+            *sum = sum.saturating_add(own.max(span.sampled_wait_ns));
         }
     }
     let without = |task: &&Task| {
