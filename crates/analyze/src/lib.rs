@@ -18,6 +18,7 @@ mod one_story;
 mod own_work;
 pub mod parse;
 mod process_names;
+mod resources;
 pub mod rules;
 pub mod stacks;
 mod task_trees;
@@ -53,6 +54,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
         ruled_out: Vec::new(),
         contradictions: Vec::new(),
         account: account::of(&ev),
+        resources: Vec::new(),
         wall: ev.graph().and_then(graph::WaitGraph::account).or_else(|| untraced::wall(recording)),
         chains: chains(&ev),
         locks: locks::with(recording, ev.stacks(), ev.on_cpu()),
@@ -68,6 +70,7 @@ pub fn examine_beside(recording: &Recording, baseline: Option<&Recording>) -> Do
             lost_events: meta.lost_events.iter().map(|(_, n)| *n).fold(0, u64::saturating_add),
         },
     };
+    document.resources = resources::of(&ev, &document.findings);
     one_story::reported(&mut document, answers.ruled_out);
     document
 }

@@ -21,6 +21,7 @@ pub mod kubelet;
 pub mod loadavg;
 pub mod modules;
 pub mod mountinfo;
+pub mod netdev;
 pub mod netstat;
 pub mod pid_schedstat;
 pub mod pid_stat;
@@ -56,6 +57,7 @@ pub const ALL: &[(&str, Feed)] = &[
     ("loadavg", |b| drop(loadavg::parse(&text(b)))),
     ("modules", |b| drop(modules::parse(&text(b)))),
     ("mountinfo", |b| drop(mountinfo::parse(&text(b)))),
+    ("netdev", |b| drop(netdev::parse(&text(b)))),
     ("netstat", |b| drop(netstat::parse(&text(b)))),
     ("pid_schedstat", |b| drop(pid_schedstat::parse(&text(b)))),
     ("pid_stat", |b| drop(pid_stat::parse(&text(b)))),

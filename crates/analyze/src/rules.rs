@@ -51,7 +51,7 @@ mod spin;
 mod steal;
 mod swap_in;
 mod traced;
-mod tracked;
+pub(crate) mod tracked;
 mod unanswered_connects;
 mod vain_calls;
 mod wakeup_latency;

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::chain::{CallAccount, Chain, LockAccount, SlowCallAccount, WallAccount};
 use crate::finding::{in_seconds, in_seconds_or_null};
+use crate::resource::Resource;
 use crate::{Finding, Missing, MissingNote, Probe, RuledOut, Share};
 
 /// The version of the JSON document.
@@ -49,6 +50,9 @@ pub struct Document {
     pub contradictions: Vec<Contradiction>,
     /// Where the time went.
     pub account: Account,
+    /// What the host has of CPUs, memory, disks, devices and tables, and limits that were met: taken, waited for, refused, by what.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<Resource>,
     /// What was asked about: then its findings and chains stand here, and those of the host as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,

@@ -112,6 +112,9 @@ pub struct Finding {
     pub share: Option<Share>,
     /// Who or what made them pay.
     pub culprit: Option<Culprit>,
+    /// The resource that it is about: a name in the document's `resources`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
     /// From the victim to the culprit.
     pub chain: Vec<Hop>,
     /// Threads that lost, where the victim stands for several: who asks about one of them is told.
@@ -174,6 +177,7 @@ impl Finding {
             overlaps: Vec::new(),
             share: None,
             culprit: None,
+            resource: None,
             chain: Vec::new(),
             paid_by: Vec::new(),
             check: Vec::new(),
@@ -221,6 +225,13 @@ impl Finding {
     #[must_use]
     pub fn by(mut self, culprit: Culprit) -> Self {
         self.culprit = Some(culprit);
+        self
+    }
+
+    /// The resource that it is about.
+    #[must_use]
+    pub fn on(mut self, resource: impl Into<String>) -> Self {
+        self.resource = Some(resource.into());
         self
     }
 

@@ -16,6 +16,7 @@ pub mod napi;
 mod pattern;
 mod probe;
 mod recording;
+pub mod resource;
 pub mod shell;
 pub mod speed;
 pub mod spin;

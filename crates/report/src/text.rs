@@ -1,7 +1,7 @@
 //! The report as people read it: 80 columns, the answer first.
 //!
 //! An exam is one sentence and fifteen lines (`screen.rs`). With -v it is all that is known, in this order: who and when; the
-//! answer in a line; where the time went; causes by time lost; chains of waits; what the host is busy with; risks; what it is not;
+//! answer in a line; where the time went; resources; causes by time lost; chains of waits; what the host is busy with; risks; what it is not;
 //! what could not be answered; what was not seen; what looking cost. Where somebody is
 //! watched, the answer is where their wall time went, then come the chains and the system calls.
 
@@ -12,6 +12,7 @@ mod chain;
 mod cpus;
 mod finding;
 mod lock;
+mod resources;
 mod rest;
 mod screen;
 mod wall;
@@ -109,6 +110,7 @@ fn exam(page: &mut Page, doc: &Document, style: &Style) {
         page.say("", &format!("{}, see below.", count(number, "risk")), Ink::Risk);
     }
     account::print(page, doc);
+    resources::print(page, doc);
     causes(page, doc);
     chain::section(page, doc, style, usize::MAX);
     busy(page, doc);

@@ -32,7 +32,7 @@ fn with(names: &[String]) -> Document {
         (f.victim.id, f.victim.name, f.victim.unit, f.victim.container) =
             (name(), name(), Some(name()), Some(name()));
         (f.victim.description, f.victim.pod, f.victim.image) = (Some(name()), Some(name()), Some(name()));
-        f.overlaps = vec![name()];
+        (f.overlaps, f.resource) = (vec![name()], Some(name()));
         if let Some(c) = &mut f.culprit {
             (c.id, c.name, c.function, c.file) = (name(), name(), Some(name()), Some(name()));
         }
@@ -52,6 +52,10 @@ fn with(names: &[String]) -> Document {
     }
     for n in &mut doc.ruled_out {
         (n.what, n.evidence) = (name(), name());
+    }
+    for row in &mut doc.resources {
+        (row.name, row.amount, row.saturated) = (name(), name(), Some(name()));
+        (row.by, row.paid_by) = (Some(name()), Some(name()));
     }
     for state in &mut doc.account.by_state {
         state.state = name();

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use whyslow_model::resource;
 use whyslow_model::table::{Memory, Task};
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, command};
@@ -312,6 +313,7 @@ fn finding(ev: &Evidence<'_>, cache: &Cache<'_>, seen: &Seen<'_>, taken: &Taken<
     let who = names::tasks_of(tasks.len() as u64, &victim.name);
     let found = Finding::cause(RULE.id, victim, loss.likely)
         .titled(title(ev, cache, taken, &name, bytes))
+        .on(resource::MEMORY)
         .share_of(loss.lived)
         .between(low, loss.high)
         .by(Culprit::new(culprit.kind, culprit.id, culprit.name));

@@ -7,7 +7,7 @@
 use whyslow_model::{FileSnapshot, Finding, Missing, Share, Subject, SubjectKind};
 
 use super::Rule;
-use super::tracked::{column, with_advice};
+use super::tracked::{column, usage, with_advice};
 use crate::Evidence;
 
 pub const RULE: Rule = Rule {
@@ -49,14 +49,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         _ => {}
     }
     Ok(found)
-}
-
-fn usage(ev: &Evidence<'_>) -> Result<(u64, u64), Missing> {
-    let read = |what: &str| {
-        let name = format!("proc/sys/net/netfilter/nf_conntrack_{what}");
-        ev.line(&name)?.parse::<u64>().map_err(|err| Missing::broken(name, err))
-    };
-    Ok((read("count")?, read("max")?))
 }
 
 fn dropping(

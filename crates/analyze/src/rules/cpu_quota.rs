@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use whyslow_model::resource;
 use whyslow_model::shell::Command;
 use whyslow_model::table::{Cgroup, CgroupCpu};
 use whyslow_model::wait::{Reason, TaskState};
@@ -193,6 +194,7 @@ fn finding(ev: &Evidence<'_>, held: &Held<'_>, loss: &Loss, need: f64) -> Findin
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
             .titled(title)
+            .on(resource::cpu_quota(&most.path))
             .share_of(loss.lived)
             .between(loss.low, loss.high)
     } else {

@@ -185,6 +185,7 @@ fn finding(
     let chain = waiting.hops(victims.len() as u64, &victim.name, queue.device, &culprit.name);
     let found = Finding::cause(RULE.id, victim, loss.likely)
         .titled(title)
+        .on(queue.device)
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(waiting.whole())

@@ -100,6 +100,8 @@ fn finding(ev: &Evidence<'_>, homes: &Homes, tasks: &[Task], want: &Want, calls:
     let row = first.cloned().unwrap_or_default();
     let found = Finding::failed(RULE.id, victim, count);
     let limit = |file: &'static str, name: &str| Culprit::new(SubjectKind::Limit, file, name).at_file(file);
+    let device = if row.device.is_empty() { "a file system" } else { &row.device };
+    let found = Finding { resource: want.resource(device), ..found };
     match want {
         Want::Room { place, quota } => of_room(found, &failed, &row, place, *quota),
         Want::Watches => found

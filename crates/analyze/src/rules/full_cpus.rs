@@ -11,6 +11,7 @@ mod siblings;
 use std::rc::Rc;
 use std::time::Duration;
 
+use whyslow_model::resource;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, RuledOut, Share, Subject, command, seconds};
 
@@ -306,6 +307,7 @@ fn cause(ev: &Evidence<'_>, full: &Full<'_>, tree: &TaskTree, loss: &Loss) -> Fi
     let culprit = Culprit::new(by.kind, by.id, by.name);
     let finding = Finding::cause(RULE.id, victim, loss.likely)
         .titled(format!("{}{why}", full.words(ev)))
+        .on(resource::CPUS)
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(loss.raw)

@@ -83,6 +83,7 @@ fn finding(ev: &Evidence<'_>, l: &table::Listener, paid: &Paid, kept: Option<&Ke
     let syn = format!("a SYN to {} to be retransmitted", l.local);
     let mut found = Finding::cause(RULE.id, paid.clients.clone(), lost)
         .titled(title)
+        .on(format!("listen queue of {}", server(l)))
         .raw_wait(paid.raw)
         .share_of(paid.wall)
         .by(culprit(l))

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use whyslow_model::resource;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Kind, Missing, RuledOut, Share, SubjectKind, command};
 
@@ -140,6 +141,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss, floor: f64) -> Findi
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
             .titled(format!("it refaulted {again} that its memory limit of {limit}{filled} had evicted"))
+            .on(resource::memory_limit(&l.cgroup.path))
             .share_of(loss.lived)
             .between(low, loss.high)
     } else {

@@ -3,6 +3,7 @@
 //! Signal: `oom_kill` of `/proc/vmstat` (all kills of the host), kills by cgroup from kernel memory, and the kernel's log for
 //! who it was. No time measures what is lost with a process, so kills stand above all losses of time.
 
+use whyslow_model::resource;
 use whyslow_model::table::Cgroup;
 use whyslow_model::{Bytes, Culprit, Finding, Missing, RuledOut, Subject, SubjectKind, command};
 
@@ -104,8 +105,8 @@ fn of_group(ev: &Evidence<'_>, group: &Cgroup, n: u64, kills: &[Kill]) -> Findin
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "of its processes")))
         .check("who was killed, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
     match met {
-        Some(path) => lifted(ev, f, path, last),
-        None => f.advice(HOST_ADVICE),
+        Some(path) => lifted(ev, f.on(resource::memory_limit(path)), path, last),
+        None => f.on(resource::MEMORY).advice(HOST_ADVICE),
     }
 }
 
@@ -191,8 +192,8 @@ fn of_log(ev: &Evidence<'_>, n: u64, kills: &[Kill]) -> Finding {
         .titled(format!("the kernel killed {}{who}: {why}", some(n, "processes")))
         .check("who was killed, and what used the memory", "dmesg | grep -i -A 40 'invoked oom-killer'");
     match limit_of {
-        Some(path) => lifted(ev, f, path, last),
-        None => f.advice(HOST_ADVICE),
+        Some(path) => lifted(ev, f.on(resource::memory_limit(path)), path, last),
+        None => f.on(resource::MEMORY).advice(HOST_ADVICE),
     }
 }
 

@@ -112,6 +112,7 @@ fn finding(
             "packets that {sender} sends wait in the queue of {device}, which has a rate or a delay of its own ({qdisc}; at {} of {} looks)",
             most.queued, most.looks
         ))
+        .on(format!("send queue of {device}"))
         .share_of(loss.lived)
         .between(loss.low, loss.high)
         .raw_wait(waits.values().sum())

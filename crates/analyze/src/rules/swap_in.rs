@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use whyslow_model::resource;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Bytes, Culprit, Finding, Hop, Missing, RuledOut, SubjectKind, command};
 
@@ -71,6 +72,7 @@ fn finding(ev: &Evidence<'_>, l: &Limited<'_>, loss: &Loss) -> Finding {
     let f = if noticed {
         Finding::cause(RULE.id, victim.clone(), loss.likely)
             .titled(format!("it swapped {back} in again, for its memory limit of {limit} is too small"))
+            .on(resource::memory_limit(&l.cgroup.path))
             .share_of(loss.lived)
             .between(loss.low, loss.high)
     } else {

@@ -5,7 +5,7 @@ use whyslow_model::{FileSnapshot, Finding, Missing};
 use crate::Evidence;
 
 /// The table of a network namespace that dropped packets.
-pub(super) struct Dropping {
+pub(crate) struct Dropping {
     pub netns: String,
     pub packets: u64,
     /// "500 of 500", if it is full, or was a moment ago: packets are dropped for other reasons, too.
@@ -15,7 +15,7 @@ pub(super) struct Dropping {
 /// It is full with so many of its entries: some end while the counters are read.
 const FULL: f64 = 0.95;
 
-pub(super) fn dropping(ev: &Evidence<'_>) -> Vec<Dropping> {
+pub(crate) fn dropping(ev: &Evidence<'_>) -> Vec<Dropping> {
     let most =
         ev.line("proc/sys/net/netfilter/nf_conntrack_max").ok().and_then(|text| text.parse::<u64>().ok());
     let stats = ev.in_netns("net/stat/nf_conntrack").into_iter();
@@ -26,6 +26,15 @@ pub(super) fn dropping(ev: &Evidence<'_>) -> Vec<Dropping> {
         Some(Dropping { netns, packets, full: full.map(|(entries, most)| format!("{entries} of {most}")) })
     };
     stats.filter_map(of).filter(|one| one.packets > 0).collect()
+}
+
+/// Entries of the host's table, and how many it may have.
+pub(crate) fn usage(ev: &Evidence<'_>) -> Result<(u64, u64), Missing> {
+    let read = |what: &str| {
+        let name = format!("proc/sys/net/netfilter/nf_conntrack_{what}");
+        ev.line(&name)?.parse::<u64>().map_err(|err| Missing::broken(name, err))
+    };
+    Ok((read("count")?, read("max")?))
 }
 
 /// Of the first CPU: each line has the number of all entries.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::resource;
 use whyslow_model::wait::{Reason, TaskState};
 use whyslow_model::{Culprit, Finding, Hop, Missing, SubjectKind, command, table};
 
@@ -109,7 +110,8 @@ fn of_table(
         paid.retried
     );
     let culprit = Culprit::new(SubjectKind::Limit, &table.netns, "conntrack table");
-    Some(tracked::with_advice(cause(&paid, &to).titled(title).by(culprit)))
+    let found = cause(&paid, &to).titled(title).by(culprit).on(resource::conntrack_of(&table.netns));
+    Some(tracked::with_advice(found))
 }
 
 fn packets(n: u64) -> String {

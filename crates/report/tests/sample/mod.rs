@@ -25,6 +25,7 @@ pub fn empty() -> Document {
         findings: Vec::new(),
         ruled_out: Vec::new(),
         contradictions: Vec::new(),
+        resources: Vec::new(),
         account: Account { cpu: Some(s(0.0)), off_cpu: Some(s(0.0)), ..Account::default() },
         wall: None,
         chains: Vec::new(),
@@ -159,6 +160,25 @@ fn account() -> Account {
     }
 }
 
+fn resources() -> Vec<resource::Resource> {
+    let cpus = resource::Resource {
+        name: resource::CPUS.into(),
+        amount: "1.9 of 2".into(),
+        used: Some(Share::percent(96)),
+        saturated: Some("tasks were ready for 7.1 s and had none".into()),
+        errors: None,
+        by: Some("xz (7.5 s)".into()),
+        paid_by: Some("shop".into()),
+    };
+    let eth0 = resource::Resource {
+        name: "eth0".into(),
+        amount: "12 MiB/s in, 3.1 MiB/s out".into(),
+        errors: Some(7),
+        ..resource::Resource::default()
+    };
+    vec![cpus, eth0]
+}
+
 /// A document with everything in it.
 pub fn full() -> Document {
     let evil = Subject::new(SubjectKind::Task, "4242", "sh\x1b]0;owned\x07\n");
@@ -168,7 +188,9 @@ pub fn full() -> Document {
         quota(),
         Finding {
             failed_calls: 12,
-            ..Finding::cause("cpu-pinned", evil, s(3.0)).titled("16 tasks share CPU 1 while CPU 0 is idle")
+            ..Finding::cause("cpu-pinned", evil, s(3.0))
+                .titled("16 tasks share CPU 1 while CPU 0 is idle")
+                .on("CPUs")
         },
         Finding::risk("clocksource", Subject::host())
             .titled("the clock is hpet: each reading costs 1 us")
@@ -177,6 +199,7 @@ pub fn full() -> Document {
     ];
     doc.ruled_out = vec![RuledOut { what: "the disk".into(), evidence: "no task waited for one".into() }];
     doc.account = account();
+    doc.resources = resources();
     let absent = Missing::NotInKernel { what: "irq pressure".into(), needs: "Linux 6.1".into() };
     doc.missing = vec![absent.into(), Missing::not_recorded("interrupts").into()];
     doc.missing.extend((0..4).map(|n| Missing::skipped(format!("file {n}"), "it took 6 ms").into()));

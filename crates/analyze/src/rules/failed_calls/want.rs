@@ -1,5 +1,6 @@
 //! What a call that failed was in want of.
 
+use whyslow_model::resource;
 use whyslow_model::table::FailedCall;
 
 /// x86-64 (arch/x86/entry/syscalls/syscall_64.tbl): inotify_init, inotify_add_watch, inotify_init1.
@@ -47,6 +48,21 @@ impl Want {
     /// A healthy program may meet such a limit once, on purpose or by its own choice of a port, and go on.
     pub fn may_be_probed(&self) -> bool {
         !matches!(self, Want::Room { .. } | Want::Watches | Want::WatchQueues | Want::Files)
+    }
+
+    /// Its name in the table of resources; `None`: what is wanted has no measure.
+    pub fn resource(&self, of: &str) -> Option<String> {
+        Some(match self {
+            Want::Room { .. } => format!("room on {of}"),
+            Want::Watches => "inotify watches".to_owned(),
+            Want::WatchQueues => "inotify instances".to_owned(),
+            Want::Descriptors(pid) => format!("open files of pid {pid}"),
+            Want::Files => resource::OPEN_FILES.to_owned(),
+            Want::Ports(_) => resource::LOCAL_PORTS.to_owned(),
+            Want::Tasks => resource::TASKS.to_owned(),
+            Want::Accepted(socket) => format!("listen queue of {socket}"),
+            Want::Listener(_) => return None,
+        })
     }
 
     /// `None`: a call may fail so where nothing is used up.

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use whyslow_model::resource;
 use whyslow_model::table::{Cgroup, Memory, Task};
 use whyslow_model::timeline::{Span, State};
 use whyslow_model::wait::{Reason, TaskState};
@@ -134,6 +135,7 @@ fn finding(
     let found = match loss.low > least {
         true => Finding::cause(RULE.id, victim.clone(), loss.likely)
             .titled(what)
+            .on(resource::memory_limit(&group.path))
             .share_of(loss.lived)
             .between(loss.low, loss.high),
         false => Finding::risk(RULE.id, victim.clone())

@@ -1,0 +1,90 @@
+//! Tables of the host, and limits of groups: how full, how often they were met.
+
+use std::time::Duration;
+
+use whyslow_model::resource::{self, Resource};
+use whyslow_model::table::{Cgroup, CgroupCpu, CgroupMemory};
+use whyslow_model::{Bytes, Share};
+
+use crate::Evidence;
+use crate::rules::tracked::{self, Dropping};
+
+/// Of limits of one sort so many are listed, those that were met most often.
+const MOST: usize = 4;
+/// From here on a limit is near.
+const NEAR: Share = Share::percent(90);
+
+/// "480 of 500", with that part.
+fn part(name: &str, now: u64, limit: u64) -> Resource {
+    Resource {
+        name: name.to_owned(),
+        amount: format!("{now} of {limit}"),
+        used: Some(Share::of(now as f64, limit as f64)),
+        ..Resource::default()
+    }
+}
+
+/// Of the whole host.
+pub(super) fn tables(ev: &Evidence<'_>) -> Vec<Resource> {
+    let files = ev.sysctls("fs/file-nr").ok().and_then(|numbers| match numbers[..] {
+        // Since 5.10 there is no practical limit: 2^63 - 1 is none.
+        [open, _, limit] if limit > 0 && limit < 1 << 62 => Some(part(resource::OPEN_FILES, open, limit)),
+        _ => None,
+    });
+    let limits = ["kernel/pid_max", "kernel/threads-max"].into_iter();
+    let most = limits.filter_map(|name| u64::try_from(ev.sysctl(name).ok()?).ok()).min();
+    let tasks = ev.load().ok().zip(most).map(|(load, most)| part(resource::TASKS, load.tasks, most));
+    let tracked = tracked::usage(ev).ok().map(|(count, most)| part(resource::CONNTRACK, count, most));
+    let of_dropping = |one: Dropping| Resource {
+        name: resource::conntrack_of(&one.netns),
+        amount: one.full.unwrap_or_default(),
+        errors: Some(one.packets),
+        ..Resource::default()
+    };
+    let dropping = tracked::dropping(ev).into_iter().map(of_dropping);
+    files.into_iter().chain(tasks).chain(tracked).chain(dropping).collect()
+}
+
+/// Quotas that ran out, and memory limits that were met or are near.
+pub(super) fn of_groups(ev: &Evidence<'_>) -> Vec<Resource> {
+    let groups = ev.cgroups().unwrap_or_default();
+    let of = |pick: fn(&Evidence<'_>, &Cgroup) -> Option<(u64, Resource)>| {
+        let mut all: Vec<(u64, Resource)> = groups.iter().filter_map(|group| pick(ev, group)).collect();
+        all.sort_by_key(|(met, _)| std::cmp::Reverse(*met));
+        all.into_iter().take(MOST).map(|(_, row)| row)
+    };
+    of(quota).chain(of(memory)).collect()
+}
+
+fn quota(ev: &Evidence<'_>, group: &Cgroup) -> Option<(u64, Resource)> {
+    let CgroupCpu { quota_ns, period_ns, periods, throttled_periods, throttled_ns, .. } =
+        group.cpu.clone()?;
+    let cpus = quota_ns? as f64 / period_ns.max(1) as f64;
+    let row = Resource {
+        name: resource::cpu_quota(&group.path),
+        amount: format!("{cpus:.1} CPUs"),
+        saturated: Some(format!(
+            "it ran out in {throttled_periods} of {periods} periods, for {} of its tasks' time on all CPUs",
+            whyslow_model::seconds(Duration::from_nanos(throttled_ns))
+        )),
+        by: Some(ev.names().cgroup(group).name),
+        ..Resource::default()
+    };
+    (throttled_periods > 0).then_some((throttled_ns, row))
+}
+
+fn memory(ev: &Evidence<'_>, group: &Cgroup) -> Option<(u64, Resource)> {
+    let CgroupMemory { usage, limit, limit_hits, oom_kills, .. } = group.memory.clone()?;
+    let limit = limit?;
+    let used = Share::of(usage as f64, limit as f64);
+    let row = Resource {
+        name: resource::memory_limit(&group.path),
+        amount: format!("{} of {}", Bytes(usage), Bytes(limit)),
+        used: Some(used),
+        saturated: (limit_hits > 0).then(|| format!("allocations met it {limit_hits} times")),
+        errors: (!group.uncounted).then_some(oom_kills),
+        by: Some(ev.names().cgroup(group).name),
+        ..Resource::default()
+    };
+    (limit_hits > 0 || used >= NEAR).then_some((limit_hits, row))
+}
