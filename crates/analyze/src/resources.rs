@@ -6,6 +6,7 @@
 mod limits;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use whyslow_model::resource::{self, Resource};
@@ -17,8 +18,8 @@ use crate::parse::netdev::{self, Device};
 
 /// Of devices of one sort so many are listed, the busiest.
 const MOST: usize = 8;
-/// A wait that takes less of the window's CPU time is not worth a word.
-const LITTLE: f64 = 0.01;
+/// Below this a wait for it is another's: a quota, an affinity mask or a group's limit made it.
+const FULL: Share = Share::percent(90);
 
 /// All that is known, with the causes that are about it.
 #[must_use]
@@ -36,7 +37,9 @@ pub fn of(ev: &Evidence<'_>, findings: &[Finding]) -> Vec<Resource> {
         for row in rows.iter_mut().filter(|row| row.name == *name) {
             row.paid_by.get_or_insert_with(|| found.victim.name.clone());
             if found.failed_calls > 0 {
-                row.errors = Some(row.errors.unwrap_or(0).saturating_add(found.failed_calls));
+                let failed = row.errors.unwrap_or(0).saturating_add(found.failed_calls);
+                row.errors = Some(failed);
+                row.saturated = Some(format!("{failed} calls failed for want of it"));
             }
         }
     }
@@ -49,15 +52,14 @@ fn cpus(ev: &Evidence<'_>) -> Option<Resource> {
     let used = Share::of(cpu.busy().as_secs_f64(), cpu.total().as_secs_f64());
     let tasks = ev.tasks().ok().filter(|_| ev.waits_were_seen().is_ok());
     let ready = tasks.map(|tasks| tasks.iter().map(|task| task.runnable_ns).fold(0, u64::saturating_add));
-    let ready = Duration::from_nanos(ready.unwrap_or(0));
-    let worth = ready.as_secs_f64() > LITTLE * ev.window().as_secs_f64() * f64::from(count);
+    let ready = ready.filter(|_| used >= FULL).map(Duration::from_nanos);
     let trees = ev.trees_by_name();
     let most = trees.all.iter().max_by_key(|tree| tree.used_ns).filter(|tree| tree.used_ns > 0);
     Some(Resource {
         name: resource::CPUS.to_owned(),
         amount: format!("{:.1} of {count}", used.ratio() * f64::from(count)),
         used: Some(used),
-        saturated: worth.then(|| format!("tasks were ready for {} and had none", seconds(ready))),
+        saturated: ready.map(|ready| format!("tasks were ready and had none for {} in all", seconds(ready))),
         by: most.map(|tree| by(&tree.subject(ev).name, &seconds(Duration::from_nanos(tree.used_ns)))),
         ..Resource::default()
     })
@@ -71,15 +73,16 @@ fn by(name: &str, amount: &str) -> String {
 fn memory(ev: &Evidence<'_>) -> Option<Resource> {
     let (total, free) = (ev.meminfo("MemTotal").ok()?, ev.meminfo("MemAvailable").ok()?);
     let used = total.0.saturating_sub(free.0);
-    let stalled = ev.pressure("memory").ok().and_then(|pressure| pressure.some).unwrap_or_default();
-    let worth = stalled.as_secs_f64() > LITTLE * ev.window().as_secs_f64();
-    let most = most_memory(ev);
+    let full = Share::of(used as f64, total.0 as f64);
+    // Of the whole host, and of groups at their limits: these are rows of their own.
+    let stalled = ev.pressure("memory").ok().and_then(|pressure| pressure.some).filter(|_| full >= FULL);
+    // Its cache is not in what is used.
+    let most = most_memory(ev).filter(|(_, bytes)| *bytes <= used);
     Some(Resource {
         name: resource::MEMORY.to_owned(),
         amount: format!("{} of {total}", Bytes(used)),
-        used: Some(Share::of(used as f64, total.0 as f64)),
-        saturated: worth.then(|| format!("tasks waited for it in {} of the window", seconds(stalled))),
-        errors: ev.vmstat_delta("oom_kill").ok(),
+        used: Some(full),
+        saturated: stalled.map(|time| format!("tasks waited for it in {} of the window", seconds(time))),
         by: most.map(|(path, bytes)| {
             by(&ev.names().subject(path).name, &format!("{}, its cache included", Bytes(bytes)))
         }),
@@ -95,16 +98,25 @@ fn most_memory<'r>(ev: &Evidence<'r>) -> Option<(&'r str, u64)> {
         .filter(|group| group.path != "/")
         .filter_map(|group| Some((group.path.as_str(), group.memory.as_ref()?.usage)))
         .collect();
-    let most = groups.iter().map(|(_, usage)| *usage).max().filter(|most| *most > 0)?;
-    let large = groups.into_iter().filter(|(_, usage)| *usage as f64 >= NEARLY_ALL * most as f64);
+    let (top, most) = groups.iter().copied().max_by_key(|(_, usage)| *usage).filter(|(_, most)| *most > 0)?;
+    let is_in = |path: &str| Path::new(path).starts_with(top);
+    let large =
+        groups.into_iter().filter(|(path, usage)| is_in(path) && *usage as f64 >= NEARLY_ALL * most as f64);
     large.max_by_key(|(path, usage)| (path.matches('/').count(), *usage))
 }
+
+/// Made of other disks, or of files and memory: their requests are counted there again.
+const STACKED: [&str; 5] = ["dm-", "md", "loop", "zram", "ram"];
 
 /// Whole disks that had something to do.
 fn disks(ev: &Evidence<'_>) -> Vec<Resource> {
     let Ok(all) = ev.disks() else { return Vec::new() };
-    let is_whole = |disk: &DiskStat| ev.last(&format!("sys/block/{}/size", disk.name)).is_ok();
-    let mut busy: Vec<DiskStat> = all.into_iter().filter(|disk| disk.busy_ms > 0 && is_whole(disk)).collect();
+    let is_whole = |disk: &DiskStat| {
+        !STACKED.iter().any(|of| disk.name.starts_with(of))
+            && ev.last(&format!("sys/block/{}/size", disk.name)).is_ok()
+    };
+    let has_work = |disk: &DiskStat| disk.busy_ms > 0 || disk.in_flight > 0;
+    let mut busy: Vec<DiskStat> = all.into_iter().filter(|disk| has_work(disk) && is_whole(disk)).collect();
     busy.sort_by_key(|disk| std::cmp::Reverse(disk.busy_ms));
     busy.truncate(MOST);
     busy.iter().map(|disk| of_disk(ev, disk)).collect()
@@ -113,19 +125,28 @@ fn disks(ev: &Evidence<'_>) -> Vec<Resource> {
 fn of_disk(ev: &Evidence<'_>, disk: &DiskStat) -> Resource {
     let window_ms = ev.window().as_secs_f64() * 1e3;
     let at_once = disk.read_ms.saturating_add(disk.write_ms) as f64 / window_ms.max(1.0);
-    let mut by_group: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut by_group: BTreeMap<u64, u64> = BTreeMap::new();
     for row in ev.disk().unwrap_or_default().iter().filter(|row| row.dev == disk.dev) {
         let sum = by_group.entry(row.cgroup).or_default();
-        *sum = (sum.0.saturating_add(row.device_ns), sum.1.saturating_add(row.bytes));
+        *sum = sum.saturating_add(row.bytes);
     }
-    let most = by_group.into_iter().max_by_key(|(_, (ns, _))| *ns);
-    let most = most.and_then(|(id, (_, bytes))| Some((ev.names().cgroup(ev.cgroup(id)?).name, bytes)));
+    let most = by_group.into_iter().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0);
+    let name = |id| {
+        ev.cgroup(id)
+            .map_or_else(|| "a group that is not known".to_owned(), |group| ev.names().cgroup(group).name)
+    };
+    let queue = match disk.in_flight {
+        _ if at_once > 1.0 => Some(format!("{at_once:.1} requests at a time, of those that ended")),
+        0 | 1 => None,
+        now => Some(format!("{now} requests have not ended")),
+    };
     Resource {
         name: disk.name.clone(),
         amount: format!("{} read, {} written", rate(ev, disk.read_bytes), rate(ev, disk.write_bytes)),
-        used: Some(Share::of(disk.busy_ms as f64, window_ms)),
-        saturated: (at_once > 1.0).then(|| format!("{at_once:.1} requests at a time")),
-        by: most.map(|(name, bytes)| by(&name, &Bytes(bytes).to_string())),
+        // Before Linux 6.10 the counter takes each request for a whole tick.
+        used: Some(Share::of((disk.busy_ms as f64).min(window_ms), window_ms)),
+        saturated: queue,
+        by: most.map(|(id, bytes)| by(&name(id), &Bytes(bytes).to_string())),
         ..Resource::default()
     }
 }
@@ -134,18 +155,20 @@ fn rate(ev: &Evidence<'_>, bytes: u64) -> String {
     format!("{}/s", Bytes((bytes as f64 / ev.window().as_secs_f64().max(1e-3)) as u64))
 }
 
-/// Devices of the host's own network namespace through which something went. How much they could carry the kernel does not say of most.
+/// Devices of whyslow's own network namespace through which something went. How much they could carry the kernel does not say of most.
 fn devices(ev: &Evidence<'_>) -> Vec<Resource> {
     let Ok((first, last)) = ev.ends("proc/net/dev", netdev::parse) else { return Vec::new() };
     let first: BTreeMap<&str, &Device> = first.iter().map(|one| (one.name.as_str(), one)).collect();
     let mut rises: Vec<Device> =
         last.iter().filter_map(|now| Some(rise(first.get(now.name.as_str())?, now))).collect();
     rises.retain(|one| one.rx_bytes > 0 || one.tx_bytes > 0 || one.errors > 0);
-    rises.sort_by_key(|one| std::cmp::Reverse(one.rx_bytes.saturating_add(one.tx_bytes)));
+    rises.sort_by_key(|one| std::cmp::Reverse((one.errors > 0, one.rx_bytes.saturating_add(one.tx_bytes))));
     rises.truncate(MOST);
     let row = |one: &Device| Resource {
         name: one.name.clone(),
         amount: format!("{} in, {} out", rate(ev, one.rx_bytes), rate(ev, one.tx_bytes)),
+        // Frames of protocols that nobody asked for are counted with those that were dropped.
+        saturated: (one.errors > 0).then(|| format!("{} packets broken, dropped or of no use", one.errors)),
         errors: Some(one.errors),
         ..Resource::default()
     };

@@ -101,6 +101,7 @@ impl Look {
     pub fn is_sound(&self, verb: Verb) -> Result<(), Wrong> {
         said::is_whole(&self.document, verb, self.status)?;
         said::has_its_probes(&self.document)?;
+        said::has_its_resources(&self.document)?;
         Ok(self.is_of_its_time()?)
     }
 

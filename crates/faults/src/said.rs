@@ -232,6 +232,17 @@ pub fn has_its_probes(document: &Value) -> Result<(), Wrong> {
     }
 }
 
+/// What a cause is about stands in the table of resources, with somebody who pays for it.
+pub fn has_its_resources(document: &Value) -> Result<(), Wrong> {
+    let rows = document["resources"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_paid = |name: &Value| rows.iter().any(|row| row["name"] == *name && row["paid_by"].is_string());
+    let about = of_kind(document, "cause").map(|cause| &cause["resource"]);
+    match about.into_iter().find(|name| name.is_string() && !is_paid(name)) {
+        None => Ok(()),
+        Some(name) => Err(Wrong::inexact(format!("nobody pays for {name} in the table of resources"))),
+    }
+}
+
 /// These rules could look: none of them says that it cannot tell.
 pub fn could_tell(document: &Value, rules: &[impl AsRef<str>]) -> Result<(), Wrong> {
     list(document, "findings")?;

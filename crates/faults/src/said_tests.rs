@@ -85,3 +85,21 @@ fn a_group_that_worked_was_seen_at_work() {
     assert!(used(1_000).is_in(&reported(0.1)).is_err() && used(1_000).is_in(&reported(9.0)).is_err());
     assert!(used(50).is_in(&whole()).is_ok());
 }
+
+#[test]
+fn a_resource_that_a_cause_is_about_has_a_row_and_somebody_who_pays() {
+    let document = |rows: Value| {
+        with(|document| {
+            let mut found = cause("full-cpus", &Subject::task(1, "a"), 1.0);
+            found["resource"] = json!("CPUs");
+            document["findings"] = json!([found]);
+            document["resources"] = rows;
+        })
+    };
+    let row =
+        |paid_by: Value| json!([{"name": "memory", "paid_by": "b"}, {"name": "CPUs", "paid_by": paid_by}]);
+    assert!(has_its_resources(&document(row(json!("a")))).is_ok());
+    assert!(has_its_resources(&document(row(json!(null)))).is_err());
+    assert!(has_its_resources(&document(json!(null))).is_err());
+    assert!(has_its_resources(&whole()).is_ok());
+}

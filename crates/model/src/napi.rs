@@ -71,6 +71,9 @@ pub struct Socket {
     /// Looks at which packets were in the queue of the device that it sends through, some of them its own, if that queue has a rate or a delay (tc).
     #[serde(skip_serializing_if = "is_default")]
     pub queued: u64,
+    /// Looks at which that was so of any socket that sends through this device.
+    #[serde(skip_serializing_if = "is_default")]
+    pub device_queued: u64,
     /// That device: "eth0".
     #[serde(skip_serializing_if = "is_default")]
     pub device: String,

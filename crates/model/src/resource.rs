@@ -14,8 +14,6 @@ pub const OPEN_FILES: &str = "open files";
 pub const TASKS: &str = "tasks";
 /// Entries of the table of tracked connections (nf_conntrack_max).
 pub const CONNTRACK: &str = "tracked connections";
-/// Local ports of one network namespace for connections to one place.
-pub const LOCAL_PORTS: &str = "local ports";
 
 /// One resource, or a limit on it that was met.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -26,7 +24,7 @@ pub struct Resource {
     pub amount: String,
     /// That part of it was in use; `None`: it has no limit, or that is not known.
     pub used: Option<Share>,
-    /// What waited for it, or how often it was met: a sentence; `None`: nothing, or it is not known.
+    /// What waited for it, what it refused, or how often it was met, in words; `None`: nothing, or it is not known.
     pub saturated: Option<String>,
     /// What it refused in the window: packets, calls, processes that were killed; `None`: not counted.
     pub errors: Option<u64>,

@@ -161,7 +161,12 @@ impl Bench {
         let mut items = self.some_of_each(tests);
         let scenarios = self.scenarios().into_iter();
         let scenarios = scenarios.filter_map(|(one, kernel)| Some((one, kernel, self.counts_in(one)?)));
-        items.extend(scenarios.map(|(one, kernel, suite)| self.scenario(one, kernel, suite)));
+        let scenarios: Vec<Item> =
+            scenarios.map(|(one, kernel, suite)| self.scenario(one, kernel, suite)).collect();
+        if self.of_resources() && scenarios.is_empty() {
+            return Err(Trouble::new("find scenarios of resources", "there are none"));
+        }
+        items.extend(scenarios);
         if self.wants(LOCK_CHAINS) {
             items.extend(self.chains()?);
         }

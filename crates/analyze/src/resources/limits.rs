@@ -27,7 +27,7 @@ fn part(name: &str, now: u64, limit: u64) -> Resource {
 /// Of the whole host.
 pub(super) fn tables(ev: &Evidence<'_>) -> Vec<Resource> {
     let files = ev.sysctls("fs/file-nr").ok().and_then(|numbers| match numbers[..] {
-        // Since 5.10 there is no practical limit: 2^63 - 1 is none.
+        // systemd sets 2^63 - 1, which is none.
         [open, _, limit] if limit > 0 && limit < 1 << 62 => Some(part(resource::OPEN_FILES, open, limit)),
         _ => None,
     });
@@ -38,52 +38,60 @@ pub(super) fn tables(ev: &Evidence<'_>) -> Vec<Resource> {
     let of_dropping = |one: Dropping| Resource {
         name: resource::conntrack_of(&one.netns),
         amount: one.full.unwrap_or_default(),
+        saturated: Some(format!("{} packets were dropped", one.packets)),
         errors: Some(one.packets),
         ..Resource::default()
     };
-    let dropping = tracked::dropping(ev).into_iter().map(of_dropping);
+    let mut dropping = tracked::dropping(ev);
+    dropping.sort_by_key(|one| std::cmp::Reverse(one.packets));
+    let dropping = dropping.into_iter().take(MOST).map(of_dropping);
     files.into_iter().chain(tasks).chain(tracked).chain(dropping).collect()
 }
 
 /// Quotas that ran out, and memory limits that were met or are near.
 pub(super) fn of_groups(ev: &Evidence<'_>) -> Vec<Resource> {
     let groups = ev.cgroups().unwrap_or_default();
-    let of = |pick: fn(&Evidence<'_>, &Cgroup) -> Option<(u64, Resource)>| {
-        let mut all: Vec<(u64, Resource)> = groups.iter().filter_map(|group| pick(ev, group)).collect();
+    let of = |pick: fn(&Cgroup) -> Option<(u64, Resource)>| {
+        let mut all: Vec<(u64, Resource)> = groups.iter().filter_map(pick).collect();
         all.sort_by_key(|(met, _)| std::cmp::Reverse(*met));
         all.into_iter().take(MOST).map(|(_, row)| row)
     };
     of(quota).chain(of(memory)).collect()
 }
 
-fn quota(ev: &Evidence<'_>, group: &Cgroup) -> Option<(u64, Resource)> {
+fn said(met: u64, kills: u64) -> Option<String> {
+    let met = (met > 0).then(|| format!("allocations met it {met} times"));
+    let killed = (kills > 0).then(|| format!("{kills} processes were killed"));
+    let said: Vec<String> = met.into_iter().chain(killed).collect();
+    (!said.is_empty()).then(|| said.join(", "))
+}
+
+fn quota(group: &Cgroup) -> Option<(u64, Resource)> {
     let CgroupCpu { quota_ns, period_ns, periods, throttled_periods, throttled_ns, .. } =
         group.cpu.clone()?;
     let cpus = quota_ns? as f64 / period_ns.max(1) as f64;
     let row = Resource {
         name: resource::cpu_quota(&group.path),
-        amount: format!("{cpus:.1} CPUs"),
+        amount: format!("{cpus:.2} CPUs"),
         saturated: Some(format!(
-            "it ran out in {throttled_periods} of {periods} periods, for {} of its tasks' time on all CPUs",
+            "it ran out in {throttled_periods} of {periods} periods, for {} of its CPUs' time",
             whyslow_model::seconds(Duration::from_nanos(throttled_ns))
         )),
-        by: Some(ev.names().cgroup(group).name),
         ..Resource::default()
     };
     (throttled_periods > 0).then_some((throttled_ns, row))
 }
 
-fn memory(ev: &Evidence<'_>, group: &Cgroup) -> Option<(u64, Resource)> {
-    let CgroupMemory { usage, limit, limit_hits, oom_kills, .. } = group.memory.clone()?;
-    let limit = limit?;
+fn memory(group: &Cgroup) -> Option<(u64, Resource)> {
+    let CgroupMemory { usage, limit, high, limit_hits, oom_kills, .. } = group.memory.clone()?;
+    let limit = high.into_iter().chain(limit).min()?;
     let used = Share::of(usage as f64, limit as f64);
     let row = Resource {
         name: resource::memory_limit(&group.path),
         amount: format!("{} of {}", Bytes(usage), Bytes(limit)),
         used: Some(used),
-        saturated: (limit_hits > 0).then(|| format!("allocations met it {limit_hits} times")),
+        saturated: said(limit_hits, oom_kills),
         errors: (!group.uncounted).then_some(oom_kills),
-        by: Some(ev.names().cgroup(group).name),
         ..Resource::default()
     };
     (limit_hits > 0 || used >= NEAR).then_some((limit_hits, row))

@@ -27,24 +27,30 @@ fn group(id: u64, path: &str) -> Cgroup {
     Cgroup { id, path: path.into(), name: path.into(), ..Cgroup::default() }
 }
 
-/// Two CPUs for a second: 150 of 200 ticks busy.
-fn busy() -> Fixture {
+/// Two CPUs for a second: so many of 200 ticks busy.
+fn busy(ticks: u32) -> Fixture {
     let stat =
         |user: u32, idle: u32| format!("cpu  {user} 0 0 {idle} 0 0 0 0\ncpu0 {user} 0 0 {idle} 0 0 0 0\n");
-    Fixture::second().start("proc/stat", &stat(100, 100)).end("proc/stat", &stat(250, 150)).with(|tables| {
-        tables.tasks = Some(vec![task(10, "xz", 1400, 0), task(11, "web", 100, 300)]);
-        tables.waits = Some(Vec::new());
-        tables.spans = Some(Vec::new());
-    })
+    Fixture::second()
+        .start("proc/stat", &stat(100, 100))
+        .end("proc/stat", &stat(100 + ticks, 300 - ticks))
+        .with(|tables| {
+            tables.tasks = Some(vec![task(10, "xz", 1400, 0), task(11, "web", 100, 300)]);
+            tables.waits = Some(Vec::new());
+            tables.spans = Some(Vec::new());
+        })
 }
 
 #[test]
 fn cpus_are_told_with_who_fills_them_and_who_is_ready() {
-    let cpus = row(&busy(), "CPUs").unwrap();
+    let cpus = row(&busy(150), "CPUs").unwrap();
     assert_eq!((cpus.amount.as_str(), cpus.used), ("1.5 of 2", Some(Share::percent(75))));
-    assert_eq!(cpus.saturated.as_deref(), Some("tasks were ready for 300 ms and had none"));
+    assert_eq!(cpus.saturated, None, "a quota or a mask keeps them ready where CPUs are left over");
     assert_eq!(cpus.by.as_deref().map(|by| by.starts_with("xz")), Some(true), "{cpus:?}");
     assert_eq!((cpus.paid_by, cpus.errors), (None, None));
+    let full = busy(190);
+    let said = row(&full, "CPUs").unwrap().saturated;
+    assert_eq!(said.as_deref(), Some("tasks were ready and had none for 300 ms in all"));
 }
 
 #[test]
@@ -73,12 +79,16 @@ fn memory_is_told_with_the_deepest_group_that_has_nearly_all_of_it() {
                 with("/jobs", 600 << 10),
                 with("/jobs/7", 570 << 10),
                 with("/jobs/7/sub", 90 << 10),
+                with("/other/deep/er", 560 << 10),
             ]);
         });
     let memory = row(&host, "memory").unwrap();
     assert_eq!((memory.amount.as_str(), memory.used), ("750 KiB of 1000 KiB", Some(Share::percent(75))));
-    assert_eq!(memory.saturated.as_deref(), Some("tasks waited for it in 400 ms of the window"));
-    assert_eq!(memory.errors, Some(2));
+    assert_eq!(
+        (memory.saturated.as_deref(), memory.errors),
+        (None, None),
+        "a group at its limit waits, and is killed, too"
+    );
     assert!(
         memory.by.as_deref().is_some_and(|by| by.contains("/jobs/7 ") && by.contains("570 KiB")),
         "{memory:?}"
@@ -111,10 +121,24 @@ fn a_disk_is_told_with_whose_requests_it_had_and_a_partition_is_none() {
     let vda = row(&host, "vda").unwrap();
     assert_eq!(
         (vda.used, vda.saturated.as_deref()),
-        (Some(Share::percent(80)), Some("2.5 requests at a time"))
+        (Some(Share::percent(80)), Some("2.5 requests at a time, of those that ended"))
     );
-    assert!(vda.by.as_deref().is_some_and(|by| by.contains("/backup")), "{vda:?}");
+    assert!(vda.by.as_deref().is_some_and(|by| by.contains("/web") && by.contains("5.0 MiB")), "{vda:?}");
     assert_eq!(row(&host, "vda1"), None);
+    let stuck = Fixture::second()
+        .start("proc/diskstats", " 254 0 vda 0 0 0 0 0 0 0 0 64 0 10\n 253 0 dm-0 0 0 0 0 0 0 0 0 9 0 10\n")
+        .end(
+            "proc/diskstats",
+            " 254 0 vda 0 0 0 0 0 0 0 0 64 5000 10\n 253 0 dm-0 0 0 0 0 0 0 0 0 9 900 10\n",
+        )
+        .end("sys/block/vda/size", "100\n")
+        .end("sys/block/dm-0/size", "100\n");
+    let vda = row(&stuck, "vda").unwrap();
+    assert_eq!(
+        (vda.used, vda.saturated.as_deref()),
+        (Some(Share::percent(100)), Some("64 requests have not ended"))
+    );
+    assert_eq!((vda.by, row(&stuck, "dm-0")), (None, None));
 }
 
 #[test]
@@ -127,6 +151,7 @@ fn a_device_is_told_by_its_rates_and_what_it_lost() {
     let host = Fixture::second().start("proc/net/dev", &dev(0, 1)).end("proc/net/dev", &dev(2048, 4));
     let eth0 = row(&host, "eth0").unwrap();
     assert_eq!((eth0.amount.as_str(), eth0.errors), ("2.0 KiB/s in, 0 B/s out", Some(3)));
+    assert_eq!(eth0.saturated.as_deref(), Some("3 packets broken, dropped or of no use"));
     assert_eq!(row(&host, "eth1"), None, "nothing went through it");
 }
 
@@ -174,7 +199,7 @@ fn tables_and_limits_are_told_by_how_full_they_are_and_how_often_they_were_met()
             ("open files", "950 of 1000"),
             ("tasks", "300 of 3000"),
             ("tracked connections", "480 of 500"),
-            ("CPU quota of /web", "0.5 CPUs"),
+            ("CPU quota of /web", "0.50 CPUs"),
             ("memory limit of /met", "500 B of 1000 B"),
             ("memory limit of /unknown", "100 B of 1000 B"),
             ("memory limit of /near", "950 B of 1000 B"),
@@ -183,7 +208,9 @@ fn tables_and_limits_are_told_by_how_full_they_are_and_how_often_they_were_met()
     let met = |name: &str| all.iter().find(|row| row.name == name).unwrap();
     let quota = met("CPU quota of /web").saturated.as_deref();
     assert!(quota.is_some_and(|said| said.starts_with("it ran out in 4 of 10 periods")), "{quota:?}");
-    assert_eq!(met("memory limit of /met").errors, Some(7));
+    let limit = met("memory limit of /met");
+    assert_eq!(limit.errors, Some(7));
+    assert_eq!(limit.saturated.as_deref(), Some("allocations met it 14 times, 7 processes were killed"));
     assert_eq!(
         (met("memory limit of /near").errors, met("memory limit of /unknown").errors),
         (Some(0), None)
@@ -202,7 +229,7 @@ fn causes_name_who_pays_and_bring_rows_of_their_own() {
         Finding::failed("failed-calls", victim("writer"), 3).on("room on vda1"),
         Finding::risk("disk-latency", victim("web")).on("vda"),
     ];
-    let rows = of(&busy().ev(), &found);
+    let rows = of(&busy(150).ev(), &found);
     let said: Vec<(&str, Option<&str>, Option<u64>)> =
         rows.iter().map(|row| (row.name.as_str(), row.paid_by.as_deref(), row.errors)).collect();
     assert_eq!(said, [("CPUs", Some("web"), None), ("room on vda1", Some("logger"), Some(83))]);
@@ -234,5 +261,9 @@ fn numbers_of_a_broken_recording_are_no_panic() {
                 ..group(1, "/x")
             }]);
         });
-    assert!(!of(&host.ev(), &[]).is_empty());
+    let rows = of(&host.ev(), &[]);
+    assert!(
+        rows.len() >= 4 && rows.iter().filter_map(|row| row.used).all(|used| used.ratio().is_finite()),
+        "{rows:?}"
+    );
 }

@@ -3,18 +3,15 @@
 //! Signal: stacks of CPU time and of waits with a function in them that stands for one sort of such work. Lost: that time, less what
 //! the task's sleeps absorb. Not this rule: reading statistics files (`monitoring-agent`), a tracer (`traced`), locks.
 
-mod works;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whyslow_model::{Culprit, Finding, Missing, RuledOut, SubjectKind, seconds};
 
-use self::works::{WORKS, Work};
-use super::Rule;
+use super::spent::works::{WORKS, Work, work_of};
 use super::spent::{self, Spent, Time};
+use super::{Rule, first_few};
 use crate::Evidence;
-use crate::stacks::symbol;
 
 pub const RULE: Rule = Rule {
     id: "extra-work",
@@ -45,16 +42,6 @@ pub const RULE: Rule = Rule {
 const MOST: usize = 3;
 /// More than this part of the window and nothing is ruled out.
 const LITTLE: f64 = 0.01;
-/// Another matter that begins below such work: an interrupt, packets that came meanwhile, a lock, what a seccomp filter asks for.
-#[rustfmt::skip] // a list of words
-const OTHERS: &[&str] = &[
-    "handle_softirqs", "__do_softirq", "do_softirq", "common_interrupt", "sysvec_apic_timer_interrupt", "asm_common_interrupt",
-    "asm_sysvec_apic_timer_interrupt", "asm_sysvec_call_function", "asm_sysvec_call_function_single", "asm_sysvec_reschedule_ipi",
-    "mutex_lock", "__mutex_lock", "__mutex_lock_slowpath", "mutex_lock_interruptible", "__mutex_lock_interruptible_slowpath",
-    "rwsem_down_read_slowpath", "rwsem_down_write_slowpath", "down_read", "down_write", "down_write_nested",
-    "ptrace_event", "ptrace_stop", "ptrace_notify", "seccomp_do_user_notification", "force_sig_seccomp", "force_sig_info_to_task",
-];
-
 fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     ev.tasks()?;
     let costs = costs(ev)?;
@@ -67,7 +54,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         let told = of_work.filter_map(|cost| finding(ev, work, cost));
         let mut told: Vec<Finding> = told.collect();
         told.sort_by_key(|finding| std::cmp::Reverse(finding.lost));
-        found.extend(told.into_iter().take(MOST));
+        first_few(&mut told, MOST);
+        found.extend(told);
     }
     if found.is_empty() && is_more(ev, untold) {
         return Err(Missing::unclear(
@@ -81,17 +69,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
 /// It is more than a little.
 fn is_more(ev: &Evidence<'_>, time: Duration) -> bool {
     time.as_secs_f64() > LITTLE * ev.window().as_secs_f64()
-}
-
-/// The work that a stack goes through, and the function that tells it: innermost first.
-fn work_of(kernel: &[String]) -> Option<(&'static Work, &'static str)> {
-    let told = |frame: &String| {
-        let name = symbol(frame);
-        let is_it = |work: &&'static Work| work.functions.contains(&name);
-        let work = WORKS.iter().find(is_it)?;
-        Some((work, *work.functions.iter().find(|function| **function == name)?))
-    };
-    kernel.iter().take_while(|frame| !OTHERS.contains(&symbol(frame))).find_map(told)
 }
 
 /// By the sort of work and the name of the process.
@@ -124,7 +101,7 @@ fn finding(ev: &Evidence<'_>, work: &Work, cost: &Spent) -> Option<Finding> {
     let finding = finding.hop(felt.hop(behind));
     let checked =
         (work.checks)(pid).into_iter().fold(finding, |finding, (text, line)| finding.check(text, line));
-    Some(Finding { overlaps: ["disk-queue", "traced", "vain-calls"].map(str::to_owned).to_vec(), ..checked })
+    Some(Finding { overlaps: ["disk-queue", "traced"].map(str::to_owned).to_vec(), ..checked })
 }
 
 fn rules_out(ev: &Evidence<'_>) -> Result<Option<RuledOut>, Missing> {

@@ -24,9 +24,9 @@ pub const RULE: Rule = Rule {
            to write.",
     how: "System calls that end with ENOSPC, EDQUOT, EMFILE or ENFILE, connect(2) with EADDRNOTAVAIL, or of unix sockets EAGAIN and ECONNREFUSED, and fork(2) and clone(2) with EAGAIN, by \
           process, call and file system. One that failed is a cause, of those that want open files of a process, ports, tasks or a service three: no time \
-          measures what was lost with them. What a thread slept for a set time between two that failed is said with them, if that was its only \
-          sleep there.",
-    limits: "A program that asks in a rhythm of its own sleeps as long where nothing fails; the sleep of an event loop (epoll) is not told. Where a CPU makes more than 60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Where there are more than 10,000 threads it does not look. `run` and `attach` do not look. Calls of 32-bit \
+          measures what was lost with them. What its threads slept for a set time between two that failed alike is said with them, if nothing else \
+          was waited for first.",
+    limits: "A program that asks in a rhythm of its own sleeps as long where nothing fails; the sleep of an event loop (epoll), or at a futex (Java, Go), is not told, nor where calls of two sorts fail in turn. Where a CPU makes more than 60,000 calls a second it looks at a twentieth of the time: then there are more than it says. Where there are more than 10,000 threads it does not look. `run` and `attach` do not look. Calls of 32-bit \
              programs are not seen; nor is what io_uring does. Of a call with a path it is not known on which file system that is: it is told by its \
              folder. Which of the limits on tasks was met is not known; nor whose of several users or containers, where their calls are in want of the same. Connections of IPv6 that find no address say the same as those that find no \
              port, and are left out. A program that asks for open files until it gets no more, on purpose and three times, is taken for one in need; so is one that connects from \
@@ -69,11 +69,11 @@ fn count(calls: &[&FailedCall]) -> u64 {
     calls.iter().map(|row| row.count).fold(0, u64::saturating_add)
 }
 
-/// ", and it slept 4.2 s before it tried again": what looks like a sleep of its own is a wait for what is used up.
+/// ", and its threads slept 4.2 s in all before they tried again": what looks like a sleep of their own is a wait for what is used up.
 fn slept_between(calls: &[&FailedCall]) -> String {
     let slept = Duration::from_nanos(calls.iter().map(|row| row.slept_ns).fold(0, u64::saturating_add));
     match slept >= LEAST_SLEPT {
-        true => format!(", and it slept {} before it tried again", seconds(slept)),
+        true => format!(", and its threads slept {} in all before they tried again", seconds(slept)),
         false => String::new(),
     }
 }

@@ -48,7 +48,7 @@ fn fires_where_a_file_system_is_full() {
 #[test]
 fn the_sleep_before_a_retry_is_told_with_what_is_used_up() {
     let slept = |slept_ns, count| FailedCall { slept_ns, ..on_disk(row(WRITE, 28, count)) };
-    let want = "80 of its calls failed, and it slept 4.2 s before it tried again: no room is left on vda1 (ext4), for big.log";
+    let want = "80 of its calls failed, and its threads slept 4.2 s in all before they tried again: no room is left on vda1 (ext4), for big.log";
     assert_eq!(titles(vec![slept(4_200_000_000, 80)]), [want]);
     let other = FailedCall { tgid: 9, pid: 9, ..slept(2_100_000_000, 40) };
     assert_eq!(titles(vec![slept(2_100_000_000, 40), other]), [want], "threads of two processes");

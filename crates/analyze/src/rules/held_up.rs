@@ -154,7 +154,9 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     let stuck = stuck::all(ev, tasks, &own).into_iter();
     let stuck = stuck.filter_map(|(cause, waits)| stuck::finding(ev, &homes, &cause, &waits));
     let busy = all.iter().filter(|found| !found.is_fault()).find_map(|found| busy(ev, tasks, found));
-    let told: Vec<Finding> = faults.chain(stuck).take(MOST).chain(busy).collect();
+    let mut told: Vec<Finding> = faults.chain(stuck).collect();
+    super::first_few(&mut told, MOST);
+    told.extend(busy);
     if told.is_empty() {
         // Without groups it is not known who is a stranger to whom.
         ev.cgroups()?;

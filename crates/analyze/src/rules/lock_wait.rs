@@ -81,7 +81,8 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
         causes.iter().any(|other| cause.is_beside(other)) || cause.is_beside_another(ev, &own)
     };
     let found = causes.iter().filter(|cause| !is_beside(cause)).filter_map(|cause| finding(ev, tasks, cause));
-    let mut found: Vec<Finding> = found.take(MOST).collect();
+    let mut found: Vec<Finding> = found.collect();
+    super::first_few(&mut found, MOST);
     if unclear.iter().any(|cause| finding(ev, tasks, cause).is_some()) {
         let why =
             Missing::unclear("whose work some waits were for", "ids of tasks that ended are others' now");

@@ -25,7 +25,7 @@ pub const RULE: Rule = Rule {
     what: "A queueing discipline of a network device (tc: tbf, htb, hfsc, netem) lets packets go at a rate that somebody has set, or holds them for \
            a time. What is sent faster waits there, on an idle network, and so does whoever waits for it.",
     how: "At some looks at all TCP sockets: bytes of the socket that its device has not taken, and packets in that device's queue. Followed to the \
-          threads of this host that wait for data of that connection, and to those that wait for room to write. Counterfactual: no such rate. \
+          threads of this host that wait for data of connections between the two, and to those that wait for room to write. Counterfactual: no such rate. \
           Time lost = the part of these waits that the part of the looks with a queue explains; at least what the waiters' other sleeps cannot \
           have made up for.",
     limits: "From five looks, and a quarter of them with a queue, on. A client on another host is not seen; then who sends is told only where it \
@@ -68,10 +68,16 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(queues.values().filter_map(|queue| finding(ev, &homes, tasks, spans, queue)).collect())
 }
 
+/// Looks at which the device's queue had packets. A connection lasts for a request, often: it alone is met once.
+fn looks_with_queue(socket: &Socket) -> u64 {
+    socket.queued.max(socket.device_queued)
+}
+
 fn is_shaped(socket: &Socket) -> bool {
-    let part = socket.queued as f64 / socket.looks.max(1) as f64;
-    let is_lasting = part >= LEAST_PART && socket.queued >= LEAST_QUEUED && socket.looks >= LEAST_LOOKS;
-    is_lasting && SHAPERS.contains(&socket.qdisc.as_str())
+    let queued = looks_with_queue(socket);
+    let part = queued as f64 / socket.looks.max(1) as f64;
+    let is_lasting = part >= LEAST_PART && queued >= LEAST_QUEUED && socket.looks >= LEAST_LOOKS;
+    socket.queued > 0 && is_lasting && SHAPERS.contains(&socket.qdisc.as_str())
 }
 
 /// `None`: no task of this host was late for it.
@@ -87,7 +93,7 @@ fn finding(
     let most = queue.sockets.iter().max_by_key(|socket| socket.queued)?;
     let window = ev.window();
     // Looks are few: they say for how much of the window there was a queue, not in which wait.
-    let queued = window.as_secs_f64() * most.queued as f64 / most.looks.max(1) as f64;
+    let queued = window.as_secs_f64() * looks_with_queue(most) as f64 / most.looks.max(1) as f64;
     let longest = waits.values().max().map_or(0.0, Duration::as_secs_f64);
     let part = (queued / longest.max(f64::MIN_POSITIVE)).min(1.0);
     let mut victims: Vec<&Task> = tasks.iter().filter(|task| waits.contains_key(&task.pid)).collect();
@@ -110,7 +116,7 @@ fn finding(
     let finding = Finding::cause(RULE.id, victim, loss.likely)
         .titled(format!(
             "packets that {sender} sends wait in the queue of {device}, which has a rate or a delay of its own ({qdisc}; at {} of {} looks)",
-            most.queued, most.looks
+            looks_with_queue(most), most.looks
         ))
         .on(format!("send queue of {device}"))
         .share_of(loss.lived)
@@ -173,11 +179,13 @@ fn waits_behind(ev: &Evidence<'_>, spans: &[Span], queue: &Queue<'_>) -> Waits {
 
 const FOR_ROOM: &str = "sk_stream_wait_memory";
 
-/// Its data ended the wait of a client: a service that waits for what others send has nothing else to do.
+/// Its data ended the wait of a client, or those of another connection between these two: a service that waits for what others send has nothing
+/// else to do.
 fn is_for_data_of(span: &Span, sender: &Socket) -> bool {
+    let host = |address: &str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
     let ready = span.waker.as_ref().and_then(|waker| waker.delivery.as_ref()?.ready.as_ref());
     ready.is_some_and(|Ends { local, peer, serves, .. }| {
-        !serves && *local == sender.peer && *peer == sender.local
+        !serves && *peer == sender.local && host(local) == host(&sender.peer)
     })
 }
 

@@ -75,6 +75,23 @@ fn fires_where_a_client_waits_for_what_a_shaper_holds() {
     assert_eq!(found[0].culprit.as_ref().map(|culprit| culprit.id.as_str()), Some("veth0"));
 }
 
+/// curl(1) in a loop: each connection is met at one look, and some at none.
+#[test]
+fn a_client_that_connects_for_each_request_waits_for_the_device_all_the_same() {
+    let met = |port: u16, device_queued| Socket {
+        peer: format!("10.0.0.1:{port}"),
+        device_queued,
+        ..service(1, "tbf")
+    };
+    let of = |device_queued, client: &str| {
+        let sockets = (40_000..40_004).map(|port| met(port, device_queued)).collect();
+        check(&host(sockets, waits(client)).ev()).unwrap().first().and_then(|found| found.lost)
+    };
+    assert_eq!(of(8, "10.0.0.1:50000"), Some(Duration::from_millis(720)));
+    assert_eq!(of(2, "10.0.0.1:50000"), None, "a burst");
+    assert_eq!(of(8, "10.0.0.7:50000"), None, "another way");
+}
+
 /// A parent that has its child's end open still.
 #[test]
 fn a_client_that_has_both_ends_open_is_late_for_its_answers() {
@@ -119,7 +136,7 @@ fn is_quiet_for_other_queues_other_connections_and_bursts() {
         (service(2, "tbf"), late()),
         (Socket { looks: 4, ..service(4, "tbf") }, late()),
         (service(8, "cake"), late()),
-        (service(8, "tbf"), waits("10.0.0.1:40001")),
+        (service(8, "tbf"), waits("10.0.0.7:40000")),
         (service(8, "tbf"), Vec::new()),
     ] {
         assert_eq!(check(&host(vec![socket], spans).ev()), Ok(vec![]));

@@ -1,6 +1,7 @@
 //! Time of processes that went to one sort of work, and what they lost with it.
 
 mod rests;
+pub(super) mod works;
 
 use std::collections::BTreeMap;
 use std::iter::Sum;

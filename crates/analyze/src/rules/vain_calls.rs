@@ -11,8 +11,9 @@ use whyslow_model::shell::Command;
 use whyslow_model::table::{FailedCall, Sample};
 use whyslow_model::{Culprit, Finding, Missing, Probe, SubjectKind, command};
 
+use super::Rule;
+use super::spent::works::work_of;
 use super::spent::{Spent, Time};
-use super::{Fold, Rule};
 use crate::Evidence;
 use crate::stacks::doing::{InCall, in_call};
 use crate::stacks::syscalls::syscall_name;
@@ -34,12 +35,9 @@ pub const RULE: Rule = Rule {
     can_be_cause: true,
     check,
     rules_out: None,
-    folds: Some(Fold { of: &[EXTRA_WORK], fold }),
+    folds: None,
     shows: super::NOTHING,
 };
-
-/// Tells the work inside the calls: rules of a packet filter that refuse each packet.
-const EXTRA_WORK: &str = "extra-work";
 
 /// Findings that are reported.
 const MOST_REPORTED: usize = 4;
@@ -74,18 +72,6 @@ fn check(ev: &Evidence<'_>) -> Result<Vec<Finding>, Missing> {
     Ok(found)
 }
 
-/// Where most of the time in such calls is work that another rule names, that is the cause: its advice ends the failures, too.
-fn fold(_: &Evidence<'_>, findings: &mut Vec<Finding>) {
-    let works = findings.iter().filter(|found| found.rule == EXTRA_WORK);
-    let works: Vec<(String, Duration)> =
-        works.filter_map(|found| Some((found.victim.id.clone(), found.lost?))).collect();
-    findings.retain(|found| {
-        let lost = found.lost.unwrap_or_default();
-        let is_most = |(victim, work): &(String, Duration)| *victim == found.victim.id && *work >= lost / 2;
-        found.rule != RULE.id || !works.iter().any(is_most)
-    });
-}
-
 /// stat(2) is `newstat` in the kernel, umount2(2) `umount`, sendfile(2) `sendfile64`.
 fn is_call(kernel: &str, call: &str) -> bool {
     let plain =
@@ -104,6 +90,9 @@ fn spent_in(call: &str, most: Duration, samples: &[&Sample]) -> Spent {
     }
     let makes_only_it =
         |function: &str| makes.get(function).is_some_and(|calls| calls.iter().all(|one| is_call(one, call)));
+    // What `extra-work` tells ends with that: the rules of a packet filter that refuse each packet.
+    let samples = samples.iter().filter(|sample| work_of(&sample.kernel).is_none());
+    let samples: Vec<&Sample> = samples.copied().collect();
     let is_in_it = |sample: &&&Sample| match in_call(sample) {
         InCall::Of(one) => is_call(one, call),
         InCall::Untold => sample.user.first().is_some_and(|function| makes_only_it(function)),

@@ -205,18 +205,13 @@ fn cannot_tell_without_the_calls_or_the_samples() {
 }
 
 #[test]
-fn what_the_work_inside_the_calls_explains_is_told_with_that_alone() {
-    use whyslow_model::{Subject, SubjectKind};
-    let of = |rule: &str, pid: &str, ms| {
-        Finding::cause(rule, Subject::new(SubjectKind::Task, pid, "sender"), Duration::from_millis(ms))
+fn the_work_inside_the_calls_is_told_by_another_rule() {
+    let in_filter = ["ipt_do_table", "nf_hook_slow", "file_close_fd", "__x64_sys_close", "do_syscall_64"];
+    let rows = || vec![row(CLOSE, EBADF, 300_000)];
+    let with = |filter_ms: u64| {
+        let own = [sample(&IN_CLOSE, "close", 600 - filter_ms), sample(&[], "render", 400)];
+        own.into_iter().chain([sample(&in_filter, "close", filter_ms)]).collect()
     };
-    let left = |work: Finding| {
-        let mut all = vec![of(RULE.id, "7", 600), work];
-        fold(&host(vec![], vec![]).ev(), &mut all);
-        all.iter().filter(|one| one.rule == RULE.id).count()
-    };
-    assert_eq!(left(of(EXTRA_WORK, "7", 400)), 0);
-    assert_eq!(left(of(EXTRA_WORK, "7", 200)), 1, "most of the time is the calls' own");
-    assert_eq!(left(of(EXTRA_WORK, "9", 400)), 1, "another's");
-    assert_eq!(left(of("spin", "7", 400)), 1);
+    assert_eq!(lost(rows(), with(100)), Some(500));
+    assert_eq!(lost(rows(), with(550)), None, "what is left is a little");
 }

@@ -127,12 +127,14 @@ fn is_sent_as_it_begins(span: &Span, delivery: &Delivery) -> bool {
     delivery.sent_before_ns.is_some_and(|before| before <= waited.saturating_add(TICK))
 }
 
-/// It has asked, does nothing else until the answer is there, and got it. Of a loop (epoll) it is not known what else it waits for.
+/// It has asked, does nothing else until the answer is there, and got it at once. One that comes later may be a job out of an empty queue, which
+/// was asked for, too (BRPOP, a long poll). Of a loop (poll, epoll) it is not known what else it waits for.
 pub(crate) fn is_until_answer(span: &Span) -> bool {
-    const EPOLL: [u32; 3] = [232, 281, 441];
+    const AT_ONCE_NS: u64 = 1_000_000;
     let one = span.waker.as_ref().filter(|waker| is_answer(span, waker));
     let delivery = one.and_then(|waker| waker.delivery.as_ref());
-    !span.syscall.is_some_and(|call| EPOLL.contains(&call))
+    span.syscall.is_some_and(|call| READS.contains(&call))
+        && span.woken_ns.saturating_sub(span.at_ns) < AT_ONCE_NS
         && delivery.is_some_and(|delivery| is_sent_as_it_begins(span, delivery))
 }
 

@@ -73,6 +73,9 @@ impl<'slot> Failed<'slot> {
         if let Some(rodata) = open.maps.rodata_data.as_mut() {
             rodata.own_tgid = own;
         }
+        // Each CPU keeps up to 128 free places of an LRU map to itself (kernel/bpf/bpf_lru_list.c).
+        let cpus = libbpf_rs::num_possible_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1);
+        open.maps.retries.set_max_entries(cpus.saturating_mul(256).clamp(1024, 1 << 17))?;
         let skel = open.load()?;
         Ok(Self { skel, crowd: Crowd::new(TOO_MANY, 0.0), let_go_at: None, away: Duration::ZERO })
     }

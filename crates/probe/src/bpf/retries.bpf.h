@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* How long a thread slept between two calls that failed alike, if it did nothing but sleep for a set time. */
+/* How long a thread slept between two calls that failed alike: in one call that does nothing but sleep, the first that it waited in. */
 #pragma once
 
-#define MAX_RETRIES 1024
+#define MAX_RETRIES 1024 /* 256 a CPU, where there are more than four: failed.rs */
 
 /* What a thread had done when its last call failed. */
 struct retry {
@@ -11,11 +11,12 @@ struct retry {
 	__u64 switches;
 	__u64 ran;
 	__u64 delay;
-	__u32 napped;
+	__u64 slept_ns; /* since then */
+	__u32 pid;      /* another thread's value may be read while it makes room */
 	__u32 unused;
 };
 
-/* By thread. The failure that is the oldest makes room. */
+/* By thread. Failures that are old make room. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_RETRIES);
@@ -33,46 +34,54 @@ static __always_inline bool only_sleeps(__u64 call, const struct pt_regs *regs)
 	case 35: case 230: /* nanosleep, clock_nanosleep */
 		return true;
 	case 23: case 270: /* select, pselect6 */
-		return !regs->di;
+		return !(__u32)regs->di;
 	case 7: case 271: /* poll, ppoll */
-		return !regs->si;
+		return !(__u32)regs->si;
 	}
 	return false;
 }
 
-/* The current thread's sleep is over. */
+static __always_inline void read_counters(struct retry *r)
+{
+	struct task_struct *t = current_task();
+
+	r->at_ns = bpf_ktime_get_ns();
+	r->switches = BPF_CORE_READ(t, nvcsw);
+	r->ran = BPF_CORE_READ(t, se.sum_exec_runtime);
+	r->delay = BPF_CORE_READ(t, sched_info.run_delay);
+}
+
+/* The current thread's sleep is over: for how long, if that was all that it has waited for since its call failed? */
 static __noinline int note_nap(void)
 {
 	__u32 pid = bpf_get_current_pid_tgid();
-	struct retry *r = bpf_map_lookup_elem(&retries, &pid);
+	struct retry *r = bpf_map_lookup_elem(&retries, &pid), now = {};
+	__u64 awake;
 
-	if (r)
-		r->napped = 1;
+	if (!r || r->pid != pid)
+		return 0;
+	read_counters(&now);
+	if (now.switches - r->switches != 1) {
+		r->slept_ns = 0;
+		return 0;
+	}
+	awake = elapsed(r->ran, now.ran) + elapsed(r->delay, now.delay);
+	r->slept_ns = elapsed(awake, elapsed(r->at_ns, now.at_ns));
 	return 0;
 }
 
-/* The current thread's call has failed: how long did it sleep since the last one that failed so? 0: it slept more than once, or did not
- * sleep for a set time.
- */
+/* The current thread's call has failed: how long did it sleep since the last one that failed so? */
 static __always_inline __u64 slept_before(const struct failed_key *key, __u64 began)
 {
-	struct task_struct *t = current_task();
-	struct retry now = { .at_ns = bpf_ktime_get_ns() }, *last;
 	__u32 pid = bpf_get_current_pid_tgid();
-	__u64 slept = 0, gap, awake;
+	struct retry now = { .key = *key, .pid = pid }, *last = bpf_map_lookup_elem(&retries, &pid);
+	__u64 slept = 0;
 
-	now.key = *key;
-	now.switches = BPF_CORE_READ(t, nvcsw);
-	now.ran = BPF_CORE_READ(t, se.sum_exec_runtime);
-	now.delay = BPF_CORE_READ(t, sched_info.run_delay);
-	last = bpf_map_lookup_elem(&retries, &pid);
-	if (last && last->napped && now.switches - last->switches == 1 && last->at_ns >= began &&
-	    !__builtin_memcmp(&last->key, key, sizeof(*key))) {
-		gap = elapsed(last->at_ns, now.at_ns);
-		awake = elapsed(last->ran, now.ran) + elapsed(last->delay, now.delay);
-		slept = elapsed(awake, gap);
-	}
+	if (last && last->pid == pid && last->at_ns >= began && !__builtin_memcmp(&last->key, key, sizeof(*key)))
+		slept = last->slept_ns;
+	read_counters(&now);
 	bpf_map_update_elem(&retries, &pid, &now, BPF_ANY);
-	any_failed = 1;
+	if (!any_failed)
+		any_failed = 1;
 	return slept;
 }

@@ -17,7 +17,7 @@ pub(super) fn print(page: &mut Page, doc: &Document) {
     }
 }
 
-/// "CPUs: 96 % used (1.9 of 2); tasks were ready for 7.1 s and had none; most: xz (7.5 s); shop pays".
+/// "CPUs: 96 % used (1.9 of 2); tasks were ready and had none for 7.1 s in all; most: xz (7.5 s); shop pays".
 fn line(row: &Resource) -> String {
     let amount = Some(&row.amount).filter(|amount| !amount.is_empty());
     let used = match (row.used, amount) {
@@ -25,11 +25,9 @@ fn line(row: &Resource) -> String {
         (Some(used), None) => Some(format!("{used} used")),
         (None, amount) => amount.cloned(),
     };
-    let refused = row.errors.filter(|errors| *errors > 0).map(|errors| format!("{errors} refused or lost"));
     let parts = [
         used,
         row.saturated.clone(),
-        refused,
         row.by.as_ref().map(|by| format!("most: {by}")),
         row.paid_by.as_ref().map(|victim| format!("{victim} pays")),
     ];
@@ -56,14 +54,14 @@ mod tests {
             name: "CPUs".into(),
             amount: "1.9 of 2".into(),
             used: Some(Share::percent(96)),
-            saturated: Some("tasks were ready for 7.1 s and had none".into()),
-            errors: Some(3),
+            saturated: Some("tasks were ready and had none for 7.1 s in all".into()),
+            errors: None,
             by: Some("xz (7.5 s)".into()),
             paid_by: Some("shop".into()),
         };
         assert_eq!(
             line(&full),
-            "CPUs: 96 % used (1.9 of 2); tasks were ready for 7.1 s and had none; 3 refused or lost; most: xz (7.5 s); shop pays"
+            "CPUs: 96 % used (1.9 of 2); tasks were ready and had none for 7.1 s in all; most: xz (7.5 s); shop pays"
         );
     }
 }

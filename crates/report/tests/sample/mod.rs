@@ -165,7 +165,7 @@ fn resources() -> Vec<resource::Resource> {
         name: resource::CPUS.into(),
         amount: "1.9 of 2".into(),
         used: Some(Share::percent(96)),
-        saturated: Some("tasks were ready for 7.1 s and had none".into()),
+        saturated: Some("tasks were ready and had none for 7.1 s in all".into()),
         errors: None,
         by: Some("xz (7.5 s)".into()),
         paid_by: Some("shop".into()),
@@ -173,6 +173,7 @@ fn resources() -> Vec<resource::Resource> {
     let eth0 = resource::Resource {
         name: "eth0".into(),
         amount: "12 MiB/s in, 3.1 MiB/s out".into(),
+        saturated: Some("7 packets broken, dropped or of no use".into()),
         errors: Some(7),
         ..resource::Resource::default()
     };

@@ -42,9 +42,9 @@ fn failed(wanting: &Script) -> u64 {
     std::fs::metadata(&wanting.log).map_or(0, |log| log.len())
 }
 
-/// "and it slept 4.2 s before it tried again": in seconds.
+/// "and its threads slept 4.2 s in all before they tried again": in seconds.
 fn slept(title: &str) -> Option<f64> {
-    let (_, rest) = title.split_once("it slept ")?;
+    let (_, rest) = title.split_once("its threads slept ")?;
     let mut words = rest.split(' ');
     let time: f64 = words.next()?.parse().ok()?;
     match words.next()? {

@@ -162,10 +162,10 @@ fn of_one_that_sleeps_more_than_that_nothing_is_lost_for_sure() {
 #[test]
 fn a_sleep_until_an_answer_is_no_rest_and_one_until_a_request_may_be() {
     use whyslow_model::timeline::{Context, Delivery, Ends, Span, State, Waker};
-    let with = |serves: bool, sent_before_ns: u64, syscall: u32| {
+    let with = |serves: bool, sent_before_ns: u64, syscall: u32, (sleep_ms, each_us): (u64, u64)| {
         let mut rec = host("ipt_do_table", 600);
         let task = &mut rec.tables.tasks.as_mut().unwrap()[0];
-        (task.exec_ns, task.sleep_ns) = (650 * MS, 350 * MS);
+        (task.exec_ns, task.sleep_ns) = ((1000 - sleep_ms) * MS, sleep_ms * MS);
         let ends =
             Ends { local: "10.0.0.1:5000".into(), peer: "10.0.0.2:6379".into(), serves, ..Ends::default() };
         let delivery =
@@ -176,8 +176,8 @@ fn a_sleep_until_an_answer_is_no_rest_and_one_until_a_request_may_be() {
             pid: 7,
             tgid: 7,
             at_ns: at * MS,
-            woken_ns: (at + 1) * MS,
-            sampled_wait_ns: 35 * MS,
+            woken_ns: at * MS + each_us * 1000,
+            sampled_wait_ns: sleep_ms * MS / 10,
             state: State::Sleep,
             waker: Some(waker.clone()),
             syscall: Some(syscall),
@@ -187,11 +187,14 @@ fn a_sleep_until_an_answer_is_no_rest_and_one_until_a_request_may_be() {
         found(&rec).len()
     };
     const RECVFROM: u32 = 45;
-    const EPOLL_WAIT: u32 = 232;
-    assert_eq!(with(false, MS, RECVFROM), 1);
-    assert_eq!(with(true, MS, RECVFROM), 0, "a service until its next request");
-    assert_eq!(with(false, 300 * MS, RECVFROM), 0, "it did something else since it asked");
-    assert_eq!(with(false, MS, EPOLL_WAIT), 0, "of a loop it is not known");
+    const POLL: u32 = 7;
+    let short = (200, 300);
+    assert_eq!(with(false, MS, RECVFROM, short), 1);
+    assert_eq!(with(true, MS, RECVFROM, short), 0, "a service until its next request");
+    assert_eq!(with(false, 300 * MS, RECVFROM, short), 0, "it did something else since it asked");
+    assert_eq!(with(false, MS, POLL, short), 0, "of a loop it is not known");
+    assert_eq!(with(false, MS, RECVFROM, (200, 5_000)), 0, "a job out of a queue");
+    assert_eq!(with(false, MS, RECVFROM, (400, 300)), 0, "it may have been given too little to do");
 }
 
 #[test]

@@ -58,8 +58,9 @@ impl Want {
             Want::WatchQueues => "inotify instances".to_owned(),
             Want::Descriptors(pid) => format!("open files of pid {pid}"),
             Want::Files => resource::OPEN_FILES.to_owned(),
-            Want::Ports(_) => resource::LOCAL_PORTS.to_owned(),
-            Want::Tasks => resource::TASKS.to_owned(),
+            Want::Ports(peer) => format!("local ports to {peer}"),
+            // The host's, a user's or a group's: which was met is not known.
+            Want::Tasks => "a limit on tasks".to_owned(),
             Want::Accepted(socket) => format!("listen queue of {socket}"),
             Want::Listener(_) => return None,
         })

@@ -9,7 +9,7 @@ use crate::Evidence;
 use crate::wait_reasons::{self, Class, Stacks};
 
 /// The tasks, without those sleeps that were for somebody, by the stacks that stand for them: a child's end, a lock; by the rows that stand for
-/// them: the answer to what a thread has asked. Whether the others make up for
+/// them: the answer to what a thread has asked, where it is at work for most of its time. Whether the others make up for
 /// something their cycles tell no more then.
 pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
     let mut needed: BTreeMap<u32, u64> = BTreeMap::new();
@@ -24,7 +24,10 @@ pub(super) fn of(ev: &Evidence<'_>, tasks: &[&Task]) -> Vec<Task> {
             *sum = sum.saturating_add(wait.ns);
         }
     }
-    for span in ev.spans().unwrap_or_default().iter().filter(|span| is_asked(span.pid)) {
+    // One that rests for longer may be given its work by what it asks.
+    let works = |task: &Task| task.sleep_ns < task.lived_ns / 4;
+    let at_work = |pid: u32| tasks.iter().any(|task| task.pid == pid && works(task));
+    for span in ev.spans().unwrap_or_default().iter().filter(|span| at_work(span.pid)) {
         if span.state == State::Sleep && wait_reasons::is_until_answer(span) {
             let own = span.woken_ns.saturating_sub(span.at_ns);
             let sum = needed.entry(span.pid).or_default();

@@ -1,6 +1,6 @@
 //! Whose receive queues are full: a few looks at all sockets, folded into one row a socket.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ struct Followed {
 #[derive(Debug, Default)]
 pub struct Queues {
     seen: HashMap<(u64, u32, u32), Followed>,
+    /// Looks at which packets of any socket were in the queue of a device, by network namespace and name.
+    queued: HashMap<(u32, String), u64>,
     looks: u64,
     took: Duration,
     looked: Duration,
@@ -69,6 +71,10 @@ impl Queues {
         // A socket that several processes hold is reported as its oldest one's.
         found.sort_by_key(|s| (s.sk, s.tgid));
         found.dedup_by_key(|s| s.sk);
+        let queued = found.iter().filter(|s| s.queued > 0).map(|s| (s.netns, name(&s.device)));
+        for device in queued.collect::<HashSet<_>>() {
+            *self.queued.entry(device).or_default() += 1;
+        }
         for s in found {
             let key = (s.sk, s.local_port, s.peer_port);
             if self.seen.len() >= MOST && !self.seen.contains_key(&key) {
@@ -110,6 +116,7 @@ impl Queues {
         let held = s.last.held.saturating_sub(s.first.held);
         let held = if held > LEAST_HELD { held } else { 0 };
         let address = |at, port| socket_address(at, port).to_string();
+        let device = name(&s.last.device);
         table::Socket {
             netns: s.last.netns,
             tcp: s.last.tcp != 0,
@@ -125,7 +132,8 @@ impl Queues {
             drops: s.last.drops.wrapping_sub(s.first.drops).into(),
             held_ns: u64::from(held).saturating_mul(tick_ns).min(most),
             queued: s.queued,
-            device: name(&s.last.device),
+            device_queued: self.queued.get(&(s.last.netns, device.clone())).copied().unwrap_or(0),
+            device,
             qdisc: name(&s.last.qdisc),
         }
     }
@@ -193,6 +201,17 @@ mod tests {
         let rows = reported(&[&[], &[queued], &[queued], &[socket(1, 7, 0, 1, 0)]]);
         let row = &rows[0];
         assert_eq!((row.queued, row.looks, row.device.as_str(), row.qdisc.as_str()), (2, 4, "eth0", "tbf"));
+        // A connection a request: each socket is met once or twice, two of them at one look.
+        let other = |sk, device: &str| napi_socket { sk, device: named(device), ..queued };
+        let rows = reported(&[
+            &[queued],
+            &[other(2, "eth0"), other(3, "eth0"), other(4, "eth1")],
+            &[],
+            &[other(5, "eth0")],
+        ]);
+        let told: Vec<(u64, u64)> = rows.iter().map(|row| (row.queued, row.device_queued)).collect();
+        assert_eq!(told.iter().filter(|told| **told == (1, 3)).count(), 4, "{rows:?}");
+        assert_eq!(told.iter().filter(|told| **told == (1, 1)).count(), 1, "{rows:?}");
     }
 
     #[test]

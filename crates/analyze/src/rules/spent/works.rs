@@ -3,8 +3,10 @@
 use whyslow_model::command;
 use whyslow_model::shell::Command;
 
+use crate::stacks::symbol;
+
 /// One of them.
-pub(super) struct Work {
+pub(in crate::rules) struct Work {
     /// What takes the time.
     pub what: &'static str,
     /// Where a stack is inside one of these, this is what it does.
@@ -23,7 +25,7 @@ const SHORTEN: &str = "let packets of known connections pass before all other ru
                        instead of one rule for each; undo: the rules as they were";
 
 #[rustfmt::skip] // rows of a table
-pub(super) const WORKS: &[Work] = &[
+pub(in crate::rules) const WORKS: &[Work] = &[
     Work {
         what: "rules of the packet filter (iptables)",
         functions: &["ipt_do_table"],
@@ -120,3 +122,24 @@ pub(super) const WORKS: &[Work] = &[
         advice: "remove what is not needed, put the rules that most packets meet first, or use one rule with a mark (fwmark) for many addresses; undo: the rules as they were",
     },
 ];
+
+/// Another matter that begins below such work: an interrupt, packets that came meanwhile, a lock, what a seccomp filter asks for.
+#[rustfmt::skip] // a list of words
+const OTHERS: &[&str] = &[
+    "handle_softirqs", "__do_softirq", "do_softirq", "common_interrupt", "sysvec_apic_timer_interrupt", "asm_common_interrupt",
+    "asm_sysvec_apic_timer_interrupt", "asm_sysvec_call_function", "asm_sysvec_call_function_single", "asm_sysvec_reschedule_ipi",
+    "mutex_lock", "__mutex_lock", "__mutex_lock_slowpath", "mutex_lock_interruptible", "__mutex_lock_interruptible_slowpath",
+    "rwsem_down_read_slowpath", "rwsem_down_write_slowpath", "down_read", "down_write", "down_write_nested",
+    "ptrace_event", "ptrace_stop", "ptrace_notify", "seccomp_do_user_notification", "force_sig_seccomp", "force_sig_info_to_task",
+];
+
+/// The work that a stack goes through, and the function that tells it: innermost first.
+pub(in crate::rules) fn work_of(kernel: &[String]) -> Option<(&'static Work, &'static str)> {
+    let told = |frame: &String| {
+        let name = symbol(frame);
+        let is_it = |work: &&'static Work| work.functions.contains(&name);
+        let work = WORKS.iter().find(is_it)?;
+        Some((work, *work.functions.iter().find(|function| **function == name)?))
+    };
+    kernel.iter().take_while(|frame| !OTHERS.contains(&symbol(frame))).find_map(told)
+}
