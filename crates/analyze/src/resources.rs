@@ -167,7 +167,7 @@ fn devices(ev: &Evidence<'_>) -> Vec<Resource> {
     let row = |one: &Device| Resource {
         name: one.name.clone(),
         amount: format!("{} in, {} out", rate(ev, one.rx_bytes), rate(ev, one.tx_bytes)),
-        // Frames of protocols that nobody asked for are counted with those that were dropped.
+        // The kernel counts frames of unknown protocols as dropped, too (LLDP, STP).
         saturated: (one.errors > 0).then(|| format!("{} packets broken, dropped or of no use", one.errors)),
         errors: Some(one.errors),
         ..Resource::default()

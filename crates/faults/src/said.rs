@@ -232,14 +232,16 @@ pub fn has_its_probes(document: &Value) -> Result<(), Wrong> {
     }
 }
 
-/// What a cause is about stands in the table of resources, with somebody who pays for it.
+/// The resource that a cause is about stands in the table of resources, with its victim.
 pub fn has_its_resources(document: &Value) -> Result<(), Wrong> {
     let rows = document["resources"].as_array().map_or(&[][..], Vec::as_slice);
     let is_paid = |name: &Value| rows.iter().any(|row| row["name"] == *name && row["paid_by"].is_string());
     let about = of_kind(document, "cause").map(|cause| &cause["resource"]);
     match about.into_iter().find(|name| name.is_string() && !is_paid(name)) {
         None => Ok(()),
-        Some(name) => Err(Wrong::inexact(format!("nobody pays for {name} in the table of resources"))),
+        Some(name) => {
+            Err(Wrong::inexact(format!("the row of {name} in the table of resources names no victim")))
+        }
     }
 }
 

@@ -31,8 +31,8 @@ impl<'r> Copies<'r> {
 
 impl TaskTrees {
     /// Those of one name in one place are one: jobs of a kind, each in a session of its own. Copies of one script have the name of
-    /// the largest: which of its commands leads a copy depends on where the window finds it. Words are known of who ran in the window: a tree
-    /// whose leader's are not is one of those whose leader has that name in the kernel, if those have one name.
+    /// the largest: which of its commands leads a copy depends on where the window finds it. Words are known of processes that ran in the window: a tree
+    /// with a leader that did not is one of those with a leader of that name in the kernel, if those have one name.
     #[must_use]
     pub fn by_name(ev: &Evidence<'_>) -> Self {
         let mut by_name: BTreeMap<(String, String, Option<u32>), TaskTree> = BTreeMap::new();
@@ -40,7 +40,7 @@ impl TaskTrees {
         let user =
             |tree: &TaskTree| tree.tasks.first().and_then(|at| tasks.get(*at)).and_then(|task| task.uid);
         let (mut all, mut trees) = (Vec::new(), ev.trees().all.clone());
-        // The largest tells who they are.
+        // The largest gives the name.
         trees.sort_by_key(|tree| std::cmp::Reverse(tree.used_ns));
         let script = |tree: &TaskTree| Some((tree.place()?, tree.script(ev)?, user(tree)));
         let mut scripts: BTreeMap<(String, &str, Option<u32>), Copies<'_>> = BTreeMap::new();

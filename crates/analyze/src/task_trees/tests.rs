@@ -1,4 +1,4 @@
-//! Whose tasks are one: on hosts of threads, sessions and groups that are made up.
+//! Task trees of hosts that are made up: threads, sessions and groups.
 
 use super::*;
 use crate::evidence::fixture::Fixture;
@@ -230,7 +230,7 @@ fn a_shell_that_sleeps_is_no_copy_of_a_script_that_it_has_started() {
     assert!(!at(1).is_kin(at(2)) && at(0).is_kin(at(2)));
 }
 
-/// Who manages groups has made those below its own.
+/// A manager of groups has made those below its own.
 #[test]
 fn a_group_and_one_below_it_are_kin() {
     let group = |id: u64, path: &str| Cgroup { id, path: path.into(), ..Cgroup::default() };
