@@ -28,6 +28,7 @@ pub mod ipi;
 pub mod irq;
 pub mod irq_latency;
 pub mod locks;
+mod mapped_ring;
 pub mod memory;
 pub mod napi;
 pub mod oncpu;
@@ -133,36 +134,6 @@ fn read_through(what: &str, from: &mut dyn io::Read, patience: Duration) -> Resu
             return Err(Missing::skipped(what, "the walk took too long"));
         }
     }
-}
-
-/// Records that are taken from a ring buffer before the caller looks whether it is to stop: some ten milliseconds of work.
-/// Who fills the ring faster than we empty it must not keep us for ever.
-const A_TURN: usize = 10_000;
-/// A record has a head of 8 bytes, and sizes are rounded up to 8 (kernel/bpf/ringbuf.c): a ring holds no more records than
-/// one for so many of its bytes.
-const LEAST_RECORD: u32 = 16;
-
-/// Take some of what waits in a ring buffer. True: there may be more.
-pub(crate) fn consume_some(
-    ring: &dyn libbpf_rs::MapCore,
-    note: impl FnMut(&[u8]),
-) -> libbpf_rs::Result<bool> {
-    take(ring, A_TURN, note).map(|taken| taken >= A_TURN)
-}
-
-/// Take what waits in a ring buffer, and no more than it can hold: for the end, when nobody fills it any longer.
-pub(crate) fn consume(ring: &dyn libbpf_rs::MapCore, note: impl FnMut(&[u8])) -> libbpf_rs::Result<()> {
-    take(ring, (ring.max_entries() / LEAST_RECORD) as usize, note).map(drop)
-}
-
-fn take(ring: &dyn libbpf_rs::MapCore, most: usize, mut note: impl FnMut(&[u8])) -> libbpf_rs::Result<usize> {
-    let mut builder = libbpf_rs::RingBufferBuilder::new();
-    builder.add(ring, move |record: &[u8]| {
-        note(record);
-        0
-    })?;
-    let taken = builder.build()?.consume_raw_n(most);
-    usize::try_from(taken).map_err(|_| libbpf_rs::Error::from_raw_os_error(-taken))
 }
 
 /// Forget what a map of sums holds: the window begins. Who adds to a row at this very moment adds to no row, or to the next

@@ -22,8 +22,9 @@ use self::runs::Runs;
 pub use self::seen::{Raw, Row, Single};
 use self::taken::Taken;
 use super::constants::calls_h::{ENTRIES, SPARE};
+use super::mapped_ring::MappedRing;
 use super::shared::{Shared, homes};
-use super::{consume, consume_some, missing, room, text, value};
+use super::{missing, room, text, value};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{call_table, host};
 
@@ -55,6 +56,8 @@ pub const COMPAT: u32 = 1 << 31;
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Calls<'slot> {
     skel: skel::CallsSkel<'slot>,
+    new_names: MappedRing,
+    slow_calls: MappedRing,
     still: Link,
     slow_ns: Option<u64>,
     runs: Runs,
@@ -118,6 +121,8 @@ impl<'slot> Calls<'slot> {
             ..skel.links
         };
         Ok(Calls {
+            new_names: MappedRing::default(),
+            slow_calls: MappedRing::default(),
             skel,
             still,
             slow_ns,
@@ -143,14 +148,18 @@ impl<'slot> Calls<'slot> {
 
     fn take_some(&mut self) -> libbpf_rs::Result<bool> {
         let (names, lost, slow) = (&mut self.names, &mut self.lost, &mut self.slow);
-        let more = consume_some(&self.skel.maps.new_names, |record| *lost += u64::from(!names.note(record)))?;
-        Ok(consume_some(&self.skel.maps.slow_calls, |record| slow.note(seen::single(record)))? || more)
+        let maps = &self.skel.maps;
+        let note = |record: &[u8]| *lost += u64::from(!names.note(record));
+        let more = self.new_names.take_some(&maps.new_names, note)?;
+        Ok(self.slow_calls.take_some(&maps.slow_calls, |record| slow.note(seen::single(record)))? || more)
     }
 
     fn drain(&mut self) -> libbpf_rs::Result<()> {
         let (names, lost, slow) = (&mut self.names, &mut self.lost, &mut self.slow);
-        consume(&self.skel.maps.new_names, |record| *lost += u64::from(!names.note(record)))?;
-        consume(&self.skel.maps.slow_calls, |record| slow.note(seen::single(record)))
+        let maps = &self.skel.maps;
+        let note = |record: &[u8]| *lost += u64::from(!names.note(record));
+        self.new_names.take_all(&maps.new_names, note)?;
+        self.slow_calls.take_all(&maps.slow_calls, |record| slow.note(seen::single(record)))
     }
 
     /// When half of the entries are in use, their sums are taken and they are given back to the kernel half.

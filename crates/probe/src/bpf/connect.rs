@@ -15,7 +15,8 @@ use whyslow_model::{Missing, table};
 
 use self::servers::Servers;
 use self::waiting::share_out;
-use super::{consume, missing, room, types, value, walk_within};
+use super::mapped_ring::MappedRing;
+use super::{missing, room, types, value, walk_within};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{host, listeners};
 
@@ -131,7 +132,8 @@ impl<'slot> Connect<'slot> {
     /// Take what the kernel half sent.
     fn drain(&mut self) -> Result<(), Missing> {
         let retried = &mut self.retried;
-        consume(&self.skel.maps.retried, |bytes| retried.push(value(bytes)))
+        MappedRing::default()
+            .take_all(&self.skel.maps.retried, |bytes| retried.push(value(bytes)))
             .map_err(|err| missing(WHAT, &err))
     }
 

@@ -12,7 +12,8 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use whyslow_model::Missing;
 
-use super::{clear, consume, missing, percpu, room, types, value};
+use super::mapped_ring::MappedRing;
+use super::{clear, missing, percpu, room, types, value};
 use crate::irq_latency_table;
 use crate::kallsyms::Kallsyms;
 use crate::probes::{Ending, Entry, LentMaps, LoadOrder, Probe, own};
@@ -167,7 +168,8 @@ impl<'slot> IrqLatency<'slot> {
 
     fn gaps(&self) -> Result<Vec<(irqlat_gap, Vec<u64>)>, Missing> {
         let mut gaps = Vec::new();
-        consume(&self.skel.maps.gaps, |record| gaps.push(gap(record))).map_err(|err| missing(WHAT, &err))?;
+        let all = MappedRing::default().take_all(&self.skel.maps.gaps, |record| gaps.push(gap(record)));
+        all.map_err(|err| missing(WHAT, &err))?;
         let mut stacks: HashMap<i32, Vec<u64>> = HashMap::new();
         let mut with_stack = |gap: irqlat_gap| {
             let stack = stacks.entry(gap.stack).or_insert_with(|| self.stack(gap.stack).unwrap_or_default());

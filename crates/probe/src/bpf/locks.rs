@@ -12,9 +12,10 @@ use whyslow_model::Missing;
 
 use super::constants::locks_c::MAX_ROWS;
 use super::constants::shared_h::LOCK_SEMAPHORE;
+use super::mapped_ring::MappedRing;
 use super::shared::{Shared, homes};
 use super::thinned::Thinned;
-use super::{consume, consume_some, missing, oncpu, room, value, walk};
+use super::{missing, oncpu, room, value, walk};
 use crate::probes::{Ending, Entry, LoadOrder, Probe};
 use crate::{host, lock_table};
 
@@ -61,6 +62,7 @@ const MOST_HOLDS: usize = 200_000;
 /// The running probe. Dropping it detaches it from the kernel.
 pub struct Locks<'slot> {
     skel: skel::LocksSkel<'slot>,
+    held: MappedRing,
     /// By CPU.
     timers: Vec<(u32, File)>,
     walk: Link,
@@ -152,7 +154,8 @@ impl<'slot> Locks<'slot> {
             seed: Some(seed),
             ..skel.links
         };
-        Ok(Self { skel, timers: Vec::new(), walk, holds: Thinned::of(MOST_HOLDS), counts_from: 0 })
+        let held = MappedRing::default();
+        Ok(Self { skel, held, timers: Vec::new(), walk, holds: Thinned::of(MOST_HOLDS), counts_from: 0 })
     }
 
     fn seeded(mut self, cpus: &[u32]) -> Result<Self, Missing> {
@@ -208,7 +211,7 @@ impl<'slot> Locks<'slot> {
         self.timers.clear();
         self.skel.links.begins = None;
         self.skel.links.ends = None;
-        let all = consume(&self.skel.maps.holds, |bytes| self.holds.note(value(bytes)));
+        let all = self.held.take_all(&self.skel.maps.holds, |bytes| self.holds.note(value(bytes)));
         all.map_err(|err| missing(WHAT, &err))?;
         let rows = self.rows()?;
         let (shed, lost) = self.skel.maps.bss_data.as_ref().map_or((0, 0), |bss| (bss.shed, bss.lost));
@@ -263,7 +266,7 @@ impl Probe for Locks<'_> {
 
     fn poll(&mut self, _at: Duration) -> bool {
         let holds = &mut self.holds;
-        consume_some(&self.skel.maps.holds, |bytes| holds.note(value(bytes))).unwrap_or_default()
+        self.held.take_some(&self.skel.maps.holds, |bytes| holds.note(value(bytes))).unwrap_or_default()
     }
 
     fn stop(&mut self, window: Duration) -> Result<(), Missing> {

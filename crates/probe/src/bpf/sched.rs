@@ -17,10 +17,11 @@ use whyslow_model::Missing;
 use super::constants::shared_h;
 use super::crowd::{Crowd, Verdict};
 use super::exits::Exits;
+use super::mapped_ring::MappedRing;
 use super::rows::Rows;
 use super::shared::{self, Shared};
 use super::titles::Titles;
-use super::{consume, consume_some, missing, percpu, room, value, walk};
+use super::{missing, percpu, room, value, walk};
 use crate::kallsyms::Kallsyms;
 use crate::numbers::Numbers;
 
@@ -69,6 +70,8 @@ pub struct Sched<'slot> {
     tells_ready: bool,
     tells_refused: bool,
     skel: skel::SchedSkel<'slot>,
+    exits: MappedRing,
+    rows: MappedRing,
     places: u32,
     seed: Option<Link>,
     finish: Option<Link>,
@@ -204,6 +207,8 @@ impl<'slot> Sched<'slot> {
         Ok(Self {
             tells_ready: layout.tells_ready,
             tells_refused: layout.tells_refused,
+            exits: MappedRing::default(),
+            rows: MappedRing::default(),
             skel,
             places: homes + spares,
             seed: None,
@@ -325,16 +330,18 @@ impl<'slot> Sched<'slot> {
     pub fn poll(&mut self) -> Result<bool, Missing> {
         self.relieve();
         let Raw { exits, rows, .. } = &mut self.seen;
-        let more = consume_some(&self.skel.maps.exits, |bytes| note_exit(exits, rows, bytes));
-        let more = more.map_err(|err| missing(WHAT, &err))?;
         let maps = &self.skel.maps;
-        Ok(consume_some(&maps.rows, |bytes| rows.note(bytes)).map_err(|err| missing(WHAT, &err))? || more)
+        let more = self.exits.take_some(&maps.exits, |bytes| note_exit(exits, rows, bytes));
+        let more = more.map_err(|err| missing(WHAT, &err))?;
+        let rest = self.rows.take_some(&maps.rows, |bytes| rows.note(bytes));
+        Ok(rest.map_err(|err| missing(WHAT, &err))? || more)
     }
 
     fn drain(&mut self) -> libbpf_rs::Result<()> {
         let Raw { exits, rows, .. } = &mut self.seen;
-        consume(&self.skel.maps.exits, |bytes| note_exit(exits, rows, bytes))?;
-        consume(&self.skel.maps.rows, |bytes| rows.note(bytes))
+        let maps = &self.skel.maps;
+        self.exits.take_all(&maps.exits, |bytes| note_exit(exits, rows, bytes))?;
+        self.rows.take_all(&maps.rows, |bytes| rows.note(bytes))
     }
 
     /// Two hooks a switch are felt where a CPU does little but switch: then who wakes whom is not asked for a while.
