@@ -30,15 +30,16 @@ static __noinline void begin_life(struct call_task *ct, struct task_struct *t, _
 	ct->task = (__u64)t;
 }
 
-static __always_inline struct call_task *task_of(struct task_struct *t)
+/* `at`: the place of what is noted of it, here and by the scheduler. */
+static __always_inline struct call_task *task_of(struct task_struct *t, __u32 *at)
 {
-	__u32 pid = of_current(t, pid), at;
+	__u32 pid = of_current(t, pid);
 	struct call_task *ct;
 
 	if (!is_followed(pid))
 		return 0;
-	at = place_by_pid(pid);
-	ct = bpf_map_lookup_elem(&call_tasks, &at);
+	*at = place_by_pid(pid);
+	ct = bpf_map_lookup_elem(&call_tasks, at);
 	if (ct && ct->task != (__u64)t)
 		begin_life(ct, t, pid);
 	return ct;
@@ -63,9 +64,9 @@ SEC("tp_btf/sys_enter")
 int BPF_PROG(entered, struct pt_regs *regs, long id)
 {
 	struct task_struct *t = current_task();
-	struct call_task *ct = task_of(t);
+	__u32 nr = id, what, fd, at = 0;
+	struct call_task *ct = task_of(t, &at);
 	struct sched_slot *s;
-	__u32 nr = id, what, fd;
 
 	if (!ct || ended_at)
 		return 0;
@@ -74,7 +75,7 @@ int BPF_PROG(entered, struct pt_regs *regs, long id)
 		nr |= COMPAT;
 		what = NO_FILE;
 	}
-	s = slot_at(place_by_pid(ct->pid));
+	s = slot_at(at);
 	if (s && s->since != ct->since)
 		off_cpu(ct, s, 0);
 	if (what & (NEVER | GOES_ON)) {
@@ -208,7 +209,8 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(left, struct pt_regs *regs, long ret)
 {
 	struct task_struct *t = current_task();
-	struct call_task *ct = task_of(t);
+	__u32 at = 0;
+	struct call_task *ct = task_of(t, &at);
 	struct call_entry *e;
 	struct sched_slot *s;
 	bool failed;
@@ -223,7 +225,7 @@ int BPF_PROG(left, struct pt_regs *regs, long ret)
 	if (!e)
 		return 0;
 	failed = has_failed(ret) && !(ct->after & NO_RESULT);
-	s = slot_at(place_by_pid(ct->pid));
+	s = slot_at(at);
 	if (ct->entry < SPARE || ns >= slow_ns || (s && s->since != ct->since))
 		sum_rest(ctx, ct, e, ns, failed);
 	if (ct->entry >= SPARE) {
