@@ -285,16 +285,25 @@ impl Bench {
 
 /// What a test came to: by its row, if it did not fail behind that. Of a test without a row, which is no cell, only what whyslow may cost
 /// is something to be right about.
+///
+/// A fault and its twin are two rows of one test: it is as the worse of both, and keeps the name of the first.
 fn of_test(ran: Ran, suite: &str, name: &str) -> Row {
-    let has_row = !ran.is_without_rows;
-    let row = ran.rows.into_iter().max_by_key(|row| row.ended == Ended::Failed).filter(|_| has_row);
-    let row = match (row, ran.ended) {
-        (Some(row), Ended::Failed) if row.ended != Ended::Failed => {
-            Row { ended: Ended::Failed, why: ran.why, ..row }
+    let first = ran.rows.first().filter(|_| !ran.is_without_rows).map(|row| row.cell.clone());
+    let decides = ran.rows.into_iter().min_by_key(|row| match row.ended {
+        Ended::Failed => 0,
+        Ended::NotIdle | Ended::NotRun | Ended::NotDrawn => 1,
+        Ended::Passed => 2,
+    });
+    let row = match (first, decides, ran.ended) {
+        (Some(cell), Some(row), Ended::Failed) if row.ended != Ended::Failed => {
+            Row { ended: Ended::Failed, why: ran.why, cell, ..row }
         }
-        (Some(row), _) => row,
-        (None, Ended::Passed) if suite != OF_COSTS => Row::of(suite, name, Ended::NotDrawn),
-        (None, ended) => Row { why: ran.why, ..Row::of(suite, name, ended) },
+        (Some(cell), Some(row), _) if row.cell != cell && !row.why.is_empty() => {
+            Row { why: format!("{}: {}", row.cell, row.why), cell, ..row }
+        }
+        (Some(cell), Some(row), _) => Row { cell, ..row },
+        (None, _, Ended::Passed) if suite != OF_COSTS => Row::of(suite, name, Ended::NotDrawn),
+        (_, _, ended) => Row { why: ran.why, ..Row::of(suite, name, ended) },
     };
     Row { suite: suite.to_owned(), ..row }
 }

@@ -43,3 +43,20 @@ fn a_test_is_what_its_row_says_unless_it_failed_behind_it() {
     assert_eq!(of(Passed, &[], OF_COSTS).ended, Passed);
     assert_eq!(of(Failed, &[], "days").ended, Failed);
 }
+
+/// A defect stays listed under its cell until that is right: under its twin's name it would stay for good.
+#[test]
+fn a_test_of_a_fault_and_its_twin_keeps_the_name_of_the_fault() {
+    use Ended::{Failed, NotIdle, Passed};
+    let of = |fault, twin| {
+        let rows = [("cell", fault), ("cell-twin", twin)];
+        let rows = rows.map(|(cell, ended)| Row::of("proof", cell, ended).because("row")).to_vec();
+        let row = of_test(Ran { rows, ..ran(Passed, &[Passed]) }, "days", "a::root_test");
+        (row.cell, row.ended, row.why)
+    };
+    assert_eq!(of(Passed, Passed).0, "cell");
+    assert_eq!(of(Failed, Passed), ("cell".to_owned(), Failed, "row".to_owned()));
+    assert_eq!(of(Failed, Failed), ("cell".to_owned(), Failed, "row".to_owned()), "the fault's own reason");
+    assert_eq!(of(NotIdle, Passed).1, NotIdle, "the fault was not made: nothing was proven");
+    assert_eq!(of(Passed, Failed), ("cell".to_owned(), Failed, "cell-twin: row".to_owned()));
+}
