@@ -29,6 +29,7 @@ mod node;
 mod onward;
 mod other_ends;
 mod owners;
+mod parked;
 mod passed_on;
 mod patience;
 mod requests;

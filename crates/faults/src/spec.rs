@@ -108,8 +108,9 @@ pub enum Work {
     /// Answer requests by so many threads, which take them from a queue. `Word::Mode` 1: after a sleep of `sleep_us`. 2: each opens `fifo`, which nobody
     /// ever writes to, and so answers no more.
     Pool { at: Place, threads: u64, sleep_us: u64, fifo: PathBuf },
-    /// The same by so many processes, each of which takes one connection at a time.
-    Prefork { at: Place, processes: u64, sleep_us: u64, fifo: PathBuf },
+    /// The same by so many processes, each of which takes one connection at a time. Without `fifo` each looks at its client through an epoll, and
+    /// waits at another.
+    Prefork { at: Place, processes: u64, sleep_us: u64, fifo: Option<PathBuf> },
     /// Answer requests while holding a lock that another thread needs for its own work, as those of an interpreter do. `Word::Mode` 1: that works
     /// for `hold_us` at a time, and rests.
     Interpreter { at: Place, hold_us: u64, rest_us: u64 },

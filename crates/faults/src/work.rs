@@ -116,7 +116,7 @@ pub fn run(spec: &Spec, ledger: &Ledger, slot: usize) {
         Work::Audited { rest_us } => audit::told_of(worker(), *rest_us),
         Work::Frozen { image, dir } => frozen::run(worker, image, dir),
         Work::Prefork { at, processes, sleep_us, fifo } => {
-            prefork::run(worker, at, *processes, *sleep_us, fifo)
+            prefork::run(worker, at, *processes, *sleep_us, fifo.as_deref())
         }
         Work::Visit { at, rest_us } => spinners::visit(worker(), at, *rest_us),
         Work::Fetch { at, file, block } => spinners::fetch(worker, at, file, *block),

@@ -9,7 +9,7 @@ use whyslow_model::timeline::{
     Waker,
 };
 
-use crate::bpf::constants::{other_ends_h, peers_h, rows_h, shared_h};
+use crate::bpf::constants::{other_ends_h, parked_h, peers_h, rows_h, shared_h};
 use crate::bpf::rows::{Rows, SentRow, SpanRow, WakeRow};
 use crate::bpf::sched::{self, Raw, sched_ends, sched_live, sched_span};
 use crate::bpf::text;
@@ -321,8 +321,13 @@ fn other_end(found: &sched::other_end, client: u32, askers: &Askers) -> OtherEnd
         _ => Asked::Unknown,
     };
     let sent_before_ns = before(found.sent);
-    let end =
-        OtherEnd { processes, asked, sent_before_ns, queued: found.asked == other_ends_h::ASKED_QUEUED };
+    let watched = match found.watch {
+        parked_h::WATCH_WAITED => Some(true),
+        parked_h::WATCH_PARKED => Some(false),
+        _ => None,
+    };
+    let queued = found.asked == other_ends_h::ASKED_QUEUED;
+    let end = OtherEnd { processes, asked, sent_before_ns, queued, watched };
     let woken = end.processes.iter().filter_map(|process| askers.get(&(client, *process))).min();
     match woken {
         Some(ticks) if asked == Asked::Unknown && sent_before_ns.is_none() => {

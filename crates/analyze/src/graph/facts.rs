@@ -99,6 +99,8 @@ pub(super) struct Graph<'r> {
     pub group_names: OnceCell<Rc<GroupNames<'r>>>,
     /// Who had CPUs in short runs; found when it is asked for.
     pub short_runs: OnceCell<ShortRuns>,
+    /// The wait of each process that waits at another epoll than its clients'; found when it is asked for.
+    pub parked: OnceCell<Table<u32, usize>>,
     /// When waiters for words of user space were woken by who let them go; found when it is asked for.
     pub let_go: OnceCell<Table<(u32, u64), Vec<u64>>>,
     /// Words of user space that are locks; found when it is asked for.
@@ -180,6 +182,7 @@ impl<'r> Graph<'r> {
             binding: OnceCell::new(),
             group_names: OnceCell::new(),
             short_runs: OnceCell::new(),
+            parked: OnceCell::new(),
             let_go: OnceCell::new(),
             passed_on: OnceCell::new(),
             wakers: OnceCell::new(),
@@ -227,6 +230,7 @@ impl<'r> Graph<'r> {
             (reason, class) = (Reason::Lock, Class::Held);
         }
         let own = Kind { reason, what: self.details.id(detail), class };
+        let own = self.elsewhere(span, own).unwrap_or(own);
         let alike = if class == Class::Unknown { self.alike(row, span) } else { self.as_lock(row, own) };
         let look = look.or_else(|| self.lasting_look_of_client(row).filter(|_| class == Class::Voluntary));
         let kind = look.map(|end| self.kind(end)).or(alike).unwrap_or(own);

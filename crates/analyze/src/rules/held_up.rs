@@ -11,7 +11,7 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use whyslow_model::table::Task;
-use whyslow_model::wait::Reason;
+use whyslow_model::wait::{Detail, Reason, Thing};
 use whyslow_model::{Culprit, Finding, Hop, Missing, Subject, SubjectKind, command, seconds};
 
 use self::blame::{Blame, Blamed};
@@ -230,6 +230,11 @@ fn fault(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes, found: &Found) -> Opt
     if let Some(pid) = pid {
         let status = command!("grep -E '^(Name|State):' /proc/{}/status", pid);
         finding = finding.check("what it does now", status);
+        if is_elsewhere(did) {
+            let title = command!("tr '\\0' ' ' < /proc/{}/cmdline", pid);
+            finding =
+                finding.check("what it says of itself: many servers tell there what they wait for", title);
+        }
     }
     finding = finding.check("whom each waits for, over some seconds", "whyslow chains --for 10s");
     finding.chain.clone_from(&cause.chain.hops);
@@ -252,6 +257,11 @@ fn busy(ev: &Evidence<'_>, tasks: &[Task], found: &Found) -> Option<Finding> {
     Some(finding)
 }
 
+/// A service that waits for a lock of its own, or for a sibling, that the kernel does not know.
+fn is_elsewhere(did: &Hop) -> bool {
+    did.detail == Detail::Thing(Thing::EpollElsewhere)
+}
+
 fn advised(finding: Finding, found: &Found) -> Finding {
     let did = &found.did;
     match (found.blame, did.reason) {
@@ -269,6 +279,10 @@ fn advised(finding: Finding, found: &Found) -> Finding {
         }
         (Blame::Works | Blame::Serves, _) => finding
             .advice(format!("let {} do that work in a process of its own, or in smaller pieces", did.who)),
+        (Blame::Stuck, _) if is_elsewhere(did) => finding.advice(format!(
+            "ask {} what it waits for (its title, its log, its table of locks), and give that wait a limit of time",
+            did.who
+        )),
         (Blame::Asks | Blame::Stuck, _) => {
             finding.advice(format!("give {} a limit of time for its wait for {}", did.who, did.detail))
         }

@@ -1,25 +1,28 @@
-//! A service of several processes that share a socket, as those of PHP or gunicorn: each takes one connection at a time.
+//! A service of several processes that share a socket, as those of PHP or gunicorn: each takes one connection at a time. Or as a database's
+//! backends, each of which looks at its client through an epoll, and waits for the others at one of its own.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::Worker;
 use crate::ledger::Word;
 use crate::spec::Place;
 use crate::spinners::{Listener, REQUEST};
-use crate::sys;
+use crate::sys::{self, polls};
 
 /// What an answer costs of a CPU.
 const BURST_US: u64 = 100;
 
-/// A parent, and so many children. `Word::Mode` 1: a child sleeps over each request. 2: it opens `fifo`, which nobody ever writes to.
+/// A parent, and so many children. `Word::Mode` 1: a child sleeps over each request. 2: it opens `fifo`, which nobody ever writes to; without one it
+/// waits at an epoll for an event that nobody raises.
 pub fn run<'l>(
     ready: impl FnOnce() -> Worker<'l>,
     at: &Place,
     processes: u64,
     sleep_us: u64,
-    fifo: &Path,
+    fifo: Option<&Path>,
 ) -> io::Result<()> {
     let listener = Listener::at(at)?;
     let worker = ready();
@@ -36,15 +39,31 @@ pub fn run<'l>(
 }
 
 /// Until its client goes: one that does so with a reset is no failure.
-fn serve(worker: &Worker<'_>, mut client: File, sleep_us: u64, fifo: &Path) -> io::Result<()> {
+fn serve(worker: &Worker<'_>, mut client: File, sleep_us: u64, fifo: Option<&Path>) -> io::Result<()> {
     let mut request = REQUEST;
+    let clients = fifo.is_none().then(polls::epoll).transpose()?;
+    if let Some(clients) = &clients {
+        polls::watch(clients, &client, 0)?;
+    }
     loop {
+        clients.as_ref().map(|clients| polls::ready(clients, -1));
         client.read_exact(&mut request)?;
         match worker.word(Word::Mode) {
             1 => sys::sleep_us(sleep_us),
-            2 => drop(File::open(fifo)),
+            2 => wait_in_vain(fifo)?,
             _ => worker.compute(BURST_US),
         }
         client.write_all(&request)?;
     }
+}
+
+fn wait_in_vain(fifo: Option<&Path>) -> io::Result<()> {
+    if let Some(fifo) = fifo {
+        drop(File::open(fifo));
+        return Ok(());
+    }
+    let (own, event): (OwnedFd, OwnedFd) = (polls::epoll()?, polls::event()?);
+    polls::watch(&own, &event, 0)?;
+    while polls::ready(&own, -1).is_empty() {}
+    Ok(())
 }

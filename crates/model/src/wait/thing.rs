@@ -79,6 +79,7 @@ things! {
     PosixMessage MessageQueue "a POSIX message",
     MessageReader MessageQueue "the reader of a full message queue",
     EpollEvents Epoll "events (epoll)",
+    EpollElsewhere Epoll "something else than its client (epoll)",
     PollEvents Poll "events (poll)",
     Completions IoUring "completions (io_uring)",
     AsyncIo Aio "asynchronous I/O to end",

@@ -691,6 +691,7 @@ struct rb_root_cached {
 
 struct eventpoll {
 	struct rb_root_cached rbr;
+	struct wait_queue_head poll_wait;
 };
 
 struct epoll_filefd {
@@ -700,6 +701,8 @@ struct epoll_filefd {
 struct epitem {
 	struct rb_node rbn;
 	struct epoll_filefd ffd;
+	struct eventpoll *ep;
+	struct hlist_node fllink;
 };
 
 struct ns_common {
@@ -851,6 +854,7 @@ struct fs_struct {
 };
 
 struct file {
+	struct hlist_head *f_ep;
 	unsigned int f_mode;
 	struct path f_path;
 	struct inode *f_inode;

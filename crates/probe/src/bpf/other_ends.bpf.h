@@ -12,6 +12,7 @@
 #pragma once
 
 #include "rows.bpf.h"
+#include "parked.bpf.h"
 
 #define MAX_WANTED 4096
 /* Of those who are not followed a wait is asked about that has lasted for so long, or is one of many looks. */
@@ -54,6 +55,8 @@ struct other_end {
 	__u32 asker; /* of a request that was noted: the process, or SHARED */
 	__u32 connecting; /* it has asked for a connection */
 	__u32 sends; /* it waits until the other end takes what it sends, whichever of both is the service */
+	__u32 watch; /* enum watch (parked.bpf.h) */
+	__u32 unused;
 	__u32 taker; /* of a lock on a file: `holders` are the oldest process that has it open, and this one if it has */
 	__u64 sent_us; /* by the clock of `first_tx_mstamp`; 0: not known */
 	__u64 listener; /* of a unix socket: the address that it shares with its listener; of UDP: IPPROTO_UDP; of a listener itself: its socket */
@@ -68,22 +71,26 @@ struct {
 	__type(value, struct other_end);
 } other_ends SEC(".maps");
 
-/* One in the making: the walks have no room for it on their stacks. */
+/* One in the making, and its listener's: the walks have no room for them on their stacks. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__type(value, struct other_end);
 } new_end SEC(".maps");
 
-static __always_inline struct other_end *fresh_end(void)
+static __always_inline struct other_end *fresh(__u32 which)
 {
-	__u32 zero = 0;
-	struct other_end *end = bpf_map_lookup_elem(&new_end, &zero);
+	struct other_end *end = bpf_map_lookup_elem(&new_end, &which);
 
 	if (end)
 		__builtin_memset(end, 0, sizeof(*end));
 	return end;
+}
+
+static __always_inline struct other_end *fresh_end(void)
+{
+	return fresh(0);
 }
 
 /* The same of the key of a file. */
@@ -241,14 +248,17 @@ static __always_inline void note_listener(const struct other_key *key, const str
 static __always_inline void want_listener(const struct other_key *connection, __u64 object)
 {
 	struct other_key key = { .kind = OTHER_LISTENER, .netns = connection->netns, .object = object };
-	struct other_end end = { .walk = walks + 1 };
+	struct other_end *end = fresh(1);
 
+	if (!end)
+		return;
+	end->walk = walks + 1;
 	key.local_port = connection->local_port;
-	note_listener(&key, &end);
+	note_listener(&key, end);
 	if (connection->kind == OTHER_UNIX)
 		return;
 	__builtin_memcpy(key.local, connection->local, 16);
-	note_listener(&key, &end);
+	note_listener(&key, end);
 }
 
 /* It is to be looked for: its number, 0 if there is no room. */
@@ -342,6 +352,8 @@ static __always_inline void want(struct sched_span *span, struct task_struct *t,
 {
 	const bool looks = is_poll(span->syscall) || is_epoll(span->syscall);
 
+	if (is_epoll(span->syscall))
+		note_epoll(t, span->args[0]);
 	if (!followed && !looks && !span->refused && ns < LASTING)
 		return;
 	if (span->lock_file && !span->waits_at)
@@ -451,7 +463,7 @@ static __always_inline void found_listener(struct sock *sk, __u32 family, __u32 
 	found(&key, process, sk);
 }
 
-static __always_inline void found_socket(struct sock *sk, __u32 process)
+static __always_inline void found_socket(struct sock *sk, struct file *file, __u32 process)
 {
 	__u32 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	struct other_key key = {};
@@ -481,6 +493,9 @@ static __always_inline void found_socket(struct sock *sk, __u32 process)
 			return;
 	}
 	found(&key, process, sk);
+	end = bpf_map_lookup_elem(&other_ends, &key);
+	if (end && end->walk == walks)
+		end->watch = watch_of(as_number(file));
 }
 
 static __always_inline void found_pipe(struct file *file, __u32 process)
@@ -556,7 +571,7 @@ int find_ends(struct bpf_iter__task_file *ctx)
 	socket = socket_of(file);
 	sk = socket ? BPF_CORE_READ(socket, sk) : 0;
 	if (sk)
-		found_socket(sk, t->tgid);
+		found_socket(sk, file, t->tgid);
 	else if (is_pipe(file))
 		found_pipe(file, t->tgid);
 	return 0;

@@ -46,7 +46,18 @@ impl Sched<'_> {
                 format!("too many wait or have asked: {unwanted} of them are not asked about"),
             )
         };
-        if unwanted > 0 { Err(too_many()) } else { Ok(()) }
+        let epolls = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.epolls_left_out);
+        let too_many_epolls = || {
+            let reason = format!(
+                "too many wait for events: of {epolls} it is not known whether they look at a client"
+            );
+            Missing::skipped(ENDS, reason)
+        };
+        match (unwanted, epolls) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(too_many_epolls()),
+            _ => Err(too_many()),
+        }
     }
 
     fn walk_files(&mut self, walk: u32, until: Instant) -> Result<(), Missing> {

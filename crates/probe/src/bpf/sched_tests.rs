@@ -8,6 +8,8 @@ mod asked_tests;
 mod delivered_tests;
 #[path = "other_ends_tests.rs"]
 mod other_ends_tests;
+#[path = "parked_tests.rs"]
+mod parked_tests;
 #[path = "refused_tests.rs"]
 mod refused_tests;
 

@@ -75,6 +75,7 @@ days! {
     service_whose_pool_is_stuck Day::PoolStuck;
     service_whose_processes_sleep Day::Prefork(1);
     service_whose_processes_are_stuck Day::Prefork(2);
+    service_whose_processes_wait_elsewhere Day::Prefork(3);
     service_with_an_interpreter Day::Interpreter;
     opens_behind_a_guard Day::Guard;
     service_with_a_quota Day::ServiceThrottled;
@@ -84,8 +85,8 @@ days! {
 }
 
 #[test]
-fn the_table_has_thirty_eight_days() {
-    assert_eq!(DAYS.len(), 38);
+fn the_table_has_thirty_nine_days() {
+    assert_eq!(DAYS.len(), 39);
     let names: std::collections::BTreeSet<String> = DAYS.iter().map(ToString::to_string).collect();
     assert_eq!(names.len(), DAYS.len(), "each has a name of its own");
 }

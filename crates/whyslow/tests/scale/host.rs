@@ -327,6 +327,7 @@ fn other_end(size: Size, draw: &mut Draw) -> OtherEnd {
         asked: draw.pick(&[Asked::Unknown, Asked::No, Asked::Sent, Asked::Unread]),
         sent_before_ns: draw.one_in(2).then(|| draw.between(0, 3 * WINDOW)),
         queued: draw.one_in(9),
+        watched: draw.one_in(2).then(|| draw.one_in(2)),
     }
 }
 

@@ -64,9 +64,9 @@ fn span() -> impl Strategy<Value = Span> {
     let flags = (any::<bool>(), prop::bool::weighted(0.1), any::<bool>());
     let asked = prop::sample::select(vec![Asked::Unknown, Asked::No, Asked::Sent, Asked::Unread]);
     let ends = (proptest::collection::vec(pid(), 0..3), asked);
-    let end = (ends, any::<bool>(), prop::option::of(any::<u64>()));
-    let end = prop::option::of(end.prop_map(|((processes, asked), queued, sent_before_ns)| {
-        Box::new(OtherEnd { processes, asked, queued, sent_before_ns })
+    let end = (ends, any::<bool>(), prop::option::of(any::<u64>()), prop::option::of(any::<bool>()));
+    let end = prop::option::of(end.prop_map(|((processes, asked), queued, sent_before_ns, watched)| {
+        Box::new(OtherEnd { processes, asked, queued, sent_before_ns, watched })
     }));
     let rest = (lock(), end);
     (times, flags, pid(), mix(), state(), waker(), rest, prop::option::of(0..10u32)).prop_map(

@@ -39,8 +39,11 @@ pub fn judge(span: &Span, stacks: &Stacks<'_>) -> WaitKind {
     }
     let frame = stacks.kernel(span.stack).first().map_or("schedule", |frame| frame);
     let known = WAITS.iter().find(|wait| wait.0 == frame).unwrap_or(&WAITS[8]);
-    let own_sleep = (known.0 == "nanosleep").then(|| Thing::OwnSleep.into());
-    let detail = own_sleep.unwrap_or_else(|| known.2.into());
+    let detail = match known.0 {
+        "nanosleep" => Thing::OwnSleep.into(),
+        "ep_poll" if span.syscall.is_some() => Thing::EpollEvents.into(),
+        _ => known.2.into(),
+    };
     retried(span, WaitKind { reason: known.1, detail, class: known.3 })
 }
 
@@ -64,6 +67,8 @@ pub struct Wait {
     pub lock: Option<LockWait>,
     pub sampled_wait_ns: u64,
     pub open: bool,
+    pub syscall: Option<u32>,
+    pub args: [u64; 4],
 }
 
 /// A wait that a task ends.
@@ -202,6 +207,7 @@ fn waits(span: &mut Span, from: u64, to: u64, wait: &Wait) {
     span.lock = wait.lock.clone().map(|lock| LockWait { since_ns: from.max(lock.since_ns), ..lock });
     span.sampled_wait_ns = (to - from) + wait.sampled_wait_ns;
     span.open = wait.open;
+    (span.syscall, span.args) = (wait.syscall, wait.args);
 }
 
 /// Leaves of a tree: (who, word, ms), sorted, alike ones summed.

@@ -30,6 +30,11 @@ fn at_end(host: &mut Host, pid: u32, processes: &[u32], asked: Asked) {
     host.spans.iter_mut().rfind(|span| span.pid == pid).unwrap().other_end = Some(Box::new(end));
 }
 
+/// At an epoll, until an event comes.
+fn at_epoll() -> Wait {
+    Wait { syscall: Some(232), args: [5, 0, 8, 0xffff_ffff], ..open("ep_poll") }
+}
+
 /// A client that has asked, or not, and a service that waits like this.
 fn host(asked: Asked, service: Wait) -> Host {
     let mut host = Host::window(100);
@@ -89,6 +94,76 @@ fn where_it_is_not_known_who_asks_about_the_client_is_told_what_keeps_the_servic
     assert!(ways(&mut host(Unknown, at_lock()), &[]).is_empty());
     assert_eq!(ways(&mut host(Unknown, at_lock()), &[CLIENT]), [["client", "service", "holder"]]);
     assert!(ways(&mut host(Unknown, open("ep_poll")), &[CLIENT, HOLDER]).is_empty(), "it rests");
+}
+
+/// A database's backend waits for a lock at an epoll of its own; another one looks at its client's connection.
+#[test]
+fn a_service_that_waits_where_it_looks_at_no_client_keeps_who_has_asked() {
+    let at = |host: &mut Host, watched: bool| {
+        let ends = host.spans.iter_mut().filter_map(|span| span.other_end.as_mut());
+        ends.for_each(|end| end.watched = Some(watched));
+    };
+    let parked = |asked| {
+        let mut host = host(asked, at_epoll());
+        at(&mut host, false);
+        host
+    };
+    for asked in [Sent, Unknown] {
+        assert_eq!(ways(&mut parked(asked), &[]), [["client", "service", ""]], "{asked:?}");
+        let chains = chains::chains(&parked(asked).graph());
+        assert_eq!(chains[0].hops[1].detail, Thing::EpollElsewhere.into());
+    }
+    assert!(ways(&mut parked(No), &[]).is_empty(), "it has not asked");
+    let mut threads = parked(Sent);
+    thread(&mut threads, POOL, "looks", at_epoll());
+    assert!(ways(&mut threads, &[]).is_empty(), "which of them was to look is not known");
+    let mut others = parked(Sent);
+    others.task(51, "other", 0, &[Waits(100, open("pipe_read"))]);
+    at_end(&mut others, 51, &[SERVICE], Sent);
+    assert_eq!(ways(&mut others, &[]).len(), 1, "of another client, in its queue, nothing is known");
+    others.spans.last_mut().unwrap().other_end.as_mut().unwrap().watched = Some(true);
+    assert!(ways(&mut others, &[]).is_empty(), "it looks at another client");
+    let mut shared = parked(Sent);
+    at_end(&mut shared, CLIENT, &[SERVICE, BUSY], Sent);
+    at(&mut shared, false);
+    assert!(ways(&mut shared, &[]).is_empty(), "another process may be the one that serves");
+    let mut watched = parked(Sent);
+    at(&mut watched, true);
+    assert!(ways(&mut watched, &[]).is_empty(), "it looks at this one");
+}
+
+#[test]
+fn a_service_that_does_not_wait_at_another_epoll_is_as_it_was() {
+    let parked = |asked, service| {
+        let mut host = host(asked, service);
+        let ends = host.spans.iter_mut().filter_map(|span| span.other_end.as_mut());
+        ends.for_each(|end| end.watched = Some(false));
+        host
+    };
+    assert!(ways(&mut parked(Unknown, at_lock()), &[]).is_empty(), "that it was asked is not known");
+    assert_eq!(ways(&mut parked(Sent, at_lock()), &[]), [["client", "service", "holder"]]);
+    let timed = Wait { args: [5, 0, 8, 60_000], ..at_epoll() };
+    assert!(ways(&mut parked(Sent, timed), &[]).is_empty(), "it may sleep as it was asked to");
+    let compat = Wait { syscall: Some(256), ..at_epoll() };
+    assert!(ways(&mut parked(Sent, compat), &[]).is_empty(), "of 32-bit programs it is not known");
+}
+
+/// A signal ends the call, and the program goes on to wait: a database looks for deadlocks after a second.
+#[test]
+fn a_wait_elsewhere_that_signals_have_cut_is_one() {
+    let mut host = Host::window(100);
+    let first = Wait { open: false, ..at_epoll() };
+    let service = [Waits(20, first), Runs(1), Waits(79, at_epoll())];
+    host.task(CLIENT, "client", 0, &[Waits(100, open("pipe_read"))]).task(SERVICE, "service", 0, &service);
+    at_end(&mut host, CLIENT, &[SERVICE], Sent);
+    let ends = host.spans.iter_mut().filter_map(|span| span.other_end.as_mut());
+    ends.for_each(|end| end.watched = Some(false));
+    let ways = ways(&mut host, &[]);
+    assert_eq!(
+        ways.first().map(|way| &way[..2]),
+        Some(&["client".to_owned(), "service".to_owned()][..]),
+        "{ways:?}"
+    );
 }
 
 /// A queue without jobs: the one who waits for one has asked, others are served meanwhile.

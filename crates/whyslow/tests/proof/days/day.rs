@@ -55,7 +55,8 @@ pub enum Day {
     Pool,
     /// A service whose threads all wait for what does not come: it answers nobody.
     PoolStuck,
-    /// A service whose processes all sleep over requests (1), or wait for what does not come (2), with more clients than processes.
+    /// A service whose processes all sleep over requests (1), or wait for what does not come (2), also at an epoll of their own (3), with more clients
+    /// than processes.
     Prefork(u64),
     /// A service with a thread that keeps the interpreter's lock for its own work.
     Interpreter,
@@ -102,7 +103,8 @@ impl fmt::Display for Day {
             Day::Pool => ("pool", None),
             Day::PoolStuck => ("pool-stuck", None),
             Day::Prefork(1) => ("prefork", None),
-            Day::Prefork(_) => ("prefork-stuck", None),
+            Day::Prefork(2) => ("prefork-stuck", None),
+            Day::Prefork(_) => ("prefork-parked", None),
             Day::Frozen => ("frozen", None),
             Day::Interpreter => ("interpreter", None),
             Day::Guard => ("guard", None),

@@ -164,7 +164,8 @@ pub fn relays(ground: &mut Ground<'_>) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// A service of several processes, each of which sleeps over a request (1), or waits for somebody to write to a pipe (2).
+/// A service of several processes, each of which sleeps over a request (1), waits for somebody to write to a pipe (2), or for an event at another
+/// epoll than the one by which it looks at its client (3).
 pub fn prefork(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
     let [own, group] = [ground.group()?, ground.group()?];
     let processes = ground.draw.between(2, 5);
@@ -174,6 +175,7 @@ pub fn prefork(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
     let (port, fifo) = (mode == 2 || ground.draw.one_in(2), ground.fence.dir().join(ground.draw.word(6)));
     let at = ground.place(port);
     host::make_fifo(&fifo)?;
+    let fifo = (mode != 3).then_some(fifo);
     let server = ground.process(&group, 1, Work::Prefork { at: at.clone(), processes, sleep_us, fifo })?;
     server.go();
     let victim = ground.process(&own, clients, Work::Visit { at, rest_us })?;
@@ -182,7 +184,7 @@ pub fn prefork(ground: &mut Ground<'_>, mode: u64) -> io::Result<Stage> {
     stage.said = format!("{clients} clients of {processes} processes, a sleep of {sleep_us} us, mode {mode}");
     let is_fault = ground.is_fault();
     stage.begin = Box::new(move || {
-        server.ledger().word(Word::Mode).store(if is_fault { mode } else { 0 }, Ordering::Release);
+        server.ledger().word(Word::Mode).store(if is_fault { mode.min(2) } else { 0 }, Ordering::Release);
         Ok(())
     });
     Ok(stage)

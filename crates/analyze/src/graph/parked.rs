@@ -1,0 +1,75 @@
+//! Services that wait at another epoll than the one that looks at their client: a database's backend for a row lock. Of a client that has
+//! asked, such a wait is no wait for something to do.
+
+use std::collections::HashSet;
+
+use whyslow_model::timeline::{Asked, Span, State};
+use whyslow_model::wait::{Detail, Thing};
+
+use super::facts::{Graph, Kind};
+use crate::hashing::Table;
+use crate::wait_reasons::Class;
+
+impl Graph<'_> {
+    /// What a wait for events is for, where the same thread waits at that epoll as the window ends, and looks at no client there.
+    pub fn elsewhere(&self, span: &Span, own: Kind) -> Option<Kind> {
+        // Where something is known of what it waits for, that says more.
+        let is_for_events =
+            own.class == Class::Handed && *self.details.of(own.what) == Detail::Thing(Thing::EpollEvents);
+        if !is_for_events || epoll_of(span).is_none() {
+            return None;
+        }
+        let last = self.parked_at(span.tgid).and_then(|row| self.spans.get(row))?;
+        let is_there = last.pid == span.pid && epoll_of(last) == epoll_of(span);
+        let what = || self.details.id(Thing::EpollElsewhere.into());
+        is_there.then(|| Kind { what: what(), class: Class::Needed, ..own })
+    }
+
+    /// Whether all of a process waits so as the window ends.
+    pub fn is_parked(&self, process: u32) -> bool {
+        let what = self.parked_at(process).map(|row| self.kind(row).what);
+        what.is_some_and(|what| *self.details.of(what) == Detail::Thing(Thing::EpollElsewhere))
+    }
+
+    /// The wait of the only thread of a process whose clients no task looks at.
+    fn parked_at(&self, process: u32) -> Option<usize> {
+        self.parked.get_or_init(|| self.all_parked()).get(&process).copied()
+    }
+
+    /// By process. Of several threads it is not known which one was to look; a process that has asked others itself waits for their answer.
+    fn all_parked(&self) -> Table<u32, usize> {
+        let requests = || self.rec.tables.requests.iter().flatten();
+        let waits = self.spans.iter().filter(|span| span.open).filter_map(|span| span.other_end.as_deref());
+        let (mut looks, mut parked) = (HashSet::new(), HashSet::new());
+        for end in waits.chain(requests().map(|request| &request.other_end)) {
+            if let ([process], Some(watched)) = (&end.processes[..], end.watched) {
+                if watched { &mut looks } else { &mut parked }.insert(*process);
+            }
+        }
+        let asks = requests().filter(|request| request.other_end.asked >= Asked::Sent);
+        looks.extend(asks.map(|request| request.tgid));
+        parked.retain(|process| !looks.contains(process) && self.is_of_one_thread(*process));
+        let waits = self.spans.iter().enumerate();
+        let is_one = |span: &Span| span.open && span.other_end.is_none() && epoll_of(span).is_some();
+        let waits = waits.filter(|(_, span)| parked.contains(&span.tgid) && is_one(span));
+        waits.map(|(row, span)| (span.tgid, row)).collect()
+    }
+
+    /// As the window ends.
+    fn is_of_one_thread(&self, process: u32) -> bool {
+        let is_there = |pid: &u32| self.life(*pid).is_some_and(|(_, to)| to >= self.window);
+        self.threads_of(process).filter(is_there).count() == 1
+    }
+}
+
+/// The descriptor of an epoll that a task waits at until an event comes, for any time: one that has a timeout may be a sleep that its client has
+/// asked for. x86-64: epoll_wait, epoll_pwait, epoll_pwait2.
+fn epoll_of(span: &Span) -> Option<u64> {
+    let [epoll, .., timeout] = span.args;
+    let is_timed = match span.syscall? {
+        232 | 281 => timeout as u32 as i32 > 0,
+        441 => timeout != 0,
+        _ => return None,
+    };
+    (!is_timed && span.state == State::Sleep).then_some(epoll)
+}

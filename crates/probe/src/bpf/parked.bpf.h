@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Whether a service looks at a client's connection in epoll_wait() at all while it waits.
+ *
+ * A program may have several epolls: a database's backend reads its client through one, and waits for a lock of its own through another, at
+ * which it is told that it has the lock. While it waits there its client's requests are not what it waits for. A file knows the
+ * epolls that look at it (file->f_ep, v5.11, 319c15174757), and the closing walk has noted those at which a task waits.
+ */
+#pragma once
+
+#include "kernel.bpf.h"
+
+#define MOST_EPOLLS 16384
+/* Of one file that are looked at. */
+#define MOST_WATCHES 8
+
+/* struct eventpoll, by address; compared, and never told. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MOST_EPOLLS);
+	__type(key, __u64);
+	__type(value, __u32);
+} waited_epolls SEC(".maps");
+
+/* At so many more a task waits. */
+__u64 epolls_left_out;
+
+/* `t` sleeps in epoll_wait() for the file `fd`. */
+static __always_inline void note_epoll(struct task_struct *t, __u32 fd)
+{
+	struct file *file = file_of_task(t, fd);
+	__u64 epoll = file ? (__u64)BPF_CORE_READ(file, private_data) : 0;
+	__u32 one = 1;
+
+	if (epoll && bpf_map_update_elem(&waited_epolls, &epoll, &one, BPF_ANY))
+		epolls_left_out++;
+}
+
+/* Nothing looks at this epoll: no poll(), no other epoll (fs/eventpoll.c, ep_eventpoll_poll). */
+static __always_inline bool is_alone(struct eventpoll *epoll)
+{
+	__u64 first;
+
+	if (!bpf_core_field_exists(epoll->poll_wait))
+		return false;
+	first = (__u64)BPF_CORE_READ(epoll, poll_wait.head.next);
+	return first == (__u64)epoll + bpf_core_field_offset(epoll->poll_wait) + bpf_core_field_offset(struct wait_queue_head, head);
+}
+
+/* What looks at a service's end: nothing, or something else than epolls that tasks wait at; an epoll at which a task waited as the window ended; only
+ * such at which none did.
+ */
+enum watch { WATCH_UNKNOWN, WATCH_WAITED, WATCH_PARKED };
+
+/* Global: it is verified once. */
+__noinline int watch_of(__u64 at)
+{
+	struct file *file = (void *)at;
+	struct hlist_head *watches;
+	struct hlist_node *node;
+	struct epitem *item = 0;
+	__u64 epoll;
+
+	if (!bpf_core_field_exists(file->f_ep) || !bpf_core_field_exists(item->fllink) || !bpf_core_field_exists(item->ep))
+		return WATCH_UNKNOWN;
+	watches = BPF_CORE_READ(file, f_ep);
+	node = watches ? BPF_CORE_READ(watches, first) : 0;
+	if (!node)
+		return WATCH_UNKNOWN;
+	for (int i = 0; i < MOST_WATCHES && node; i++) {
+		item = (void *)node - bpf_core_field_offset(struct epitem, fllink);
+		epoll = (__u64)BPF_CORE_READ(item, ep);
+		if (epoll && bpf_map_lookup_elem(&waited_epolls, &epoll))
+			return WATCH_WAITED;
+		if (!epoll || epolls_left_out || !is_alone((void *)epoll))
+			return WATCH_UNKNOWN;
+		node = BPF_CORE_READ(node, next);
+	}
+	return node ? WATCH_UNKNOWN : WATCH_PARKED;
+}
