@@ -50,6 +50,18 @@ fn exam_and_run() -> [(&'static str, Vec<&'static str>, [i32; 2]); 2] {
     ]
 }
 
+/// What a program's caller once had stays with the process that executes it (getrusage(2), ru_maxrss).
+#[test]
+fn root_the_memory_of_its_caller_is_not_told_as_its_own() {
+    let _fence = Fence::enter().unwrap();
+    let callers = vec![1_u8; 400 * MIB as usize];
+    let mut whyslow = Command::new(whyslow_faults::program!());
+    let output = whyslow.args(["--for", "300ms", "--json"]).stdin(Stdio::null()).output().unwrap();
+    std::hint::black_box(&callers);
+    let peak = document(&output)["own_cost"]["rss_bytes"].as_u64().unwrap();
+    assert!((MIB..300 * MIB).contains(&peak), "{} MiB", peak / MIB);
+}
+
 #[test]
 fn root_under_a_memory_limit_it_lives_and_names_it() {
     let fence = Fence::enter().unwrap();
