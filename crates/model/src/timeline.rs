@@ -228,7 +228,7 @@ pub struct OtherEnd {
     #[serde(skip_serializing_if = "is_default")]
     pub queued: bool,
     /// Whether a task waited at an epoll that looks at the service's end. False: epolls do, and no task waited at any of them. `None`: not
-    /// known, or nothing but epolls looks at it.
+    /// known, or no epoll looks at it.
     #[serde(skip_serializing_if = "is_default")]
     pub watched: Option<bool>,
     /// So long before the window's end it had sent something last, to a tick of the kernel (TCP).

@@ -230,7 +230,7 @@ impl<'r> Graph<'r> {
             (reason, class) = (Reason::Lock, Class::Held);
         }
         let own = Kind { reason, what: self.details.id(detail), class };
-        let own = self.elsewhere(span, own).unwrap_or(own);
+        let own = self.at_another_epoll(span, own).unwrap_or(own);
         let alike = if class == Class::Unknown { self.alike(row, span) } else { self.as_lock(row, own) };
         let look = look.or_else(|| self.lasting_look_of_client(row).filter(|_| class == Class::Voluntary));
         let kind = look.map(|end| self.kind(end)).or(alike).unwrap_or(own);

@@ -148,8 +148,9 @@ impl Graph<'_> {
                 _ => is_guess || thread.is_some_and(|thread| self.sleeps(thread)),
             };
             let late = sent.is_some_and(|sent| sent > begin.saturating_add(ASKED_BEFORE) as i64);
-            // What lay unread at a unix socket has been read since; a service that has asked for requests and now waits elsewhere has one.
-            let has_asked = end.asked == Asked::Unknown && (span.asked || self.is_parked(process));
+            // What lay unread at a unix socket has been read since. A service that does not look at its client has read what it asked for.
+            let is_parked = || end.watched == Some(false) && self.is_parked(process);
+            let has_asked = end.asked == Asked::Unknown && (span.asked || is_parked());
             let asked = if has_asked { Asked::Sent } else { end.asked };
             Some((row, OtherEnd { process, thread, kept, doubtful, asked, late, sent }))
         };

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use whyslow_model::table::Task;
 use whyslow_model::timeline::{Asked, Span, State};
 use whyslow_model::wait::{Detail, Thing};
 
@@ -11,8 +12,8 @@ use crate::hashing::Table;
 use crate::wait_reasons::Class;
 
 impl Graph<'_> {
-    /// What a wait for events is for, where the same thread waits at that epoll as the window ends, and looks at no client there.
-    pub fn elsewhere(&self, span: &Span, own: Kind) -> Option<Kind> {
+    /// The kind of a wait for events at an epoll that looks at no client: its thread waits there as the window ends.
+    pub fn at_another_epoll(&self, span: &Span, own: Kind) -> Option<Kind> {
         // Where something is known of what it waits for, that says more.
         let is_for_events =
             own.class == Class::Handed && *self.details.of(own.what) == Detail::Thing(Thing::EpollEvents);
@@ -31,12 +32,13 @@ impl Graph<'_> {
         what.is_some_and(|what| *self.details.of(what) == Detail::Thing(Thing::EpollElsewhere))
     }
 
-    /// The wait of the only thread of a process whose clients no task looks at.
+    /// The wait of a process that looks at no client: the row of its only thread.
     fn parked_at(&self, process: u32) -> Option<usize> {
         self.parked.get_or_init(|| self.all_parked()).get(&process).copied()
     }
 
-    /// By process. Of several threads it is not known which one was to look; a process that has asked others itself waits for their answer.
+    /// By process. Of several threads it is not known which one was to look. A process that may have asked others waits for their answer, and one
+    /// whose relatives are at work may wait for what they do for it.
     fn all_parked(&self) -> Table<u32, usize> {
         let requests = || self.rec.tables.requests.iter().flatten();
         let waits = self.spans.iter().filter(|span| span.open).filter_map(|span| span.other_end.as_deref());
@@ -46,13 +48,30 @@ impl Graph<'_> {
                 if watched { &mut looks } else { &mut parked }.insert(*process);
             }
         }
-        let asks = requests().filter(|request| request.other_end.asked >= Asked::Sent);
+        let asks = requests().filter(|request| request.other_end.asked != Asked::No);
         looks.extend(asks.map(|request| request.tgid));
-        parked.retain(|process| !looks.contains(process) && self.is_of_one_thread(*process));
+        parked.retain(|process| {
+            !looks.contains(process)
+                && self.is_of_one_thread(*process)
+                && !self.has_relatives_at_work(*process)
+        });
         let waits = self.spans.iter().enumerate();
         let is_one = |span: &Span| span.open && span.other_end.is_none() && epoll_of(span).is_some();
         let waits = waits.filter(|(_, span)| parked.contains(&span.tgid) && is_one(span));
         waits.map(|(row, span)| (span.tgid, row)).collect()
+    }
+
+    /// Its children and siblings, as those of a database that share a query: together they have CPUs, wait for them, or for disks, for half of the
+    /// window or longer.
+    fn has_relatives_at_work(&self, process: u32) -> bool {
+        /// init and kthreadd have children of all sorts.
+        const LAST_OF_THE_KERNELS: u32 = 2;
+        let Some(own) = self.tasks.get(&process) else { return true };
+        let is_sibling = |task: &Task| task.ppid == own.ppid && own.ppid > LAST_OF_THE_KERNELS;
+        let relatives = self.tasks.values().copied().filter(|task| task.tgid != process);
+        let relatives = relatives.filter(|task| task.ppid == process || is_sibling(task));
+        let at_work = |task: &Task| task.exec_ns.saturating_add(task.runnable_ns).saturating_add(task.io_ns);
+        relatives.map(at_work).fold(0, u64::saturating_add) >= self.window / 2
     }
 
     /// As the window ends.

@@ -36,7 +36,10 @@ pub const RULE: Rule = Rule {
           one's own children and waits for something to do are spending.",
     limits: "Whether a service that sleeps has been asked is known for sockets and pipes by what was sent. For unix sockets it is known where \
              the request lay unread as the client went to sleep, or woke the thread that answers (Linux 6.3 and newer). A subscriber that \
-             acknowledges each message looks like a client that asks for the next. Of shared memory nothing is known. A lock that a program makes of nothing but memory is seen where its word holds the \
+             acknowledges each message looks like a client that asks for the next. Of shared memory nothing is known. A service that waits \
+             for something else than its client is told where it has one thread, waits without a timeout at an epoll that does not look at \
+             that client (Linux 5.11), has asked no other service, and its siblings and children are not at work: for what it waits, a lock of \
+             its own or a job that is to come, the kernel does not know. A lock that a program makes of nothing but memory is seen where its word holds the \
              owner's id, or where threads pass it on seven times in the window. What threads of one process compute with a lock of theirs is \
              their own matter unless somebody else waits for them; so is a lock on a file by which copies of one program take turns. \
              That a service sleeps or works is a loss of another tree of tasks (cgroup, session, process of the system); of a client that came to \
@@ -230,7 +233,7 @@ fn fault(ev: &Evidence<'_>, tasks: &[Task], homes: &Homes, found: &Found) -> Opt
     if let Some(pid) = pid {
         let status = command!("grep -E '^(Name|State):' /proc/{}/status", pid);
         finding = finding.check("what it does now", status);
-        if is_elsewhere(did) {
+        if is_at_another_epoll(did) {
             let title = command!("tr '\\0' ' ' < /proc/{}/cmdline", pid);
             finding =
                 finding.check("what it says of itself: many servers tell there what they wait for", title);
@@ -258,7 +261,7 @@ fn busy(ev: &Evidence<'_>, tasks: &[Task], found: &Found) -> Option<Finding> {
 }
 
 /// A service that waits for a lock of its own, or for a sibling, that the kernel does not know.
-fn is_elsewhere(did: &Hop) -> bool {
+fn is_at_another_epoll(did: &Hop) -> bool {
     did.detail == Detail::Thing(Thing::EpollElsewhere)
 }
 
@@ -279,7 +282,7 @@ fn advised(finding: Finding, found: &Found) -> Finding {
         }
         (Blame::Works | Blame::Serves, _) => finding
             .advice(format!("let {} do that work in a process of its own, or in smaller pieces", did.who)),
-        (Blame::Stuck, _) if is_elsewhere(did) => finding.advice(format!(
+        (Blame::Stuck, _) if is_at_another_epoll(did) => finding.advice(format!(
             "ask {} what it waits for (its title, its log, its table of locks), and give that wait a limit of time",
             did.who
         )),

@@ -83,10 +83,6 @@ impl<'slot> Failed<'slot> {
     fn look(&mut self) -> Result<(), Missing> {
         let attached = self.skel.progs.returned.attach();
         self.skel.links.returned = Some(attached.map_err(|err| missing(WHAT, &err))?);
-        self.crowd = Crowd::new(TOO_MANY, 0.0);
-        // Counted from now on: the next beat tells whether they are too many.
-        let counts = self.counts();
-        counts.and_then(|counts| self.crowd.judge(counts, Instant::now()));
         Ok(())
     }
 
@@ -148,6 +144,9 @@ impl Probe for Failed<'_> {
             Some(then) if then.elapsed() >= AWAY && !has_many_threads() => {
                 self.away = self.time_away();
                 self.let_go_at = None;
+                self.crowd = Crowd::new(TOO_MANY, 0.0);
+                // Counted from now on: the next beat tells whether they still are too many.
+                self.counts().and_then(|counts| self.crowd.judge(counts, Instant::now()));
                 // Refused: then nobody looks, and the end says for how long.
                 if self.look().is_err() {
                     self.let_go_at = Some(Instant::now());

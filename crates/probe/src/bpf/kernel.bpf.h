@@ -691,6 +691,7 @@ struct rb_root_cached {
 
 struct eventpoll {
 	struct rb_root_cached rbr;
+	struct wait_queue_head wq;
 	struct wait_queue_head poll_wait;
 };
 

@@ -1,8 +1,8 @@
 //! A ring buffer that stays mapped from the first look into it.
 //!
 //! To map one of 16 MiB sets 8,192 page table entries, since its data is there twice (kernel/bpf/ringbuf.c), and to unmap
-//! it clears them: some milliseconds for a look at what is mostly empty, twenty times a second. It is mapped at the first look and not
-//! before: a child that is forked until then has no part of it.
+//! it clears them: some milliseconds for a look at what is mostly empty, twenty times a second. It is mapped from the first look to the last:
+//! a child that is forked before or later has no part of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +11,7 @@ use libbpf_rs::{Error, MapCore, Result, RingBuffer, RingBufferBuilder};
 /// Records that are taken before the caller looks whether it is to stop: some ten milliseconds of work. A kernel half that
 /// fills the ring faster than we empty it must not keep us for ever.
 const A_TURN: usize = 10_000;
-/// Records that are copied at a time: a few hundred KiB.
+/// Records that are copied at a time: some ten KiB of rows, 1 MiB of the longest names.
 const A_LOT: usize = 256;
 /// A record has a head of 8 bytes, and sizes are rounded up to 8 (kernel/bpf/ringbuf.c): a ring holds no more records than
 /// one for so many of its bytes.
@@ -76,9 +76,11 @@ impl MappedRing {
         self.take(map, A_TURN, note).map(|taken| taken >= A_TURN)
     }
 
-    /// Take what waits, and no more than the ring can hold: for the end, when nothing fills it any longer.
+    /// Take what waits, and no more than the ring can hold: for the end, when nothing fills it any longer. It is unmapped then.
     pub fn take_all(&mut self, map: &dyn MapCore, note: impl FnMut(&[u8])) -> Result<()> {
-        self.take(map, (map.max_entries() / LEAST_RECORD) as usize, note).map(drop)
+        let taken = self.take(map, (map.max_entries() / LEAST_RECORD) as usize, note);
+        self.0 = None;
+        taken.map(drop)
     }
 
     fn take(&mut self, map: &dyn MapCore, most: usize, mut note: impl FnMut(&[u8])) -> Result<usize> {

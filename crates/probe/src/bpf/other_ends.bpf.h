@@ -494,7 +494,7 @@ static __always_inline void found_socket(struct sock *sk, struct file *file, __u
 	}
 	found(&key, process, sk);
 	end = bpf_map_lookup_elem(&other_ends, &key);
-	if (end && end->walk == walks)
+	if (end && end->walk == walks && !end->sends)
 		end->watch = watch_of(as_number(file));
 }
 

@@ -36,19 +36,21 @@ static __always_inline void note_epoll(struct task_struct *t, __u32 fd)
 		epolls_left_out++;
 }
 
-/* Nothing looks at this epoll: no poll(), no other epoll (fs/eventpoll.c, ep_eventpoll_poll). */
+/* Neither poll() nor another epoll looks at this epoll (fs/eventpoll.c, ep_eventpoll_poll), and no task waits at it now: since the window ended a
+ * program may have made a new one for its next wait.
+ */
 static __always_inline bool is_alone(struct eventpoll *epoll)
 {
-	__u64 first;
+	const __u64 head = (__u64)epoll + bpf_core_field_offset(struct wait_queue_head, head);
 
-	if (!bpf_core_field_exists(epoll->poll_wait))
+	if (!bpf_core_field_exists(epoll->poll_wait) || !bpf_core_field_exists(epoll->wq))
 		return false;
-	first = (__u64)BPF_CORE_READ(epoll, poll_wait.head.next);
-	return first == (__u64)epoll + bpf_core_field_offset(epoll->poll_wait) + bpf_core_field_offset(struct wait_queue_head, head);
+	return (__u64)BPF_CORE_READ(epoll, poll_wait.head.next) == head + bpf_core_field_offset(epoll->poll_wait) &&
+	       (__u64)BPF_CORE_READ(epoll, wq.head.next) == head + bpf_core_field_offset(epoll->wq);
 }
 
-/* What looks at a service's end: nothing, or something else than epolls that tasks wait at; an epoll at which a task waited as the window ended; only
- * such at which none did.
+/* A service's end of a connection. Waited: a task waited, as the window ended, at an epoll that looks at it. Parked: epolls look at it, and no task
+ * waited at any of them. Unknown: no epoll looks at it, or it is not known whether a task waits there.
  */
 enum watch { WATCH_UNKNOWN, WATCH_WAITED, WATCH_PARKED };
 

@@ -144,6 +144,23 @@ fn a_service_that_does_not_wait_at_another_epoll_is_as_it_was() {
     assert_eq!(ways(&mut parked(Sent, at_lock()), &[]), [["client", "service", "holder"]]);
     let timed = Wait { args: [5, 0, 8, 60_000], ..at_epoll() };
     assert!(ways(&mut parked(Sent, timed), &[]).is_empty(), "it may sleep as it was asked to");
+    let siblings_at_work = |ns: u64| {
+        let mut host = parked(Sent, at_epoll());
+        host.task(51, "worker", 0, &[Runs(100)]);
+        for task in host.rec.tables.tasks.as_mut().unwrap() {
+            (task.ppid, task.exec_ns) = match task.pid {
+                SERVICE => (40, 0),
+                51 => (40, ns * MS),
+                _ => (1, 0),
+            };
+        }
+        ways(&mut host, &[]).len()
+    };
+    assert_eq!(
+        (siblings_at_work(20), siblings_at_work(80)),
+        (1, 0),
+        "they may work for what its client asked"
+    );
     let compat = Wait { syscall: Some(256), ..at_epoll() };
     assert!(ways(&mut parked(Sent, compat), &[]).is_empty(), "of 32-bit programs it is not known");
 }
