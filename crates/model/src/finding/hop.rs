@@ -13,13 +13,13 @@ use crate::wait::{Detail, Reason, TaskState, Who};
 pub struct Hop {
     /// Why it waited, or that it ran.
     pub reason: Reason,
-    /// Who waited.
+    /// The task or thing that waited or ran.
     pub who: Who,
-    /// For what; of who ran: what it did.
+    /// The thing it waited for; if it ran, its work.
     pub detail: Detail,
     /// Its state meanwhile.
     pub state: TaskState,
-    /// Time lost in this hop, all victims together.
+    /// Time lost in this hop, all victims together; zero: not measured, which JSON prints as null.
     pub lost: Duration,
     /// The longest single wait, where measured.
     pub worst: Option<Duration>,
@@ -32,7 +32,7 @@ pub struct Hop {
 }
 
 impl Hop {
-    /// `who` waited so long for what `detail` says.
+    /// `who` waited for `detail`, for `lost` in all.
     pub fn new(
         reason: Reason,
         who: impl Into<Who>,
@@ -43,14 +43,14 @@ impl Hop {
         Hop { reason, who: who.into(), detail: detail.into(), state, lost, ..Hop::default() }
     }
 
-    /// So many times, the longest of them so long.
+    /// With the number of waits and the longest of them.
     #[must_use]
     pub fn times(self, count: u64, worst: Duration) -> Self {
         Hop { count: Some(count), worst: Some(worst), ..self }
     }
 }
 
-/// With its names beside what they are made of.
+/// JSON has names as text, and beside them the data they are made of.
 impl Serialize for Hop {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = |time: Duration| round(time.as_secs_f64());
@@ -65,7 +65,7 @@ impl Serialize for Hop {
             hop.serialize_field("detail", &self.detail)?;
         }
         hop.serialize_field("state", &self.state)?;
-        hop.serialize_field("lost_s", &seconds(self.lost))?;
+        hop.serialize_field("lost_s", &(!self.lost.is_zero()).then(|| seconds(self.lost)))?;
         hop.serialize_field("worst_s", &self.worst.map(seconds))?;
         hop.serialize_field("count", &self.count)?;
         if let Some(per_call) = self.per_call {

@@ -1,4 +1,4 @@
-//! Slow, compared with what: the other CPUs, the nominal frequency, an earlier recording, or itself when not interrupted.
+//! What a CPU's speed is compared with: the other CPUs, the nominal frequency, an earlier recording, or itself when not interrupted.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,16 @@ use whyslow_model::{Missing, Recording};
 use super::measure::{ADDITIONS, Measured};
 use crate::Evidence;
 
-/// A CPU is slow that takes so many times longer, in each half of the window. Cores of one machine differ by less: by their turbo
-/// frequencies, what their neighbours leave them of it, and what the best of some loops still holds of interrupts.
+/// A CPU is slow if it takes this many times longer, in each half of the window. Cores of one machine differ by less: by their turbo
+/// frequencies, by what their neighbours leave of them, and by the interrupts that even the best loops may contain.
 pub(crate) const SLOW: f64 = 1.25;
-/// An emulator takes so long over each interrupt (a tick, or one of our own samples, is 100 us and more) that guests in which
-/// nothing was wrong took up to 1.7 times as long as when nothing interrupted them.
+/// An emulator takes so long for each interrupt (a tick, or one of whyslow's own samples, is 100 us and more) that healthy guests
+/// took up to 1.7 times as long as without interrupts.
 const SLOW_EMULATED: f64 = 1.8;
-/// A CPU that is idle for more of the window has no reason to raise its clock.
+/// A CPU that is idle for more of the window than this has no reason to raise its clock.
 const IDLE: f64 = 0.9;
 
-/// With what a CPU is compared.
+/// The reference that a CPU is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Against {
     /// The median of this host's CPUs.
@@ -32,19 +32,19 @@ pub(crate) enum Against {
 /// A slow CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Verdict {
-    /// With what it was compared.
+    /// The reference.
     pub against: Against,
-    /// So many times longer it takes.
+    /// How many times longer the CPU takes.
     pub ratio: f64,
-    /// ... in the half of the window in which it was better.
+    /// ... in the better half of the window.
     pub least: f64,
 }
 
-/// All CPUs of a window, and what they are compared with.
+/// All CPUs of a window, and the references.
 pub(crate) struct CpuSpeeds {
-    /// Those that were measured.
+    /// CPUs that were measured.
     pub measured: Vec<Measured>,
-    /// Those that were not, and why.
+    /// CPUs that were not measured, and why.
     pub skipped: Vec<(u32, String)>,
     class: BTreeMap<u32, String>,
     medians: BTreeMap<String, Median>,
@@ -53,7 +53,7 @@ pub(crate) struct CpuSpeeds {
     unjudged: Vec<u32>,
 }
 
-/// The medians of several CPUs: of their halves, of all their loops.
+/// The medians of several CPUs: for each half, and for all their loops.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Median {
     halves: [f64; 2],
@@ -63,7 +63,7 @@ struct Median {
 }
 
 impl Median {
-    /// Of two CPUs the faster one: a slow one would else be half of what it is compared with.
+    /// Of two CPUs the faster one: otherwise a slow CPU would be half of its own reference.
     fn of(all: &[&Measured]) -> Option<Median> {
         let median = |pick: &dyn Fn(&Measured) -> f64| {
             let mut values: Vec<f64> = all.iter().map(|m| pick(m)).collect();
@@ -77,7 +77,7 @@ impl Median {
 }
 
 impl CpuSpeeds {
-    /// From the table of speeds, and that of a baseline.
+    /// Reads the table of speeds, and that of a baseline.
     pub fn of(ev: &Evidence<'_>) -> Result<Self, Missing> {
         let rows = ev.speeds()?;
         let window_ns = ev.recording().meta.window_ns;
@@ -88,7 +88,7 @@ impl CpuSpeeds {
                 let seen = if row.skipped.is_none() { Measured::of(row, window_ns) } else { None };
                 if seen.is_none() {
                     let why =
-                        row.skipped.clone().unwrap_or_else(|| "too few of our loops ran on it".to_owned());
+                        row.skipped.clone().unwrap_or_else(|| "too few of the loops ran on it".to_owned());
                     skipped.push((row.cpu, why));
                 }
                 seen
@@ -118,23 +118,23 @@ impl CpuSpeeds {
             .into_iter()
             .flatten()
             .filter(|v| v.least >= SLOW && v.ratio >= bar(seen, v.against) && v.ratio.is_finite());
-        // What interrupts a slow CPU makes it slower still against itself than against others, which are interrupted, too: what
-        // others see comes first, unless the rest would be a finding of its own.
+        // Interrupts slow a CPU down more against itself than against other CPUs, which are interrupted, too. So the comparison with
+        // others comes first, unless the remaining slowdown would be a finding of its own.
         slow.reduce(|best, next| if next.ratio > best.ratio * SLOW { next } else { best })
     }
 
-    /// How many times longer than the median of its like; `None`: there is no other.
+    /// How many times longer than the median CPU of the same kind; `None`: there is no other CPU of that kind.
     pub fn ratio(&self, seen: &Measured) -> Option<f64> {
         let median = self.median(seen).filter(|median| median.of > 1)?;
         Some(seen.typical / median.typical).filter(|ratio| ratio.is_finite())
     }
 
-    /// The clock was not to be judged: idle, under a governor that raises it with load.
+    /// The clock could not be judged: the CPU was idle, under a governor that raises the clock with load.
     pub fn is_idle(&self, cpu: u32) -> bool {
         self.unjudged.contains(&cpu)
     }
 
-    /// Whether a baseline was there and held speeds that can be compared.
+    /// Whether there was a baseline with comparable speeds.
     pub fn has_baseline(&self) -> bool {
         self.baseline.is_some()
     }
@@ -143,8 +143,8 @@ impl CpuSpeeds {
         self.medians.get(self.class.get(&seen.cpu)?)
     }
 
-    /// Loops may slip in between two interrupts that take the CPU for long. Where most loops of the others are let alone, all
-    /// visits but one of this CPU tell it, too; where they are not, only the fastest can.
+    /// Loops may fit between two interrupts that take the CPU for long. If most loops of the other CPUs ran without interruption,
+    /// the visits of this CPU without its best one must show the slowdown, too; if not, only the fastest loop can show it.
     fn to_median(&self, seen: &Measured) -> Option<Verdict> {
         let median = self.median(seen).filter(|median| median.of > 1)?;
         let verdict = versus(Against::Median, seen, median);
@@ -153,7 +153,7 @@ impl CpuSpeeds {
         Some(Verdict { least: verdict.least.max(early.min(late)), ..verdict })
     }
 
-    /// Small cores may be meant to run below the large ones' nominal frequency.
+    /// Small cores may be designed to run below the large cores' nominal frequency.
     fn to_nominal(&self, seen: &Measured) -> Option<Verdict> {
         let is_large = self.class.get(&seen.cpu) == Some(&self.first_class);
         let nominal = seen.nominal_mhz.filter(|_| is_large)?;
@@ -185,7 +185,7 @@ fn to_itself(seen: &Measured) -> Verdict {
     Verdict { against: Against::Itself, ratio, least: halves[0].min(halves[1]) }
 }
 
-/// Of its best half: what was possible. An emulator's additions are not hardware's.
+/// From the best half of the baseline: that was possible. Additions of an emulator are not comparable with those of hardware.
 fn of_baseline(rows: &[whyslow_model::table::Speed], baseline: &Recording) -> Option<Median> {
     let theirs = baseline.tables.speeds.as_ref()?;
     let is_like = rows.first().map(|row| row.cycle_exact) == theirs.first().map(|row| row.cycle_exact);

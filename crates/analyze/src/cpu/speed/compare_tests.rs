@@ -1,4 +1,4 @@
-//! Who is flagged, and who is not, whatever the noise.
+//! Which CPUs are flagged as slow, and which are not, whatever the noise.
 
 use proptest::prelude::*;
 use whyslow_model::table::{Loop, Speed};
@@ -81,7 +81,7 @@ fn one_loop_that_slips_in_between_interrupts_hides_nothing_but_where_the_others_
     assert_eq!(flagged(&all), []);
 }
 
-/// Two loops of 2 ms at each visit: both slip in, once in each half.
+/// Two loops of 2 ms at each visit: both fit between interrupts, once in each half.
 #[test]
 fn a_visit_that_slips_in_hides_nothing_unless_it_does_so_in_each_half() {
     let in_pairs = |let_alone: &[usize]| {
@@ -94,7 +94,7 @@ fn a_visit_that_slips_in_hides_nothing_unless_it_does_so_in_each_half() {
         flagged(&host(vec![speed(0, 4000, 0.0), row]))
     };
     assert_eq!(in_pairs(&[2, 3]), [(1, Against::Median)]);
-    assert_eq!(in_pairs(&[2, 3, 8, 9]), [], "a third of its loops is let alone");
+    assert_eq!(in_pairs(&[2, 3, 8, 9]), [], "a third of its loops runs without interruption");
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn a_burst_in_one_half_flags_nobody() {
     assert_eq!(flagged(&host(vec![speed(0, 4000, 0.0), row])), []);
 }
 
-/// A CPU of a healthy host at a load of 20: loops wait for their turn, and most are cut by interrupts and by a hypervisor;
-/// each third is let alone.
+/// A CPU of a healthy host at a load of 20: loops wait for the CPU, and most are interrupted by the kernel and by a hypervisor;
+/// each third one runs without interruption.
 fn busy(cpu: u32, noise: &[(u64, u64)], per_mille: u64) -> Speed {
     let mut row = speed(cpu, 4000, 0.0);
     for (at, (turn, (wait, taken))) in row.loops.iter_mut().zip(noise).enumerate() {

@@ -1,11 +1,11 @@
-//! What would make slow CPUs faster.
+//! Fixes that would make slow CPUs faster.
 
 use whyslow_model::{Finding, command};
 
 use super::{Group, Reason};
 
 impl Group {
-    /// `f`, with all that would help.
+    /// `f`, with all fixes that would help.
     pub fn fixes(&self, mut f: Finding) -> Finding {
         for reason in &self.why.hold {
             f = match (&reason.file, &reason.values) {
@@ -16,7 +16,7 @@ impl Group {
         if self.why.hold.is_empty() {
             f = f.advice(
                 "compare with the firmware's settings (power profile, speed limits) and with a host of the same model; on a \
-                 virtual machine ask who runs the hypervisor for the speed that was promised",
+                 virtual machine ask the operator of the hypervisor for the speed that was promised",
             );
         }
         f
@@ -24,7 +24,7 @@ impl Group {
 }
 
 impl Reason {
-    /// A file of each policy or CPU: all are to be set alike.
+    /// A file of each policy or CPU: the fix sets all of them alike.
     pub fn lifted(&self, f: Finding, file: &str, is: &str, better: &str) -> Finding {
         let to = |value: &str| match file
             .split_once("/policy")
@@ -50,7 +50,7 @@ fn advice(f: Finding, kind: &str) -> Finding {
         "bios" => f.advice("raise the limit in the firmware's power settings, or look for a failed power supply or fan"),
         "thermal" => f.advice("look at fans, filters, heat sinks and the temperature of the room"),
         "power" => f.advice("raise the power limit (RAPL, BMC), if supply and cooling allow it (undo: the old limit)"),
-        "steal" => f.advice("ask who runs the hypervisor for CPUs of your own, or a less crowded machine"),
+        "steal" => f.advice("ask the operator of the hypervisor for CPUs of your own, or for a less crowded machine"),
         "interrupts" | "exits" => f.advice("spread its interrupts over more CPUs (undo: the old affinity)"),
         "taken" => f.advice(
             "look for timers and firmware interrupts on it: perf stat -a -A -e msr/smi/, the hwlat tracer, irq_vectors \

@@ -1,4 +1,4 @@
-//! CPUs that are slow alike: how slow, why, and who is to blame.
+//! CPUs that are slow alike: how slow, why, and which setting makes them slow.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use whyslow_model::{Culprit, SubjectKind};
 use super::{Against, Measured, Reasons, Verdict};
 use crate::cpu::numbers;
 
-/// Slow CPUs of one kind: compared with the same, for the same reasons.
+/// Slow CPUs of one kind: compared with the same reference, slow for the same reasons.
 pub(crate) struct Group {
     pub cpus: Vec<(Measured, Verdict)>,
     pub why: Reasons,
 }
 
 impl Group {
-    /// The middle one of their ratios.
+    /// The median of their ratios.
     pub fn ratio(&self) -> f64 {
         let mut all: Vec<f64> = self.cpus.iter().map(|(_, verdict)| verdict.ratio).collect();
         all.sort_by(f64::total_cmp);
@@ -26,12 +26,12 @@ impl Group {
         self.cpus.first().map_or(Against::Median, |(_, verdict)| verdict.against)
     }
 
-    /// Which they are.
+    /// The numbers of the CPUs.
     pub fn numbers(&self) -> Vec<u32> {
         self.cpus.iter().map(|(seen, _)| seen.cpu).collect()
     }
 
-    /// A ratio of each.
+    /// A ratio for each CPU.
     pub fn ratios(&self, pick: fn(&Verdict) -> f64) -> BTreeMap<u32, f64> {
         self.cpus.iter().map(|(seen, verdict)| (seen.cpu, pick(verdict))).collect()
     }

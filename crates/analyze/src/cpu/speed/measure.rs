@@ -2,9 +2,9 @@
 
 use whyslow_model::table::{Loop, Speed};
 
-/// Loops that each half of the window must hold: of one alone nobody knows whether it was spoilt.
+/// Loops that each half of the window must hold: a single loop may have been disturbed, which nothing would show.
 const LEAST: usize = 2;
-/// Numbers are nanoseconds of so many additions.
+/// Numbers are nanoseconds for this many additions.
 pub(crate) const ADDITIONS: f64 = 1000.0;
 
 /// What a CPU delivered. Times are nanoseconds of a thousand additions.
@@ -13,21 +13,21 @@ pub(crate) struct Measured {
     pub cpu: u32,
     /// The fastest loop of each half of the window, as tasks get it.
     pub halves: [f64; 2],
-    /// The fastest loop of each half but for one visit: its loops may have slipped in between two interrupts.
+    /// The fastest loop of each half without the best visit: loops of that visit may have fitted between two interrupts.
     pub seconds: [f64; 2],
-    /// The middle one of each half: more than half of them slip in nowhere.
+    /// The median loop of each half: more than half of the loops do not fit between interrupts.
     pub middles: [f64; 2],
-    /// A quarter of the loops was faster.
+    /// A quarter of the loops was faster than this.
     pub typical: f64,
     /// The fastest piece of each half: nothing interrupted it.
     pub pieces: [f64; 2],
-    /// An addition takes a cycle there: no emulator.
+    /// An addition takes one cycle here: the CPU is no emulator.
     pub cycle_exact: bool,
     /// The frequency at which it ran that piece, in MHz; `None` on an emulator.
     pub mhz: Option<f64>,
-    /// ... at which its time stamp counter runs: the nominal one.
+    /// The frequency of its time stamp counter, in MHz: the nominal one.
     pub nominal_mhz: Option<f64>,
-    /// ... of the time in which it was busy, where cycles were counted.
+    /// The mean frequency while it was busy, in MHz, where cycles were counted.
     pub busy_mhz: Option<f64>,
 }
 
@@ -78,17 +78,17 @@ impl Measured {
         })
     }
 
-    /// Part of the time that tasks think they run in which something else had the CPU.
+    /// The part of the time for which tasks seem to run but something else had the CPU.
     pub fn taken(&self) -> f64 {
         let undisturbed = self.pieces[0].min(self.pieces[1]);
         (1.0 - undisturbed / self.typical).clamp(0.0, 1.0)
     }
 }
 
-/// Loops of one visit follow upon each other; visits are a part of the window apart.
+/// Loops of one visit follow each other closely; two visits are at least this part of the window apart.
 const VISIT_APART: u64 = 24;
 
-/// The fastest loop but for those of the best visit; of one visit, its second fastest loop.
+/// The fastest loop without the loops of the best visit; if there is one visit only, its second fastest loop.
 fn but_one_visit<'l>(loops: impl Iterator<Item = &'l Loop>, window_ns: u64) -> Option<f64> {
     let mut visits: Vec<Vec<f64>> = Vec::new();
     let mut ended = None;
@@ -111,10 +111,10 @@ fn but_one_visit<'l>(loops: impl Iterator<Item = &'l Loop>, window_ns: u64) -> O
     visits.get(1).and_then(|visit| visit.first().copied()).or_else(alone)
 }
 
-/// Time that the loop's thread got, for a thousand additions.
+/// The time that the loop's thread got, for a thousand additions.
 ///
-/// The wait is read outside the two looks at the clock, so that part of it may lie outside the wall time: the CPU time is
-/// a lower bound. Where the wait is not told, it is all there is.
+/// The thread reads its wait outside the two reads of the clock, so that part of the wait may lie outside the wall time: the CPU time
+/// is a lower bound. Where the wait is not known, the CPU time is all there is.
 fn gained(turn: &Loop) -> Option<f64> {
     let cpu = turn.cpu_ns.min(turn.wall_ns);
     let got = turn.wait_ns.map_or(cpu, |wait| turn.wall_ns.saturating_sub(wait).max(cpu));
@@ -123,12 +123,12 @@ fn gained(turn: &Loop) -> Option<f64> {
 
 fn piece(turn: &Loop) -> Option<f64> {
     let work = turn.work.checked_div(turn.pieces).filter(|work| *work > 0)?;
-    // A clock as coarse as the tick stands still over a piece: then the loop is all that is known.
+    // A clock as coarse as the tick does not move during a piece: then only the time of the whole loop is known.
     let best = if turn.best_ns == 0 { gained(turn)? } else { turn.best_ns as f64 * ADDITIONS / work as f64 };
     best.is_finite().then_some(best)
 }
 
-/// Ticks a microsecond: the median of the loops.
+/// Ticks of the time stamp counter a microsecond: the median of the loops.
 fn nominal(row: &Speed) -> Option<f64> {
     let mut all: Vec<f64> = row
         .loops
@@ -177,7 +177,7 @@ pub(crate) mod tests {
             turn.wait_ns = Some(30_000_000);
         }
         assert!((Measured::of(&row, WINDOW).unwrap().typical - 250.0).abs() < 1.0);
-        // It began to wait before it looked at the clock.
+        // The wait began before the thread read the clock.
         let spoilt = Loop { wait_ns: Some(60_000_000), ..row.loops[0] };
         assert!((gained(&spoilt).unwrap() - 250.0).abs() < 1.0);
     }
@@ -195,6 +195,16 @@ pub(crate) mod tests {
         let row = Speed { cycle_exact: false, ..speed(0, 4000, 0.0) };
         let seen = Measured::of(&row, WINDOW).unwrap();
         assert_eq!((seen.mhz, seen.nominal_mhz, seen.busy_mhz), (None, None, None));
+    }
+
+    #[test]
+    fn busy_mhz_is_the_nominal_frequency_by_cycles_and_reference_cycles() {
+        let counted = |busy_cycles, reference_cycles| {
+            let row = Speed { busy_cycles, reference_cycles, ..speed(0, 4000, 0.0) };
+            Measured::of(&row, WINDOW).unwrap().busy_mhz
+        };
+        assert!((counted(3_000_000, 2_000_000).unwrap() - 3900.0).abs() < 2.0);
+        assert_eq!((counted(3_000_000, 0), counted(0, 2_000_000)), (None, None));
     }
 
     proptest::proptest! {

@@ -1,4 +1,4 @@
-//! Why a CPU is slow: each reason from its own evidence, and where none holds, what it is not.
+//! Why a CPU is slow: each reason from its own evidence, and if none holds, the reasons that were ruled out.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use super::compare::{Against, Verdict};
 use super::measure::Measured;
 use crate::{CpuTime, Evidence, Policy};
 
-/// What takes less of a CPU explains no slow one.
+/// What takes less of a CPU than this does not explain a slow one.
 const TELLING: f64 = 0.1;
-/// A limit this near to the whole costs less than what makes a CPU slow.
+/// A limit this near to the full frequency costs less than what makes a CPU slow.
 const LOW_LIMIT: f64 = 0.8;
-/// A sibling that is busy for so much of the window shares the core nearly always.
+/// A sibling that is busy for this much of the window shares the core nearly always.
 const BUSY_SIBLING: f64 = 0.9;
 
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reason {
-    /// Of reasons that are alike on several CPUs.
+    /// Equal for the same reason on several CPUs.
     pub kind: &'static str,
     /// In words.
     pub text: String,
-    /// The file that sets it.
+    /// The file that sets the limit.
     pub file: Option<String>,
-    /// What it is set to, and what would lift it.
+    /// The file's value, and the value that would lift the limit.
     pub values: Option<(String, String)>,
 }
 
@@ -38,12 +38,12 @@ impl Reason {
     }
 }
 
-/// What is known of why.
+/// What is known about the reasons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reasons {
-    /// Those that hold, the surest first.
+    /// Reasons that hold, the surest first.
     pub hold: Vec<Reason>,
-    /// Those that were asked and do not.
+    /// Reasons that were examined and do not hold.
     pub not: Vec<&'static str>,
 }
 
@@ -62,7 +62,7 @@ impl Reasons {
         all.join("; ")
     }
 
-    /// Reasons of these kinds are the same.
+    /// Equal for CPUs with reasons of the same kinds.
     pub fn key(&self) -> Vec<&'static str> {
         self.hold.iter().map(|reason| reason.kind).collect()
     }
@@ -72,7 +72,7 @@ impl Reasons {
 pub(crate) fn reasons(ev: &Evidence<'_>, seen: &Measured, verdict: &Verdict) -> Reasons {
     let mut found = Reasons::default();
     frequency(ev, seen.cpu, verdict, &mut found);
-    // The loops' wait for a CPU, a throttled group's too, is not in their time.
+    // The time of a loop does not contain its wait for a CPU, nor the wait of a throttled group.
     found.not.push("quota");
     let time = ev.cpu_time_by_cpu().ok().and_then(|all| all.into_iter().find(|(cpu, _)| *cpu == seen.cpu));
     if let Some((_, time)) = time {
@@ -100,7 +100,7 @@ fn frequency(ev: &Evidence<'_>, cpu: u32, verdict: &Verdict, found: &mut Reasons
             Reason::new("max-perf", format!("intel_pstate may use {percent} % of its performance only"));
         found.hold.push(limit.set_by(PERF.to_owned(), percent, 100));
     }
-    // Turbo off makes no CPU slower than its like, nor than nominal.
+    // With turbo off a CPU is not slower than others of its kind, nor than nominal.
     let was_on = ev.baseline().is_none_or(|rec| Evidence::of(rec).turbo_off().is_none());
     if let Some(file) = ev.turbo_off().filter(|_| verdict.against == Against::Baseline && was_on) {
         let (is, better) = if file.ends_with("boost") { ("0", "1") } else { ("1", "0") };
@@ -131,7 +131,8 @@ fn governed(policy: &Policy, found: &mut Reasons) {
         );
         found.hold.push(Reason::new("governor", words).set_by(file, "powersave", "performance"));
     } else if policy.governor == "userspace" {
-        let words = "governor userspace keeps it at a frequency that somebody set".to_owned();
+        let words =
+            "governor userspace keeps it at a frequency that a program or an administrator set".to_owned();
         found.hold.push(Reason::new("governor", words).set_by(file, "userspace", "performance"));
     }
 }
@@ -150,7 +151,7 @@ fn capped(policy: &Policy, found: &mut Reasons) {
     }
 }
 
-/// Where the driver picks by itself, `powersave` is the usual governor, and this is what leans to slow.
+/// Where the driver picks the frequency itself, `powersave` is the usual governor, and this preference makes it choose a low one.
 fn preference(ev: &Evidence<'_>, cpu: u32, policy: &Policy, found: &mut Reasons) {
     if !policy.picks_itself() {
         return;
@@ -182,7 +183,7 @@ fn steal(time: &CpuTime, found: &mut Reasons) {
     }
 }
 
-/// Share of the window in handlers: (hard, soft, the costliest of them).
+/// The share of the window in interrupt handlers: (hard, soft, the costliest handler).
 pub(crate) fn handlers(ev: &Evidence<'_>, cpu: u32) -> Option<(Share, Share, Option<(String, Share)>)> {
     let row = ev.cpus().ok()?.iter().find(|row| row.cpu == cpu)?;
     let window = ev.window().as_nanos() as f64;
@@ -196,7 +197,7 @@ pub(crate) fn handlers(ev: &Evidence<'_>, cpu: u32) -> Option<(Share, Share, Opt
     Some((hard, soft, most))
 }
 
-/// Whether most of what handlers take on a CPU is the completion of block requests: by the softirq that does it, or by drivers that
+/// Whether most of the handlers' time on a CPU is the completion of block requests: by the softirq that does it, or by drivers that
 /// do it in their interrupt (drivers/nvme/host/pci.c, drivers/block/virtio_blk.c).
 pub(crate) fn of_disks(ev: &Evidence<'_>, cpu: u32) -> bool {
     const DRIVERS: [&str; 7] = ["nvme", "-req", "blkif", "ahci", "megasas", "mpt3sas", "mpi3mr"];
@@ -240,18 +241,18 @@ fn interrupts(ev: &Evidence<'_>, seen: &Measured, found: &mut Reasons) {
         return;
     }
     let words = format!(
-        "{share} of its time is taken in pieces by what no counter names: interrupts that cannot be traced (a timer's), \
-         firmware, or a hypervisor that does not say so"
+        "something that no counter names takes {share} of its time in pieces: interrupts that cannot be traced (a timer's), \
+         firmware, or a hypervisor that does not report its steal time"
     );
     found.hold.push(Reason::new("taken", words));
 }
 
-/// What an interrupt of a device costs at most beside its handler: entry and return, cold caches, and on a virtual CPU two exits
+/// The most that a device's interrupt costs beside its handler: entry and return, cold caches, and on a virtual CPU two exits
 /// to the hypervisor (2 to 4 us each).
 const BESIDE_HANDLER: Duration = Duration::from_micros(10);
 
-/// Interrupts of devices a second, if with their handlers they may be half of what is taken: whose work they do nobody lost
-/// that time to.
+/// Interrupts of devices a second, if they and their handlers may be half of the time taken: a task did not lose that
+/// time to interrupts that do its own work.
 fn many(ev: &Evidence<'_>, cpu: u32, traced: f64, taken: f64) -> Option<u64> {
     let row = ev.cpus().ok()?.iter().find(|row| row.cpu == cpu)?;
     let count = row.hardirqs.iter().map(|(_, _, _, count)| *count).fold(0, u64::saturating_add);
@@ -271,3 +272,7 @@ fn sibling(ev: &Evidence<'_>, cpu: u32, found: &mut Reasons) {
         found.hold.push(Reason::new("sibling", words));
     }
 }
+
+#[cfg(test)]
+#[path = "reasons_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! The table of `whyslow cpu`: a row a CPU.
+//! The table of `whyslow cpu`: one row for each CPU.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::reasons::{handlers, reasons};
 use crate::parse::{single, text};
 use crate::{CpuTime, Evidence, Policy};
 
-/// A row for each CPU that was to be measured; none if that was not asked for.
+/// A row for each CPU that was to be measured; none if the measurement was not requested.
 #[must_use]
 pub fn rows(ev: &Evidence<'_>) -> Vec<CpuAccount> {
     let (Ok(speeds), Ok(all)) = (CpuSpeeds::of(ev), ev.speeds()) else { return Vec::new() };
@@ -53,7 +53,7 @@ fn measured(ev: &Evidence<'_>, speeds: &CpuSpeeds, seen: &Measured, row: CpuAcco
 }
 
 impl Against {
-    /// As it is reported.
+    /// The words of the report.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Against::Median => "the median CPU",
@@ -64,7 +64,7 @@ impl Against {
     }
 }
 
-/// What the kernel's counters say of it.
+/// What the kernel's counters say about the CPU.
 fn around(ev: &Evidence<'_>, cpu: u32, time: Option<&CpuTime>, policy: Option<&Policy>) -> CpuAccount {
     let share = |part: Duration, whole: Duration| Share::of(part.as_secs_f64(), whole.as_secs_f64());
     let handlers = handlers(ev, cpu);
@@ -80,7 +80,7 @@ fn around(ev: &Evidence<'_>, cpu: u32, time: Option<&CpuTime>, policy: Option<&P
     }
 }
 
-/// The state in which it was longest in the window.
+/// The idle state in which the CPU was longest in the window.
 fn idle_state(ev: &Evidence<'_>, cpu: u32) -> Option<String> {
     let folder = format!("sys/devices/system/cpu/cpu{cpu}/cpuidle/state");
     let time = |name: &str| {

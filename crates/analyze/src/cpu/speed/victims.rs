@@ -1,4 +1,4 @@
-//! Who ran on which CPU, and so what a slow one cost him.
+//! Which task ran on which CPU, and so what a slow CPU cost the task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use whyslow_model::table::Task;
 
 use crate::Evidence;
 
-/// Long runs tell the CPU truly; where they hold less of a task's time than this, its rows of short ones tell more.
+/// Rows of long runs show the CPU exactly; where they hold less of a task's time than this, its rows of short runs are better.
 const MOSTLY: f64 = 0.5;
 
 /// Time lost on slow CPUs, by process, the most first.
@@ -16,14 +16,14 @@ const MOSTLY: f64 = 0.5;
 pub(crate) struct Victims {
     /// (process, name of its busiest thread, time lost).
     pub processes: Vec<(u32, String, Duration)>,
-    /// Of all together.
+    /// The time lost by all processes together.
     pub lost: Duration,
-    /// Time that they were on these CPUs.
+    /// Time that the processes were on these CPUs.
     pub on_cpu: Duration,
 }
 
-/// The process that waits for nearly all I/O of the host, so that what completes requests is its own work. Kernel threads' waits
-/// are somebody's whom no row names.
+/// The process that waits for nearly all I/O of the host, so that the completion of requests is its own work. Kernel threads
+/// wait for processes that no row names.
 pub(crate) fn requester(ev: &Evidence<'_>) -> Option<u32> {
     const NEARLY_ALL: f64 = 0.9;
     const MOST_REQUESTS: f64 = 0.8;
@@ -34,17 +34,17 @@ pub(crate) fn requester(ev: &Evidence<'_>) -> Option<u32> {
     }
     let all = waits.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
     let (tgid, most) = waits.into_iter().max_by_key(|(_, count)| *count)?;
-    // Who sends requests without waiting for each (io_uring, libaio) has none of these waits.
+    // A process that sends requests without waiting for each (io_uring, libaio) has none of these waits.
     let rows = ev.recording().tables.disk.as_deref()?;
     let requests = rows.iter().map(|row| row.requests).fold(0, u64::saturating_add);
-    // Other waits are marked as I/O waits, too (NFS): more of them than requests are not for these.
+    // Other waits are marked as I/O waits, too (NFS): more waits than requests are not waits for these requests.
     let part = most as f64 / requests.max(1) as f64;
     let is_most = most > 0 && (MOST_REQUESTS..=1.1).contains(&part);
     let is_kernels = || ev.task(tgid).is_none_or(|task| task.kthread);
     (is_most && most as f64 >= NEARLY_ALL * all as f64 && !is_kernels()).then_some(tgid)
 }
 
-/// What tasks lost on CPUs that take `ratio` times longer than they should; to `but` it was its own work.
+/// What tasks lost on CPUs that take `ratio` times longer than they should; the process `but` lost nothing: it was its own work.
 pub(crate) fn victims(
     ev: &Evidence<'_>,
     slow: &BTreeMap<u32, f64>,
@@ -56,7 +56,7 @@ pub(crate) fn victims(
     let mut on_cpu = 0.0;
     let may_lose = |task: &&Task| !task.kthread && !ev.is_own(task.pid, task.tgid) && Some(task.tgid) != but;
     for task in tasks.iter().filter(may_lose) {
-        // By the wall clock: what an interrupt takes is not in its CPU time where the kernel accounts for interrupts.
+        // Wall-clock time: where the kernel accounts for interrupts, the CPU time does not contain the time that an interrupt takes.
         let ran = task.exec_ns.max(task.traced_ns) as f64;
         let mut lost = 0.0;
         for (cpu, share) in places.of_task(task) {
@@ -86,7 +86,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// From rows of who ran where.
+    /// Reads the rows of runs.
     pub(crate) fn of(ev: &Evidence<'_>) -> Places {
         let mut places = Places { long: BTreeMap::new(), rows: BTreeMap::new() };
         let add = |to: &mut BTreeMap<u32, BTreeMap<u32, u64>>, pid, cpu, ns: u64| {
@@ -102,7 +102,7 @@ impl Places {
         places
     }
 
-    /// Shares of its time on CPUs, as far as it is known where that was.
+    /// Shares of the task's time by CPU, as far as its CPUs are known.
     pub(crate) fn of_task(&self, task: &Task) -> Vec<(u32, f64)> {
         if let Ok(only) = task.allowed.trim().parse::<u32>() {
             return vec![(only, 1.0)];
