@@ -1,4 +1,4 @@
-//! Members become a recording, in whatever order they come, from a file or a folder.
+//! Builds a recording from its members, in any order, from a file or a folder.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -11,13 +11,13 @@ use super::lines::Lines;
 use super::write::{Head, SnapshotLine};
 use super::{Halt, limit, names, old_names, order, shown, tables};
 
-/// Memory counted for each comma within a list in a line of JSON: it may separate two short strings. Those between the
-/// fields of a row are in its size.
+/// Memory counted for each comma within a list in a line of JSON: a comma may separate two short strings. The commas between the
+/// fields of a row are part of the row's size.
 const PER_COMMA: u64 = 48;
-/// Memory counted for each member beside its contents.
+/// Memory counted for each member in addition to its contents.
 const PER_MEMBER: u64 = 256;
 
-/// What was found so far.
+/// The parts of the recording that were read so far.
 #[derive(Default)]
 pub struct Loader {
     head: Option<Head>,
@@ -29,7 +29,7 @@ pub struct Loader {
     kept: u64,
 }
 
-/// Just enough of `whyslow.json` to know whether the rest can be understood.
+/// The fields of `whyslow.json` that say whether this whyslow can read the rest.
 #[derive(serde::Deserialize)]
 struct Version {
     #[serde(default)]
@@ -39,22 +39,22 @@ struct Version {
 }
 
 impl Loader {
-    /// Was `whyslow.json` among the members?
+    /// Whether `whyslow.json` was among the members.
     pub fn has_head(&self) -> bool {
         self.head.is_some()
     }
 
-    /// May more be read?
+    /// Whether the memory limit allows to read more.
     pub fn has_room(&self) -> bool {
         self.kept <= limit::KEPT
     }
 
-    /// Something could not be read.
+    /// Notes a part that could not be read.
     pub fn note(&mut self, missing: Missing) {
         self.missing.push(missing.into());
     }
 
-    /// Take in one member. What is unknown is passed over: a later whyslow of the same format may have put it there.
+    /// Reads one member. An unknown member is skipped: a later whyslow of the same format may have written it.
     pub fn take(&mut self, path: &str, size: u64, body: &mut dyn BufRead) -> Result<(), Halt> {
         if !self.seen.insert(path.to_owned()) {
             let path = shown(path);
@@ -113,7 +113,7 @@ impl Loader {
             return Ok(());
         };
         let row = slot.row_size();
-        // As many rows as were written, for no more memory than their text has: who lies about either gains nothing.
+        // Room for as many rows as were written, in no more memory than their text takes: a false count or size gains an attacker nothing.
         let counts = self.head.iter().flat_map(|head| &head.tables);
         let rows = counts.filter(|(table, _)| Some(&**table) == name).map(|(_, rows)| *rows).max();
         let most = size.min(limit::KEPT.saturating_sub(self.kept)) / row.max(1) as u64;
@@ -137,7 +137,7 @@ impl Loader {
         Ok(())
     }
 
-    /// The recording. `torn`: why, and where, reading stopped before the end.
+    /// The recording. `torn`: the reason and the place, if the reading stopped before the end.
     pub fn finish(mut self, torn: Option<String>) -> Result<Recording, Halt> {
         let Some(head) = self.head.take().or_else(|| self.bare_head()) else {
             return Err(Halt::Refuse("it holds no whyslow.json, no proc/ and no sys/".to_owned()));
@@ -168,8 +168,8 @@ impl Loader {
         Ok(recording)
     }
 
-    /// Files of which the first or the last snapshot is not there. A file with one end would show no change over the
-    /// window, which is a wrong answer and not an unknown one.
+    /// Files that lack the first or the last snapshot. A file with one of them only would show no change over the window: a wrong answer
+    /// instead of "cannot tell".
     fn lost_files(&self) -> Vec<String> {
         let ends = order::ends(self.index.iter().map(|line| &*line.name));
         let there = |i: usize| self.index.get(i).is_some_and(|line| self.found.contains_key(&*line.member));
@@ -198,12 +198,12 @@ impl Loader {
         lost
     }
 
-    /// The snapshots of the index in its order, then those that nobody listed, by time.
+    /// The snapshots of the index in its order, then those that the index does not list, by time.
     fn snapshots(&mut self, lost: &[String], window: Duration) -> Vec<FileSnapshot> {
         let lost: HashSet<&str> = lost.iter().map(String::as_str).collect();
         let mut snapshots = Vec::new();
         for line in std::mem::take(&mut self.index) {
-            // Taken out: of two lines that name one member, which whyslow never writes, the first has it.
+            // The bytes are moved out: if two lines name one member, which whyslow never writes, the first line gets them.
             let bytes = self.found.remove(&*line.member);
             if let Some(bytes) = bytes.filter(|_| !lost.contains(&*line.name)) {
                 snapshots.push(FileSnapshot {
@@ -213,18 +213,19 @@ impl Loader {
                 });
             }
         }
-        let mut others: Vec<FileSnapshot> = Vec::new();
+        let mut others: Vec<(bool, FileSnapshot)> = Vec::new();
         for (member, bytes) in self.found.drain() {
             let (name, earlier) = names::snapshot_of(&member);
             let at = earlier.map_or(window, Duration::from_millis);
-            others.push(FileSnapshot { at, name: name.to_owned(), bytes });
+            others.push((earlier.is_none(), FileSnapshot { at, name: name.to_owned(), bytes }));
         }
-        others.sort_by(|a, b| (a.at, &a.name).cmp(&(b.at, &b.name)));
-        snapshots.append(&mut others);
+        // In a window of no length all times are equal: the latest copy of a file is still the latest.
+        others.sort_by(|(last_a, a), (last_b, b)| (a.at, &a.name, last_a).cmp(&(b.at, &b.name, last_b)));
+        snapshots.extend(others.into_iter().map(|(_, snapshot)| snapshot));
         snapshots
     }
 
-    /// Without `whyslow.json` it is a tree of copies: what these say about the host.
+    /// A folder without `whyslow.json` is a tree of copies: the facts about the host that the copies hold.
     fn bare_head(&self) -> Option<Head> {
         if self.found.is_empty() {
             return None;
@@ -249,7 +250,7 @@ impl Loader {
     }
 }
 
-/// Count memory; too much of it ends the reading.
+/// Counts memory; more than the limit stops the reading.
 fn keep(kept: &mut u64, bytes: u64) -> Result<(), Halt> {
     *kept = kept.saturating_add(bytes);
     if *kept > limit::KEPT {
@@ -258,10 +259,9 @@ fn keep(kept: &mut u64, bytes: u64) -> Result<(), Halt> {
     Ok(())
 }
 
-/// Commas within lists, and not within strings.
+/// The number of commas within lists that are not within strings.
 fn commas_in_lists(line: &[u8]) -> u64 {
-    // Rows of the largest tables have no list.
-    // Without a way out of each part they are compared many at a time.
+    // Rows of the largest tables have no list. A loop without an early exit lets the compiler compare many bytes at a time.
     let has_list = |part: &[u8]| part.iter().fold(0, |found, byte| found | u8::from(*byte == b'[')) != 0;
     if !line.chunks(256).any(has_list) {
         return 0;
@@ -284,7 +284,7 @@ fn commas_in_lists(line: &[u8]) -> u64 {
 
 type Push<'p> = &'p mut dyn FnMut(&[u8]) -> serde_json::Result<()>;
 
-/// Push the lines of `path`; a note on those that make no sense.
+/// Pushes the lines of `path`; returns a note if some lines make no sense.
 fn take_lines(
     path: &str,
     body: &mut dyn BufRead,

@@ -1,4 +1,4 @@
-//! Files that are no recordings, and files made to hurt: a clear error or what can be believed, in bounded memory.
+//! Files that are no recordings, and files made to do harm: a clear error or a partial recording, in bounded memory.
 
 use std::ffi::CString;
 use std::fs;
@@ -13,7 +13,7 @@ const HEAD: (u8, &str, &[u8]) =
 
 fn header(kind: u8, name: &str, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
-    // Set as bytes: the crate would refuse the names that matter here.
+    // Set as bytes: the crate would refuse the names that this test needs.
     header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
     header.set_entry_type(tar::EntryType::new(kind));
     header.set_size(size);
@@ -44,6 +44,23 @@ fn open_path(path: &Path) -> Result<Recording, String> {
 
 fn open_members(members: &[(u8, &str, &[u8])]) -> Result<Recording, String> {
     open(&packed(&[&[HEAD], members].concat()))
+}
+
+#[test]
+fn snapshots_of_a_window_without_length_keep_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    for at in ["earlier/0000000/proc", "proc"] {
+        fs::create_dir_all(folder.path().join(at)).unwrap();
+        for file in ["stat", "vmstat", "loadavg"] {
+            fs::write(folder.path().join(at).join(file), at).unwrap();
+        }
+    }
+    // Members are kept in a hash map, which has another order each time.
+    for _ in 0..30 {
+        let recording = open_path(folder.path()).unwrap();
+        let latest = recording.last("proc/stat").unwrap();
+        assert_eq!((&*latest.bytes, recording.window().as_nanos()), (&b"proc"[..], 0));
+    }
 }
 
 #[test]
@@ -80,7 +97,7 @@ fn what_is_no_file_is_not_opened() {
 
 #[test]
 fn the_live_proc_and_sys_are_not_read() {
-    let live = "it is a live file system of the kernel; whyslow exam looks at this host";
+    let live = "it is a live file system of the kernel; `whyslow exam` examines this host";
     assert_eq!(open_path(Path::new("/proc")).unwrap_err(), live);
     assert_eq!(open_path(Path::new("/sys")).unwrap_err(), live);
 }
@@ -222,7 +239,7 @@ fn a_folder_made_to_hurt_is_passed_over() {
     assert!(torn.starts_with("it is more than 40 folders deep, in proc; "), "{torn}");
 }
 
-/// A member of `size` bytes, `unit` again and again, after a good head.
+/// A member of `size` bytes, `unit` again and again, after a valid head.
 fn bomb(path: &Path, name: &str, unit: &'static [u8], size: u64) {
     let out = zstd::Encoder::new(fs::File::create(path).unwrap(), 1).unwrap();
     let mut out = tar::Builder::new(out);
@@ -247,7 +264,7 @@ impl Read for Again {
     }
 }
 
-/// Bombs are opened by a child that may not have more than 1.5 GiB of address space: an allocation beyond kills it.
+/// A child opens the bombs; it may not have more than 1.5 GiB of address space: a larger allocation kills it.
 #[test]
 fn bombs_go_off_in_bounded_memory() {
     const CHILD: &str = "WHYSLOW_TEST_BOMB";
