@@ -1,4 +1,4 @@
-//! How soon an exam looks and answers, and what it takes.
+//! How soon an exam attaches its probes and answers, and what it costs.
 
 use std::io;
 use std::path::Path;

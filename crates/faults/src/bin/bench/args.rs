@@ -12,13 +12,13 @@ usage: bench WHYSLOW [PAIRS [PERCENT]] [--pairs N] [--percent N] [--load NAME]..
 #[derive(Debug, PartialEq, Eq)]
 pub struct Args {
     pub whyslow: PathBuf,
-    /// Runs with a tool of ours, each beside one without.
+    /// Pairs of runs for each of our tools: one with the tool, one without.
     pub pairs: usize,
     /// Size of the loads, in percent.
     pub percent: u64,
-    /// Names of loads; none: all.
+    /// Names of loads; an empty list means all.
     pub loads: Vec<String>,
-    /// Names of tools; none: all.
+    /// Names of tools; an empty list means all.
     pub tools: Vec<String>,
 }
 

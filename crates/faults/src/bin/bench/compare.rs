@@ -1,4 +1,4 @@
-//! Pairs of runs, alone and with a tool, and what they come to.
+//! Pairs of runs, alone and with a tool, and their ratios.
 
 use std::fmt;
 use std::io;
@@ -16,13 +16,13 @@ pub struct Row {
     /// Medians of CPU seconds: the load alone, with the tool.
     alone: f64,
     with: f64,
-    /// Medians of the seconds of CPU and BPF that the tool says it took.
+    /// Medians of the CPU and BPF seconds that the tool reports as its own cost.
     own: Option<f64>,
     own_bpf: Option<f64>,
     bar: Option<f64>,
 }
 
-/// Run pairs in alternating order, so that what changes slowly on the machine meets both alike.
+/// Run pairs in alternating order, so that slow changes of the machine affect both runs alike.
 pub fn compare(tool: &Tool, program: &Path, load: &Load, pairs: usize, percent: u64) -> io::Result<Row> {
     let size = (load.size * percent * tool.percent / 10_000).max(1);
     let pairs = if tool.program.is_none() { pairs } else { (pairs / FEWER_FOR_OTHERS).max(6.min(pairs)) };
@@ -71,7 +71,7 @@ impl Row {
     }
 }
 
-/// Four digits, or what is before the point.
+/// Four digits, or the whole digits before the point if there are more.
 fn digits(value: f64, width: usize) -> String {
     let after = if value < 10.0 {
         3
@@ -83,7 +83,7 @@ fn digits(value: f64, width: usize) -> String {
     format!("{value:>width$.after$}")
 }
 
-/// Above rows.
+/// The head of the table.
 pub const HEAD: &str = "                    alone   with  ratio    95 % interval pairs own CPU    BPF";
 
 impl fmt::Display for Row {

@@ -1,4 +1,4 @@
-//! Loads that feel a tracer: system calls, context switches, births and deaths, contended locks.
+//! Loads that a tracer slows down: system calls, context switches, births and deaths of tasks, contended locks.
 
 use std::io::{self, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -14,17 +14,17 @@ mod threads;
 pub struct Load {
     pub name: &'static str,
     pub words: &'static str,
-    /// What makes about half a second of CPU time.
+    /// Size of a run of about half a second of CPU time.
     pub size: u64,
     work: Work,
 }
 
-/// What a load does so many times, and how its CPU seconds are counted.
+/// The work that a load repeats, and how its CPU seconds are counted.
 #[derive(Debug)]
 enum Work {
-    /// From its begin to its end, by the kernel's account of it and of its children that have ended.
+    /// The whole run, by the kernel's account of the process and of its children that have ended.
     Whole(fn(u64) -> io::Result<()>),
-    /// By its own account (`parts.rs`).
+    /// Counted by the load itself (`parts.rs`).
     Parts(fn(u64) -> io::Result<f64>),
 }
 
@@ -82,17 +82,17 @@ impl Work {
     }
 }
 
-/// The line in which a load tells what it took.
+/// The line in which a load reports its CPU time.
 const TOLD: &str = "cpu seconds: ";
 
-/// Be the load `name`, and tell what it took: under a tool that starts it, nobody else can tell its time from the tool's.
+/// Be the load `name` and report its CPU time: under a tool that starts the load, only the load can tell its own time from the tool's.
 pub fn be(name: &str, size: u64) -> io::Result<()> {
     let load = LOADS.iter().find(|load| load.name == name);
     let own = load.ok_or_else(|| io::Error::other(format!("there is no load {name}")))?.work.run(size)?;
     writeln!(io::stdout(), "{TOLD}{own:.6}")
 }
 
-/// What a load told in its output.
+/// The CPU time that a load reported in its output.
 pub fn reported(output: &str) -> Option<f64> {
     output.lines().find_map(|line| line.strip_prefix(TOLD)?.trim().parse().ok())
 }
@@ -100,7 +100,7 @@ pub fn reported(output: &str) -> Option<f64> {
 /// User and system time, in seconds.
 fn cpu_of(who: libc::c_int) -> f64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the pointer is to a local; zeroes are a valid rusage, if it were refused.
+    // SAFETY: the pointer is to a local; if the call fails, zeroes are a valid rusage.
     let usage = unsafe {
         libc::getrusage(who, usage.as_mut_ptr());
         usage.assume_init()
@@ -117,7 +117,7 @@ fn dd(size: u64) -> io::Result<()> {
 
 /// Run `work` in a child process, which ends with it.
 fn fork(work: impl FnOnce() -> io::Result<()>) -> io::Result<libc::pid_t> {
-    // SAFETY: the child only reads, writes and ends: it takes no lock that another thread could hold.
+    // SAFETY: the child only reads, writes and ends: it takes no lock that another thread may hold.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -140,7 +140,7 @@ fn reap(pid: libc::pid_t) -> io::Result<()> {
     }
 }
 
-/// One byte to and fro between two processes on one CPU: each turn is two switches.
+/// One byte back and forth between two processes on one CPU: each turn is two context switches.
 fn pingpong(turns: u64) -> io::Result<f64> {
     pin_here();
     let (mut here_in, mut there_out) = io::pipe()?;
@@ -162,7 +162,7 @@ fn pingpong(turns: u64) -> io::Result<f64> {
     Ok(took)
 }
 
-/// Stay on the CPU we are on. Where that is refused, the load is another one, but still a load.
+/// Stay on the current CPU. Where the kernel refuses that, the load is a different one, but still a load.
 fn pin_here() {
     // SAFETY: sched_getcpu returns a CPU, or -1.
     pin_to(usize::try_from(unsafe { libc::sched_getcpu() }).ok());
@@ -170,7 +170,7 @@ fn pin_here() {
 
 fn pin_to(cpu: Option<usize>) {
     let Some(cpu) = cpu else { return };
-    // SAFETY: an all-zero cpu_set_t is the empty set, and has room for the CPUs that the kernel tells of in one.
+    // SAFETY: an all-zero cpu_set_t is the empty set, and has room for all CPUs that one cpu_set_t can name.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);

@@ -1,9 +1,9 @@
-//! What does looking cost the host that is looked at, beside what others' tools cost it?
+//! How much does whyslow cost the host that it observes, compared with other tools?
 //!
-//! Each load runs in pairs, alone and with a tool, in alternating order; its CPU time (user and system, of all its
-//! processes, by its own account) is compared, so that other people on the machine disturb less than they would disturb
-//! a clock. The median of the pairs' ratios is printed with a 95 % interval. A bar holds if the whole interval is below
-//! it, fails if it is above it, and is else not resolved, which is not a pass.
+//! Each load runs in pairs, alone and with a tool, in alternating order. The bench compares CPU time (user and system, of all processes of
+//! the load, by the load's own account), because other users of the machine disturb it less than they disturb wall time. It prints the
+//! median of the pairs' ratios with a 95 % interval. A bar holds if the whole interval is below it and fails if the whole interval is above
+//! it; otherwise it is not resolved, which is not a pass.
 //!
 //! Exit status: 0 no bar failed, 1 a bar failed, 2 could not measure.
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many bars failed.
+/// Returns how many bars failed.
 fn bench(args: &Args, out: &mut impl io::Write) -> io::Result<usize> {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     writeln!(out, "load average before: {}", load.trim())?;
@@ -77,7 +77,7 @@ fn on_load(
                 writeln!(out, "{row}")?;
                 verdicts.extend(row.verdict());
             }
-            // Of our own a failure is one; that others' tools cannot be measured here is only told.
+            // A failure of our own tool is an error; if another tool cannot be measured here, only a line says so.
             Err(why) if tool.program.is_some() || found.is_err() => {
                 writeln!(out, "  {:<18}{why}", tool.words)?
             }

@@ -14,24 +14,24 @@ use serde_json::Value;
 use crate::loads::{self, Load};
 use crate::tools::{Looks, Started, Tool};
 
-/// So long a tool may take until it looks.
+/// Longest time from the start of a tool until it observes the host.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a run took, in seconds of CPU time.
+/// Cost of a run, in seconds of CPU time.
 #[derive(Debug, Clone, Copy)]
 pub struct Took {
-    /// The load, by its own account.
+    /// CPU time of the load, by its own account.
     pub load: f64,
-    /// The tool, by its own account.
+    /// CPU time of the tool, by its own account.
     pub tool: Option<OwnCost>,
 }
 
-/// What a report says that looking has cost.
+/// The cost of whyslow that a report states.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnCost {
-    /// CPU time of its processes.
+    /// CPU time of the tool's processes.
     pub cpu: f64,
-    /// Run time of its BPF programs; none: the sampled part of the window was not reached.
+    /// Run time of its BPF programs; `None`: the window did not reach its sampled part.
     pub bpf: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ pub fn alone(load: &Load, size: u64) -> io::Result<Took> {
     took(load.name, status, &text(&output)?)
 }
 
-/// The load with a tool. `program` is where the tool was found.
+/// The load with a tool. `program` is the path of the tool.
 pub fn with(tool: &Tool, program: &std::path::Path, load: &Load, size: u64) -> io::Result<Took> {
     match tool.started {
         Started::Beside(looks) => {
@@ -69,29 +69,29 @@ pub fn with(tool: &Tool, program: &std::path::Path, load: &Load, size: u64) -> i
 fn took(who: &str, status: ExitStatus, reported: &str) -> io::Result<Took> {
     match loads::reported(reported) {
         Some(load) if status.success() => Ok(Took { load, tool: None }),
-        _ => Err(io::Error::other(format!("{who} ended with {status}, and the load told no time"))),
+        _ => Err(io::Error::other(format!("{who} ended with {status}, and the load reported no time"))),
     }
 }
 
 fn own_cost(reported: &str) -> Option<OwnCost> {
-    // After the output of the load, if the tool started it.
+    // The report follows the output of the load if the tool started the load.
     let from = reported.rfind("{\"schema\"").or_else(|| reported.find('{'))?;
     let document: Value = serde_json::from_str(reported.get(from..)?.trim()).ok()?;
     let cost = document.get("own_cost")?;
     Some(OwnCost { cpu: cost.get("cpu_s")?.as_f64()?, bpf: cost.get("bpf_s").and_then(Value::as_f64) })
 }
 
-/// A running tool that looks at the whole host.
+/// A running tool that observes the whole host.
 pub struct Session {
     child: Child,
     output: File,
     began: Instant,
-    /// From its start until it looked, in seconds.
+    /// Time from its start until it observes, in seconds.
     pub until_looking: f64,
 }
 
 impl Session {
-    /// Start one and wait until it looks.
+    /// Start a tool and wait until it observes.
     pub fn start(program: &std::path::Path, args: &[&str], looks: Looks) -> io::Result<Session> {
         let began = Instant::now();
         let (output, progress) = (scratch()?, scratch()?);
@@ -110,7 +110,7 @@ impl Session {
             if let Some(status) = self.child.try_wait()? {
                 let said = text(&progress)?;
                 let said = said.lines().next_back().unwrap_or("").trim();
-                return Err(io::Error::other(format!("it ended before it looked, with {status}: {said}")));
+                return Err(io::Error::other(format!("it ended before it observed, with {status}: {said}")));
             }
             match looks {
                 Looks::Says(words) if text(&progress)?.contains(words) => return Ok(()),
@@ -125,10 +125,10 @@ impl Session {
                 }
             }
         }
-        Err(io::Error::other(format!("it did not look within {PATIENCE:?}")))
+        Err(io::Error::other(format!("it did not observe within {PATIENCE:?}")))
     }
 
-    /// BPF links and perf events that it holds open: programs that are attached.
+    /// Number of BPF links and perf events that the tool holds open, which are attached programs.
     fn links(&self) -> usize {
         let Ok(open) = fs::read_dir(format!("/proc/{}/fd", self.child.id())) else { return 0 };
         let targets = open.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
@@ -136,19 +136,19 @@ impl Session {
         targets.filter(|to| attached.iter().any(|name| to.as_os_str() == *name)).count()
     }
 
-    /// End its window now; what it printed.
+    /// End the tool's window now. Returns its output.
     pub fn stop(self) -> io::Result<String> {
-        // Not SIGINT: that is ignored, and stays so, in what a shell starts in the background.
-        // SAFETY: a signal to a child that has not been waited for: the pid is its own.
+        // Not SIGINT: a shell makes its background jobs ignore SIGINT. SAFETY: the signal goes to a child that has not been waited for, so
+        // the pid is still its own.
         unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGTERM) };
         Ok(self.wait()?.0)
     }
 
-    /// Wait for its answer: what it printed, and the wall time since it was started.
+    /// Wait for the tool's answer. Returns its output and the wall time since its start.
     pub fn wait(mut self) -> io::Result<(String, f64)> {
         let status = self.child.wait()?;
         let wall = self.began.elapsed().as_secs_f64();
-        // 1: a cause was found. Peers may end by the signal.
+        // Status 1: a cause was found. Other tools may end by the signal.
         if status.code().is_some_and(|code| code > 1) && status.signal().is_none() {
             return Err(io::Error::other(format!("it ended with {status}")));
         }
@@ -156,7 +156,7 @@ impl Session {
     }
 }
 
-/// The child dies with us.
+/// Make the kernel kill the child when this process dies.
 fn tied(command: &mut Command) -> &mut Command {
     // SAFETY: prctl is async-signal-safe and takes numbers.
     unsafe {
@@ -167,18 +167,18 @@ fn tied(command: &mut Command) -> &mut Command {
     }
 }
 
-/// A file in memory: a pipe that nobody reads would fill up.
+/// A file in memory: a pipe without a reader would fill up.
 fn scratch() -> io::Result<File> {
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"bench".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor was just opened for us, and nobody else has it.
+    // SAFETY: the descriptor was just opened for us, and no other code has it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// What is in it so far. Read by position: who writes shares our place in the file.
+/// The content so far. Reads by position: the writer of the file shares our file offset.
 fn text(file: &File) -> io::Result<String> {
     let mut bytes = vec![0; file.metadata()?.len() as usize];
     let got = file.read_at(&mut bytes, 0)?;
@@ -218,6 +218,6 @@ mod tests {
     fn a_session_that_ends_before_it_looks_is_an_error() {
         let program = std::path::Path::new("/bin/false");
         let err = Session::start(program, &[], Looks::Says("looking")).err().unwrap();
-        assert!(err.to_string().contains("ended before it looked"), "{err}");
+        assert!(err.to_string().contains("ended before it observed"), "{err}");
     }
 }

@@ -1,36 +1,36 @@
-//! The median of ratios, how sure it is, and whether a bar holds.
+//! The median of ratios, its interval, and whether a bar holds.
 
-/// So sure, at least, is an interval.
+/// Least confidence of an interval.
 const CONFIDENCE: f64 = 0.95;
-/// With fewer pairs no bar is judged.
+/// A bar is judged only with at least so many pairs.
 pub const FEWEST: usize = 30;
 
-/// The median of a sample, and an interval that covers the true one.
+/// The median of a sample, and an interval that covers the true median.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Median {
     pub value: f64,
-    /// Bounds of the 95 % interval; infinite where so few values cannot give one.
+    /// Bounds of the 95 % interval; infinite where the sample is too small for one.
     pub low: f64,
     pub high: f64,
-    /// How many values.
+    /// Number of values.
     pub of: usize,
 }
 
-/// What a bar says of a median.
+/// The verdict on a bar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval is below the bar.
     Holds,
     /// The whole interval is above it.
     Fails,
-    /// The bar is within the interval, or the pairs were too few.
+    /// The bar is within the interval, or there are too few pairs.
     NotResolved,
 }
 
 impl Median {
-    /// Of at least one value. The interval is between two order statistics, the k-th from either end: it covers the
-    /// true median with the probability that of n throws of a coin at least k, and at most n - k, are heads. That
-    /// asks nothing of the distribution but that the values are independent of each other.
+    /// The median of at least one value. The interval lies between two order statistics, the k-th from either end: it covers the true
+    /// median with the probability that n throws of a coin give at least k and at most n - k heads. It needs no assumption about the
+    /// distribution; the values must be independent of each other.
     pub fn of(mut values: Vec<f64>) -> Option<Median> {
         values.sort_by(f64::total_cmp);
         let n = values.len();
@@ -52,7 +52,7 @@ impl Median {
     }
 }
 
-/// The largest k for which the interval between the k-th values from either end is sure enough.
+/// The largest k for which the interval between the k-th values from either end has the required confidence.
 fn rank(n: usize) -> Option<usize> {
     // P(heads <= i) for i = 0, 1, ...: the interval of rank k misses if heads < k or heads > n - k.
     let mut term = 0.5_f64.powi(i32::try_from(n).ok()?);
@@ -115,11 +115,11 @@ mod tests {
         assert_eq!(median.against(1.08), Verdict::Fails);
     }
 
-    /// A number between 0 and 1 as a value of some distribution, by its quantiles, and the true median.
+    /// A distribution: its name, its quantile function (a number between 0 and 1 gives a value), and its true median.
     type Quantiles = (&'static str, fn(f64) -> f64);
 
-    /// The interval must cover the true median in 95 of 100 samples, whatever the distribution: for 4,000 samples
-    /// five standard deviations are 1.7 points. And it must not be wider than it needs to be.
+    /// The interval must cover the true median in 95 of 100 samples, whatever the distribution: for 4,000 samples, five standard deviations
+    /// are 1.7 points. And it must not be wider than needed.
     #[test]
     fn intervals_cover_the_true_median_of_known_distributions() {
         const SAMPLES: usize = 4000;
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Of a tool that costs exactly the bar, at most one in forty may be called cheaper.
+    /// At most one tool in forty that costs exactly the bar may be called cheaper.
     #[test]
     fn a_tool_at_the_bar_seldom_passes() {
         const SAMPLES: usize = 4000;

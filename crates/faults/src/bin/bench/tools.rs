@@ -1,4 +1,4 @@
-//! The tools: ours, and those that others use for the same questions.
+//! The tools: whyslow's own, and other tools for the same questions.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,40 +7,40 @@ use std::process::{Command, Stdio};
 pub struct Tool {
     pub name: &'static str,
     pub words: &'static str,
-    /// Another program; none: whyslow.
+    /// Another program; `None`: whyslow.
     pub program: Option<&'static str>,
     pub args: &'static [&'static str],
     pub started: Started,
-    /// CPU ratio that it must stay below, by load.
+    /// CPU ratio that the tool must stay below, for each load.
     pub bar: fn(&str) -> Option<f64>,
-    /// The share of a load, in percent, that it gets: some are slow.
+    /// Share of the load's size that the tool gets, in percent: some tools are slow.
     pub percent: u64,
 }
 
 /// How a tool comes to a load.
 #[derive(Clone, Copy)]
 pub enum Started {
-    /// It looks at the whole host while the load runs.
+    /// The tool observes the whole host while the load runs.
     Beside(Looks),
-    /// It starts the load: the command follows its arguments.
+    /// The tool starts the load: the command follows the tool's arguments.
     Before,
 }
 
-/// When does a tool look?
+/// How the bench knows that a tool has begun to observe.
 #[derive(Clone, Copy)]
 pub enum Looks {
-    /// When it says so on stderr.
+    /// The tool says so on stderr.
     Says(&'static str),
-    /// When its BPF programs are attached.
+    /// The tool has attached its BPF programs.
     Links,
 }
 
-/// Others get so many times fewer pairs: no bar is theirs, and the time is better spent on ours.
+/// Other tools get so many times fewer pairs: they have no bar, and the time is better spent on our own tools.
 pub const FEWER_FOR_OTHERS: usize = 5;
 
 const HOST: Started = Started::Beside(Looks::Says("looking, "));
 
-pub const TOOLS: [Tool; 7] = [
+pub const TOOLS: [Tool; 9] = [
     Tool {
         name: "chains",
         words: "whyslow chains",
@@ -63,7 +63,7 @@ pub const TOOLS: [Tool; 7] = [
         name: "run",
         words: "whyslow run",
         program: None,
-        // As root also under sudo: the load is the same as alone.
+        // Root also under sudo: the load runs as the same user as alone.
         args: &["run", "--json", "--as-root", "--"],
         started: Started::Before,
         bar: run,
@@ -71,10 +71,25 @@ pub const TOOLS: [Tool; 7] = [
     },
     peer("strace", "strace -c -f", &["-c", "-f", "-o", "/dev/null"], Started::Before, 10),
     peer("perf", "perf trace -s", &["trace", "-s", "-o", "/dev/null", "--"], Started::Before, 5),
+    Tool {
+        name: "perf-sched",
+        ..peer(
+            "perf",
+            "perf sched record",
+            &["sched", "record", "-o", "/dev/null", "--"],
+            Started::Before,
+            100,
+        )
+    },
+    peer("bpftrace", "bpftrace off-CPU", &["-e", OFF_CPU], Started::Beside(Looks::Links), 100),
     // The next two are of libbpf-tools.
     peer("offcputime", "offcputime", &[], Started::Beside(Looks::Links), 100),
     peer("syscount", "syscount -L", &["-L"], Started::Beside(Looks::Links), 100),
 ];
+
+/// Histogram of times between two runs of a thread, as bpftrace's users write it.
+const OFF_CPU: &str = "tracepoint:sched:sched_switch { @off[args->prev_pid] = nsecs; $since = @off[args->next_pid]; \
+    if ($since) { @usecs = hist((nsecs - $since) / 1000); delete(@off[args->next_pid]); } }";
 
 const fn peer(
     name: &'static str,
@@ -91,7 +106,7 @@ fn burst(load: &str) -> Option<f64> {
     Some(if load == "pingpong" { 1.10 } else { 1.05 })
 }
 
-/// `syscount -L` costs 2.9 there, and sees no files.
+/// `syscount -L` costs 2.9 on this load, and does not see files.
 fn run(load: &str) -> Option<f64> {
     (load == "dd").then_some(2.9)
 }
@@ -101,7 +116,7 @@ fn none(_: &str) -> Option<f64> {
 }
 
 impl Tool {
-    /// Where it is, or why it cannot be measured.
+    /// The path of the tool, or why the bench cannot measure it.
     pub fn find(&self, whyslow: &Path) -> Result<PathBuf, &'static str> {
         match self.program {
             Some(name) => on_path(name).ok_or("not installed"),

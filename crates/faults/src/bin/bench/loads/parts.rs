@@ -1,13 +1,15 @@
 //! A load in parts, each with its own CPU time.
 //!
-//! What else the machine does makes a part of a tenth of a second take twice as long as the next, and seldom half of them: the middle one
-//! is that of a quiet machine. A tool that is felt all the time is felt there, too; one that is felt now and then is not.
+//! Other work on the machine makes one part of a tenth of a second take twice as long as the next, but seldom half of the parts: the median
+//! part is that of a quiet machine. The median shows the cost of a tool that costs time all along; it does not show a cost that comes now
+//! and then.
 
 use std::io;
 
 const PARTS: u64 = 10;
 
-/// `turn` so many times, in this process and `child`, which ends after it: CPU seconds, if each part took as long as the middle one.
+/// Run `turn` so many times in this process and in `child`, which ends after it. Returns CPU seconds as if each part took as long as the
+/// median part.
 pub fn of(turns: u64, child: libc::pid_t, mut turn: impl FnMut(u64) -> io::Result<()>) -> io::Result<f64> {
     let a_part = turns.div_ceil(PARTS).max(1);
     let mut took = Vec::new();
@@ -26,9 +28,9 @@ pub fn of(turns: u64, child: libc::pid_t, mut turn: impl FnMut(u64) -> io::Resul
     Ok(middle * turns as f64)
 }
 
-/// Of this process and a child of it that has not ended, in seconds.
+/// CPU time of this process and of a child that has not ended, in seconds.
 fn cpu_time(child: libc::pid_t) -> io::Result<f64> {
-    // include/linux/posix-timers.h: the clock of a process that is not one's own, CPUCLOCK_SCHED.
+    // include/linux/posix-timers.h: the CPU clock of another process, CPUCLOCK_SCHED.
     let of_child = (!child << 3) | 2;
     let clocks = [libc::CLOCK_PROCESS_CPUTIME_ID, of_child];
     clocks.into_iter().map(read).sum()

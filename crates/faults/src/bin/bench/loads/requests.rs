@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use super::{allowed_cpus, fork, parts, pin_to, reap};
 
-/// So many one after the other, then a pause: 20,000 a second.
+/// Requests in a row before a pause: 20,000 a second.
 const AT_ONCE: u64 = 20;
 const EVERY: Duration = Duration::from_millis(1);
 
-/// A client asks a service, which answers at once; each has a CPU of its own, where there are two. Which CPU a task is woken on is
-/// the scheduler's choice, and not the same alone as beside a tool: left alone, this load takes three times the CPU time.
+/// A client sends requests to a service, which answers at once; each has a CPU of its own where the host has two. The scheduler chooses the
+/// CPU on which a task wakes up, and chooses differently beside a tool: without pinning, this load alone takes three times the CPU time.
 pub fn apart(count: u64) -> io::Result<f64> {
     let cpus = allowed_cpus();
     requests(count, cpus.first().copied(), cpus.last().copied())
 }
 
-/// The same with both on one CPU.
+/// The same load with both ends on one CPU.
 pub fn together(count: u64) -> io::Result<f64> {
     let cpu = allowed_cpus().first().copied();
     requests(count, cpu, cpu)

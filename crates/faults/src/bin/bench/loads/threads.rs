@@ -6,10 +6,10 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// More than there are CPUs on small machines: some must wait.
+/// More threads than small machines have CPUs: some must wait.
 const THREADS: usize = 4;
 
-/// As `perf bench sched messaging -t`: senders and receivers that live on, each sender writing to each receiver.
+/// As `perf bench sched messaging -t`: long-lived senders and receivers, each sender writes to each receiver.
 pub fn messages(rounds: u64) -> io::Result<()> {
     let (mut to, mut from) = (Vec::new(), Vec::new());
     for _ in 0..THREADS {
@@ -34,7 +34,7 @@ pub fn messages(rounds: u64) -> io::Result<()> {
     })
 }
 
-/// Threads that give up the CPU while they hold a mutex: whoever gets it finds the mutex held, and sleeps in futex(2).
+/// Threads that give up the CPU while they hold a mutex: the next thread finds the mutex held and sleeps in futex(2).
 pub fn mutex(turns: u64) -> io::Result<()> {
     let shared = Mutex::new(0_u64);
     thread::scope(|scope| {
@@ -51,8 +51,8 @@ pub fn mutex(turns: u64) -> io::Result<()> {
     })
 }
 
-/// Threads that map some pages, touch them and unmap them. mmap and munmap take mmap_lock for writing; the first fault
-/// in a new mapping takes it for reading, with per-VMA locks (v6.4), too, as the mapping has no anon_vma yet.
+/// Threads that map some pages, touch them and unmap them. mmap and munmap take mmap_lock for writing. The first fault in a new mapping
+/// takes it for reading, also with per-VMA locks (v6.4), because the mapping has no anon_vma yet.
 pub fn mappings(rounds: u64) -> io::Result<()> {
     thread::scope(|scope| {
         let work = || (0..rounds).try_for_each(|_| map_and_touch(8));
@@ -63,7 +63,7 @@ pub fn mappings(rounds: u64) -> io::Result<()> {
 
 fn map_and_touch(pages: usize) -> io::Result<()> {
     const PAGE: usize = 4096;
-    // SAFETY: a new private mapping, written within its length, and unmapped once; nobody else knows its address.
+    // SAFETY: a new private mapping, written within its length, and unmapped once; no other thread knows its address.
     unsafe {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let at = libc::mmap(ptr::null_mut(), pages * PAGE, prot, flags, -1, 0);
